@@ -5,6 +5,11 @@ CARGO ?= cargo
 # By the name of the program and not of its package: so its libraries have the features of the whole workspace, and are shared.
 XTASK := $(CARGO) run --quiet --locked --bin xtask --
 
+# A checkout that is built once gains nothing from incremental compilation, and pays for it.
+ifdef CI
+export CARGO_INCREMENTAL := 0
+endif
+
 .PHONY: help
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,9 +27,14 @@ linker:
 		fi; \
 	}
 
+# In a fresh clone: what an earlier run on this machine compiled of the same libraries.
+.PHONY: libraries
+libraries:
+	@hack/library-cache restore
+
 # Not quiet: the first time it takes a minute or more.
 .PHONY: tooling
-tooling: linker
+tooling: linker libraries
 	@$(CARGO) build --locked --bin xtask
 
 .PHONY: setup
@@ -36,7 +46,7 @@ build: linker ## Build everything
 	$(CARGO) build --workspace --locked
 
 .PHONY: demo
-demo: linker ## See an agent at work, and a hostile one stopped
+demo: linker libraries ## See an agent at work, and a hostile one stopped
 	@$(CARGO) build --locked --bin sympozium
 	@$(CARGO) run --quiet --locked --bin sympozium -- demo
 
@@ -46,7 +56,7 @@ quick: tooling ## After a small change: format, clippy of what changed, unit tes
 
 .PHONY: test
 test: tooling ## Run every check and test, with samples of the large matrices
-	@$(XTASK) test
+	@$(XTASK) test; passed=$$?; hack/library-cache save; exit $$passed
 
 .PHONY: test-full
 test-full: tooling ## The same with the whole matrices
@@ -77,8 +87,9 @@ clean: ## Remove what was built
 	$(CARGO) clean
 
 .PHONY: clean-cache
-clean-cache: tooling ## Remove what was built outside the tree (the parts of the test cluster)
+clean-cache: tooling ## Remove what was built outside the tree (the parts of the test cluster, compiled libraries)
 	@$(XTASK) kube clean-cache
+	@hack/library-cache clear
 
 # The targets of the test cluster, where the checkout has them.
 -include hack/kube/kube.mk

@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use crate::launch::Role;
 use crate::output::{hinted, line, note, table};
-use crate::process::{Ended, Output, cargo, output, run as run_program, target_directory, workspace_root};
+use crate::process::{Ended, Output, output, plain_cargo, run as run_program, target_directory, workspace_root};
 
 const LIMIT: Duration = Duration::from_secs(45 * 60);
 
@@ -39,17 +39,16 @@ struct Row {
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let suites = suites()?;
     let chosen: Vec<_> =
-        suites.iter().filter(|(_, suite)| arguments.suite.as_ref().is_none_or(|asked| asked == suite)).collect();
+        suites.iter().filter(|suite| arguments.suite.as_ref().is_none_or(|asked| asked == *suite)).collect();
     if let (Some(asked), true) = (&arguments.suite, chosen.is_empty()) {
-        let names: Vec<_> = suites.iter().map(|(_, suite)| suite.as_str()).collect();
-        return Err(hinted(format!("no suite called `{asked}`"), format!("the suites are: {}", names.join(", "))));
+        return Err(hinted(format!("no suite called `{asked}`"), format!("the suites are: {}", suites.join(", "))));
     }
     let directory = target_directory().join("bench");
     fs::create_dir_all(&directory).with_context(|| format!("making {}", directory.display()))?;
     let mut misses = 0;
     let mut rows = vec![["suite", "what", "value", "target", "meets"].map(str::to_owned).to_vec()];
-    for (package, suite) in chosen {
-        for shown in measure(package, suite, &directory)? {
+    for suite in chosen {
+        for shown in measure(suite, &directory)? {
             misses += usize::from(shown[4] != "yes");
             rows.push(shown);
         }
@@ -61,15 +60,14 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The bench targets of the workspace: package and name.
-fn suites() -> anyhow::Result<Vec<(String, String)>> {
+/// The bench targets of the workspace.
+fn suites() -> anyhow::Result<Vec<String>> {
     #[derive(Deserialize)]
     struct Metadata {
         packages: Vec<Package>,
     }
     #[derive(Deserialize)]
     struct Package {
-        name: String,
         targets: Vec<Target>,
     }
     #[derive(Deserialize)]
@@ -78,24 +76,24 @@ fn suites() -> anyhow::Result<Vec<(String, String)>> {
         kind: Vec<String>,
     }
     let metadata: Metadata =
-        serde_json::from_str(&output(&mut cargo(&["metadata", "--format-version=1", "--no-deps", "--locked"]))?)?;
-    let mut suites = Vec::new();
-    for package in metadata.packages {
-        let benches = package.targets.into_iter().filter(|target| target.kind.iter().any(|kind| kind == "bench"));
-        suites.extend(benches.map(|target| (package.name.clone(), target.name)));
-    }
+        serde_json::from_str(&output(&mut plain_cargo(&["metadata", "--format-version=1", "--no-deps", "--locked"]))?)?;
+    let targets = metadata.packages.into_iter().flat_map(|package| package.targets);
+    let suites =
+        targets.filter(|target| target.kind.iter().any(|kind| kind == "bench")).map(|target| target.name).collect();
     Ok(suites)
 }
 
 /// Runs one suite and gives the rows of the table.
-fn measure(package: &str, suite: &str, directory: &Path) -> anyhow::Result<Vec<Vec<String>>> {
+fn measure(suite: &str, directory: &Path) -> anyhow::Result<Vec<Vec<String>>> {
     note(&format!("measuring {suite}"));
     let path = directory.join(format!("{suite}.json"));
     // What an earlier run left must not stand in for this one.
     if path.exists() {
         fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
     }
-    let mut bench = cargo(&["bench", "--locked", "--package", package, "--bench", suite]);
+    // In the profile of what ships, which the programs that are measured have too: everything is compiled once. By the name of the
+    // suite and not of its package: so its libraries have the features of the whole workspace, and suites share them.
+    let mut bench = plain_cargo(&["bench", "--locked", "--profile", "dist", "--bench", suite]);
     let ended = run_program(bench.env("SYMPOZIUM_BENCH_DIR", directory), Role::Tool, LIMIT, Output::Shown)?.ended;
     let found: Vec<Row> = match fs::read(&path) {
         Ok(bytes) => serde_json::from_slice(&bytes).with_context(|| format!("reading {}", path.display()))?,

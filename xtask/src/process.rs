@@ -41,8 +41,18 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// Cargo, the one that started us.
+/// Cargo for building and running tests. The workspace is compiled by clippy's driver, which is rustc that also lints: one
+/// compilation does both, and a warning is an error.
 pub fn cargo(arguments: &[&str]) -> Command {
+    let mut cargo = plain_cargo(arguments);
+    cargo.env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver");
+    // As `cargo clippy -- -D warnings` tells its driver.
+    cargo.env("CLIPPY_ARGS", "-Dwarnings__CLIPPY_HACKERY__");
+    cargo
+}
+
+/// Cargo, the one that started us, with the compiler that builds what ships.
+pub fn plain_cargo(arguments: &[&str]) -> Command {
     let mut cargo = command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(arguments);
     // Who started this program told it its package. Build scripts look at that (ring's does), and what is built here and what a
@@ -168,27 +178,79 @@ fn collect(pipe: PipeReader, mut output: Output, send: &mpsc::Sender<String>) {
     }
 }
 
-/// Kills a process and all that descend from it, the youngest last: a parent that is gone cannot make more.
+/// Kills a process and all its descendants, and waits until they are gone. They are stopped first: a tree that is still running
+/// forks between the look at it and the signal, and what it forked then would live on.
 fn kill_tree(root: i32) {
-    let mut parents = Vec::new();
-    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
-            continue;
-        };
-        let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-        let parent =
-            stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(1)?.parse::<i32>().ok());
-        parents.extend(parent.map(|parent| (pid, parent)));
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let tree = loop {
+        let tree = process_tree(root);
+        let running = tree.iter().filter(|process| process.may_fork());
+        let signalled = running.fold(0, |count, process| {
+            signal(process.pid, Signal::STOP);
+            count + 1
+        });
+        if signalled == 0 || Instant::now() >= deadline {
+            break tree;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    for process in &tree {
+        signal(process.pid, Signal::KILL);
     }
-    let mut doomed = vec![root];
+    let alive = |process: &Process| Process::read(process.pid).is_some_and(|now| !now.is_dead());
+    while tree.iter().any(alive) && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A process as `/proc/PID/stat` shows it.
+struct Process {
+    pid: i32,
+    parent: i32,
+    state: char,
+}
+
+impl Process {
+    fn read(pid: i32) -> Option<Self> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name before it is in parentheses and may hold any character.
+        let (_, rest) = stat.rsplit_once(')')?;
+        let mut fields = rest.split_ascii_whitespace();
+        Some(Self { pid, state: fields.next()?.chars().next()?, parent: fields.next()?.parse().ok()? })
+    }
+
+    fn is_dead(&self) -> bool {
+        matches!(self.state, 'Z' | 'X')
+    }
+
+    fn may_fork(&self) -> bool {
+        !self.is_dead() && !matches!(self.state, 'T' | 't')
+    }
+}
+
+/// A process and its descendants, parents first.
+fn process_tree(root: i32) -> Vec<Process> {
+    let mut others: Vec<Process> = std::fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|pid| *pid != root)
+        .filter_map(Process::read)
+        .collect();
+    let mut tree: Vec<Process> = Process::read(root).into_iter().collect();
     let mut next = 0;
-    while let Some(&parent) = doomed.get(next) {
-        doomed.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid));
+    while let Some(parent) = tree.get(next).map(|process| process.pid) {
+        tree.extend(others.extract_if(.., |process| process.parent == parent));
         next += 1;
     }
-    for pid in doomed.into_iter().filter_map(Pid::from_raw) {
-        // Gone already is as good.
-        let _ = kill_process(pid, Signal::KILL);
+    tree
+}
+
+/// Sends a signal to a process, which may be gone already.
+fn signal(pid: i32, signal: Signal) {
+    if let Some(pid) = Pid::from_raw(pid) {
+        let _ = kill_process(pid, signal);
     }
 }
 

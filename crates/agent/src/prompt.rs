@@ -11,8 +11,8 @@ use std::fmt::Write as _;
 use serde_json::Value;
 use sympozium_api::agent_run::Task;
 use sympozium_api::run_plan::{AgentView, SANDBOX};
+use sympozium_api::text::is_prose;
 
-use crate::skills::full_name;
 use crate::tools::files::is_written;
 use crate::tools::names::{EDIT_FILE, EXECUTE_COMMAND, LIST_DIRECTORY, LOAD_SKILL, READ_FILE, WRITE_FILE};
 use crate::tools::neutral::neutral;
@@ -197,7 +197,7 @@ fn skills(text: &mut String, view: &AgentView) {
     let listed = view.skills.len().min(MOST_SKILLS);
     let most = (DESCRIPTIONS / listed).clamp(LEAST_DESCRIPTION, MOST_DESCRIPTION);
     for skill in view.skills.iter().take(MOST_SKILLS) {
-        say(text, format_args!("- {}", full_name(skill)));
+        say(text, format_args!("- {}", skill.full_name()));
         if let Some(description) = &skill.description {
             let line = one_line(description, most);
             if !line.is_empty() {
@@ -211,8 +211,9 @@ fn skills(text: &mut String, view: &AgentView) {
     }
 }
 
-/// A text on one line, cut at `most` characters.
+/// A text on one line, cut at `most` characters, without what people who looked at it cannot have seen.
 fn one_line(text: &str, most: usize) -> String {
+    let text: String = text.chars().filter(|it| it.is_whitespace() || is_prose(*it)).collect();
     let mut line = String::new();
     let mut left = most;
     for word in text.split_whitespace() {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use sympozium_api::run_plan::AgentView;
+use sympozium_api::text::is_prose;
 use sympozium_ipc::door::RunResult;
 
 use crate::ask::{Asker, Unanswered};
@@ -386,9 +387,9 @@ impl Run {
     }
 }
 
-/// Without anything that a terminal acts on: people read this there.
+/// Without anything that a terminal acts on or that nobody sees: people read this there.
 fn printable(mut text: String) -> String {
-    text.retain(|character| !character.is_control() || matches!(character, '\n' | '\t'));
+    text.retain(is_prose);
     text
 }
 
@@ -400,5 +401,7 @@ mod tests {
     fn an_answer_holds_nothing_that_a_terminal_acts_on() {
         let text = "a\u{1b}[2J\tb\n\u{9b}2Jc\r\u{7f}ä".to_owned();
         assert_eq!(printable(text), "a[2J\tb\n2Jcä");
+        let hidden = "a\u{202e}b\u{e0041}\u{200b}\u{3164}c \u{26a0}\u{fe0f}".to_owned();
+        assert_eq!(printable(hidden), "abc \u{26a0}\u{fe0f}");
     }
 }

@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use sympozium_api::names::Digest;
-use sympozium_api::run_plan::{SkillContents, SkillPlan, SkillSource};
+use sympozium_api::run_plan::{FindSkillError, SkillContents, SkillPlan, SkillSource};
 
 use crate::tools::ToolError;
 use crate::tools::files::{
@@ -47,7 +47,7 @@ pub fn load_skill(
     most: usize,
 ) -> Result<String, ToolError> {
     let wanted: Arguments<'_> = arguments(given)?;
-    let skill = find(skills, wanted.name.trim())?;
+    let skill = find(skills, &wanted.name)?;
     let (files, text) = match &skill.source {
         SkillSource::Pack { pack, digest, bytes, .. } => {
             let files = Files { lines: pack_files(skill, pack, roots.commands()), more: 0 };
@@ -71,41 +71,24 @@ pub fn load_skill(
     Ok(format!("{}\n\n{files}", text.trim_end_matches('\n')))
 }
 
-/// A skill as `load_skill` takes it: its name where there may be others of its short one.
-pub(crate) fn full_name(skill: &SkillPlan) -> Cow<'_, str> {
-    match &skill.source {
-        SkillSource::Pack { pack, skill, .. } => Cow::Owned(format!("{pack}/{skill}")),
-        SkillSource::ConfigMap { config_map } => Cow::Borrowed(config_map),
-    }
-}
-
-fn short_name(skill: &SkillPlan) -> &str {
-    match &skill.source {
-        SkillSource::Pack { skill, .. } => skill,
-        SkillSource::ConfigMap { config_map } => config_map,
-    }
-}
-
-/// The skill that is meant: by its full name, or by a short one that only one has.
+/// The skill that a name means.
 fn find<'s>(skills: &'s [SkillPlan], name: &str) -> Result<&'s SkillPlan, ToolError> {
-    if let Some(skill) = skills.iter().find(|skill| full_name(skill) == name) {
-        return Ok(skill);
-    }
-    let mut found = skills.iter().filter(|skill| short_name(skill) == name);
-    match (found.next(), found.next()) {
-        (Some(skill), None) => Ok(skill),
-        (None, _) if skills.is_empty() => Err(ToolError("you have no skills".to_owned())),
-        (None, _) => Err(ToolError(format!("there is no skill {}; there are: {}", shown(name), names(skills.iter())))),
-        (Some(_), Some(_)) => Err(ToolError(format!(
+    match SkillPlan::find(skills, name) {
+        Ok(index) => Ok(&skills[index]),
+        Err(FindSkillError::Missing) if skills.is_empty() => Err(ToolError("you have no skills".to_owned())),
+        Err(FindSkillError::Missing) => {
+            Err(ToolError(format!("there is no skill {}; there are: {}", shown(name.trim()), names(skills.iter()))))
+        }
+        Err(FindSkillError::Ambiguous) => Err(ToolError(format!(
             "several skills are called {}; say which: {}",
-            shown(name),
-            names(skills.iter().filter(|skill| short_name(skill) == name))
+            shown(name.trim()),
+            names((skills.iter()).filter(|skill| skill.short_name() == name.trim()))
         ))),
     }
 }
 
 fn names<'s>(skills: impl Iterator<Item = &'s SkillPlan>) -> String {
-    let mut names: Vec<String> = skills.map(|skill| shown(&full_name(skill))).collect();
+    let mut names: Vec<String> = skills.map(|skill| shown(&skill.full_name())).collect();
     let more = names.len().saturating_sub(MOST_NAMED);
     names.truncate(MOST_NAMED);
     if more > 0 {
@@ -120,7 +103,7 @@ fn planned_text(skill: &SkillPlan, roots: &Roots, digest: &Digest, bytes: u64) -
     let other = |path: &str| {
         ToolError(format!(
             "the skill {} is not what this run was planned with: {} changed since; work without this skill, and say so in your answer",
-            shown(&full_name(skill)),
+            shown(&skill.full_name()),
             shown(path)
         ))
     };

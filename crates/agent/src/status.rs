@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
+use sympozium_api::text::is_prose;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
@@ -61,7 +62,7 @@ impl Status {
     }
 }
 
-/// White space in one piece each, at most [`MAX_LINE`] bytes.
+/// White space in one piece each, without what nobody sees, at most [`MAX_LINE`] bytes.
 fn one_line(text: &str) -> String {
     let text = &text[..text.floor_char_boundary(MAX_LINE * 4)];
     let mut line = String::new();
@@ -69,7 +70,7 @@ fn one_line(text: &str) -> String {
         if !line.is_empty() {
             line.push(' ');
         }
-        line.push_str(word);
+        line.extend(word.chars().filter(|it| is_prose(*it)));
         if line.len() > MAX_LINE {
             line.truncate(line.floor_char_boundary(MAX_LINE));
             line.push('…');
@@ -86,6 +87,7 @@ mod tests {
     #[test]
     fn a_line_is_one_and_short() {
         assert_eq!(one_line("  a\n\tb  c "), "a b c");
+        assert_eq!(one_line("a\u{1b}[2J\u{202e}b \u{3164}"), "a[2Jb ");
         let long = one_line(&"ö".repeat(10_000));
         assert_eq!((long.len(), long.chars().last()), (303, Some('…')));
     }

@@ -149,7 +149,7 @@ pub struct AgentConfig {
     /// Containers that run before and after the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifecycle: Option<LifecycleHooks>,
-    /// Environment variables of the agent and of hooks.
+    /// Environment variables of the agent. A hook sees those that it lists in `envFromRun`. Some names are refused.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(transform = schema::TextMap { entries: limits::ENVIRONMENT, value: limits::VALUE })]
     pub env: BTreeMap<String, String>,

@@ -42,7 +42,7 @@ pub use task::{StructuredTask, Task};
     validation = (rules::ONE_PLAN, "a run is planned once: `status.planDigest` stays"),
     validation = (rules::ONE_POD, "a run has one pod: `status.podUID` stays"),
     validation = (rules::OVER_IS_OVER, "a run that is over stays over"),
-    printcolumn(name = "Agent", type_ = "string", json_path = ".spec.agentRef"),
+    printcolumn(name = "Agent", type_ = "string", json_path = ".spec['agentRef','instanceRef']"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "Pod", type_ = "string", json_path = ".status.podName"),
     printcolumn(
@@ -115,7 +115,7 @@ pub struct AgentRunSpec {
     /// Whether the run ends with its task (`task`) or waits for more (`server`).
     #[serde(default)]
     pub mode: RunMode,
-    /// Whether the agent is given what it remembers.
+    /// Whether the agent is given what it remembers. Nothing is remembered yet.
     #[serde(default = "defaults::yes")]
     pub use_context: bool,
     /// Whether to plan the run and go no further.
@@ -124,7 +124,7 @@ pub struct AgentRunSpec {
     /// Whether this run only checks that runs work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canary_mode: Option<bool>,
-    /// Environment variables of the agent and of hooks. Some names are refused.
+    /// Environment variables of the agent. A hook sees those that it lists in `envFromRun`. Some names are refused.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(transform = schema::TextMap { entries: limits::ENVIRONMENT, value: limits::VALUE })]
     pub env: BTreeMap<String, String>,
@@ -253,7 +253,7 @@ pub struct ParentRun {
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::nested)]
 pub struct ToolPolicy {
-    /// These and no others, as `tool`, `pack/tool` or `pack/*`. Absent: no such limit. Empty: none.
+    /// These and no others, as `tool`, `pack/tool`, `pack/*`, `namespace/pack/tool` or `namespace/pack/*`. Absent: no such limit. Empty: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::NAMES))]
     pub allow: Option<Vec<ToolPattern>>,

@@ -93,6 +93,11 @@ pub mod component {
     pub const WARM_POOL: &str = "warm-pool";
 }
 
+/// Beginnings of annotations that a platform writes by itself on ServiceAccounts and claims, ours too: of what binds volumes, and of
+/// OpenShift's pull secrets. None of them gives an identity.
+pub const PLATFORM_ANNOTATIONS: &[&str] =
+    &["openshift.io/", "pv.kubernetes.io/", "volume.beta.kubernetes.io/", "volume.kubernetes.io/"];
+
 /// Annotations.
 pub mod annotation {
     /// Who created a run or a pack, as the webhook saw them. Nobody else may write it.

@@ -7,6 +7,7 @@
 //! * The doc comment of a field is what `kubectl explain` prints.
 //! * Whatever the schemas accept, the types can read. One object that cannot be read would stop every watch of its kind.
 //! * [`run_plan`] is what becomes of them: the plan that every backend realises. Hashes are made in [`digest`].
+//! * [`text`] says which characters are safe to show, for whoever repeats texts of others.
 //! * [`crds::all`] has the definitions as they are installed; `cargo xtask crds` writes them to `config/crds`.
 //!
 //! Start reading at [`agent_run`].
@@ -44,6 +45,7 @@ pub mod sandbox;
 pub mod schedule;
 mod schema;
 pub mod skill_pack;
+pub mod text;
 pub mod tool_approval;
 
 pub use agent::{Agent, AgentSpec, SympoziumInstance};

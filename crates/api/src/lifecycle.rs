@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::duration::DurationText;
 use crate::environment::EnvVar;
 use crate::limits;
-use crate::names::{ImageRef, LabelName};
+use crate::names::{EnvName, ImageRef, LabelName};
 use crate::rbac::RbacRule;
 use crate::sandbox::ImagePullPolicy;
 use crate::schema;
@@ -28,7 +28,8 @@ pub struct LifecycleHooks {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limits::RBAC_RULES))]
     pub rbac: Vec<RbacRule>,
-    /// What becomes of the answer when a gate gives no verdict: `block` or `allow`.
+    /// What becomes of the answer when the gate gives no verdict, because it took too long, could not be started or was lost:
+    /// `block` or `allow`. A gate that ends with another exit code than 0 has given one: no.
     #[serde(default)]
     pub gate_default: GateDefault,
 }
@@ -43,6 +44,13 @@ pub enum GateDefault {
     /// It is kept back.
     #[default]
     Block,
+}
+
+impl GateDefault {
+    /// Whether an answer without a verdict is kept back.
+    pub const fn is_block(&self) -> bool {
+        matches!(self, Self::Block)
+    }
 }
 
 /// One hook.
@@ -69,6 +77,10 @@ pub struct LifecycleHook {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limits::ENVIRONMENT))]
     pub env: Vec<EnvVar>,
+    /// Names of variables that it takes from the run's `env`. Of variables that are not listed here it sees none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = limits::ENVIRONMENT), transform = schema::set)]
+    pub env_from_run: Vec<EnvName>,
     /// How long it may take, such as `5m`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<DurationText>,

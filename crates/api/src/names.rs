@@ -144,15 +144,17 @@ texts! {
     /// Of a volume, a port or a container.
     LabelName, "a name of at most 63 lower-case letters, digits and `-`", 63, r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", forms::is_label;
     /// A `Model` in the same namespace, or in another as `namespace/name`.
-    ModelRef, "a name of a model, or `namespace/name`", 317, r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?/)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", forms::is_model_ref;
+    ModelRef, "a name of a model, or `namespace/name`", 317, r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?/)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", forms::is_qualified_name;
+    /// A `SkillPack` of the system namespace, or of another as `namespace/name`.
+    PackRef, "a name of a skill pack, or `namespace/name`", 317, r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?/)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", forms::is_qualified_name;
     /// Of one skill in a pack; its text is the file of this name below `/skills`.
     SkillName, "a name of a skill", 63, r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$", forms::is_skill_name;
     /// Where a file of a skill is, below the skill's directory. No component begins with `.` or `-`.
     SkillFilePath, "a path below the skill's directory", 255, r"^[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*$", forms::is_skill_file_path;
     /// Of a tool that a pack declares.
     ToolName, "a name of a tool", 64, r"^[a-z][a-z0-9_]*$", forms::is_tool_name;
-    /// What a rule about tools names: `tool`, `pack/tool` or `pack/*`; `*` for all.
-    ToolPattern, "`tool`, `pack/tool`, `pack/*` or `*`", 320, r"^(\*|[A-Za-z0-9._-]+(/(\*|[A-Za-z0-9._-]+))?)$", forms::is_tool_pattern;
+    /// What a rule about tools names: `tool`, `pack/tool`, `pack/*`, `namespace/pack/tool` or `namespace/pack/*`; `*` for all.
+    ToolPattern, "`tool`, `pack/tool`, `pack/*`, `namespace/pack/tool`, `namespace/pack/*` or `*`", 384, r"^(\*|[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)?(/(\*|[A-Za-z0-9._-]+))?)$", forms::is_tool_pattern;
     /// A container image as one writes it in a pod.
     ImageRef, "an image reference", 512, r"^[!-~]+$", forms::is_printable_word;
     /// A host name, an IPv4 address, or `*.` and a domain for every host below it.

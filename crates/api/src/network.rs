@@ -38,8 +38,9 @@ pub struct NetworkPolicy {
     /// Whether nothing but `allowedEgress` and the model may be reached. Otherwise `fetch_url` reaches public hosts.
     #[serde(default = "crate::defaults::yes")]
     pub deny_all: bool,
-    /// Whether names of allowed hosts may be looked up. The gateway does; a run itself never asks.
-    #[serde(default = "crate::defaults::yes", rename = "allowDNS")]
+    /// Whether runs may look names up. They never can: pods of runs have no DNS, and the gateway looks up the hosts that they
+    /// may reach. `true` is warned about, `false` is met by every run.
+    #[serde(default, rename = "allowDNS")]
     pub allow_dns: bool,
     /// Whether a run may send messages on the event bus, through the gateway.
     #[serde(default = "crate::defaults::yes")]
@@ -52,6 +53,6 @@ pub struct NetworkPolicy {
 
 impl Default for NetworkPolicy {
     fn default() -> Self {
-        Self { deny_all: true, allow_dns: true, allow_event_bus: true, allowed_egress: Vec::new() }
+        Self { deny_all: true, allow_dns: false, allow_event_bus: true, allowed_egress: Vec::new() }
     }
 }

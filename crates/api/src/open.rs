@@ -112,7 +112,7 @@ pub struct VolumeMount {
     /// Whether the container may not write to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_only: Option<bool>,
-    /// Whether mounts below it are read-only too: `Disabled`, `IfPossible` or `Enabled`.
+    /// Whether mounts below it are read-only too: `Disabled`, `IfPossible` or `Enabled`. The last two need `readOnly`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub recursive_read_only: Option<String>,

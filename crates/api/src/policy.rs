@@ -168,7 +168,8 @@ pub struct ToolGating {
     /// What holds for tools without a rule: `allow`, `deny` or `ask`.
     #[serde(default)]
     pub default_action: ToolAction,
-    /// Rules. The most exact name decides; of two that are equal, the stricter.
+    /// Rules. The most exact name decides; of two that are equal, the stricter. A pack without a namespace means the one of the
+    /// system namespace where the rule gives more than holds otherwise, and every pack of the name where it gives less.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limits::TOOL_RULES))]
     pub rules: Vec<ToolRule>,
@@ -179,7 +180,7 @@ pub struct ToolGating {
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::nested)]
 pub struct ToolRule {
-    /// `tool`, `pack/tool` or `pack/*`.
+    /// `tool`, `pack/tool`, `pack/*`, `namespace/pack/tool` or `namespace/pack/*`.
     pub tool: ToolPattern,
     /// `allow`, `deny` or `ask`.
     pub action: ToolAction,
@@ -203,7 +204,8 @@ pub enum ToolAction {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SympoziumPolicyStatus {
-    /// How many agents of the namespace name this policy.
+    /// How many agents are held to this policy by its name: those of its namespace and, for a policy of the system namespace,
+    /// those of others that have none of that name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound_instances: Option<i32>,
     /// The generation that this status is about.

@@ -35,10 +35,10 @@ pub use model::{ModelEndpoint, ModelKey, ModelPlan, WireFormat};
 pub use network::{Destination, GatewayCredential, Reach};
 pub use part::{AmountsPlan, Part, PartName, Role, Start};
 pub use read::{DOMAIN, FORMAT, Format, MAX_BYTES, UnreadablePlan};
-pub use skill::{SkillContents, SkillFilePlan, SkillPlan, SkillSource};
+pub use skill::{FindSkillError, SkillContents, SkillFilePlan, SkillPlan, SkillSource};
 pub use timing::{Deadlines, RunLimits};
 pub use tool::{Acts, Gate, ToolLimits, ToolPlan};
-pub use volume::{Medium, Mount, PlanVolume, VolumeName, VolumeSource};
+pub use volume::{Medium, Mount, PlanVolume, RecursiveReadOnly, VolumeName, VolumeSource};
 
 /// What the container `sandbox` is called where packs are named. No pack may have this name.
 pub const SANDBOX: &str = "sandbox";
@@ -191,6 +191,19 @@ pub struct IsolationPlan {
     /// The RuntimeClass of the pod; the cluster's default when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime_class: Option<ObjectName>,
+    /// The kernel that the RuntimeClass gives the pod, where its handler is one that the operator lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<KernelPlan>,
+}
+
+/// A kernel of the pod's own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KernelPlan {
+    /// The handler of the RuntimeClass, which the operator lists.
+    pub handler: String,
+    /// Whether it is gVisor, which an executor recognises from inside. The kernel of a virtual machine looks like the node's.
+    pub gvisor: bool,
 }
 
 /// Who decides where a gate is `ask`.

@@ -114,7 +114,8 @@ pub struct AgentSandbox {
     /// A SandboxWarmPool to claim a running sandbox from, instead of starting one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm_pool_ref: Option<ObjectName>,
-    /// What the sandbox asks for and may not exceed.
+    /// CPU and memory that all containers of the sandbox ask for and may not exceed together. What the others leave of them is
+    /// the agent's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
 }

@@ -22,7 +22,7 @@ use crate::schema;
     category = "sympozium",
     doc = "When an agent is given which task, again and again.",
     derive = "PartialEq",
-    printcolumn(name = "Agent", type_ = "string", json_path = ".spec.agentRef"),
+    printcolumn(name = "Agent", type_ = "string", json_path = ".spec['agentRef','instanceRef']"),
     printcolumn(name = "Schedule", type_ = "string", json_path = ".spec.schedule"),
     printcolumn(name = "Type", type_ = "string", json_path = ".spec.type"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),

@@ -81,8 +81,9 @@ pub struct Skill {
     /// The text, in Markdown.
     #[schemars(length(max = limits::LONG_TEXT))]
     pub content: String,
-    /// The only tools that are for this skill, as `tool`, `pack/tool` or `pack/*`. It narrows what the policy leaves, and
-    /// opens nothing. Absent: no such limit. Empty: none.
+    /// The only tools that can be called while this skill is active, as `tool`, `pack/tool`, `pack/*`, `namespace/pack/tool` or
+    /// `namespace/pack/*`: from when the agent loads it with `load_skill` until it loads another. It narrows what the policy leaves,
+    /// and opens nothing. Absent: no such limit. Empty: none but `load_skill`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::NAMES))]
     pub allowed_tools: Option<Vec<ToolPattern>>,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use sympozium_api::guarantee::Guarantee;
 use sympozium_api::names::Digest;
 use sympozium_api::run_plan::place;
 use sympozium_program::LogArguments;
@@ -103,12 +104,42 @@ pub struct ServeArguments {
     /// everybody trusts: a file of PEM certificates.
     #[arg(long, value_name = "FILE", env = "SSL_CERT_FILE")]
     pub certificates: Option<PathBuf>,
+    /// Guarantees that the platform around the skills holds, such as memory,cpu; or none. Where an executor reports one of
+    /// them as delegated, that counts as held; any other that is delegated does not.
+    #[arg(long, value_name = "LIST", hide = true, default_value = NOTHING, value_delimiter = ',', value_parser = guarantee)]
+    pub platform_holds: Vec<PlatformWord>,
+    /// A pack whose executor verifies who wrote a request although the plan does not say so: one machine starts ours for packs
+    /// that it has no image of.
+    #[arg(long, value_name = "PACK", hide = true)]
+    pub verifying: Vec<String>,
     /// What is logged.
     #[command(flatten)]
     pub log: LogArguments,
 }
 
+/// No guarantee.
+const NOTHING: &str = "none";
+
+/// A word of `--platform-holds`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PlatformWord {
+    /// Nothing is held.
+    Nothing,
+    /// This is.
+    Guarantee(Guarantee),
+}
+
 impl ServeArguments {
+    /// Guarantees that the platform around the skills holds.
+    pub fn platform(&self) -> Vec<Guarantee> {
+        let words = self.platform_holds.iter();
+        let held = words.filter_map(|word| match word {
+            PlatformWord::Nothing => None,
+            PlatformWord::Guarantee(guarantee) => Some(*guarantee),
+        });
+        held.collect()
+    }
+
     /// Where everything is.
     pub fn places(&self) -> Places {
         Places {
@@ -162,6 +193,18 @@ impl CheckNetworkArguments {
     }
 }
 
+fn guarantee(word: &str) -> Result<PlatformWord, String> {
+    if word == NOTHING {
+        return Ok(PlatformWord::Nothing);
+    }
+    let mut all = Guarantee::ALL.into_iter();
+    let found = all.find(|it| it.as_str() == word);
+    found.map(PlatformWord::Guarantee).ok_or_else(|| {
+        let known = Guarantee::ALL.map(Guarantee::as_str).join(", ");
+        format!("it is none of {known}, {NOTHING}")
+    })
+}
+
 fn digest(text: &str) -> Result<Digest, String> {
     let digest = Digest::new(text);
     match digest.check() {
@@ -193,6 +236,23 @@ mod tests {
         };
         assert_eq!(arguments.serve.places(), places);
         assert_eq!(arguments.serve.plan_digest, Some(Digest::new(DIGEST)));
+        assert_eq!(arguments.serve.platform(), []);
+    }
+
+    #[test]
+    fn what_the_platform_holds_is_listed_by_name() {
+        let read = |list: &str| {
+            let words = ["x", "--plan-digest", DIGEST, "--gateway=gateway:8443"];
+            let list = format!("--platform-holds={list}");
+            let words = words.into_iter().chain([list.as_str()]);
+            Arguments::try_parse_from(words).map(|it| it.serve.platform())
+        };
+        assert_eq!(read("none").unwrap(), []);
+        let all = Guarantee::ALL.map(Guarantee::as_str).join(",");
+        assert_eq!(read(&all).unwrap(), Guarantee::ALL);
+        for wrong in ["", "files", "memory,", "Memory"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
     }
 
     /// As the plan's renderer writes it.

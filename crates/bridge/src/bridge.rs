@@ -109,7 +109,7 @@ fn tell_skills(session: &Session) {
 
 /// Makes everything that can fail before the run begins.
 fn prepare(started: Started) -> Result<(Arc<Session>, Door), Failure> {
-    let Started { inputs, key, gateway, lockdown, places, roots } = started;
+    let Started { inputs, key, gateway, lockdown, places, roots, platform, verifying } = started;
     let Inputs { plan, plan_digest, mut credentials, gateway_certificates, headers, script, .. } = inputs;
     let outward = Outward::new(gateway, gateway_certificates.as_deref());
     let outward =
@@ -147,7 +147,17 @@ fn prepare(started: Started) -> Result<(Arc<Session>, Door), Failure> {
     );
     let run = plan.run.uid.to_string();
     let session = Session::new(
-        SessionParts { plan, plan_digest, model: Arc::new(model), outward, upward, web: credentials.remove(WEB), logs },
+        SessionParts {
+            plan,
+            plan_digest,
+            model: Arc::new(model),
+            outward,
+            upward,
+            web: credentials.remove(WEB),
+            logs,
+            platform,
+            verifying,
+        },
         &places.ipc,
     );
     let session =
@@ -186,8 +196,12 @@ enum End {
     Stopped,
     /// The agent did what none of ours does.
     Misbehaved(&'static str),
+    /// A command was less isolated than the plan requires.
+    BelowFloor,
     /// Nobody takes reports of this run.
     Unwanted(String),
+    /// What a skill does can no longer be known.
+    Compromised(String),
 }
 
 /// From the opening of the door until it is closed for good.
@@ -243,7 +257,9 @@ fn of_over(over: Over) -> End {
     match over {
         Over::Finished => End::Left,
         Over::Misbehaved(how) => End::Misbehaved(how),
+        Over::BelowFloor => End::BelowFloor,
         Over::Unwanted(why) => End::Unwanted(why),
+        Over::Compromised(why) => End::Compromised(why),
     }
 }
 
@@ -291,6 +307,13 @@ async fn settle(session: &Session, deadline: Instant) {
 /// How the run ended. What the agent has said counts, whatever happened afterwards; but an agent that was told to end says that
 /// it failed, and it is not the agent that did.
 fn ending(session: &Session, end: End) -> Ending {
+    // Before the agent's own word: what it says may rest on such a command.
+    if let Some(why) = session.below_floor() {
+        return Ending::Failed { error: format!("the run was ended: {why}") };
+    }
+    if let Some(why) = session.compromised.get() {
+        return Ending::Failed { error: why.clone() };
+    }
     match session.take_result() {
         Some(RunResult::Answer { text }) => return Ending::Answered { text },
         Some(RunResult::Failure { .. }) if matches!(end, End::Stopped) => return Ending::Stopped,
@@ -314,7 +337,9 @@ fn ending(session: &Session, end: End) -> Ending {
         End::Stopped => Ending::Stopped,
         End::Left => known("the agent left without a result"),
         End::Misbehaved(how) => known(&format!("the agent was cut off: {how}")),
+        End::BelowFloor => known("the run was ended below its isolation floor"),
         End::Unwanted(why) => known(&format!("nothing that happens can be reported: {}", shortened(&why))),
+        End::Compromised(why) => Ending::Failed { error: why },
     }
 }
 

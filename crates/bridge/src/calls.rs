@@ -160,8 +160,8 @@ impl Session {
             let message = format!("the call's id has more than {MAX_CALL_ID} bytes");
             return Err(refusal(RefusalCode::Request, &message));
         }
-        let active = self.active();
-        let found = self.table.look_up(name, read.arguments, active.as_deref())?;
+        let found = self.table.look_up(name, read.arguments, self.active_pack())?;
+        self.is_for_active_skill(found.tool)?;
         let most = found.tool.limits.argument_bytes as usize;
         if bytes.saturating_sub(read.id.len()) > most {
             let message = format!("the arguments of `{name}` may have {most} bytes");

@@ -313,7 +313,7 @@ mod tests {
     /// The two programs do not depend on each other; the words that they share are compared here.
     #[test]
     fn the_greeting_is_the_gateways() {
-        let gateway = include_str!("../../gateway/src/server/listen.rs");
+        let gateway = include_str!("../../gateway/src/server/probes.rs");
         let greeting = std::str::from_utf8(GREETING).unwrap();
         assert!(gateway.contains(&format!("b\"{greeting}: ")));
     }

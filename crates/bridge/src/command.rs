@@ -4,10 +4,13 @@ use serde_json::{Map, Value};
 use sympozium_api::run_plan::{Acts, ToolPlan};
 use sympozium_api::skill_pack::InputMode;
 use sympozium_ipc::RequestId;
-use sympozium_ipc::message::{ExecRequest, MAX_WORD_BYTES};
+use sympozium_ipc::message::{ExecRequest, MAX_WORD_BYTES, shell_word};
 
 /// Seconds of a command that does not say.
 const USUAL_SECONDS: u32 = 30;
+/// The line of a request whose words do not fit into one. An executor that knows `argv` never runs it; one that does not
+/// reports a failure instead of a success without having run anything.
+const NEEDS_ARGV: &str = "echo 'the arguments are too long for an executor that runs only `command`' >&2; exit 125";
 
 /// Why a call cannot be made a command.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -44,6 +47,7 @@ pub fn request(id: RequestId, tool: &ToolPlan, target: &str, arguments: &Value) 
                 let rest: Map<String, Value> = rest.map(|(name, value)| (name.clone(), value.clone())).collect();
                 request.stdin = Some(Value::Object(rest).to_string());
             }
+            request.command = line(&request);
             request
         }
         Acts::Agent | Acts::Bridge => return Err(NoCommand::NotForASidecar),
@@ -79,6 +83,22 @@ fn words(exec: &[String], positional: &[String], arguments: &Map<String, Value>)
         words.push(word);
     }
     Ok(words)
+}
+
+/// The same program as a line for a shell. The protocol that the guide for sidecars prints has `command` only; its script
+/// would run an empty line instead of `argv` and report success.
+fn line(request: &ExecRequest) -> String {
+    let words: Vec<String> = request.argv.iter().map(|word| shell_word(word)).collect();
+    let program = words.join(" ");
+    let line = match &request.stdin {
+        Some(stdin) => format!("printf '%s' {} | {program}", shell_word(stdin)),
+        None => program,
+    };
+    let with_line = ExecRequest { command: line, ..request.clone() };
+    match with_line.command.len() <= MAX_WORD_BYTES && with_line.to_json().is_ok() {
+        true => with_line.command,
+        false => NEEDS_ARGV.to_owned(),
+    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@
 //! * [`outward`] is the way out: to the gateway, and through it.
 //!
 //! * [`session`] holds one run; [`door`] is where its agent speaks, [`calls`] what becomes of a call, [`ask`] how a person is
-//!   asked, [`permits`] how the agent may act itself, [`work`] what is done, [`skill`] the bridge's end of a skill's volume.
+//!   asked, [`permits`] how the agent may act itself, `active_skill` what its
+//!   skill leaves of that, [`work`] what is done, [`skill`] the bridge's end of a skill's volume.
 //! * [`records`] keeps receipts until [`reporter`] has carried them out through [`upward`]; [`clock`] counts the run's time.
 //! * [`model`] and [`scripted`] are the model as the agent sees it; [`fetch`] reads pages of the web.
 //! * [`bridge`] puts all of it together and brings it to its end.
@@ -17,6 +18,7 @@
 
 #![warn(missing_docs)]
 
+mod active_skill;
 pub mod arguments;
 pub mod ask;
 pub mod bridge;
@@ -26,6 +28,8 @@ pub mod clock;
 pub mod command;
 pub mod door;
 pub mod fetch;
+pub mod floor;
+mod found;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod inputs;

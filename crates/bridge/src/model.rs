@@ -9,7 +9,7 @@
 //! * [`request`] says what may go out. Pure.
 //! * `account` keeps the limits: requests, requests in a minute, tokens, requests at a time.
 //! * `proxy` and `pool` send it, once, through the gateway.
-//! * `answer` is the way back; `usage`, `sse` and `scan` count what passes, and `redact` keeps secrets out of it.
+//! * `answer` is the way back; `usage`, `scan` and `text_length` count what passes, and `redact` keeps secrets out of it.
 //!
 //! It follows no redirect, tries nothing twice and changes no byte of a message. A model whose answers are written down is
 //! in [`crate::scripted`], behind the same checks and limits.
@@ -21,6 +21,7 @@ mod proxy;
 pub(crate) mod redact;
 pub mod request;
 mod scan;
+mod text_length;
 pub(crate) mod usage;
 mod wire;
 
@@ -42,7 +43,8 @@ pub(crate) use wire::is_ours;
 use account::{Account, Exchange};
 use answer::Source;
 use proxy::{Proxy, Secrets};
-use request::{Accepted, Rules, length};
+use request::{Accepted, Pieces, Rules, length};
+use text_length::{Kind, TextLength};
 
 use crate::key::ProviderKey;
 use crate::outward::Outward;
@@ -189,7 +191,7 @@ impl Model {
         let account = Arc::clone(&self.account);
         let mut exchange = Exchange::new(account, self.wire, Box::new(ended));
         let admitted = self.rules.check(&body).and_then(|accepted| {
-            exchange.begin(length(&accepted.pieces))?;
+            exchange.begin(text_length(&accepted.pieces))?;
             Ok(accepted)
         });
         let answered = match (admitted, &self.endpoint) {
@@ -243,6 +245,13 @@ impl Model {
         *answer.headers_mut() = proxy.passed_headers(&head.headers);
         Ok((answer, proxy.redactors()))
     }
+}
+
+/// Bytes of text in a request.
+fn text_length(pieces: &Pieces) -> u64 {
+    let mut text = TextLength::new(Kind::Request);
+    pieces.iter().for_each(|piece| text.read(piece));
+    text.bytes()
 }
 
 async fn play(

@@ -15,7 +15,7 @@ use crate::calls::{Way, refusal};
 use crate::session::{Acting, Session, Slot, Turn, lock};
 
 /// The tool whose permits say which skill the agent reads.
-const LOAD_SKILL: &str = "load_skill";
+pub(crate) const LOAD_SKILL: &str = "load_skill";
 
 /// A permit that has been given and not been reported on.
 pub(crate) struct Permit {
@@ -44,7 +44,7 @@ impl Session {
         if name == LOAD_SKILL
             && let Some(skill) = begun.arguments.get("name").and_then(|it| it.as_str())
         {
-            self.reads_skill(skill);
+            self.activate_skill(skill);
         }
         let permit = begun.call;
         let seconds = u64::from(begun.tool.limits.timeout_seconds);

@@ -3,11 +3,14 @@
 mod gateway;
 mod waiting;
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow};
 use clap::Parser as _;
+use sympozium_api::guarantee::Guarantee;
+use sympozium_exec::features::is_gvisor;
 use sympozium_exec::lockdown::{Lockdown, LockedDown};
 use sympozium_program::{Failure, start_logging};
 use tokio::runtime::Runtime;
@@ -34,6 +37,10 @@ pub struct Started {
     pub places: Places,
     /// Certificates of authorities that end servers may have theirs from, besides those that everybody trusts, as PEM.
     pub roots: Option<Vec<u8>>,
+    /// Guarantees that the platform around the skills holds.
+    pub platform: Vec<Guarantee>,
+    /// Packs whose executor the backend has replaced with ours, which verifies requests.
+    pub verifying: BTreeSet<String>,
 }
 
 /// The whole program: parses the command line, whose first word is the program's name, and does what it says.
@@ -87,6 +94,8 @@ fn start(arguments: &ServeArguments) -> Result<Started, Failure> {
         Some(path) => Some(inputs::read_certificates(path).map_err(unusable)?),
         None => None,
     };
+    // While the kernel can still be asked; the answer is kept.
+    let gvisor = is_gvisor();
     let lockdown = lock_down(&places, &gateway)?;
     let token_need = match gateway {
         GatewayAddress::Tcp { .. } => TokenNeed::Required,
@@ -97,11 +106,21 @@ fn start(arguments: &ServeArguments) -> Result<Started, Failure> {
         run = %inputs.plan.run.uid,
         plan = %inputs.plan_digest,
         gateway = %target,
+        gvisor,
         key = key.as_ref().map(|key| key.variable().as_str()),
         credentials = inputs.credentials.len(),
         "the run's inputs were read"
     );
-    Ok(Started { inputs, key, gateway, lockdown, places, roots })
+    Ok(Started {
+        inputs,
+        key,
+        gateway,
+        lockdown,
+        places,
+        roots,
+        platform: arguments.platform(),
+        verifying: arguments.verifying.iter().cloned().collect(),
+    })
 }
 
 fn lock_down(places: &Places, gateway: &GatewayAddress) -> Result<LockedDown, Failure> {

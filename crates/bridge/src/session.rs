@@ -4,30 +4,30 @@
 //! whoever asks a person holds it alone, from the question to the end of what was asked about. It is fair: once somebody
 //! waits to ask, nobody begins before them.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use sympozium_api::RunPlan;
+use sympozium_api::guarantee::Guarantee;
 use sympozium_api::names::Digest;
-use sympozium_api::run_plan::SkillSource;
-use sympozium_ipc::VolumeError;
 use sympozium_ipc::credential::Credential;
 use sympozium_ipc::door::{ASKED_TO_END, Refusal, RefusalCode, RunResult};
 use sympozium_ipc::receipt::{Actor, Event, IsolationSeen, MAX_NUMBER, Outcome, Transferred};
 use sympozium_ipc::run_api::Usage;
-use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, watch};
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, mpsc, watch};
 
 use crate::calls::{milliseconds, refusal};
 use crate::clock::Clock;
+use crate::floor::IsolationFloor;
 use crate::model::Model;
 use crate::outward::Outward;
 use crate::pace::{Bounds, Pace, Wait};
 use crate::permits::Permit;
 use crate::records::Records;
-use crate::skill::Skill;
+use crate::skill::{OpenError, Skill, Verification};
 use crate::table::{Table, UnusableSchema};
 use crate::upward::Upward;
 
@@ -59,10 +59,15 @@ pub struct Session {
     refusals: AtomicU64,
     /// What is going on, by call.
     acting: Mutex<BTreeMap<u64, Acting>>,
-    /// The pack of the skill that the agent read last.
-    active: Mutex<Option<String>>,
+    /// The skill that the agent read last, by its place in the plan.
+    pub(crate) active: Mutex<Option<usize>>,
     result: Mutex<Option<RunResult>>,
+    pub(crate) floor: IsolationFloor,
+    /// Why the run is ended, where a command was less isolated than it must be.
+    below_floor: OnceLock<String>,
     over: watch::Sender<Option<Over>>,
+    /// Why nothing that a skill says can be relied on any more.
+    pub(crate) compromised: OnceLock<String>,
 }
 
 /// What a session is made of.
@@ -81,6 +86,10 @@ pub struct SessionParts {
     pub web: Option<Credential>,
     /// Where to look for what a skill said, with `{part}` in it.
     pub logs: String,
+    /// Guarantees that the platform around the skills holds.
+    pub platform: Vec<Guarantee>,
+    /// Packs whose executor the backend has replaced with ours, which verifies requests.
+    pub verifying: BTreeSet<String>,
 }
 
 /// Why a session is over, where the agent has not simply left.
@@ -90,8 +99,12 @@ pub enum Over {
     Finished,
     /// It does what no agent of ours does.
     Misbehaved(&'static str),
+    /// A command was less isolated than the plan requires.
+    BelowFloor,
     /// Nothing that happens could be reported.
     Unwanted(String),
+    /// What a skill does can no longer be known.
+    Compromised(String),
 }
 
 /// Why a run cannot be served.
@@ -107,7 +120,7 @@ pub enum Unservable {
         pack: String,
         /// Why.
         #[source]
-        source: VolumeError,
+        source: OpenError,
     },
 }
 
@@ -149,13 +162,22 @@ impl Session {
     ///
     /// When a volume or a schema cannot be used.
     pub fn new(parts: SessionParts, ipc: &Path) -> Result<Arc<Self>, Unservable> {
-        let SessionParts { plan, plan_digest, model, outward, upward, web, logs } = parts;
+        let SessionParts { plan, plan_digest, model, outward, upward, web, logs, platform, verifying } = parts;
         let table = Table::new(&plan)?;
-        let packs: Vec<&str> = plan.parts.iter().filter_map(|part| part.role.pack()).collect();
+        let floor = IsolationFloor::new(&plan, &verifying, &platform);
         let mut skills = BTreeMap::new();
-        for pack in packs {
-            let skill =
-                Skill::open(&ipc.join(pack)).map_err(|source| Unservable::Volume { pack: pack.to_owned(), source })?;
+        let (notify, notices) = mpsc::unbounded_channel();
+        for part in &plan.parts {
+            let Some(pack) = part.role.pack() else {
+                continue;
+            };
+            let verification = match part.attests() || verifying.contains(pack) {
+                true => Verification::Verifies,
+                false => Verification::Unverified,
+            };
+            let directory = ipc.join(pack);
+            let skill = Skill::open(&directory, pack, verification, &floor, notify.clone())
+                .map_err(|source| Unservable::Volume { pack: pack.to_owned(), source })?;
             skills.insert(pack.to_owned(), skill);
         }
         let (limits, deadlines) = (&plan.limits, &plan.deadlines);
@@ -175,7 +197,7 @@ impl Session {
             }),
             each: each.collect(),
         };
-        Ok(Arc::new(Self {
+        let session = Arc::new(Self {
             records: Records::new(plan_digest, limits.transcript_bytes),
             clock: Clock::new(seconds(deadlines.run_seconds), seconds(deadlines.waiting_seconds)),
             table,
@@ -196,9 +218,14 @@ impl Session {
             acting: Mutex::default(),
             active: Mutex::default(),
             result: Mutex::default(),
+            floor,
+            below_floor: OnceLock::new(),
             over: watch::Sender::new(None),
+            compromised: OnceLock::new(),
             plan,
-        }))
+        });
+        session.follow(notices);
+        Ok(session)
     }
 
     /// A number for the next call.
@@ -292,36 +319,6 @@ impl Session {
         let (_turn, _models) = tokio::join!(self.turn_alone(), models.wait_for(|open| *open == 0));
     }
 
-    /// The pack of the skill that the agent read last.
-    pub(crate) fn active(&self) -> Option<String> {
-        lock(&self.active).clone()
-    }
-
-    /// The agent reads a skill: `skill` or `pack/skill`.
-    pub(crate) fn reads_skill(&self, written: &str) {
-        let (pack, skill) = match written.split_once('/') {
-            Some((pack, skill)) => (Some(pack), skill),
-            None => (None, written),
-        };
-        let packs: HashSet<&str> = self
-            .plan
-            .skills
-            .iter()
-            .filter_map(|it| match &it.source {
-                SkillSource::Pack { pack: of, skill: name, .. }
-                    if name == skill && pack.is_none_or(|pack| pack == of) =>
-                {
-                    Some(of.as_str())
-                }
-                _ => None,
-            })
-            .collect();
-        // Where two packs have a skill of the name, the agent must say which it means.
-        if let (1, Some(pack)) = (packs.len(), packs.iter().next()) {
-            *lock(&self.active) = Some((*pack).to_owned());
-        }
-    }
-
     /// The agent's last word. Only the first counts.
     pub(crate) fn set_result(&self, result: RunResult) -> bool {
         let mut kept = lock(&self.result);
@@ -353,6 +350,18 @@ impl Session {
             }
             first
         });
+    }
+
+    /// A command was less isolated than the plan requires: the run ends, whatever the agent says.
+    pub(crate) fn end_below_floor(&self, why: String) {
+        tracing::error!(why, "the run is ended");
+        let _ = self.below_floor.set(why);
+        self.end(Over::BelowFloor);
+    }
+
+    /// Why the run was ended, where a command was less isolated than it must be.
+    pub(crate) fn below_floor(&self) -> Option<&str> {
+        self.below_floor.get().map(String::as_str)
     }
 
     /// Waits until the session is to end, and says why.

@@ -1,32 +1,26 @@
 //! The bridge's end of one skill's `/ipc`: writes requests, waits for results, and believes nothing that is on the volume.
 
-use std::collections::{HashMap, VecDeque};
-use std::os::fd::OwnedFd;
+mod driver;
+mod events;
+mod findings;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use sympozium_ipc::requester::{Arrived, SubmitError, Withdrawn};
-use sympozium_ipc::volume::Done;
-use sympozium_ipc::{ExecRequest, ExecResult, RequestId, Requester, ResultProblem, Volume, VolumeError, WatchMode};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
+use sympozium_ipc::requester::{SubmitError, Withdrawn};
+use sympozium_ipc::{ExecRequest, ExecResult, RequestId, RequestKey, ResultProblem, Volume, VolumeError, WatchMode};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
+use crate::floor::IsolationFloor;
+use driver::Driver;
+use findings::Findings;
+pub use findings::{Finding, Notice, Verification};
+
 /// Orders that wait for the one who drives a volume; the pace of calls keeps them below that.
 const ORDERS: usize = 64;
-/// How long after a request to look at the directory without being told that something came; each further time after
-/// twice as long.
-const FIRST_LOOK: Duration = Duration::from_millis(200);
-/// How often to look at least, while somebody waits for a result.
-const MAX_LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// News that are taken before others have their turn: a skill can make them up faster than they are read.
-const NEWS_AT_ONCE: usize = 64;
-/// Commands that were given up after somebody had begun them, whose results are still cleared away. The oldest are forgotten
-/// first: what they leave lies on the skill's own volume.
-const MAX_LATE: usize = 256;
 
 /// A skill, as the bridge sees it.
 #[derive(Debug, Clone)]
@@ -34,6 +28,17 @@ pub struct Skill {
     volume: Volume,
     orders: mpsc::Sender<Order>,
     leaving: Arc<AtomicBool>,
+}
+
+/// Why a skill's volume cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The directory.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    /// There is no randomness for a key.
+    #[error("no key can be made for its executor")]
+    Random(#[source] std::io::Error),
 }
 
 /// What came of a command.
@@ -50,6 +55,8 @@ pub enum Executed {
         /// Whether somebody had claimed it.
         claimed: bool,
     },
+    /// Its executor was started again, and does not know of the request any more. It may have been run in part.
+    Restarted,
     /// No answer in time.
     Silent {
         /// Whether somebody had claimed it: it may have been run.
@@ -62,47 +69,46 @@ pub enum Executed {
 enum Order {
     Submit {
         request: Box<ExecRequest>,
+        /// When nobody waits for it any more.
+        expires: SystemTime,
         answer: oneshot::Sender<Answer>,
     },
     /// Takes a request back; whoever waits for the rest of a command that was begun still does.
-    Withdraw {
-        id: RequestId,
-        found: oneshot::Sender<Withdrawn>,
-    },
+    Withdraw { id: RequestId, found: oneshot::Sender<Withdrawn> },
     /// The same, and nobody waits any more: what still comes is cleared away.
-    GiveUp {
-        id: RequestId,
-        found: oneshot::Sender<Withdrawn>,
-    },
+    GiveUp { id: RequestId, found: oneshot::Sender<Withdrawn> },
 }
 
 enum Answer {
     Result(Result<ExecResult, ResultProblem>),
     NotAsked(SubmitError),
     Left,
+    Restarted,
 }
 
 impl Skill {
-    /// Opens a skill's volume. To be called within a runtime, which from then on looks after it.
+    /// Opens the volume of a pack. To be called within a runtime, which from then on looks after it. What is found there that
+    /// the bridge did not write, and a start below `floor`, are told to `notices`.
     ///
     /// # Errors
     ///
-    /// When the directory cannot be used.
-    pub fn open(directory: &Path) -> Result<Self, VolumeError> {
+    /// When the directory cannot be used, or there is no randomness for a key.
+    pub fn open(
+        directory: &Path,
+        pack: &str,
+        verification: Verification,
+        floor: &IsolationFloor,
+        notices: mpsc::UnboundedSender<Notice>,
+    ) -> Result<Self, OpenError> {
         let volume = Volume::open(directory)?;
-        let requester = Requester::open(&volume, WatchMode::default());
+        let key = match verification {
+            Verification::Verifies => Some(RequestKey::generate().map_err(OpenError::Random)?),
+            Verification::Unverified => None,
+        };
         let (orders, taken) = mpsc::channel(ORDERS);
         let leaving = Arc::new(AtomicBool::new(false));
-        let driver = Driver {
-            volume: volume.clone(),
-            leaving: Arc::clone(&leaving),
-            events: Events::of(&requester),
-            requester,
-            waiting: HashMap::new(),
-            late: VecDeque::new(),
-            more: false,
-            pause: FIRST_LOOK,
-        };
+        let findings = Findings::new(pack, verification, notices);
+        let driver = Driver::new(&volume, Arc::clone(&leaving), key, floor.clone(), findings, WatchMode::default());
         tokio::spawn(driver.drive(taken));
         Ok(Self { volume, orders, leaving })
     }
@@ -118,8 +124,8 @@ impl Skill {
         let id = request.id.clone();
         let deadline = Instant::now() + patience;
         let (answer, answered) = oneshot::channel();
-        let request = Box::new(request);
-        if self.orders.send(Order::Submit { request, answer }).await.is_err() {
+        let order = Order::Submit { request: Box::new(request), expires: SystemTime::now() + patience, answer };
+        if self.orders.send(order).await.is_err() {
             return Executed::Silent { claimed: false };
         }
         tokio::pin!(answered, unwanted);
@@ -131,6 +137,7 @@ impl Skill {
                     Ok(Answer::Result(Ok(result))) => Executed::Answered(Box::new(result)),
                     Ok(Answer::Result(Err(problem))) => Executed::Unbelievable(problem),
                     Ok(Answer::NotAsked(error)) => Executed::NotAsked(error),
+                    Ok(Answer::Restarted) => Executed::Restarted,
                     Ok(Answer::Left) => Executed::Left { claimed: self.give_up(id).await },
                     Err(_) => Executed::Silent { claimed: true },
                 },
@@ -172,172 +179,5 @@ impl Skill {
     pub fn write_done(&self) -> Result<(), VolumeError> {
         self.leaving.store(true, Ordering::Relaxed);
         self.volume.write_done()
-    }
-}
-
-/// Owns the requester of one volume. Asleep unless somebody waits for a result.
-struct Driver {
-    volume: Volume,
-    /// Whether it was us who told the skill to leave.
-    leaving: Arc<AtomicBool>,
-    events: Option<Events>,
-    requester: Requester,
-    waiting: HashMap<RequestId, oneshot::Sender<Answer>>,
-    /// Given up, and perhaps answered some time.
-    late: VecDeque<RequestId>,
-    /// Whether there were more news than were taken.
-    more: bool,
-    /// How long until the next look that nobody asked for.
-    pause: Duration,
-}
-
-impl Driver {
-    async fn drive(mut self, mut orders: mpsc::Receiver<Order>) {
-        loop {
-            let idle = self.waiting.is_empty();
-            let look_at = Instant::from_std(self.requester.wake_at());
-            let look_at = look_at.min(Instant::now() + self.pause);
-            tokio::select! {
-                biased;
-                order = orders.recv() => match order {
-                    Some(order) => self.obey(order),
-                    None => return,
-                },
-                () = tokio::task::yield_now(), if self.more => self.look(),
-                () = Events::readable(&self.events), if !idle || !self.late.is_empty() => self.look(),
-                () = sleep_until(look_at), if !idle => self.look_unasked(),
-            }
-        }
-    }
-
-    fn obey(&mut self, order: Order) {
-        match order {
-            Order::Submit { request, answer } => {
-                // A skill that was told to leave never answers.
-                if matches!(self.volume.done(), Ok(Done::Yes)) {
-                    let _ = answer.send(Answer::Left);
-                    return;
-                }
-                match self.requester.submit(&request) {
-                    Ok(()) => {
-                        self.waiting.insert(request.id, answer);
-                        self.pause = FIRST_LOOK;
-                    }
-                    Err(error) => {
-                        let _ = answer.send(Answer::NotAsked(error));
-                    }
-                }
-            }
-            Order::Withdraw { id, found } => {
-                let _ = found.send(self.requester.withdraw(&id));
-            }
-            Order::GiveUp { id, found } => {
-                let withdrawn = self.requester.withdraw(&id);
-                self.waiting.remove(&id);
-                if withdrawn == Withdrawn::Started {
-                    if self.late.len() == MAX_LATE {
-                        self.late.pop_front();
-                    }
-                    self.late.push_back(id);
-                }
-                let _ = found.send(withdrawn);
-            }
-        }
-    }
-
-    /// Not every kernel tells what happens in a directory.
-    fn look_unasked(&mut self) {
-        self.pause = (2 * self.pause).min(MAX_LOOK_INTERVAL);
-        let waiting = self.waiting.len();
-        self.look();
-        self.take_all();
-        let found = self.waiting.len() < waiting && self.requester.polling().is_none();
-        // An event may have come just now.
-        if found && !matches!(self.requester.arrived(), Arrived::Result(_)) {
-            self.requester.found_unannounced();
-        }
-    }
-
-    fn take_all(&mut self) {
-        let all: Vec<RequestId> = self.waiting.keys().chain(&self.late).cloned().collect();
-        all.iter().for_each(|id| self.take(id));
-        self.look_for_the_end();
-    }
-
-    /// Takes what has come. News about requests that nobody waits for is dropped: anybody in the skill can make it up.
-    fn look(&mut self) {
-        self.more = false;
-        for _ in 0..NEWS_AT_ONCE {
-            match self.requester.arrived() {
-                Arrived::Result(id) => self.take(&id),
-                Arrived::LookAtAll => {
-                    self.take_all();
-                    return;
-                }
-                Arrived::Nothing => return,
-            }
-        }
-        self.more = true;
-    }
-
-    fn take(&mut self, id: &RequestId) {
-        if let Some(index) = self.late.iter().position(|late| late == id) {
-            // Whatever it says, it is for nobody.
-            if !matches!(self.requester.take(id), Ok(None)) {
-                self.late.remove(index);
-            }
-            return;
-        }
-        let Some(waits) = self.waiting.get(id) else {
-            return;
-        };
-        if waits.is_closed() {
-            self.waiting.remove(id);
-            return;
-        }
-        let result = match self.requester.take(id) {
-            Ok(None) => return,
-            Ok(Some(result)) => Ok(result),
-            Err(problem) => Err(problem),
-        };
-        if let Some(answer) = self.waiting.remove(id) {
-            let _ = answer.send(Answer::Result(result));
-        }
-    }
-
-    /// A command of the skill can tell its executor to leave; nobody will answer then.
-    fn look_for_the_end(&mut self) {
-        let by_us = self.leaving.load(Ordering::Relaxed);
-        if !by_us && matches!(self.volume.done(), Ok(Done::Yes)) {
-            for (_, answer) in self.waiting.drain() {
-                let _ = answer.send(Answer::Left);
-            }
-        }
-    }
-}
-
-/// The descriptor that is readable when something has come. Where there is none, the directory is looked at now and then.
-struct Events(AsyncFd<OwnedFd>);
-
-impl Events {
-    #[expect(
-        deprecated,
-        reason = "its successor is unsafe because of types that give out another descriptor each time; this one does not"
-    )]
-    fn of(requester: &Requester) -> Option<Self> {
-        let own = requester.descriptor()?.try_clone_to_owned().ok()?;
-        AsyncFd::with_interest(own, Interest::READABLE).ok().map(Self)
-    }
-
-    async fn readable(events: &Option<Self>) {
-        match events {
-            None => std::future::pending().await,
-            Some(events) => {
-                if let Ok(mut ready) = events.0.readable().await {
-                    // What comes after this is told again: the descriptor is read after it.
-                    ready.clear_ready();
-                }
-            }
-        }
     }
 }

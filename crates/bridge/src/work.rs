@@ -119,6 +119,14 @@ impl Session {
                     Some(skill) => skill.execute(*request, patience, unwanted).await,
                     None => Executed::Left { claimed: false },
                 };
+                if let Executed::Answered(result) = &executed {
+                    let isolation = result.meta.as_ref().and_then(|it| it.isolation.as_ref());
+                    if let Some(why) = self.floor.missing(pack, isolation) {
+                        let done = below_floor(&why, isolation);
+                        self.end_below_floor(why);
+                        return done;
+                    }
+                }
                 let most = begun.tool.limits.output_bytes as usize;
                 of_executed(executed, most, &self.logs_of(&part.0))
             }
@@ -261,6 +269,10 @@ fn of_executed(executed: Executed, most: usize, logs: &str) -> Done {
             let message = problem.to_string();
             nothing(failed(&message), RefusalCode::Arguments, &message)
         }
+        Executed::NotAsked(SubmitError::Sign(error)) => {
+            let message = error.to_string();
+            nothing(failed(&message), RefusalCode::Unavailable, &message)
+        }
         Executed::NotAsked(SubmitError::Volume(error)) => {
             let message = format!("the skill cannot be asked: {error}; see `{logs}`");
             nothing(failed(&message), RefusalCode::Unavailable, &message)
@@ -271,11 +283,26 @@ fn of_executed(executed: Executed, most: usize, logs: &str) -> Done {
             );
             nothing(failed(&message), maybe(claimed), &message)
         }
+        Executed::Restarted => {
+            let message =
+                format!("the skill's executor was started again, and the command may have run in part; see `{logs}`");
+            nothing(failed(&message), RefusalCode::Unknown, &message)
+        }
         Executed::Silent { claimed } => {
             let message = format!("{NO_ANSWER}; see `{logs}`");
             nothing(failed(&message), maybe(claimed), &message)
         }
         Executed::TakenBack => nothing(Outcome::Cancelled, RefusalCode::Unavailable, "nobody waits for this any more"),
+    }
+}
+
+/// A result that is not passed on: its command was less isolated than the plan requires.
+fn below_floor(why: &str, isolation: Option<&Value>) -> Done {
+    Done {
+        outcome: failed(why),
+        output: Transferred::default(),
+        isolation: isolation.and_then(seen),
+        answer: Err(refusal(RefusalCode::Unavailable, &shortened(why))),
     }
 }
 

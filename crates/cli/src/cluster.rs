@@ -16,6 +16,7 @@ mod follow;
 pub mod logs;
 mod objects;
 mod plan;
+mod platform;
 mod question;
 mod records;
 mod refused;

@@ -17,6 +17,7 @@ pub mod fuzzing;
 mod kinds;
 mod local;
 mod manifests;
+mod origin;
 mod output;
 mod page;
 mod parts;

@@ -33,3 +33,6 @@ pub fn path(part: &str) -> String {
     debug_assert!([AGENT, BRIDGE, SIDECAR, FORWARD].contains(&part));
     format!("{DIRECTORY}/{part}")
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,6 +11,7 @@ use sympozium_plan::admit::Reason;
 use sympozium_plan::plan::{PlanSettings, Planned, plan};
 
 use crate::failure::Failure;
+use crate::origin::ResolvedFrom;
 use crate::validate::{
     Completeness, Conclusion, Demand, Judged, ObjectName, Outcome, Purpose, Report, Schemas, Session,
 };
@@ -49,6 +50,8 @@ pub struct Run<T> {
     pub name: ObjectName,
     /// Whether it was made up for an agent.
     pub is_assumed: bool,
+    /// Where its policy and its packs came from.
+    pub origins: Vec<ResolvedFrom>,
     /// What came of it.
     pub outcome: RunOutcome<T>,
 }
@@ -130,7 +133,12 @@ pub fn plan_session<T>(
             }
             Outcome::Undecided => RunOutcome::Undecided,
         };
-        runs.push(Run { name: judged.name.clone(), is_assumed: judged.is_imagined, outcome });
+        runs.push(Run {
+            name: judged.name.clone(),
+            is_assumed: judged.is_imagined,
+            origins: judged.origins.clone(),
+            outcome,
+        });
     };
     let demand = Demand { run, uid: Some(uid), purpose: Purpose::Use(&mut look) };
     let report = session.finish_for(schemas, Completeness::Partial, demand);

@@ -100,6 +100,11 @@ impl<'a> Session<'a> {
         Self { beyond: Beyond::Cluster, ..Self::new(default_namespace) }
     }
 
+    /// The same with other bounds on what is read.
+    pub fn with_budget(default_namespace: &'a str, budget: Budget) -> Self {
+        Self { budget, ..Self::new(default_namespace) }
+    }
+
     /// Reads what paths name, and the file with the floor.
     pub fn read(default_namespace: &'a str, paths: &[PathBuf], floor: Option<&FilePath>) -> Self {
         let mut session = Self::new(default_namespace);
@@ -148,6 +153,15 @@ impl<'a> Session<'a> {
         self.files.push(name);
     }
 
+    /// Takes an object that an API server has.
+    pub fn add_stored(&mut self, name: String, loaded: Loaded) {
+        let before = self.objects.len();
+        self.add_loaded(name, loaded);
+        for object in &mut self.objects[before..] {
+            object.is_stored = true;
+        }
+    }
+
     /// Whether everything could be read so far.
     pub fn is_readable(&self) -> bool {
         self.findings.errors == 0
@@ -166,6 +180,27 @@ impl<'a> Session<'a> {
     /// Keeps only some of the objects.
     pub fn retain(&mut self, keep: impl FnMut(&Object) -> bool) {
         self.objects.retain(keep);
+    }
+
+    /// Denies an object for a reason that admission does not know.
+    pub fn deny(&mut self, index: usize, field: &str, problem: Problem) {
+        let Some(object) = self.objects.get(index) else {
+            return;
+        };
+        let (file, name) = (&self.files[object.file], &object.name);
+        self.findings.add(Finding {
+            severity: Verdict::Denied,
+            stage: Stage::Admission,
+            ..schema_finding(file, Some(name), field.to_owned(), problem)
+        });
+    }
+
+    /// The file with the floor, if it is a file of its own.
+    pub fn floor_file(&self) -> Option<usize> {
+        match self.floor {
+            Floor::InFile(file) => Some(file),
+            Floor::AmongTheFiles | Floor::Absent => None,
+        }
     }
 
     /// Takes the file with the cluster's floor.

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -12,11 +13,13 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use sympozium_api::installation::PROBE_PORT;
 use sympozium_api::labels::SYSTEM_NAMESPACE;
-use sympozium_api::names::{ImageRef, ObjectName};
+use sympozium_api::names::{ImageRef, NamespaceName, ObjectName};
+use sympozium_plan::admit::KERNEL_HANDLERS;
 use sympozium_plan::plan::{Images, PlanSettings};
+use sympozium_plan::prices::{self, Prices};
 use sympozium_program::{Failure, LogArguments};
 
-use crate::settings::{ACTIVE_RUNS, CONCURRENCY, HISTORY, PATIENCE, Settings, UserNamespaces};
+use crate::settings::{ACTIVE_RUNS, CONCURRENCY, HISTORY, MAX_WEIGHT, PATIENCE, Settings, UserNamespaces};
 use crate::surroundings::Overrides;
 
 /// Realises runs on Kubernetes: plans each once, gives its skills their rights, and takes everything back.
@@ -80,6 +83,15 @@ pub struct RunArguments {
     /// Runs that go on at a time, in the whole cluster. Those beyond it wait.
     #[arg(long, value_name = "N", env = "SYMPOZIUM_ACTIVE_RUNS", default_value_t = ACTIVE_RUNS)]
     pub active_runs: usize,
+    /// How many of those places a namespace gets against others, from 1 to 1000; may be given for several [default: 1 for each].
+    #[arg(
+        long = "namespace-weight",
+        value_name = "NAMESPACE=N",
+        env = "SYMPOZIUM_NAMESPACE_WEIGHT",
+        value_delimiter = ',',
+        value_parser = parse_weight
+    )]
+    pub namespace_weights: Vec<(String, u16)>,
     /// Finished runs of one agent that are kept.
     #[arg(long, value_name = "N", env = "SYMPOZIUM_HISTORY", default_value_t = HISTORY)]
     pub history: usize,
@@ -89,6 +101,10 @@ pub struct RunArguments {
     /// How long a run waits for an agent, a pack, a policy or a model that is not there yet [seconds].
     #[arg(long, value_name = "N", env = "SYMPOZIUM_PATIENCE", default_value_t = PATIENCE.as_secs(), value_parser = clap::value_parser!(u64).range(..=MOST_SECONDS))]
     pub patience: u64,
+    /// A file with the prices of models, as JSON; `status.costEstimate` of runs is worked out by it. Read at the start [default: none,
+    /// and no costs].
+    #[arg(long, value_name = "FILE", env = "SYMPOZIUM_PRICES")]
+    pub prices: Option<PathBuf>,
 }
 
 /// What pods are made of.
@@ -109,6 +125,18 @@ pub struct PodArguments {
     /// The RuntimeClass of runs in agent-sandbox for which nobody names one.
     #[arg(long, value_name = "NAME", env = "SYMPOZIUM_RUNTIME_CLASS")]
     pub runtime_class: Option<String>,
+    /// Handlers of RuntimeClasses that give a pod a kernel of its own, for runs whose policy requires one.
+    #[arg(
+        long,
+        value_name = "LIST",
+        env = "SYMPOZIUM_KERNEL_HANDLERS",
+        value_delimiter = ',',
+        default_values_t = KERNEL_HANDLERS.map(str::to_owned)
+    )]
+    pub kernel_handlers: Vec<String>,
+    /// The kubelets bound the processes of a pod (`podPidsLimit`), so that a policy may require `pids`.
+    #[arg(long, env = "SYMPOZIUM_POD_PIDS_LIMIT")]
+    pub pod_pids_limit: bool,
     /// The StorageClass of workspaces that outlive their pod [default: the cluster's].
     #[arg(long, value_name = "NAME", env = "SYMPOZIUM_STORAGE_CLASS")]
     pub storage_class: Option<String>,
@@ -150,6 +178,8 @@ impl Arguments {
             patience: Duration::from_secs(runs.patience),
             concurrency: runs.concurrency,
             active_runs: runs.active_runs,
+            namespace_weights: runs.namespace_weights.iter().cloned().collect(),
+            pod_pids_limit: pods.pod_pids_limit,
             host_users: match pods.user_namespaces {
                 UserNamespaceChoice::Auto => UserNamespaces::Auto,
                 UserNamespaceChoice::Always => UserNamespaces::Always,
@@ -159,7 +189,19 @@ impl Arguments {
         };
         settings.admission.system_namespace.clone_from(&self.system_namespace);
         settings.admission.default_runtime_class = pods.runtime_class.as_deref().map(ObjectName::new);
+        let handlers = pods.kernel_handlers.iter().filter(|it| !it.is_empty());
+        settings.admission.kernel_handlers = handlers.cloned().collect();
         settings
+    }
+
+    /// What tokens cost, where a table says so.
+    ///
+    /// # Errors
+    ///
+    /// When the table cannot be read, or is none.
+    pub fn prices(&self) -> Result<Option<Arc<Prices>>, Failure> {
+        let prices = self.runs.prices.as_deref().map(read_prices).transpose()?;
+        Ok(prices.map(Arc::new))
     }
 
     /// What is told instead of looked for.
@@ -190,6 +232,28 @@ impl PodArguments {
             ..defaults
         }
     }
+}
+
+fn parse_weight(text: &str) -> anyhow::Result<(String, u16)> {
+    let (namespace, weight) = text.split_once('=').context("it is not NAMESPACE=N")?;
+    NamespaceName::new(namespace).check()?;
+    let weight = weight.parse::<u16>().ok();
+    let weight = weight.filter(|it| (1..=MAX_WEIGHT).contains(it));
+    let weight = weight.with_context(|| format!("a weight is from 1 to {MAX_WEIGHT}"))?;
+    Ok((namespace.to_owned(), weight))
+}
+
+fn read_prices(path: &Path) -> Result<Prices, Failure> {
+    let read = || -> anyhow::Result<Prices> {
+        let mut text = String::new();
+        let limit = u64::try_from(prices::MAX_BYTES).unwrap_or(u64::MAX) + 1;
+        File::open(path)?.take(limit).read_to_string(&mut text)?;
+        Ok(Prices::parse(&text)?)
+    };
+    read().map_err(|error| {
+        let error = error.context(format!("the prices in {} cannot be used", path.display()));
+        Failure::new(error, "--prices is a file of JSON; docs/controller.md shows one")
+    })
 }
 
 /// Reads a bundle that every bridge can use. It goes into a Secret of each run, and a Secret holds one megabyte in all.
@@ -236,6 +300,10 @@ mod tests {
             "--user-namespaces=never",
             "--agent-image=example/agent:1",
             "--runtime-class=gvisor",
+            "--kernel-handlers=runsc,own-vm",
+            "--pod-pids-limit",
+            "--namespace-weight=prod=4,ci=2",
+            "--namespace-weight=prod=5",
             "--gateway-address=203.0.113.7",
         ]);
         let settings = arguments.settings();
@@ -243,17 +311,48 @@ mod tests {
             system_namespace: "other".to_owned(),
             keep: Some(Duration::from_secs(60)),
             host_users: UserNamespaces::Never,
+            pod_pids_limit: true,
+            namespace_weights: [("prod".to_owned(), 5), ("ci".to_owned(), 2)].into(),
             ..Settings::default()
         };
+        expected.admission.kernel_handlers = ["runsc", "own-vm"].map(str::to_owned).into();
         expected.admission.system_namespace = "other".to_owned();
         expected.admission.default_runtime_class = Some(ObjectName::new("gvisor"));
         expected.plan.images.agent = ImageRef::new("example/agent:1");
         assert_eq!(settings, expected);
         let gateway = arguments.overrides().unwrap().gateway;
         assert_eq!(gateway, Some("203.0.113.7".parse().unwrap()));
-        for wrong in ["--concurrency=0", "--keep=99999999999", "--patience=x"] {
+        for wrong in [
+            "--concurrency=0",
+            "--keep=99999999999",
+            "--patience=x",
+            "--namespace-weight=prod",
+            "--namespace-weight==4",
+            "--namespace-weight=Prod=4",
+            "--namespace-weight=prod=0",
+            "--namespace-weight=prod=1001",
+            "--namespace-weight=prod=-1",
+        ] {
             assert!(Arguments::try_parse_from(["x", wrong]).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn prices_are_read_whole_or_not_at_all() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("prices");
+        let read = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            let flag = format!("--prices={}", path.display());
+            let prices = Arguments::parse_from(["x", &flag]).prices();
+            prices.map_err(|it| format!("{it:?}"))
+        };
+        let table = r#"{"currency": "USD", "models": {"m": {"input": 1, "output": 2}}}"#;
+        assert!(read(table).unwrap().is_some());
+        let error = read("{}").unwrap_err();
+        assert!(error.contains("cannot be used"), "{error}");
+        assert!(Arguments::parse_from(["x"]).prices().unwrap().is_none());
+        assert!(Arguments::parse_from(["x", "--prices=/nowhere"]).prices().is_err());
     }
 
     #[test]

@@ -59,11 +59,11 @@ impl Context {
         Self {
             recorder: Recorder::new(client.clone(), reporter),
             client,
+            index: Arc::new(Index::new(settings.active_runs, settings.namespace_weights.clone())),
             settings: Arc::new(settings),
             world,
             surroundings,
             written: Arc::default(),
-            index: Arc::default(),
             plans: Arc::default(),
             refusals: Arc::default(),
             hindrances: Arc::default(),

@@ -4,11 +4,14 @@ use std::sync::Arc;
 
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Resource, ResourceExt as _};
-use sympozium_api::{Agent, AgentRun, AgentSpec, SkillPack, SympoziumInstance};
+use sympozium_api::{
+    Agent, AgentRun, AgentSpec, Model, SkillPack, SympoziumInstance, SympoziumPolicy, SympoziumSchedule,
+};
 use tokio::sync::{Notify, mpsc};
 
 use crate::agents::{Counted, agent_of};
 use crate::context::Context;
+use crate::policies::Bindings;
 use crate::run;
 use crate::sweep::Gone;
 use crate::work::Queue;
@@ -30,12 +33,30 @@ pub struct Dispatch {
     pub nodes: Arc<Notify>,
     /// Numbers of agents.
     pub counted: Arc<Counted>,
+    /// Policies to look at.
+    pub policies: Queue<SympoziumPolicy>,
+    /// Which policy each agent names.
+    pub bindings: Bindings,
+    /// Models to look at.
+    pub models: Queue<Model>,
+    /// Schedules to look at.
+    pub schedules: Queue<SympoziumSchedule>,
 }
 
 impl Dispatch {
     /// Goes on until nothing is told any more.
     pub async fn run(self, mut told: Told, context: Arc<Context>) {
-        while let Some(seen) = told.recv().await {
+        loop {
+            let seen = tokio::select! {
+                seen = told.recv() => seen,
+                () = context.index.turns_changed() => {
+                    for run in context.index.take_turns() {
+                        self.runs.add(run);
+                    }
+                    continue;
+                }
+            };
+            let Some(seen) = seen else { return };
             for run in run::wake(&seen, &context) {
                 self.runs.add(run);
             }
@@ -61,6 +82,9 @@ impl Dispatch {
                 if agent.is_none() && instance.is_none() {
                     self.counted.forget(&namespace, &name);
                 }
+                for policy in self.bindings.see(&namespace, &name, world) {
+                    self.policy(&namespace, &policy, context);
+                }
                 // Each is the other's namesake: both have to say so, or no longer.
                 self.agent(&namespace, &name);
             }
@@ -72,18 +96,33 @@ impl Dispatch {
                 self.agents_that(world, names);
                 self.packs.add(ObjectRef::new(&name).within(&namespace));
             }
-            Seen::Policy(_, name) => {
+            Seen::Policy(namespace, name) => {
+                // One that comes or goes takes agents from the system's of that name, or leaves them to it.
+                self.policy(&namespace, &name, context);
                 let names = |spec: &AgentSpec| spec.policy_ref.as_ref().is_some_and(|it| it.as_str() == name);
                 self.agents_that(world, names);
             }
             Seen::Node => self.nodes.notify_one(),
-            Seen::Model(..) | Seen::Job(..) | Seen::Pod(..) | Seen::Refusal { .. } => {}
+            Seen::Model(namespace, name) => {
+                self.models.add(ObjectRef::new(&name).within(&namespace));
+            }
+            Seen::Schedule(namespace, name) => {
+                self.schedules.add(ObjectRef::new(&name).within(&namespace));
+            }
+            Seen::Job(..) | Seen::Pod(..) | Seen::Refusal { .. } => {}
         }
     }
 
     fn agent_of(&self, run: &AgentRun) {
         if let (Some(namespace), Some(name)) = (run.namespace(), agent_of(run)) {
             self.agent(&namespace, name);
+        }
+    }
+
+    fn policy(&self, namespace: &str, name: &str, context: &Context) {
+        let system = context.settings.system_namespace.as_str();
+        for namespace in [namespace, system] {
+            self.policies.add(ObjectRef::new(name).within(namespace));
         }
     }
 

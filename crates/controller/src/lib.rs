@@ -6,7 +6,7 @@
 //!
 //! * [`world`] watches the cluster, one watch for each kind; [`context`] is what every reconciler has.
 //! * `run` is a run from its first look to the proof that nothing of it is left. Start reading at `run::reconcile`.
-//! * `packs` and `agents` keep the status of their kinds; `sweep` finds what no run owns any more.
+//! * `packs`, `agents`, `policies` and `unserved` keep the status of their kinds; `sweep` finds what no run owns any more.
 //! * `surroundings` knows the gateway, the API server and the nodes; `certificates` makes what the gateway serves with.
 //! * `leader`, `probes`, `metrics`, `program` are the process around it.
 //! * [`rights`] is what the ServiceAccount may do; manifests are made from it, and a test holds it against the audit log.
@@ -22,9 +22,11 @@ pub mod certificates;
 mod conditions;
 pub mod context;
 mod dispatch;
+mod fair;
 pub mod leader;
 pub mod metrics;
 pub mod packs;
+pub mod policies;
 pub mod probes;
 pub mod program;
 mod random;
@@ -33,5 +35,6 @@ pub mod run;
 pub mod settings;
 pub mod surroundings;
 pub mod sweep;
+pub mod unserved;
 pub mod work;
 pub mod world;

@@ -14,6 +14,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use sympozium_api::AgentRun;
 use sympozium_api::installation::CONTROLLER;
+use sympozium_plan::prices::Prices;
 use sympozium_program::{Failure, start_logging};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, mpsc, watch};
@@ -27,12 +28,14 @@ use crate::context::Context;
 use crate::dispatch::Dispatch;
 use crate::leader::{Contender, Held};
 use crate::metrics::Metrics;
+use crate::policies::{self, Bindings};
 use crate::probes::{self, State};
+use crate::settings::Settings;
 use crate::surroundings::{Follower, Overrides};
 use crate::sweep::Sweeper;
 use crate::work::{Queue, queue, work};
 use crate::world::World;
-use crate::{packs, random, run};
+use crate::{packs, random, run, unserved};
 
 /// How long what is under way may take when the process is asked to end. The kubelet gives 30 s.
 pub const SHUTDOWN_GRACE: Duration = Duration::from_secs(20);
@@ -68,6 +71,7 @@ fn start(arguments: &Arguments) -> Result<(), Failure> {
 async fn serve(arguments: &Arguments) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
     let overrides = arguments.overrides()?;
+    let prices = arguments.prices()?;
     let metrics = Arc::new(Metrics::new());
     let state = State::new(Arc::clone(&metrics));
     probes::serve(arguments.probe_listen, state.clone())
@@ -82,7 +86,7 @@ async fn serve(arguments: &Arguments) -> Result<(), Failure> {
     tracing::info!(identity, "the Lease is ours: this process works");
     state.watches();
     metrics.leads(true);
-    let process = Process { client, metrics, state, overrides };
+    let process = Process { client, metrics, state, overrides, prices };
     process.lead(arguments, held, &mut signals).await
 }
 
@@ -146,6 +150,7 @@ struct Process {
     metrics: Arc<Metrics>,
     state: State,
     overrides: Overrides,
+    prices: Option<Arc<Prices>>,
 }
 
 impl Process {
@@ -193,7 +198,7 @@ impl Process {
     /// Starts watches, loops and what serves them.
     fn start(&self, arguments: &Arguments, stopping: &watch::Receiver<bool>) -> Started {
         let client = &self.client;
-        let settings = Arc::new(arguments.settings());
+        let settings = Arc::new(Settings { prices: self.prices.clone(), ..arguments.settings() });
         let (world, told, watching) = World::watch(client);
         let (tell_surroundings, surroundings) = watch::channel(None);
         let (tell_material, material) = watch::channel(None);
@@ -211,6 +216,9 @@ impl Process {
         let (packs, wanted_packs) = queue();
         let (agents, wanted_agents) = queue();
         let (instances, wanted_instances) = queue();
+        let (policies, wanted_policies) = queue();
+        let (models, wanted_models) = queue();
+        let (schedules, wanted_schedules) = queue();
         let dispatch = Dispatch {
             runs,
             packs,
@@ -219,6 +227,10 @@ impl Process {
             gone: tell_gone,
             nodes: Arc::clone(&nodes),
             counted: Arc::clone(&counted),
+            policies,
+            bindings: Bindings::default(),
+            models,
+            schedules,
         };
 
         let mut tasks = JoinSet::new();
@@ -242,6 +254,23 @@ impl Process {
         let with = || Arc::clone(&context);
         loops.spawn(work("AgentRun", with(), world.runs.clone(), wanted_runs, stop(), run::reconcile));
         loops.spawn(work("SkillPack", with(), world.packs.clone(), wanted_packs, stop(), packs::reconcile));
+        loops.spawn(work(
+            "SympoziumPolicy",
+            with(),
+            world.policies.clone(),
+            wanted_policies,
+            stop(),
+            policies::reconcile,
+        ));
+        loops.spawn(work("Model", with(), world.models.clone(), wanted_models, stop(), unserved::reconcile_model));
+        loops.spawn(work(
+            "SympoziumSchedule",
+            with(),
+            world.schedules.clone(),
+            wanted_schedules,
+            stop(),
+            unserved::reconcile_schedule,
+        ));
         let numbers = Arc::clone(&counted);
         loops.spawn(work("Agent", with(), world.agents.clone(), wanted_agents, stop(), move |agent, context| {
             agents::reconcile_agent(agent, context, Arc::clone(&numbers))

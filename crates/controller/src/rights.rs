@@ -21,10 +21,19 @@ pub fn rules() -> Vec<PolicyRule> {
         // What is watched and given a status.
         rule(labels::GROUP, &["agentruns"], &["get", "list", "watch", "patch", "delete"]),
         rule(labels::GROUP, &["agents", "sympoziuminstances", "skillpacks"], &["list", "watch"]),
-        rule(labels::GROUP, &["sympoziumpolicies", "models"], &["list", "watch"]),
+        rule(labels::GROUP, &["sympoziumpolicies", "models", "sympoziumschedules"], &["list", "watch"]),
         rule(
             labels::GROUP,
-            &["agentruns/status", "agents/status", "sympoziuminstances/status", "skillpacks/status"],
+            &[
+                "agentruns/status",
+                "agents/status",
+                "sympoziuminstances/status",
+                "skillpacks/status",
+                "sympoziumpolicies/status",
+                // Their conditions only: see `unserved`.
+                "models/status",
+                "sympoziumschedules/status",
+            ],
             &["patch"],
         ),
         // To own what blocks the deletion of its owner.
@@ -47,6 +56,8 @@ pub fn rules() -> Vec<PolicyRule> {
         rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
         // What is around runs.
         rule("", &["nodes"], &["list", "watch"]),
+        // Which kernel a RuntimeClass gives follows from its handler.
+        rule("node.k8s.io", &["runtimeclasses"], &["list", "watch"]),
         named("apiextensions.k8s.io", &["customresourcedefinitions"], &["list", "watch"], &[SANDBOXES]),
         // Why a Job could not have its pod is said in an Event of the older kind, and nowhere else.
         rule("", &["events"], &["list", "watch"]),
@@ -72,8 +83,7 @@ pub fn system_rules() -> Vec<PolicyRule> {
 pub fn default_rules() -> Vec<PolicyRule> {
     vec![
         named("", &["services"], &["list", "watch"], &[crate::surroundings::API_SERVER.1]),
-        // By label: slices have names that nobody knows.
-        rule("discovery.k8s.io", &["endpointslices"], &["list", "watch"]),
+        named("discovery.k8s.io", &["endpointslices"], &["list", "watch"], &[crate::surroundings::API_SERVER.1]),
     ]
 }
 

@@ -1,9 +1,12 @@
 //! How an installation is set up.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sympozium_plan::admit;
 use sympozium_plan::plan::PlanSettings;
+use sympozium_plan::prices::Prices;
 
 /// Finished runs of one agent that are kept.
 pub const HISTORY: usize = 50;
@@ -13,6 +16,8 @@ pub const CONCURRENCY: u16 = 16;
 pub const PATIENCE: Duration = Duration::from_secs(5 * 60);
 /// Runs that go on at a time, in the whole cluster. Those beyond it wait.
 pub const ACTIVE_RUNS: usize = 2_000;
+/// The largest weight of a namespace.
+pub const MAX_WEIGHT: u16 = 1_000;
 
 /// How an installation is set up.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,8 +38,15 @@ pub struct Settings {
     pub concurrency: u16,
     /// See [`ACTIVE_RUNS`].
     pub active_runs: usize,
+    /// How many places of [`Self::active_runs`] namespaces get against each other, up to [`MAX_WEIGHT`]; one that is not named
+    /// counts as 1.
+    pub namespace_weights: BTreeMap<String, u16>,
     /// Whether pods run in a user namespace.
     pub host_users: UserNamespaces,
+    /// What tokens cost; without it, nothing is said about costs.
+    pub prices: Option<Arc<Prices>>,
+    /// Whether the kubelets bound the processes of a pod. The operator says so.
+    pub pod_pids_limit: bool,
 }
 
 /// Whether pods run in a user namespace (`hostUsers: false`).
@@ -61,7 +73,10 @@ impl Default for Settings {
             patience: PATIENCE,
             concurrency: CONCURRENCY,
             active_runs: ACTIVE_RUNS,
+            namespace_weights: BTreeMap::new(),
             host_users: UserNamespaces::default(),
+            prices: None,
+            pod_pids_limit: false,
         }
     }
 }

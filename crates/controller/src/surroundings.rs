@@ -33,10 +33,14 @@ use crate::world::World;
 
 /// The ConfigMap with the API server's certificates, in every namespace.
 pub const ROOT_CERTIFICATES: &str = "kube-root-ca.crt";
-/// The API server's Service, and the namespace it is in.
+/// The API server's Service, and the namespace it is in. Its EndpointSlice has the same name.
+///
+/// API servers keep exactly one slice for themselves, and only that one (kubernetes/kubernetes#101070): another that has the
+/// label of the Service was made by somebody else, and would open the NetworkPolicies of all runs to whatever it says. The slice
+/// has the addresses of one family, that of the addresses which the API servers advertise; what a dual-stack one would be called
+/// is not decided (KEP-2438). Until then the other family is reached by the Service's own addresses, of which a dual-stack
+/// Service has two.
 pub const API_SERVER: (&str, &str) = ("default", "kubernetes");
-/// The label of the EndpointSlices of a Service.
-const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// What agent-sandbox's kind is stored as.
 pub const SANDBOXES: &str = "sandboxes.agents.x-k8s.io";
 
@@ -170,6 +174,7 @@ impl Follower {
                 host_users,
                 sandbox_version: sandboxes.first().and_then(|it| pieces::sandbox_version(it)),
                 storage_class: self.overrides.storage_class.clone(),
+                pod_pids_limit: self.settings.pod_pids_limit,
                 certificates: self.overrides.certificates.clone(),
                 ..RenderSettings::default()
             },
@@ -193,11 +198,7 @@ fn watch_all(client: &Client, system_namespace: &str) -> (Watched, BoxStream<'st
     let (namespace, name) = API_SERVER;
     let (gateway, one) = followed(Api::namespaced(client.clone(), system_namespace), named(GATEWAY), forget_writers);
     let (api_server, two) = followed(Api::namespaced(client.clone(), namespace), named(name), forget_writers);
-    let (endpoints, three) = followed(
-        Api::namespaced(client.clone(), namespace),
-        watcher::Config::default().labels(&format!("{SERVICE_NAME}={name}")),
-        forget_writers,
-    );
+    let (endpoints, three) = followed(Api::namespaced(client.clone(), namespace), named(name), forget_writers);
     let (certificates, four) =
         followed(Api::namespaced(client.clone(), system_namespace), named(ROOT_CERTIFICATES), forget_writers);
     let (sandboxes, five) = followed(Api::all(client.clone()), named(SANDBOXES), forget_schema);

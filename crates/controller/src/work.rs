@@ -16,10 +16,11 @@ use futures::{FutureExt as _, Stream, StreamExt as _, stream};
 use kube::Resource;
 use kube::runtime::controller::{self, Action, applier};
 use kube::runtime::reflector::{ObjectRef, Store};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, watch};
 use tokio::task::{JoinError, JoinHandle};
 
 use crate::context::Context;
+use crate::fair::FairQueue;
 use crate::random::jittered;
 
 /// The pause after a first error.
@@ -48,55 +49,91 @@ impl<T> Drop for Task<T> {
     }
 }
 
-/// Whom to look at. Clones feed the same loop.
+/// Whom to look at: namespaces take turns. Clones feed the same loop.
 pub struct Queue<K: Resource<DynamicType = ()>> {
-    sender: mpsc::UnboundedSender<ObjectRef<K>>,
-    waiting: Arc<Mutex<HashSet<ObjectRef<K>>>>,
+    inner: Arc<Mutex<Inner<K>>>,
+    changed: Arc<Notify>,
+}
+
+struct Inner<K: Resource<DynamicType = ()>> {
+    waiting: FairQueue<ObjectRef<K>>,
+    /// Those that the loop was given and has not begun with.
+    handed: HashSet<ObjectRef<K>>,
 }
 
 /// The other end of a [`Queue`].
 pub struct Wanted<K: Resource<DynamicType = ()>> {
-    receiver: mpsc::UnboundedReceiver<ObjectRef<K>>,
     queue: Queue<K>,
 }
 
 impl<K: Resource<DynamicType = ()>> Clone for Queue<K> {
     fn clone(&self) -> Self {
-        Self { sender: self.sender.clone(), waiting: Arc::clone(&self.waiting) }
+        Self { inner: Arc::clone(&self.inner), changed: Arc::clone(&self.changed) }
     }
 }
 
 /// A new queue.
 pub fn queue<K: Resource<DynamicType = ()>>() -> (Queue<K>, Wanted<K>) {
-    let (sender, receiver) = mpsc::unbounded_channel();
-    let queue = Queue { sender, waiting: Arc::default() };
-    let wanted = Wanted { receiver, queue: queue.clone() };
+    let inner = Inner { waiting: FairQueue::default(), handed: HashSet::new() };
+    let queue = Queue { inner: Arc::new(Mutex::new(inner)), changed: Arc::default() };
+    let wanted = Wanted { queue: queue.clone() };
     (queue, wanted)
 }
 
 impl<K: Resource<DynamicType = ()>> Queue<K> {
     /// Has an object looked at. One that waits already is not counted twice.
     pub fn add(&self, object: ObjectRef<K>) {
-        let is_new = lock(&self.waiting).insert(object.clone());
-        if is_new {
-            // The loop has ended: so has the process, nearly.
-            let _ = self.sender.send(object);
+        let mut inner = lock(&self.inner);
+        if inner.handed.contains(&object) {
+            return;
         }
+        let namespace = object.namespace.clone().unwrap_or_default();
+        inner.waiting.push(&namespace, object);
+        drop(inner);
+        self.changed.notify_one();
     }
 
     /// Its turn has come, or it is gone.
     fn taken(&self, object: &ObjectRef<K>) {
-        lock(&self.waiting).remove(object);
+        let mut inner = lock(&self.inner);
+        inner.handed.remove(object);
+        inner.waiting.remove(object);
+        drop(inner);
+        self.changed.notify_one();
     }
 
     /// How many wait.
     pub fn len(&self) -> usize {
-        lock(&self.waiting).len()
+        let inner = lock(&self.inner);
+        inner.waiting.len() + inner.handed.len()
     }
 
     /// Whether none waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+impl<K: Resource<DynamicType = ()>> Wanted<K> {
+    /// The next one, once fewer than `most` were handed on that nobody has begun with. The loop keeps no order between namespaces:
+    /// whatever it has not got yet still takes turns.
+    async fn next(&self, most: usize) -> ObjectRef<K> {
+        loop {
+            if let Some(object) = self.try_next(most) {
+                return object;
+            }
+            self.queue.changed.notified().await;
+        }
+    }
+
+    fn try_next(&self, most: usize) -> Option<ObjectRef<K>> {
+        let mut inner = lock(&self.queue.inner);
+        if inner.handed.len() >= most {
+            return None;
+        }
+        let object = inner.waiting.pop()?;
+        inner.handed.insert(object.clone());
+        Some(object)
     }
 }
 
@@ -173,7 +210,9 @@ pub async fn work<K, F, E>(
     };
     let config = controller::Config::default().concurrency(concurrency);
     let there = store.clone();
-    let queue = until(wanted, stop).map(Ok::<_, std::convert::Infallible>);
+    // As many as are worked on may each have another look at themselves coming; as many more keep the others busy.
+    let most = 2 * usize::from(concurrency).max(1);
+    let queue = until(wanted, most, stop).map(Ok::<_, std::convert::Infallible>);
     let outcomes = applier(looked_at, policy, context, store, queue, config);
     outcomes
         .for_each(|outcome| {
@@ -201,15 +240,16 @@ pub async fn work<K, F, E>(
 
 fn until<K: Resource<DynamicType = ()> + 'static>(
     wanted: Wanted<K>,
+    most: usize,
     mut stop: watch::Receiver<bool>,
 ) -> impl Stream<Item = ObjectRef<K>> {
     let stopped = async move {
         // A sender that is gone is a stop too.
         let _ = stop.wait_for(|stop| *stop).await;
     };
-    stream::unfold(wanted.receiver, |mut receiver| async move {
-        let object = receiver.recv().await?;
-        Some((object, receiver))
+    stream::unfold(wanted, move |wanted| async move {
+        let object = wanted.next(most).await;
+        Some((object, wanted))
     })
     .take_until(stopped)
 }
@@ -276,14 +316,37 @@ mod tests {
 
     #[test]
     fn an_object_waits_once() {
-        let (queue, mut wanted) = queue::<AgentRun>();
+        let (queue, wanted) = queue::<AgentRun>();
         for _ in 0..3 {
             queue.add(ObjectRef::new("run").within("team"));
         }
         queue.add(ObjectRef::new("other").within("team"));
         assert_eq!(queue.len(), 2);
-        assert!(wanted.receiver.try_recv().is_ok());
-        assert!(wanted.receiver.try_recv().is_ok());
-        assert!(wanted.receiver.try_recv().is_err());
+        let first = wanted.try_next(9).expect("one waits");
+        // It has not begun: whoever begins sees what is new.
+        queue.add(first.clone());
+        assert!(wanted.try_next(9).is_some());
+        assert_eq!(wanted.try_next(9), None);
+        queue.taken(&first);
+        queue.add(first.clone());
+        assert_eq!(wanted.try_next(9), Some(first));
+    }
+
+    #[test]
+    fn one_of_another_namespace_is_looked_at_before_thousands_that_came_earlier() {
+        let (queue, wanted) = queue::<AgentRun>();
+        for number in 0..5000 {
+            queue.add(ObjectRef::new(&number.to_string()).within("greedy"));
+        }
+        // The loop takes a few at a time, however many wait.
+        let handed: Vec<_> = std::iter::from_fn(|| wanted.try_next(4)).collect();
+        assert_eq!(handed.len(), 4);
+        queue.add(ObjectRef::new("single").within("modest"));
+        for object in handed {
+            queue.taken(&object);
+        }
+        let next = std::iter::from_fn(|| wanted.try_next(4));
+        let next: Vec<_> = next.map(|it| it.name).collect();
+        assert!(next[..2].contains(&"single".to_owned()), "{next:?}");
     }
 }

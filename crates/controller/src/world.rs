@@ -11,12 +11,15 @@ use std::sync::Arc;
 use futures::{Stream, StreamExt as _, TryStreamExt as _, future};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::runtime::reflector::{ObjectRef, Store, store};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use sympozium_api::agent_run::AgentRunStatus;
-use sympozium_api::{Agent, AgentRun, AgentRunSpec, Model, SkillPack, SympoziumInstance, SympoziumPolicy, labels};
+use sympozium_api::{
+    Agent, AgentRun, AgentRunSpec, Model, SkillPack, SympoziumInstance, SympoziumPolicy, SympoziumSchedule, labels,
+};
 use tokio::sync::{mpsc, watch};
 
 use crate::run::faults;
@@ -36,18 +39,22 @@ pub struct World {
     pub policies: Store<SympoziumPolicy>,
     /// All models.
     pub models: Store<Model>,
+    /// All schedules.
+    pub schedules: Store<SympoziumSchedule>,
     /// Jobs of runs.
     pub jobs: Store<Job>,
     /// Pods of runs.
     pub pods: Store<Pod>,
     /// All nodes.
     pub nodes: Store<Node>,
+    /// All RuntimeClasses.
+    pub runtime_classes: Store<RuntimeClass>,
     /// How many watches have listed what there is.
     listed: watch::Receiver<usize>,
 }
 
 /// How many watches there are.
-const WATCHES: usize = 10;
+const WATCHES: usize = 12;
 
 /// Something that was seen.
 #[derive(Debug, Clone)]
@@ -64,6 +71,8 @@ pub enum Seen {
     Policy(String, String),
     /// A model, by namespace and name.
     Model(String, String),
+    /// A schedule, by namespace and name.
+    Schedule(String, String),
     /// A Job of the run with this UID, in this namespace.
     Job(String, String),
     /// A pod of the run with this UID, in this namespace.
@@ -130,6 +139,7 @@ impl World {
         let pack = named(&tell, Seen::Pack);
         let policy = named(&tell, Seen::Policy);
         let model = named(&tell, Seen::Model);
+        let schedule = named(&tell, Seen::Schedule);
         let job = named(&tell, Seen::Job);
         let pod = named(&tell, Seen::Pod);
         let (agents, watch_agents) = kept(client, count, all(), trim, move |it: Arc<Agent>, _| {
@@ -146,6 +156,9 @@ impl World {
         });
         let (models, watch_models) = kept(client, count, all(), trim, move |it: Arc<Model>, _| {
             model(it.namespace().unwrap_or_default(), it.name_any());
+        });
+        let (schedules, watch_schedules) = kept(client, count, all(), trim, move |it: Arc<SympoziumSchedule>, _| {
+            schedule(it.namespace().unwrap_or_default(), it.name_any());
         });
         let (jobs, watch_jobs) = kept(client, count, ours.clone(), trim_job, move |it: Arc<Job>, _| {
             if let Some(uid) = it.labels().get(labels::RUN_UID) {
@@ -181,7 +194,21 @@ impl World {
                 let _ = tell.send(Seen::Node);
             }
         });
-        let world = Self { runs, agents, instances, packs, policies, models, jobs, pods, nodes, listed };
+        let (runtime_classes, watch_runtime_classes) = kept(client, count, all(), trim, |_: Arc<RuntimeClass>, _| {});
+        let world = Self {
+            runs,
+            agents,
+            instances,
+            packs,
+            policies,
+            models,
+            schedules,
+            jobs,
+            pods,
+            nodes,
+            runtime_classes,
+            listed,
+        };
         let watching = async move {
             tokio::join!(
                 watch_runs,
@@ -190,10 +217,12 @@ impl World {
                 watch_packs,
                 watch_policies,
                 watch_models,
+                watch_schedules,
                 watch_jobs,
                 watch_pods,
                 watch_refusals,
-                watch_nodes
+                watch_nodes,
+                watch_runtime_classes
             );
         };
         (world, told, watching)

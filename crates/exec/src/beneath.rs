@@ -20,7 +20,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use walk::Walk;
-pub(crate) use walk::walk;
+pub(crate) use walk::{Passed, walk};
 
 /// What `/`, `..` and absolute links mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

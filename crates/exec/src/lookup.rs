@@ -3,11 +3,12 @@
 //! An ELF file is executed by the descriptor found here, so what was checked is what runs. A script can only
 //! be executed by its path (its interpreter opens it again, by name), so nobody who runs commands may be able
 //! to put another file there: neither the script, nor a link or directory on the way to it, may be writable
-//! by them. Skills ([`find_skill`]) have that rule for ELF files too.
+//! by them (but for a sticky directory of somebody else, whose entries they cannot replace). Skills ([`find_skill`]) have that rule for ELF files too.
 
 mod access;
 mod error;
 mod skill_name;
+mod way;
 
 use std::ffi::OsStr;
 use std::io;
@@ -22,6 +23,7 @@ use crate::beneath::{self, Links, Resolve};
 pub use access::Runner;
 pub use error::LookupError;
 pub use skill_name::{SkillName, SkillNameError};
+use way::Way;
 
 /// A program that may be executed.
 #[derive(Debug)]
@@ -154,14 +156,11 @@ impl Candidate<'_> {
 
     /// The program, if nothing on the way to it and not the file itself can be written by the runner.
     fn trusted(&self, allowed: ModeBits) -> Result<Program, LookupError> {
-        let mut writable = None;
+        let mut way = Way::new(self.runner);
         // Always our own walk: openat2 would not tell what it passed.
-        let arrived = beneath::walk(self.dir, self.path, OFlags::PATH, Resolve::IN_ROOT, &mut |passed| {
-            if writable.is_none() && self.runner.could_write(passed.fd, passed.stat) {
-                writable = Some((passed.path)());
-            }
-        })
-        .map_err(|source| self.not_opened(source))?;
+        let arrived =
+            beneath::walk(self.dir, self.path, OFlags::PATH, Resolve::IN_ROOT, &mut |passed| way.pass(passed))
+                .map_err(|source| self.not_opened(source))?;
         let straight = Resolve { links: Links::Refuse, ..Resolve::IN_ROOT };
         let (file, format) = self.inspect(arrived.file.as_fd(), &arrived.path, straight)?;
         let stat = rustix::fs::fstat(&file).map_err(|errno| self.not_opened(errno.into()))?;
@@ -176,10 +175,7 @@ impl Candidate<'_> {
             }
             ModeBits::Harmless | ModeBits::Any => {}
         }
-        if writable.is_none() && self.runner.could_write(file.as_fd(), &stat) {
-            writable = Some(arrived.path.clone());
-        }
-        if let Some(what) = writable {
+        if let Some(what) = way.arrive(file.as_fd(), &stat, &arrived.path) {
             return Err(LookupError::Writable { path: self.path.to_owned(), what, uid: self.runner.uid });
         }
         let kind = match format {

@@ -5,13 +5,14 @@
 //! its own and no way to make one.
 
 mod program;
+mod shared;
 
 use std::io;
 
 use libc::c_long;
 use serde::{Deserialize, Serialize};
 
-use program::{Condition, Rules};
+use program::{Condition, Int, Rules};
 
 /// Which sockets a command may open.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,17 +24,13 @@ pub enum Sockets {
     Network,
     /// Unix only.
     UnixOnly,
-    /// None at all: where nothing but the file system's permissions stands before the sockets of the machine.
+    /// None at all: where nothing but the file system's permissions stands before the sockets of the machine. A command
+    /// there has no namespaces, so the files of its user and the machine's IPC objects are closed to it as well.
     None,
 }
 
 /// Linux 6.15; the number is the same on every architecture.
 const SYS_OPEN_TREE_ATTR: c_long = 467;
-/// Linux 6.13; the same.
-const SYS_SETXATTRAT: c_long = 463;
-const SYS_REMOVEXATTRAT: c_long = 466;
-/// Linux 6.17; the same.
-const SYS_FILE_SETATTR: c_long = 469;
 
 /// A socket's type is in the low four bits; flags such as close-on-exec are above them.
 const SOCKET_TYPE: u32 = 0xf;
@@ -174,6 +171,8 @@ fn own_rules(sockets: OwnSockets) -> Rules {
     #[cfg(target_arch = "x86_64")]
     rules.refuse(libc::SYS_mknod, libc::EPERM);
     rules.refuse(libc::SYS_mknodat, libc::EPERM);
+    // They use none, and without an IPC namespace an object stays when the process is gone.
+    shared::deny_ipc_objects(&mut rules);
     deny_new_namespaces(&mut rules);
     deny_terminal_injection(&mut rules);
     deny_personality(&mut rules);
@@ -198,7 +197,8 @@ fn rules(sockets: Sockets, guarded: Option<Guarded<'_>>) -> Rules {
     deny_personality(&mut rules);
     deny_sockets(&mut rules, sockets);
     if sockets == Sockets::None {
-        deny_metadata_by_path(&mut rules);
+        shared::deny_metadata_by_path(&mut rules);
+        shared::deny_ipc_objects(&mut rules);
     }
     deny_limits_of_others(&mut rules);
     if let Some(guarded) = guarded {
@@ -217,7 +217,7 @@ fn deny_new_namespaces(rules: &mut Rules) {
         libc::CLONE_NEWUTS,
         libc::CLONE_NEWCGROUP,
     ] {
-        rules.refuse_when(libc::SYS_clone, &[Condition::has_bits(0, flag.cast_unsigned())]);
+        rules.refuse_when(libc::SYS_clone, &[Condition::has_bits(Int(0), flag.cast_unsigned())]);
     }
 }
 
@@ -226,7 +226,7 @@ fn deny_terminal_injection(rules: &mut Rules) {
     const TIOCSTI: u32 = 0x5412;
     const TIOCLINUX: u32 = 0x541C;
     for request in [TIOCSTI, TIOCLINUX] {
-        rules.refuse_when(libc::SYS_ioctl, &[Condition::is(1, request)]);
+        rules.refuse_when(libc::SYS_ioctl, &[Condition::is(Int(1), request)]);
     }
 }
 
@@ -248,7 +248,7 @@ fn deny_setuid_files(rules: &mut Rules) {
             #[cfg(target_arch = "x86_64")]
             (libc::SYS_mknod, 1),
         ] {
-            rules.refuse_when(call, &[Condition::has_bits(mode, bit)]);
+            rules.refuse_when(call, &[Condition::has_bits(Int(mode), bit)]);
         }
         for creating in [libc::O_CREAT, temporary].map(i32::cast_unsigned) {
             for (call, flags) in [
@@ -256,7 +256,10 @@ fn deny_setuid_files(rules: &mut Rules) {
                 #[cfg(target_arch = "x86_64")]
                 (libc::SYS_open, 1),
             ] {
-                rules.refuse_when(call, &[Condition::has_bits(flags, creating), Condition::has_bits(flags + 1, bit)]);
+                rules.refuse_when(
+                    call,
+                    &[Condition::has_bits(Int(flags), creating), Condition::has_bits(Int(flags + 1), bit)],
+                );
             }
         }
     }
@@ -265,41 +268,7 @@ fn deny_setuid_files(rules: &mut Rules) {
 /// A changed personality turns address randomisation off and old behaviours on. Asking is fine.
 fn deny_personality(rules: &mut Rules) {
     const ASK: u32 = u32::MAX;
-    rules.refuse_when(libc::SYS_personality, &[Condition::is_not(0, 0), Condition::is_not(0, ASK)]);
-}
-
-/// Where a command has no root of its own, every file of its user is in reach, and Landlock does not look at calls that change
-/// only modes, owners, times and attributes. By descriptor they stay: what a command could open is its own.
-fn deny_metadata_by_path(rules: &mut Rules) {
-    let calls = [
-        libc::SYS_fchmodat,
-        libc::SYS_fchmodat2,
-        libc::SYS_fchownat,
-        libc::SYS_setxattr,
-        libc::SYS_lsetxattr,
-        libc::SYS_removexattr,
-        libc::SYS_lremovexattr,
-        SYS_SETXATTRAT,
-        SYS_REMOVEXATTRAT,
-        SYS_FILE_SETATTR,
-        #[cfg(target_arch = "x86_64")]
-        libc::SYS_chmod,
-        #[cfg(target_arch = "x86_64")]
-        libc::SYS_chown,
-        #[cfg(target_arch = "x86_64")]
-        libc::SYS_lchown,
-        #[cfg(target_arch = "x86_64")]
-        libc::SYS_utime,
-        #[cfg(target_arch = "x86_64")]
-        libc::SYS_utimes,
-        #[cfg(target_arch = "x86_64")]
-        libc::SYS_futimesat,
-    ];
-    for call in calls {
-        rules.refuse(call, libc::EPERM);
-    }
-    // Without a path it is about a descriptor.
-    rules.refuse_when(libc::SYS_utimensat, &[Condition::is_not(1, 0)]);
+    rules.refuse_when(libc::SYS_personality, &[Condition::is_not(Int(0), 0), Condition::is_not(Int(0), ASK)]);
 }
 
 fn deny_sockets(rules: &mut Rules, sockets: Sockets) {
@@ -313,9 +282,9 @@ fn deny_sockets(rules: &mut Rules, sockets: Sockets) {
         Sockets::Network => &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
         Sockets::UnixOnly => &[libc::AF_UNIX],
     };
-    let is = |argument, value: i32| Condition::is(argument, value.cast_unsigned());
+    let is = |argument, value: i32| Condition::is(Int(argument), value.cast_unsigned());
     let none_of = |argument, values: &[i32]| -> Vec<Condition> {
-        values.iter().map(|value| Condition::is_not(argument, value.cast_unsigned())).collect()
+        values.iter().map(|value| Condition::is_not(Int(argument), value.cast_unsigned())).collect()
     };
     rules.refuse_when(libc::SYS_socket, &none_of(0, families));
     rules.refuse_when(libc::SYS_socketpair, &none_of(0, &[libc::AF_UNIX]));
@@ -335,21 +304,21 @@ fn deny_sockets(rules: &mut Rules, sockets: Sockets) {
         );
         other_protocol.push(is(0, family));
         rules.refuse_when(libc::SYS_socket, &other_protocol);
-        let raw = Condition::masked(1, SOCKET_TYPE, libc::SOCK_RAW.cast_unsigned());
+        let raw = Condition::masked(Int(1), SOCKET_TYPE, libc::SOCK_RAW.cast_unsigned());
         rules.refuse_when(libc::SYS_socket, &[is(0, family), raw]);
     }
 }
 
 fn deny_all_but_unix_and_tcp(rules: &mut Rules) {
     let none_of = |argument, values: &[i32]| -> Vec<Condition> {
-        values.iter().map(|value| Condition::is_not(argument, value.cast_unsigned())).collect()
+        values.iter().map(|value| Condition::is_not(Int(argument), value.cast_unsigned())).collect()
     };
     let families = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
     rules.refuse_when(libc::SYS_socket, &none_of(0, &families));
     rules.refuse_when(libc::SYS_socketpair, &none_of(0, &[libc::AF_UNIX]));
     for family in [libc::AF_INET, libc::AF_INET6] {
-        let family = Condition::is(0, family.cast_unsigned());
-        let no_stream = Condition::not_masked(1, SOCKET_TYPE, libc::SOCK_STREAM.cast_unsigned());
+        let family = Condition::is(Int(0), family.cast_unsigned());
+        let no_stream = Condition::not_masked(Int(1), SOCKET_TYPE, libc::SOCK_STREAM.cast_unsigned());
         rules.refuse_when(libc::SYS_socket, &[family, no_stream]);
         // Streams of other protocols (Multipath TCP, SCTP) are not what Landlock's TCP rules are about.
         let mut other_protocol = none_of(2, &[libc::IPPROTO_IP, libc::IPPROTO_TCP]);
@@ -363,7 +332,7 @@ fn deny_all_but_unix_and_tcp(rules: &mut Rules) {
 fn deny_connecting_by_sending(rules: &mut Rules) {
     for (call, flags) in [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)] {
         let fast_open = libc::MSG_FASTOPEN.cast_unsigned();
-        rules.refuse_when(call, &[Condition::has_bits(flags, fast_open)]);
+        rules.refuse_when(call, &[Condition::has_bits(Int(flags), fast_open)]);
     }
 }
 
@@ -380,13 +349,13 @@ fn deny_limits_of_others(rules: &mut Rules) {
         (libc::SYS_sched_setparam, 0),
         (libc::SYS_sched_setattr, 0),
     ] {
-        rules.refuse_when(call, &[Condition::is_not(process, 0)]);
+        rules.refuse_when(call, &[Condition::is_not(Int(process), 0)]);
     }
     // All processes of the user: here 0 means the caller's user, and so the supervisor's.
     const PRIO_USER: u32 = 2;
     const IOPRIO_WHO_USER: u32 = 3;
-    rules.refuse_when(libc::SYS_setpriority, &[Condition::is(0, PRIO_USER)]);
-    rules.refuse_when(libc::SYS_ioprio_set, &[Condition::is(0, IOPRIO_WHO_USER)]);
+    rules.refuse_when(libc::SYS_setpriority, &[Condition::is(Int(0), PRIO_USER)]);
+    rules.refuse_when(libc::SYS_ioprio_set, &[Condition::is(Int(0), IOPRIO_WHO_USER)]);
 }
 
 /// Stands in for Landlock's signal scope where there is none: no signal to the given processes, by any
@@ -395,7 +364,7 @@ fn deny_signals_to(rules: &mut Rules, guarded: Guarded<'_>) {
     const F_SETOWN_EX: u32 = 15;
     const FIOSETOWN: u32 = 0x8901;
     const SIOCSPGRP: u32 = 0x8902;
-    let is = |argument, value: i32| Condition::is(argument, value.cast_unsigned());
+    let is = |argument, value: i32| Condition::is(Int(argument), value.cast_unsigned());
     for &pid in guarded.pids {
         for call in [
             libc::SYS_kill,
@@ -420,27 +389,10 @@ fn deny_signals_to(rules: &mut Rules, guarded: Guarded<'_>) {
     rules.refuse(libc::SYS_pidfd_send_signal, libc::EPERM);
     // The owner is behind a pointer.
     for request in [FIOSETOWN, SIOCSPGRP] {
-        rules.refuse_when(libc::SYS_ioctl, &[Condition::is(1, request)]);
+        rules.refuse_when(libc::SYS_ioctl, &[Condition::is(Int(1), request)]);
     }
-    rules.refuse_when(libc::SYS_fcntl, &[Condition::is(1, F_SETOWN_EX)]);
+    rules.refuse_when(libc::SYS_fcntl, &[Condition::is(Int(1), F_SETOWN_EX)]);
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_filter_fits_the_kernel() {
-        // BPF_MAXINSNS; the filters of all ancestors together may have 32768 instructions.
-        const MAX_INSTRUCTIONS: usize = 4096;
-        for sockets in [Sockets::Network, Sockets::UnixOnly, Sockets::None] {
-            let guarded = Guarded { pids: &[1, 4_000_000], groups: &[1, 4_000_000] };
-            let program = rules(sockets, Some(guarded)).program();
-            assert!(program.len() < MAX_INSTRUCTIONS, "{}", program.len());
-        }
-        for sockets in [OwnSockets::Unix, OwnSockets::UnixAndTcp] {
-            let program = own_rules(sockets).program();
-            assert!(program.len() < MAX_INSTRUCTIONS, "{}", program.len());
-        }
-    }
-}
+mod tests;

@@ -20,6 +20,9 @@ use crate::sys;
 
 /// What the process is called, and how a binary knows that it is to be the stage.
 pub(crate) const STAGE_NAME: &std::ffi::CStr = c"sympozium-sandbox-stage";
+/// What the kernel calls the processes of the stage (`/proc/PID/comm`): the keeper and its workers, one of which is above
+/// every command of every executor on this machine. A command can give itself this name, but not take it from them.
+pub const PROCESS_NAME: &std::ffi::CStr = c"sympozium-stage";
 /// The descriptor under which the stage finds its control socket.
 pub(crate) const CONTROL_FD: i32 = 3;
 
@@ -38,6 +41,8 @@ pub fn enter_if_asked() {
 
 fn run() -> io::Result<()> {
     sys::reset_signals();
+    // Before anything of the world is there: nothing is ever started below a stage without its name.
+    rustix::thread::set_name(PROCESS_NAME)?;
     let control = sys::inherited(CONTROL_FD)?;
     keeper::run(control)
 }

@@ -12,7 +12,8 @@ use sympozium_program::LogArguments;
 use crate::forward::{Forward, GatewayAddress};
 use crate::settings::{
     CONNECTION_LIMIT, IDLE_LIMIT, Loopback, MAX_BYTES_OF_CONNECTION, MAX_BYTES_OF_CREDENTIAL, MAX_BYTES_OF_RUN,
-    MAX_CONNECTIONS, MAX_CONNECTIONS_OF_CREDENTIAL, MAX_CONNECTIONS_OF_PEER, MAX_CONNECTIONS_OF_RUN, Settings,
+    MAX_CONNECTIONS, MAX_CONNECTIONS_OF_CREDENTIAL, MAX_CONNECTIONS_OF_PEER, MAX_CONNECTIONS_OF_RUN,
+    MAX_UNAUTHENTICATED_OF_PEER, Settings,
 };
 
 /// The only way out of a run: a proxy that lets each part reach what its run's plan lists for it.
@@ -137,6 +138,10 @@ pub struct BoundArguments {
     /// Connections at once from one address.
     #[arg(long, value_name = "N", env = "SYMPOZIUM_GATEWAY_MAX_CONNECTIONS_OF_PEER", default_value_t = MAX_CONNECTIONS_OF_PEER)]
     pub max_connections_of_peer: usize,
+    /// Connections at once from one address that have shown no credential. One whose address holds a connection with a good
+    /// credential may have eight times as many. Raise it where a proxy makes all pods one address.
+    #[arg(long, value_name = "N", env = "SYMPOZIUM_GATEWAY_MAX_UNAUTHENTICATED_OF_PEER", default_value_t = MAX_UNAUTHENTICATED_OF_PEER)]
+    pub max_unauthenticated_of_peer: usize,
     /// Connections at once of one run.
     #[arg(long, value_name = "N", env = "SYMPOZIUM_GATEWAY_MAX_CONNECTIONS_OF_RUN", default_value_t = MAX_CONNECTIONS_OF_RUN)]
     pub max_connections_of_run: usize,
@@ -211,6 +216,7 @@ impl ServeArguments {
         Settings {
             connections: bounds.max_connections.max(1),
             connections_of_peer: bounds.max_connections_of_peer,
+            unauthenticated_of_peer: bounds.max_unauthenticated_of_peer.max(1),
             connections_of_run: bounds.max_connections_of_run,
             connections_of_credential: bounds.max_connections_of_credential,
             bytes_of_connection: bounds.max_bytes_of_connection,

@@ -12,14 +12,15 @@ pub(crate) mod client_hello;
 mod decide;
 mod entrance;
 mod http;
-mod inspector;
+pub(crate) mod inspector;
 mod meter;
+pub(crate) mod records;
 pub(crate) mod relay;
 pub(crate) mod target;
 
 use std::future::Future;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -29,9 +30,10 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::UnixListener;
 use tokio::sync::{Semaphore, watch};
 
+use crate::admission::{Admission, Limits, Permit};
 use crate::events::{Events, Outcome, Reason, What};
 use crate::outside::Outside;
-use crate::plans::{Plans, Usage};
+use crate::plans::Plans;
 use crate::run_api::Served;
 use crate::settings::Settings;
 use client::{Client, NoHead};
@@ -54,7 +56,7 @@ pub struct Gateway<O> {
     events: Arc<Events>,
     settings: Arc<Settings>,
     outside: O,
-    usage: Usage,
+    admission: Arc<Admission>,
     connections: AtomicU64,
     ending: watch::Sender<bool>,
     run_api: OnceLock<Arc<dyn Served>>,
@@ -67,9 +69,9 @@ impl<O: Outside> Gateway<O> {
             keys: Arc::new(RwLock::new(Arc::new(keys))),
             plans: Arc::new(Plans::default()),
             events: Events::new(settings.events),
+            admission: Admission::new(Limits::from(&settings)),
             settings: Arc::new(settings),
             outside,
-            usage: Usage::default(),
             connections: AtomicU64::new(0),
             ending: watch::Sender::new(false),
             run_api: OnceLock::new(),
@@ -93,7 +95,12 @@ impl<O: Outside> Gateway<O> {
 
     /// Clients that are connected.
     pub fn clients(&self) -> usize {
-        self.usage.connections.load(Ordering::Relaxed)
+        self.admission.open()
+    }
+
+    /// Who may connect.
+    pub fn admission(&self) -> &Arc<Admission> {
+        &self.admission
     }
 
     /// From now on credentials must be signed by one of these.
@@ -107,14 +114,14 @@ impl<O: Outside> Gateway<O> {
     }
 
     /// Serves a client at the proxy until its connection ends.
-    async fn proxy<C>(&self, connection: u64, mut client: Client<C>)
+    async fn proxy<C>(&self, connection: u64, mut client: Client<C>, mut permit: Permit)
     where
         C: AsyncRead + AsyncWrite + Unpin + Send,
     {
         let mut patience = self.settings.head_deadline;
         loop {
             // In a box of its own, so that a tunnel that is open for hours does not carry the room for decisions.
-            let next = Box::pin(self.next(connection, &mut client, patience)).await;
+            let next = Box::pin(self.next(connection, &mut client, &mut permit, patience)).await;
             let allowed = match next {
                 Some(allowed) => allowed,
                 None => return,
@@ -160,7 +167,13 @@ impl<O: Outside> Gateway<O> {
     }
 
     /// Reads the next request and decides. `None` when the client is gone, or has been told no.
-    async fn next<C>(&self, connection: u64, client: &mut Client<C>, patience: Duration) -> Option<Allowed<O::Stream>>
+    async fn next<C>(
+        &self,
+        connection: u64,
+        client: &mut Client<C>,
+        permit: &mut Permit,
+        patience: Duration,
+    ) -> Option<Allowed<O::Stream>>
     where
         C: AsyncRead + AsyncWrite + Unpin + Send,
     {
@@ -176,7 +189,7 @@ impl<O: Outside> Gateway<O> {
             Err(NoHead::Refused(reason)) => Err(Refusal::of(reason)),
             Ok(head) => match read_request(&head, Targets::Proxy) {
                 Err(violation) => Err(Refusal { detail: Some(violation.to_string()), ..Refusal::of(violation.into()) }),
-                Ok(head) => self.decide(connection, &head).await,
+                Ok(head) => self.decide(connection, &head, permit).await,
             },
         };
         match decided {

@@ -7,13 +7,17 @@ use std::net::IpAddr;
 
 use sympozium_api::digest::of_canonical;
 use sympozium_api::run_plan::{GatewayCredential, PartName, Reach};
+use sympozium_api::text::is_visible;
 use sympozium_ipc::receipt::verify;
 use sympozium_ipc::run_api::{MAX_SUBRUNS, path};
 use sympozium_ipc::strict_head::{Scanner, Targets, read_request};
 use sympozium_plan::host::Host;
 
 use crate::egress::client_hello::{Hello, MAX_WIRE_BYTES, may_be_tls, read};
+use crate::egress::inspector::{Inspector, TLS_PORT};
+use crate::egress::records::{Records, first_hello, retry_request};
 use crate::egress::target::{Kind, Target};
+use crate::events::Reason;
 use crate::plans::Rules;
 use crate::run_api::{Kept, Step, Wish, step};
 use crate::settings::Loopback;
@@ -109,8 +113,14 @@ fn check_rules(target: &Target) {
 pub fn client_hello(data: &[u8]) {
     let whole = read(data);
     assert!(data.len() < MAX_WIRE_BYTES || whole != Ok(Hello::Incomplete));
-    if let Ok(Hello::Complete(name)) = &whole {
-        assert!(may_be_tls(data));
+    if let Ok(Hello::Complete { name, length }) = &whole {
+        assert!(data.starts_with(&[22, 3]) && may_be_tls(data));
+        let mut records = &data[..*length];
+        while let [_, _, _, high, low, rest @ ..] = records {
+            let record = usize::from(u16::from_be_bytes([*high, *low]));
+            assert!(record > 0, "an empty record");
+            records = &rest[record..];
+        }
         if let Some(name) = name {
             assert!(name.bytes().all(|byte| byte.is_ascii_graphic() && !byte.is_ascii_uppercase()));
             // In one record the name is in one piece; the heads of several could cut it apart.
@@ -133,6 +143,38 @@ pub fn client_hello(data: &[u8]) {
     }
     if let Some(before) = ended {
         assert_eq!(before, whole);
+    }
+    after_retry(data);
+}
+
+/// The same for what a client sends after a HelloRetryRequest: however it arrives, as much of it passes, and a ClientHello in it
+/// is for the server of the tunnel.
+fn after_retry(data: &[u8]) {
+    const SERVER: &str = "a.example";
+    let Ok(host) = Host::parse(SERVER) else {
+        unreachable!("it is a host");
+    };
+    let inspect = |piece: usize| {
+        let mut inspector = Inspector::new(host.clone(), TLS_PORT);
+        inspector.push(&first_hello(SERVER))?;
+        inspector.observe(&retry_request());
+        let mut passed = Vec::new();
+        for bytes in data.chunks(piece) {
+            passed.extend(inspector.push(bytes)?);
+        }
+        Ok::<_, Reason>((passed, inspector.is_done()))
+    };
+    let whole = inspect(data.len().max(1));
+    assert_eq!(inspect(1), whole);
+    if let Ok((passed, done)) = whole {
+        assert!(data.starts_with(&passed));
+        let second = Records::default().walk(&passed);
+        assert_eq!(second.is_ok_and(|at| at.is_some()), done);
+        if let (Ok(Some(at)), true) = (second, done) {
+            let hello = read(&passed[at..]);
+            let is_same = |name: &Option<String>| name.as_deref() == Some(SERVER);
+            assert!(matches!(hello, Ok(Hello::Complete { name, .. }) if is_same(&name)));
+        }
     }
 }
 
@@ -173,7 +215,7 @@ pub fn run_api(data: &[u8]) {
         }
         Ok(Wish::Approval(request)) => {
             assert!(request.action.check().is_ok());
-            let harmless = |it: char| it == '\n' || !it.is_control();
+            let harmless = |it: char| it == '\n' || is_visible(it);
             assert!(request.shown.chars().all(harmless), "{:?}", request.shown);
             assert!(!request.approval.is_empty() && !request.tool.is_empty());
         }

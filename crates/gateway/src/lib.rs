@@ -16,6 +16,7 @@
 
 #![warn(missing_docs)]
 
+pub mod admission;
 pub mod arguments;
 pub mod cluster;
 pub mod egress;

@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use sympozium_ipc::run_api::ApiRefusalCode;
 
-use crate::events::{Events, Outcome};
+use crate::events::{Events, Outcome, Reason};
 
 /// How `/metrics` is written.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -20,12 +20,24 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 pub struct Metrics {
     registry: Registry,
     connections: Gauge,
+    unauthenticated: Gauge,
     runs: Gauge,
     reports: Family<ByOutcome, Counter>,
     approvals: Gauge,
     reviews: Family<ByOutcome, Counter>,
     refusals: Family<ByReason, Counter>,
     missed: Counter,
+}
+
+/// How much is going on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Now {
+    /// Clients that are connected.
+    pub connections: usize,
+    /// Of those, the ones that have shown no credential.
+    pub unauthenticated: usize,
+    /// Runs that are served.
+    pub runs: usize,
 }
 
 /// What became of a report.
@@ -89,6 +101,7 @@ impl Default for Metrics {
         let mut registry = Registry::with_prefix("sympozium_gateway");
         let metrics = Self {
             connections: Gauge::default(),
+            unauthenticated: Gauge::default(),
             runs: Gauge::default(),
             reports: Family::default(),
             approvals: Gauge::default(),
@@ -98,6 +111,11 @@ impl Default for Metrics {
             registry: Registry::default(),
         };
         registry.register("connections", "Clients that are connected", metrics.connections.clone());
+        registry.register(
+            "connections_unauthenticated",
+            "Clients that are connected and have shown no credential",
+            metrics.unauthenticated.clone(),
+        );
         registry.register("runs", "Runs that are served", metrics.runs.clone());
         registry.register("reports", "Reports of runs", metrics.reports.clone());
         let help = "Questions that wait for a person";
@@ -154,11 +172,19 @@ impl Metrics {
         self.refusals.get_or_create(&ByReason { reason }).inc();
     }
 
+    /// A connection was refused before it could ask for anything. There is no event of that: whoever connects in a loop would
+    /// push those of runs out.
+    pub fn turned_away(&self, reason: Reason) {
+        let reason = reason.as_str();
+        self.refusals.get_or_create(&ByReason { reason }).inc();
+    }
+
     /// All of it, as text, with how much is going on now.
-    pub fn text(&self, connections: usize, runs: usize) -> String {
+    pub fn text(&self, now: Now) -> String {
         let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        self.connections.set(gauge(connections));
-        self.runs.set(gauge(runs));
+        self.connections.set(gauge(now.connections));
+        self.unauthenticated.set(gauge(now.unauthenticated));
+        self.runs.set(gauge(now.runs));
         let mut text = String::new();
         // Writing into a text does not fail.
         let _ = encode(&mut text, &self.registry);
@@ -182,7 +208,6 @@ fn word(code: ApiRefusalCode) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::events::Reason;
 
     #[test]
     fn what_is_counted_can_be_collected() {
@@ -193,10 +218,13 @@ mod tests {
         metrics.waiting(1);
         metrics.event(&Outcome::Refused { reason: Reason::NotInPlan, detail: None });
         metrics.event(&Outcome::RequestRefused { request: None, code: ApiRefusalCode::Chain, detail: None });
-        let text = metrics.text(3, 2);
+        metrics.turned_away(Reason::UnauthenticatedOfPeer);
+        let text = metrics.text(Now { connections: 3, unauthenticated: 1, runs: 2 });
         for line in [
             "sympozium_gateway_connections 3",
+            "sympozium_gateway_connections_unauthenticated 1",
             "sympozium_gateway_runs 2",
+            "sympozium_gateway_refusals_total{reason=\"unauthenticated-of-peer\"} 1",
             "sympozium_gateway_reports_total{outcome=\"kept\"} 2",
             "sympozium_gateway_approvals_waiting 1",
             "sympozium_gateway_token_reviews_total{outcome=\"bad\"} 1",

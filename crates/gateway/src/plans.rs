@@ -255,6 +255,12 @@ impl Run {
         &self.uid
     }
 
+    /// Its namespace; empty where only its credentials are known.
+    pub fn namespace(&self) -> &str {
+        let facts = self.facts.as_ref();
+        facts.map_or("", |it| it.run.namespace.as_str())
+    }
+
     /// What its plan says, where it is known.
     pub fn facts(&self) -> Option<&Arc<RunFacts>> {
         self.facts.as_ref()

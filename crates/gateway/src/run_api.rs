@@ -18,6 +18,7 @@ pub mod local;
 mod questions;
 mod reports;
 mod request;
+mod room;
 mod state;
 mod tasks;
 mod traits;
@@ -34,13 +35,13 @@ use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::{Body as _, Incoming};
 use serde::Serialize;
 use sympozium_ipc::run_api::{ApiRefusal, ApiRefusalCode, MAX_ANSWER, MAX_REQUEST, RUN};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use crate::events::{Events, Outcome, Reason, Who};
 use crate::plans::{Plans, Run};
 use connection::Whose;
 use request::{refuse, too_large};
+use room::{Room, Rooms};
 use state::Seat;
 
 pub use identify::Credentials;
@@ -65,8 +66,9 @@ pub const MAX_BODIES_OF_RUN: usize = 2;
 /// Bytes of the bodies of all runs that are read at a time, reports until they are kept; a body of unknown length has as many
 /// as it may. A report is in memory about four times while it is kept, and the gateway's pod has 256 MiB.
 pub const MAX_BODY_BYTES: usize = 24 << 20;
-/// In which steps they are counted.
-const BODY_STEP: usize = 1 << 10;
+/// Of those, the bytes of the bodies of one namespace. Further ones wait: the runs of a namespace that send slowly keep only each
+/// other waiting.
+pub const MAX_BODY_BYTES_OF_NAMESPACE: usize = MAX_BODY_BYTES / 2;
 /// How long a body may take to arrive.
 pub const BODY_DEADLINE: Duration = Duration::from_secs(30);
 /// How long a request may wait for room to be read: longer than those that take it may.
@@ -104,7 +106,7 @@ pub(crate) struct Service<I, D, R, S> {
     api: RunApi<I, D, R, S>,
     plans: Arc<Plans>,
     events: Arc<Events>,
-    bodies: Arc<Semaphore>,
+    rooms: Rooms,
 }
 
 /// What a request is answered with.
@@ -138,7 +140,7 @@ where
 
 impl<I, D, R, S> Service<I, D, R, S> {
     pub(crate) fn new(api: RunApi<I, D, R, S>, plans: Arc<Plans>, events: Arc<Events>) -> Self {
-        Self { api, plans, events, bodies: Arc::new(Semaphore::new(MAX_BODY_BYTES / BODY_STEP)) }
+        Self { api, plans, events, rooms: Rooms::default() }
     }
 
     fn tell(&self, connection: u64, run: &str, outcome: Outcome) {
@@ -220,6 +222,10 @@ where
                 ApiRefusalCode::Busy,
                 format!("a run has at most {MAX_CONNECTIONS_OF_RUN} connections here"),
             )),
+            Claim::NoShare(reason) => {
+                let _ = nobody(Some(&uid), reason, None);
+                Err(refuse(ApiRefusalCode::Busy, reason.text()))
+            }
         }
     }
 
@@ -269,15 +275,9 @@ where
         if body.size_hint().lower() > MAX_REQUEST as u64 {
             return Err(too_large());
         }
-        let room = async {
-            let of_run = Arc::clone(&run.state.bodies).acquire_owned().await;
-            let of_run = of_run.map_err(no_room)?;
-            let steps = body_steps(body.size_hint().exact());
-            let of_all = Arc::clone(&self.bodies).acquire_many_owned(steps).await;
-            Ok(Room { _of_run: of_run, _of_all: of_all.map_err(no_room)? })
-        };
-        let room = timeout(ROOM_DEADLINE, room).await;
-        let room = room.unwrap_or_else(|late| Err(no_room(late)))?;
+        let room = self.rooms.take(run, body.size_hint().exact());
+        let room = timeout(ROOM_DEADLINE, room).await.map_err(no_room)?;
+        let room = room.map_err(no_room)?;
         let reading = timeout(BODY_DEADLINE, Limited::new(body, MAX_REQUEST).collect());
         let broken = |message: &str| Err(refuse(ApiRefusalCode::Request, message));
         let bytes = match reading.await {
@@ -290,26 +290,14 @@ where
     }
 }
 
-/// The room that a body takes, of its run's and of all.
-#[derive(Debug)]
-struct Room {
-    _of_run: OwnedSemaphorePermit,
-    _of_all: OwnedSemaphorePermit,
-}
-
-/// The room of a body, in steps of [`BODY_STEP`].
-fn body_steps(bytes: Option<u64>) -> u32 {
-    let bytes = bytes.and_then(|it| usize::try_from(it).ok());
-    let bytes = bytes.unwrap_or(MAX_REQUEST).min(MAX_REQUEST);
-    u32::try_from(bytes.div_ceil(BODY_STEP).max(1)).unwrap_or(u32::MAX)
-}
-
 /// Whose a connection is, seen from a request on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Claim {
     Ours,
     Another,
     TooMany,
+    /// Its namespace has as many connections as it may now.
+    NoShare(Reason),
 }
 
 /// Does `work` unless the run ends first. What is done wins: its answer is told.

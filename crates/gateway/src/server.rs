@@ -3,6 +3,8 @@
 mod files;
 mod listen;
 mod peers;
+mod probes;
+mod turned_away;
 
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -24,7 +26,7 @@ use crate::arguments::{Arguments, Command, ForwardArguments, ServeArguments, Sig
 use crate::cluster::{self, Cluster};
 use crate::egress::Gateway;
 use crate::forward::Forwarder;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Now};
 use crate::outside::Network;
 use crate::plans::load_directory;
 use crate::resolve::Resolver;
@@ -83,13 +85,20 @@ async fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
     let (open, mut all_closed) = mpsc::channel::<()>(1);
 
     let served = tls.as_ref().map(watch::Sender::subscribe);
-    let address = listen::serve(arguments, &gateway, served, closing.clone(), open).await?;
+    let serving = listen::Serving {
+        gateway: Arc::clone(&gateway),
+        metrics: Arc::clone(&metrics),
+        tls: served,
+        plain_proxy: arguments.plain_proxy,
+        open,
+    };
+    let address = serving.listen(&arguments.listen, closing.clone()).await?;
     if let Some(port) = arguments.canary {
-        listen::canary(address, port, closing.clone()).await?;
+        probes::canary(address, port, closing.clone()).await?;
     }
-    if let Some(probes) = arguments.probe_listen {
+    if let Some(probe_listen) = arguments.probe_listen {
         let probed = Arc::new(Probes { gateway: Arc::clone(&gateway), metrics, cluster, closing: closing.clone() });
-        listen::probes(probes, closing, probed).await?;
+        probes::probes(probe_listen, closing, probed).await?;
     }
 
     let reload = Reload { gateway: Arc::clone(&gateway), arguments, source, tls };
@@ -250,7 +259,7 @@ struct Probes {
     closing: watch::Receiver<bool>,
 }
 
-impl listen::Probed for Probes {
+impl probes::Probed for Probes {
     fn ready(&self) -> Result<(), &'static str> {
         if *self.closing.borrow() {
             return Err("it is ending");
@@ -260,8 +269,12 @@ impl listen::Probed for Probes {
     }
 
     fn metrics(&self) -> String {
-        let runs = self.gateway.plans().active().len();
-        self.metrics.text(self.gateway.clients(), runs)
+        let admission = self.gateway.admission();
+        self.metrics.text(Now {
+            connections: admission.open(),
+            unauthenticated: admission.unauthenticated(),
+            runs: self.gateway.plans().active().len(),
+        })
     }
 }
 

@@ -6,6 +6,11 @@ use std::time::Duration;
 pub const MAX_CONNECTIONS: usize = 4096;
 /// Connections at once from one address, whoever they say they are: a pod must not take the room of all others.
 pub const MAX_CONNECTIONS_OF_PEER: usize = 1024;
+/// Of those, the ones that have shown no credential yet.
+pub const MAX_UNAUTHENTICATED_OF_PEER: usize = 16;
+/// How many times that an address may have that holds a connection with a good credential: the programs of a run open many at
+/// a time, and its bridge stays connected for as long as the run lasts.
+pub const KNOWN_PEER_FACTOR: usize = 8;
 /// Tunnels and requests at once of one run.
 pub const MAX_CONNECTIONS_OF_RUN: usize = 512;
 /// Tunnels and requests at once of one credential.
@@ -46,6 +51,8 @@ pub struct Settings {
     pub connections: usize,
     /// See [`MAX_CONNECTIONS_OF_PEER`].
     pub connections_of_peer: usize,
+    /// See [`MAX_UNAUTHENTICATED_OF_PEER`].
+    pub unauthenticated_of_peer: usize,
     /// See [`MAX_CONNECTIONS_OF_RUN`].
     pub connections_of_run: usize,
     /// See [`MAX_CONNECTIONS_OF_CREDENTIAL`].
@@ -88,6 +95,7 @@ impl Default for Settings {
         Self {
             connections: MAX_CONNECTIONS,
             connections_of_peer: MAX_CONNECTIONS_OF_PEER,
+            unauthenticated_of_peer: MAX_UNAUTHENTICATED_OF_PEER,
             connections_of_run: MAX_CONNECTIONS_OF_RUN,
             connections_of_credential: MAX_CONNECTIONS_OF_CREDENTIAL,
             bytes_of_connection: MAX_BYTES_OF_CONNECTION,

@@ -60,7 +60,8 @@ pub const MAX_CALL_ID: usize = 256;
 pub struct ToolCall {
     /// The model's name for it.
     pub id: String,
-    /// The arguments, as the model wrote them.
+    /// The arguments, as the model wrote them. No object in them has a key twice.
+    #[serde(deserialize_with = "crate::unique_keys::deserialize")]
     pub arguments: Value,
 }
 
@@ -242,6 +243,9 @@ mod tests {
         assert_eq!(serde_json::to_value(&refusal)?, written);
         // A side that says more than the other knows is of another release.
         assert!(serde_json::from_value::<ToolCall>(json!({ "id": "1", "arguments": {}, "as": "root" })).is_err());
+        // Nobody can say which of two arguments is meant.
+        let twice = r#"{"id":"1","arguments":{"path":{"a":1,"a":2}}}"#;
+        assert!(serde_json::from_str::<ToolCall>(twice).is_err());
         Ok(())
     }
 }

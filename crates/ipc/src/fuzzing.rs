@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::auth::StartReport;
 use crate::credential::{KEY_BYTES, KeyRing, MAX_USER_BYTES};
 use crate::id::RequestId;
 use crate::message::{
@@ -25,11 +26,23 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("ipc_name", ipc_name),
     ("ipc_request", ipc_request),
     ("ipc_result", ipc_result),
+    ("ipc_start", ipc_start),
     ("proxy_credential", proxy_credential),
 ];
 
 /// A problem's text goes into results and logs; it must stay short whatever the file says.
 const MAX_PROBLEM_BYTES: usize = 300;
+
+/// The announcement of a start: what is taken for one is taken for the same start when it is written again, and is one whole line.
+pub fn ipc_start(data: &[u8]) {
+    if let Some(report) = StartReport::parse(data) {
+        let again = StartReport::parse(report.to_line().as_bytes());
+        assert_eq!(again.map(|it| it.nonce), Some(report.nonce));
+        let mut longer = data.to_vec();
+        longer.push(b'x');
+        assert_eq!(StartReport::parse(&longer), None);
+    }
+}
 
 /// A name that stands for something is exactly the name that we would give it, and one plain component.
 pub fn ipc_name(data: &[u8]) {

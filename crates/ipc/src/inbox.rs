@@ -7,9 +7,13 @@
 //! The order for one request is fixed: read and parse it once, claim it, then look whether it is still there. What was
 //! parsed is what runs. A requester that removes the request first and the claim last can therefore never have it run
 //! after it took its result.
+//!
+//! With a [`Verifier`](crate::Verifier) only what the bridge signed is claimed, each counter once and in order. Anything else is neither claimed
+//! nor answered: it is told once, for the log, and changes nothing for requests of the bridge.
 
 mod claimed;
 mod later;
+mod ordered;
 mod sources;
 
 use std::collections::HashSet;
@@ -20,6 +24,7 @@ use rustix::fd::BorrowedFd;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
+use crate::auth::Unauthentic;
 use crate::id::{IdProblem, RequestId};
 use crate::message::{DEFAULT_MAX_TIMEOUT, Draft, ExecRequest, MAX_REQUEST_BYTES, RequestProblem};
 use crate::names;
@@ -28,6 +33,7 @@ use crate::watch::{PollReason, SAFETY_INTERVAL, WatchMode};
 use claimed::Mine;
 pub use claimed::{Abandoned, AnswerError, Claimed};
 use later::{Later, Reason};
+use ordered::{Admission, Ordered};
 use sources::{Candidate, Origin, Sources};
 
 /// How long after its last change a request that is not complete may still be in the making.
@@ -103,6 +109,9 @@ pub enum Ignored {
     /// It cannot be claimed now, and will be tried again. Said once until a claim succeeds.
     #[error("it cannot be claimed: {}", volume_trouble(*.0))]
     NotClaimed(Errno),
+    /// The bridge did not write it, or it is not its turn any more. It is never served.
+    #[error("refused: {0}")]
+    Unauthentic(Unauthentic),
 }
 
 /// The end of an inbox: no further call will give anything.
@@ -124,6 +133,7 @@ pub struct Inbox {
     sources: Sources,
     mine: Mine,
     later: Later,
+    ordered: Option<Ordered>,
     told: HashSet<u64>,
     hasher: RandomState,
     trouble: Option<Errno>,
@@ -144,6 +154,7 @@ impl Inbox {
             sources,
             mine: Mine::default(),
             later: Later::default(),
+            ordered: None,
             told: HashSet::new(),
             hasher: RandomState::new(),
             trouble: None,
@@ -208,8 +219,11 @@ impl Inbox {
                 Some((id, Reason::Leased)) => self.consider_lease(&id, Lease::Over),
                 None => match self.sources.next(&self.volume, now) {
                     Ok(Some((Candidate::Request(id), origin))) => self.consider(&id, origin, None),
-                    Ok(Some((Candidate::Bad(name, problem), _))) => self.report(&name, problem),
-                    Ok(None) => return Ok(None),
+                    Ok(Some((Candidate::Bad(name, problem), _))) => self.report(&name, Ignored::BadName(problem)),
+                    Ok(None) => match self.release() {
+                        Some(id) => self.consider(&id, Origin::Event, None),
+                        None => return Ok(None),
+                    },
                     Err(error) => {
                         self.ended = true;
                         return Err(error.into());
@@ -260,6 +274,15 @@ impl Inbox {
             return None;
         }
         self.later.remove(id);
+        let counter = match self.ordered.as_ref().map(|it| it.admit(&draft.request)) {
+            None => None,
+            Some(Admission::Serve(counter)) => Some(counter),
+            Some(Admission::Hold(counter)) => {
+                self.hold(id, counter);
+                return None;
+            }
+            Some(Admission::Refuse(problem)) => return self.refuse(id, problem),
+        };
         match self.volume.make_marker(&names::claim(id)) {
             Ok(true) => self.trouble = None,
             Ok(false) => return self.consider_lease(id, Lease::Unknown),
@@ -281,6 +304,9 @@ impl Inbox {
                 claimed.release();
                 return self.stumble(id, error);
             }
+        }
+        if let (Some(ordered), Some(counter)) = (&mut self.ordered, counter) {
+            ordered.served(counter);
         }
         if origin == Origin::SafetyScan && opened.is_none_or(|opened| age(opened.changed()) > GRACE) {
             self.fall_back();
@@ -365,15 +391,19 @@ impl Inbox {
     /// Something failed that is not the request's fault: look again later.
     fn stumble(&mut self, id: &RequestId, error: Errno) -> Option<Arrival> {
         self.sources.start_over_at(Instant::now() + RETRY);
+        let listing = self.sources.next_listing();
+        if let Some(ordered) = &mut self.ordered {
+            ordered.postpone(listing);
+        }
         (self.trouble.replace(error) != Some(error))
             .then(|| Arrival::Ignored { name: names::request(id), reason: Ignored::NotClaimed(error) })
     }
 
-    fn report(&mut self, name: &[u8], problem: IdProblem) -> Option<Arrival> {
+    fn report(&mut self, name: &[u8], reason: Ignored) -> Option<Arrival> {
         let fresh = self.told.len() < MAX_TOLD && self.told.insert(self.hasher.hash_one(name));
         fresh.then(|| Arrival::Ignored {
             name: name[..name.len().min(MAX_SHOWN_BYTES)].escape_ascii().to_string(),
-            reason: Ignored::BadName(problem),
+            reason,
         })
     }
 

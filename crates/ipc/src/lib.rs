@@ -13,7 +13,10 @@
 //! What parts of ours say to each other over sockets is here as well: [`door`] between agent and bridge, [`run_api`]
 //! between bridge and gateway, with the [`receipt`]s that leave the run through it and the [`action`]s that people decide
 //! about; [`credential`] is how a part says at the gateway who it is, and [`strict_head`] is how our servers of HTTP/1.1
-//! read the head of a message; [`sse`] is how both sides of the door read what a model streams.
+//! read the head of a message; [`sse`] is how both sides of the door read what a model streams,
+//! and [`unique_keys`] how they read the arguments of a call.
+//!
+//! An executor that can verify who wrote a request is given a key for it: [`auth`].
 //!
 //! Start reading at [`Inbox`] for the executor's side and at [`Requester`] for the other; [`message`] has what the
 //! files say, [`names`] what they are called, [`Volume`] how they are read and written. Nothing here is
@@ -22,6 +25,7 @@
 #![warn(missing_docs)]
 
 pub mod action;
+pub mod auth;
 mod beneath;
 pub mod credential;
 pub mod done;
@@ -37,9 +41,11 @@ pub mod requester;
 pub mod run_api;
 pub mod sse;
 pub mod strict_head;
+pub mod unique_keys;
 pub mod volume;
 pub mod watch;
 
+pub use auth::{RequestKey, Signer, StartNonce, StartReport, Unauthentic, Verifier};
 pub use done::{DoneCheck, DoneWatch};
 pub use id::RequestId;
 pub use inbox::{Abandoned, Arrival, Claimed, Inbox, InboxError, InboxSettings};

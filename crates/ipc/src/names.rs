@@ -6,6 +6,10 @@ use crate::id::{IdProblem, RequestId};
 pub const TOOLS: &str = "tools";
 /// The file beside [`TOOLS`] that tells executors to leave.
 pub const DONE: &str = "done";
+/// The file beside [`TOOLS`] by which an executor that verifies requests announces its start.
+pub const START: &str = ".start";
+/// The file beside [`TOOLS`] by which such an executor is handed its key. It is there for a moment only.
+pub const KEY: &str = ".key";
 
 const REQUEST: &str = "exec-request-";
 const RESULT: &str = "exec-result-";

@@ -11,7 +11,9 @@ mod tests;
 mod verify;
 
 pub use chain::{Chain, Line, TooLong};
-pub use event::{Actor, Decided, Event, IsolationSeen, MAX_NUMBER, MAX_TEXT, Outcome, Receipt, Transferred, shortened};
+pub use event::{
+    Actor, Decided, Event, ForeignKind, IsolationSeen, MAX_NUMBER, MAX_TEXT, Outcome, Receipt, Transferred, shortened,
+};
 pub use verify::{Broken, Problem, Verified, Verifier, verify};
 
 /// The domain of the hash of a line.

@@ -5,12 +5,14 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::BorrowedFd;
-use rustix::fs::inotify::WatchFlags;
+use rustix::fs::inotify::{ReadFlags, WatchFlags};
+use sha2::{Digest as _, Sha256};
 
+use crate::auth::SignError;
 use crate::id::RequestId;
-use crate::message::{ExecRequest, ExecResult, MAX_RESULT_BYTES, RequestProblem, ResultProblem};
+use crate::message::{ExecRequest, ExecResult, MAX_REQUEST_BYTES, MAX_RESULT_BYTES, RequestProblem, ResultProblem};
 use crate::names::{self, Entry};
-use crate::volume::{Existing, ReadProblem, Volume, VolumeError};
+use crate::volume::{Existing, ReadProblem, Stamp, Volume, VolumeError};
 use crate::watch::{Notice, PollReason, SAFETY_INTERVAL, Watch, WatchMode};
 
 /// The first look for a result that no event has announced comes after this, each further one after twice the time,
@@ -18,13 +20,16 @@ use crate::watch::{Notice, PollReason, SAFETY_INTERVAL, Watch, WatchMode};
 const FIRST_LOOK: Duration = Duration::from_millis(200);
 /// Results of one batch of events; a batch is bounded by the buffer it is read into.
 const MAX_READS: usize = 64;
+/// Entries of the directory that one listing looks at, and those of them that it tells of.
+const MAX_LISTED: usize = 65_536;
+const MAX_TOLD: usize = 4096;
 
 /// Writes requests and takes results.
 #[derive(Debug)]
 pub struct Requester {
     volume: Volume,
     watch: Watch,
-    arrived: VecDeque<RequestId>,
+    arrived: VecDeque<Arrived>,
     look_at_all: bool,
     next_look: Instant,
 }
@@ -35,6 +40,9 @@ pub enum SubmitError {
     /// An executor would refuse it.
     #[error(transparent)]
     Request(#[from] RequestProblem),
+    /// It cannot be signed.
+    #[error(transparent)]
+    Sign(#[from] SignError),
     /// It cannot be written.
     #[error(transparent)]
     Volume(#[from] VolumeError),
@@ -45,10 +53,20 @@ pub enum SubmitError {
 pub enum Arrived {
     /// There is something named as the result of this request; [`Requester::take`] it.
     Result(RequestId),
+    /// Something was written that only a requester writes, or a claim was made. Whose it is is for the caller to know.
+    Entry(Entry),
     /// [`Requester::take`] all that are waited for: events were lost, or do not come here.
     LookAtAll,
     /// Nothing for now.
     Nothing,
+}
+
+/// A request as it was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    stamp: Stamp,
+    /// The SHA-256 of its bytes.
+    content: [u8; 32],
 }
 
 /// What became of a request that was withdrawn.
@@ -65,8 +83,8 @@ impl Requester {
     #[must_use]
     pub fn open(volume: &Volume, mode: WatchMode) -> Self {
         let mut watch = Watch::new(mode, volume.tools());
-        // CLOSE_WRITE too: not every executor renames. Not CREATE: such a result would be read before it is written.
-        watch.add(volume.tools(), WatchFlags::MOVED_TO | WatchFlags::CLOSE_WRITE);
+        // CLOSE_WRITE too: not every executor renames. CREATE for claims, and for requests that get their name by link(2).
+        watch.add(volume.tools(), WatchFlags::MOVED_TO | WatchFlags::CLOSE_WRITE | WatchFlags::CREATE);
         Self {
             volume: volume.clone(),
             watch,
@@ -99,11 +117,54 @@ impl Requester {
     /// # Errors
     /// When an executor would refuse it, when it cannot be written, or when nobody would look for it where it is written:
     /// `tools` is no longer the directory that was opened.
-    pub fn submit(&self, request: &ExecRequest) -> Result<(), SubmitError> {
+    pub fn submit(&self, request: &ExecRequest) -> Result<Written, SubmitError> {
         let json = request.to_json()?;
         self.volume.check_tools()?;
         // An id is used once; a second request of that name would be run as the first.
-        Ok(self.volume.write(&names::request(&request.id), &json, Existing::Keep)?)
+        let name = names::request(&request.id);
+        let stamp = self.volume.write(&name, &json, Existing::Keep)?;
+        let content = Sha256::digest(&json).into();
+        Ok(Written { stamp, content })
+    }
+
+    /// Whether a request is still the file that [`submit`](Self::submit) wrote, not touched since, or is gone.
+    #[must_use]
+    pub fn is_as_written(&self, id: &RequestId, written: &Written) -> bool {
+        let now = self.volume.stamp(&names::request(id));
+        // By its content too: it may have been changed just before the file was looked at when it was written.
+        now.is_missing() || (now == written.stamp && self.has_same_content(id, written))
+    }
+
+    /// Whether a request has the content that [`submit`](Self::submit) wrote, or is gone.
+    #[must_use]
+    pub fn has_same_content(&self, id: &RequestId, written: &Written) -> bool {
+        match self.volume.read(&names::request(id), MAX_REQUEST_BYTES).1 {
+            Ok(bytes) => <[u8; 32]>::from(Sha256::digest(&bytes)) == written.content,
+            Err(ReadProblem::Missing | ReadProblem::NotNow(_)) => true,
+            Err(_) => false,
+        }
+    }
+
+    /// Whether anything is there under the name of a request.
+    #[must_use]
+    pub fn has_request(&self, id: &RequestId) -> bool {
+        matches!(self.volume.look(&names::request(id)), Ok(Some(_)))
+    }
+
+    /// Removes a request that nobody of ours wrote, where nobody would run it anyway.
+    pub fn discard(&self, id: &RequestId) {
+        self.volume.remove(&names::request(id));
+    }
+
+    /// Tells of what is in the directory: requests, results and claims, whoever made them, up to a bound.
+    pub fn list(&self, mut tell: impl FnMut(Entry)) {
+        let Ok(directory) = self.volume.list() else {
+            return;
+        };
+        let entries = directory.take(MAX_LISTED).flatten();
+        let entries = entries.map(|entry| Entry::of(entry.file_name().to_bytes()));
+        let ours = |entry: &Entry| !matches!(entry, Entry::Foreign | Entry::Temporary);
+        entries.filter(ours).take(MAX_TOLD).for_each(&mut tell);
     }
 
     /// Takes the result of a request, if it is there, and removes request, result and claim.
@@ -144,27 +205,23 @@ impl Requester {
     /// The next news about results. Never blocks. Ids come from file names that anybody may have made: ignore those
     /// that are not waited for.
     pub fn arrived(&mut self) -> Arrived {
-        if let Some(id) = self.arrived.pop_front() {
-            return Arrived::Result(id);
+        if let Some(arrived) = self.arrived.pop_front() {
+            return arrived;
         }
         let Self { watch, arrived, look_at_all, .. } = self;
         let mut reads = 0;
         while arrived.is_empty() && reads < MAX_READS {
             reads += 1;
             let any = watch.read(|notice| match notice {
-                Notice::Name(_, name) => {
-                    if let Entry::Result(id) = Entry::of(name) {
-                        arrived.push_back(id);
-                    }
-                }
+                Notice::Name(_, name, flags) => arrived.extend(Arrived::of(name, flags)),
                 Notice::Overflow | Notice::Itself => *look_at_all = true,
             });
             if !any {
                 break;
             }
         }
-        if let Some(id) = self.arrived.pop_front() {
-            return Arrived::Result(id);
+        if let Some(arrived) = self.arrived.pop_front() {
+            return arrived;
         }
         let now = Instant::now();
         if std::mem::take(&mut self.look_at_all) || self.next_look <= now {
@@ -227,6 +284,18 @@ impl Requester {
             reads += 1;
         }
         any || self.watch.polling().is_some()
+    }
+}
+
+impl Arrived {
+    fn of(name: &[u8], flags: ReadFlags) -> Option<Self> {
+        match Entry::of(name) {
+            // Made, and not written yet.
+            Entry::Result(_) if flags.contains(ReadFlags::CREATE) => None,
+            Entry::Result(id) => Some(Self::Result(id)),
+            entry @ (Entry::Request(_) | Entry::Claim(_) | Entry::BadRequestName(_)) => Some(Self::Entry(entry)),
+            _ => None,
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod error;
 mod file;
+mod handover;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,8 +15,10 @@ use crate::beneath::{self, Method};
 use crate::names;
 use error::look_error;
 pub use error::{FileKind, VolumeError};
-pub(crate) use file::{Existing, Opened, ReadProblem, changed};
+pub(crate) use file::Stamp;
+pub(crate) use file::{Existing, Opened, ReadProblem, changed, fill_random};
 use file::{identity, kind_behind, open_problem, place, random, read_all, write_all};
+pub use handover::{Announced, MAX_START_BYTES};
 
 /// A directory with `tools` in it, shared with the other side. Clones share the descriptors.
 #[derive(Debug, Clone)]
@@ -121,7 +124,8 @@ impl Volume {
     /// # Errors
     /// When it cannot be written, for one because something else than a file is in its place.
     pub fn write_done(&self) -> Result<(), VolumeError> {
-        self.write_in(self.0.root.as_fd(), names::DONE, b"done\n", Existing::Replace)
+        self.write_in(self.0.root.as_fd(), names::DONE, b"done\n", Existing::Replace)?;
+        Ok(())
     }
 
     /// That `tools` is still the directory that was opened.
@@ -138,6 +142,10 @@ impl Volume {
             }
             (Err(error), _) | (_, Err(error)) => Err(look_error(names::TOOLS, error)),
         }
+    }
+
+    fn method(&self) -> Method {
+        self.0.method
     }
 
     pub(crate) fn root(&self) -> BorrowedFd<'_> {
@@ -182,6 +190,11 @@ impl Volume {
         }
     }
 
+    /// Which file is behind a name of `tools` now, and when it was changed last.
+    pub(crate) fn stamp(&self, name: &str) -> Stamp {
+        Stamp::of(self.look(name).ok().flatten().as_ref())
+    }
+
     /// Makes a directory that only one can make. `Ok(false)`: somebody else did.
     pub(crate) fn make_marker(&self, name: &str) -> Result<bool, Errno> {
         match rustix::fs::mkdirat(&self.0.tools, name, Mode::from(0o750)) {
@@ -210,8 +223,9 @@ impl Volume {
         }
     }
 
-    /// Puts a whole file in its place in `tools`, or nothing.
-    pub(crate) fn write(&self, name: &str, content: &[u8], existing: Existing) -> Result<(), VolumeError> {
+    /// Puts a whole file in its place in `tools`, or nothing. The stamp is of the file that was written, whatever is behind its
+    /// name by then.
+    pub(crate) fn write(&self, name: &str, content: &[u8], existing: Existing) -> Result<Stamp, VolumeError> {
         self.write_in(self.0.tools.as_fd(), name, content, existing)
     }
 
@@ -221,7 +235,7 @@ impl Volume {
         name: &str,
         content: &[u8],
         existing: Existing,
-    ) -> Result<(), VolumeError> {
+    ) -> Result<Stamp, VolumeError> {
         self.try_write(directory, name, content, existing)
             .map_err(|error| VolumeError::Write { name: name.to_owned(), source: error.into() })
     }
@@ -232,14 +246,16 @@ impl Volume {
         name: &str,
         content: &[u8],
         existing: Existing,
-    ) -> Result<(), Errno> {
+    ) -> Result<Stamp, Errno> {
         let (temporary, file) = self.create_temporary(directory)?;
         // Not synced: the volume does not outlive the run, and a reader sees what is in the kernel's cache.
         let placed = write_all(file.as_fd(), content).and_then(|()| place(directory, &temporary, name, existing));
         if placed.is_err() {
             let _ = rustix::fs::unlinkat(directory, &temporary, AtFlags::empty());
         }
-        placed
+        placed?;
+        // By the descriptor: another file may have taken the name since. The rename was the last change.
+        Ok(Stamp::of(rustix::fs::fstat(&file).ok().as_ref()))
     }
 
     fn create_temporary(&self, directory: BorrowedFd<'_>) -> Result<(String, OwnedFd), Errno> {

@@ -70,7 +70,7 @@ pub(crate) struct Watch {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Notice<'a> {
     /// Something happened to this name in the directory with this watch.
-    Name(i32, &'a [u8]),
+    Name(i32, &'a [u8], ReadFlags),
     /// Something happened to the watched directory itself.
     Itself,
     /// Events were lost.
@@ -146,7 +146,7 @@ impl Watch {
                     } else if flags.intersects(itself) {
                         take(Notice::Itself);
                     } else if let Some(name) = event.file_name() {
-                        take(Notice::Name(event.wd(), name.to_bytes()));
+                        take(Notice::Name(event.wd(), name.to_bytes(), flags));
                     }
                 }
                 Err(Errno::INTR) => continue,

@@ -6,17 +6,19 @@
 //!
 //! Each file below is one family of rules. A rule has a name that stays the same; the tests name every one.
 
+mod address;
 mod agents;
 mod amounts;
 mod defaults;
 mod env;
 mod features;
-mod finding;
+pub(crate) mod finding;
 mod grants;
 mod hooks;
 mod host_access;
 mod images;
 mod input;
+mod kernel;
 mod model;
 mod network;
 mod objects;
@@ -32,26 +34,32 @@ mod task;
 #[cfg(test)]
 mod tests;
 mod timing;
+mod tool_rules;
 mod tools;
+mod unlisted;
+mod unserved;
 mod unused;
 mod volumes;
 
 use sympozium_api::{AgentRun, AgentSpec};
 
+pub use address::{AddressSource, ModelAddress, model_address, model_url};
+pub(crate) use amounts::{LEAST_AGENT, read as read_amount, usual_of_pack};
 pub use env::parameter_variable;
 pub use finding::{MAX_FINDINGS, Reason, Subject};
 pub use input::{
-    Agents, Amounts, Candidates, ContainerAmounts, Facts, Input, PackCandidates, PackObject, Rights, Settings,
-    wanted_packs, wanted_policy,
+    Agents, Amounts, Candidates, ContainerAmounts, Facts, Input, KERNEL_HANDLERS, NO_RUNTIME_CLASSES, PackCandidates,
+    PackObject, Rights, RuntimeClasses, Services, Settings, wanted_packs, wanted_policy,
 };
+pub(crate) use kernel::of_run as kernel_of_run;
 pub use model::{Endpoints, ResolvedModel, resolved_model};
-pub use objects::{admit_agent, admit_agent_author, admit_pack, admit_policy};
+pub use objects::{admit_agent, admit_agent_author, admit_model, admit_pack, admit_policy, admit_schedule};
 pub use packs::{PackOrigin, ResolvedPack};
 pub use skills::{MAX_PACK_BYTES, contents};
 pub use subagents::{SubagentBounds, subagent_bounds};
 pub use task::MAX_TASK_BYTES;
 pub use tools::{SANDBOX_PACK, ToolDecision};
-pub use unused::{UNUSED_FIELDS, UnusedField};
+pub use unused::{Effect, UNUSED_FIELDS, UnusedField};
 pub use volumes::{RunVolume, VolumeOwner};
 
 use crate::policy::{EffectivePolicy, PolicyDefaults};
@@ -114,7 +122,7 @@ pub fn admit<'a>(input: &Input<'a>) -> Decision<'a> {
     let subject = run_subject(input);
     let agent = agents::resolve(input, &subject, &mut findings);
     let named = policies::resolve(input, agent, &mut findings);
-    let policy = EffectivePolicy::of(input.floor, named);
+    let policy = EffectivePolicy::of(input.floor, named, &input.settings.system_namespace);
     let defaults = PolicyDefaults::of(input.floor, named);
     decide(input, agent, policy, &defaults, findings)
 }
@@ -156,8 +164,10 @@ fn decide<'a>(
         hooks::check(&case, &mut findings);
         host_access::check(&case, &mut findings);
         grants::check(&case, &mut findings);
+        unlisted::check(&case, &mut findings);
         network::check(&case, &mut findings);
         unused::check(&case, &mut findings);
+        unserved::check(&case, &mut findings);
         let tools = tools::check(&case, &mut findings);
         network::warn_about_fetching(&case, &tools, &mut findings);
         let volumes = volumes::check(&case, &mut findings);

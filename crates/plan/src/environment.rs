@@ -1,13 +1,74 @@
-//! Environment variables that nobody may set on a container of a run, whatever the policy: they decide which code runs,
+//! Environment variables that must not be set on a container of a run, whatever the policy: they decide which code runs,
 //! where credentials go, or what our own parts believe.
+//!
+//! No such list is ever complete. What holds without it: a run's variables reach the agent alone, which starts nothing, and a
+//! hook gets of them only those that its author names in `envFromRun`. This list bounds what an author can name by mistake.
 
-/// Whether a variable of this name is refused. Case does not count: some programs read both spellings, and none of
-/// these names means something harmless in another case.
-pub fn is_denied(name: &str) -> bool {
+/// Who sets a variable on a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetBy {
+    /// The author of the pack, hook or model server that the container is for, who also chose what runs in it.
+    Author,
+    /// Anybody else: the author of a run, or of the agent's defaults for its runs.
+    Others,
+}
+
+/// Why a variable of this name is refused, as the end of a sentence; nothing when it is not. Case does not count: some
+/// programs read both spellings, and none of these names means something harmless in another case.
+pub fn denied(name: &str, by: SetBy) -> Option<&'static str> {
     let name = name.to_ascii_uppercase();
-    DENIED.binary_search(&name.as_str()).is_ok()
-        || DENIED_STARTS.iter().any(|start| name.starts_with(start))
-        || DENIED_ENDS.iter().any(|end| name.ends_with(end))
+    let mut groups = DENIED.iter();
+    let (why, _) = groups.find(|(_, patterns)| {
+        let mut patterns = patterns.split_ascii_whitespace();
+        patterns.any(|pattern| matches(pattern, &name))
+    })?;
+    match (why, by) {
+        (Why::Settings, SetBy::Author) => None,
+        (why, _) => Some(why.text()),
+    }
+}
+
+/// A whole name, or one with `*` at its beginning or end that stands for any rest.
+fn matches(pattern: &str, name: &str) -> bool {
+    match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
+        (Some(end), _) => name.ends_with(end),
+        (None, Some(start)) => name.starts_with(start),
+        (None, None) => name == pattern,
+    }
+}
+
+/// What a variable does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Why {
+    /// It chooses libraries and modules that a program loads.
+    Loads,
+    /// A shell or an interpreter takes code, options or search paths from it.
+    Interprets,
+    /// It is a command, or options with a command among them.
+    Starts,
+    /// It says which compiler, linker or toolchain a build uses, or with which options.
+    Builds,
+    /// It decides whom a program talks to, believes, or gives a credential to.
+    Trusts,
+    /// It is what programs, ours among them, know of their surroundings.
+    Identifies,
+    /// It says where a program's settings are, which can name commands, plugins and hosts. An author may choose the settings
+    /// of the program that they chose; nobody else may.
+    Settings,
+}
+
+impl Why {
+    const fn text(self) -> &'static str {
+        match self {
+            Self::Loads => "it chooses libraries or modules that programs load",
+            Self::Interprets => "a shell or interpreter takes code, options or paths from it",
+            Self::Starts => "programs start what it names",
+            Self::Builds => "it chooses the tools of a build, or their options",
+            Self::Trusts => "it decides where connections and credentials go",
+            Self::Identifies => "programs, ours among them, learn from it who and where they are",
+            Self::Settings => "it chooses the settings of a program, which can name commands to start",
+        }
+    }
 }
 
 /// Whether a variable of this name probably holds a credential, which the agent must not have.
@@ -19,79 +80,60 @@ pub fn looks_like_a_credential(name: &str) -> bool {
         || name.ends_with("APIKEY")
 }
 
-/// Whole names, in order.
-const DENIED: &[&str] = &[
-    "BASHOPTS",
-    "BASH_ENV",
-    "BASH_LOADABLES_PATH",
-    "CDPATH",
-    "CLASSPATH",
-    "DOTNET_STARTUP_HOOKS",
-    "ENV",
-    "GCONV_PATH",
-    "GETCONF_DIR",
-    "GIT_ASKPASS",
-    "GIT_EDITOR",
-    "GIT_EXEC_PATH",
-    "GIT_EXTERNAL_DIFF",
-    "GIT_PAGER",
-    "GIT_PROXY_COMMAND",
-    "GIT_SEQUENCE_EDITOR",
-    "GIT_TEMPLATE_DIR",
-    "GLOBIGNORE",
-    "HOME",
-    "HOSTALIASES",
-    "HOSTNAME",
-    "IFS",
-    "JAVA_TOOL_OPTIONS",
-    "JDK_JAVA_OPTIONS",
-    "KUBECONFIG",
-    "LOCALDOMAIN",
-    "LOCPATH",
-    "MALLOC_TRACE",
-    "NIS_PATH",
-    "NLSPATH",
-    "NODE_OPTIONS",
-    "NODE_PATH",
-    "OPENSSL_CONF",
-    "PATH",
-    "PERL5DB",
-    "PERL5LIB",
-    "PERL5OPT",
-    "PERLLIB",
-    "PROMPT_COMMAND",
-    "PS4",
-    "PYTHONHOME",
-    "PYTHONPATH",
-    "PYTHONSTARTUP",
-    "PYTHONUSERBASE",
-    "RESOLV_HOST_CONF",
-    "RES_OPTIONS",
-    "RUBYLIB",
-    "RUBYOPT",
-    "SHELL",
-    "SHELLOPTS",
-    "SSLKEYLOGFILE",
-    "TZDIR",
-    "USER",
-    "_JAVA_OPTIONS",
+/// Names in capitals by what they do; `*` at the beginning or end of one stands for any rest. Of a name that is in several
+/// groups the first counts.
+const DENIED: &[(Why, &str)] = &[
+    (
+        Why::Loads,
+        "DYLD_* EMACSLOADPATH ERL_* GCONV_PATH GEM_HOME GEM_PATH GETCONF_DIR GIO_EXTRA_MODULES GLIBC_TUNABLES* \
+         GTK_MODULES GTK_PATH* KRB5_CONFIG LD_* LIBMYSQL_PLUGINS LIBMYSQL_PLUGIN_DIR LOCPATH MAGICK_* \
+         MALLOC_TRACE NLSPATH ODBCINI ODBCINSTINI ODBCSYSINI OPENSSL_CONF OPENSSL_ENGINES OPENSSL_MODULES \
+         QT_PLUGIN_PATH SASL_PATH SSH_SK_PROVIDER TZDIR VALGRIND_LIB",
+    ),
+    (
+        Why::Interprets,
+        "AWKLIBPATH AWKPATH BASHOPTS BASH_ENV BASH_FUNC_* BASH_LOADABLES_PATH BUNDLE_* BUN_INSPECT_PRELOAD \
+         BUN_OPTIONS CDPATH CLASSPATH CLOUDSDK_PYTHON* CONFIG_SITE CORECLR_* COR_ENABLE_PROFILING COR_PROFILER* \
+         DOTNET_ADDITIONAL_DEPS DOTNET_STARTUP_HOOKS ELIXIR_ERL_OPTIONS ENV EXINIT FPATH GLOBIGNORE GUILE_* \
+         GVIMINIT IFS INPUTRC IRBRC JAVA_OPTS JAVA_TOOL_OPTIONS JDK_JAVA_OPTIONS JULIA_DEPOT_PATH JULIA_LOAD_PATH \
+         JULIA_PROJECT LUA_* NODE_OPTIONS NODE_PATH NODE_REPL_EXTERNAL_MODULE PERL5DB PERL5LIB PERL5OPT \
+         PERL5SHELL PERLLIB PHPRC PHP_INI_SCAN_DIR PROMPT_COMMAND PS0 PS1 PS2 PS4 PSQLRC PYTHONBREAKPOINT \
+         PYTHONEXECUTABLE PYTHONHOME PYTHONINSPECT PYTHONPATH PYTHONPLATLIBDIR PYTHONPYCACHEPREFIX PYTHONSTARTUP \
+         PYTHONUSERBASE PYTHONWARNINGS RUBYLIB RUBYOPT RUBYSHELL R_ENVIRON* R_LIBS* R_PROFILE* SHELLOPTS \
+         TCLLIBPATH VIMINIT VIMRUNTIME ZDOTDIR _JAVA_OPTIONS",
+    ),
+    (
+        Why::Starts,
+        "*_ASKPASS *_BROWSER *_EDITOR *_EXTERNAL_DIFF *_PAGER *_RSH BROWSER EDITOR FCEDIT FZF_DEFAULT_* \
+         GIT_ALLOW_PROTOCOL GIT_ALTERNATE_OBJECT_DIRECTORIES GIT_ATTR_SOURCE GIT_COMMON_DIR GIT_CONFIG* GIT_DIR \
+         GIT_EXEC_PATH GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_PROTOCOL_FROM_USER GIT_PROXY_COMMAND GIT_SSH* \
+         GIT_TEMPLATE_DIR GIT_TRACE* GIT_WORK_TREE HELM_BIN HELM_PLUGINS HGEDITOR HGRCPATH KREW_ROOT KUBECTL_* \
+         LESS LESSCLOSE LESSEDIT LESSKEY* LESSOPEN MANPAGER MORE NPM_CONFIG_* PAGER RIPGREP_CONFIG_PATH \
+         RSYNC_CONNECT_PROG SHELL SVN_SSH TAR_OPTIONS VISUAL YARN_* ZIPOPT",
+    ),
+    (
+        Why::Builds,
+        "AR AS CARGO_* CC CGO_* CMAKE_* COMPILER_PATH CPATH CPP CXX C_INCLUDE_PATH GCC_EXEC_PREFIX GNUMAKEFLAGS \
+         GOENV GOFLAGS GOROOT GOTOOLCHAIN GOTOOLDIR GRADLE_OPTS LD LIBRARY_PATH MAKEFILES MAKEFLAGS MAVEN_ARGS \
+         MAVEN_OPTS MFLAGS RUSTC* RUSTDOC* RUSTFLAGS RUSTUP_*",
+    ),
+    (
+        Why::Trusts,
+        "*_PROXY AWS_CONTAINER_* AWS_ENDPOINT_URL* GIT_SSL_* GOOGLE_EXTERNAL_ACCOUNT_ALLOW_EXECUTABLES GOPROXY \
+         HELM_KUBE* HOSTALIASES KUBECONFIG KUBERC KUBERNETES_* LOCALDOMAIN NIS_PATH RESOLV_HOST_CONF RES_OPTIONS \
+         SSH_AUTH_SOCK SSLKEYLOGFILE",
+    ),
+    (Why::Identifies, "HOME HOSTNAME PATH SKILL_TOKEN* SYMPOZIUM_* USER"),
+    (
+        Why::Settings,
+        "ACKRC ANSIBLE_* AWS_CONFIG_FILE AWS_DATA_PATH AWS_SHARED_CREDENTIALS_FILE AZURE_CONFIG_DIR \
+         AZURE_EXTENSION_DIR BOTO_CONFIG CLOUDSDK_CONFIG COMPOSER_HOME CONDARC CONTAINERS_CONF* \
+         CONTAINERS_REGISTRIES_CONF* CURL_HOME DOCKER_* GEMRC GNUPGHOME GRADLE_USER_HOME HELM_CONFIG_HOME \
+         HELM_DATA_HOME HELM_REGISTRY_CONFIG HELM_REPOSITORY_CONFIG JAVA_HOME NETRC PGPASSFILE PGSERVICEFILE \
+         PGSYSCONFDIR PIP_* REGISTRY_AUTH_FILE TF_CLI_* TF_DATA_DIR TF_PLUGIN_CACHE_DIR UV_* WGETRC \
+         XDG_CONFIG_DIRS XDG_CONFIG_HOME XDG_DATA_DIRS XDG_DATA_HOME XDG_RUNTIME_DIR",
+    ),
 ];
-
-/// Beginnings of names.
-const DENIED_STARTS: &[&str] = &[
-    "BASH_FUNC_",
-    "DYLD_",
-    "GIT_CONFIG",
-    "GIT_SSH",
-    "GLIBC_TUNABLES",
-    "KUBERNETES_",
-    "LD_",
-    "SKILL_TOKEN",
-    "SYMPOZIUM_",
-];
-
-/// Endings of names: programs invent proxy variables for each protocol.
-const DENIED_ENDS: &[&str] = &["_PROXY"];
 
 #[cfg(test)]
 mod tests {
@@ -99,7 +141,6 @@ mod tests {
 
     #[test]
     fn dangerous_names_are_denied_in_any_case() {
-        assert!(DENIED.is_sorted());
         for name in [
             "PATH",
             "HOME",
@@ -137,8 +178,85 @@ mod tests {
             "BASH_LOADABLES_PATH",
             "SSLKEYLOGFILE",
         ] {
-            assert!(is_denied(name), "{name}");
+            for by in [SetBy::Author, SetBy::Others] {
+                assert!(denied(name, by).is_some(), "{name} {by:?}");
+            }
         }
+    }
+
+    /// Each makes some program run a command, load a library or send a credential elsewhere.
+    #[test]
+    fn names_that_reviews_found_are_denied() {
+        for name in [
+            "PYTHONWARNINGS",
+            "BROWSER",
+            "GIT_DIR",
+            "GIT_TRACE2_EVENT",
+            "KUBECTL_EXTERNAL_DIFF",
+            "LESSOPEN",
+            "LESS",
+            "PAGER",
+            "AWS_PAGER",
+            "EDITOR",
+            "KUBE_EDITOR",
+            "VISUAL",
+            "HELM_PLUGINS",
+            "GOFLAGS",
+            "npm_config_script_shell",
+            "NPM_CONFIG_PREFIX",
+            "LUA_INIT",
+            "LUA_INIT_5_4",
+            "PHPRC",
+            "MAKEFLAGS",
+            "CARGO_BUILD_RUSTC_WRAPPER",
+            "RUSTC_WRAPPER",
+            "R_PROFILE_USER",
+            "SSH_ASKPASS",
+            "RSYNC_RSH",
+            "TAR_OPTIONS",
+            "ZDOTDIR",
+            "AWS_ENDPOINT_URL_S3",
+            "PIP_PROXY",
+        ] {
+            for by in [SetBy::Author, SetBy::Others] {
+                assert!(denied(name, by).is_some(), "{name} {by:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn settings_of_a_program_are_for_whoever_chose_the_program() {
+        for name in [
+            "AWS_CONFIG_FILE",
+            "AWS_SHARED_CREDENTIALS_FILE",
+            "DOCKER_CONFIG",
+            "XDG_CONFIG_HOME",
+            "PIP_INDEX_URL",
+            "ANSIBLE_CONFIG",
+        ] {
+            assert!(denied(name, SetBy::Others).is_some(), "{name}");
+            assert_eq!(denied(name, SetBy::Author), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_table_is_in_order_and_has_no_name_twice() {
+        let mut all = Vec::new();
+        for (_, patterns) in DENIED {
+            let patterns: Vec<_> = patterns.split_ascii_whitespace().collect();
+            assert!(patterns.is_sorted(), "{patterns:?}");
+            all.extend(patterns);
+        }
+        for pattern in &all {
+            assert_eq!(*pattern, pattern.to_ascii_uppercase());
+            assert!(pattern.trim_matches('*').len() > 1, "{pattern}");
+        }
+        all.sort_unstable();
+        let before = all.len();
+        all.dedup();
+        assert_eq!(all.len(), before);
+        // What a group may give to authors must come after every group that may not.
+        assert!(DENIED.is_sorted_by_key(|(why, _)| *why));
     }
 
     #[test]
@@ -161,9 +279,18 @@ mod tests {
             "PROXY",
             "OLD_WORLD",
             "ENVIRONMENT",
+            "HELM_DRIVER",
+            "XDG_CACHE_HOME",
+            "PYTHONUNBUFFERED",
+            "RUST_LOG",
+            "AWS_REGION",
+            "TF_VAR_region",
+            "PGHOST",
+            "GOOGLE_APPLICATION_CREDENTIALS",
+            "LESSON",
             "",
         ] {
-            assert!(!is_denied(name), "{name}");
+            assert_eq!(denied(name, SetBy::Others), None, "{name}");
         }
     }
 

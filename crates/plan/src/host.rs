@@ -108,6 +108,24 @@ impl Host {
         }
     }
 
+    /// Whether this is the machine itself.
+    pub fn is_loopback(&self) -> bool {
+        match self {
+            Self::Name(name) => is_at_or_below(name, "localhost"),
+            Self::Address(address) => Range::of(*address) == Range::Loopback,
+        }
+    }
+
+    /// Whether this is the name of a Service of a cluster: `name.namespace.svc`, with or without the usual domain.
+    pub fn is_service(&self) -> bool {
+        let Self::Name(name) = self else {
+            return false;
+        };
+        let name = name.strip_suffix(".cluster.local").unwrap_or(name);
+        let labels: Vec<&str> = name.split('.').collect();
+        matches!(labels.as_slice(), [_, _, "svc"])
+    }
+
     /// Whether this is a host that the public network can have: not an address of a private or special range, and not a
     /// name that only means something in a cluster or on one machine.
     pub fn is_public(&self) -> bool {

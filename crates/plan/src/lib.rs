@@ -7,6 +7,7 @@
 //! * [`plan`](plan::plan) makes of an admitted run the plan that every backend realises.
 //! * [`render`](render::render) writes a plan down as objects of Kubernetes.
 //! * [`explain`](explain::explain) says in words what a plan can touch, and what a change to it adds.
+//! * [`prices`] says what a run cost, by a table that an operator gives.
 //! * [`policy`] is what a run is held to, as one value; policies are combined by a meet, which only takes away.
 //! * The other modules read texts as what they mean, so that rules compare values: [`image`], [`quantity`],
 //!   [`duration`], [`host`], [`path`], [`environment`], [`rbac`].
@@ -19,12 +20,15 @@ pub mod admit;
 pub mod duration;
 pub mod environment;
 pub mod explain;
+#[cfg(test)]
+mod fields;
 pub mod fuzzing;
 pub mod host;
 pub mod image;
 pub mod path;
 pub mod plan;
 pub mod policy;
+pub mod prices;
 pub mod quantity;
 pub mod rbac;
 pub mod render;

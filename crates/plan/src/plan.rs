@@ -24,11 +24,12 @@ use sympozium_api::run_plan::{
 use sympozium_api::sandbox::{SeccompProfile, SeccompProfileType};
 use sympozium_api::skill_pack::Skill;
 
-use crate::admit::{Admitted, Input};
+use crate::admit::{Admitted, Input, kernel_of_run};
 use crate::policy::allowed::Allowed;
 use crate::policy::isolation::Seccomp;
 
 pub use agent_view::agent_view;
+pub(crate) use limits::COMMAND_SECONDS;
 pub use limits::Limits;
 pub use names::part_names;
 pub use skills::skill_digest;
@@ -130,7 +131,7 @@ impl PlanError {
 pub fn plan<'a>(input: &Input<'a>, admitted: &Admitted<'a>, settings: &PlanSettings) -> Result<Planned<'a>, PlanError> {
     let run = run_identity(input, admitted)?;
     let spec = &admitted.run.spec;
-    let isolation = isolation(admitted);
+    let isolation = isolation(input, admitted);
     let model = model::plan(input, admitted);
     let built = parts::build(admitted, &model, settings, input);
     let deadlines = limits::deadlines(admitted, &settings.limits);
@@ -149,7 +150,7 @@ pub fn plan<'a>(input: &Input<'a>, admitted: &Admitted<'a>, settings: &PlanSetti
         isolation,
         identities: built.identities,
         credentials: network::credentials(admitted, &model, &built.packs),
-        tools: tools::table(admitted, &built.packs, &subagents),
+        tools: tools::table(admitted, &built.packs, &subagents, input.settings.services),
         skills: skills::plans(admitted)?,
         parts: built.parts,
         volumes: built.volumes,
@@ -200,11 +201,15 @@ fn workload(admitted: &Admitted<'_>) -> Workload {
     }
 }
 
-fn isolation(admitted: &Admitted<'_>) -> IsolationPlan {
+fn isolation(input: &Input<'_>, admitted: &Admitted<'_>) -> IsolationPlan {
     let spec = &admitted.run.spec;
     let isolation = &admitted.policy.isolation;
-    let asked =
-        spec.sandbox.as_ref().and_then(|it| it.security_context.as_ref()).and_then(|it| it.seccomp_profile.clone());
+    let asked = spec
+        .sandbox
+        .as_ref()
+        .filter(|it| it.enabled)
+        .and_then(|it| it.security_context.as_ref())
+        .and_then(|it| it.seccomp_profile.clone());
     let seccomp = asked.unwrap_or_else(|| match &isolation.seccomp {
         // Admission sees to it that one is left.
         Allowed::Only(filters) => filters.first().map_or_else(runtime_default, profile),
@@ -215,6 +220,7 @@ fn isolation(admitted: &Admitted<'_>) -> IsolationPlan {
         floor: isolation.guarantees.iter().copied().collect(),
         seccomp,
         runtime_class: sandbox.and_then(|it| it.runtime_class.clone()),
+        kernel: kernel_of_run(input, &admitted.run),
     }
 }
 

@@ -2,7 +2,7 @@
 //! allows was not allowed by both.
 //!
 //! Some parts of a policy restrict (a list of registries, a ceiling), others open what is closed otherwise (access to
-//! the node, private hosts, exceptions from the ceiling of grants). A part that is absent restricts nothing and opens
+//! the node, private hosts, exceptions from the ceiling of grants, profiles of the node). A part that is absent restricts nothing and opens
 //! nothing: so *no policy* is not the top of the order but [`EffectivePolicy::base`], the policy of an agent that names
 //! none. The floor bounds and does not give: what it does not mention, it leaves to the other.
 
@@ -11,6 +11,8 @@ pub mod approval;
 pub mod grants;
 pub mod host_access;
 pub mod isolation;
+mod openings;
+pub mod packs;
 pub mod reach;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -18,6 +20,7 @@ pub mod tools;
 
 use std::collections::BTreeSet;
 
+use sympozium_api::labels::SYSTEM_NAMESPACE;
 use sympozium_api::names::{ImageRef, ObjectName};
 use sympozium_api::policy::SandboxPolicy;
 use sympozium_api::sandbox::SeccompProfile;
@@ -29,7 +32,7 @@ use allowed::{Allowed, ModelPattern};
 use approval::Approval;
 use grants::Grants;
 use host_access::HostPowers;
-use isolation::Isolation;
+use isolation::{Isolation, Seccomp};
 use reach::Reach;
 use tools::Gates;
 
@@ -40,6 +43,9 @@ pub struct EffectivePolicy {
     pub bound: bool,
     /// Isolation, and amounts.
     pub isolation: Isolation,
+    /// The files of the node that a run may choose as its filter of system calls. Apart from what [`Self::isolation`] leaves, for a
+    /// profile on the node may filter nothing: to name one is more than not to forbid it.
+    pub seccomp_choices: Allowed<Seccomp>,
     /// Levels of runs below the first.
     pub max_depth: Option<u32>,
     /// Runs at a time in a tree.
@@ -57,10 +63,11 @@ pub struct EffectivePolicy {
     pub endpoints: Allowed<Destination>,
     /// Whether the event bus may be used.
     pub event_bus: bool,
-    /// Whether names may be looked up.
-    pub name_lookup: bool,
     /// Namespaces whose models may be used.
     pub model_namespaces: Allowed<String>,
+    /// Namespaces besides the system's whose models may be used at the address of their Service, which nobody lists. Apart from
+    /// [`Self::model_namespaces`], for the run's key is sent there: whoever writes Services in a namespace says where such a name leads.
+    pub model_services: Allowed<String>,
     /// Models that may be used.
     pub models: Allowed<ModelPattern>,
     /// Where images may come from.
@@ -71,7 +78,7 @@ pub struct EffectivePolicy {
     pub grants: Grants,
     /// Access to the node.
     pub host: HostPowers,
-    /// Packs that may be used.
+    /// Packs that may be used, each as `namespace/name`.
     pub packs: Allowed<String>,
     /// Whether packs of the system namespace may be used.
     pub system_packs: bool,
@@ -113,10 +120,15 @@ enum Role {
 }
 
 impl EffectivePolicy {
-    /// What a run is held to: the floor and the policy that its agent names, or what holds without them.
-    pub fn of(floor: Option<&SympoziumPolicySpec>, named: Option<&SympoziumPolicySpec>) -> Self {
-        let floor = floor.map_or_else(Self::without_floor, Self::from_floor);
-        let named = named.map_or_else(Self::base, Self::from_named);
+    /// What a run is held to: the floor and the policy that its agent names, or what holds without them. Packs that a policy
+    /// gives something to by name alone are those of the system namespace.
+    pub fn of(
+        floor: Option<&SympoziumPolicySpec>,
+        named: Option<&SympoziumPolicySpec>,
+        system_namespace: &str,
+    ) -> Self {
+        let floor = floor.map_or_else(Self::without_floor, |it| Self::from_floor(it, system_namespace));
+        let named = named.map_or_else(Self::base, |it| Self::from_named(it, system_namespace));
         floor.meet(&named)
     }
 
@@ -125,6 +137,7 @@ impl EffectivePolicy {
         Self {
             bound: false,
             isolation: Isolation::any(),
+            seccomp_choices: Allowed::All,
             max_depth: None,
             max_concurrent: None,
             gates: Gates::default(),
@@ -133,8 +146,8 @@ impl EffectivePolicy {
             reach: Reach::anything(),
             endpoints: Allowed::All,
             event_bus: true,
-            name_lookup: true,
             model_namespaces: Allowed::All,
+            model_services: Allowed::All,
             models: Allowed::All,
             registries: Allowed::All,
             denied_hook_resources: BTreeSet::new(),
@@ -150,8 +163,10 @@ impl EffectivePolicy {
     /// The policy of an agent that names none: nothing is restricted, nothing is opened.
     pub fn base() -> Self {
         Self {
+            seccomp_choices: Allowed::nothing(),
             reach: Reach::public(),
             endpoints: Allowed::nothing(),
+            model_services: Allowed::nothing(),
             grants: Grants::usual(),
             host: HostPowers::none(),
             shadowing: false,
@@ -160,31 +175,33 @@ impl EffectivePolicy {
         }
     }
 
-    /// Where there is no floor: nobody has consented to grants in the whole cluster.
+    /// Where there is no floor: nothing has consented to grants in the whole cluster, to rights that are not known to be harmless, or
+    /// to access to the node for packs of a namespace.
     pub fn without_floor() -> Self {
         let mut policy = Self::top();
-        policy.grants.cluster_namespaces = Allowed::nothing();
+        policy.grants = Grants::without_consent();
+        policy.host.namespaces = Allowed::nothing();
         policy
     }
 
     /// A policy that an agent names.
-    pub fn from_named(spec: &SympoziumPolicySpec) -> Self {
-        Self::from(spec, Role::Named, &mut Vec::new())
+    pub fn from_named(spec: &SympoziumPolicySpec, system_namespace: &str) -> Self {
+        Self::from(spec, Role::Named, system_namespace, &mut Vec::new())
     }
 
     /// The floor.
-    pub fn from_floor(spec: &SympoziumPolicySpec) -> Self {
-        Self::from(spec, Role::Floor, &mut Vec::new())
+    pub fn from_floor(spec: &SympoziumPolicySpec, system_namespace: &str) -> Self {
+        Self::from(spec, Role::Floor, system_namespace, &mut Vec::new())
     }
 
     /// The entries of a policy that mean nothing.
     pub fn invalid_entries(spec: &SympoziumPolicySpec) -> Vec<InvalidEntry> {
         let mut invalid = Vec::new();
-        Self::from(spec, Role::Named, &mut invalid);
+        Self::from(spec, Role::Named, SYSTEM_NAMESPACE, &mut invalid);
         invalid
     }
 
-    fn from(spec: &SympoziumPolicySpec, role: Role, invalid: &mut Vec<InvalidEntry>) -> Self {
+    fn from(spec: &SympoziumPolicySpec, role: Role, system_namespace: &str, invalid: &mut Vec<InvalidEntry>) -> Self {
         let mut policy = match role {
             Role::Named => Self::base(),
             Role::Floor => Self::without_floor(),
@@ -212,7 +229,7 @@ impl EffectivePolicy {
                 );
             }
             if let Some(profile) = &sandbox.seccomp_profile
-                && isolation::Seccomp::of(profile).is_none()
+                && Seccomp::of(profile).is_none()
             {
                 let why = "it is not a filter; `RuntimeDefault` is one".to_owned();
                 note("sandboxPolicy.seccompProfile".to_owned(), why, "it allows nothing");
@@ -255,7 +272,6 @@ impl EffectivePolicy {
                 _ => listed,
             };
             policy.event_bus = network.allow_event_bus;
-            policy.name_lookup = network.allow_dns;
             for (index, why) in hosts {
                 note(format!("networkPolicy.allowedEgress[{index}]"), why, "it allows nothing");
             }
@@ -283,37 +299,8 @@ impl EffectivePolicy {
             let denied = lifecycle.denied_resources.iter();
             policy.denied_hook_resources = denied.map(|it| it.to_ascii_lowercase()).collect();
         }
-        policy.set_openings(spec, role);
+        policy.set_openings(spec, role, system_namespace);
         policy
-    }
-
-    /// The parts that open something, which differ by role.
-    fn set_openings(&mut self, spec: &SympoziumPolicySpec, role: Role) {
-        if let Some(rbac) = &spec.rbac_policy {
-            let mut grants = Grants::of(rbac);
-            // For the whole cluster not to mind is not enough: the floor consents, or there is no consent.
-            if role == Role::Floor && rbac.cluster_rbac_namespaces.is_none() {
-                grants.cluster_namespaces = Allowed::nothing();
-            }
-            self.grants = grants;
-        }
-        let mounts = match &spec.sandbox_policy {
-            Some(SandboxPolicy { allow_host_mounts, .. }) => *allow_host_mounts,
-            None => role == Role::Floor,
-        };
-        match &spec.host_access_policy {
-            Some(host) => self.host = HostPowers::of(host, mounts),
-            None => self.host.mounts &= mounts,
-        }
-        if let Some(packs) = &spec.pack_policy {
-            let names = packs.allowed_packs.as_ref();
-            self.packs = Allowed::listed(names.map(|it| it.iter().map(|name| name.as_str().to_owned())));
-            self.system_packs = packs.allow_system_packs;
-            self.shadowing = packs.allow_shadowing;
-        }
-        if let Some(approval) = &spec.approval_policy {
-            self.approval = Approval::of(approval);
-        }
     }
 
     /// What both allow: the greatest value that is at most either.
@@ -323,6 +310,7 @@ impl EffectivePolicy {
         Self {
             bound: self.bound || other.bound,
             isolation: self.isolation.meet(&other.isolation),
+            seccomp_choices: self.seccomp_choices.meet(&other.seccomp_choices),
             max_depth: least(self.max_depth, other.max_depth),
             max_concurrent: least(self.max_concurrent, other.max_concurrent),
             gates: self.gates.meet(&other.gates),
@@ -331,8 +319,8 @@ impl EffectivePolicy {
             reach: self.reach.meet(&other.reach),
             endpoints: self.endpoints.meet(&other.endpoints),
             event_bus: self.event_bus && other.event_bus,
-            name_lookup: self.name_lookup && other.name_lookup,
             model_namespaces: self.model_namespaces.meet(&other.model_namespaces),
+            model_services: self.model_services.meet(&other.model_services),
             models: self.models.meet(&other.models),
             registries: self.registries.meet(&other.registries),
             denied_hook_resources: self.denied_hook_resources.union(&other.denied_hook_resources).cloned().collect(),

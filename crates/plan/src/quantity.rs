@@ -69,6 +69,12 @@ impl Amount {
             .ok_or_else(|| InvalidAmount::TooMuch(crate::text::shown(text).into_owned()))
     }
 
+    /// What is left without another; nothing where that is more.
+    #[must_use]
+    pub fn minus(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+
     /// Both together, at most [`Self::MAX`].
     #[must_use]
     pub fn plus(self, other: Self) -> Self {

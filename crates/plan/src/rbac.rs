@@ -1,8 +1,9 @@
-//! Rules of access to the Kubernetes API: which of them no pack may ask for, what follows from each, and whether somebody
-//! who holds some rules may hand out another.
+//! Rules of access to the Kubernetes API: which of them are harmless, which no pack may ask for, what follows from each, and
+//! whether somebody who holds some rules may hand out another.
 
 mod ceiling;
 mod covers;
+mod harmless;
 mod implies;
 #[cfg(test)]
 mod tests;
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 pub use ceiling::{Escalation, escalations};
 pub use covers::{MAX_COMBINATIONS, MAX_GRANT, TooMany, combinations, covers, look_at};
+pub use harmless::{harmless, only_reads, unlisted};
 pub use implies::{Implication, Scope, Weight, implications};
 
 /// One rule, with the words of a Kubernetes `PolicyRule`.

@@ -10,6 +10,7 @@
 
 mod check;
 mod container;
+mod executor;
 mod identities;
 mod inputs;
 mod job;
@@ -30,6 +31,7 @@ use std::collections::BTreeSet;
 use sympozium_api::RunPlan;
 use sympozium_api::agent_run::RunMode;
 use sympozium_api::digest::NoJson;
+use sympozium_api::guarantee::Guarantee;
 use sympozium_api::names::Digest;
 use sympozium_api::run_plan::{IdentityName, MAX_BYTES, PartName, Workload};
 
@@ -39,6 +41,7 @@ use names::Names;
 
 #[cfg(test)]
 pub(crate) use container::{OWN_CPU, OWN_MEMORY};
+pub use executor::{ExecutorPlace, ExecutorProfile, executor_arguments, floor_words, limit_arguments, platform_words};
 pub use inputs::key;
 pub use object::{Object, Sandbox};
 pub use settings::TTL_SECONDS;
@@ -129,6 +132,11 @@ pub enum RenderError {
         "the run asks for agent-sandbox, which this cluster does not have; install it, or leave out `agentSandbox`"
     )]
     NoAgentSandbox,
+    /// A floor with `pids` where nothing bounds processes.
+    #[error(
+        "the run's floor asks for `pids`, and nothing says that the kubelets bound the processes of a pod; set `podPidsLimit` on every node and start the controller with `--pod-pids-limit`, or leave `pids` out of `minimumIsolation`"
+    )]
+    NoPidsLimit,
     /// The node's network or processes in a user namespace.
     #[error(
         "part `{part}` has the node's network or processes, and this installation starts every pod in a user namespace"
@@ -215,6 +223,9 @@ pub enum RenderError {
 pub fn render(plan: &RunPlan, texts: &[PackTexts<'_>], settings: &RenderSettings) -> Result<Rendered, RenderError> {
     if plan.task.mode == RunMode::Server {
         return Err(RenderError::ServerMode);
+    }
+    if plan.isolation.floor.contains(&Guarantee::Pids) && !settings.pod_pids_limit {
+        return Err(RenderError::NoPidsLimit);
     }
     check::check(plan)?;
     let bytes = plan.to_bytes()?;

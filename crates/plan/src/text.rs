@@ -2,18 +2,18 @@
 
 use std::borrow::Cow;
 
+use sympozium_api::text::is_visible;
+
 /// Most characters of a foreign text that a message repeats.
 pub const MAX_SHOWN: usize = 80;
 
-/// A text as a message may repeat it: cut, and without characters that could move a cursor or reverse a line.
+/// A text as a message may repeat it: cut, and without characters that nobody sees or that change how others are seen.
 pub fn shown(text: &str) -> Cow<'_, str> {
-    let plain =
-        |letter: char| letter == ' ' || (letter.is_ascii() && letter.is_ascii_graphic()) || letter.is_alphanumeric();
-    if text.len() <= MAX_SHOWN && text.chars().all(plain) {
+    if text.len() <= MAX_SHOWN && text.chars().all(is_visible) {
         return Cow::Borrowed(text);
     }
     let mut shown: String =
-        text.chars().take(MAX_SHOWN).map(|letter| if plain(letter) { letter } else { '\u{fffd}' }).collect();
+        text.chars().take(MAX_SHOWN).map(|letter| if is_visible(letter) { letter } else { '\u{fffd}' }).collect();
     if text.chars().nth(MAX_SHOWN).is_some() {
         shown.push('…');
     }
@@ -73,6 +73,8 @@ mod tests {
         assert_eq!(shown("ghcr.io/org"), "ghcr.io/org");
         assert_eq!(shown("größe"), "größe");
         assert_eq!(shown("a\u{1b}[31m\n\u{202e}b"), "a\u{fffd}[31m\u{fffd}\u{fffd}b");
+        // Letters, for those who ask what is alphanumeric, and blank.
+        assert_eq!(shown("a\u{3164}\u{115f}b"), "a\u{fffd}\u{fffd}b");
         assert_eq!(shown(&"x".repeat(MAX_SHOWN)).len(), MAX_SHOWN);
         assert_eq!(shown(&"x".repeat(500)).chars().count(), MAX_SHOWN + 1);
     }

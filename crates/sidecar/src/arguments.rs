@@ -2,10 +2,11 @@
 //!
 //! Settings that have a flag have a variable `SYMPOZIUM_*` too: such names never reach a command.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use sympozium_exec::environment::WRITABLE;
 use sympozium_exec::seccomp::Sockets;
@@ -105,9 +106,20 @@ pub struct IpcArguments {
         value_parser = clap::value_parser!(u64).range(1..=172_800)
     )]
     pub claim_lease: Option<u64>,
+    /// Started by Sympozium in an image that is to be confined: no option is read from the environment, which is the image's,
+    /// and what the profile enforces is required besides --minimum-isolation.
+    #[arg(long, hide = true, requires_all = ["pack", "profile", "minimum_isolation", "platform_holds"])]
+    pub injected: bool,
+    /// Guarantees that the platform around this container holds: of those that are required, these may be delegated.
+    #[arg(long, value_name = "LIST", hide = true, value_delimiter = ',', value_parser = minimum)]
+    pub platform_holds: Option<Vec<Minimum>>,
     /// Answer only requests to this pack, and those that name none [default: answer all].
     #[arg(long, value_name = "NAME", env = PACK)]
     pub pack: Option<String>,
+    /// Serve only requests that the run's bridge has signed, and nothing before it has handed over the key. There is no variable
+    /// for it: the image must not decide.
+    #[arg(long)]
+    pub authenticated: bool,
     /// How commands are confined.
     #[command(flatten)]
     pub sandbox: SandboxArguments,
@@ -215,6 +227,29 @@ pub struct SandboxArguments {
     pub minimum_isolation: Option<Vec<Minimum>>,
 }
 
+/// The option by which whoever starts the program says that its environment is not to be read.
+const INJECTED: &str = "--injected";
+
+impl Arguments {
+    /// Reads a command line. With `--injected` anywhere on it, what the environment sets does not count, nor whether it could
+    /// be read.
+    ///
+    /// # Errors
+    ///
+    /// When it is not understood. Help and versions come this way, too.
+    pub fn read(line: &[OsString]) -> Result<Self, clap::Error> {
+        let command = match line.iter().any(|word| word == INJECTED) {
+            true => without_environment(Self::command()),
+            false => Self::command(),
+        };
+        Self::from_arg_matches(&command.try_get_matches_from(line)?)
+    }
+}
+
+fn without_environment(command: clap::Command) -> clap::Command {
+    command.mut_args(|argument| argument.env(Option::<&'static str>::None)).mut_subcommands(without_environment)
+}
+
 /// A word of `--minimum-isolation`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Minimum {
@@ -222,6 +257,16 @@ pub enum Minimum {
     None,
     /// This one is.
     Guarantee(Guarantee),
+}
+
+impl Minimum {
+    /// The guarantees among words.
+    pub fn guarantees(words: &[Self]) -> impl Iterator<Item = Guarantee> {
+        words.iter().filter_map(|word| match word {
+            Self::None => None,
+            Self::Guarantee(guarantee) => Some(*guarantee),
+        })
+    }
 }
 
 fn minimum(word: &str) -> Result<Minimum, String> {
@@ -271,24 +316,103 @@ pub enum ProfileChoice {
     HostUser,
 }
 
+/// The kernel below this program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kernel {
+    /// Linux, the node's or that of a virtual machine.
+    Linux,
+    /// gVisor's.
+    Gvisor,
+}
+
+impl Kernel {
+    /// The one that is there.
+    pub fn detect() -> Self {
+        match sympozium_exec::features::is_gvisor() {
+            true => Self::Gvisor,
+            false => Self::Linux,
+        }
+    }
+}
+
+/// A profile that is made for another kernel: what it leaves to that kernel nobody would hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ProfileMismatch {
+    /// `gvisor` elsewhere.
+    #[error("the profile `gvisor` is for gVisor, and the kernel here is not gVisor's")]
+    NotGvisor,
+    /// `container` on gVisor.
+    #[error("the profile `container` is for Linux, and the kernel here is gVisor's")]
+    Gvisor,
+}
+
 impl ProfileChoice {
     /// The profile that is meant, on this kernel.
-    pub fn resolve(self) -> Profile {
-        match self {
-            Self::Auto if sympozium_exec::features::is_gvisor() => Profile::Gvisor,
-            Self::Auto | Self::Container => Profile::Container,
-            Self::Gvisor => Profile::Gvisor,
-            Self::HostRoot => Profile::HostRoot,
-            Self::HostUser => Profile::HostUser,
+    ///
+    /// # Errors
+    ///
+    /// When it is made for another kernel.
+    pub const fn resolve(self, kernel: Kernel) -> Result<Profile, ProfileMismatch> {
+        match (self, kernel) {
+            (Self::Auto | Self::Gvisor, Kernel::Gvisor) => Ok(Profile::Gvisor),
+            (Self::Auto | Self::Container, Kernel::Linux) => Ok(Profile::Container),
+            (Self::Gvisor, Kernel::Linux) => Err(ProfileMismatch::NotGvisor),
+            (Self::Container, Kernel::Gvisor) => Err(ProfileMismatch::Gvisor),
+            (Self::HostRoot, _) => Ok(Profile::HostRoot),
+            (Self::HostUser, _) => Ok(Profile::HostUser),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
+
+    /// Whatever options are added: none of them is read from the environment of an image.
+    #[test]
+    fn no_option_of_an_injected_executor_has_a_variable() {
+        fn variables(command: &clap::Command) -> Vec<String> {
+            let own = command.get_arguments().filter_map(clap::Arg::get_env);
+            let own = own.map(|name| name.to_string_lossy().into_owned());
+            let below = command.get_subcommands().flat_map(variables);
+            own.chain(below).collect()
+        }
+        assert!(variables(&Arguments::command()).len() >= 12);
+        let command = without_environment(Arguments::command());
+        assert_eq!(variables(&command), [] as [String; 0]);
+    }
+
+    #[test]
+    fn an_injected_executor_is_told_what_decides_about_isolation() {
+        let all = ["--pack=p", "--profile=auto", "--minimum-isolation=none", "--platform-holds=none"];
+        let read = |without: Option<&str>| {
+            let given = all.into_iter().filter(|it| Some(*it) != without);
+            let line = ["x", "ipc", "--injected"].into_iter().chain(given);
+            let line: Vec<OsString> = line.map(OsString::from).collect();
+            Arguments::read(&line)
+        };
+        assert!(read(None).is_ok());
+        for option in all {
+            assert!(read(Some(option)).is_err(), "{option}");
+        }
+    }
+
+    #[test]
+    fn a_profile_fits_its_kernel_or_is_refused() {
+        use ProfileChoice as Choice;
+        for (choice, kernel, expected) in [
+            (Choice::Auto, Kernel::Linux, Ok(Profile::Container)),
+            (Choice::Auto, Kernel::Gvisor, Ok(Profile::Gvisor)),
+            (Choice::Container, Kernel::Linux, Ok(Profile::Container)),
+            (Choice::Container, Kernel::Gvisor, Err(ProfileMismatch::Gvisor)),
+            (Choice::Gvisor, Kernel::Linux, Err(ProfileMismatch::NotGvisor)),
+            (Choice::Gvisor, Kernel::Gvisor, Ok(Profile::Gvisor)),
+            (Choice::HostRoot, Kernel::Linux, Ok(Profile::HostRoot)),
+            (Choice::HostUser, Kernel::Gvisor, Ok(Profile::HostUser)),
+        ] {
+            assert_eq!(choice.resolve(kernel), expected, "{choice:?} on {kernel:?}");
+        }
+    }
 
     #[test]
     fn the_definition_is_sound() {

@@ -2,11 +2,15 @@
 //!
 //! One loop claims a request whenever a command may start, so that what cannot run yet waits on the volume and not
 //! in memory. Everything that is claimed is answered, whatever happens to it.
+//!
+//! With `--authenticated` the executor announces its start and is healthy, but looks at no request before the bridge has handed it
+//! the key of the run; from then on it serves only what the bridge has signed.
 
 mod answer;
+mod handover;
+mod wakeups;
 
-use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,36 +18,57 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, anyhow};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
-};
-use sympozium_exec::{Cancel, Executor, RunError};
+use sympozium_exec::{Cancel, Config, Executor, RunError};
 use sympozium_ipc::inbox::{AnswerError, LEASE_GRACE};
 use sympozium_ipc::message::{ExecRequest, ExecResult};
+use sympozium_ipc::volume::Done;
 use sympozium_ipc::watch::SAFETY_INTERVAL;
 use sympozium_ipc::{Arrival, Claimed, DoneCheck, DoneWatch, Inbox, InboxSettings, Volume, WatchMode};
 use sympozium_program::{Failure, start_logging};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
 use crate::arguments::IpcArguments;
 use crate::healthcheck;
 use crate::isolation::Isolation;
+use crate::required::Required;
+use crate::sandbox::VolumesFrom;
 use crate::{runtime, sandbox};
+use handover::Handover;
+use wakeups::{Alarm, Events};
 
 /// Serves the volume until it is done, or until the process is asked to end.
+///
+/// # Errors
+/// When it cannot start, or when the sandbox or the volume is gone.
 pub fn run(arguments: &IpcArguments) -> Result<(), Failure> {
+    run_with(arguments, |config| config)
+}
+
+/// As [`run`], with a change to the executor: tests leave layers out that gVisor does not have either.
+#[doc(hidden)]
+pub fn run_with(arguments: &IpcArguments, change: impl FnOnce(Config) -> Config) -> Result<(), Failure> {
     start_logging(&arguments.log);
     let volume = Volume::open(&arguments.ipc_dir).map_err(|error| {
         Failure::new(error, "mount the volume that is shared with the run there, or name another with --ipc-dir")
     })?;
     let directory = std::fs::canonicalize(&arguments.ipc_dir)
         .with_context(|| format!("{} cannot be resolved", arguments.ipc_dir.display()))?;
-    let mut config = sandbox::config(&arguments.sandbox, [directory])?;
+    let required = Required::of(arguments);
+    let volumes_from = match required {
+        Some(_) => VolumesFrom::CommandLine,
+        None => VolumesFrom::Mounts,
+    };
+    let mut config = sandbox::config(&arguments.sandbox, volumes_from, [directory])?;
     config.max_concurrent = arguments.max_concurrent.into();
-    let executor = sandbox::executor(config)?;
+    if let Some(required) = &required {
+        config.floor = required.floor_in(config.profile);
+    }
+    let executor = sandbox::executor(change(config))?;
+    let isolation = match &required {
+        Some(required) => Isolation::of(&required.check(executor.report())?),
+        None => Isolation::of(executor.report()),
+    };
     let max_timeout = Duration::from_secs(arguments.max_timeout);
     let lease_grace = match arguments.claim_lease.map(Duration::from_secs) {
         None => LEASE_GRACE,
@@ -55,10 +80,23 @@ pub fn run(arguments: &IpcArguments) -> Result<(), Failure> {
         })?,
     };
     let pack = arguments.pack.clone().filter(|pack| !pack.is_empty());
+    if arguments.authenticated && matches!(volume.done(), Ok(Done::Yes)) {
+        // The kubelet has started it again after it was told to leave. The start is not announced: it would be taken for that of
+        // an executor that died. Nor does it leave again, which would be taken for a crash loop and end the run: a `done` that a
+        // command wrote is its pack's loss only.
+        tracing::info!("told to leave before: nothing is served");
+        let ping = Ping::new(&arguments.ipc_dir, pack.as_deref())?;
+        return runtime(1).context("the runtime cannot start")?.block_on(stay(&ping)).map_err(Failure::from);
+    }
+    let handover = match arguments.authenticated {
+        true => Some(Handover::begin(&volume, &isolation)?),
+        false => None,
+    };
     let front = Front {
+        handover,
         ping: Ping::new(&arguments.ipc_dir, pack.as_deref())?,
         work: Arc::new(Work {
-            isolation: Isolation::of(executor.report()),
+            isolation,
             executor,
             max_timeout,
             cancel: Cancel::new().context("no descriptor is left")?,
@@ -83,6 +121,26 @@ pub fn run(arguments: &IpcArguments) -> Result<(), Failure> {
         .map_err(Failure::from)
 }
 
+/// Answers probes until the process is asked to end.
+async fn stay(ping: &Ping) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    let alarm = Alarm::new()?;
+    loop {
+        ping.answer();
+        alarm.set(Instant::now() + PING_INTERVAL)?;
+        let how = tokio::select! {
+            () = alarm.rings() => continue,
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
+            _ = hangup.recv() => "SIGHUP",
+        };
+        tracing::info!(how, "ended");
+        return Ok(());
+    }
+}
+
 /// How often the volume is looked at without an event. On gVisor none may ever come, which the first look finds out.
 fn safety_interval() -> Duration {
     match sympozium_exec::features::is_gvisor() {
@@ -93,6 +151,8 @@ fn safety_interval() -> Duration {
 
 /// The front end while it serves.
 struct Front {
+    /// The key that is waited for: nothing is served before it is here.
+    handover: Option<Handover>,
     work: Arc<Work>,
     inbox: Inbox,
     done: DoneWatch,
@@ -100,6 +160,9 @@ struct Front {
     running: JoinSet<Result<(), Gone>>,
     max_concurrent: usize,
 }
+
+/// How often an executor that serves nothing looks for probes; they wait for seconds.
+const PING_INTERVAL: Duration = Duration::from_millis(200);
 
 /// How many requests are looked at before signals, `done` and probes are again.
 const MAX_AT_ONCE: usize = 64;
@@ -145,19 +208,31 @@ impl Front {
                             tracing::warn!(%kind, "what is named done is no file and does not count");
                         }
                     }
+                    // After the events were taken: one that comes now is told of.
+                    if let Err(error) = self.look_for_key() {
+                        break Err(error);
+                    }
                 }
                 Wake::Ended(Ok(())) => {}
                 Wake::Ended(Err(gone)) => break Err(gone.into()),
                 Wake::Asked(how) => break Ok(how),
             }
-            let room = match self.take_what_fits() {
+            let room = match &self.handover {
+                Some(_) => Ok(Room::None),
+                None => self.take_what_fits(),
+            };
+            let room = match room {
                 Ok(room) => room,
                 Err(error) => break Err(error),
             };
             let (has_room, has_more) = (room != Room::None, room == Room::AndMore);
             // Without room, requests are looked at when a command has ended.
             let requests_at = self.inbox.wake_at().filter(|_| has_room);
-            alarm.set(requests_at.map_or(self.done.wake_at(), |at| at.min(self.done.wake_at())))?;
+            let key_at = self.handover.as_ref().map(Handover::wake_at);
+            let times = [requests_at, key_at, Some(self.done.wake_at())];
+            if let Some(at) = times.into_iter().flatten().min() {
+                alarm.set(at)?;
+            }
             wake = tokio::select! {
                 () = requests.come(), if has_room => Wake::Requests,
                 () = tokio::task::yield_now(), if has_more => Wake::Requests,
@@ -174,6 +249,18 @@ impl Front {
         while self.running.join_next().await.is_some() {}
         let how = end?;
         tracing::info!(how, still_running, "ended");
+        Ok(())
+    }
+
+    /// Takes the key that was waited for, if it is here by now.
+    fn look_for_key(&mut self) -> anyhow::Result<()> {
+        if let Some(handover) = &self.handover
+            && let Some(verifier) = handover.verifier()?
+        {
+            self.inbox.authenticate(verifier);
+            self.handover = None;
+            tracing::info!("the key of the run is here");
+        }
         Ok(())
     }
 
@@ -197,12 +284,14 @@ impl Front {
                 }
                 Some(Arrival::Refused(claimed, problem)) => {
                     tracing::warn!(id = %claimed.id(), %problem, "request refused");
-                    let refusal = answer::of_failure(claimed.id(), "refused", &problem);
+                    let isolation = &self.work.isolation;
+                    let refusal = answer::of_failure(claimed.id(), "refused", &problem, isolation);
                     put(&claimed, &refusal);
                 }
                 Some(Arrival::Abandoned(abandoned)) => {
                     tracing::warn!(id = %abandoned.id(), "whoever claimed the request has not answered");
-                    let unknown = answer::of_failure(abandoned.id(), "ambiguous", &Unanswered);
+                    let isolation = &self.work.isolation;
+                    let unknown = answer::of_failure(abandoned.id(), "ambiguous", &Unanswered, isolation);
                     if let Err(error) = abandoned.answer(&unknown) {
                         tell_unwritten(&unknown, &error);
                     }
@@ -297,64 +386,5 @@ impl Ping {
         if rustix::fs::unlinkat(&self.volume, &self.name, AtFlags::empty()) == Err(Errno::ISDIR) {
             let _ = rustix::fs::unlinkat(&self.volume, &self.name, AtFlags::REMOVEDIR);
         }
-    }
-}
-
-/// Something that becomes readable, or nothing at all.
-struct Events(Option<AsyncFd<OwnedFd>>);
-
-impl Events {
-    /// A descriptor of our own: whoever owns the other is asked for requests while we wait.
-    #[expect(
-        deprecated,
-        reason = "its successor is unsafe because of types that give out another descriptor each time; this one does not"
-    )]
-    fn of(descriptor: Option<BorrowedFd<'_>>) -> io::Result<Self> {
-        let own = descriptor.map(|descriptor| descriptor.try_clone_to_owned());
-        Ok(Self(match own {
-            Some(own) => Some(AsyncFd::with_interest(own?, Interest::READABLE)?),
-            None => None,
-        }))
-    }
-
-    /// The caller then reads until there is no more: readiness is told once.
-    async fn come(&self) {
-        let ready = match &self.0 {
-            Some(descriptor) => descriptor.readable().await,
-            None => std::future::pending().await,
-        };
-        if let Ok(mut ready) = ready {
-            ready.clear_ready();
-        }
-    }
-}
-
-/// Wakes once when the time has come. The runtime's own timers take several steps to a time that is far off, and an
-/// idle sidecar should be idle.
-struct Alarm(Events);
-
-impl Alarm {
-    fn new() -> io::Result<Self> {
-        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        Ok(Self(Events::of(Some(timer.as_fd()))?))
-    }
-
-    /// Takes the place of what was set before.
-    fn set(&self, time: Instant) -> io::Result<()> {
-        // All zero would mean never.
-        let left = time.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
-        let once = Itimerspec {
-            it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
-            it_value: Timespec::try_from(left).map_err(io::Error::other)?,
-        };
-        if let Some(timer) = &self.0.0 {
-            timerfd_settime(timer, TimerfdTimerFlags::empty(), &once)?;
-        }
-        Ok(())
-    }
-
-    async fn rings(&self) {
-        self.0.come().await;
     }
 }

@@ -12,6 +12,7 @@ pub mod fuzzing;
 mod healthcheck;
 pub mod ipc;
 mod isolation;
+mod required;
 pub mod sandbox;
 pub mod serve;
 
@@ -19,7 +20,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser as _};
+use clap::CommandFactory as _;
 use sympozium_program::Failure;
 
 use arguments::{Arguments, Command, PACK};
@@ -33,7 +34,11 @@ pub fn main() -> ExitCode {
     if arguments.len() == 1 {
         arguments.push(front_end(std::env::var_os(PACK).as_deref()).into());
     }
-    let outcome = match Arguments::parse_from(arguments).command {
+    let arguments = match Arguments::read(&arguments) {
+        Ok(arguments) => arguments,
+        Err(error) => error.exit(),
+    };
+    let outcome = match arguments.command {
         Command::Ipc(arguments) => ipc::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Healthcheck(arguments) => healthcheck::run(&arguments),

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use anyhow::anyhow;
 use sympozium_exec::config::PRIVATE_PATHS;
 use sympozium_exec::environment::Environment;
-use sympozium_exec::{Config, Executor, Floor, Processes};
+use sympozium_exec::{Config, Executor, Processes};
 use sympozium_program::Failure;
 
-use crate::arguments::{Minimum, SandboxArguments};
+use crate::arguments::{Kernel, Minimum, SandboxArguments};
 
 /// Makes the executor of the whole program.
 pub fn executor(config: Config) -> Result<Executor, Failure> {
@@ -28,17 +28,34 @@ const NOT_VOLUMES: [&str; 5] = ["/dev", "/etc", "/proc", "/sys", "/run"];
 /// Where every client of the Kubernetes API looks for a token.
 const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
+/// How the volumes are known that commands may write to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VolumesFrom {
+    /// As they are mounted, where none is named.
+    Mounts,
+    /// Those that are named, and no other: an image can have volumes of its own.
+    CommandLine,
+}
+
 /// What both front ends have in common: the view, the floor, the environment that the container declares.
 ///
 /// `private` are further paths of the front end itself; commands do not see them.
 ///
 /// # Errors
-/// When such a path lies where commands may write: whoever can write to a directory can move what is in it.
-pub fn config(arguments: &SandboxArguments, private: impl IntoIterator<Item = PathBuf>) -> Result<Config, Failure> {
-    let profile = arguments.profile.resolve();
+/// When such a path lies where commands may write: whoever can write to a directory can move what is in it. When the profile is
+/// made for another kernel.
+pub fn config(
+    arguments: &SandboxArguments,
+    volumes_from: VolumesFrom,
+    private: impl IntoIterator<Item = PathBuf>,
+) -> Result<Config, Failure> {
+    let profile = arguments.profile.resolve(Kernel::detect());
+    let profile = profile.map_err(|error| {
+        Failure::new(error, "leave --profile out, or look which handler the pod's RuntimeClass really has")
+    })?;
     let mut config = Config::new(profile);
     if let Some(words) = &arguments.minimum_isolation {
-        config.floor = floor(words);
+        config.floor = Minimum::guarantees(words).collect();
     }
     config.sockets = arguments.sockets.sockets();
     let confined = !arguments.readable.is_empty();
@@ -60,11 +77,15 @@ pub fn config(arguments: &SandboxArguments, private: impl IntoIterator<Item = Pa
         }
         config.view.hidden.push(path);
     }
-    let writable = if arguments.writable.is_empty() && !confined {
-        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        volumes(&mounts, &config.view.hidden)
-    } else {
-        arguments.writable.iter().map(|path| absolute(path)).collect()
+    let named = arguments.writable.iter().map(|path| absolute(path));
+    let writable: Vec<PathBuf> = match volumes_from {
+        // A file that is mounted there is not what a rule for a directory is for.
+        VolumesFrom::CommandLine => named.filter(|path| path.is_dir()).collect(),
+        VolumesFrom::Mounts if arguments.writable.is_empty() && !confined => {
+            let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+            volumes(&mounts, &config.view.hidden)
+        }
+        VolumesFrom::Mounts => named.collect(),
     };
     let workspace = &absolute(&arguments.workspace);
     let scratch = &absolute(&arguments.scratch);
@@ -113,16 +134,6 @@ fn exposed(config: &Config) -> Option<(&Path, &Path)> {
         let over = (writable.iter()).find(|writable| place.starts_with(real(writable)))?;
         Some((hidden.as_path(), over.as_path()))
     })
-}
-
-fn floor(words: &[Minimum]) -> Floor {
-    words
-        .iter()
-        .filter_map(|word| match word {
-            Minimum::None => None,
-            Minimum::Guarantee(guarantee) => Some(*guarantee),
-        })
-        .collect()
 }
 
 /// The absolute directories of `PATH`.

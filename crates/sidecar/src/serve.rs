@@ -38,7 +38,8 @@ use tokio::sync::watch;
 
 use crate::arguments::{ServeArguments, TOKEN, TOKEN_FILE};
 use crate::isolation::Isolation;
-use crate::{runtime, sandbox};
+use crate::runtime;
+use crate::sandbox::{self, VolumesFrom};
 use calls::Calls;
 use connections::Connections;
 use metrics::Metrics;
@@ -74,7 +75,7 @@ pub fn run_with(arguments: &ServeArguments, change: impl FnOnce(Config) -> Confi
     let max_connections = descriptors::make_room(usize::from(arguments.max_connections), max_concurrent)?;
 
     let private = token_file.as_deref().map_or_else(Vec::new, secret_paths);
-    let mut config = sandbox::config(&arguments.sandbox, private)?;
+    let mut config = sandbox::config(&arguments.sandbox, VolumesFrom::Mounts, private)?;
     config.skills.clone_from(&arguments.skills_dir);
     config.max_concurrent = max_concurrent;
     let executor = sandbox::executor(change(config))?;

@@ -228,7 +228,7 @@ impl ModelServer {
     ///
     /// # Panics
     ///
-    /// When they do not come in half a minute.
+    /// When they do not come in three minutes.
     #[track_caller]
     pub fn wait_for_requests(&self, count: u64) -> Vec<Arc<Recorded>> {
         self.shared.records.wait_for_requests(count);
@@ -244,7 +244,7 @@ impl ModelServer {
     ///
     /// # Panics
     ///
-    /// When they are not in half a minute.
+    /// When they are not in three minutes.
     #[track_caller]
     pub fn wait_for_abandoned(&self, count: u64) {
         self.shared.records.wait_for_abandoned(count);

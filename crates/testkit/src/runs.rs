@@ -1,11 +1,21 @@
 //! Runs made from a number, with their agent, packs and policies: as varied as manifests can be, and most of them admitted.
 
+mod objects;
+mod policies;
+mod variants;
+mod violations;
+
 use serde_json::{Value, json};
+
+use policies::{floor, policy};
+pub use violations::{Violation, violations};
 
 /// The namespace of what is made.
 pub const NAMESPACE: &str = "team";
+/// The namespace of some of the packs, and of the floor.
+pub const SYSTEM_NAMESPACE: &str = "sympozium-system";
 
-/// Names that are hard on whoever makes other names of them: twins after cutting or after replacing dots, and the longest.
+/// Names from which it is hard to derive others: equal after truncating or after replacing dots, and the longest.
 fn hostile_names() -> Vec<String> {
     let long = "a".repeat(252);
     [
@@ -40,6 +50,10 @@ fn hostile_names() -> Vec<String> {
 struct Wanted {
     /// Directories of the node, its network, its processes.
     node: bool,
+    /// Its network or its processes, which everything in a pod shares.
+    node_namespaces: bool,
+    /// A `Model` of the cluster.
+    model: bool,
     /// A model at an address that is no provider's own.
     address: bool,
     /// Every sidecar has our executor, so that the policy can demand guarantees.
@@ -50,50 +64,109 @@ struct Wanted {
 
 /// The address of a model that is no provider's own.
 const OWN_MODEL: (&str, u16) = ("llm.example.com", 8443);
+/// Where the status of a `Model` may say that it is.
+const OTHER_SERVICE: (&str, u16) = ("elsewhere.team.svc", 9000);
 /// The `Model` of a run that names one.
 const SERVED_MODEL: &str = "served";
 
-/// The objects of a run: the `AgentRun` first, then its agent, packs, policy and floor.
+/// A pack, with the namespace that it is in.
+struct Pack {
+    namespace: &'static str,
+    name: String,
+    spec: Value,
+}
+
+impl Pack {
+    /// As a policy names it that gives it something: not always so that the pack is meant.
+    fn reference(&self, dice: &mut Dice) -> String {
+        let is_short = match self.namespace {
+            SYSTEM_NAMESPACE => dice.one_in(2),
+            _ => dice.one_in(12),
+        };
+        match is_short {
+            true => self.name.clone(),
+            false => format!("{}/{}", self.namespace, self.name),
+        }
+    }
+}
+
+/// What the seed of a run's rarer properties differs by from that of the others, so that neither moves the other.
+const RARE: u64 = 0x7261_7265;
+
+/// The objects of a run: the `AgentRun` first, then its agent, packs, policy and floor. Most of them are admitted; now and then
+/// something in them violates a rule.
 pub fn generated(seed: u64) -> Vec<Value> {
+    let objects = keeping_rules(seed);
+    let mut dice = Dice(seed ^ RARE.rotate_left(32));
+    if !dice.one_in(12) {
+        return objects;
+    }
+    let all: Vec<&Violation> = violations().collect();
+    let violation = all[dice.below(all.len())];
+    violation.apply(objects.clone()).unwrap_or(objects)
+}
+
+/// The same without a violation that was put there on purpose.
+pub fn keeping_rules(seed: u64) -> Vec<Value> {
+    let mut objects = usual(seed);
+    variants::vary(&mut objects, &mut Dice(seed ^ RARE));
+    objects
+}
+
+/// Objects whose policies have little to say about rights, and whose floor about nothing but rights and the node.
+fn usual(seed: u64) -> Vec<Value> {
     let mut dice = Dice(seed);
     let mut names = hostile_names();
     let mut wanted = Wanted { attested: dice.one_in(4), ..Wanted::default() };
     let mut packs = Vec::new();
     for _ in 0..dice.below(5) {
         let name = names.swap_remove(dice.below(names.len()));
-        packs.push((name.clone(), pack(&mut dice, &name, &mut wanted)));
+        packs.push(Pack {
+            namespace: dice.of(&[NAMESPACE, NAMESPACE, SYSTEM_NAMESPACE]),
+            spec: pack(&mut dice, &name, &mut wanted),
+            name,
+        });
     }
     let run_name = names.swap_remove(dice.below(names.len()));
     let agent_kind = dice.of(&["Agent", "SympoziumInstance"]);
-    let mut objects = vec![
-        run(&mut dice, &run_name, seed, &packs, &mut wanted),
-        object(
-            agent_kind,
-            "the.agent",
-            json!({
-                "agents": { "default": { "model": "gpt-4o-mini", "subagents": { "maxDepth": dice.below(4) } } },
-                "policyRef": "p",
-            }),
-        ),
-    ];
-    objects.extend(packs.iter().map(|(name, spec)| object("SkillPack", name, spec.clone())));
+    let mut run = run(&mut dice, &run_name, seed, &packs, &mut wanted);
+    let mut agent = object(
+        agent_kind,
+        "the.agent",
+        json!({
+            "agents": { "default": { "model": "gpt-4o-mini", "subagents": { "maxDepth": dice.below(4) } } },
+            "policyRef": "p",
+        }),
+    );
+    // Hooks are the run's own, or its agent's.
+    if !run["spec"]["lifecycle"].is_null() && dice.one_in(2) {
+        agent["spec"]["agents"]["default"]["lifecycle"] = run["spec"]["lifecycle"].take();
+        if let Some(spec) = run["spec"].as_object_mut() {
+            spec.remove("lifecycle");
+        }
+    }
+    if dice.one_in(4) {
+        agent["spec"]["agents"]["default"]["env"] = json!({ "MODE": "other", "LEVEL": "2" });
+    }
+    let mut objects = vec![run, agent];
+    for pack in &packs {
+        let mut object = object("SkillPack", &pack.name, pack.spec.clone());
+        object["metadata"]["namespace"] = json!(pack.namespace);
+        objects.push(object);
+    }
     let model = &objects[0]["spec"]["model"]["modelRef"];
     if model == SERVED_MODEL {
         let mut model = object("Model", SERVED_MODEL, json!({ "source": { "url": "https://example.org/m.gguf" } }));
+        wanted.model = true;
         if dice.one_in(2) {
-            model["status"] = json!({ "endpoint": "http://elsewhere.team.svc:9000/v1" });
+            model["status"] = json!({ "endpoint": format!("http://{}:{}/v1", OTHER_SERVICE.0, OTHER_SERVICE.1) });
+            wanted.address = true;
         }
         objects.push(model);
     }
     let policy = policy(&mut dice, &packs, &wanted);
     objects.push(object("SympoziumPolicy", "p", policy));
-    let mut floor =
-        object("SympoziumPolicy", "floor", json!({ "rbacPolicy": { "clusterRBACNamespaces": [NAMESPACE] } }));
-    if wanted.attested && dice.one_in(2) {
-        floor["spec"]["sandboxPolicy"] = json!({ "minimumIsolation": ["filesystem", "network"] });
-    }
-    floor["metadata"]["namespace"] = json!("sympozium-system");
-    objects.push(floor);
+    objects.push(floor(&mut dice, &wanted));
     objects
 }
 
@@ -106,9 +179,9 @@ fn object(kind: &str, name: &str, spec: Value) -> Value {
     })
 }
 
-fn run(dice: &mut Dice, name: &str, seed: u64, packs: &[(String, Value)], wanted: &mut Wanted) -> Value {
+fn run(dice: &mut Dice, name: &str, seed: u64, packs: &[Pack], wanted: &mut Wanted) -> Value {
     let mut skills: Vec<Value> =
-        packs.iter().map(|(name, _)| json!({ "skillPackRef": name, "params": { "region": "here" } })).collect();
+        packs.iter().map(|pack| json!({ "skillPackRef": pack.name, "params": { "region": "here" } })).collect();
     if dice.one_in(5) {
         skills.push(json!({ "configMapRef": "notes" }));
     }
@@ -120,7 +193,9 @@ fn run(dice: &mut Dice, name: &str, seed: u64, packs: &[(String, Value)], wanted
         "timeout": dice.of(&["30s", "10m", "1h"]),
         "env": { "MODE": "test" },
     });
-    if dice.one_in(3) {
+    // What shares the node's namespaces with a pack must be one that may have them; now and then it is not.
+    let may_share = !wanted.node_namespaces || dice.one_in(8);
+    if dice.one_in(3) && may_share {
         spec["sandbox"] = json!({ "enabled": true });
         if dice.one_in(2) {
             spec["sandbox"]["image"] = json!("docker.io/library/debian:12");
@@ -131,9 +206,14 @@ fn run(dice: &mut Dice, name: &str, seed: u64, packs: &[(String, Value)], wanted
     }
     if dice.one_in(3) {
         let hook = |name: &str| json!({ "name": name, "image": "docker.io/library/busybox:1", "command": ["true"] });
-        spec["lifecycle"] = json!({ "preRun": [hook("first"), hook("second")] });
-        if dice.one_in(2) {
+        if may_share {
+            spec["lifecycle"] = json!({ "preRun": [hook("first"), hook("second")] });
+            spec["lifecycle"]["preRun"][0]["env"] = json!([{ "name": "STRICT", "value": "1" }]);
+            spec["lifecycle"]["preRun"][0]["envFromRun"] = json!(["MODE", "ABSENT"]);
+        }
+        if !may_share || dice.one_in(2) {
             spec["lifecycle"]["postRun"] = json!([hook("first")]);
+            spec["lifecycle"]["postRun"][0]["envFromRun"] = json!(["LEVEL", "MODE"]);
         }
         if dice.one_in(2) {
             spec["lifecycle"]["rbac"] = json!([reading(dice)]);
@@ -255,7 +335,7 @@ fn pack(dice: &mut Dice, name: &str, wanted: &mut Wanted) -> Value {
     }
     if dice.one_in(10) {
         sidecar["hostAccess"] = json!({
-            "enabled": true, "hostNetwork": dice.one_in(2), "hostPID": dice.one_in(2),
+            "enabled": true, "hostNetwork": dice.one_in(3), "hostPID": dice.one_in(3),
             "privileged": dice.one_in(2), "runAsRoot": dice.one_in(2),
             "mounts": [
                 { "hostPath": "/var/log", "mountPath": "/host/log" },
@@ -263,6 +343,8 @@ fn pack(dice: &mut Dice, name: &str, wanted: &mut Wanted) -> Value {
             ],
         });
         wanted.node = true;
+        let access = &sidecar["hostAccess"];
+        wanted.node_namespaces |= access["hostNetwork"] == true || access["hostPID"] == true;
     }
     if dice.one_in(3) {
         let tool = format!("tool_{}", name.replace(['-', '.'], "_")).chars().take(60).collect::<String>();
@@ -272,60 +354,6 @@ fn pack(dice: &mut Dice, name: &str, wanted: &mut Wanted) -> Value {
         }]);
     }
     spec["sidecar"] = sidecar;
-    spec
-}
-
-fn policy(dice: &mut Dice, packs: &[(String, Value)], wanted: &Wanted) -> Value {
-    let mut spec = json!({});
-    if dice.one_in(2) {
-        let mut rules = vec![json!({ "tool": "execute_command", "action": dice.of(&["ask", "deny", "allow"]) })];
-        if let Some((name, _)) = packs.first().filter(|_| dice.one_in(2)) {
-            rules.push(json!({ "tool": format!("{name}/*"), "action": "ask" }));
-        }
-        spec["toolGating"] = json!({ "defaultAction": dice.of(&["allow", "ask"]), "rules": rules });
-    }
-    if dice.one_in(3) {
-        spec["featureGates"] = json!({ dice.of(&["file-access", "sub-agents"]): false });
-    }
-    if wanted.address || dice.one_in(2) {
-        let (host, port) = OWN_MODEL;
-        spec["networkPolicy"] = json!({ "denyAll": dice.one_in(2), "allowedEgress": [
-            { "host": "api.github.com" }, { "host": "*.example.com" }, { "host": "example.org", "port": 5432 },
-            { "host": "db.team.svc", "port": 5432 }, { "host": host, "port": port },
-        ] });
-    }
-    if dice.one_in(3) {
-        spec["approvalPolicy"] =
-            json!({ "approvers": [{ "kind": "Group", "name": "sre" }], "expiresAfterSeconds": 60 });
-    }
-    if dice.one_in(3) {
-        spec["sandboxPolicy"]["seccompProfile"] = dice.value(&[
-            json!({ "type": "RuntimeDefault" }),
-            json!({ "type": "Localhost", "localhostProfile": "profiles/run.json" }),
-        ]);
-    }
-    if wanted.attested {
-        spec["sandboxPolicy"]["minimumIsolation"] = json!(["network", "syscalls"]);
-    } else if wanted.kernel && dice.one_in(2) {
-        spec["sandboxPolicy"]["minimumIsolation"] = json!(["kernel"]);
-    }
-    if dice.one_in(3) {
-        spec["sandboxPolicy"]["maxCPU"] = json!("4");
-        spec["sandboxPolicy"]["maxMemory"] = json!("4Gi");
-    }
-    if dice.one_in(4) {
-        spec["subagentPolicy"] = json!({ "maxDepth": 2, "maxConcurrent": 3 });
-    }
-    // Now and then it is not opened, or not all of it.
-    if wanted.node && !dice.one_in(8) {
-        spec["sandboxPolicy"]["allowHostMounts"] = json!(true);
-        spec["hostAccessPolicy"] = json!({
-            "hostNetwork": !dice.one_in(12), "hostPID": true, "privileged": true, "runAsRoot": true,
-            "allowedHostPaths": [
-                { "pathPrefix": "/srv", "readOnly": false }, { "pathPrefix": "/var/log" },
-            ],
-        });
-    }
     spec
 }
 

@@ -88,26 +88,24 @@ fn programs_directory() -> anyhow::Result<PathBuf> {
     build(&mut cargo, "the workspace's programs", "debug")
 }
 
-/// Builds `binary` of `package` optimised as we ship it, and gives its path. For benches.
+/// Builds a program optimised as we ship it, and gives its path. For benches, which have that profile themselves.
 ///
 /// Cargo decides whether there is anything to do; within one process it is asked once.
 ///
 /// # Errors
 ///
 /// When cargo is not there or the build fails; its messages are on standard error.
-pub fn shipped(package: &str, binary: &str) -> anyhow::Result<PathBuf> {
+pub fn shipped(name: &str) -> anyhow::Result<PathBuf> {
     static BUILT: LazyLock<Mutex<HashMap<String, PathBuf>>> = LazyLock::new(Mutex::default);
     // As in [`program`].
     let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
-    let key = format!("{package}/{binary}");
-    if let Some(path) = built.get(&key) {
+    if let Some(path) = built.get(name) {
         return Ok(path.clone());
     }
     let mut cargo = cargo();
-    cargo.args(["build", "--quiet", "--locked", "--profile", SHIPPED]);
-    cargo.args(["--package", package, "--bin", binary]);
-    let path = build(&mut cargo, binary, SHIPPED)?.join(binary);
-    built.insert(key, path.clone());
+    cargo.args(["build", "--quiet", "--locked", "--profile", SHIPPED, "--bin", name]);
+    let path = build(&mut cargo, name, SHIPPED)?.join(name);
+    built.insert(name.to_owned(), path.clone());
     Ok(path)
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::{command, wait_until};
 
 /// How long something may take to be seen.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A terminal.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use rustix::fs::inotify;
 /// A connection that a policy drops is never answered; this is when we give up.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
 /// How long to wait for another container of the pod.
-const PARTNER_PATIENCE: Duration = Duration::from_secs(30);
+const PARTNER_PATIENCE: Duration = Duration::from_secs(180);
 const GREETING: &str = "hello from the other side";
 
 fn main() -> ExitCode {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use sympozium_ipc::receipt::{Actor, Decided, Event, Outcome, Receipt};
+use sympozium_ipc::receipt::{Actor, Decided, Event, ForeignKind, Outcome, Receipt};
 
 /// How a run ended whose receipts have no end: whoever writes them was killed, or never began.
 pub const NEVER: &str = "never";
@@ -20,6 +20,9 @@ pub struct ReceiptsExpected {
     /// What each request to the model came to: a status, or `failed`. Nothing where it depends on the moment.
     #[serde(default)]
     pub model: Option<Vec<String>>,
+    /// What was found in a skill's `/ipc` that the bridge did not write, such as `start in tools`.
+    #[serde(default)]
+    pub foreign: Vec<String>,
     /// How the run ended: `done`, `failed`, `timedOut`, `cancelled`; `never` where whoever writes receipts was killed.
     pub ended: String,
 }
@@ -31,6 +34,8 @@ pub struct Told {
     pub calls: Vec<String>,
     /// Every request to the model.
     pub model: Vec<String>,
+    /// What was found in a skill's `/ipc`.
+    pub foreign: Vec<String>,
     /// How the run ended.
     pub ended: String,
 }
@@ -39,6 +44,7 @@ pub struct Told {
 pub fn told(receipts: &[Receipt]) -> Told {
     let mut calls: BTreeMap<u64, (String, Vec<String>)> = BTreeMap::new();
     let mut model = Vec::new();
+    let mut foreign = Vec::new();
     let mut ended = NEVER.to_owned();
     for receipt in receipts {
         let mut say = |call: u64, word: String| calls.entry(call).or_default().1.push(word);
@@ -61,11 +67,14 @@ pub fn told(receipts: &[Receipt]) -> Told {
                 (Some(status), None) => status.to_string(),
                 _ => "failed".to_owned(),
             }),
+            Event::Foreign { pack, what, .. } => {
+                foreign.push(format!("{} in {pack}", foreign_word(*what)));
+            }
             Event::Ended { outcome, .. } => ended = outcome_word(outcome),
         }
     }
     let calls = calls.into_values();
-    Told { calls: calls.map(|(name, words)| format!("{name}: {}", words.join(", "))).collect(), model, ended }
+    Told { calls: calls.map(|(name, words)| format!("{name}: {}", words.join(", "))).collect(), model, foreign, ended }
 }
 
 impl ReceiptsExpected {
@@ -80,11 +89,25 @@ impl ReceiptsExpected {
         {
             problems.push(format!("the receipts say of the model {:?}, and should say {model:?}", told.model));
         }
+        if self.foreign != told.foreign {
+            problems
+                .push(format!("the receipts say that {:?} was found, and should say {:?}", told.foreign, self.foreign));
+        }
         if self.ended != told.ended {
             problems
                 .push(format!("the receipts say that the run ended {:?}, and should say {:?}", told.ended, self.ended));
         }
         problems
+    }
+}
+
+const fn foreign_word(what: ForeignKind) -> &'static str {
+    match what {
+        ForeignKind::Request => "request",
+        ForeignKind::Claim => "claim",
+        ForeignKind::Result => "result",
+        ForeignKind::Done => "done",
+        ForeignKind::Start => "start",
     }
 }
 

@@ -66,6 +66,7 @@ pub const TARGETS: &[Target] = &[
     from(Source::Run, "sidecar", "http_body"),
     from(Source::Run, "ipc", "ipc_request"),
     from(Source::Run, "ipc", "ipc_result"),
+    from(Source::Run, "ipc", "ipc_start"),
     from(Source::Run, "ipc", "ipc_name"),
     // What a model asks of its tools, and what commands do.
     from(Source::Run, "exec", "beneath"),

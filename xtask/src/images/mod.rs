@@ -23,7 +23,7 @@ use self::oci::{Archive, Image};
 use self::tools::Tool;
 use self::tree::Tree;
 use crate::output::{hinted, line, note, table};
-use crate::process::{build_directory, cargo, output, target_directory, workspace_root};
+use crate::process::{build_directory, output, plain_cargo, target_directory, workspace_root};
 
 /// An image of the project.
 #[derive(Debug)]
@@ -193,17 +193,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     fs::create_dir_all(&out).with_context(|| format!("making {}", out.display()))?;
     let mut made = Vec::new();
     for definition in wanted {
-        let reference = format!("{}{}:{}", arguments.prefix, definition.name, arguments.tag);
-        let own = Own {
-            programs: programs(definition, &arguments.binaries)?,
-            tools: tools::files(definition.tools, &arguments.binaries)?,
-        };
-        let image = assemble(definition, reference, Parts::find()?, own)
-            .with_context(|| format!("putting {} together", definition.name))?;
-        let archive = image.to_archive()?;
-        let path = out.join(format!("{}.tar", definition.name));
-        write(&path, &archive)?;
-        made.push((image, archive, path));
+        made.push(make(definition, arguments, &out)?);
     }
     match arguments.output {
         Output::Text => {
@@ -235,6 +225,47 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// What comes before the names of images in test clusters, and their tag: one that is never pulled. As in the testkit.
+const TEST_PREFIX: &str = "sympozium.test/";
+const TEST_TAG: &str = "test";
+
+/// Writes every image for the clusters of tests, made of the programs in a directory. What an earlier run left there goes first.
+pub fn write_for_tests(out: &Path, programs: &Path) -> Result<()> {
+    if out.exists() {
+        fs::remove_dir_all(out).with_context(|| format!("removing {}", out.display()))?;
+    }
+    fs::create_dir_all(out).with_context(|| format!("making {}", out.display()))?;
+    let binaries = IMAGES.iter().flat_map(|definition| definition.binaries);
+    let arguments = Arguments {
+        names: Vec::new(),
+        out: None,
+        prefix: TEST_PREFIX.to_owned(),
+        tag: TEST_TAG.to_owned(),
+        binaries: binaries.map(|binary| (binary.name.to_owned(), programs.join(binary.name))).collect(),
+        output: Output::Text,
+    };
+    for definition in IMAGES {
+        let (image, archive, _) = make(definition, &arguments, out)?;
+        note(&format!("{}: {} bytes", image.reference, archive.bytes.len()));
+    }
+    Ok(())
+}
+
+/// Puts an image together and writes its archive.
+fn make(definition: &Definition, arguments: &Arguments, out: &Path) -> Result<(Image, Archive, PathBuf)> {
+    let reference = format!("{}{}:{}", arguments.prefix, definition.name, arguments.tag);
+    let own = Own {
+        programs: programs(definition, &arguments.binaries)?,
+        tools: tools::files(definition.tools, &arguments.binaries)?,
+    };
+    let image = assemble(definition, reference, Parts::find()?, own)
+        .with_context(|| format!("putting {} together", definition.name))?;
+    let archive = image.to_archive()?;
+    let path = out.join(format!("{}.tar", definition.name));
+    write(&path, &archive)?;
+    Ok((image, archive, path))
 }
 
 /// The images with these names, in the order of the table.
@@ -275,7 +306,7 @@ fn programs(definition: &Definition, given: &[(String, PathBuf)]) -> Result<Vec<
 /// Builds a program as it ships.
 fn build(binary: &Binary) -> Result<PathBuf> {
     note(&format!("building {} of {}", binary.name, binary.package));
-    let mut build = cargo(&["build", "--quiet", "--locked", "--profile", "dist"]);
+    let mut build = plain_cargo(&["build", "--quiet", "--locked", "--profile", "dist"]);
     build.args(["--package", binary.package, "--bin", binary.name]);
     output(&mut build).with_context(|| format!("building {}", binary.name))?;
     Ok(build_directory("dist")?.join(binary.name))

@@ -7,7 +7,7 @@
 
 use serde_json::{Value, json};
 use sympozium_api::installation::{CONTROLLER, GATEWAY};
-use sympozium_api::labels::{GROUP, MANAGED_BY, MANAGER, SYSTEM_NAMESPACE, VERSION, annotation};
+use sympozium_api::labels::{GROUP, MANAGED_BY, MANAGER, PLATFORM_ANNOTATIONS, SYSTEM_NAMESPACE, VERSION, annotation};
 
 use super::{Document, cluster_wide};
 
@@ -213,23 +213,68 @@ fn run_objects() -> Policy {
     Policy {
         name: "sympozium-run-objects",
         comment: "What is made for a run, by its name and label, is made and changed by the controller only: nobody else gives a run a\n\
-                  Secret, a right or a way out. Removing it stays free for whoever has the right to. What others write on objects\n\
-                  of these kinds as a matter of course, such as a driver on a claim, is not asked about.",
+                  Secret, a right or a way out. Removing it stays free for whoever has the right to. On claims and accounts others\n\
+                  may write what platforms write there as a matter of course: annotations of volumes, finalizers, pull secrets. An\n\
+                  object that somebody else made does not become a run's by a label, and nobody gives an account an identity of a cloud.",
         rules: json!([
-            rule("", &["configmaps", "secrets"], write),
-            rule("", &["persistentvolumeclaims", "serviceaccounts"], &["CREATE"]),
+            rule("", &["configmaps", "persistentvolumeclaims", "secrets", "serviceaccounts"], write),
             rule("batch", &["jobs"], write),
             rule("networking.k8s.io", &["networkpolicies"], write),
             rule("rbac.authorization.k8s.io", &["clusterrolebindings", "clusterroles", "rolebindings", "roles"], write),
             rule("agents.x-k8s.io", &["sandboxes"], &["CREATE"]),
         ]),
         conditions,
-        variables: Vec::new(),
+        variables: vec![
+            ("annotationsBefore", metadata("oldObject", "annotations", "{}")),
+            ("annotationsAfter", metadata("object", "annotations", "{}")),
+            ("platformOnly", platform_only()),
+            ("sameOtherwise", same_otherwise()),
+        ],
         validations: vec![(
-            format!("request.userInfo.username == {}", account(CONTROLLER)),
+            // What is not needed is not looked at: there is no old object of one that is created.
+            format!(
+                "request.userInfo.username == {} || request.operation == 'UPDATE' && \
+                 request.resource.resource in ['persistentvolumeclaims', 'serviceaccounts'] && \
+                 variables.sameOtherwise && variables.platformOnly",
+                account(CONTROLLER)
+            ),
             "objects of runs are made and changed by the Sympozium controller only; use another name, or leave the label sympozium.ai/managed-by out",
         )],
     }
+}
+
+/// A field of an object's metadata, or what stands for none.
+fn metadata(object: &str, field: &str, none: &str) -> String {
+    format!("has({object}.metadata.{field}) ? dyn({object}.metadata.{field}) : dyn({none})")
+}
+
+/// Holds where annotations differ in those only that platforms write by themselves.
+fn platform_only() -> String {
+    let names: Vec<String> = (PLATFORM_ANNOTATIONS.iter()).map(|name| name.replace('.', "[.]")).collect();
+    let platform = format!("key.matches('^({})')", names.join("|"));
+    format!(
+        "variables.annotationsAfter.all(key, {platform} || (key in variables.annotationsBefore && \
+         variables.annotationsAfter[key] == variables.annotationsBefore[key])) && \
+         variables.annotationsBefore.all(key, {platform} || key in variables.annotationsAfter)"
+    )
+}
+
+/// Holds where a claim or an account has the labels, owners and powers that it had.
+fn same_otherwise() -> String {
+    let top = |field: &str, none: &str| {
+        let of = |object: &str| format!("(has(dyn({object}).{field}) ? dyn({object}).{field} : dyn({none}))");
+        format!("{} == {}", of("object"), of("oldObject"))
+    };
+    let metadata = |field: &str, none: &str| {
+        format!("({}) == ({})", metadata("object", field, none), metadata("oldObject", field, none))
+    };
+    [
+        metadata("labels", "{}"),
+        metadata("ownerReferences", "[]"),
+        top("spec", "{}"),
+        top("automountServiceAccountToken", "true"),
+    ]
+    .join(" && ")
 }
 
 /// Whom policies are not for: those who can do everything, and the cluster's own controllers (the garbage collector changes

@@ -37,7 +37,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 pub use cli::Command;
-pub use prepare::{Stage, TEST_TIER, end_runs, prepare};
+pub use prepare::{Prepared, TEST_TIER, end_runs, prepare};
 pub use times::{VARIABLE as TIMES_VARIABLE, table as times_table};
 
 /// The `kubectl` of test clusters, built if it is missing.

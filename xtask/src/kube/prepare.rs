@@ -13,38 +13,36 @@ pub const TEST_TIER: &str = "node+gvisor+agent-sandbox";
 /// Names a kubeconfig: tests use that cluster instead of one of ours.
 const GIVEN: &str = "SYMPOZIUM_TEST_KUBECONFIG";
 
-/// How much of a cluster can be started.
+/// What tests will find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
-    ControlPlane,
-    Node,
+pub enum Prepared {
+    /// The parts of a cluster of our own.
+    Parts,
+    /// Nothing of ours: a cluster was given, or this machine can hold none and tests skip what needs one.
+    Nothing,
 }
 
-/// Installs the packages and builds the parts that are missing, the control plane's first, and says when each stage is reached.
-/// On a machine that can hold no cluster there is nothing to prepare: tests skip what needs one, and say why.
-pub fn prepare(reached: impl Fn(Stage)) -> Result<()> {
-    // A cluster that was given needs nothing of ours.
+/// Installs the packages and builds the parts that are missing, the control plane's first, and says when these are there.
+pub fn prepare(control_plane_built: impl FnOnce()) -> Result<Prepared> {
     if std::env::var_os(GIVEN).is_some() {
-        reached(Stage::Node);
-        return Ok(());
+        return Ok(Prepared::Nothing);
     }
     let root = Root::find()?;
     let tier: Tier = TEST_TIER.parse()?;
     match preflight::check(tier) {
         Err(error) if error.downcast_ref::<Unsupported>().is_some() => {
             crate::output::note(&format!("{error:#}"));
-            reached(Stage::Node);
-            return Ok(());
+            return Ok(Prepared::Nothing);
         }
         checked => checked?,
     }
     build::build(&root, &[&parts::KUBERNETES])?;
-    reached(Stage::ControlPlane);
+    control_plane_built();
     let mut wanted = tier.parts();
     wanted.push(&parts::HELM);
     build::build(&root, &wanted)?;
-    reached(Stage::Node);
-    cache::shrink(&root)
+    cache::shrink(&root)?;
+    Ok(Prepared::Parts)
 }
 
 /// Ends the clusters that the tests of these runs shared. Anything left behind is a failure.

@@ -17,7 +17,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -27,7 +28,7 @@ use self::report::{Report, Step};
 use self::suites::Suite;
 use self::table::{Need, Table};
 use self::totals::Totals;
-use crate::kube::{self, Stage};
+use crate::kube::{self, Prepared};
 use crate::launch::Role;
 use crate::output::note;
 use crate::process::{Output, build_directory, cargo, command, output, run as run_program, target_directory};
@@ -50,12 +51,18 @@ const TIER: &str = "SYMPOZIUM_TEST_TIER";
 /// Makes the clusters of this run its own, so that ending them ends no others.
 const RUN: &str = "SYMPOZIUM_TEST_RUN";
 
+/// Where the images of the workspace are; see `sympozium_testkit::cluster::Image`.
+const IMAGES: &str = "SYMPOZIUM_IMAGES";
+
 const PARTS_STEP: &str = "cluster parts";
+const IMAGES_STEP: &str = "images";
 /// Tests that need the machine for themselves.
 const ALONE: &str = "test/alone.txt";
 /// Suites at once for each core. Two were tried and save little: each runs several tests at once already, and what is short of time
 /// beside many others fails for that.
 const SUITES_PER_CORE: usize = 1;
+/// How often the checks look whether they may begin.
+const CHECKS_LOOK: Duration = Duration::from_secs(1);
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -88,20 +95,27 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     report.add(Step::run("setup", setup::run));
     let parts = Mutex::new(None);
     let readiness = |need: Need| match (need, *lock(&parts)) {
-        (Need::Nothing, _)
-        | (_, Some(Parts::Reached(Stage::Node)))
-        | (Need::ControlPlane, Some(Parts::Reached(Stage::ControlPlane))) => Readiness::Ready,
-        (_, Some(Parts::Failed)) => Readiness::Failed(PARTS_STEP),
-        _ => Readiness::Waiting,
+        (Need::Nothing, _) | (_, Some(Parts::Node)) | (Need::ControlPlane, Some(Parts::ControlPlane)) => {
+            Readiness::Ready
+        }
+        (_, Some(Parts::Failed(step))) => Readiness::Failed(step),
+        (Need::Node, Some(Parts::ControlPlane)) | (_, None) => Readiness::Waiting,
     };
+    let pods_are_few = AtomicBool::new(false);
+    let (programs_built, programs) = mpsc::channel();
     std::thread::scope(|scope| -> Result<()> {
         // What no suite needs is not prepared.
-        let prepare = table.needs_cluster(&arguments.suite).then(|| scope.spawn(|| prepare_cluster(&parts)));
+        let prepare = table.needs_cluster(&arguments.suite).then(|| scope.spawn(|| prepare_cluster(&parts, programs)));
         let mut suites = Vec::new();
         let built = report.add(Step::run("test build", || {
             suites = build_suites(&table, &environment)?;
             Ok(())
         }));
+        if built {
+            // Without a cluster to prepare nothing waits for them.
+            let _ = programs_built.send(());
+        }
+        drop(programs_built);
         if built {
             let is_wanted = |suite: &Suite| {
                 arguments.suite.is_empty() || arguments.suite.iter().any(|part| suite.name.contains(part))
@@ -121,6 +135,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                     }
                 },
                 readiness: &readiness,
+                pods_are_few: &pods_are_few,
             };
             if arguments.busy {
                 report.add_suites(repeat::run_busy(&pool, &suites)?);
@@ -128,8 +143,19 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                 let times = times.parse().context("TIMES is not a number")?;
                 report.add_suites(repeat::run_named(&pool, &suites, times, name)?);
             } else {
-                let checks = arguments.suite.is_empty().then(|| scope.spawn(|| run_checks(&environment)));
-                report.add_suites(run_suites(&pool, suites)?);
+                let checks = arguments.suite.is_empty().then(|| {
+                    scope.spawn(|| {
+                        // Beside the suites with pods both cores are busy already, and their deadlines are the tightest.
+                        while !pods_are_few.load(Ordering::Relaxed) {
+                            std::thread::sleep(CHECKS_LOOK);
+                        }
+                        run_checks(&environment)
+                    })
+                });
+                let outcomes = run_suites(&pool, suites);
+                // Also when it failed before it had looked: the checks wait for it.
+                pods_are_few.store(true, Ordering::Relaxed);
+                report.add_suites(outcomes?);
                 if let Some(checks) = checks {
                     let (steps, totals) = join(checks)?;
                     report.add_totals(&totals);
@@ -143,7 +169,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             report.add(Step::not_run("suites", "the tests were not built"));
         }
         if let Some(prepare) = prepare {
-            report.add(join(prepare)?);
+            for step in join(prepare)? {
+                report.add(step);
+            }
         }
         Ok(())
     })?;
@@ -160,22 +188,42 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     report.finish(skips::count_tests(&skipped))
 }
 
-/// How far the parts of a cluster are.
+/// How much of a cluster can be started.
 #[derive(Debug, Clone, Copy)]
 enum Parts {
-    Reached(Stage),
-    Failed,
+    ControlPlane,
+    /// Everything, our images among it.
+    Node,
+    /// Nothing more will be there: the step that failed.
+    Failed(&'static str),
 }
 
-fn prepare_cluster(parts: &Mutex<Option<Parts>>) -> Step {
-    let step = Step::run(PARTS_STEP, || kube::prepare(|stage| *lock(parts) = Some(Parts::Reached(stage))));
-    if !step.has_passed() {
-        *lock(parts) = Some(Parts::Failed);
+/// Builds the parts of a cluster, and when the programs are built too, the images that pods are made of.
+fn prepare_cluster(parts: &Mutex<Option<Parts>>, programs: mpsc::Receiver<()>) -> Vec<Step> {
+    let mut prepared = Prepared::Nothing;
+    let mut steps = vec![Step::run(PARTS_STEP, || {
+        prepared = kube::prepare(|| *lock(parts) = Some(Parts::ControlPlane))?;
+        Ok(())
+    })];
+    if steps[0].has_passed() && prepared == Prepared::Parts && programs.recv().is_ok() {
+        steps.push(Step::run(IMAGES_STEP, || {
+            crate::images::write_for_tests(&images_directory(), &build_directory("debug")?)
+        }));
     }
-    step
+    *lock(parts) = Some(match &steps[..] {
+        [.., images] if images.has_passed() => Parts::Node,
+        [_] => Parts::Failed(PARTS_STEP),
+        _ => Parts::Failed(IMAGES_STEP),
+    });
+    steps
 }
 
-/// Compiles the tests, then the programs that tests start and put into images: these share everything with the tests.
+/// Where the images for tests are written.
+fn images_directory() -> PathBuf {
+    target_directory().join("test-images")
+}
+
+/// Compiles and lints the tests, then the programs that tests start and put into images: these share everything with the tests.
 fn build_suites(table: &Table, environment: &Environment) -> Result<Vec<Suite>> {
     let limit = Duration::from_secs(45 * 60);
     let binaries = suites::build(|build| {
@@ -227,14 +275,13 @@ fn run_checks(environment: &Environment) -> (Vec<Step>, Totals) {
     };
     let steps = vec![
         cargo_step("format", &["fmt", "--all", "--check"]),
-        cargo_step("clippy", CLIPPY),
+        // Everything else was linted when it was compiled.
+        cargo_step("clippy of benches", &["build", "--workspace", "--locked", "--benches"]),
         cargo_step("doc tests", &["test", "--workspace", "--locked", "--no-fail-fast", "--doc"]),
         Step::run("check", check::run),
     ];
     (steps, totals)
 }
-
-const CLIPPY: &[&str] = &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
 
 impl Environment {
     fn new(full: bool) -> Result<Self> {
@@ -248,6 +295,7 @@ impl Environment {
             // Not by the path that cargo replaces when this program is built anew.
             (XTASK, copy_of(&own, scratch.path())?.display().to_string()),
             (RUN, std::process::id().to_string()),
+            (IMAGES, images_directory().display().to_string()),
         ];
         let cluster_times = scratch.path().join("cluster-times");
         variables.push((kube::TIMES_VARIABLE, cluster_times.display().to_string()));

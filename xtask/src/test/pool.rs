@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -56,10 +56,14 @@ pub struct Pool<'a> {
     /// Adds what a suite is told by the run.
     pub prepare: &'a (dyn Fn(&Suite, &mut Command) + Sync),
     pub readiness: &'a (dyn Fn(Need) -> Readiness + Sync),
+    /// Set once at most one suite with pods is left to run: together they keep every core busy, and suffer most from other work on the
+    /// machine. The last one alone mostly waits.
+    pub pods_are_few: &'a AtomicBool,
 }
 
 /// A suite that is running.
 struct Running {
+    need: Need,
     since: Instant,
     done: Arc<AtomicUsize>,
 }
@@ -84,12 +88,16 @@ impl Pool<'_> {
                     }
                     let done = Arc::new(AtomicUsize::new(0));
                     let since = Instant::now();
-                    running.insert(suite.name.clone(), Running { since, done: Arc::clone(&done) });
+                    running.insert(suite.name.clone(), Running { need: suite.need(), since, done: Arc::clone(&done) });
                     let send = send.clone();
                     scope.spawn(move || {
                         let outcome = self.run_one(&suite, done);
                         let _ = send.send(outcome);
                     });
+                }
+                let left = suites.iter().map(Suite::need).chain(running.values().map(|it| it.need));
+                if left.filter(|need| *need == Need::Node).count() <= 1 {
+                    self.pods_are_few.store(true, Ordering::Relaxed);
                 }
                 match ended.recv_timeout(LOOK) {
                     Ok(outcome) => {
@@ -187,7 +195,7 @@ fn not_run(suite: &Suite, step: &str) -> Outcome {
 fn say_progress(running: &BTreeMap<String, Running>, waiting: usize) {
     let mut words: Vec<String> = running
         .iter()
-        .map(|(name, Running { since, done })| {
+        .map(|(name, Running { since, done, .. })| {
             let done = done.load(Ordering::Relaxed);
             format!("{name} ({done} tests, {} s)", since.elapsed().as_secs())
         })

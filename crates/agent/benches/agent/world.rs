@@ -26,8 +26,7 @@ const LINE: &str = "let answer = \"forty-two\"; // what it is about, nobody reme
 /// More rounds than any measurement has.
 const MANY: u32 = 1000;
 
-static AGENT: LazyLock<PathBuf> =
-    LazyLock::new(|| static_build::shipped("sympozium-agent", "agent-runner").expect("it can be built"));
+static AGENT: LazyLock<PathBuf> = LazyLock::new(|| static_build::shipped("agent-runner").expect("it can be built"));
 
 /// A run's directory.
 pub struct World {

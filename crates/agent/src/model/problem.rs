@@ -5,6 +5,7 @@
 
 use http::StatusCode;
 use serde_json::{Map, Value};
+use sympozium_api::text::is_visible;
 
 use super::{Problem, Remedy};
 
@@ -270,11 +271,11 @@ fn clean(text: &str) -> String {
     line(text, MAX_WORDS)
 }
 
-/// Text of a provider in one line, without letters that act on a terminal, of at most so many letters. A cut is marked.
+/// Text of a provider in one line, without letters that act on a terminal or that nobody sees, of at most so many letters. A cut is marked.
 pub fn line(text: &str, most: usize) -> String {
     let mut line = String::new();
     let mut letters = 0;
-    for word in text.split(|letter: char| letter.is_whitespace() || letter.is_control()) {
+    for word in text.split(|letter: char| letter.is_whitespace() || !is_visible(letter)) {
         if word.is_empty() {
             continue;
         }

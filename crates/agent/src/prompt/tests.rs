@@ -199,6 +199,8 @@ fn descriptions_are_one_line_of_whole_words() {
         ("unbreakable", 4, "unbr…"),
         ("漢字漢字", 2, "漢字…"),
         (" \n", 5, ""),
+        // An alphabet that people do not see and models read.
+        ("a\u{e0068}\u{e0069}\u{200b}b\u{2028}c", 10, "ab c"),
     ] {
         assert_eq!(one_line(text, most), expected);
     }

@@ -61,11 +61,13 @@ fn started(directory: &Path, digest: &Digest) -> Started {
     let key = ProviderKey::new(variable, KEY.as_bytes().to_vec().into()).expect("a key");
     let inputs = Inputs::read(plan, digest.clone(), &places, TokenNeed::Optional);
     Started {
+        platform: Vec::new(),
         inputs: inputs.expect("inputs"),
         key,
         gateway: GatewayAddress::Unix(at("gateway.sock")),
         lockdown: LockedDown { landlock_abi: 0, live: std::collections::BTreeSet::new() },
         places,
         roots: None,
+        verifying: std::collections::BTreeSet::new(),
     }
 }

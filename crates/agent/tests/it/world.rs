@@ -489,6 +489,7 @@ fn short(event: &Event) -> String {
         }
         Event::Acted { by, outcome, .. } => format!("{by:?} {outcome:?}"),
         Event::Model { request, status, .. } => format!("model {request} {status:?}"),
+        Event::Foreign { pack, what, .. } => format!("foreign {what:?} of {pack}"),
         Event::Ended { outcome, .. } => format!("ended {outcome:?}"),
     }
 }

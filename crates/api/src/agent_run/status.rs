@@ -90,7 +90,7 @@ pub struct AgentRunStatus {
     /// What the model was asked and said, counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_usage: Option<TokenUsage>,
-    /// What that cost.
+    /// What that cost, by the prices that the controller was given. Absent without a price.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_estimate: Option<CostEstimate>,
     /// The trace that the run belongs to.
@@ -231,7 +231,7 @@ pub struct CostEstimate {
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::nested)]
 pub enum CostSource {
-    /// The table that we ship.
+    /// The installation's table.
     DefaultTable,
     /// Prices that the user made up.
     Simulated,

@@ -16,7 +16,7 @@ pub fn is_subdomain_or_empty(text: &str) -> bool {
     text.is_empty() || is_subdomain(text)
 }
 
-pub fn is_model_ref(text: &str) -> bool {
+pub fn is_qualified_name(text: &str) -> bool {
     match text.split_once('/') {
         Some((namespace, name)) => is_label(namespace) && is_subdomain(name),
         None => is_subdomain(text),
@@ -41,10 +41,15 @@ pub fn is_skill_file_path(text: &str) -> bool {
 
 pub fn is_tool_pattern(text: &str) -> bool {
     let word = |part: &str| !part.is_empty() && part.bytes().all(is_word_byte);
-    match text.split_once('/') {
-        Some((pack, tool)) => word(pack) && (tool == "*" || word(tool)),
-        None => text == "*" || word(text),
-    }
+    let (packs, tool) = match text.rsplit_once('/') {
+        Some((packs, tool)) => (Some(packs), tool),
+        None => (None, text),
+    };
+    let is_pack = |packs: &str| match packs.split_once('/') {
+        Some((namespace, pack)) => word(namespace) && word(pack),
+        None => word(packs),
+    };
+    packs.is_none_or(is_pack) && (tool == "*" || word(tool))
 }
 
 pub fn is_printable_word(text: &str) -> bool {

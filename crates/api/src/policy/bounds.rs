@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::defaults;
 use crate::limits;
-use crate::names::{MountPath, NamespaceName, SkillPackName};
+use crate::names::{MountPath, NamespaceName, PackRef};
 use crate::rbac::RbacRule;
 use crate::schema;
 
@@ -14,11 +14,12 @@ use crate::schema;
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::nested)]
 pub struct ModelPolicy {
-    /// Namespaces whose `Model`s may be used. Absent: all. Empty: none.
+    /// Namespaces whose `Model`s may be used. Absent: all. Empty: none. Where a policy or floor holds, a `Model` outside of the
+    /// system namespace is reached at its Service only if the agent's policy lists its namespace here, and the floor's list has it too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::NAMES))]
     pub allowed_namespaces: Option<Vec<NamespaceName>>,
-    /// Models that may be used, by name; `*` at the end stands for any rest. Absent: all. Empty: none.
+    /// Models that may be used, by the name that is asked for and, with `modelRef`, also by that of the `Model`; `*` at the end stands for any rest. Absent: all. Empty: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::NAMES), inner(length(min = 1, max = limits::SHORT_TEXT)))]
     pub allowed_models: Option<Vec<String>>,
@@ -55,7 +56,9 @@ pub struct RbacPolicy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::RBAC_RULES))]
     pub ceiling: Option<Vec<RbacRule>>,
-    /// What is refused everywhere unless it is listed here: `pods/exec`, reading secrets, `escalate` and so on.
+    /// What is refused unless it is listed here and, if that has an `rbacPolicy`, in the floor: `pods/exec`, reading secrets,
+    /// `escalate` and so on. In the floor also what is refused without its consent: every right that is not known to be
+    /// harmless, such as writing Services, or anything at kinds that are not Kubernetes' own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limits::RBAC_RULES))]
     pub exceptions: Vec<RbacRule>,
@@ -70,10 +73,15 @@ pub struct RbacPolicy {
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::nested)]
 pub struct HostAccessPolicy {
-    /// The packs that may have it. Absent: all. Empty: none.
+    /// The packs that may have it: those of the system namespace by name, others as `namespace/name`. Absent: all. Empty: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::NAMES))]
-    pub packs: Option<Vec<SkillPackName>>,
+    pub packs: Option<Vec<PackRef>>,
+    /// Namespaces besides the system's whose packs may have it. The floor must list them. Absent in another policy: this policy
+    /// does not mind. Empty: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limits::NAMES))]
+    pub namespaces: Option<Vec<NamespaceName>>,
     /// Whether they may have the node's network.
     #[serde(default)]
     pub host_network: bool,
@@ -109,10 +117,10 @@ pub struct HostPath {
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::nested)]
 pub struct PackPolicy {
-    /// The packs that may be used, by name. Absent: all. Empty: none.
+    /// The packs that may be used: those of the system namespace by name, others as `namespace/name`. Absent: all. Empty: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::NAMES))]
-    pub allowed_packs: Option<Vec<SkillPackName>>,
+    pub allowed_packs: Option<Vec<PackRef>>,
     /// Whether packs of the system namespace may be used.
     #[serde(default = "defaults::yes")]
     pub allow_system_packs: bool,

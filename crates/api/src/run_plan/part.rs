@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::identity::IdentityName;
 use super::volume::Mount;
 use crate::environment::EnvVar;
+use crate::lifecycle::GateDefault;
 use crate::names::{ImageRef, LabelName, SkillPackName};
 use crate::quantity::Quantity;
 use crate::sandbox::ImagePullPolicy;
@@ -89,6 +90,9 @@ pub enum Role {
         hook: LabelName,
         /// Whether it decides if the answer goes out.
         gate: bool,
+        /// What becomes of the answer when it decides and gives no verdict.
+        #[serde(default, skip_serializing_if = "GateDefault::is_block")]
+        gate_default: GateDefault,
     },
 }
 
@@ -128,6 +132,18 @@ pub struct AmountsPlan {
     pub memory_limit: Quantity,
 }
 
+impl Part {
+    /// Whether our executor runs the part's commands, attests their isolation and verifies that the bridge wrote a request,
+    /// whatever can write to its `/ipc`: it was put into the part's image, or the image is ours, as that of the part `sandbox` is
+    /// where a run names none. What an image starts by itself cannot be known to.
+    pub fn attests(&self) -> bool {
+        match &self.start {
+            Start::Injected { .. } => true,
+            Start::Image { command, .. } => self.role == Role::Sandbox && command.is_empty(),
+        }
+    }
+}
+
 impl Role {
     /// The pack whose commands the part runs.
     pub fn pack(&self) -> Option<&str> {
@@ -141,6 +157,14 @@ impl Role {
     /// Whether the part runs after the agent, in a pod of its own.
     pub const fn is_after(&self) -> bool {
         matches!(self, Self::PostRun { .. })
+    }
+
+    /// For a hook that decides if the answer goes out: what becomes of it without a verdict.
+    pub const fn gate(&self) -> Option<GateDefault> {
+        match self {
+            Self::PostRun { gate: true, gate_default, .. } => Some(*gate_default),
+            _ => None,
+        }
     }
 
     /// Whether the part runs before or after the agent instead of beside it.

@@ -1,5 +1,7 @@
 //! The texts that the agent can read.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 use crate::digest::{NoJson, digest, of_canonical};
@@ -32,6 +34,52 @@ pub struct SkillPlan {
 impl SkillPlan {
     /// The file with a skill's text, in its directory.
     pub const TEXT: &str = "SKILL.md";
+
+    /// The name that no other skill of a run has: `pack/skill`, or that of the ConfigMap.
+    #[must_use]
+    pub fn full_name(&self) -> Cow<'_, str> {
+        match &self.source {
+            SkillSource::Pack { pack, skill, .. } => Cow::Owned(format!("{pack}/{skill}")),
+            SkillSource::ConfigMap { config_map } => Cow::Borrowed(config_map),
+        }
+    }
+
+    /// The name without the pack, which several skills may have.
+    #[must_use]
+    pub fn short_name(&self) -> &str {
+        match &self.source {
+            SkillSource::Pack { skill, .. } => skill,
+            SkillSource::ConfigMap { config_map } => config_map,
+        }
+    }
+
+    /// The index of the skill that a `load_skill` call names: by its full name, or by a short name that only one has. The agent
+    /// loads by it and the bridge decides by it what the loaded skill allows, so that the two cannot disagree.
+    ///
+    /// # Errors
+    ///
+    /// When no skill has the name, or several have.
+    pub fn find(skills: &[Self], name: &str) -> Result<usize, FindSkillError> {
+        let name = name.trim();
+        if let Some(index) = skills.iter().position(|skill| skill.full_name() == name) {
+            return Ok(index);
+        }
+        let mut named = (0..skills.len()).filter(|&index| skills[index].short_name() == name);
+        match (named.next(), named.next()) {
+            (Some(index), None) => Ok(index),
+            (None, _) => Err(FindSkillError::Missing),
+            (Some(_), Some(_)) => Err(FindSkillError::Ambiguous),
+        }
+    }
+}
+
+/// Why a name is not that of one skill.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FindSkillError {
+    /// No skill has it.
+    Missing,
+    /// Several skills have it.
+    Ambiguous,
 }
 
 /// Where a skill comes from.

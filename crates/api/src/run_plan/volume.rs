@@ -118,4 +118,32 @@ pub struct Mount {
     /// The part of the volume that it sees, instead of all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sub_path: Option<String>,
+    /// Whether mounts below it are read-only too, where it is. On one machine they always are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recursive_read_only: Option<RecursiveReadOnly>,
+}
+
+/// Whether mounts below one that is read-only are read-only too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum RecursiveReadOnly {
+    /// Where the node can do that.
+    IfPossible,
+    /// Or the pod does not start.
+    Enabled,
+}
+
+impl RecursiveReadOnly {
+    /// As Kubernetes writes it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::IfPossible => "IfPossible",
+            Self::Enabled => "Enabled",
+        }
+    }
+
+    /// What a mount asks for; nothing where it is `Disabled`, or no word of Kubernetes.
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::IfPossible, Self::Enabled].into_iter().find(|it| it.as_str() == text)
+    }
 }

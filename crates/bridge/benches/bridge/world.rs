@@ -37,12 +37,12 @@ const KEY: &str = "sk-bench-0f6d2a9c41b7";
 const PLAN: &[u8] = include_bytes!("../../../plan/src/plan/tests/fixtures/plan-v1.json");
 const PATIENCE: Duration = Duration::from_secs(60);
 
-static BRIDGE: LazyLock<PathBuf> = LazyLock::new(|| shipped("sympozium-bridge", "ipc-bridge"));
-static GATEWAY: LazyLock<PathBuf> = LazyLock::new(|| shipped("sympozium-gateway", "sympozium-gateway"));
-static SIDECAR: LazyLock<PathBuf> = LazyLock::new(|| shipped("sympozium-sidecar", "skill-sidecar"));
+static BRIDGE: LazyLock<PathBuf> = LazyLock::new(|| shipped("ipc-bridge"));
+static GATEWAY: LazyLock<PathBuf> = LazyLock::new(|| shipped("sympozium-gateway"));
+static SIDECAR: LazyLock<PathBuf> = LazyLock::new(|| shipped("skill-sidecar"));
 
-fn shipped(package: &str, binary: &str) -> PathBuf {
-    static_build::shipped(package, binary).expect("it can be built")
+fn shipped(name: &str) -> PathBuf {
+    static_build::shipped(name).expect("it can be built")
 }
 
 /// One run.

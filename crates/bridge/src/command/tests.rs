@@ -35,7 +35,10 @@ fn arguments_of_a_program_cannot_become_options_or_commands() {
     let arguments = json!({ "what": "--as=root; $(id)\n", "count": 3, "all": [1, "x"], "timeout": 1 });
     let request = made(program, arguments);
     assert_eq!(request.argv, ["orders", "look-up", "--", "--as=root; $(id)\n", "3", "[1,\"x\"]", ""]);
-    assert_eq!((request.command.as_str(), request.stdin, request.timeout), ("", None, Some(120)));
+    assert_eq!(
+        (request.command.as_str(), request.stdin, request.timeout),
+        ("'orders' 'look-up' '--' '--as=root; $(id)\n' '3' '[1,\"x\"]' ''", None, Some(120))
+    );
 }
 
 #[test]
@@ -45,6 +48,29 @@ fn what_is_not_positional_goes_in_as_json() {
     let request = made(program, json!({ "what": "a", "verbose": true, "more": { "b": null } }));
     assert_eq!(request.argv, ["orders", "--", "a"]);
     assert_eq!(request.stdin.as_deref(), Some("{\"more\":{\"b\":null},\"verbose\":true}"));
+    assert_eq!(request.command, "printf '%s' '{\"more\":{\"b\":null},\"verbose\":true}' | 'orders' '--' 'a'");
+}
+
+/// Whatever the arguments are: an executor that reads `command` only must not report success for a program it never ran.
+#[test]
+fn the_line_of_a_declared_tool_is_never_empty_and_always_fits() {
+    let program =
+        json!({ "by": "program", "part": "p", "exec": ["orders"], "inputMode": "stdin", "positionalArgs": ["what"] });
+    let quotes = "'".repeat(40_000);
+    let control = "\u{1}".repeat(90_000);
+    for (what, more, fits) in [
+        ("a".to_owned(), "b".to_owned(), true),
+        // Each quote takes four bytes of a line.
+        (quotes.clone(), String::new(), false),
+        (String::new(), "x".repeat(MAX_WORD_BYTES), false),
+        // It fits into a line; twice it is more than a request may have.
+        (control, String::new(), false),
+    ] {
+        let request = made(program.clone(), json!({ "what": what, "more": more }));
+        assert!(request.to_json().is_ok());
+        assert_eq!(request.command != NEEDS_ARGV, fits);
+        assert!(!request.command.is_empty());
+    }
 }
 
 #[test]

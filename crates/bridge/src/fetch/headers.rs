@@ -1,6 +1,7 @@
 //! Headers that a call asks to be sent, and the head of the request.
 
 use serde_json::{Map, Value};
+use sympozium_api::text::is_visible;
 
 use super::address::Address;
 
@@ -117,7 +118,7 @@ fn check_name(name: &str) -> Result<(), RefusedHeader> {
 }
 
 fn shown(name: &str) -> String {
-    let plain = |letter: char| if letter.is_control() { ' ' } else { letter };
+    let plain = |letter: char| if is_visible(letter) { letter } else { ' ' };
     name.chars().take(MAX_SHOWN).map(plain).collect()
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use sympozium_api::run_plan::{RunLimits, WireFormat};
 use sympozium_ipc::door::{Refusal, RefusalCode};
 
-use super::usage::{Counter, Reported, estimate};
+use super::usage::{Counter, Reported, estimate, least};
 use super::{ModelUsage, Spent};
 use crate::pace::{Bounds, Pace, Wait};
 
@@ -110,6 +110,8 @@ pub struct Exchange {
     /// Tokens that are reserved; nothing is counted before.
     begun: Option<u64>,
     sent: u64,
+    /// Bytes of text in the request.
+    text: u64,
     status: Option<u16>,
     received: u64,
     counter: Option<Counter>,
@@ -119,12 +121,23 @@ pub struct Exchange {
 impl Exchange {
     /// Begins with whom to tell of its end.
     pub fn new(account: Arc<Account>, wire: WireFormat, ended: Box<dyn FnOnce(Spent) + Send>) -> Self {
-        Self { account, wire, begun: None, sent: 0, status: None, received: 0, counter: None, ended: Some(ended) }
+        Self {
+            account,
+            wire,
+            begun: None,
+            sent: 0,
+            text: 0,
+            status: None,
+            received: 0,
+            counter: None,
+            ended: Some(ended),
+        }
     }
 
-    /// Asks for room for a request of so many bytes.
-    pub fn begin(&mut self, bytes: u64) -> Result<(), Refusal> {
-        let reserve = estimate(bytes);
+    /// Asks for room for a request with so many bytes of text.
+    pub fn begin(&mut self, text: u64) -> Result<(), Refusal> {
+        self.text = text;
+        let reserve = estimate(text);
         self.account.begin(reserve, Instant::now())?;
         self.begun = Some(reserve);
         Ok(())
@@ -187,12 +200,19 @@ impl Exchange {
 
     fn estimate(&self, spent: &mut Spent, reported: Reported) {
         if reported.input.is_none() {
-            spent.input_tokens = Some(estimate(self.sent));
+            spent.input_tokens = Some(estimate(self.text));
             spent.estimated = true;
         }
-        // What was said of the output is what it was when that was said, also of an answer that broke off later.
-        if reported.output.is_none() {
-            spent.output_tokens = Some(estimate(self.received));
+        let text = self.counter.as_ref().map_or(0, Counter::text_bytes);
+        // What was said of the output is what it was when that was said, also of an answer that broke off later. It is
+        // believed as far as it can be true of the text that came.
+        let output = match reported.output {
+            None => Some(estimate(text)),
+            Some(said) if said < least(text) => Some(least(text)),
+            Some(_) => None,
+        };
+        if output.is_some() {
+            spent.output_tokens = output;
             spent.estimated = true;
         }
     }

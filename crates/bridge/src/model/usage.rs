@@ -1,17 +1,26 @@
-//! What an answer cost: what the provider says, or else an estimate that is rather too high.
+//! What an answer cost: what the provider says, or else an estimate from its text.
 
 use serde_json::Value;
 use sympozium_api::run_plan::WireFormat;
 
 use super::scan::{Place, Scan};
+use super::text_length::{Kind, TextLength};
 use sympozium_ipc::sse;
 
-/// Bytes that are taken for one token where nobody counted.
+/// Bytes of text that are taken for one token where nobody counted.
 const BYTES_PER_TOKEN: u64 = 4;
+/// Bytes of text in a token at most: the longest that tokenizers in use have are runs of spaces. Whoever says that an answer
+/// had fewer tokens than this gives has not counted.
+const MAX_BYTES_PER_TOKEN: u64 = 128;
 
 /// Tokens for so many bytes.
 pub const fn estimate(bytes: u64) -> u64 {
     bytes.div_ceil(BYTES_PER_TOKEN)
+}
+
+/// The least number of tokens that so many bytes of text are.
+pub const fn least(bytes: u64) -> u64 {
+    bytes / MAX_BYTES_PER_TOKEN
 }
 
 /// Looks at an answer while it passes.
@@ -19,6 +28,7 @@ pub const fn estimate(bytes: u64) -> u64 {
 pub struct Counter {
     wire: WireFormat,
     form: Form,
+    text: TextLength,
     reported: Reported,
 }
 
@@ -29,6 +39,8 @@ enum Form {
     Events(sse::Reader, Scan),
     /// As one JSON text.
     Whole(Scan),
+    /// As something that does not say that it is JSON. Every byte of it counts.
+    Unnamed(Scan, u64),
 }
 
 /// What the provider has said so far.
@@ -44,28 +56,48 @@ impl Counter {
     /// For an answer of this type of content.
     pub fn new(wire: WireFormat, content_type: Option<&[u8]>) -> Self {
         const EVENTS: &[u8] = b"text/event-stream";
-        let begins = |it: &[u8]| it.get(..EVENTS.len()).map(<[u8]>::to_ascii_lowercase);
-        let form = match content_type.and_then(begins) {
-            Some(begin) if begin == EVENTS => Form::Events(sse::Reader::default(), Scan::default()),
-            _ => Form::Whole(Scan::default()),
+        const JSON: &[u8] = b"application/json";
+        let begins = |with: &[u8]| {
+            let begin = content_type.and_then(|it| it.get(..with.len()));
+            begin.is_some_and(|it| it.eq_ignore_ascii_case(with))
         };
-        Self { wire, form, reported: Reported::default() }
+        let form = match (begins(EVENTS), begins(JSON)) {
+            (true, _) => Form::Events(sse::Reader::default(), Scan::default()),
+            (_, true) => Form::Whole(Scan::default()),
+            _ => Form::Unnamed(Scan::default(), 0),
+        };
+        Self { wire, form, text: TextLength::new(Kind::Answer), reported: Reported::default() }
     }
 
     /// Reads on.
     pub fn read(&mut self, bytes: &[u8]) {
         match &mut self.form {
-            Form::Whole(scan) => scan.read(bytes),
+            Form::Whole(scan) => {
+                scan.read(bytes);
+                self.text.read(bytes);
+            }
             Form::Events(reader, scan) => {
-                let mut events = Events { scan, wire: self.wire, reported: &mut self.reported };
+                let mut events = Events { scan, text: &mut self.text, wire: self.wire, reported: &mut self.reported };
                 reader.read(bytes, &mut events);
             }
+            Form::Unnamed(scan, all) => {
+                scan.read(bytes);
+                *all = all.saturating_add(bytes.len() as u64);
+            }
+        }
+    }
+
+    /// Bytes of text in what was read.
+    pub fn text_bytes(&self) -> u64 {
+        match self.form {
+            Form::Unnamed(_, all) => all,
+            Form::Events(..) | Form::Whole(_) => self.text.bytes(),
         }
     }
 
     /// What was reported until now; for one JSON text that is all of it.
     pub fn end(&mut self) -> Reported {
-        if let Form::Whole(scan) = &mut self.form
+        if let Form::Whole(scan) | Form::Unnamed(scan, _) = &mut self.form
             && let Some(found) = scan.end()
         {
             self.reported.add(self.wire, found);
@@ -76,6 +108,7 @@ impl Counter {
 
 struct Events<'c> {
     scan: &'c mut Scan,
+    text: &'c mut TextLength,
     wire: WireFormat,
     reported: &'c mut Reported,
 }
@@ -83,9 +116,11 @@ struct Events<'c> {
 impl sse::Sink for Events<'_> {
     fn data(&mut self, bytes: &[u8]) {
         self.scan.read(bytes);
+        self.text.read(bytes);
     }
 
     fn end(&mut self) {
+        self.text.end();
         if let Some(found) = self.scan.end() {
             self.reported.add(self.wire, found);
         }
@@ -176,5 +211,70 @@ mod tests {
             assert_eq!(counted(wire, content_type, body), expected, "{body}");
         }
         assert_eq!((estimate(0), estimate(1), estimate(8)), (0, 1, 2));
+        assert_eq!((least(0), least(127), least(256)), (0, 0, 2));
+    }
+
+    /// As llama.cpp streams it: an event for each token, and no usage.
+    #[test]
+    fn a_streamed_answer_is_its_text_and_not_its_envelopes() {
+        let words: Vec<String> = (0..25).map(|number| format!(" w{:02}", number)).collect();
+        let event = |delta: serde_json::Value| {
+            let chunk = serde_json::json!({
+                "choices": [{ "finish_reason": null, "index": 0, "delta": delta }],
+                "created": 1_763_000_000,
+                "id": "chatcmpl-XQ0S3lzE0kbmyb5Hq8KMBmLGiYvwJPPg",
+                "model": "qwen2.5-0.5b-instruct-q4_k_m.gguf",
+                "system_fingerprint": "b6940-c5023daf6",
+                "object": "chat.completion.chunk",
+                "timings": { "prompt_n": 31, "prompt_ms": 105.2, "predicted_n": 25 },
+            });
+            format!("data: {chunk}\n\n")
+        };
+        let mut body = event(serde_json::json!({ "role": "assistant", "content": null }));
+        for word in &words {
+            body += &event(serde_json::json!({ "content": word }));
+        }
+        body += "data: [DONE]\n\n";
+        for (content_type, expected) in [
+            ("text/event-stream", 25),
+            // What cannot be looked into counts whole.
+            ("text/plain", estimate(body.len() as u64)),
+        ] {
+            let mut counter = Counter::new(OPEN_AI, Some(content_type.as_bytes()));
+            counter.read(body.as_bytes());
+            assert_eq!(counter.end(), Reported::default());
+            assert_eq!(estimate(counter.text_bytes()), expected, "{content_type}");
+        }
+    }
+
+    #[test]
+    fn text_is_counted_in_every_field_that_a_model_writes() {
+        let events = "text/event-stream";
+        for (wire, content_type, body, expected) in [
+            (
+                OPEN_AI,
+                "application/json",
+                r#"{"choices":[{"message":{"role":"assistant","content":"12345678","reasoning_content":"1234","tool_calls":[{"id":"a","type":"function","function":{"name":"1234","arguments":"{\"a\":1}"}}]}}]}"#,
+                23,
+            ),
+            (
+                OPEN_AI,
+                events,
+                "data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"call_1\",\"type\":\"function\",\"function\":{\"name\":\"list\",\"arguments\":\"{}\"}}]}}]}\n\n",
+                6,
+            ),
+            (
+                ANTHROPIC,
+                events,
+                "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"Hello\"}}\n\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":\"{}\"}}\n\n",
+                7,
+            ),
+            // A field that is not known yet.
+            (OPEN_AI, events, "data: {\"choices\":[{\"delta\":{\"thoughts\":[\"12\",\"34\"]}}]}\n\n", 4),
+        ] {
+            let mut counter = Counter::new(wire, Some(content_type.as_bytes()));
+            counter.read(body.as_bytes());
+            assert_eq!(counter.text_bytes(), expected, "{body}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use sympozium_api::text::is_visible;
 use sympozium_ipc::credential::Credential;
 use sympozium_ipc::strict_head::{Fields, Framing, Scanner, read_response};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -42,7 +43,7 @@ pub fn without_brackets(host: &str) -> &str {
 
 /// As much of a text as an error may have.
 pub fn shown(text: &str) -> String {
-    let plain = |letter: char| if letter.is_control() { ' ' } else { letter };
+    let plain = |letter: char| if is_visible(letter) { letter } else { ' ' };
     text.chars().take(MAX_SHOWN).map(plain).collect()
 }
 
@@ -133,7 +134,7 @@ fn reason(fields: &Fields<'_>) -> Option<String> {
 fn message(body: &[u8], status: u16) -> String {
     let text = String::from_utf8_lossy(body);
     let text = text.trim().trim_start_matches("error: ");
-    let plain = |letter: &char| *letter == '\n' || !letter.is_control();
+    let plain = |letter: &char| *letter == '\n' || is_visible(*letter);
     let text: String = text.chars().filter(plain).collect();
     if text.is_empty() { format!("the gateway answers {status}") } else { text }
 }

@@ -1,10 +1,11 @@
 //! How much of its model a run may use.
 
+use serde_json::json;
 use sympozium_bridge::model::{MAX_CONCURRENT, ModelUsage};
 use sympozium_ipc::door::{Refusal, RefusalCode};
-use sympozium_testkit::model_server::{Answer, Gate, Reply};
+use sympozium_testkit::model_server::{Answer, Gate, HttpAnswer, Reply};
 
-use crate::model_world::{Setting, request};
+use crate::model_world::{Setting, request, text_length};
 
 #[tokio::test]
 async fn tokens_are_a_budget() {
@@ -27,14 +28,42 @@ async fn tokens_are_a_budget() {
 
 #[tokio::test]
 async fn requests_under_way_are_part_of_the_budget() {
-    let bytes = request(true).to_string().len() as u64;
-    let world = Setting::open_ai().limit("modelTokens", bytes / 4).start().await;
+    let text = text_length(&request(true));
+    let world = Setting::open_ai().limit("modelTokens", text / 4).start().await;
     let gate = Gate::new();
     world.server.push(Reply::text("x").gated(&gate));
     let (first, _ended) = world.begin(&request(true)).await;
     let (second, _) = world.ask(&request(true)).await;
     assert_eq!(second.expect_err("there is no room beside it").code, RefusalCode::Budget);
     drop(first);
+}
+
+/// A budget is not used up by envelopes, and is by what a model wrote, whatever its server says of it.
+#[tokio::test]
+async fn a_budget_is_of_text() {
+    // 2,000 bytes of text, in events of some hundred bytes each.
+    let spoken = Answer::pieces(["word "; 400]);
+    let event = json!({
+        "id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1_763_000_000, "model": "m-1",
+        "choices": [{ "index": 0, "delta": { "content": "word " }, "finish_reason": null }],
+    });
+    let silent = HttpAnswer::events(vec![format!("data: {event}\n\n"); 400]);
+    for (answer, output, estimated) in [
+        (Reply::from(silent), 500, true),
+        (spoken.clone().usage(10, 450).into(), 450, false),
+        // Fewer than any tokenizer could make of it.
+        (spoken.usage(10, 1).into(), 15, true),
+    ] {
+        let world = Setting::open_ai().limit("modelTokens", 1000).start().await;
+        world.server.push(answer);
+        let (answer, told) = world.ask(&request(true)).await;
+        assert_eq!(answer.expect("an answer").end, Ok(()));
+        assert_eq!((told.output_tokens, told.estimated), (Some(output), estimated));
+        assert!(told.received_bytes > 20_000, "{}", told.received_bytes);
+        // There is room for more.
+        let (answer, _) = world.ask(&request(true)).await;
+        assert_eq!(answer.expect("an answer").status, 200);
+    }
 }
 
 #[tokio::test]

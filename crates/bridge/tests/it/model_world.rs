@@ -225,3 +225,17 @@ pub fn request(streamed: bool) -> Value {
         "stream": streamed,
     })
 }
+
+/// Bytes in the strings of a request, its names among them.
+pub fn text_length(request: &Value) -> u64 {
+    match request {
+        Value::String(text) => text.len() as u64,
+        Value::Array(all) => all.iter().map(text_length).sum(),
+        Value::Object(all) => {
+            let entries = all.iter();
+            let entries = entries.map(|(name, value)| name.len() as u64 + text_length(value));
+            entries.sum()
+        }
+        _ => 0,
+    }
+}

@@ -2,10 +2,13 @@
 //! that says what the test wants.
 
 mod acting;
+mod active_skill;
 mod agent;
 mod asking;
 mod calling;
 mod ending;
+mod floor;
+mod foreign;
 mod hostile_agent;
 mod hostile_agent_asking;
 mod hostile_agent_frames;
@@ -15,5 +18,6 @@ mod hostile_skill_silence;
 mod key;
 mod modelling;
 mod real_sidecar;
+mod seed_executor;
 mod skills;
 mod world;

@@ -46,7 +46,7 @@ pub struct World {
 
 impl World {
     fn new() -> Self {
-        let program = static_build::shipped("sympozium", "sympozium").expect("the program is built");
+        let program = static_build::shipped("sympozium").expect("the program is built");
         // Not below /tmp, which sandboxes have of their own; and on the disk that states are on.
         let directory = tempfile::tempdir_in("/var/tmp").expect("a directory");
         Self { program, directory }

@@ -107,6 +107,8 @@ fn of_run(cluster: &Cluster, name: &str) -> Result<Run<Explanation>, Failure> {
             name: found.name,
         },
         is_assumed: false,
+        // The stored plan says what it was made from.
+        origins: Vec::new(),
         outcome: RunOutcome::Made(explain(&plan)),
     })
 }
@@ -137,7 +139,7 @@ async fn of_files(
             let found = get(connection, &reference).await?;
             read.insert(reference);
             if let Some(value) = found {
-                session.add_loaded(CLUSTER.to_owned(), loaded(value));
+                session.add_stored(CLUSTER.to_owned(), loaded(value));
             }
         }
     }

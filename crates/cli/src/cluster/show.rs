@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use sympozium_api::AgentRun;
+use sympozium_api::{AgentRun, RunPlan};
 
 use super::view::{self, view};
 use super::{Cluster, Connection, Found, approvals, list, plan, warn_of_more};
 use crate::failure::Failure;
 use crate::local::event::Question;
+use crate::origin;
 use crate::runs::show::Shown;
 use crate::runs::view::View;
 
@@ -51,7 +52,7 @@ pub fn shown(cluster: &Cluster, run: &str) -> Result<Shown, Failure> {
         let questions = approvals::of_run(connection, &found, plan.readable()).await;
         (plan, questions.unwrap_or_default())
     });
-    let mut shown = of(&found, connection, questions);
+    let mut shown = of(&found, connection, questions, plan.readable());
     if let Some(plan) = plan.readable() {
         shown.view.model = format!("{}/{}", plan.model.provider, plan.model.model);
     }
@@ -59,7 +60,7 @@ pub fn shown(cluster: &Cluster, run: &str) -> Result<Shown, Failure> {
 }
 
 /// What is shown of a run, by itself.
-pub fn of(found: &Found, connection: &Connection, questions: Vec<Question>) -> Shown {
+pub fn of(found: &Found, connection: &Connection, questions: Vec<Question>, plan: Option<&RunPlan>) -> Shown {
     let run = &found.run;
     let (view, outcome) = view(run, &connection.place);
     let status = view::status(run);
@@ -72,11 +73,12 @@ pub fn of(found: &Found, connection: &Connection, questions: Vec<Question>) -> S
         view,
         task: view::task(run).chars().take(TASK_SHOWN).collect(),
         plan: status.plan_digest,
+        origins: origin::in_cluster(&status.resolved),
         pid: None,
         pod: status.pod_name.map(|it| it.as_str().to_owned()),
         waits_for: waits_for.into_iter().map(|(_, text)| text).collect(),
         outcome,
-        isolation: view::isolation(run),
+        isolation: view::isolation(run, plan),
         leftovers: view::leftovers(run),
         files: BTreeMap::new(),
     }

@@ -190,6 +190,27 @@ fn a_run_is_shown_as_one_of_this_machine() {
 }
 
 #[test]
+fn what_a_run_cost_is_shown() {
+    let shown = |amount: i64, estimated: bool| {
+        let cost = json!({"amountMicro": amount, "currency": "USD", "source": "defaultTable",
+            "priceKey": "openai/gpt-4o-mini"});
+        let run = run(json!({
+            "phase": "Succeeded", "costEstimate": cost,
+            "tokenUsage": {"inputTokens": 3, "outputTokens": 4, "totalTokens": 7, "toolCalls": 0,
+                "estimated": estimated, "durationMs": 5},
+        }));
+        let (view, _) = view::view(&run, &Place::here());
+        assert_eq!(serde_json::to_value(&view).unwrap()["cost"], cost);
+        view.cost().unwrap()
+    };
+    assert_eq!(shown(44, false), "0.000044 USD by openai/gpt-4o-mini");
+    assert_eq!(shown(12_000_001, true), "about 12.000001 USD by openai/gpt-4o-mini");
+    assert_eq!(shown(0, false), "0.000000 USD by openai/gpt-4o-mini");
+    let without = run(json!({"phase": "Succeeded"}));
+    assert_eq!(view::view(&without, &Place::here()).0.cost(), None);
+}
+
+#[test]
 fn what_is_in_the_way_is_told_in_words() {
     let run = run(json!({"phase": "Pending", "conditions": [
         condition("Admitted", "Unknown", "Waiting", "Agent `worker` is not there yet"),

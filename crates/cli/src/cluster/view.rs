@@ -4,17 +4,18 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::ResourceExt as _;
-use sympozium_api::AgentRun;
 use sympozium_api::agent_run::{
     AgentRunStatus, ContainerFailure, IsolationRecord, Phase as RunPhase, ReportedEnding, ReportedPhase, TIME_IS_UP,
     TokenUsage, condition, reason,
 };
 use sympozium_api::run_plan::container::CHECK_NETWORK;
+use sympozium_api::{AgentRun, RunPlan};
 use sympozium_exec::IsolationReport;
-use sympozium_exec::guarantee::{Guarantee, Profile};
+use sympozium_exec::guarantee::{Cell, Guarantee, Profile, cell};
 use sympozium_exec::report::Standing;
 use sympozium_ipc::run_api::{Phase, Usage};
 
+use super::platform::{self, PlannedPart};
 use crate::local::record::Outcome;
 use crate::place::Place;
 use crate::runs::view::{View, state};
@@ -51,6 +52,7 @@ pub fn view(run: &AgentRun, place: &Place) -> (View, Option<Outcome>) {
         started_ms: started.as_ref().map_or(0, milliseconds),
         ended_ms: ended.map(milliseconds),
         usage: tokens.map(usage).unwrap_or_default(),
+        cost: status.cost_estimate.clone(),
         workspace: None,
         directory: None,
         place: place.clone(),
@@ -233,26 +235,46 @@ pub fn leftovers(run: &AgentRun) -> Option<Vec<String>> {
     Some(left.collect())
 }
 
-/// What holds each part, as far as it was told.
-pub fn isolation(run: &AgentRun) -> BTreeMap<String, IsolationReport> {
+/// What holds each part: what it reports itself, and what the cluster holds by what the run's status and plan say.
+pub fn isolation(run: &AgentRun, plan: Option<&RunPlan>) -> BTreeMap<String, IsolationReport> {
     let Some(status) = &run.status else {
         return BTreeMap::new();
     };
     let reported = status.report.iter().flat_map(|it| &it.isolation);
     // What the controller says counts more.
     let all = reported.chain(&status.isolation);
-    all.map(|it| (it.part.clone(), isolation_report(it))).collect()
+    let planned = |part: &str| {
+        let mut parts = plan.into_iter().flat_map(|plan| &plan.parts);
+        PlannedPart {
+            amounts: parts.find(|it| it.name.0 == part).map(|it| &it.amounts),
+            kernel: plan.and_then(|plan| plan.isolation.kernel.as_ref()),
+        }
+    };
+    all.map(|record| {
+        let report = isolation_report(record, status, planned(&record.part));
+        (record.part.clone(), report)
+    })
+    .collect()
 }
 
 /// What holds one part.
-pub fn isolation_report(record: &IsolationRecord) -> IsolationReport {
+fn isolation_report(record: &IsolationRecord, status: &AgentRunStatus, planned: PlannedPart<'_>) -> IsolationReport {
     let attested = Profile::ALL.into_iter().find(|it| it.as_str() == record.profile);
     let standing = |guarantee: Guarantee| {
         let is_enforced = (record.guarantees.iter()).any(|it| it.as_str() == guarantee.as_str());
-        match (is_enforced, attested) {
-            (true, _) => Standing::Enforced { by: Vec::new() },
-            (false, Some(_)) => Standing::NotHeld { missing: Vec::new(), why: "it was not reported".to_owned() },
-            (false, None) => Standing::Delegated { to: NOT_ATTESTED.to_owned() },
+        if is_enforced {
+            return Standing::Enforced { by: Vec::new() };
+        }
+        if let Some(standing) = platform::standing(guarantee, status, planned) {
+            return standing;
+        }
+        match attested.map(|it| cell(it, guarantee)) {
+            Some(Cell::Unavailable { why }) => Standing::NotHeld { missing: Vec::new(), why: why.to_owned() },
+            Some(Cell::Delegated { to }) => Standing::Delegated { to: to.to_owned() },
+            Some(Cell::Enforced { .. } | Cell::WhereAvailable { .. }) => {
+                Standing::NotHeld { missing: Vec::new(), why: "it was not reported".to_owned() }
+            }
+            None => Standing::Delegated { to: NOT_ATTESTED.to_owned() },
         }
     };
     let all = Guarantee::ALL.into_iter();
@@ -278,4 +300,29 @@ pub fn usage(tokens: &TokenUsage) -> Usage {
 /// A moment in milliseconds since 1970.
 pub fn milliseconds(time: &Time) -> u64 {
     u64::try_from(time.0.as_millisecond()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An executor reports what it enforces. What the platform holds by the matrix is not missing for that.
+    #[test]
+    fn what_is_delegated_is_not_said_to_be_missing() {
+        let status = AgentRunStatus::default();
+        for profile in [Profile::Container, Profile::Gvisor] {
+            let record = IsolationRecord {
+                part: "skill-a".to_owned(),
+                profile: profile.as_str().to_owned(),
+                ..IsolationRecord::default()
+            };
+            let report = isolation_report(&record, &status, PlannedPart::default());
+            for guarantee in Guarantee::ALL {
+                let text = report.guarantees[&guarantee].to_string();
+                let is_enforced = matches!(cell(profile, guarantee), Cell::Enforced { .. });
+                let is_missing = text.contains("it was not reported");
+                assert_eq!(is_missing, is_enforced, "{profile} {guarantee}: {text}");
+            }
+        }
+    }
 }

@@ -8,7 +8,9 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use sympozium_api::RunPlan;
 use sympozium_api::digest::canonical;
+use sympozium_api::guarantee::Guarantee as Planned;
 use sympozium_api::run_plan::{AgentView, Mount, Part, Places, Role, Start, place};
 use sympozium_exec::environment::{DEFAULT_PATH, Environment};
 use sympozium_exec::guarantee::{Cell, cell};
@@ -17,6 +19,7 @@ use sympozium_exec::seccomp::Sockets;
 use sympozium_exec::world::system_paths;
 use sympozium_exec::{Config, Guarantee, Processes, Profile, Request};
 use sympozium_plan::plan::agent_view;
+use sympozium_plan::render::{floor_words, limit_arguments, platform_words};
 
 use super::prepared::{PackRoot, Prepared};
 use super::volumes::make_directory;
@@ -40,6 +43,12 @@ const VIEW: &str = "view";
 pub fn holds(guarantee: Guarantee) -> bool {
     // Of the network nothing is left where there are no sockets.
     guarantee == Guarantee::Network || matches!(cell(PROFILE, guarantee), Cell::Enforced { .. })
+}
+
+/// What this tier holds, as plans name it.
+fn platform() -> Vec<Planned> {
+    let all = Planned::ALL.into_iter();
+    all.filter(|it| holds(guarantee(*it))).collect()
 }
 
 /// What a run asks for that this tier cannot give: everything, not just the first.
@@ -233,6 +242,8 @@ impl Ground<'_> {
         argv.push(format!("--plan-digest={}", self.prepared.digest));
         let socket = self.here(&self.gateway.join(GATEWAY_SOCKET))?;
         argv.push(format!("--gateway=unix:{socket}"));
+        argv.push(platform_words(&platform()));
+        argv.extend(self.verifying());
         // There may be no skill that needs it, and it must be there.
         let exchange = self.directory(EXCHANGE)?;
         argv.push(format!("--ipc={}", self.here(&exchange)?));
@@ -278,24 +289,61 @@ impl Ground<'_> {
         let Some(exchange) = find(placed, place::IPC) else {
             bail!("it has no directory for its commands");
         };
-        let workspace = find(placed, place::WORKSPACE);
-        // What commands read is what the executor does, without what the executor needs for itself.
-        let mut flags: Vec<String> = Vec::new();
-        for path in &config.view.readable {
-            flags.push(format!("--readable={}", text(path)?));
-        }
+        let directories = ExecutorDirectories {
+            exchange,
+            workspace: find(placed, place::WORKSPACE).unwrap_or(scratch),
+            scratch,
+            // What commands read is what the executor does, without what the executor needs for itself.
+            readable: &config.view.readable,
+        };
+        let arguments = executor_arguments(&self.prepared.plan, part, &directories)?;
         let mut argv = vec![self.bare_ours(config, parts::SIDECAR)?];
-        argv.push("ipc".to_owned());
-        let pack = part.role.pack().unwrap_or_default();
-        argv.push(format!("--pack={pack}"));
-        argv.push(format!("--profile={PROFILE}"));
-        argv.push("--sockets=none".to_owned());
-        argv.push(format!("--ipc-dir={}", text(exchange)?));
-        argv.push(format!("--workspace={}", text(workspace.unwrap_or(scratch))?));
-        argv.push(format!("--scratch={}", text(scratch)?));
-        argv.extend(flags);
+        argv.extend(arguments);
         Ok(argv)
     }
+}
+
+/// Where an executor finds what a pod has at fixed paths.
+pub struct ExecutorDirectories<'d> {
+    /// What is `/ipc` in a pod.
+    pub exchange: &'d Path,
+    /// What is `/workspace`.
+    pub workspace: &'d Path,
+    /// What is `/tmp`.
+    pub scratch: &'d Path,
+    /// All that commands may read besides.
+    pub readable: &'d [PathBuf],
+}
+
+/// The arguments of the executor that runs the commands of a part, without the program's name.
+///
+/// # Errors
+///
+/// When a path is no text.
+pub fn executor_arguments(
+    plan: &RunPlan,
+    part: &Part,
+    directories: &ExecutorDirectories<'_>,
+) -> anyhow::Result<Vec<String>> {
+    let ExecutorDirectories { exchange, workspace, scratch, readable } = directories;
+    let mut arguments = vec![
+        "ipc".to_owned(),
+        "--injected".to_owned(),
+        "--authenticated".to_owned(),
+        format!("--pack={}", part.role.pack().unwrap_or_default()),
+        format!("--profile={PROFILE}"),
+        floor_words(&plan.isolation.floor),
+        platform_words(&platform()),
+        "--sockets=none".to_owned(),
+        format!("--ipc-dir={}", text(exchange)?),
+        format!("--workspace={}", text(workspace)?),
+        format!("--scratch={}", text(scratch)?),
+    ];
+    arguments.extend(limit_arguments(plan, part));
+    for path in *readable {
+        arguments.push(format!("--readable={}", text(path)?));
+    }
+    Ok(arguments)
 }
 
 fn hook(part: &Part) -> anyhow::Result<Vec<String>> {

@@ -10,6 +10,7 @@ use sympozium_ipc::receipt::Receipt;
 use sympozium_ipc::run_api::{Decision, Phase, Usage};
 
 use super::record::Outcome;
+use crate::origin::ResolvedFrom;
 
 /// An event with its time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -38,6 +39,9 @@ pub enum Event {
         model: String,
         /// The packs.
         skills: Vec<String>,
+        /// Where its policies and packs came from.
+        #[serde(default)]
+        origins: Vec<ResolvedFrom>,
         /// The plan's digest.
         plan: Digest,
         /// Where everything of the run is kept; none where that is a cluster.

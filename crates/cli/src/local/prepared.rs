@@ -7,10 +7,12 @@ use sympozium_api::RunPlan;
 use sympozium_api::names::Digest;
 use sympozium_api::run_plan::Part;
 use sympozium_api::skill_pack::Skill;
+use sympozium_plan::prices::Prices;
 use zeroize::Zeroizing;
 
 use super::binaries::Binary;
 use super::secrets::Secret;
+use crate::origin::ResolvedFrom;
 
 /// Everything that a run is made from on this machine.
 #[derive(Debug)]
@@ -35,6 +37,10 @@ pub struct Prepared {
     pub workspace: Option<PathBuf>,
     /// What becomes of questions.
     pub approve: Approve,
+    /// Where its policies and packs came from.
+    pub origins: Vec<ResolvedFrom>,
+    /// What tokens cost, where the user says so.
+    pub prices: Option<Prices>,
     /// What a person should know before it starts.
     pub warnings: Vec<String>,
 }

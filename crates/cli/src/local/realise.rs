@@ -13,17 +13,18 @@ mod handle;
 mod inputs;
 mod parts;
 
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use sympozium_api::agent_run::{CostEstimate, TokenUsage};
 use sympozium_gateway::run_api::RunApi;
 use sympozium_gateway::run_api::local::{Desk, NoScheduler, Records};
 use sympozium_gateway::settings::Loopback;
 use sympozium_gateway::{Gateway, Settings};
 use sympozium_ipc::run_api::{Phase, Usage};
+use sympozium_plan::prices::Prices;
 
 use super::control;
 use super::event::Event;
@@ -34,7 +35,7 @@ use super::prepared::Prepared;
 use super::record::{FORMAT, Outcome, RunRecord};
 use super::remove::remove_tree;
 use super::state::{RunDirectory, RunLock, State, replace};
-use super::time::now_ms;
+use super::time::{now_ms, timestamp};
 use super::volumes::{self, Volumes, make_directory};
 use super::watched::Watched;
 use super::worlds::GATEWAY_SOCKET;
@@ -110,13 +111,7 @@ fn begin(prepared: Prepared, state: &State, directory: &RunDirectory, lock: RunL
 
     // Everything that parts will see, and their sandboxes.
     let workspace = workspace(&prepared, directory)?;
-    let claims = |claim: &str| {
-        let path = state.directory(&format!("volumes/{}", plan.run.namespace))?.join(claim);
-        make_directory(&path)?;
-        // A skill owns it, and may have changed that. What is above it keeps everybody else away.
-        std::fs::set_permissions(&path, Permissions::from_mode(0o700))?;
-        Ok(path)
-    };
+    let claims = |claim: &str| volumes::make_claim(state, plan.run.namespace.as_str(), claim);
     let volumes = Volumes::make(
         &prepared,
         &volumes::Ground { live: &live, workspace: &workspace, claims: &claims, inputs: &files },
@@ -144,6 +139,7 @@ fn begin(prepared: Prepared, state: &State, directory: &RunDirectory, lock: RunL
         agent: record.agent.clone(),
         model: record.model.clone(),
         skills: record.skills.clone(),
+        origins: record.origins.clone(),
         plan: prepared.digest.clone(),
         directory: Some(directory.path().to_owned()),
         workspace: record.workspace.clone(),
@@ -165,6 +161,8 @@ fn begin(prepared: Prepared, state: &State, directory: &RunDirectory, lock: RunL
         events,
         handle: Arc::clone(&handle),
         watched,
+        prices: prepared.prices.clone(),
+        model: (plan.model.provider.clone(), plan.model.model.clone()),
         deadlines: plan.deadlines.clone(),
         grace: plan.deadlines.grace_seconds,
         adopts: false,
@@ -240,6 +238,7 @@ fn record(prepared: &Prepared, workspace: Option<PathBuf>) -> RunRecord {
         task: task.chars().take(TASK_SHOWN).collect(),
         model: format!("{}/{}", plan.model.provider, plan.model.model),
         skills,
+        origins: prepared.origins.clone(),
         plan: prepared.digest.clone(),
         pid: std::process::id(),
         started_ms: now_ms(),
@@ -247,6 +246,7 @@ fn record(prepared: &Prepared, workspace: Option<PathBuf>) -> RunRecord {
         phase: Phase::Starting,
         workspace,
         usage: Usage::default(),
+        cost: None,
         outcome: None,
         isolation: std::collections::BTreeMap::new(),
         leftovers: None,
@@ -261,6 +261,9 @@ struct Run {
     events: EventLog,
     handle: Arc<Handle>,
     watched: Watched,
+    prices: Option<Prices>,
+    /// Provider and model, as prices name them.
+    model: (String, String),
     deadlines: sympozium_api::run_plan::Deadlines,
     grace: u64,
     /// Whether processes come to this one when their sandbox is killed.
@@ -287,10 +290,25 @@ impl Run {
         let (_, usage) = *self.watched.now.borrow();
         self.record.phase = Phase::Ended;
         self.record.usage = usage;
-        self.record.ended_ms = Some(now_ms());
+        let ended_ms = now_ms();
+        self.record.ended_ms = Some(ended_ms);
+        self.record.cost = self.cost(usage, ended_ms);
         self.record.outcome = Some(outcome.clone());
         self.record.leftovers = Some(leftovers.clone());
         self.write_record();
         self.events.tell(Event::Ended { outcome, usage, leftovers });
+    }
+
+    /// What was used costs so much, where the model has a price.
+    fn cost(&self, usage: Usage, now_ms: u64) -> Option<CostEstimate> {
+        let (provider, model) = &self.model;
+        let tokens = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        let usage = TokenUsage {
+            input_tokens: tokens(usage.input_tokens),
+            output_tokens: tokens(usage.output_tokens),
+            ..TokenUsage::default()
+        };
+        let prices = self.prices.as_ref()?;
+        prices.estimate(provider, model, &usage, Time(timestamp(now_ms)))
     }
 }

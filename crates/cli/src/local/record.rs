@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use sympozium_api::agent_run::CostEstimate;
 use sympozium_api::names::Digest;
 use sympozium_exec::IsolationReport;
 use sympozium_ipc::run_api::{Phase, Usage};
+
+use crate::origin::ResolvedFrom;
 
 /// The form of this file.
 pub const FORMAT: u32 = 1;
@@ -31,6 +34,9 @@ pub struct RunRecord {
     pub model: String,
     /// The packs.
     pub skills: Vec<String>,
+    /// Where its policies and packs came from.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub origins: Vec<ResolvedFrom>,
     /// The plan's digest.
     pub plan: Digest,
     /// The process that runs it, or ran it.
@@ -47,6 +53,9 @@ pub struct RunRecord {
     pub workspace: Option<PathBuf>,
     /// What was used so far.
     pub usage: Usage,
+    /// What that cost, once it is over, where its model has a price.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<CostEstimate>,
     /// What came of it, once it is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,

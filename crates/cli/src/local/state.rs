@@ -84,6 +84,11 @@ impl State {
         Ok(path)
     }
 
+    /// Where something of ours is, whether it is there or not.
+    pub fn at_root(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
     /// The directory of a run, whether it is there or not.
     pub fn run(&self, uid: &str) -> RunDirectory {
         RunDirectory { path: self.runs().join(uid) }

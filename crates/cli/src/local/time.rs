@@ -11,10 +11,15 @@ pub fn now_ms() -> u64 {
     u64::try_from(since).unwrap_or(u64::MAX)
 }
 
+/// A moment of [`now_ms`]; one that no calendar has is the first of all.
+pub fn timestamp(at_ms: u64) -> Timestamp {
+    let at = i64::try_from(at_ms).ok().and_then(|at| Timestamp::from_millisecond(at).ok());
+    at.unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
 /// A moment as it is written down: UTC, to the millisecond.
 pub fn written(at_ms: u64) -> String {
-    let at = i64::try_from(at_ms).ok().and_then(|at| Timestamp::from_millisecond(at).ok());
-    format!("{:.3}", at.unwrap_or(Timestamp::UNIX_EPOCH))
+    format!("{:.3}", timestamp(at_ms))
 }
 
 #[cfg(test)]

@@ -4,9 +4,9 @@
 //! alone; a sandbox sees it as its own by an idmapped mount, so no file is readable for anybody else.
 
 use std::collections::BTreeMap;
-use std::fs::{DirBuilder, OpenOptions};
+use std::fs::{DirBuilder, OpenOptions, Permissions};
 use std::io::Write as _;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context as _, bail};
@@ -18,9 +18,13 @@ use sympozium_plan::admit::contents;
 
 use super::prepared::Prepared;
 use super::secrets::Secret;
+use super::state::State;
 
 /// The volume that the parts share their files in.
-const WORKSPACE: &str = "workspace";
+pub const WORKSPACE: &str = "workspace";
+
+/// Where claims are kept in the state directory, by namespace.
+const CLAIMS: &str = "volumes";
 
 /// Where each volume is. Volumes that a sandbox makes itself (`/tmp`, `/dev/shm`) are not among them.
 #[derive(Debug, Default)]
@@ -159,6 +163,46 @@ fn declared(
         (Some(_), Some(_)) => bail!("it is of several kinds at once"),
     }
     Ok(path.to_owned())
+}
+
+/// The claim that a volume is, by its name.
+pub fn claim_name(volume: &PlanVolume) -> Option<&str> {
+    let VolumeSource::Declared { volume } = &volume.source else {
+        return None;
+    };
+    volume.source.get("persistentVolumeClaim")?.get("claimName")?.as_str()
+}
+
+/// The directory of a claim, made if it is not there.
+///
+/// # Errors
+///
+/// When it cannot be made or opened to its owner.
+pub fn make_claim(state: &State, namespace: &str, claim: &str) -> anyhow::Result<PathBuf> {
+    let path = state.directory(&format!("{CLAIMS}/{namespace}"))?.join(claim);
+    make_directory(&path)?;
+    open_to_owner(&path)?;
+    Ok(path)
+}
+
+/// The same directory, if an earlier run has made it.
+///
+/// # Errors
+///
+/// When it cannot be opened to its owner.
+pub fn find_claim(state: &State, namespace: &str, claim: &str) -> anyhow::Result<Option<PathBuf>> {
+    let path = state.at_root(CLAIMS).join(namespace).join(claim);
+    if !path.is_dir() {
+        return Ok(None);
+    }
+    open_to_owner(&path)?;
+    Ok(Some(path))
+}
+
+/// A skill owns the directory of a claim, and may have changed its mode. What is above it keeps everybody else away.
+fn open_to_owner(path: &Path) -> anyhow::Result<()> {
+    std::fs::set_permissions(path, Permissions::from_mode(0o700))
+        .with_context(|| format!("cannot change the mode of {}", path.display()))
 }
 
 fn write_secret(path: &Path, prepared: &Prepared, name: &str, items: Option<&Value>) -> anyhow::Result<()> {

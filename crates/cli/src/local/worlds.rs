@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use sympozium_api::environment::{EnvVar, EnvVarSource};
+use sympozium_api::guarantee::Guarantee as Planned;
 use sympozium_api::quantity::Quantity;
 use sympozium_api::run_plan::{Part, Role, Start, place};
 use sympozium_exec::cgroup::Limits;
@@ -20,6 +21,7 @@ use sympozium_exec::request::{MAX_GRACE, MAX_TIMEOUT};
 use sympozium_exec::world::{Bind, BindAccess, RootView, system_paths};
 use sympozium_exec::{Config, Floor, Guarantee, Invocation, Profile, Request};
 use sympozium_plan::quantity::Amount;
+use sympozium_plan::render::{ExecutorPlace, ExecutorProfile, executor_arguments, platform_words};
 
 use super::forward;
 use super::prepared::{PackRoot, Prepared};
@@ -102,6 +104,8 @@ impl Ground<'_> {
                 let mut argv = vec![self.ours(&mut config, parts::BRIDGE)];
                 argv.push(format!("--plan-digest={}", self.prepared.digest));
                 argv.push(format!("--gateway=unix:{GATEWAY}/{GATEWAY_SOCKET}"));
+                argv.push(platform_words(&self.platform(config.profile)));
+                argv.extend(self.verifying());
                 if let Some(certificates) = self.certificates() {
                     config = config.bind(read_only(&certificates, CERTIFICATES, BindAccess::ReadOnly));
                     argv.push(format!("--certificates={CERTIFICATES}"));
@@ -154,6 +158,13 @@ impl Ground<'_> {
         ours.into_iter().collect()
     }
 
+    /// What the sandbox around a part holds: below its floor it does not start.
+    fn platform(&self, profile: Profile) -> Vec<Planned> {
+        let floor: BTreeSet<Guarantee> = self.floor(profile).guarantees().collect();
+        let all = Planned::ALL.into_iter();
+        all.filter(|it| floor.contains(&guarantee(*it))).collect()
+    }
+
     /// Mounts with those above before those below them.
     fn ordered_mounts<'p>(&self, part: &'p Part) -> Vec<&'p sympozium_api::run_plan::Mount> {
         let mut mounts: Vec<_> = part.mounts.iter().collect();
@@ -170,10 +181,11 @@ impl Ground<'_> {
     }
 
     fn skill(&self, part: &Part, config: &mut Config) -> anyhow::Result<(String, Vec<String>)> {
-        let pack = part.role.pack().unwrap_or_default();
         let executor = |ground: &Self, config: &mut Config| {
-            let path = ground.ours(config, parts::SIDECAR);
-            vec![path, "ipc".to_owned(), format!("--pack={pack}"), "--profile=container".to_owned()]
+            let at = ExecutorPlace { profile: ExecutorProfile::Container, platform: ground.platform(config.profile) };
+            let mut argv = vec![ground.ours(config, parts::SIDECAR)];
+            argv.extend(executor_arguments(&ground.prepared.plan, part, &at));
+            argv
         };
         match self.prepared.root_of(part) {
             Some(PackRoot::Directory(root)) => {
@@ -199,6 +211,20 @@ impl Ground<'_> {
                 Ok((TOOLS.to_owned(), executor(self, config)))
             }
         }
+    }
+
+    /// Tells the bridge which packs have our executor although the plan leaves that to their image.
+    pub(super) fn verifying(&self) -> impl Iterator<Item = String> {
+        let parts = self.prepared.plan.parts.iter();
+        let ours = parts.filter(move |part| !part.attests() && !self.has_own_executor(part));
+        ours.filter_map(|part| part.role.pack()).map(|pack| format!("--verifying={pack}"))
+    }
+
+    /// Whether a part starts what its image brings: where there is an image, and it is said what it starts.
+    fn has_own_executor(&self, part: &Part) -> bool {
+        let is_directory = matches!(self.prepared.root_of(part), Some(PackRoot::Directory(_)));
+        let is_said = matches!(&part.start, Start::Image { command, .. } if !command.is_empty());
+        is_directory && is_said
     }
 
     fn hook(&self, part: &Part, config: &mut Config) -> anyhow::Result<(String, Vec<String>)> {
@@ -387,8 +413,7 @@ fn whole(quantity: &Quantity) -> anyhow::Result<u64> {
 }
 
 /// The same word in both vocabularies: what users write, and what the executor holds.
-pub fn guarantee(planned: sympozium_api::guarantee::Guarantee) -> Guarantee {
-    use sympozium_api::guarantee::Guarantee as Planned;
+pub fn guarantee(planned: Planned) -> Guarantee {
     match planned {
         Planned::Filesystem => Guarantee::Filesystem,
         Planned::Network => Guarantee::Network,

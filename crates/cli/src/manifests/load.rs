@@ -29,6 +29,13 @@ impl Default for Budget {
     }
 }
 
+impl Budget {
+    /// A budget of fewer nodes, for those who read many files and must not spend seconds on a hostile one.
+    pub fn of_nodes(nodes: usize) -> Self {
+        Self { nodes, ..Self::default() }
+    }
+}
+
 /// What one file holds.
 #[derive(Debug, Default)]
 pub struct Loaded {

@@ -1,7 +1,12 @@
 //! What is wrong in a file, before anybody knows what the file is about.
 
+use sympozium_api::text;
+
 use super::limits::MAX_FINDINGS;
 use super::tree::Mark;
+
+/// Whether a terminal shows a character for what it is.
+pub use sympozium_api::text::is_visible as is_printable;
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,55 +65,24 @@ impl Problems {
 /// Characters of a value that a message shows.
 const SHOWN_CHARACTERS: usize = 60;
 
-/// `text` in backquotes, fit for a terminal: cut where it is long, and with every control character escaped, because
+/// `value` in backquotes, fit for a terminal: cut where it is long, and with every control character escaped, because
 /// a manifest must not be able to repaint the screen of whoever checks it.
-pub fn quoted(text: &str) -> String {
+pub fn quoted(value: &str) -> String {
     let mut shown = String::from("`");
-    for (index, character) in text.chars().enumerate() {
+    for (index, character) in value.chars().enumerate() {
         if index == SHOWN_CHARACTERS {
             shown.push('…');
             break;
         }
-        push_printable(&mut shown, character);
+        text::push_escaped(&mut shown, character);
     }
     shown.push('`');
     shown
 }
 
-/// The whole of `text`, with control characters escaped.
-pub fn printable(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    text.chars().for_each(|it| push_printable(&mut shown, it));
-    shown
-}
-
-fn push_printable(shown: &mut String, character: char) {
-    if is_printable(character) {
-        shown.push(character);
-    } else {
-        shown.extend(character.escape_default());
-    }
-}
-
-/// Whether a terminal shows a character for what it is: it moves nothing, turns no line and is not invisible. The marks
-/// that turn the direction of text can make one line look like another, and what is not seen cannot be compared.
-pub fn is_printable(character: char) -> bool {
-    let is_hidden = matches!(
-        character,
-        '\u{ad}'
-            | '\u{61c}'
-            | '\u{115f}'..='\u{1160}'
-            | '\u{180e}'
-            | '\u{200b}'..='\u{200f}'
-            | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}'
-            | '\u{3164}'
-            | '\u{feff}'
-            | '\u{ffa0}'
-            | '\u{fff9}'..='\u{fffb}'
-            | '\u{e0000}'..='\u{e0fff}'
-    );
-    !character.is_control() && !is_hidden
+/// The whole of `value`, with every character escaped that is not seen.
+pub fn printable(value: &str) -> String {
+    text::escape(value).into_owned()
 }
 
 #[cfg(test)]
@@ -120,6 +94,8 @@ mod tests {
         assert_eq!(quoted("a\u{1b}[2Jb\n"), "`a\\u{1b}[2Jb\\n`");
         assert_eq!(quoted("x\u{202e}y"), "`x\\u{202e}y`");
         assert_eq!(printable("naïve\r"), "naïve\\r");
+        // Blank, though letters and marks by their category.
+        assert_eq!(printable("\u{2800}\u{17b4}\u{fe01}"), "\\u{2800}\\u{17b4}\\u{fe01}");
     }
 
     #[test]

@@ -13,6 +13,7 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use super::agent_skill::{self, directory};
+use super::hidden;
 use super::limits::{MAX_DIRECTORY_ENTRIES, MAX_FILE_BYTES, MAX_FILES, MAX_TOTAL_BYTES};
 use super::load::{Budget, Loaded, load};
 use super::problem::{Problem, printable};
@@ -162,6 +163,15 @@ pub fn shown(path: &Path) -> String {
     printable(&path.to_string_lossy())
 }
 
+/// The documents of a text, and what is hidden in it.
+fn load_text(text: &str, budget: &mut Budget) -> Loaded {
+    let mut loaded = load(text, budget);
+    for warning in hidden::warnings(text) {
+        loaded.problems.add(warning);
+    }
+    loaded
+}
+
 /// Reads sources, and no more of them than is allowed.
 #[derive(Debug)]
 pub struct Reader {
@@ -182,9 +192,9 @@ impl Reader {
             Place::Skill { root, below } => self.load_skill(&root, &below, budget),
             Place::StandardInput => {
                 let bytes = self.read_bytes(io::stdin().lock())?;
-                Ok(load(&decode(bytes)?, budget))
+                Ok(load_text(&decode(bytes)?, budget))
             }
-            Place::File(path) => Ok(load(&self.read_file(&path)?, budget)),
+            Place::File(path) => Ok(load_text(&self.read_file(&path)?, budget)),
         });
         loaded.unwrap_or_else(Loaded::of_problem)
     }

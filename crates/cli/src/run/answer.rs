@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use sympozium_api::digest::canonical;
 use sympozium_api::names::Digest;
+use sympozium_api::text::is_prose;
 use sympozium_exec::IsolationReport;
 use sympozium_gateway::run_api::local::{RunReport, files};
 use sympozium_ipc::receipt::{Chain, Receipt};
@@ -15,6 +16,7 @@ use crate::local::event::{Event, Timed};
 use crate::local::record::Outcome;
 use crate::local::state::read_bounded;
 use crate::manifests::problem::is_printable;
+use crate::origin::ResolvedFrom;
 use crate::output;
 
 /// Bytes of a `report.json`.
@@ -29,6 +31,7 @@ pub struct Summary {
     agent: String,
     model: String,
     skills: Vec<String>,
+    origins: Vec<ResolvedFrom>,
     plan: Option<Digest>,
     outcome: Option<Outcome>,
     exit_code: u8,
@@ -73,12 +76,13 @@ impl Summary {
     pub fn event(&mut self, timed: &Timed) {
         let Timed { at_ms, event } = timed;
         match event {
-            Event::Planned { run, uid, agent, model, skills, plan, directory, workspace } => {
+            Event::Planned { run, uid, agent, model, skills, origins, plan, directory, workspace } => {
                 self.run.clone_from(run);
                 self.uid.clone_from(uid);
                 self.agent.clone_from(agent);
                 self.model.clone_from(model);
                 self.skills.clone_from(skills);
+                self.origins.clone_from(origins);
                 self.plan = Some(plan.clone());
                 self.directory.clone_from(directory);
                 self.workspace.clone_from(workspace);
@@ -156,25 +160,35 @@ pub fn line(timed: &Timed) -> anyhow::Result<String> {
     Ok(output::escaped(serde_json::to_string(timed)?) + "\n")
 }
 
-/// The answer for a person. A terminal gets only what it can show; elsewhere letters of every script stay as they are, and
-/// what would make a terminal act is written out all the same: files are shown on terminals too.
+/// The answer for a person. A terminal gets only what it can show; elsewhere letters of every script stay as they are, with the
+/// joiners that some need. What makes a terminal act, turns a line around or hides is written out all the same: files are shown
+/// on terminals too, and copied into prompts.
 pub fn text(answer: &str, is_terminal: bool) -> String {
-    let stays = |letter: char| match letter {
-        '\n' | '\t' => true,
-        _ if is_terminal => is_printable(letter),
-        _ => !letter.is_control(),
-    };
     let mut text = String::with_capacity(answer.len() + 1);
+    let mut before = None;
     for letter in answer.replace("\r\n", "\n").chars() {
-        match stays(letter) {
+        let stays = match letter {
+            '\n' | '\t' => true,
+            // Whether a symbol is an emoji; behind anything else it would be invisible.
+            '\u{fe0e}' | '\u{fe0f}' if is_terminal => before.is_some_and(is_symbol),
+            _ if is_terminal => is_printable(letter),
+            _ => is_prose(letter),
+        };
+        match stays {
             true => text.push(letter),
             false => text.extend(letter.escape_default()),
         }
+        before = Some(letter);
     }
     if !text.ends_with('\n') {
         text.push('\n');
     }
     text
+}
+
+/// Whether a character may be told how to be shown: no letter of any script, and nothing of ASCII.
+fn is_symbol(letter: char) -> bool {
+    !letter.is_ascii() && !letter.is_alphanumeric() && is_printable(letter)
 }
 
 #[cfg(test)]
@@ -185,7 +199,14 @@ mod tests {
     fn an_answer_makes_no_terminal_act() {
         let answer = "a\tb\r\nfamily \u{1f469}\u{200d}\u{1f467}\u{1b}[2J\u{9b}1m\u{202e}x";
         assert_eq!(text(answer, true), "a\tb\nfamily \u{1f469}\\u{200d}\u{1f467}\\u{1b}[2J\\u{9b}1m\\u{202e}x\n");
-        assert_eq!(text(answer, false), "a\tb\nfamily \u{1f469}\u{200d}\u{1f467}\\u{1b}[2J\\u{9b}1m\u{202e}x\n");
+        assert_eq!(text(answer, false), "a\tb\nfamily \u{1f469}\u{200d}\u{1f467}\\u{1b}[2J\\u{9b}1m\\u{202e}x\n");
+        let symbols = "\u{26a0}\u{fe0f} a\u{fe0f} ä\u{fe0f} \u{3164}";
+        assert_eq!(text(symbols, true), "\u{26a0}\u{fe0f} a\\u{fe0f} ä\\u{fe0f} \\u{3164}\n");
+        // Letters that only a model reads.
+        let tags = "a\u{e0041}\u{e0042}\u{200b}\u{3164}b";
+        for is_terminal in [true, false] {
+            assert_eq!(text(tags, is_terminal), "a\\u{e0041}\\u{e0042}\\u{200b}\\u{3164}b\n");
+        }
         assert_eq!(text("done\n", true), "done\n");
         assert_eq!(text("", false), "\n");
     }

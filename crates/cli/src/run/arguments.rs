@@ -1,7 +1,7 @@
 //! What can be typed after `sympozium run`.
 
-use std::ffi::OsString;
-use std::path::PathBuf;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ColorChoice, ValueEnum};
 use sympozium_api::duration::DurationText;
@@ -42,7 +42,10 @@ Where things come from:
            (such as OPENAI_API_KEY) or the file that the variable with _FILE at its end names. A variable is used
            for the provider's own address and for this machine only
   Secrets  the files, then `sympozium secret set`
+  policy   --policy, `policyRef` of the agent; `default` for a run without an agent among the files. The names of policies and
+           packs that come with this program mean those: others of the same name among the files are refused
   floor    CONFIG/floor.yaml, or --floor, or the one that comes with this program
+  prices   CONFIG/prices.json, by which the cost of a run is shown; none without it
   CONFIG   $SYMPOZIUM_CONFIG, $XDG_CONFIG_HOME/sympozium or ~/.config/sympozium
 
 In a cluster:
@@ -99,10 +102,11 @@ pub struct RunArguments {
     #[arg(long, value_name = "COMMAND")]
     pub key_command: Option<String>,
 
-    /// The policy that the agent is held to: one that comes with this program (default, restrictive, permissive, hardened) or
-    /// one among the files.
-    #[arg(long, value_name = "NAME", value_parser = policy)]
-    pub policy: Option<String>,
+    /// The policy that the agent is held to: one that comes with this program (default, restrictive, permissive, hardened), one
+    /// among the files, or the one in a file of its own (./policy.yaml). A name that comes with this program means that one,
+    /// whatever the files have.
+    #[arg(long, value_name = "NAME|FILE", value_parser = policy)]
+    pub policy: Option<PolicyChoice>,
 
     /// A file with the policy that bounds every run, where there is no CONFIG/floor.yaml.
     #[arg(long, value_name = "FILE")]
@@ -135,6 +139,15 @@ pub struct RunArguments {
     /// Whether to use colours.
     #[arg(long, value_enum, default_value_t = ColorChoice::Auto)]
     pub color: ColorChoice,
+}
+
+/// How `--policy` names a policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PolicyChoice {
+    /// By its name.
+    Named(String),
+    /// By its file.
+    InFile(PathBuf),
 }
 
 /// How to print what happens in a run.
@@ -176,9 +189,14 @@ fn run(typed: &str) -> Result<String, &'static str> {
     checked.map(|()| typed.to_owned()).map_err(|_| NO_NAME)
 }
 
-fn policy(typed: &str) -> Result<String, &'static str> {
+fn policy(typed: &str) -> Result<PolicyChoice, &'static str> {
+    let extension = Path::new(typed).extension().and_then(OsStr::to_str);
+    if typed.contains('/') || matches!(extension, Some("yaml" | "yml" | "json")) {
+        return Ok(PolicyChoice::InFile(PathBuf::from(typed)));
+    }
     let checked = PolicyName::from(typed).check();
-    checked.map(|()| typed.to_owned()).map_err(|_| NO_NAME)
+    let name = || PolicyChoice::Named(typed.to_owned());
+    checked.map(|()| name()).map_err(|_| NO_NAME)
 }
 
 #[cfg(test)]
@@ -217,11 +235,21 @@ mod tests {
             (&["--agent", "A b"], "such a name"),
             (&["--run", "../x"], "such a name"),
             (&["--policy", ""], "such a name"),
+            (&["--policy", "A b"], "such a name"),
             (&["--approve", "maybe"], "ask, all, none"),
             (&["--key-file", "a", "--key-command", "b"], "cannot be used"),
         ] {
             let error = read(arguments).unwrap_err();
             assert!(error.contains(said), "{arguments:?}: {error}");
+        }
+        for (typed, expected) in [
+            ("default", PolicyChoice::Named("default".to_owned())),
+            ("./default", PolicyChoice::InFile("./default".into())),
+            ("a.yaml", PolicyChoice::InFile("a.yaml".into())),
+            ("../x/a.json", PolicyChoice::InFile("../x/a.json".into())),
+        ] {
+            let arguments = read(&["--policy", typed]).unwrap();
+            assert_eq!(arguments.policy, Some(expected));
         }
         let arguments = read(&["--model", "openrouter/meta/llama", "--timeout", "1h30m"]).unwrap();
         assert_eq!(arguments.model.as_deref(), Some("openrouter/meta/llama"));

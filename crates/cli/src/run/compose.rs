@@ -5,10 +5,14 @@
 
 pub mod chosen;
 mod data;
+mod image_directory;
 pub mod inputs;
 mod model;
+mod prices;
+mod privileged_files;
 mod refuse;
 mod roots;
+mod system_namespace;
 #[cfg(test)]
 mod tests;
 
@@ -34,13 +38,16 @@ use crate::local::keys::{self, Environment, KeySources};
 use crate::local::prepared::Prepared;
 use crate::local::secrets::SecretStore;
 use crate::local::state::{self, State, is_only_ours};
+use crate::manifests::problem::printable;
 use crate::manifests::sources::Reader;
+use crate::origin::{Origin, POLICY, ResolvedFrom};
 use crate::planning::{RunOutcome, plan_session};
-use crate::run::arguments::RunArguments;
+use crate::run::arguments::{PolicyChoice, RunArguments};
 use crate::validate::{Completeness, ObjectName, Schemas, Session, Stage, Verdict};
-use chosen::{Chosen, Composing};
+use chosen::Composing;
 use data::{Data, Found};
 use inputs::Inputs;
+use system_namespace::Claims;
 
 /// What stands for a file where the floor is the one that comes with this program.
 const BUILT_IN_FLOOR: &str = "<built-in floor>";
@@ -96,9 +103,14 @@ fn compose_in(
             session.add_floor_text(BUILT_IN_FLOOR, text);
         }
     }
+    let prices = prices::read(surroundings.configuration.as_deref())?;
     let of_floor = session.objects().len();
     session.add_inputs(&inputs.files, &mut reader);
     leave_floor_alone(&mut session, of_floor, floor.as_deref(), &mut warnings);
+    let first_of_policy_file = session.objects().len();
+    if let Some(PolicyChoice::InFile(path)) = &arguments.policy {
+        session.add_inputs(std::slice::from_ref(path), &mut reader);
+    }
     if !session.is_readable() {
         let report = session.finish(&mut Schemas::default(), Completeness::Partial);
         return Err(unreadable(report.text_of_failures()));
@@ -116,10 +128,14 @@ fn compose_in(
                     .is_ok_and(|it| it.is_some())
         },
         uid,
+        first_of_policy_file,
     };
-    let Chosen { run } = composing.choose(&mut session, &mut reader)?;
+    let chosen = composing.choose(&mut session, &mut reader)?;
+    let run = chosen.run;
+    warnings.extend(chosen.warnings);
     let data = Data::of(session.objects(), &run.namespace);
-    let made = planned(session, &run, uid, &mut warnings)?;
+    let claims = system_namespace::check(&mut session, &run);
+    let made = planned(session, &run, uid, claims, &mut warnings)?;
     let plan = &made.plan;
     refuse::check(plan)?;
     let Found { config_maps, secrets } = data.for_plan(plan, state)?;
@@ -133,6 +149,7 @@ fn compose_in(
     if workspace.is_some() && plan.volume(&VolumeName("workspace".to_owned())).is_none() {
         warnings.push("--workspace is of no use: no part of the run may see files".to_owned());
     }
+    privileged_files::check(plan, state, workspace.as_deref(), &mut warnings)?;
     if !plan.placement.node_selector.is_empty() {
         warnings.push("`nodeSelector` means nothing on one machine".to_owned());
     }
@@ -149,6 +166,8 @@ fn compose_in(
         roots,
         workspace,
         approve: arguments.approve,
+        origins: with_floor(made.origins, floor.as_deref()),
+        prices,
         warnings,
     })
 }
@@ -205,15 +224,32 @@ fn leave_floor_alone(session: &mut Session<'_>, of_floor: usize, floor: Option<&
     }
 }
 
+/// The same with the floor, which no run names.
+fn with_floor(mut origins: Vec<ResolvedFrom>, floor: Option<&Path>) -> Vec<ResolvedFrom> {
+    let from = match floor {
+        Some(path) => Origin::File { path: printable(&path.display().to_string()) },
+        None => Origin::Shipped,
+    };
+    origins.push(ResolvedFrom { kind: POLICY.to_owned(), name: FLOOR_POLICY.to_owned(), from });
+    origins
+}
+
 /// A plan that is nobody else's.
 struct Made {
     plan: RunPlan,
     bytes: Vec<u8>,
     digest: Digest,
     texts: BTreeMap<String, Vec<Skill>>,
+    origins: Vec<ResolvedFrom>,
 }
 
-fn planned(session: Session<'_>, run: &ObjectName, uid: &str, warnings: &mut Vec<String>) -> Result<Made, Failure> {
+fn planned(
+    session: Session<'_>,
+    run: &ObjectName,
+    uid: &str,
+    claims: Claims,
+    warnings: &mut Vec<String>,
+) -> Result<Made, Failure> {
     let make = |planned: &Planned<'_>| {
         let texts = planned.texts.iter();
         Ok(Made {
@@ -221,21 +257,25 @@ fn planned(session: Session<'_>, run: &ObjectName, uid: &str, warnings: &mut Vec
             bytes: planned.bytes.clone(),
             digest: planned.digest.clone(),
             texts: texts.map(|it| (it.pack.clone(), it.skills.to_vec())).collect(),
+            origins: Vec::new(),
         })
     };
     let mut planning = plan_session(session, &mut Schemas::default(), Some(&run.name), uid, make);
     let findings = planning.report.text_of_failures();
     let judged = planning.runs.iter().position(|it| it.name == *run);
-    let outcome = judged.map(|it| planning.runs.swap_remove(it).outcome);
+    let judged = judged.map(|it| planning.runs.swap_remove(it));
+    let (outcome, origins) = judged.map(|it| (it.outcome, it.origins)).unzip();
     // What is misspelt may be a restriction.
     let outcome = outcome.filter(|_| !planning.report.has_unreadable());
     match outcome {
+        // Admission trusts namespaces, which the API server guards in a cluster.
+        Some(RunOutcome::Made(_)) if claims == Claims::Denied => Err(deny(findings)),
         Some(RunOutcome::Made(made)) => {
             let of_admission = planning.report.findings().iter();
             let of_admission =
                 of_admission.filter(|it| it.stage == Stage::Admission && it.severity == Verdict::Warning);
             warnings.extend(of_admission.map(|it| it.message.clone()));
-            Ok(made)
+            Ok(Made { origins: origins.unwrap_or_default(), ..made })
         }
         Some(RunOutcome::Denied(denials)) => {
             let findings = match findings.is_empty() {
@@ -250,8 +290,7 @@ fn planned(session: Session<'_>, run: &ObjectName, uid: &str, warnings: &mut Vec
                     .collect(),
                 false => findings,
             };
-            let hint = "change what the lines above name; `sympozium explain` shows what a run could touch";
-            Err(Failure::denied(anyhow!("the run is denied"), hint).with_findings(findings))
+            Err(deny(findings))
         }
         Some(RunOutcome::Undecided) => {
             let error = anyhow!("something that decides about the run is missing");
@@ -263,6 +302,11 @@ fn planned(session: Session<'_>, run: &ObjectName, uid: &str, warnings: &mut Vec
         }
         None => Err(unreadable(findings)),
     }
+}
+
+fn deny(findings: String) -> Failure {
+    let hint = "change what the lines above name; `sympozium explain` shows what a run could touch";
+    Failure::denied(anyhow!("the run is denied"), hint).with_findings(findings)
 }
 
 /// That files cannot be used, for what was found in them.

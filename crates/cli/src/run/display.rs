@@ -20,6 +20,7 @@ use sympozium_ipc::run_api::{Decision, Phase, Usage};
 
 use crate::local::event::{Event, Question, Timed};
 use crate::local::record::Outcome;
+use crate::origin::{self, ResolvedFrom};
 use crate::place::Place;
 use calls::Calls;
 use line::{Fit, Line, Look};
@@ -93,11 +94,11 @@ impl Display {
         let mut lines = Vec::new();
         let mut needed = Vec::new();
         match event {
-            Event::Planned { run, agent, model, skills, workspace, .. } => {
+            Event::Planned { run, agent, model, skills, origins, workspace, .. } => {
                 self.run.clone_from(run);
                 self.workspace.clone_from(workspace);
                 self.started_ms = Some(*at_ms);
-                lines.extend(planned(run, agent, model, skills));
+                lines.extend(planned(run, agent, model, skills, origins));
             }
             Event::Starting { text } => {
                 self.progress.clone_from(text);
@@ -308,13 +309,21 @@ impl Display {
     }
 }
 
-fn planned(run: &str, agent: &str, model: &str, skills: &[String]) -> Vec<Line> {
+/// Policies and packs are told with where they came from: a name alone does not say whose they are.
+fn planned(run: &str, agent: &str, model: &str, skills: &[String], origins: &[ResolvedFrom]) -> Vec<Line> {
     let first = Line::cut().add(Look::Strong, run).plain(&format!("  agent {agent}, model {model}"));
+    let packs = origin::told(origins, origin::PACK);
     let skills = match skills {
         [] => "no skills: tools of the agent itself only".to_owned(),
-        all => format!("skills: {}", all.join(", ")),
+        all if packs.is_empty() => format!("skills: {}", all.join(", ")),
+        _ => format!("skills: {packs}"),
     };
-    vec![first, Line::whole(4).plain("  ").plain(&skills)]
+    let mut lines = vec![first, Line::whole(4).plain("  ").plain(&skills)];
+    let policies = origin::told(origins, origin::POLICY);
+    if !policies.is_empty() {
+        lines.push(Line::whole(4).plain("  policy: ").plain(&policies));
+    }
+    lines
 }
 
 /// What the model says, as far as it is shown: its lines, and none that is ours.

@@ -161,6 +161,7 @@ impl Followed {
             agent: "assistant".to_owned(),
             model: "scripted/x".to_owned(),
             skills: Vec::new(),
+            origins: Vec::new(),
             plan: Digest::new(DIGEST),
             directory: Some("/nowhere".into()),
             workspace: None,

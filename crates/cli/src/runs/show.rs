@@ -25,6 +25,7 @@ use crate::local::record::{Outcome, RunRecord};
 use crate::local::state::{RunDirectory, State};
 use crate::local::time::{now_ms, written};
 use crate::manifests::problem::printable;
+use crate::origin::{self, ResolvedFrom};
 use crate::output::{answer, json};
 use crate::page::Page;
 
@@ -37,6 +38,9 @@ pub struct Shown {
     pub task: String,
     /// None before it is planned.
     pub plan: Option<Digest>,
+    /// Where its policies and packs came from; none before it is planned.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub origins: Vec<ResolvedFrom>,
     /// The process that runs it, on this machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
@@ -75,11 +79,12 @@ fn of_this_machine(run: &str) -> Result<Shown, Failure> {
         Ok(Some(client)) if view.alive => client.questions().unwrap_or_default(),
         _ => Vec::new(),
     };
-    let RunRecord { task, plan, pid, isolation, leftovers, .. } = record;
+    let RunRecord { task, origins, plan, pid, isolation, leftovers, .. } = record;
     Ok(Shown {
         view,
         task,
         plan: Some(plan),
+        origins,
         pid: Some(pid),
         pod: None,
         waits_for: Vec::new(),
@@ -118,11 +123,16 @@ pub fn text(shown: &Shown, now_ms: u64) -> String {
     field("model", &view.model);
     field(
         "skills",
-        &match view.skills.is_empty() {
-            true => "none".to_owned(),
-            false => view.skills.join(", "),
+        &match (origin::told(&shown.origins, origin::PACK), &view.skills) {
+            (_, skills) if skills.is_empty() => "none".to_owned(),
+            (packs, skills) if packs.is_empty() => skills.join(", "),
+            (packs, _) => packs,
         },
     );
+    let policies = origin::told(&shown.origins, origin::POLICY);
+    if !policies.is_empty() {
+        field("policy", &policies);
+    }
     let since = ago(now_ms.saturating_sub(view.started_ms));
     field("started", &format!("{}, {since} ago", written(view.started_ms)));
     match (view.ended_ms, view.alive) {
@@ -148,6 +158,9 @@ pub fn text(shown: &Shown, now_ms: u64) -> String {
             counted(usage.tool_calls, "tool call")
         ),
     );
+    if let Some(cost) = view.cost() {
+        field("cost", &cost);
+    }
     if let Some(plan) = &shown.plan {
         field("plan", plan.as_ref());
     }

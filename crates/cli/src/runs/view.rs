@@ -3,12 +3,16 @@
 use std::path::PathBuf;
 
 use serde::Serialize;
+use sympozium_api::agent_run::CostEstimate;
 use sympozium_ipc::run_api::{Phase, Usage};
 
 use super::span;
 use crate::local::record::{Outcome, RunRecord};
 use crate::local::state::RunDirectory;
 use crate::place::Place;
+
+/// Parts of the currency's unit that a cost is counted in.
+const MILLION: u64 = 1_000_000;
 
 /// A run for programs. Fields may be added, none changes its meaning.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -36,6 +40,9 @@ pub struct View {
     pub ended_ms: Option<u64>,
     /// What was used.
     pub usage: Usage,
+    /// What that cost, where its model has a price.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<CostEstimate>,
     /// The workspace.
     pub workspace: Option<PathBuf>,
     /// Where everything of it is kept; none where that is a cluster.
@@ -61,6 +68,7 @@ impl View {
             started_ms: record.started_ms,
             ended_ms: record.ended_ms,
             usage: record.usage,
+            cost: record.cost.clone(),
             workspace: record.workspace.clone(),
             directory: Some(directory.path().to_owned()),
             place: Place::here(),
@@ -84,6 +92,17 @@ impl View {
         let total = (self.usage.input_tokens).saturating_add(self.usage.output_tokens);
         let mark = if self.usage.estimated { "~" } else { "" };
         format!("{mark}{total}")
+    }
+
+    /// What it cost and by which price, where that is known. Estimated tokens make it a guess.
+    pub fn cost(&self) -> Option<String> {
+        let cost = self.cost.as_ref()?;
+        let about = if self.usage.estimated { "about " } else { "" };
+        let sign = if cost.amount_micro < 0 { "-" } else { "" };
+        let micro = cost.amount_micro.unsigned_abs();
+        let (units, rest) = (micro / MILLION, micro % MILLION);
+        let by = cost.price_key.as_ref().map(|it| format!(" by {it}"));
+        Some(format!("{about}{sign}{units}.{rest:06} {}{}", cost.currency, by.unwrap_or_default()))
     }
 }
 

@@ -8,6 +8,7 @@
 mod case;
 mod openings;
 mod place;
+mod shipped;
 mod store;
 
 #[cfg(test)]
@@ -19,7 +20,8 @@ use std::collections::{HashMap, HashSet};
 use sympozium_api::labels::{FLOOR_POLICY, SYSTEM_NAMESPACE};
 use sympozium_api::{AgentRun, AgentRunSpec, SympoziumPolicy};
 use sympozium_plan::admit::{
-    Admitted, Decision, Denied, Input, Reason, Settings, Subject, admit, admit_agent, admit_pack, admit_policy,
+    Admitted, Decision, Denied, Input, Reason, Settings, Subject, admit, admit_agent, admit_model, admit_pack,
+    admit_policy, admit_schedule,
 };
 
 use super::Beyond;
@@ -30,9 +32,11 @@ use crate::built_in;
 use crate::kinds::Kind;
 use crate::manifests::limits::MAX_RUNS;
 use crate::manifests::problem::Problem;
+use crate::origin::ResolvedFrom;
 use case::Case;
 use openings::{KnownFloor, Unknown};
 use place::Places;
+use shipped::Among;
 use store::Store;
 
 /// Which policy is the cluster's floor.
@@ -74,6 +78,8 @@ pub struct Judged<'c> {
     pub name: &'c ObjectName,
     /// Whether there is no such run in the files.
     pub is_imagined: bool,
+    /// Where its policy and its packs came from.
+    pub origins: Vec<ResolvedFrom>,
     /// What came of it.
     pub outcome: Outcome<'c>,
 }
@@ -203,6 +209,15 @@ impl Judge<'_, '_> {
             let denied = admit_policy(&self.subject(*index, "SympoziumPolicy"), &policy.spec);
             self.tell_certain(&denied.reasons, &denied.warnings, &Places::of(*index));
         }
+        for (index, model) in sorted(store.models.values()) {
+            let denied = admit_model(&self.subject(*index, "Model"), &model.spec);
+            self.tell_certain(&denied.reasons, &denied.warnings, &Places::of(*index));
+        }
+        for (index, schedule) in sorted(store.schedules.values()) {
+            let subject = self.subject(*index, "SympoziumSchedule");
+            let denied = admit_schedule(&subject, &schedule.spec);
+            self.tell_certain(&denied.reasons, &denied.warnings, &Places::of(*index));
+        }
         let agents = store.agents.values().map(|(index, it)| (*index, "Agent", &it.spec));
         let instances = store.instances.values().map(|(index, it)| (*index, "SympoziumInstance", &it.spec));
         let mut all: Vec<_> = agents.chain(instances).collect();
@@ -284,16 +299,19 @@ impl Judge<'_, '_> {
             Decision::Admitted(admitted) => (&[][..], admitted.warnings.as_slice()),
             Decision::Denied(Denied { reasons, warnings }) => (reasons.as_slice(), warnings.as_slice()),
         };
-        let unknown = Unknown::of(run, case.agents, case.policies, self.floor);
-        let is_doubtful = self.tell(reasons, warnings, places, &unknown);
+        let among = Among { objects: self.objects, files: self.files };
+        let reasons = shipped::reasons(&case, run, &name.namespace, reasons, among);
+        let policies = case.found_policy.candidates;
+        let unknown = Unknown::of(run, case.agents, policies, self.floor);
+        let is_doubtful = self.tell(&reasons, warnings, places, &unknown);
         let is_undecided = is_doubtful || reasons.iter().any(|reason| reason.missing.is_some());
         if let Purpose::Use(look) = &mut self.demand.purpose {
             let outcome = match &decision {
-                Decision::Admitted(admitted) => Outcome::Admitted(&input, admitted),
-                Decision::Denied(_) if is_undecided => Outcome::Undecided,
-                Decision::Denied(denied) => Outcome::Denied(&denied.reasons),
+                Decision::Admitted(admitted) if reasons.is_empty() => Outcome::Admitted(&input, admitted),
+                _ if is_undecided => Outcome::Undecided,
+                _ => Outcome::Denied(&reasons),
             };
-            look(&Judged { name, is_imagined: places.is_imagined(), outcome });
+            look(&Judged { name, is_imagined: places.is_imagined(), origins: shipped::origins(&case, among), outcome });
         }
         is_undecided
     }

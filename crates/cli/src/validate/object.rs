@@ -20,6 +20,11 @@ pub struct Object {
     pub node: Node,
     /// Whether it is what its schema asks for, as far as that was looked at.
     pub is_sound: bool,
+    /// Whether the command line named the file that it is to be taken from. Then it is meant, even if its name is that of an
+    /// object that is shipped.
+    pub is_chosen: bool,
+    /// Whether an API server has stored it. Only then its status is what our programs wrote; in a file anybody can write one.
+    pub is_stored: bool,
 }
 
 /// Ours, or somebody else's.
@@ -98,7 +103,7 @@ impl Sorter<'_> {
                 self.write_out_skills(&mut node, &name);
             }
         }
-        self.objects.push(Object { file: self.file, kind, name, node, is_sound });
+        self.objects.push(Object { file: self.file, kind, name, node, is_sound, is_chosen: false, is_stored: false });
     }
 
     /// `skills: [k8s-ops]` is short for `skills: [{skillPackRef: k8s-ops}]`; the API server takes the long form only.

@@ -64,3 +64,48 @@ fn read(path: &str) -> Value {
     let loaded = load(&text, &mut Budget::default());
     loaded.documents.first().map(Node::to_json).unwrap()
 }
+
+/// From the file to the report: what only a model reads is told with its line, whatever field and file it is in.
+#[test]
+fn what_is_hidden_in_a_manifest_is_told_with_its_line() {
+    const PACK: &str = "\
+apiVersion: sympozium.ai/v1alpha1
+kind: SkillPack
+metadata: {name: p}
+spec:
+  skills:
+    - name: s
+      description: Harmless.
+      content: |
+        Do it.
+";
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pack.yaml");
+    let find_hidden = |text: &str| -> Vec<(Verdict, Stage, u32, u32, String)> {
+        fs::write(&path, text).unwrap();
+        let session = Session::read("default", std::slice::from_ref(&path), None);
+        let report = session.finish(&mut Schemas::default(), Completeness::Partial);
+        assert_eq!(report.conclusion(), Conclusion::Well, "{}", report.text());
+        let found = report.findings().iter();
+        let found = found.filter(|it| it.rule == "hidden-characters");
+        found
+            .map(|it| {
+                let message = it.message.clone();
+                (it.severity, it.stage, it.line, it.column, message)
+            })
+            .collect()
+    };
+    let warning = |line, column, message: &str| {
+        let message = message.to_owned();
+        [(Verdict::Warning, Stage::Read, line, column, message)]
+    };
+    assert_eq!(find_hidden(PACK), []);
+    assert_eq!(
+        find_hidden(&PACK.replace("Harmless.", "Harmless.\u{e0041}")),
+        warning(7, 29, "a character that is not shown: ` Harmless.\\u{e0041}`")
+    );
+    assert_eq!(
+        find_hidden(&PACK.replace("Do it.", "Do\u{200b}\u{200b} it.")),
+        warning(9, 11, "2 characters that are not shown: `        Do\\u{200b}\\u{200b} it.`")
+    );
+}

@@ -13,6 +13,9 @@ const DIRECTORIES: &[&str] = &["config", "examples"];
 /// What the seeds show, as they show it: whole objects, parts of objects, and patches.
 const SEEDS: &str = "config/samples/seeds";
 
+/// A run of the seeds that cannot be made yet, and the rule that says so.
+const UNSERVED: (&str, &str) = ("003-agentrun-my-secure-run.yaml", "warm-pool-unserved");
+
 /// Every manifest below the directories that is a whole object.
 fn manifests() -> Vec<String> {
     let mut found = Vec::new();
@@ -44,6 +47,12 @@ fn every_manifest_that_we_ship_validates_by_itself() {
     assert!(manifests.len() > 9, "{manifests:?}");
     for manifest in manifests {
         let output = sympozium(&["validate", &manifest]);
+        let (unserved, rule) = UNSERVED;
+        if manifest.ends_with(unserved) {
+            assert_eq!(output.status.code(), Some(3), "{}", shown(&output));
+            assert!(shown(&output).contains(rule), "{}", shown(&output));
+            continue;
+        }
         assert_eq!(output.status.code(), Some(0), "{}", shown(&output));
     }
 }

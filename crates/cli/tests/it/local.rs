@@ -3,11 +3,13 @@
 //! Every test has a directory of its own whose name nothing else on the machine has; what is left of a run is found by it.
 
 mod commands;
+mod costs;
 mod host;
 mod killed;
 mod leftovers;
 mod many;
 mod network;
+mod origins;
 mod ours;
 mod sidecar;
 mod state_directory;

@@ -6,7 +6,7 @@ use std::fs;
 use regex_lite::Regex;
 use serde_json::Value;
 use sympozium_api::SkillPack;
-use sympozium_api::skill_pack::{InputMode, Skill, Tool};
+use sympozium_api::skill_pack::{Executor, InputMode, Skill, Tool};
 use sympozium_plan::admit::MAX_PACK_BYTES;
 use sympozium_plan::policy::tools::BUILT_IN;
 use sympozium_plan::rbac::{Rule, escalations};
@@ -97,6 +97,30 @@ fn they_are_these_and_say_what_they_are() {
         assert!(sidecar.is_none_or(|it| it.mount_workspace && it.host_access.is_none()), "{name}");
         assert!(sidecar.is_none_or(|it| it.resources.is_some() && it.egress.is_empty()), "{name}");
     }
+}
+
+/// Packs whose image starts itself: the web endpoint is a server and runs no commands.
+const START_THEMSELVES: &[&str] = &["web-endpoint"];
+
+/// Our executor confines and attests the commands of every pack that we ship, whatever its image brings.
+#[test]
+fn commands_of_shipped_packs_run_under_our_executor() {
+    let packs = built_in();
+    let sidecars = packs.iter().filter_map(|(name, pack)| {
+        let sidecar = pack.spec.sidecar.as_ref()?;
+        Some((name.as_str(), sidecar))
+    });
+    let mut by_image = Vec::new();
+    for (name, sidecar) in sidecars {
+        match sidecar.executor {
+            Executor::Injected => assert!(sidecar.command.is_empty(), "{name}"),
+            Executor::Image => {
+                assert!(sidecar.tools.is_empty(), "{name}");
+                by_image.push(name);
+            }
+        }
+    }
+    assert_eq!(by_image, START_THEMSELVES);
 }
 
 /// Every single right: where it holds, group, resource and verb.

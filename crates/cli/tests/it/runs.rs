@@ -105,7 +105,8 @@ fn a_run_is_shown_by_name_and_by_uid() {
             "kernel": {"state": "delegated", "to": "the host"},
         },
     }});
-    let run = run.with(json!({"isolation": isolation}));
+    let cost = json!({"amountMicro": 44, "currency": "USD", "source": "defaultTable", "priceKey": "scripted/*"});
+    let run = run.with(json!({"isolation": isolation, "cost": cost}));
     let text = state.shown(&["show", "count-files"]);
     let text = regex_lite::Regex::new(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
         .unwrap()
@@ -123,6 +124,7 @@ fn a_run_is_shown_by_name_and_by_uid() {
     started    TIME, 3d ago
     ended      TIME, after 12s
     used       2 model requests, 1200 tokens read, 34 written, 1 tool call
+    cost       0.000044 USD by scripted/*
     plan       sha256:0c8f2c64fbf3088a3377522b49c002d1e49fb67f47ddf0f2e895f5d282c0e3fa
     workspace  STATE/runs/11111111-0000-4000-8000-000000000000/workspace
 
@@ -158,6 +160,7 @@ fn a_run_is_shown_by_name_and_by_uid() {
     let json: Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!(json["outcome"], run.record["outcome"]);
     assert_eq!(json["isolation"], run.record["isolation"]);
+    assert_eq!(json["cost"], cost);
     assert_eq!(json["state"], "succeeded");
 }
 

@@ -23,8 +23,11 @@ use super::{faults, inputs, objects, observe};
 use crate::context::{About, Context};
 use crate::world::World;
 
-/// How soon a run is looked at again that has to wait for others. Usually it is woken before.
+/// How soon a run is looked at again that has to wait for others: at the soonest, at the latest, and how far the looks of all that
+/// wait are apart. It is woken when it is its turn; a look is for what no watch tells, and thousands must not keep the loop busy.
 const QUEUE_LOOK: Duration = Duration::from_secs(30);
+const LONGEST_QUEUE_LOOK: Duration = Duration::from_secs(10 * 60);
+const QUEUE_LOOK_SPACING: Duration = Duration::from_millis(100);
 /// How soon a run is looked at again for which the cluster around it is not known yet. Usually it is woken before.
 const SURROUNDINGS_LOOK: Duration = Duration::from_secs(30);
 /// How long after its rights a run's Job is made anew where there is none: one that was there and has ended goes after so long.
@@ -139,11 +142,11 @@ async fn make(run: Arc<AgentRun>, prepared: Prepared, context: &Context) -> Resu
                 bindings.push(&item.object);
             }
             (Stage::AfterRun, Object::Job(job)) => {
-                let made = objects::make(context, &suspended(job), &uid).await;
+                let made = objects::make(context, &suspended(job), &run).await;
                 note(&mut grants, &item.object, step!(made));
             }
             (_, object) => {
-                let made = step!(objects::make(context, object, &uid).await);
+                let made = step!(objects::make(context, object, &run).await);
                 note(&mut grants, object, made);
             }
         }
@@ -157,7 +160,7 @@ async fn make(run: Arc<AgentRun>, prepared: Prepared, context: &Context) -> Resu
     }
     // Rights last: now the tokens, which nobody holds yet, are worth something.
     for object in bindings {
-        let made = step!(objects::make(context, object, &uid).await);
+        let made = step!(objects::make(context, object, &run).await);
         note(&mut grants, object, made);
     }
     let granted = Change::of(&run).set("grants", &grants).and_then(|it| {
@@ -168,6 +171,8 @@ async fn make(run: Arc<AgentRun>, prepared: Prepared, context: &Context) -> Resu
     });
     let granted = step!(granted).say(condition::GRANTED, granted_says(&plan));
     run = step!(granted.write(context).await);
+    // From here on they are in the status.
+    context.index.forget_created(&uid);
 
     // Somebody may have changed their mind meanwhile.
     let namespace = run.namespace().unwrap_or_default();
@@ -177,7 +182,7 @@ async fn make(run: Arc<AgentRun>, prepared: Prepared, context: &Context) -> Resu
         return Ok(Action::requeue(Duration::ZERO));
     }
     for object in rendered.stage(Stage::Workload) {
-        step!(objects::make(context, object, &uid).await);
+        step!(objects::make(context, object, &run).await);
     }
     context.index.note_made(&uid);
     if let Some(created) = run.creation_timestamp() {
@@ -293,10 +298,9 @@ async fn planned_only(run: Arc<AgentRun>, prepared: &Prepared, context: &Context
         .set("resolved", &prepared.plan.resolved)?
         .say(condition::ADMITTED, admitted_says(&prepared.warnings));
     let run = change.write(context).await?;
-    let uid = run.uid().unwrap_or_default();
     let plans = prepared.rendered.objects.iter().map(|item| &item.object);
     for object in plans.filter(|it| is_kept(it)) {
-        objects::make(context, object, &uid).await?;
+        objects::make(context, object, &run).await?;
     }
     let outcome = Outcome {
         phase: Phase::Skipped,
@@ -326,8 +330,9 @@ async fn postpone(run: Arc<AgentRun>, not_now: NotNow, context: &Context) -> Res
             let says = Says::unknown("Queued", why);
             let change = Change::of(&run).set("phase", Phase::Pending)?;
             change.say(condition::ADMITTED, says).write(context).await?;
-            Ok(Action::requeue(QUEUE_LOOK))
+            Ok(Action::requeue(queue_look(context.index.queued())))
         }
+        NotNow::Queued(Turn::Unseen) => Ok(Action::await_change()),
         NotNow::Missing(reasons) | NotNow::Denied(reasons) => {
             let text = told(&reasons);
             let about = About { type_: EventType::Warning, reason: "Denied", action: "Admit", note: &text };
@@ -346,6 +351,13 @@ async fn postpone(run: Arc<AgentRun>, not_now: NotNow, context: &Context) -> Res
     }
 }
 
+/// How soon a run looks again that waits with so many.
+fn queue_look(queued: usize) -> Duration {
+    let queued = u32::try_from(queued).unwrap_or(u32::MAX);
+    let spaced = QUEUE_LOOK_SPACING.saturating_mul(queued);
+    spaced.clamp(QUEUE_LOOK, LONGEST_QUEUE_LOOK)
+}
+
 /// Every reason on a line of its own, with its rule and the way out.
 fn told(reasons: &[Reason]) -> String {
     let line = |it: &Reason| {
@@ -353,4 +365,16 @@ fn told(reasons: &[Reason]) -> String {
     };
     let lines: Vec<String> = reasons.iter().map(line).collect();
     lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longer_the_queue_the_rarer_a_look() {
+        for (queued, seconds) in [(0, 30), (1, 30), (300, 30), (2000, 200), (usize::MAX, 600)] {
+            assert_eq!(queue_look(queued).as_secs(), seconds, "{queued}");
+        }
+    }
 }

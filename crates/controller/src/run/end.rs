@@ -11,7 +11,7 @@ use kube::runtime::controller::Action;
 use kube::runtime::events::EventType;
 use kube::{Api, ResourceExt as _};
 use sympozium_api::agent_run::{
-    ContainerFailure, GateVerdict, GrantRecord, IsolationRecord, Phase, Revocation, TokenUsage,
+    ContainerFailure, CostEstimate, GateVerdict, GrantRecord, IsolationRecord, Phase, Revocation, TokenUsage,
 };
 use sympozium_api::run_plan::Identity;
 use sympozium_api::{AgentRun, RunPlan, labels, limits};
@@ -182,6 +182,9 @@ pub async fn finish(run: Arc<AgentRun>, outcome: Outcome, context: &Context) -> 
         .set("isolation", &outcome.isolation)?
         .set("failedContainers", &outcome.failed_containers)?
         .set("gateVerdict", outcome.gate)?;
+    if let Some(cost) = cost_of(&run, &outcome, context).await {
+        change = change.set("costEstimate", &cost)?;
+    }
     let status = run.status.as_ref();
     if status.is_some_and(|it| it.granted_at.is_some()) {
         // Only now: the gateway hears nothing more of a run of which this is said, and the bridge has its last word until then.
@@ -220,6 +223,15 @@ pub async fn finish(run: Arc<AgentRun>, outcome: Outcome, context: &Context) -> 
     let about = About { type_, reason, action: "End", note: &note };
     context.tell(&run, about).await;
     clean(run, context).await
+}
+
+/// What the run cost, where its model has a price. Not worth failing for.
+async fn cost_of(run: &AgentRun, outcome: &Outcome, context: &Context) -> Option<CostEstimate> {
+    let usage = outcome.token_usage.as_ref()?;
+    let prices = context.settings.prices.as_ref()?;
+    let plan = context.plans.of(run, context).await.ok()?;
+    let model = &plan.model;
+    prices.estimate(&model.provider, &model.model, usage, now())
 }
 
 fn revocation(remaining: Vec<GrantRecord>) -> Revocation {

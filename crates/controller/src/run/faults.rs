@@ -199,6 +199,33 @@ fn is_failed(container: &ContainerStatus) -> bool {
     ended.is_some_and(|it| it.exit_code != 0)
 }
 
+/// Ends of a container that are nothing that its program said.
+const NOT_BY_ITSELF: &[&str] =
+    &["ContainerCannotRun", "ContainerStatusUnknown", "DeadlineExceeded", "Evicted", "OOMKilled", "StartError"];
+
+/// What a container said by its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ContainerWord {
+    /// It ended with 0.
+    Yes,
+    /// It ended with something else.
+    No,
+    /// It never began, or somebody else ended it or its pod.
+    Nothing,
+}
+
+/// What a container of a pod that has ended said.
+pub fn word_of(pod: &Pod, name: &str) -> ContainerWord {
+    let container = containers(pod).find(|it| it.name == name);
+    let ended = container.and_then(|it| it.state.as_ref()?.terminated.as_ref());
+    let is_own = |reason: &str| !NOT_BY_ITSELF.contains(&reason);
+    match ended {
+        Some(ended) if ended.exit_code == 0 => ContainerWord::Yes,
+        Some(ended) if from_outside(pod).is_none() && ended.reason.as_deref().is_none_or(is_own) => ContainerWord::No,
+        _ => ContainerWord::Nothing,
+    }
+}
+
 fn said_last(container: &ContainerStatus) -> Option<String> {
     let ended = container.state.as_ref()?.terminated.as_ref()?;
     Some(ended.message.as_deref()?.trim().to_owned())

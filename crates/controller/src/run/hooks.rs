@@ -12,13 +12,14 @@ use kube::runtime::controller::Action;
 use serde_json::json;
 use sympozium_api::agent_run::{Cleanup, GateVerdict, Phase, ReportedEnding, TIME_IS_UP};
 use sympozium_api::labels::{self, component, field_manager};
+use sympozium_api::lifecycle::GateDefault;
 use sympozium_api::run_plan::{Deadlines, Part, Role};
 use sympozium_api::{AgentRun, RunPlan};
 
 use super::again::again;
 use super::end::{self, Outcome};
 use super::error::Error;
-use super::faults;
+use super::faults::{self, ContainerWord};
 use super::inputs::{self, Renewed};
 use super::observe::{CEILING_SLACK, GRACE_SLACK, lost_node, pod_of};
 use super::status::{condition, since};
@@ -82,8 +83,9 @@ pub async fn afterwards(run: Arc<AgentRun>, context: &Context) -> Result<Action,
         Found::Job(job) => job,
         Found::NotSeenYet => return Ok(Action::requeue(WATCH_PAUSE)),
         Found::Nothing => {
+            // It may have said no before it went.
             let why = "the Job of its hooks is gone";
-            return end::finish(run, answer.without(GateVerdict::Error, why), context).await;
+            return end::finish(run, answer.held_back(GateVerdict::Error, why), context).await;
         }
     };
     if faults::is_complete(&job) {
@@ -93,9 +95,16 @@ pub async fn afterwards(run: Arc<AgentRun>, context: &Context) -> Result<Action,
         let outcome = match why == TIME_IS_UP {
             true => answer.without(GateVerdict::Timeout, TOO_LONG),
             false => {
-                let pod = hook_pod(&run, context).filter(|pod| faults::is_still(pod));
+                let pod = hook_pod(&run, context);
+                // What its containers said is on its way; a no must not be taken for silence.
+                let is_on_its_way = |pod: &Arc<Pod>| !faults::is_still(pod) && lost_node(pod, context).is_none();
+                if pod.as_ref().is_some_and(is_on_its_way) {
+                    return Ok(Action::requeue(WATCH_PAUSE));
+                }
+                let word = gate_word(&plan, pod.as_deref());
+                let pod = pod.filter(|pod| faults::is_still(pod));
                 let why = pod.map_or(why, |pod| faults::end(&pod));
-                answer.without(GateVerdict::Rejected, &why)
+                answer.after_failure(word, &why)
             }
         };
         return end::finish(run, outcome, context).await;
@@ -108,11 +117,14 @@ pub async fn afterwards(run: Arc<AgentRun>, context: &Context) -> Result<Action,
         }
         wake(&job, context).await?;
     }
-    if let Some(node) = hook_pod(&run, context).and_then(|pod| lost_node(&pod, context)) {
+    let pod = hook_pod(&run, context);
+    if let Some(node) = pod.as_ref().and_then(|pod| lost_node(pod, context)) {
         let why = format!("node `{node}` does not answer");
         return end::finish(run, answer.without(GateVerdict::Error, &why), context).await;
     }
-    let Some(rest) = rest(&run, &job, &plan) else {
+    let of_job = rest(&run, &job, &plan);
+    let of_hook = pod.map_or(Some(Duration::MAX), |pod| rest_of_hook(&pod, &plan));
+    let Some(rest) = of_job.zip(of_hook).map(|(job, hook)| job.min(hook)) else {
         let outcome = answer.without(GateVerdict::Timeout, TOO_LONG);
         return end::finish(run, outcome, context).await;
     };
@@ -140,35 +152,72 @@ fn rest(run: &AgentRun, job: &Job, plan: &RunPlan) -> Option<Duration> {
     Some(of_job.min(of_all)).filter(|it| !it.is_zero())
 }
 
+/// How much longer the hook that is at work may take; nothing when its time is up. The Job's own deadline cannot say that: it has to
+/// leave the pod the time to start.
+fn rest_of_hook(pod: &Pod, plan: &RunPlan) -> Option<Duration> {
+    let at_work = plan.parts.iter().filter(|part| part.role.is_after());
+    let mut at_work = at_work.filter_map(|hook| {
+        let seconds = hook.timeout_seconds.unwrap_or(plan.deadlines.run_seconds);
+        let running = since(&faults::running_since(pod, &hook.name.0)?);
+        Some((Duration::from_secs(seconds), running))
+    });
+    match at_work.next() {
+        Some((limit, running)) => limit.checked_sub(running).filter(|it| !it.is_zero()),
+        None => Some(Duration::MAX),
+    }
+}
+
 /// What the agent has left, for hooks to judge.
 struct Answer {
     outcome: Outcome,
-    /// Whether a hook decides about it.
-    is_gated: bool,
+    /// Where a hook decides about it: what becomes of it without a verdict.
+    gate: Option<GateDefault>,
 }
 
 impl Answer {
     fn of(run: &AgentRun, plan: &RunPlan) -> Self {
-        let gate = |it: &Part| matches!(it.role, Role::PostRun { gate: true, .. });
-        Self { outcome: kept_outcome(run), is_gated: plan.parts.iter().any(gate) }
+        Self { outcome: kept_outcome(run), gate: plan.parts.iter().find_map(|it| it.role.gate()) }
     }
 
     /// Every hook ended well.
     fn passed(self) -> Outcome {
-        Outcome { gate: self.is_gated.then_some(GateVerdict::Approved), ..self.outcome }
+        Outcome { gate: self.gate.map(|_| GateVerdict::Approved), ..self.outcome }
     }
 
     /// A person does not wait for them: a gate that has not decided is closed.
     fn cancelled(self) -> Outcome {
-        if self.is_gated && self.outcome.phase == Phase::Succeeded {
+        if self.gate.is_some() && self.outcome.phase == Phase::Succeeded {
             return Outcome { phase: Phase::Cancelled, result: None, ..self.outcome };
         }
         Outcome { warning: Some("after the run: its hooks were cancelled".to_owned()), ..self.outcome }
     }
 
-    /// The hooks did not: an answer that needs their word is held back, and another has a warning.
+    /// A hook failed. What the gate said before counts; what nobody knows any more holds the answer back.
+    fn after_failure(self, word: Option<ContainerWord>, why: &str) -> Outcome {
+        match word {
+            Some(ContainerWord::Yes) => Outcome { warning: Some(format!("after the run: {why}")), ..self.passed() },
+            Some(ContainerWord::No) => self.held_back(GateVerdict::Rejected, why),
+            Some(ContainerWord::Nothing) => self.without(GateVerdict::Error, why),
+            None => self.held_back(GateVerdict::Error, why),
+        }
+    }
+
+    /// There is no verdict: an answer that needs one is held back, unless the run says that it goes out then.
     fn without(self, verdict: GateVerdict, why: &str) -> Outcome {
-        if self.is_gated && self.outcome.phase == Phase::Succeeded {
+        let has_answer = self.outcome.phase == Phase::Succeeded;
+        if self.gate == Some(GateDefault::Allow) && has_answer {
+            return Outcome {
+                gate: Some(GateVerdict::AllowedByDefault),
+                warning: Some(format!("the answer goes out without a verdict, as `gateDefault: allow` says: {why}")),
+                ..self.outcome
+            };
+        }
+        self.held_back(verdict, why)
+    }
+
+    /// An answer that needs a word of the hooks is held back, and another has a warning.
+    fn held_back(self, verdict: GateVerdict, why: &str) -> Outcome {
+        if self.gate.is_some() && self.outcome.phase == Phase::Succeeded {
             return Outcome {
                 phase: Phase::Failed,
                 result: None,
@@ -179,6 +228,12 @@ impl Answer {
         }
         Outcome { warning: Some(format!("after the run: {why}")), ..self.outcome }
     }
+}
+
+/// What the gate said in a pod that failed. Nothing where there is no pod to be asked any more.
+fn gate_word(plan: &RunPlan, pod: Option<&Pod>) -> Option<ContainerWord> {
+    let gate = plan.parts.iter().find(|it| it.role.gate().is_some())?;
+    Some(faults::word_of(pod?, &gate.name.0))
 }
 
 /// What there is of the hooks' Job.

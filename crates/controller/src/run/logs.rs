@@ -8,6 +8,7 @@ use kube::ResourceExt as _;
 use kube::api::LogParams;
 use sympozium_api::agent_run::ContainerFailure;
 use sympozium_api::limits;
+use sympozium_api::text::is_prose;
 use tokio::time::timeout;
 
 use super::faults;
@@ -57,16 +58,9 @@ pub async fn gather(pod: &Pod, context: &Context) -> Vec<ContainerFailure> {
     failures
 }
 
-/// The end of a log, from the beginning of a line, without what a terminal would act on.
+/// The end of a log, from the beginning of a line, without what a terminal would act on or nobody sees.
 fn ending(log: &str, most: usize) -> String {
-    let plain: String = log
-        .chars()
-        .map(|it| match it {
-            '\n' | '\t' => it,
-            it if it.is_control() => '\u{fffd}',
-            it => it,
-        })
-        .collect();
+    let plain: String = log.chars().map(|it| if is_prose(it) { it } else { '\u{fffd}' }).collect();
     let plain = plain.trim_end();
     if plain.len() <= most {
         return plain.to_owned();
@@ -91,6 +85,7 @@ mod tests {
         assert_eq!(ending("one\ntwo\n", 100), "one\ntwo");
         assert_eq!(ending("first\nsecond\nthird\n", 10), "third");
         assert_eq!(ending("a\u{1b}[31mb\n", 100), "a\u{fffd}[31mb");
+        assert_eq!(ending("\ta\u{202e}b\u{3164}\u{26a0}\u{fe0f}\n", 100), "\ta\u{fffd}b\u{fffd}\u{26a0}\u{fe0f}");
         assert_eq!(ending("äöü", 3), "ü");
         assert_eq!(ending("", 10), "");
     }

@@ -1,30 +1,26 @@
 //! Makes and removes the objects of runs: never over one that is there, never one that is not the run's.
 
+mod compare;
+
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
-use kube::api::{ApiResource, DeleteParams, DynamicObject, PostParams, Preconditions, PropagationPolicy};
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy,
+};
 use kube::core::PartialObjectMeta;
 use kube::{Api, Client, ResourceExt};
-use serde_json::Value;
+use serde_json::{Value, json};
+use sympozium_api::AgentRun;
 use sympozium_api::agent_run::GrantRecord;
-use sympozium_api::labels::{self, annotation, field_manager};
+use sympozium_api::labels::{self, field_manager};
 use sympozium_plan::render::{Object, SandboxVersion};
 
+use self::compare::{Expected, compare};
 use super::again::again;
 use super::error::{Error, is_conflict, is_missing};
 use crate::context::Context;
-
-/// The parts of an object that make it what it is, by kind. What is there already must have the same.
-const ESSENCE: &[(&str, &[&str])] = &[
-    ("ConfigMap", &["data", "binaryData", "immutable"]),
-    ("Role", &["rules"]),
-    ("ClusterRole", &["rules"]),
-    ("RoleBinding", &["roleRef", "subjects"]),
-    ("ClusterRoleBinding", &["roleRef", "subjects"]),
-    ("NetworkPolicy", &["spec"]),
-];
 
 /// How objects of a kind are addressed; nothing for a kind that runs do not have.
 fn resource(kind: &str) -> Option<ApiResource> {
@@ -68,7 +64,9 @@ fn api(client: &Client, resource: &ApiResource, namespace: Option<&str>) -> Api<
 /// # Errors
 ///
 /// When the API server refuses it, or one of that name is there that is not the run's.
-pub async fn make(context: &Context, object: &Object, run_uid: &str) -> Result<String, Error> {
+pub async fn make(context: &Context, object: &Object, run: &AgentRun) -> Result<String, Error> {
+    let run_uid = run.uid().unwrap_or_default();
+    let run_uid = run_uid.as_str();
     let kind = object.kind();
     let resource = match object {
         Object::Sandbox(sandbox_object) => Some(sandbox(sandbox_object.version)),
@@ -86,55 +84,66 @@ pub async fn make(context: &Context, object: &Object, run_uid: &str) -> Result<S
     sent.types = Some(kube::api::TypeMeta { api_version: object.api_version().to_owned(), kind: kind.to_owned() });
     let parameters = PostParams { field_manager: Some(field_manager::CONTROLLER.to_owned()), ..PostParams::default() };
     context.metrics.wrote(kind, "create");
+    let created = |made: DynamicObject| {
+        let uid = made.uid().unwrap_or_default();
+        context.index.note_created(run_uid, kind, &name, &uid);
+        made
+    };
     let made = match again(|| api.create(&parameters, &sent)).await {
-        Ok(made) => made,
+        Ok(made) => created(made),
         Err(error) if is_conflict(&error) => {
             let there = again(|| api.get_opt(&name)).await;
             match there.map_err(Error::api("read", kind, &name))? {
                 Some(there) => {
-                    compare(kind, &name, &wanted, &there, run_uid)?;
+                    let uid = known_uid(context, run, kind, &name);
+                    let uid = uid.as_deref();
+                    compare(kind, &name, &wanted, &there, Expected { run_uid, uid })?;
+                    if kind == "Secret" {
+                        context.metrics.wrote(kind, "patch");
+                        refill(&api, &name, &wanted, &there).await?;
+                    }
                     there
                 }
                 // It is gone since, or never was there.
-                None => again(|| api.create(&parameters, &sent)).await.map_err(Error::api("create", kind, name))?,
+                None => again(|| api.create(&parameters, &sent))
+                    .await
+                    .map(created)
+                    .map_err(Error::api("create", kind, &name))?,
             }
         }
-        Err(error) => return Err(Error::api("create", kind, name)(error)),
+        Err(error) => return Err(Error::api("create", kind, &name)(error)),
     };
     // It may have been removed before, when this step was gone back to.
     context.index.forget_removed(run_uid, kind, object.name());
     Ok(made.uid().unwrap_or_default())
 }
 
-/// Whether what is there is what we would have made.
-fn compare(kind: &str, name: &str, wanted: &Value, there: &DynamicObject, run_uid: &str) -> Result<(), Error> {
-    let foreign = |why| Error::Foreign { kind: kind.to_owned(), name: name.to_owned(), why };
-    if !is_of(there, run_uid) {
-        return Err(foreign("the run does not own it"));
-    }
-    // Only the controller may put our label on what has a run's name: admission holds that.
-    let ours = there.labels().get(labels::MANAGED_BY).map(String::as_str);
-    if ours != Some(labels::MANAGER) {
-        return Err(foreign("somebody else made it"));
-    }
-    let digest = there.annotations().get(annotation::PLAN_DIGEST);
-    if digest.map(String::as_str)
-        != wanted
-            .pointer("/metadata/annotations")
-            .and_then(|it| it.get(annotation::PLAN_DIGEST))
-            .and_then(Value::as_str)
-    {
-        return Err(foreign("it was made by another plan"));
-    }
-    if there.metadata.deletion_timestamp.is_some() {
-        return Err(Error::Waiting("what is being deleted is gone"));
-    }
-    let essence = ESSENCE.iter().find(|(it, _)| *it == kind);
-    for field in essence.into_iter().flat_map(|(_, fields)| *fields) {
-        if there.data.get(*field).filter(|it| !it.is_null()) != wanted.get(*field).filter(|it| !it.is_null()) {
-            return Err(foreign("it says something else"));
-        }
-    }
+/// The UID that an object of the run was made with, as it was written down or is remembered.
+fn known_uid(context: &Context, run: &AgentRun, kind: &str, name: &str) -> Option<String> {
+    // What is remembered is newer: what was recorded may have been removed since, and made again.
+    let run_uid = run.uid().unwrap_or_default();
+    let remembered = context.index.created(&run_uid, kind, name);
+    remembered.or_else(|| {
+        let grants = run.status.iter().flat_map(|it| &it.grants);
+        let mut grants = grants.filter(|it| it.kind == kind && it.name == name);
+        let recorded = grants.find_map(|it| it.uid.as_ref());
+        recorded.map(|it| it.as_str().to_owned())
+    })
+}
+
+/// Replaces what is in a Secret that is there: what is signed for a run is signed anew each time, so it cannot be compared, and nothing
+/// that somebody else wrote is left in it.
+async fn refill(api: &Api<DynamicObject>, name: &str, wanted: &Value, there: &DynamicObject) -> Result<(), Error> {
+    let patch = json!({
+        "metadata": { "uid": there.uid(), "resourceVersion": there.resource_version() },
+        "data": null,
+        "stringData": wanted.get("stringData"),
+    });
+    let parameters =
+        PatchParams { field_manager: Some(field_manager::CONTROLLER.to_owned()), ..PatchParams::default() };
+    let patch = Patch::Merge(&patch);
+    let patched = again(|| api.patch(name, &parameters, &patch)).await;
+    patched.map_err(Error::api("write", "Secret", name))?;
     Ok(())
 }
 

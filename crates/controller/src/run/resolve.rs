@@ -7,10 +7,10 @@ use kube::ResourceExt as _;
 use sympozium_api::agent_run::Phase;
 use sympozium_api::labels::FLOOR_POLICY;
 use sympozium_api::names::SkillPackName;
-use sympozium_api::{AgentRun, RunPlan, SkillPack, SympoziumPolicySpec, limits};
+use sympozium_api::{AgentRun, RunPlan, SkillPack, limits};
 use sympozium_plan::admit::{
-    Agents, Candidates, Decision, Facts, Input, PackCandidates, PackObject, Reason, Rights, admit, subagent_bounds,
-    wanted_packs, wanted_policy,
+    Agents, Candidates, Decision, Facts, Input, PackCandidates, PackObject, Reason, Rights, RuntimeClasses, admit,
+    subagent_bounds, wanted_packs, wanted_policy,
 };
 use sympozium_plan::plan::plan;
 use sympozium_plan::render::{RenderSettings, Rendered, render};
@@ -54,9 +54,13 @@ pub fn prepare(run: &AgentRun, context: &Context, render_settings: &RenderSettin
     let name = name.unwrap_or_default();
     let agent = World::find(&world.agents, &namespace, &name);
     let instance = World::find(&world.instances, &namespace, &name);
-    let agents = Agents { agent: agent.as_deref(), instance: instance.as_deref() };
     let floor = World::find(&world.policies, system, FLOOR_POLICY);
     let floor_spec = floor.as_deref().map(|it| &it.spec);
+    // Authors are not recorded, so those of runs, and of agents and packs of this namespace, are unknown. Packs and agents of the
+    // system namespace are the operator's own: nothing is compared for them.
+    let unknown = Rights::of_unknown_author(floor_spec, &namespace);
+    let of_namespace = elsewhere.map(|_| &unknown);
+    let agents = Agents { agent: agent.as_deref(), instance: instance.as_deref(), author: of_namespace };
     let policies = wanted_policy(agents).map(|name| {
         let in_namespace = |namespace: &str| World::find(&world.policies, namespace, name.as_str());
         (in_namespace(&namespace), elsewhere.and_then(in_namespace))
@@ -64,15 +68,10 @@ pub fn prepare(run: &AgentRun, context: &Context, render_settings: &RenderSettin
     let (own_policy, system_policy) = policies.unwrap_or_default();
     let (own_model, system_model) = models(run, world, &namespace, elsewhere);
 
-    // Nobody has stamped who wrote what: a pack of this namespace has no author who could give away rights, unless the floor
-    // trusts the namespace.
-    let nobody = Rights::default();
-    let unknown = (!trusts(floor_spec, &namespace)).then_some(&nobody);
     let packs = packs(run, agents, world, &namespace, elsewhere);
     let candidates: BTreeMap<SkillPackName, PackCandidates<'_>> = packs
         .iter()
         .map(|(name, (own, of_system))| {
-            let of_namespace = if elsewhere.is_some() { unknown } else { None };
             let candidates = PackCandidates {
                 own: own.as_deref().map(|pack| PackObject { pack, author: of_namespace }),
                 system: of_system.as_deref().map(|pack| PackObject { pack, author: None }),
@@ -80,6 +79,7 @@ pub fn prepare(run: &AgentRun, context: &Context, render_settings: &RenderSettin
             (name.clone(), candidates)
         })
         .collect();
+    let runtime_classes = handlers(world);
     let input = Input {
         run,
         namespace: &namespace,
@@ -88,7 +88,8 @@ pub fn prepare(run: &AgentRun, context: &Context, render_settings: &RenderSettin
         policies: Candidates { own: own_policy.as_deref(), system: system_policy.as_deref() },
         floor: floor_spec,
         models: Candidates { own: own_model.as_deref(), system: system_model.as_deref() },
-        author: unknown,
+        author: Some(&unknown),
+        runtime_classes: &runtime_classes,
         facts: facts(run, world, &namespace),
         settings: &context.settings.admission,
     };
@@ -113,10 +114,10 @@ pub fn prepare(run: &AgentRun, context: &Context, render_settings: &RenderSettin
     Ok(Prepared { plan: planned.plan, rendered, warnings: admitted.warnings.clone() })
 }
 
-/// Whether the floor lists a namespace whose packs may ask for rights without anybody knowing their author.
-fn trusts(floor: Option<&SympoziumPolicySpec>, namespace: &str) -> bool {
-    let listed = floor.and_then(|it| it.rbac_policy.as_ref()).and_then(|it| it.cluster_rbac_namespaces.as_ref());
-    listed.is_some_and(|list| list.iter().any(|it| it.as_str() == namespace))
+/// The handlers of the cluster's RuntimeClasses. There are a few of them.
+fn handlers(world: &World) -> RuntimeClasses {
+    let classes = world.runtime_classes.state().into_iter();
+    classes.map(|class| (class.name_any(), class.handler.clone())).collect()
 }
 
 type Found<K> = (Option<Arc<K>>, Option<Arc<K>>);
@@ -184,14 +185,9 @@ pub fn is_active(run: &AgentRun) -> bool {
 /// Whether a run may begin, or has to wait for others: one below another for those of its tree, all for the cluster. How many
 /// there are is not said: it changes all the time, and would be written each time.
 fn has_turn(run: &AgentRun, context: &Context, concurrent: u32) -> Result<(), Turn> {
-    let most = context.settings.active_runs;
     let world = &context.world;
     context.index.know(|| world.runs.state());
     context.index.reserve(run, |active| {
-        if active.len() >= most {
-            let why = format!("{most} runs are going on, and no more may");
-            return Some(Turn::OfCluster(why));
-        }
         run.spec.parent.as_ref()?;
         let first = first_of_tree(run, world);
         let active = active.iter().filter_map(|it| world.runs.get(it));
@@ -200,7 +196,7 @@ fn has_turn(run: &AgentRun, context: &Context, concurrent: u32) -> Result<(), Tu
             other.spec.parent.is_some() && other.namespace() == run.namespace() && first_of_tree(other, world) == first
         });
         (below.count() >= concurrent as usize)
-            .then(|| Turn::OfTree(format!("{concurrent} runs of the same tree are going on, and no more may")))
+            .then(|| format!("{concurrent} runs of the same tree are going on, and no more may"))
     })
 }
 

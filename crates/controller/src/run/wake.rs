@@ -79,6 +79,8 @@ pub fn wake(seen: &Seen, context: &Context) -> Vec<ObjectRef<AgentRun>> {
             concerned
         }
         Seen::Node => index.active(),
+        // No run is made of it.
+        Seen::Schedule(..) => Vec::new(),
     }
 }
 

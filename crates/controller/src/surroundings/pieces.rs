@@ -9,7 +9,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use sympozium_api::installation::{CANARY_PORT, GATEWAY, GATEWAY_PORT, NAME_LABEL, gateway_host};
 use sympozium_plan::render::{GatewayAddress, SandboxVersion};
 
-use super::Overrides;
+use super::{API_SERVER, Overrides};
 use crate::settings::UserNamespaces;
 
 /// Addresses of the API server that a NetworkPolicy names; no control plane has more.
@@ -41,30 +41,41 @@ pub fn gateway(overrides: &Overrides, service: Option<&Service>, system_namespac
     })
 }
 
-/// Where the API server answers: the address of its Service, and its endpoints behind it.
+/// Where the API server answers: the address of its Service, and its endpoints behind it. Of the slices only the one that API
+/// servers keep themselves is believed, see [`API_SERVER`]. Nothing until both are known: a run's NetworkPolicy that was made with
+/// one of them alone would not be recognised after a restart.
 pub fn api_server<'a>(
     service: Option<&Service>,
     slices: impl Iterator<Item = &'a EndpointSlice>,
 ) -> Vec<(IpAddr, u16)> {
-    let mut addresses = BTreeSet::new();
+    let mut of_service = BTreeSet::new();
     if let Some(spec) = service.and_then(|it| it.spec.as_ref()) {
         let ips = spec.cluster_ips.iter().flatten();
         for ip in ips.chain(&spec.cluster_ip) {
             for port in spec.ports.iter().flatten() {
-                addresses.extend(address(ip, port.port));
+                of_service.extend(address(ip, port.port));
             }
         }
     }
-    for slice in slices {
+    let is_its_own = |slice: &&EndpointSlice| {
+        let metadata = &slice.metadata;
+        (metadata.namespace.as_deref(), metadata.name.as_deref()) == (Some(API_SERVER.0), Some(API_SERVER.1))
+    };
+    let mut endpoints = BTreeSet::new();
+    for slice in slices.filter(is_its_own) {
         for endpoint in &slice.endpoints {
             for ip in &endpoint.addresses {
                 for port in slice.ports.iter().flatten().filter_map(|it| it.port) {
-                    addresses.extend(address(ip, port));
+                    endpoints.extend(address(ip, port));
                 }
             }
         }
     }
-    addresses.into_iter().take(MAX_ADDRESSES).collect()
+    if of_service.is_empty() || endpoints.is_empty() {
+        return Vec::new();
+    }
+    of_service.append(&mut endpoints);
+    of_service.into_iter().take(MAX_ADDRESSES).collect()
 }
 
 fn address(ip: &str, port: i32) -> Option<(IpAddr, u16)> {

@@ -38,21 +38,51 @@ fn the_gateway_is_its_service_or_what_was_told() {
     assert_eq!(found(&told, Some(&whole)), Some((ip("198.51.100.1"), 8443, name)));
 }
 
+fn slice(namespace: &str, name: &str, addresses: &[&str]) -> EndpointSlice {
+    object(json!({
+        "metadata": {
+            "namespace": namespace, "name": name, "labels": {"kubernetes.io/service-name": "kubernetes"},
+        },
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": addresses}],
+        "ports": [{"port": 6443}],
+    }))
+}
+
 #[test]
-fn the_api_server_is_its_service_and_its_endpoints() {
-    let service: Service = object(json!({"spec": {
-        "clusterIP": "203.0.113.1", "clusterIPs": ["203.0.113.1", "2001:db8::1"],
-        "ports": [{"name": "https", "port": 443, "targetPort": 6443}],
-    }}));
-    let slices: [EndpointSlice; 2] = [
-        object(json!({"addressType": "IPv4", "endpoints": [{"addresses": ["198.18.0.2"]}], "ports": [{"port": 6443}]})),
-        object(json!({"addressType": "FQDN", "endpoints": [{"addresses": ["a.example"]}], "ports": [{"port": 6443}]})),
+fn a_slice_of_another_name_or_namespace_is_not_the_api_server_s() {
+    let many: Vec<String> = (0..=u8::MAX).map(|it| format!("203.0.113.{it}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let slices = [
+        slice("default", "a-kubernetes", &many),
+        slice("default", "kubernetes-x7f2k", &["192.0.2.66"]),
+        slice("elsewhere", "kubernetes", &["192.0.2.67"]),
+        slice("default", "kubernetes", &["198.18.0.2", "2001:db8::2"]),
     ];
     assert_eq!(
-        pieces::api_server(Some(&service), slices.iter()),
+        pieces::api_server(Some(&service()), slices.iter()),
+        [(ip("198.18.0.2"), 6443), (ip("203.0.113.1"), 443), (ip("2001:db8::1"), 443), (ip("2001:db8::2"), 6443)]
+    );
+}
+
+fn service() -> Service {
+    object(json!({"spec": {
+        "clusterIP": "203.0.113.1", "clusterIPs": ["203.0.113.1", "2001:db8::1"],
+        "ports": [{"name": "https", "port": 443, "targetPort": 6443}],
+    }}))
+}
+
+#[test]
+fn the_api_server_is_its_service_and_its_endpoints() {
+    let own = slice("default", "kubernetes", &["198.18.0.2", "a.example"]);
+    let slices = [own];
+    assert_eq!(
+        pieces::api_server(Some(&service()), slices.iter()),
         [(ip("198.18.0.2"), 6443), (ip("203.0.113.1"), 443), (ip("2001:db8::1"), 443)]
     );
-    assert_eq!(pieces::api_server(None, [].into_iter()), []);
+    // One half alone is not known yet.
+    assert_eq!(pieces::api_server(Some(&service()), [].into_iter()), []);
+    assert_eq!(pieces::api_server(None, slices.iter()), []);
 }
 
 #[test]

@@ -92,8 +92,10 @@ async fn cancelled_at_any_step_a_run_is_cancelled_and_leaves_nothing() {
         let name = format!("cancel-{number}-{then:?}").to_lowercase();
         ground.played.play(&name, Play::Works);
         let tried = Tried::create(&ground, plain(&name)).await;
-        assert!(ground.stopped(&tried).await);
+        let has_stopped = ground.stopped_before_it_runs(&tried).await;
         cancel(&tried).await;
+        // The last writes of a start may fall together; then it is stopped at one of the end.
+        assert!(has_stopped || ground.stopped(&tried).await);
         go_on(&mut ground, then).await;
         let status = tried.settled(&ground).await;
         tried.ended(&ground, &status, Phase::Cancelled).await;

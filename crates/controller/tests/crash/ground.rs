@@ -24,7 +24,7 @@ use tokio::sync::{Mutex, MutexGuard};
 use super::run::{self, Tried};
 
 /// How long the controller may take to be ready.
-const START_PATIENCE: Duration = Duration::from_secs(60);
+const START_PATIENCE: Duration = Duration::from_secs(180);
 
 /// A controller works on a whole cluster: one test at a time.
 static ALONE: Mutex<()> = Mutex::const_new(());
@@ -154,12 +154,21 @@ impl Ground {
 
     /// Waits until the proxy has stopped the controller, or the run is over without.
     pub async fn stopped(&self, tried: &Tried) -> bool {
+        self.stopped_unless(tried, Tried::is_over).await
+    }
+
+    /// As [`Ground::stopped`], for a run that goes on for ever once its pod is there.
+    pub async fn stopped_before_it_runs(&self, tried: &Tried) -> bool {
+        self.stopped_unless(tried, Tried::is_running).await
+    }
+
+    async fn stopped_unless(&self, tried: &Tried, is_too_late: impl AsyncFn(&Tried) -> bool) -> bool {
         let deadline = tokio::time::Instant::now() + run::PATIENCE;
         loop {
             if self.proxy.has_stopped() {
                 return true;
             }
-            if tried.is_over().await {
+            if is_too_late(tried).await {
                 return self.proxy.has_stopped();
             }
             if tokio::time::Instant::now() > deadline {
@@ -203,7 +212,7 @@ fn install(kubectl: &Kubectl) {
     let kinds = static_build::workspace_root().join("config/crds");
     let kinds = kinds.to_str().expect("a path of letters");
     kubectl.run(&["apply", "--server-side", "-f", kinds]).expect("the kinds are there");
-    kubectl.run(&["wait", "--for=condition=Established", "--timeout=60s", "-f", kinds]).expect("the kinds are served");
+    kubectl.run(&["wait", "--for=condition=Established", "--timeout=180s", "-f", kinds]).expect("the kinds are served");
     let name = labels::SYSTEM_NAMESPACE;
     apply(kubectl, &json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }));
 }

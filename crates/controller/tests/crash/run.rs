@@ -18,7 +18,7 @@ use sympozium_testkit::cluster::played::{Pods, RESULT};
 use super::ground::Ground;
 
 /// How long a run may take to its end, faults included. A machine that does ten things at once is slow.
-pub const PATIENCE: Duration = Duration::from_secs(90);
+pub const PATIENCE: Duration = Duration::from_secs(240);
 
 /// A run that was created.
 pub struct Tried {
@@ -60,6 +60,10 @@ impl Tried {
         run.is_none() || is_settled(run.as_ref())
     }
 
+    pub async fn is_running(&self) -> bool {
+        is_running(self.now().await.as_ref())
+    }
+
     /// Waits until something holds for the run; `None` stands for a run that is gone.
     pub async fn until(&self, what: &str, ground: &Ground, condition: impl Fn(Option<&AgentRun>) -> bool + Send) {
         let waiting = await_condition(self.api.clone(), &self.name, condition);
@@ -78,11 +82,7 @@ impl Tried {
     }
 
     pub async fn until_running(&self, ground: &Ground) {
-        self.until("the run to go on", ground, |run| {
-            let status = run.and_then(|run| run.status.as_ref());
-            status.is_some_and(|it| it.pod_uid.is_some())
-        })
-        .await;
+        self.until("the run to go on", ground, is_running).await;
     }
 
     /// What exists in the cluster for this run, the run itself apart: kind and name.
@@ -127,9 +127,22 @@ impl Tried {
         }
     }
 
+    /// What became of the run's pods, when the play has seen the one that the status names: its watch may be behind the controller's.
+    async fn pods(&self, ground: &Ground, status: &AgentRunStatus) -> Pods {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let pods = ground.played.pods_of(&self.uid);
+            let is_seen = status.pod_uid.as_ref().is_none_or(|named| pods.seen.contains(named.as_str()));
+            if is_seen || tokio::time::Instant::now() > deadline {
+                return pods;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
     /// Asserts that the run succeeded, was executed exactly once, and left nothing but its plan.
     pub async fn succeeded(&self, ground: &Ground, status: &AgentRunStatus, hooks: usize) {
-        let pods = ground.played.pods_of(&self.uid);
+        let pods = self.pods(ground, status).await;
         let wrong = self.wrong(status, Phase::Succeeded, &pods).await;
         let mut wrong: Vec<String> = wrong.into_iter().collect();
         if status.result.as_deref() != Some(RESULT) {
@@ -146,7 +159,7 @@ impl Tried {
 
     /// Asserts that the run ended in this phase, was executed at most once, and left nothing but its plan.
     pub async fn ended(&self, ground: &Ground, status: &AgentRunStatus, phase: Phase) {
-        let pods = ground.played.pods_of(&self.uid);
+        let pods = self.pods(ground, status).await;
         let wrong = self.wrong(status, phase, &pods).await;
         assert!(wrong.is_empty(), "{}\n{}", wrong.join("; "), ground.tell(self).await);
     }
@@ -221,6 +234,11 @@ impl Tried {
             }
         }
     }
+}
+
+fn is_running(run: Option<&AgentRun>) -> bool {
+    let status = run.and_then(|run| run.status.as_ref());
+    status.is_some_and(|it| it.pod_uid.is_some())
 }
 
 fn is_settled(run: Option<&AgentRun>) -> bool {

@@ -12,8 +12,8 @@ fn a_killed_leader_is_followed_by_another_and_one_that_ends_makes_room_at_once()
     let first = world.lead();
     let second = world.start();
     second.wait_for("/readyz", "ok: standby\n");
-    assert_eq!(first.metric("leader"), Some(1.0));
-    assert_eq!(second.metric("leader"), Some(0.0));
+    first.wait_for_metric("leader", |it| it == 1.0);
+    second.wait_for_metric("leader", |it| it == 0.0);
     let holder = world.holder();
 
     // Without a chance to say so.

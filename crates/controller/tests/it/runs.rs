@@ -3,5 +3,7 @@
 mod ends;
 mod gates;
 mod hindered;
+mod kernel;
+mod planned_only;
 mod waits;
 mod world;

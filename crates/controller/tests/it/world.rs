@@ -18,7 +18,7 @@ use sympozium_testkit::cluster::{Cluster, KUBECONFIG_VARIABLE, Kubectl, Namespac
 use sympozium_testkit::command;
 
 /// How long a busy machine may take for anything.
-pub const PATIENCE: Duration = Duration::from_secs(90);
+pub const PATIENCE: Duration = Duration::from_secs(180);
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_sympozium-controller");
 
@@ -77,7 +77,7 @@ impl World {
             (Some(system), "system", rights::system_rules()),
             (Some("default"), "default", rights::default_rules()),
         ];
-        for (namespace, word, rules) in places {
+        for (namespace, word, rules) in &places {
             let name = format!("{system}-{word}");
             let kind = if namespace.is_some() { "Role" } else { "ClusterRole" };
             let metadata = json!({"name": name, "namespace": namespace});
@@ -89,6 +89,22 @@ impl World {
                 "roleRef": {"apiGroup": api, "kind": kind, "name": name}, "subjects": subject,
             });
             admin.create(&binding).expect("a binding");
+        }
+        // The API server learns of roles and bindings a moment after they are made. What it refuses until then would look like a right
+        // that is missing.
+        let account = admin.clone().impersonating(&self.account());
+        for (namespace, _, rules) in &places {
+            let rule = rules.first().expect("a rule");
+            let first = |words: &Option<Vec<String>>| words.iter().flatten().next().cloned().unwrap_or_default();
+            let (group, resource, name) =
+                (first(&rule.api_groups), first(&rule.resources), first(&rule.resource_names));
+            let mut object = if group.is_empty() { resource } else { format!("{resource}.{group}") };
+            if !name.is_empty() {
+                object = format!("{object}/{name}");
+            }
+            let namespace = format!("--namespace={}", namespace.unwrap_or("default"));
+            let ask = ["auth", "can-i", &rule.verbs[0], &object, &namespace];
+            assert!(holds(|| account.attempt(&ask).is_ok_and(|it| it.success)), "it may not {ask:?}");
         }
     }
 
@@ -174,7 +190,7 @@ fn install_kinds(kubectl: &Kubectl) {
     let kinds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config/crds");
     let kinds = kinds.to_string_lossy();
     kubectl.run(&["apply", "--server-side", "--force-conflicts", "-f", &kinds]).expect("kinds");
-    kubectl.run(&["wait", "--for=condition=Established", "--timeout=120s", "-f", &kinds]).expect("served kinds");
+    kubectl.run(&["wait", "--for=condition=Established", "--timeout=180s", "-f", &kinds]).expect("served kinds");
 }
 
 pub struct Program {

@@ -23,7 +23,7 @@ use sympozium_testkit::{as_user, probe, static_build};
 
 /// The helper stage as it ships: a static binary.
 static STAGE: LazyLock<PathBuf> =
-    LazyLock::new(|| static_build::shipped("sympozium-exec", "exec-run").expect("the static stage can be built"));
+    LazyLock::new(|| static_build::shipped("exec-run").expect("the static stage can be built"));
 /// Commands in one round of one side.
 const ROUND: u32 = 200;
 const ROUNDS: usize = 15;

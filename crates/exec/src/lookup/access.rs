@@ -43,7 +43,7 @@ impl Runner {
             // Links show 0777 and nobody can write into one.
             false
         } else {
-            // The sticky bit keeps others from renaming what is there, not from adding what is not.
+            // The sticky bit keeps others from renaming what is there, not from adding what is not: `Way` sees to that.
             mode.contains(Mode::WOTH)
                 || mode.contains(Mode::WGRP) && (self.gids.contains(&stat.st_gid) || has_acl(fd, kind))
         };

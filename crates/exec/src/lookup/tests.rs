@@ -1,6 +1,8 @@
 //! Real files in a directory that plays the root of the view. Nothing in it belongs to the runner unless a case
 //! says so, whoever runs the tests.
 
+mod sticky;
+
 use std::fs;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -352,6 +354,11 @@ fn anything_writable_on_the_way_is_refused() {
                 view.skill_as("far", &member).unwrap();
                 view.set_mode(what, mode);
                 let program = "/usr/local/bin/far";
+                // Only directories are in these, and nobody can swap one that is somebody else's.
+                if mode == 0o1757 && ["/", "/usr", "/usr/local"].contains(&what) {
+                    assert!(view.skill_as("far", &member).is_ok(), "{what} {mode:o}");
+                    continue;
+                }
                 let expected = if what == "/opt/real/far" && mode != 0o775 {
                     Err(format!("{program:?} is world-writable"))
                 } else {

@@ -23,36 +23,83 @@ const OFFSET_OF_NUMBER: u32 = 0;
 const OFFSET_OF_ARCHITECTURE: u32 = 4;
 const OFFSET_OF_ARGUMENTS: u32 = 16;
 
-/// What one argument must be, by its low 32 bits: the kernel looks at no more of those that we ask about, so a
-/// set upper bit must not slip by.
+/// An argument that the kernel declares as an `int`, `unsigned int`, `pid_t`, mode or the like, by its number. Only the
+/// low half of the register reaches the kernel's code, so only that half is compared: a set upper bit must not slip by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Condition {
-    argument: u8,
-    mask: u32,
-    value: u32,
-    differs: bool,
+pub(super) struct Int(pub(super) u8);
+
+/// An argument that is a pointer, by its number. All 64 bits are its value, so both halves are compared: a pointer whose
+/// low half is zero is not null.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Pointer(pub(super) u8);
+
+/// What one argument must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Condition {
+    /// The low half, masked, equals the value, or differs from it.
+    Int { argument: Int, mask: u32, value: u32, differs: bool },
+    /// Any of the 64 bits is set.
+    NotNull { argument: Pointer },
 }
 
 impl Condition {
-    pub(super) const fn is(argument: u8, value: u32) -> Self {
+    pub(super) const fn is(argument: Int, value: u32) -> Self {
         Self::masked(argument, u32::MAX, value)
     }
 
-    pub(super) const fn is_not(argument: u8, value: u32) -> Self {
+    pub(super) const fn is_not(argument: Int, value: u32) -> Self {
         Self::not_masked(argument, u32::MAX, value)
     }
 
-    pub(super) const fn has_bits(argument: u8, bits: u32) -> Self {
+    pub(super) const fn has_bits(argument: Int, bits: u32) -> Self {
         Self::masked(argument, bits, bits)
     }
 
-    pub(super) const fn masked(argument: u8, mask: u32, value: u32) -> Self {
-        Self { argument, mask, value, differs: false }
+    pub(super) const fn masked(argument: Int, mask: u32, value: u32) -> Self {
+        Self::Int { argument, mask, value, differs: false }
     }
 
-    pub(super) const fn not_masked(argument: u8, mask: u32, value: u32) -> Self {
-        Self { differs: true, ..Self::masked(argument, mask, value) }
+    pub(super) const fn not_masked(argument: Int, mask: u32, value: u32) -> Self {
+        Self::Int { argument, mask, value, differs: true }
     }
+
+    pub(super) const fn not_null(argument: Pointer) -> Self {
+        Self::NotNull { argument }
+    }
+
+    /// The instructions that fall through when the condition holds and jump over the `rest` instructions that follow
+    /// them when it does not.
+    fn instructions(self, rest: usize) -> Vec<sock_filter> {
+        let past = u8::try_from(rest).unwrap_or(u8::MAX);
+        match self {
+            Self::Int { argument, mask, value, differs } => {
+                let (equal, different) = if differs { (past, 0) } else { (0, past) };
+                let mut list = vec![load(low_half(argument.0))];
+                if mask != u32::MAX {
+                    let and = libc::BPF_ALU | libc::BPF_AND | libc::BPF_K;
+                    list.push(instruction(and, mask, 0, 0));
+                }
+                list.push(jump(libc::BPF_JEQ, value, equal, different));
+                list
+            }
+            Self::NotNull { argument } => vec![
+                load(high_half(argument.0)),
+                // Not zero: it holds, whatever the other half is.
+                jump(libc::BPF_JEQ, 0, 0, 2),
+                load(low_half(argument.0)),
+                jump(libc::BPF_JEQ, 0, past, 0),
+            ],
+        }
+    }
+}
+
+// Both architectures are little-endian.
+fn low_half(argument: u8) -> u32 {
+    OFFSET_OF_ARGUMENTS + 8 * u32::from(argument)
+}
+
+fn high_half(argument: u8) -> u32 {
+    low_half(argument) + 4
 }
 
 /// Which calls are refused, and when. What is not in here is allowed.
@@ -80,6 +127,18 @@ impl Rules {
         if let Refusal::When(lists) = refusal {
             lists.push(conditions.to_vec());
         }
+    }
+
+    /// Every comparison of an argument, with the call it is about.
+    #[cfg(test)]
+    pub(super) fn comparisons(&self) -> impl Iterator<Item = (u32, Condition)> {
+        self.0.iter().flat_map(|(&call, refusal)| {
+            let lists: &[Vec<Condition>] = match refusal {
+                Refusal::Always { .. } => &[],
+                Refusal::When(lists) => lists,
+            };
+            lists.iter().flatten().map(move |&it| (call, it))
+        })
     }
 
     /// The program. A process that calls by another architecture's door (32-bit) is ended.
@@ -139,15 +198,7 @@ fn decide(refusal: &Refusal) -> Vec<sock_filter> {
         // From the end, to know how far a condition that does not hold jumps: behind the refusal.
         let mut list = vec![refuse(libc::EPERM)];
         for condition in conditions.iter().rev() {
-            let past = u8::try_from(list.len()).unwrap_or(u8::MAX);
-            let (equal, different) = if condition.differs { (past, 0) } else { (0, past) };
-            list.insert(0, jump(libc::BPF_JEQ, condition.value, equal, different));
-            if condition.mask != u32::MAX {
-                let and = libc::BPF_ALU | libc::BPF_AND | libc::BPF_K;
-                list.insert(0, instruction(and, condition.mask, 0, 0));
-            }
-            let argument = u32::from(condition.argument);
-            list.insert(0, load(OFFSET_OF_ARGUMENTS + 8 * argument));
+            list.splice(0..0, condition.instructions(list.len()));
         }
         program.extend(list);
     }
@@ -181,14 +232,13 @@ mod tests {
     use proptest::prelude::*;
 
     /// A call as the kernel shows it to a program.
-    fn call(number: u32, architecture: u32, arguments: &[u32]) -> [u32; 16] {
+    fn call(number: u32, architecture: u32, arguments: &[u64]) -> [u32; 16] {
         let mut data = [0; 16];
         data[0] = number;
         data[1] = architecture;
         for (index, &argument) in arguments.iter().enumerate() {
-            data[4 + 2 * index] = argument;
-            // The upper half, which must not matter.
-            data[5 + 2 * index] = 0xffff_ffff;
+            data[4 + 2 * index] = u32::try_from(argument & 0xffff_ffff).unwrap();
+            data[5 + 2 * index] = u32::try_from(argument >> 32).unwrap();
         }
         data
     }
@@ -243,15 +293,29 @@ mod tests {
     fn a_condition_never_weakens_a_refusal() {
         let mut rules = Rules::default();
         rules.refuse(libc::SYS_mount, libc::EPERM);
-        rules.refuse_when(libc::SYS_mount, &[Condition::is(0, 1)]);
+        rules.refuse_when(libc::SYS_mount, &[Condition::is(Int(0), 1)]);
         let data = call(number(libc::SYS_mount), ARCHITECTURE, &[0]);
         assert_eq!(run(&rules.program(), &data), NO);
     }
 
     fn condition() -> impl Strategy<Value = Condition> {
         // Few values, so that conditions hold often enough.
-        (0u8..6, prop_oneof![Just(u32::MAX), 0u32..4], 0u32..4, any::<bool>())
-            .prop_map(|(argument, mask, value, differs)| Condition { argument, mask, value, differs })
+        let int = (0u8..6, prop_oneof![Just(u32::MAX), 0u32..4], 0u32..4, any::<bool>());
+        prop_oneof![
+            3 => int.prop_map(|(argument, mask, value, differs)| Condition::Int {
+                argument: Int(argument),
+                mask,
+                value,
+                differs,
+            }),
+            1 => (0u8..6).prop_map(|argument| Condition::not_null(Pointer(argument))),
+        ]
+    }
+
+    /// Small in each half, so that each is often zero.
+    fn argument() -> impl Strategy<Value = u64> {
+        let high = prop_oneof![Just(0u64), Just(1), Just(0xffff_ffff)];
+        (0u64..4, high).prop_map(|(low, high)| low | high << 32)
     }
 
     fn refusal() -> impl Strategy<Value = Refusal> {
@@ -267,15 +331,18 @@ mod tests {
         fn a_program_says_what_its_rules_say(
             rules in prop::collection::btree_map(0u32..600, refusal(), 0..80),
             numbers in prop::collection::vec(0u32..600, 1..40),
-            arguments in prop::array::uniform6(0u32..4),
+            arguments in prop::array::uniform6(argument()),
         ) {
             let program = Rules(rules.clone()).program();
             prop_assert!(program.len() < 4096);
             let listed: Vec<u32> = rules.keys().copied().collect();
             for number in numbers.into_iter().chain(listed) {
-                let holds = |condition: &Condition| {
-                    let found = arguments[usize::from(condition.argument)] & condition.mask;
-                    (found == condition.value) != condition.differs
+                let holds = |condition: &Condition| match *condition {
+                    Condition::Int { argument, mask, value, differs } => {
+                        let found = arguments[usize::from(argument.0)] & u64::from(mask);
+                        (found == u64::from(value)) != differs
+                    }
+                    Condition::NotNull { argument } => arguments[usize::from(argument.0)] != 0,
                 };
                 let expected = match rules.get(&number) {
                     None => libc::SECCOMP_RET_ALLOW,

@@ -21,6 +21,20 @@ fn quick(mut request: Request) -> Request {
     request
 }
 
+/// Others recognise by it what descends from a sandbox.
+#[test]
+fn what_is_above_a_command_has_the_name_of_the_stage() {
+    let name = sympozium_exec::stage::PROCESS_NAME.to_str().unwrap();
+    for profile in profiles() {
+        let outcome = run(&executor(profile), &Request::shell("cat /proc/$PPID/comm"));
+        assert_eq!(outcome.stdout.text(), format!("{name}\n"), "{profile}");
+    }
+    // And the worker's parent, which is where orphans go.
+    let keeper = "cut -d' ' -f4 /proc/$PPID/stat | xargs -I{} cat /proc/{}/comm";
+    let outcome = run(&executor(Profile::Container), &Request::shell(keeper));
+    assert_eq!(outcome.stdout.text(), format!("{name}\n"));
+}
+
 #[test]
 fn codes_signals_and_streams_come_back() {
     for profile in profiles() {

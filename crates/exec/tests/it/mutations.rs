@@ -78,6 +78,17 @@ fn in_a_container() {
         for socket in ["unix-socket", "unix-socket-pair", "tcp-socket", "netlink-socket"] {
             notices(&none, Layer::SeccompUnixOnly, &[], socket);
         }
+        // It stands for having no namespaces, so what else is shared with the machine is refused with it.
+        let times = ["change-times", "change-times-by-high-pointer"];
+        let [plain, high] = times.map(|how| format!("{how}={}", there.public()));
+        for shared in
+            [plain.as_str(), high.as_str(), "make-shared-memory", "make-semaphores", "make-queue", "use-ipc-object"]
+        {
+            notices(&none, Layer::SeccompUnixOnly, &[], shared);
+        }
+        // A POSIX queue is a file to Landlock, on a file system that no rule is about.
+        let files = [Layer::LandlockFilesystem];
+        notices(&none, Layer::SeccompUnixOnly, &files, "make-posix-queue");
     });
 }
 

@@ -9,14 +9,18 @@
     reason = "a measurement that cannot be made must stop, and its table is its output"
 )]
 
+use std::collections::VecDeque;
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sympozium_api::RunPlan;
 use sympozium_api::run_plan::{Destination, GatewayCredential, PartName, Reach};
@@ -30,6 +34,18 @@ const TUNNELS: usize = 1000;
 const TRANSFER_BYTES: usize = 1 << 30;
 const WRITE_BYTES: usize = 256 * 1024;
 const ROUNDS: usize = 7;
+const OPENED: usize = 500;
+/// Addresses of loopback, each of which is a peer of its own to the gateway.
+const HOSTILE: [Ipv4Addr; 4] = [
+    Ipv4Addr::new(127, 0, 0, 2),
+    Ipv4Addr::new(127, 0, 0, 3),
+    Ipv4Addr::new(127, 0, 0, 4),
+    Ipv4Addr::new(127, 0, 0, 5),
+];
+/// Connections that a hostile peer keeps open: three times as many as it may.
+const HELD: usize = 48;
+const HELD_FOR_A_START: u32 = 64;
+const HOLD_PAUSE: Duration = Duration::from_millis(10);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() {
@@ -40,6 +56,7 @@ fn main() {
     let mut suite = Suite::new("gateway");
     idle(&mut suite);
     transfer(&mut suite);
+    hostile(&mut suite);
     let path = suite.write().expect("the rows can be written");
     println!("wrote {}", path.display());
 }
@@ -117,6 +134,86 @@ fn transfer(suite: &mut Suite) {
     println!("GiB/s: {:.2} direct, {:.2} through a tunnel", median(rates.0), median(rates.1));
     println!("resident afterwards: {:.1} MiB", gateway.resident_mebibytes());
     suite.row("1 GiB through one tunnel, against direct", median(ratios), "of direct", Target::AtLeast(0.4));
+}
+
+/// Opens tunnels one after the other, in an idle gateway and while four hostile peers hold every connection that they get without
+/// a credential, and keep asking for more.
+fn hostile(suite: &mut Suite) {
+    let gateway = Gateway::start();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let target = listener.local_addr().expect("an address");
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a connection");
+            let mut byte = [0];
+            // Whoever only looked whether we are there has said nothing.
+            if stream.read_exact(&mut byte).is_ok() {
+                let _ = stream.write_all(&byte);
+            }
+        }
+    });
+    let slowest = || {
+        let mut seconds: Vec<f64> = (0..OPENED)
+            .map(|_| {
+                let started = Instant::now();
+                let mut tunnel = gateway.tunnel(target);
+                tunnel.write_all(b"x").expect("it reads");
+                tunnel.read_exact(&mut [0]).expect("an echo");
+                started.elapsed().as_secs_f64()
+            })
+            .collect();
+        seconds.sort_by(f64::total_cmp);
+        seconds[OPENED * 99 / 100]
+    };
+    slowest();
+    let mut times = (Vec::new(), Vec::new());
+    let ratios: Vec<f64> = (0..ROUNDS)
+        .map(|_| {
+            let idle = slowest();
+            let stop = Arc::new(AtomicBool::new(false));
+            let peers = HOSTILE.map(|peer| {
+                let (stop, gateway) = (Arc::clone(&stop), gateway.address);
+                thread::spawn(move || hold_connections(peer, gateway, &stop))
+            });
+            // As many as they get, and some that are refused.
+            thread::sleep(HELD_FOR_A_START * HOLD_PAUSE);
+            let under_attack = slowest();
+            stop.store(true, Ordering::Relaxed);
+            for peer in peers {
+                peer.join().expect("it ends");
+            }
+            times.0.push(idle);
+            times.1.push(under_attack);
+            under_attack / idle
+        })
+        .collect();
+    println!(
+        "p99 of a tunnel: {:.2} ms idle, {:.2} ms with hostile peers",
+        1e3 * median(times.0),
+        1e3 * median(times.1)
+    );
+    suite.row(
+        "4 peers hold all connections without a credential: p99 of opening a tunnel, against idle",
+        median(ratios),
+        "of idle",
+        Target::AtMost(2.0),
+    );
+}
+
+/// Holds more connections than it may, the newest in the place of the oldest, until it is told to stop.
+fn hold_connections(own: Ipv4Addr, gateway: SocketAddr, stop: &AtomicBool) {
+    let mut held = VecDeque::new();
+    while !stop.load(Ordering::Relaxed) {
+        let family = AddressFamily::INET;
+        let socket = socket(family, SocketType::STREAM, None).expect("a socket");
+        bind(&socket, &SocketAddrV4::new(own, 0)).expect("an address of this machine");
+        connect(&socket, &gateway).expect("it listens");
+        held.push_back(TcpStream::from(socket));
+        if held.len() > HELD {
+            held.pop_front();
+        }
+        thread::sleep(HOLD_PAUSE);
+    }
 }
 
 /// The program, with a plan that names this machine.

@@ -5,8 +5,8 @@
 //! and nothing happens on account of one that nobody waits for.
 
 mod rule;
+mod waiting;
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -24,14 +24,12 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use self::rule::Outcome;
+use self::waiting::{Key, Waiting};
 use super::objects::{approval_name, metadata, reference};
 use super::runs::{Runs, chain, now};
 use super::{PAGE, REQUEST_DEADLINE};
 use crate::metrics::Metrics;
 use crate::run_api::{Decider, Question, Unable};
-
-/// Questions of all runs that wait at a time. Further ones are told that there is no room.
-pub const MAX_WAITING: usize = 4096;
 
 /// Questions as objects. Clones are the same.
 #[derive(Clone)]
@@ -39,12 +37,9 @@ pub struct Approvals {
     client: Client,
     runs: Arc<Runs>,
     metrics: Arc<Metrics>,
-    waiting: Arc<Mutex<HashMap<Key, watch::Sender<Seen>>>>,
+    waiting: Arc<Mutex<Waiting>>,
     ready: watch::Sender<bool>,
 }
-
-/// Namespace and name.
-type Key = (String, String);
 
 /// What was seen of an object that somebody waits for.
 #[derive(Debug, Clone, Default)]
@@ -80,7 +75,7 @@ impl Approvals {
                     self.see(object);
                 }
                 Ok(watcher::Event::Delete(object)) => {
-                    let told = self.lock().get(&key(&object)).cloned();
+                    let told = self.lock().find(&key(&object));
                     if let Some(told) = told {
                         told.send_replace(Seen::Gone(object.uid()));
                     }
@@ -98,7 +93,7 @@ impl Approvals {
 
     /// Tells whoever waits. Of those that nobody waits for nothing is kept.
     fn see(&self, object: ToolApproval) {
-        let told = self.lock().get(&key(&object)).cloned();
+        let told = self.lock().find(&key(&object));
         let Some(told) = told else { return };
         told.send_if_modified(|seen| {
             // An answer to our own request may be read after a later one that the watch brought.
@@ -195,7 +190,7 @@ impl Approvals {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, watch::Sender<Seen>>> {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
         // A panic elsewhere leaves the map whole.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -215,20 +210,8 @@ impl Decider for Approvals {
         let run = &question.run.run;
         let name = approval_name(run, &question.request.approval);
         let key = (run.namespace.as_str().to_owned(), name.clone());
-        let mut seen = {
-            let mut waiting = self.lock();
-            if waiting.len() >= MAX_WAITING {
-                let message = format!("{MAX_WAITING} questions wait for a person already");
-                return Err(Unable::Busy(message));
-            }
-            if waiting.contains_key(&key) {
-                return Err(Unable::Busy("this question waits already".to_owned()));
-            }
-            // Before it is there, so that no answer is missed.
-            let (told, seen) = watch::channel(Seen::Nothing);
-            waiting.insert(key.clone(), told);
-            seen
-        };
+        // Before it is there, so that no answer is missed.
+        let mut seen = (self.lock().enter(&key, question.run.uid())).map_err(Unable::Busy)?;
         self.metrics.waiting(1);
         let _waits = Waits { approvals: self, key };
         let object = self.put(&question, &name).await?;
@@ -251,7 +234,7 @@ struct Waits<'a> {
 
 impl Drop for Waits<'_> {
     fn drop(&mut self) {
-        self.approvals.lock().remove(&self.key);
+        self.approvals.lock().leave(&self.key);
         self.approvals.metrics.waiting(-1);
     }
 }

@@ -11,7 +11,11 @@ pub const MAX_HELLO_BYTES: usize = 16 * 1024;
 pub const MAX_WIRE_BYTES: usize = 32 * 1024;
 /// Bytes of a record, by RFC 8446.
 const MAX_RECORD_BYTES: usize = 1 << 14;
-const HANDSHAKE: u8 = 22;
+/// Content types of records: change_cipher_spec, alert, handshake, application_data, heartbeat.
+const CONTENT_TYPES: std::ops::RangeInclusive<u8> = 20..=24;
+/// The major version in the head of every record since SSL 3.
+const MAJOR_VERSION: u8 = 3;
+pub(super) const HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
 const SERVER_NAME: u16 = 0;
 const HOST_NAME: u8 = 0;
@@ -21,8 +25,13 @@ const HOST_NAME: u8 = 0;
 pub enum Hello {
     /// The beginning of a ClientHello.
     Incomplete,
-    /// A ClientHello and whatever follows it, with the server's name in lower case.
-    Complete(Option<String>),
+    /// A ClientHello, and whatever follows it.
+    Complete {
+        /// The server's name in lower case.
+        name: Option<String>,
+        /// Bytes on the wire up to the end of its last record.
+        length: usize,
+    },
 }
 
 /// No ClientHello.
@@ -30,11 +39,19 @@ pub enum Hello {
 #[error("this is no ClientHello")]
 pub struct Malformed;
 
-/// Whether a connection that begins like this could be one of TLS.
+/// Whether bytes begin like a record of TLS, as far as they are there.
+///
+/// Two bytes decide, and any content type counts: servers exist that skip an empty record or a warning before the
+/// ClientHello, and a connection to such a server must not pass as something other than TLS.
 pub fn may_be_tls(bytes: &[u8]) -> bool {
-    let expected = [Some(HANDSHAKE), Some(3), None, None, None, Some(CLIENT_HELLO)];
-    let fits = |(byte, expected): (&u8, &Option<u8>)| expected.is_none_or(|it| it == *byte);
-    bytes.iter().zip(&expected).all(fits)
+    let kind = bytes.first();
+    let major = bytes.get(1);
+    kind.is_none_or(|it| CONTENT_TYPES.contains(it)) && major.is_none_or(|it| *it == MAJOR_VERSION)
+}
+
+/// The same, of a record that belongs to the handshake.
+fn may_be_handshake(bytes: &[u8]) -> bool {
+    may_be_tls(bytes) && bytes.first().is_none_or(|it| *it == HANDSHAKE)
 }
 
 /// Reads what came first on a connection, from its first byte on.
@@ -48,11 +65,11 @@ pub fn read(wire: &[u8]) -> Result<Hello, Malformed> {
     loop {
         let Some((head, after)) = rest.split_at_checked(5) else {
             // Part of a record's head. Its first bytes must fit all the same.
-            let fits = may_be_tls(&rest[..rest.len().min(2)]);
+            let fits = may_be_handshake(&rest[..rest.len().min(2)]);
             return incomplete(fits, wire);
         };
         let length = usize::from(u16::from_be_bytes([head[3], head[4]]));
-        if !may_be_tls(&head[..2]) || length == 0 || length > MAX_RECORD_BYTES {
+        if !may_be_handshake(&head[..2]) || length == 0 || length > MAX_RECORD_BYTES {
             return Err(Malformed);
         }
         let whole = after.len() >= length;
@@ -68,7 +85,9 @@ pub fn read(wire: &[u8]) -> Result<Hello, Malformed> {
             }
             if body.len() == expected {
                 // The record ends with it, or what is still to come of the record is too much.
-                return if whole { client_hello(body).map(Hello::Complete).ok_or(Malformed) } else { Err(Malformed) };
+                let name = client_hello(body).filter(|_| whole).ok_or(Malformed)?;
+                let length = wire.len() - after.len() + length;
+                return Ok(Hello::Complete { name, length });
             }
         }
         if !whole {

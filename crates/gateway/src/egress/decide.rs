@@ -13,6 +13,7 @@ use super::http::Outgoing;
 use super::meter::Meter;
 use super::target::{Kind, Target, shown};
 use super::{Gateway, authenticate, cut_by};
+use crate::admission::Permit;
 use crate::events::{Outcome, Reason, What, Who};
 use crate::outside::Outside;
 use crate::plans::Permission;
@@ -37,7 +38,12 @@ pub(super) struct Allowed<S> {
 
 impl<O: Outside> Gateway<O> {
     /// Decides about one request, and connects if it may.
-    pub(super) async fn decide(&self, connection: u64, head: &RequestHead<'_>) -> Result<Allowed<O::Stream>, Refusal> {
+    pub(super) async fn decide(
+        &self,
+        connection: u64,
+        head: &RequestHead<'_>,
+        permit: &mut Permit,
+    ) -> Result<Allowed<O::Stream>, Refusal> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.map_or(u64::MAX, |it| it.as_secs());
         let keys = Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner));
@@ -49,6 +55,9 @@ impl<O: Outside> Gateway<O> {
         })?;
         let who = holder.grant().who.clone();
         let refuse = |what: Option<What>, reason, detail| Refusal { who: Some(who.clone()), what, reason, detail };
+        let namespace = holder.run.namespace();
+        let shared = permit.authenticate(namespace, holder.run.uid());
+        shared.map_err(|reason| refuse(None, reason, None))?;
         let target = Target::read(head).map_err(|reason| refuse(None, reason, Some(shown(head.target))))?;
         let what = target.what();
         let refuse = |reason, detail| refuse(Some(what.clone()), reason, detail);

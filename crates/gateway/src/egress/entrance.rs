@@ -9,9 +9,9 @@ use tokio_rustls::server::TlsStream;
 use super::Gateway;
 use super::client::{Client, Opening};
 use super::decide::Refusal;
+use crate::admission::Permit;
 use crate::events::Reason;
 use crate::outside::Outside;
-use crate::plans::Usage;
 use crate::run_api::{self, Credentials, Decider, Identify, Prefixed, Reporter, RunApi, Scheduler, Service};
 
 /// Names of what is spoken inside of TLS.
@@ -60,25 +60,49 @@ impl<O: Outside> Gateway<O> {
         }
     }
 
-    /// Serves one client until its connection ends. Where the run API is served, its first bytes say which it wants.
+    /// Serves one client that has no address, if there is room for it, until its connection ends. Where the run API is
+    /// served, its first bytes say which it wants.
     pub async fn serve<C>(&self, stream: C)
     where
         C: AsyncRead + AsyncWrite + Unpin + Send,
     {
-        self.serve_as(stream, Spoken::ByFirstBytes).await;
+        match self.admission.admit(None) {
+            Ok(permit) => self.serve_admitted(stream, permit).await,
+            Err(reason) => {
+                let connection = self.connections.fetch_add(1, Ordering::Relaxed) + 1;
+                self.refused(connection, &Refusal::of(reason));
+                self.turn_away(stream, reason).await;
+            }
+        }
     }
 
-    /// As [`Self::serve`], and the run API is not there: what bridges say is for encrypted connections.
-    pub async fn serve_proxy<C>(&self, stream: C)
+    /// Serves one client that was [admitted](crate::admission::Admission::admit), as [`Self::serve`] does.
+    pub async fn serve_admitted<C>(&self, stream: C, permit: Permit)
     where
         C: AsyncRead + AsyncWrite + Unpin + Send,
     {
-        self.serve_as(stream, Spoken::Proxy).await;
+        self.serve_as(stream, Spoken::ByFirstBytes, permit).await;
     }
 
-    /// As [`Self::serve`], where TLS has agreed on what is spoken: one of [`Self::protocols`], or nothing, which means the
-    /// proxy.
-    pub fn serve_encrypted<C>(&self, stream: TlsStream<C>) -> impl Future<Output = ()> + Send
+    /// Tells a client that was not admitted why.
+    pub async fn turn_away<C>(&self, stream: C, reason: Reason)
+    where
+        C: AsyncRead + AsyncWrite + Unpin + Send,
+    {
+        Client::new(stream).refuse(reason).await;
+    }
+
+    /// As [`Self::serve_admitted`], and the run API is not there: what bridges say is for encrypted connections.
+    pub async fn serve_proxy<C>(&self, stream: C, permit: Permit)
+    where
+        C: AsyncRead + AsyncWrite + Unpin + Send,
+    {
+        self.serve_as(stream, Spoken::Proxy, permit).await;
+    }
+
+    /// As [`Self::serve_admitted`], where TLS has agreed on what is spoken: one of [`Self::protocols`], or nothing, which means
+    /// the proxy.
+    pub fn serve_encrypted<C>(&self, stream: TlsStream<C>, permit: Permit) -> impl Future<Output = ()> + Send
     where
         C: AsyncRead + AsyncWrite + Unpin + Send,
     {
@@ -87,23 +111,15 @@ impl<O: Outside> Gateway<O> {
             _ => Spoken::Proxy,
         };
         // It has a kilobyte, of which each step that it is handed on through would hold a copy's room.
-        self.serve_as(Box::new(stream), spoken)
+        self.serve_as(Box::new(stream), spoken, permit)
     }
 
-    async fn serve_as<C>(&self, stream: C, spoken: Spoken)
+    async fn serve_as<C>(&self, stream: C, spoken: Spoken, permit: Permit)
     where
         C: AsyncRead + AsyncWrite + Unpin + Send,
     {
         let connection = self.connections.fetch_add(1, Ordering::Relaxed) + 1;
         let mut client = Client::new(stream);
-        if !self.usage.enter(self.settings.connections) {
-            self.refused(connection, &Refusal::of(Reason::Connections));
-            return match spoken {
-                Spoken::RunApi => {}
-                Spoken::Proxy | Spoken::ByFirstBytes => client.refuse(Reason::Connections).await,
-            };
-        }
-        let _seat = Seat(&self.usage);
         if let Some(served) = self.run_api.get() {
             let opening = match spoken {
                 Spoken::Proxy => Opening::Other,
@@ -118,12 +134,12 @@ impl<O: Outside> Gateway<O> {
                     let ending = self.ending.subscribe();
                     let patience = self.settings.head_deadline;
                     let served = Arc::clone(served);
-                    let serving = run_api::serve(served, stream, connection, ending, patience);
+                    let serving = run_api::serve(served, stream, (connection, permit), ending, patience);
                     return Box::pin(serving).await;
                 }
             }
         }
-        self.proxy(connection, client).await;
+        self.proxy(connection, client, permit).await;
     }
 
     /// Which of the two a client wants.
@@ -146,13 +162,4 @@ enum Spoken {
     ByFirstBytes,
     Proxy,
     RunApi,
-}
-
-/// A connection of a client, counted.
-struct Seat<'a>(&'a Usage);
-
-impl Drop for Seat<'_> {
-    fn drop(&mut self) {
-        self.0.leave();
-    }
 }

@@ -1,55 +1,154 @@
 //! Looks at the first bytes of a tunnel: TLS must be for the server that the tunnel was asked for.
+//!
+//! A server may answer the ClientHello with a HelloRetryRequest (RFC 8446, 4.1.4) and take a second ClientHello, which must
+//! name the same server. So a tunnel is watched until the server has answered otherwise, or the second one was compared.
 
 use std::net::IpAddr;
 
 use sympozium_plan::host::Host;
 
 use super::client_hello::{self, Hello};
+use super::records::{Answer, Records, ServerHello};
 use crate::events::Reason;
 
 /// The port where nothing but TLS is spoken.
 pub const TLS_PORT: u16 = 443;
 /// So many bytes tell whether a connection to another port is one of TLS.
-const TELLING_BYTES: usize = 6;
+const TELLING_BYTES: usize = 2;
 
-/// Holds back what a client sends first, until it is known to be good.
+/// Holds back what a client sends, until it is known to be good.
 #[derive(Debug)]
 pub struct Inspector {
     expected: Host,
     tls_only: bool,
-    held: Vec<u8>,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// The first ClientHello is not complete.
+    First { held: Vec<u8>, server_spoke: bool },
+    /// It has passed, and the server has not answered.
+    Unanswered { client: Records, server: ServerHello },
+    /// The server wants another ClientHello.
+    Retry { client: Records },
+    /// Which is not complete.
+    Second { held: Vec<u8> },
+    /// Nothing more is to be looked at.
+    Done,
 }
 
 impl Inspector {
     /// For a tunnel to this host and port.
     pub fn new(expected: Host, port: u16) -> Self {
-        Self { expected, tls_only: port == TLS_PORT, held: Vec::new() }
+        let held = Vec::new();
+        Self { expected, tls_only: port == TLS_PORT, state: State::First { held, server_spoke: false } }
     }
 
-    /// Takes what the client sent. Gives all of it back once it may go on, and is not asked again after that.
+    /// Whether everything may pass from now on.
+    pub fn is_done(&self) -> bool {
+        matches!(self.state, State::Done)
+    }
+
+    /// Takes what the client sent, and gives what may go on to the server: nothing while it is held back.
     ///
     /// # Errors
     ///
     /// When the tunnel must be cut.
-    pub fn push(&mut self, bytes: &[u8]) -> Result<Option<Vec<u8>>, Reason> {
-        self.held.extend_from_slice(bytes);
-        let Some(first) = self.held.first() else {
-            return Ok(None);
-        };
-        if self.tls_only {
-            if !client_hello::may_be_tls(&[*first]) {
-                return Err(Reason::NotTls);
+    pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<u8>, Reason> {
+        match &mut self.state {
+            State::Done => Ok(bytes.to_vec()),
+            State::First { held, server_spoke } => {
+                held.extend_from_slice(bytes);
+                let (held, server_spoke) = (std::mem::take(held), *server_spoke);
+                self.first(held, server_spoke)
             }
-        } else if !client_hello::may_be_tls(&self.held) {
-            return Ok(Some(std::mem::take(&mut self.held)));
-        } else if self.held.len() < TELLING_BYTES {
-            return Ok(None);
+            State::Unanswered { client, .. } => {
+                // The server would read it after its answer, which nobody has seen yet.
+                match client.walk(bytes) {
+                    Ok(None) => Ok(bytes.to_vec()),
+                    Ok(Some(_)) | Err(_) => Err(Reason::HelloMalformed),
+                }
+            }
+            State::Retry { client } => {
+                let walked = client.walk(bytes).map_err(|_| Reason::HelloMalformed)?;
+                let Some(begins) = walked else {
+                    return Ok(bytes.to_vec());
+                };
+                let (passed, second) = bytes.split_at(begins);
+                let second = self.second(second.to_vec())?;
+                Ok([passed, &second].concat())
+            }
+            State::Second { held } => {
+                held.extend_from_slice(bytes);
+                let held = std::mem::take(held);
+                self.second(held)
+            }
         }
-        match client_hello::read(&self.held).map_err(|_| Reason::HelloMalformed)? {
-            Hello::Incomplete => Ok(None),
-            Hello::Complete(name) => {
+    }
+
+    /// Takes note of what the server sent, which passes in any case.
+    pub fn observe(&mut self, bytes: &[u8]) {
+        match &mut self.state {
+            State::First { server_spoke, .. } => *server_spoke = true,
+            State::Unanswered { client, server } => match server.read(bytes) {
+                Answer::Incomplete => {}
+                Answer::HelloRetryRequest => {
+                    let client = std::mem::take(client);
+                    self.state = State::Retry { client };
+                }
+                Answer::Other => self.state = State::Done,
+            },
+            State::Retry { .. } | State::Second { .. } | State::Done => {}
+        }
+    }
+
+    fn first(&mut self, held: Vec<u8>, server_spoke: bool) -> Result<Vec<u8>, Reason> {
+        let hold = |held| State::First { held, server_spoke };
+        let is_tls = client_hello::may_be_tls(&held);
+        if !is_tls && self.tls_only {
+            return Err(Reason::NotTls);
+        } else if !is_tls {
+            self.state = State::Done;
+            return Ok(held);
+        } else if held.len() < TELLING_BYTES {
+            self.state = hold(held);
+            return Ok(Vec::new());
+        }
+        match client_hello::read(&held).map_err(|_| Reason::HelloMalformed)? {
+            Hello::Incomplete => {
+                self.state = hold(held);
+                Ok(Vec::new())
+            }
+            Hello::Complete { name, length } => {
                 self.compare(name.as_deref())?;
-                Ok(Some(std::mem::take(&mut self.held)))
+                // No server of TLS speaks first, so this is none, and there is no answer to wait for.
+                self.state = if server_spoke {
+                    State::Done
+                } else {
+                    let mut client = Records::default();
+                    if client.walk(&held[length..]) != Ok(None) {
+                        return Err(Reason::HelloMalformed);
+                    }
+                    let server = ServerHello::default();
+                    State::Unanswered { client, server }
+                };
+                Ok(held)
+            }
+        }
+    }
+
+    fn second(&mut self, held: Vec<u8>) -> Result<Vec<u8>, Reason> {
+        match client_hello::read(&held).map_err(|_| Reason::HelloMalformed)? {
+            Hello::Incomplete => {
+                self.state = State::Second { held };
+                Ok(Vec::new())
+            }
+            Hello::Complete { name, .. } => {
+                self.compare(name.as_deref())?;
+                // A server asks once: clients refuse a second HelloRetryRequest.
+                self.state = State::Done;
+                Ok(held)
             }
         }
     }
@@ -65,3 +164,6 @@ impl Inspector {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -56,13 +56,15 @@ where
     C: AsyncRead + AsyncWrite + Unpin,
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut up = Direction::new(Way::Sent, Some(inspector));
-    let mut down = Direction::new(Way::Received, None);
-    up.take(&first, meter)?;
+    let mut up = Direction::new(Way::Sent);
+    let mut down = Direction::new(Way::Received);
+    // In a box that goes once it has seen enough: a tunnel may be open for hours.
+    let mut inspector = Some(Box::new(inspector));
+    up.take(&first, meter, &mut inspector)?;
     drop(first);
     poll_fn(|context| {
-        let sent = up.poll(context, client, server, meter)?;
-        let received = down.poll(context, server, client, meter)?;
+        let sent = up.poll(context, client, server, meter, &mut inspector)?;
+        let received = down.poll(context, server, client, meter, &mut inspector)?;
         match (sent, received) {
             (Poll::Ready(()), Poll::Ready(())) => Poll::Ready(Ok(())),
             _ => Poll::Pending,
@@ -71,9 +73,11 @@ where
     .await
 }
 
+/// What looks at a tunnel, until it has seen enough.
+type Inspecting = Option<Box<Inspector>>;
+
 struct Direction {
     way: Way,
-    inspector: Option<Box<Inspector>>,
     /// What has been read and not been written, and how far it has.
     waiting: Option<(Vec<u8>, usize, usize)>,
     unflushed: bool,
@@ -89,26 +93,25 @@ enum Phase {
 }
 
 impl Direction {
-    fn new(way: Way, inspector: Option<Inspector>) -> Self {
-        Self { way, inspector: inspector.map(Box::new), waiting: None, unflushed: false, phase: Phase::Open }
+    fn new(way: Way) -> Self {
+        Self { way, waiting: None, unflushed: false, phase: Phase::Open }
     }
 
-    /// Takes bytes that were read before.
-    fn take(&mut self, bytes: &[u8], meter: &Meter) -> Result<(), Reason> {
+    /// Takes bytes of the client that an inspector may have to look at.
+    fn take(&mut self, bytes: &[u8], meter: &Meter, inspecting: &mut Inspecting) -> Result<(), Reason> {
         if bytes.is_empty() {
             return Ok(());
         }
         meter.count(self.way, bytes.len())?;
-        if let Some(inspector) = &mut self.inspector {
-            let Some(passed) = inspector.push(bytes)? else {
-                return Ok(());
-            };
-            self.inspector = None;
-            let length = passed.len();
-            self.waiting = Some((passed, 0, length));
-        } else {
-            self.waiting = Some((bytes.to_vec(), 0, bytes.len()));
+        let passed = match inspecting {
+            Some(inspector) => inspector.push(bytes)?,
+            None => bytes.to_vec(),
+        };
+        if inspecting.as_ref().is_some_and(|it| it.is_done()) {
+            *inspecting = None;
         }
+        let length = passed.len();
+        self.waiting = (length > 0).then_some((passed, 0, length));
         Ok(())
     }
 
@@ -118,6 +121,7 @@ impl Direction {
         reader: &mut R,
         writer: &mut W,
         meter: &Meter,
+        inspecting: &mut Inspecting,
     ) -> Result<Poll<()>, Reason>
     where
         R: AsyncRead + Unpin,
@@ -148,7 +152,7 @@ impl Direction {
                     let _ = ended;
                     self.phase = Phase::Over;
                 }
-                Phase::Open => match self.read(context, reader, meter)? {
+                Phase::Open => match self.read(context, reader, meter, inspecting)? {
                     Poll::Ready(()) => {}
                     Poll::Pending => {
                         if self.unflushed
@@ -169,6 +173,7 @@ impl Direction {
         context: &mut Context<'_>,
         reader: &mut R,
         meter: &Meter,
+        inspecting: &mut Inspecting,
     ) -> Result<Poll<()>, Reason> {
         let mut buffer = borrow();
         let read = read_into(context, reader, &mut buffer);
@@ -184,10 +189,16 @@ impl Direction {
             give_back(buffer);
             // What an inspector still holds never was enough to be let through.
             self.phase = Phase::Ending;
-        } else if self.inspector.is_some() {
-            self.take(&buffer[..count], meter)?;
+        } else if self.way == Way::Sent && inspecting.is_some() {
+            self.take(&buffer[..count], meter, inspecting)?;
             give_back(buffer);
         } else {
+            if let Some(inspector) = inspecting {
+                inspector.observe(&buffer[..count]);
+                if inspector.is_done() {
+                    *inspecting = None;
+                }
+            }
             meter.count(self.way, count)?;
             self.waiting = Some((buffer, 0, count));
         }

@@ -88,6 +88,14 @@ reasons! {
     ConnectionsOfCredential, "connections-of-credential", 429, "this part has too many connections open";
     /// The run has.
     ConnectionsOfRun, "connections-of-run", 429, "this run has too many connections open";
+    /// All runs of its namespace have, while others want some too.
+    ConnectionsOfNamespace, "connections-of-namespace", 429, "the runs of this namespace have too many connections open\nhint: try again; a namespace gets more when others hold less";
+    /// An address has.
+    ConnectionsOfPeer, "connections-of-peer", 429, "too many connections are open from this address";
+    /// An address has too many that have shown no credential.
+    UnauthenticatedOfPeer, "unauthenticated-of-peer", 429, "too many connections from this address have shown no credential\nhint: send the request as soon as the connection is open";
+    /// All addresses together have.
+    Unauthenticated, "unauthenticated", 503, "too many connections have shown no credential\nhint: try again";
     /// All together have.
     Connections, "connections", 503, "there are too many connections open";
     /// The connection has passed on as much as it may.

@@ -3,8 +3,8 @@
 use std::convert::Infallible;
 use std::io;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::{Claim, MAX_CONNECTIONS_OF_RUN, MAX_HEAD, MAX_STREAMS, Served};
+use crate::admission::Permit;
 use crate::plans::Run;
 
 /// How HTTP/2 begins.
@@ -43,11 +44,12 @@ pub(crate) struct Whose {
     /// Its number, for events.
     pub(super) connection: u64,
     run: watch::Sender<Option<Arc<Run>>>,
+    permit: Mutex<Permit>,
 }
 
 impl Whose {
-    fn new(connection: u64) -> Self {
-        Self { connection, run: watch::Sender::new(None) }
+    fn new(connection: u64, permit: Permit) -> Self {
+        Self { connection, run: watch::Sender::new(None), permit: Mutex::new(permit) }
     }
 
     /// Makes the connection this run's, if it is nobody's.
@@ -66,6 +68,13 @@ impl Whose {
                 let count = &run.state.connections;
                 if count.fetch_update(order, order, more).is_err() {
                     claim = Claim::TooMany;
+                    return false;
+                }
+                // A panic elsewhere leaves it whole.
+                let mut permit = self.permit.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Err(reason) = permit.authenticate(run.namespace(), run.uid()) {
+                    count.fetch_sub(1, order);
+                    claim = Claim::NoShare(reason);
                     return false;
                 }
                 *owner = Some(Arc::clone(run));
@@ -88,13 +97,13 @@ impl Drop for Whose {
 pub(crate) async fn serve<C>(
     served: Arc<dyn Served>,
     stream: C,
-    connection: u64,
+    (connection, permit): (u64, Permit),
     mut ending: watch::Receiver<bool>,
     patience: Duration,
 ) where
     C: AsyncRead + AsyncWrite + Unpin + Send,
 {
-    let whose = Arc::new(Whose::new(connection));
+    let whose = Arc::new(Whose::new(connection, permit));
     let mut owner = whose.run.subscribe();
     let service = service_fn(move |request| {
         let answering = Arc::clone(&served).answer(request, Arc::clone(&whose));

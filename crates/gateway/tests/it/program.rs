@@ -1,5 +1,7 @@
 //! The program itself, with a plan as it is stored.
 
+mod fair;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -12,7 +14,7 @@ use tokio::net::TcpStream;
 
 use crate::dns::{Dns, everybody};
 use crate::tls::{certificate, connector, hello};
-use crate::world::{Catcher, Manner, PATIENCE, authorization, echoes, read_all, read_head, run};
+use crate::world::{Catcher, Manner, PATIENCE, authorization, echoes, read_all, read_head, reason_of, run};
 use sympozium_ipc::credential::Credential;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_sympozium-gateway");
@@ -327,7 +329,8 @@ fn one_address_cannot_take_all_the_room() {
         for _ in 0..3 {
             held.push(from("10.0.0.1").await);
         }
-        assert_eq!(read_all(&mut from("10.0.0.1").await).await, b"");
+        let refused = read_head(&mut from("10.0.0.1").await).await;
+        assert_eq!(reason_of(&refused).as_deref(), Some("connections-of-peer"));
         let mut other = from("10.0.0.2").await;
         other.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.expect("it reads");
         assert!(read_head(&mut other).await.starts_with("HTTP/1.1 407 "));

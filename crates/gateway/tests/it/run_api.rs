@@ -21,7 +21,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde::Serialize;
 use serde_json::{Value, json};
 use sympozium_api::RunPlan;
-use sympozium_api::names::{Digest, Uid};
+use sympozium_api::names::{Digest, NamespaceName, Uid};
 use sympozium_gateway::resolve::ResolveError;
 use sympozium_gateway::run_api::local::{Desk, NoScheduler, Records};
 use sympozium_gateway::run_api::{Decider, Reporter, Scheduler};

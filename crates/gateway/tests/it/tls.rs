@@ -53,7 +53,16 @@ pub fn connector(root: CertificateDer<'static>, server_names: bool) -> TlsConnec
 
 /// Speaks TLS at port 443 of every IPv4 address, and says back what it is told.
 async fn server(certificate: CertificateDer<'static>, key: PrivateKeyDer<'static>) {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    server_with(certificate, key, rustls::crypto::ring::default_provider().kx_groups).await;
+}
+
+/// The same, with these key exchange groups.
+async fn server_with(
+    certificate: CertificateDer<'static>,
+    key: PrivateKeyDer<'static>,
+    kx_groups: Vec<&'static dyn rustls::crypto::SupportedKxGroup>,
+) {
+    let provider = Arc::new(rustls::crypto::CryptoProvider { kx_groups, ..rustls::crypto::ring::default_provider() });
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .expect("versions")
@@ -129,6 +138,9 @@ fn nothing_of_a_tunnel_that_is_cut_reaches_the_server() {
             (443, [&hello(Some(good), 9999)[..5], &[2; 40]].concat(), "hello-malformed"),
             (8443, hello(Some("evil.example.com"), 9999), "other-server-name"),
             (8443, hello(None, 1), "no-server-name"),
+            // A server that skips what comes before the ClientHello would see the other name.
+            (8443, [&[22, 3, 1, 0, 0], &hello(Some("evil.example.com"), 9999)[..]].concat(), "hello-malformed"),
+            (8443, [&[21, 3, 1, 0, 2, 1, 100], &hello(Some("evil.example.com"), 9999)[..]].concat(), "hello-malformed"),
         ] {
             let mut tunnel = world.tunnel(&format!("{good}:{port}")).await.expect("allowed");
             tunnel.write_all(&first).await.expect("it reads");
@@ -149,6 +161,56 @@ fn nothing_of_a_tunnel_that_is_cut_reaches_the_server() {
             assert_eq!(back, bytes);
             assert!(echoes(&mut tunnel, b"more").await);
         }
+    });
+}
+
+/// A ServerHello whose random says that it is a HelloRetryRequest (RFC 8446, 4.1.3).
+const RETRY: [u8; 43] = [
+    22, 3, 3, 0, 38, 2, 0, 0, 34, 3, 3, 0xcf, 0x21, 0xad, 0x74, 0xe5, 0x9a, 0x61, 0x11, 0xbe, 0x1d, 0x8c, 0x02, 0x1e,
+    0x65, 0xb8, 0x91, 0xc2, 0xa2, 0x11, 0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c,
+];
+
+#[test]
+fn a_second_hello_is_for_the_same_server() {
+    run(a_second_hello_is_for_the_same_server, async || {
+        let world = World::new(false, &["api.example.com"], everybody).await;
+        // Answers whatever comes with a retry, and says back what follows.
+        let listener = TcpListener::bind("0.0.0.0:8443").await.expect("a listener");
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let first = hello(Some("api.example.com"), 9999).len();
+                    stream.read_exact(&mut vec![0; first]).await?;
+                    stream.write_all(&RETRY).await?;
+                    let (mut reader, mut writer) = stream.split();
+                    tokio::io::copy(&mut reader, &mut writer).await
+                });
+            }
+        });
+        for (second, expected) in [("api.example.com", true), ("evil.example.com", false)] {
+            let mut tunnel = world.tunnel("api.example.com:8443").await.expect("allowed");
+            let first = hello(Some("api.example.com"), 9999);
+            tunnel.write_all(&first).await.expect("it reads");
+            let mut answer = [0; RETRY.len()];
+            tunnel.read_exact(&mut answer).await.expect("an answer");
+            let passes = echoes(&mut tunnel, &hello(Some(second), 9999)).await;
+            assert_eq!(passes, expected, "{second}");
+        }
+        world.wait_for("ended other-server-name").await;
+    });
+}
+
+#[test]
+fn a_handshake_with_a_retry_works() {
+    run(a_handshake_with_a_retry_works, async || {
+        let (certificate, key, ..) = certificate(&["api.example.com"]);
+        // The client offers a key of another group first, so the server asks for another hello.
+        let groups = vec![rustls::crypto::ring::kx_group::SECP256R1];
+        server_with(certificate.clone(), key, groups).await;
+        let world = World::new(false, &["api.example.com 443"], everybody).await;
+        let tunnel = world.tunnel("api.example.com:443").await.expect("allowed");
+        let connector = connector(certificate, true);
+        assert!(handshake(&connector, tunnel, "api.example.com").await);
     });
 }
 

@@ -74,7 +74,8 @@ impl Claimed {
     /// When it is for another request, too large, or cannot be written.
     pub fn answer(&self, result: &ExecResult) -> Result<(), AnswerError> {
         let json = checked(&self.id, result)?;
-        Ok(self.volume.write(&names::result(&self.id), &json, Existing::Replace)?)
+        self.volume.write(&names::result(&self.id), &json, Existing::Replace)?;
+        Ok(())
     }
 
     /// Gives the request back, to be claimed again by whoever lists the directory next. An executor that has seen the
@@ -124,7 +125,9 @@ impl Abandoned {
         let json = checked(&self.id, result)?;
         match self.volume.write(&names::result(&self.id), &json, Existing::Keep) {
             Err(VolumeError::Write { source, .. }) if source.raw_os_error() == Some(Errno::EXIST.raw_os_error()) => {}
-            written => written?,
+            written => {
+                written?;
+            }
         }
         self.answered.store(true, Ordering::Relaxed);
         Ok(())

@@ -51,6 +51,9 @@ pub(super) struct Sources {
     next_origin: Origin,
     check_tools: bool,
     safety: Duration,
+    /// How many listings have begun, and the number of the last that has ended.
+    begun_listings: u64,
+    ended_listing: u64,
 }
 
 impl Sources {
@@ -77,6 +80,8 @@ impl Sources {
             next_origin: Origin::Scan,
             check_tools: false,
             safety,
+            begun_listings: 0,
+            ended_listing: 0,
         }
     }
 
@@ -94,6 +99,16 @@ impl Sources {
 
     pub(super) fn has_more(&self) -> bool {
         !self.announced.is_empty() || self.scan.is_some()
+    }
+
+    /// The number of the listing that begins next.
+    pub(super) fn next_listing(&self) -> u64 {
+        self.begun_listings + 1
+    }
+
+    /// The number of the last listing that has ended.
+    pub(super) fn ended_listing(&self) -> u64 {
+        self.ended_listing
     }
 
     pub(super) fn next_scan(&self) -> Instant {
@@ -137,10 +152,10 @@ impl Sources {
         let Self { watch, root_watch, announced, check_tools, .. } = self;
         let mut overflow = false;
         watch.read(|notice| match notice {
-            Notice::Name(watch, name) if Some(watch) == *root_watch => {
+            Notice::Name(watch, name, _) if Some(watch) == *root_watch => {
                 *check_tools |= name == names::TOOLS.as_bytes();
             }
-            Notice::Name(_, name) => announced.extend(candidate(name)),
+            Notice::Name(_, name, _) => announced.extend(candidate(name)),
             Notice::Itself => *check_tools = true,
             Notice::Overflow => overflow = true,
         });
@@ -159,6 +174,7 @@ impl Sources {
         match volume.list() {
             Ok(directory) => {
                 let polled = self.watch.polling().is_some();
+                self.begun_listings += 1;
                 self.scan = Some((directory, if polled { Origin::Scan } else { origin }));
                 Ok(())
             }
@@ -185,6 +201,7 @@ impl Sources {
                 Some(Err(error)) => return Err(list_error(error)),
                 None => {
                     self.scan = None;
+                    self.ended_listing = self.begun_listings;
                     if self.next_origin == Origin::SafetyScan {
                         self.next_scan = now + self.watch.interval(self.safety);
                     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
 use serde_json::{Map, Value};
+use sympozium_api::digest::{NoJson, canonical};
 
 use super::fields::{Damage, Fields};
 use super::quote::shell_word;
@@ -248,7 +249,19 @@ impl ExecRequest {
     /// # Errors
     /// What an executor would refuse is not worth sending.
     pub fn to_json(&self) -> Result<Vec<u8>, RequestProblem> {
-        let wire = Wire {
+        let wire = self.wire(self.meta.as_ref());
+        let json = serde_json::to_vec(&wire).map_err(|error| RequestProblem::NotJson(error.to_string()))?;
+        Self::parse(&json, &self.id)?;
+        Ok(json)
+    }
+
+    /// The RFC 8785 form of this request with another `_meta`: what a MAC is computed over.
+    pub(crate) fn to_canonical_json(&self, meta: Option<&Map<String, Value>>) -> Result<Vec<u8>, NoJson> {
+        canonical(&self.wire(meta))
+    }
+
+    fn wire<'a>(&'a self, meta: Option<&'a Map<String, Value>>) -> Wire<'a> {
+        Wire {
             id: self.id.as_str(),
             command: &self.command,
             args: &self.args,
@@ -257,11 +270,8 @@ impl ExecRequest {
             target: self.target.as_deref(),
             argv: &self.argv,
             stdin: self.stdin.as_deref(),
-            meta: self.meta.as_ref(),
-        };
-        let json = serde_json::to_vec(&wire).map_err(|error| RequestProblem::NotJson(error.to_string()))?;
-        Self::parse(&json, &self.id)?;
-        Ok(json)
+            meta,
+        }
     }
 
     /// How long the command may take: what was asked for, at most `max`. Nothing, or less than a second, asks for

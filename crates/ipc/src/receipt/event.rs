@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use sympozium_api::names::Digest;
 use sympozium_api::run_plan::Gate;
+use sympozium_api::text::is_visible;
 
 /// Most characters of a text in a receipt.
 pub const MAX_TEXT: usize = 256;
@@ -125,6 +126,18 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<String>,
     },
+    /// Something was in a skill's `/ipc` that neither the bridge wrote nor an honest executor.
+    #[serde(rename_all = "camelCase")]
+    Foreign {
+        /// The pack whose `/ipc` it is.
+        pack: String,
+        /// What it was.
+        what: ForeignKind,
+        /// The name of the file.
+        name: String,
+        /// Whether it ended the run.
+        ends_run: bool,
+    },
     /// The run ended.
     #[serde(rename_all = "camelCase")]
     Ended {
@@ -134,6 +147,22 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         result: Option<Digest>,
     },
+}
+
+/// What was found in a skill's `/ipc`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ForeignKind {
+    /// A request that the bridge did not write, or one of its own that was changed.
+    Request,
+    /// A claim of no request of the bridge.
+    Claim,
+    /// A result of no request of the bridge.
+    Result,
+    /// A `done` before the end of the run.
+    Done,
+    /// The announcement of a further start of the executor.
+    Start,
 }
 
 /// What was decided about a call.
@@ -258,6 +287,9 @@ impl Event {
                 duration_ms: number(duration_ms),
                 error: error.as_deref().map(shortened),
             },
+            Self::Foreign { pack, what, name, ends_run } => {
+                Self::Foreign { pack: shortened(&pack), what, name: shortened(&name), ends_run }
+            }
             Self::Ended { outcome, result } => Self::Ended { outcome: outcome.bounded(), result },
         }
     }
@@ -290,13 +322,12 @@ fn number(number: u64) -> u64 {
     number.min(MAX_NUMBER)
 }
 
-/// A text of others as a receipt may hold it: cut, and without characters that could move a cursor or reverse a line.
+/// A text of others as a receipt may hold it: cut, and without characters that nobody sees or that change how others are seen.
 pub fn shortened(text: &str) -> String {
     const CUT: char = '…';
-    let plain = |letter: char| letter.is_ascii_graphic() || letter.is_alphanumeric() || [' ', CUT].contains(&letter);
     let mut letters = text.chars();
     let mut short: String =
-        letters.by_ref().take(MAX_TEXT).map(|letter| if plain(letter) { letter } else { '\u{fffd}' }).collect();
+        letters.by_ref().take(MAX_TEXT).map(|letter| if is_visible(letter) { letter } else { '\u{fffd}' }).collect();
     if letters.next().is_some() {
         short.pop();
         short.push(CUT);

@@ -104,6 +104,8 @@ fn the_chain_of_another_plan_does_not_hold() {
 #[test]
 fn texts_of_others_are_cut_and_cannot_move_a_cursor() {
     assert_eq!(shortened("a\u{1b}[2J\u{202e}\nb"), "a\u{fffd}[2J\u{fffd}\u{fffd}b");
+    // Letters, for those who ask what is alphanumeric, and blank.
+    assert_eq!(shortened("a\u{3164}\u{ffa0}b"), "a\u{fffd}\u{fffd}b");
     let long = shortened(&"w".repeat(MAX_TEXT + 1));
     assert_eq!(long.chars().count(), MAX_TEXT);
     assert!(long.ends_with("w…"));
@@ -146,6 +148,7 @@ fn hostile(kind: u8, number: u64, text: &str) -> Event {
             duration_ms: number,
             error: Some(text),
         },
+        6 => Event::Foreign { pack: text.clone(), what: ForeignKind::Request, name: text, ends_run: true },
         _ => Event::Ended { outcome: Outcome::Failed { why: text }, result: Some(hash) },
     }
 }
@@ -154,7 +157,7 @@ proptest! {
     /// A line that could not be read again would keep everything after it from being reported.
     #[test]
     fn whatever_is_in_an_event_its_line_fits_and_reads_back(
-        kind in 0..7_u8,
+        kind in 0..8_u8,
         number in prop_oneof![any::<u64>(), Just(u64::MAX), (1_u64 << 53) - 2..(1 << 53) + 2],
         text in prop_oneof!["\\PC{0,40}", any::<String>(), Just("\"".repeat(5_000)), Just("\u{10ffff}".repeat(5_000)), Just("\u{20000}".repeat(5_000))],
         at: u64,

@@ -97,6 +97,15 @@ pub enum VolumeError {
         #[source]
         source: io::Error,
     },
+    /// A file cannot be removed.
+    #[error("cannot remove {name}")]
+    Remove {
+        /// Its name.
+        name: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
     /// An entry cannot be looked at.
     #[error("cannot look at {name}")]
     Look {

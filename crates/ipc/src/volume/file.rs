@@ -56,6 +56,24 @@ impl Opened {
     }
 }
 
+/// Which file a name led to, and its last change, which nobody can set back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Stamp(Option<(u64, u64, i64, i64, u64)>);
+
+impl Stamp {
+    pub(super) fn of(stat: Option<&Stat>) -> Self {
+        Self(stat.map(|stat| {
+            let (device, inode) = identity(stat);
+            let nanoseconds = stat.st_ctime_nsec;
+            (device, inode, stat.st_size, stat.st_ctime, nanoseconds)
+        }))
+    }
+
+    pub(crate) fn is_missing(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
 /// When content or names changed last. A time that has not come yet is now: nobody gets a longer grace by it.
 pub(crate) fn changed(stat: &Stat) -> SystemTime {
     let time = |seconds: i64, nanoseconds: u64| {
@@ -157,10 +175,16 @@ pub(super) fn place(directory: BorrowedFd<'_>, temporary: &str, name: &str, exis
 
 pub(super) fn random() -> Result<[u8; 16], Errno> {
     let mut bytes = [0; 16];
+    fill_random(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Fills all of `bytes` from the kernel's generator.
+pub(crate) fn fill_random(bytes: &mut [u8]) -> Result<(), Errno> {
     let mut filled = 0;
     while filled < bytes.len() {
         let flags = rustix::rand::GetRandomFlags::empty();
         filled += rustix::io::retry_on_intr(|| rustix::rand::getrandom(&mut bytes[filled..], flags))?;
     }
-    Ok(bytes)
+    Ok(())
 }

@@ -3,6 +3,7 @@
 #![expect(clippy::expect_used, reason = "helpers of tests are tests, which clippy does not see")]
 
 mod alone;
+mod authenticated;
 mod fixture;
 mod fuzz;
 mod hostile;

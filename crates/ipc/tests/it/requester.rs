@@ -3,6 +3,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
+use sympozium_ipc::names::Entry;
 use sympozium_ipc::requester::{Arrived, SubmitError, Withdrawn};
 use sympozium_ipc::{Arrival, ExecRequest, PollReason, RequestProblem, Requester, WatchMode};
 use sympozium_testkit::wait_until;
@@ -26,6 +27,47 @@ fn a_request_is_written_whole_and_once() {
     assert!(matches!(second, Err(SubmitError::Volume(_))), "{second:?}");
     assert_eq!(fs::read(fixture.tools("exec-request-1.json")).expect("it is there"), written);
     assert_eq!(fixture.listing(), ["exec-request-1.json"]);
+}
+
+/// Whatever a command does to a request, and however quickly: it is no longer the one that was written.
+#[test]
+fn a_request_that_is_changed_or_replaced_is_not_as_written() {
+    type Change = fn(&std::path::Path, &[u8]);
+    let changes: [(Change, bool); 3] = [
+        (|path, _| fs::write(path, "{}").expect("it is there"), false),
+        (
+            |path, same| {
+                fs::write(path.with_extension("part"), same).expect("there is room");
+                fs::rename(path.with_extension("part"), path).expect("in its place");
+            },
+            true,
+        ),
+        (
+            |path, _| {
+                fs::remove_file(path).expect("it is there");
+                fs::create_dir(path).expect("there is room");
+            },
+            false,
+        ),
+    ];
+    for (change, has_same_content) in changes {
+        let fixture = Fixture::new();
+        let requester = open(&fixture);
+        let written = requester.submit(&ExecRequest::new(id(1), "x")).expect("there is room");
+        assert!(requester.is_as_written(&id(1), &written));
+        assert!(requester.has_same_content(&id(1), &written));
+        change(&fixture.tools("exec-request-1.json"), &json(1, "x"));
+        assert!(!requester.is_as_written(&id(1), &written));
+        let same = requester.has_same_content(&id(1), &written);
+        assert_eq!(same, has_same_content);
+    }
+    // Gone is for the caller to know: executors remove requests too.
+    let fixture = Fixture::new();
+    let requester = open(&fixture);
+    let written = requester.submit(&ExecRequest::new(id(1), "x")).expect("there is room");
+    fs::remove_file(fixture.tools("exec-request-1.json")).expect("it is there");
+    assert!(requester.is_as_written(&id(1), &written));
+    assert!(requester.has_same_content(&id(1), &written));
 }
 
 #[test]
@@ -60,6 +102,7 @@ fn news_names_the_results_that_came() {
     fixture.put("exec-result-1.json", "anything");
     fs::write(fixture.tools("exec-result-2.json"), "anything").expect("there is room");
     assert!(readable(requester.descriptor().expect("inotify is here")));
+    assert_eq!(requester.arrived(), Arrived::Entry(Entry::Request(id(1))), "a request that it did not write");
     assert_eq!(requester.arrived(), Arrived::Result(id(1)));
     assert_eq!(requester.arrived(), Arrived::Result(id(2)));
     assert_eq!(requester.arrived(), Arrived::Nothing);
@@ -117,4 +160,37 @@ fn a_request_that_is_withdrawn_in_time_never_runs() {
     claimed.answer(&ok(2, "")).expect("there is room");
     assert_eq!(requester.take(&id(2)), Ok(Some(ok(2, ""))));
     assert_eq!(fixture.listing(), [""; 0]);
+}
+
+#[test]
+fn claims_and_changes_of_requests_are_news_too() {
+    let fixture = Fixture::new();
+    let mut requester = open(&fixture);
+    let stamp = requester.submit(&ExecRequest::new(id(1), "x")).expect("there is room");
+    assert!(requester.is_as_written(&id(1), &stamp));
+    fixture.claim_as_somebody(2);
+    let mut news = Vec::new();
+    while let Arrived::Entry(entry) = requester.arrived() {
+        news.push(entry);
+    }
+    assert!(news.contains(&Entry::Request(id(1))), "{news:?}");
+    assert!(news.contains(&Entry::Claim(id(2))), "{news:?}");
+    let mut listed = Vec::new();
+    requester.list(|entry| listed.push(entry));
+    listed.sort_by_key(|entry| format!("{entry:?}"));
+    assert_eq!(listed, [Entry::Claim(id(2)), Entry::Request(id(1))]);
+
+    // In place, with the same size: the time of the change tells.
+    let path = fixture.tools("exec-request-1.json");
+    let content = fs::read(&path).expect("it is there");
+    std::thread::sleep(Duration::from_millis(20));
+    fs::write(&path, content).expect("there is room");
+    assert!(!requester.is_as_written(&id(1), &stamp));
+    // Whoever removes it runs nothing else under its name.
+    fs::remove_file(&path).expect("it is there");
+    assert!(requester.is_as_written(&id(1), &stamp));
+    fixture.put("exec-request-1.json", json(1, "y"));
+    assert!(!requester.is_as_written(&id(1), &stamp));
+    requester.discard(&id(1));
+    assert!(!path.exists());
 }

@@ -7,7 +7,7 @@ use sympozium_testkit::static_build;
 /// `sympozium validate` as a whole process, against starting `/bin/true`.
 pub fn validation(suite: &mut Suite) {
     // As it ships: a static binary.
-    let program = static_build::shipped("sympozium", "sympozium").expect("it can be built static");
+    let program = static_build::shipped("sympozium").expect("it can be built static");
     let fixtures = static_build::workspace_root().join("crates/cli/tests/fixtures");
     for (name, file) in [("one file", "complete.yaml"), ("one file with one object", "agent.yaml")] {
         let file = c_string(&fixtures.join(file));

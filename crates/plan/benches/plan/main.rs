@@ -80,7 +80,7 @@ fn timed(work: impl Fn()) -> Duration {
 /// `sympozium explain` as a whole process, against starting `/bin/true`.
 fn explaining(suite: &mut Suite) {
     // As it ships: a static binary.
-    let program = static_build::shipped("sympozium", "sympozium").expect("it can be built static");
+    let program = static_build::shipped("sympozium").expect("it can be built static");
     let sample = static_build::workspace_root().join("config/samples/on-call.yaml");
     let sample = c_string(&sample);
     for (name, arguments) in [

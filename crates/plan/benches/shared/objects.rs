@@ -6,7 +6,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use sympozium_api::names::SkillPackName;
 use sympozium_api::{Agent, AgentRun, SkillPack, SympoziumPolicy};
-use sympozium_plan::admit::{Agents, Candidates, Facts, Input, PackCandidates, PackObject, Settings};
+use sympozium_plan::admit::{
+    Agents, Candidates, Facts, Input, NO_RUNTIME_CLASSES, PackCandidates, PackObject, Settings,
+};
 
 /// What a decision needs.
 pub struct Objects {
@@ -33,12 +35,13 @@ impl Objects {
         look(&Input {
             run: &self.run,
             namespace: "default",
-            agents: Agents { agent: Some(&self.agent), instance: None },
+            agents: Agents { agent: Some(&self.agent), instance: None, author: None },
             packs: &packs,
             policies: Candidates { own: Some(&self.policy), system: None },
             floor: Some(&self.floor.spec),
             models: Candidates::default(),
             author: None,
+            runtime_classes: &NO_RUNTIME_CLASSES,
             facts: Facts::default(),
             settings: &settings,
         })

@@ -1,10 +1,16 @@
 //! CPU and memory of a whole run.
 
+use sympozium_api::SkillPackSpec;
 use sympozium_api::quantity::{Quantity, Resources};
+use sympozium_api::skill_pack::Sidecar;
 
 use super::finding::{Findings, told};
-use super::{Amounts, Case, Subject};
+use super::sandbox::has_container;
+use super::{Amounts, Case, ResolvedPack, Subject};
 use crate::quantity::Amount;
+
+/// What is left for the agent at least, where the run says how much its sandbox may use.
+pub const LEAST_AGENT: Amounts = Amounts::of(250, 512);
 
 /// What the run's containers may use together, held against the policy's ceilings.
 ///
@@ -12,40 +18,28 @@ use crate::quantity::Amount;
 /// the larger counts.
 pub fn check(case: &Case<'_, '_>, findings: &mut Findings) -> Amounts {
     let usual = &case.input.settings.amounts;
-    let mut total = plus(usual.agent, usual.bridge);
-    let has_hooks = case.run.spec.lifecycle.iter().any(|it| !it.pre_run.is_empty() || !it.post_run.is_empty());
-    if has_hooks {
-        total = larger(total, usual.hook);
-    }
+    let mut beside = Amounts::default();
     for pack in &case.packs {
         if let Some(sidecar) = pack.sidecar() {
-            let resources = sidecar.resources.clone().unwrap_or_default();
-            let subject = pack.subject();
-            let amounts = Amounts {
-                cpu: limit(&subject, "spec.sidecar.resources.cpu", resources.cpu.as_ref(), usual.sidecar.cpu, findings),
-                memory: limit(
-                    &subject,
-                    "spec.sidecar.resources.memory",
-                    resources.memory.as_ref(),
-                    usual.sidecar.memory,
-                    findings,
-                ),
-            };
-            total = plus(total, amounts);
+            let amounts = of_sidecar(pack, sidecar, usual.sidecar, findings);
+            beside = plus(beside, amounts);
         }
     }
     let spec = &case.run.spec;
     if let Some(sandbox) = spec.sandbox.as_ref().filter(|it| it.enabled) {
         let resources = sandbox.resources.as_ref();
-        total = plus(total, of_resources(&case.subject, "spec.sandbox.resources", resources, usual.sandbox, findings));
+        let field = "spec.sandbox.resources";
+        let amounts = of_resources(&case.subject, field, resources, usual.sandbox, findings);
+        check_sandbox(case, amounts, findings);
+        beside = plus(beside, amounts);
     }
-    if let Some(sandbox) = spec.agent_sandbox.as_ref().filter(|it| it.enabled) {
-        let resources = sandbox.resources.as_ref();
-        total = larger(
-            total,
-            of_resources(&case.subject, "spec.agentSandbox.resources", resources, Amounts::default(), findings),
-        );
+    let agent = of_agent(case, plus(beside, usual.bridge), findings);
+    let mut total = plus(agent, usual.bridge);
+    let has_hooks = case.run.spec.lifecycle.iter().any(|it| !it.pre_run.is_empty() || !it.post_run.is_empty());
+    if has_hooks {
+        total = larger(total, usual.hook);
     }
+    total = plus(total, beside);
     let isolation = &case.policy.isolation;
     for (what, field, used, most) in
         [("CPU", "maxCPU", total.cpu, isolation.max_cpu), ("memory", "maxMemory", total.memory, isolation.max_memory)]
@@ -65,6 +59,133 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) -> Amounts {
     total
 }
 
+/// What a pack's sidecar may use: what is written, or else the usual, and at least what the pack says that it needs.
+fn of_sidecar(pack: &ResolvedPack<'_>, sidecar: &Sidecar, usual: Amounts, findings: &mut Findings) -> Amounts {
+    let subject = pack.subject();
+    let resources = sidecar.resources.clone().unwrap_or_default();
+    let usual = usual_of_pack(pack.spec, usual);
+    let (cpu, memory) = (resources.cpu.as_ref(), resources.memory.as_ref());
+    let field = "spec.sidecar.resources";
+    let amounts = Amounts {
+        cpu: limit(&subject, &format!("{field}.cpu"), cpu, usual.cpu, findings),
+        memory: limit(&subject, &format!("{field}.memory"), memory, usual.memory, findings),
+    };
+    let needed = needed(pack.spec);
+    for (name, field, given, least) in
+        [("cpu", "minCPU", amounts.cpu, needed.cpu), ("memory", "minMemory", amounts.memory, needed.memory)]
+    {
+        if given < least {
+            findings.deny(
+                &subject,
+                told(
+                    format!("spec.sidecar.resources.{name}"),
+                    "pack-needs-more",
+                    format!("the sidecar may use {given}, and the pack needs {least}"),
+                    format!("raise it, or lower `runtimeRequirements.{field}`"),
+                ),
+            );
+        }
+    }
+    amounts
+}
+
+/// That the sandbox may use what the packs need whose commands run in it: those without a sidecar.
+fn check_sandbox(case: &Case<'_, '_>, amounts: Amounts, findings: &mut Findings) {
+    if !has_container(case) {
+        return;
+    }
+    for pack in case.packs.iter().filter(|it| it.sidecar().is_none()) {
+        let needed = needed(pack.spec);
+        for (name, field, given, least) in
+            [("cpu", "minCPU", amounts.cpu, needed.cpu), ("memory", "minMemory", amounts.memory, needed.memory)]
+        {
+            if given < least {
+                findings.deny(
+                    &case.subject,
+                    told(
+                        format!("spec.sandbox.resources.limits.{name}"),
+                        "pack-needs-more",
+                        format!(
+                            "the sandbox may use {given}, and pack `{}`, whose commands run in it, needs {least}",
+                            crate::text::shown(pack.name.as_str())
+                        ),
+                        format!("raise it, or lower `runtimeRequirements.{field}`"),
+                    ),
+                );
+            }
+        }
+    }
+}
+
+/// What a pack says that it needs. What is no amount needs nothing; [`check_needs`] says so.
+fn needed(spec: &SkillPackSpec) -> Amounts {
+    let needs = spec.runtime_requirements.as_ref();
+    Amounts {
+        cpu: read(needs.and_then(|it| it.min_cpu.as_ref())),
+        memory: read(needs.and_then(|it| it.min_memory.as_ref())),
+    }
+}
+
+/// What a pack's sidecar may use where it does not say.
+pub fn usual_of_pack(spec: &SkillPackSpec, usual: Amounts) -> Amounts {
+    larger(usual, needed(spec))
+}
+
+/// That what a pack needs are amounts.
+pub fn check_needs(subject: &Subject, spec: &SkillPackSpec, findings: &mut Findings) {
+    let Some(needs) = &spec.runtime_requirements else {
+        return;
+    };
+    for (name, quantity) in [("minCPU", &needs.min_cpu), ("minMemory", &needs.min_memory)] {
+        if let Some(quantity) = quantity {
+            let field = format!("spec.runtimeRequirements.{name}");
+            amount(subject, &field, quantity, Amount::ZERO, findings);
+        }
+    }
+}
+
+/// What the agent may use: the usual, or what the others leave of what the run gives its sandbox as a whole.
+fn of_agent(case: &Case<'_, '_>, others: Amounts, findings: &mut Findings) -> Amounts {
+    let usual = case.input.settings.amounts.agent;
+    let sandbox = case.run.spec.agent_sandbox.as_ref();
+    let resources = sandbox.filter(|it| it.enabled).and_then(|it| it.resources.as_ref());
+    let Some(resources) = resources else {
+        return usual;
+    };
+    let field = "spec.agentSandbox.resources";
+    // Says what is wrong with the texts.
+    of_resources(&case.subject, field, Some(resources), Amounts::default(), findings);
+    let mut left = |name: &str, others: Amount, least: Amount, usual: Amount| {
+        let limit = read(resources.limits.get(name));
+        if limit == Amount::ZERO {
+            return usual.max(read(resources.requests.get(name)));
+        }
+        let needed = others.plus(least);
+        if limit < needed {
+            findings.deny(
+                &case.subject,
+                told(
+                    format!("{field}.limits.{name}"),
+                    "agent-sandbox-too-small",
+                    format!("the run's containers need {needed} together, and its sandbox has {limit}"),
+                    "raise it, or use fewer skills or smaller `resources`",
+                ),
+            );
+        }
+        limit.minus(others)
+    };
+    Amounts {
+        cpu: left("cpu", others.cpu, LEAST_AGENT.cpu, usual.cpu),
+        memory: left("memory", others.memory, LEAST_AGENT.memory, usual.memory),
+    }
+}
+
+/// An amount that is written and is one; otherwise nothing.
+pub fn read(quantity: Option<&Quantity>) -> Amount {
+    let amount = quantity.and_then(|it| Amount::parse(&it.text()).ok());
+    amount.unwrap_or(Amount::ZERO)
+}
+
 /// The larger of request and limit of each, or the usual amount.
 fn of_resources(
     subject: &Subject,
@@ -76,6 +197,20 @@ fn of_resources(
     let Some(resources) = resources else {
         return usual;
     };
+    for (list, amounts) in [("requests", &resources.requests), ("limits", &resources.limits)] {
+        for name in amounts.keys().filter(|it| !matches!(it.as_str(), "cpu" | "memory")) {
+            let name = crate::text::shown(name);
+            findings.warn(
+                subject,
+                told(
+                    format!("{field}.{list}.{name}"),
+                    "resource-unused",
+                    format!("containers of a run are given CPU and memory, not `{name}`"),
+                    "remove it",
+                ),
+            );
+        }
+    }
     let mut largest = |name: &str, usual: Amount| {
         let field = |list: &str| format!("{field}.{list}.{name}");
         let request = resources.requests.get(name);

@@ -7,7 +7,7 @@ use sympozium_api::names::EnvName;
 
 use super::finding::{Findings, Told, told};
 use super::{Case, Subject};
-use crate::environment::{is_denied, looks_like_a_credential};
+use crate::environment::{SetBy, denied, looks_like_a_credential};
 
 /// What every parameter's variable starts with.
 const PARAMETER_PREFIX: &str = "SKILL_";
@@ -45,7 +45,7 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
 pub fn check_map(subject: &Subject, field: &str, env: &BTreeMap<String, String>, findings: &mut Findings) {
     for name in env.keys() {
         let at = || format!("{field}.{}", crate::text::shown(name));
-        if let Some(told) = refused(name, at) {
+        if let Some(told) = refused(name, SetBy::Others, at) {
             findings.deny(subject, told);
         } else if looks_like_a_credential(name) {
             findings.warn(
@@ -61,13 +61,28 @@ pub fn check_map(subject: &Subject, field: &str, env: &BTreeMap<String, String>,
     }
 }
 
-/// Variables of one container.
+/// Names of the run's variables that the author of a hook lets in, beside the hook's own variables.
+pub fn check_names(subject: &Subject, field: &str, names: &[EnvName], own: &[EnvVar], findings: &mut Findings) {
+    for (index, name) in names.iter().enumerate() {
+        let at = || format!("{field}[{index}]");
+        if let Some(told) = refused(name.as_str(), SetBy::Others, at) {
+            findings.deny(subject, told);
+        }
+        if names[..index].contains(name) || own.iter().any(|it| it.name == *name) {
+            let shown = crate::text::shown(name.as_str());
+            let message = format!("the variable `{shown}` is set twice");
+            findings.deny(subject, told(at(), "env-twice", message, "set it once"));
+        }
+    }
+}
+
+/// Variables of one container, by whoever chose what runs in it.
 pub fn check_list(subject: &Subject, field: &str, env: &[EnvVar], findings: &mut Findings) {
     let mut seen = BTreeSet::new();
     for (index, variable) in env.iter().enumerate() {
         let name = variable.name.as_str();
         let at = || format!("{field}[{index}].name");
-        if let Some(told) = refused(name, at) {
+        if let Some(told) = refused(name, SetBy::Author, at) {
             findings.deny(subject, told);
         }
         if !seen.insert(name) {
@@ -133,7 +148,7 @@ fn check_parameters(subject: &Subject, field: &str, params: &BTreeMap<String, St
     for key in params.keys() {
         let name = parameter_variable(key);
         let at = || format!("{field}.{}", crate::text::shown(key));
-        if let Some(told) = refused(&name, at) {
+        if let Some(told) = refused(&name, SetBy::Others, at) {
             findings.deny(subject, told);
         }
         if !seen.insert(name.clone()) {
@@ -144,17 +159,17 @@ fn check_parameters(subject: &Subject, field: &str, params: &BTreeMap<String, St
 }
 
 /// What is wrong with a variable's name, if anything.
-fn refused(name: &str, field: impl Fn() -> String) -> Option<Told> {
+fn refused(name: &str, by: SetBy, field: impl Fn() -> String) -> Option<Told> {
     let shown = crate::text::shown(name);
     if EnvName::new(name).check().is_err() {
         let message = format!("`{shown}` is not a name of an environment variable");
         return Some(told(field(), "env-name", message, "use letters, digits and `_`"));
     }
-    is_denied(name).then(|| {
+    denied(name, by).map(|why| {
         told(
             field(),
             "env-denied",
-            format!("the variable `{shown}` must not be set: it decides which code runs or whom our parts trust"),
+            format!("the variable `{shown}` must not be set: {why}"),
             "remove it, or choose another name",
         )
     })

@@ -5,7 +5,11 @@ use sympozium_api::rbac::RbacRule;
 use super::finding::{Findings, told};
 use super::{Case, Rights, Subject};
 use crate::policy::EffectivePolicy;
-use crate::rbac::{MAX_GRANT, Rule, combinations, covers, escalations, look_at};
+use crate::policy::grants::can_be_listed;
+use crate::rbac::{MAX_GRANT, Rule, Scope, combinations, covers, escalations, look_at};
+
+/// What to do about a right in the whole cluster that no exception can be about.
+pub const READING_ONLY: &str = "ask for less, or use `rbac`: in the whole cluster exceptions cover reading only";
 
 /// Everything that packs and hooks ask for.
 pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
@@ -19,10 +23,17 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
         if !check_size(&subject, &all, findings) {
             continue;
         }
-        check_rules(&subject, "spec.sidecar.rbac", &sidecar.rbac, Some(case.policy), findings);
-        check_author(&subject, "spec.sidecar.rbac", &sidecar.rbac, Reach::Namespace, author, findings);
-        check_rules(&subject, "spec.sidecar.clusterRBAC", &sidecar.cluster_rbac, Some(case.policy), findings);
-        check_author(&subject, "spec.sidecar.clusterRBAC", &sidecar.cluster_rbac, Reach::Cluster, author, findings);
+        check_rules(&subject, "spec.sidecar.rbac", &sidecar.rbac, Scope::Namespace, Some(case.policy), findings);
+        check_author(&subject, "spec.sidecar.rbac", &sidecar.rbac, Scope::Namespace, author, findings);
+        check_rules(
+            &subject,
+            "spec.sidecar.clusterRBAC",
+            &sidecar.cluster_rbac,
+            Scope::Cluster,
+            Some(case.policy),
+            findings,
+        );
+        check_author(&subject, "spec.sidecar.clusterRBAC", &sidecar.cluster_rbac, Scope::Cluster, author, findings);
         let namespace = case.input.namespace.to_owned();
         if !sidecar.cluster_rbac.is_empty() && !case.policy.grants.cluster_namespaces.covers(&namespace) {
             findings.deny(
@@ -37,15 +48,19 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
         }
     }
     if let Some(hooks) = &case.run.spec.lifecycle {
-        // The agent's hooks are its author's, who was asked when the agent was written.
+        // The agent's hooks are its author's: whoever may start its runs need not hold what they do.
         let is_agents = case.agent.agents.default.lifecycle.as_ref() == Some(hooks);
-        let author = Author { who: "the run's author", rights: case.input.author.filter(|_| !is_agents) };
+        let author = if is_agents {
+            Author { who: "the agent's author", rights: case.input.agents.author }
+        } else {
+            Author { who: "the run's author", rights: case.input.author }
+        };
         let all = [("spec.lifecycle.rbac", hooks.rbac.as_slice())];
         if !check_size(&case.subject, &all, findings) {
             return;
         }
-        check_rules(&case.subject, "spec.lifecycle.rbac", &hooks.rbac, Some(case.policy), findings);
-        check_author(&case.subject, "spec.lifecycle.rbac", &hooks.rbac, Reach::Namespace, author, findings);
+        check_rules(&case.subject, "spec.lifecycle.rbac", &hooks.rbac, Scope::Namespace, Some(case.policy), findings);
+        check_author(&case.subject, "spec.lifecycle.rbac", &hooks.rbac, Scope::Namespace, author, findings);
     }
 }
 
@@ -81,13 +96,6 @@ pub fn check_size(subject: &Subject, lists: &[(&'static str, &[RbacRule])], find
     fits
 }
 
-/// Where a grant holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
-    Namespace,
-    Cluster,
-}
-
 /// Who asks, and what they may do, if that is known.
 #[derive(Debug, Clone, Copy)]
 pub struct Author<'a> {
@@ -100,6 +108,7 @@ pub fn check_rules(
     subject: &Subject,
     field: &str,
     rules: &[RbacRule],
+    scope: Scope,
     policy: Option<&EffectivePolicy>,
     findings: &mut Findings,
 ) {
@@ -114,16 +123,16 @@ pub fn check_rules(
             continue;
         };
         for (escalation, right) in escalations(&rule) {
-            if !policy.grants.excepts(&right) {
-                findings.deny(
-                    subject,
-                    told(
-                        field.clone(),
-                        "rbac-escalation",
-                        format!("`{right}` is refused: {}", escalation.why()),
-                        "ask for less, or list the right in `rbacPolicy.exceptions` of the policy and, if it has that part, of the floor",
-                    ),
-                );
+            if !policy.grants.excepts(&right, scope) {
+                let remedy = match can_be_listed(&right, scope) {
+                    true => {
+                        "ask for less, or list the right in `rbacPolicy.exceptions` of the policy and, if it has that part, of the floor"
+                    }
+                    false => READING_ONLY,
+                };
+                let message = format!("`{right}` is refused: {}", escalation.why());
+                let told = told(field.clone(), "rbac-escalation", message, remedy);
+                findings.deny(subject, told);
             }
         }
         match policy.grants.beyond_ceiling(&rule) {
@@ -147,16 +156,16 @@ pub fn check_author(
     subject: &Subject,
     field: &str,
     rules: &[RbacRule],
-    reach: Reach,
+    scope: Scope,
     author: Author<'_>,
     findings: &mut Findings,
 ) {
     let Some(rights) = author.rights.filter(|rights| !rights.may_escalate) else {
         return;
     };
-    let held = match reach {
-        Reach::Cluster => rights.cluster.clone(),
-        Reach::Namespace => [rights.namespace.as_slice(), &rights.cluster].concat(),
+    let held = match scope {
+        Scope::Cluster => rights.cluster.clone(),
+        Scope::Namespace => [rights.namespace.as_slice(), &rights.cluster].concat(),
     };
     for (index, rule) in rules.iter().enumerate() {
         let field = format!("{field}[{index}]");

@@ -51,6 +51,8 @@ pub fn check_hooks(subject: &Subject, field: &str, hooks: &LifecycleHooks, findi
     for (place, hook) in all(hooks) {
         let field = format!("{field}.{place}");
         env::check_list(subject, &format!("{field}.env"), &hook.env, findings);
+        let from_run = format!("{field}.envFromRun");
+        env::check_names(subject, &from_run, &hook.env_from_run, &hook.env, findings);
         if let Some(timeout) = &hook.timeout {
             timing::check_timeout(subject, &format!("{field}.timeout"), timeout, MAX_HOOK_TIMEOUT, findings);
         }

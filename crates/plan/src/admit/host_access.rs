@@ -19,23 +19,13 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
         }
         check_pack(case, pack, access, findings);
     }
+    check_namespaces(case, findings);
 }
 
 fn check_pack(case: &Case<'_, '_>, pack: &ResolvedPack<'_>, access: &HostAccess, findings: &mut Findings) {
     let host = &case.policy.host;
     let subject = pack.subject();
-    let name = pack.name.as_str().to_owned();
-    if !host.packs.covers(&name) {
-        findings.deny(
-            &subject,
-            told(
-                "spec.sidecar.hostAccess.enabled",
-                "host-access",
-                format!("no policy gives pack `{}` access to the node", crate::text::shown(&name)),
-                "name the pack in `hostAccessPolicy.packs` of the policy and, if it has one, of the floor",
-            ),
-        );
-    }
+    check_name(case, pack, "spec.sidecar.hostAccess.enabled", findings);
     for (field, asked, given) in [
         ("hostNetwork", access.host_network, host.network),
         ("hostPID", access.host_pid, host.processes),
@@ -58,6 +48,77 @@ fn check_pack(case: &Case<'_, '_>, pack: &ResolvedPack<'_>, access: &HostAccess,
         let field = format!("spec.sidecar.hostAccess.mounts[{index}]");
         let writable = !mount.read_only;
         check_directory(case, &subject, &format!("{field}.hostPath"), mount.host_path.as_str(), writable, findings);
+    }
+}
+
+/// That the policies give a pack access to the node: by its name, with where it comes from, for anybody can take a name.
+pub fn check_name(case: &Case<'_, '_>, pack: &ResolvedPack<'_>, field: &str, findings: &mut Findings) {
+    let host = &case.policy.host;
+    let id = pack.id(case);
+    let qualified = id.to_string();
+    let shown = crate::text::shown(&qualified);
+    if !host.packs.covers(&qualified) {
+        findings.deny(
+            &pack.subject(),
+            told(
+                field,
+                "host-access",
+                format!("no policy gives pack `{shown}` access to the node"),
+                format!("add `{shown}` to `hostAccessPolicy.packs` of the policy and, if it has one, of the floor"),
+            ),
+        );
+    } else if !host.allows_namespace(id) {
+        let namespace = crate::text::shown(&pack.namespace);
+        findings.deny(
+            &pack.subject(),
+            told(
+                field,
+                "host-access-namespace",
+                format!("the floor gives packs of namespace `{namespace}` no access to the node"),
+                "use a pack of the system namespace, or list the namespace in `hostAccessPolicy.namespaces` of the floor",
+            ),
+        );
+    }
+}
+
+/// A pod has one network and one set of processes: what one pack has of the node, all containers of the run have. So every pack must be
+/// one that may have it, and there is nothing else in the pod that nobody has asked about.
+fn check_namespaces(case: &Case<'_, '_>, findings: &mut Findings) {
+    let uses = |pack: &&ResolvedPack<'_>| {
+        let access = pack.sidecar().and_then(|it| it.host_access.as_ref());
+        access.is_some_and(|it| it.enabled && (it.host_network || it.host_pid))
+    };
+    let Some(first) = case.packs.iter().find(uses) else {
+        return;
+    };
+    let name = crate::text::shown(first.name.as_str());
+    let mut deny = |field: String, what: String| {
+        findings.deny(
+            &case.subject,
+            told(
+                field,
+                "host-namespace-shared",
+                format!("pack `{name}` has the node's network or processes, which all containers of a pod share, and no policy gives them to {what}"),
+                "use the pack in a run of its own, or name all packs of the run in `hostAccessPolicy.packs`",
+            ),
+        );
+    };
+    // Packs that ask for the node themselves were judged by name above.
+    let asks = |pack: &ResolvedPack<'_>| {
+        let access = pack.sidecar().and_then(|it| it.host_access.as_ref());
+        access.is_some_and(|it| it.enabled)
+    };
+    let others = case.packs.iter().filter(|it| it.sidecar().is_some() && !asks(it));
+    for pack in others.filter(|it| !case.policy.host.include(it.id(case))) {
+        let field = format!("spec.skills[{}].skillPackRef", pack.index);
+        deny(field, format!("pack `{}`", crate::text::shown(pack.name.as_str())));
+    }
+    if super::sandbox::has_container(case) {
+        deny("spec.sandbox.enabled".to_owned(), "the container `sandbox`".to_owned());
+    }
+    let hooks = case.run.spec.lifecycle.as_ref();
+    if hooks.is_some_and(|it| !it.pre_run.is_empty()) {
+        deny("spec.lifecycle.preRun".to_owned(), "hooks".to_owned());
     }
 }
 

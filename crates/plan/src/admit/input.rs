@@ -1,14 +1,15 @@
 //! What admission looks at. All of it is data: whoever calls has fetched it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sympozium_api::names::{ObjectName, PolicyName, SkillPackName};
 use sympozium_api::{
     Agent, AgentRun, AgentSpec, Model, SkillPack, SympoziumInstance, SympoziumPolicy, SympoziumPolicySpec,
 };
 
+use crate::policy::tools::{SCHEDULE_TASK, SEND_CHANNEL_MESSAGE, SPAWN_SUBAGENTS};
 use crate::quantity::Amount;
-use crate::rbac::Rule;
+use crate::rbac::{Rule, Scope, harmless};
 
 /// Everything that decides about a run.
 #[derive(Debug, Clone, Copy)]
@@ -29,11 +30,23 @@ pub struct Input<'a> {
     pub models: Candidates<'a, Model>,
     /// What the run's author may do. Unknown on a command line without a cluster.
     pub author: Option<&'a Rights>,
+    /// The RuntimeClasses of the cluster, or of the files: the handler of each, by name. A name that is not here proves nothing.
+    pub runtime_classes: &'a RuntimeClasses,
     /// What is going on besides.
     pub facts: Facts,
     /// How this installation is set up.
     pub settings: &'a Settings,
 }
+
+/// The handlers of RuntimeClasses, by the name of the class.
+pub type RuntimeClasses = BTreeMap<String, String>;
+
+/// Where nobody has looked for RuntimeClasses.
+pub static NO_RUNTIME_CLASSES: RuntimeClasses = RuntimeClasses::new();
+
+/// Handlers that give a pod a kernel of its own, unless the operator lists others: those that gVisor and Kata Containers are
+/// installed under.
+pub const KERNEL_HANDLERS: [&str; 6] = ["runsc", "gvisor", "kata", "kata-qemu", "kata-clh", "kata-fc"];
 
 /// The agent of a run, by both kinds.
 #[derive(Debug, Clone, Copy, Default)]
@@ -42,6 +55,9 @@ pub struct Agents<'a> {
     pub agent: Option<&'a Agent>,
     /// The `SympoziumInstance` of the name, if there is one.
     pub instance: Option<&'a SympoziumInstance>,
+    /// What its author may do in the run's namespace, which its hooks may not exceed. Absent, nothing is compared: for agents of the
+    /// system namespace, and on a command line, where the API server compares.
+    pub author: Option<&'a Rights>,
 }
 
 /// An object by name, in the two namespaces where it is looked for.
@@ -97,6 +113,24 @@ pub struct Rights {
     pub cluster: Vec<Rule>,
 }
 
+impl Rights {
+    /// What is known to be harmless, and no more.
+    pub fn harmless() -> Self {
+        Self { may_escalate: false, namespace: harmless(Scope::Namespace), cluster: harmless(Scope::Cluster) }
+    }
+
+    /// What an author is taken to hold of whom nothing is recorded: nothing, and in a namespace that the floor lists in
+    /// `clusterRBACNamespaces` what is harmless. That list says where grants may be, not that every user of the namespace holds what
+    /// the floor's exceptions leave to packs of the system namespace.
+    pub fn of_unknown_author(floor: Option<&SympoziumPolicySpec>, namespace: &str) -> Self {
+        let listed = floor.and_then(|it| it.rbac_policy.as_ref()).and_then(|it| it.cluster_rbac_namespaces.as_ref());
+        match listed {
+            Some(list) if list.iter().any(|it| it.as_str() == namespace) => Self::harmless(),
+            _ => Self::default(),
+        }
+    }
+}
+
 /// What is going on besides the run. What is unknown is not checked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Facts {
@@ -115,8 +149,40 @@ pub struct Settings {
     pub system_namespace: String,
     /// The RuntimeClass of runs in agent-sandbox for which nobody names one.
     pub default_runtime_class: Option<ObjectName>,
+    /// Handlers of RuntimeClasses that give a pod a kernel of its own.
+    pub kernel_handlers: BTreeSet<String>,
     /// What each container uses for which nobody says.
     pub amounts: ContainerAmounts,
+    /// What it serves besides the runs themselves.
+    pub services: Services,
+}
+
+/// What an installation serves besides the runs themselves. A tool that nothing serves could only fail and is not offered; a
+/// run that cannot work without something that nothing serves is denied.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Services {
+    /// Whether messages are carried to channels: `send_channel_message`.
+    pub channels: bool,
+    /// Whether tasks are scheduled: `schedule_task`.
+    pub schedules: bool,
+    /// Whether runs are started below others: `spawn_subagents`.
+    pub subagents: bool,
+    /// Whether sandboxes are claimed from warm pools: `agentSandbox.warmPoolRef`.
+    pub warm_pools: bool,
+    /// Whether runs wait for requests: `mode: server`.
+    pub server_mode: bool,
+}
+
+impl Services {
+    /// Whether the tool of this name can do anything.
+    pub fn serve(self, tool: &str) -> bool {
+        match tool {
+            SEND_CHANNEL_MESSAGE => self.channels,
+            SCHEDULE_TASK => self.schedules,
+            SPAWN_SUBAGENTS => self.subagents,
+            _ => true,
+        }
+    }
 }
 
 /// What containers use for which nobody says.
@@ -155,6 +221,7 @@ impl Default for Settings {
         Self {
             system_namespace: sympozium_api::labels::SYSTEM_NAMESPACE.to_owned(),
             default_runtime_class: None,
+            kernel_handlers: KERNEL_HANDLERS.map(str::to_owned).into(),
             amounts: ContainerAmounts {
                 agent: Amounts::of(1000, 1024),
                 bridge: Amounts::of(100, 128),
@@ -162,6 +229,7 @@ impl Default for Settings {
                 sandbox: Amounts::of(500, 512),
                 hook: Amounts::of(500, 512),
             },
+            services: Services::default(),
         }
     }
 }

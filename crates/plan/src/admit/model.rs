@@ -5,7 +5,7 @@ use sympozium_api::agent_run::RunModel;
 use sympozium_api::names::ModelRef;
 
 use super::finding::{Findings, told};
-use super::{Case, Input, Subject};
+use super::{Case, Input, Subject, address};
 use crate::host::{Destination, Endpoint};
 
 /// Where a provider's requests go when nobody says otherwise.
@@ -51,7 +51,7 @@ impl Endpoints {
     }
 
     /// Whether an address is one of the provider's own.
-    fn include(self, endpoint: &Endpoint) -> bool {
+    pub(super) fn include(self, endpoint: &Endpoint) -> bool {
         let Self::At(host, port) = self else {
             return false;
         };
@@ -70,12 +70,14 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
         let remedy = "set `model`, or `agents.default.model` of the agent";
         return findings.deny(&case.subject, told("spec.model", "model-missing", "the run has no model", remedy));
     };
-    match &model.model_ref {
+    check_name(case, "spec.model.model", &model.model, findings);
+    let is_allowed = match &model.model_ref {
         Some(reference) => check_reference(case, model, reference, findings),
-        None => {
-            check_name(case, "spec.model.model", &model.model, findings);
-            check_endpoint(case, model, findings);
-        }
+        None => true,
+    };
+    // Of a Model that is not for the run it does not matter where it is.
+    if is_allowed {
+        address::check(case, model, findings);
     }
     check_headers(case, model, findings);
     check_node_selector(case, model, findings);
@@ -110,7 +112,7 @@ fn check_headers(case: &Case<'_, '_>, model: &RunModel, findings: &mut Findings)
         if !is_name || value.chars().any(char::is_control) || FRAMING.contains(&lower.as_str()) {
             let message = format!("`{shown}` with this value is not one header, or one that is not for you to set");
             findings.deny(&case.subject, told(field, "model-header", message, "remove it"));
-        } else if CREDENTIALS.contains(&lower.as_str()) {
+        } else if is_credential(name) {
             findings.warn(
                 &case.subject,
                 told(
@@ -126,8 +128,15 @@ fn check_headers(case: &Case<'_, '_>, model: &RunModel, findings: &mut Findings)
 
 /// Headers that say where a request ends and whom it is for.
 const FRAMING: &[&str] = &["connection", "content-length", "host", "te", "trailer", "transfer-encoding", "upgrade"];
-/// Headers that hold credentials.
-const CREDENTIALS: &[&str] = &["api-key", "authorization", "cookie", "proxy-authorization", "x-api-key"];
+/// Whether a header of this name, in any case, holds a credential. By parts of names and not by a list of headers: each provider
+/// has one of its own (`x-goog-api-key`, `ocp-apim-subscription-key`, `x-auth-token`).
+pub(super) fn is_credential(header: &str) -> bool {
+    let lower = header.to_ascii_lowercase();
+    CREDENTIAL_PARTS.iter().any(|part| lower.contains(part))
+}
+
+/// What the names of headers with credentials contain.
+const CREDENTIAL_PARTS: &[&str] = &["auth", "cookie", "credential", "key", "password", "secret", "token"];
 
 fn check_name(case: &Case<'_, '_>, field: &str, name: &str, findings: &mut Findings) {
     let allowed = &case.policy.models;
@@ -166,13 +175,14 @@ pub fn resolved_model<'r, 'a: 'r>(input: &Input<'a>, reference: &'r ModelRef) ->
     Some(ResolvedModel { model, name, namespace })
 }
 
-/// A `Model` of the cluster: that it is there, and that the policy allows it and its namespace.
-fn check_reference(case: &Case<'_, '_>, model: &RunModel, reference: &ModelRef, findings: &mut Findings) {
+/// A `Model` of the cluster: that it is there, and that the policy allows it and its namespace. Whether the run may use those of its
+/// namespace.
+fn check_reference(case: &Case<'_, '_>, model: &RunModel, reference: &ModelRef, findings: &mut Findings) -> bool {
     let field = "spec.model.modelRef";
     let Some(found) = resolved_model(case.input, reference) else {
         let named = reference.as_str().split_once('/');
         let (namespace, name) = named.unwrap_or((case.input.namespace, reference.as_str()));
-        return findings.deny_missing(
+        findings.deny_missing(
             &case.subject,
             told(
                 field,
@@ -182,9 +192,11 @@ fn check_reference(case: &Case<'_, '_>, model: &RunModel, reference: &ModelRef, 
             ),
             Subject::new("Model", Some(namespace), name),
         );
+        return false;
     };
     let found_in = found.namespace;
-    if !case.policy.model_namespaces.covers(&found_in.to_owned()) {
+    let is_allowed = case.policy.model_namespaces.covers(&found_in.to_owned());
+    if !is_allowed {
         findings.deny(
             &case.subject,
             told(
@@ -204,60 +216,5 @@ fn check_reference(case: &Case<'_, '_>, model: &RunModel, reference: &ModelRef, 
         let message = "`baseURL` means nothing beside `modelRef`, which has an address of its own";
         findings.warn(&case.subject, told("spec.model.baseURL", "model-url-unused", message, "remove it"));
     }
-}
-
-fn check_endpoint(case: &Case<'_, '_>, model: &RunModel, findings: &mut Findings) {
-    let field = "spec.model.baseURL";
-    let own = Endpoints::of(&model.provider);
-    let Some(url) = &model.base_url else {
-        if own == Endpoints::Named {
-            findings.deny(
-                &case.subject,
-                told(
-                    field,
-                    "model-url-missing",
-                    format!("no address is known for provider `{}`", crate::text::shown(&model.provider)),
-                    "set `baseURL`, or correct `provider`",
-                ),
-            );
-        }
-        return;
-    };
-    let endpoint = match Endpoint::parse(url) {
-        Ok(endpoint) => endpoint,
-        Err(error) => {
-            let message = format!("the address cannot be used: {error}");
-            let remedy = "write it as `https://host/path`, with credentials in `authSecretRef`";
-            return findings.deny(&case.subject, told(field, "model-url", message, remedy));
-        }
-    };
-    let Endpoint { host, port, encrypted, .. } = &endpoint;
-    if host.is_metadata() {
-        let message = format!("`{host}` answers with the credentials of the machine");
-        findings.deny(&case.subject, told(field, "model-url-link-local", message, "use the provider's address"));
-    }
-    let policy = case.policy;
-    let is_listed = policy.endpoints.allows(|it| it.allows(host, *port));
-    let may = own.include(&endpoint) || (is_listed && policy.reach.reaches(host, *port));
-    if policy.bound && !may {
-        findings.deny(
-            &case.subject,
-            told(
-                field,
-                "model-endpoint",
-                format!(
-                    "`{host}:{port}` is not an address of provider `{}`, and the policy does not list it",
-                    crate::text::shown(&model.provider)
-                ),
-                "remove `baseURL`, or add host and port to `networkPolicy.allowedEgress`",
-            ),
-        );
-    }
-    let has_key = model.auth_secret_ref.as_ref().is_some_and(|it| !it.as_str().is_empty());
-    if !encrypted && has_key && host.is_public() {
-        findings.warn(
-            &case.subject,
-            told(field, "model-url-plain", "the key goes over the network unencrypted", "use `https://`"),
-        );
-    }
+    is_allowed
 }

@@ -1,13 +1,16 @@
 //! Objects that are looked at alone, when somebody writes them.
 
 use sympozium_api::skill_pack::Executor;
-use sympozium_api::{AgentSpec, SkillPack, SkillPackSpec, SympoziumPolicySpec};
+use sympozium_api::{AgentSpec, ModelSpec, SkillPack, SkillPackSpec, SympoziumPolicySpec, SympoziumScheduleSpec};
 
 use super::finding::{Findings, told};
-use super::grants::{Author, Reach, check_author, check_rules, check_size};
+use super::grants::{Author, check_author, check_rules, check_size};
 use super::tools::SANDBOX_PACK;
-use super::{Denied, Rights, Subject, amounts, env, hooks, images, network, ours, packs, skills, tools, volumes};
+use super::{
+    Denied, Rights, Subject, amounts, env, hooks, images, network, ours, packs, skills, tools, unused, volumes,
+};
 use crate::policy::EffectivePolicy;
+use crate::rbac::Scope;
 
 /// What is wrong or unwise about a pack. `author` is who writes it: nobody hands out what they do not hold.
 pub fn admit_pack(pack: &SkillPack, namespace: Option<&str>, author: Option<&Rights>) -> Denied {
@@ -28,12 +31,12 @@ pub fn admit_pack(pack: &SkillPack, namespace: Option<&str>, author: Option<&Rig
         if !check_size(&subject, &all, &mut findings) {
             return verdict(findings);
         }
-        for (field, rules, reach) in [
-            ("spec.sidecar.rbac", &sidecar.rbac, Reach::Namespace),
-            ("spec.sidecar.clusterRBAC", &sidecar.cluster_rbac, Reach::Cluster),
+        for (field, rules, scope) in [
+            ("spec.sidecar.rbac", &sidecar.rbac, Scope::Namespace),
+            ("spec.sidecar.clusterRBAC", &sidecar.cluster_rbac, Scope::Cluster),
         ] {
-            check_rules(&subject, field, rules, None, &mut findings);
-            check_author(&subject, field, rules, reach, author, &mut findings);
+            check_rules(&subject, field, rules, scope, None, &mut findings);
+            check_author(&subject, field, rules, scope, author, &mut findings);
         }
     }
     verdict(findings)
@@ -43,6 +46,8 @@ pub fn admit_pack(pack: &SkillPack, namespace: Option<&str>, author: Option<&Rig
 pub(super) fn check_pack(subject: &Subject, spec: &SkillPackSpec, findings: &mut Findings) {
     skills::check(subject, spec, findings);
     ours::check_pack(subject, spec, findings);
+    unused::check_pack(subject, spec, findings);
+    amounts::check_needs(subject, spec, findings);
     let Some(sidecar) = &spec.sidecar else {
         return;
     };
@@ -83,6 +88,7 @@ pub fn admit_agent(subject: &Subject, spec: &AgentSpec, has_namesake: bool) -> D
         );
     }
     packs::check_skills(subject, &spec.skills, &mut findings);
+    unused::check_agent(subject, spec, &mut findings);
     volumes::check_agent(subject, &spec.volumes, &spec.volume_mounts, &mut findings);
     let config = &spec.agents.default;
     env::check_map(subject, "spec.agents.default.env", &config.env, &mut findings);
@@ -92,7 +98,14 @@ pub fn admit_agent(subject: &Subject, spec: &AgentSpec, has_namesake: bool) -> D
     }
     if let Some(lifecycle) = &config.lifecycle {
         hooks::check_hooks(subject, "spec.agents.default.lifecycle", lifecycle, &mut findings);
-        check_rules(subject, "spec.agents.default.lifecycle.rbac", &lifecycle.rbac, None, &mut findings);
+        check_rules(
+            subject,
+            "spec.agents.default.lifecycle.rbac",
+            &lifecycle.rbac,
+            Scope::Namespace,
+            None,
+            &mut findings,
+        );
     }
     verdict(findings)
 }
@@ -103,7 +116,7 @@ pub fn admit_agent_author(subject: &Subject, spec: &AgentSpec, author: &Rights) 
     if let Some(hooks) = &spec.agents.default.lifecycle {
         let author = Author { who: "the agent's author", rights: Some(author) };
         let field = "spec.agents.default.lifecycle.rbac";
-        check_author(subject, field, &hooks.rbac, Reach::Namespace, author, &mut findings);
+        check_author(subject, field, &hooks.rbac, Scope::Namespace, author, &mut findings);
     }
     verdict(findings)
 }
@@ -115,6 +128,34 @@ pub fn admit_policy(subject: &Subject, spec: &SympoziumPolicySpec) -> Denied {
         let remedy = format!("correct it; as it stands, {}", entry.effect);
         findings.deny(subject, told(format!("spec.{}", entry.field), "policy-entry", entry.why, remedy));
     }
+    unused::check_policy(subject, spec, &mut findings);
+    if spec.network_policy.as_ref().is_some_and(|it| it.allow_dns) {
+        findings.warn(
+            subject,
+            told(
+                "spec.networkPolicy.allowDNS",
+                "dns-by-gateway",
+                "runs have no DNS, with `allowDNS: true` as without: the gateway looks up the hosts that they reach",
+                "set it to `false`, which every run meets",
+            ),
+        );
+    }
+    verdict(findings)
+}
+
+/// What is unwise about a schedule.
+pub fn admit_schedule(subject: &Subject, spec: &SympoziumScheduleSpec) -> Denied {
+    let mut findings = Findings::default();
+    unused::check_schedule(subject, spec, &mut findings);
+    verdict(findings)
+}
+
+/// What is wrong or unwise about a model's server, which no run has: it is looked at when it is written.
+pub fn admit_model(subject: &Subject, spec: &ModelSpec) -> Denied {
+    let mut findings = Findings::default();
+    let field = "spec.inference.env";
+    env::check_list(subject, field, &spec.inference.env, &mut findings);
+    unused::check_model(subject, spec, &mut findings);
     verdict(findings)
 }
 

@@ -12,6 +12,7 @@ use super::finding::{Findings, told};
 use super::input::{PackObject, Rights};
 use super::tools::SANDBOX_PACK;
 use super::{Case, Subject};
+use crate::policy::packs::PackId;
 
 /// A pack as a run uses it.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,6 +52,15 @@ impl<'a> ResolvedPack<'a> {
         self.spec.sidecar.as_ref().filter(|_| self.starts)
     }
 
+    /// The pack, as policies mean it.
+    pub(super) fn id<'p>(&'p self, case: &Case<'_, '_>) -> PackId<'p> {
+        PackId {
+            namespace: &self.namespace,
+            name: self.name.as_str(),
+            is_of_system: self.namespace == case.input.settings.system_namespace,
+        }
+    }
+
     /// The pack, as messages name it.
     pub(super) fn subject(&self) -> Subject {
         Subject::new("SkillPack", Some(&self.namespace), self.name.as_str())
@@ -75,24 +85,42 @@ pub fn resolve<'a>(case: &Case<'_, 'a>, findings: &mut Findings) -> Vec<Resolved
             findings.deny(&case.subject, told(field, "pack-name-reserved", message, "give the pack another name"));
             continue;
         }
-        if !case.policy.packs.covers(&name.as_str().to_owned()) {
-            let allowed = case.policy.packs.listed_text();
-            findings.deny(
-                &case.subject,
-                told(
-                    field.clone(),
-                    "pack-not-allowed",
-                    format!("the policy allows the packs {allowed}, not `{shown}`"),
-                    "remove the skill, or add the pack to `packPolicy.allowedPacks`",
-                ),
-            );
-        }
-        let Some((object, origin)) = choose(case, name, field, findings) else {
-            continue;
-        };
-        packs.push(resolved(case, index, name, object, origin, findings));
+        let chosen = choose(case, name, field.clone(), findings);
+        let pack = chosen.map(|(object, origin)| resolved(case, index, name, object, origin, findings));
+        check_allowed(case, name, pack.as_ref(), field, findings);
+        packs.extend(pack);
     }
     packs
+}
+
+/// That the policy allows a pack; of one that is not there, that it allows one of the places where it may appear.
+fn check_allowed(
+    case: &Case<'_, '_>,
+    name: &SkillPackName,
+    pack: Option<&ResolvedPack<'_>>,
+    field: String,
+    findings: &mut Findings,
+) {
+    let own = case.input.namespace;
+    let places = match pack {
+        Some(pack) => vec![pack.namespace.as_str()],
+        None => vec![own, &case.input.settings.system_namespace],
+    };
+    let ids: Vec<String> = places.iter().map(|it| format!("{it}/{name}")).collect();
+    if ids.iter().any(|id| case.policy.packs.covers(id)) {
+        return;
+    }
+    let id = crate::text::listed(ids.iter().take(1));
+    let allowed = case.policy.packs.listed_text();
+    findings.deny(
+        &case.subject,
+        told(
+            field,
+            "pack-not-allowed",
+            format!("the policy allows the packs {allowed}, not {id}"),
+            format!("remove the skill, or add {id} to `packPolicy.allowedPacks`"),
+        ),
+    );
 }
 
 /// That every skill names something, and no pack comes twice.

@@ -48,7 +48,9 @@ pub fn resolve<'a>(
 
 /// Only the floor can say so: a policy that replaces another must not permit itself.
 fn may_shadow(input: &Input<'_>) -> bool {
-    input.floor.is_some_and(|floor| floor.pack_policy.is_some() && EffectivePolicy::from_floor(floor).shadowing)
+    input.floor.is_some_and(|floor| {
+        floor.pack_policy.is_some() && EffectivePolicy::from_floor(floor, &input.settings.system_namespace).shadowing
+    })
 }
 
 /// The object that names the policy.

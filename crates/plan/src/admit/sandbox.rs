@@ -5,10 +5,11 @@ use sympozium_api::agent_run::RunMode;
 use sympozium_api::sandbox::{Sandbox, SandboxSecurityContext, SeccompProfileType};
 use sympozium_api::skill_pack::Executor;
 
-use super::Case;
 use super::finding::{Findings, told};
+use super::{Case, ResolvedPack, kernel};
+use crate::image::Image;
 use crate::policy::allowed::Allowed;
-use crate::policy::isolation::{Isolation, Seccomp, is_known_kernel};
+use crate::policy::isolation::Seccomp;
 
 /// Requirements, exclusivity, RuntimeClasses, seccomp.
 pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
@@ -44,19 +45,7 @@ fn requirements(case: &Case<'_, '_>, findings: &mut Findings) {
             ),
         );
     }
-    if isolation.guarantees.contains(&Guarantee::Kernel)
-        && !(agent_sandbox && runtime_class_of(case).is_some_and(|it| is_kernel(isolation, it)))
-    {
-        findings.deny(
-            &case.subject,
-            told(
-                "spec.agentSandbox",
-                "isolation-kernel",
-                "the policy requires a kernel of the run's own",
-                "set `agentSandbox.enabled`, and `agentSandbox.runtimeClass` to `gvisor`, `kata` or a class that the policy lists beside `minimumIsolation`",
-            ),
-        );
-    }
+    kernel::check(case, findings);
     attested(case, findings);
     for pack in &case.packs {
         let wants = pack.spec.runtime_requirements.as_ref().and_then(|it| it.sandbox);
@@ -74,7 +63,72 @@ fn requirements(case: &Case<'_, '_>, findings: &mut Findings) {
                 ),
             );
         }
+        check_container(case, pack, findings);
     }
+}
+
+/// That the commands of a pack run in the image that it needs, and that they run anywhere if it says what they need.
+fn check_container(case: &Case<'_, '_>, pack: &ResolvedPack<'_>, findings: &mut Findings) {
+    let Some(needs) = &pack.spec.runtime_requirements else {
+        return;
+    };
+    let sandbox = case.run.spec.sandbox.as_ref();
+    let sandbox = sandbox.filter(|_| has_container(case));
+    // Where the commands run, the image there (ours where none is named), and what says which.
+    let (place, image, subject, field) = match (pack.sidecar(), sandbox) {
+        (Some(sidecar), _) => {
+            ("its sidecar", Some(sidecar.image.as_str()), pack.subject(), "spec.runtimeRequirements.image")
+        }
+        (None, Some(sandbox)) => {
+            ("the sandbox", sandbox.image.as_ref().map(|it| it.as_str()), case.subject.clone(), "spec.sandbox.image")
+        }
+        (None, None) => {
+            let has_needs = needs.image.is_some() || needs.min_cpu.is_some() || needs.min_memory.is_some();
+            if has_needs {
+                findings.warn(
+                    &case.subject,
+                    told(
+                        format!("spec.skills[{}].skillPackRef", pack.index),
+                        "pack-without-container",
+                        format!(
+                            "pack `{}` says what its commands need, and has no container: it has no sidecar, and the run no sandbox",
+                            crate::text::shown(pack.name.as_str())
+                        ),
+                        "set `sandbox.enabled`, or remove `image`, `minCPU` and `minMemory` from `runtimeRequirements`",
+                    ),
+                );
+            }
+            return;
+        }
+    };
+    let Some(needed) = needs.image.as_ref().map(|it| it.as_str()) else {
+        return;
+    };
+    if image.is_some_and(|image| is_same_image(image, needed)) {
+        return;
+    }
+    let shown = crate::text::shown(needed);
+    let image = image.map_or_else(|| "our image".to_owned(), |image| format!("`{}`", crate::text::shown(image)));
+    findings.deny(
+        &subject,
+        told(
+            field,
+            "pack-needs-image",
+            format!(
+                "the commands of pack `{}` run in {place}, which is {image}, and need `{shown}`",
+                crate::text::shown(pack.name.as_str())
+            ),
+            match pack.sidecar() {
+                Some(_) => format!("set `sidecar.image` to `{shown}`, or remove it here"),
+                None => format!("set `sandbox.image` to `{shown}`, or use another pack"),
+            },
+        ),
+    );
+}
+
+/// Whether two references mean one image: `alpine` is `docker.io/library/alpine`.
+fn is_same_image(one: &str, other: &str) -> bool {
+    one == other || matches!((Image::parse(one), Image::parse(other)), (Ok(one), Ok(other)) if one == other)
 }
 
 /// That our executor starts every command, where the policy demands what only it can attest.
@@ -102,20 +156,17 @@ fn attested(case: &Case<'_, '_>, findings: &mut Findings) {
     }
 }
 
-fn is_kernel(isolation: &Isolation, class: &str) -> bool {
-    is_known_kernel(class) || isolation.kernel_classes.covers(&class.to_owned())
-}
-
 fn exclusivity(case: &Case<'_, '_>, findings: &mut Findings) {
     let (sandbox, agent_sandbox) = enabled(case);
     if sandbox && agent_sandbox {
-        if case.policy.bound {
+        // A policy that the agent names, that is: the floor holds for every run and binds none here.
+        if case.agent.policy_ref.is_some() {
             findings.deny(
                 &case.subject,
                 told(
                     "spec.sandbox.enabled",
                     "sandbox-exclusive",
-                    "`sandbox` and `agentSandbox` are both enabled, and a policy holds",
+                    "`sandbox` and `agentSandbox` are both enabled, and the agent is bound to a policy",
                     "enable one of them",
                 ),
             );
@@ -199,8 +250,20 @@ fn runtime_class(case: &Case<'_, '_>, findings: &mut Findings) {
     }
 }
 
-/// Wishes that would loosen what every container has.
+/// Wishes that would loosen what every container has, or that come to nothing.
 fn security_context(case: &Case<'_, '_>, findings: &mut Findings) {
+    let sandbox = case.run.spec.sandbox.as_ref();
+    if sandbox.is_some_and(|it| !it.enabled && it.security_context.is_some()) {
+        findings.warn(
+            &case.subject,
+            told(
+                "spec.sandbox.enabled",
+                "sandbox-off",
+                "`sandbox.securityContext` says how, but the sandbox is not enabled",
+                "set `sandbox.enabled`, or remove the rest",
+            ),
+        );
+    }
     let Some(context) = context(case) else {
         return;
     };
@@ -254,6 +317,18 @@ fn seccomp(case: &Case<'_, '_>, findings: &mut Findings) {
                 "remove the profile, so that the policy's is used",
             ),
         ),
+        // A profile on the node may only log: which of them filters, the operator knows.
+        Some(Some(profile @ Seccomp::Localhost(_))) if !case.policy.seccomp_choices.covers(&profile) => {
+            findings.deny(
+                &case.subject,
+                told(
+                    field,
+                    "seccomp-localhost",
+                    format!("`{profile}` is a file of the node that the agent's policy does not name"),
+                    "remove the profile, or name it in `sandboxPolicy.seccompProfile` of the agent's policy",
+                ),
+            );
+        }
         _ => {}
     }
     if *allowed == Allowed::nothing() {
@@ -269,13 +344,10 @@ fn seccomp(case: &Case<'_, '_>, findings: &mut Findings) {
     }
 }
 
+/// What the run asks for in a sandbox that it has.
 fn context<'c>(case: &Case<'c, '_>) -> Option<&'c SandboxSecurityContext> {
-    case.run.spec.sandbox.as_ref()?.security_context.as_ref()
-}
-
-fn runtime_class_of<'c>(case: &Case<'c, '_>) -> Option<&'c str> {
-    let class = case.run.spec.agent_sandbox.as_ref()?.runtime_class.as_ref()?;
-    Some(class.as_str())
+    let sandbox = case.run.spec.sandbox.as_ref().filter(|it| it.enabled)?;
+    sandbox.security_context.as_ref()
 }
 
 /// Whether the run has a container `sandbox`: where both are on, agent-sandbox takes its place.

@@ -10,8 +10,9 @@ use sympozium_api::skill_pack::{InputMode, Sidecar, Tool as Declaration};
 
 use super::finding::{Findings, Told, told};
 use super::unused::policy_subject;
-use super::{Case, Subject};
+use super::{Case, Subject, tool_rules};
 use crate::policy::allowed::Allowed;
+use crate::policy::packs::PackId;
 use crate::policy::tools::{
     Action, BUILT_IN, EDIT_FILE, EXECUTE_COMMAND, FETCH_URL, LIST_DIRECTORY, LOAD_SKILL, READ_FILE, SCHEDULE_TASK,
     SEND_CHANNEL_MESSAGE, SPAWN_SUBAGENTS, Tool, WRITE_FILE,
@@ -50,11 +51,12 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) -> Vec<ToolDecision> 
         asked_but_denied(case, run_policy, &by_policy, findings);
     }
     unknown_patterns(case, &by_policy, findings);
+    tool_rules::warn_about_other_packs(case, &by_policy, findings);
     let decided: Vec<ToolDecision> = by_policy
         .into_iter()
         .map(|tool| {
             let by_run = case.run.spec.tool_policy.as_ref();
-            let is_left = by_run.is_none_or(|it| permits(it, &tool)) && is_for_a_skill(case, &tool);
+            let is_left = by_run.is_none_or(|it| permits(case, it, &tool)) && is_for_a_skill(case, &tool);
             match is_left {
                 true => tool,
                 false => ToolDecision { action: Action::Deny, ..tool },
@@ -84,18 +86,30 @@ fn decisions(case: &Case<'_, '_>) -> Vec<ToolDecision> {
         action: policy.gates.written(LOAD_SKILL).unwrap_or(Action::Allow),
     });
     let sandbox = super::sandbox::has_container(case);
-    let packs = case.packs.iter().filter_map(|pack| Some((pack.name.as_str(), pack.sidecar()?)));
-    let commands = packs.clone().map(|(pack, _)| pack).chain(sandbox.then_some(SANDBOX_PACK));
+    let packs = case.packs.iter().filter_map(|pack| Some((pack.id(case), pack.sidecar()?)));
+    let commands = packs.clone().map(|(pack, _)| pack).chain(sandbox.then(|| sandbox_id(case)));
     let runs_commands = is_open(case, Some(Feature::CodeExecution));
     let commands =
-        commands.map(|pack| decision(case, Some(pack), EXECUTE_COMMAND, Tool::Command { pack }, runs_commands));
+        commands.map(|pack| decision(case, Some(pack.name), EXECUTE_COMMAND, Tool::Command { pack }, runs_commands));
     let declared = packs.flat_map(|(pack, sidecar)| {
         sidecar.tools.iter().map(move |tool| {
             let name = tool.name.as_str();
-            decision(case, Some(pack), name, Tool::Declared { pack, name }, runs_commands)
+            decision(case, Some(pack.name), name, Tool::Declared { pack, name }, runs_commands)
         })
     });
     native.chain(commands).chain(declared).chain(load_skill).collect()
+}
+
+/// The run's own sandbox, which is ours as the packs of the system namespace are.
+fn sandbox_id<'c>(case: &Case<'c, '_>) -> PackId<'c> {
+    PackId { namespace: &case.input.settings.system_namespace, name: SANDBOX_PACK, is_of_system: true }
+}
+
+/// The namespace of the pack whose tool it is.
+pub(super) fn namespace_of<'c>(case: &'c Case<'_, '_>, tool: &ToolDecision) -> Option<&'c str> {
+    let name = tool.pack.as_deref()?;
+    let pack = case.packs.iter().find(|pack| pack.name == name);
+    Some(pack.map_or(sandbox_id(case).namespace, |it| it.namespace.as_str()))
 }
 
 fn decision(case: &Case<'_, '_>, pack: Option<&str>, name: &str, tool: Tool<'_>, open: bool) -> ToolDecision {
@@ -116,8 +130,8 @@ fn is_open(case: &Case<'_, '_>, feature: Option<Feature>) -> bool {
 }
 
 /// Whether the run's own narrowing leaves a tool.
-fn permits(policy: &ToolPolicy, tool: &ToolDecision) -> bool {
-    let named = |patterns: &[ToolPattern]| patterns.iter().any(|pattern| is_about(pattern.as_str(), tool));
+fn permits(case: &Case<'_, '_>, policy: &ToolPolicy, tool: &ToolDecision) -> bool {
+    let named = |patterns: &[ToolPattern]| patterns.iter().any(|pattern| is_about(case, pattern.as_str(), tool));
     let is_allowed = tool.name == LOAD_SKILL || policy.allow.as_deref().is_none_or(named);
     is_allowed && !named(&policy.deny)
 }
@@ -137,23 +151,27 @@ fn is_for_a_skill(case: &Case<'_, '_>, tool: &ToolDecision) -> bool {
     skills.is_empty()
         || skills.iter().any(|skill| {
             let patterns = skill.allowed_tools.as_ref();
-            patterns.is_none_or(|it| it.iter().any(|it| is_about(it.as_str(), tool)))
+            patterns.is_none_or(|it| it.iter().any(|it| is_about(case, it.as_str(), tool)))
         })
 }
 
-/// Whether a pattern names a tool: `tool`, `pack/tool`, `pack/*` or `*`.
-fn is_about(pattern: &str, tool: &ToolDecision) -> bool {
-    match pattern.split_once('/') {
-        Some((pack, name)) => tool.pack.as_deref() == Some(pack) && (name == "*" || name == tool.name),
-        None => pattern == "*" || pattern == tool.name,
-    }
+/// Whether a pattern names a tool: `tool`, `pack/tool`, `pack/*`, `namespace/pack/tool`, `namespace/pack/*` or `*`.
+pub(super) fn is_about(case: &Case<'_, '_>, pattern: &str, tool: &ToolDecision) -> bool {
+    let Some((packs, name)) = pattern.rsplit_once('/') else {
+        return pattern == "*" || pattern == tool.name;
+    };
+    let is_of_pack = match packs.split_once('/') {
+        Some((namespace, pack)) => tool.pack.as_deref() == Some(pack) && namespace_of(case, tool) == Some(namespace),
+        None => tool.pack.as_deref() == Some(packs),
+    };
+    is_of_pack && (name == "*" || name == tool.name)
 }
 
 /// Tools that the run lists by name and the policy denies: the run would not be what its author asked for.
 fn asked_but_denied(case: &Case<'_, '_>, run_policy: &ToolPolicy, tools: &[ToolDecision], findings: &mut Findings) {
     for (index, pattern) in run_policy.allow.iter().flatten().enumerate() {
         let pattern = pattern.as_str();
-        let mut named = tools.iter().filter(|tool| is_about(pattern, tool)).peekable();
+        let mut named = tools.iter().filter(|tool| is_about(case, pattern, tool)).peekable();
         if pattern == "*" || named.peek().is_none() {
             continue;
         }
@@ -175,11 +193,11 @@ fn asked_but_denied(case: &Case<'_, '_>, run_policy: &ToolPolicy, tools: &[ToolD
 fn unknown_patterns(case: &Case<'_, '_>, tools: &[ToolDecision], findings: &mut Findings) {
     let known = |pattern: &str| {
         pattern == "*"
-            || tools.iter().any(|tool| is_about(pattern, tool))
+            || tools.iter().any(|tool| is_about(case, pattern, tool))
             || BUILT_IN.iter().any(|(name, _)| *name == pattern)
     };
     // A policy is for many runs: what it says of other packs is no mistake, but a plain name that nobody has may be.
-    let of_policy = case.policy.gates.patterns();
+    let of_policy = case.policy.gates.rules().map(|(pattern, _)| pattern);
     for pattern in of_policy.filter(|it| !it.contains('/') && !known(it)) {
         findings.warn(
             &policy_subject(case),
@@ -194,6 +212,21 @@ fn unknown_patterns(case: &Case<'_, '_>, tools: &[ToolDecision], findings: &mut 
     let Some(run_policy) = &case.run.spec.tool_policy else {
         return;
     };
+    let services = case.input.settings.services;
+    for (index, pattern) in run_policy.allow.iter().flatten().enumerate() {
+        let pattern = pattern.as_str();
+        if !services.serve(pattern) {
+            findings.warn(
+                &case.subject,
+                told(
+                    format!("spec.toolPolicy.allow[{index}]"),
+                    "tool-unserved",
+                    format!("nothing serves `{pattern}` here, so it is not offered"),
+                    "do not rely on it",
+                ),
+            );
+        }
+    }
     let lists = [("allow", run_policy.allow.as_deref().unwrap_or_default()), ("deny", &run_policy.deny)];
     for (list, patterns) in lists {
         for (index, pattern) in patterns.iter().enumerate().filter(|(_, it)| !known(it.as_str())) {
@@ -203,7 +236,7 @@ fn unknown_patterns(case: &Case<'_, '_>, tools: &[ToolDecision], findings: &mut 
                     format!("spec.toolPolicy.{list}[{index}]"),
                     "tool-unknown",
                     format!("the run has no tool `{}`", crate::text::shown(pattern.as_str())),
-                    "correct the name: `tool`, `pack/tool` or `pack/*`",
+                    "correct the name: `tool`, `pack/tool`, `pack/*`, `namespace/pack/tool` or `namespace/pack/*`",
                 ),
             );
         }

@@ -1,84 +1,254 @@
-//! Fields that are accepted and that no code acts on yet. One that restricts would be a promise that nobody keeps: it
-//! denies. The others are named in a warning.
+//! Fields that are accepted and that nothing acts on, each with the reason. No field is accepted and ignored: it works, or it
+//! is on this list, and then its use is warned about. One that restricts would be a promise that nobody keeps: it denies.
+//!
+//! `crates/plan/src/fields` holds every leaf of every schema against this list.
 
-use sympozium_api::labels::FLOOR_POLICY;
-use sympozium_api::{AgentRunSpec, AgentSpec};
+use sympozium_api::agent_run::Task;
+use sympozium_api::model::{Inference, ModelResources, ModelStorage};
+use sympozium_api::quantity::Resources;
+use sympozium_api::{AgentRunSpec, AgentSpec, ModelSpec, SkillPackSpec, SympoziumPolicySpec, SympoziumScheduleSpec};
 
 use super::finding::{Findings, told};
 use super::policies::agent_subject;
 use super::{Case, Subject};
+use sympozium_api::labels::FLOOR_POLICY;
 
 /// One such field.
 pub struct UnusedField {
-    /// Where it is.
+    /// Where it is, with everything below it.
     pub field: &'static str,
-    /// What using it means.
-    effect: Effect,
+    /// What its use means.
+    pub effect: Effect,
+    /// Why nothing acts on it.
+    pub reason: &'static str,
     is_used: IsUsed,
 }
 
-/// What it means that nobody acts on a field.
+/// What it means that nothing acts on a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Effect {
-    /// Something is not done.
+pub enum Effect {
+    /// Something is not done: warned about.
     Missing,
-    /// Something is not prevented.
+    /// Something is not prevented: denied.
     Restricting,
+    /// Every value is met by what holds anyway: nothing to say.
+    Met,
+    /// It is for people who read it: nothing to say.
+    Information,
 }
 
 #[derive(Clone, Copy)]
 enum IsUsed {
     Run(fn(&AgentRunSpec) -> bool),
     Agent(fn(&AgentSpec) -> bool),
-    Policy(fn(&crate::policy::EffectivePolicy) -> bool),
+    Pack(fn(&SkillPackSpec) -> bool),
+    Policy(fn(&SympoziumPolicySpec) -> bool),
+    Schedule(fn(&SympoziumScheduleSpec) -> bool),
+    Model(fn(&ModelSpec) -> bool),
 }
 
-use Effect::{Missing, Restricting};
-use IsUsed::{Agent, Policy, Run};
+use Effect::{Information, Met, Missing};
+use IsUsed::{Agent, Model, Pack, Policy, Run, Schedule};
+
+const NO_DEVICES: &str = "claims of the pod on devices are not made";
+const FOR_PEOPLE: &str = "it is shown to people who look for an object";
+const NO_MODELS: &str = "nothing serves models; `modelRef` reads name, namespace, server type and port";
 
 /// The table. Whoever makes a field work takes its row out.
 pub const UNUSED_FIELDS: &[UnusedField] = &[
-    row("spec.canaryMode", Missing, Run(|run| run.canary_mode == Some(true))),
-    row("spec.dryRun", Restricting, Run(|run| run.dry_run == Some(true))),
-    row("spec.channels", Missing, Agent(|agent| !agent.channels.is_empty())),
-    row("spec.mcpServers", Missing, Agent(|agent| !agent.mcp_servers.is_empty())),
-    row("spec.memory", Missing, Agent(|agent| agent.memory.as_ref().is_some_and(|it| it.enabled))),
-    row("spec.observability", Missing, Agent(|agent| agent.observability.as_ref().is_some_and(|it| it.enabled))),
-    row("spec.webEndpoint", Missing, Agent(|agent| agent.web_endpoint.as_ref().is_some_and(|it| it.enabled))),
-    row("spec.networkPolicy.allowDNS", Restricting, Policy(|policy| !policy.name_lookup)),
+    row("spec.canaryMode", Missing, "nothing watches canary runs", Run(|it| it.canary_mode == Some(true))),
+    row(
+        "spec.task.mode",
+        Missing,
+        "no sidecar leads the agent; a task of this form is told to it in words",
+        Run(|it| matches!(it.task, Some(Task::Structured(_)))),
+    ),
+    row(
+        "spec.sandbox.resources.claims",
+        Missing,
+        NO_DEVICES,
+        Run(|it| has_claims(it.sandbox.as_ref().and_then(|it| it.resources.as_ref()))),
+    ),
+    row(
+        "spec.agentSandbox.resources.claims",
+        Missing,
+        NO_DEVICES,
+        Run(|it| has_claims(it.agent_sandbox.as_ref().and_then(|it| it.resources.as_ref()))),
+    ),
+    row(
+        "spec.sandbox.securityContext.capabilities",
+        Met,
+        "every container has all capabilities taken away",
+        Run(|it| it.sandbox.is_some()),
+    ),
+    row(
+        "spec.agents.default.sandbox.securityContext.capabilities",
+        Met,
+        "every container has all capabilities taken away",
+        Agent(|it| it.agents.default.sandbox.is_some()),
+    ),
+    row(
+        "spec.agents.default.sandbox.resources.claims",
+        Missing,
+        NO_DEVICES,
+        Agent(|it| {
+            let sandbox = it.agents.default.sandbox.as_ref();
+            has_claims(sandbox.and_then(|it| it.resources.as_ref()))
+        }),
+    ),
+    row(
+        "spec.agents.default.agentSandbox.warmPool",
+        Missing,
+        "nothing makes warm pools",
+        Agent(|it| {
+            let sandbox = it.agents.default.agent_sandbox.as_ref();
+            sandbox.is_some_and(|it| it.warm_pool.is_some())
+        }),
+    ),
+    row("spec.channels", Missing, "nothing connects to chats", Agent(|it| !it.channels.is_empty())),
+    row("spec.mcpServers", Missing, "nothing calls MCP servers", Agent(|it| !it.mcp_servers.is_empty())),
+    row(
+        "spec.memory",
+        Missing,
+        "nothing is remembered from run to run",
+        Agent(|it| {
+            let memory = it.memory.as_ref();
+            memory.is_some_and(|it| it.enabled || it.system_prompt.is_some())
+        }),
+    ),
+    row(
+        "spec.observability",
+        Missing,
+        "no traces are sent",
+        Agent(|it| it.observability.as_ref().is_some_and(|it| it.enabled)),
+    ),
+    row(
+        "spec.webEndpoint",
+        Missing,
+        "nothing serves agents over HTTP",
+        Agent(|it| it.web_endpoint.as_ref().is_some_and(|it| it.enabled)),
+    ),
+    row("spec.displayName", Information, FOR_PEOPLE, Agent(|it| it.display_name.is_some())),
+    row("spec.category", Information, FOR_PEOPLE, Pack(|it| it.category.is_some())),
+    row("spec.source", Information, FOR_PEOPLE, Pack(|it| it.source.is_some())),
+    row("spec.version", Information, FOR_PEOPLE, Pack(|it| it.version.is_some())),
+    row(
+        "spec.skills[].requires.tools",
+        Information,
+        "it says what a skill is written for; what a run has is decided by packs and policy",
+        Pack(|it| it.skills.iter().any(|it| it.requires.is_some())),
+    ),
+    row(
+        "spec.networkPolicy.allowDNS",
+        Met,
+        "runs have no DNS; the gateway looks up the hosts that they reach",
+        Policy(|it| it.network_policy.is_some()),
+    ),
+    row(
+        "spec.networkPolicy.allowEventBus",
+        Met,
+        "nothing serves an event bus, so no run can use one",
+        Policy(|it| it.network_policy.is_some()),
+    ),
+    row("spec", Missing, "nothing starts scheduled runs", Schedule(|_| true)),
+    row("spec.source", Missing, NO_MODELS, Model(|_| true)),
+    row("spec.storage", Missing, NO_MODELS, Model(|it| it.storage != ModelStorage::default())),
+    row("spec.resources", Missing, NO_MODELS, Model(|it| it.resources != ModelResources::default())),
+    row("spec.nodeSelector", Missing, NO_MODELS, Model(|it| !it.node_selector.is_empty())),
+    row("spec.tolerations", Missing, NO_MODELS, Model(|it| !it.tolerations.is_empty())),
+    row("spec.placement", Missing, NO_MODELS, Model(|it| it.placement.is_some())),
+    row("spec.inference.image", Missing, NO_MODELS, Model(|it| it.inference.image.is_some())),
+    row("spec.inference.imagePullPolicy", Missing, NO_MODELS, Model(|it| it.inference.image_pull_policy.is_some())),
+    row(
+        "spec.inference.contextSize",
+        Missing,
+        NO_MODELS,
+        Model(|it| it.inference.context_size != Inference::default().context_size),
+    ),
+    row("spec.inference.args", Missing, NO_MODELS, Model(|it| !it.inference.args.is_empty())),
+    row("spec.inference.env", Missing, NO_MODELS, Model(|it| !it.inference.env.is_empty())),
+    row(
+        "spec.inference.huggingFaceTokenSecret",
+        Missing,
+        NO_MODELS,
+        Model(|it| it.inference.hugging_face_token_secret.is_some()),
+    ),
 ];
 
-const fn row(field: &'static str, effect: Effect, is_used: IsUsed) -> UnusedField {
-    UnusedField { field, effect, is_used }
+const fn row(field: &'static str, effect: Effect, reason: &'static str, is_used: IsUsed) -> UnusedField {
+    UnusedField { field, effect, reason, is_used }
 }
 
-/// Says which of them are used.
-pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
-    for unused in UNUSED_FIELDS {
-        let (used, subject) = match unused.is_used {
-            Run(is_used) => (is_used(&case.run.spec), case.subject.clone()),
-            Agent(is_used) => (is_used(case.agent), agent_subject(case.input)),
-            Policy(is_used) => (is_used(case.policy), policy_subject(case)),
-        };
-        if !used {
-            continue;
+fn has_claims(resources: Option<&Resources>) -> bool {
+    resources.is_some_and(|it| !it.claims.is_empty())
+}
+
+impl UnusedField {
+    /// The kinds that have the field.
+    pub const fn kinds(&self) -> &'static [&'static str] {
+        match self.is_used {
+            Run(_) => &["AgentRun"],
+            Agent(_) => &["Agent", "SympoziumInstance"],
+            Pack(_) => &["SkillPack"],
+            Policy(_) => &["SympoziumPolicy"],
+            Schedule(_) => &["SympoziumSchedule"],
+            Model(_) => &["Model"],
         }
-        let UnusedField { field, effect, .. } = unused;
+    }
+
+    /// Says that it is used and nothing acts on it.
+    fn tell(&self, subject: &Subject, findings: &mut Findings) {
+        let Self { field, effect, reason, .. } = self;
         match effect {
             Missing => findings.warn(
-                &subject,
-                told(*field, "field-unused", format!("nothing acts on `{field}` yet"), "do not rely on it"),
+                subject,
+                told(*field, "field-unused", format!("nothing acts on `{field}` yet: {reason}"), "do not rely on it"),
             ),
-            Restricting => findings.deny(
-                &subject,
-                told(
-                    *field,
-                    "field-unenforced",
-                    format!("nothing enforces `{field}` yet, and the run would go on as if it were not there"),
-                    "remove it",
-                ),
+            Effect::Restricting => findings.deny(
+                subject,
+                told(*field, "field-unenforced", format!("nothing enforces `{field}` yet: {reason}"), "remove it"),
             ),
+            Met | Information => {}
         }
+    }
+}
+
+/// Says which of them a run and its agent use. Packs are looked at with [`check_pack`].
+pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
+    // As it was written: what the agent gives a run is said of the agent.
+    let written = &case.input.run.spec;
+    tell(&case.subject, findings, |it| matches!(it, Run(is_used) if is_used(written)));
+    check_agent(&agent_subject(case.input), case.agent, findings);
+}
+
+/// Says which of them an agent uses.
+pub fn check_agent(subject: &Subject, spec: &AgentSpec, findings: &mut Findings) {
+    tell(subject, findings, |it| matches!(it, Agent(is_used) if is_used(spec)));
+}
+
+/// Says which of them a pack uses.
+pub fn check_pack(subject: &Subject, spec: &SkillPackSpec, findings: &mut Findings) {
+    tell(subject, findings, |it| matches!(it, Pack(is_used) if is_used(spec)));
+}
+
+/// Says which of them a policy uses.
+pub fn check_policy(subject: &Subject, spec: &SympoziumPolicySpec, findings: &mut Findings) {
+    tell(subject, findings, |it| matches!(it, Policy(is_used) if is_used(spec)));
+}
+
+/// Says which of them a schedule uses.
+pub fn check_schedule(subject: &Subject, spec: &SympoziumScheduleSpec, findings: &mut Findings) {
+    tell(subject, findings, |it| matches!(it, Schedule(is_used) if is_used(spec)));
+}
+
+/// Says which of them a model uses.
+pub fn check_model(subject: &Subject, spec: &ModelSpec, findings: &mut Findings) {
+    tell(subject, findings, |it| matches!(it, Model(is_used) if is_used(spec)));
+}
+
+fn tell(subject: &Subject, findings: &mut Findings, is_used: impl Fn(&IsUsed) -> bool) {
+    for unused in UNUSED_FIELDS.iter().filter(|it| is_used(&it.is_used)) {
+        unused.tell(subject, findings);
     }
 }
 
@@ -88,5 +258,28 @@ pub(super) fn policy_subject(case: &Case<'_, '_>) -> Subject {
     match &case.agent.policy_ref {
         Some(name) => Subject::new(kind, None, name.as_str()),
         None => Subject::new(kind, Some(&case.input.settings.system_namespace), FLOOR_POLICY),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No field restricts without effect at present, so the row is made up.
+    #[test]
+    fn a_field_that_restricts_and_is_not_enforced_denies() {
+        let said = |effect| {
+            let mut findings = Findings::default();
+            let subject = Subject::new("AgentRun", None, "r");
+            row("spec.madeUp", effect, "it is made up", Run(|_| true)).tell(&subject, &mut findings);
+            let rules = |it: &[super::super::Reason]| it.iter().map(|it| it.rule).collect();
+            let rules: [Vec<_>; 2] = [rules(&findings.reasons), rules(&findings.warnings)];
+            rules
+        };
+        let nothing: Vec<&str> = Vec::new();
+        assert_eq!(said(Effect::Restricting), [vec!["field-unenforced"], nothing.clone()]);
+        assert_eq!(said(Missing), [nothing.clone(), vec!["field-unused"]]);
+        assert_eq!(said(Met), [nothing.clone(), nothing.clone()]);
+        assert_eq!(said(Information), [nothing.clone(), nothing]);
     }
 }

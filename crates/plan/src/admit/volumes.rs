@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 use sympozium_api::open::{Volume, VolumeMount};
+use sympozium_api::run_plan::RecursiveReadOnly;
 use sympozium_api::skill_pack::Sidecar;
 
 use super::finding::{Findings, told};
-use super::host_access::check_directory;
+use super::host_access::{check_directory, check_name};
 use super::sources::{self, SecretPlace};
-use super::{Case, Subject};
+use super::{Case, ResolvedPack, Subject};
 use crate::path::{self, Container};
 
 /// Types of volumes that hold nothing of anybody else's.
@@ -49,7 +50,7 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) -> Vec<RunVolume> {
             continue;
         };
         check_sidecar(&pack.subject(), sidecar, findings);
-        host_paths(case, &pack.subject(), pack.name.as_str(), sidecar, findings);
+        host_paths(case, pack, sidecar, findings);
         let owner = VolumeOwner::Pack(pack.name.as_str().to_owned());
         all.extend(named(owner, &format!("skill-{number}"), &sidecar.volumes));
     }
@@ -240,6 +241,7 @@ fn check_mounts(
                 told(format!("{field}.mountPropagation"), "mount-propagation", message, "remove it"),
             );
         }
+        check_recursion(&owner.subject, &field, mount, findings);
         places.push((format!("{field}.mountPath"), mount.mount_path.to_string()));
     }
     for (index, (field, place)) in places.iter().enumerate() {
@@ -257,24 +259,33 @@ fn check_mounts(
     }
 }
 
+/// That `recursiveReadOnly` is a word that restricts, on a mount that it can restrict.
+fn check_recursion(subject: &Subject, field: &str, mount: &VolumeMount, findings: &mut Findings) {
+    let Some(written) = mount.recursive_read_only.as_deref() else {
+        return;
+    };
+    let restricts = RecursiveReadOnly::parse(written).is_some();
+    let (message, remedy) = match (written, restricts, mount.read_only) {
+        ("Disabled", ..) | (_, true, Some(true)) => return,
+        (_, true, _) => (
+            format!("`{written}` makes what is below a read-only mount read-only, and this one is not"),
+            "set `readOnly: true`, or remove it",
+        ),
+        _ => (format!("`{}` is not `Disabled`, `IfPossible` or `Enabled`", crate::text::shown(written)), "correct it"),
+    };
+    let field = format!("{field}.recursiveReadOnly");
+    findings.deny(subject, told(field, "mount-recursion", message, remedy));
+}
+
 /// Directories of the node that a pack mounts as volumes.
-fn host_paths(case: &Case<'_, '_>, subject: &Subject, pack: &str, sidecar: &Sidecar, findings: &mut Findings) {
+fn host_paths(case: &Case<'_, '_>, pack: &ResolvedPack<'_>, sidecar: &Sidecar, findings: &mut Findings) {
+    let subject = &pack.subject();
     for (index, volume) in sidecar.volumes.iter().enumerate() {
         let Some(source) = volume.source.get("hostPath") else {
             continue;
         };
         let field = format!("spec.sidecar.volumes[{index}].hostPath");
-        if !case.policy.host.packs.covers(&pack.to_owned()) {
-            findings.deny(
-                subject,
-                told(
-                    field.clone(),
-                    "host-access",
-                    format!("no policy gives pack `{}` access to the node", crate::text::shown(pack)),
-                    "name the pack in `hostAccessPolicy.packs` of the policy and, if it has one, of the floor",
-                ),
-            );
-        }
+        check_name(case, pack, &field, findings);
         let mounts = sidecar.volume_mounts.iter().filter(|mount| mount.name == volume.name);
         let writable =
             mounts.into_iter().any(|mount| mount.read_only != Some(true)) || sources::is_more_than_read(source);

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use serde_json::Value;
 use sympozium_api::environment::EnvVar;
+use sympozium_api::lifecycle::GateDefault;
 use sympozium_api::run_plan::{Part, Role, RunPlan, Start};
 use sympozium_api::sandbox::ImagePullPolicy;
 
@@ -24,6 +25,9 @@ pub struct PartAbout {
     pub owner: Option<String>,
     /// Whether what it says about the run's result counts.
     pub is_gate: bool,
+    /// What becomes of the result when it says nothing, where that is not to keep it back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gate_default: Option<GateDefault>,
     /// Its image.
     pub image: String,
     /// When its image is pulled; as the cluster does by itself when absent.
@@ -118,7 +122,8 @@ fn about(plan: &RunPlan, part: &Part) -> PartAbout {
         part: part.name.to_string(),
         role,
         owner,
-        is_gate: matches!(part.role, Role::PostRun { gate: true, .. }),
+        is_gate: part.role.gate().is_some(),
+        gate_default: part.role.gate().filter(|it| !it.is_block()),
         image: part.image.to_string(),
         image_pull_policy: part.image_pull_policy,
         executor: executor(&part.role, &part.start),

@@ -213,3 +213,27 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn hosts_of_this_machine_and_of_a_cluster_are_known_by_their_names() {
+    for (host, is_loopback, is_service) in [
+        ("localhost", true, false),
+        ("a.localhost", true, false),
+        ("127.0.0.1", true, false),
+        ("[::1]", true, false),
+        ("localhost.example.com", false, false),
+        ("10.0.0.1", false, false),
+        ("db.team.svc", false, true),
+        ("DB.team.svc.cluster.local", false, true),
+        ("svc", false, false),
+        ("team.svc", false, false),
+        ("pod.db.team.svc", false, false),
+        ("db.team.svc.example.com", false, false),
+        ("cluster.local", false, false),
+        ("notsvc", false, false),
+        ("a.b.notsvc", false, false),
+    ] {
+        let host = Host::parse(host).unwrap_or_else(|error| panic!("{host}: {error}"));
+        assert_eq!((host.is_loopback(), host.is_service()), (is_loopback, is_service), "{host}");
+    }
+}

@@ -4,8 +4,7 @@ use sympozium_api::agent_run::RunModel;
 use sympozium_api::names::{EnvName, ObjectName, SecretName};
 use sympozium_api::run_plan::{ModelEndpoint, ModelKey, ModelPlan, WireFormat};
 
-use crate::admit::{Admitted, Endpoints, Input, resolved_model};
-use crate::host::Endpoint;
+use crate::admit::{AddressSource, Admitted, Input, ModelAddress, model_address};
 
 /// What is not the same for every provider: how it is spoken to, the path of its API, and the variable of its key.
 struct Provider {
@@ -70,38 +69,14 @@ fn keys(model: &RunModel, provider: &Provider) -> Vec<ModelKey> {
     vec![key(provider.key), key(ANY_KEY)]
 }
 
+/// Where admission has found that the model is. A scripted one is inside the bridge.
 fn endpoint(input: &Input<'_>, model: &RunModel, provider: &Provider, wire: WireFormat) -> Option<ModelEndpoint> {
-    if let Some(url) = served(input, model) {
-        return at(&url, USUAL.base_path, WireFormat::OpenAi);
-    }
-    if let Some(url) = &model.base_url {
-        return at(url, provider.base_path, wire);
-    }
-    match Endpoints::of(&model.provider) {
-        Endpoints::At(host, port) => Some(ModelEndpoint {
-            encrypted: port == 443,
-            host: host.to_owned(),
-            port,
-            path: request_path(provider.base_path, "", wire),
-        }),
-        // Admission denies a run whose model is nowhere; a scripted one is inside the bridge.
-        Endpoints::Named | Endpoints::Nowhere => None,
-    }
-}
-
-/// Where a `Model` of the cluster answers.
-fn served(input: &Input<'_>, model: &RunModel) -> Option<String> {
-    let found = resolved_model(input, model.model_ref.as_ref()?)?;
-    let status = found.model.status.as_ref();
-    let known = status.and_then(|it| it.endpoint.clone());
-    let port = found.model.spec.inference.port();
-    let (name, namespace) = (found.name, found.namespace);
-    Some(known.unwrap_or_else(|| format!("http://model-{name}.{namespace}.svc:{port}/v1")))
-}
-
-/// The address of a URL, which admission has read before.
-fn at(url: &str, usual_path: &str, wire: WireFormat) -> Option<ModelEndpoint> {
-    let endpoint = Endpoint::parse(url).ok()?;
+    let ModelAddress { endpoint, source } = model_address(input, model)?.ok()?;
+    // What a cluster serves speaks as OpenAI does.
+    let (usual_path, wire) = match source {
+        AddressSource::Service { .. } | AddressSource::Status => (USUAL.base_path, WireFormat::OpenAi),
+        AddressSource::BaseUrl | AddressSource::Provider => (provider.base_path, wire),
+    };
     let (path, query) = endpoint
         .path
         .split_once('?')

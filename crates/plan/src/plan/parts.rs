@@ -6,6 +6,7 @@
 mod hooks;
 mod ours;
 mod skill;
+mod whole_sandbox;
 
 #[cfg(test)]
 pub use skill::TOKEN_SECONDS;
@@ -15,20 +16,21 @@ use sympozium_api::names::{EnvName, MountPath};
 use sympozium_api::quantity::Quantity;
 pub use sympozium_api::run_plan::container::{AGENT, BRIDGE};
 use sympozium_api::run_plan::{
-    AmountsPlan, Identity, Medium, ModelPlan, Mount, Part, PartName, PlanVolume, VolumeName, VolumeSource, place,
+    AmountsPlan, Identity, Medium, ModelPlan, Mount, Part, PartName, PlanVolume, RecursiveReadOnly, VolumeName,
+    VolumeSource, place,
 };
 use sympozium_api::skill_pack::Sidecar;
 
 use super::PlanSettings;
 use super::names::part_names;
-use crate::admit::{Admitted, Amounts, Input, VolumeOwner};
+use crate::admit::{Admitted, Amounts, Input, LEAST_AGENT, VolumeOwner};
 use crate::policy::tools::Action;
 
 /// The variable that tells an executor which pack it is.
 const PACK_VARIABLE: &str = "SYMPOZIUM_SKILL_PACK";
 
 /// What is kept for the agent of what it may use: it waits for the model most of the time.
-pub const AGENT_KEPT: Amounts = Amounts::of(250, 512);
+pub const AGENT_KEPT: Amounts = LEAST_AGENT;
 /// What is kept for the bridge.
 pub const BRIDGE_KEPT: Amounts = Amounts::of(50, 64);
 /// What is kept for the container `sandbox`, where the run does not say.
@@ -90,6 +92,7 @@ pub fn build<'a>(admitted: &Admitted<'a>, model: &ModelPlan, settings: &PlanSett
     );
     parts.extend(builder.sandbox());
     parts.extend(builder.hooks());
+    whole_sandbox::apply(admitted, &mut parts);
     // Where nobody has files there is no workspace.
     let mut volumes = builder.volumes;
     volumes.retain(|volume| {
@@ -187,6 +190,7 @@ impl Builder<'_, '_> {
                 path: mount.mount_path.clone(),
                 read_only: mount.read_only == Some(true),
                 sub_path: mount.sub_path.clone().filter(|it| !it.is_empty()),
+                recursive_read_only: (mount.recursive_read_only.as_deref()).and_then(RecursiveReadOnly::parse),
             }));
         }
         made
@@ -212,7 +216,7 @@ fn ipc(start: &str) -> VolumeName {
 }
 
 fn writable(volume: VolumeName, path: &str) -> Mount {
-    Mount { volume, path: MountPath::new(path), read_only: false, sub_path: None }
+    Mount { volume, path: MountPath::new(path), read_only: false, sub_path: None, recursive_read_only: None }
 }
 
 fn read_only(volume: VolumeName, path: &str) -> Mount {

@@ -1,15 +1,23 @@
 //! The objects that a plan was made from, as they were.
 
 use serde::Serialize;
+use sympozium_api::ModelSpec;
 use sympozium_api::agent_run::ResolvedObject;
 use sympozium_api::digest::{NoJson, digest};
 use sympozium_api::labels::FLOOR_POLICY;
 use sympozium_api::names::{NamespaceName, ObjectName, Uid};
 
-use crate::admit::{Admitted, Input, resolved_model, wanted_policy};
+use crate::admit::{Admitted, Input, model_url, resolved_model, wanted_policy};
 
 /// The domain of the digest of a spec.
 const DOMAIN: &str = "sympozium.ai/spec/v1";
+
+/// What a digest of a model is about.
+#[derive(Serialize)]
+struct ServedModel<'m> {
+    spec: &'m ModelSpec,
+    endpoint: String,
+}
 
 /// The agent, its policy, the floor, the packs and the model.
 pub fn objects(input: &Input<'_>, admitted: &Admitted<'_>) -> Result<Vec<ResolvedObject>, NoJson> {
@@ -42,7 +50,9 @@ pub fn objects(input: &Input<'_>, admitted: &Admitted<'_>) -> Result<Vec<Resolve
     let reference = model.and_then(|it| it.model_ref.as_ref());
     if let Some(found) = reference.and_then(|it| resolved_model(input, it)) {
         let metadata = (&found.model.metadata.name, &found.model.metadata.uid);
-        objects.push(object("Model", found.namespace, metadata, &found.model.spec)?);
+        // Where it is need not follow from its spec.
+        let served = ServedModel { spec: &found.model.spec, endpoint: model_url(&found) };
+        objects.push(object("Model", found.namespace, metadata, &served)?);
     }
     Ok(objects)
 }

@@ -1,7 +1,7 @@
 //! The texts that the agent can read.
 
 use sympozium_api::digest::NoJson;
-use sympozium_api::names::Digest;
+use sympozium_api::names::{Digest, ToolPattern};
 use sympozium_api::run_plan::{SkillContents, SkillFilePlan, SkillPlan, SkillSource, place};
 use sympozium_api::skill_pack::{Skill, SkillFile};
 
@@ -41,7 +41,7 @@ pub fn plans(admitted: &Admitted<'_>) -> Result<Vec<SkillPlan>, NoJson> {
     let mut plans = Vec::new();
     for (_, pack) in packs_with_texts(admitted) {
         for skill in &pack.spec.skills {
-            plans.push(of_pack(pack.name.as_str(), skill)?);
+            plans.push(of_pack(admitted, pack.name.as_str(), skill)?);
         }
     }
     for name in config_maps(admitted) {
@@ -75,7 +75,7 @@ fn is_executable(file: &SkillFile) -> bool {
     file.executable == Some(true)
 }
 
-fn of_pack(pack: &str, skill: &Skill) -> Result<SkillPlan, NoJson> {
+fn of_pack(admitted: &Admitted<'_>, pack: &str, skill: &Skill) -> Result<SkillPlan, NoJson> {
     let file = |file: &SkillFile| SkillFilePlan {
         path: file.path.clone(),
         executable: is_executable(file),
@@ -90,7 +90,22 @@ fn of_pack(pack: &str, skill: &Skill) -> Result<SkillPlan, NoJson> {
         },
         directory: format!("{}/{pack}/{}", place::SKILLS, skill.name),
         description: skill.description.clone(),
-        allowed_tools: skill.allowed_tools.clone(),
+        allowed_tools: skill.allowed_tools.as_ref().map(|all| {
+            let patterns = all.iter();
+            patterns.filter_map(|it| without_namespace(admitted, it)).collect()
+        }),
         files: skill.files.iter().map(file).collect(),
     })
+}
+
+/// A pattern as the bridge matches it, by tool and pack: a run has one pack of a name, and which namespace that is from is known here.
+/// Nothing for a pattern that names a pack of another namespace: no tool of the run is meant.
+fn without_namespace(admitted: &Admitted<'_>, pattern: &ToolPattern) -> Option<ToolPattern> {
+    let words: Vec<&str> = pattern.as_str().split('/').collect();
+    let [namespace, name, tool] = words.as_slice() else {
+        return Some(pattern.clone());
+    };
+    let mut packs = admitted.packs.iter();
+    let is_meant = packs.any(|it| it.name == *name && it.namespace == *namespace);
+    is_meant.then(|| ToolPattern::new(format!("{name}/{tool}")))
 }

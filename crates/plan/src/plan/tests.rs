@@ -4,5 +4,6 @@ mod fixed;
 mod limits;
 pub mod powers;
 mod properties;
+mod provenance;
 mod stored;
 pub mod world;

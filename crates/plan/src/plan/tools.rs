@@ -11,18 +11,26 @@ use sympozium_api::skill_pack::Tool;
 
 use super::limits::{COMMAND, NATIVE, OUTWARD};
 use super::parts::PackPart;
-use crate::admit::{Admitted, SANDBOX_PACK, ToolDecision};
+use crate::admit::{Admitted, SANDBOX_PACK, Services, ToolDecision};
 use crate::policy::tools::{EXECUTE_COMMAND, FETCH_URL, SPAWN_SUBAGENTS};
 use native::Native;
 
 /// Every tool that admission decided about, in its order.
-pub fn table(admitted: &Admitted<'_>, packs: &[PackPart<'_>], subagents: &SubagentPlan) -> Vec<ToolPlan> {
+pub fn table(
+    admitted: &Admitted<'_>,
+    packs: &[PackPart<'_>],
+    subagents: &SubagentPlan,
+    services: Services,
+) -> Vec<ToolPlan> {
     let decided = admitted.tools.iter().filter_map(|decision| tool(decision, packs));
     let mut table: Vec<ToolPlan> = decided.collect();
     // A tool that could only fail is not offered.
-    if subagents.levels == 0 || subagents.children == 0 {
-        let spawns = |tool: &&mut ToolPlan| tool.name == SPAWN_SUBAGENTS;
-        table.iter_mut().filter(spawns).for_each(|tool| tool.gate = Gate::Deny);
+    let may_spawn = subagents.levels > 0 && subagents.children > 0;
+    let can_only_fail = |tool: &ToolPlan| {
+        tool.pack.is_none() && (!services.serve(&tool.name) || tool.name == SPAWN_SUBAGENTS && !may_spawn)
+    };
+    for tool in table.iter_mut().filter(|tool| can_only_fail(tool)) {
+        tool.gate = Gate::Deny;
     }
     table
 }

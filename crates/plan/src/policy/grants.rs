@@ -6,7 +6,7 @@ use sympozium_api::policy::RbacPolicy;
 use sympozium_api::rbac::RbacRule;
 
 use super::allowed::Allowed;
-use crate::rbac::{Rule, TooMany, covers};
+use crate::rbac::{Rule, Scope, TooMany, covers, only_reads};
 
 /// Bounds of grants.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,6 +15,8 @@ pub struct Grants {
     ceilings: BTreeSet<BTreeSet<Rule>>,
     /// What is granted although more rights follow from it: what every one of these sets has, or everything.
     exceptions: Exceptions,
+    /// What is granted although nobody knows it to be harmless.
+    consents: Exceptions,
     /// Namespaces whose runs may be granted something in the whole cluster.
     pub cluster_namespaces: Allowed<String>,
 }
@@ -26,15 +28,60 @@ enum Exceptions {
     InEach(BTreeSet<BTreeSet<Rule>>),
 }
 
+impl Exceptions {
+    fn meet(&self, other: &Self) -> Self {
+        match (self, other) {
+            (Self::Any, other) => other.clone(),
+            (this, Self::Any) => this.clone(),
+            (Self::InEach(these), Self::InEach(those)) => Self::InEach(these.union(those).cloned().collect()),
+        }
+    }
+
+    /// Whether every one of the sets has all of a right.
+    fn cover(&self, right: &Rule) -> bool {
+        match self {
+            Self::Any => true,
+            Self::InEach(sets) => {
+                sets.iter().all(|set| covers(&set.iter().cloned().collect::<Vec<_>>(), right) == Ok(None))
+            }
+        }
+    }
+}
+
 impl Grants {
     /// No bounds.
     pub fn anything() -> Self {
-        Self { ceilings: BTreeSet::new(), exceptions: Exceptions::Any, cluster_namespaces: Allowed::All }
+        Self {
+            ceilings: BTreeSet::new(),
+            exceptions: Exceptions::Any,
+            consents: Exceptions::Any,
+            cluster_namespaces: Allowed::All,
+        }
+    }
+
+    /// What holds when a floor says nothing, or there is none: nobody has consented to anything.
+    pub fn without_consent() -> Self {
+        Self {
+            consents: Exceptions::InEach([BTreeSet::new()].into()),
+            cluster_namespaces: Allowed::nothing(),
+            ..Self::anything()
+        }
     }
 
     /// What holds when a policy says nothing: no exceptions.
     pub fn usual() -> Self {
         Self { exceptions: Exceptions::InEach([BTreeSet::new()].into()), ..Self::anything() }
+    }
+
+    /// What a floor says. It consents to what it lists as exceptions, and to grants in the whole cluster for the namespaces that
+    /// it lists: for it not to mind is not enough.
+    pub fn of_floor(policy: &RbacPolicy) -> Self {
+        let mut grants = Self::of(policy);
+        grants.consents = grants.exceptions.clone();
+        if policy.cluster_rbac_namespaces.is_none() {
+            grants.cluster_namespaces = Allowed::nothing();
+        }
+        grants
     }
 
     /// What a policy says.
@@ -44,6 +91,7 @@ impl Grants {
         Self {
             ceilings: policy.ceiling.as_deref().map(rules).into_iter().collect(),
             exceptions: Exceptions::InEach([rules(&policy.exceptions)].into()),
+            consents: Exceptions::Any,
             cluster_namespaces: Allowed::listed(namespaces.map(|it| it.iter().map(|name| name.as_str().to_owned()))),
         }
     }
@@ -51,28 +99,23 @@ impl Grants {
     /// What both permit.
     #[must_use]
     pub fn meet(&self, other: &Self) -> Self {
-        let exceptions = match (&self.exceptions, &other.exceptions) {
-            (Exceptions::Any, other) => other.clone(),
-            (this, Exceptions::Any) => this.clone(),
-            (Exceptions::InEach(these), Exceptions::InEach(those)) => {
-                Exceptions::InEach(these.union(those).cloned().collect())
-            }
-        };
         Self {
             ceilings: self.ceilings.union(&other.ceilings).cloned().collect(),
-            exceptions,
+            exceptions: self.exceptions.meet(&other.exceptions),
+            consents: self.consents.meet(&other.consents),
             cluster_namespaces: self.cluster_namespaces.meet(&other.cluster_namespaces),
         }
     }
 
     /// Whether a right from which more rights follow is listed by every policy that holds.
-    pub fn excepts(&self, right: &Rule) -> bool {
-        match &self.exceptions {
-            Exceptions::Any => true,
-            Exceptions::InEach(sets) => {
-                sets.iter().all(|set| covers(&set.iter().cloned().collect::<Vec<_>>(), right) == Ok(None))
-            }
-        }
+    pub fn excepts(&self, right: &Rule, scope: Scope) -> bool {
+        can_be_listed(right, scope) && self.exceptions.cover(right)
+    }
+
+    /// Whether the floor lists a right that is not known to be harmless. A policy cannot consent in its place: an author of
+    /// policies in one namespace would consent for the cluster.
+    pub fn consents_to(&self, right: &Rule, scope: Scope) -> bool {
+        can_be_listed(right, scope) && self.consents.cover(right)
     }
 
     /// A single right of a rule that a ceiling does not have; nothing when all are within all ceilings.
@@ -85,4 +128,10 @@ impl Grants {
         }
         Ok(None)
     }
+}
+
+/// Whether an exception can be about a right. Exceptions do not say where they hold, and the author of one has the namespace of a
+/// run in mind: across the cluster they cover reading, and no write.
+pub fn can_be_listed(right: &Rule, scope: Scope) -> bool {
+    scope == Scope::Namespace || only_reads(right)
 }

@@ -20,9 +20,6 @@ pub struct Isolation {
     pub agent_sandbox_required: bool,
     /// The RuntimeClasses that may be used.
     pub runtime_classes: Allowed<String>,
-    /// RuntimeClasses that count as a kernel of the run's own besides those of [`is_known_kernel`]: whoever demands one
-    /// vouches for the classes that it lists, and for none where it lists none.
-    pub kernel_classes: Allowed<String>,
     /// The filters of system calls that may be used.
     pub seccomp: Allowed<Seccomp>,
     /// Most CPU of a whole run.
@@ -79,7 +76,6 @@ impl Isolation {
             sandbox_required: false,
             agent_sandbox_required: false,
             runtime_classes: Allowed::All,
-            kernel_classes: Allowed::All,
             seccomp: Allowed::All,
             max_cpu: None,
             max_memory: None,
@@ -103,15 +99,10 @@ impl Isolation {
         let classes = agent_sandbox.and_then(|it| it.allowed_runtime_classes.as_ref());
         let classes = Allowed::listed(classes.map(|it| it.iter().map(|name| name.as_str().to_owned())));
         let guarantees: BTreeSet<Guarantee> = policy.minimum_isolation.iter().copied().collect();
-        let kernel_classes = match &classes {
-            Allowed::All if guarantees.contains(&Guarantee::Kernel) => Allowed::nothing(),
-            classes => classes.clone(),
-        };
         let isolation = Self {
             sandbox_required: policy.required,
             agent_sandbox_required: agent_sandbox.is_some_and(|it| it.required),
             runtime_classes: classes,
-            kernel_classes,
             // A profile that is none allows none: nothing runs unconfined.
             seccomp: Allowed::listed(policy.seccomp_profile.as_ref().map(Seccomp::of)),
             max_cpu,
@@ -129,17 +120,10 @@ impl Isolation {
             sandbox_required: self.sandbox_required || other.sandbox_required,
             agent_sandbox_required: self.agent_sandbox_required || other.agent_sandbox_required,
             runtime_classes: self.runtime_classes.meet(&other.runtime_classes),
-            kernel_classes: self.kernel_classes.meet(&other.kernel_classes),
             seccomp: self.seccomp.meet(&other.seccomp),
             max_cpu: least(self.max_cpu, other.max_cpu),
             max_memory: least(self.max_memory, other.max_memory),
             guarantees: self.guarantees.union(&other.guarantees).copied().collect(),
         }
     }
-}
-
-/// Whether a RuntimeClass of this name is, by custom, one whose handler brings a kernel: `gvisor`, `kata-qemu`.
-pub fn is_known_kernel(class: &str) -> bool {
-    let family = class.split('-').next();
-    family.is_some_and(|it| ["gvisor", "kata", "runsc"].contains(&it))
 }

@@ -43,7 +43,20 @@ fn any_restriction() -> impl Strategy<Value = (&'static str, Value)> {
         })
     });
     let action = || prop::sample::select(&["allow", "ask", "deny"][..]);
-    let tools = prop::sample::select(&["execute_command", "fetch_url", "read_file", "x/*", "x/t", "t", "*"][..]);
+    let tools = prop::sample::select(
+        &[
+            "execute_command",
+            "fetch_url",
+            "read_file",
+            "x/*",
+            "x/t",
+            "team/x/*",
+            "team/x/t",
+            "sympozium-system/x/t",
+            "t",
+            "*",
+        ][..],
+    );
     let gating = (action(), prop::collection::vec((tools, action()), 0..4)).prop_map(|(default, rules)| {
         let rules: Vec<_> = rules.into_iter().map(|(tool, action)| json!({ "tool": tool, "action": action })).collect();
         json!({ "defaultAction": default, "rules": rules })
@@ -83,13 +96,14 @@ fn any_opening() -> impl Strategy<Value = (&'static str, Value)> {
     let rules = || prop::collection::vec(rule(), 0..3);
     let rbac = (prop::option::of(rules()), rules(), prop::option::of(some(&["team", "default"])));
     let host = (
-        prop::option::of(some(&["x", "other"])),
+        prop::option::of(some(&["x", "team/x", "sympozium-system/x", "other"])),
+        prop::option::of(some(&["team", "other"])),
         any::<[bool; 4]>(),
         prop::collection::vec((prop::sample::select(&["/", "/data", "/data/a", "/proc"][..]), any::<bool>()), 0..3),
     );
-    let host = host.prop_map(|(packs, [network, pid, privileged, root], paths)| {
+    let host = host.prop_map(|(packs, namespaces, [network, pid, privileged, root], paths)| {
         let paths: Vec<_> = paths.into_iter().map(|(path, read_only)| json!({ "pathPrefix": path, "readOnly": read_only })).collect();
-        json!({ "packs": packs, "hostNetwork": network, "hostPID": pid, "privileged": privileged, "runAsRoot": root, "allowedHostPaths": paths })
+        json!({ "packs": packs, "namespaces": namespaces, "hostNetwork": network, "hostPID": pid, "privileged": privileged, "runAsRoot": root, "allowedHostPaths": paths })
     });
     let approvers = prop::option::of(some(&["sre", "dev"]));
     let approval = (approvers, 1..3, 10..1000, any::<[bool; 2]>()).prop_map(|(names, count, seconds, [scope, author])| {
@@ -103,10 +117,12 @@ fn any_opening() -> impl Strategy<Value = (&'static str, Value)> {
             json!({ "ceiling": ceiling, "exceptions": exceptions, "clusterRBACNamespaces": spaces })
         )),
         host.prop_map(|it| ("hostAccessPolicy", it)),
-        (prop::option::of(some(&["x", "other"])), any::<bool>(), any::<bool>()).prop_map(|(packs, system, shadow)| (
-            "packPolicy",
-            json!({ "allowedPacks": packs, "allowSystemPacks": system, "allowShadowing": shadow })
-        )),
+        (prop::option::of(some(&["x", "team/x", "other"])), any::<bool>(), any::<bool>()).prop_map(
+            |(packs, system, shadow)| (
+                "packPolicy",
+                json!({ "allowedPacks": packs, "allowSystemPacks": system, "allowShadowing": shadow })
+            )
+        ),
         approval.prop_map(|it| ("approvalPolicy", it)),
     ]
 }
@@ -114,8 +130,8 @@ fn any_opening() -> impl Strategy<Value = (&'static str, Value)> {
 /// Values of the lattice: policies in either role, what holds without them, and the top.
 pub fn any_effective() -> impl Strategy<Value = EffectivePolicy> {
     prop_oneof![
-        4 => any_policy().prop_map(|spec| EffectivePolicy::from_named(&spec)),
-        4 => any_policy().prop_map(|spec| EffectivePolicy::from_floor(&spec)),
+        4 => any_policy().prop_map(|spec| EffectivePolicy::from_named(&spec, SYSTEM_NAMESPACE)),
+        4 => any_policy().prop_map(|spec| EffectivePolicy::from_floor(&spec, SYSTEM_NAMESPACE)),
         1 => Just(EffectivePolicy::top()),
         1 => Just(EffectivePolicy::base()),
         1 => Just(EffectivePolicy::without_floor()),
@@ -145,19 +161,19 @@ proptest! {
 
     #[test]
     fn a_floor_bounds_and_gives_nothing(floor in any_policy(), named in prop::option::of(any_policy())) {
-        let effective = EffectivePolicy::of(Some(&floor), named.as_ref());
-        let given = named.as_ref().map_or_else(EffectivePolicy::base, EffectivePolicy::from_named);
+        let effective = EffectivePolicy::of(Some(&floor), named.as_ref(), SYSTEM_NAMESPACE);
+        let given = named.as_ref().map_or_else(EffectivePolicy::base, |it| EffectivePolicy::from_named(it, SYSTEM_NAMESPACE));
         prop_assert!(effective.is_at_most(&given));
-        prop_assert!(effective.is_at_most(&EffectivePolicy::from_floor(&floor)));
+        prop_assert!(effective.is_at_most(&EffectivePolicy::from_floor(&floor, SYSTEM_NAMESPACE)));
     }
 }
 
 #[test]
 fn a_part_that_is_absent_restricts_nothing_and_opens_nothing() {
     let empty = SympoziumPolicySpec::default();
-    let named = EffectivePolicy::from_named(&empty);
+    let named = EffectivePolicy::from_named(&empty, SYSTEM_NAMESPACE);
     assert_eq!(EffectivePolicy { bound: false, ..named }, EffectivePolicy::base());
-    let floor = EffectivePolicy::from_floor(&empty);
+    let floor = EffectivePolicy::from_floor(&empty, SYSTEM_NAMESPACE);
     assert_eq!(EffectivePolicy { bound: false, ..floor }, EffectivePolicy::without_floor());
 }
 
@@ -187,7 +203,7 @@ fn entries_that_mean_nothing_are_named_with_what_they_do() {
             "imagePolicy.allowedRegistries[2]: `*` does not begin with a registry's host; images of Docker Hub are below `docker.io/`; it allows nothing",
         ]
     );
-    let policy = EffectivePolicy::from_named(&spec);
+    let policy = EffectivePolicy::from_named(&spec, SYSTEM_NAMESPACE);
     assert_eq!(policy.isolation.max_cpu, Some(crate::quantity::Amount::ZERO));
     assert_eq!(policy.isolation.seccomp, Allowed::nothing());
     assert_eq!(policy.registries.listed_text(), "`ghcr.io/ok`");

@@ -6,6 +6,8 @@ use sympozium_api::Feature;
 use sympozium_api::policy::{ToolAction, ToolGating};
 use sympozium_api::run_plan;
 
+use super::packs::PackId;
+
 /// The tool that runs commands in a sidecar.
 pub const EXECUTE_COMMAND: &str = "execute_command";
 /// The tool that reaches hosts.
@@ -104,12 +106,12 @@ pub enum Tool<'a> {
     /// A command in the sidecar of a pack.
     Command {
         /// The pack.
-        pack: &'a str,
+        pack: PackId<'a>,
     },
     /// One that a pack declares.
     Declared {
         /// The pack.
-        pack: &'a str,
+        pack: PackId<'a>,
         /// Its name.
         name: &'a str,
     },
@@ -123,7 +125,7 @@ pub struct Gates(BTreeSet<Gate>);
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Gate {
     default: Action,
-    /// By `tool`, `pack/tool` or `pack/*`. Of two rules for one pattern the stricter is kept.
+    /// By `tool`, `pack/tool`, `pack/*`, `namespace/pack/tool` or `namespace/pack/*`. Of two rules for one pattern the stricter is kept.
     rules: BTreeMap<String, Action>,
 }
 
@@ -151,9 +153,12 @@ impl Gates {
         rules.copied().min()
     }
 
-    /// Every pattern that a rule names.
-    pub fn patterns(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().flat_map(|gate| gate.rules.keys().map(String::as_str))
+    /// Every rule: the pattern that it names, and what it says.
+    pub fn rules(&self) -> impl Iterator<Item = (&str, Action)> {
+        self.0.iter().flat_map(|gate| {
+            let rules = gate.rules.iter();
+            rules.map(|(pattern, action)| (pattern.as_str(), *action))
+        })
     }
 }
 
@@ -171,25 +176,61 @@ impl Gate {
     }
 
     fn action(&self, tool: Tool<'_>) -> Action {
-        let own = match tool {
-            Tool::BuiltIn(name) => self.rules.get(name).copied(),
-            Tool::Command { pack } => self.rule_of_pack(pack, EXECUTE_COMMAND),
+        let found = match tool {
+            Tool::BuiltIn(name) => Found { rule: self.rules.get(name).copied(), ceiling: None },
+            Tool::Command { pack } => self.find(pack, EXECUTE_COMMAND),
             // A tool of a sidecar is a command in it by another name.
             Tool::Declared { pack, name } => {
-                self.rule_of_pack(pack, name).or_else(|| self.rule_of_pack(pack, EXECUTE_COMMAND))
+                let found = self.find(pack, name);
+                match found.rule {
+                    Some(_) => found,
+                    None => found.or_else(&self.find(pack, EXECUTE_COMMAND)),
+                }
             }
         };
-        own.unwrap_or(self.default)
+        let action = found.rule.unwrap_or(self.default);
+        found.ceiling.map_or(action, |it| action.stricter(it))
     }
 
-    /// `pack/tool` decides alone; of `tool` and `pack/*`, neither of which is more exact, the stricter.
-    fn rule_of_pack(&self, pack: &str, tool: &str) -> Option<Action> {
-        let exact = self.rules.get(&format!("{pack}/{tool}"));
-        let wider = || {
-            let any_of_pack = self.rules.get(&format!("{pack}/*"));
-            self.rules.get(tool).into_iter().chain(any_of_pack).min()
-        };
-        exact.or_else(wider).copied()
+    /// What the rules say about a tool of a pack. The most exact name decides alone; of the others, none of which is more exact,
+    /// the stricter.
+    ///
+    /// Names that anybody can give to a pack or to a tool of it mean those of the system namespace. Of packs from elsewhere they only
+    /// take away.
+    fn find(&self, pack: PackId<'_>, tool: &str) -> Found {
+        let rule = |pattern: String| self.rules.get(&pattern).copied();
+        let strictest = |rules: &[Option<Action>]| rules.iter().flatten().min().copied();
+        let by_namespace = rule(format!("{pack}/{tool}"));
+        let any_by_namespace = rule(format!("{pack}/*"));
+        let by_pack = rule(format!("{}/{tool}", pack.name));
+        let any_by_pack = rule(format!("{}/*", pack.name));
+        let plain = rule(tool.to_owned());
+        if pack.is_of_system {
+            let exact = strictest(&[by_namespace, by_pack]);
+            return Found { rule: exact.or_else(|| strictest(&[plain, any_by_namespace, any_by_pack])), ceiling: None };
+        }
+        if by_namespace.is_some() {
+            return Found { rule: by_namespace, ceiling: None };
+        }
+        let is_ours = BUILT_IN.iter().any(|(name, _)| *name == tool);
+        let (given, taken) = if is_ours { (plain, None) } else { (None, plain) };
+        Found { rule: strictest(&[given, any_by_namespace]), ceiling: strictest(&[taken, by_pack, any_by_pack]) }
+    }
+}
+
+/// What the rules of one policy say about a tool.
+#[derive(Debug, Clone, Copy)]
+struct Found {
+    /// What holds in place of the default.
+    rule: Option<Action>,
+    /// What holds where it is stricter.
+    ceiling: Option<Action>,
+}
+
+impl Found {
+    /// Where no rule was found, that of another tool, and the ceilings of both.
+    fn or_else(&self, other: &Self) -> Self {
+        Self { rule: self.rule.or(other.rule), ceiling: [self.ceiling, other.ceiling].into_iter().flatten().min() }
     }
 }
 
@@ -206,11 +247,58 @@ mod tests {
         }))
     }
 
+    const SYSTEM: PackId<'_> = PackId { namespace: "sympozium-system", name: "p", is_of_system: true };
+    const TEAM: PackId<'_> = PackId { namespace: "team", name: "p", is_of_system: false };
+
+    /// Whoever may write packs in a namespace can give a pack, and its tools, any name.
+    #[test]
+    fn names_without_a_namespace_give_nothing_to_packs_from_elsewhere() {
+        use ToolAction::{Allow, Ask, Deny};
+        type Row<'r> = (ToolAction, &'r [(&'r str, ToolAction)], Action, Action);
+        let rules: &[Row<'_>] = &[
+            // The rules, what becomes of `t` of the system's pack, and of the pack of its name in another namespace.
+            (Deny, &[("p/*", Allow)], Action::Allow, Action::Deny),
+            (Deny, &[("p/t", Allow)], Action::Allow, Action::Deny),
+            (Deny, &[("p/t", Ask)], Action::Ask, Action::Deny),
+            (Deny, &[("t", Allow)], Action::Allow, Action::Deny),
+            (Deny, &[("execute_command", Ask)], Action::Ask, Action::Ask),
+            (Allow, &[("execute_command", Ask), ("p/*", Allow)], Action::Allow, Action::Ask),
+            (Allow, &[("execute_command", Ask), ("t", Allow)], Action::Allow, Action::Ask),
+            (Allow, &[("p/*", Deny), ("p/t", Allow)], Action::Allow, Action::Deny),
+            (Allow, &[("p/execute_command", Deny), ("p/t", Allow)], Action::Allow, Action::Deny),
+            // What takes away holds for both.
+            (Allow, &[("p/*", Deny)], Action::Deny, Action::Deny),
+            (Allow, &[("p/t", Ask)], Action::Ask, Action::Ask),
+            (Allow, &[("t", Deny)], Action::Deny, Action::Deny),
+            (Allow, &[("p/execute_command", Ask)], Action::Ask, Action::Ask),
+            // With its namespace a rule means one of them.
+            (Deny, &[("team/p/*", Allow)], Action::Deny, Action::Allow),
+            (Deny, &[("team/p/t", Allow)], Action::Deny, Action::Allow),
+            (Deny, &[("sympozium-system/p/t", Allow)], Action::Allow, Action::Deny),
+            (Deny, &[("other/p/*", Allow), ("team/q/*", Allow)], Action::Deny, Action::Deny),
+            (Allow, &[("team/p/*", Deny)], Action::Allow, Action::Deny),
+            (Allow, &[("p/*", Deny), ("team/p/t", Allow)], Action::Deny, Action::Allow),
+            (Allow, &[("p/t", Deny), ("team/p/*", Allow)], Action::Deny, Action::Deny),
+            (Allow, &[("execute_command", Ask), ("team/p/*", Allow)], Action::Ask, Action::Allow),
+            (Deny, &[("p/t", Allow), ("sympozium-system/p/t", Ask)], Action::Ask, Action::Deny),
+        ];
+        for (default, rules, of_system, of_team) in rules {
+            let action = |pack| gates(*default, rules).action(Tool::Declared { pack, name: "t" });
+            assert_eq!(action(SYSTEM), *of_system, "{default:?} {rules:?}, of the system");
+            assert_eq!(action(TEAM), *of_team, "{default:?} {rules:?}, of a team");
+        }
+        let commands = gates(Deny, &[("p/execute_command", Allow)]);
+        assert_eq!(commands.action(Tool::Command { pack: SYSTEM }), Action::Allow);
+        assert_eq!(commands.action(Tool::Command { pack: TEAM }), Action::Deny);
+        let commands = gates(Deny, &[("team/p/execute_command", Allow)]);
+        assert_eq!(commands.action(Tool::Command { pack: TEAM }), Action::Allow);
+    }
+
     #[test]
     fn the_most_exact_rule_decides() {
         use ToolAction::{Allow, Ask, Deny};
-        let command = Tool::Command { pack: "p" };
-        let declared = Tool::Declared { pack: "p", name: "t" };
+        let command = Tool::Command { pack: SYSTEM };
+        let declared = Tool::Declared { pack: SYSTEM, name: "t" };
         let fetch = Tool::BuiltIn(FETCH_URL);
         for (default, rules, tool, expected) in [
             (Allow, &[][..], fetch, Action::Allow),

@@ -16,6 +16,7 @@ use sympozium_api::sandbox::ImagePullPolicy;
 
 use super::RenderError;
 use super::check;
+use super::executor::{ExecutorPlace, ExecutorProfile, executor_arguments, platform_words};
 use super::inputs::{self, key};
 use super::metadata::Run;
 use super::security;
@@ -43,14 +44,18 @@ const NO_PROXY: &str = "$(KUBERNETES_SERVICE_HOST),127.0.0.1,localhost";
 /// The container of a part.
 pub fn part(run: &Run<'_>, part: &Part) -> Result<Container, RenderError> {
     let (command, mut args) = match &part.start {
-        Start::Image { command, args } => (literals(command), literals(args)),
-        Start::Injected { .. } => (vec![EXECUTOR_FILE.to_owned()], vec!["ipc".to_owned()]),
+        Start::Image { command, args } if !part.attests() => (literals(command), literals(args)),
+        Start::Image { .. } | Start::Injected { .. } => {
+            let args = executor_arguments(run.plan, part, &executor_place(run));
+            (vec![EXECUTOR_FILE.to_owned()], literals(&args))
+        }
     };
     if part.role == Role::Bridge {
         let gateway = &run.settings.gateway;
         // A ConfigMap can be deleted and made again; arguments of a pod cannot.
         args.push(format!("--plan-digest={}", run.digest));
         args.push(format!("--gateway={}:{}", gateway.name, gateway.port));
+        args.push(platform_words(&executor_place(run).platform));
         if run.settings.certificates.is_some() {
             args.push(format!("--certificates={}/{}", place::INPUT, key::CERTIFICATES));
         }
@@ -81,6 +86,26 @@ pub fn part(run: &Run<'_>, part: &Part) -> Result<Container, RenderError> {
         security_context: Some(security::of_container(&run.plan.isolation.seccomp, part.host_access.as_ref())),
         ..Container::default()
     })
+}
+
+/// Where the executors of a pod run, and what the cluster holds around them: mounts and limits are in the pod that is made
+/// here, the network is checked before anything starts, a kernel is the handler's that the operator lists. How many processes
+/// a pod may have is the kubelet's alone, and nothing in a pod shows it.
+fn executor_place(run: &Run<'_>) -> ExecutorPlace {
+    let mut platform = vec![Guarantee::Filesystem, Guarantee::Network, Guarantee::Memory, Guarantee::Cpu];
+    if run.settings.pod_pids_limit {
+        platform.push(Guarantee::Pids);
+    }
+    let kernel = run.plan.isolation.kernel.as_ref();
+    let profile = match kernel {
+        Some(kernel) if kernel.gvisor => ExecutorProfile::Gvisor,
+        Some(_) => {
+            platform.push(Guarantee::Kernel);
+            ExecutorProfile::Detected
+        }
+        None => ExecutorProfile::Detected,
+    };
+    ExecutorPlace { profile, platform }
 }
 
 /// Waits until the gateway answers and its canary does not: a NetworkPolicy that nobody enforces looks like any other.
@@ -139,6 +164,7 @@ fn mount(mount: &Mount) -> VolumeMount {
         mount_path: mount.path.as_str().to_owned(),
         read_only: mount.read_only.then_some(true),
         sub_path: mount.sub_path.clone(),
+        recursive_read_only: mount.recursive_read_only.map(|it| it.as_str().to_owned()),
         ..VolumeMount::default()
     }
 }

@@ -27,6 +27,8 @@ pub struct RenderSettings {
     pub ttl_seconds_after_finished: Option<i32>,
     /// The StorageClass of workspaces that outlive their pod; the cluster's default when absent.
     pub storage_class: Option<ObjectName>,
+    /// Whether the kubelets bound the processes of a pod (`podPidsLimit`). The operator says so: nothing in a pod shows it.
+    pub pod_pids_limit: bool,
     /// PEM certificates of authorities that a run's bridge trusts for the model's endpoint and for pages, besides the public ones.
     /// Set by the operator alone: nothing of a run can name one.
     pub certificates: Option<String>,
@@ -71,6 +73,7 @@ impl Default for RenderSettings {
             sandbox_version: Some(SandboxVersion::V1Beta1),
             ttl_seconds_after_finished: Some(TTL_SECONDS),
             storage_class: None,
+            pod_pids_limit: false,
             certificates: None,
         }
     }

@@ -156,6 +156,7 @@ fn round_trips(suite: &mut Suite) {
         "ms",
         Target::AtMost(1.0),
     );
+    authenticated_round_trips(suite);
     let polling = polling_script();
     println!("round trip of the polling script {polling:.1} ms");
     suite.row(
@@ -163,6 +164,35 @@ fn round_trips(suite: &mut Suite) {
         polling / ours,
         "times faster",
         Target::AtLeast(50.0),
+    );
+}
+
+/// Rounds with and without a MAC, each after the other, so that both meet the same machine.
+fn authenticated_round_trips(suite: &mut Suite) {
+    let plain = Sidecar::start(ipc_arguments);
+    let verifying = Sidecar::start(|directory| {
+        let mut words = ipc_arguments(directory);
+        words.push("--authenticated".to_owned());
+        words
+    });
+    let mut without = Asker::new(&plain.directory.path().join("ipc"));
+    let mut with = Asker::authenticated(&verifying.directory.path().join("ipc"));
+    without.ask(LINE);
+    with.ask(LINE);
+    let (mut plain_times, mut signed_times) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        for _ in 0..ROUND {
+            plain_times.push(millis(without.ask(LINE)));
+            signed_times.push(millis(with.ask(LINE)));
+        }
+    }
+    let (plain_time, signed_time) = (median(plain_times), median(signed_times));
+    println!("round trip without MAC {plain_time:.3} ms, with MAC {signed_time:.3} ms");
+    suite.row(
+        "IPC round trip of `echo hi` with a MAC, p50, beyond without",
+        signed_time - plain_time,
+        "ms",
+        Target::AtMost(0.05),
     );
 }
 

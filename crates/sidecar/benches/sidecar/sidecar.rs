@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 /// The static binary.
 pub static BINARY: LazyLock<PathBuf> =
-    LazyLock::new(|| static_build::shipped("sympozium-sidecar", "skill-sidecar").expect("the sidecar can be built"));
+    LazyLock::new(|| static_build::shipped("skill-sidecar").expect("the sidecar can be built"));
 
 /// A sidecar that runs, in a directory of its own. Dropped, it ends.
 pub struct Sidecar {

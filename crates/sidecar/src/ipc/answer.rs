@@ -85,22 +85,26 @@ fn of_error(id: &RequestId, error: &RunError, isolation: &Isolation) -> ExecResu
     let mut answer = match error {
         RunError::WorkingDirectory { path, source } => {
             let text = format!("skill-sidecar: the field `workDir`: {}: {source}", path.display());
-            ExecResult::failed(id.clone(), outcome, text)
+            attested(ExecResult::failed(id.clone(), outcome, text), isolation)
         }
-        _ => of_failure(id, outcome, error),
+        _ => of_failure(id, outcome, error, isolation),
     };
     answer.exit_code = exit_code;
-    if let Some(meta) = &mut answer.meta {
-        meta.isolation = Some(isolation.as_json().clone());
-    }
     answer
 }
 
 /// The answer to a request of which no outcome can be told, and why.
-pub fn of_failure(id: &RequestId, outcome: &str, error: &dyn std::error::Error) -> ExecResult {
+pub fn of_failure(id: &RequestId, outcome: &str, error: &dyn std::error::Error, isolation: &Isolation) -> ExecResult {
     let mut stderr = format!("skill-sidecar: {}", chain(error));
     stderr.truncate(stderr.floor_char_boundary(DEFAULT_OUTPUT_BYTES));
-    ExecResult::failed(id.clone(), outcome, stderr)
+    attested(ExecResult::failed(id.clone(), outcome, stderr), isolation)
+}
+
+/// Every answer says what isolation is live: a bridge takes one that does not for an executor that has none.
+fn attested(mut answer: ExecResult, isolation: &Isolation) -> ExecResult {
+    let meta = answer.meta.get_or_insert_default();
+    meta.isolation = Some(isolation.as_json().clone());
+    answer
 }
 
 /// The same answer without what made it large, for a volume that is nearly full.
@@ -113,6 +117,7 @@ pub fn without_output(answer: &ExecResult) -> ExecResult {
         timed_out: answer.timed_out,
         meta: Some(ResultMeta {
             truncated: Some(Truncated { stdout: !answer.stdout.is_empty(), stderr: !answer.stderr.is_empty() }),
+            isolation: answer.meta.as_ref().and_then(|it| it.isolation.clone()),
             ..ResultMeta::default()
         }),
     }

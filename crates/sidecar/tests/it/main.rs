@@ -2,6 +2,8 @@
 
 #![expect(clippy::expect_used, reason = "helpers of tests are tests, which clippy does not see")]
 
+mod injected;
+mod ipc_authenticated;
 mod ipc_protocol;
 mod ipc_together;
 mod pod;

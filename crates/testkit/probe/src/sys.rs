@@ -117,6 +117,32 @@ pub fn call<const N: usize>(number: c_long, arguments: [Arg<'_>; N]) -> Result<i
     if result == -1 { Err(Errno::last()) } else { Ok(result) }
 }
 
+/// Copies `text` to an address where nothing is yet, for the rest of the process's life.
+pub fn place_at(address: usize, text: &CStr) -> Result<&'static CStr, Errno> {
+    let bytes = text.to_bytes_with_nul();
+    // SAFETY: MAP_FIXED_NOREPLACE maps nothing over what is there; the result is compared, because an old kernel takes
+    // the address for a hint. The mapping is as long as the text and is never removed.
+    unsafe {
+        let wanted = std::ptr::without_provenance_mut(address);
+        let got = libc::mmap(
+            wanted,
+            bytes.len(),
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE,
+            -1,
+            0,
+        );
+        if got == libc::MAP_FAILED {
+            return Err(Errno::last());
+        }
+        if got != wanted {
+            return Err(Errno(libc::EEXIST));
+        }
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), got.cast(), bytes.len());
+        Ok(CStr::from_ptr(got.cast()))
+    }
+}
+
 /// Takes over a descriptor that `call` has just given us.
 pub fn owned(fd: i64) -> OwnedFd {
     // SAFETY: every caller passes a number that a call has just returned and that nobody else knows.

@@ -24,6 +24,7 @@ use tokio::task::AbortHandle;
 use super::Cluster;
 
 const JSON: &str = "application/json";
+const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const MERGE_PATCH: &str = "application/merge-patch+json";
 
 /// Calls to one API server with the rights of one user.
@@ -31,6 +32,7 @@ const MERGE_PATCH: &str = "application/merge-patch+json";
 pub struct Api {
     client: Client,
     runtime: Handle,
+    server: String,
 }
 
 /// What a watch reports.
@@ -61,7 +63,7 @@ impl Cluster {
     ///
     /// When the kubeconfig cannot be used.
     pub fn api(&self) -> Result<Api> {
-        Api::connect(self.kubeconfig.clone(), None)
+        Api::connect(self.kubeconfig.clone(), None, Vec::new())
     }
 
     /// The same as somebody else.
@@ -70,17 +72,17 @@ impl Cluster {
     ///
     /// When the kubeconfig cannot be used.
     pub fn api_impersonating(&self, user: &str) -> Result<Api> {
-        Api::connect(self.kubeconfig.clone(), Some(user.to_owned()))
+        Api::connect(self.kubeconfig.clone(), Some(user.to_owned()), Vec::new())
     }
 }
 
 impl Api {
-    /// One client for each kubeconfig and user: connections are kept in its pool.
-    fn connect(kubeconfig: PathBuf, user: Option<String>) -> Result<Self> {
-        type Known = HashMap<(PathBuf, Option<String>), Api>;
+    /// One client for each kubeconfig, user and its groups: connections are kept in its pool.
+    pub(super) fn connect(kubeconfig: PathBuf, user: Option<String>, groups: Vec<String>) -> Result<Self> {
+        type Known = HashMap<(PathBuf, Option<String>, Vec<String>), Api>;
         static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (kubeconfig, user);
+        let key = (kubeconfig, user, groups);
         if let Some(api) = known.get(&key) {
             return Ok(api.clone());
         }
@@ -91,10 +93,12 @@ impl Api {
         let config = runtime.block_on(Config::from_custom_kubeconfig(read, &options));
         let mut config = config.context("the kubeconfig cannot be used")?;
         config.auth_info.impersonate.clone_from(&key.1);
+        config.auth_info.impersonate_groups = (!key.2.is_empty()).then(|| key.2.clone());
+        let server = config.cluster_url.to_string();
         // A client spawns what serves its pool.
         let _entered = runtime.enter();
         let client = Client::try_from(config).context("the kubeconfig cannot be used")?;
-        let api = Self { client, runtime };
+        let api = Self { client, runtime, server };
         known.insert(key, api.clone());
         Ok(api)
     }
@@ -150,6 +154,23 @@ impl Api {
             .with_context(|| format!("creating {} {}", object["kind"], object["metadata"]["name"]))
     }
 
+    /// Creates an object at the path of its collection, with the query that is given.
+    pub(super) fn create_at(&self, path: &str, object: &Value) -> Result<Value> {
+        self.call(Method::POST, path, JSON, Some(object))
+    }
+
+    /// The address of the API server.
+    pub(super) fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// All groups, versions and kinds below `/api` or `/apis`, in one answer.
+    pub(super) fn discovery(&self, path: &str) -> Result<Value> {
+        let request = Request::get(path).header(header::ACCEPT, DISCOVERY).body(Vec::new())?;
+        let answer = self.runtime.block_on(self.client.request::<Value>(request));
+        answer.with_context(|| path.to_owned())
+    }
+
     /// Replaces the whole of an object.
     ///
     /// # Errors
@@ -189,11 +210,31 @@ impl Api {
     /// # Errors
     ///
     /// When the API server refuses it.
-    pub fn watch(&self, path: &str, mut report: impl FnMut(Change) + Send + 'static) -> Result<Watch> {
-        let separator = if path.contains('?') { '&' } else { '?' };
+    pub fn watch(&self, path: &str, report: impl FnMut(Change) + Send + 'static) -> Result<Watch> {
         // From what the server has at hand, which may be a moment old: what changed since follows. Without a version it would first
         // wait for the newest state of kinds that nobody changes, and give up after three seconds.
-        let path = format!("{path}{separator}watch=true&resourceVersion=0");
+        self.watch_since(path, "0", report)
+    }
+
+    /// As [`Self::watch`], beginning with the newest state instead of what the server has at hand.
+    pub(super) fn watch_from_now(&self, path: &str, mut report: impl FnMut(Change) + Send + 'static) -> Result<Watch> {
+        let list = self.get(path)?;
+        let version = list["metadata"]["resourceVersion"].as_str().context("a list without a version")?.to_owned();
+        let api_version = list["apiVersion"].clone();
+        let kind = list["kind"].as_str().unwrap_or_default().trim_end_matches("List").to_owned();
+        for item in list["items"].as_array().into_iter().flatten() {
+            // Only the list has them on the wire.
+            let mut item = item.clone();
+            item["kind"] = kind.clone().into();
+            item["apiVersion"] = api_version.clone();
+            report(Change::Current(item));
+        }
+        self.watch_since(path, &version, report)
+    }
+
+    fn watch_since(&self, path: &str, version: &str, mut report: impl FnMut(Change) + Send + 'static) -> Result<Watch> {
+        let separator = if path.contains('?') { '&' } else { '?' };
+        let path = format!("{path}{separator}watch=true&resourceVersion={version}");
         let request = Request::get(&path).body(Vec::new())?;
         let events =
             self.runtime.block_on(self.client.request_events::<Value>(request)).with_context(|| path.clone())?;

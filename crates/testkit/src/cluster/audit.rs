@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::{Kubectl, eventually};
 
 /// How long a call may take from its answer to its line.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// The log of one cluster, which all tests of a run share: filter by namespace or user.
 #[derive(Debug)]
@@ -51,6 +51,8 @@ pub struct Call {
     pub user_agent: String,
     /// The HTTP status of the answer.
     pub code: u16,
+    /// Why the call failed; empty where it did not.
+    pub message: String,
 }
 
 impl AuditLog {
@@ -141,6 +143,7 @@ impl Line {
             namespace: text(&self.object_ref["namespace"]),
             name: text(&self.object_ref["name"]),
             code: self.response_status["code"].as_u64().and_then(|code| u16::try_from(code).ok()).unwrap_or_default(),
+            message: text(&self.response_status["message"]),
             verb: self.verb,
             path: self.request_uri,
             user_agent: self.user_agent,
@@ -156,7 +159,8 @@ mod tests {
     fn lines_become_calls_and_the_unfinished_last_one_is_left() {
         let line = r#"{"stage":"ResponseComplete","verb":"create","user":{"username":"admin"},"userAgent":"kubectl/1",
             "impersonatedUser":{"username":"mallory"},"requestURI":"/api/v1/namespaces/a/secrets",
-            "objectRef":{"resource":"secrets","namespace":"a","name":"s","apiVersion":"v1"},"responseStatus":{"code":403}}"#
+            "objectRef":{"resource":"secrets","namespace":"a","name":"s","apiVersion":"v1"},
+            "responseStatus":{"code":403,"message":"no"}}"#
             .replace('\n', "");
         let watch = r#"{"stage":"ResponseComplete","verb":"watch","user":{"username":"admin"}}"#;
         let calls = parse(&format!("{line}\n{watch}\n{}", &line[..40]));
@@ -172,6 +176,7 @@ mod tests {
             path: "/api/v1/namespaces/a/secrets".to_owned(),
             user_agent: "kubectl/1".to_owned(),
             code: 403,
+            message: "no".to_owned(),
         };
         assert_eq!(calls, [expected]);
     }

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use anyhow::{Context as _, Result, bail};
@@ -9,9 +10,18 @@ use anyhow::{Context as _, Result, bail};
 use super::lease::{Lease, xtask};
 use crate::static_build;
 
-/// What comes before the names of our own images in a test cluster, and their tag: one that nobody pulls.
+/// What comes before the names of our own images in a test cluster, and their tag: one that is never pulled.
 const OUR_PREFIX: &str = "sympozium.test/";
-const OUR_TAG: &str = "test";
+pub(super) const OUR_TAG: &str = "test";
+/// Names the directory with the archives of our images, made of the programs that are tested: `cargo xtask test` writes them
+/// before any test runs.
+const IMAGES_DIRECTORY: &str = "SYMPOZIUM_IMAGES";
+
+/// The directory with the archives of our images, where they were written before.
+pub(super) fn written_images() -> Option<PathBuf> {
+    let directory = PathBuf::from(std::env::var_os(IMAGES_DIRECTORY)?);
+    directory.is_dir().then_some(directory)
+}
 
 /// An image that can be loaded into a cluster.
 #[derive(Debug, Clone)]
@@ -98,10 +108,23 @@ impl Image {
             return Ok(());
         }
         let folder = tempfile::tempdir().context("creating a folder for the image")?;
+        let archive = match (&self.content, written_images()) {
+            (Content::Ours { name, tag }, Some(directory)) if tag == OUR_TAG => directory.join(format!("{name}.tar")),
+            _ => self.write(folder.path())?,
+        };
+        let mut import = xtask()?;
+        import.args(["kube", "import", "--name", &lease.name]).arg(&archive);
+        self.perform(import)?;
+        loaded.insert(key);
+        Ok(())
+    }
+
+    /// Writes the archive into a folder, and gives its path.
+    fn write(&self, folder: &Path) -> Result<PathBuf> {
         let mut write = xtask()?;
         let archive = match &self.content {
             Content::Programs(files, entrypoint) | Content::Files(files, entrypoint) => {
-                let archive = folder.path().join("image.tar");
+                let archive = folder.join("image.tar");
                 write.args(["kube", "image", &self.name, "--out"]).arg(&archive);
                 if matches!(self.content, Content::Programs(..)) {
                     write.arg("--shell");
@@ -116,23 +139,23 @@ impl Image {
             }
             Content::Ours { name, tag } => {
                 write.args(["images", name, "--prefix", OUR_PREFIX, "--tag", tag, "--out"]);
-                write.arg(folder.path());
+                write.arg(folder);
                 for (_, program) in static_build::PROGRAMS {
                     let file = static_build::program(program)?;
                     write.arg("--binary").arg(format!("{program}={}", file.display()));
                 }
-                folder.path().join(format!("{name}.tar"))
+                folder.join(format!("{name}.tar"))
             }
         };
-        let mut import = xtask()?;
-        import.args(["kube", "import", "--name", &lease.name]).arg(&archive);
-        for mut step in [write, import] {
-            let output = step.output().context("starting cargo xtask kube")?;
-            if !output.status.success() {
-                bail!("image {}: {}", self.name, String::from_utf8_lossy(&output.stderr).trim());
-            }
+        self.perform(write)?;
+        Ok(archive)
+    }
+
+    fn perform(&self, mut step: Command) -> Result<()> {
+        let output = step.output().context("starting cargo xtask")?;
+        if !output.status.success() {
+            bail!("image {}: {}", self.name, String::from_utf8_lossy(&output.stderr).trim());
         }
-        loaded.insert(key);
         Ok(())
     }
 }

@@ -32,6 +32,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use rustix::fs::{FlockOperation, flock};
 use serde_json::{Value, json};
 
+use super::image::{OUR_TAG, written_images};
 use super::runs::is_over;
 use super::{Cluster, Image, Kubectl, Namespace, Security, eventually};
 use crate::static_build::{self, target_directory, workspace_root};
@@ -230,7 +231,7 @@ impl<'c> Installation<'c> {
         let definitions = workspace_root().join(DEFINITIONS);
         let definitions = definitions.to_string_lossy();
         kubectl.run(&["apply", "--server-side", "-f", &definitions])?;
-        let established = ["wait", "--for=condition=Established", "--timeout=60s", "-f", &definitions];
+        let established = ["wait", "--for=condition=Established", "--timeout=180s", "-f", &definitions];
         kubectl.run(&established)?;
         for (file, text) in &sources.manifests {
             let folder = tempfile::tempdir().context("making a folder for manifests")?;
@@ -322,7 +323,7 @@ fn lock(cluster: &str) -> Result<File> {
 
 /// Everything that goes into an installation.
 struct Sources {
-    /// The tag of images: a hash of the programs in them.
+    /// The tag of images: a hash of the programs in them, unless they were written before.
     tag: String,
     /// Files and their texts, in the order in which they are applied.
     manifests: Vec<(String, String)>,
@@ -341,7 +342,7 @@ impl Sources {
                 .with_context(|| format!("reading {}", path.display()))?;
             hasher.write(&content);
         }
-        let tag = format!("t{:016x}", hasher.finish());
+        let programs = format!("t{:016x}", hasher.finish());
         let mut manifests = Vec::new();
         for directory in MANIFESTS {
             manifests.extend(texts(&workspace_root().join(directory))?);
@@ -352,7 +353,11 @@ impl Sources {
         for (_, text) in texts(&workspace_root().join(DEFINITIONS))?.iter().chain(&manifests) {
             hasher.write(text.as_bytes());
         }
-        let key = format!("{tag}-{:016x}", hasher.finish());
+        let key = format!("{programs}-{:016x}", hasher.finish());
+        let tag = match written_images() {
+            Some(_) => OUR_TAG.to_owned(),
+            None => programs,
+        };
         Ok(Self { tag, manifests, key })
     }
 }

@@ -23,6 +23,8 @@
 #[cfg(feature = "kube")]
 pub mod api;
 mod audit;
+#[cfg(feature = "kube")]
+mod direct;
 pub mod faults;
 mod image;
 mod installation;
@@ -44,6 +46,8 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+
+use self::kubectl::Route;
 
 pub use audit::{AuditLog, Call, Mark};
 pub use image::Image;
@@ -183,6 +187,11 @@ impl Cluster {
         Ok(Ok(cluster))
     }
 
+    /// Whether it was started for these tests, and ends with them.
+    pub fn is_ours(&self) -> bool {
+        self.own.is_some()
+    }
+
     /// For clients other than `kubectl`.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
@@ -190,7 +199,7 @@ impl Cluster {
 
     /// The cluster's administrator, in no namespace of its own.
     pub fn kubectl(&self) -> Kubectl {
-        Kubectl::new(&self.kubectl, &self.kubeconfig)
+        Kubectl::new(&self.kubectl, &self.kubeconfig, Route::Direct)
     }
 
     /// A namespace for one test, removed when it is dropped. `label` is for people who look at the cluster.
@@ -276,6 +285,10 @@ impl Cluster {
     }
 }
 
+/// Bounds of the pause between two questions of [`eventually`].
+const MIN_PAUSE: Duration = Duration::from_millis(50);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
+
 /// Asks until there is an answer, for at most `patience`.
 ///
 /// # Errors
@@ -284,14 +297,17 @@ impl Cluster {
 pub fn eventually<T>(what: &str, patience: Duration, mut ask: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let deadline = Instant::now() + patience;
     loop {
+        let asked = Instant::now();
         let last = ask();
         if let Ok(Some(answer)) = last {
             return Ok(answer);
         }
+        // A question is mostly a process, and several tests ask at once: what they wait for needs the processors more.
+        let pause = (asked.elapsed() * 3).clamp(MIN_PAUSE, MAX_PAUSE);
         if Instant::now() > deadline {
             let detail = last.err().map(|error| format!(": {error:#}")).unwrap_or_default();
             bail!("waited {} s for {what}{detail}", patience.as_secs());
         }
-        std::thread::sleep(Duration::from_millis(50));
+        std::thread::sleep(pause);
     }
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{Cluster, Kubectl, PublicName};
 
 /// How long the controller manager may take for a namespace's service account.
-const ACCOUNT_PATIENCE: Duration = Duration::from_secs(90);
+const ACCOUNT_PATIENCE: Duration = Duration::from_secs(180);
 
 /// The Pod Security level that a namespace enforces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

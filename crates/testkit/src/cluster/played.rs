@@ -20,11 +20,16 @@ use serde_json::{Value, json};
 use sympozium_api::{AgentRun, labels};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 /// The node that is only an object.
 const NODE: &str = "played";
 /// How often it says that it lives; the controller manager waits 40 s.
-const HEARTBEAT: Duration = Duration::from_secs(10);
+const HEARTBEAT: Duration = Duration::from_secs(5);
+/// How long a call is made again that the API server did not answer, and the pause in between: a pod of which nobody speaks any more
+/// would keep its run for ever.
+const RETRY_PATIENCE: Duration = Duration::from_secs(120);
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
 /// What the agent answers.
 pub const RESULT: &str = "Everything is as it should be.";
 
@@ -259,7 +264,7 @@ impl Shared {
         });
         let manager = PatchParams::apply(labels::field_manager::GATEWAY);
         let patch = Patch::Merge(json!({ "status": { "report": report } }));
-        api.patch_status(run, &manager, &patch).await.map(|_| ())
+        retry(|| api.patch_status(run, &manager, &patch)).await.map(|_| ())
     }
 
     fn note(&self, run_uid: &str, change: impl FnOnce(&mut Pods) -> bool) {
@@ -289,20 +294,32 @@ impl Stage {
             "metadata": { "name": self.name },
             "target": { "apiVersion": "v1", "kind": "Node", "name": NODE },
         });
-        let _: Value = self.api.create_subresource("binding", &self.name, &PostParams::default(), &binding).await?;
-        Ok(())
+        let parameters = PostParams::default();
+        let bind = || self.api.create_subresource::<Value, Value>("binding", &self.name, &parameters, &binding);
+        let bound = retry(bind).await;
+        // Perhaps by an earlier call, whose answer was lost.
+        if bound.is_err() && self.is_bound().await? {
+            return Ok(());
+        }
+        bound.map(|_| ())
+    }
+
+    async fn is_bound(&self) -> kube::Result<bool> {
+        let now = retry(|| self.api.get_opt(&self.name)).await?;
+        let now = now.filter(|it| it.uid() == self.spec.uid() && it.metadata.deletion_timestamp.is_none());
+        Ok(now.and_then(|it| it.spec?.node_name).as_deref() == Some(NODE))
     }
 
     async fn say(&self, status: &Value) -> kube::Result<()> {
         let patch = json!({ "metadata": { "uid": self.spec.uid() }, "status": status });
-        let patch = Patch::Merge(patch);
-        self.api.patch_status(&self.name, &PatchParams::default(), &patch).await.map(|_| ())
+        let (parameters, patch) = (PatchParams::default(), Patch::Merge(patch));
+        retry(|| self.api.patch_status(&self.name, &parameters, &patch)).await.map(|_| ())
     }
 
     /// What a kubelet does when a pod is to go: its containers end, and then it is gone.
     async fn end(&self) -> kube::Result<()> {
         // It may be over already, and then stays as it ended.
-        let now = self.api.get_opt(&self.name).await?;
+        let now = retry(|| self.api.get_opt(&self.name)).await?;
         let phase = now.and_then(|pod| pod.status?.phase);
         if !matches!(phase.as_deref(), Some("Succeeded" | "Failed")) {
             self.say(&self.ended(143)).await?;
@@ -311,7 +328,7 @@ impl Stage {
             preconditions: Some(kube::api::Preconditions { uid: self.spec.uid(), resource_version: None }),
             ..DeleteParams::default().grace_period(0)
         };
-        self.api.delete(&self.name, &at_once).await.map(|_| ())
+        retry(|| self.api.delete(&self.name, &at_once)).await.map(|_| ())
     }
 
     fn running(&self) -> Value {
@@ -369,6 +386,19 @@ impl Stage {
             "initContainerStatuses": before,
             "containerStatuses": containers,
         })
+    }
+}
+
+/// Makes a call until the API server answers it. What it refuses stays refused.
+async fn retry<T, F: Future<Output = kube::Result<T>>>(mut call: impl FnMut() -> F) -> kube::Result<T> {
+    let deadline = Instant::now() + RETRY_PATIENCE;
+    loop {
+        let answer = call().await;
+        let is_refused = matches!(&answer, Err(kube::Error::Api(status)) if status.code < 500 && status.code != 429);
+        if answer.is_ok() || is_refused || Instant::now() >= deadline {
+            return answer;
+        }
+        tokio::time::sleep(RETRY_PAUSE).await;
     }
 }
 

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::{as_user, processes, static_build, wait_until};
 
 /// How long anything may take that is expected to happen: generous, because it is waited for only when it fails.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// What an executor is told besides its directories.
 #[derive(Debug, Clone)]
@@ -296,6 +296,11 @@ pub struct Executor {
 }
 
 impl Executor {
+    /// The process of the executor.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends a signal to the executor itself.
     pub fn signal(&self, signal: Signal) {
         if let Some(pid) = Pid::from_raw(self.child.id() as i32) {
@@ -328,7 +333,7 @@ impl Drop for Executor {
     fn drop(&mut self) {
         // Asked first: it ends its commands, which we do not know.
         self.signal(Signal::TERM);
-        let ended = wait_until(Duration::from_secs(20), || !matches!(self.child.try_wait(), Ok(None)));
+        let ended = wait_until(Duration::from_secs(120), || !matches!(self.child.try_wait(), Ok(None)));
         if !ended {
             let _ = writeln!(std::io::stderr(), "the executor had to be killed");
             let _ = self.child.kill();

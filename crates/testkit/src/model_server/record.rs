@@ -9,7 +9,7 @@ use hyper::http::request::Parts;
 use serde_json::Value;
 
 /// How long a test waits for requests before it fails: long, for a starved machine is slow and a good test does not wait.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 /// Requests that are kept; a bench sends more, and looks at none.
 pub const MOST_KEPT: usize = 4096;
 /// Bytes of bodies that are kept. The newest request is kept whatever its size.

@@ -30,6 +30,8 @@ fn files_can_be_used_unsandboxed() {
         format!("fill-directory={place}:1M"),
         format!("make-files={place}:100"),
         format!("make-sparse-file={place}:1G"),
+        format!("change-times={file}"),
+        format!("change-times-by-high-pointer={file}"),
     ];
     let asked: Vec<&str> = asked.iter().map(String::as_str).collect();
     attempt(&asked).assert_possible(asked);
@@ -53,6 +55,12 @@ fn what_is_not_there_is_refused() {
         "posix-queue=no-such-queue",
     ];
     attempt(&asked).assert_refused(asked);
+}
+
+#[test]
+fn ipc_objects_can_be_made_unsandboxed() {
+    let asked = ["make-shared-memory", "make-semaphores", "make-queue", "make-posix-queue", "use-ipc-object"];
+    attempt(&asked).assert_possible(asked);
 }
 
 #[test]

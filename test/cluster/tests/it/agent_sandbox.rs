@@ -1,6 +1,6 @@
 //! The agent-sandbox tier: a claim is served from a warm pool.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
@@ -45,7 +45,7 @@ fn a_claim_is_served_from_a_warm_pool() -> Result<()> {
 
     let start = Instant::now();
     namespace.create(&extension("SandboxClaim", "run", json!({"sandboxTemplateRef": {"name": "shell"}})))?;
-    let claim = eventually("the claim to be ready", Duration::from_secs(30), || {
+    let claim = eventually("the claim to be ready", PATIENCE, || {
         let claim = namespace.kubectl().json(&["get", "sandboxclaim", "run"])?;
         let ready = claim["status"]["conditions"]
             .as_array()

@@ -47,7 +47,7 @@ fn nothing_stays_after_many_cycles_some_of_them_killed() -> Result<()> {
 fn use_node(own: &Own) -> Result<()> {
     let run = ["run", "idle", "--image=sympozium.test/pause:1", "--image-pull-policy=Never"];
     anyhow::ensure!(own.kubectl(&run)?.status.success(), "the pod was refused");
-    let wait = own.kubectl(&["wait", "pod/idle", "--for=condition=Ready", "--timeout=60s"])?;
+    let wait = own.kubectl(&["wait", "pod/idle", "--for=condition=Ready", "--timeout=180s"])?;
     anyhow::ensure!(wait.status.success(), "no pod: {}", String::from_utf8_lossy(&wait.stderr));
     Ok(())
 }
@@ -75,7 +75,7 @@ fn kill_one(own: &Own, tier: &str, random: &mut Random) -> Result<()> {
 
 /// The owner of a cluster that was killed under it must notice, not hang.
 fn finish(owner: &mut Child) -> Result<()> {
-    let done = eventually("the owner to end", Duration::from_secs(60), || Ok(owner.try_wait()?));
+    let done = eventually("the owner to end", Duration::from_secs(180), || Ok(owner.try_wait()?));
     if done.is_err() {
         let _ = owner.kill();
     }

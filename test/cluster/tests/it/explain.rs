@@ -10,7 +10,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use sympozium_api::names::SkillPackName;
 use sympozium_api::{Agent, AgentRun, SkillPack, SympoziumPolicy};
-use sympozium_plan::admit::{Agents, Candidates, Decision, Facts, Input, PackCandidates, PackObject, Settings, admit};
+use sympozium_plan::admit::{
+    Agents, Candidates, Decision, Facts, Input, NO_RUNTIME_CLASSES, PackCandidates, PackObject, Settings, admit,
+};
 use sympozium_plan::explain::{Explanation, Grant, IdentityAbout, explain};
 use sympozium_plan::plan::{PlanSettings, plan};
 use sympozium_plan::rbac::{Rule, Scope, covers};
@@ -20,7 +22,7 @@ use sympozium_testkit::cluster::{Kubectl, Namespace, Security, eventually};
 use crate::kinds::{root, with_kinds};
 
 /// How long the API server may take to see a binding, or that it is gone.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Questions about what is not told, for each identity.
 const SAMPLE: usize = 120;
@@ -94,12 +96,13 @@ fn realised(namespace: &Namespace, pack: &str) -> Result<(Explanation, Vec<Value
     let input = Input {
         run: &run,
         namespace: namespace.name(),
-        agents: Agents { agent: Some(&agent), instance: None },
+        agents: Agents { agent: Some(&agent), instance: None, author: None },
         packs: &packs,
         policies: Candidates { own: Some(&policy), system: None },
         floor: Some(&floor.spec),
         models: Candidates::default(),
         author: None,
+        runtime_classes: &NO_RUNTIME_CLASSES,
         facts: Facts::default(),
         settings: &settings,
     };

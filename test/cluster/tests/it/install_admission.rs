@@ -16,7 +16,7 @@ use sympozium_testkit::static_build::workspace_root;
 use crate::kinds::with_kinds;
 
 /// How long the API server may take to know a policy, and the controller manager to look at it.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// As `installation.rs` of the API has them.
 const CONTROLLER: &str = "system:serviceaccount:sympozium-system:sympozium-controller";

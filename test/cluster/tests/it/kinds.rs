@@ -6,8 +6,10 @@ use std::sync::OnceLock;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
-use sympozium_testkit::cluster::{Cluster, KUBECONFIG_VARIABLE, Kubectl, Namespace, Security, Tier};
+use sympozium_testkit::cluster::{Cluster, KUBECONFIG_VARIABLE, Kubectl, Namespace, Security, Tier, eventually};
 use sympozium_testkit::objects::{lost, merge};
+
+use crate::pods::PATIENCE;
 
 #[test]
 fn the_seeds_manifests_are_accepted_updated_and_applied() -> Result<()> {
@@ -162,7 +164,7 @@ fn defaults_are_filled_in_and_nulls_are_dropped() -> Result<()> {
     assert_eq!(
         create(&namespace, &policy)?["spec"],
         json!({
-            "networkPolicy": { "denyAll": true, "allowDNS": true, "allowEventBus": true },
+            "networkPolicy": { "denyAll": true, "allowDNS": false, "allowEventBus": true },
             "approvalPolicy": {
                 "requiredApprovals": 1, "expiresAfterSeconds": 600, "allowRunScope": false, "allowRunAuthor": true,
             },
@@ -267,9 +269,13 @@ fn kubectl_explains_and_lists_them() -> Result<()> {
         create(&namespace, &read(&path)?)?;
     }
     let kubectl = namespace.kubectl();
-    let explained = kubectl.run(&["explain", "skillpack.spec.sidecar.executor"])?;
+    // The API server publishes what it knows of a kind a while after it serves it.
+    let explain = |path: &str| {
+        eventually(&format!("{path} to be explained"), PATIENCE, || kubectl.run(&["explain", path]).map(Some))
+    };
+    let explained = explain("skillpack.spec.sidecar.executor")?;
     assert!(explained.contains("ENUM:") && explained.contains("injected"), "{explained}");
-    let explained = kubectl.run(&["explain", "sinst.spec"])?;
+    let explained = explain("sinst.spec")?;
     assert!(explained.contains("Chat connections."), "{explained}");
 
     let listed = kubectl.run(&["get", "sympozium"])?;
@@ -294,6 +300,28 @@ fn kubectl_explains_and_lists_them() -> Result<()> {
 
     for short in ["sag", "sinst", "srun", "spack", "spol", "ssched", "smodel", "sta", "srec"] {
         kubectl.run(&["get", short])?;
+    }
+    Ok(())
+}
+
+#[test]
+fn runs_and_schedules_are_listed_with_their_agent_by_either_name() -> Result<()> {
+    let Some(cluster) = with_kinds()? else {
+        return Ok(());
+    };
+    let namespace = cluster.namespace("listed", Security::Restricted)?;
+    for (name, field) in [("old", "instanceRef"), ("new", "agentRef")] {
+        let mut run = object("AgentRun", name);
+        run["spec"] = json!({ field: "dora", "task": "Look" });
+        create(&namespace, &run)?;
+        let mut schedule = object("SympoziumSchedule", name);
+        schedule["spec"] = json!({ field: "dora", "schedule": "0 0 1 1 *", "task": "Look" });
+        create(&namespace, &schedule)?;
+    }
+    for kind in ["agentruns", "sympoziumschedules"] {
+        let listed = namespace.kubectl().run(&["get", kind, "--no-headers"])?;
+        let agents: Vec<Option<&str>> = listed.lines().map(|line| line.split_whitespace().nth(1)).collect();
+        assert_eq!(agents, [Some("dora"); 2], "{listed}");
     }
     Ok(())
 }
@@ -335,7 +363,7 @@ pub fn install(kubectl: &Kubectl) -> Result<()> {
     let directory = directory.to_string_lossy();
     // Server-side: tests of several processes may do this at a time.
     kubectl.run(&["apply", "--server-side", "--force-conflicts", "-f", &directory])?;
-    kubectl.run(&["wait", "--for=condition=Established", "--timeout=60s", "-f", &directory])?;
+    kubectl.run(&["wait", "--for=condition=Established", "--timeout=180s", "-f", &directory])?;
     Ok(())
 }
 

@@ -11,6 +11,9 @@ use sympozium_testkit::command;
 use crate::own::{Own, kube, possible, run};
 use crate::processes::{find_process, first_process_of, kill, parent};
 
+/// How long a cluster may take to end on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(180);
+
 #[test]
 fn two_clusters_run_side_by_side_and_do_not_see_each_other() -> Result<()> {
     if !possible(Tier::ControlPlane)? {
@@ -55,11 +58,8 @@ fn a_leased_cluster_ends_by_itself_when_nobody_holds_it() -> Result<()> {
     let own = Own::name("leased");
     let lease = ["lease", "--name", &own.0, "--tier", "control-plane", "--idle-seconds", "1"];
     run(&lease)?;
-    eventually("the cluster to end", Duration::from_secs(30), || {
-        Ok((!run(&["status"])?.contains(&own.0)).then_some(()))
-    })?;
-    assert_eq!(first_process_of(&own), None);
-    Ok(())
+    eventually("the cluster to end", PATIENCE, || Ok((!run(&["status"])?.contains(&own.0)).then_some(())))?;
+    eventually("its first process to be gone", PATIENCE, || Ok(first_process_of(&own).is_none().then_some(())))
 }
 
 /// Half a cluster would make tests fail for the wrong reason.
@@ -74,11 +74,7 @@ fn a_cluster_whose_component_dies_ends_as_a_whole() -> Result<()> {
     let manager =
         find_process(|pid, command| command.contains("/kube-controller-manager ") && parent(pid) == Some(init));
     kill(manager).context("no controller manager was found")?;
-    eventually(
-        "the cluster to end",
-        Duration::from_secs(30),
-        || Ok((!run(&["status"])?.contains(&own.0)).then_some(())),
-    )
+    eventually("the cluster to end", PATIENCE, || Ok((!run(&["status"])?.contains(&own.0)).then_some(())))
 }
 
 #[test]

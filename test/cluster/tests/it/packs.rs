@@ -16,7 +16,7 @@ use sympozium_testkit::static_build::workspace_root;
 
 use crate::kinds::with_kinds;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// The documents of a directory's manifests, with the name of the file of each.
 fn documents(directory: &str) -> Result<Vec<(String, Value)>> {
@@ -95,6 +95,13 @@ fn tools_have_the_rights_that_they_need_and_no_more() -> Result<()> {
         ("k8s-ops-admin", "undo-rollout.sh", &["deployment", "web", "0"]),
     ] {
         let place = Place::of(&namespace, &packs[pack])?;
+        if tool == "undo-rollout.sh" {
+            // There is something to go back to once the controller manager has seen the changes before.
+            eventually("a revision to go back to", PATIENCE, || {
+                let sets = namespace.kubectl().json(&["get", "replicasets"])?;
+                Ok((sets["items"].as_array().map_or(0, Vec::len) >= 2).then_some(()))
+            })?;
+        }
         let filled = arguments.iter().map(|it| it.replace("NAMESPACE", namespace.name()).replace("POD", &pod));
         let output = command("/bin/sh")
             .arg(place.scripts.join(tool))
@@ -259,7 +266,28 @@ fn apply_role(namespace: &Namespace, kind: &str, name: &str, account: &str, rule
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name},
             "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace.name()}],
         }),
-    )
+    )?;
+    match rules.first() {
+        Some(rule) => wait_until_known(namespace, account, rule),
+        None => Ok(()),
+    }
+}
+
+/// Waits until the API server lets an account do what it has been granted: it learns of roles and bindings a moment after they are made.
+fn wait_until_known(namespace: &Namespace, account: &str, rule: &RbacRule) -> Result<()> {
+    let (resource, subresource) = rule.resources[0].split_once('/').unwrap_or((&rule.resources[0], ""));
+    let mut object = match rule.api_groups[0].as_str() {
+        "" => resource.to_owned(),
+        group => format!("{resource}.{group}"),
+    };
+    if let Some(name) = rule.resource_names.first() {
+        object = format!("{object}/{name}");
+    }
+    let subresource = format!("--subresource={subresource}");
+    let user = format!("system:serviceaccount:{}:{account}", namespace.name());
+    let kubectl = namespace.kubectl().clone().impersonating(&user);
+    let ask = ["auth", "can-i", &rule.verbs[0], &object, &subresource];
+    eventually(&format!("{account} to have its rights"), PATIENCE, || Ok(kubectl.attempt(&ask)?.success.then_some(())))
 }
 
 fn apply(namespace: &Namespace, object: &Value) -> Result<()> {

@@ -5,15 +5,15 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::{Value, json};
 use sympozium_testkit::cluster::{Cluster, Image, Namespace};
-use sympozium_testkit::static_build;
+use sympozium_testkit::{probe, static_build};
 
 /// How long a pod may take on a loaded two-core machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(180);
 
-/// The image with the shell and `cluster-probe`; `None` (and a recorded skip) where none can be loaded.
+/// The image with the shell, `cluster-probe` and the `probe` that tries to break out; `None` (and a recorded skip) where none can be loaded.
 pub fn image(cluster: &Cluster) -> Result<Option<String>> {
-    let probe = static_build::program("cluster-probe")?;
-    let image = Image::with_shell("sympozium.test/probe:1").with_program(&probe);
+    let cluster_probe = static_build::program("cluster-probe")?;
+    let image = Image::with_shell("sympozium.test/probe:2").with_program(&cluster_probe).with_program(probe::path());
     Ok(cluster.import(&image)?.then(|| image.name().to_owned()))
 }
 
@@ -50,7 +50,7 @@ pub fn pod(name: &str, spec: Value) -> Value {
 
 /// Starts a pod that only waits, for commands to be run in it.
 pub fn start_idle(namespace: &Namespace, name: &str, image: &str) -> Result<()> {
-    namespace.create(&pod(name, spec(&[container("main", image, "sleep 600")])))?;
+    namespace.create(&pod(name, spec(&[container("main", image, "sleep 3600")])))?;
     namespace.wait_for_pod(name, "Running", PATIENCE).map(drop)
 }
 
@@ -75,4 +75,18 @@ pub fn connect(namespace: &Namespace, from: &str, address: &str) -> Result<Resul
     }
     anyhow::ensure!(said.starts_with("failed: "), "no answer from pod {from}: {}", printed.stderr);
     Ok(Err(said))
+}
+
+/// Whether a container ended with 0, from its status.
+///
+/// The kubelet may start a sidecar once more, if it saw the sidecar's end before that of the other containers, and terminate the second
+/// instance before its program runs: `runc init`, a Go program, exits with 2 then, and on a busy machine it is killed (137) when its
+/// time to end is over. The first end must be 0 all the same.
+pub fn ended_well(status: &Value) -> bool {
+    let exit_code = |state: &str| status[state]["terminated"]["exitCode"].as_i64();
+    match status["restartCount"].as_u64() {
+        Some(0) => exit_code("state") == Some(0),
+        Some(1) => exit_code("lastState") == Some(0) && matches!(exit_code("state"), Some(0 | 2 | 137)),
+        _ => false,
+    }
 }

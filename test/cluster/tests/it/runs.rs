@@ -8,5 +8,5 @@ mod names;
 mod network;
 mod program;
 mod rights;
-mod seed;
+pub mod seed;
 mod world;

@@ -81,6 +81,7 @@ fn receipts_are_told_by_call_and_compared_as_a_whole() {
     let mut expected = ReceiptsExpected {
         calls: calls.map(str::to_owned).to_vec(),
         model: Some(Vec::new()),
+        foreign: Vec::new(),
         ended: "done".to_owned(),
     };
     assert_eq!(expected.problems(&told), Vec::<String>::new());

@@ -144,13 +144,15 @@ fn files(ended: &Ended<'_>) -> Vec<String> {
 /// What is new in `/tmp` and its user's, or has the number of the process that ran it in its name.
 fn temporary(ended: &Ended<'_>) -> Vec<String> {
     let number = ended.pid.to_string();
+    // As a whole: among the digits of others any number may be.
+    let has_number = |name: &str| name.split(|c: char| !c.is_ascii_digit()).any(|it| it == number);
     let entries = fs::read_dir("/tmp").into_iter().flatten().flatten();
     let new = entries.filter(|entry| !ended.temporary_before.contains(&entry.path()));
     new.filter(|entry| {
         let owner = entry.metadata().map(|it| it.uid()).ok();
         let is_users = ended.user.is_some() && owner == ended.user;
         let name = entry.file_name().to_string_lossy().into_owned();
-        is_users || name.contains("sympozium") && name.contains(&number)
+        is_users || name.contains("sympozium") && has_number(&name)
     })
     .map(|entry| format!("{}", entry.path().display()))
     .collect()
@@ -209,7 +211,7 @@ struct Sleeper(std::process::Child);
 impl Sleeper {
     fn start(directory: &Path, named: Option<&Path>) -> anyhow::Result<Self> {
         let mut sleeper = command("sleep");
-        sleeper.arg("60").current_dir(directory).stdin(Stdio::null());
+        sleeper.arg("3600").current_dir(directory).stdin(Stdio::null());
         if let Some(named) = named {
             sleeper.env("DIRECTORY", named);
         }

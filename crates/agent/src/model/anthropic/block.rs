@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
+use sympozium_ipc::unique_keys;
 
 use super::super::json::{MAX_VALUES, has_too_many_values};
 use super::super::returned::{in_content, levels};
@@ -142,8 +143,11 @@ impl Block {
         } else if has_too_many_values(json.as_bytes()) {
             return Err(too_many());
         } else {
-            serde_json::from_str(json).map_err(|error| match error.classify() {
+            unique_keys::from_str(json).map_err(|error| match error.classify() {
                 serde_json::error::Category::Eof if is_cut => CUT.to_owned(),
+                serde_json::error::Category::Data => {
+                    format!("the arguments are ambiguous ({error}); write each key of an object once")
+                }
                 // The parser has a bound of its own, above ours.
                 _ if error.to_string().starts_with("recursion limit") => too_deep(),
                 _ => format!("the arguments are not JSON ({error}); write one JSON object"),

@@ -1,6 +1,7 @@
 //! The arguments of a call, as a model writes them.
 
 use serde_json::{Map, Value};
+use sympozium_ipc::unique_keys;
 
 use crate::model::json::{MAX_VALUES, has_too_many_values};
 use crate::model::{Arguments, MAX_ARGUMENTS};
@@ -41,9 +42,10 @@ pub fn read(text: String, fate: Fate) -> Read {
     if has_too_many_values(text.as_bytes()) {
         return too_many();
     }
-    match serde_json::from_str(&text) {
+    match unique_keys::from_str(&text) {
         Ok(value) => of(value, text),
         Err(error) if fate == Fate::CutOff && error.is_eof() => cut_off(),
+        Err(error) if error.is_data() => ambiguous(&error),
         Err(error) => unreadable(format!("the arguments are not JSON: {error}; write them as one JSON object")),
     }
 }
@@ -55,8 +57,9 @@ pub fn of(value: Value, text: String) -> Read {
         Value::Null => whole(Map::new(), "{}".to_owned()),
         // Some models write the object once more as a text.
         Value::String(inner) if has_too_many_values(inner.as_bytes()) => too_many(),
-        Value::String(inner) => match serde_json::from_str(&inner) {
+        Value::String(inner) => match unique_keys::from_str(&inner) {
             Ok(Value::Object(fields)) => whole(fields, inner),
+            Err(error) if error.is_data() => ambiguous(&error),
             _ => not_an_object("a text"),
         },
         Value::Array(_) => not_an_object("a list"),
@@ -71,6 +74,10 @@ fn whole(fields: Map<String, Value>, written: String) -> Read {
 
 fn unreadable(why: String) -> Read {
     Read { arguments: Arguments::Unreadable(why), written: "{}".to_owned() }
+}
+
+fn ambiguous(error: &serde_json::Error) -> Read {
+    unreadable(format!("the arguments are ambiguous: {error}; write each key of an object once"))
 }
 
 fn not_an_object(what: &str) -> Read {
@@ -179,6 +186,16 @@ mod tests {
                 "{'a':1}",
                 Fate::CutOff,
                 "the arguments are not JSON: key must be a string at line 1 column 2; write them as one JSON object",
+            ),
+            (
+                r#"{"a":{"b":1,"b":2}}"#,
+                Fate::Whole,
+                "the arguments are ambiguous: the key \"b\" is there more than once at line 1 column 15; write each key of an object once",
+            ),
+            (
+                r#""{\"a\":1,\"a\":2}""#,
+                Fate::Whole,
+                "the arguments are ambiguous: the key \"a\" is there more than once at line 1 column 10; write each key of an object once",
             ),
             ("[1]", Fate::Whole, "the arguments must be one JSON object, and this is a list"),
             ("7", Fate::Whole, "the arguments must be one JSON object, and this is a number"),

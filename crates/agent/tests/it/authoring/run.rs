@@ -18,7 +18,9 @@ use sympozium_gateway::{Gateway, Settings};
 use sympozium_ipc::credential::{Claims, KEY_BYTES, KeyRing};
 use sympozium_ipc::receipt::{Event, verify};
 use sympozium_ipc::run_api::{Ending, RUN};
-use sympozium_plan::admit::{Agents, Candidates, Decision, Facts, Input, PackCandidates, PackObject, admit};
+use sympozium_plan::admit::{
+    Agents, Candidates, Decision, Facts, Input, NO_RUNTIME_CLASSES, PackCandidates, PackObject, Services, admit,
+};
 use sympozium_plan::plan::{PlanSettings, agent_view, plan};
 use sympozium_testkit::command;
 use sympozium_testkit::model_server::ModelServer;
@@ -62,16 +64,21 @@ pub fn planned(manifests: &str) -> RunPlan {
     let candidate = |pack| PackCandidates { own: Some(PackObject { pack, author: None }), system: None };
     let name = |pack: &SkillPack| SkillPackName::new(pack.metadata.name.clone().expect("a name"));
     let packs: BTreeMap<_, _> = packs.iter().map(|it| (name(it), candidate(it))).collect();
-    let settings = sympozium_plan::admit::Settings::default();
+    // The guide's gateway serves what its examples are about.
+    let settings = sympozium_plan::admit::Settings {
+        services: Services { channels: true, schedules: true, subagents: true, ..Services::default() },
+        ..sympozium_plan::admit::Settings::default()
+    };
     let input = Input {
         run: &run,
         namespace: NAMESPACE,
-        agents: Agents { agent: agent.as_ref(), instance: None },
+        agents: Agents { agent: agent.as_ref(), instance: None, author: None },
         packs: &packs,
         policies: Candidates { own: policy.as_ref(), system: None },
         floor: Some(&floor.spec),
         models: Candidates::default(),
         author: None,
+        runtime_classes: &NO_RUNTIME_CLASSES,
         facts: Facts::default(),
         settings: &settings,
     };

@@ -114,7 +114,7 @@ async fn while_a_person_is_asked_and_until_it_is_over_nothing_else_happens() {
             Some(result("done"))
         })
     };
-    // Dropped before the executor, which waits for its thread: a failed assertion must not make the test hang.
+    // So that the executor's thread ends when an assertion fails.
     let _opened = OpenedOnDrop(&gate);
     let tickets = Executor::echo(world.volume("tickets"));
     let agent = world.agent().await;

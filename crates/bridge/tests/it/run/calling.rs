@@ -87,6 +87,7 @@ pub fn short(event: &Event) -> String {
         }
         Event::Acted { call, by, outcome, .. } => format!("{call} {by:?} {outcome:?}"),
         Event::Model { request, status, .. } => format!("model {request} {status:?}"),
+        Event::Foreign { pack, what, .. } => format!("foreign {what:?} of {pack}"),
         Event::Ended { outcome, .. } => format!("ended {outcome:?}"),
     }
 }
@@ -153,7 +154,7 @@ async fn a_declared_tool_is_a_program_with_its_words_and_its_input() {
     let answer = agent.call("list_unhealthy_pods", arguments).await;
     assert!(answer.is_ok(), "{answer:?}");
     let request = &cluster.seen()[0];
-    assert_eq!(request["command"], "");
+    assert_eq!(request["command"], "printf '%s' '{\"limit\":3}' | 'pods' 'list' '--' '--all; rm -rf /'");
     assert_eq!(request["argv"], json!(["pods", "list", "--", hostile]));
     assert_eq!(request["stdin"], "{\"limit\":3}");
     assert_eq!(request["timeout"], 120);

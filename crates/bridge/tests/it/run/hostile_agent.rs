@@ -100,6 +100,30 @@ async fn a_denied_tool_by_any_other_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn arguments_that_say_two_things() {
+    let mut world = World::start(|_| {}).await;
+    let cluster = Executor::echo(world.volume("cluster"));
+    let agent = world.agent().await;
+    for arguments in [
+        r#"{"target":"cluster","command":"echo shown","command":"echo done"}"#,
+        r#"{"target":"cluster","command":"echo same","command":"echo same"}"#,
+        r#"{"target":"cluster","command":"echo shown","\u0063ommand":"echo done"}"#,
+        r#"{"target":"cluster","command":"echo a","x":[{"y":1,"y":2}]}"#,
+    ] {
+        let body = format!(r#"{{"id":"1","arguments":{arguments}}}"#);
+        let reply = agent.post("/v1/tools/execute_command", body).await.unwrap();
+        let said = String::from_utf8_lossy(&reply.body).into_owned();
+        assert_eq!(reply.status, 400, "{arguments}: {said}");
+        assert!(said.contains("more than once"), "{arguments}: {said}");
+    }
+    assert_eq!(cluster.seen(), [json!(null); 0]);
+    agent.finish("done").await;
+    agent.leave();
+    assert_eq!(world.ended().await, 0, "{}", world.log());
+    assert!(!acted(&world), "{:?}", world.events());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_path_that_no_path_can_be() {
     let paths: &[&[u8]] = &[
         b"/v1/tools/fetch_url\0",
@@ -328,26 +352,52 @@ async fn arguments_that_are_deep_huge_or_twice() {
         (deep(1), RefusalCode::Arguments),
         ("[".repeat(1 << 20), RefusalCode::Request),
         (format!("{{\"{name}\":1}}"), RefusalCode::Request),
-        (format!("{{\"id\":\"{}\",\"arguments\":{{}}}}", &name[..257]), RefusalCode::Request),
         (
-            format!("{{\"id\":\"1\",\"arguments\":{{\"{}\":1,\"command\":\"a\"}}}}", &name[..1 << 19]),
+            format!("{{\"id\":\"{}\",\"arguments\":{{}}}}", &name[..257]),
+            RefusalCode::Request,
+        ),
+        (
+            format!(
+                "{{\"id\":\"1\",\"arguments\":{{\"{}\":1,\"command\":\"a\"}}}}",
+                &name[..1 << 19]
+            ),
             RefusalCode::Arguments,
         ),
-        (format!("{{\"id\":\"1\",\"arguments\":{{{fields}}}}}"), RefusalCode::Arguments),
-        ("{\"id\":\"1\",\"arguments\":{},\"arguments\":{}}".to_owned(), RefusalCode::Request),
-        ("{\"id\":\"1\",\"arguments\":{},\"gate\":\"allow\"}".to_owned(), RefusalCode::Request),
+        (
+            format!("{{\"id\":\"1\",\"arguments\":{{{fields}}}}}"),
+            RefusalCode::Arguments,
+        ),
+        (
+            "{\"id\":\"1\",\"arguments\":{},\"arguments\":{}}".to_owned(),
+            RefusalCode::Request,
+        ),
+        // Whoever reads the first, and whoever reads the last, must not disagree.
+        (
+            "{\"id\":\"1\",\"arguments\":{\"target\":\"tickets\",\"command\":\"a\",\"target\":\"cluster\",\"command\":\"b\"}}".to_owned(),
+            RefusalCode::Request,
+        ),
+        (
+            "{\"id\":\"1\",\"arguments\":{},\"gate\":\"allow\"}".to_owned(),
+            RefusalCode::Request,
+        ),
         (String::new(), RefusalCode::Request),
         ("\u{feff}{}".to_owned(), RefusalCode::Request),
     ] {
         let reply = agent.post(path, body.clone()).await.expect("an answer");
-        let refused: sympozium_ipc::door::Refusal = serde_json::from_slice(&reply.body).expect("a refusal");
+        let refused: sympozium_ipc::door::Refusal =
+            serde_json::from_slice(&reply.body).expect("a refusal");
         let start: String = body.chars().take(60).collect();
-        assert_eq!(refused.code, code, "{start}: {}", refused.message.chars().take(200).collect::<String>());
+        assert_eq!(
+            refused.code,
+            code,
+            "{start}: {}",
+            refused.message.chars().take(200).collect::<String>()
+        );
     }
     assert_eq!(cluster.seen(), [json!(null); 0]);
-    // Said twice, the last counts, for the gate, the person and the skill alike.
-    let twice = "{\"id\":\"1\",\"arguments\":{\"target\":\"tickets\",\"command\":\"a\",\"target\":\"cluster\",\"command\":\"b\"}}";
-    assert!(!agent.post(path, twice).await.expect("an answer").refused);
+    // Said once it is done, so that the refusals above are for what was wrong with each.
+    let once = "{\"id\":\"1\",\"arguments\":{\"target\":\"cluster\",\"command\":\"b\"}}";
+    assert!(!agent.post(path, once).await.expect("an answer").refused);
     assert_eq!(cluster.seen()[0]["command"], "b");
 }
 

@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use serde_json::json;
+use sympozium_api::guarantee::Guarantee;
 use sympozium_ipc::door::{RefusalCode, ToolAnswer};
 use sympozium_ipc::receipt::{Event, IsolationSeen, Outcome};
+use sympozium_ipc::run_api::Ending;
 use sympozium_testkit::ipc_cases::has_program;
 use sympozium_testkit::static_build::{self, workspace_root};
 use sympozium_testkit::{as_user, command, processes, skip};
@@ -70,7 +72,12 @@ impl Drop for Sidecar {
 
 fn program(world: &World, binary: &Path) -> Command {
     let mut program = command(binary);
-    program.args(["ipc", "--ipc-dir"]).arg(world.volume("cluster")).arg("--workspace").arg(world.at("workspace"));
+    program
+        .args(["ipc", "--ipc-dir"])
+        .arg(world.volume("cluster"))
+        .arg("--workspace")
+        .arg(world.at("workspace"))
+        .arg("--authenticated");
     program
 }
 
@@ -182,4 +189,83 @@ async fn the_script_runs_what_the_agent_calls() {
     assert_eq!(outcomes[3].0, Outcome::TimedOut);
     // Nobody vouches for what is around its commands.
     assert!(acted.iter().all(|(.., isolation)| isolation.is_none()));
+}
+
+/// An executor that was restarted has lost its key, whoever killed it: the run ends with that, and its command is not run again.
+#[tokio::test(flavor = "multi_thread")]
+async fn our_sidecar_that_is_restarted_ends_the_run() {
+    let binary = static_build::program("skill-sidecar").expect("a sidecar");
+    let mut world = world().await;
+    let mut sidecar = Sidecar::start(&world, program(&world, &binary));
+    let agent = world.agent().await;
+    let workspace = world.at("workspace");
+    let line = format!("echo begun >> {}/log; sleep 60", workspace.display());
+    let restart = async {
+        // Not only until the file is there: the shell writes its line after it has made the file.
+        while fs::read_to_string(workspace.join("log")).unwrap_or_default().is_empty() {
+            sleep(PAUSE).await;
+        }
+        sidecar.0.kill().expect("it runs");
+        sidecar.0.wait().expect("it ends");
+        Sidecar::start(&world, program(&world, &binary))
+    };
+    let (answer, mut restarted) = tokio::join!(agent.execute("cluster", &line), restart);
+    assert!(answer.is_err(), "{answer:?}");
+    assert_eq!(world.ended().await, 0, "{}", world.log());
+    match world.ending() {
+        Ending::Failed { error } => assert!(error.contains("was started again"), "{error}"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(restarted.left().await, Some(0), "it is told that the run is over");
+    let log = fs::read_to_string(workspace.join("log")).expect("a log");
+    assert_eq!(log, "begun\n", "nothing was run twice");
+}
+
+/// Both ends with what a backend tells them: requests are signed, and results are held against the plan's floor. An executor that
+/// was told a lower floor than the plan's runs its command, and the run ends with that.
+#[tokio::test(flavor = "multi_thread")]
+async fn our_injected_sidecar_is_held_to_the_plans_floor() {
+    use Guarantee::{Filesystem, Memory, Processes, Syscalls};
+    let binary = static_build::program("skill-sidecar").expect("a sidecar");
+    for (floor, minimum, lacking) in [
+        (vec![Filesystem, Processes, Syscalls], "filesystem,processes,syscalls", None),
+        (vec![Filesystem, Memory], "filesystem", Some("memory is delegated to a platform that does not hold it")),
+    ] {
+        let mut plan = open_plan();
+        plan.isolation.floor = floor;
+        let mut world = World::within(directory(), plan, &[("OPENAI_API_KEY", KEY)], |_| ()).await;
+        fs::create_dir(world.at("workspace")).expect("a directory");
+        let mut injected = program(&world, &binary);
+        injected
+            .args(["--injected", "--pack=cluster", "--profile=auto"])
+            .arg(format!("--minimum-isolation={minimum}"))
+            .arg("--platform-holds=none")
+            // The image's, which counts for nothing.
+            .env("SYMPOZIUM_MINIMUM_ISOLATION", "none")
+            .env("SYMPOZIUM_PROFILE", "gvisor");
+        // The agent first: below the floor the executor's start ends the run, and the door is gone.
+        let agent = world.agent().await;
+        let mut sidecar = Sidecar::start(&world, injected);
+        let ran = world.at("workspace").join("ran");
+        let line = format!("touch {}; echo served", ran.display());
+        let answer = agent.execute("cluster", &line).await;
+        let log = fs::read_to_string(world.at("sidecar-log")).unwrap_or_default();
+        let served = matches!(&answer, Ok(ToolAnswer::Command { stdout, .. }) if stdout == "served\n");
+        assert_eq!(served, lacking.is_none(), "{answer:?}: {log}");
+        // Its start is compared: below the floor not one command runs.
+        assert_eq!(ran.exists(), served);
+        if served {
+            agent.finish("done").await;
+        }
+        drop(agent);
+        assert_eq!(world.ended().await, 0, "{}", world.log());
+        match (world.ending(), lacking) {
+            (Ending::Answered { text }, None) => assert_eq!(text, "done"),
+            (Ending::Failed { error }, Some(lacking)) => {
+                assert!(error.ends_with(lacking), "{error}");
+            }
+            (other, _) => panic!("{other:?}: {log}"),
+        }
+        assert_eq!(sidecar.left().await, Some(0), "{log}");
+    }
 }

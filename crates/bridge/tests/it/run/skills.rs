@@ -3,44 +3,45 @@
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
-use tokio::time::sleep;
 
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// Answers requests on a volume as a test says. It is the file protocol as the guide for sidecars writes it down.
+///
+/// It has a thread of its own: an answer may block, and a blocked worker of the runtime can keep all others from their sockets.
 pub struct Executor {
     seen: Arc<Mutex<Vec<Value>>>,
-    task: JoinHandle<()>,
+    stopped: Arc<AtomicBool>,
 }
 
 impl Executor {
     /// `answer` makes the result's fields of a request; `None` never answers.
     pub fn on(volume: PathBuf, answer: impl Fn(&Value) -> Option<Value> + Send + 'static) -> Self {
-        let seen: Arc<Mutex<Vec<Value>>> = Arc::default();
-        let task = {
-            let seen = Arc::clone(&seen);
-            tokio::spawn(async move {
-                let mut known = HashSet::new();
-                loop {
-                    for (id, request) in requests(&volume) {
-                        if known.insert(id.clone()) {
-                            seen.lock().expect("not poisoned").push(request.clone());
-                            let _ = fs::create_dir(volume.join(format!("tools/.claim-{id}")));
-                            if let Some(fields) = answer(&request) {
-                                write_result(&volume, &id, &fields);
-                            }
+        let executor = Self { seen: Arc::default(), stopped: Arc::default() };
+        let seen = Arc::clone(&executor.seen);
+        let stopped = Arc::clone(&executor.stopped);
+        thread::spawn(move || {
+            let mut known = HashSet::new();
+            while !stopped.load(Ordering::SeqCst) {
+                for (id, request) in requests(&volume) {
+                    if known.insert(id.clone()) {
+                        seen.lock().expect("not poisoned").push(request.clone());
+                        let _ = fs::create_dir(volume.join(format!("tools/.claim-{id}")));
+                        if let Some(fields) = answer(&request) {
+                            write_result(&volume, &id, &fields);
                         }
                     }
-                    sleep(PAUSE).await;
                 }
-            })
-        };
-        Self { seen, task }
+                thread::sleep(PAUSE);
+            }
+        });
+        executor
     }
 
     /// Says on standard output what it was asked to run.
@@ -60,7 +61,7 @@ impl Executor {
 
 impl Drop for Executor {
     fn drop(&mut self) {
-        self.task.abort();
+        self.stopped.store(true, Ordering::SeqCst);
     }
 }
 
@@ -81,6 +82,14 @@ pub fn requests(volume: &Path) -> Vec<(String, Value)> {
         Some((id, request))
     };
     entries.flatten().filter_map(read).collect()
+}
+
+/// Announces the start of an executor, as ours does.
+pub fn announce_start(volume: &Path, nonce: &str, guarantees: &Value) {
+    let isolation = json!({ "profile": "container", "guarantees": guarantees });
+    let report = json!({ "nonce": nonce, "isolation": isolation });
+    fs::write(volume.join(".part"), format!("{report}\n")).expect("a file");
+    fs::rename(volume.join(".part"), volume.join(".start")).expect("in its place");
 }
 
 /// Puts a result in its place, as sidecars do.

@@ -111,11 +111,27 @@ impl World {
         Self::within(directory, plan, environment, prepare).await
     }
 
+    /// As [`of`](Self::of), with more arguments for the bridge.
+    pub async fn with_arguments(plan: RunPlan, environment: &[(&str, &str)], arguments: &[&str]) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        Self::started(directory, plan, environment, arguments, |_| ()).await
+    }
+
     /// As [`prepared`](Self::prepared), in a directory of the test's choice.
     pub async fn within(
         directory: TempDir,
         plan: RunPlan,
         environment: &[(&str, &str)],
+        prepare: impl FnOnce(&Path),
+    ) -> Self {
+        Self::started(directory, plan, environment, &[], prepare).await
+    }
+
+    async fn started(
+        directory: TempDir,
+        plan: RunPlan,
+        environment: &[(&str, &str)],
+        arguments: &[&str],
         prepare: impl FnOnce(&Path),
     ) -> Self {
         let bytes = plan.to_bytes().expect("bytes");
@@ -168,6 +184,7 @@ impl World {
             .arg(format!("--plan-digest={digest}"))
             .arg(format!("--gateway=unix:{}", at("gateway.sock").display()))
             .args(["input", "door", "ipc", "headers", "script"].map(place))
+            .args(arguments)
             .env_clear()
             .envs(environment.iter().copied())
             .stdin(Stdio::null())

@@ -17,6 +17,7 @@ use sympozium_plan::render::names::Names;
 use super::super::{plan, question, records, view};
 use crate::local::event::{Event, Question};
 use crate::local::record::Outcome;
+use crate::origin;
 use crate::place::Place;
 
 /// Bytes of pieces of one kind that are kept until those before them have come. The API server lists by name, so that r10 and
@@ -145,6 +146,7 @@ impl Told {
             agent: view.agent,
             model,
             skills: view.skills,
+            origins: origin::in_cluster(&status.resolved),
             plan: digest,
             directory: None,
             workspace: None,
@@ -268,7 +270,7 @@ impl Told {
     /// What has changed in the run itself.
     fn changes(&mut self, now_ms: u64) -> Vec<Event> {
         let mut events = self.hindrances();
-        for (part, report) in view::isolation(&self.run) {
+        for (part, report) in view::isolation(&self.run, None) {
             if self.isolation.get(&part) != Some(&report) {
                 self.isolation.insert(part.clone(), report.clone());
                 let report = Box::new(report);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
+use sympozium_exec::stage;
 use sympozium_gateway::run_api::local::Counted;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -46,7 +47,7 @@ pub async fn serve(listener: UnixListener, handle: Arc<Handle>) {
                         }
                     };
                 }
-                Ok(_) => tracing::warn!("another user came to the control socket, and was sent away"),
+                Ok(_) => tracing::warn!("another user, or a process of a run, came to the control socket, and was sent away"),
                 Err(error) => {
                     tracing::warn!(%error, "nobody can be let in at the control socket");
                     tokio::time::sleep(PAUSE).await;
@@ -64,41 +65,58 @@ async fn ended(mut events: Reader) {
     while !matches!(events.next().await.event, Event::Ended { .. }) {}
 }
 
-/// Whether it is the user that runs this, or root; and nobody of the run itself, which may have the same user: a run must not
-/// answer its own questions.
+/// Whether it is the user that runs this, or root; and no process of a run, which may have the same user: neither this run
+/// nor another one answers questions.
 fn is_ours(stream: &UnixStream) -> bool {
     let ours = rustix::process::geteuid().as_raw();
     let Ok(peer) = stream.peer_cred() else {
         return false;
     };
-    [0, ours].contains(&peer.uid()) && peer.pid().is_some_and(|pid| !is_below_us(pid))
+    [0, ours].contains(&peer.uid()) && peer.pid().is_some_and(|pid| !is_below_a_run(pid))
 }
 
-/// Whether a process descends from this one. One that cannot be looked at counts as such.
-pub(super) fn is_below_us(pid: i32) -> bool {
+/// Whether a process descends from this one, or from the sandbox stage of any other run: everything that a run starts does,
+/// whichever state directory and release it has. One that cannot be looked at counts as such.
+pub(super) fn is_below_a_run(pid: i32) -> bool {
     let us = std::process::id().cast_signed();
     if pid == us {
         return false;
     }
     let mut above = pid;
     for _ in 0..MAX_ANCESTORS {
-        let Some(parent) = parent_of(above) else {
+        let Some(process) = Process::read(above) else {
             return true;
         };
-        match parent {
-            _ if parent == us => return true,
+        if process.is_stage || process.parent == us {
+            return true;
+        }
+        match process.parent {
             0 | 1 => return false,
-            _ => above = parent,
+            parent => above = parent,
         }
     }
     true
 }
 
-fn parent_of(pid: i32) -> Option<i32> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name is in brackets and may hold anything: what counts begins after the last one.
-    let (_, rest) = stat.rsplit_once(')')?;
-    rest.split_ascii_whitespace().nth(1)?.parse().ok()
+/// What `/proc` says of a process to everybody.
+struct Process {
+    is_stage: bool,
+    parent: i32,
+}
+
+impl Process {
+    fn read(pid: i32) -> Option<Self> {
+        // A name may be any bytes.
+        let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+        // It is in brackets and may hold some itself: it ends at the last one.
+        let (start, end) = (stat.iter().position(|it| *it == b'(')?, stat.iter().rposition(|it| *it == b')')?);
+        let name = stat.get(start + 1..end)?;
+        let rest = std::str::from_utf8(&stat[end + 1..]).ok()?;
+        Some(Self {
+            is_stage: name == stage::PROCESS_NAME.to_bytes(),
+            parent: rest.split_ascii_whitespace().nth(1)?.parse().ok()?,
+        })
+    }
 }
 
 /// Says that there is no room, to somebody who is not waited for: an empty socket has room for the line.

@@ -1,5 +1,7 @@
 //! Both sides, and others who write whatever they like.
 
+mod peers;
+
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
@@ -336,10 +338,10 @@ fn another_user_is_not_heard() {
 
 #[test]
 fn who_descends_from_this_process_is_not_heard() {
-    use super::server::is_below_us;
+    use super::server::is_below_a_run;
     let us = std::process::id().cast_signed();
     let parent = rustix::process::getppid().unwrap().as_raw_pid();
-    assert!(!is_below_us(us) && !is_below_us(parent) && !is_below_us(1));
+    assert!(!is_below_a_run(us) && !is_below_a_run(parent) && !is_below_a_run(1));
     // A child, and a child of it.
     let mut child = sympozium_testkit::command("sh")
         .args(["-c", "sleep 60 & echo $!; wait"])
@@ -349,10 +351,10 @@ fn who_descends_from_this_process_is_not_heard() {
     let mut line = String::new();
     std::io::BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let grandchild: i32 = line.trim().parse().unwrap();
-    assert!(is_below_us(child.id().cast_signed()) && is_below_us(grandchild));
+    assert!(is_below_a_run(child.id().cast_signed()) && is_below_a_run(grandchild));
     let grandchild = rustix::process::Pid::from_raw(grandchild).unwrap();
     rustix::process::kill_process(grandchild, rustix::process::Signal::KILL).unwrap();
     child.wait().unwrap();
     // One that is gone cannot be looked at.
-    assert!(is_below_us(child.id().cast_signed()));
+    assert!(is_below_a_run(child.id().cast_signed()));
 }

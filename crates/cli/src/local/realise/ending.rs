@@ -1,9 +1,11 @@
 //! What came of a run, from how its parts ended and what the bridge reported.
 
+use sympozium_api::lifecycle::GateDefault;
 use sympozium_api::run_plan::{Part, Role};
 use sympozium_gateway::run_api::local::Records;
 use sympozium_ipc::run_api::Ending;
 
+use super::parts::judge;
 use super::{Run, Stop};
 use crate::local::record::Outcome;
 use crate::local::supervise::{How, PartEnd};
@@ -85,7 +87,8 @@ impl Run {
     pub(super) async fn after(&mut self, hooks: Vec<(Part, Sandbox)>, outcome: Outcome) -> Outcome {
         let mut outcome = outcome;
         for (part, sandbox) in hooks {
-            let gate = matches!(part.role, Role::PostRun { gate: true, .. });
+            let default = part.role.gate();
+            let gate = default.is_some();
             if *self.handle.stopping().borrow() == Stop::Now {
                 // A gate that has not decided is closed.
                 if gate && matches!(outcome, Outcome::Succeeded { .. }) {
@@ -93,13 +96,21 @@ impl Run {
                 }
                 continue;
             }
-            if let Err(unmade) = self.hook(&part, sandbox).await {
+            let ended = self.hook_end(&part, sandbox).await;
+            // A gate that ended by itself has given its verdict; one that did not is as good as none.
+            let has_verdict = matches!(&ended, Ok(end) if matches!(end.how, How::Ended(_)));
+            let ended = ended.and_then(|end| judge(end).map_err(Into::into));
+            if let Err(unmade) = ended {
                 let failed = unmade.into_outcome();
                 let why = match &failed {
                     Outcome::Failed { why } | Outcome::Refused { why } => why.clone(),
                     other => other.word().to_owned(),
                 };
-                if gate && matches!(outcome, Outcome::Succeeded { .. }) {
+                let is_open = default == Some(GateDefault::Allow) && !has_verdict;
+                if is_open && failed != Outcome::Cancelled {
+                    let text = format!("the answer goes out without a verdict, as `gateDefault: allow` says: {why}");
+                    self.events.tell(crate::local::event::Event::Warning { text });
+                } else if gate && matches!(outcome, Outcome::Succeeded { .. }) {
                     outcome = Outcome::Failed { why: format!("the answer is held back: {why}") };
                 } else {
                     let text = format!("after the run: {why}");

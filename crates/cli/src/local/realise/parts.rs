@@ -82,6 +82,15 @@ impl Unmade {
     }
 }
 
+/// What the end of a hook means for the run.
+pub(super) fn judge(end: PartEnd) -> Result<(), Outcome> {
+    match end {
+        end if end.is_well() => Ok(()),
+        PartEnd { how: How::Cancelled, .. } => Err(Outcome::Cancelled),
+        end => Err(Outcome::Failed { why: format!("hook {}", end.describe()) }),
+    }
+}
+
 impl Run {
     /// From the first hook to the last part's end.
     pub(super) async fn live(&mut self, means: &Means) -> Outcome {
@@ -113,8 +122,14 @@ impl Run {
         Ok(self.after(after, outcome).await)
     }
 
+    /// One hook, to its end, which must be a good one.
+    async fn hook(&mut self, part: &Part, sandbox: Sandbox) -> Result<(), Unmade> {
+        let end = self.hook_end(part, sandbox).await?;
+        Ok(judge(end)?)
+    }
+
     /// One hook, to its end.
-    pub(super) async fn hook(&mut self, part: &Part, sandbox: Sandbox) -> Result<(), Unmade> {
+    pub(super) async fn hook_end(&mut self, part: &Part, sandbox: Sandbox) -> Result<PartEnd, Unmade> {
         let name = part.name.0.clone();
         let (ended, mut ends) = mpsc::unbounded_channel();
         let mut living = Living::default();
@@ -126,12 +141,9 @@ impl Run {
         self.built(&name, built, &mut living).await?;
         loop {
             tokio::select! {
-                end = ends.recv() => return match end {
-                    Some(end) if end.is_well() => Ok(()),
-                    Some(PartEnd { how: How::Cancelled, .. }) => Err(Outcome::Cancelled.into()),
-                    Some(end) => Err(Outcome::Failed { why: format!("hook {}", end.describe()) }.into()),
-                    None => Err(Outcome::Failed { why: format!("hook {name} was lost") }.into()),
-                },
+                end = ends.recv() => return end.ok_or_else(|| {
+                    Outcome::Failed { why: format!("hook {name} was lost") }.into()
+                }),
                 _ = stopping.changed() => match *stopping.borrow_and_update() {
                     Stop::No => {}
                     Stop::Gently => living.cancel(&name),

@@ -2,6 +2,7 @@
 
 mod requote;
 
+use super::super::hidden;
 use super::super::load::{Budget, load};
 use super::super::problem::{Problem, Problems, Severity, quoted};
 use super::super::sources::decode;
@@ -43,7 +44,10 @@ pub fn parse(bytes: Vec<u8>, budget: &mut Budget) -> Result<Document, Problems> 
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
     let parts = split(&text).map_err(one)?;
     let head_text = decode(parts.head.into_bytes()).map_err(one)?;
-    let mut warnings = Vec::new();
+    // What `clean` takes out of the body reaches no model, and is told by a rule of its own.
+    let before_body = &text[..text.len() - parts.body.len()];
+    let kept_body = parts.body.replace(|it| !is_text(it), " ");
+    let mut warnings = hidden::warnings(&format!("{before_body}{kept_body}"));
     let head = load_head(&head_text, budget, &mut warnings)?;
     let body_at = Mark { line: parts.body_line, column: 1 };
     let body = clean(parts.body, body_at, &mut warnings);

@@ -188,7 +188,8 @@ mod tests {
             ("Bash(", "OWN", "allowed-tools-pattern"),
             ("Grep Read", "read_file", "allowed-tools"),
             ("WebSearch mcp__github__search *", "", "allowed-tools allowed-tools allowed-tools allowed-tools"),
-            ("a/b/c Read", "read_file", "allowed-tools"),
+            ("a/b/c a/b/* Read", "a/b/c a/b/* read_file", ""),
+            ("a/b/c/d a//c Read", "read_file", "allowed-tools allowed-tools"),
             ("", "", "allowed-tools"),
             (") ) Read", "read_file", "allowed-tools allowed-tools"),
         ] {

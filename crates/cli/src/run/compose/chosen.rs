@@ -4,6 +4,7 @@
 //! had been written so.
 
 mod model;
+mod policy;
 
 use std::path::{Path, PathBuf};
 
@@ -21,11 +22,10 @@ use crate::manifests::load::Loaded;
 use crate::manifests::problem::quoted;
 use crate::manifests::sources::Reader;
 use crate::manifests::tree::{Mark, Node};
+use crate::origin::COMMAND_LINE;
 use crate::run::arguments::RunArguments;
 use crate::validate::{Object, ObjectName, Session, closest};
 
-/// What stands for a file where the flags made an object.
-const COMMAND_LINE: &str = "<command line>";
 /// The agent that is made from flags alone.
 const ASSISTANT: &str = "assistant";
 /// The policy of that agent: commands need an approval.
@@ -36,6 +36,8 @@ const USUAL_POLICY: &str = "default";
 pub struct Chosen {
     /// The run's name.
     pub run: ObjectName,
+    /// What a person should know about the choice.
+    pub warnings: Vec<String>,
 }
 
 /// What composing needs to know.
@@ -47,6 +49,8 @@ pub struct Composing<'c> {
     pub has_secret: &'c dyn Fn(&Session<'_>, &str, &str) -> bool,
     /// The UID of the run.
     pub uid: &'c str,
+    /// The place of the first object of the file that `--policy` names.
+    pub first_of_policy_file: usize,
 }
 
 /// Where the run is.
@@ -67,6 +71,14 @@ impl Composing<'_> {
     ///
     /// When it is not clear which run is meant, or a flag names what is not there.
     pub fn choose(&self, session: &mut Session<'_>, reader: &mut Reader) -> Result<Chosen, Failure> {
+        self.take_policy_of_file(session)?;
+        let place = self.place(session.objects())?;
+        let namespace = match place {
+            Place::Run(index) | Place::Agent(index) => session.objects()[index].name.namespace.clone(),
+            Place::Nowhere => self.arguments.cluster.namespace_here().to_owned(),
+        };
+        // Before any place is remembered: it can take objects away.
+        let policy = self.choose_policy(session, place, &namespace)?;
         let place = self.place(session.objects())?;
         let objects = session.objects();
         let (run, agent) = match place {
@@ -75,12 +87,7 @@ impl Composing<'_> {
             Place::Nowhere => (None, None),
         };
         self.check_task(objects, run)?;
-        let namespace = match run.or(agent) {
-            Some(index) => objects[index].name.namespace.clone(),
-            None => self.arguments.cluster.namespace_here().to_owned(),
-        };
         let skills = self.skills(session, reader, &namespace)?;
-        self.check_policy(session.objects(), &namespace)?;
         let agent = match (agent, run) {
             (None, None) => Some(self.make_agent(session, &namespace)?),
             (agent, _) => agent,
@@ -89,7 +96,7 @@ impl Composing<'_> {
             Some(run) => run,
             None => self.make_run(session, &namespace, agent),
         };
-        self.change_agent(session, agent, &skills);
+        change_agent(session, agent, &skills, policy.name.as_deref());
         self.change_run(session, run, agent, &skills, &namespace);
         if place == Place::Nowhere {
             self.set_usual_model(session, run, agent, &namespace)?;
@@ -100,7 +107,7 @@ impl Composing<'_> {
             self.open_model(session, run, agent, place, &namespace);
         }
         let run = session.objects()[run].name.clone();
-        Ok(Chosen { run })
+        Ok(Chosen { run, warnings: policy.warnings })
     }
 
     fn place(&self, objects: &[Object]) -> Result<Place, Failure> {
@@ -186,21 +193,6 @@ impl Composing<'_> {
         Ok(names)
     }
 
-    fn check_policy(&self, objects: &[Object], namespace: &str) -> Result<(), Failure> {
-        let Some(policy) = &self.arguments.policy else {
-            return Ok(());
-        };
-        let of_files = objects.iter().filter(|it| it.is(Kind::SympoziumPolicy));
-        let of_files = of_files
-            .filter(|it| [namespace, sympozium_api::labels::SYSTEM_NAMESPACE].contains(&it.name.namespace.as_str()));
-        let built_in = built_in::POLICIES.iter().map(|(name, _)| *name);
-        let known: Vec<&str> = of_files.map(|it| it.name.name.as_str()).chain(built_in).collect();
-        match known.contains(&policy.as_str()) {
-            true => Ok(()),
-            false => Err(unknown("policy", policy, &known)),
-        }
-    }
-
     fn make_agent(&self, session: &mut Session<'_>, namespace: &str) -> Result<usize, Failure> {
         let model = self.usual_model()?;
         let agent = json!({
@@ -225,19 +217,6 @@ impl Composing<'_> {
             "spec": {"agentRef": agent.unwrap_or_default()},
         });
         add(session, run)
-    }
-
-    fn change_agent(&self, session: &mut Session<'_>, agent: Option<usize>, skills: &[String]) {
-        let Some(agent) = agent.and_then(|index| session.object_mut(index)) else {
-            return;
-        };
-        if !skills.is_empty() {
-            let all = references(skills, &[&agent.node]);
-            agent.node.set(&["spec", "skills"], all);
-        }
-        if let Some(policy) = &self.arguments.policy {
-            agent.node.set(&["spec", "policyRef"], json!(policy));
-        }
     }
 
     fn change_run(
@@ -274,6 +253,19 @@ impl Composing<'_> {
             from.extend(agent.as_ref());
             node.set(&["spec", "skills"], references(skills, &from));
         }
+    }
+}
+
+fn change_agent(session: &mut Session<'_>, agent: Option<usize>, skills: &[String], policy: Option<&str>) {
+    let Some(agent) = agent.and_then(|index| session.object_mut(index)) else {
+        return;
+    };
+    if !skills.is_empty() {
+        let all = references(skills, &[&agent.node]);
+        agent.node.set(&["spec", "skills"], all);
+    }
+    if let Some(policy) = policy {
+        agent.node.set(&["spec", "policyRef"], json!(policy));
     }
 }
 

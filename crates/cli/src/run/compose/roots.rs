@@ -8,7 +8,7 @@ use sympozium_api::RunPlan;
 use sympozium_api::run_plan::{Acts, Part, Role, Start};
 use sympozium_api::skill_pack::Skill;
 
-use super::Surroundings;
+use super::{Surroundings, image_directory};
 use crate::failure::Failure;
 use crate::local::binaries::{Binary, is_name};
 use crate::local::prepared::{PackRoot, root_key};
@@ -35,11 +35,13 @@ pub fn find(
         let Some(key) = root_key(part) else {
             continue;
         };
-        let image = image_directory(surroundings.data.as_deref(), part.image.as_str());
+        let data = surroundings.data.as_deref();
+        let image = image_directory::of(data, part.image.as_str());
         if let Some(directory) = image.as_ref().filter(|it| it.is_dir()) {
             roots.insert(key, PackRoot::Directory(directory.clone()));
             continue;
         }
+        image_directory::check_old_name(data, part.image.as_str())?;
         let wanted = wanted(part, texts);
         if let (Role::PreRun { hook } | Role::PostRun { hook, .. }, Start::Image { command, .. }) =
             (&part.role, &part.start)
@@ -58,14 +60,6 @@ pub fn find(
         roots.insert(key, PackRoot::Host(binaries));
     }
     missing.result().map(|()| roots)
-}
-
-/// Where the root of an image would be: its reference is the directory's name, as far as that can be.
-fn image_directory(data: Option<&Path>, image: &str) -> Option<PathBuf> {
-    let usual = |it: char| it.is_ascii_alphanumeric() || it == '.' || it == '-';
-    let name: String = image.chars().map(|it| if usual(it) { it } else { '_' }).collect();
-    // `.` and `..` are other directories.
-    (!name.starts_with('.') && !name.is_empty()).then(|| data.map(|it| it.join("images").join(name)))?
 }
 
 /// The programs that a part declares.
@@ -149,25 +143,5 @@ impl Missing {
         let all: Vec<String> = all.collect();
         let hint = format!("install what is missing{}", or_unpack(self.image.as_deref()));
         Err(Failure::new(anyhow!("{}", all.join("; ")), hint))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn images_have_directories_that_are_nowhere_else() {
-        let data = Path::new("/data");
-        let directory = |image: &str| image_directory(Some(data), image);
-        assert_eq!(
-            directory("ghcr.io/org/gh_skill:1.2@sha256:ab"),
-            Some(PathBuf::from("/data/images/ghcr.io_org_gh_skill_1.2_sha256_ab"))
-        );
-        assert_eq!(directory("a/../../b"), Some(PathBuf::from("/data/images/a_.._.._b")));
-        for image in ["", ".", "..", "../x"] {
-            assert_eq!(directory(image), None, "{image}");
-        }
-        assert_eq!(image_directory(None, "x"), None);
     }
 }

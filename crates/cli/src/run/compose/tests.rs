@@ -17,6 +17,7 @@ use crate::local::prepared::{Approve, PackRoot};
 mod from_files;
 mod from_flags;
 mod here;
+mod shipped_names;
 
 const UID: &str = "0b5e2f0a-6d0e-4b53-8d1f-3f2a9a1c7e44";
 

@@ -10,6 +10,7 @@ use sympozium_exec::guarantee::{Layer, Profile};
 use sympozium_ipc::receipt::{Actor, Decided, Event as Noted, Outcome as Ended, Receipt, Transferred};
 
 use super::*;
+use crate::origin::Origin;
 
 const DIGEST: &str = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
 
@@ -19,6 +20,19 @@ struct Told {
     now_ms: u64,
     receipts: u64,
     lines: Vec<Line>,
+}
+
+/// Of policies and packs from different places.
+fn origins() -> Vec<ResolvedFrom> {
+    let file = |path: &str| Origin::File { path: path.into() };
+    [
+        ("SympoziumPolicy", "default", Origin::Shipped),
+        ("SkillPack", "k8s-ops", Origin::Shipped),
+        ("SkillPack", "notes", file("skills/notes/SKILL.md")),
+        ("SympoziumPolicy", "floor", file("/etc/floor.yaml")),
+    ]
+    .map(|(kind, name, from)| ResolvedFrom { kind: kind.to_owned(), name: name.to_owned(), from })
+    .into()
 }
 
 impl Told {
@@ -39,6 +53,7 @@ impl Told {
             agent: "assistant".to_owned(),
             model: "anthropic/claude-sonnet".to_owned(),
             skills: vec!["k8s-ops".to_owned(), "notes".to_owned()],
+            origins: origins(),
             plan: Digest::new(DIGEST),
             directory: Some("/state/runs/3f2a".into()),
             workspace: Some("/state/runs/3f2a/workspace".into()),

@@ -1,7 +1,7 @@
 //! A receipt in words.
 
 use sympozium_api::names::Digest;
-use sympozium_ipc::receipt::{Actor, Decided, Event, Outcome, Receipt};
+use sympozium_ipc::receipt::{Actor, Decided, Event, ForeignKind, Outcome, Receipt};
 
 use super::super::span;
 use crate::local::time::written;
@@ -89,6 +89,17 @@ fn event(event: &Event) -> String {
                 span::shown(*duration_ms),
                 error.unwrap_or_default()
             )
+        }
+        Event::Foreign { pack, what, name, ends_run } => {
+            let what = match what {
+                ForeignKind::Request => "a request that the bridge did not write",
+                ForeignKind::Claim => "a claim of no request of the bridge",
+                ForeignKind::Result => "a result of no request of the bridge",
+                ForeignKind::Done => "a `done` that the bridge did not write",
+                ForeignKind::Start => "a further start of the executor",
+            };
+            let end = if *ends_run { "; it ends the run" } else { "" };
+            format!("found in the /ipc of {pack}: {what}: {name}{end}")
         }
         Event::Ended { outcome, result } => {
             let result = result.as_ref().map(|it| format!(", with answer {}", short(it)));

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use sympozium_api::names::{ModelRef, SkillPackName};
 use sympozium_api::{AgentRun, Model, SkillPack, SympoziumPolicy, SympoziumPolicySpec};
 use sympozium_plan::admit::{
-    Agents, Candidates, Facts, Input, PackCandidates, PackObject, Settings, wanted_packs, wanted_policy,
+    Agents, Candidates, Facts, Input, PackCandidates, PackObject, RuntimeClasses, Settings, wanted_packs, wanted_policy,
 };
 
-use super::store::Store;
+use super::store::{Lookup, Store};
 
 /// A run, with what it names.
 pub struct Case<'s> {
@@ -16,23 +16,30 @@ pub struct Case<'s> {
     namespace: &'s str,
     pub agents: Agents<'s>,
     packs: BTreeMap<SkillPackName, PackCandidates<'s>>,
-    pub policies: Candidates<'s, SympoziumPolicy>,
+    /// The packs, with where they are from.
+    pub found_packs: BTreeMap<SkillPackName, Lookup<'s, SkillPack>>,
+    /// The policy, with where it is from.
+    pub found_policy: Lookup<'s, SympoziumPolicy>,
     models: Candidates<'s, Model>,
+    runtime_classes: &'s RuntimeClasses,
 }
 
 impl<'s> Case<'s> {
     pub fn of(store: &'s Store, run: &'s AgentRun, namespace: &'s str) -> Self {
         let agents = store.agents_called(namespace, run.spec.agent().map(AsRef::as_ref));
-        let packs = wanted_packs(run, agents)
+        let found_packs: BTreeMap<_, _> = wanted_packs(run, agents)
             .into_iter()
             .map(|name| {
-                let candidates = store.packs_called(namespace, name.as_str());
-                (name, pack_candidates(candidates))
+                let found = store.packs_called(namespace, name.as_str());
+                (name, found)
             })
             .collect();
-        let policies = match wanted_policy(agents) {
+        let packs = found_packs.iter();
+        let packs = packs.map(|(name, found)| (name.clone(), pack_candidates(found.candidates)));
+        let packs = packs.collect();
+        let found_policy = match wanted_policy(agents) {
             Some(name) => store.policies_called(namespace, name.as_str()),
-            None => Candidates::default(),
+            None => Lookup::default(),
         };
         let model_ref = run.spec.model.as_ref().and_then(|it| it.model_ref.as_ref());
         Self {
@@ -40,7 +47,9 @@ impl<'s> Case<'s> {
             namespace,
             agents,
             packs,
-            policies,
+            found_packs,
+            found_policy,
+            runtime_classes: &store.runtime_classes,
             models: model_ref.map_or_else(Candidates::default, |reference| models(store, namespace, reference)),
         }
     }
@@ -51,10 +60,11 @@ impl<'s> Case<'s> {
             namespace: self.namespace,
             agents: self.agents,
             packs: &self.packs,
-            policies: self.policies,
+            policies: self.found_policy.candidates,
             floor,
             models: self.models,
             author: None,
+            runtime_classes: self.runtime_classes,
             facts: Facts::default(),
             settings,
         }

@@ -12,15 +12,19 @@ use crate::manifests::problem::quoted;
 const OPENED_BY_POLICY: &[&str] = &[
     "egress-not-allowed",
     "host-access",
+    "host-namespace-shared",
     "host-path",
     "host-power",
     "model-endpoint",
+    "model-service-plain",
     "pack-ambiguous",
     "rbac-escalation",
+    "seccomp-localhost",
 ];
 
 /// The same for the floor. Everything else it only bounds.
-const OPENED_BY_FLOOR: &[&str] = &["cluster-rbac-consent", "policy-ambiguous"];
+const OPENED_BY_FLOOR: &[&str] =
+    &["cluster-rbac-consent", "host-access-namespace", "policy-ambiguous", "rbac-unlisted"];
 
 /// Rules about the RuntimeClass of a run in agent-sandbox that names none. Policies can have a default, which counts
 /// here when it is known, and the installation can, which no file tells.

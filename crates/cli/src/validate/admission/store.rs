@@ -3,9 +3,9 @@
 use std::collections::{HashMap, HashSet};
 
 use serde::de::DeserializeOwned;
-use sympozium_api::labels::SYSTEM_NAMESPACE;
-use sympozium_api::{Agent, AgentRun, Model, SkillPack, SympoziumInstance, SympoziumPolicy};
-use sympozium_plan::admit::{Agents, Candidates};
+use sympozium_api::labels::{FLOOR_POLICY, SYSTEM_NAMESPACE};
+use sympozium_api::{Agent, AgentRun, Model, SkillPack, SympoziumInstance, SympoziumPolicy, SympoziumSchedule};
+use sympozium_plan::admit::{Agents, Candidates, RuntimeClasses};
 
 use super::super::Beyond;
 use super::super::finding::{Finding, Findings, Stage};
@@ -13,6 +13,7 @@ use super::super::object::{Object, ObjectKind};
 use crate::built_in;
 use crate::kinds::Kind;
 use crate::manifests::problem::Problem;
+use crate::manifests::tree::Node;
 
 /// Namespace and name.
 type Key = (String, String);
@@ -27,11 +28,43 @@ pub struct Store {
     pub packs: Named<SkillPack>,
     pub policies: Named<SympoziumPolicy>,
     pub models: Named<Model>,
+    pub schedules: Named<SympoziumSchedule>,
     pub runs: Vec<(usize, AgentRun)>,
+    /// The handlers of the RuntimeClasses among the files. What is not among them is not known: a name proves nothing.
+    pub runtime_classes: RuntimeClasses,
     /// The policies of an installation, those that somebody names.
     built_in_policies: HashMap<&'static str, SympoziumPolicy>,
     /// The same for packs.
     built_in_packs: HashMap<&'static str, SkillPack>,
+    /// The places of objects that the command line chose by their files.
+    chosen: HashSet<usize>,
+}
+
+/// The objects of one name that count for an object of some namespace, and where they are from.
+#[derive(Debug)]
+pub struct Lookup<'s, K> {
+    /// What admission chooses from.
+    pub candidates: Candidates<'s, K>,
+    /// The place of the candidate of the own namespace.
+    pub own: Option<usize>,
+    /// The place of the candidate of the system's namespace; none of one that is shipped.
+    pub system: Option<usize>,
+    /// An object that claims the system's namespace and the name of a shipped object, and is another. It is no candidate: what
+    /// is in the system's namespace is what is shipped.
+    pub impostor: Option<usize>,
+}
+
+impl<K> Lookup<'_, K> {
+    /// Whether the candidate of the system's namespace is shipped.
+    pub fn is_shipped(&self) -> bool {
+        self.candidates.system.is_some() && self.system.is_none()
+    }
+}
+
+impl<K> Default for Lookup<'_, K> {
+    fn default() -> Self {
+        Self { candidates: Candidates::default(), own: None, system: None, impostor: None }
+    }
 }
 
 impl Store {
@@ -41,8 +74,12 @@ impl Store {
         let mut store = Self::default();
         for (index, object) in objects.iter().enumerate() {
             let ObjectKind::Ours(kind) = object.kind else {
+                store.add_runtime_class(object);
                 continue;
             };
+            if object.is_chosen {
+                store.chosen.insert(index);
+            }
             let decides_about_others = matches!(kind, Kind::SympoziumPolicy | Kind::Model);
             if !object.is_sound && decides_about_others {
                 continue;
@@ -78,7 +115,25 @@ impl Store {
                 self.runs.push((index, read(object)?));
                 Ok(())
             }
-            Kind::SympoziumSchedule | Kind::ToolApproval | Kind::RunRecord => Ok(()),
+            Kind::SympoziumSchedule => add(&mut self.schedules, index, object),
+            Kind::ToolApproval | Kind::RunRecord => Ok(()),
+        }
+    }
+
+    /// Keeps the handler of a RuntimeClass. Of two of one name with different handlers neither counts: a cluster has one of
+    /// them, and nobody knows which.
+    fn add_runtime_class(&mut self, object: &Object) {
+        let text = |field: &str| object.node.get(field).and_then(Node::as_text);
+        let is_one =
+            text("kind") == Some("RuntimeClass") && text("apiVersion").is_some_and(|it| it.starts_with("node.k8s.io/"));
+        let (true, Some(handler)) = (is_one, text("handler")) else {
+            return;
+        };
+        let name = object.name.name.clone();
+        let kept = self.runtime_classes.entry(name);
+        let kept = kept.or_insert_with(|| handler.to_owned());
+        if kept != handler {
+            kept.clear();
         }
     }
 
@@ -113,6 +168,7 @@ impl Store {
         Agents {
             agent: self.agents.get(&key).map(|(_, agent)| agent),
             instance: self.instances.get(&key).map(|(_, instance)| instance),
+            author: None,
         }
     }
 
@@ -141,32 +197,70 @@ impl Store {
 
     /// Where an installation looks: the object's own namespace, and the system's.
     pub fn candidates<'s, K>(&'s self, named: &'s Named<K>, namespace: &str, name: &str) -> Candidates<'s, K> {
-        let get = |namespace: &str| {
-            let key = (namespace.to_owned(), name.to_owned());
-            named.get(&key).map(|(_, object)| object)
-        };
-        Candidates { own: get(namespace), system: get(SYSTEM_NAMESPACE).filter(|_| namespace != SYSTEM_NAMESPACE) }
+        let found = |namespace: &str| get(named, namespace, name).map(|(_, object)| object);
+        Candidates { own: found(namespace), system: found(SYSTEM_NAMESPACE).filter(|_| namespace != SYSTEM_NAMESPACE) }
     }
 
     /// The same for policies, of which the files need not have those that are shipped.
-    pub fn policies_called(&self, namespace: &str, name: &str) -> Candidates<'_, SympoziumPolicy> {
-        let found = self.candidates(&self.policies, namespace, name);
-        or_built_in(found, self.built_in_policies.get(name))
+    pub fn policies_called(&self, namespace: &str, name: &str) -> Lookup<'_, SympoziumPolicy> {
+        let shipped = self.built_in_policies.get(name);
+        // The floor of the system's namespace is the operator's own.
+        let is_operators = name == FLOOR_POLICY && get(&self.policies, SYSTEM_NAMESPACE, name).is_some();
+        let shipped = shipped.filter(|_| !is_operators);
+        self.look_up(&self.policies, shipped, namespace, name, |a, b| a.spec == b.spec)
     }
 
     /// The same for packs.
-    pub fn packs_called(&self, namespace: &str, name: &str) -> Candidates<'_, SkillPack> {
-        let found = self.candidates(&self.packs, namespace, name);
-        or_built_in(found, self.built_in_packs.get(name))
+    pub fn packs_called(&self, namespace: &str, name: &str) -> Lookup<'_, SkillPack> {
+        let shipped = self.built_in_packs.get(name);
+        self.look_up(&self.packs, shipped, namespace, name, |a, b| a.spec == b.spec)
+    }
+
+    /// A shipped object is the one of its name in the system's namespace. One of the files that is the same is that object,
+    /// wherever it says it is; another one of its name does not replace it.
+    fn look_up<'s, K>(
+        &'s self,
+        named: &'s Named<K>,
+        shipped: Option<&'s K>,
+        namespace: &str,
+        name: &str,
+        is_same: fn(&K, &K) -> bool,
+    ) -> Lookup<'s, K> {
+        let own = get(named, namespace, name);
+        if let Some((index, object)) = own.filter(|(index, _)| self.chosen.contains(index)) {
+            return Lookup {
+                candidates: Candidates { own: Some(object), system: None },
+                own: Some(*index),
+                ..Lookup::default()
+            };
+        }
+        let is_elsewhere = namespace != SYSTEM_NAMESPACE;
+        let system = get(named, SYSTEM_NAMESPACE, name).filter(|_| is_elsewhere);
+        let Some(shipped) = shipped else {
+            return Lookup {
+                candidates: Candidates { own: own.map(|(_, object)| object), system: system.map(|(_, object)| object) },
+                own: own.map(|(index, _)| *index),
+                system: system.map(|(index, _)| *index),
+                impostor: None,
+            };
+        };
+        let own = own.filter(|(_, object)| !is_same(object, shipped));
+        let system = system.filter(|(_, object)| !is_same(object, shipped));
+        let (own, impostor) = match is_elsewhere {
+            true => (own, system),
+            false => (None, own),
+        };
+        Lookup {
+            candidates: Candidates { own: own.map(|(_, object)| object), system: Some(shipped) },
+            own: own.map(|(index, _)| *index),
+            system: None,
+            impostor: impostor.map(|(index, _)| *index),
+        }
     }
 }
 
-/// What an installation ships counts where the files have nothing of the name: one of theirs may be meant to replace it.
-fn or_built_in<'s, K>(found: Candidates<'s, K>, built_in: Option<&'s K>) -> Candidates<'s, K> {
-    match (found.own, found.system) {
-        (None, None) => Candidates { own: None, system: built_in },
-        _ => found,
-    }
+fn get<'s, K>(named: &'s Named<K>, namespace: &str, name: &str) -> Option<&'s (usize, K)> {
+    named.get(&(namespace.to_owned(), name.to_owned()))
 }
 
 fn add<K: DeserializeOwned>(named: &mut Named<K>, index: usize, object: &Object) -> Result<(), serde_json::Error> {
@@ -176,6 +270,11 @@ fn add<K: DeserializeOwned>(named: &mut Named<K>, index: usize, object: &Object)
     Ok(())
 }
 
+/// Of a file, without the status: what our programs write there decides, and what anybody writes into a file must not.
 fn read<K: DeserializeOwned>(object: &Object) -> Result<K, serde_json::Error> {
-    serde_json::from_value(object.node.to_json())
+    let mut value = object.node.to_json();
+    if let Some(fields) = value.as_object_mut().filter(|_| !object.is_stored) {
+        fields.remove("status");
+    }
+    serde_json::from_value(value)
 }

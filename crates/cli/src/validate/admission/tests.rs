@@ -1,6 +1,9 @@
 //! Decisions about what the files hold, and where they are told.
 
+use sympozium_plan::plan::{PlanSettings, plan};
+
 use super::*;
+use crate::manifests::load::{Budget, load};
 use crate::validate::{Report, Schemas, Session};
 
 const AGENT: &str = "---
@@ -88,10 +91,58 @@ fn the_packs_that_are_shipped_need_not_be_among_the_files() {
     let denied = found.iter().filter(|it| it.starts_with("denied"));
     assert!(denied.clone().all(|it| it.ends_with(": rbac-escalation")), "{found:?}");
     assert_eq!(denied.count(), 21, "{found:?}");
+}
 
-    // One of the files stands for it.
-    let own = PACK.replace("{name: p}", "{name: k8s-ops-admin}");
-    assert_eq!(findings(&format!("{own}{AGENT}{}", run("k8s-ops-admin"))), [] as [&str; 0]);
+/// By kind, namespace and whether the files are everything: what is said where one of them takes the name of a shipped object.
+#[test]
+fn a_shipped_name_is_the_shipped_object() {
+    let policy = "---\napiVersion: sympozium.ai/v1alpha1\nkind: SympoziumPolicy\nmetadata: {name: permissive}\nspec:\n  toolGating: {defaultAction: allow}\n";
+    let pack = PACK.replace("{name: p}", "{name: code-review}");
+    let agent = AGENT.replace("spec:\n", "spec:\n  policyRef: permissive\n  skills: [{skillPackRef: code-review}]\n");
+    let run = run("  agentRef: a\n  task: hello");
+    let said = |text: &str, completeness| -> Vec<String> {
+        let report = report(text, completeness);
+        let all = report.findings().iter();
+        let found = all.filter(|it| it.message.contains("is shipped, and"));
+        found.map(|it| format!("{} {}: {}", it.severity.word(), it.field, it.rule)).collect()
+    };
+    for (object, field, rule, partial) in [
+        // The cluster's floor may consent.
+        (policy, "spec.policyRef", "policy-ambiguous", "warning"),
+        (&pack, "spec.skills[0].skillPackRef", "pack-ambiguous", "denied"),
+    ] {
+        let own = format!("{object}{agent}{run}");
+        assert_eq!(said(&own, Completeness::Partial), [format!("{partial} {field}: {rule}")]);
+        assert_eq!(said(&own, Completeness::Complete), [format!("denied {field}: {rule}")]);
+        let of_system = object.replace("metadata: {name", "metadata: {namespace: sympozium-system, name");
+        let of_system = format!("{of_system}{agent}{run}");
+        for completeness in [Completeness::Partial, Completeness::Complete] {
+            assert_eq!(said(&of_system, completeness), [format!("denied {field}: shipped-name")]);
+        }
+        // Elsewhere it is nothing to the run.
+        let elsewhere = object.replace("metadata: {name", "metadata: {namespace: other, name");
+        let elsewhere = format!("{elsewhere}{agent}{run}");
+        assert_eq!(said(&elsewhere, Completeness::Complete), [] as [&str; 0]);
+    }
+    // The shipped objects themselves are no others.
+    let shipped = format!(
+        "{}\n---\n{}\n{agent}{run}",
+        built_in::policy_text("permissive").unwrap(),
+        built_in::pack_text("code-review").unwrap()
+    );
+    assert_eq!(said(&shipped, Completeness::Complete), [] as [&str; 0]);
+}
+
+/// A cluster has what it has: there nothing stands for it.
+#[test]
+fn what_goes_to_a_cluster_is_not_compared_with_what_is_shipped_here() {
+    let pack = PACK.replace("{name: p}", "{name: code-review}");
+    let agent = AGENT.replace("spec:\n", "spec:\n  skills: [{skillPackRef: code-review}]\n");
+    let mut session = Session::for_cluster("default");
+    session.add("a.yaml".to_owned(), Ok(format!("{pack}{agent}")));
+    let report = session.finish(&mut Schemas::default(), Completeness::Partial);
+    let mut all = report.findings().iter();
+    assert!(!all.any(|it| it.message.contains("is shipped, and")));
 }
 
 #[test]
@@ -253,6 +304,37 @@ fn a_runtime_class_may_come_from_the_cluster() {
     assert_eq!(kernel("\n  agentSandbox: {enabled: true}"), ["warning 23 spec.agentSandbox: isolation-kernel"]);
 }
 
+/// The red team's class: a name that looks like a kernel of its own, and a handler that is none.
+#[test]
+fn a_kernel_is_known_by_the_handler_of_a_runtime_class_among_the_files() {
+    let policy = "---\napiVersion: sympozium.ai/v1alpha1\nkind: SympoziumPolicy\nmetadata: {name: k}\nspec:\n  sandboxPolicy: {minimumIsolation: [kernel]}\n";
+    let agent = AGENT.replace("spec:\n", "spec:\n  policyRef: k\n");
+    let class = |api: &str, name: &str, handler: &str| {
+        format!("---\napiVersion: {api}\nkind: RuntimeClass\nmetadata: {{name: {name}}}\nhandler: {handler}\n")
+    };
+    let kernel = |named: &str, classes: &[String]| -> Vec<String> {
+        let sandbox = format!("agentSandbox: {{enabled: true, runtimeClass: {named}}}");
+        let run = run(&format!("  agentRef: a\n  task: hello\n  {sandbox}"));
+        let mut found = findings(&format!("{policy}{agent}{run}{}", classes.concat()));
+        found.retain(|it| it.ends_with("isolation-kernel"));
+        found
+    };
+    let api = "node.k8s.io/v1";
+    let denied = ["denied 23 spec.agentSandbox.runtimeClass: isolation-kernel"];
+    let none: [&str; 0] = [];
+    let pretended = [class(api, "kata-but-really-runc", "runc")];
+    assert_eq!(kernel("kata-but-really-runc", &pretended), denied);
+    assert_eq!(kernel("gvisor", &[]), denied);
+    assert_eq!(kernel("gvisor", &[class(api, "kata", "kata")]), denied);
+    assert_eq!(kernel("gvisor", &[class(api, "gvisor", "runsc")]), none);
+    assert_eq!(kernel("fast", &[class(api, "fast", "kata-qemu")]), none);
+    let foreign = [class("example.com/v1", "gvisor", "runsc")];
+    assert_eq!(kernel("gvisor", &foreign), denied);
+    // Which of the two a cluster has, nobody knows.
+    let both = [class(api, "gvisor", "runsc"), class(api, "gvisor", "runc")];
+    assert_eq!(kernel("gvisor", &both), denied);
+}
+
 #[test]
 fn an_object_with_an_error_is_judged_where_it_can_be_read() {
     let told = |text: &str| -> Vec<String> {
@@ -267,4 +349,43 @@ fn an_object_with_an_error_is_judged_where_it_can_be_read() {
     );
     let unreadable = "  agentRef: a\n  task: hello\n  cancel: [1]\n  env:\n    PATH: x";
     assert_eq!(told(&with(AGENT, &run(unreadable))), ["error spec.cancel: type"]);
+}
+
+/// The host of the run's model, or the rules that deny the run.
+fn host_of_model(session: Session<'_>) -> Result<String, Vec<&'static str>> {
+    let mut seen = None;
+    let mut look = |judged: &Judged<'_>| {
+        seen = Some(match &judged.outcome {
+            Outcome::Admitted(input, admitted) => {
+                let planned = plan(input, admitted, &PlanSettings::default()).unwrap();
+                Ok(planned.plan.model.endpoint.unwrap().host)
+            }
+            Outcome::Denied(reasons) => Err(reasons.iter().map(|it| it.rule).collect()),
+            Outcome::Undecided => Err(Vec::new()),
+        });
+    };
+    let demand =
+        Demand { run: Some("r"), uid: Some("00000000-0000-4000-8000-000000000000"), purpose: Purpose::Use(&mut look) };
+    session.finish_for(&mut Schemas::default(), Completeness::Partial, demand);
+    seen.unwrap()
+}
+
+/// Whoever writes a file can write any status into it, and with it where the key goes.
+#[test]
+fn the_status_of_an_object_in_a_file_counts_for_nothing() {
+    let policy = "---\napiVersion: sympozium.ai/v1alpha1\nkind: SympoziumPolicy\nmetadata: {name: p}\nspec:\n  modelPolicy: {allowedNamespaces: [default]}\n";
+    let model = "---\napiVersion: sympozium.ai/v1alpha1\nkind: Model\nmetadata: {name: m}\nspec: {source: {url: 'https://example.org/m'}}\nstatus: {endpoint: 'https://evil.example.com/v1'}\n";
+    let run = run(
+        "  agentRef: a\n  task: hello\n  model: {provider: openai, model: gpt-4o, modelRef: m, authSecretRef: key}",
+    );
+    let agent = AGENT.replace("spec:\n", "spec:\n  policyRef: p\n");
+    let others = with(&with(&agent, &run), policy);
+    let mut of_files = Session::new("default");
+    of_files.add("a.yaml".to_owned(), Ok(with(&others, model)));
+    assert_eq!(host_of_model(of_files).as_deref(), Ok("model-m.default.svc"));
+    // What an API server has, our programs wrote: it is judged like any other address.
+    let mut stored = Session::new("default");
+    stored.add("a.yaml".to_owned(), Ok(others));
+    stored.add_stored("b.yaml".to_owned(), load(model, &mut Budget::default()));
+    assert_eq!(host_of_model(stored), Err(vec!["model-endpoint"]));
 }

@@ -47,7 +47,7 @@ pub const FORMS: &[Form] = &[
     form(LabelName::PATTERN, "a name without dots", "use lower-case letters, digits and `-`", "work-dir"),
     form(
         ModelRef::PATTERN,
-        "a name of a model",
+        "a name, or a namespace and a name",
         "write its name, or its namespace and name with `/` between",
         "models/llama",
     ),
@@ -69,7 +69,12 @@ pub const FORMS: &[Form] = &[
         "use lower-case letters, digits and `_`, and start with a letter",
         "list_pods",
     ),
-    form(ToolPattern::PATTERN, "a tool", "write `tool`, `pack/tool`, `pack/*` or `*`", "k8s-ops/*"),
+    form(
+        ToolPattern::PATTERN,
+        "a tool",
+        "write `tool`, `pack/tool`, `pack/*`, `namespace/pack/tool`, `namespace/pack/*` or `*`",
+        "k8s-ops/*",
+    ),
     form(
         ImageRef::PATTERN,
         "an image reference",

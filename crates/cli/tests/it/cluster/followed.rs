@@ -172,8 +172,11 @@ fn a_person_is_asked_at_the_terminal_and_heard() {
     terminal.wait_for("q1 denied by ");
     played.ask("q2", &digest('2'), "shell: echo two");
     terminal.wait_for("│ shell: echo two");
-    // For the rest of the run, which the plan of its policy permits.
-    terminal.wait_for("[a]llow the identical action for the rest of this run");
+    // For the rest of the run, which the plan of its policy permits. The first question had the same choices, and what is typed before
+    // those of the second are shown does not count.
+    let choices = "[a]llow the identical action for the rest of this run";
+    let is_asked_again = || terminal.raw().matches(choices).count() >= 2;
+    assert!(wait_until(PATIENCE, is_asked_again), "{}", terminal.screen());
     terminal.type_in("a\n").unwrap();
     let status = played.decided("q2");
     assert_eq!((&status["decision"], &status["scope"]), (&json!("approved"), &json!("run")));

@@ -5,6 +5,7 @@ use sympozium_testkit::wait_until;
 
 use super::{PATIENCE, World};
 
+/// The agent takes U+202E out of its answer. U+FE0F is part of symbols, and so for the terminal to judge.
 const TURNS: &str = r#"turns:
   - say: I look around.
     call:
@@ -13,7 +14,7 @@ const TURNS: &str = r#"turns:
   - call:
       - {tool: execute_command, arguments: {command: "exit 3"}}
       - {tool: become_root, arguments: {why: "fun \u001b[2J"}}
-  - say: "There is one file: a.txt\nand \u202enothing else."
+  - say: "There is one file: a.txt\nand\u202e \ufe0fnothing else."
 "#;
 
 const SLEEPING: &str = r#"turns:
@@ -42,7 +43,7 @@ fn a_whole_run_is_told_in_lines() {
     terminal.wait_for("nothing else.");
     let screen = steady(&terminal.screen());
     for line in [
-        "run-NAME  agent worker, model scripted/script\n  skills: shell\n  isolated by: ",
+        "run-NAME  agent worker, model scripted/script\n  skills: shell (from run.yaml)\n  policy: floor (shipped)\n  isolated by: ",
         "\n  > I look around.\n",
         "\n  ok N s  execute_command in shell  echo one > a.txt\n",
         "\n  ok N s  list_directory  /workspace\n",
@@ -50,7 +51,7 @@ fn a_whole_run_is_told_in_lines() {
         "  become_root  why=fun \\u{1b}[2J\n",
         "\nsucceeded after N s\n",
         "\n  workspace  STATE/UID/workspace\n  look at it sympozium show run-NAME\n  verify it  sympozium audit verify run-NAME\n",
-        "\nThere is one file: a.txt\nand \\u{202e}nothing else.\n",
+        "\nThere is one file: a.txt\nand \\u{fe0f}nothing else.\n",
     ] {
         assert!(screen.contains(line), "{line:?} in\n{screen}");
     }

@@ -1,13 +1,18 @@
 //! Whose turn it is.
 
+use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
 
 fn run(name: &str, status: serde_json::Value) -> AgentRun {
+    run_of("team", name, status)
+}
+
+fn run_of(namespace: &str, name: &str, status: serde_json::Value) -> AgentRun {
     let run = json!({
         "apiVersion": "sympozium.ai/v1alpha1", "kind": "AgentRun",
-        "metadata": { "name": name, "namespace": "team", "uid": format!("uid-{name}") },
+        "metadata": { "name": name, "namespace": namespace, "uid": format!("uid-{name}") },
         "spec": { "agentRef": "a", "task": "t" },
         "status": status,
     });
@@ -15,8 +20,17 @@ fn run(name: &str, status: serde_json::Value) -> AgentRun {
 }
 
 /// At most two at a time.
+fn index() -> Index {
+    Index::new(2, BTreeMap::new())
+}
+
 fn reserve(index: &Index, name: &str) -> Result<(), Turn> {
-    index.reserve(&run(name, json!({})), |active| (active.len() >= 2).then(|| Turn::OfCluster("full".to_owned())))
+    index.reserve(&run(name, json!({})), |_| None)
+}
+
+fn full() -> Result<(), Turn> {
+    let why = "2 runs are going on, and no more may; namespaces take turns";
+    Err(Turn::OfCluster(why.to_owned()))
 }
 
 fn names(references: Vec<ObjectRef<AgentRun>>) -> Vec<String> {
@@ -27,11 +41,11 @@ fn names(references: Vec<ObjectRef<AgentRun>>) -> Vec<String> {
 
 #[test]
 fn of_many_that_come_at_once_as_many_begin_as_may() {
-    let index = Index::default();
+    let index = index();
     for name in ["a", "b", "c", "d"] {
         index.see(&run(name, json!({})));
     }
-    let full = Err(Turn::OfCluster("full".to_owned()));
+    let full = full();
     assert_eq!(reserve(&index, "a"), Ok(()));
     assert_eq!(reserve(&index, "b"), Ok(()));
     assert_eq!(reserve(&index, "c"), full);
@@ -56,7 +70,10 @@ fn of_many_that_come_at_once_as_many_begin_as_may() {
 
 #[test]
 fn a_turn_that_cannot_be_used_is_given_back() {
-    let index = Index::default();
+    let index = index();
+    for name in ["a", "b", "c"] {
+        index.see(&run(name, json!({})));
+    }
     assert_eq!(reserve(&index, "a"), Ok(()));
     assert_eq!(reserve(&index, "b"), Ok(()));
     index.give_back("uid-a");
@@ -70,7 +87,7 @@ fn a_turn_that_cannot_be_used_is_given_back() {
 
 #[test]
 fn one_that_went_keeps_nobody_from_its_turn() {
-    let index = Index::default();
+    let index = index();
     for name in ["a", "b", "c", "d"] {
         index.see(&run(name, json!({})));
         let _ = reserve(&index, name);
@@ -80,14 +97,222 @@ fn one_that_went_keeps_nobody_from_its_turn() {
     assert_eq!(names(index.take_turns()), ["d"]);
 }
 
+/// A reconcile of a run that was deleted meanwhile asks for a turn all the same.
+#[test]
+fn one_that_is_forgotten_takes_no_place_and_no_turn() {
+    let index = index();
+    for name in ["a", "b", "c", "d"] {
+        index.see(&run(name, json!({})));
+    }
+    assert_eq!(reserve(&index, "a"), Ok(()));
+    assert_eq!(reserve(&index, "b"), Ok(()));
+    index.forget("uid-c");
+    assert_eq!(reserve(&index, "c"), Err(Turn::Unseen));
+    assert_eq!(reserve(&index, "d"), full());
+    index.see(&run("a", json!({ "phase": "Succeeded" })));
+    assert_eq!(names(index.take_turns()), ["d"]);
+    assert_eq!(reserve(&index, "d"), Ok(()));
+    // Nor where there is room.
+    index.forget("uid-b");
+    assert_eq!(reserve(&index, "b"), Err(Turn::Unseen));
+    assert_eq!(names(index.active()), ["d"]);
+}
+
 #[test]
 fn those_of_a_tree_are_all_asked_again() {
-    let index = Index::default();
+    let index = index();
     for name in ["a", "b"] {
         index.see(&run(name, json!({})));
-        let held = index.reserve(&run(name, json!({})), |_| Some(Turn::OfTree("full".to_owned())));
-        assert!(held.is_err());
+        let held = index.reserve(&run(name, json!({})), |_| Some("full".to_owned()));
+        assert_eq!(held, Err(Turn::OfTree("full".to_owned())));
     }
     assert_eq!(names(index.take_turns()), ["a", "b"]);
     assert_eq!(names(index.take_turns()), [""; 0]);
+}
+
+#[test]
+fn a_namespace_with_thousands_of_runs_does_not_delay_another_s_single_one() {
+    let index = index();
+    let ask = |namespace: &str, name: &str| {
+        let run = run_of(namespace, name, json!({}));
+        index.see(&run);
+        index.reserve(&run, |_| None)
+    };
+    for number in 0..3000 {
+        let began = ask("greedy", &format!("g{number}"));
+        assert_eq!(began.is_ok(), number < 2, "{number}");
+    }
+    assert_eq!(ask("modest", "m"), full());
+    // The next place is the other's, whoever asks first.
+    index.see(&run_of("greedy", "g0", json!({ "phase": "Succeeded" })));
+    assert_eq!(names(index.take_turns()), ["m"]);
+    assert_eq!(ask("greedy", "g2"), full());
+    assert_eq!(ask("greedy", "new"), full());
+    assert_eq!(ask("modest", "m"), Ok(()));
+    // With one each, they take turns again.
+    index.see(&run_of("greedy", "g1", json!({ "phase": "Succeeded" })));
+    assert_eq!(names(index.take_turns()), ["g2"]);
+    assert_eq!(ask("greedy", "g2"), Ok(()));
+}
+
+#[test]
+fn all_places_are_used_while_nobody_else_waits() {
+    let index = Index::new(5, BTreeMap::new());
+    for number in 0..5 {
+        let name = number.to_string();
+        index.see(&run(&name, json!({})));
+        assert_eq!(reserve(&index, &name), Ok(()), "{number}");
+    }
+}
+
+/// The reconciler that deletes a run forgets it before the watch shows that it is gone, and that shows no room any more.
+#[test]
+fn active_runs_are_shared_by_weight() {
+    let weights = BTreeMap::from([("heavy".to_owned(), 4)]);
+    let index = Index::new(10, weights);
+    // All wait before any may begin, so that none is first.
+    let ask = |namespace: &str, number: usize| {
+        let run = run_of(namespace, &format!("{namespace}-{number}"), json!({}));
+        index.see(&run);
+        index.reserve(&run, |_| None)
+    };
+    for number in 0..10 {
+        assert_eq!(ask("first", number), Ok(()));
+    }
+    for number in 0..20 {
+        assert!(ask("light", number).is_err() && ask("heavy", number).is_err());
+    }
+    for number in 0..10 {
+        let name = format!("first-{number}");
+        index.see(&run_of("first", &name, json!({ "phase": "Succeeded" })));
+    }
+    for reference in index.take_turns() {
+        let namespace = reference.namespace.unwrap_or_default();
+        let run = run_of(&namespace, &reference.name, json!({}));
+        assert_eq!(index.reserve(&run, |_| None), Ok(()), "{}", reference.name);
+    }
+    let of = |namespace: &str| {
+        let active = index.active().into_iter();
+        let is_its = |it: &ObjectRef<AgentRun>| it.namespace.as_deref() == Some(namespace);
+        active.filter(is_its).count()
+    };
+    assert_eq!((of("light"), of("heavy")), (2, 8));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_is_deleted_leaves_its_place_at_once() {
+    let index = index();
+    for name in ["a", "b", "c"] {
+        index.see(&run(name, json!({})));
+        let _ = reserve(&index, name);
+    }
+    let limit = std::time::Duration::from_secs(1);
+    let changed = tokio::time::timeout(limit, index.turns_changed()).await;
+    assert!(changed.is_err(), "nothing has changed");
+    index.forget("uid-a");
+    let changed = tokio::time::timeout(limit, index.turns_changed()).await;
+    assert!(changed.is_ok());
+    assert_eq!(names(index.take_turns()), ["c"]);
+    assert_eq!(reserve(&index, "c"), Ok(()));
+    assert!(!index.forget("uid-a").made_room);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whose_turn_it_is_and_cannot_begin_passes_it_on() {
+    type Leave = fn(&Index);
+    let ways: [(&str, Leave); 5] = [
+        ("it is gone", |index| {
+            index.forget("uid-c");
+        }),
+        ("it lacks something", |index| index.give_back("uid-c")),
+        ("its tree has to wait", |index| {
+            let held = index.reserve(&run("c", json!({})), |_| Some("full".to_owned()));
+            assert!(held.is_err());
+        }),
+        ("it is cancelled", |index| {
+            index.see(&run("c", json!({ "phase": "Failed" })));
+        }),
+        ("it is being deleted", |index| {
+            let mut run = run("c", json!({}));
+            let deleted = json!("2026-01-01T00:00:00Z");
+            run.metadata.deletion_timestamp = serde_json::from_value(deleted).expect("a time");
+            index.see(&run);
+        }),
+    ];
+    for (what, leave) in ways {
+        let index = index();
+        for name in ["a", "b", "c", "d"] {
+            index.see(&run(name, json!({})));
+            let _ = reserve(&index, name);
+        }
+        index.see(&run("a", json!({ "phase": "Succeeded" })));
+        assert_eq!(names(index.take_turns()), ["c"]);
+        leave(&index);
+        let changed = index.turns_changed();
+        let changed = tokio::time::timeout(std::time::Duration::from_secs(1), changed).await;
+        assert!(changed.is_ok(), "{what}");
+        let turns = names(index.take_turns());
+        assert!(turns.contains(&"d".to_owned()), "{what}: {turns:?}");
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Act {
+    See(u8, &'static str),
+    Reserve(u8),
+    GiveBack(u8),
+    Forget(u8),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let phases = prop_oneof![Just("Pending"), Just("Running"), Just("Succeeded")];
+    prop_oneof![
+        3 => (0..12_u8, phases).prop_map(|(run, phase)| Act::See(run, phase)),
+        3 => (0..12_u8).prop_map(Act::Reserve),
+        1 => (0..12_u8).prop_map(Act::GiveBack),
+        1 => (0..12_u8).prop_map(Act::Forget),
+    ]
+}
+
+proptest! {
+    /// What is counted is what there is.
+    #[test]
+    fn active_runs_are_those_that_stand_as_such(acts in proptest::collection::vec(act(), 0..120)) {
+        let index = Index::new(4, BTreeMap::new());
+        let of = |number: u8, status| {
+            run_of(&format!("team-{}", number % 3), &number.to_string(), status)
+        };
+        for act in acts {
+            match act {
+                Act::See(number, phase) => {
+                    let mut status = json!({ "phase": phase });
+                    if phase == "Running" {
+                        status["planDigest"] = json!(format!("sha256:{}", "0".repeat(64)));
+                    }
+                    index.see(&of(number, status));
+                }
+                Act::Reserve(number) => {
+                    let before = index.active().len();
+                    let is_new = index.lock().runs.get(&format!("uid-{number}"))
+                        .is_some_and(|it| it.standing != Standing::Active);
+                    let turn = index.reserve(&of(number, json!({})), |_| None);
+                    prop_assert!(!(is_new && turn.is_ok()) || before < 4);
+                }
+                Act::GiveBack(number) => index.give_back(&format!("uid-{number}")),
+                Act::Forget(number) => {
+                    index.forget(&format!("uid-{number}"));
+                }
+            }
+            let inner = index.lock();
+            let active = inner.runs.iter().filter(|(_, it)| it.standing == Standing::Active);
+            let mut counts = HashMap::new();
+            for (uid, known) in active.clone() {
+                let namespace = known.reference.namespace.clone().unwrap_or_default();
+                prop_assert_eq!(inner.active.runs.get(uid), Some(&namespace));
+                *counts.entry(namespace).or_insert(0) += 1;
+            }
+            prop_assert_eq!(active.count(), inner.active.runs.len());
+            prop_assert_eq!(&counts, &inner.active.counts);
+        }
+    }
 }

@@ -1,14 +1,24 @@
 //! Every way in which a run ends.
 
+use std::sync::Arc;
+
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use serde_json::json;
-use sympozium_api::agent_run::Phase;
+use serde_json::{Value, json};
+use sympozium_api::agent_run::{CostSource, Phase};
+use sympozium_plan::prices::Prices;
 
-use super::world::{World, objects};
+use super::world::{World, a_run, objects};
 
 fn phase(run: &sympozium_api::AgentRun) -> Option<Phase> {
     run.status.as_ref().and_then(|it| it.phase)
+}
+
+/// What a bridge reports of a run that asked its model once.
+fn answered(result: &str) -> Value {
+    let usage = json!({ "inputTokens": 40, "outputTokens": 2, "totalTokens": 42, "toolCalls": 0,
+        "modelRequests": 1, "durationMs": 10 });
+    json!({ "finished": true, "ending": "answered", "result": result, "reports": 1, "tokenUsage": usage })
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -25,14 +35,14 @@ async fn an_answer() {
     world.start_pod(&pod).await;
     world.until("one", "running", |it| phase(it) == Some(Phase::Running)).await;
     let account = World::account(&run);
-    assert!(world.may(&account, "list", "pods").await);
-    assert!(world.may(&account, "list", "nodes").await);
+    world.gains(&account, "list", "pods").await;
+    world.gains(&account, "list", "nodes").await;
     assert!(!world.may(&account, "list", "secrets").await);
 
-    world.report("one", json!({ "finished": true, "ending": "answered", "result": "It is fine.", "reports": 1 })).await;
+    world.report("one", answered("It is fine.")).await;
     world.until("one", "over", |it| phase(it) == Some(Phase::Succeeded)).await;
-    assert!(!world.may(&account, "list", "pods").await);
-    assert!(!world.may(&account, "list", "nodes").await);
+    world.has_lost(&run, &account, "list", "pods").await;
+    world.has_lost(&run, &account, "list", "nodes").await;
     world.vanish(&pod).await;
     let run = world
         .until("one", "revoked", |it| World::conditions(it).get("Revoked").is_some_and(|(status, _)| status == "True"))
@@ -40,6 +50,10 @@ async fn an_answer() {
     let status = run.status.as_ref().expect("a status");
     assert_eq!(status.result.as_deref(), Some("It is fine."));
     assert!(status.started_at.is_some() && status.completed_at.is_some());
+    // Its tokens were counted. Without a table of prices nothing is said about what they cost.
+    let usage = status.token_usage.as_ref();
+    assert_eq!(usage.map(|it| it.total_tokens), Some(42));
+    assert_eq!(status.cost_estimate, None);
     // What it was made of, so that nobody has to guess: kind, namespace, UID, and the digest of what it said.
     let resolved: Vec<_> =
         status.resolved.iter().map(|it| format!("{} {} {}", it.kind, it.namespace, it.name)).collect();
@@ -54,6 +68,45 @@ async fn an_answer() {
     let left = world.left(&run).await;
     assert!(left.iter().all(|it| it.ends_with("-plan")), "{left:?}");
     assert_eq!(left.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_has_its_cost() {
+    let Some(mut world) = World::start().await else {
+        return;
+    };
+    let table = r#"{"currency": "USD", "models": {"*": {"input": 1, "output": 2}}}"#;
+    let prices = Arc::new(Prices::parse(table).expect("a table"));
+    world.restart(|it| it.prices = Some(prices)).await;
+    let [agent, pack, _] = objects("x").try_into().expect("three objects");
+    world.apply(&[agent, pack]).await;
+    let mut hooked = a_run("hooked");
+    hooked["spec"]["lifecycle"] =
+        json!({ "postRun": [{ "name": "after", "image": "example.org/after:1", "command": ["true"] }] });
+    for (name, run) in [("plain", a_run("plain")), ("hooked", hooked)] {
+        world.apply(&[run]).await;
+        let has_pod = |it: &sympozium_api::AgentRun| it.status.as_ref().is_some_and(|it| it.pod_uid.is_some());
+        let run = world.until(name, "a pod", has_pod).await;
+        let pod = world.pod(&run, "agent-run").await;
+        world.start_pod(&pod).await;
+        world.report(name, answered("Done.")).await;
+        world.vanish(&pod).await;
+        if name == "hooked" {
+            let after = world.pod(&run, "post-run").await;
+            world.complete_pod(&after).await;
+        }
+        let over = |it: &sympozium_api::AgentRun| phase(it).is_some_and(Phase::is_terminal);
+        let run = world.until(name, "over", over).await;
+        let status = run.status.as_ref().expect("a status");
+        assert_eq!(status.phase, Some(Phase::Succeeded), "{name}: {:?}", status.error);
+        let cost = status.cost_estimate.as_ref().expect("a cost");
+        let parts = (cost.input_amount_micro, cost.output_amount_micro);
+        assert_eq!((cost.amount_micro, parts), (44, (Some(40), Some(4))), "{name}");
+        assert_eq!(cost.currency, "USD", "{name}");
+        assert_eq!(cost.price_key.as_deref(), Some("*"), "{name}");
+        assert_eq!(cost.source, CostSource::DefaultTable, "{name}");
+        assert!(cost.estimated_at.is_some(), "{name}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -73,10 +126,10 @@ async fn hooks_begin_when_nothing_of_the_agent_is_at_work() {
     let name = pod.name_any();
     world.patch_pod(&name, lingers(json!(["example.org/lingers"]))).await;
     let account = World::account(&run);
-    assert!(world.may(&account, "list", "pods").await);
+    world.gains(&account, "list", "pods").await;
     world.report("hooked", json!({ "finished": true, "ending": "answered", "result": "Done.", "reports": 1 })).await;
     world.until("hooked", "afterwards", |it| phase(it) == Some(Phase::PostRunning)).await;
-    assert!(!world.may(&account, "list", "pods").await);
+    world.has_lost(&run, &account, "list", "pods").await;
     // It is told to go, and hooks wait until it has.
     world
         .eventually("the pod is told to go", || async {
@@ -184,7 +237,7 @@ async fn deleted_under_a_finalizer_of_somebody_else() {
     let has_pod = |it: &sympozium_api::AgentRun| it.status.as_ref().is_some_and(|it| it.pod_uid.is_some());
     let run = world.until("held", "a pod", has_pod).await;
     let account = World::account(&run);
-    assert!(world.may(&account, "list", "nodes").await);
+    world.gains(&account, "list", "nodes").await;
     let pod = world.pod(&run, "agent-run").await;
     let finalizers = |list: serde_json::Value| {
         let patch = json!({ "metadata": { "finalizers": list } });
@@ -223,7 +276,7 @@ async fn rights_that_somebody_else_gave() {
     world.apply(&[agent, pack]).await;
     let has_pod = |it: &sympozium_api::AgentRun| it.status.as_ref().is_some_and(|it| it.pod_uid.is_some());
     for name in ["told", "gone"] {
-        world.apply(&[super::world::a_run(name)]).await;
+        world.apply(&[a_run(name)]).await;
         let run = world.until(name, "a pod", has_pod).await;
         let account = World::account(&run);
         let binding = json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",

@@ -12,6 +12,8 @@ use super::world::{World, a_run, objects};
 #[derive(Debug, Clone, Copy)]
 enum Gate {
     Ends(i32),
+    /// The kernel ends it for its memory.
+    IsKilled,
     TakesTooLong,
     IsNotWaitedFor,
 }
@@ -21,9 +23,9 @@ fn phase(run: &AgentRun) -> Option<Phase> {
 }
 
 /// A run whose agent has answered, and whose gate has begun.
-async fn answered(world: &World, name: &str) -> (AgentRun, Pod) {
+async fn answered(world: &World, name: &str, default: &str) -> (AgentRun, Pod) {
     let mut run = a_run(name);
-    run["spec"]["lifecycle"] = json!({ "postRun": [
+    run["spec"]["lifecycle"] = json!({ "gateDefault": default, "postRun": [
         { "name": "judge", "image": "example.org/judge:1", "command": ["/judge"], "gate": true },
     ] });
     world.apply(&[run]).await;
@@ -31,6 +33,9 @@ async fn answered(world: &World, name: &str) -> (AgentRun, Pod) {
     let run = world.until(name, "a pod", has_pod).await;
     let pod = world.pod(&run, "agent-run").await;
     world.start_pod(&pod).await;
+    // Watches of different kinds do not wait for each other: what a pod said is known before its run reports the end.
+    let is_checked = |it: &AgentRun| World::conditions(it).get("NetworkEnforced").is_some_and(|it| it.0 == "True");
+    world.until(name, "its network checked", is_checked).await;
     let report = json!({ "finished": true, "ending": "answered", "result": "Done.", "reports": 1 });
     world.report(name, report).await;
     world.vanish(&pod).await;
@@ -47,24 +52,54 @@ async fn an_answer_goes_out_when_its_gate_says_so() {
     let held = "the answer is held back: ";
     let failed = format!("{held}container `post-judge` failed: exit code 3");
     let late = format!("{held}its hooks took too long");
-    for (name, gate, expected, verdict, result, error) in [
-        ("yes", Gate::Ends(0), Phase::Succeeded, Some(GateVerdict::Approved), Some("Done."), None),
-        ("no", Gate::Ends(3), Phase::Failed, Some(GateVerdict::Rejected), None, Some(failed)),
-        ("late", Gate::TakesTooLong, Phase::Failed, Some(GateVerdict::Timeout), None, Some(late)),
-        ("unwanted", Gate::IsNotWaitedFor, Phase::Cancelled, None, None, None),
+    let killed = format!("{held}container `post-judge` failed: it ran out of memory");
+    for (name, default, gate, expected, verdict, result, error) in [
+        ("yes", "block", Gate::Ends(0), Phase::Succeeded, Some(GateVerdict::Approved), Some("Done."), None),
+        ("no", "block", Gate::Ends(3), Phase::Failed, Some(GateVerdict::Rejected), None, Some(failed.clone())),
+        // A verdict counts whatever the default is; only its absence is the default's business.
+        ("no-despite-default", "allow", Gate::Ends(3), Phase::Failed, Some(GateVerdict::Rejected), None, Some(failed)),
+        ("killed", "block", Gate::IsKilled, Phase::Failed, Some(GateVerdict::Error), None, Some(killed)),
+        (
+            "killed-allowed",
+            "allow",
+            Gate::IsKilled,
+            Phase::Succeeded,
+            Some(GateVerdict::AllowedByDefault),
+            Some("Done."),
+            None,
+        ),
+        (
+            "late-allowed",
+            "allow",
+            Gate::TakesTooLong,
+            Phase::Succeeded,
+            Some(GateVerdict::AllowedByDefault),
+            Some("Done."),
+            None,
+        ),
+        ("unwanted-allowed", "allow", Gate::IsNotWaitedFor, Phase::Cancelled, None, None, None),
+        ("late", "block", Gate::TakesTooLong, Phase::Failed, Some(GateVerdict::Timeout), None, Some(late)),
+        ("unwanted", "block", Gate::IsNotWaitedFor, Phase::Cancelled, None, None, None),
     ] {
-        let (run, judge) = answered(&world, name).await;
+        let (run, judge) = answered(&world, name, default).await;
         let now = world.runs().get(name).await.expect("it is there");
         assert_eq!(phase(&now), Some(Phase::PostRunning));
         assert_eq!(World::conditions(&now).get("AgentEnded").map(|it| it.0.as_str()), Some("True"));
         let enforced = World::conditions(&now).get("NetworkEnforced").cloned();
         assert_eq!(enforced.map(|it| it.0).as_deref(), Some("True"), "{name}");
         match gate {
-            Gate::Ends(code) => {
+            Gate::Ends(_) | Gate::IsKilled => {
+                let (code, reason) = match gate {
+                    Gate::Ends(code) => (code, "Error"),
+                    _ => (137, "OOMKilled"),
+                };
                 let container = |it: &k8s_openapi::api::core::v1::Container| {
-                    let code = if it.name.contains("judge") { code } else { 0 };
+                    let ended = match it.name.contains("judge") && code != 0 {
+                        true => json!({ "exitCode": code, "reason": reason }),
+                        false => json!({ "exitCode": 0 }),
+                    };
                     json!({ "name": it.name, "image": "i", "imageID": "", "ready": false, "restartCount": 0,
-                        "state": { "terminated": { "exitCode": code } } })
+                        "state": { "terminated": ended } })
                 };
                 let spec = judge.spec.as_ref().expect("a spec");
                 let before: Vec<_> = spec.init_containers.iter().flatten().map(container).collect();

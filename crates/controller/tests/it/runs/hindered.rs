@@ -1,6 +1,6 @@
 //! What the platform has against a run, in plain words.
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
@@ -68,14 +68,16 @@ async fn out_of_memory_and_evicted() {
         let has_pod = |it: &AgentRun| it.status.as_ref().is_some_and(|it| it.pod_uid.is_some());
         let run = world.until(name, "a pod", has_pod).await;
         let account = World::account(&run);
-        assert!(world.may(&account, "list", "pods").await, "{name}");
+        world.gains(&account, "list", "pods").await;
         let pod = world.pod(&run, "agent-run").await;
         world.start_pod(&pod).await;
         let runs = |it: &AgentRun| it.status.as_ref().and_then(|it| it.phase) == Some(Phase::Running);
         world.until(name, "running", runs).await;
         // The bridge is faster than the kubelet. Rights do not wait for either.
         if let Some(mut report) = report {
-            report["reportedAt"] = json!(k8s_openapi::jiff::Timestamp::now());
+            // Not long ago, however slow the machine is: the controller waits for the kubelet's word for seconds only.
+            let later = k8s_openapi::jiff::Timestamp::now() + k8s_openapi::jiff::SignedDuration::from_mins(10);
+            report["reportedAt"] = json!(later);
             world.report(name, report).await;
             let taken = || async { (!world.may(&account, "list", "pods").await).then_some(()) };
             world.eventually("rights are taken", taken).await;
@@ -83,8 +85,8 @@ async fn out_of_memory_and_evicted() {
             assert!(runs(&run), "nobody has said yet why: {run:#?}");
         }
         world.say(&pod, says).await;
-        world.until(name, "without rights", without_rights).await;
-        assert!(!world.may(&account, "list", "pods").await, "{name}");
+        let run = world.until(name, "without rights", without_rights).await;
+        world.has_lost(&run, &account, "list", "pods").await;
         world.vanish(&pod).await;
         let run = world.until(name, "failed", failed).await;
         assert_eq!(run.status.and_then(|it| it.error).as_deref(), Some(expected));
@@ -109,7 +111,8 @@ async fn pod_security() {
     let level = "pod-security.kubernetes.io/enforce=baseline";
     let words = ["label", "namespace", world.namespace.name(), level, "--overwrite"];
     kubectl.run(&words).expect("a level");
-    let allowed = json!({ "packs": ["reader"], "hostNetwork": true });
+    let own = world.namespace.name();
+    let allowed = json!({ "packs": [format!("{own}/reader")], "namespaces": [own], "hostNetwork": true });
     let allowed = json!({ "spec": { "hostAccessPolicy": allowed } });
     world.patch_floor(&world.floor(), allowed.clone()).await;
     let mut objects = objects("bold");
@@ -148,11 +151,11 @@ async fn a_node_that_does_not_answer() {
     node.takes(&pod).await;
     world.start_pod(&pod).await;
     let account = World::account(&run);
-    assert!(world.may(&account, "list", "pods").await);
+    world.gains(&account, "list", "pods").await;
 
     node.is("Unknown").await;
-    world.until("far", "without rights", without_rights).await;
-    assert!(!world.may(&account, "list", "pods").await);
+    let run = world.until("far", "without rights", without_rights).await;
+    world.has_lost(&run, &account, "list", "pods").await;
     world.vanish(&pod).await;
     let run = world.until("far", "failed", failed).await;
     let said = run.status.and_then(|it| it.error).unwrap_or_default();
@@ -226,6 +229,14 @@ async fn a_quota() {
         .apply(&[json!({ "apiVersion": "v1", "kind": "ResourceQuota", "metadata": { "name": "none" },
             "spec": { "hard": { "pods": "0" } } })])
         .await;
+    // It counts once the controller manager has looked at it.
+    let quotas: Api<ResourceQuota> = Api::namespaced(world.client.clone(), world.namespace.name());
+    world
+        .eventually("the quota is known", || async {
+            let quota = quotas.get("none").await.ok()?;
+            quota.status?.hard?.contains_key("pods").then_some(())
+        })
+        .await;
     world.apply(&objects("much")).await;
     let said = ("False".to_owned(), "Quota".to_owned());
     let run = world.until("much", "hindered", |it| started(it).as_ref() == Some(&said)).await;
@@ -255,6 +266,14 @@ async fn a_webhook_that_does_not_answer() {
     let kubectl = world.namespace.kubectl().clone();
     let applied = kubectl.feed(&["apply", "-f", "-"], &webhook).expect("kubectl starts");
     assert!(applied.success, "{}", applied.stderr);
+    // The API server asks it from a moment on which nobody is told.
+    let probe = ["create", "rolebinding", "probe", "--clusterrole=view", "--user=nobody", "--dry-run=server"];
+    world
+        .eventually("the webhook is asked", || async {
+            let refused = kubectl.attempt(&probe).ok()?;
+            refused.stderr.contains("down.example.org").then_some(())
+        })
+        .await;
     world.apply(&objects("stuck")).await;
     let said = ("False".to_owned(), "NotMade".to_owned());
     world.until("stuck", "told", |it| started(it).as_ref() == Some(&said) || failed(it)).await;
@@ -273,4 +292,65 @@ async fn a_webhook_that_does_not_answer() {
         .await;
     let words = ["delete", "validatingwebhookconfiguration", &namespace];
     kubectl.run(&words).expect("it is removed");
+}
+
+/// Who wrote an agent, nobody knows: where the floor does not trust its namespace, its hooks have no rights.
+#[tokio::test(flavor = "multi_thread")]
+async fn hooks_of_an_agent_of_an_unknown_author() {
+    let Some(world) = World::start().await else {
+        return;
+    };
+    let nobody = json!({ "spec": { "rbacPolicy": { "clusterRBACNamespaces": [] } } });
+    world.patch_floor(&world.floor(), nobody).await;
+    let mut objects = objects("hooked");
+    objects.remove(1);
+    objects[0]["spec"]["skills"] = json!([]);
+    objects[0]["spec"]["agents"]["default"]["lifecycle"] = json!({
+        "preRun": [{ "name": "first", "image": "example.org/first:1" }],
+        "rbac": [{ "apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"] }],
+    });
+    world.apply(&objects).await;
+    let run = world.until("hooked", "failed", failed).await;
+    let error = run.status.as_ref().and_then(|it| it.error.clone());
+    let error = error.unwrap_or_default();
+    assert!(
+        error.contains("denied[rbac-author]") && error.contains("the agent's author may not do `get configmaps`"),
+        "{error}"
+    );
+    assert_eq!(world.left(&run).await, Vec::<String>::new());
+}
+
+/// The floor lists the namespace and excepts a write. That write is for packs of the system namespace: neither a run's own hook
+/// nor a pack of the namespace gets it, and reading goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_floor_excepts_is_not_for_users_of_a_listed_namespace() {
+    let Some(world) = World::start().await else {
+        return;
+    };
+    let write = json!({ "apiGroups": [""], "resources": ["services"], "verbs": ["create"] });
+    let floor = json!({ "spec": { "rbacPolicy": {
+        "clusterRBACNamespaces": [world.namespace.name()], "exceptions": [write],
+    } } });
+    world.patch_floor(&world.floor(), floor).await;
+    let mut objects = objects("hooked");
+    objects[2]["spec"]["lifecycle"] = json!({
+        "preRun": [{ "name": "first", "image": "example.org/first:1" }], "rbac": [write],
+    });
+    let mut writer = objects[1].clone();
+    writer["metadata"]["name"] = json!("writer");
+    writer["spec"]["sidecar"]["rbac"] = json!([write]);
+    let mut writes = a_run("writes");
+    writes["spec"]["skills"] = json!([{ "skillPackRef": "writer" }]);
+    objects.extend([writer, writes, a_run("reads")]);
+    world.apply(&objects).await;
+    for (run, author) in [("hooked", "the run's author"), ("writes", "the pack's author")] {
+        let run = world.until(run, "failed", failed).await;
+        let error = run.status.as_ref().and_then(|it| it.error.clone());
+        let error = error.unwrap_or_default();
+        let expected = format!("{author} may not do `create services`");
+        assert!(error.contains("denied[rbac-author]") && error.contains(&expected), "{error}");
+        assert_eq!(world.left(&run).await, Vec::<String>::new());
+    }
+    let is_granted = |run: &AgentRun| World::conditions(run).contains_key("Granted");
+    world.until("reads", "granted", is_granted).await;
 }

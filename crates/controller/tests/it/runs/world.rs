@@ -31,7 +31,7 @@ use tokio::time::{Instant, sleep};
 use crate::world::{Company, cluster};
 
 /// How long anything may take on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(90);
+pub const PATIENCE: Duration = Duration::from_secs(180);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -145,8 +145,15 @@ impl World {
             let waking = tokio::spawn({
                 let (context, mut told) = (Arc::clone(&context), told);
                 async move {
-                    while let Some(seen) = told.recv().await {
-                        for run in run::wake(&seen, &context) {
+                    loop {
+                        let woken = tokio::select! {
+                            seen = told.recv() => match seen {
+                                Some(seen) => run::wake(&seen, &context),
+                                None => return,
+                            },
+                            () = context.index.turns_changed() => context.index.take_turns(),
+                        };
+                        for run in woken {
                             queue.add(run);
                         }
                     }
@@ -275,6 +282,20 @@ impl World {
         self.say(pod, status).await;
     }
 
+    /// Every container that the pod has, of whatever names, has ended well.
+    pub async fn complete_pod(&self, pod: &Pod) {
+        let ended = |it: &k8s_openapi::api::core::v1::Container| {
+            json!({ "name": it.name, "image": "i", "imageID": "", "ready": false, "restartCount": 0,
+            "state": { "terminated": { "exitCode": 0 } } })
+        };
+        let spec = pod.spec.as_ref().expect("a spec");
+        let before: Vec<_> = spec.init_containers.iter().flatten().map(ended).collect();
+        let containers: Vec<_> = spec.containers.iter().map(ended).collect();
+        let status = json!({ "phase": "Succeeded", "initContainerStatuses": before,
+            "containerStatuses": containers });
+        self.say(pod, status).await;
+    }
+
     /// What the gateway would write when a run has ended.
     pub async fn report(&self, name: &str, report: Value) {
         let mut report = report;
@@ -332,6 +353,21 @@ impl World {
         let reviews: Api<SubjectAccessReview> = Api::all(self.client.clone());
         let answer = reviews.create(&PostParams::default(), &review).await;
         answer.expect("an answer").status.is_some_and(|it| it.allowed)
+    }
+
+    /// Waits until the API server knows that an account may do something.
+    pub async fn gains(&self, account: &str, verb: &str, resource: &str) {
+        let may = || async { self.may(account, verb, resource).await.then_some(()) };
+        self.eventually(&format!("{account} may {verb} {resource}"), may).await;
+    }
+
+    /// Asserts that no binding of a run is there, and waits until the API server knows that its account may not do something: it learns
+    /// of a binding that is gone a moment later.
+    pub async fn has_lost(&self, run: &AgentRun, account: &str, verb: &str, resource: &str) {
+        let left = self.left(run).await;
+        assert!(!left.iter().any(|it| it.contains("rolebinding")), "{left:?}");
+        let may_not = || async { (!self.may(account, verb, resource).await).then_some(()) };
+        self.eventually(&format!("{account} may not {verb} {resource}"), may_not).await;
     }
 
     /// What there is of a run, by kind and name, without its pods and what stays.

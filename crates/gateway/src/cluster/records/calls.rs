@@ -43,7 +43,7 @@ impl Calls {
                     merge(isolation, part, seen);
                 }
             }
-            Event::Started { .. } | Event::Model { .. } | Event::Ended { .. } => {}
+            Event::Started { .. } | Event::Model { .. } | Event::Foreign { .. } | Event::Ended { .. } => {}
         }
         while self.called.len() > MAX_CALLS {
             self.called.pop_first();

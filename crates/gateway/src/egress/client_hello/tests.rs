@@ -40,19 +40,21 @@ fn named(name: &str) -> Vec<u8> {
 #[test]
 fn the_name_is_found_in_any_records_and_pieces() {
     let message = named("API.example.com");
-    let expected = Hello::Complete(Some("api.example.com".into()));
+    let expected = |wire: &[u8]| Hello::Complete { name: Some("api.example.com".into()), length: wire.len() };
     for size in [1, 2, 3, 4, 5, 63, 16 * 1024] {
         let wire = records(&message, size);
         for cut in 0..wire.len() {
             assert_eq!(read(&wire[..cut]), Ok(Hello::Incomplete), "{size} {cut}");
             assert!(may_be_tls(&wire[..cut]));
         }
-        assert_eq!(read(&wire), Ok(expected.clone()), "{size}");
+        assert_eq!(read(&wire), Ok(expected(&wire)), "{size}");
         // Early data may follow, in records of its own.
-        assert_eq!(read(&[&wire[..], &[23, 3, 3, 0, 1, 0]].concat()), Ok(expected.clone()));
+        assert_eq!(read(&[&wire[..], &[23, 3, 3, 0, 1, 0]].concat()), Ok(expected(&wire)));
     }
     let without = records(&self::message(&[(0x2b, vec![2, 3, 4])]), 1000);
-    assert_eq!(read(&without), Ok(Hello::Complete(None)));
+    let length = without.len();
+    let name = None;
+    assert_eq!(read(&without), Ok(Hello::Complete { name, length }));
 }
 
 #[test]
@@ -91,6 +93,31 @@ fn what_is_not_exactly_one_hello_is_refused() {
 }
 
 #[test]
+fn whatever_begins_like_a_record_is_tls() {
+    for (bytes, expected) in [
+        (&[][..], true),
+        (&[22], true),
+        (&[22, 3], true),
+        // Whatever follows: an empty record, another message, a length that no record has.
+        (&[22, 3, 1, 0, 0, 22], true),
+        (&[22, 3, 3, 0, 1, 2], true),
+        (&[22, 3, 9, 0xff, 0xff], true),
+        // Servers exist that skip a warning before the ClientHello.
+        (&[21, 3, 1, 0, 2, 1, 100], true),
+        (&[20, 3, 3, 0, 1, 1], true),
+        (&[23, 3, 3, 0, 0], true),
+        (&[22, 2], false),
+        (&[22, 0, 1, 2], false),
+        (&[19, 3], false),
+        (&[25, 3], false),
+        (b"SSH-2.0-x", false),
+        (b"GET / HTTP/1.1", false),
+    ] {
+        assert_eq!(may_be_tls(bytes), expected, "{bytes:?}");
+    }
+}
+
+#[test]
 fn a_message_cut_short_inside_is_refused() {
     let good = named("a.example");
     // Every length in it made one larger or smaller.
@@ -101,7 +128,7 @@ fn a_message_cut_short_inside_is_refused() {
             message[at] = message[at].wrapping_add(change);
             match read(&records(&message, 1000)) {
                 Err(Malformed) => wrong += 1,
-                Ok(Hello::Complete(_)) => {}
+                Ok(Hello::Complete { .. }) => {}
                 Ok(Hello::Incomplete) => panic!("all of it is there: {at}"),
             }
         }

@@ -305,6 +305,43 @@ async fn bodies_that_do_not_come_end_and_keep_others_waiting_no_longer() {
     }
 }
 
+/// Runs of one namespace begin as many bodies without a length as they may, and never end them.
+#[tokio::test(start_paused = true)]
+async fn bodies_of_one_namespace_leave_room_for_another() {
+    let world = World::new(|_| {});
+    let mut held = Vec::new();
+    for number in 0..4 {
+        let uid = format!("{number:08}-77f4-4c62-9f0e-0123456789ab");
+        let plan = plan(&uid, |it| it.run.namespace = NamespaceName::new("greedy"));
+        world.gateway.plans().add(&plan).expect("a plan");
+        let (mut ours, theirs) = tokio::io::duplex(1 << 16);
+        let gateway = Arc::clone(&world.gateway);
+        tokio::spawn(async move { gateway.serve(theirs).await });
+        let head = head(&token(&uid, RUN));
+        let mut all = [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat();
+        for stream in (1..).step_by(2).take(MAX_BODIES_OF_RUN) {
+            all.extend(frame(HEADERS, END_HEADERS, stream, &head));
+            all.extend(frame(DATA, 0, stream, b"{"));
+        }
+        ours.write_all(&all).await.expect("it reads");
+        held.push(ours);
+    }
+    // Time passes when nothing else happens: all of them were looked at.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let client = world.client().await;
+    let started = tokio::time::Instant::now();
+    let asking = tokio::spawn(async move {
+        let mut question = question("q");
+        question["waitSeconds"] = 5.into();
+        client.post(path::APPROVALS, &question).await
+    });
+    world.pending(1).await;
+    let (status, answer) = asking.await.expect("an answer");
+    assert_eq!((status, &answer["decision"]), (200, &json!("expired")));
+    assert!(started.elapsed() < BODY_DEADLINE / 2, "{:?}", started.elapsed());
+    drop(held);
+}
+
 #[tokio::test]
 async fn heads_have_so_many_bytes() {
     let world = World::new(|_| {});

@@ -319,7 +319,9 @@ async fn reports_that_are_being_kept_have_so_many_bytes_together() {
     let mut sending = Vec::new();
     for number in 0..=at_once {
         let uid = format!("{number:08}-77f4-4c62-9f0e-0123456789ab");
-        let plan = plan(&uid, |_| {});
+        // Of several namespaces: each has only a part of it.
+        let namespace = NamespaceName::new(format!("team-{}", number % 3));
+        let plan = plan(&uid, |it| it.run.namespace = namespace);
         world.gateway.plans().add(&plan).expect("a plan");
         let mut reports =
             Reporting { chain: Chain::new(RunPlan::digest_of(&plan.to_bytes().expect("JSON"))), number: 0 };

@@ -38,7 +38,8 @@ async fn connect(world: &World, offered: &[&[u8]]) -> TlsStream<DuplexStream> {
     tokio::spawn(async move {
         let acceptor = TlsAcceptor::from(Arc::new(server));
         let stream = acceptor.accept(theirs).await.expect("TLS");
-        gateway.serve_encrypted(stream).await;
+        let permit = gateway.admission().admit(None).expect("there is room");
+        gateway.serve_encrypted(stream, permit).await;
     });
     let name = ServerName::try_from("gateway").expect("a name");
     let connector = TlsConnector::from(Arc::new(client));

@@ -103,17 +103,23 @@ fn there_is_a_case_for_every_rule() {
     // Looked at with an object alone; see `objects.rs` of the tests.
     rules.remove("policy-entry");
     rules.remove("pack-too-large");
+    rules.remove("dns-by-gateway");
+    // No field restricts and is unused; a row that does is looked at in `fields`.
+    rules.remove("field-unenforced");
     // Too long to be written down.
     rules.remove("task-too-large");
     assert_eq!(rules, cases);
 }
 
-/// Rules are the only texts of words in lower case with `-` between them, but for names of providers, headers and modes.
+/// Rules are the only texts of words in lower case with `-` between them, but for names of providers, headers, modes and handlers.
 fn rules_in(source: &str) -> impl Iterator<Item = String> + '_ {
     const OTHERS: &[&str] = &[
         "api-key",
         "azure-openai",
         "content-length",
+        "kata-clh",
+        "kata-fc",
+        "kata-qemu",
         "llama-server",
         "lm-studio",
         "proxy-authorization",

@@ -118,11 +118,16 @@ fn the_hooks_of_an_agent_are_its_authors() {
     assert_eq!(rules(&denied), [("rbac-author", "spec.agents.default.lifecycle.rbac[0]")]);
     let holds = rights("[{apiGroups: [''], resources: [events], verbs: [list]}]");
     assert_eq!(rules(&admit_agent_author(&subject, &agent, &holds)), []);
-    // Somebody without these rights may start a run with them, and with no others.
-    let run = World::new(&format!("agent: {{{spec}}}\nauthor: {{}}"));
+    // Whoever starts a run need not hold what its agent's hooks do. Whoever wrote the agent must.
+    let holds = "agentAuthor: {namespace: [{apiGroups: [''], resources: [events], verbs: [list]}]}";
+    let run = World::new(&format!("agent: {{{spec}}}\nauthor: {{}}\n{holds}"));
     assert_eq!(run.decide().0, []);
+    for author in ["agentAuthor: {}", "agentAuthor: {}\nauthor: {mayEscalate: true}"] {
+        let run = World::new(&format!("agent: {{{spec}}}\n{author}"));
+        assert_eq!(run.decide().0[0].message, "the agent's author may not do `list events`, and cannot grant it");
+    }
     let other = "run: {lifecycle: {rbac: [{apiGroups: [''], resources: [events], verbs: [list, watch]}]}}";
-    let run = World::new(&format!("agent: {{{spec}}}\nauthor: {{}}\n{other}"));
+    let run = World::new(&format!("agent: {{{spec}}}\nauthor: {{}}\n{holds}\n{other}"));
     assert_eq!(run.decide().0[0].message, "the run's author may not do `list events`, and cannot grant it");
 }
 

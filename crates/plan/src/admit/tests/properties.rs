@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
+use sympozium_api::labels::SYSTEM_NAMESPACE;
 
 use super::cases::all_changes;
 use super::world::{World, merged};
@@ -51,12 +52,14 @@ fn any_world() -> impl Strategy<Value = Option<World>> {
             "https://api.github.com/v1",
             "https://models.github.com",
             "http://db.team.svc/v1",
-            "http://10.0.0.1",
+            "https://10.0.0.1",
             "https://api.openai.com/v1",
             "https://llm.example.com",
         ][..],
     );
-    (changes, prop::option::of(address), replaced).prop_map(|(changes, address, replaced)| {
+    // Without a policy that lists it most of them deny the run.
+    let address = prop::option::weighted(0.3, address);
+    (changes, address, replaced).prop_map(|(changes, address, replaced)| {
         let all = all_changes();
         let address = address.map(|it| json!({ "run": { "model": { "baseURL": it } } }));
         let changes = changes.iter().map(|index| index.get(all).clone());
@@ -146,7 +149,7 @@ proptest! {
             if let Some(network) = &mut spec.network_policy {
                 network.deny_all = deny_all;
             }
-            under(&input, EffectivePolicy::from_named(&spec))
+            under(&input, EffectivePolicy::from_named(&spec, SYSTEM_NAMESPACE))
         };
         let (narrow, wide) = (with(true), with(false));
         if matches!(narrow, Decision::Admitted(_)) {

@@ -1,9 +1,12 @@
 //! Whole runs: those of the guides, the policies that we ship, and attacks.
 
+mod rights;
+
+use sympozium_api::model::ModelStatus;
 use sympozium_api::{AgentRunSpec, SympoziumPolicy, SympoziumPolicySpec};
 
-use super::world::{World, yaml};
-use crate::admit::{Admitted, Decision, Denied, admit};
+use super::world::{NAMESPACE, World, yaml};
+use crate::admit::{Admitted, Decision, Denied, Rights, admit};
 use crate::policy::EffectivePolicy;
 use crate::policy::tools::Action;
 
@@ -180,52 +183,6 @@ fn pack_with(sidecar: &str) -> String {
     format!(
         "own: {{x: {{skills: [], sidecar: {{image: 'ghcr.io/org/x:1', {sidecar}}}}}}}\nrun: {{skills: [{{skillPackRef: x}}]}}"
     )
-}
-
-#[test]
-fn no_pack_gets_rights_from_which_more_follow() {
-    for (group, resource, verb) in [
-        ("*", "pods", "get"),
-        ("", "*", "get"),
-        ("", "pods", "*"),
-        ("rbac.authorization.k8s.io", "roles", "escalate"),
-        ("rbac.authorization.k8s.io", "clusterroles", "bind"),
-        ("", "users", "impersonate"),
-        ("", "secrets", "list"),
-        ("", "pods/exec", "create"),
-        ("", "serviceaccounts/token", "create"),
-        ("admissionregistration.k8s.io", "validatingwebhookconfigurations", "update"),
-        ("apiextensions.k8s.io", "customresourcedefinitions", "create"),
-        ("", "nodes/proxy", "get"),
-        ("sympozium.ai", "toolapprovals", "update"),
-    ] {
-        let rule = format!("[{{apiGroups: ['{group}'], resources: ['{resource}'], verbs: ['{verb}']}}]");
-        let allowed_by_others = "floor: {rbacPolicy: {clusterRBACNamespaces: [team]}}";
-        for field in ["rbac", "clusterRBAC"] {
-            let world = World::new(&format!("{}\n{allowed_by_others}", pack_with(&format!("{field}: {rule}"))));
-            assert_eq!(denying_rules(&world), ["rbac-escalation"], "{field} {group} {resource} {verb}");
-        }
-        let hooks = World::new(&format!("run: {{lifecycle: {{rbac: {rule}}}}}"));
-        assert_eq!(denying_rules(&hooks), ["rbac-escalation"], "hook: {group} {resource} {verb}");
-    }
-}
-
-#[test]
-fn an_exception_must_be_listed_by_every_policy_that_speaks_of_grants() {
-    let pack = pack_with("rbac: [{apiGroups: [''], resources: [secrets], verbs: [get]}]");
-    let exception = "{rbacPolicy: {exceptions: [{apiGroups: [''], resources: [secrets], verbs: [get]}]}}";
-    for (policy, floor, expected) in [
-        ("null", "null", false),
-        (exception, "null", true),
-        (exception, "{}", true),
-        (exception, exception, true),
-        (exception, "{rbacPolicy: {clusterRBACNamespaces: [default]}}", false),
-        ("null", exception, false),
-        ("{}", exception, false),
-    ] {
-        let world = World::new(&format!("{pack}\npolicy: {policy}\nfloor: {floor}"));
-        assert_eq!(world.decide().2.is_some(), expected, "{policy} {floor}");
-    }
 }
 
 #[test]
@@ -421,8 +378,84 @@ run:
   model: {provider: anthropic, model: claude-sonnet-4-20250514, authSecretRef: my-key}
   agentSandbox: {enabled: true, runtimeClass: gvisor, warmPoolRef: wp-my-agent}
 ";
-    assert_eq!(World::new(sandboxed).decide().1, []);
-    let (spec, warnings, _) = admitted(&with_policy(sandboxed, HARDENED));
+    let served = format!("{sandboxed}servesAll: true\n");
+    assert_eq!(World::new(&served).decide().1, []);
+    let (spec, warnings, _) = admitted(&with_policy(&served, HARDENED));
     assert_eq!(warnings, Vec::<String>::new());
     assert_eq!(spec.agent_sandbox.and_then(|it| it.warm_pool_ref), Some("wp-my-agent".into()));
+}
+
+/// `modelRef` is one more way to say where the key goes: the Model's author says it, or whoever writes Services in its namespace.
+#[test]
+fn the_address_of_a_model_is_judged_as_any_other() {
+    const OPEN: &str = "{modelPolicy: {allowedNamespaces: [team]}}";
+    const CLOSED: &str = "{networkPolicy: {denyAll: true}}";
+    let both = &["model-endpoint", "model-service-plain"][..];
+    for (reference, endpoint, policy, floor, expected) in [
+        ("m", None, "null", "null", &["model-service-plain"][..]),
+        ("m", None, "{}", "null", both),
+        ("m", None, "null", "{}", both),
+        ("m", None, "null", CLOSED, both),
+        ("m", None, OPEN, "null", &[]),
+        ("m", None, OPEN, "{}", &[]),
+        ("m", None, OPEN, CLOSED, both),
+        ("m", None, OPEN, "{networkPolicy: {denyAll: true}, modelPolicy: {allowedNamespaces: [team]}}", &[]),
+        ("m", None, OPEN, "{modelPolicy: {allowedNamespaces: [other]}}", &["model-namespace"]),
+        // There is no Service of such a name: the address means a host of another Service.
+        ("a.b", None, OPEN, "null", &["model-endpoint", "model-url-plain"]),
+        // What the status says.
+        ("m", Some("http://model-m.team.svc:8080/v1"), OPEN, "null", &[]),
+        ("m", Some("http://model-m.team.svc:9090/v1"), OPEN, "null", both),
+        ("m", Some("http://model-m.other.svc:8080/v1"), OPEN, "null", both),
+        ("m", Some("https://evil.example.com/v1"), OPEN, "null", &["model-endpoint"]),
+        ("m", Some("https://evil.example.com/v1"), "null", CLOSED, &["model-endpoint"]),
+        ("m", Some("http://evil.example.com/v1"), "null", "null", &["model-url-plain"]),
+        ("m", Some("http://127.0.0.1:8080/v1"), "null", CLOSED, &["model-endpoint"]),
+        ("m", Some("https://169.254.169.254/latest"), "null", "null", &["model-url-link-local"]),
+        (
+            "m",
+            Some("http://10.0.0.1/v1"),
+            "{networkPolicy: {allowedEgress: [{host: 10.0.0.1, port: 80}]}}",
+            "null",
+            &["model-url-plain"],
+        ),
+        ("m", Some("https://10.0.0.1/v1"), "{networkPolicy: {allowedEgress: [{host: 10.0.0.1}]}}", "null", &[]),
+        ("m", Some("file:///etc/passwd"), "null", "null", &["model-url"]),
+    ] {
+        let mut world = World::new(&format!(
+            "run: {{model: {{provider: x, model: x, modelRef: {reference}}}}}\nownModel: true\npolicy: {policy}\nfloor: {floor}"
+        ));
+        if let Some(model) = &mut world.own_model {
+            model.status = endpoint.map(|it| ModelStatus { endpoint: Some(it.to_owned()), ..ModelStatus::default() });
+        }
+        let rules: Vec<_> = world.decide().0.iter().map(|it| it.rule).collect();
+        assert_eq!(rules, expected, "{reference} {endpoint:?} {policy} {floor}");
+    }
+}
+
+/// A profile on the node may only log. Without a policy that names it a run would choose how much of its pod is filtered.
+#[test]
+fn a_profile_of_the_node_is_for_policies_to_name() {
+    const NAMES: &str = "{sandboxPolicy: {seccompProfile: {type: Localhost, localhostProfile: audit.json}}}";
+    const OTHER: &str = "{sandboxPolicy: {seccompProfile: {type: Localhost, localhostProfile: other.json}}}";
+    for (enabled, policy, floor, expected) in [
+        (true, "null", "null", &["seccomp-localhost"][..]),
+        (true, "{}", "{}", &["seccomp-localhost"]),
+        (true, "{sandboxPolicy: {}}", "null", &["seccomp-localhost"]),
+        (true, NAMES, "null", &[]),
+        (true, NAMES, "{sandboxPolicy: {}}", &[]),
+        (true, NAMES, NAMES, &[]),
+        (true, NAMES, OTHER, &["seccomp-profile", "seccomp-none-left"]),
+        // What the floor names it applies itself, and gives to nothing that chooses.
+        (true, "null", NAMES, &["seccomp-localhost"]),
+        (true, "null", OTHER, &["seccomp-profile"]),
+        (false, "null", "null", &[]),
+        (false, "{}", OTHER, &[]),
+    ] {
+        let world = World::new(&format!(
+            "run: {{sandbox: {{enabled: {enabled}, securityContext: {{seccompProfile: {{type: Localhost, localhostProfile: audit.json}}}}}}}}\npolicy: {policy}\nfloor: {floor}"
+        ));
+        let rules: Vec<_> = world.decide().0.iter().map(|it| it.rule).collect();
+        assert_eq!(rules, expected, "{enabled} {policy} {floor}");
+    }
 }

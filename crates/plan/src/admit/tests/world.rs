@@ -12,7 +12,8 @@ use sympozium_api::{
 };
 
 use crate::admit::{
-    Agents, Candidates, Decision, Facts, Input, PackCandidates, PackObject, Reason, Rights, Settings, admit,
+    Agents, Candidates, Decision, Facts, Input, PackCandidates, PackObject, Reason, Rights, RuntimeClasses, Services,
+    Settings, admit,
 };
 use crate::rbac::Rule;
 
@@ -44,11 +45,16 @@ struct Written {
     own_model: bool,
     system_model: bool,
     author: Option<WrittenRights>,
+    agent_author: Option<WrittenRights>,
     pack_author: Option<WrittenRights>,
     runs_in_tree: Option<u32>,
     siblings: Option<u32>,
     parent_depth: Option<u32>,
     default_runtime_class: Option<String>,
+    /// Whether the installation serves everything.
+    serves_all: bool,
+    runtime_classes: RuntimeClasses,
+    kernel_handlers: Option<Vec<String>>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -79,9 +85,11 @@ pub struct World {
     pub own_model: Option<Model>,
     pub system_model: Option<Model>,
     pub author: Option<Rights>,
+    pub agent_author: Option<Rights>,
     pub pack_author: Option<Rights>,
     pub facts: Facts,
     pub settings: Settings,
+    pub runtime_classes: RuntimeClasses,
 }
 
 impl World {
@@ -102,8 +110,19 @@ impl World {
         let policy = |spec| SympoziumPolicy::new("p", spec);
         let model = |is: bool| is.then(|| Model::new("m", json_as::<ModelSpec>(json!({ "source": {} }))));
         let spec: AgentRunSpec = serde_json::from_value(written.run)?;
-        let settings =
-            Settings { default_runtime_class: written.default_runtime_class.map(Into::into), ..Settings::default() };
+        let mut settings = Settings {
+            default_runtime_class: written.default_runtime_class.map(Into::into),
+            services: match written.serves_all {
+                true => {
+                    Services { channels: true, schedules: true, subagents: true, warm_pools: true, server_mode: true }
+                }
+                false => Services::default(),
+            },
+            ..Settings::default()
+        };
+        if let Some(handlers) = written.kernel_handlers {
+            settings.kernel_handlers = handlers.into_iter().collect();
+        }
         Ok(Self {
             run: AgentRun::new("r", spec),
             agent: written.agent.map(bound).map(|spec| Agent::new("a", spec)),
@@ -116,6 +135,7 @@ impl World {
             own_model: model(written.own_model),
             system_model: model(written.system_model),
             author: written.author.map(Into::into),
+            agent_author: written.agent_author.map(Into::into),
             pack_author: written.pack_author.map(Into::into),
             facts: Facts {
                 runs_in_tree: written.runs_in_tree,
@@ -123,6 +143,7 @@ impl World {
                 parent_depth: written.parent_depth,
             },
             settings,
+            runtime_classes: written.runtime_classes,
         })
     }
 
@@ -143,12 +164,17 @@ impl World {
         Input {
             run: &self.run,
             namespace: NAMESPACE,
-            agents: Agents { agent: self.agent.as_ref(), instance: self.instance.as_ref() },
+            agents: Agents {
+                agent: self.agent.as_ref(),
+                instance: self.instance.as_ref(),
+                author: self.agent_author.as_ref(),
+            },
             packs,
             policies: Candidates { own: self.policy.as_ref(), system: self.system_policy.as_ref() },
             floor: self.floor.as_ref(),
             models: Candidates { own: self.own_model.as_ref(), system: self.system_model.as_ref() },
             author: self.author.as_ref(),
+            runtime_classes: &self.runtime_classes,
             facts: self.facts,
             settings: &self.settings,
         }

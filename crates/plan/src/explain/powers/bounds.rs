@@ -90,8 +90,12 @@ impl Explanation {
             let word = part.executor.word();
             add(&part.part, "executor", word, weaker_if(is_image));
             if part.role == "postRun" {
-                let word = if part.is_gate { "yes" } else { "no" };
-                add(&part.part, "gate of the result", word, weaker_if(!part.is_gate));
+                let (word, is_weaker) = match (part.is_gate, part.gate_default) {
+                    (false, _) => ("no", true),
+                    (true, Some(_)) => ("yes, and open without a verdict", true),
+                    (true, None) => ("yes", false),
+                };
+                add(&part.part, "gate of the result", word, weaker_if(is_weaker));
             }
         }
     }

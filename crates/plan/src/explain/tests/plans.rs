@@ -184,7 +184,11 @@ prop_compose! {
             option::of(part("skill-a", json!({"kind": "skill", "pack": "a"}))),
             option::of(part("skill-b", json!({"kind": "skill", "pack": "b"}))),
             option::of(part("sandbox", json!({"kind": "sandbox"}))),
-            option::of(part("post-0-tell", json!({"kind": "postRun", "hook": "tell", "gate": false}))),
+            option::of(prop_oneof![
+                part("post-0-tell", json!({"kind": "postRun", "hook": "tell", "gate": false})),
+                part("post-0-tell", json!({"kind": "postRun", "hook": "tell", "gate": true})),
+                part("post-0-tell", json!({"kind": "postRun", "hook": "tell", "gate": true, "gateDefault": "allow"})),
+            ]),
         ),
         volumes in vec(volume(), 0..6),
         identities in (option::of(identity("skill-0", Some("a"))), option::of(identity("hooks", None))),

@@ -1,6 +1,6 @@
 //! Containers before and after the agent. They are the agent's author's: they see the workspace, and what they declare.
 
-use sympozium_api::lifecycle::LifecycleHook;
+use sympozium_api::lifecycle::{GateDefault, LifecycleHook};
 use sympozium_api::run_plan::{Identity, IdentityName, Part, PartName, Role, Start, place};
 
 use super::skill::TOKEN_SECONDS;
@@ -24,11 +24,20 @@ impl When {
         }
     }
 
-    fn role(self, hook: &LifecycleHook) -> Role {
+    fn role(self, hook: &LifecycleHook, gate_default: GateDefault) -> Role {
         let name = hook.name.clone();
+        let gate = hook.gate == Some(true);
         match self {
             Self::Before => Role::PreRun { hook: name },
-            Self::After => Role::PostRun { hook: name, gate: hook.gate == Some(true) },
+            Self::After => Role::PostRun {
+                hook: name,
+                gate,
+                // It says something about gates only.
+                gate_default: match gate {
+                    true => gate_default,
+                    false => GateDefault::Block,
+                },
+            },
         }
     }
 }
@@ -55,7 +64,7 @@ impl Builder<'_, '_> {
         for (when, list) in [(When::Before, &hooks.pre_run), (When::After, &hooks.post_run)] {
             let names = part_names(when.word(), list.iter().map(|hook| hook.name.as_str()));
             for (number, (hook, name)) in list.iter().zip(names).enumerate() {
-                let role = when.role(hook);
+                let role = when.role(hook, hooks.gate_default);
                 let start = format!("{}-{number}", when.word());
                 parts.push(self.hook(&start, name, role, hook, identity.clone()));
             }
@@ -73,8 +82,11 @@ impl Builder<'_, '_> {
     ) -> Part {
         let spec = &self.admitted.run.spec;
         let agent = spec.agent().map(|it| it.as_str()).unwrap_or_default();
-        // The run's variables first: it must not change what a hook's author wrote, nor whom the hook is told it is for.
+        // Of the run's variables only those that the hook's author lists: whoever may start a run may not know, or may not be
+        // told, what the hook's programs do with others. They come first, so that they change nothing that the author wrote, nor
+        // whom the hook is told it is for, and cannot refer to what follows.
         let of_run = spec.env.iter();
+        let of_run = of_run.filter(|(name, _)| hook.env_from_run.iter().any(|it| it.as_str() == *name));
         let mut env: Vec<_> = of_run.map(|(name, value)| variable(name, value)).collect();
         let ours = [
             variable("AGENT_RUN_ID", &self.run_name),

@@ -10,7 +10,7 @@ use sympozium_api::skill_pack::{Executor, Sidecar};
 use super::{
     Builder, IPC_SIZE, PACK_VARIABLE, PackPart, SANDBOX_KEPT, read_only, set, shared, variable, workspace, writable,
 };
-use crate::admit::{Amounts, ResolvedPack, SANDBOX_PACK, VolumeOwner, parameter_variable};
+use crate::admit::{Amounts, ResolvedPack, SANDBOX_PACK, VolumeOwner, parameter_variable, usual_of_pack};
 use crate::quantity::Amount;
 
 /// Seconds that a token is good for: the fewest that the API server gives. Whoever realises the plan renews it.
@@ -61,7 +61,7 @@ impl<'a> Builder<'_, 'a> {
             },
             env,
             mounts,
-            amounts: written(sidecar, self.amounts.sidecar),
+            amounts: written(sidecar, usual_of_pack(pack.spec, self.amounts.sidecar)),
             identity,
             host_access: sidecar.host_access.clone().filter(|it| it.enabled),
             ports: sidecar.ports.clone(),

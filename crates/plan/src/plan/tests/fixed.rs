@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use sympozium_api::RunPlan;
-use sympozium_api::run_plan::{MAX_BYTES, place};
+use sympozium_api::run_plan::{MAX_BYTES, Part, place};
 
 use super::stored::STORED;
 use super::world::World;
@@ -115,8 +115,8 @@ fn where_models_answer() {
             "OPENAI_API_KEY",
         ),
         (
-            "provider: vllm, baseURL: 'http://10.0.0.7:8000'",
-            "http 10.0.0.7 8000 /v1/chat/completions",
+            "provider: vllm, baseURL: 'https://10.0.0.7:8000'",
+            "https 10.0.0.7 8000 /v1/chat/completions",
             "OPENAI_API_KEY",
         ),
         (
@@ -132,10 +132,19 @@ fn where_models_answer() {
         ("provider: scripted", "in the bridge", "OPENAI_API_KEY"),
     ];
     for (model, expected, key) in cases {
+        // A key goes over plain HTTP to a Service that a policy opens.
+        let policy = match model.contains("ollama") {
+            true => {
+                "---\nkind: SympoziumPolicy\nmetadata: {name: p, namespace: team}\n\
+                 spec: {networkPolicy: {allowedEgress: [{host: ollama.default.svc, port: 11434}]}}\n"
+            }
+            false => "",
+        };
+        let named = if policy.is_empty() { "" } else { ", policyRef: p" };
         let manifests = format!(
             "kind: AgentRun\nmetadata: {{name: r, namespace: team, uid: u}}\n\
              spec: {{agentRef: a, task: t, model: {{{model}, model: m, authSecretRef: keys}}}}\n---\n\
-             kind: Agent\nmetadata: {{name: a, namespace: team}}\nspec: {{agents: {{default: {{model: m}}}}}}\n"
+             kind: Agent\nmetadata: {{name: a, namespace: team}}\nspec: {{agents: {{default: {{model: m}}}}{named}}}\n{policy}"
         );
         with_plan(&manifests, |planned| {
             let model = &planned.plan.model;
@@ -205,6 +214,61 @@ fn a_skill_narrows_the_tools_of_its_pack() {
     }
 }
 
+/// The bridge knows packs by their names alone.
+#[test]
+fn tools_of_a_skill_are_planned_without_namespaces() {
+    for (allowed, expected) in [
+        ("[team/p/*, other/p/*]", &["p/*"][..]),
+        ("[team/p/act, team/q/act, p/act, q/*, act, '*']", &["p/act", "p/act", "q/*", "act", "*"]),
+        // Nothing is left to allow, which must not become no limit.
+        ("[other/p/*]", &[]),
+        ("[sympozium-system/p/*]", &[]),
+    ] {
+        let manifests = format!(
+            "kind: AgentRun\nmetadata: {{name: r, namespace: team, uid: u}}\nspec: {{agentRef: a, task: t, skills: [{{skillPackRef: p}}]}}\n---\n\
+             kind: Agent\nmetadata: {{name: a, namespace: team}}\nspec: {{agents: {{default: {{model: m}}}}}}\n---\n\
+             kind: SkillPack\nmetadata: {{name: p, namespace: team}}\nspec: {{skills: [{{name: t, content: t, allowedTools: {allowed}}}], sidecar: {{image: 'ghcr.io/o/p:1'}}}}\n"
+        );
+        with_plan(&manifests, |planned| {
+            let found = planned.plan.skills[0].allowed_tools.as_ref();
+            let found: Vec<&str> = found.expect("a list").iter().map(|it| it.as_str()).collect();
+            assert_eq!(found, expected, "{allowed}");
+        });
+    }
+}
+
+#[test]
+fn the_filter_of_a_pod_is_the_policys_choice() {
+    let asks = |enabled: bool| {
+        format!(
+            "sandbox: {{enabled: {enabled}, securityContext: {{seccompProfile: {{type: Localhost, localhostProfile: audit.json}}}}}}"
+        )
+    };
+    let names = |name: &str, file: &str| {
+        format!(
+            "---\nkind: SympoziumPolicy\nmetadata: {{name: {name}, namespace: team}}\n\
+             spec: {{sandboxPolicy: {{seccompProfile: {{type: Localhost, localhostProfile: {file}}}}}}}\n"
+        )
+    };
+    for (sandbox, policies, expected) in [
+        ("sandbox: {enabled: true}".to_owned(), String::new(), None),
+        // A sandbox that the run does not have says nothing about the others.
+        (asks(false), String::new(), None),
+        (asks(false), names("floor", "strict.json"), Some("strict.json")),
+        (asks(true), names("p", "audit.json"), Some("audit.json")),
+    ] {
+        let manifests = format!(
+            "kind: AgentRun\nmetadata: {{name: r, namespace: team, uid: u}}\nspec: {{agentRef: a, task: t, {sandbox}}}\n---\n\
+             kind: Agent\nmetadata: {{name: a, namespace: team}}\nspec: {{agents: {{default: {{model: m}}}}{}}}\n{policies}",
+            if policies.contains("name: p,") { ", policyRef: p" } else { "" },
+        );
+        with_plan(&manifests, |planned| {
+            let seccomp = &planned.plan.isolation.seccomp;
+            assert_eq!(seccomp.localhost_profile.as_deref(), expected, "{manifests}");
+        });
+    }
+}
+
 #[test]
 fn what_is_mounted_for_the_agent_is_as_open_as_its_tools() {
     for (denied, expected) in [
@@ -235,9 +299,36 @@ fn a_run_does_not_change_what_hooks_are_told() {
         let hook = planned.plan.parts.last().expect("the hook");
         let env: Vec<_> =
             (hook.env.iter()).map(|it| (it.name.as_str(), it.value.as_deref().unwrap_or_default())).collect();
-        let expected =
-            [("AGENT_RUN_ID", "r"), ("OWN", "x"), ("STRICT", "1"), ("INSTANCE_NAME", "a"), ("AGENT_NAMESPACE", "team")];
+        let expected = [("STRICT", "1"), ("AGENT_RUN_ID", "r"), ("INSTANCE_NAME", "a"), ("AGENT_NAMESPACE", "team")];
         assert_eq!(env, expected);
+    });
+}
+
+/// Of a run's variables the agent has all, a hook those that its author lists, and nothing else has any.
+#[test]
+fn variables_of_a_run_reach_only_who_lists_them() {
+    let manifests = "kind: AgentRun\nmetadata: {name: r, namespace: team, uid: u}\n\
+        spec: {agentRef: a, task: t, env: {REGION: mark-1, TIER: mark-2, AGENT_RUN_ID: mark-3}, sandbox: {enabled: true}, skills: [{skillPackRef: x}]}\n---\n\
+        kind: SkillPack\nmetadata: {name: x, namespace: team}\nspec: {skills: [{name: s, content: c}], sidecar: {image: 'ghcr.io/o/x:1'}}\n---\n\
+        kind: Agent\nmetadata: {name: a, namespace: team}\n\
+        spec: {agents: {default: {model: m, env: {ZONE: mark-4}, lifecycle: {\
+          preRun: [{name: none, image: 'ghcr.io/o/h:1'}, {name: some, image: 'ghcr.io/o/h:1', envFromRun: [REGION, ZONE, ABSENT]}], \
+          postRun: [{name: ours, image: 'ghcr.io/o/h:1', envFromRun: [AGENT_RUN_ID]}]}}}}\n";
+    with_plan(manifests, |planned| {
+        let of_run = |part: &Part| -> Vec<String> {
+            let values = part.env.iter().filter_map(|it| it.value.clone());
+            values.filter(|it| it.starts_with("mark-")).collect()
+        };
+        let found: Vec<(&str, Vec<String>)> = (planned.plan.parts.iter())
+            .map(|part| (part.name.0.as_str(), of_run(part)))
+            .filter(|(_, values)| !values.is_empty())
+            .collect();
+        let marks = |marks: &[&str]| marks.iter().map(|it| (*it).to_owned()).collect();
+        let expected: [(&str, Vec<String>); 2] =
+            [("agent", marks(&["mark-3", "mark-1", "mark-2", "mark-4"])), ("pre-some", marks(&["mark-1", "mark-4"]))];
+        assert_eq!(found, expected);
+        assert!(planned.plan.parts.iter().any(|it| it.name.0 == "skill-x"));
+        assert!(planned.plan.parts.iter().any(|it| it.name.0 == "sandbox"));
     });
 }
 
@@ -247,7 +338,7 @@ fn what_a_plan_was_made_from_has_its_uid() {
     let manifests = "kind: AgentRun\nmetadata: {name: r, namespace: team, uid: u}\n\
          spec: {agentRef: a, task: t, model: {provider: openai, model: m, modelRef: served}, skills: [{skillPackRef: x}]}\n---\n\
          kind: Agent\nmetadata: {name: a, namespace: team, uid: of-agent}\nspec: {policyRef: p, agents: {default: {model: m}}}\n---\n\
-         kind: SympoziumPolicy\nmetadata: {name: p, namespace: team, uid: of-policy}\nspec: {}\n---\n\
+         kind: SympoziumPolicy\nmetadata: {name: p, namespace: team, uid: of-policy}\nspec: {modelPolicy: {allowedNamespaces: [team]}}\n---\n\
          kind: Model\nmetadata: {name: served, namespace: team, uid: of-model}\nspec: {source: {url: 'https://example.org/m'}}\n---\n\
          kind: SkillPack\nmetadata: {name: x, namespace: team, uid: of-pack}\nspec: {skills: [{name: t, content: t}]}\n";
     with_plan(manifests, |planned| {
@@ -266,4 +357,32 @@ fn what_a_plan_was_made_from_has_its_uid() {
         ];
         assert_eq!(resolved, expected);
     });
+}
+
+/// Where the key goes need not follow from the Model's spec: the status can say so.
+#[test]
+fn the_digest_of_a_model_has_its_address() {
+    let manifests = |status: &str| {
+        format!(
+            "kind: AgentRun\nmetadata: {{name: r, namespace: team, uid: u}}\n\
+             spec: {{agentRef: a, task: t, model: {{provider: openai, model: m, modelRef: served}}}}\n---\n\
+             kind: Agent\nmetadata: {{name: a, namespace: team}}\nspec: {{agents: {{default: {{model: m}}}}}}\n---\n\
+             kind: Model\nmetadata: {{name: served, namespace: team}}\nspec: {{source: {{url: 'https://example.org/m'}}}}\n{status}"
+        )
+    };
+    let of_model = |status: &str| {
+        let mut found = None;
+        with_plan(&manifests(status), |planned| {
+            let mut resolved = planned.plan.resolved.iter();
+            let model = resolved.find(|it| it.kind == "Model").expect("the model");
+            let host = planned.plan.model.endpoint.as_ref().map(|it| it.host.clone());
+            found = Some((model.digest.clone(), host.expect("an address")));
+        });
+        found.expect("a plan")
+    };
+    let (usual, host) = of_model("");
+    assert_eq!(host, "model-served.team.svc");
+    let (other, host) = of_model("status: {endpoint: 'https://llm.example.com/v1'}\n");
+    assert_eq!(host, "llm.example.com");
+    assert_ne!(usual, other);
 }

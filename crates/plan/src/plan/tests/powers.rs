@@ -13,9 +13,10 @@ use crate::admit::{Admitted, Endpoints, Input, subagent_bounds};
 use crate::host::{Destination, Endpoint};
 use crate::policy::allowed::{Allowed, HostDirectory};
 use crate::policy::isolation::Seccomp;
+use crate::policy::packs::PackId;
 use crate::policy::tools::{Action, LOAD_SKILL};
 use crate::quantity::Amount;
-use crate::rbac::Rule;
+use crate::rbac::{Rule, Scope, unlisted};
 
 /// A plan beside what it was made from.
 pub struct Powers<'p, 'a> {
@@ -84,8 +85,18 @@ impl<'p> Powers<'p, '_> {
             };
             assert_eq!(identity.namespace_rules, own);
             assert_eq!(identity.cluster_rules, cluster);
-            for rule in own.iter().chain(&cluster) {
-                assert!(crate::rbac::escalations(&Rule::from(rule)).is_empty());
+            let own_rules = own.iter().map(|it| (it, Scope::Namespace));
+            for (rule, scope) in own_rules.chain(cluster.iter().map(|it| (it, Scope::Cluster))) {
+                for (_, right) in crate::rbac::escalations(&Rule::from(rule)) {
+                    assert!(self.admitted.policy.grants.excepts(&right, scope), "{right}");
+                }
+            }
+            for (rules, scope) in [(&own, Scope::Namespace), (&cluster, Scope::Cluster)] {
+                let rights = rules.iter().flat_map(|it| unlisted(&Rule::from(it), scope));
+                for right in rights {
+                    let grants = &self.admitted.policy.grants;
+                    assert!(grants.consents_to(&right, scope), "{right}");
+                }
             }
             let parts = self.plan.parts.iter();
             let holders: Vec<_> = parts.filter(|it| it.identity.as_ref() == Some(&identity.name)).collect();
@@ -122,9 +133,20 @@ impl<'p> Powers<'p, '_> {
         if model.model_ref.is_some() {
             let served = self.input.models.own.expect("a Model");
             let known = served.status.as_ref().and_then(|it| it.endpoint.as_ref());
-            let usual = format!("model-served.{}.svc", self.input.namespace);
-            let host = known.map_or(usual, |it| Endpoint::parse(it).expect("an address").host.to_string());
-            assert_eq!(planned.host, host);
+            let policy = &self.admitted.policy;
+            match known {
+                Some(url) => {
+                    let asked = Endpoint::parse(url).expect("an address");
+                    assert_eq!(planned.host, asked.host.to_string());
+                    assert!(policy.reach.reaches(&asked.host, asked.port));
+                    assert!(policy.endpoints.allows(|it| it.allows(&asked.host, asked.port)));
+                }
+                None => {
+                    let namespace = self.input.namespace;
+                    assert_eq!(planned.host, format!("model-served.{namespace}.svc"));
+                    assert!(policy.model_services.covers(&namespace.to_owned()));
+                }
+            }
         } else if let Some(url) = &model.base_url {
             let asked = Endpoint::parse(url).expect("an address");
             assert_eq!((planned.host.clone(), planned.port), (asked.host.to_string(), asked.port));
@@ -196,9 +218,17 @@ impl<'p> Powers<'p, '_> {
             let sidecar = self.sidecar_of(part);
             let asked = sidecar.and_then(|it| it.host_access.clone()).filter(|it| it.enabled);
             assert_eq!(part.host_access, asked);
-            let pack = part.role.pack().unwrap_or_default().to_owned();
+            let mut packs = self.admitted.packs.iter();
+            let found = packs.find(|it| Some(it.name.as_str()) == part.role.pack());
+            let is_given = found.is_some_and(|it| {
+                host.include(PackId {
+                    namespace: &it.namespace,
+                    name: it.name.as_str(),
+                    is_of_system: it.namespace == self.input.settings.system_namespace,
+                })
+            });
             if let Some(access) = &part.host_access {
-                assert!(host.packs.covers(&pack));
+                assert!(is_given);
                 assert!(!access.host_network || host.network);
                 assert!(!access.host_pid || host.processes);
                 assert!(!access.privileged || host.privileged);
@@ -224,7 +254,7 @@ impl<'p> Powers<'p, '_> {
                     _ => continue,
                 };
                 let directory = HostDirectory { path: path.to_owned(), writable: !mount.read_only };
-                assert!(host.mounts && host.packs.covers(&pack) && host.directories.covers(&directory), "{path}");
+                assert!(host.mounts && is_given && host.directories.covers(&directory), "{path}");
             }
         }
     }

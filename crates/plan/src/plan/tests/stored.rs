@@ -12,13 +12,19 @@ use sympozium_api::run_plan::*;
 use sympozium_api::skill_pack::{HostAccess, InputMode};
 use sympozium_api::{Guarantee, RunPlan};
 
-/// Of a usual run, and of one that has everything that a plan can have.
-pub const STORED: [&[u8]; 2] =
-    [include_bytes!("fixtures/plan-v1.json"), include_bytes!("fixtures/plan-v1-everything.json")];
+/// Of a usual run, of one that has everything that a plan can have, of one with a kernel of its own, and of one whose gate is open
+/// without a verdict.
+pub const STORED: [&[u8]; 4] = [
+    include_bytes!("fixtures/plan-v1.json"),
+    include_bytes!("fixtures/plan-v1-everything.json"),
+    include_bytes!("fixtures/plan-v1-kernel.json"),
+    include_bytes!("fixtures/plan-v1-gated.json"),
+];
 
 #[test]
 fn plans_of_an_earlier_release_are_read() {
-    for (stored, name) in STORED.iter().zip(["why-is-checkout-slow", "everything"]) {
+    let names = ["why-is-checkout-slow", "everything", "own-kernel", "gated"];
+    for (stored, name) in STORED.iter().zip(names) {
         let plan = RunPlan::read(stored).expect("a plan");
         assert_eq!(plan.run.name, name);
         assert_eq!(plan.to_bytes().expect("JSON"), *stored);
@@ -39,6 +45,7 @@ fn the_stored_plans_have_every_field_and_every_variant() {
         ("model/endpoint", fields::<ModelEndpoint>()),
         ("model/keys/*", fields::<ModelKey>()),
         ("isolation", fields::<IsolationPlan>()),
+        ("isolation/kernel", fields::<KernelPlan>()),
         ("parts/*", fields::<Part>()),
         ("parts/*/amounts", fields::<AmountsPlan>()),
         ("parts/*/mounts/*", fields::<Mount>()),
@@ -60,7 +67,7 @@ fn the_stored_plans_have_every_field_and_every_variant() {
         // The fields of variants, which are not to be had from their types.
         ("workload", names(&["kind", "warmPool"])),
         ("parts/*/start", names(&["kind", "command", "args", "executor"])),
-        ("parts/*/role", names(&["kind", "pack", "hook", "gate"])),
+        ("parts/*/role", names(&["kind", "pack", "hook", "gate", "gateDefault"])),
         ("tools/*/acts", names(&["by", "part", "exec", "inputMode", "positionalArgs"])),
     ];
     for (place, expected) in structs {
@@ -74,6 +81,7 @@ fn the_stored_plans_have_every_field_and_every_variant() {
         ("parts/*/start/kind", variants::<Start>(Some("kind"))),
         ("volumes/*/source/kind", variants::<VolumeSource>(Some("kind"))),
         ("volumes/*/source/medium", variants::<Medium>(None)),
+        ("parts/*/mounts/*/recursiveReadOnly", variants::<RecursiveReadOnly>(None)),
         ("workload/kind", variants::<Workload>(Some("kind"))),
         ("skills/*/source/kind", variants::<SkillSource>(Some("kind"))),
         ("tools/*/acts/by", variants::<Acts>(Some("by"))),

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use sympozium_api::labels::SYSTEM_NAMESPACE;
 use sympozium_api::names::SkillPackName;
 use sympozium_api::{Agent, AgentRun, Model, SkillPack, SympoziumInstance, SympoziumPolicy};
 
 use crate::admit::{
-    Admitted, Agents, Candidates, Decision, Facts, Input, PackCandidates, PackObject, Reason, Settings, admit,
+    Admitted, Agents, Candidates, Decision, Facts, Input, PackCandidates, PackObject, Reason, Rights, RuntimeClasses,
+    Settings, admit,
 };
 
 /// A run and everything around it.
@@ -22,11 +24,17 @@ pub struct World {
     model: Option<Model>,
     namespace: String,
     settings: Settings,
+    pub runtime_classes: RuntimeClasses,
 }
 
 impl World {
     /// Takes objects as they come.
     pub fn of(objects: impl IntoIterator<Item = Value>) -> Self {
+        Self::try_of(objects).expect("objects of their kinds")
+    }
+
+    /// The same; nothing where one is not what its kind says.
+    pub fn try_of(objects: impl IntoIterator<Item = Value>) -> Option<Self> {
         let mut run = None;
         let mut world = Self {
             run: AgentRun::new("", Default::default()),
@@ -38,24 +46,25 @@ impl World {
             model: None,
             namespace: String::new(),
             settings: Settings::default(),
+            runtime_classes: RuntimeClasses::from([("gvisor".to_owned(), "runsc".to_owned())]),
         };
         for object in objects {
             match object["kind"].as_str() {
-                Some("AgentRun") => run = Some(read::<AgentRun>(object)),
-                Some("Agent") => world.agent = Some(read(object)),
-                Some("SympoziumInstance") => world.instance = Some(read(object)),
-                Some("Model") => world.model = Some(read(object)),
-                Some("SkillPack") => world.packs.push(read(object)),
+                Some("AgentRun") => run = Some(read::<AgentRun>(object)?),
+                Some("Agent") => world.agent = Some(read(object)?),
+                Some("SympoziumInstance") => world.instance = Some(read(object)?),
+                Some("Model") => world.model = Some(read(object)?),
+                Some("SkillPack") => world.packs.push(read(object)?),
                 Some("SympoziumPolicy") if object["metadata"]["name"] == "floor" => {
-                    world.floor = Some(read(object));
+                    world.floor = Some(read(object)?);
                 }
-                Some("SympoziumPolicy") => world.policy = Some(read(object)),
+                Some("SympoziumPolicy") => world.policy = Some(read(object)?),
                 other => panic!("no kind for a plan: {other:?}"),
             }
         }
         world.run = run.expect("a run");
         world.namespace = world.run.metadata.namespace.clone().expect("a namespace");
-        world
+        Some(world)
     }
 
     /// The documents of a YAML text.
@@ -64,22 +73,41 @@ impl World {
         Self::of(documents.map(|it| serde_saphyr::from_str::<Value>(it).expect("YAML")))
     }
 
+    /// Whether the agent names a policy.
+    fn is_bound_to(&self, policy: &SympoziumPolicy) -> bool {
+        let of_instance = self.instance.as_ref().map(|it| &it.spec);
+        let spec = self.agent.as_ref().map(|it| &it.spec).or(of_instance);
+        let named = spec.and_then(|it| it.policy_ref.as_ref());
+        named.map(|it| it.as_str()) == policy.metadata.name.as_deref()
+    }
+
     /// Looks at the run as it is admitted; the reasons when it is not.
     pub fn admitted<T>(&self, look: impl FnOnce(&Input<'_>, &Admitted<'_>) -> T) -> Result<T, Vec<Reason>> {
+        // As the controller does it: authors of what is in the namespace are not recorded.
+        let floor = self.floor.as_ref().map(|it| &it.spec);
+        let unknown = Rights::of_unknown_author(floor, &self.namespace);
+        let author = Some(&unknown);
         let mut packs: BTreeMap<SkillPackName, PackCandidates<'_>> = BTreeMap::new();
         for pack in &self.packs {
             let name = SkillPackName::new(pack.metadata.name.clone().expect("a name"));
-            packs.entry(name).or_default().own = Some(PackObject { pack, author: None });
+            let candidates = packs.entry(name).or_default();
+            match pack.metadata.namespace.as_deref() {
+                Some(SYSTEM_NAMESPACE) => {
+                    candidates.system = Some(PackObject { pack, author: None });
+                }
+                _ => candidates.own = Some(PackObject { pack, author }),
+            }
         }
         let input = Input {
             run: &self.run,
             namespace: &self.namespace,
-            agents: Agents { agent: self.agent.as_ref(), instance: self.instance.as_ref() },
+            agents: Agents { agent: self.agent.as_ref(), instance: self.instance.as_ref(), author },
             packs: &packs,
-            policies: Candidates { own: self.policy.as_ref(), system: None },
-            floor: self.floor.as_ref().map(|it| &it.spec),
+            policies: Candidates { own: self.policy.as_ref().filter(|it| self.is_bound_to(it)), system: None },
+            floor,
             models: Candidates { own: self.model.as_ref(), system: None },
-            author: None,
+            author,
+            runtime_classes: &self.runtime_classes,
             facts: Facts::default(),
             settings: &self.settings,
         };
@@ -90,6 +118,6 @@ impl World {
     }
 }
 
-fn read<K: DeserializeOwned>(object: Value) -> K {
-    serde_json::from_value(object).expect("an object of its kind")
+fn read<K: DeserializeOwned>(object: Value) -> Option<K> {
+    serde_json::from_value(object).ok()
 }

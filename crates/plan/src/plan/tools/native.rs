@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use sympozium_api::limits;
-use sympozium_api::names::{LabelName, SkillPackName, ToolPattern};
+use sympozium_api::names::{LabelName, SkillPackName};
 use sympozium_api::open::OpenObject;
 use sympozium_api::run_plan::{Acts, place};
 
@@ -14,6 +14,9 @@ use crate::policy::tools::{
     EDIT_FILE, FETCH_URL, LIST_DIRECTORY, LOAD_SKILL, READ_FILE, SCHEDULE_TASK, SEND_CHANNEL_MESSAGE, SPAWN_SUBAGENTS,
     WRITE_FILE,
 };
+
+/// Characters of a skill's name, written as `skill` or `pack/skill`.
+const SKILL_REFERENCE: usize = 320;
 
 /// A tool of ours.
 pub struct Native {
@@ -96,7 +99,7 @@ pub fn of(name: &str) -> Option<Native> {
             Acts::Agent,
             "Read the instructions of one of your skills, and the list of its files.",
             schema(
-                json!({ "name": { "type": "string", "maxLength": ToolPattern::MOST, "description": "The skill, as `skill` or `pack/skill`." } }),
+                json!({ "name": { "type": "string", "maxLength": SKILL_REFERENCE, "description": "The skill, as `skill` or `pack/skill`." } }),
                 &["name"],
             ),
         ),

@@ -133,19 +133,58 @@ pub fn same_amounts(part: &Part, container: &Container) {
 }
 
 /// What starts is what the plan says; the bridge is told besides which plan, and where the gateway is.
-pub fn same_start(rendered: &Rendered, part: &Part, container: &Container) {
+pub fn same_start(plan: &RunPlan, rendered: &Rendered, part: &Part, container: &Container) {
     let (command, mut args) = match &part.start {
-        Start::Image { command, args } => (command.clone(), args.clone()),
-        Start::Injected { .. } => (vec!["/opt/sympozium/bin/skill-sidecar".to_owned()], vec!["ipc".to_owned()]),
+        Start::Image { command, args } if !part.attests() => (command.clone(), args.clone()),
+        _ => (vec!["/opt/sympozium/bin/skill-sidecar".to_owned()], executor(plan, part)),
     };
     if part.role == Role::Bridge {
         let gateway = RenderSettings::default().gateway;
         args.push(format!("--plan-digest={}", rendered.digest));
         args.push(format!("--gateway={}:{}", gateway.name, gateway.port));
+        args.push(platform(plan));
     }
     let made = |words: &Option<Vec<String>>| words.clone().unwrap_or_default();
     assert_eq!(made(&container.command), command, "{}", part.name);
     assert_eq!(made(&container.args), args, "{}", part.name);
+}
+
+/// Every option of the executor, from the plan: nothing is left to the image.
+fn executor(plan: &RunPlan, part: &Part) -> Vec<String> {
+    let isolation = &plan.isolation;
+    let floor: Vec<&str> = isolation.floor.iter().map(|it| it.as_str()).collect();
+    let floor = if floor.is_empty() { "none".to_owned() } else { floor.join(",") };
+    let gvisor = isolation.kernel.as_ref().is_some_and(|it| it.gvisor);
+    let mut args = vec![
+        "ipc".to_owned(),
+        "--injected".to_owned(),
+        "--authenticated".to_owned(),
+        format!("--pack={}", part.role.pack().expect("a pack")),
+        format!("--profile={}", if gvisor { "gvisor" } else { "auto" }),
+        format!("--minimum-isolation={floor}"),
+        platform(plan),
+    ];
+    let fixed = [
+        "--ipc-dir=/ipc",
+        "--workspace=/workspace",
+        "--hidden=/run/sympozium",
+        "--max-timeout=120",
+        "--claim-lease=150",
+        "--max-concurrent=16",
+        "--log-level=info",
+        "--log-format=json",
+    ];
+    args.extend(fixed.map(str::to_owned));
+    let writable = part.mounts.iter().filter(|it| !it.read_only);
+    let writable = writable.filter(|it| it.path.as_str() != "/ipc");
+    args.extend(writable.map(|it| format!("--writable={}", it.path.as_str().replace('$', "$$"))));
+    args
+}
+
+fn platform(plan: &RunPlan) -> String {
+    let other_kernel = (plan.isolation.kernel.as_ref()).is_some_and(|it| !it.gvisor);
+    let kernel = if other_kernel { ",kernel" } else { "" };
+    format!("--platform-holds=filesystem,network,memory,cpu{kernel}")
 }
 
 /// As in the plan, and then how to find the gateway, where the plan lets the part reach anything.

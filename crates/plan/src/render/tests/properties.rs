@@ -162,7 +162,7 @@ of_every_run! {
                 same_mounts(part, container);
                 same_variables(plan, part, container);
                 same_amounts(part, container);
-                same_start(rendered, part, container);
+                same_start(plan, rendered, part, container);
                 assert_eq!(container.image.as_deref(), Some(part.image.as_str()));
             }
             let mounted: BTreeSet<&str> = containers(&spec)

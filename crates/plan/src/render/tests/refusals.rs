@@ -4,10 +4,12 @@ use serde_json::json;
 use sympozium_api::RunPlan;
 use sympozium_api::agent_run::RunMode;
 use sympozium_api::environment::{EnvVar, EnvVarSource, KeyReference};
+use sympozium_api::guarantee::Guarantee;
 use sympozium_api::names::MountPath;
 use sympozium_api::open;
 use sympozium_api::run_plan::{
-    GatewayCredential, IdentityName, Mount, Part, PlanVolume, Reach, Start, VolumeName, VolumeSource, Workload,
+    GatewayCredential, IdentityName, KernelPlan, Mount, Part, PlanVolume, Reach, Start, VolumeName, VolumeSource,
+    Workload,
 };
 use sympozium_api::sandbox::{SeccompProfile, SeccompProfileType};
 use sympozium_api::skill_pack::HostAccess;
@@ -39,6 +41,7 @@ fn refusal(change: impl FnOnce(&mut RunPlan)) -> String {
 
 fn mount(agent: &mut Part, volume: &str) {
     agent.mounts.push(Mount {
+        recursive_read_only: None,
         volume: VolumeName(volume.to_owned()),
         path: MountPath::new("/more"),
         read_only: true,
@@ -324,4 +327,52 @@ fn scratch_space_of_users_is_bounded() {
         let declared = volumes.iter().find(|it| it["name"] == "declared");
         assert_eq!(declared.expect("the volume")["emptyDir"], expected);
     }
+}
+
+/// Nothing in a pod shows whether its kubelet bounds processes, so the operator has to say so.
+#[test]
+fn a_floor_with_pids_needs_the_word_of_the_operator() {
+    let floor = |plan: &mut RunPlan| plan.isolation.floor = vec![Guarantee::Pids];
+    let error = changed(floor).expect_err("a refusal");
+    assert!(matches!(error, RenderError::NoPidsLimit), "{error}");
+    let settings = RenderSettings { pod_pids_limit: true, ..RenderSettings::default() };
+    let rendered = changed_for(&settings, floor).expect("objects");
+    let bridge = arguments(&rendered, "ipc-bridge");
+    let holds = "--platform-holds=filesystem,network,memory,cpu,pids".to_owned();
+    assert!(bridge.contains(&holds), "{bridge:?}");
+}
+
+/// gVisor is recognised by the executor, so nobody vouches for it; another kernel looks like the node's.
+#[test]
+fn a_listed_handler_decides_what_the_executor_is_told() {
+    for (handler, gvisor, profile, holds) in [
+        (Some("runsc"), true, "--profile=gvisor", ""),
+        (Some("kata"), false, "--profile=auto", ",kernel"),
+        (None, false, "--profile=auto", ""),
+    ] {
+        let rendered = changed(|plan| {
+            plan.isolation.kernel = handler.map(|handler| KernelPlan { handler: handler.to_owned(), gvisor });
+            for part in plan.parts.iter_mut().filter(|it| it.role.pack().is_some()) {
+                part.start = Start::Injected { executor: part.image.clone() };
+            }
+        });
+        let rendered = rendered.expect("objects");
+        let platform = format!("--platform-holds=filesystem,network,memory,cpu{holds}");
+        let skill = arguments(&rendered, "skill-tickets");
+        assert!(skill.iter().any(|it| it == profile), "{skill:?}");
+        for part in ["skill-tickets", "ipc-bridge"] {
+            let arguments = arguments(&rendered, part);
+            assert!(arguments.contains(&platform), "{part}: {arguments:?}");
+        }
+    }
+}
+
+fn arguments(rendered: &Rendered, name: &str) -> Vec<String> {
+    let pods = rendered.objects.iter();
+    let mut pods = pods.filter_map(|it| it.object.pod_template()?.spec.clone());
+    let pod = pods.next().expect("a pod");
+    let first = pod.init_containers.into_iter().flatten();
+    let mut all = first.chain(pod.containers);
+    let container = all.find(|it| it.name == name).expect(name);
+    container.args.unwrap_or_default()
 }

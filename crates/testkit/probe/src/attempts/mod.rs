@@ -9,6 +9,7 @@ mod namespaces;
 mod network;
 mod privileges;
 mod programs;
+mod shared;
 mod signals;
 mod syscalls;
 
@@ -29,6 +30,7 @@ pub const CATALOGUE: &[(&str, &[Attempt])] = &[
     ("filesystem", privileges::ATTEMPTS),
     ("syscalls", namespaces::ATTEMPTS),
     ("syscalls", syscalls::ATTEMPTS),
+    ("syscalls", shared::ATTEMPTS),
     ("memory", limits::MEMORY),
     ("pids", limits::PIDS),
     ("cpu", limits::CPU),

@@ -27,6 +27,7 @@ use tokio::sync::oneshot;
 pub use state::{Fault, Moment, Refusal, Sprinkle};
 pub use writes::{Class, MOST_KEPT_WRITES, Write};
 
+use super::kubectl::Route;
 use super::{Cluster, Kubectl};
 use state::State;
 use upstream::Upstream;
@@ -106,7 +107,7 @@ impl FaultProxy {
 
     /// `kubectl` by way of the proxy.
     pub fn kubectl(&self) -> Kubectl {
-        Kubectl::new(&self.kubectl, Path::new(&self.kubeconfig()))
+        Kubectl::new(&self.kubectl, Path::new(&self.kubeconfig()), Route::Proxied)
     }
 
     /// Begins anew: no write has been counted, no fault is set, and of writes to objects those count that `counts` says

@@ -17,7 +17,7 @@ use tokio::process::{Child, Command};
 use tokio::runtime::Runtime;
 
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// An agent at the door.
 pub struct Agent {
@@ -51,7 +51,7 @@ impl Agent {
 
     /// Has a shell of a pack run a line.
     pub fn execute(&self, pack: &str, line: &str) -> Result<ToolAnswer> {
-        let arguments = json!({ "target": pack, "command": line });
+        let arguments = json!({ "target": pack, "command": line, "timeout": 120 });
         let body = json!({ "id": "call-1", "arguments": arguments });
         let answer = self.post(&format!("{}execute_command", path::TOOLS), &body)?;
         Ok(serde_json::from_slice(&answer)?)

@@ -73,7 +73,7 @@ turns:
 "#;
 
 fn works_and_answers(tier: Tier) -> Result<()> {
-    let given = Given { tier, agent: Who::Real, manifests: RUN, connect_seconds: 60 };
+    let given = Given { tier, agent: Who::Real, manifests: RUN, connect_seconds: 300 };
     let Some(world) = World::new(&given)? else {
         return Ok(());
     };

@@ -169,6 +169,16 @@ impl World {
         Ok(self.namespace.kubectl().attempt(&logs)?.stdout)
     }
 
+    /// What the first instance of a container has said: the kubelet may start a sidecar once more that ends with the run, and terminate
+    /// the second instance before it says anything.
+    pub fn first_log(&self, pod: &str, container: &str) -> Result<String> {
+        let previous = self.namespace.kubectl().attempt(&["logs", pod, "-c", container, "--previous"])?;
+        match previous.success {
+            true => Ok(previous.stdout),
+            false => self.log(pod, container),
+        }
+    }
+
     /// What the gateway logged.
     pub fn gateway_log(&self) -> Result<String> {
         self.system.kubectl().run(&["logs", GATEWAY])

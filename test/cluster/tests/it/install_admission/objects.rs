@@ -73,6 +73,64 @@ fn only_the_controller_makes_and_changes_what_belongs_to_a_run() -> Result<()> {
     Ok(())
 }
 
+/// An account or a claim that somebody made does not become a run's later, and one of a run's gets no identity of a cloud; what
+/// platforms write there by themselves passes.
+#[test]
+fn accounts_and_claims_become_no_run_s_and_change_in_nothing_that_counts() -> Result<()> {
+    let Some(guarded) = Guarded::open("vap-updates")? else {
+        return Ok(());
+    };
+    let annotation = |key: &str| json!({ "metadata": { "annotations": { key: "x" } } });
+    let labels = |value: Value| json!({ "metadata": { "labels": { "sympozium.ai/managed-by": value } } });
+    let patch = |user: &str, name: &str, patch: &Value| -> Result<Tried> {
+        let patch = patch.to_string();
+        let arguments = ["patch", name, "--type=merge", "-p", &patch];
+        Tried::of(guarded.user(user).attempt(&arguments)?)
+    };
+    for object in of_a_run().drain(2..4) {
+        let kind = object["kind"].as_str().context("a kind")?;
+        let name = format!("{}/a-run-{UID}-word", kind.to_lowercase());
+        let mut unlabelled = object.clone();
+        unlabelled["metadata"]["labels"].take();
+        guarded.user(ALICE).create(&unlabelled)?;
+        assert_eq!(patch(ALICE, &name, &annotation("a.example/b"))?, Tried::Done);
+        let adopt = labels(json!("sympozium"));
+        assert_eq!(patch(ALICE, &name, &adopt)?, Tried::refused(ONLY), "{kind}");
+        guarded.user(ALICE).run(&["delete", &name, "--wait=true"])?;
+
+        guarded.user(CONTROLLER).create(&object)?;
+        for change in [
+            annotation("eks.amazonaws.com/role-arn"),
+            annotation("iam.gke.io/gcp-service-account"),
+            annotation("openshift.io.example/x"),
+            json!({ "metadata": { "labels": { "azure.workload.identity/use": "true" } } }),
+            json!({ "metadata": { "ownerReferences": [{
+                "apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "b",
+            }] } }),
+            labels(Value::Null),
+        ] {
+            let tried = patch(ALICE, &name, &change)?;
+            assert_eq!(tried, Tried::refused(ONLY), "{kind} {change}");
+        }
+        for change in [
+            annotation("volume.kubernetes.io/selected-node"),
+            annotation("openshift.io/internal-registry-pull-secret-ref"),
+            json!({ "metadata": { "annotations": { "volume.kubernetes.io/selected-node": null } } }),
+        ] {
+            assert_eq!(patch(ALICE, &name, &change)?, Tried::Done, "{kind} {change}");
+        }
+    }
+    let account = format!("serviceaccount/a-run-{UID}-word");
+    let tokens = json!({ "automountServiceAccountToken": true });
+    let mounts = json!({ "automountServiceAccountToken": false });
+    // Without a word it is as if it were true.
+    assert_eq!(patch(ALICE, &account, &tokens)?, Tried::Done);
+    assert_eq!(patch(ALICE, &account, &mounts)?, Tried::refused(ONLY));
+    let pulls = json!({ "imagePullSecrets": [{ "name": "p" }] });
+    assert_eq!(patch(ALICE, &account, &pulls)?, Tried::Done);
+    Ok(())
+}
+
 /// Whoever has full rights in the whole cluster meets the policy for objects that are in no namespace.
 #[test]
 fn objects_of_the_whole_cluster_are_guarded_too() -> Result<()> {
@@ -91,7 +149,8 @@ fn objects_of_the_whole_cluster_are_guarded_too() -> Result<()> {
     }))?;
     let mut role = of_a_run().swap_remove(6);
     role["kind"] = json!("ClusterRole");
-    let tried = guarded.creates(&someone, &role);
+    // An error until the API server knows of the binding.
+    let tried = eventually("the rights to be known", PATIENCE, || guarded.creates(&someone, &role).map(Some));
     admin.run(&["delete", "clusterrolebinding", &name])?;
     assert_eq!(tried?, Tried::refused(ONLY));
     Ok(())

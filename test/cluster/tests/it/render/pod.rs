@@ -79,6 +79,9 @@ fn a_rendered_pod_shows_each_container_what_the_plan_says() -> Result<()> {
     };
     let names: Vec<&str> = scene.plan.parts.iter().map(|it| it.name.0.as_str()).collect();
     assert_eq!(names, ["agent", "ipc-bridge", "skill-cluster", "skill-notes", "sandbox", "pre-first"]);
+    for part in scene.plan.parts.iter().filter(|it| !it.role.is_hook()) {
+        scene.wait_for_marks(part.name.0.as_str())?;
+    }
     for part in &scene.plan.parts {
         let name = part.name.0.as_str();
         let said = scene.look(name, !part.role.is_hook())?;

@@ -91,7 +91,7 @@ pub fn start(start: &Start<'_>) -> Result<Option<Scene>> {
         let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name }, "stringData": { key: "value" } });
         namespace.create(&secret)?;
     }
-    create(&namespace, &rendered)?;
+    create(&namespace, &rendered, start.executor.is_some())?;
     let selector = format!("--selector=sympozium.ai/run-uid={}", plan.run.uid);
     let pod = eventually("the pod of the run", PATIENCE, || {
         let pods = namespace.kubectl().json(&["get", "pods", &selector])?;
@@ -125,7 +125,7 @@ fn api_server(kubectl: &Kubectl) -> Result<(IpAddr, u16)> {
 }
 
 /// Does what a controller does: creates in order, fills what is empty.
-fn create(namespace: &Namespace, rendered: &Rendered) -> Result<()> {
+fn create(namespace: &Namespace, rendered: &Rendered, has_executor: bool) -> Result<()> {
     for stage in [Stage::Inputs, Stage::Grants] {
         let objects: Vec<Value> = rendered.stage(stage).map(|object| object.to_value()).collect::<Result<_, _>>()?;
         send(namespace.kubectl(), &["create"], &objects)?;
@@ -137,7 +137,7 @@ fn create(namespace: &Namespace, rendered: &Rendered) -> Result<()> {
         let mut value = object.to_value()?;
         for pod in ["/spec/template/spec", "/spec/podTemplate/spec"] {
             if let Some(pod) = value.pointer_mut(pod) {
-                stand_in(pod);
+                stand_in(pod, has_executor);
             }
         }
         namespace.create(&value)?;
@@ -163,10 +163,11 @@ fn fill(namespace: &Namespace, skeleton: &Skeleton) -> Result<()> {
 }
 
 /// Starts a shell in place of programs: what is beside the agent stays, and the others say what they see and end. The
-/// executor is the real one, and so is what copies it.
-fn stand_in(spec: &mut Value) {
+/// executor, where there is one, is the real one, and so is what copies it.
+fn stand_in(spec: &mut Value, has_executor: bool) {
     let stay = |name: &str| {
-        format!("for place in /tmp /dev/shm /ipc; do touch $place/mark-{name} 2>/dev/null; done; exec sleep 600")
+        // `/tmp` last: see `Scene::wait_for_marks`.
+        format!("for place in /ipc /dev/shm /tmp; do touch $place/mark-{name} 2>/dev/null; done; exec sleep 3600")
     };
     for list in ["initContainers", "containers"] {
         for container in spec[list].as_array_mut().into_iter().flatten() {
@@ -174,7 +175,7 @@ fn stand_in(spec: &mut Value) {
             container["imagePullPolicy"] = json!("Never");
             let executor = "/opt/sympozium/bin/skill-sidecar";
             let command = container["command"].as_array();
-            if command.is_some_and(|it| it.contains(&json!(executor))) {
+            if has_executor && command.is_some_and(|it| it.contains(&json!(executor))) {
                 continue;
             }
             let stays = list == "containers" || container["restartPolicy"] == "Always";
@@ -192,6 +193,12 @@ impl Scene {
     pub fn exec(&self, container: &str, script: &str) -> Result<String> {
         let ask = ["exec", &self.pod, "-c", container, "--", "/bin/sh", "-c", script];
         self.namespace.kubectl().run(&ask)
+    }
+
+    /// Waits until a container that stays has left all its marks: it counts as running before it has.
+    pub fn wait_for_marks(&self, container: &str) -> Result<()> {
+        let look = format!("test -e /tmp/mark-{container}");
+        eventually(&format!("the marks of {container}"), PATIENCE, || self.exec(container, &look).map(Some)).map(drop)
     }
 
     /// What a container says about itself: asked when it stays, from its log when it has ended.

@@ -9,7 +9,8 @@ use sympozium_api::labels::FLOOR_POLICY;
 use sympozium_api::names::SkillPackName;
 use sympozium_api::{Agent, AgentRun, Model, RunPlan, SkillPack, SympoziumInstance, SympoziumPolicy};
 use sympozium_plan::admit::{
-    Agents, Candidates, Decision, Facts, Input, PackCandidates, PackObject, Settings, admit, wanted_policy,
+    Agents, Candidates, Decision, Facts, Input, PackCandidates, PackObject, RuntimeClasses, Settings, admit,
+    wanted_policy,
 };
 use sympozium_plan::plan::{PlanSettings, plan};
 use sympozium_plan::render::{RenderSettings, Rendered, render};
@@ -96,7 +97,7 @@ pub fn realise(
     let agent: Option<Agent> = named("Agent", &agent_name).as_ref().map(read).transpose()?;
     let instance = named("SympoziumInstance", &agent_name);
     let instance: Option<SympoziumInstance> = instance.as_ref().map(read).transpose()?;
-    let agents = Agents { agent: agent.as_ref(), instance: instance.as_ref() };
+    let agents = Agents { agent: agent.as_ref(), instance: instance.as_ref(), author: None };
     let packs: Vec<SkillPack> = all("SkillPack").map(read).collect::<Result<_>>()?;
     let model: Option<Model> = all("Model").next().map(read).transpose()?;
     let policy = |name: &str| -> Result<Option<SympoziumPolicy>> {
@@ -110,9 +111,12 @@ pub fn realise(
     let mut candidates: BTreeMap<SkillPackName, PackCandidates<'_>> = BTreeMap::new();
     for pack in &packs {
         let name = SkillPackName::new(pack.metadata.name.clone().context("no name")?);
-        candidates.entry(name).or_default().own = Some(PackObject { pack, author: None });
+        // As if they were installed with Sympozium: that is what the names in policies mean.
+        candidates.entry(name).or_default().system = Some(PackObject { pack, author: None });
     }
     let settings = Settings::default();
+    // As the cluster of these tests has it.
+    let runtime_classes = RuntimeClasses::from([("gvisor".to_owned(), "runsc".to_owned())]);
     let input = Input {
         run: &run,
         namespace: &namespace,
@@ -122,6 +126,7 @@ pub fn realise(
         floor: floor.as_ref().map(|it| &it.spec),
         models: Candidates { own: model.as_ref(), system: None },
         author: None,
+        runtime_classes: &runtime_classes,
         facts: Facts::default(),
         settings: &settings,
     };

@@ -123,6 +123,7 @@ fn a_rule_covers_what_it_names_and_nothing_else() {
         path: String::new(),
         user_agent: String::new(),
         code: 200,
+        message: String::new(),
     };
     let rule = Rule::read(
         None,

@@ -1,20 +1,29 @@
 //! How runs end, and what stays.
 
-use anyhow::{Context as _, Result, ensure};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 use sympozium_testkit::cluster::eventually;
+use sympozium_testkit::growing;
 
-use super::rights::{HOLD, let_go};
-use super::world::{Company, PATIENCE, World, commands, condition, container_id, scripted, shell_pack};
+use super::rights::let_go;
+use super::world::{Company, PATIENCE, World, commands, condition, container_id, holds, is_over, scripted, shell_pack};
 
 /// Finished runs of one agent that are kept.
 const HISTORY: usize = 50;
+/// Half of the time for which the controller of these tests waits for what a run names.
+const HALF_OF_PATIENCE: Duration = Duration::from_secs(10);
+/// How often a test begins again on a machine that was too slow for it.
+const ATTEMPTS: usize = 5;
 
-/// A run with a skill whose one command waits. When this returns, it does.
+/// A run with a skill whose command waits. When this returns, it does.
 fn held(world: &World, name: &str, more: &str) -> Result<Value> {
     let skills = "  skills: [{skillPackRef: tools}]";
-    let command = format!("touch /workspace/waits; {HOLD}");
-    let manifests = scripted(name, &commands(&[&command]), skills, more) + &shell_pack("tools");
+    let mut all = holds();
+    all[0].insert_str(0, "touch /workspace/waits; ");
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    let manifests = scripted(name, &commands(&all), skills, more) + &shell_pack("tools");
     world.create(&manifests)?;
     let pod = world.pod_with(name, "agent")?;
     eventually("the command to wait", PATIENCE, || {
@@ -68,7 +77,7 @@ fn a_run_that_is_deleted_in_the_middle_leaves_nothing() -> Result<()> {
     };
     held(&world, "removed", "")?;
     let run = world.run("removed")?;
-    world.kubectl().run(&["delete", "agentrun", "removed", "--timeout=120s"])?;
+    world.kubectl().run(&["delete", "agentrun", "removed", "--timeout=180s"])?;
     eventually("everything of the run to be gone", PATIENCE, || {
         let uid = run["metadata"]["uid"].as_str().unwrap_or_default();
         let plans = format!("--selector=sympozium.ai/run-uid={uid}");
@@ -81,20 +90,34 @@ fn a_run_that_is_deleted_in_the_middle_leaves_nothing() -> Result<()> {
 /// An agent that no longer moves cannot keep its run: the bridge's end is the run's, and the pod is deleted.
 #[test]
 fn an_agent_that_lingers_is_ended_with_its_run() -> Result<()> {
-    let Some(world) = World::new("linger", Company::Others)? else {
+    let Some(first) = World::new("linger", Company::Others)? else {
         return Ok(());
     };
-    // Long enough for a slow machine to get so far that the command waits; what is tried comes after it.
-    let pod = held(&world, "frozen", "  timeout: 60s")?;
+    for limit in growing(Duration::from_secs(40)) {
+        let world = first.beside("linger")?;
+        match freeze(&world, limit) {
+            Ok(()) => {}
+            // The machine was too slow for this limit: the time was up before the agent was stopped.
+            Err(_) if is_over(&world.run("frozen")?) => continue,
+            Err(error) => return Err(error),
+        }
+        let run = world.ended("frozen")?;
+        let error = run["status"]["error"].as_str().unwrap_or_default();
+        assert_eq!(run["status"]["phase"], "Failed", "{run}");
+        assert!(error.starts_with("the run's time is up"), "{error}");
+        assert_eq!(world.left_of(&run)?, Vec::<String>::new());
+        return Ok(());
+    }
+    bail!("the agent could not be stopped before the time of its run was up")
+}
+
+/// Starts a run with this limit, and stops its agent while a command waits.
+fn freeze(world: &World, limit: Duration) -> Result<()> {
+    let pod = held(world, "frozen", &format!("  timeout: {}s", limit.as_secs()))?;
     let id = container_id(&pod, "agent")?;
     let frozen = world.cluster.on_node(&["ctr", "task", "kill", "--signal", "SIGSTOP", &id])?;
     let frozen = frozen.context("a node of ours")?;
     ensure!(frozen.success, "{}", frozen.stderr);
-    let run = world.ended("frozen")?;
-    let error = run["status"]["error"].as_str().unwrap_or_default();
-    assert_eq!(run["status"]["phase"], "Failed", "{run}");
-    assert!(error.starts_with("the run's time is up"), "{error}");
-    assert_eq!(world.left_of(&run)?, Vec::<String>::new());
     Ok(())
 }
 
@@ -126,19 +149,36 @@ fn of_finished_runs_of_an_agent_the_newest_are_kept() -> Result<()> {
 
 #[test]
 fn a_run_waits_for_what_it_needs() -> Result<()> {
-    let Some(world) = World::new("waits", Company::Others)? else {
+    let Some(first) = World::new("waits", Company::Others)? else {
         return Ok(());
     };
     let manifests = scripted("early", "      - {say: Done., then: end}", "", "");
-    let (first, rest) = manifests.split_once("\n---\n").context("two parts")?;
+    let (script, rest) = manifests.split_once("\n---\n").context("two parts")?;
     let (agent, run) = rest.split_once("\n---\n").context("three parts")?;
-    world.create(run)?;
-    let waiting = world.wait("early", "it to wait", |run| condition(run, "Admitted") == "Unknown")?;
-    assert_eq!(waiting["status"]["phase"], "Pending");
-    assert_eq!(world.left_of(&waiting)?, Vec::<String>::new());
-    world.create(first)?;
-    world.create(agent)?;
-    let run = world.ended("early")?;
-    assert_eq!((&run["status"]["phase"], &run["status"]["result"]), (&json!("Succeeded"), &json!("Done.")), "{run}");
-    Ok(())
+    for _ in 0..ATTEMPTS {
+        let world = first.beside("waits")?;
+        let begin = Instant::now();
+        world.create(run)?;
+        let waits = |run: &Value| condition(run, "Admitted") == "Unknown";
+        let waiting = world.wait("early", "it to wait", |run| waits(run) || is_over(run))?;
+        if waits(&waiting) {
+            assert_eq!(waiting["status"]["phase"], "Pending");
+            assert_eq!(world.left_of(&waiting)?, Vec::<String>::new());
+        }
+        world.create(script)?;
+        world.create(agent)?;
+        let was_slow = begin.elapsed() > HALF_OF_PATIENCE;
+        let run = world.ended("early")?;
+        // Waiting has an end, which a slow machine may miss.
+        if run["status"]["phase"] == "Failed" && was_slow {
+            continue;
+        }
+        assert_eq!(
+            (&run["status"]["phase"], &run["status"]["result"]),
+            (&json!("Succeeded"), &json!("Done.")),
+            "{run}"
+        );
+        return Ok(());
+    }
+    bail!("what the run needs was never there in time")
 }

@@ -3,8 +3,7 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::rights::HOLD;
-use super::world::{Company, World, commands, condition, condition_of, scripted, shell_pack};
+use super::world::{Company, PATIENCE, World, commands, condition, condition_of, hold, scripted, shell_pack};
 
 const SKILLS: &str = "  skills: [{skillPackRef: tools}]";
 
@@ -60,7 +59,10 @@ fn an_image_that_cannot_be_pulled() -> Result<()> {
 fn a_quota_that_is_used_up() -> Result<()> {
     let quota = |world: &World| {
         let quota = "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: nothing}\nspec: {hard: {pods: \"0\"}}\n";
-        world.create(quota).map(drop)
+        world.create(quota)?;
+        // It counts once the controller manager has looked at it.
+        let is_known = |it: &Value| it["status"]["hard"]["pods"] == "0";
+        world.kubectl().until("resourcequota", "nothing", PATIENCE, is_known).map(drop)
     };
     let Some(world) = start("quota", quota, &shell_pack("tools"), "")? else {
         return Ok(());
@@ -121,7 +123,7 @@ fn a_sidecar_that_keeps_crashing() -> Result<()> {
         return Ok(());
     };
     let (error, run) = failed(&world)?;
-    assert!(error.contains("skill-tools"), "{error}");
+    assert!(error.contains("skill-tools"), "{run}");
     let containers = run["status"]["failedContainers"].as_array().cloned().unwrap_or_default();
     let of_skill = containers.iter().find(|it| it["name"] == "skill-tools");
     let of_skill = of_skill.unwrap_or(&Value::Null);
@@ -136,7 +138,7 @@ fn a_pod_that_somebody_deletes() -> Result<()> {
     let Some(world) = World::new("evicted", Company::Others)? else {
         return Ok(());
     };
-    world.create(&(scripted("case", &commands(&[HOLD]), SKILLS, "") + &shell_pack("tools")))?;
+    world.create(&(scripted("case", &hold(), SKILLS, "") + &shell_pack("tools")))?;
     let pod = world.pod_with("case", "agent")?;
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
     let eviction = json!({

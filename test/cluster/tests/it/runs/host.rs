@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
-use super::world::{Company, IMAGE, World, commands, condition, scripted};
+use super::world::{Company, IMAGE, SystemPack, World, commands, condition, scripted};
 
 /// A directory of the node, removed when it is dropped.
 struct NodeDirectory {
@@ -45,12 +45,12 @@ impl Drop for NodeDirectory {
     }
 }
 
-/// A run of a pack that asks for root, two directories of the node and this besides, with an agent of this policy.
-fn create(world: &World, directory: &NodeDirectory, run: &str, policy: &str, more: Option<&str>) -> Result<()> {
+/// A run of a pack of the system namespace that asks for root, two directories of the node and this besides, with an agent of this
+/// policy. The pack is there as long as what is given back.
+fn create(world: &World, directory: &NodeDirectory, run: &str, policy: &str, more: Option<&str>) -> Result<SystemPack> {
     let there = &directory.there;
     let turns =
         commands(&["cp /host/in/word /host/out/word", "id -u > /host/out/user", "echo changed > /host/in/word"]);
-    let agent = format!("  skills: [{{skillPackRef: node-{run}}}]\n{policy}");
     let mut access = json!({
         "enabled": true, "runAsRoot": true,
         "mounts": [
@@ -61,23 +61,22 @@ fn create(world: &World, directory: &NodeDirectory, run: &str, policy: &str, mor
     if let Some(more) = more {
         access[more] = json!(true);
     }
-    let pack = format!(
-        "\n---\napiVersion: sympozium.ai/v1alpha1\nkind: SkillPack\nmetadata: {{name: node-{run}}}\nspec:\n  \
-         skills: [{{name: look, description: Looks at the node., content: Look.}}]\n  \
-         sidecar: {{image: \"{IMAGE}\", executor: injected, hostAccess: {access}}}\n"
-    );
-    world.create(&(scripted(run, &turns, &agent, "") + &pack))?;
-    Ok(())
+    let pack = world.create_system_pack(&json!({
+        "skills": [{"name": "look", "description": "Looks at the node.", "content": "Look."}],
+        "sidecar": {"image": IMAGE, "executor": "injected", "hostAccess": access},
+    }))?;
+    let agent = format!("  skills: [{{skillPackRef: {}}}]\n{policy}", pack.name);
+    world.create(&scripted(run, &turns, &agent, ""))?;
+    Ok(pack)
 }
 
-/// The policy that gives it, and what else there is, to the packs of these runs.
-fn create_policy(world: &World, directory: &NodeDirectory, runs: &[&str]) -> Result<()> {
-    let packs: Vec<String> = runs.iter().map(|it| format!("node-{it}")).collect();
+/// The policy that gives it, and what else there is, to this pack of the system namespace.
+fn create_policy(world: &World, directory: &NodeDirectory, pack: &str) -> Result<()> {
     let there = &directory.there;
     let spec = json!({
         "sandboxPolicy": {"allowHostMounts": true},
         "hostAccessPolicy": {
-            "packs": packs, "runAsRoot": true, "hostPID": true, "hostNetwork": true,
+            "packs": [pack], "runAsRoot": true, "hostPID": true, "hostNetwork": true,
             "allowedHostPaths": [
                 {"pathPrefix": format!("{there}/in")},
                 {"pathPrefix": format!("{there}/out"), "readOnly": false},
@@ -98,8 +97,8 @@ fn what_a_policy_gives_of_the_node_is_there_inside_and_no_more() -> Result<()> {
     let Some(directory) = NodeDirectory::new(&world)? else {
         return Ok(());
     };
-    create_policy(&world, &directory, &["given"])?;
-    create(&world, &directory, "given", "  policyRef: open", None)?;
+    create_policy(&world, &directory, world.namespace.name())?;
+    let _pack = create(&world, &directory, "given", "  policyRef: open", None)?;
     let run = world.ended("given")?;
     assert_eq!((&run["status"]["phase"], &run["status"]["result"]), (&json!("Succeeded"), &json!("Done.")), "{run}");
     assert_eq!(directory.written("word")?, "of the node\n");
@@ -120,9 +119,9 @@ fn what_a_user_namespace_keeps_apart_is_refused_whatever_the_policy_gives() -> R
     let Some(directory) = NodeDirectory::new(&world)? else {
         return Ok(());
     };
-    create_policy(&world, &directory, &["processes", "network"])?;
+    create_policy(&world, &directory, world.namespace.name())?;
     for (run, power) in [("processes", "hostPID"), ("network", "hostNetwork")] {
-        create(&world, &directory, run, "  policyRef: open", Some(power))?;
+        let _pack = create(&world, &directory, run, "  policyRef: open", Some(power))?;
         let refused = world.ended(run)?;
         let error = refused["status"]["error"].as_str().unwrap_or_default();
         assert_eq!(refused["status"]["phase"], "Failed", "{refused}");
@@ -142,9 +141,9 @@ fn without_a_policy_that_says_so_nobody_has_anything_of_the_node() -> Result<()>
         return Ok(());
     };
     // One that gives it to another pack.
-    create_policy(&world, &directory, &["other"])?;
+    create_policy(&world, &directory, "other")?;
     for (run, policy) in [("unnamed", ""), ("another", "  policyRef: open")] {
-        create(&world, &directory, run, policy, None)?;
+        let _pack = create(&world, &directory, run, policy, None)?;
         let denied = world.ended(run)?;
         let error = denied["status"]["error"].as_str().unwrap_or_default();
         assert_eq!(denied["status"]["phase"], "Failed", "{denied}");

@@ -10,9 +10,9 @@ use sympozium_api::installation::{CANARY_PORT, GATEWAY, GATEWAY_PORT};
 use sympozium_api::labels::SYSTEM_NAMESPACE;
 use sympozium_testkit::cluster::{Printed, Security, eventually};
 
-use super::rights::{HOLD, let_go};
+use super::rights::let_go;
 use super::world::{
-    Company, PATIENCE, World, commands, condition, condition_of, container_id, running_containers, scripted, shell_pack,
+    Company, PATIENCE, World, condition, condition_of, container_id, hold, running_containers, scripted, shell_pack,
 };
 use crate::pods;
 
@@ -40,7 +40,7 @@ fn reaches(world: &World, pod: &Value, container: &str, address: &str, port: u16
     Ok(tried.success)
 }
 
-/// What the gateway says to a part that asks for a way out and does not say who it is.
+/// What the gateway says to a part that asks for a way out and does not say who it is. On a busy machine it may be late: nothing then.
 fn without_credential(world: &World, pod: &Value, container: &str, gateway: &str) -> Result<String> {
     let ask = format!(
         "printf 'CONNECT example.org:443 HTTP/1.1\\r\\nHost: example.org:443\\r\\n\\r\\n' | /bin/busybox nc -w 2 {gateway} {GATEWAY_PORT}"
@@ -60,7 +60,7 @@ fn a_run_reaches_the_gateway_and_nothing_else() -> Result<()> {
     let elsewhere = world.cluster.namespace("elsewhere", Security::Restricted)?;
     let other_pod = pods::start_server(&elsewhere, "server", &image, 8080)?;
     pods::start_idle(&elsewhere, "client", &image)?;
-    world.create(&(scripted("held", &commands(&[HOLD]), SKILLS, "") + &shell_pack("tools")))?;
+    world.create(&(scripted("held", &hold(), SKILLS, "") + &shell_pack("tools")))?;
     let pod = world.pod_with("held", "agent")?;
     let gateway = address_of_service(&world, SYSTEM_NAMESPACE, GATEWAY)?;
     let api = address_of_service(&world, "default", "kubernetes")?;
@@ -68,19 +68,22 @@ fn a_run_reaches_the_gateway_and_nothing_else() -> Result<()> {
     containers.sort();
     assert_eq!(containers, ["agent", "ipc-bridge", "skill-tools"]);
     // Somebody who is not held in gets there, so it is not for want of a server.
-    let free = pods::connect(&elsewhere, "client", &format!("{other_pod}:8080"))?;
-    assert!(free.is_ok(), "{free:?}");
+    eventually("a connection to the other pod", PATIENCE, || {
+        Ok(pods::connect(&elsewhere, "client", &format!("{other_pod}:8080"))?.ok())
+    })?;
     for container in &containers {
-        for (address, port, expected) in [
-            (&gateway, GATEWAY_PORT, true),
-            (&gateway, CANARY_PORT, false),
-            (&api, 443, false),
-            (&other_pod, 8080, false),
-        ] {
+        // One attempt may be too slow for a busy machine; one that succeeds where it must not is one too many.
+        eventually(&format!("a connection of {container} to the gateway"), PATIENCE, || {
+            Ok(reaches(&world, &pod, container, &gateway, GATEWAY_PORT)?.then_some(()))
+        })?;
+        for (address, port) in [(&gateway, CANARY_PORT), (&api, 443), (&other_pod, 8080)] {
             let found = reaches(&world, &pod, container, address, port)?;
-            assert_eq!(found, expected, "{container} to {address}:{port}");
+            assert!(!found, "{container} to {address}:{port}");
         }
-        let answer = without_credential(&world, &pod, container, &gateway)?;
+        let answer = eventually(&format!("an answer of the gateway to {container}"), PATIENCE, || {
+            let answer = without_credential(&world, &pod, container, &gateway)?;
+            Ok((!answer.is_empty()).then_some(answer))
+        })?;
         assert!(answer.starts_with("HTTP/1.1 407 "), "{container}: {answer}");
     }
     let client = elsewhere.kubectl().json(&["get", "pod", "client"])?;
@@ -163,11 +166,17 @@ fn no_names(world: &World, pod: &Value, free: &Value) -> Result<()> {
     let names = Names::serve(host)?;
     let heard = || names.heard.load(Ordering::SeqCst);
     let answered = Asked::Answered("here".to_owned());
-    assert_eq!(ask(world, None, names.address)?, answered);
+    // A datagram may be lost, and its answer may be late.
+    let is_answered = |container: Option<&str>| {
+        eventually(&format!("an answer to {container:?}"), PATIENCE, || {
+            Ok((ask(world, container, names.address)? == answered).then_some(()))
+        })
+    };
+    is_answered(None)?;
     let free = container_id(free, "main")?;
-    assert_eq!(ask(world, Some(&free), names.address)?, answered);
+    is_answered(Some(&free))?;
     let before = heard();
-    assert_eq!(before, 2);
+    assert!(before >= 2, "{before} datagrams were heard");
     let agent = container_id(pod, "agent")?;
     assert_eq!(ask(world, Some(&agent), names.address)?, Asked::Unheard);
     assert_eq!(heard(), before, "a datagram left the pod");
@@ -215,7 +224,7 @@ impl<'w> Unenforced<'w> {
     }
 
     fn iptables(&self, verb: &str, rule: &[String]) -> Result<()> {
-        let mut words = vec!["iptables", "-w", "5", "-t", "mangle", verb];
+        let mut words = vec!["iptables", "-w", "60", "-t", "mangle", verb];
         words.extend(rule.iter().map(String::as_str));
         let done = self.on_node(&words)?;
         ensure!(done.success, "{}", done.stderr);

@@ -10,8 +10,7 @@ use sympozium_testkit::cluster::eventually;
 use sympozium_testkit::{command, static_build};
 use tempfile::TempDir;
 
-use super::rights::HOLD;
-use super::world::{Company, PATIENCE, World, commands, scripted, shell_pack};
+use super::world::{Company, PATIENCE, World, commands, hold, scripted, shell_pack};
 
 /// Names another program to be tried, as for the conformance suite.
 const BINARY: &str = "SYMPOZIUM_BINARY";
@@ -214,7 +213,7 @@ fn looks(person: &Person<'_>) -> Result<()> {
 /// A second run is left to itself, and ended in the middle.
 fn cancels(person: &Person<'_>) -> Result<()> {
     let skills = "  skills: [{skillPackRef: tools}]";
-    write(&person.path("held.yaml"), &scripted("held", &commands(&[HOLD]), skills, ""))?;
+    write(&person.path("held.yaml"), &scripted("held", &hold(), skills, ""))?;
     assert_eq!(person.told(&["run", "held.yaml", "--detach"])?, "held\n");
     person.world.pod_with("held", "agent")?;
     // One that goes on is not removed.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use sympozium_testkit::cluster::{Kubectl, eventually};
 
 use super::world::{
-    Company, KUBECTL_IMAGE, PATIENCE, SystemPack, World, commands, condition, hold, is_over, running_containers,
+    Company, KUBECTL_IMAGE, LONGEST, PATIENCE, SystemPack, World, condition, hold, holds, is_over, running_containers,
     scripted,
 };
 use crate::render::world::{documents, send};
@@ -15,8 +15,8 @@ use crate::render::world::{documents, send};
 /// Waits in a command until somebody makes this file.
 pub const HOLD: &str = "until [ -e /workspace/go ]; do sleep 0.1; done";
 const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
-/// How long the API server believes a token that it has seen.
-const TOKEN_CACHE: Duration = Duration::from_secs(60);
+/// How long the API server may believe a token that it has seen.
+const TOKEN_CACHE: Duration = Duration::from_secs(180);
 
 /// A pack with `kubectl` that may list these in its run's namespace.
 fn pack(world: &World, resource: &str) -> Result<SystemPack> {
@@ -82,20 +82,28 @@ fn a_skill_lists_pods_and_no_other_container_can() -> Result<()> {
         sidecar: {image: IMAGE, executor: injected, mountWorkspace: true}\n"
         .replace("IMAGE", KUBECTL_IMAGE);
     world.create(&other)?;
-    let target = json!({ "command": "kubectl get pods -o name", "target": pack.name });
-    let hold = json!({ "command": HOLD, "target": pack.name, "timeout": 120 });
-    let turns = format!(
-        "      - call: [{{tool: execute_command, arguments: {target}}}]\n      \
-         - {{when: {{toolResult: {{of: call_1_1, matches: \"^pod/looker-\"}}}}, call: [{{tool: execute_command, arguments: {hold}}}]}}\n      \
-         - {{say: Done., then: end}}"
-    );
+    let call = |command: &str| {
+        let arguments = json!({ "command": command, "target": pack.name, "timeout": LONGEST });
+        format!("call: [{{tool: execute_command, arguments: {arguments}}}]")
+    };
+    // Only if the first has listed it, the others wait.
+    let listed = "when: {toolResult: {of: call_1_1, matches: \"^pod/looker-\"}}";
+    let mut turns = format!("      - {}\n", call("kubectl get pods -o name"));
+    for (number, command) in holds().iter().enumerate() {
+        let when = if number == 0 { format!("{listed}, ") } else { String::new() };
+        turns.push_str(&format!("      - {{{when}{}}}\n", call(command)));
+    }
+    turns.push_str("      - {say: Done., then: end}");
     world.create(&scripted("looker", &turns, &skills(&[&pack.name, "other"]), ""))?;
     let pod = world.pod_with("looker", "ipc-bridge")?;
     let own = container_of(&pod, &pack.name)?;
 
     let list = ["kubectl", "get", "pods", "-o", "name"];
-    let listed = world.exec(&pod, &own, &list)?;
-    ensure!(listed.success && listed.stdout.starts_with("pod/looker-"), "{listed:?}");
+    eventually("the skill to list pods", PATIENCE, || {
+        let listed = world.exec(&pod, &own, &list)?;
+        ensure!(listed.success && listed.stdout.starts_with("pod/looker-"), "{listed:?}");
+        Ok(Some(()))
+    })?;
     let mut others: Vec<String> = running_containers(&pod);
     others.retain(|it| *it != own);
     others.sort();
@@ -187,8 +195,9 @@ fn the_pack_that_we_ship_looks_at_the_cluster() -> Result<()> {
     };
     world.installation.import("skill-k8s-ops")?;
     let run = world.namespace.name().to_owned();
-    let look = json!({ "command": "kubectl get nodes -o name && kubectl get pods -o json | jq -r '.kind'" });
-    let secrets = json!({ "command": "kubectl get secrets 2>&1" });
+    let look = "kubectl get nodes -o name && kubectl get pods -o json | jq -r '.kind'";
+    let look = json!({ "command": look, "timeout": LONGEST });
+    let secrets = json!({ "command": "kubectl get secrets 2>&1", "timeout": LONGEST });
     let turns = format!(
         "      - call: [{{tool: execute_command, arguments: {look}}}]\n      \
          - {{when: {{toolResult: {{of: call_1_1, matches: \"^node/[^\\n]+\\nList\"}}}}, call: [{{tool: list_unhealthy_pods, arguments: {{namespace: \"*\"}}}}]}}\n      \
@@ -227,13 +236,17 @@ fn rights_are_gone_when_the_agent_has_ended() -> Result<()> {
         return Ok(());
     };
     let pack = pack(&world, "pods")?;
-    world.create(&scripted("brief", &commands(&[HOLD]), &skills(&[&pack.name]), ""))?;
+    world.create(&scripted("brief", &hold(), &skills(&[&pack.name]), ""))?;
     let pod = world.pod_with("brief", "agent")?;
     let own = container_of(&pod, &pack.name)?;
     let token = world.exec(&pod, &own, &["cat", TOKEN])?;
     ensure!(token.success, "{token:?}");
     let token = token.stdout.trim().to_owned();
-    assert_eq!(with_token(&world, &token)?, "");
+    eventually("the token to be taken", PATIENCE, || {
+        let said = with_token(&world, &token)?;
+        ensure!(said.is_empty(), "{said}");
+        Ok(Some(()))
+    })?;
 
     let_go(&world, &pod, &own)?;
     let begin = Instant::now();

@@ -12,7 +12,7 @@ use sympozium_testkit::{command, static_build};
 
 use super::world::{Company, World};
 
-const ECHO: &str = "echo 'Hello from sidecar!'";
+pub const ECHO: &str = "echo 'Hello from sidecar!'";
 const KEY: &str = "sk-test-of-the-seed";
 
 /// Whether the sidecar is built the documented way, or on our own image.
@@ -24,14 +24,14 @@ enum Sidecar {
     Ours,
 }
 
-/// Debian's bash, jq and coreutils with the libraries that they load, and the script.
-fn documented_image() -> Result<Image> {
-    const PROGRAMS: [&str; 23] = [
-        "base64", "bash", "cat", "chmod", "dd", "echo", "env", "head", "id", "jq", "mkdir", "mkfifo", "mktemp", "mv",
-        "od", "rm", "setsid", "sleep", "stat", "tail", "timeout", "touch", "wc",
+/// An image built as the guide says: Debian's bash, jq and coreutils with the libraries that they load, and a script.
+pub fn documented_image(name: &str, script: &Path) -> Result<Image> {
+    const PROGRAMS: [&str; 25] = [
+        "base64", "basename", "bash", "cat", "chmod", "dd", "echo", "env", "head", "id", "jq", "mkdir", "mkfifo",
+        "mktemp", "mv", "od", "rm", "setsid", "sleep", "stat", "tail", "timeout", "touch", "tr", "wc",
     ];
     let entrypoint = ["/bin/bash", "/usr/local/bin/tool-executor.sh"];
-    let mut image = Image::of_files("sympozium.test/echo-sidecar:1", &entrypoint);
+    let mut image = Image::of_files(name, &entrypoint);
     let mut libraries = BTreeSet::new();
     for program in PROGRAMS {
         let file = Path::new("/usr/bin").join(program).canonicalize()?;
@@ -46,8 +46,7 @@ fn documented_image() -> Result<Image> {
         let inside = library.to_string_lossy();
         image = image.with_file(inside.trim_start_matches('/'), &library.canonicalize()?);
     }
-    let script = static_build::workspace_root().join("images/tool-executor.sh");
-    Ok(image.with_file("usr/local/bin/tool-executor.sh", &script))
+    Ok(image.with_file("usr/local/bin/tool-executor.sh", script))
 }
 
 /// The model of the seed: it runs what the task says, and tells what it read.
@@ -62,13 +61,8 @@ fn model(world: &World) -> Result<Option<ModelServer>> {
     Ok(Some(server))
 }
 
-/// Host and port of an address.
-fn address(url: &str) -> Result<(String, u16)> {
-    let (host, port) = url.trim_start_matches("http://").rsplit_once(':').context("an address with a port")?;
-    Ok((host.to_owned(), port.parse()?))
-}
-
-fn seed(file: &str) -> Result<Value> {
+/// A manifest of the seeds, as it is written.
+pub fn seed(file: &str) -> Result<Value> {
     let path = static_build::workspace_root().join("config/samples/seeds").join(file);
     let text = std::fs::read_to_string(&path)?;
     serde_saphyr::from_str(&text).with_context(|| format!("reading {}", path.display()))
@@ -82,7 +76,10 @@ fn test_it(label: &str, agent_kind: &str, sidecar: Sidecar) -> Result<()> {
         return Ok(());
     };
     let image = match sidecar {
-        Sidecar::Documented => documented_image()?,
+        Sidecar::Documented => {
+            let script = static_build::workspace_root().join("images/tool-executor.sh");
+            documented_image("sympozium.test/echo-sidecar:1", &script)?
+        }
         Sidecar::Ours => Image::of_ours("skill-sidecar"),
     };
     ensure!(world.cluster.import(&image)?, "the image cannot be loaded");
@@ -99,7 +96,9 @@ fn test_it(label: &str, agent_kind: &str, sidecar: Sidecar) -> Result<()> {
         "spec": {"agents": {"default": {"model": "gpt-4o-mini"}}, "policyRef": "own-model"},
     }))?;
     // The floor of an installation lets a run send its key to its provider, and elsewhere only where a policy says so.
-    let (host, port) = address(server.url())?;
+    // A key goes in plain to a Service only.
+    let (host, port) = (format!("model.{}.svc", world.namespace.name()), 8080);
+    world.namespace.lead("model", port, server.address(), None)?;
     world.namespace.create(&json!({
         "apiVersion": "sympozium.ai/v1alpha1", "kind": "SympoziumPolicy", "metadata": {"name": "own-model"},
         "spec": {"networkPolicy": {"allowedEgress": [{"host": host, "port": port}]}},
@@ -109,7 +108,7 @@ fn test_it(label: &str, agent_kind: &str, sidecar: Sidecar) -> Result<()> {
     let patch = r#"{"spec":{"skills":[{"skillPackRef":"echo-demo"}]}}"#;
     kubectl.run(&["patch", &resource, "my-agent", "--type=merge", "-p", patch])?;
     let mut run = seed("004-agentrun-test-echo.yaml")?;
-    run["spec"]["model"]["baseURL"] = json!(format!("{}/v1", server.url()));
+    run["spec"]["model"]["baseURL"] = json!(format!("http://{host}:{port}/v1"));
     if agent_kind == "SympoziumInstance" {
         let agent = run["spec"]["agentRef"].take();
         run["spec"]["instanceRef"] = agent;
@@ -145,7 +144,7 @@ fn test_it(label: &str, agent_kind: &str, sidecar: Sidecar) -> Result<()> {
 }
 
 /// What a request tells the model of its calls.
-fn results(request: &Value) -> Vec<String> {
+pub fn results(request: &Value) -> Vec<String> {
     let messages = request["messages"].as_array().into_iter().flatten();
     messages.filter(|it| it["role"] == "tool").map(|it| it["content"].as_str().unwrap_or_default().to_owned()).collect()
 }

@@ -19,7 +19,7 @@ use crate::render::world::{documents, send};
 use crate::together::{Alone, Together, alone, together};
 
 /// How long a run may take on a loaded machine with two processors, from its creation to the proof that nothing is left.
-pub const PATIENCE: Duration = Duration::from_secs(180);
+pub const PATIENCE: Duration = Duration::from_secs(300);
 /// An image with a shell, by the name that manifests of these tests use.
 pub const IMAGE: &str = "docker.io/library/busybox:1.37";
 /// The same with `kubectl`.
@@ -138,15 +138,18 @@ impl World {
         self.wait(name, "it to be over and revoked", is_over)
     }
 
-    /// Waits for the pod of a run with this container in it running, and gives the pod.
+    /// Waits for the pod of a run with this container and all that are beside the agent running, and gives the pod. Only for runs that
+    /// wait for the test meanwhile.
     pub fn pod_with(&self, run: &str, container: &str) -> Result<Value> {
         let run = self.wait(run, "its pod", |run| run["status"]["podName"].is_string())?;
         let pod = run["status"]["podName"].as_str().unwrap_or_default();
         eventually(&format!("container {container} of {pod}"), PATIENCE, || {
             let pod = self.kubectl().json(&["get", "pod", pod])?;
-            let status = container_status(&pod, container);
-            let runs = status.is_some_and(|it| !it["state"]["running"].is_null());
-            Ok(runs.then_some(pod))
+            let running = running_containers(&pod);
+            let is_running = |name: &Value| running.iter().any(|it| name == it.as_str());
+            let mut ordinary = pod["spec"]["containers"].as_array().into_iter().flatten();
+            let all = ordinary.all(|it| is_running(&it["name"])) && is_running(&json!(container));
+            Ok(all.then_some(pod))
         })
     }
 
@@ -244,16 +247,20 @@ pub fn scripted(run: &str, turns: &str, agent_more: &str, run_more: &str) -> Str
 }
 
 /// Seconds that a command may take at most.
-const LONGEST: u32 = 120;
+pub const LONGEST: u32 = 120;
 /// Commands that wait, one after the other.
 const HOLDS: usize = 4;
 
 /// Turns of a run that waits until [`super::rights::let_go`], however slow the machine is: when the time of one command is over, the
 /// next waits.
 pub fn hold() -> String {
-    // Told apart, so that they do not count as one call that is repeated.
-    let all: Vec<String> = (0..HOLDS).map(|number| format!(": {number}; {HOLD}")).collect();
+    let all = holds();
     commands(&all.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// The commands of [`hold`]. Told apart, so that they do not count as one call that is repeated.
+pub fn holds() -> Vec<String> {
+    (0..HOLDS).map(|number| format!(": {number}; {HOLD}")).collect()
 }
 
 /// Turns that run commands in a skill, one after the other, and then say that all is done.

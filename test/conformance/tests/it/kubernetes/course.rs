@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
@@ -79,21 +79,7 @@ impl<'c> Course<'c> {
 
     /// Follows the run until it is over and its rights are taken back, and does to it what the case says.
     pub fn follow(&mut self) -> anyhow::Result<()> {
-        let (report, seen) = channel();
-        let watch = |path: String, what: fn(Change) -> Seen| {
-            let report = report.clone();
-            // Nobody listens any more once the run is over.
-            (self.place.api).watch(&path, move |change| drop(report.send(what(change))))
-        };
-        let mut watches = vec![
-            watch(self.place.runs(), Seen::Run)?,
-            watch(self.place.pods(), Seen::Pod)?,
-            watch(self.place.questions(), Seen::Question)?,
-        ];
-        if self.kills_bridge() {
-            watches.push(watch(self.place.records(), Seen::Record)?);
-        }
-        let watched = self.watched(&seen);
+        let watched = self.watched();
         self.turn = None;
         watched?;
         if self.waits {
@@ -105,7 +91,22 @@ impl<'c> Course<'c> {
         Ok(())
     }
 
-    fn watched(&mut self, seen: &Receiver<Seen>) -> anyhow::Result<()> {
+    fn watched(&mut self) -> anyhow::Result<()> {
+        let (report, seen) = channel();
+        let place = self.place;
+        let watch = |path: String, what: fn(Change) -> Seen| {
+            let report = report.clone();
+            // Nobody listens any more once the run is over.
+            place.api.watch(&path, move |change| drop(report.send(what(change))))
+        };
+        let mut watches = vec![
+            watch(place.runs(), Seen::Run)?,
+            watch(place.pods(), Seen::Pod)?,
+            watch(place.questions(), Seen::Question)?,
+        ];
+        if self.kills_bridge() {
+            watches.push(watch(place.records(), Seen::Record)?);
+        }
         let mut deadline = Instant::now() + PLACE_DEADLINE;
         loop {
             match seen.recv_timeout(LOOK) {
@@ -123,14 +124,13 @@ impl<'c> Course<'c> {
                     | Seen::Question(Change::Deleted(_))
                     | Seen::Record(Change::Deleted(_)),
                 ) => {}
-                Ok(
-                    Seen::Run(Change::Ended(why))
-                    | Seen::Pod(Change::Ended(why))
-                    | Seen::Question(Change::Ended(why))
-                    | Seen::Record(Change::Ended(why)),
-                ) => bail!("a watch has ended: {why}"),
+                // The API server ends watches now and then. A new one begins with what is there.
+                Ok(Seen::Run(Change::Ended(_))) => watches.push(watch(place.runs(), Seen::Run)?),
+                Ok(Seen::Pod(Change::Ended(_))) => watches.push(watch(place.pods(), Seen::Pod)?),
+                Ok(Seen::Question(Change::Ended(_))) => watches.push(watch(place.questions(), Seen::Question)?),
+                Ok(Seen::Record(Change::Ended(_))) => watches.push(watch(place.records(), Seen::Record)?),
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => bail!("both watches have ended"),
+                Err(RecvTimeoutError::Disconnected) => bail!("all watches have ended"),
             }
             if is_over(&self.run) {
                 return Ok(());

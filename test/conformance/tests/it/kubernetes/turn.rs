@@ -18,7 +18,7 @@ use sympozium_testkit::cluster::eventually;
 use sympozium_testkit::cluster::runs::is_over;
 
 /// How long the controller may take to see another floor: watches of different kinds do not wait for each other.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 /// How the resource is called by which a run can tell one floor from another.
 const MARK: &str = "floors-";
 /// The rule by which a run reports that it can.
@@ -165,17 +165,17 @@ fn put(api: &Api, path: &str, floor: &Value) -> anyhow::Result<()> {
         Some(list) => list.push(json!(mark)),
         None => *denied = json!([mark]),
     }
-    let found = api.find(path)?;
     if let Some(metadata) = floor["metadata"].as_object_mut() {
         metadata.retain(|name, _| ["name", "namespace", "labels"].contains(&name.as_str()));
     }
-    let written = match found {
+    // The controller writes the floor's status whenever it suits: a version may be old when it is replaced.
+    let written = eventually("the floor to be written", PATIENCE, || match api.find(path)? {
         Some(found) => {
             floor["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"].clone();
-            api.replace(&floor)
+            api.replace(&floor).map(Some)
         }
-        None => api.create(&floor),
-    };
+        None => api.create(&floor).map(Some),
+    });
     written.context("the floor is refused")?;
     let mut attempt = 0;
     eventually("the controller to see the floor", PATIENCE, || {

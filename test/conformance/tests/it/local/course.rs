@@ -18,7 +18,7 @@ use super::Local;
 use super::home::Home;
 
 /// How long a case may take before it counts as stuck.
-const DEADLINE: Duration = Duration::from_secs(90);
+const DEADLINE: Duration = Duration::from_secs(240);
 /// Between two looks at the workspace, while a file in it is waited for.
 const LOOK: Duration = Duration::from_millis(10);
 

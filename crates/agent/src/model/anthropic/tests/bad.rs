@@ -52,6 +52,10 @@ fn arguments_that_cannot_be_read_say_why() {
         unreadable("{\"a\":", "tool_use"),
         "the arguments are not JSON (EOF while parsing a value at line 1 column 5); write one JSON object"
     );
+    assert_eq!(
+        unreadable("{\"a\":{\"b\":1,\"b\":2}}", "tool_use"),
+        "the arguments are ambiguous (the key \"b\" is there more than once at line 1 column 15); write each key of an object once"
+    );
     let not_one = "the arguments are not a JSON object; write one, with the names of the tool's parameters";
     assert_eq!(unreadable("[1]", "tool_use"), not_one);
     assert_eq!(unreadable("\"{}\"", "tool_use"), not_one);

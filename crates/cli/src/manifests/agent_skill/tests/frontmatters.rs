@@ -184,3 +184,13 @@ fn the_text_keeps_its_form_and_loses_what_is_none() {
     let (_, _, content, problems) = became("---\nname: skill\ndescription: d\n---\n\n \n");
     assert_eq!((content.as_str(), problems.as_slice()), ("", &["6:1 warning skill-empty".to_owned()][..]));
 }
+
+#[test]
+fn what_is_hidden_in_description_and_text_is_told_with_its_place() {
+    let text =
+        "---\nname: skill\ndescription: Reads\u{200b} files\u{e0069}.\n---\n# Title\n\nUse \u{202e}it\u{2069}.\n";
+    let (_, description, content, problems) = became(text);
+    assert_eq!(problems, ["3:19 warning hidden-characters", "7:5 warning hidden-characters",]);
+    // It is the author's text, and its digest is of all of it.
+    assert!(description.contains('\u{e0069}') && content.contains('\u{202e}'));
+}

@@ -105,9 +105,19 @@ fn a_directory_with_a_skill_is_a_pack() {
     let prepared = composed(machine.compose(&["Count", "--skill", directory]));
     let image = prepared.plan.parts[2].image.as_str();
     let usual = |it: char| it.is_ascii_alphanumeric() || it == '.' || it == '-';
-    let name: String = image.chars().map(|it| if usual(it) { it } else { '_' }).collect();
-    let root = machine.path("data").join("images").join(name);
-    fs::create_dir_all(&root).unwrap();
+    let name = |special: fn(char) -> String| -> String {
+        let plain = |it: char| {
+            if usual(it) { it.to_string() } else { special(it) }
+        };
+        image.chars().map(plain).collect()
+    };
+    let images = machine.path("data").join("images");
+    let old = images.join(name(|_| "_".to_owned()));
+    fs::create_dir_all(&old).unwrap();
+    let root = images.join(name(|it| format!("%{:02X}", u32::from(it))));
+    let words = [old.to_str().unwrap(), root.to_str().unwrap()];
+    machine.refuses(&["Count", "--skill", directory], FAILED, &words);
+    fs::rename(old, &root).unwrap();
     let prepared = composed(machine.compose(&["Count", "--skill", directory]));
     assert_eq!(prepared.roots["count-lines"], PackRoot::Directory(root));
 }

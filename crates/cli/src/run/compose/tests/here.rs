@@ -1,5 +1,7 @@
 //! What a run needs of this machine.
 
+use std::os::unix::fs::PermissionsExt;
+
 use super::*;
 
 /// A pack with a sidecar of these fields, an agent with it, and its run.
@@ -119,7 +121,6 @@ fn what_only_a_cluster_has_is_refused() {
             "",
             &["rights at a Kubernetes API"][..],
         ),
-        (String::new(), "  mode: server", &["server mode"]),
         (String::new(), "  agentSandbox: {enabled: true}", &["agent-sandbox", "agentSandbox.enabled: false"]),
         (
             volume("downwardAPI: {items: [{path: labels, fieldRef: {fieldPath: metadata.name}}]}"),
@@ -140,6 +141,9 @@ fn what_only_a_cluster_has_is_refused() {
         let file = machine.file("all.yaml", &manifests(&sidecar, run));
         machine.refuses(&[&file], FAILED, words);
     }
+    // Nothing serves it in a cluster either.
+    let file = machine.file("all.yaml", &manifests("", "  mode: server"));
+    machine.refuses(&[&file], DENIED, &["server-mode-unserved", "server mode"]);
     for source in ["emptyDir: {}", "persistentVolumeClaim: {claimName: cache}"] {
         let file = machine.file("all.yaml", &manifests(&volume(source), ""));
         composed(machine.compose(&[&file]));
@@ -151,7 +155,7 @@ fn a_hook_is_run_from_what_it_starts() {
     let machine = machine();
     let hook = |command: &str| format!("  lifecycle: {{preRun: [{{name: fetch, image: example.com/git:1{command}}}]}}");
     let file = machine.file("all.yaml", &manifests("", &hook("")));
-    machine.refuses(&[&file], FAILED, &["hook `fetch` has no `command`", "example.com_git_1"]);
+    machine.refuses(&[&file], FAILED, &["hook `fetch` has no `command`", "example.com%2Fgit%3A1"]);
     let file = machine.file("all.yaml", &manifests("", &hook(", command: [git, clone]")));
     machine.refuses(&[&file], FAILED, &["hook `fetch` needs `git`"]);
     machine.program("git");
@@ -214,4 +218,54 @@ fn a_workspace_holds_nothing_that_decides_about_runs() {
     let to_state = machine.path("to-state");
     symlink(&state, &to_state).unwrap();
     refused(&to_state, "the agent could write to");
+}
+
+#[test]
+fn a_workspace_with_setuid_files_is_refused() {
+    let machine = machine();
+    let files = machine.path("files");
+    machine.file("tool", "#!/bin/sh");
+    let set = |mode| fs::set_permissions(files.join("tool"), PermissionsExt::from_mode(mode));
+    let given = ["x", "--workspace", files.to_str().unwrap()];
+    set(0o755).unwrap();
+    composed(machine.compose(&given));
+    for mode in [0o4755, 0o2755] {
+        set(mode).unwrap();
+        machine.refuses(&given, FAILED, &["setuid or setgid", "tool", "chmod ug-s"]);
+    }
+}
+
+#[test]
+fn a_claim_with_setuid_files_is_refused() {
+    let machine = Machine::new();
+    let pack = |name: &str, read_only: bool| {
+        format!(
+            "---\napiVersion: sympozium.ai/v1alpha1\nkind: SkillPack\nmetadata: {{name: {name}}}\nspec:\n  skills: [{{name: s, content: c, requires: {{bins: [sh]}}}}]\n  sidecar:\n    image: example.com/i:1\n    volumes: [{{name: data, persistentVolumeClaim: {{claimName: cache}}}}]\n    volumeMounts: [{{name: data, mountPath: /data, readOnly: {read_only}}}]\n"
+        )
+    };
+    let writing = machine.file("writing.yaml", &pack("writing", false));
+    let reading = machine.file("reading.yaml", &pack("reading", true));
+    let writing = ["x", &writing, "--skill", "writing"];
+    let reading = ["x", &reading, "--skill", "reading"];
+    // One that no run has made yet has nothing in it, and is not made by looking.
+    composed(machine.compose(&writing));
+    let claim = machine.path("state").join("volumes/default/cache");
+    assert!(!claim.exists());
+    fs::create_dir_all(claim.join("below")).unwrap();
+    let tool = claim.join("below/tool");
+    fs::write(&tool, "#!/bin/sh").unwrap();
+    let set = |mode| fs::set_permissions(&tool, PermissionsExt::from_mode(mode));
+    set(0o755).unwrap();
+    composed(machine.compose(&writing));
+    for mode in [0o4755, 0o2755] {
+        set(mode).unwrap();
+        let words = ["setuid or setgid", "in claim `cache`", "`below/tool`", "chmod ug-s", "name another claim"];
+        machine.refuses(&writing, FAILED, &words);
+        composed(machine.compose(&reading));
+        let elsewhere = [&writing[..], &["-n", "elsewhere"]].concat();
+        composed(machine.compose(&elsewhere));
+    }
+    // A skill that closes its claim hides nothing by it.
+    fs::set_permissions(&claim, PermissionsExt::from_mode(0o000)).unwrap();
+    machine.refuses(&writing, FAILED, &["in claim `cache`"]);
 }

@@ -1,0 +1,149 @@
+//! Whether what an executor reports about its isolation is what the run's plan requires.
+//!
+//! Only executors of ours attest: admission sees to it that a run whose policy requires what they alone can hold has no other.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+use sympozium_api::RunPlan;
+use sympozium_api::guarantee::Guarantee;
+
+/// The words of a report.
+const ENFORCED: &str = "enforced";
+const DELEGATED: &str = "delegated";
+/// Characters of a foreign word that are repeated.
+const MAX_WORD: usize = 32;
+
+/// What the plan requires around every command.
+#[derive(Debug, Clone, Default)]
+pub struct IsolationFloor {
+    required: Vec<Guarantee>,
+    /// What the platform around the skills holds, so that an executor may delegate it.
+    platform: BTreeSet<Guarantee>,
+    /// The packs whose executor is ours: by the plan, or because this machine has no image of theirs.
+    attesting: BTreeSet<String>,
+}
+
+impl IsolationFloor {
+    /// The floor of a plan, on a platform that holds these guarantees. `ours` are packs that run with our executor although the
+    /// plan names an image.
+    pub fn new(plan: &RunPlan, ours: &BTreeSet<String>, platform: &[Guarantee]) -> Self {
+        let attesting = plan.parts.iter().filter(|part| part.attests());
+        Self {
+            required: plan.isolation.floor.clone(),
+            platform: platform.iter().copied().collect(),
+            attesting: attesting
+                .filter_map(|part| part.role.pack().map(str::to_owned))
+                .chain(ours.iter().cloned())
+                .collect(),
+        }
+    }
+
+    /// What a pack's result lacks, in words; nothing where it is as isolated as the plan requires.
+    ///
+    /// A result that says nothing about a required guarantee counts as one without it.
+    pub fn missing(&self, pack: &str, isolation: Option<&Value>) -> Option<String> {
+        if !self.attesting.contains(pack) {
+            return None;
+        }
+        let reported = isolation.and_then(|it| it.get("guarantees"));
+        let missing = self.required.iter().filter_map(|guarantee| {
+            let word = reported.and_then(|it| it.get(guarantee.as_str()));
+            let standing = match word.and_then(Value::as_str) {
+                Some(ENFORCED) => return None,
+                Some(DELEGATED) if self.platform.contains(guarantee) => return None,
+                Some(DELEGATED) => "delegated to a platform that does not hold it".to_owned(),
+                Some(other) => format!("{:?}", other.chars().take(MAX_WORD).collect::<String>()),
+                None => "not reported".to_owned(),
+            };
+            Some(format!("{guarantee} is {standing}"))
+        });
+        let missing: Vec<String> = missing.collect();
+        (!missing.is_empty()).then(|| {
+            format!("the executor of pack `{pack}` is below the isolation floor of the run: {}", missing.join(", "))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use sympozium_api::run_plan::Start;
+
+    use super::*;
+
+    const PLAN: &[u8] = include_bytes!("../../plan/src/plan/tests/fixtures/plan-v1.json");
+    /// Packs of the plan: the first has our executor, the second starts by itself.
+    const OURS: &str = "cluster";
+    const FOREIGN: &str = "tickets";
+
+    fn floor(required: &[Guarantee], platform: &[Guarantee]) -> IsolationFloor {
+        let mut plan = RunPlan::read(PLAN).unwrap();
+        plan.isolation.floor = required.to_vec();
+        IsolationFloor::new(&plan, &BTreeSet::new(), platform)
+    }
+
+    /// Every guarantee by every word, with and without a platform that holds it.
+    #[test]
+    fn each_word_is_worth_the_same_for_each_guarantee() {
+        for guarantee in Guarantee::ALL {
+            for (word, alone, with_platform) in [
+                (json!("enforced"), true, true),
+                (json!("delegated"), false, true),
+                (json!("not-held"), false, false),
+                (json!("Enforced"), false, false),
+                (json!(true), false, false),
+                (Value::Null, false, false),
+            ] {
+                let others = Guarantee::ALL.into_iter().filter(|it| *it != guarantee);
+                let mut guarantees: serde_json::Map<String, Value> =
+                    others.map(|it| (it.as_str().to_owned(), json!("enforced"))).collect();
+                if !word.is_null() {
+                    guarantees.insert(guarantee.as_str().to_owned(), word.clone());
+                }
+                let isolation = json!({ "profile": "container", "guarantees": guarantees });
+                for (platform, holds) in [(&[][..], alone), (&[guarantee][..], with_platform)] {
+                    let floor = floor(&Guarantee::ALL, platform);
+                    let missing = floor.missing(OURS, Some(&isolation));
+                    assert_eq!(missing.is_none(), holds, "{guarantee}: {word}, {missing:?}");
+                    let told = missing.is_none_or(|it| it.contains(guarantee.as_str()));
+                    assert!(told, "{guarantee}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_result_that_says_nothing_is_below_any_floor() {
+        for isolation in [
+            None,
+            Some(json!(null)),
+            Some(json!("enforced")),
+            Some(json!({ "profile": "container" })),
+            Some(json!({ "guarantees": ["syscalls"] })),
+        ] {
+            let floor = floor(&[Guarantee::Syscalls], &Guarantee::ALL);
+            assert!(floor.missing(OURS, isolation.as_ref()).is_some());
+        }
+        assert_eq!(floor(&[], &[]).missing(OURS, None), None);
+    }
+
+    #[test]
+    fn an_image_that_starts_itself_attests_nothing() {
+        let floor = floor(&[Guarantee::Kernel], &[]);
+        assert_eq!(floor.missing(FOREIGN, None), None);
+        let plan = RunPlan::read(PLAN).unwrap();
+        let starts = |pack: &str| {
+            let mut parts = plan.parts.iter();
+            let part = parts.find(|it| it.role.pack() == Some(pack)).unwrap();
+            matches!(part.start, Start::Injected { .. })
+        };
+        assert!(starts(OURS) && !starts(FOREIGN));
+        // But where our executor stands in for it.
+        let mut plan = plan;
+        plan.isolation.floor = vec![Guarantee::Kernel];
+        let ours = BTreeSet::from([FOREIGN.to_owned()]);
+        let floor = IsolationFloor::new(&plan, &ours, &[]);
+        assert!(floor.missing(FOREIGN, None).is_some());
+    }
+}

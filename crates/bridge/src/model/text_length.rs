@@ -1,0 +1,320 @@
+//! How much text there is in JSON that passes, without keeping the JSON: what tokens are estimated from where nobody counted.
+//!
+//! On the wire a token of a streamed answer is some 300 bytes, nearly all of them the envelope that every event has: names,
+//! numbers, the id of the answer, the name of the model. Text is what stands in strings. In a request all of it counts, names
+//! too: a model reads the names in a schema. In an answer names and the envelope's own short strings do not; a long one does
+//! wherever it stands, so that no answer is free for being in another field.
+
+/// Strings of the envelope: these names have values that no model wrote.
+const ENVELOPE: &[&[u8]] = &[
+    b"id",
+    b"object",
+    b"model",
+    b"role",
+    b"type",
+    b"system_fingerprint",
+    b"service_tier",
+    b"finish_reason",
+    b"stop_reason",
+    b"provider",
+    // Padding, so that the lengths of events on the wire say less about the text.
+    b"obfuscation",
+];
+/// The longest of these names.
+const MAX_NAME: usize = 18;
+/// Bytes of a string of the envelope, and of a name in an answer, that are not counted. What is longer is counted whole.
+const MAX_ENVELOPE: u64 = 64;
+/// Containers whose kind is remembered. Deeper ones count as lists, whose strings all count.
+const MAX_DEPTH: usize = 128;
+
+/// Which strings count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// All of them.
+    Request,
+    /// What a model wrote.
+    Answer,
+}
+
+/// The measure. Bytes may come in any pieces.
+#[derive(Debug)]
+pub struct TextLength {
+    kind: Kind,
+    /// Whether each open container is an object, by bits; the outermost is the lowest.
+    objects: u128,
+    depth: usize,
+    /// Whether the next string of an object is a name.
+    expects_name: bool,
+    state: State,
+    /// Bytes of the string that is being read, as text.
+    length: u64,
+    name: Name,
+    total: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Outside,
+    Inside,
+    /// After a backslash.
+    Escaped,
+    /// In `\uXXXX`: digits that are missing, and the number so far.
+    Code(u8, u16),
+}
+
+/// The last name in an object, as far as it can be one of the envelope.
+#[derive(Debug, Default)]
+struct Name {
+    bytes: [u8; MAX_NAME],
+    /// More than fits for a name that is too long.
+    length: usize,
+}
+
+impl TextLength {
+    /// For one JSON text after the other.
+    pub const fn new(kind: Kind) -> Self {
+        Self {
+            kind,
+            objects: 0,
+            depth: 0,
+            expects_name: false,
+            state: State::Outside,
+            length: 0,
+            name: Name { bytes: [0; MAX_NAME], length: 0 },
+            total: 0,
+        }
+    }
+
+    /// Bytes of text so far, with those of a string that has not ended.
+    pub fn bytes(&self) -> u64 {
+        match self.state {
+            State::Outside => self.total,
+            _ => self.total.saturating_add(self.counted()),
+        }
+    }
+
+    /// Reads on.
+    pub fn read(&mut self, mut bytes: &[u8]) {
+        while let Some((&byte, rest)) = bytes.split_first() {
+            match self.state {
+                State::Inside => {
+                    let end = bytes.iter().position(|it| matches!(it, b'"' | b'\\'));
+                    let plain = &bytes[..end.unwrap_or(bytes.len())];
+                    self.length = self.length.saturating_add(plain.len() as u64);
+                    if self.is_name() {
+                        self.name.extend(plain);
+                    }
+                    let Some(end) = end else { return };
+                    match bytes[end] {
+                        b'"' => self.end_string(),
+                        _ => self.state = State::Escaped,
+                    }
+                    bytes = &bytes[end + 1..];
+                    continue;
+                }
+                State::Escaped => {
+                    // No name of the envelope has any.
+                    self.name.length = MAX_NAME + 1;
+                    if byte == b'u' {
+                        self.state = State::Code(4, 0);
+                    } else {
+                        self.length = self.length.saturating_add(1);
+                        self.state = State::Inside;
+                    }
+                }
+                State::Code(missing, code) => {
+                    let digit = char::from(byte).to_digit(16).unwrap_or(0);
+                    let code = code << 4 | u16::try_from(digit).unwrap_or(0);
+                    self.state = match missing {
+                        1 => {
+                            self.length = self.length.saturating_add(encoded_length(code));
+                            State::Inside
+                        }
+                        _ => State::Code(missing - 1, code),
+                    };
+                }
+                State::Outside => self.outside(byte),
+            }
+            bytes = rest;
+        }
+    }
+
+    /// The text ends here, complete or not. Another may follow.
+    pub fn end(&mut self) {
+        *self = Self { total: self.bytes(), ..Self::new(self.kind) };
+    }
+
+    fn outside(&mut self, byte: u8) {
+        match byte {
+            b'"' => {
+                self.state = State::Inside;
+                self.length = 0;
+                if self.is_name() {
+                    self.name.length = 0;
+                }
+            }
+            b'{' | b'[' => {
+                if self.depth < MAX_DEPTH {
+                    let bit = 1 << self.depth;
+                    match byte {
+                        b'{' => self.objects |= bit,
+                        _ => self.objects &= !bit,
+                    }
+                }
+                self.depth += 1;
+                self.expects_name = true;
+            }
+            b'}' | b']' => self.depth = self.depth.saturating_sub(1),
+            b',' => self.expects_name = true,
+            b':' => self.expects_name = false,
+            _ => {}
+        }
+    }
+
+    /// Whether a string that begins or is read here is a name.
+    fn is_name(&self) -> bool {
+        self.is_in_object() && self.expects_name
+    }
+
+    fn is_in_object(&self) -> bool {
+        match self.depth {
+            0 => false,
+            depth if depth > MAX_DEPTH => false,
+            depth => self.objects >> (depth - 1) & 1 == 1,
+        }
+    }
+
+    fn end_string(&mut self) {
+        self.total = self.total.saturating_add(self.counted());
+        self.state = State::Outside;
+    }
+
+    /// How much of the string that is being read counts.
+    fn counted(&self) -> u64 {
+        let is_envelope = self.kind == Kind::Answer
+            && self.length <= MAX_ENVELOPE
+            && self.is_in_object()
+            && (self.expects_name || self.name.is_of_envelope());
+        if is_envelope { 0 } else { self.length }
+    }
+}
+
+/// Bytes of a code unit of UTF-16 in UTF-8; half of them for half of a pair.
+const fn encoded_length(code: u16) -> u64 {
+    match code {
+        0..0x80 => 1,
+        0x80..0x800 | 0xd800..0xe000 => 2,
+        _ => 3,
+    }
+}
+
+impl Name {
+    fn extend(&mut self, text: &[u8]) {
+        let end = self.length + text.len();
+        match self.bytes.get_mut(self.length..end) {
+            Some(room) => {
+                room.copy_from_slice(text);
+                self.length = end;
+            }
+            None => self.length = MAX_NAME + 1,
+        }
+    }
+
+    fn is_of_envelope(&self) -> bool {
+        let name = self.bytes.get(..self.length);
+        name.is_some_and(|it| ENVELOPE.contains(&it))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    use super::*;
+
+    fn length(kind: Kind, pieces: &[&[u8]]) -> u64 {
+        let mut text = TextLength::new(kind);
+        pieces.iter().for_each(|piece| text.read(piece));
+        text.end();
+        text.bytes()
+    }
+
+    #[test]
+    fn text_is_told_from_what_is_around_it() {
+        let long = "x".repeat(65);
+        for (json, request, answer) in [
+            (r#"{"content":"Hello"}"#.to_owned(), 12, 5),
+            (
+                r#"{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":"Hi"},"finish_reason":null}]}"#.to_owned(),
+                104,
+                2,
+            ),
+            // A text may begin with what would be a name, and be in a list.
+            (r#"{"stop":["a","b"],"x":[["c"]]}"#.to_owned(), 8, 3),
+            (r#"{"a":"\n\u0041\u00e4\u20ac\ud83d\ude00\""}"#.to_owned(), 13, 12),
+            // Where a long text stands does not matter.
+            (format!(r#"{{"id":"{long}"}}"#), 67, 65),
+            (format!(r#"{{"{long}":1}}"#), 65, 65),
+            (r#"{"id":{"x":"abc"},"y":"d"}"#.to_owned(), 8, 4),
+            (r#"{"id":["abc","def"]}"#.to_owned(), 8, 6),
+            // No JSON at all.
+            ("[DONE]".to_owned(), 0, 0),
+            (r#"{"content":"cut off"#.to_owned(), 14, 7),
+            ("}}]]\"text\"".to_owned(), 4, 4),
+        ] {
+            for (kind, expected) in [(Kind::Request, request), (Kind::Answer, answer)] {
+                assert_eq!(length(kind, &[json.as_bytes()]), expected, "{kind:?} {json}");
+            }
+        }
+        let deep = format!("{}{}", r#"{"id":"#.repeat(1000), r#""abc""#);
+        assert!(length(Kind::Answer, &[deep.as_bytes()]) >= 3);
+    }
+
+    /// All strings of a value.
+    fn strings(value: &Value) -> u64 {
+        match value {
+            Value::String(text) => text.len() as u64,
+            Value::Array(all) => all.iter().map(strings).sum(),
+            Value::Object(all) => {
+                let entries = all.iter();
+                entries.map(|(name, value)| name.len() as u64 + strings(value)).sum()
+            }
+            _ => 0,
+        }
+    }
+
+    fn value() -> impl Strategy<Value = Value> {
+        let leaf =
+            prop_oneof![Just(Value::Null), any::<i32>().prop_map(Value::from), ".{0,80}".prop_map(Value::String),];
+        let name = prop_oneof![Just("id".to_owned()), Just("text".to_owned()), ".{0,3}"];
+        leaf.prop_recursive(5, 40, 5, move |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..5).prop_map(Value::Array),
+                prop::collection::vec((name.clone(), inner), 0..5)
+                    .prop_map(|entries| Value::Object(entries.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_request_is_all_its_strings(value in value()) {
+            let json = value.to_string();
+            prop_assert_eq!(length(Kind::Request, &[json.as_bytes()]), strings(&value));
+            prop_assert!(length(Kind::Answer, &[json.as_bytes()]) <= strings(&value));
+        }
+
+        #[test]
+        fn pieces_do_not_matter(
+            json in r#"([{}\[\],:"\\aü]|"id":|"x":|\\u00e4){0,40}"#,
+            cut in 0_usize..200,
+            is_request in any::<bool>(),
+        ) {
+            let kind = if is_request { Kind::Request } else { Kind::Answer };
+            let bytes = json.as_bytes();
+            let (before, after) = bytes.split_at(cut.min(bytes.len()));
+            prop_assert_eq!(length(kind, &[before, after]), length(kind, &[bytes]));
+        }
+    }
+}

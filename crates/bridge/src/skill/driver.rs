@@ -1,0 +1,419 @@
+//! Drives one volume: writes requests, takes results, hands the executor its key, and notices what nobody of ours wrote.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use sympozium_exec::features::is_gvisor;
+use sympozium_ipc::names::{self, Entry};
+use sympozium_ipc::receipt::ForeignKind;
+use sympozium_ipc::requester::{Arrived, SubmitError, Withdrawn, Written};
+use sympozium_ipc::volume::{Announced, Done};
+use sympozium_ipc::{DoneWatch, ExecRequest, RequestId, RequestKey, Requester, Signer, StartNonce, Volume, WatchMode};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep_until};
+
+use super::events::Events;
+use super::findings::Findings;
+use super::{Answer, Order};
+use crate::floor::IsolationFloor;
+
+/// How long after a request to look at the directory without being told that something came; each further time after
+/// twice as long.
+const FIRST_LOOK: Duration = Duration::from_millis(200);
+/// How often to look at least, while somebody waits for a result.
+const MAX_LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// News that are taken before others have their turn: a skill can make them up faster than they are read.
+const NEWS_AT_ONCE: usize = 64;
+/// Commands that were given up after somebody had begun them, whose results are still cleared away. The oldest are forgotten
+/// first: what they leave lies on the skill's own volume.
+const MAX_LATE: usize = 256;
+
+/// How often the files beside `tools` are looked at where events come, and where they may not: while an executor may wait for
+/// its key, and after that.
+const BESIDE_INTERVAL: Duration = Duration::from_secs(60);
+const KEY_INTERVAL: Duration = Duration::from_millis(200);
+const BESIDE_POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Owns the requester of one volume. Asleep unless somebody waits for a result, or something is written to the volume.
+pub(super) struct Driver {
+    volume: Volume,
+    /// Whether it was us who told the skill to leave.
+    leaving: Arc<AtomicBool>,
+    events: Option<Events>,
+    requester: Requester,
+    /// The files beside `tools`, and when to look at them without an event.
+    beside: DoneWatch,
+    beside_events: Option<Events>,
+    beside_at: Instant,
+    handover: Option<Handover>,
+    /// What a start must report before its executor gets the key.
+    floor: IsolationFloor,
+    findings: Findings,
+    waiting: HashMap<RequestId, Waiting>,
+    /// Every request of the run so far: what is about one of these is not foreign. The plan bounds how many there are.
+    issued: HashSet<RequestId>,
+    /// Those of them whose file the bridge has removed: one that is there again is not the bridge's.
+    removed: HashSet<RequestId>,
+    /// Given up, and perhaps answered some time.
+    late: VecDeque<RequestId>,
+    /// Whether there were more news than were taken.
+    more: bool,
+    /// How long until the next look that nobody asked for.
+    pause: Duration,
+}
+
+/// A request that somebody waits for.
+struct Waiting {
+    answer: oneshot::Sender<Answer>,
+    /// The file as it was written.
+    written: Written,
+}
+
+/// The key of an executor that verifies requests, and the start that it was handed to.
+struct Handover {
+    signer: Signer,
+    handed: Option<StartNonce>,
+    /// The first start was below the floor: the run ends, and no further start gets the key.
+    refused: bool,
+}
+
+impl Driver {
+    pub(super) fn new(
+        volume: &Volume,
+        leaving: Arc<AtomicBool>,
+        key: Option<RequestKey>,
+        floor: IsolationFloor,
+        findings: Findings,
+        watch: WatchMode,
+    ) -> Self {
+        let requester = Requester::open(volume, watch);
+        let beside = DoneWatch::new(volume, watch);
+        Self {
+            volume: volume.clone(),
+            leaving,
+            events: Events::of(requester.descriptor()),
+            requester,
+            beside_events: Events::of(beside.descriptor()),
+            beside,
+            // At once: the executor may have been there before.
+            beside_at: Instant::now(),
+            handover: key.map(|key| Handover { signer: Signer::new(key), handed: None, refused: false }),
+            floor,
+            findings,
+            waiting: HashMap::new(),
+            issued: HashSet::new(),
+            removed: HashSet::new(),
+            late: VecDeque::new(),
+            more: false,
+            pause: FIRST_LOOK,
+        }
+    }
+
+    pub(super) async fn drive(mut self, mut orders: mpsc::Receiver<Order>) {
+        loop {
+            let idle = self.waiting.is_empty();
+            let look_at = Instant::from_std(self.requester.wake_at());
+            let look_at = look_at.min(Instant::now() + self.pause);
+            tokio::select! {
+                biased;
+                order = orders.recv() => match order {
+                    Some(order) => self.obey(order),
+                    None => return,
+                },
+                () = Events::readable(&self.beside_events) => self.look_beside(),
+                () = sleep_until(self.beside_at) => self.look_beside(),
+                () = tokio::task::yield_now(), if self.more => self.look(),
+                () = Events::readable(&self.events) => self.look(),
+                () = sleep_until(look_at), if !idle => self.look_unasked(),
+            }
+        }
+    }
+
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Submit { request, expires, answer } => self.submit(*request, expires, answer),
+            Order::Withdraw { id, found } => {
+                let _ = found.send(self.withdraw(&id));
+            }
+            Order::GiveUp { id, found } => {
+                let withdrawn = self.withdraw(&id);
+                self.waiting.remove(&id);
+                if withdrawn == Withdrawn::Started {
+                    if self.late.len() == MAX_LATE {
+                        self.late.pop_front();
+                    }
+                    self.late.push_back(id);
+                }
+                let _ = found.send(withdrawn);
+            }
+        }
+    }
+
+    fn withdraw(&mut self, id: &RequestId) -> Withdrawn {
+        self.removed.insert(id.clone());
+        self.requester.withdraw(id)
+    }
+
+    fn submit(&mut self, mut request: ExecRequest, expires: SystemTime, answer: oneshot::Sender<Answer>) {
+        // A skill that was told to leave never answers.
+        if matches!(self.volume.done(), Ok(Done::Yes)) {
+            self.look_for_the_end();
+            let _ = answer.send(Answer::Left);
+            return;
+        }
+        let signed = match &mut self.handover {
+            Some(handover) => handover.signer.sign(&mut request, expires),
+            None => Ok(()),
+        };
+        // Before it is written: what is told about it must not look foreign.
+        self.issued.insert(request.id.clone());
+        let written = signed.map_err(SubmitError::from).and_then(|()| self.requester.submit(&request));
+        match written {
+            Ok(written) => {
+                self.waiting.insert(request.id, Waiting { answer, written });
+                self.pause = FIRST_LOOK;
+            }
+            Err(error) => {
+                let _ = answer.send(Answer::NotAsked(error));
+            }
+        }
+    }
+
+    /// Not every kernel tells what happens in a directory.
+    fn look_unasked(&mut self) {
+        self.pause = (2 * self.pause).min(MAX_LOOK_INTERVAL);
+        let waiting = self.waiting.len();
+        self.look();
+        self.take_all();
+        let found = self.waiting.len() < waiting && self.requester.polling().is_none();
+        // An event may have come just now.
+        if found && !self.is_announced() {
+            self.requester.found_unannounced();
+        }
+    }
+
+    /// Whether an event tells of a result.
+    fn is_announced(&mut self) -> bool {
+        for _ in 0..NEWS_AT_ONCE {
+            match self.requester.arrived() {
+                Arrived::Result(_) => return true,
+                Arrived::Entry(entry) => self.notice(&entry),
+                Arrived::LookAtAll | Arrived::Nothing => return false,
+            }
+        }
+        true
+    }
+
+    fn take_all(&mut self) {
+        let all: Vec<RequestId> = self.waiting.keys().chain(&self.late).cloned().collect();
+        all.iter().for_each(|id| self.take(id));
+        let mut entries = Vec::new();
+        self.requester.list(|entry| entries.push(entry));
+        entries.iter().for_each(|entry| self.notice(entry));
+        self.look_for_the_end();
+    }
+
+    /// Takes what has come. News about requests that nobody waits for changes nothing: anybody in the skill can make it up.
+    fn look(&mut self) {
+        self.more = false;
+        for _ in 0..NEWS_AT_ONCE {
+            match self.requester.arrived() {
+                Arrived::Result(id) => {
+                    self.take(&id);
+                    self.notice(&Entry::Result(id));
+                }
+                Arrived::Entry(entry) => self.notice(&entry),
+                Arrived::LookAtAll => {
+                    self.take_all();
+                    return;
+                }
+                Arrived::Nothing => return,
+            }
+        }
+        self.more = true;
+    }
+
+    fn take(&mut self, id: &RequestId) {
+        if let Some(index) = self.late.iter().position(|late| late == id) {
+            // Whatever it says, it is for nobody.
+            if !matches!(self.requester.take(id), Ok(None)) {
+                self.removed.insert(id.clone());
+                self.late.remove(index);
+            }
+            return;
+        }
+        let Some(waits) = self.waiting.get(id) else {
+            return;
+        };
+        if waits.answer.is_closed() {
+            self.waiting.remove(id);
+            return;
+        }
+        self.check_unchanged(id);
+        let result = match self.requester.take(id) {
+            Ok(None) => return,
+            Ok(Some(result)) => Ok(result),
+            Err(problem) => Err(problem),
+        };
+        self.removed.insert(id.clone());
+        if let Some(waits) = self.waiting.remove(id) {
+            let _ = waits.answer.send(Answer::Result(result));
+        }
+    }
+
+    /// Tells of what is in `tools` and about no request of ours. A late result of a request of ours is not foreign.
+    fn notice(&mut self, entry: &Entry) {
+        match entry {
+            // An event may be older than the removal.
+            Entry::Request(id) if self.removed.contains(id) && !self.requester.has_request(id) => {}
+            Entry::Request(id) if self.issued.contains(id) && !self.removed.contains(id) => {
+                self.check_unchanged(id);
+            }
+            // What the bridge has signed is authentic until it expires: one that a command kept and put back may be executed
+            // although the bridge has answered or cancelled the call.
+            Entry::Request(id) if self.issued.contains(id) => {
+                self.findings.tell_put_back(&names::request(id));
+                self.requester.discard(id);
+            }
+            Entry::Request(id) => {
+                self.findings.tell(ForeignKind::Request, &names::request(id));
+                // An executor that verifies does not serve it; another one may not have seen it yet.
+                self.requester.discard(id);
+            }
+            Entry::BadRequestName(_) => {
+                let name = "exec-request-*.json (with an unusable id)";
+                self.findings.tell(ForeignKind::Request, name);
+            }
+            Entry::Claim(id) if !self.issued.contains(id) => {
+                self.findings.tell(ForeignKind::Claim, &names::claim(id));
+            }
+            Entry::Result(id) if !self.issued.contains(id) => {
+                self.findings.tell(ForeignKind::Result, &names::result(id));
+            }
+            _ => {}
+        }
+    }
+
+    /// That a request which waits for its result is the one that was written. On gVisor by its content alone: it keeps times of
+    /// files by itself, and one that is told differently later must not end a run.
+    fn check_unchanged(&mut self, id: &RequestId) {
+        let Some(waits) = self.waiting.get(id) else {
+            return;
+        };
+        let is_unchanged = match is_gvisor() {
+            true => self.requester.has_same_content(id, &waits.written),
+            false => self.requester.is_as_written(id, &waits.written),
+        };
+        if !is_unchanged {
+            self.findings.tell(ForeignKind::Request, &names::request(id));
+        }
+    }
+
+    /// Looks at the files beside `tools`.
+    fn look_beside(&mut self) {
+        // Takes the events; the answer is looked at where it matters.
+        let _ = self.beside.check();
+        self.look_for_the_end();
+        self.look_for_start();
+        if is_gvisor() || self.requester.polling().is_some() {
+            // No event tells of what is put there while no call waits.
+            self.take_all();
+        }
+        let is_waited_for = matches!(&self.handover, Some(it) if it.handed.is_none());
+        let interval = match is_gvisor() || self.beside.polling().is_some() {
+            false => BESIDE_INTERVAL,
+            true if is_waited_for => KEY_INTERVAL,
+            true => BESIDE_POLL_INTERVAL,
+        };
+        self.beside_at = Instant::now() + interval;
+    }
+
+    /// Hands the key to the first start of the executor, unless it is below the floor of the run. There is none for a further
+    /// start: a command of the first executor could announce it, and what that executor was doing may be half done.
+    fn look_for_start(&mut self) {
+        let Some(handover) = self.handover.as_mut().filter(|it| !it.refused) else {
+            return;
+        };
+        let handed = handover.handed.clone();
+        match (self.volume.announced_start(), handed) {
+            (Ok(Announced::Nothing), _) => {}
+            (Ok(Announced::Start(start)), None) => {
+                let missing = (self.floor).missing(self.findings.pack(), Some(&start.isolation));
+                if let Some(why) = missing {
+                    handover.refused = true;
+                    self.findings.tell_below_floor(why);
+                    return;
+                }
+                match self.volume.hand_key(&start.nonce, handover.signer.key()) {
+                    Ok(()) => handover.handed = Some(start.nonce),
+                    Err(error) => {
+                        tracing::warn!(%error, "the executor cannot be handed its key");
+                    }
+                }
+            }
+            (Ok(Announced::Start(start)), Some(handed)) if start.nonce == handed => {}
+            (Ok(_), _) if self.leaving.load(Ordering::Relaxed) => {}
+            (Ok(_), _) => {
+                self.findings.tell(ForeignKind::Start, names::START);
+                for (_, waits) in self.waiting.drain() {
+                    let _ = waits.answer.send(Answer::Restarted);
+                }
+            }
+            (Err(error), _) => tracing::warn!(%error, "the skill's volume cannot be looked at"),
+        }
+    }
+
+    /// A command of the skill can tell its executor to leave; nobody will answer then.
+    fn look_for_the_end(&mut self) {
+        let by_us = self.leaving.load(Ordering::Relaxed);
+        if !by_us && matches!(self.volume.done(), Ok(Done::Yes)) {
+            self.findings.tell(ForeignKind::Done, names::DONE);
+            for (_, waits) in self.waiting.drain() {
+                let _ = waits.answer.send(Answer::Left);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::super::findings::{Notice, Verification};
+    use super::*;
+
+    /// Against hanging.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// No call waits for a result, and no event comes: what is put there is noticed all the same.
+    #[tokio::test]
+    async fn a_polled_volume_is_listed_while_no_call_waits() {
+        let directory = tempfile::tempdir().unwrap();
+        let volume = Volume::open(directory.path()).unwrap();
+        let (notify, mut notices) = mpsc::unbounded_channel();
+        let driver = Driver::new(
+            &volume,
+            Arc::default(),
+            None,
+            IsolationFloor::default(),
+            Findings::new("tickets", Verification::Unverified, notify),
+            WatchMode::Polling,
+        );
+        let (_orders, taken) = mpsc::channel(1);
+        let driving = tokio::spawn(driver.drive(taken));
+        let tools = directory.path().join(names::TOOLS);
+        fs::write(tools.join("exec-request-222.json"), "{}").unwrap();
+        let notice = timeout(PATIENCE, notices.recv()).await.unwrap();
+        let Some(Notice::Foreign(finding)) = notice else {
+            panic!("{notice:?}");
+        };
+        assert_eq!(finding.name, "exec-request-222.json");
+        assert!(finding.ends_run.is_some());
+        driving.abort();
+    }
+}

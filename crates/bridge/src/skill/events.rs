@@ -1,0 +1,32 @@
+//! Waiting for the descriptors of a volume.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// The descriptor that is readable when something has come. Where there is none, the directory is looked at now and then.
+pub(super) struct Events(AsyncFd<OwnedFd>);
+
+impl Events {
+    #[expect(
+        deprecated,
+        reason = "its successor is unsafe because of types that give out another descriptor each time; this one does not"
+    )]
+    pub(super) fn of(descriptor: Option<BorrowedFd<'_>>) -> Option<Self> {
+        let own = descriptor?.try_clone_to_owned().ok()?;
+        AsyncFd::with_interest(own, Interest::READABLE).ok().map(Self)
+    }
+
+    pub(super) async fn readable(events: &Option<Self>) {
+        match events {
+            None => std::future::pending().await,
+            Some(events) => {
+                if let Ok(mut ready) = events.0.readable().await {
+                    // What comes after this is told again: the descriptor is read after it.
+                    ready.clear_ready();
+                }
+            }
+        }
+    }
+}

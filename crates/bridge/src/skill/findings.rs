@@ -1,0 +1,165 @@
+//! What is found on a skill's volume that neither the bridge wrote nor an honest executor.
+
+use std::collections::{HashMap, HashSet};
+
+use sympozium_ipc::receipt::ForeignKind;
+use tokio::sync::mpsc;
+
+/// Findings of one kind in one pack that are told. A skill can make any number of them.
+const MAX_OF_A_KIND: usize = 8;
+
+/// Whether the executor of a skill verifies who wrote a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verification {
+    /// It serves only what the bridge has signed for it.
+    Verifies,
+    /// It serves whatever is in its directory: that can be noticed, and not be prevented.
+    Unverified,
+}
+
+/// What the driver of a volume tells the session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Notice {
+    /// Something is there that is not ours.
+    Foreign(Finding),
+    /// The executor started below the isolation floor of the run, and got no key.
+    BelowFloor(String),
+}
+
+/// Something on the volume of a pack.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// The pack.
+    pub pack: String,
+    /// What it is.
+    pub what: ForeignKind,
+    /// The name of the file.
+    pub name: String,
+    /// Why the run cannot go on; nothing where it can.
+    pub ends_run: Option<String>,
+}
+
+/// Tells findings, each once, and not without end.
+#[derive(Debug)]
+pub(super) struct Findings {
+    pack: String,
+    verification: Verification,
+    told: HashMap<ForeignKind, HashSet<String>>,
+    told_below_floor: bool,
+    told_ending: bool,
+    sender: mpsc::UnboundedSender<Notice>,
+}
+
+impl Findings {
+    pub(super) fn new(pack: &str, verification: Verification, sender: mpsc::UnboundedSender<Notice>) -> Self {
+        Self {
+            pack: pack.to_owned(),
+            verification,
+            told: HashMap::new(),
+            told_below_floor: false,
+            told_ending: false,
+            sender,
+        }
+    }
+
+    pub(super) fn pack(&self) -> &str {
+        &self.pack
+    }
+
+    /// Tells that the executor is below the floor, and why.
+    pub(super) fn tell_below_floor(&mut self, why: String) {
+        if !std::mem::replace(&mut self.told_below_floor, true) {
+            let _ = self.sender.send(Notice::BelowFloor(why));
+        }
+    }
+
+    /// Tells of something that is in the volume under this name.
+    pub(super) fn tell(&mut self, what: ForeignKind, name: &str) {
+        self.tell_because(what, name, self.reason(what, name));
+    }
+
+    /// Tells of a request of ours that is there again after it was answered or withdrawn.
+    pub(super) fn tell_put_back(&mut self, name: &str) {
+        let pack = &self.pack;
+        let why = format!(
+            "skill pack `{pack}`: {name} is in its /ipc again after the bridge took it away: a command may have run twice or after it was cancelled"
+        );
+        self.tell_because(ForeignKind::Request, name, Some(why));
+    }
+
+    fn tell_because(&mut self, what: ForeignKind, name: &str, ends_run: Option<String>) {
+        // Harmless findings must not use up the place of the one that ends the run.
+        let is_first_ending = ends_run.is_some() && !std::mem::replace(&mut self.told_ending, true);
+        let told = self.told.entry(what).or_default();
+        let is_known = told.len() >= MAX_OF_A_KIND || !told.insert(name.to_owned());
+        if is_known && !is_first_ending {
+            return;
+        }
+        let finding = Finding { pack: self.pack.clone(), what, name: name.to_owned(), ends_run };
+        tracing::warn!(
+            pack = finding.pack,
+            ?what,
+            name,
+            ends_run = finding.ends_run.is_some(),
+            "something is in the skill's /ipc that the bridge did not write"
+        );
+        // Nobody listens once the run is over.
+        let _ = self.sender.send(Notice::Foreign(finding));
+    }
+
+    /// Why the run cannot go on after this. A claim, a result or a `done` harms the pack's own calls only.
+    fn reason(&self, what: ForeignKind, name: &str) -> Option<String> {
+        let pack = &self.pack;
+        match (what, self.verification) {
+            (ForeignKind::Request, Verification::Unverified) => Some(format!(
+                "skill pack `{pack}`: {name} is in its /ipc, which the bridge did not write: a command that nobody has allowed may have run"
+            )),
+            (ForeignKind::Start, _) => Some(format!(
+                "the executor of skill pack `{pack}` was started again: it has no key for this run any more, and what it was doing may have been done in part"
+            )),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_verifying_pack() -> (Findings, mpsc::UnboundedReceiver<Notice>) {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        (Findings::new("tools", Verification::Verifies, sender), receiver)
+    }
+
+    /// The names of what was told so far, and whether each ends the run.
+    fn told(receiver: &mut mpsc::UnboundedReceiver<Notice>) -> Vec<(String, bool)> {
+        let notices = std::iter::from_fn(|| receiver.try_recv().ok());
+        notices
+            .map(|notice| match notice {
+                Notice::Foreign(finding) => (finding.name, finding.ends_run.is_some()),
+                Notice::BelowFloor(why) => panic!("{why}"),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_request_that_is_put_back_ends_the_run_however_many_others_were_found() {
+        let (mut findings, mut receiver) = of_verifying_pack();
+        for number in 0..2 * MAX_OF_A_KIND {
+            findings.tell(ForeignKind::Request, &format!("exec-request-{number}.json"));
+        }
+        assert_eq!(told(&mut receiver).len(), MAX_OF_A_KIND);
+        findings.tell_put_back("exec-request-ours.json");
+        assert_eq!(told(&mut receiver), [("exec-request-ours.json".to_owned(), true)]);
+    }
+
+    #[test]
+    fn a_request_that_was_changed_and_then_put_back_ends_the_run() {
+        let (mut findings, mut receiver) = of_verifying_pack();
+        findings.tell(ForeignKind::Request, "exec-request-ours.json");
+        findings.tell_put_back("exec-request-ours.json");
+        findings.tell_put_back("exec-request-ours.json");
+        let name = || "exec-request-ours.json".to_owned();
+        assert_eq!(told(&mut receiver), [(name(), false), (name(), true)]);
+    }
+}

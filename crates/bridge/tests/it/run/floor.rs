@@ -1,0 +1,173 @@
+//! A run whose plan has an isolation floor: results from below it end the run, and nothing of them reaches the agent.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use sympozium_api::guarantee::Guarantee;
+use sympozium_ipc::door::ToolAnswer;
+use sympozium_ipc::receipt::{Event, Outcome};
+use sympozium_ipc::run_api::Ending;
+
+use super::foreign::until;
+use super::skills::{Executor, announce_start, result};
+use super::world::{KEY, World, open_plan};
+
+/// The pack of the plan that has our executor, and the one whose image starts by itself.
+const OURS: &str = "cluster";
+const FOREIGN: &str = "tickets";
+const SECRET: &str = "what the command printed";
+
+/// Answers every request with a report of these guarantees.
+fn executor(volume: PathBuf, guarantees: Option<Value>) -> Executor {
+    Executor::on(volume, move |_| {
+        let mut result = result(SECRET);
+        if let Some(guarantees) = &guarantees {
+            result["_meta"] = json!({ "isolation": { "profile": "container", "guarantees": guarantees } });
+        }
+        Some(result)
+    })
+}
+
+async fn world(floor: &[Guarantee], platform: &str) -> World {
+    let mut plan = open_plan();
+    plan.isolation.floor = floor.to_vec();
+    let platform = format!("--platform-holds={platform}");
+    World::with_arguments(plan, &[("OPENAI_API_KEY", KEY)], &[&platform]).await
+}
+
+fn outcomes(world: &World) -> Vec<Outcome> {
+    let events = world.events().into_iter();
+    let acted = events.filter_map(|event| match event {
+        Event::Acted { outcome, .. } => Some(outcome),
+        _ => None,
+    });
+    acted.collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_below_the_floor_ends_the_run() {
+    use Guarantee::{Filesystem, Kernel, Memory};
+    let held = json!({ "filesystem": "enforced", "memory": "delegated" });
+    for (floor, platform, reported, lacking) in [
+        (vec![Filesystem], "none", Some(json!({ "filesystem": "not-held" })), "filesystem is \"not-held\""),
+        (
+            vec![Filesystem],
+            "memory",
+            Some(json!({ "filesystem": "delegated" })),
+            "filesystem is delegated to a platform that does not hold it",
+        ),
+        (
+            vec![Filesystem, Memory],
+            "none",
+            Some(held.clone()),
+            "memory is delegated to a platform that does not hold it",
+        ),
+        (vec![Filesystem, Kernel], "filesystem,memory", Some(held), "kernel is not reported"),
+        (vec![Memory], "memory", None, "memory is not reported"),
+    ] {
+        let mut world = world(&floor, platform).await;
+        let _executor = executor(world.volume(OURS), reported);
+        let agent = world.agent().await;
+        let answer = agent.execute(OURS, "cat /etc/passwd").await;
+        let refused = answer.expect_err("nothing is passed on");
+        assert!(!refused.message.contains(SECRET), "{}", refused.message);
+        assert_eq!(world.ended().await, 0, "{}", world.log());
+        let why = format!("the executor of pack `{OURS}` is below the isolation floor of the run: {lacking}");
+        let error = format!("the run was ended: {why}");
+        assert_eq!(world.ending(), Ending::Failed { error });
+        assert_eq!(outcomes(&world), [Outcome::Failed { why }]);
+        drop(agent);
+    }
+}
+
+/// Before any command: an executor that starts below the floor gets no key, and the run ends.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_below_the_floor_ends_the_run_without_a_key() {
+    let nonce = "0a".repeat(16);
+    let mut world = world(&[Guarantee::Filesystem], "memory").await;
+    let agent = world.agent().await;
+    let volume = world.volume(OURS);
+    announce_start(&volume, &nonce, &json!({ "filesystem": "not-held" }));
+    until("the run is ended", || world.log().contains("the run is ended")).await;
+    // A further start, which says that all is well, gets none either.
+    announce_start(&volume, &"0b".repeat(16), &json!({ "filesystem": "enforced" }));
+    assert_eq!(world.ended().await, 0, "{}", world.log());
+    let error = format!(
+        "the run was ended: the executor of pack `{OURS}` is below the isolation floor of the run: filesystem is \"not-held\""
+    );
+    assert_eq!(world.ending(), Ending::Failed { error });
+    assert!(!volume.join(".key").exists());
+    drop(agent);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_at_the_floor_gets_a_key() {
+    let mut world = world(&[Guarantee::Filesystem, Guarantee::Memory], "memory").await;
+    let agent = world.agent().await;
+    let volume = world.volume(OURS);
+    let held = json!({ "filesystem": "enforced", "memory": "delegated" });
+    announce_start(&volume, &"0a".repeat(16), &held);
+    until("a key is handed over", || volume.join(".key").exists()).await;
+    agent.finish("done").await;
+    drop(agent);
+    assert_eq!(world.ended().await, 0, "{}", world.log());
+    let text = "done".to_owned();
+    assert_eq!(world.ending(), Ending::Answered { text });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_at_the_floor_is_passed_on() {
+    use Guarantee::{Filesystem, Memory};
+    let mut world = world(&[Filesystem, Memory], "memory,cpu").await;
+    let held = json!({ "filesystem": "enforced", "memory": "delegated", "kernel": "not-held" });
+    let _executor = executor(world.volume(OURS), Some(held));
+    let agent = world.agent().await;
+    let answer = agent.execute(OURS, "true").await;
+    let passed = matches!(&answer, Ok(ToolAnswer::Command { stdout, .. }) if stdout == SECRET);
+    assert!(passed, "{answer:?}");
+    agent.finish("done").await;
+    drop(agent);
+    assert_eq!(world.ended().await, 0, "{}", world.log());
+    let text = "done".to_owned();
+    assert_eq!(world.ending(), Ending::Answered { text });
+}
+
+/// Nothing attests for an image that starts itself; admission lets it into a run whose floor asks for a kernel alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_executor_that_attests_nothing_is_not_asked_to() {
+    let mut world = world(&[Guarantee::Kernel], "none").await;
+    let _executor = executor(world.volume(FOREIGN), None);
+    let agent = world.agent().await;
+    let answer = agent.execute(FOREIGN, "true").await;
+    assert!(matches!(answer, Ok(ToolAnswer::Command { .. })), "{answer:?}");
+    agent.finish("done").await;
+    drop(agent);
+    assert_eq!(world.ended().await, 0, "{}", world.log());
+    let text = "done".to_owned();
+    assert_eq!(world.ending(), Ending::Answered { text });
+}
+
+/// What the agent concludes from such a command is no answer of the run, even if it was quicker.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_does_not_hide_a_result_below_the_floor() {
+    let mut world = world(&[Guarantee::Filesystem], "none").await;
+    let volume = world.volume(OURS);
+    let agent = world.agent().await;
+    let (answered, waiting) = tokio::join!(
+        async {
+            let answer = agent.execute(OURS, "true").await;
+            answer.is_err()
+        },
+        async {
+            super::hostile_skill::requested(&volume, &["true"]).await;
+            agent.finish("all is well").await;
+            executor(volume.clone(), None)
+        }
+    );
+    assert!(answered, "nothing is passed on");
+    drop(agent);
+    assert_eq!(world.ended().await, 0, "{}", world.log());
+    drop(waiting);
+    let ending = world.ending();
+    assert!(matches!(ending, Ending::Failed { .. }), "{ending:?}");
+}

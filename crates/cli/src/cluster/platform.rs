@@ -1,0 +1,135 @@
+//! What the cluster holds of a run's isolation, and by what evidence: the parts themselves report only what they enforce.
+
+use std::borrow::Cow;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use sympozium_api::agent_run::{AgentRunStatus, condition};
+use sympozium_api::run_plan::{AmountsPlan, KernelPlan};
+use sympozium_exec::guarantee::Guarantee;
+use sympozium_exec::report::Standing;
+
+/// What the run's plan says about a part, as far as it can be read.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PlannedPart<'p> {
+    pub amounts: Option<&'p AmountsPlan>,
+    pub kernel: Option<&'p KernelPlan>,
+}
+
+/// How a guarantee stands that is the cluster's to hold; nothing for those that it does not.
+pub fn standing(guarantee: Guarantee, status: &AgentRunStatus, planned: PlannedPart<'_>) -> Option<Standing> {
+    let amounts = planned.amounts;
+    let limit = |of: &str, limit: Option<Cow<'_, str>>| {
+        let evidence = match limit {
+            Some(limit) => format!("{limit} by the run's plan"),
+            None => "the plan cannot be read".to_owned(),
+        };
+        delegated(format!("the kubelet: the container's {of} limit, {evidence}"))
+    };
+    match guarantee {
+        Guarantee::Network => Some(network(status)),
+        Guarantee::Memory => Some(limit("memory", amounts.map(|it| it.memory_limit.text()))),
+        Guarantee::Cpu => Some(limit("CPU", amounts.map(|it| it.cpu_limit.text()))),
+        Guarantee::Pids => {
+            Some(delegated("the kubelet: the node's podPidsLimit, which is not visible from here".to_owned()))
+        }
+        // gVisor is recognised from inside and then reported. The kernel of a virtual machine looks like the node's.
+        Guarantee::Kernel => planned
+            .kernel
+            .map(|kernel| delegated(format!("the RuntimeClass's handler `{}`, by the run's plan", kernel.handler))),
+        Guarantee::Filesystem | Guarantee::Processes | Guarantee::Syscalls => None,
+    }
+}
+
+/// By what the pod found when it tried, before anything else of the run started.
+fn network(status: &AgentRunStatus) -> Standing {
+    let mut conditions = status.conditions.iter();
+    let found = conditions.find(|it| it.type_ == condition::NETWORK_ENFORCED);
+    let words = |it: &Condition| match it.message.trim() {
+        "" => String::new(),
+        message => format!(": {message}"),
+    };
+    match found.map(|it| (it.status.as_str(), it)) {
+        Some(("True", it)) => {
+            delegated(format!("the cluster's network policies, tried by the pod (NetworkEnforced=True{})", words(it)))
+        }
+        Some(("False", it)) => not_held(format!("the pod tried it (NetworkEnforced=False{})", words(it))),
+        _ => not_held("the pod has not tried it yet (NetworkEnforced is not known)".to_owned()),
+    }
+}
+
+fn delegated(to: String) -> Standing {
+    Standing::Delegated { to }
+}
+
+fn not_held(why: String) -> Standing {
+    Standing::NotHeld { missing: Vec::new(), why }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn status(network: Option<(&str, &str)>) -> AgentRunStatus {
+        let conditions: Vec<_> = network
+            .map(|(status, message)| {
+                json!({
+                    "type": "NetworkEnforced", "status": status, "reason": "R", "message": message,
+                    "lastTransitionTime": "2026-11-01T00:00:00Z",
+                })
+            })
+            .into_iter()
+            .collect();
+        serde_json::from_value(json!({ "conditions": conditions })).unwrap()
+    }
+
+    #[test]
+    fn what_the_platform_holds_is_told_with_its_evidence() {
+        let amounts: AmountsPlan = serde_json::from_value(json!({
+            "cpuRequest": "100m", "cpuLimit": "500m", "memoryRequest": "128Mi", "memoryLimit": "512Mi",
+        }))
+        .unwrap();
+        let none = status(None);
+        let amounts = PlannedPart { amounts: Some(&amounts), kernel: None };
+        let kernel = KernelPlan { handler: "kata".to_owned(), gvisor: false };
+        let kernel = PlannedPart { amounts: None, kernel: Some(&kernel) };
+        let unknown = PlannedPart::default();
+        let text = |guarantee, planned| standing(guarantee, &none, planned).unwrap().to_string();
+        for (guarantee, planned, expected) in [
+            (
+                Guarantee::Memory,
+                amounts,
+                "delegated to the kubelet: the container's memory limit, 512Mi by the run's plan",
+            ),
+            (Guarantee::Cpu, amounts, "delegated to the kubelet: the container's CPU limit, 500m by the run's plan"),
+            (Guarantee::Cpu, unknown, "delegated to the kubelet: the container's CPU limit, the plan cannot be read"),
+            (
+                Guarantee::Pids,
+                unknown,
+                "delegated to the kubelet: the node's podPidsLimit, which is not visible from here",
+            ),
+            (Guarantee::Kernel, kernel, "delegated to the RuntimeClass's handler `kata`, by the run's plan"),
+        ] {
+            assert_eq!(text(guarantee, planned), expected);
+        }
+        for (found, expected) in [
+            (
+                Some(("True", "it reaches its gateway and nothing else")),
+                "delegated to the cluster's network policies, tried by the pod (NetworkEnforced=True: it reaches its gateway and nothing else)",
+            ),
+            (
+                Some(("False", "the canary answers")),
+                "not held: the pod tried it (NetworkEnforced=False: the canary answers)",
+            ),
+            (Some(("Unknown", "")), "not held: the pod has not tried it yet (NetworkEnforced is not known)"),
+            (None, "not held: the pod has not tried it yet (NetworkEnforced is not known)"),
+        ] {
+            let found = standing(Guarantee::Network, &status(found), unknown);
+            assert_eq!(found.unwrap().to_string(), expected);
+        }
+        for guarantee in [Guarantee::Filesystem, Guarantee::Kernel] {
+            assert_eq!(standing(guarantee, &none, unknown), None);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Where the objects that decide about a run came from: what a person should see before it starts, and find in its record.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use sympozium_api::agent_run::ResolvedObject;
+
+/// A policy or pack of a run, and where it came from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ResolvedFrom {
+    /// Its kind.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+    /// Where it came from.
+    pub from: Origin,
+}
+
+/// Where an object came from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "is")]
+pub enum Origin {
+    /// It comes with this program.
+    Shipped,
+    /// A file has it.
+    File {
+        /// As the user named it, or found below what they named.
+        path: String,
+    },
+    /// Flags of the command line made it.
+    CommandLine,
+    /// A cluster has it.
+    Namespace {
+        /// Its namespace.
+        namespace: String,
+    },
+}
+
+/// What stands for a file where the flags made an object.
+pub const COMMAND_LINE: &str = "<command line>";
+/// Kinds whose origin is told.
+pub const POLICY: &str = "SympoziumPolicy";
+/// The same.
+pub const PACK: &str = "SkillPack";
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shipped => f.write_str("shipped"),
+            Self::File { path } => write!(f, "from {path}"),
+            Self::CommandLine => f.write_str("made from flags"),
+            Self::Namespace { namespace } => write!(f, "namespace {namespace}"),
+        }
+    }
+}
+
+/// Policies and packs that a run in a cluster was resolved to.
+pub fn in_cluster(resolved: &[ResolvedObject]) -> Vec<ResolvedFrom> {
+    let told = resolved.iter().filter(|it| [POLICY, PACK].contains(&it.kind.as_str()));
+    told.map(|it| ResolvedFrom {
+        kind: it.kind.clone(),
+        name: it.name.as_str().to_owned(),
+        from: Origin::Namespace { namespace: it.namespace.as_str().to_owned() },
+    })
+    .collect()
+}
+
+/// The objects of a kind in words, such as `default (shipped), floor (from floor.yaml)`.
+pub fn told(all: &[ResolvedFrom], kind: &str) -> String {
+    let of_kind = all.iter().filter(|it| it.kind == kind);
+    let told: Vec<String> = of_kind.map(|it| format!("{} ({})", it.name, it.from)).collect();
+    told.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_origin_has_its_words_and_comes_back_from_json() {
+        let all = [
+            (POLICY, "default", Origin::Shipped),
+            (POLICY, "floor", Origin::File { path: "floor.yaml".to_owned() }),
+            (POLICY, "command-line", Origin::CommandLine),
+            (PACK, "notes", Origin::Namespace { namespace: "team".to_owned() }),
+        ];
+        let all: Vec<ResolvedFrom> =
+            all.map(|(kind, name, from)| ResolvedFrom { kind: kind.to_owned(), name: name.to_owned(), from }).into();
+        let policies = "default (shipped), floor (from floor.yaml), command-line (made from flags)";
+        assert_eq!(told(&all, POLICY), policies);
+        assert_eq!(told(&all, PACK), "notes (namespace team)");
+        assert_eq!(told(&all, "Agent"), "");
+        let text = serde_json::to_string(&all).unwrap();
+        let read: Vec<ResolvedFrom> = serde_json::from_str(&text).unwrap();
+        assert_eq!(read, all);
+    }
+}

@@ -1,0 +1,141 @@
+//! Which policy the flags mean.
+//!
+//! A name that is shipped means what is shipped, whatever the files have under that name; a file means the policy in it, whatever
+//! its name.
+
+use anyhow::anyhow;
+use serde_json::json;
+use sympozium_api::SympoziumPolicy;
+use sympozium_api::labels::SYSTEM_NAMESPACE;
+
+use super::{Composing, Place, USUAL_POLICY, unknown};
+use crate::built_in;
+use crate::failure::Failure;
+use crate::kinds::Kind;
+use crate::manifests::problem::{printable, quoted};
+use crate::run::arguments::PolicyChoice;
+use crate::validate::{Object, Session};
+
+/// The policy that the flags mean, and what there is to say about it.
+#[derive(Debug, Default)]
+pub struct ChosenPolicy {
+    /// Its name; none where the flags mean none.
+    pub name: Option<String>,
+    pub warnings: Vec<String>,
+}
+
+impl Composing<'_> {
+    /// Of the file that `--policy` names, leaves the one policy in it. Whatever else is there was not asked for.
+    pub(super) fn take_policy_of_file(&self, session: &mut Session<'_>) -> Result<(), Failure> {
+        let Some(PolicyChoice::InFile(path)) = &self.arguments.policy else {
+            return Ok(());
+        };
+        let first = self.first_of_policy_file;
+        let added = session.objects().iter().enumerate().skip(first);
+        let policies: Vec<usize> =
+            added.filter(|(_, it)| it.is(Kind::SympoziumPolicy)).map(|(index, _)| index).collect();
+        let [index] = policies.as_slice() else {
+            let how_many = match policies.len() {
+                0 => "no SympoziumPolicy",
+                _ => "more than one SympoziumPolicy",
+            };
+            let path = printable(&path.display().to_string());
+            return Err(Failure::usage(
+                anyhow!("there is {how_many} in {path}, which --policy names"),
+                "give --policy a file with the one policy that is meant, or the name of one that is shipped",
+            ));
+        };
+        if let Some(policy) = session.object_mut(*index) {
+            policy.is_chosen = true;
+        }
+        let mut place = 0;
+        session.retain(|object| {
+            let is_beside = place >= first && !object.is_chosen;
+            place += 1;
+            !is_beside
+        });
+        Ok(())
+    }
+
+    /// The policy that the flags mean. Takes policies away that have its name and are not meant: objects may change their places.
+    pub(super) fn choose_policy(
+        &self,
+        session: &mut Session<'_>,
+        place: Place,
+        namespace: &str,
+    ) -> Result<ChosenPolicy, Failure> {
+        match &self.arguments.policy {
+            // An agent that is made from flags has the usual one.
+            None if place == Place::Nowhere => {
+                Ok(ChosenPolicy { name: None, warnings: keep_shipped(session, USUAL_POLICY, namespace) })
+            }
+            None => Ok(ChosenPolicy::default()),
+            Some(PolicyChoice::Named(name)) => {
+                check_name(session.objects(), name, namespace)?;
+                Ok(ChosenPolicy { name: Some(name.clone()), warnings: keep_shipped(session, name, namespace) })
+            }
+            Some(PolicyChoice::InFile(_)) => {
+                Ok(ChosenPolicy { name: keep_chosen(session, namespace), warnings: Vec::new() })
+            }
+        }
+    }
+}
+
+/// That there is a policy of this name.
+fn check_name(objects: &[Object], name: &str, namespace: &str) -> Result<(), Failure> {
+    let of_files = objects.iter().filter(|it| it.is(Kind::SympoziumPolicy));
+    let of_files = of_files.filter(|it| [namespace, SYSTEM_NAMESPACE].contains(&it.name.namespace.as_str()));
+    let built_in = built_in::POLICIES.iter().map(|(name, _)| *name);
+    let known: Vec<&str> = of_files.map(|it| it.name.name.as_str()).chain(built_in).collect();
+    match known.contains(&name) {
+        true => Ok(()),
+        false => Err(unknown("policy", name, &known)),
+    }
+}
+
+/// Takes policies away that have the name of a shipped one and are not it; says so.
+fn keep_shipped(session: &mut Session<'_>, name: &str, namespace: &str) -> Vec<String> {
+    let Some(shipped) = built_in::policy(name) else {
+        return Vec::new();
+    };
+    let floor = session.floor_file();
+    let mut left_out = 0;
+    session.retain(|object| {
+        let is_namesake = is_called(object, name, namespace) && Some(object.file) != floor;
+        let is_other = is_namesake && {
+            let read = serde_json::from_value::<SympoziumPolicy>(object.node.to_json());
+            read.map_or(true, |it| it.spec != shipped.spec)
+        };
+        left_out += usize::from(is_other);
+        !is_other
+    });
+    match left_out {
+        0 => Vec::new(),
+        _ => vec![format!(
+            "policy {} is the one that is shipped; the one of that name among the files does not count: name its file with --policy ./FILE.yaml if you mean it",
+            quoted(name)
+        )],
+    }
+}
+
+/// Puts the policy that was chosen by its file into the run's namespace, in the place of all others of its name.
+fn keep_chosen(session: &mut Session<'_>, namespace: &str) -> Option<String> {
+    let index = session.objects().iter().position(|it| it.is_chosen)?;
+    let policy = session.object_mut(index)?;
+    namespace.clone_into(&mut policy.name.namespace);
+    policy.node.set(&["metadata", "namespace"], json!(namespace));
+    let name = policy.name.name.clone();
+    let floor = session.floor_file();
+    session.retain(|object| {
+        let is_namesake = is_called(object, &name, namespace) && Some(object.file) != floor;
+        object.is_chosen || !is_namesake
+    });
+    Some(name)
+}
+
+/// Whether it is a policy of this name that an agent of the namespace could mean.
+fn is_called(object: &Object, name: &str, namespace: &str) -> bool {
+    object.is(Kind::SympoziumPolicy)
+        && object.name.name == name
+        && [namespace, SYSTEM_NAMESPACE].contains(&object.name.namespace.as_str())
+}

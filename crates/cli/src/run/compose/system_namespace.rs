@@ -1,0 +1,82 @@
+//! Claims of the system namespace.
+//!
+//! A policy that gives something to a pack by its name alone gives it to the pack of the system namespace: in a cluster only an
+//! administrator writes there. On one machine every file can write that word, so it is worth nothing unless the object is one
+//! that is shipped.
+
+use sympozium_api::labels::SYSTEM_NAMESPACE;
+use sympozium_api::{SkillPack, SympoziumPolicy};
+
+use crate::built_in;
+use crate::kinds::Kind;
+use crate::manifests::problem::{Problem, quoted};
+use crate::manifests::tree::Mark;
+use crate::validate::{Object, ObjectKind, ObjectName, Session};
+
+/// Whether the files of a run stay out of the system namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Claims {
+    /// They do.
+    None,
+    /// The run is denied: the session has a finding for each claim, as far as findings are kept.
+    Denied,
+}
+
+/// Denies objects of the files that claim to be the system's and are not shipped, and a run in that namespace, whose own objects
+/// would all be the system's. The file with the floor is the machine's and not the run's.
+///
+/// To be asked once flags have chosen policies and skills: what was left out then claims nothing.
+pub fn check(session: &mut Session<'_>, run: &ObjectName) -> Claims {
+    let floor = session.floor_file();
+    let objects = session.objects().iter().enumerate();
+    let claims: Vec<(usize, Mark, String)> = objects
+        .filter(|(_, object)| object.name.namespace == SYSTEM_NAMESPACE)
+        .filter(|(_, object)| Some(object.file) != floor)
+        .filter(|(_, object)| object.name == *run || is_impostor(object))
+        .map(|(index, object)| {
+            let namespace = object.node.at(&["metadata", "namespace"]);
+            let at = namespace.map_or(object.node.at, |it| it.at);
+            (index, at, message(object, run))
+        })
+        .collect();
+    for (index, at, message) in &claims {
+        let problem = Problem::error("shipped-name", *at, message.clone())
+            .hint(format!("leave `namespace` out, and `-n {SYSTEM_NAMESPACE}`"));
+        session.deny(*index, "metadata.namespace", problem);
+    }
+    match claims.is_empty() {
+        true => Claims::None,
+        false => Claims::Denied,
+    }
+}
+
+fn message(object: &Object, run: &ObjectName) -> String {
+    let (kind, name) = (&object.name.kind, quoted(&object.name.name));
+    match object.name == *run {
+        true => format!("on one machine no run is in namespace {SYSTEM_NAMESPACE}"),
+        false => format!(
+            "{kind} {name} is not shipped: on one machine namespace {SYSTEM_NAMESPACE} has what is shipped and nothing else"
+        ),
+    }
+}
+
+/// Whether it is of a kind that runs of every namespace take from the system's, and is not what is shipped there.
+fn is_impostor(object: &Object) -> bool {
+    let name = object.name.name.as_str();
+    let json = || object.node.to_json();
+    match object.kind {
+        ObjectKind::Ours(Kind::SkillPack) => {
+            let read = serde_json::from_value::<SkillPack>(json()).ok();
+            let shipped = built_in::pack(name).map(|it| it.spec);
+            shipped.is_none() || read.map(|it| it.spec) != shipped
+        }
+        ObjectKind::Ours(Kind::SympoziumPolicy) => {
+            let read = serde_json::from_value::<SympoziumPolicy>(json()).ok();
+            let shipped = built_in::policy(name).map(|it| it.spec);
+            shipped.is_none() || read.map(|it| it.spec) != shipped
+        }
+        // None is shipped.
+        ObjectKind::Ours(Kind::Model) => true,
+        ObjectKind::Ours(_) | ObjectKind::Foreign(_) => false,
+    }
+}

@@ -1,0 +1,131 @@
+//! Policies: what is wrong with them, and how many agents are held to each.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jiff::Timestamp;
+use kube::api::{Patch, PatchParams};
+use kube::runtime::controller::Action;
+use kube::{Api, ResourceExt as _};
+use serde_json::json;
+use sympozium_api::labels::field_manager;
+use sympozium_api::policy::SympoziumPolicyStatus;
+use sympozium_api::{AgentSpec, SympoziumPolicy};
+use sympozium_plan::admit::{Subject, admit_policy};
+
+use crate::conditions;
+use crate::context::Context;
+use crate::world::World;
+
+/// The status could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("the status could not be written")]
+pub struct Error(#[source] kube::Error);
+
+/// Makes a policy's status right.
+///
+/// # Errors
+///
+/// When it could not be written; it is tried again.
+pub async fn reconcile(policy: Arc<SympoziumPolicy>, context: Arc<Context>) -> Result<Action, Error> {
+    if policy.metadata.deletion_timestamp.is_some() {
+        return Ok(Action::await_change());
+    }
+    let (namespace, name) = (policy.namespace().unwrap_or_default(), policy.name_any());
+    let subject = Subject::new("SympoziumPolicy", Some(&namespace), &name);
+    let findings = admit_policy(&subject, &policy.spec);
+    let before = policy.status.clone().unwrap_or_default();
+    let generation = policy.metadata.generation;
+    let mut conditions = before.conditions.clone();
+    let admitted = conditions::admitted(&findings);
+    conditions::say(&mut conditions, admitted, generation, Timestamp::now());
+    let system = context.settings.system_namespace.as_str();
+    let bound = bound(&context.world, &namespace, &name, system);
+    let after = SympoziumPolicyStatus {
+        bound_instances: Some(i32::try_from(bound).unwrap_or(i32::MAX)),
+        observed_generation: generation,
+        conditions,
+    };
+    if after == before {
+        return Ok(Action::await_change());
+    }
+    let api: Api<SympoziumPolicy> = Api::namespaced(context.client.clone(), &namespace);
+    let patch = json!({"metadata": {"uid": policy.uid()}, "status": after});
+    let parameters =
+        PatchParams { field_manager: Some(field_manager::CONTROLLER.to_owned()), ..PatchParams::default() };
+    let written = api.patch_status(&name, &parameters, &Patch::Merge(patch)).await;
+    context.metrics.wrote("SympoziumPolicy", "patch");
+    match written {
+        Ok(_) => Ok(Action::await_change()),
+        // It is gone, or another one has its name now: that one is looked at by itself.
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(Action::await_change()),
+        Err(error) => Err(Error(error)),
+    }
+}
+
+/// How many agents are held to a policy: those of its namespace that name it and, for one of the system namespace, those of
+/// others that name it and have none of that name themselves.
+fn bound(world: &World, namespace: &str, name: &str, system: &str) -> usize {
+    let is_bound = |agent: Option<String>, spec: &AgentSpec| {
+        let Some(agent) = agent else { return false };
+        let names = spec.policy_ref.as_ref().is_some_and(|it| it.as_str() == name);
+        let is_here = agent == namespace;
+        names && (is_here || namespace == system && World::find(&world.policies, &agent, name).is_none())
+    };
+    let agents = world.agents.state();
+    let agents = agents.iter().filter(|it| is_bound(it.namespace(), &it.spec));
+    let instances = world.instances.state();
+    let instances = instances.iter().filter(|it| is_bound(it.namespace(), &it.spec));
+    agents.count() + instances.count()
+}
+
+/// The policy that each agent named when it was last seen.
+#[derive(Debug, Default)]
+pub struct Bindings {
+    agents: Mutex<HashMap<(String, String), String>>,
+}
+
+impl Bindings {
+    /// Takes note of an agent, and gives the names of the policies whose count may change by it: none, as long as it names the
+    /// same one.
+    pub fn see(&self, namespace: &str, name: &str, world: &World) -> Vec<String> {
+        let agent = World::find(&world.agents, namespace, name).map(|it| it.spec.policy_ref.clone());
+        let instance = World::find(&world.instances, namespace, name).map(|it| it.spec.policy_ref.clone());
+        let named = agent.flatten().or(instance.flatten());
+        self.change((namespace.to_owned(), name.to_owned()), named.map(|it| it.as_str().to_owned()))
+    }
+
+    fn change(&self, agent: (String, String), named: Option<String>) -> Vec<String> {
+        // A panic elsewhere leaves the map whole.
+        let mut agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = match &named {
+            Some(named) => agents.insert(agent, named.clone()),
+            None => agents.remove(&agent),
+        };
+        match before == named {
+            true => Vec::new(),
+            false => before.into_iter().chain(named).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_are_counted_again_when_an_agent_names_another() {
+        let bindings = Bindings::default();
+        let see = |agent: &str, named: Option<&str>| {
+            let key = ("team".to_owned(), agent.to_owned());
+            bindings.change(key, named.map(str::to_owned))
+        };
+        assert_eq!(see("a", None), Vec::<String>::new());
+        assert_eq!(see("a", Some("p")), ["p"]);
+        assert_eq!(see("a", Some("p")), Vec::<String>::new());
+        assert_eq!(see("b", Some("p")), ["p"]);
+        assert_eq!(see("a", Some("q")), ["p", "q"]);
+        assert_eq!(see("a", None), ["q"]);
+        assert_eq!(see("a", None), Vec::<String>::new());
+    }
+}

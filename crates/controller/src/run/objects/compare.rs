@@ -1,0 +1,195 @@
+//! Whether an object that is there is the one that this controller would have made. Pure.
+//!
+//! A run's object is known by the UID that the API server answered its creation with, which nobody can forge: it is in the run's
+//! status once everything was made, and in memory before. Only after a crash in between there is none. Then what is there is
+//! adopted if it is what we would have made: whoever else made it has gained nothing by that. Where that cannot be told, it is not.
+
+use kube::ResourceExt as _;
+use kube::api::DynamicObject;
+use serde_json::{Map, Value, json};
+use sympozium_api::labels::{self, PLATFORM_ANNOTATIONS, annotation};
+use sympozium_plan::quantity::Amount;
+
+use super::super::error::Error;
+use super::is_of;
+
+/// The parts of an object that make it what it is, by kind. What is there already must have the same.
+const ESSENCE: &[(&str, &[&str])] = &[
+    ("ConfigMap", &["data", "binaryData", "immutable"]),
+    ("Role", &["rules"]),
+    ("ClusterRole", &["rules"]),
+    ("RoleBinding", &["roleRef", "subjects"]),
+    ("ClusterRoleBinding", &["roleRef", "subjects"]),
+    ("NetworkPolicy", &["spec"]),
+    ("ServiceAccount", &["automountServiceAccountToken"]),
+    // What is in it is written anew.
+    ("Secret", &["type", "immutable"]),
+];
+/// Kinds whose `spec` the API server completes.
+const COMPLETED: &[&str] = &["Job", "PersistentVolumeClaim", "Sandbox"];
+/// Kinds whose labels and annotations are instructions to others: to clouds, about identities, and to drivers.
+const INSTRUCTED: &[&str] = &["PersistentVolumeClaim", "ServiceAccount"];
+
+/// Whose an object should be.
+#[derive(Debug, Clone, Copy)]
+pub struct Expected<'a> {
+    /// The run.
+    pub run_uid: &'a str,
+    /// The object's own UID, where it is known.
+    pub uid: Option<&'a str>,
+}
+
+/// Whether what is there is what we made, or would have made.
+pub fn compare(
+    kind: &str,
+    name: &str,
+    wanted: &Value,
+    there: &DynamicObject,
+    expected: Expected<'_>,
+) -> Result<(), Error> {
+    let foreign = |why| Error::Foreign { kind: kind.to_owned(), name: name.to_owned(), why };
+    if !is_of(there, expected.run_uid) {
+        return Err(foreign("the run does not own it"));
+    }
+    if expected.uid.is_some() && there.uid().as_deref() != expected.uid {
+        return Err(foreign("it was replaced by another"));
+    }
+    // Only the controller may put our label on what has a run's name: admission holds that.
+    let ours = there.labels().get(labels::MANAGED_BY).map(String::as_str);
+    if ours != Some(labels::MANAGER) {
+        return Err(foreign("somebody else made it"));
+    }
+    let metadata = |field: &str| wanted.pointer(&format!("/metadata/{field}"));
+    let digest = there.annotations().get(annotation::PLAN_DIGEST);
+    let wanted_digest = metadata("annotations").and_then(|it| it.get(annotation::PLAN_DIGEST));
+    if digest.map(String::as_str) != wanted_digest.and_then(Value::as_str) {
+        return Err(foreign("it was made by another plan"));
+    }
+    if there.metadata.deletion_timestamp.is_some() {
+        return Err(Error::Waiting("what is being deleted is gone"));
+    }
+    if INSTRUCTED.contains(&kind) {
+        let unsent = |sent: Option<&Value>, key: &str, value: &str| {
+            sent.and_then(|it| it.get(key)).and_then(Value::as_str) != Some(value)
+        };
+        let is_platform = |key: &str| PLATFORM_ANNOTATIONS.iter().any(|it| key.starts_with(it));
+        let mut annotations = there.annotations().iter();
+        if annotations.any(|(key, value)| !is_platform(key) && unsent(metadata("annotations"), key, value)) {
+            return Err(foreign("it has annotations that are not ours"));
+        }
+        let mut labels = there.labels().iter();
+        if labels.any(|(key, value)| unsent(metadata("labels"), key, value)) {
+            return Err(foreign("it has labels that are not ours"));
+        }
+    }
+    let nothing = |it: &&Value| !it.is_null();
+    let essence = ESSENCE.iter().find(|(it, _)| *it == kind);
+    if expected.uid.is_none() && essence.is_none() && !COMPLETED.contains(&kind) {
+        return Err(foreign("nothing shows that it is the run's"));
+    }
+    for field in essence.into_iter().flat_map(|(_, fields)| *fields) {
+        if there.data.get(*field).filter(nothing) != wanted.get(*field).filter(nothing) {
+            return Err(foreign("it says something else"));
+        }
+    }
+    if COMPLETED.contains(&kind) {
+        let spec = |object: &Value| object.get("spec").cloned().unwrap_or_default();
+        let (sent, mut there) = (spec(wanted), spec(&there.data));
+        // Who made a claim may have chosen the volume, and what is in it.
+        if expected.uid.is_some()
+            && let Some(there) = there.as_object_mut()
+        {
+            there.remove("volumeName");
+        }
+        if !is_completed(&sent, &there) {
+            return Err(foreign("it says something else"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether `there` is what was sent, with what the API server fills in. What it fills in is listed: a field that is not might be
+/// the one that matters.
+fn is_completed(sent: &Value, there: &Value) -> bool {
+    match (sent, there) {
+        (Value::Object(sent), Value::Object(there)) => {
+            let is_kept = |(key, value): (&String, &Value)| match there.get(key) {
+                Some(there) => is_completed(value, there),
+                None => is_left_out(key, value),
+            };
+            let is_ours = |(key, value): (&String, &Value)| sent.contains_key(key) || is_filled_in(key, value, there);
+            sent.iter().all(is_kept) && there.iter().all(is_ours)
+        }
+        (Value::Array(sent), Value::Array(there)) => {
+            let mut pairs = sent.iter().zip(there);
+            sent.len() == there.len() && pairs.all(|(sent, there)| is_completed(sent, there))
+        }
+        (Value::String(sent), Value::String(there)) if sent != there => {
+            // The API server writes amounts in its own way.
+            let amounts = (Amount::parse(sent), Amount::parse(there));
+            matches!(amounts, (Ok(sent), Ok(there)) if sent == there)
+        }
+        _ => sent == there,
+    }
+}
+
+/// Whether the API server leaves out what is sent as that: the same as nothing. `false` is not, but where it is what nothing means.
+fn is_left_out(key: &str, value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Object(fields) => fields.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::String(text) => text.is_empty(),
+        Value::Bool(false) => {
+            matches!(key, "hostIPC" | "hostNetwork" | "hostPID" | "readOnly")
+        }
+        _ => false,
+    }
+}
+
+/// Whether the API server writes that by itself where nothing was sent.
+fn is_filled_in(key: &str, value: &Value, beside: &Map<String, Value>) -> bool {
+    let filled_in = match key {
+        // By the Job's controller: labels and what selects by them. With a selector of somebody's own, `manualSelector` is true.
+        "selector"
+        | "batch.kubernetes.io/controller-uid"
+        | "batch.kubernetes.io/job-name"
+        | "controller-uid"
+        | "job-name"
+        // The cluster's default, where we name none.
+        | "storageClassName" => return true,
+        "serviceAccount" => return beside.get("serviceAccountName") == Some(value),
+        "creationTimestamp" => Value::Null,
+        "manualSelector" | "suspend" => json!(false),
+        "enableServiceLinks" => json!(true),
+        "parallelism" | "completions" | "successThreshold" | "timeoutSeconds" => json!(1),
+        "failureThreshold" => json!(3),
+        "backoffLimit" => json!(6),
+        "periodSeconds" => json!(10),
+        "terminationGracePeriodSeconds" => json!(30),
+        "defaultMode" => json!(420),
+        "expirationSeconds" => json!(3600),
+        "completionMode" => json!("NonIndexed"),
+        "podReplacementPolicy" => json!("TerminatingOrFailed"),
+        "terminationMessagePath" => json!("/dev/termination-log"),
+        "terminationMessagePolicy" => json!("File"),
+        "imagePullPolicy" if value == "Always" => return true,
+        "imagePullPolicy" => json!("IfNotPresent"),
+        "dnsPolicy" => json!("ClusterFirst"),
+        "schedulerName" => json!("default-scheduler"),
+        "procMount" => json!("Default"),
+        "protocol" => json!("TCP"),
+        "scheme" => json!("HTTP"),
+        "apiVersion" => json!("v1"),
+        "divisor" => json!("0"),
+        // Of a Sandbox.
+        "shutdownPolicy" => json!("Retain"),
+        "volumeMode" => json!("Filesystem"),
+        "resources" | "securityContext" => json!({}),
+        _ => return false,
+    };
+    *value == filled_in
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+//! What a command shares with the rest of the machine where it has no namespaces, and must not use.
+
+use libc::c_long;
+
+use super::program::{Condition, Pointer, Rules};
+
+/// Linux 6.13; the number is the same on every architecture.
+const SYS_SETXATTRAT: c_long = 463;
+const SYS_REMOVEXATTRAT: c_long = 466;
+/// Linux 6.17; the same.
+const SYS_FILE_SETATTR: c_long = 469;
+
+/// Where a command has no root of its own, every file of its user is in reach, and Landlock does not look at calls that change
+/// only modes, owners, times and attributes. By descriptor they stay: what a command could open is its own.
+pub(super) fn deny_metadata_by_path(rules: &mut Rules) {
+    let calls = [
+        libc::SYS_fchmodat,
+        libc::SYS_fchmodat2,
+        libc::SYS_fchownat,
+        libc::SYS_setxattr,
+        libc::SYS_lsetxattr,
+        libc::SYS_removexattr,
+        libc::SYS_lremovexattr,
+        SYS_SETXATTRAT,
+        SYS_REMOVEXATTRAT,
+        SYS_FILE_SETATTR,
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_chmod,
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_chown,
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_lchown,
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_utime,
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_utimes,
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_futimesat,
+    ];
+    for call in calls {
+        rules.refuse(call, libc::EPERM);
+    }
+    // Without a path it is about a descriptor.
+    rules.refuse_when(libc::SYS_utimensat, &[Condition::not_null(Pointer(1))]);
+}
+
+/// System V IPC objects and POSIX message queues belong to an IPC namespace and not to a process: made in the machine's
+/// own, they outlive the run, and those of the user's other processes are in reach by a number that can be guessed.
+/// Refused as a kernel without them would, which programs are prepared for. (POSIX shared memory and semaphores are files
+/// in `/dev/shm`, which Landlock keeps closed.)
+pub(super) fn deny_ipc_objects(rules: &mut Rules) {
+    for call in [
+        libc::SYS_shmget,
+        libc::SYS_shmat,
+        libc::SYS_shmctl,
+        libc::SYS_semget,
+        libc::SYS_semop,
+        libc::SYS_semtimedop,
+        libc::SYS_semctl,
+        libc::SYS_msgget,
+        libc::SYS_msgsnd,
+        libc::SYS_msgrcv,
+        libc::SYS_msgctl,
+        libc::SYS_mq_open,
+        libc::SYS_mq_unlink,
+    ] {
+        rules.refuse(call, libc::ENOSYS);
+    }
+}

@@ -1,0 +1,100 @@
+//! What namespaces and runs hold of something that all of them share.
+
+use std::collections::HashMap;
+
+/// As many anybody may hold while anything is free, whatever others hold: where there is little of something, halves are too
+/// small to be of use.
+pub const MINIMUM_SHARE: usize = 8;
+
+/// What each namespace holds, and each run of it.
+#[derive(Debug, Default)]
+pub struct Shares {
+    held: usize,
+    namespaces: HashMap<String, Namespace>,
+}
+
+#[derive(Debug, Default)]
+struct Namespace {
+    held: usize,
+    runs: HashMap<String, usize>,
+}
+
+/// One of what is shared. It must be [given back](Shares::give_back).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Share {
+    namespace: String,
+    run: String,
+}
+
+/// Who holds too much to be given more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShareRefused {
+    /// All runs of the namespace together.
+    Namespace,
+    /// The run.
+    Run,
+}
+
+impl Shares {
+    /// Gives one more to a run, of `free` that are free: if its namespace holds less than that, and the run less than its namespace
+    /// could still have.
+    ///
+    /// # Errors
+    ///
+    /// When one of them holds too much.
+    pub fn take(&mut self, namespace: &str, run: &str, free: usize) -> Result<Share, ShareRefused> {
+        let known = self.namespaces.get(namespace);
+        let of_namespace = known.map_or(0, |it| it.held);
+        let of_run = known.and_then(|it| it.runs.get(run)).copied();
+        if free == 0 || of_namespace >= free.max(MINIMUM_SHARE) {
+            return Err(ShareRefused::Namespace);
+        }
+        let left = free.saturating_sub(of_namespace);
+        if of_run.unwrap_or(0) >= left.max(MINIMUM_SHARE) {
+            return Err(ShareRefused::Run);
+        }
+        self.held += 1;
+        let known = self.namespaces.entry(namespace.to_owned()).or_default();
+        known.held += 1;
+        *known.runs.entry(run.to_owned()).or_default() += 1;
+        Ok(Share { namespace: namespace.to_owned(), run: run.to_owned() })
+    }
+
+    /// Takes one back.
+    pub fn give_back(&mut self, share: &Share) {
+        let Some(namespace) = self.namespaces.get_mut(&share.namespace) else {
+            return;
+        };
+        let Some(run) = namespace.runs.get_mut(&share.run) else {
+            return;
+        };
+        self.held -= 1;
+        namespace.held -= 1;
+        *run -= 1;
+        // Who holds nothing is not remembered: there are many.
+        if *run == 0 {
+            namespace.runs.remove(&share.run);
+        }
+        if namespace.held == 0 {
+            self.namespaces.remove(&share.namespace);
+        }
+    }
+
+    /// What all of them hold.
+    pub fn held(&self) -> usize {
+        self.held
+    }
+
+    /// What a namespace holds.
+    #[cfg(test)]
+    pub(super) fn of_namespace(&self, namespace: &str) -> usize {
+        self.namespaces.get(namespace).map_or(0, |it| it.held)
+    }
+}
+
+impl Share {
+    /// Whether it is this run's.
+    pub fn is_of(&self, namespace: &str, run: &str) -> bool {
+        self.namespace == namespace && self.run == run
+    }
+}

@@ -1,0 +1,113 @@
+//! Questions that wait for a person, shared fairly: a namespace that asks much does not keep another from asking at all.
+
+use std::collections::HashMap;
+
+use tokio::sync::watch;
+
+use super::Seen;
+use crate::admission::{Share, ShareRefused, Shares};
+
+/// Questions of all runs that wait at a time. Further ones are told that there is no room.
+pub const MAX_WAITING: usize = 4096;
+
+/// Namespace and name.
+pub type Key = (String, String);
+
+/// Questions that wait.
+#[derive(Debug, Default)]
+pub struct Waiting {
+    questions: HashMap<Key, (watch::Sender<Seen>, Share)>,
+    shares: Shares,
+}
+
+impl Waiting {
+    /// A question begins to wait, and is told what is seen of its object.
+    ///
+    /// # Errors
+    ///
+    /// When there is no room for it; what to tell whoever asks.
+    pub fn enter(&mut self, key: &Key, run: &str) -> Result<watch::Receiver<Seen>, String> {
+        let free = MAX_WAITING.saturating_sub(self.questions.len());
+        if free == 0 {
+            return Err(format!("{MAX_WAITING} questions wait for a person already"));
+        }
+        if self.questions.contains_key(key) {
+            return Err("this question waits already".to_owned());
+        }
+        let share = self.shares.take(&key.0, run, free);
+        let share = share.map_err(|refused| {
+            let who = match refused {
+                ShareRefused::Namespace => "the runs of this namespace",
+                ShareRefused::Run => "this run",
+            };
+            format!("too many questions of {who} wait for a person already")
+        })?;
+        let (told, seen) = watch::channel(Seen::Nothing);
+        self.questions.insert(key.clone(), (told, share));
+        Ok(seen)
+    }
+
+    /// A question does not wait any more.
+    pub fn leave(&mut self, key: &Key) {
+        if let Some((_, share)) = self.questions.remove(key) {
+            self.shares.give_back(&share);
+        }
+    }
+
+    /// Whom to tell what is seen of an object.
+    pub fn find(&self, key: &Key) -> Option<watch::Sender<Seen>> {
+        self.questions.get(key).map(|(told, _)| told.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run_api::MAX_OPEN_QUESTIONS;
+
+    fn key(namespace: &str, number: usize) -> Key {
+        (namespace.to_owned(), number.to_string())
+    }
+
+    /// As many questions as they get of runs of one namespace, each run as many as it may.
+    fn flood(waiting: &mut Waiting, namespace: &str) -> usize {
+        let asked = (0..2 * MAX_WAITING).filter(|number| {
+            let run = format!("{namespace}-{}", number / MAX_OPEN_QUESTIONS);
+            waiting.enter(&key(namespace, *number), &run).is_ok()
+        });
+        asked.count()
+    }
+
+    #[test]
+    fn a_namespace_that_asks_much_leaves_room_for_others() {
+        let mut waiting = Waiting::default();
+        assert_eq!(flood(&mut waiting, "greedy"), MAX_WAITING / 2);
+        assert_eq!(flood(&mut waiting, "another"), MAX_WAITING / 4);
+        assert_eq!(flood(&mut waiting, "third"), MAX_WAITING / 8);
+        for number in 0..MAX_OPEN_QUESTIONS {
+            let asked = waiting.enter(&key("modest", number), "run");
+            assert!(asked.is_ok(), "{number}: {asked:?}");
+        }
+        let refused = waiting.enter(&key("greedy", 9999), "greedy-new");
+        let message = "too many questions of the runs of this namespace wait for a person already";
+        assert_eq!(refused.map(drop), Err(message.to_owned()));
+    }
+
+    #[test]
+    fn what_is_answered_makes_room() {
+        let mut waiting = Waiting::default();
+        let many = flood(&mut waiting, "greedy");
+        let one_more = key("greedy", 2 * MAX_WAITING);
+        assert!(waiting.enter(&one_more, "run").is_err());
+        // Some of them never waited, because their run had its share: they give nothing back.
+        for number in 0..2 * MAX_WAITING {
+            waiting.leave(&key("greedy", number));
+        }
+        waiting.leave(&key("greedy", 0));
+        assert_eq!(waiting.shares.held(), 0);
+        assert_eq!(flood(&mut waiting, "greedy"), many);
+        // Nobody waits twice with one.
+        let twice = waiting.enter(&key("greedy", 0), "run").map(drop);
+        assert_eq!(twice, Err("this question waits already".to_owned()));
+    }
+}

@@ -1,0 +1,149 @@
+//! Records of TLS that follow the first ClientHello, walked over and not kept.
+
+use super::client_hello::{HANDSHAKE, Malformed, may_be_tls};
+
+/// Bytes of the head of a record.
+const HEAD_BYTES: usize = 5;
+/// Bytes of a record with its encryption, by RFC 5246; TLS 1.3 has less.
+const MAX_ENCRYPTED_BYTES: usize = (1 << 14) + 2048;
+const ALERT: u8 = 21;
+const SERVER_HELLO: u8 = 2;
+/// Bytes of a ServerHello up to the end of its random: the message's head, the version, the random.
+const RANDOM_END: usize = 4 + 2 + 32;
+/// The random of a ServerHello that is a HelloRetryRequest (RFC 8446, 4.1.3).
+pub(super) const RETRY_RANDOM: [u8; 32] = [
+    0xcf, 0x21, 0xad, 0x74, 0xe5, 0x9a, 0x61, 0x11, 0xbe, 0x1d, 0x8c, 0x02, 0x1e, 0x65, 0xb8, 0x91, 0xc2, 0xa2, 0x11,
+    0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c,
+];
+
+/// Where in a stream of records we are.
+#[derive(Debug, Default)]
+pub struct Records {
+    head: [u8; HEAD_BYTES],
+    filled: usize,
+    /// Bytes of the current record that are still to come.
+    left: usize,
+}
+
+impl Records {
+    /// Walks over bytes of the stream, up to where a record of the handshake begins, and says where that is.
+    ///
+    /// # Errors
+    ///
+    /// When these are no records.
+    pub fn walk(&mut self, bytes: &[u8]) -> Result<Option<usize>, Malformed> {
+        let mut at = 0;
+        while at < bytes.len() {
+            if self.left > 0 {
+                let step = self.left.min(bytes.len() - at);
+                self.left -= step;
+                at += step;
+            } else if self.filled == 0 && bytes[at] == HANDSHAKE {
+                return Ok(Some(at));
+            } else {
+                self.take_head(bytes[at])?;
+                at += 1;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes one byte of a head. Whether it was the last.
+    fn take_head(&mut self, byte: u8) -> Result<bool, Malformed> {
+        self.head[self.filled] = byte;
+        self.filled += 1;
+        if !may_be_tls(&self.head[..self.filled.min(2)]) {
+            return Err(Malformed);
+        }
+        if self.filled < HEAD_BYTES {
+            return Ok(false);
+        }
+        self.filled = 0;
+        self.left = usize::from(u16::from_be_bytes([self.head[3], self.head[4]]));
+        if self.left > MAX_ENCRYPTED_BYTES {
+            return Err(Malformed);
+        }
+        Ok(true)
+    }
+}
+
+/// What a server answers to a ClientHello.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// That is not clear yet.
+    Incomplete,
+    /// It wants another ClientHello.
+    HelloRetryRequest,
+    /// It goes on, or speaks no TLS: it does not take another ClientHello in the clear.
+    Other,
+}
+
+/// The first message of a server, as far as it is needed.
+#[derive(Debug, Default)]
+pub struct ServerHello {
+    records: Records,
+    message: Vec<u8>,
+}
+
+impl ServerHello {
+    /// Reads more of what the server sends, from its first byte on, until it gives another answer than
+    /// [`Answer::Incomplete`].
+    pub fn read(&mut self, bytes: &[u8]) -> Answer {
+        let mut rest = bytes;
+        while let Some((first, after)) = rest.split_first() {
+            if self.records.left == 0 {
+                if self.records.take_head(*first).is_err() {
+                    return Answer::Other;
+                }
+                rest = after;
+                continue;
+            }
+            let (body, after) = rest.split_at(self.records.left.min(rest.len()));
+            self.records.left -= body.len();
+            rest = after;
+            match self.records.head[0] {
+                // A warning, such as that it does not know the name, may come before.
+                ALERT => {}
+                HANDSHAKE => {
+                    let missing = RANDOM_END - self.message.len();
+                    self.message.extend_from_slice(&body[..missing.min(body.len())]);
+                }
+                _ => return Answer::Other,
+            }
+            if self.message.first().is_some_and(|it| *it != SERVER_HELLO) {
+                return Answer::Other;
+            }
+            if self.message.len() == RANDOM_END {
+                return match self.message.ends_with(&RETRY_RANDOM) {
+                    true => Answer::HelloRetryRequest,
+                    false => Answer::Other,
+                };
+            }
+        }
+        Answer::Incomplete
+    }
+}
+
+/// A ClientHello for a server of this name, in one record: for tests and fuzzing.
+pub(crate) fn first_hello(name: &str) -> Vec<u8> {
+    let long = |bytes: &[u8]| {
+        let length = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
+        [&length.to_be_bytes()[..], bytes].concat()
+    };
+    let listed = [&[0][..], &long(name.as_bytes())].concat();
+    let extensions = [&[0, 0][..], &long(&long(&listed))].concat();
+    let random = [7; 32];
+    let parts: [&[u8]; 6] = [&[3, 3], &random, &[0], &long(&[0x13, 1]), &[1, 0], &long(&extensions)];
+    record(&[&[1, 0][..], &long(&parts.concat())].concat())
+}
+
+/// A HelloRetryRequest, as far as it is read: for tests and fuzzing.
+pub(crate) fn retry_request() -> Vec<u8> {
+    let head = [SERVER_HELLO, 0, 0, 40, 3, 3];
+    record(&[&head[..], &RETRY_RANDOM, &[0; 6]].concat())
+}
+
+fn record(message: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(message.len()).unwrap_or(u16::MAX);
+    [&[HANDSHAKE, 3, 3][..], &length.to_be_bytes(), message].concat()
+}

@@ -1,0 +1,165 @@
+//! The sockets beside the one for parts of runs: probes, and the canary.
+
+use std::future::Future;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use sympozium_program::Failure;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::timeout;
+
+use super::listen::{ACCEPT_PAUSE, bind};
+use super::peers::Peers;
+use crate::metrics::CONTENT_TYPE;
+
+/// Connections of probes, or to the canary, at once.
+const MAX_PROBES: usize = 64;
+/// The same, of one address: whoever stays silent must not keep the kubelet out.
+const MAX_PROBES_OF_PEER: usize = 8;
+/// How long one of them may take.
+const PROBE_DEADLINE: Duration = Duration::from_secs(5);
+/// What the canary says.
+pub const CANARY: &[u8] = b"sympozium-gateway canary: this pod is not held in by its NetworkPolicy\n";
+
+/// Says hello to everybody, at the same address as the gateway itself.
+pub async fn canary(beside: Option<SocketAddr>, port: u16, closing: watch::Receiver<bool>) -> Result<(), Failure> {
+    let address = beside.map_or(IpAddr::from(Ipv4Addr::LOCALHOST), |it| it.ip());
+    let listener = bind(SocketAddr::new(address, port)).await?;
+    tracing::info!(address = ?listener.local_addr().ok(), "the canary listens");
+    tokio::spawn(small(listener, closing, say_hello));
+    Ok(())
+}
+
+async fn say_hello(mut stream: TcpStream) {
+    let _ = stream.write_all(CANARY).await;
+    let _ = stream.shutdown().await;
+}
+
+/// Who answers probes.
+pub trait Probed: Send + Sync + 'static {
+    /// Whether runs can be served, or why not.
+    fn ready(&self) -> Result<(), &'static str>;
+    /// What was counted.
+    fn metrics(&self) -> String;
+}
+
+/// Answers `GET /healthz`, `/readyz` and `/metrics`.
+pub async fn probes(
+    address: SocketAddr,
+    closing: watch::Receiver<bool>,
+    probed: Arc<impl Probed>,
+) -> Result<(), Failure> {
+    let listener = bind(address).await?;
+    tracing::info!(address = ?listener.local_addr().ok(), "listening for probes");
+    let answer = move |stream| answer_probe(stream, Arc::clone(&probed));
+    tokio::spawn(small(listener, closing, answer));
+    Ok(())
+}
+
+async fn answer_probe(mut stream: TcpStream, probed: Arc<impl Probed>) {
+    let mut bytes = [0; 1024];
+    let mut filled = 0;
+    // A probe's head is short; whatever does not fit is none.
+    while !bytes[..filled].ends_with(b"\r\n\r\n") {
+        match stream.read(&mut bytes[filled..]).await {
+            Ok(count @ 1..) => filled += count,
+            _ => return,
+        }
+    }
+    let text = "text/plain";
+    let line = bytes[..filled].split(|byte| *byte == b'\r').next();
+    let words: Vec<&[u8]> = line.unwrap_or_default().split(|byte| *byte == b' ').collect();
+    let path = match words[..] {
+        [b"GET", path, version] if version.starts_with(b"HTTP/1.") => path,
+        _ => b"",
+    };
+    let (status, kind, body) = match path {
+        b"/healthz" => ("200 OK", text, "ok\n".to_owned()),
+        b"/readyz" => match probed.ready() {
+            Ok(()) => ("200 OK", text, "ok\n".to_owned()),
+            Err(why) => ("503 Service Unavailable", text, format!("not ready: {why}\n")),
+        },
+        b"/metrics" => ("200 OK", CONTENT_TYPE, probed.metrics()),
+        _ => {
+            let body = "error: ask for /healthz, /readyz or /metrics\n".to_owned();
+            ("404 Not Found", text, body)
+        }
+    };
+    let length = body.len();
+    let answer = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+    );
+    let _ = stream.write_all(answer.as_bytes()).await;
+    let _ = stream.shutdown().await;
+}
+
+/// Serves a few short connections at once.
+async fn small<F>(listener: TcpListener, mut closing: watch::Receiver<bool>, answer: impl Fn(TcpStream) -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let room = Arc::new(Semaphore::new(MAX_PROBES));
+    let peers = Peers::new(MAX_PROBES_OF_PEER);
+    loop {
+        let accepting = async {
+            let seat = Arc::clone(&room).acquire_owned().await;
+            (seat, listener.accept().await)
+        };
+        let (seat, accepted) = tokio::select! {
+            accepted = accepting => accepted,
+            _ = closing.wait_for(|closing| *closing) => return,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                let Some(peer_seat) = peers.enter(peer.ip()) else {
+                    continue;
+                };
+                let answering = answer(stream);
+                tokio::spawn(async move {
+                    let _ = timeout(PROBE_DEADLINE, answering).await;
+                    drop((seat, peer_seat));
+                });
+            }
+            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpSocket;
+
+    use super::*;
+
+    async fn from(own: &str, to: SocketAddr) -> TcpStream {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(format!("{own}:0").parse().unwrap()).unwrap();
+        socket.connect(to).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn who_says_nothing_keeps_no_other_address_from_being_answered() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (_close, closing) = watch::channel(false);
+        // Answers whoever has said something.
+        tokio::spawn(small(listener, closing, async |mut stream: TcpStream| {
+            if stream.read_u8().await.is_ok() {
+                let _ = stream.write_all(b"ok").await;
+            }
+        }));
+        let mut silent = Vec::new();
+        for _ in 0..2 * MAX_PROBES {
+            silent.push(from("127.0.0.2", address).await);
+        }
+        let mut kubelet = from("127.0.0.3", address).await;
+        kubelet.write_all(b"?").await.unwrap();
+        let mut answer = String::new();
+        let read = timeout(PROBE_DEADLINE / 2, kubelet.read_to_string(&mut answer)).await;
+        assert!(read.is_ok_and(|it| it.is_ok()));
+        assert_eq!(answer, "ok");
+    }
+}

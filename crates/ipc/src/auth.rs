@@ -1,0 +1,297 @@
+//! Requests that an executor can verify: a key for one start of one executor, and on each request a counter, an expiry and a
+//! message authentication code (MAC).
+//!
+//! Where commands can write to the volume (gVisor has no Landlock), a request file proves nothing about its author. So an
+//! executor that verifies announces its start with a random [`StartNonce`] and the isolation of its commands, and serves nothing.
+//! The bridge compares that isolation with the floor of the run and answers the first start with a [`RequestKey`] for its nonce; the executor reads the key once and unlinks it before its first command. An executor that
+//! was restarted has a new nonce, for which the bridge writes no key: a key that a command planted before the restart names a
+//! nonce that the command could not know.
+//!
+//! The MAC is HMAC-SHA-256 over a domain prefix, a NUL and the RFC 8785 form of the request without `_meta.mac`. It is computed
+//! from the parsed request, so that what is verified is what is executed.
+
+mod hex;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::io;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use serde_json::{Map, Value, json};
+use sha2::Sha256;
+use subtle::ConstantTimeEq as _;
+use sympozium_api::digest::NoJson;
+use zeroize::Zeroizing;
+
+use crate::message::{ExecRequest, RequestProblem};
+use crate::unique_keys;
+use crate::volume::fill_random;
+
+/// Separates these MACs from any other use of HMAC-SHA-256.
+pub const DOMAIN: &str = "sympozium.ai/ipc-request/v1";
+/// Bytes of a key.
+pub const KEY_BYTES: usize = 32;
+/// Bytes of a start nonce.
+pub const NONCE_BYTES: usize = 16;
+/// The largest counter: the largest integer that every JSON reader reads alike.
+pub const MAX_COUNTER: u64 = (1 << 53) - 1;
+
+const COUNTER: &str = "counter";
+const EXPIRES: &str = "expiresAtMs";
+const MAC: &str = "mac";
+
+/// Identifies one start of an executor. Not secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StartNonce([u8; NONCE_BYTES]);
+
+impl StartNonce {
+    /// Draws one.
+    ///
+    /// # Errors
+    /// When the kernel has no randomness.
+    pub fn generate() -> io::Result<Self> {
+        let mut bytes = [0; NONCE_BYTES];
+        fill_random(&mut bytes)?;
+        Ok(Self(bytes))
+    }
+
+    /// Its hexadecimal digits.
+    #[must_use]
+    pub fn to_hex(&self) -> String {
+        hex::encode(&self.0).to_string()
+    }
+
+    /// Reads hexadecimal digits.
+    #[must_use]
+    pub fn from_hex(digits: &str) -> Option<Self> {
+        hex::decode(digits).map(|bytes| Self(*bytes))
+    }
+}
+
+/// What an executor says when it starts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StartReport {
+    /// Which start it is.
+    pub nonce: StartNonce,
+    /// The isolation around its commands, as results have it in `_meta.isolation`.
+    pub isolation: Value,
+}
+
+impl StartReport {
+    /// The content of the file by which it is announced: one line of JSON.
+    #[must_use]
+    pub fn to_line(&self) -> String {
+        let report = json!({ "nonce": self.nonce.to_hex(), "isolation": self.isolation });
+        format!("{report}\n")
+    }
+
+    /// Reads the content of an announcement. Nothing where it is not exactly one.
+    #[must_use]
+    pub fn parse(content: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(content).ok()?.strip_suffix('\n')?;
+        let Value::Object(mut fields) = unique_keys::from_str(text).ok()? else {
+            return None;
+        };
+        let report = Self {
+            nonce: StartNonce::from_hex(fields.remove("nonce")?.as_str()?)?,
+            isolation: fields.remove("isolation")?,
+        };
+        fields.is_empty().then_some(report)
+    }
+}
+
+/// The key of one skill in one run. Zeroized when dropped.
+pub struct RequestKey(Zeroizing<[u8; KEY_BYTES]>);
+
+impl RequestKey {
+    /// Draws one.
+    ///
+    /// # Errors
+    /// When the kernel has no randomness.
+    pub fn generate() -> io::Result<Self> {
+        let mut bytes = Zeroizing::new([0; KEY_BYTES]);
+        fill_random(&mut *bytes)?;
+        Ok(Self(bytes))
+    }
+
+    /// Takes bytes that nobody else knows.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; KEY_BYTES]) -> Self {
+        Self(Zeroizing::new(bytes))
+    }
+
+    pub(crate) fn to_hex(&self) -> Zeroizing<String> {
+        hex::encode(&*self.0)
+    }
+
+    pub(crate) fn from_hex(digits: &str) -> Option<Self> {
+        hex::decode(digits).map(Self)
+    }
+
+    /// The MAC of a request, of which `_meta.mac` is left out.
+    fn mac(&self, request: &ExecRequest) -> Result<[u8; 32], NoJson> {
+        let meta = request.meta.as_ref().map(|meta| {
+            let mut meta = meta.clone();
+            meta.remove(MAC);
+            meta
+        });
+        let json = request.to_canonical_json(meta.as_ref())?;
+        let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&*self.0) else {
+            unreachable!("HMAC takes keys of every length");
+        };
+        mac.update(DOMAIN.as_bytes());
+        // No domain contains it, so that none can run on into a request.
+        mac.update(&[0]);
+        mac.update(&json);
+        Ok(mac.finalize().into_bytes().into())
+    }
+}
+
+/// The key stays out of logs.
+impl fmt::Debug for RequestKey {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("RequestKey(..)")
+    }
+}
+
+/// Why a request is not signed.
+#[derive(Debug, thiserror::Error)]
+pub enum SignError {
+    /// The request has no canonical JSON.
+    #[error("the request cannot be signed")]
+    Json(#[from] NoJson),
+    /// The counter cannot grow any more.
+    #[error("the run has made more requests than it may")]
+    Exhausted,
+}
+
+/// The bridge's side: signs requests with a strictly increasing counter.
+#[derive(Debug)]
+pub struct Signer {
+    key: RequestKey,
+    last: u64,
+}
+
+impl Signer {
+    /// Signs with this key, from counter 1 on.
+    #[must_use]
+    pub fn new(key: RequestKey) -> Self {
+        Self { key, last: 0 }
+    }
+
+    /// The key, to be handed over.
+    #[must_use]
+    pub fn key(&self) -> &RequestKey {
+        &self.key
+    }
+
+    /// Puts counter, expiry and MAC into the request's `_meta`. An executor does not begin it after `expires`.
+    ///
+    /// # Errors
+    /// When there is no further counter, or the request has no canonical JSON.
+    pub fn sign(&mut self, request: &mut ExecRequest, expires: SystemTime) -> Result<(), SignError> {
+        if self.last >= MAX_COUNTER {
+            return Err(SignError::Exhausted);
+        }
+        let counter = self.last + 1;
+        let meta = request.meta.get_or_insert_with(Map::new);
+        meta.insert(COUNTER.to_owned(), counter.into());
+        meta.insert(EXPIRES.to_owned(), milliseconds(expires).into());
+        let mac = self.key.mac(request)?;
+        let mac = Value::from(hex::encode(&mac).to_string());
+        let meta = request.meta.get_or_insert_with(Map::new);
+        meta.insert(MAC.to_owned(), mac);
+        self.last = counter;
+        Ok(())
+    }
+}
+
+/// Why an executor does not serve a request.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unauthentic {
+    /// It is no request that could be verified.
+    #[error("it is not a request of the bridge: {0}")]
+    Unreadable(RequestProblem),
+    /// It has no MAC, or none of the form.
+    #[error("it carries no MAC of the bridge")]
+    Unsigned,
+    /// The MAC is not that of this request under this executor's key.
+    #[error("its MAC is wrong: the bridge did not write it, or not for this executor")]
+    Forged,
+    /// A request with this counter, or with a later one, was served.
+    #[error("its counter {counter} is not above {last}: it is replayed or out of order")]
+    Replayed {
+        /// Its counter.
+        counter: u64,
+        /// The counter of the request that was served last.
+        last: u64,
+    },
+    /// The bridge no longer waits for it.
+    #[error("it has expired: the bridge no longer waits for it")]
+    Expired,
+}
+
+/// The executor's side.
+#[derive(Debug)]
+pub struct Verifier {
+    key: RequestKey,
+    last: u64,
+}
+
+impl Verifier {
+    /// Verifies with this key.
+    #[must_use]
+    pub fn new(key: RequestKey) -> Self {
+        Self { key, last: 0 }
+    }
+
+    /// The counter of the request that was served last; 0 before the first.
+    #[must_use]
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// The counter of a request that the bridge signed, that is not served yet and has not expired at `now`. Changes nothing: what
+    /// is refused leaves no trace in the verifier.
+    ///
+    /// How long the comparison takes does not depend on the MAC.
+    ///
+    /// # Errors
+    /// Why the request must not be served.
+    pub fn check(&self, request: &ExecRequest, now: SystemTime) -> Result<u64, Unauthentic> {
+        let meta = request.meta.as_ref().ok_or(Unauthentic::Unsigned)?;
+        let number = |name: &str| meta.get(name).and_then(Value::as_u64);
+        let sent = meta.get(MAC).and_then(Value::as_str);
+        let sent = sent.and_then(hex::decode::<32>);
+        let sent = sent.ok_or(Unauthentic::Unsigned)?;
+        let expected = self.key.mac(request).map_err(|_| Unauthentic::Forged)?;
+        if !bool::from(expected.ct_eq(&*sent)) {
+            return Err(Unauthentic::Forged);
+        }
+        // Only now: what is not authentic learns nothing of counters and times.
+        let (Some(counter), Some(expires)) = (number(COUNTER), number(EXPIRES)) else {
+            return Err(Unauthentic::Unsigned);
+        };
+        if counter <= self.last {
+            let last = self.last;
+            return Err(Unauthentic::Replayed { counter, last });
+        }
+        if milliseconds(now) >= expires {
+            return Err(Unauthentic::Expired);
+        }
+        Ok(counter)
+    }
+
+    /// The request with this counter is served: from now on only later ones are.
+    pub fn advance(&mut self, counter: u64) {
+        self.last = self.last.max(counter);
+    }
+}
+
+/// Milliseconds since 1970.
+fn milliseconds(time: SystemTime) -> u64 {
+    let since: Duration = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).map_or(MAX_COUNTER, |it| it.min(MAX_COUNTER))
+}

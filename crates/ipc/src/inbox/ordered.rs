@@ -1,0 +1,189 @@
+//! Requests in the order of their counters, where requests are verified.
+//!
+//! A listing of a directory has no order, and may miss a file that was renamed into place while it went on. A request whose
+//! counter leaves a gap is therefore held until a listing that began after it was seen has ended: a request that was written
+//! before it, and not withdrawn, has been found by then.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::time::{Instant, SystemTime};
+
+use super::{Arrival, Ignored, Inbox, Lease, RETRY};
+use crate::auth::{Unauthentic, Verifier};
+use crate::id::RequestId;
+use crate::message::{ExecRequest, RequestProblem};
+use crate::names;
+
+/// Requests that are held. Only requests of the bridge are; further ones are found by a later listing.
+const MAX_HELD: usize = 256;
+
+/// What is to be done with a request file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Admission {
+    /// Serve it, and tell [`Ordered::served`].
+    Serve(u64),
+    /// Hold it with this counter: earlier ones may still be found.
+    Hold(u64),
+    /// Never serve it.
+    Refuse(Unauthentic),
+}
+
+impl Inbox {
+    /// From now on only what this verifier accepts is given out, in the order of its counters.
+    pub fn authenticate(&mut self, verifier: Verifier) {
+        self.ordered = Some(Ordered::new(verifier));
+    }
+
+    /// Holds a request of the bridge until it is known that none before it is there.
+    pub(super) fn hold(&mut self, id: &RequestId, counter: u64) {
+        let listing = self.sources.next_listing();
+        let now = Instant::now();
+        match self.ordered.as_mut().map(|it| it.hold(counter, id, listing)) {
+            Some(Held::Now) => self.sources.scan_at(now),
+            // The listings go on until nothing is left that was not held.
+            Some(Held::NoRoom) => self.sources.scan_at(now + RETRY),
+            Some(Held::Before) | None => {}
+        }
+    }
+
+    /// A held request that need not wait any more.
+    pub(super) fn release(&mut self) -> Option<RequestId> {
+        let ended = self.sources.ended_listing();
+        self.ordered.as_mut()?.release(ended)
+    }
+
+    /// What the verifier does not accept. One that was served before may wait for an answer for its claim.
+    pub(super) fn refuse(&mut self, id: &RequestId, problem: Unauthentic) -> Option<Arrival> {
+        if matches!(problem, Unauthentic::Replayed { .. }) && matches!(self.volume.look(&names::claim(id)), Ok(Some(_)))
+        {
+            return self.consider_lease(id, Lease::Unknown);
+        }
+        self.report(names::request(id).as_bytes(), Ignored::Unauthentic(problem))
+    }
+}
+
+/// Whether a request is held.
+enum Held {
+    Now,
+    Before,
+    /// It, or a later one in its favour, is not: a listing must find that again.
+    NoRoom,
+}
+
+/// The verifier of an inbox, and the requests that wait for earlier ones.
+#[derive(Debug)]
+pub(super) struct Ordered {
+    verifier: Verifier,
+    /// By counter: the request, and the listing after whose end it need not wait any more.
+    held: BTreeMap<u64, (RequestId, u64)>,
+    /// The counter that may leave a gap now.
+    released: Option<u64>,
+}
+
+impl Ordered {
+    fn new(verifier: Verifier) -> Self {
+        Self { verifier, held: BTreeMap::new(), released: None }
+    }
+
+    /// What is to be done with what a file says.
+    pub(super) fn admit(&self, request: &Result<ExecRequest, RequestProblem>) -> Admission {
+        let request = match request {
+            Ok(request) => request,
+            Err(problem) => return Admission::Refuse(Unauthentic::Unreadable(problem.clone())),
+        };
+        match self.verifier.check(request, SystemTime::now()) {
+            Err(problem) => Admission::Refuse(problem),
+            Ok(counter) if counter == self.verifier.last() + 1 => Admission::Serve(counter),
+            Ok(counter) if self.released == Some(counter) => Admission::Serve(counter),
+            Ok(counter) => Admission::Hold(counter),
+        }
+    }
+
+    /// Holds a request until the listing of this number has ended. Without room the latest one gives way: an earlier one that is
+    /// not held would be overtaken.
+    fn hold(&mut self, counter: u64, id: &RequestId, until_listing: u64) -> Held {
+        match self.held.entry(counter) {
+            Entry::Occupied(_) => return Held::Before,
+            Entry::Vacant(place) => place.insert((id.clone(), until_listing)),
+        };
+        if self.held.len() <= MAX_HELD {
+            return Held::Now;
+        }
+        self.held.pop_last();
+        Held::NoRoom
+    }
+
+    /// A request could not be looked at or claimed: none may overtake it before the listing of this number has ended.
+    pub(super) fn postpone(&mut self, until_listing: u64) {
+        for (_, until) in self.held.values_mut() {
+            *until = until_listing.max(*until);
+        }
+        self.released = None;
+    }
+
+    /// The request with this counter is served.
+    pub(super) fn served(&mut self, counter: u64) {
+        self.verifier.advance(counter);
+        self.held = self.held.split_off(&(counter + 1));
+        self.released = None;
+    }
+
+    /// The first held request, if it need not wait any more: it is the next in order, or the listing of its number has ended.
+    fn release(&mut self, ended_listing: u64) -> Option<RequestId> {
+        let (&counter, &(_, until)) = self.held.first_key_value()?;
+        if counter != self.verifier.last() + 1 && until > ended_listing {
+            return None;
+        }
+        let (id, _) = self.held.remove(&counter)?;
+        self.released = Some(counter);
+        Some(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::RequestKey;
+
+    fn ordered() -> Ordered {
+        Ordered::new(Verifier::new(RequestKey::from_bytes([1; 32])))
+    }
+
+    fn id(counter: u64) -> RequestId {
+        RequestId::from_nanoseconds(counter)
+    }
+
+    /// However many are found before the first, and in whatever order.
+    #[test]
+    fn none_is_overtaken_for_want_of_room() {
+        let last = 2 * MAX_HELD as u64;
+        let mut ordered = ordered();
+        let mut listing = 0;
+        let mut served = Vec::new();
+        while served.len() as u64 != last {
+            listing += 1;
+            let found = (1..=last).map(|counter| counter * 389 % (last + 1));
+            let last_served = ordered.verifier.last();
+            for counter in found.filter(|it| *it > last_served) {
+                let _ = ordered.hold(counter, &id(counter), listing);
+            }
+            while let Some(id) = ordered.release(listing) {
+                served.push(id);
+                ordered.served(served.len() as u64);
+            }
+            assert!(listing <= 3, "{served:?}");
+        }
+        let expected: Vec<RequestId> = (1..=last).map(id).collect();
+        assert_eq!(served, expected);
+    }
+
+    #[test]
+    fn what_is_postponed_waits_for_a_further_listing() {
+        let mut ordered = ordered();
+        let _ = ordered.hold(3, &id(3), 1);
+        assert_eq!(ordered.release(0), None);
+        ordered.postpone(2);
+        assert_eq!(ordered.release(1), None);
+        assert_eq!(ordered.release(2), Some(id(3)));
+    }
+}

@@ -1,0 +1,191 @@
+//! Where the requests of a run's model go, with its key: resolved by one function, for admission and for the plan.
+
+use sympozium_api::agent_run::RunModel;
+
+use super::finding::{Findings, told};
+use super::model::{Endpoints, ResolvedModel, is_credential, resolved_model};
+use super::{Case, Input};
+use crate::host::{Endpoint, Host, InvalidHost};
+
+/// Where requests to a model go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelAddress {
+    /// The address.
+    pub endpoint: Endpoint,
+    /// What says so.
+    pub source: AddressSource,
+}
+
+/// What says where a model is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AddressSource {
+    /// The run, in `baseURL`.
+    BaseUrl,
+    /// The provider has one address for everybody.
+    Provider,
+    /// It is the Service of a `Model` of this namespace.
+    Service {
+        /// The namespace.
+        namespace: String,
+    },
+    /// The status of a `Model`.
+    Status,
+}
+
+/// The address of a run's model. None where it has none: a script, or something that is missing.
+///
+/// # Errors
+///
+/// When what says the address does not say one.
+pub fn model_address(input: &Input<'_>, model: &RunModel) -> Option<Result<ModelAddress, InvalidHost>> {
+    if let Some(reference) = &model.model_ref {
+        let found = resolved_model(input, reference)?;
+        return Some(served(&found));
+    }
+    let at = |endpoint, source| ModelAddress { endpoint, source };
+    if let Some(url) = &model.base_url {
+        return Some(Endpoint::parse(url).map(|it| at(it, AddressSource::BaseUrl)));
+    }
+    match Endpoints::of(&model.provider) {
+        Endpoints::At(host, port) => {
+            let endpoint = |host: Host| Endpoint { encrypted: port == 443, host, port, path: String::new() };
+            Some(Host::parse(host).map(|it| at(endpoint(it), AddressSource::Provider)))
+        }
+        Endpoints::Named | Endpoints::Nowhere => None,
+    }
+}
+
+/// The URL of a `Model`: what its status says, or else its Service at the port of its spec.
+pub fn model_url(found: &ResolvedModel<'_, '_>) -> String {
+    let status = found.model.status.as_ref();
+    let known = status.and_then(|it| it.endpoint.clone());
+    known.unwrap_or_else(|| service_url(found))
+}
+
+fn service_url(found: &ResolvedModel<'_, '_>) -> String {
+    let port = found.model.spec.inference.port();
+    let (name, namespace) = (found.name, found.namespace);
+    format!("http://model-{name}.{namespace}.svc:{port}/v1")
+}
+
+fn served(found: &ResolvedModel<'_, '_>) -> Result<ModelAddress, InvalidHost> {
+    let endpoint = Endpoint::parse(&model_url(found))?;
+    let service = Endpoint::parse(&service_url(found))?;
+    // The Service of a Model whose name has dots would be one of another name.
+    let is_service = service.host.is_service() && (&service.host, service.port) == (&endpoint.host, endpoint.port);
+    let source = if is_service {
+        AddressSource::Service { namespace: found.namespace.to_owned() }
+    } else {
+        AddressSource::Status
+    };
+    Ok(ModelAddress { endpoint, source })
+}
+
+/// That requests may go where they would go, and a key with them.
+pub fn check(case: &Case<'_, '_>, model: &RunModel, findings: &mut Findings) {
+    let own = Endpoints::of(&model.provider);
+    let field = match (&model.model_ref, &model.base_url) {
+        (Some(_), _) => "spec.model.modelRef",
+        (None, Some(_)) => "spec.model.baseURL",
+        (None, None) => "spec.model.authSecretRef",
+    };
+    let address = match model_address(case.input, model) {
+        Some(Ok(address)) => address,
+        Some(Err(error)) => {
+            let message = format!("the address cannot be used: {error}");
+            let remedy = "write it as `https://host/path`, with credentials in `authSecretRef`";
+            return findings.deny(&case.subject, told(field, "model-url", message, remedy));
+        }
+        // Of a Model that is missing that is said already.
+        None if model.model_ref.is_none() && own == Endpoints::Named => {
+            return findings.deny(
+                &case.subject,
+                told(
+                    "spec.model.baseURL",
+                    "model-url-missing",
+                    format!("no address is known for provider `{}`", crate::text::shown(&model.provider)),
+                    "set `baseURL`, or correct `provider`",
+                ),
+            );
+        }
+        None => return,
+    };
+    let Endpoint { host, port, encrypted, .. } = &address.endpoint;
+    if host.is_metadata() {
+        let message = format!("`{host}` answers with the credentials of the machine");
+        findings.deny(&case.subject, told(field, "model-url-link-local", message, "use the provider's address"));
+    }
+    let policy = case.policy;
+    let is_listed = policy.endpoints.allows(|it| it.allows(host, *port)) && policy.reach.reaches(host, *port);
+    let is_opened_service = match &address.source {
+        AddressSource::Service { namespace } => {
+            *namespace == case.input.settings.system_namespace || policy.model_services.covers(namespace)
+        }
+        _ => false,
+    };
+    let may = is_listed || is_opened_service || own.include(&address.endpoint);
+    if policy.bound && !may {
+        let (message, remedy) = refused(&address, model);
+        findings.deny(&case.subject, told(field, "model-endpoint", message, remedy));
+    }
+    if *encrypted || !has_secret(model) || host.is_loopback() {
+        return;
+    }
+    if !host.is_service() {
+        findings.deny(
+            &case.subject,
+            told(
+                field,
+                "model-url-plain",
+                format!("the key would go to `{host}:{port}` unencrypted"),
+                "use `https://`, or leave the key out",
+            ),
+        );
+    // What a Service leads to is decided by the authors of Services in its namespace: a policy must say that it may have the key.
+    } else if !is_listed && !is_opened_service {
+        findings.deny(
+            &case.subject,
+            told(
+                field,
+                "model-service-plain",
+                format!("the key would go to `{host}:{port}` unencrypted, and no policy opens that Service"),
+                "leave the key out, or add host and port to `networkPolicy.allowedEgress`",
+            ),
+        );
+    }
+}
+
+/// Whether requests have a secret with them. A credential that is written into the run itself is one on the wire all the same.
+fn has_secret(model: &RunModel) -> bool {
+    let key = model.auth_secret_ref.as_ref();
+    key.is_some_and(|it| !it.as_str().is_empty())
+        || model.provider_headers_secret_ref.is_some()
+        || model.provider_headers.keys().any(|it| is_credential(it))
+}
+
+/// Why an address is refused, and what to do.
+fn refused(address: &ModelAddress, model: &RunModel) -> (String, String) {
+    let Endpoint { host, port, .. } = &address.endpoint;
+    match &address.source {
+        AddressSource::Service { namespace } => {
+            let namespace = crate::text::shown(namespace);
+            (
+                format!("the policy opens neither Models of namespace `{namespace}` nor `{host}:{port}`"),
+                format!(
+                    "add `{namespace}` to `modelPolicy.allowedNamespaces` of the agent's policy, and of the floor if that has a list or `denyAll`"
+                ),
+            )
+        }
+        AddressSource::Status => (
+            format!("the Model is at `{host}:{port}`, which the policy does not list"),
+            "add host and port to `networkPolicy.allowedEgress`".to_owned(),
+        ),
+        AddressSource::BaseUrl | AddressSource::Provider => (
+            format!(
+                "`{host}:{port}` is not an address of provider `{}`, and the policy does not list it",
+                crate::text::shown(&model.provider)
+            ),
+            "remove `baseURL`, or add host and port to `networkPolicy.allowedEgress`".to_owned(),
+        ),
+    }
+}

@@ -1,0 +1,73 @@
+//! The kernel of a run's own: by the handler of its RuntimeClass, never by the name that somebody gave the class.
+
+use sympozium_api::AgentRun;
+use sympozium_api::guarantee::Guarantee;
+use sympozium_api::run_plan::KernelPlan;
+
+use super::finding::{Findings, told};
+use super::{Case, Input};
+
+/// Handlers of gVisor, whose kernel an executor recognises from inside.
+const GVISOR_HANDLERS: [&str; 2] = ["runsc", "gvisor"];
+
+/// That a run has the kernel that its policy requires.
+pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
+    let guarantees = &case.policy.isolation.guarantees;
+    if !guarantees.contains(&Guarantee::Kernel) || of_run(case.input, case.run).is_some() {
+        return;
+    }
+    let listed = listed(case.input);
+    let (field, message, remedy) = match runtime_class(case.run) {
+        None => (
+            "spec.agentSandbox",
+            "the policy requires a kernel of the run's own".to_owned(),
+            format!(
+                "set `agentSandbox.enabled`, and `agentSandbox.runtimeClass` to a RuntimeClass whose handler is one of {listed}"
+            ),
+        ),
+        Some(class) => {
+            let shown = crate::text::shown(class);
+            match case.input.runtime_classes.get(class) {
+                None => (
+                    "spec.agentSandbox.runtimeClass",
+                    format!(
+                        "the policy requires a kernel of the run's own, and RuntimeClass `{shown}` is not known here: its name proves nothing"
+                    ),
+                    format!("create the RuntimeClass, or put it among the files, with one of the handlers {listed}"),
+                ),
+                Some(handler) => (
+                    "spec.agentSandbox.runtimeClass",
+                    format!(
+                        "the policy requires a kernel of the run's own, and the handler `{}` of RuntimeClass `{shown}` is not one that gives it",
+                        crate::text::shown(handler)
+                    ),
+                    format!(
+                        "choose a RuntimeClass whose handler is one of {listed}; the controller's `--kernel-handlers` lists them"
+                    ),
+                ),
+            }
+        }
+    };
+    findings.deny(&case.subject, told(field, "isolation-kernel", message, remedy));
+}
+
+/// The kernel that a run has of its own, where its RuntimeClass is known and the operator lists the handler.
+pub fn of_run(input: &Input<'_>, run: &AgentRun) -> Option<KernelPlan> {
+    let handler = input.runtime_classes.get(runtime_class(run)?)?;
+    let is_listed = input.settings.kernel_handlers.contains(handler);
+    is_listed.then(|| KernelPlan { handler: handler.clone(), gvisor: GVISOR_HANDLERS.contains(&handler.as_str()) })
+}
+
+/// The RuntimeClass of a run that is in agent-sandbox; nothing else has one.
+fn runtime_class(run: &AgentRun) -> Option<&str> {
+    let sandbox = run.spec.agent_sandbox.as_ref().filter(|it| it.enabled)?;
+    sandbox.runtime_class.as_ref().map(|class| class.as_str())
+}
+
+fn listed(input: &Input<'_>) -> String {
+    let handlers = &input.settings.kernel_handlers;
+    match handlers.is_empty() {
+        true => "none: the operator lists no handler".to_owned(),
+        false => crate::text::listed(handlers.iter().map(String::as_str)),
+    }
+}

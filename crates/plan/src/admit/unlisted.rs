@@ -1,0 +1,110 @@
+//! Grants of rights that are not known to be harmless: they need the floor's consent.
+
+use sympozium_api::rbac::RbacRule;
+
+use super::finding::{Findings, told};
+use super::grants::READING_ONLY;
+use super::{Case, Subject};
+use crate::policy::EffectivePolicy;
+use crate::policy::grants::can_be_listed;
+use crate::rbac::{Escalation, MAX_GRANT, Rule, Scope, combinations, escalations, look_at, unlisted};
+
+/// Rights of one rule that a denial names; of more it says how many there are.
+const NAMED: usize = 4;
+/// Words of each list of a rule that it repeats. Kubernetes has eight verbs.
+const WORDS: usize = 8;
+
+/// Everything that packs and hooks ask for.
+pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
+    for pack in &case.packs {
+        let Some(sidecar) = pack.sidecar() else {
+            continue;
+        };
+        let lists = [
+            ("spec.sidecar.rbac", sidecar.rbac.as_slice(), Scope::Namespace),
+            ("spec.sidecar.clusterRBAC", &sidecar.cluster_rbac, Scope::Cluster),
+        ];
+        check_lists(&pack.subject(), &lists, case.policy, findings);
+    }
+    if let Some(hooks) = &case.run.spec.lifecycle {
+        let lists = [("spec.lifecycle.rbac", hooks.rbac.as_slice(), Scope::Namespace)];
+        check_lists(&case.subject, &lists, case.policy, findings);
+    }
+}
+
+fn check_lists(
+    subject: &Subject,
+    lists: &[(&str, &[RbacRule], Scope)],
+    policy: &EffectivePolicy,
+    findings: &mut Findings,
+) {
+    let rules = lists.iter().flat_map(|(field, rules, scope)| {
+        let rules = rules.iter().enumerate();
+        rules.map(move |(index, rule)| (format!("{field}[{index}]"), Rule::from(rule), *scope))
+    });
+    let rules: Vec<_> = rules.collect();
+    let sizes = rules.iter().map(|(_, rule, _)| combinations(rule));
+    let total = sizes.fold(0, usize::saturating_add);
+    // What is too large to be taken apart is denied for that.
+    if total > MAX_GRANT || rules.iter().any(|(_, rule, _)| look_at(rule).is_err()) {
+        return;
+    }
+    for (field, rule, scope) in rules {
+        let mut rights = unlisted(&rule, scope);
+        // A wildcard stands for rights that are on no list. One that no policy excepts is denied for being a wildcard.
+        let wildcards = escalations(&rule)
+            .into_iter()
+            .filter(|(kind, right)| *kind == Escalation::Wildcard && policy.grants.excepts(right, scope));
+        rights.extend(wildcards.map(|(_, right)| right));
+        rights.retain(|right| !policy.grants.consents_to(right, scope));
+        if rights.is_empty() {
+            continue;
+        }
+        let more = rights.len().saturating_sub(NAMED);
+        let rights = &rights[..rights.len() - more];
+        let named = rights.iter().map(|right| format!("`{right}`"));
+        let mut named = named.collect::<Vec<_>>().join(", ");
+        if more > 0 {
+            named += &format!(" and {more} more");
+        }
+        let (because, remedy) = if rights.iter().all(|right| can_be_listed(right, scope)) {
+            let listed = rights.iter().map(as_yaml).collect::<Vec<_>>().join(", ");
+            (
+                "so the floor must consent",
+                format!(
+                    "ask for less, or add to `rbacPolicy.exceptions` of the policy `floor` in the system namespace: {listed}"
+                ),
+            )
+        } else {
+            ("and nothing consents to writes in the whole cluster", READING_ONLY.to_owned())
+        };
+        let message = format!("{named}: not among the rights that are known to be harmless, {because}");
+        findings.deny(subject, told(field, "rbac-unlisted", message, remedy));
+    }
+}
+
+/// A rule as one writes it into a policy.
+fn as_yaml(rule: &Rule) -> String {
+    let words = |words: &[String]| {
+        let is_plain = |word: &str| {
+            let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-./".contains(&byte);
+            !word.is_empty() && word.bytes().all(plain)
+        };
+        let listed = words.iter().take(WORDS).map(|word| match is_plain(word) {
+            true => crate::text::shown(word).into_owned(),
+            false => format!("\"{}\"", crate::text::shown(word)),
+        });
+        let more = (words.len() > WORDS).then(|| "…".to_owned());
+        listed.chain(more).collect::<Vec<_>>().join(", ")
+    };
+    let names = match rule.resource_names.as_slice() {
+        [] => String::new(),
+        names => format!(", resourceNames: [{}]", words(names)),
+    };
+    format!(
+        "{{apiGroups: [{}], resources: [{}], verbs: [{}]{names}}}",
+        words(&rule.api_groups),
+        words(&rule.resources),
+        words(&rule.verbs)
+    )
+}

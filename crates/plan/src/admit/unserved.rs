@@ -1,0 +1,40 @@
+//! What a run cannot do without and nothing serves here. It is denied before anything exists, not when it is to be made.
+
+use sympozium_api::agent_run::RunMode;
+
+use super::Case;
+use super::finding::{Findings, told};
+
+/// Claims on warm pools, and runs that wait for requests.
+pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
+    let services = case.input.settings.services;
+    let spec = &case.run.spec;
+    let sandbox = spec.agent_sandbox.as_ref().filter(|it| it.enabled);
+    if let Some(pool) = sandbox.and_then(|it| it.warm_pool_ref.as_ref())
+        && !services.warm_pools
+    {
+        findings.deny(
+            &case.subject,
+            told(
+                "spec.agentSandbox.warmPoolRef",
+                "warm-pool-unserved",
+                format!(
+                    "no sandbox can be claimed from the warm pool `{}`: nothing serves warm pools yet",
+                    crate::text::shown(pool.as_str())
+                ),
+                "remove it; the run then starts a sandbox of its own",
+            ),
+        );
+    }
+    if spec.mode == RunMode::Server && !services.server_mode {
+        findings.deny(
+            &case.subject,
+            told(
+                "spec.mode",
+                "server-mode-unserved",
+                "runs in server mode cannot be made: nothing serves their requests yet",
+                "set `mode: task`",
+            ),
+        );
+    }
+}

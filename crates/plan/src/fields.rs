@@ -1,0 +1,267 @@
+//! No field is accepted and ignored: each leaf of each schema is given two values, and what becomes of the run must differ.
+//! What does not is on one of the lists, with the reason, and every line of a list must be true.
+
+mod elsewhere;
+mod leaves;
+mod scenes;
+mod values;
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::admit::{
+    Effect, Subject, UNUSED_FIELDS, UnusedField, admit_agent, admit_model, admit_pack, admit_policy, admit_schedule,
+};
+use elsewhere::{DENIED, ELSEWHERE, UNWRITTEN};
+use leaves::{Leaf, leaves};
+use scenes::{Outcome, Scene, kind_of};
+use values::{Place, candidates};
+
+/// Where a line of a list is about a leaf: the field itself, or something that it is in.
+fn covers(field: &str, leaf: &Leaf) -> bool {
+    let rest = leaf.path.strip_prefix(field);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+}
+
+fn unused(leaf: &Leaf) -> Option<&'static UnusedField> {
+    let mut rows = UNUSED_FIELDS.iter();
+    rows.find(|it| it.kinds().contains(&leaf.kind.as_str()) && covers(it.field, leaf))
+}
+
+fn is_listed(list: &[(&str, &str, &str)], leaf: &Leaf) -> bool {
+    let mut rows = list.iter();
+    rows.any(|(kind, field, _)| *kind == leaf.kind && covers(field, leaf))
+}
+
+fn denied_by(leaf: &Leaf) -> Option<&'static str> {
+    let mut rows = DENIED.iter();
+    let found = rows.find(|(kind, field, _)| *kind == leaf.kind && *field == leaf.path);
+    found.map(|(_, _, rule)| *rule)
+}
+
+/// What two values of a leaf came to.
+enum Found {
+    /// No scene has a place for it.
+    Nowhere,
+    /// There are places, and nothing differs.
+    Nothing,
+    Differs,
+}
+
+/// Changes the leaf wherever scenes have it, until something differs.
+fn try_values(leaf: &Leaf, scenes: &[Scene]) -> Found {
+    let mut found = Found::Nowhere;
+    for scene in scenes {
+        let objects = scene.objects.iter().enumerate();
+        for (number, object) in objects.filter(|(_, it)| kind_of(it) == leaf.kind) {
+            for place in Place::all(object, leaf) {
+                for value in candidates(leaf, place.current(object)) {
+                    found = match found {
+                        Found::Nowhere => Found::Nothing,
+                        other => other,
+                    };
+                    let changed = place.put(object, value);
+                    let mut objects = scene.objects.clone();
+                    objects[number] = changed;
+                    let Some(outcome) = Outcome::of(objects) else {
+                        continue;
+                    };
+                    if differs(leaf, &scene.outcome, &outcome) {
+                        return Found::Differs;
+                    }
+                }
+            }
+        }
+    }
+    found
+}
+
+/// Whether another value made a difference that counts. A denial does by the rule that the list has for the leaf; by another it may
+/// only say that the value has the wrong form.
+fn differs(leaf: &Leaf, before: &Outcome, after: &Outcome) -> bool {
+    match after {
+        Outcome::Admitted(_) => before != after,
+        Outcome::Denied(rules) => denied_by(leaf).is_some_and(|rule| rules.contains(rule)),
+    }
+}
+
+#[test]
+fn every_leaf_makes_a_difference_or_is_listed() {
+    let scenes = scenes::all();
+    let mut wrong = Vec::new();
+    for leaf in leaves().iter().filter(|it| it.path.starts_with("spec")) {
+        // It has the same spec as `Agent`; the test below holds the two together.
+        if leaf.kind == "SympoziumInstance" {
+            continue;
+        }
+        let name = format!("{} {}", leaf.kind, leaf.path);
+        let listed = unused(leaf).is_some() || is_listed(ELSEWHERE, leaf);
+        match (try_values(leaf, &scenes), listed) {
+            (Found::Differs, false) | (Found::Nothing | Found::Nowhere, true) => {}
+            (Found::Differs, true) => wrong.push(format!("{name}: is listed, and works")),
+            (Found::Nothing, false) => wrong.push(format!("{name}: makes no difference")),
+            (Found::Nowhere, false) => wrong.push(format!("{name}: is in no scene")),
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn both_kinds_of_agents_have_the_same_fields() {
+    let of = |kind: &str| -> BTreeSet<String> {
+        let all = leaves().into_iter().filter(|it| it.kind == kind);
+        all.map(|it| it.path).collect()
+    };
+    assert_eq!(of("Agent"), of("SympoziumInstance"));
+}
+
+/// Nothing of ours reads a status but for what is listed; what is written there is written by the program that is named.
+#[test]
+fn every_leaf_of_a_status_is_written_or_listed() {
+    let mut wrong = Vec::new();
+    for leaf in leaves().iter().filter(|it| it.path.starts_with("status")) {
+        let written = is_listed(ELSEWHERE, leaf);
+        let unwritten = is_listed(UNWRITTEN, leaf);
+        if written == unwritten {
+            wrong.push(format!("{} {}: on one list, please", leaf.kind, leaf.path));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_line_of_a_list_is_about_a_field_that_exists() {
+    let leaves = leaves();
+    let exists = |kind: &str, field: &str| {
+        leaves.iter().any(|leaf| {
+            // Below a field that takes anything there is no schema.
+            let is_below = leaf.is_open && field.starts_with(leaf.path.as_str());
+            leaf.kind == kind && (covers(field, leaf) || is_below)
+        })
+    };
+    let rows = UNUSED_FIELDS.iter();
+    let unused = rows.flat_map(|it| it.kinds().iter().map(|kind| (*kind, it.field)));
+    let others = [ELSEWHERE, UNWRITTEN, DENIED].concat();
+    let others = others.iter().map(|(kind, field, _)| (*kind, *field));
+    let missing: Vec<_> = unused.chain(others).filter(|(kind, field)| !exists(kind, field)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+/// A line that says where a field is used must not outlive that use.
+#[test]
+fn what_is_used_elsewhere_is_mentioned_there() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut wrong = Vec::new();
+    for (kind, field, file) in ELSEWHERE {
+        let text = std::fs::read_to_string(root.join(file)).unwrap_or_default();
+        let name = field.rsplit('.').next().unwrap_or(field);
+        let name = name.trim_end_matches("[]");
+        // The whole of a kind is named by its kind.
+        let is_there = match *field {
+            "spec" | "status" => code(&text).any(|it| it.contains(kind)),
+            _ => code(&text).any(|it| uses(it, name)),
+        };
+        if !is_there {
+            wrong.push(format!("{kind} {field}: nothing about it in {file}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_word_is_no_use_of_a_field() {
+    let is_used = |line: &str| code(line).any(|it| uses(it, "podName"));
+    for line in ["run.status.pod_name", "\"podName\": name,", "    pod_name: Some(name),", "a.pod_name)?"] {
+        assert!(is_used(line), "{line}");
+    }
+    for line in [
+        "// run.status.pod_name",
+        "    /// The `podName`.",
+        "let pod_name = name();",
+        "run.pod_names",
+        "run.pod_name()",
+        "    pub pod_name: Option<String>,",
+        "podName",
+    ] {
+        assert!(!is_used(line), "{line}");
+    }
+}
+
+/// The lines of a program that are no comments.
+fn code(text: &str) -> impl Iterator<Item = &str> {
+    let lines = text.lines().map(str::trim_start);
+    lines.filter(|it| !it.starts_with("//"))
+}
+
+/// Whether a line reads or writes a field: `.snake_case`, `"camelCase"`, or `snake_case: value` as a line of its own.
+fn uses(line: &str, name: &str) -> bool {
+    let snake = snake(name);
+    let is_field = |rest: &str| !rest.starts_with(|it: char| it.is_alphanumeric() || it == '_' || it == '(');
+    let access = format!(".{snake}");
+    line.split(&access).skip(1).any(is_field)
+        || line.contains(&format!("\"{name}\""))
+        || line.starts_with(&format!("{snake}: "))
+}
+
+fn snake(name: &str) -> String {
+    let mut text = String::new();
+    let mut before = 'A';
+    for letter in name.chars() {
+        if letter.is_ascii_uppercase() && !before.is_ascii_uppercase() {
+            text.push('_');
+        }
+        text.push(letter.to_ascii_lowercase());
+        before = letter;
+    }
+    text
+}
+
+/// What is said about an object that is looked at alone: rule and field.
+fn said_alone(object: &Value) -> BTreeSet<(&'static str, String)> {
+    let kind = kind_of(object);
+    let subject = Subject::new("Object", None, "o");
+    let spec = object["spec"].clone();
+    let found = match kind {
+        "Agent" => admit_agent(&subject, &scenes::read(spec), false),
+        "SkillPack" => admit_pack(&scenes::read(object.clone()), None, None),
+        "SympoziumPolicy" => admit_policy(&subject, &scenes::read(spec)),
+        "SympoziumSchedule" => admit_schedule(&subject, &scenes::read(spec)),
+        "Model" => admit_model(&subject, &scenes::read(spec)),
+        other => panic!("{other} is not looked at alone"),
+    };
+    let all = found.reasons.into_iter().chain(found.warnings);
+    all.map(|it| (it.rule, it.field)).collect()
+}
+
+/// Whoever uses a field that nothing acts on is told, where the object is written and where a run of it is admitted.
+#[test]
+fn the_use_of_every_unused_field_is_told() {
+    let used = scenes::unused();
+    for row in UNUSED_FIELDS {
+        let is_told = match row.effect {
+            Effect::Missing => "field-unused",
+            Effect::Restricting => "field-unenforced",
+            Effect::Met | Effect::Information => continue,
+        };
+        for kind in row.kinds().iter().filter(|it| **it != "SympoziumInstance") {
+            let object = used.iter().find(|it| kind_of(it) == *kind);
+            let object = object.unwrap_or_else(|| panic!("an example of {kind}"));
+            let said = match *kind {
+                "AgentRun" => scenes::said_of_run(object),
+                _ => said_alone(object),
+            };
+            let expected = (is_told, row.field.to_owned());
+            assert!(said.contains(&expected), "{kind} {}: {said:?}", row.field);
+            // Without it there is nothing to tell. A kind that nothing acts on has no other form.
+            if !matches!(row.field, "spec" | "spec.source" if *kind != "SkillPack") {
+                let plain = json!({ "kind": kind, "metadata": { "name": "o" }, "spec": scenes::plain(kind) });
+                let said = match *kind {
+                    "AgentRun" => scenes::said_of_run(&plain),
+                    _ => said_alone(&plain),
+                };
+                assert!(!said.contains(&expected), "{kind} {}", row.field);
+            }
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Runs with everything around them in which fields are changed, and what becomes of them.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use sympozium_api::{Agent, AgentRun, Model, SkillPack, SympoziumInstance, SympoziumPolicy};
+
+use crate::admit::{Admitted, Input};
+use crate::explain::explain;
+use crate::plan::tests::world::World;
+use crate::plan::{PlanSettings, plan};
+use crate::render::{RenderSettings, render};
+
+/// Objects of a run that is admitted, and what becomes of it.
+pub struct Scene {
+    pub objects: Vec<Value>,
+    pub outcome: Outcome,
+}
+
+/// What becomes of a run.
+#[derive(Debug, PartialEq)]
+pub enum Outcome {
+    /// Plan, objects and explanation, without digests of the objects that they were made from: those differ with every word.
+    Admitted(Box<Value>),
+    /// The rules by which it is denied.
+    Denied(BTreeSet<&'static str>),
+}
+
+/// Every leaf that makes a difference must be in one of these.
+const SCENES: &[&str] = &[
+    "run",
+    "agent",
+    "kernel",
+    "agent-kernel",
+    "hook-rights",
+    "agent-hook-rights",
+    "node",
+    "policy",
+    "bare",
+    "served-model",
+];
+
+/// One object of each kind that uses every field that nothing acts on.
+const UNUSED: &str = "unused";
+
+pub fn all() -> Vec<Scene> {
+    let scene = |name: &&str| {
+        let objects = documents(name);
+        for object in &objects {
+            assert!(is_readable(object), "scene {name}: {object}");
+        }
+        let outcome = Outcome::of(objects.clone());
+        let outcome = outcome.unwrap_or_else(|| panic!("scene {name} cannot be rendered"));
+        assert!(matches!(outcome, Outcome::Admitted(_)), "scene {name}: {outcome:?}");
+        Scene { objects, outcome }
+    };
+    SCENES.iter().map(scene).collect()
+}
+
+pub fn unused() -> Vec<Value> {
+    documents(UNUSED)
+}
+
+fn documents(scene: &str) -> Vec<Value> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/fields/scenes");
+    let text = std::fs::read_to_string(directory.join(format!("{scene}.yaml"))).expect("a scene");
+    let documents = text.split("\n---\n").filter(|it| !it.trim().is_empty());
+    documents.map(|it| serde_saphyr::from_str::<Value>(it).expect("YAML")).collect()
+}
+
+pub fn kind_of(object: &Value) -> &str {
+    object["kind"].as_str().unwrap_or_default()
+}
+
+pub fn read<K: DeserializeOwned>(value: Value) -> K {
+    serde_json::from_value(value).expect("it has the form")
+}
+
+/// The least that an object of a kind can say.
+pub fn plain(kind: &str) -> Value {
+    match kind {
+        "AgentRun" => json!({ "agentRef": "a", "task": "Look around." }),
+        "Agent" => json!({ "agents": { "default": { "model": "m" } } }),
+        "SkillPack" => json!({ "skills": [] }),
+        "Model" => json!({ "source": { "url": "https://example.org/m.gguf" } }),
+        _ => json!({}),
+    }
+}
+
+/// What admission says about a run itself: rule and field.
+pub fn said_of_run(run: &Value) -> BTreeSet<(&'static str, String)> {
+    let mut run = run.clone();
+    run["metadata"] = json!({ "name": "r", "namespace": "team", "uid": "u" });
+    let agent = json!({ "kind": "Agent", "metadata": { "name": "a", "namespace": "team" }, "spec": plain("Agent") });
+    let mut objects = vec![agent, run];
+    for object in &mut objects {
+        object["apiVersion"] = json!("sympozium.ai/v1alpha1");
+    }
+    let said = |_: &Input<'_>, admitted: &Admitted<'_>| -> BTreeSet<(&'static str, String)> {
+        let warnings = admitted.warnings.iter();
+        warnings.map(|it| (it.rule, it.field.clone())).collect()
+    };
+    World::of(objects).admitted(said).expect("an admitted run")
+}
+
+fn is_readable(object: &Value) -> bool {
+    fn can<K: DeserializeOwned>(object: &Value) -> bool {
+        serde_json::from_value::<K>(object.clone()).is_ok()
+    }
+    match kind_of(object) {
+        "AgentRun" => can::<AgentRun>(object),
+        "Agent" => can::<Agent>(object),
+        "SympoziumInstance" => can::<SympoziumInstance>(object),
+        "SkillPack" => can::<SkillPack>(object),
+        "SympoziumPolicy" => can::<SympoziumPolicy>(object),
+        "Model" => can::<Model>(object),
+        other => panic!("no kind of a scene: {other}"),
+    }
+}
+
+impl Outcome {
+    /// What becomes of the run of these objects; nothing where one of them cannot be read.
+    pub fn of(objects: Vec<Value>) -> Option<Self> {
+        if !objects.iter().all(is_readable) {
+            return None;
+        }
+        let made = World::of(objects).admitted(made);
+        Some(match made {
+            Ok(made) => Self::Admitted(Box::new(made?)),
+            Err(reasons) => Self::Denied(reasons.iter().map(|it| it.rule).collect()),
+        })
+    }
+}
+
+fn made(input: &Input<'_>, admitted: &Admitted<'_>) -> Option<Value> {
+    let planned = plan(input, admitted, &PlanSettings::default()).ok()?;
+    let mut plan = planned.plan;
+    plan.resolved.clear();
+    let rendered = render(&plan, &planned.texts, &RenderSettings::default()).ok()?;
+    let objects = rendered.objects.iter().map(|it| it.object.to_value().ok());
+    let objects: Option<Vec<Value>> = objects.collect();
+    Some(json!({
+        "plan": serde_json::to_value(&plan).ok()?,
+        "objects": objects?,
+        "explanation": serde_json::to_value(explain(&plan)).ok()?,
+    }))
+}

@@ -1,0 +1,53 @@
+//! What a run gives its sandbox as a whole: what the other parts leave of it is the agent's.
+
+use std::collections::BTreeMap;
+
+use sympozium_api::quantity::Quantity;
+use sympozium_api::run_plan::{AmountsPlan, Part, Role};
+
+use super::AGENT_KEPT;
+use crate::admit::{Admitted, read_amount};
+use crate::quantity::Amount;
+
+/// Gives the agent what `agentSandbox.resources` leaves for it. Admission has seen to it that there is enough, and has counted
+/// no less than this.
+pub fn apply(admitted: &Admitted<'_>, parts: &mut [Part]) {
+    let sandbox = admitted.run.spec.agent_sandbox.as_ref();
+    let resources = sandbox.filter(|it| it.enabled).and_then(|it| it.resources.as_ref());
+    let Some(resources) = resources else {
+        return;
+    };
+    let others = |of: fn(&AmountsPlan) -> &Quantity| {
+        let beside = parts.iter().filter(|it| !it.role.is_hook() && it.role != Role::Agent);
+        let amounts = beside.map(|it| read_amount(Some(of(&it.amounts))));
+        amounts.fold(Amount::ZERO, Amount::plus)
+    };
+    let left = |list: &BTreeMap<String, Quantity>, name: &str, others: Amount| {
+        let whole = read_amount(list.get(name));
+        (whole != Amount::ZERO).then(|| whole.minus(others))
+    };
+    let (limits, requests) = (&resources.limits, &resources.requests);
+    let cpu_limit = left(limits, "cpu", others(|it| &it.cpu_limit));
+    let memory_limit = left(limits, "memory", others(|it| &it.memory_limit));
+    let cpu_request = left(requests, "cpu", others(|it| &it.cpu_request));
+    let memory_request = left(requests, "memory", others(|it| &it.memory_request));
+    let Some(agent) = parts.iter_mut().find(|it| it.role == Role::Agent) else {
+        return;
+    };
+    let AmountsPlan {
+        cpu_request: cpu_kept,
+        cpu_limit: cpu_most,
+        memory_request: memory_kept,
+        memory_limit: memory_most,
+    } = &mut agent.amounts;
+    give(cpu_kept, cpu_most, cpu_request, cpu_limit, AGENT_KEPT.cpu);
+    give(memory_kept, memory_most, memory_request, memory_limit, AGENT_KEPT.memory);
+}
+
+/// What is set aside is never more than the limit.
+fn give(kept: &mut Quantity, most: &mut Quantity, request: Option<Amount>, limit: Option<Amount>, least: Amount) {
+    let request = request.map_or(least, |it| it.max(least));
+    let limit = limit.unwrap_or_else(|| read_amount(Some(most)).max(request));
+    *kept = Quantity::Text(request.min(limit).to_string());
+    *most = Quantity::Text(limit.to_string());
+}

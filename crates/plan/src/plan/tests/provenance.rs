@@ -1,0 +1,259 @@
+//! Invariant 12: what is in a plan was judged by admission.
+//!
+//! [`walk::trace`] goes through a plan a second time, without admission's code and types: it reads the plan and the manifests as JSON, and
+//! says for every destination, right, Secret, mount, host namespace, image and variable which field of which manifest allows it. Where
+//! nothing does, it fails. That it can fail is tested from three sides: something is added to the plan, a field is taken away from a
+//! manifest, or a rule of admission is suspended and something is added to a manifest that only this rule denies.
+
+mod isolation;
+mod mutations;
+mod network;
+mod node;
+mod rights;
+mod variables;
+mod volumes;
+mod walk;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use serde_json::Value;
+use sympozium_testkit::runs::{generated, keeping_rules, violations};
+
+use super::world::World;
+use crate::admit::finding::suspension::without_rules;
+use crate::plan::{PlanSettings, plan};
+use mutations::{MUTATIONS, take_away};
+use walk::trace;
+
+/// The plan of generated objects as JSON; nothing when the run is denied.
+fn planned(objects: &[Value]) -> Option<Value> {
+    let world = World::try_of(objects.to_vec())?;
+    decided(&world).ok()
+}
+
+/// The plan, or the rules that deny the run.
+fn decided(world: &World) -> Result<Value, BTreeSet<&'static str>> {
+    let planned = world.admitted(|input, admitted| {
+        let planned = plan(input, admitted, &PlanSettings::default()).expect("a plan");
+        serde_json::from_slice(&planned.bytes).expect("JSON")
+    });
+    planned.map_err(|reasons| reasons.iter().map(|it| it.rule).collect())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn every_power_of_a_plan_is_traced_to_the_field_that_allows_it(seed: u64) {
+        let objects = generated(seed);
+        if let Some(plan) = planned(&objects) {
+            let traced = trace(&plan, &objects);
+            prop_assert!(traced.is_ok(), "{:?}", traced.err());
+        }
+    }
+
+    /// A field that allows something is not there for show: without it the same plan is no longer allowed, and admission knows.
+    #[test]
+    fn without_a_field_that_allows_it_a_plan_is_not_traced(seed: u64) {
+        let objects = generated(seed);
+        let Some(plan) = planned(&objects) else { return Ok(()) };
+        for field in trace(&plan, &objects).unwrap_or_default() {
+            let mut less = objects.clone();
+            take_away(&mut less, &field);
+            prop_assert!(trace(&plan, &less).is_err(), "{:?} is not needed", field);
+            // What admission makes of it instead is traced again, or there is nothing.
+            if let Some(plan) = planned(&less) {
+                let traced = trace(&plan, &less);
+                prop_assert!(traced.is_ok(), "without {:?}: {:?}", field, traced.err());
+            }
+        }
+    }
+
+    /// A plan with anything more in it than admission has judged is not traced.
+    #[test]
+    fn with_anything_more_a_plan_is_not_traced(seed: u64) {
+        let objects = generated(seed);
+        let Some(plan) = planned(&objects) else { return Ok(()) };
+        for (what, mutate) in MUTATIONS {
+            let mut more = plan.clone();
+            if mutate(&mut more) {
+                prop_assert_ne!(&more, &plan, "{}: nothing is changed", what);
+                prop_assert!(trace(&more, &objects).is_err(), "{}: it is traced all the same", what);
+            }
+        }
+    }
+}
+
+/// Runs in which each violation is tried, and in how many of them it must be denied by its rule alone, and noticed without the rule.
+const TRIED_RUNS: u64 = 120;
+const DENIED_RUNS: usize = 3;
+
+/// Of what a rule denies, a plan has nothing. No other rule denies these runs: without the rule they are planned, and the walk, which
+/// has tables of its own, does not trace the plan.
+#[test]
+fn what_a_rule_denies_is_in_no_plan() {
+    let keep = |seed: u64| Some(keeping_rules(seed)).filter(|it| planned(it).is_some());
+    let runs: Vec<Vec<Value>> = (0..TRIED_RUNS).filter_map(keep).collect();
+    let mut unproven = Vec::new();
+    for violation in violations() {
+        let (rule, what) = (violation.rule, violation.what);
+        let mut others = BTreeSet::new();
+        let (mut denied, mut noticed) = (0, 0);
+        for objects in runs.iter().filter_map(|it| violation.apply(it.clone())) {
+            let world = World::try_of(objects.clone()).expect("objects of their kinds");
+            match decided(&world) {
+                Ok(plan) => {
+                    let traced = trace(&plan, &objects);
+                    assert!(traced.is_ok(), "{rule}: {what} is planned: {:?}", traced.err());
+                }
+                Err(rules) => {
+                    // What an author does not hold is denied besides: of hooks no author is known, so nothing else denies alone.
+                    let own = BTreeSet::from([rule, "rbac-author"]);
+                    if rules.contains(rule) && rules.is_subset(&own) {
+                        denied += 1;
+                        let plan = without_rules(&rules, || decided(&world));
+                        noticed += usize::from(plan.is_ok_and(|plan| trace(&plan, &objects).is_err()));
+                    }
+                    others.extend(rules);
+                }
+            }
+            if denied.min(noticed) == DENIED_RUNS {
+                break;
+            }
+        }
+        if denied.min(noticed) < DENIED_RUNS {
+            unproven.push(format!(
+                "{rule}: {what}: denied alone {denied} times (rules: {others:?}), noticed without it {noticed} times"
+            ));
+        }
+    }
+    assert!(unproven.is_empty(), "{}", unproven.join("\n"));
+}
+
+/// A part of a policy that admission does not read shows: what is planned without it is not traced to manifests that have it.
+#[test]
+fn a_part_of_a_policy_that_is_not_read_is_noticed() {
+    // Of what opens something by being there, the part that bounds it.
+    let parts = [
+        "/spec/networkPolicy",
+        "/spec/modelPolicy",
+        "/spec/imagePolicy",
+        "/spec/packPolicy",
+        "/spec/hostAccessPolicy/packs",
+        "/spec/lifecyclePolicy",
+        "/spec/sandboxPolicy",
+        "/spec/toolGating",
+        "/spec/featureGates",
+    ];
+    // Most generated runs keep within their policies: those with a violation are what a part denies.
+    let kept: Vec<Vec<Value>> = (0..6).map(keeping_rules).collect();
+    let violated = violations().flat_map(|it| kept.iter().filter_map(|objects| it.apply(objects.clone())));
+    let runs: Vec<Vec<Value>> = violated.chain((0..TRIED_RUNS).map(generated)).collect();
+    for part in parts {
+        let (parent, field) = part.rsplit_once('/').expect("a path");
+        for is_floor in [true, false] {
+            let is_noticed = runs.iter().any(|objects| {
+                let mut less = objects.clone();
+                let policy = less
+                    .iter_mut()
+                    .find(|it| it["kind"] == "SympoziumPolicy" && (it["metadata"]["name"] == "floor") == is_floor);
+                let parent = policy.and_then(|it| it.pointer_mut(parent)?.as_object_mut());
+                parent.is_some_and(|parent| parent.remove(field).is_some())
+                    && planned(&less).is_some_and(|plan| trace(&plan, objects).is_err())
+            });
+            assert!(is_noticed, "{part}, of the floor: {is_floor}");
+        }
+    }
+}
+
+/// The properties say as much as what is made up for them: every mutation must have something to change, and every kind of field must
+/// allow something.
+#[test]
+fn everything_is_tried() {
+    let mut tried: BTreeMap<&str, u32> = MUTATIONS.iter().map(|(what, _)| (*what, 0)).collect();
+    let mut fields = BTreeSet::new();
+    for seed in 0..300 {
+        let objects = generated(seed);
+        let Some(plan) = planned(&objects) else {
+            continue;
+        };
+        for (what, mutate) in MUTATIONS {
+            *tried.entry(what).or_default() += u32::from(mutate(&mut plan.clone()));
+        }
+        for (object, pointer) in trace(&plan, &objects).expect("it is traced") {
+            let object = &objects[object];
+            let kind = match object["metadata"]["name"] == "floor" {
+                true => "floor",
+                false => object["kind"].as_str().expect("a kind"),
+            };
+            let name = |word: &str| word.parse::<u32>().is_err();
+            let words: Vec<&str> = pointer.split('/').filter(|it| name(it)).collect();
+            fields.insert(format!("{kind}{}", words.join("/")));
+        }
+    }
+    let never: Vec<_> = tried.iter().filter(|(_, times)| **times == 0).collect();
+    assert_eq!(never, [], "mutations that never had anything to change");
+    let needed = [
+        "AgentRun/spec/env",
+        "AgentRun/spec/imagePullSecrets",
+        "AgentRun/spec/lifecycle/postRun/envFromRun",
+        "AgentRun/spec/lifecycle/preRun/envFromRun",
+        "AgentRun/spec/lifecycle/preRun/image",
+        "AgentRun/spec/lifecycle/rbac",
+        "AgentRun/spec/model/authSecretRef",
+        "AgentRun/spec/model/modelRef",
+        "AgentRun/spec/model/providerHeadersSecretRef",
+        "AgentRun/spec/sandbox/image",
+        "AgentRun/spec/skills",
+        "AgentRun/spec/volumes",
+        "Agent/spec/agents/default/lifecycle/rbac",
+        "Agent/spec/agents/default/lifecycle/preRun/envFromRun",
+        "Agent/spec/agents/default/lifecycle/preRun/image",
+        "Agent/spec/agents/default/env",
+        "SkillPack/spec/sidecar/clusterRBAC",
+        "SkillPack/spec/sidecar/egress",
+        "SkillPack/spec/sidecar/env",
+        "SkillPack/spec/sidecar/hostAccess/hostNetwork",
+        "SkillPack/spec/sidecar/hostAccess/mounts",
+        "SkillPack/spec/sidecar/image",
+        "SkillPack/spec/sidecar/mountWorkspace",
+        "SkillPack/spec/sidecar/rbac",
+        "SkillPack/spec/sidecar/secretRef",
+        "SkillPack/spec/sidecar/volumes",
+        "SympoziumPolicy/spec/hostAccessPolicy",
+        "SympoziumPolicy/spec/hostAccessPolicy/allowedHostPaths",
+        "SympoziumPolicy/spec/hostAccessPolicy/hostNetwork",
+        "SympoziumPolicy/spec/hostAccessPolicy/hostPID",
+        "SympoziumPolicy/spec/hostAccessPolicy/packs",
+        "SympoziumPolicy/spec/hostAccessPolicy/privileged",
+        "SympoziumPolicy/spec/hostAccessPolicy/runAsRoot",
+        "SympoziumPolicy/spec/imagePolicy/allowedRegistries",
+        "SympoziumPolicy/spec/modelPolicy/allowedModels",
+        "SympoziumPolicy/spec/modelPolicy/allowedNamespaces",
+        "SympoziumPolicy/spec/networkPolicy/allowedEgress",
+        "SympoziumPolicy/spec/networkPolicy/denyAll",
+        "SympoziumPolicy/spec/packPolicy/allowShadowing",
+        "SympoziumPolicy/spec/packPolicy/allowedPacks",
+        "SympoziumPolicy/spec/rbacPolicy/ceiling",
+        "SympoziumPolicy/spec/rbacPolicy/exceptions",
+        "SympoziumPolicy/spec/sandboxPolicy/allowHostMounts",
+        "SympoziumPolicy/spec/sandboxPolicy/defaultImage",
+        "SympoziumPolicy/spec/sandboxPolicy/seccompProfile",
+        "floor/spec/hostAccessPolicy/allowedHostPaths",
+        "floor/spec/hostAccessPolicy/hostNetwork",
+        "floor/spec/hostAccessPolicy/namespaces",
+        "floor/spec/imagePolicy/allowedRegistries",
+        "floor/spec/modelPolicy/allowedModels",
+        "floor/spec/modelPolicy/allowedNamespaces",
+        "floor/spec/networkPolicy/allowedEgress",
+        "floor/spec/networkPolicy/denyAll",
+        "floor/spec/packPolicy/allowedPacks",
+        "floor/spec/rbacPolicy/ceiling",
+        "floor/spec/rbacPolicy/clusterRBACNamespaces",
+        "floor/spec/rbacPolicy/exceptions",
+        "floor/spec/sandboxPolicy/allowHostMounts",
+    ];
+    let missing: Vec<_> = needed.iter().filter(|it| !fields.contains(**it)).collect();
+    assert_eq!(missing, Vec::<&&str>::new(), "of {fields:#?}");
+}

@@ -1,0 +1,193 @@
+//! Tools with their features, isolation, and bounds of amounts and depth.
+
+use serde_json::Value;
+
+use super::walk::{Untraced, Walk, demand, list, text};
+
+/// Features that policies close.
+const FEATURES: &[&str] = &["browser-automation", "code-execution", "file-access", "sub-agents"];
+/// Tools of ours, which no pack may declare, with the feature that each needs.
+const TOOLS: &[(&str, Option<&str>)] = &[
+    ("edit_file", Some("file-access")),
+    ("fetch_url", None),
+    ("list_directory", Some("file-access")),
+    ("load_skill", None),
+    ("read_file", Some("file-access")),
+    ("schedule_task", None),
+    ("send_channel_message", None),
+    ("spawn_subagents", Some("sub-agents")),
+    ("write_file", Some("file-access")),
+];
+const COMMAND: &str = "execute_command";
+/// Handlers of RuntimeClasses that give a pod a kernel of its own.
+const KERNELS: &[&str] = &["runsc", "kata"];
+
+impl Walk<'_> {
+    /// Whether the agent may call one of these tools.
+    pub fn has_tool(&self, names: &[&str]) -> bool {
+        list(&self.plan["tools"])
+            .iter()
+            .any(|it| it["pack"].is_null() && it["gate"] != "deny" && names.contains(&text(&it["name"])))
+    }
+
+    /// Every tool that can be called: its feature is open, and no rule closes it.
+    pub fn tools(&self) -> Result<(), Untraced> {
+        let tools = list(&self.plan["tools"]);
+        for (index, tool) in tools.iter().enumerate() {
+            let name = text(&tool["name"]);
+            let what = || format!("the tool {name} of {}", tool["pack"]);
+            let native = TOOLS.iter().find(|(it, _)| *it == name);
+            let is_ours = native.is_some() || name == COMMAND;
+            let mut before = tools[..index].iter();
+            let is_twin = before.any(|it| it["name"] == name && it["pack"] != tool["pack"]);
+            demand(tool["pack"].is_null() == native.is_some(), what)?;
+            demand(!is_twin || is_ours, what)?;
+            if tool["gate"] == "deny" {
+                continue;
+            }
+            let feature = native.map_or(Some("code-execution"), |(_, feature)| *feature);
+            demand(!feature.is_some_and(|it| self.is_closed(it)), what)?;
+            let denied = list(self.get(self.run, "/spec/toolPolicy/deny"));
+            demand(!denied.iter().any(|it| it == name), what)?;
+            if native.is_some() {
+                self.gate(tool)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// That a tool of ours is asked about where a policy wants that, and denied where one does.
+    fn gate(&self, tool: &Value) -> Result<(), Untraced> {
+        for policy in [self.policy, self.floor] {
+            let gating = self.get(policy, "/spec/toolGating");
+            let mut rules = list(&gating["rules"]).iter();
+            let rule = rules.find(|it| it["tool"] == tool["name"]);
+            // Skills are attached to be read: what holds for tools without a rule does not hold for that.
+            let usual = match tool["name"] == "load_skill" {
+                true => &Value::Null,
+                false => &gating["defaultAction"],
+            };
+            let action = rule.map_or(usual, |it| &it["action"]);
+            let is_closed = action == "deny" || (action == "ask" && tool["gate"] != "ask");
+            demand(!is_closed, || format!("{} without {action}", tool["name"]))?;
+        }
+        Ok(())
+    }
+
+    /// What is around every command: as strict as both policies want it.
+    pub fn isolation(&mut self) -> Result<(), Untraced> {
+        let parts = list(&self.plan["parts"]);
+        let isolation = &self.plan["isolation"];
+        let is_sandbox = self.plan["workload"]["kind"] == "sandbox";
+        let has_sandbox = parts.iter().any(|it| it["role"]["kind"] == "sandbox");
+        let is_closed = has_sandbox && self.is_closed("code-execution");
+        demand(!is_closed, || "a sandbox without commands".to_owned())?;
+        self.seccomp(&isolation["seccomp"])?;
+        for policy in [self.policy, self.floor] {
+            let policy = self.get(policy, "/spec/sandboxPolicy");
+            let demanded = list(&policy["minimumIsolation"]);
+            let floor = list(&isolation["floor"]);
+            let missing = demanded.iter().find(|it| !floor.contains(it));
+            demand(missing.is_none(), || format!("{missing:?} is not demanded"))?;
+            let is_required = policy["required"] == true;
+            demand(!is_required || is_sandbox || has_sandbox, || "no sandbox".to_owned())?;
+            let agent_sandbox = &policy["agentSandboxPolicy"];
+            let is_required = agent_sandbox["required"] == true;
+            demand(!is_required || is_sandbox, || "no agent-sandbox".to_owned())?;
+            let classes = &agent_sandbox["allowedRuntimeClasses"];
+            let class = &isolation["runtimeClass"];
+            let is_listed = !is_sandbox || classes.is_null() || list(classes).contains(class);
+            demand(is_listed, || format!("the RuntimeClass {class}"))?;
+        }
+        let floor = list(&isolation["floor"]);
+        let handler = text(&isolation["kernel"]["handler"]);
+        let has_kernel = !floor.iter().any(|it| it == "kernel") || KERNELS.contains(&handler);
+        demand(has_kernel, || "the kernel of the node".to_owned())?;
+        let is_attested = |part: &Value| part["role"]["kind"] != "skill" || part["start"]["executor"].is_string();
+        let needs_executor = floor.iter().any(|it| it != "kernel");
+        let stranger = parts.iter().find(|it| needs_executor && !is_attested(it));
+        demand(stranger.is_none(), || format!("{stranger:?} attests nothing"))?;
+        // Nothing serves these where runs are generated.
+        let served = self.plan["workload"]["warmPool"].is_null() && self.plan["task"]["mode"] != "server";
+        demand(served, || "a warm pool or a server".to_owned())
+    }
+
+    /// The filter of system calls: that of the runtime, or a file of the node that the policies name. A run can choose it where the
+    /// agent's own policy names it; what only the floor names is not the run's to choose.
+    fn seccomp(&mut self, filter: &Value) -> Result<(), Untraced> {
+        let what = || format!("the filter {filter}");
+        let is_it = |it: &Value| it["type"] == filter["type"] && it["localhostProfile"] == filter["localhostProfile"];
+        let field = "/spec/sandboxPolicy/seccompProfile";
+        for policy in [self.policy, self.floor] {
+            let named = self.get(policy, field);
+            demand(named.is_null() || is_it(named), what)?;
+        }
+        let file = &filter["localhostProfile"];
+        match text(&filter["type"]) {
+            "RuntimeDefault" => demand(file.is_null(), what),
+            "Localhost" => {
+                let sandbox = self.get(self.run, "/spec/sandbox");
+                let is_chosen = sandbox["enabled"] == true && is_it(&sandbox["securityContext"]["seccompProfile"]);
+                let mut by = vec![self.policy];
+                by.extend((!is_chosen).then_some(self.floor));
+                by.retain(|policy| is_it(self.get(*policy, field)));
+                demand(!text(file).is_empty() && !by.is_empty(), what)?;
+                if let [policy] = by[..] {
+                    self.by(policy, field);
+                }
+                Ok(())
+            }
+            _ => demand(false, what),
+        }
+    }
+
+    /// Amounts and depth, as far as policies and the agent bound them. Every feature that a policy closes exists.
+    pub fn bounds(&self) -> Result<(), Untraced> {
+        let parent = &self.plan["run"]["parent"];
+        let is_closed = !parent.is_null() && self.is_closed("sub-agents");
+        demand(!is_closed, || "a run that another started".to_owned())?;
+        let depth = parent["spawnDepth"].as_u64().unwrap_or(0);
+        let most = [
+            self.get(self.agent, "/spec/agents/default/subagents/maxDepth"),
+            self.get(self.policy, "/spec/subagentPolicy/maxDepth"),
+            self.get(self.floor, "/spec/subagentPolicy/maxDepth"),
+        ];
+        let mut most = most.iter().filter_map(|it| it.as_u64());
+        demand(most.all(|it| depth <= it), || format!("{depth} levels"))?;
+        for policy in [self.policy, self.floor] {
+            let gates = self.get(policy, "/spec/featureGates").as_object();
+            let mut closed = gates.into_iter().flatten().filter(|(_, open)| **open == false);
+            let unknown = closed.find(|(name, _)| !FEATURES.contains(&name.as_str()));
+            demand(unknown.is_none(), || format!("{unknown:?} is no feature"))?;
+            for (most, amount) in [("maxCPU", "cpuLimit"), ("maxMemory", "memoryLimit")] {
+                let most = self.get(policy, &format!("/spec/sandboxPolicy/{most}"));
+                let parts = list(&self.plan["parts"]).iter();
+                let lasting = parts.filter(|it| !matches!(text(&it["role"]["kind"]), "preRun" | "postRun"));
+                let used: f64 = lasting.map(|it| quantity(&it["amounts"][amount])).sum();
+                // A little more for sums of fractions.
+                let is_within = most.is_null() || used <= quantity(most) * 1.000_001;
+                demand(is_within, || format!("{used} of {amount}"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A quantity as Kubernetes writes them, as far as generated runs have them.
+fn quantity(value: &Value) -> f64 {
+    if let Some(number) = value.as_f64() {
+        return number;
+    }
+    let written = text(value);
+    let end = written.find(|it: char| !it.is_ascii_digit() && it != '.');
+    let (number, unit) = written.split_at(end.unwrap_or(written.len()));
+    let unit = match unit {
+        "" => 1.0,
+        "m" => 0.001,
+        "Ki" => 1024.0,
+        "Mi" => 1024.0 * 1024.0,
+        "Gi" => 1024.0 * 1024.0 * 1024.0,
+        _ => panic!("{written} has another unit"),
+    };
+    number.parse::<f64>().expect("a number") * unit
+}

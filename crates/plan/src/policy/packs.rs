@@ -1,0 +1,36 @@
+//! Packs by name, as policies mean them.
+//!
+//! A pack's name alone says nothing about who wrote it: whoever may write packs in a namespace can take any name. So a rule that
+//! gives something means the pack of the system namespace, unless it is written `namespace/name`.
+
+use std::fmt;
+
+use sympozium_api::names::PackRef;
+
+use super::allowed::Allowed;
+
+/// A pack, with where it was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PackId<'a> {
+    /// Its namespace.
+    pub namespace: &'a str,
+    /// Its name.
+    pub name: &'a str,
+    /// Whether the namespace is the system's.
+    pub is_of_system: bool,
+}
+
+impl fmt::Display for PackId<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// The packs that a policy lists, each as `namespace/name`; all when there is no list.
+pub fn listed(packs: Option<&[PackRef]>, system_namespace: &str) -> Allowed<String> {
+    let qualified = |pack: &PackRef| match pack.as_str() {
+        name if name.contains('/') => name.to_owned(),
+        name => format!("{system_namespace}/{name}"),
+    };
+    Allowed::listed(packs.map(|it| it.iter().map(qualified)))
+}

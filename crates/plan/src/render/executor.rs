@@ -1,0 +1,121 @@
+//! The command line of our executor in a skill's container.
+//!
+//! The image in which it starts is what it is to confine, so every option is on the command line and `--injected` makes the
+//! executor read no other: whatever the image sets in its `ENV` counts for nothing.
+
+use sympozium_api::RunPlan;
+use sympozium_api::guarantee::Guarantee;
+use sympozium_api::run_plan::{Acts, Part, PartName, place};
+
+use crate::path::overlap;
+use crate::plan::COMMAND_SECONDS;
+
+/// Seconds after the longest command until a claim without a result counts as lost.
+const LEASE_GRACE_SECONDS: u32 = 30;
+/// Commands at a time for each call of a tool that a run may have at a time: those that nobody waits for any more end beside
+/// new ones.
+const COMMANDS_FOR_EACH_CALL: u32 = 2;
+/// The bounds of the executor's own options.
+const MAX_COMMAND_SECONDS: u32 = 86_400;
+const MAX_CONCURRENT: u32 = 1024;
+
+/// What a backend knows about where an executor runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExecutorPlace {
+    /// The executor's profile.
+    pub profile: ExecutorProfile,
+    /// Guarantees that the platform holds; see [`platform_words`].
+    pub platform: Vec<Guarantee>,
+}
+
+/// The profile of an executor, where the backend knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExecutorProfile {
+    /// The executor looks at the kernel.
+    Detected,
+    /// A kernel of Linux. On any other the executor does not start.
+    Container,
+    /// gVisor. On any other kernel the executor does not start.
+    Gvisor,
+}
+
+impl ExecutorProfile {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Detected => "auto",
+            Self::Container => "container",
+            Self::Gvisor => "gvisor",
+        }
+    }
+}
+
+/// The arguments of the executor that runs the commands of a part, without the program's name.
+///
+/// # Guarantees
+///
+/// Every option of `skill-sidecar ipc` that a variable could set is among them.
+pub fn executor_arguments(plan: &RunPlan, part: &Part, at: &ExecutorPlace) -> Vec<String> {
+    let mut arguments = vec![
+        "ipc".to_owned(),
+        "--injected".to_owned(),
+        "--authenticated".to_owned(),
+        format!("--pack={}", part.role.pack().unwrap_or_default()),
+        format!("--profile={}", at.profile.as_str()),
+        floor_words(&plan.isolation.floor),
+        platform_words(&at.platform),
+        format!("--ipc-dir={}", place::IPC),
+        format!("--workspace={}", place::WORKSPACE),
+        format!("--hidden={}", place::INPUT),
+    ];
+    arguments.extend(limit_arguments(plan, part));
+    let writable = part.mounts.iter().filter(|mount| !mount.read_only);
+    let writable = writable.map(|mount| mount.path.as_str());
+    let ours = [place::IPC, place::INPUT];
+    // What holds a path of ours is not for commands as a whole.
+    let writable = writable.filter(|path| !ours.iter().any(|it| overlap(path, it)));
+    arguments.extend(writable.map(|path| format!("--writable={path}")));
+    arguments
+}
+
+/// The arguments about how long, how much at once and what is logged: the same wherever the executor is.
+pub fn limit_arguments(plan: &RunPlan, part: &Part) -> Vec<String> {
+    let seconds = command_seconds(plan, &part.name);
+    let concurrent = plan.limits.concurrent_tool_calls;
+    let concurrent = concurrent.saturating_mul(COMMANDS_FOR_EACH_CALL);
+    vec![
+        format!("--max-timeout={seconds}"),
+        format!("--claim-lease={}", seconds + LEASE_GRACE_SECONDS),
+        format!("--max-concurrent={}", concurrent.clamp(1, MAX_CONCURRENT)),
+        "--log-level=info".to_owned(),
+        "--log-format=json".to_owned(),
+    ]
+}
+
+/// How executors are told the floor of a plan.
+pub fn floor_words(floor: &[Guarantee]) -> String {
+    format!("--minimum-isolation={}", words(floor))
+}
+
+/// How bridge and executors are told what the platform around the skills holds: an executor that reports one of these as
+/// `delegated` is believed, and any other that is delegated counts as not held.
+pub fn platform_words(platform: &[Guarantee]) -> String {
+    format!("--platform-holds={}", words(platform))
+}
+
+/// The longest command of a part, in seconds.
+fn command_seconds(plan: &RunPlan, name: &PartName) -> u32 {
+    let tools = plan.tools.iter().filter(|tool| match &tool.acts {
+        Acts::Shell { part } | Acts::Program { part, .. } => part == name,
+        Acts::Agent | Acts::Bridge => false,
+    });
+    let longest = tools.map(|tool| tool.limits.timeout_seconds).max();
+    longest.unwrap_or(COMMAND_SECONDS).clamp(1, MAX_COMMAND_SECONDS)
+}
+
+fn words(guarantees: &[Guarantee]) -> String {
+    if guarantees.is_empty() {
+        return "none".to_owned();
+    }
+    let words: Vec<&str> = guarantees.iter().map(|it| it.as_str()).collect();
+    words.join(",")
+}
