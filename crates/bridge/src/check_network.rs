@@ -2,7 +2,7 @@
 //!
 //! Networks program policies late, in both directions: at first nothing may be reachable, or everything. So the gateway is
 //! waited for, and a canary that answers is asked again before it is believed. One that does not answer is believed when
-//! several attempts at once fail and the gateway still answers afterwards: then it was not the network that was gone.
+//! several attempts at once fail and the gateway, asked a moment after them, answers: then it was not the network that was gone.
 
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use sympozium_program::{Failure, start_logging};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::arguments::CheckNetworkArguments;
 use crate::program::runtime;
@@ -35,6 +35,9 @@ const GATEWAY_PATIENCE: Duration = Duration::from_secs(3);
 const CANARY_PATIENCE: Duration = Duration::from_secs(1);
 /// Attempts at the canary at once: a lost packet must not look like a policy.
 const CANARY_ATTEMPTS: usize = 3;
+/// How long after the attempts at the canary the gateway is asked. Networks that decide packets in a program decide them in the order in
+/// which they come: when the gateway answers, those to the canary have been decided.
+const CONTROL_DELAY: Duration = Duration::from_millis(50);
 /// The first pause between two tries; each is twice as long as the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest.
@@ -173,13 +176,11 @@ impl CheckNetwork {
         let mut pauses = Pauses::new();
         let mut progress = Progress::new();
         loop {
-            let control = tokio::spawn(timeout(CANARY_PATIENCE, TcpStream::connect(self.gateway)));
-            let found = self.canary_answers().await;
-            let is_alive = matches!(control.await, Ok(Ok(Ok(_))));
+            let (found, gateway_answers) = tokio::join!(self.canary_answers(), self.gateway_answers_afterwards());
             let answer = match found {
                 Some(answer) => answer,
-                // In the very time in which nothing came from the canary the gateway was reached.
-                None if is_alive => return Ok(Verdict::Enforced),
+                // A packet that was sent after those to the canary was let through, so theirs were decided and not only delayed.
+                None if gateway_answers => return Ok(Verdict::Enforced),
                 // Nothing was reached, by policy or because nothing moves on a busy node: that proves nothing.
                 None => {
                     let late = Instant::now() + GATEWAY_PATIENCE;
@@ -223,6 +224,12 @@ impl CheckNetwork {
             }
             pauses.wait(end).await;
         }
+    }
+
+    /// Whether the gateway accepts a connection that is begun a moment after those to the canary.
+    async fn gateway_answers_afterwards(&self) -> bool {
+        sleep(CONTROL_DELAY).await;
+        matches!(timeout(CANARY_PATIENCE, TcpStream::connect(self.gateway)).await, Ok(Ok(_)))
     }
 
     /// What answers at the canary's address; nothing if all attempts failed.
