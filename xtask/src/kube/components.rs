@@ -115,6 +115,9 @@ pub fn kubelet(plan: &Plan) -> Result<Component> {
         format!("--config={STATE}/config/kubelet.json"),
         format!("--hostname-override={NODE}"),
         format!("--node-ip={}", plan.link.cluster()),
+        // The default of 1 removes the log of a sidecar's first instance when the kubelet has started a second one at the end of its pod.
+        // There is no field for it in the configuration file.
+        "--maximum-dead-containers-per-container=5".to_owned(),
     ]);
     Ok(kube)
 }

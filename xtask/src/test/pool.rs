@@ -79,7 +79,8 @@ impl Pool<'_> {
         std::thread::scope(|scope| {
             while !suites.is_empty() || !running.is_empty() {
                 while running.len() < self.width {
-                    let Some((suite, readiness)) = self.next(&mut suites) else {
+                    let pods_are_taken = running.values().any(|suite| suite.need == Need::Node);
+                    let Some((suite, readiness)) = self.next(&mut suites, pods_are_taken) else {
                         break;
                     };
                     if let Readiness::Failed(step) = readiness {
@@ -115,9 +116,13 @@ impl Pool<'_> {
         outcomes
     }
 
-    /// The first suite that need not wait.
-    fn next(&self, suites: &mut Vec<Suite>) -> Option<(Suite, Readiness)> {
+    /// The first suite that need not wait. Suites with pods run one after the other: two at once keep both cores of a small machine busy
+    /// for twenty minutes, take longer than one after the other, and their tests see states late or never.
+    fn next(&self, suites: &mut Vec<Suite>, pods_are_taken: bool) -> Option<(Suite, Readiness)> {
         let ready = suites.iter().enumerate().find_map(|(place, suite)| {
+            if pods_are_taken && suite.need() == Need::Node {
+                return None;
+            }
             let readiness = (self.readiness)(suite.need());
             (readiness != Readiness::Waiting).then_some((place, readiness))
         });
