@@ -18,6 +18,8 @@ pub const MANIFESTS: &str = "manifests.yaml";
 /// The file with what is expected.
 pub const CASE: &str = "case.yaml";
 
+/// The part that writes receipts.
+const BRIDGE: &str = "ipc-bridge";
 /// Stands in manifests for the host of the server with the suite's pages, as the backend reaches it.
 pub const PAGES_HOST: &str = "$(PAGES_HOST)";
 /// Stands in manifests for its port.
@@ -111,8 +113,16 @@ pub enum Moment {
     Working,
     /// A person is asked.
     Asked,
-    /// This file is in the workspace: a command made it, and goes on.
+    /// This file is in the workspace, with something in it: a command made it, and goes on.
     File(String),
+}
+
+impl Meanwhile {
+    /// Whether the bridge is killed while a call goes on. The call is in the receipts then, which the bridge sends out
+    /// beside the work: it must not be killed before that receipt has left it.
+    pub fn kills_bridge_in_call(&self) -> bool {
+        matches!(&self.act, Deed::Kill(part) if part == BRIDGE) && matches!(self.when, Moment::File(_))
+    }
 }
 
 /// What is done to a run.

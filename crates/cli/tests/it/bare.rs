@@ -47,7 +47,9 @@ impl Blocked {
         chown(this.at("home/secret"), Some(USER), Some(USER)).unwrap();
         for (name, from) in [("sympozium", Path::new(env!("CARGO_BIN_EXE_sympozium"))), ("probe", probe::path())] {
             let to = this.at("bin").join(name);
-            fs::copy(from, &to).unwrap();
+            // By another program: a process that another test is starting would have our descriptor open for writing,
+            // and a file that is open for writing cannot be executed.
+            assert!(command("cp").arg("--").arg(from).arg(&to).status().unwrap().success());
             fs::set_permissions(to, PermissionsExt::from_mode(0o755)).unwrap();
         }
         this
@@ -163,7 +165,7 @@ data:
       - say: I look.
         call:
           - tool: execute_command
-            arguments: {{command: {command}, target: shell}}
+            arguments: {{command: {command}, target: shell, timeout: 120}}
           - tool: write_file
             arguments: {{path: /workspace/by-agent, content: written}}
       - say: Done.

@@ -117,6 +117,16 @@ impl World {
         });
         self.namespace.create(&role).unwrap();
         self.namespace.create(&binding).unwrap();
+        // The API server learns of roles and bindings a moment after they are made.
+        if let Some(rule) = rules.get(0) {
+            let word = |field: &str| rule[field][0].as_str().unwrap().to_owned();
+            let object = format!("{}.{}", word("resources"), word("apiGroups"));
+            let (verb, kubectl) = (word("verbs"), self.kubectl.clone().impersonating(person));
+            eventually("the rights of the person", PATIENCE, || {
+                Ok(kubectl.attempt(&["auth", "can-i", &verb, &object])?.success.then_some(()))
+            })
+            .unwrap();
+        }
         self.write_kubeconfig(person, |config| {
             config["users"][0]["user"]["as"] = json!(person);
         });
@@ -359,8 +369,9 @@ fn install(cluster: &Cluster) {
     let arguments = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
     let applied = kubectl.feed(&arguments, &kinds).unwrap();
     assert!(applied.success, "{}", applied.stderr);
-    let all = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"];
-    kubectl.run(&all).unwrap();
+    // Ours, by name: kinds of other tests come and go.
+    let served = kubectl.feed(&["wait", "--for=condition=Established", "--timeout=180s", "-f", "-"], &kinds).unwrap();
+    assert!(served.success, "{}", served.stderr);
 }
 
 fn digest(letter: char) -> Digest {

@@ -33,6 +33,9 @@ const FIRST_USER: u32 = 63_000;
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// How long anything here may take on a machine that does much else.
 pub const PATIENCE: Duration = Duration::from_secs(120);
+/// The most seconds that a command may have; without a word about it, it has a quarter of them. For commands that must
+/// come to their end, however slow the machine is.
+pub const LONGEST_COMMAND: u32 = 120;
 /// The pack whose commands attack.
 pub const PACK: &str = "shell";
 
@@ -261,7 +264,18 @@ impl Scenario {
     /// One command that makes attempts with the probe, which must be installed.
     pub fn attempts(attempts: &[&str]) -> Self {
         let command = format!("probe attempt {}", attempts.join(" "));
-        Self::commands(&["probe"], &[&command])
+        Self::commands(&["probe"], &[&command]).patient()
+    }
+
+    /// The same, with [`LONGEST_COMMAND`] for every command of which nothing else is said.
+    pub fn patient(mut self) -> Self {
+        let calls = self.turns.iter_mut().filter_map(|turn| turn.get_mut("call")?.as_array_mut()).flatten();
+        for call in calls.filter(|call| call["tool"] == "execute_command") {
+            if let Some(arguments) = call["arguments"].as_object_mut() {
+                arguments.entry("timeout").or_insert(json!(LONGEST_COMMAND));
+            }
+        }
+        self
     }
 
     fn text(&self) -> String {

@@ -98,6 +98,7 @@ impl World {
     /// None where the machine lacks a program that is real here.
     pub fn new(packs: &BTreeMap<String, SkillPack>) -> Option<Self> {
         let world = Self { root: tempfile::tempdir().unwrap() };
+        world.write_fake();
         for (name, pack) in packs {
             for skill in &pack.spec.skills {
                 let directory = world.path(&format!("skills/{name}/{}", skill.name));
@@ -116,14 +117,25 @@ impl World {
         Some(world)
     }
 
+    /// By another program: a process that another test is starting would have our descriptor open for writing, and a
+    /// file that is open for writing cannot be executed.
+    fn write_fake(&self) {
+        let mut writer = command("sh");
+        writer.args(["-c", "printf '%s' \"$1\" > \"$0\" && chmod 755 \"$0\""]).arg(self.fake()).arg(FAKE);
+        assert!(writer.status().unwrap().success());
+    }
+
+    fn fake(&self) -> PathBuf {
+        self.path("fake")
+    }
+
     fn add_programs(&self, pack: &str, skill: &Skill) -> Option<()> {
         let directory = self.path(&format!("bin/{pack}/{}", skill.name));
         fs::create_dir_all(&directory).unwrap();
         for program in skill.requires.iter().flat_map(|it| &it.bins) {
             let path = directory.join(program);
             if FAKES.contains(&program.as_str()) {
-                fs::write(&path, FAKE).unwrap();
-                fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+                symlink(self.fake(), path).unwrap();
             } else if program != "python3" {
                 let real =
                     ["/usr/bin", "/bin"].map(|it| Path::new(it).join(program)).into_iter().find(|it| it.exists())?;

@@ -18,7 +18,7 @@ const ALL_KILLS: usize = 25;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_runs_survive_many_kills() {
-    let Some(mut ground) = Ground::new("chaos").await else {
+    let Some(ground) = Ground::new("chaos").await else {
         return;
     };
     let (runs, kills) = if cases::is_full() { (ALL_RUNS, ALL_KILLS) } else { (RUNS, KILLS) };

@@ -9,7 +9,7 @@ use sympozium_testkit::cluster::played::Play;
 use sympozium_testkit::cluster::samples::{everything, plain};
 
 use super::ground::Ground;
-use super::run::Tried;
+use super::run::{SPREAD, Tried};
 
 /// Cases of each matrix that `make test` runs.
 const SAMPLE: usize = 5;
@@ -21,7 +21,7 @@ enum Then {
     IsKilled,
 }
 
-async fn go_on(ground: &mut Ground, then: Then) {
+async fn go_on(ground: &Ground, then: Then) {
     match then {
         // Its write is lost, and it has to try again.
         Then::GoesOn => ground.proxy.resume(),
@@ -45,7 +45,7 @@ fn matrix(writes: usize) -> Vec<(usize, Then)> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn deleted_at_any_step_a_run_leaves_nothing() {
-    let Some(mut ground) = Ground::new("deleted").await else {
+    let Some(ground) = Ground::new("deleted").await else {
         return;
     };
     let writes = learn(&ground, everything("learn")).await;
@@ -60,7 +60,7 @@ async fn deleted_at_any_step_a_run_leaves_nothing() {
         let deleted = tried.api().delete(&tried.name, &at_once).await;
         deleted.expect("the run is deleted");
         match stopped {
-            true => go_on(&mut ground, then).await,
+            true => go_on(&ground, then).await,
             false => missed.push(number),
         }
         tried.vanished(&ground).await;
@@ -68,12 +68,12 @@ async fn deleted_at_any_step_a_run_leaves_nothing() {
         assert!(pods.seen.len() <= 1, "{pods:?}\n{}", ground.tell(&tried).await);
     }
     // The last steps of a run may fall together.
-    assert!(missed.iter().all(|it| it + 3 > writes), "never came: {missed:?} of {writes}");
+    assert!(missed.iter().all(|it| it + SPREAD > writes), "never came: {missed:?} of {writes}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cancelled_at_any_step_a_run_is_cancelled_and_leaves_nothing() {
-    let Some(mut ground) = Ground::new("cancelled").await else {
+    let Some(ground) = Ground::new("cancelled").await else {
         return;
     };
     // How far a run comes whose agent never ends.
@@ -96,7 +96,7 @@ async fn cancelled_at_any_step_a_run_is_cancelled_and_leaves_nothing() {
         cancel(&tried).await;
         // The last writes of a start may fall together; then it is stopped at one of the end.
         assert!(has_stopped || ground.stopped(&tried).await);
-        go_on(&mut ground, then).await;
+        go_on(&ground, then).await;
         let status = tried.settled(&ground).await;
         tried.ended(&ground, &status, Phase::Cancelled).await;
     }
@@ -110,7 +110,7 @@ async fn cancel(tried: &Tried) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_that_was_torn_away_while_nobody_looked_is_swept_up() {
-    let Some(mut ground) = Ground::new("torn").await else {
+    let Some(ground) = Ground::new("torn").await else {
         return;
     };
     ground.count();

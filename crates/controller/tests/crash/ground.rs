@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::Path;
-use std::sync::LazyLock;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{LazyLock, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
@@ -25,6 +26,11 @@ use super::run::{self, Tried};
 
 /// How long the controller may take to be ready.
 const START_PATIENCE: Duration = Duration::from_secs(180);
+/// Between two looks whether the controller is alive.
+const LIFE_PAUSE: Duration = Duration::from_millis(200);
+/// The last words of a controller that could not renew its Lease in time, and has to end then: the proxy has stopped it
+/// for long, or it got no processor.
+const LEASE_LOST: &str = "error: the Lease is lost: the Lease could not be renewed";
 
 /// A controller works on a whole cluster: one test at a time.
 static ALONE: Mutex<()> = Mutex::const_new(());
@@ -45,8 +51,8 @@ pub struct Ground {
     pub proxy: FaultProxy,
     pub namespace: Namespace,
     folder: TempDir,
-    controller: Option<Daemon>,
-    starts: usize,
+    controller: std::sync::Mutex<Option<Daemon>>,
+    starts: AtomicUsize,
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -68,14 +74,14 @@ impl Ground {
         }
         let played = Played::begin(client.clone()).await.expect("a play");
         let proxy = FaultProxy::start(cluster, Caller::Administrator).expect("a proxy");
-        let mut ground = Self {
+        let ground = Self {
             client,
             played,
             proxy,
             namespace,
             folder: tempfile::tempdir().expect("a folder"),
-            controller: None,
-            starts: 0,
+            controller: std::sync::Mutex::new(None),
+            starts: AtomicUsize::new(0),
             _alone: alone,
         };
         ground.start().await;
@@ -105,12 +111,12 @@ impl Ground {
 
     /// Starts the controller, and waits until it works. One that was killed before holds the Lease, which nobody will renew:
     /// it is taken away, so that nobody has to wait until it is old.
-    pub async fn start(&mut self) {
-        assert!(self.controller.is_none(), "one at a time");
+    pub async fn start(&self) {
+        assert!(self.controller().is_none(), "one at a time");
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), labels::SYSTEM_NAMESPACE);
         let _ = leases.delete(installation::CONTROLLER, &DeleteParams::default()).await;
-        self.starts += 1;
-        let log = self.folder.path().join(format!("log-{}", self.starts));
+        self.starts.fetch_add(1, Ordering::Relaxed);
+        let log = self.last_log();
         let probes = free_address().expect("an address");
         let mut command = sympozium_testkit::command(env!("CARGO_BIN_EXE_sympozium-controller"));
         command
@@ -119,37 +125,64 @@ impl Ground {
             .args(["--probe-listen", &probes.to_string()])
             .args(["--gateway-address", "198.51.100.200"]);
         let daemon = Daemon::start(command, probes, &log).expect("the controller starts");
-        let leads = || {
+        let works = || {
             let answer = daemon.ask("/readyz");
-            answer.is_some_and(|(status, body)| status == 200 && body.contains("leader"))
+            let leads = answer.is_some_and(|(status, body)| status == 200 && body.contains("leader"));
+            // One that the proxy has stopped at a write already cannot say so.
+            leads || self.proxy.has_stopped()
         };
-        let ready = tokio::task::block_in_place(|| wait_until(START_PATIENCE, leads));
+        let ready = tokio::task::block_in_place(|| wait_until(START_PATIENCE, works));
         assert!(ready, "it is not ready:\n{}", daemon.log_tail());
-        self.controller = Some(daemon);
+        *self.controller() = Some(daemon);
+    }
+
+    fn controller(&self) -> std::sync::MutexGuard<'_, Option<Daemon>> {
+        self.controller.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The log of the controller that was started last.
+    fn last_log(&self) -> PathBuf {
+        self.folder.path().join(format!("log-{}", self.starts.load(Ordering::Relaxed)))
+    }
+
+    /// Asserts that a controller which has ended by itself had to.
+    fn assert_lost_lease(&self) {
+        let log = std::fs::read_to_string(self.last_log()).expect("a log");
+        assert!(log.contains(LEASE_LOST), "it had ended by itself:\n{log}");
     }
 
     /// Kills the controller, as a node that loses its power does.
-    pub fn kill(&mut self) {
-        let controller = self.controller.take().expect("there is one");
-        let log = controller.log_tail();
+    pub fn kill(&self) {
+        let controller = self.controller().take().expect("there is one");
         let status = controller.kill().expect("waited for");
-        assert_eq!(status.signal(), Some(9), "it had ended by itself:\n{log}");
+        if status.signal() != Some(9) {
+            self.assert_lost_lease();
+        }
     }
 
     /// Kills the controller where the proxy has stopped it, and starts another.
-    pub async fn crash(&mut self) {
+    pub async fn crash(&self) {
         self.kill();
         self.proxy.resume();
         self.start().await;
     }
 
-    /// Whether the controller has ended by itself. Then there is none any more.
-    pub fn has_ended(&mut self) -> bool {
-        let ended = self.controller.as_mut().is_some_and(Daemon::has_ended);
-        if ended {
-            self.controller = None;
+    /// Starts the controller again where it has lost its Lease, as a kubelet does. One that was killed stays so.
+    pub async fn revive(&self) {
+        let has_ended = self.controller().as_mut().is_some_and(Daemon::has_ended);
+        if has_ended {
+            self.assert_lost_lease();
+            *self.controller() = None;
+            self.start().await;
         }
-        ended
+    }
+
+    /// Looks after the controller for as long as it is polled.
+    pub async fn keep_alive(&self) {
+        loop {
+            self.revive().await;
+            tokio::time::sleep(LIFE_PAUSE).await;
+        }
     }
 
     /// Waits until the proxy has stopped the controller, or the run is over without.
@@ -171,6 +204,7 @@ impl Ground {
             if is_too_late(tried).await {
                 return self.proxy.has_stopped();
             }
+            self.revive().await;
             if tokio::time::Instant::now() > deadline {
                 panic!("neither stopped nor over\n{}", self.tell(tried).await);
             }
@@ -195,7 +229,7 @@ impl Ground {
     }
 
     fn log(&self) -> String {
-        self.controller.as_ref().map(Daemon::log_tail).unwrap_or_default()
+        self.controller().as_ref().map(Daemon::log_tail).unwrap_or_default()
     }
 }
 

@@ -33,7 +33,7 @@ async fn killed_before_or_after_any_write_a_run_that_is_kept_ends_right_and_stay
 
 impl Matrix {
     async fn try_on(&self, label: &str) {
-        let Some(mut ground) = Ground::new(label).await else {
+        let Some(ground) = Ground::new(label).await else {
             return;
         };
         // Without a fault, to learn what is written.

@@ -19,6 +19,11 @@ use super::ground::Ground;
 
 /// How long a run may take to its end, faults included. A machine that does ten things at once is slow.
 pub const PATIENCE: Duration = Duration::from_secs(240);
+/// How many writes fewer one run may have than another like it: what is seen at once is written at once, and rights
+/// that the API server is late to forget are looked at twice. So the last writes of one may never come in another.
+pub const SPREAD: usize = 6;
+/// Between two watches.
+const WATCH_PAUSE: Duration = Duration::from_millis(100);
 
 /// A run that was created.
 pub struct Tried {
@@ -66,11 +71,21 @@ impl Tried {
 
     /// Waits until something holds for the run; `None` stands for a run that is gone.
     pub async fn until(&self, what: &str, ground: &Ground, condition: impl Fn(Option<&AgentRun>) -> bool + Send) {
-        let waiting = await_condition(self.api.clone(), &self.name, condition);
-        match tokio::time::timeout(PATIENCE, waiting).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => panic!("waiting for {what}: {error}"),
-            Err(_) => panic!("waited in vain for {what}\n{}", ground.tell(self).await),
+        let holds = async {
+            // A watch that fails is begun again, with what is there.
+            while let Err(error) = await_condition(self.api.clone(), &self.name, &condition).await {
+                eprintln!("waiting for {what}: {error}");
+                tokio::time::sleep(WATCH_PAUSE).await;
+            }
+        };
+        let waiting = async {
+            tokio::select! {
+                () = holds => {}
+                () = ground.keep_alive() => {}
+            }
+        };
+        if tokio::time::timeout(PATIENCE, waiting).await.is_err() {
+            panic!("waited in vain for {what}\n{}", ground.tell(self).await);
         }
     }
 
@@ -123,6 +138,7 @@ impl Tried {
             if tokio::time::Instant::now() > deadline {
                 panic!("still there: {left:?}\n{}", ground.tell(self).await);
             }
+            ground.revive().await;
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }

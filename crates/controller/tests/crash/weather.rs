@@ -9,7 +9,7 @@ use sympozium_testkit::cluster::played::Play;
 use sympozium_testkit::cluster::samples::everything;
 
 use super::ground::Ground;
-use super::run::{PATIENCE, Tried};
+use super::run::{PATIENCE, SPREAD, Tried};
 
 /// Seeds of bad weather that `make test` and the whole matrix try.
 const SEEDS: usize = 2;
@@ -57,7 +57,7 @@ async fn any_write_may_fail_once() {
         }
     }
     // The last steps of a run may fall together.
-    assert!(missed.iter().all(|it| it + 3 > writes), "never came: {missed:?} of {writes}");
+    assert!(missed.iter().all(|it| it + SPREAD > writes), "never came: {missed:?} of {writes}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -69,15 +69,16 @@ async fn a_write_that_is_never_answered_is_given_up_and_made_again() {
     let tried = Tried::create(&ground, everything("learn")).await;
     let status = tried.settled(&ground).await;
     tried.succeeded(&ground, &status, 1).await;
+    let learned = ground.counted().len();
     // Each costs half a minute: every third. The last may fall together.
-    let writes = (1..ground.counted().len() - 2).step_by(3).collect();
+    let writes = (1..learned - 2).step_by(3).collect();
     for number in cases::sample(writes, 1) {
         ground.count();
         // Longer than anybody here waits for anything.
         ground.proxy.spoil(number, Fault::Hang(2 * PATIENCE));
         let tried = Tried::create(&ground, everything(&format!("unanswered-{number}"))).await;
         let status = tried.settled(&ground).await;
-        assert_eq!(ground.proxy.spoilt(), 1, "write {number} never came");
+        assert!(ground.proxy.spoilt() == 1 || number + SPREAD > learned, "write {number} of {learned} never came");
         tried.succeeded(&ground, &status, 1).await;
     }
 }
@@ -117,7 +118,7 @@ async fn watches_that_are_cut_all_the_time_only_make_it_slower() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_api_server_that_is_restarted_is_waited_for() {
-    let Some(mut ground) = Ground::new("restarted").await else {
+    let Some(ground) = Ground::new("restarted").await else {
         return;
     };
     ground.count();
@@ -139,14 +140,7 @@ async fn an_api_server_that_is_restarted_is_waited_for() {
         ground.proxy.resume();
         tokio::time::sleep(outage).await;
         assert!(ground.proxy.come_back());
-        // One that lost the Lease meanwhile has ended, or is about to; a kubelet would start it again.
-        let deadline = tokio::time::Instant::now() + PATIENCE;
-        while !tried.is_over().await && tokio::time::Instant::now() < deadline {
-            if ground.has_ended() {
-                ground.start().await;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        // One that lost the Lease meanwhile has ended, or is about to, and is started again.
         let status = tried.settled(&ground).await;
         tried.succeeded(&ground, &status, 1).await;
     }

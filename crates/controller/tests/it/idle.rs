@@ -48,29 +48,42 @@ fn an_idle_controller_writes_its_lease_and_nothing_else() {
         calls.retain(|call| call.impersonated.as_deref() == Some(account.as_str()));
         calls
     };
+    // A probe that gets no processor for long is given up, and asked again.
+    let metric = |name: &str| {
+        let mut value = None;
+        let told = holds(|| {
+            value = program.metric(name);
+            value.is_some()
+        });
+        assert!(told, "{name} is not told: {}", program.log());
+        value
+    };
     // What the last of the above still caused.
     let mark = audit.mark().expect("a log");
-    let renewals = program.metric("lease_renewed_seconds");
+    let renewals = metric("lease_renewed_seconds");
     assert!(holds(|| program.metric("lease_renewed_seconds") > renewals));
     let _ = audit.since(mark).expect("a log");
 
     // A look that was put off comes soon: none is on its way when the counter has stood still for longer than that.
-    let looks = || program.metric(r#"reconciles_total{kind="Agent"}"#);
+    let looks = || metric(r#"reconciles_total{kind="Agent"}"#);
     let (mut looked, mut since) = (looks(), Instant::now());
     assert!(holds(|| {
+        // Before the counter is read: whatever time passes until it is read, it stood still for so long.
+        let is_long = since.elapsed() > COUNT_EVERY * 2;
         let now = looks();
-        if now > looked {
+        let stood_still = now == looked;
+        if !stood_still {
             (looked, since) = (now, Instant::now());
         }
-        since.elapsed() > COUNT_EVERY * 2
+        is_long && stood_still
     }));
 
     let begun = Instant::now();
     let mark = audit.mark().expect("a log");
-    let (mut renewed, mut renewals) = (program.metric("lease_renewed_seconds"), 0);
+    let (mut renewed, mut renewals) = (metric("lease_renewed_seconds"), 0);
     // The first may have been answered before the mark, and counted after it.
     assert!(holds(|| program.metric("lease_renewed_seconds") > renewed));
-    renewed = program.metric("lease_renewed_seconds");
+    renewed = metric("lease_renewed_seconds");
     assert!(holds(|| {
         let now = program.metric("lease_renewed_seconds");
         if now > renewed {

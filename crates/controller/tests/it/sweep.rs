@@ -41,7 +41,8 @@ fn stray_uid(team: &Value) -> String {
 
 #[test]
 fn orphans_and_what_came_late_go_and_forgeries_and_what_a_run_still_has_stay() {
-    let Some(world) = World::new("sweep", Company::others()) else {
+    // The controller of another test would write the status of the runs here when it suits, that of `over` among them.
+    let Some(world) = World::new("sweep", Company::alone()) else {
         return;
     };
     let admin = world.cluster.kubectl();

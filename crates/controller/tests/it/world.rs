@@ -212,14 +212,23 @@ impl Program {
             .spawn()
             .expect("it starts");
         let mut program = Self { child, log, address: String::new() };
-        program.wait_for_log("listening for probes");
-        let address = program.log().lines().find_map(|line| {
+        let mut address = None;
+        let listens = holds(|| {
+            address = program.listens_at();
+            address.is_some()
+        });
+        assert!(listens, "it does not listen: {}", program.log());
+        program.address = address.expect("an address");
+        program
+    }
+
+    /// Where its probes answer, once the whole line that says so is in the log.
+    fn listens_at(&self) -> Option<String> {
+        self.log().lines().find_map(|line| {
             let line: Value = serde_json::from_str(line).ok()?;
             (line["message"] == "listening for probes").then_some(())?;
             Some(line["address"].as_str()?.to_owned())
-        });
-        program.address = address.expect("an address");
-        program
+        })
     }
 
     pub fn log(&self) -> String {

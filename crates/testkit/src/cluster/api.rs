@@ -26,6 +26,8 @@ use super::Cluster;
 const JSON: &str = "application/json";
 const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const MERGE_PATCH: &str = "application/merge-patch+json";
+/// Between two attempts to watch.
+const WATCH_PAUSE: Duration = Duration::from_millis(100);
 
 /// Calls to one API server with the rights of one user.
 #[derive(Clone)]
@@ -274,7 +276,15 @@ impl Api {
         let mut last = Value::Null;
         loop {
             let (report, changes) = channel();
-            let _watch = self.watch(&path, move |change| drop(report.send(change)))?;
+            let _watch = match self.watch(&path, move |change| drop(report.send(change))) {
+                Ok(watch) => watch,
+                Err(error) if Instant::now() >= deadline => return Err(error),
+                // The API server refuses watches of a kind that it has only just begun to serve.
+                Err(_) => {
+                    std::thread::sleep(WATCH_PAUSE);
+                    continue;
+                }
+            };
             loop {
                 let left = deadline.saturating_duration_since(Instant::now());
                 match changes.recv_timeout(left) {

@@ -52,8 +52,9 @@ const REGISTRY: &str = "ghcr.io/sympozium-ai/sympozium/";
 const DEFINITIONS: &str = "config/crds";
 const MANIFESTS: &[&str] = &["config/install", "config/skillpacks"];
 const FLOOR: &str = "config/policies/floor.yaml";
-/// How the controller is told to wait for less than it usually does.
-const SHORT_PATIENCE: &str = "--patience=20";
+/// How the controller is told to wait for less than it usually does. It counts from the creation of a run, which it may
+/// see late on a busy machine, and what the run names later still.
+const SHORT_PATIENCE: &str = "--patience=60";
 /// Says what is installed, for the next process.
 const MARKER: &str = "sympozium-test-installation";
 /// The programs that have to serve.

@@ -6,7 +6,7 @@
 
 use std::io::{BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,12 @@ use super::direct::Direct;
 
 /// Between two watches.
 const WATCH_PAUSE: Duration = Duration::from_millis(100);
+/// What `kubectl` says of a connection that a busy machine did not open within ten seconds: the call was not made.
+const NOT_CONNECTED: &str = "TLS handshake timeout";
+/// How the end of a command in a container is told, which may have said the same itself.
+const COMMAND_ENDED: &str = "exit code";
+/// How long a connection is tried.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(180);
 
 /// One way to call a cluster: with whose rights, in which namespace.
 #[derive(Debug, Clone)]
@@ -101,12 +107,7 @@ impl Kubectl {
     ///
     /// When `kubectl` cannot be started.
     pub fn attempt(&self, arguments: &[&str]) -> Result<Printed> {
-        let output = self.command(arguments).output().context("starting kubectl")?;
-        Ok(Printed {
-            success: output.status.success(),
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        })
+        connected(|| self.command(arguments).output().context("starting kubectl"))
     }
 
     /// Calls and gives standard output.
@@ -205,18 +206,32 @@ impl Kubectl {
     ///
     /// When `kubectl` cannot be started or does not read.
     pub fn feed(&self, arguments: &[&str], object: &Value) -> Result<Printed> {
-        let mut command = self.command(arguments);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().context("starting kubectl")?;
-        let mut stdin = child.stdin.take().context("kubectl has no standard input")?;
-        stdin.write_all(object.to_string().as_bytes()).context("writing to kubectl")?;
-        drop(stdin);
-        let output = child.wait_with_output().context("waiting for kubectl")?;
-        Ok(Printed {
+        connected(|| {
+            let mut command = self.command(arguments);
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            let mut child = command.spawn().context("starting kubectl")?;
+            let mut stdin = child.stdin.take().context("kubectl has no standard input")?;
+            stdin.write_all(object.to_string().as_bytes()).context("writing to kubectl")?;
+            drop(stdin);
+            child.wait_with_output().context("waiting for kubectl")
+        })
+    }
+}
+
+/// Makes a call, and makes it again where there was no connection to make it by.
+fn connected(call: impl Fn() -> Result<Output>) -> Result<Printed> {
+    let deadline = Instant::now() + CONNECT_PATIENCE;
+    loop {
+        let output = call()?;
+        let printed = Printed {
             success: output.status.success(),
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
             stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        })
+        };
+        let was_made = !printed.stderr.contains(NOT_CONNECTED) || printed.stderr.contains(COMMAND_ENDED);
+        if printed.success || was_made || Instant::now() > deadline {
+            return Ok(printed);
+        }
     }
 }
 

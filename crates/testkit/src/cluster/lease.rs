@@ -27,7 +27,7 @@ const LACKS: &str = "this machine lacks ";
 /// A cluster may end between our finding it and our taking its lease; then the next one is ours.
 const ATTEMPTS: usize = 5;
 /// The cluster looks at its lease for a moment, ten times a second; the lock is busy for that long.
-const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+const LOCK_PATIENCE: Duration = Duration::from_secs(60);
 
 /// A cluster of ours, held.
 #[derive(Debug, Deserialize)]

@@ -308,7 +308,7 @@ fn not_told(identity: &IdentityAbout, own: &str, seed: &mut u64) -> Result<Vec<A
     bail!("only {} of {SAMPLE} questions were found", sample.len())
 }
 
-/// Asks all at once, as the identity; each question with its answer.
+/// Asks what the identity may do; each question with its answer.
 fn answers(admin: &Kubectl, identity: &IdentityAbout, asked: &[Asked]) -> Result<Vec<(Asked, bool)>> {
     let account = format!("system:serviceaccount:{}:{}", identity.namespace, identity.service_account);
     let groups = [
@@ -316,34 +316,22 @@ fn answers(admin: &Kubectl, identity: &IdentityAbout, asked: &[Asked]) -> Result
         format!("system:serviceaccounts:{}", identity.namespace),
         "system:authenticated".to_owned(),
     ];
-    let reviews: Vec<Value> = asked
-        .iter()
-        .map(|it| {
-            let (resource, sub) = it.resource.split_once('/').unwrap_or((&it.resource, ""));
-            json!({
-                "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
-                "spec": {
-                    "user": account, "groups": groups,
-                    "resourceAttributes": {
-                        "namespace": it.namespace, "group": it.group, "resource": resource,
-                        "subresource": sub, "verb": it.verb, "name": it.name,
-                    },
+    let review = |asked: &Asked| {
+        let (resource, sub) = asked.resource.split_once('/').unwrap_or((&asked.resource, ""));
+        json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+            "spec": {
+                "user": account, "groups": groups,
+                "resourceAttributes": {
+                    "namespace": asked.namespace, "group": asked.group, "resource": resource,
+                    "subresource": sub, "verb": asked.verb, "name": asked.name,
                 },
-            })
+            },
         })
-        .collect();
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": reviews});
-    let printed = admin.feed(&["create", "-o", "json", "-f", "-"], &list)?;
-    ensure!(printed.success, "asking: {}", printed.stderr);
-    let mut answers = Vec::new();
-    for answer in serde_json::Deserializer::from_str(&printed.stdout).into_iter::<Value>() {
-        let answer = answer?;
-        match answer["items"].as_array() {
-            Some(items) => answers.extend(items.iter().cloned()),
-            None => answers.push(answer),
-        }
-    }
-    ensure!(answers.len() == asked.len(), "{} answers to {} questions", answers.len(), asked.len());
-    let answers = answers.iter().map(|it| it["status"]["allowed"] == true);
-    Ok(asked.iter().cloned().zip(answers).collect())
+    };
+    let answers = asked.iter().map(|asked| {
+        let answer = admin.create(&review(asked))?;
+        Ok((asked.clone(), answer["status"]["allowed"] == true))
+    });
+    answers.collect()
 }

@@ -72,7 +72,10 @@ impl Guarded {
                 "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user }],
             }))?;
         }
-        Ok(())
+        // The API server learns of bindings a moment after they are made, one after the other.
+        eventually("the rights to be known", PATIENCE, || {
+            Ok(self.user(&runs).attempt(&["auth", "can-i", "create", "configmaps"])?.success.then_some(()))
+        })
     }
 
     fn apply(&mut self) -> Result<()> {

@@ -364,7 +364,12 @@ pub fn install(kubectl: &Kubectl) -> Result<()> {
     // Server-side: tests of several processes may do this at a time.
     kubectl.run(&["apply", "--server-side", "--force-conflicts", "-f", &directory])?;
     kubectl.run(&["wait", "--for=condition=Established", "--timeout=180s", "-f", &directory])?;
-    Ok(())
+    // Clients find a kind when discovery has it too, which may be a moment later.
+    let count = files("config/crds", ".yaml")?.len();
+    eventually("our kinds to be discovered", PATIENCE, || {
+        let found = kubectl.run(&["api-resources", "--api-group=sympozium.ai", "--output=name"])?;
+        Ok((found.lines().count() >= count).then_some(()))
+    })
 }
 
 pub fn root() -> PathBuf {

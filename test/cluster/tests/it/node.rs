@@ -39,7 +39,11 @@ fn a_restricted_job_with_a_native_sidecar_completes() -> Result<()> {
          mv /ipc/draft /ipc/result; until [ -e /ipc/done ]; do sleep 0.1; done",
     );
     sidecar["restartPolicy"] = json!("Always");
-    sidecar["startupProbe"] = json!({"exec": {"command": ["test", "-e", "/ipc/ready"]}, "periodSeconds": 1});
+    // The kubelet starts a container anew whose probe fails too often, and on a busy machine a probe may take seconds.
+    sidecar["startupProbe"] = json!({
+        "exec": {"command": ["test", "-e", "/ipc/ready"]},
+        "periodSeconds": 1, "timeoutSeconds": 60, "failureThreshold": 180,
+    });
     let agent = with_volume(
         "agent",
         "echo question > /ipc/new; mv /ipc/new /ipc/request; until [ -e /ipc/result ]; do sleep 0.1; done; \

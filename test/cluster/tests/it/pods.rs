@@ -77,16 +77,25 @@ pub fn connect(namespace: &Namespace, from: &str, address: &str) -> Result<Resul
     Ok(Err(said))
 }
 
+/// How often the kubelet may start a sidecar again that ends with its pod: at once, and ten seconds later once more,
+/// where it has not seen the end of the other containers by then.
+pub const MOST_RESTARTS: u64 = 2;
+
 /// Whether a container ended with 0, from its status.
 ///
-/// The kubelet may start a sidecar once more, if it saw the sidecar's end before that of the other containers, and terminate the second
-/// instance before its program runs: `runc init`, a Go program, exits with 2 then, and on a busy machine it is killed (137) when its
-/// time to end is over. The first end must be 0 all the same.
+/// The kubelet may start a sidecar again, if it saw the sidecar's end before that of the other containers, and
+/// terminate the last instance before its program runs: `runc init`, a Go program, exits with 2 then, and on a busy
+/// machine it is killed (137) when its time to end is over. Or the sidecar still waits to be started again when its pod
+/// ends. The end before must be 0 all the same.
 pub fn ended_well(status: &Value) -> bool {
     let exit_code = |state: &str| status[state]["terminated"]["exitCode"].as_i64();
     match status["restartCount"].as_u64() {
         Some(0) => exit_code("state") == Some(0),
-        Some(1) => exit_code("lastState") == Some(0) && matches!(exit_code("state"), Some(0 | 2 | 137)),
+        Some(1..=MOST_RESTARTS) => {
+            let is_terminated = matches!(exit_code("state"), Some(0 | 2 | 137));
+            let is_waiting = !status["state"]["waiting"].is_null();
+            exit_code("lastState") == Some(0) && (is_terminated || is_waiting)
+        }
         _ => false,
     }
 }

@@ -45,6 +45,10 @@ const NOT_USED_HERE: &[(&str, &str)] = &[
         "sympozium-controller get pods",
         "whether a pod is there of which the watch has not told, after a restart in the middle of an end",
     ),
+    (
+        "sympozium-controller get sympozium.ai/agentruns",
+        "whether a run was reported as ended, where the watch of pods is ahead of that of runs: `runs::faults`",
+    ),
     ("sympozium-controller get pods/log", "a run that failed: `runs::faults`"),
     (
         "sympozium-controller delete sympozium.ai/agentruns",

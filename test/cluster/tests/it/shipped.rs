@@ -111,7 +111,8 @@ fn echo_as_the_guide_says(
     }))?;
     let patch = r#"{"spec":{"skills":[{"skillPackRef":"echo-demo"}]}}"#;
     kubectl.run(&["patch", "agent", "my-agent", "--type=merge", "-p", patch])?;
-    let call = ToolCall::new("execute_command", &json!({ "command": seed::ECHO }));
+    seed::wait_until_seen(kubectl, "agent", "my-agent")?;
+    let call = ToolCall::new("execute_command", &json!({ "command": seed::ECHO, "timeout": 120 }));
     server.push(Answer::tools([call]).usage(100, 20));
     server.push(Answer::text("The sidecar said: Hello from sidecar!").usage(150, 10));
     let before = server.requests().len();

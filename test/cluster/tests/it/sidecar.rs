@@ -25,7 +25,7 @@ fn execute(tier: Tier, events: Events, line: &str) -> Result<Option<Value>> {
         return Ok(None);
     }
     let namespace = cluster.namespace("sidecar", Security::Restricted)?;
-    let request = json!({"id": "1", "command": line, "timeout": 60, "target": "demo"}).to_string();
+    let request = json!({"id": "1", "command": line, "timeout": 120, "target": "demo"}).to_string();
     let ask = "until [ -d /ipc/tools ]; do sleep 0.1; done; cd /ipc/tools; printf '%s' \"$REQUEST\" > .part; \
          mv .part exec-request-1.json; until [ -e exec-result-1.json ]; do sleep 0.1; done; \
          cat exec-result-1.json; rm exec-request-1.json exec-result-1.json; rmdir .claim-1; echo done > /ipc/done";

@@ -27,6 +27,9 @@ use crate::leftovers::{Ended, leftovers};
 pub const RUNS_AT_A_TIME: usize = 4;
 /// The user of the first case; each has one of its own, so that whatever belongs to it can be told from everything else.
 const FIRST_USER: u32 = 61_300;
+/// A number that no case has, for what is asked of this machine beforehand: another process of this suite may be at its
+/// first case meanwhile, and would find a process of that user.
+const NO_CASE: usize = 999;
 /// Directories in which programs are looked for.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// What every profile of one machine enforces (docs/isolation.md); memory and CPU where there are control groups.
@@ -76,8 +79,9 @@ impl Local {
 
     /// What is missing for runs of this user, if anything: the tier of isolation that the cases expect is not to be had then.
     pub fn missing(&self) -> anyhow::Result<Option<String>> {
-        let home = Home::new(self.user())?;
-        let output = self.command(&home).args(["doctor", "-o", "json"]).output()?;
+        let apart = self.numbered(NO_CASE);
+        let home = Home::new(apart.user())?;
+        let output = apart.command(&home).args(["doctor", "-o", "json"]).output()?;
         if output.status.success() {
             return Ok(None);
         }

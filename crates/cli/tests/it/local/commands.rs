@@ -8,7 +8,7 @@ use sympozium_testkit::model_server::{Answer, Reply, Settings, ToolCall};
 use sympozium_testkit::processes::{new_marker, with_marker};
 use sympozium_testkit::{as_user, probe};
 
-use super::{Ended, Home, PACK, Scenario, Who, as_everybody, as_everybody_with_probe, call, pack};
+use super::{Ended, Home, LONGEST_COMMAND, PACK, Scenario, Who, as_everybody, as_everybody_with_probe, call, pack};
 
 /// The last command of every run here: the skill still works.
 const AFTERWARDS: &str = "echo it goes on";
@@ -45,6 +45,8 @@ fn floods_trees_and_daemons_end_with_their_command() {
         }
         scenario.turns.push(call(PACK, "probe attempt see-processes"));
         scenario.turns.push(call(PACK, AFTERWARDS));
+        // It must have written that much, however slow the machine is.
+        scenario.turns[0]["call"][0]["arguments"]["timeout"] = json!(LONGEST_COMMAND);
         let run = home.run(&scenario);
         assert_goes_on(&run);
         assert_eq!(with_marker(&marker), Vec::<i32>::new());
@@ -66,7 +68,7 @@ fn scratch_space_and_processes_are_bounded() {
         let commands: Vec<String> =
             (attempts.iter()).map(|it| format!("probe attempt {it}")).chain([AFTERWARDS.to_owned()]).collect();
         let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
-        let run = home.run(&Scenario::commands(&["probe"], &commands));
+        let run = home.run(&Scenario::commands(&["probe"], &commands).patient());
         assert_goes_on(&run);
         for (attempt, result) in attempts.iter().zip(run.results()) {
             // Whoever fills memory-backed space may be ended for it before the space is full.
@@ -171,7 +173,7 @@ fn secrets_of_one_skill_are_seen_by_no_other() {
             ],
             ..Scenario::commands(&[], &[])
         };
-        let run = home.run(&scenario);
+        let run = home.run(&scenario.patient());
         assert_goes_on(&run);
         let results = run.results();
         assert_eq!(results[1], "searched");
@@ -194,7 +196,7 @@ fn the_models_key_is_seen_by_nobody() {
     const KEY: &str = "sk-hidden-key-of-model";
     as_everybody(|home| {
         let server = Settings::new().key(KEY).start().unwrap();
-        let command = json!({"command": SEARCH, "target": PACK});
+        let command = json!({"command": SEARCH, "target": PACK, "timeout": LONGEST_COMMAND});
         server.push(Answer::text("I search.").tool(ToolCall::new("execute_command", &command)));
         for path in ["/proc/self/environ", "/proc/1/environ", "/run/sympozium/plan.json"] {
             server.push(Answer::text("").tool(ToolCall::new("read_file", &json!({"path": path}))));

@@ -107,7 +107,7 @@ fn our_own_processes_are_closed_to_commands() {
         let commands: Vec<String> =
             (attempts.chunks(TO_OTHERS.len())).map(|part| format!("probe attempt {}", part.join(" "))).collect();
         let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
-        let run = home.run(&Scenario::commands(&["probe"], &commands));
+        let run = home.run(&Scenario::commands(&["probe"], &commands).patient());
         run.assert_well();
         for (number, part) in attempts.chunks(TO_OTHERS.len()).enumerate() {
             run.findings(number).assert_refused(part.iter().copied());

@@ -161,7 +161,7 @@ fn a_skill_reaches_what_its_plan_lists_and_nothing_else() {
             {"host": "localhost", "port": of_another.port()},
         ]);
         // Through the proxy of its environment; `curl` would go to localhost without it.
-        let get = |url: &str| format!("curl -sS -m 20 --noproxy '' '{url}'; echo \" code $?\"");
+        let get = |url: &str| format!("curl -sS -m 99 --noproxy '' '{url}'; echo \" code $?\"");
         let at = |server: &Server| format!("http://localhost:{}/", server.port());
         let port = unlisted.port();
         let mut turns = vec![call(PACK, &get(&at(&listed)))];
@@ -179,17 +179,17 @@ fn a_skill_reaches_what_its_plan_lists_and_nothing_else() {
         // A tunnel, and the same without the proxy.
         let tunnel = |server: &Server| {
             let url = at(server);
-            format!("curl -sS -m 20 -p --noproxy '' '{url}'; echo \" code $?\"")
+            format!("curl -sS -m 99 -p --noproxy '' '{url}'; echo \" code $?\"")
         };
         turns.push(call(PACK, &tunnel(&listed)));
         turns.push(call(PACK, &tunnel(&unlisted)));
-        let direct = format!("curl -sS -m 20 --noproxy '*' '{}'; echo \" code $?\"", at(&listed));
+        let direct = format!("curl -sS -m 99 --noproxy '*' '{}'; echo \" code $?\"", at(&listed));
         turns.push(call(PACK, &direct));
         // A pack without a host has neither proxy nor credential; a foreign credential leads it nowhere.
         let hand = "echo $http_proxy > /workspace/credential";
         turns.push(call(PACK, hand));
         let stolen = format!(
-            "echo \"own: $http_proxy\"; curl -sS -m 20 --noproxy '' -x $(cat /workspace/credential) '{}'; echo \" code $?\"",
+            "echo \"own: $http_proxy\"; curl -sS -m 99 --noproxy '' -x $(cat /workspace/credential) '{}'; echo \" code $?\"",
             at(&listed)
         );
         turns.push(call("closed", &stolen));
@@ -203,7 +203,7 @@ fn a_skill_reaches_what_its_plan_lists_and_nothing_else() {
             others: vec![policy(&allowed)],
             ..Scenario::commands(&[], &[])
         };
-        let run = home.run(&scenario);
+        let run = home.run(&scenario.patient());
         run.assert_well();
         let results = run.results();
         let (first, rest) = results.split_first().unwrap();

@@ -162,7 +162,7 @@ fn commands_do_not_see_the_volume_of_their_executor() {
         let inside =
             ["list-directory=.", "write-file=.", "write-file=done", "list-directory=tools", "write-file=tools"];
         let command_inside = format!("probe attempt {} > /workspace/found-inside", inside.join(" "));
-        let mut scenario = Scenario::commands(&["probe"], &[&command, &command_inside]);
+        let mut scenario = Scenario::commands(&["probe"], &[&command, &command_inside]).patient();
         scenario.turns[1]["call"][0]["arguments"]["workdir"] = json!("/ipc");
         let run = home.run(&scenario);
         run.assert_well();

@@ -53,7 +53,7 @@ fn ways(path: &Path) -> Vec<String> {
 fn commands_do_not_see_where_runs_are_kept() {
     as_everybody_with_probe(|home| {
         let other = other(home);
-        let scenario = Scenario::commands(&["probe", "sleep"], &[WAIT]);
+        let scenario = Scenario::commands(&["probe", "sleep"], &[WAIT]).patient();
         let mut attempts = Vec::new();
         let run = run_with_order(home, &scenario, |own| {
             let directories = [own, &other.directory, &own.join("live"), &home.at("state")];

@@ -56,9 +56,10 @@ fn a_person_allows_refuses_and_looks_again() {
 fn nobody_approves_what_they_have_not_read() {
     let world = World::new(TURNS);
     let terminal = Terminal::new(60, 100).unwrap();
-    let mut run = world.on(&terminal, &["--policy", "asking"]);
-    terminal.wait_for("agent worker");
+    // Before the run begins, and the terminal keeps it: what is typed while the run goes on may come when the first
+    // question can be read already.
     terminal.type_in("y\ny\ny\na\na\n").unwrap();
+    let mut run = world.on(&terminal, &["--policy", "asking"]);
     for number in 1..=4 {
         wait_for_prompts(&terminal, number);
         terminal.type_in("n\n").unwrap();

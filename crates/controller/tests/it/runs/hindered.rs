@@ -147,11 +147,12 @@ async fn a_node_that_does_not_answer() {
     world.apply(&objects("far")).await;
     let run = world.until("far", "granted", |it| World::conditions(it).contains_key("Granted")).await;
     let pod = world.pod(&run, "agent-run").await;
+    let account = World::account(&run);
+    world.gains(&account, "list", "pods").await;
+    // A node that sends no heartbeat counts as lost after a while: nothing is waited for from here on.
     let node = Node::start(&world).await;
     node.takes(&pod).await;
     world.start_pod(&pod).await;
-    let account = World::account(&run);
-    world.gains(&account, "list", "pods").await;
 
     node.is("Unknown").await;
     let run = world.until("far", "without rights", without_rights).await;

@@ -7,6 +7,7 @@ use sympozium_testkit::cluster::{Tier, eventually};
 
 use super::world::{Given, Who, World};
 use crate::pods::{self, PATIENCE};
+use crate::render::world::unmanaged;
 
 /// A run without a skill. FLOOR is where its policy says what it needs.
 const RUN: &str = r#"
@@ -78,7 +79,7 @@ impl World {
         let mut objects = self.rendered.objects.iter();
         let policy = objects.find(|it| it.object.kind() == "NetworkPolicy");
         let policy = policy.context("no policy")?.object.to_value()?;
-        self.namespace.create(&policy).map(drop)
+        self.namespace.create(&unmanaged(policy)).map(drop)
     }
 
     /// Waits until the check has ended, and the pod with it. Gives exit code, termination message and log.
@@ -137,7 +138,7 @@ fn a_run_that_needs_its_network_held_in_does_not_start_without_a_policy() -> Res
         return Ok(());
     };
     // As long as a loaded machine may need for one attempt to be answered: the verdict is that of the last one.
-    world.check(&["--timeout=30"])?;
+    world.check(&["--timeout=60"])?;
     let (code, message, log) = world.checked("Failed")?;
     let said = format!("the run's NetworkPolicy is not enforced: {} ({})", evidence(&message)?, world.canary()?);
     assert_eq!((code, message), (json!(1), json!(format!("unenforced: {said}\n"))), "{log}");

@@ -12,7 +12,7 @@ use sympozium_testkit::cluster::{Tier, eventually};
 use super::agent::Agent;
 use super::world::{Given, Who, World};
 use crate::pods::{self, PATIENCE};
-use crate::render::world::send;
+use crate::render::world::{send, unmanaged};
 
 /// A skill with our executor, and one that only waits for the end of the run.
 const RUN: &str = r#"
@@ -68,13 +68,13 @@ impl World {
             "stringData": { key::TOKEN: self.credential(RUN_TOKEN)? },
         }))?;
         for stage in [Stage::Inputs, Stage::Grants] {
-            let objects = self.rendered.stage(stage).map(|it| it.to_value());
+            let objects = self.rendered.stage(stage).map(|it| it.to_value().map(unmanaged));
             let objects: Vec<Value> = objects.collect::<Result<_, _>>()?;
             send(self.namespace.kubectl(), &["create"], &objects)?;
         }
         self.fill()?;
         let mut jobs = self.rendered.stage(Stage::Workload);
-        let mut job = jobs.next().context("no workload")?.to_value()?;
+        let mut job = unmanaged(jobs.next().context("no workload")?.to_value()?);
         ensure!(job["kind"] == "Job", "{job}");
         let template = &mut job["spec"]["template"];
         self.place(template);
@@ -218,8 +218,10 @@ fn a_bridge_on_gvisor_says_what_its_kernel_does_not_have() -> Result<()> {
 /// What a command of the skill says, and what it is in a pod of a run.
 const LINE: &str = "id -u; pwd; echo kept > /workspace/file; cat /workspace/file";
 const SAID: &str = "1000\n/workspace\nkept\n";
-/// The agent's container ends when it is told to: its words come from the test.
-const UNTIL_TOLD: &str = "until [ -e /tmp/over ]; do sleep 0.1; done";
+/// The agent's container ends when it is told to and the connection by which the test speaks has ended. By itself:
+/// until it does, the kubelet starts skills again that have ended.
+const UNTIL_TOLD: &str = "until [ -e /tmp/over ]; do sleep 0.1; done; \
+                          while grep -qs 'relay-[s]ocket' /proc/[0-9]*/cmdline; do sleep 0.1; done";
 
 /// An agent has a skill run a command, and says what came of it. `profile` is what the skill's executor reports.
 fn an_agent_comes(tier: Tier, profile: &str) -> Result<()> {
@@ -247,8 +249,8 @@ fn an_agent_comes(tier: Tier, profile: &str) -> Result<()> {
     // The provider's key is in this process, and no other of the same user can look.
     let look = "cat /proc/1/environ 2>/dev/null || echo closed; ls /run/door";
     assert_eq!(inside("ipc-bridge", look)?, "closed\n");
-    agent.finish("It is kept.")?;
     inside("agent", "touch /tmp/over")?;
+    agent.finish("It is kept.")?;
 
     world.ended_well(&pod)?;
     let (ending, events) = world.reported()?;

@@ -10,7 +10,7 @@ use sympozium_ipc::run_api::Ending;
 use sympozium_testkit::cluster::{Tier, eventually};
 
 use super::world::{Given, Who, World};
-use crate::pods::PATIENCE;
+use crate::pods::{MOST_RESTARTS, PATIENCE};
 
 const RUN: &str = r#"
 apiVersion: sympozium.ai/v1alpha1
@@ -46,7 +46,7 @@ turns:
     say: I keep it.
     call:
       - tool: execute_command
-        arguments: { command: "id -u; echo kept > file; pwd" }
+        arguments: { command: "id -u; echo kept > file; pwd", timeout: 120 }
   - when:
       toolResult: { of: call_1_1, matches: "1000\n/workspace" }
     call:
@@ -110,7 +110,7 @@ fn works_and_answers(tier: Tier) -> Result<()> {
     let pod = kubectl.json(&["get", "pod", &pod])?;
     assert_eq!(restarted(&pod, "containerStatuses", 0), BTreeMap::new());
     // The kubelet may start a skill again that ends with the run; an agent that stayed on would have it do so again and again.
-    assert_eq!(restarted(&pod, "initContainerStatuses", 1), BTreeMap::new());
+    assert_eq!(restarted(&pod, "initContainerStatuses", MOST_RESTARTS), BTreeMap::new());
     has_nothing(&pod)
 }
 

@@ -11,9 +11,10 @@ use sympozium_plan::plan::{Images, PlanSettings};
 use sympozium_plan::render::{GatewayAddress, Purpose, RenderSettings, Rendered, SandboxVersion, Skeleton, Stage, key};
 use sympozium_testkit::cluster::{Cluster, Image, Kubectl, Namespace, Security, Tier, eventually};
 
-use super::world::{create_runs, documents, move_to, realise, send};
+use super::world::{create_runs, documents, move_to, realise, send, unmanaged};
 use crate::kinds;
 use crate::pods::{self, PATIENCE};
+use crate::together::{Together, together};
 
 pub const PORT: u16 = 8443;
 pub const CANARY: u16 = 8444;
@@ -35,6 +36,8 @@ pub struct Scene {
     pod: String,
     pub gateway: IpAddr,
     pub api_server: (IpAddr, u16),
+    /// Its network is held in by enforced policies.
+    _together: Together,
 }
 
 /// What a run is started with.
@@ -57,6 +60,7 @@ pub fn start(start: &Start<'_>) -> Result<Option<Scene>> {
     if let Some(executor) = &start.executor {
         cluster.import(executor)?;
     }
+    let together = together();
     kinds::install(&cluster.kubectl())?;
     let namespace = cluster.namespace("run", Security::Restricted)?;
     let system = cluster.namespace("gateway", Security::Restricted)?;
@@ -99,7 +103,7 @@ pub fn start(start: &Start<'_>) -> Result<Option<Scene>> {
         Ok(name.map(str::to_owned))
     })?;
     namespace.wait_for_pod(&pod, "Running", PATIENCE)?;
-    Ok(Some(Scene { namespace, _system: system, plan, rendered, pod, gateway, api_server }))
+    Ok(Some(Scene { namespace, _system: system, plan, rendered, pod, gateway, api_server, _together: together }))
 }
 
 /// A pod that answers where the gateway would, and where it must not be asked.
@@ -127,14 +131,15 @@ fn api_server(kubectl: &Kubectl) -> Result<(IpAddr, u16)> {
 /// Does what a controller does: creates in order, fills what is empty.
 fn create(namespace: &Namespace, rendered: &Rendered, has_executor: bool) -> Result<()> {
     for stage in [Stage::Inputs, Stage::Grants] {
-        let objects: Vec<Value> = rendered.stage(stage).map(|object| object.to_value()).collect::<Result<_, _>>()?;
+        let objects = rendered.stage(stage).map(|object| object.to_value().map(unmanaged));
+        let objects: Vec<Value> = objects.collect::<Result<_, _>>()?;
         send(namespace.kubectl(), &["create"], &objects)?;
     }
     for skeleton in &rendered.skeletons {
         fill(namespace, skeleton)?;
     }
     for object in rendered.stage(Stage::Workload) {
-        let mut value = object.to_value()?;
+        let mut value = unmanaged(object.to_value()?);
         for pod in ["/spec/template/spec", "/spec/podTemplate/spec"] {
             if let Some(pod) = value.pointer_mut(pod) {
                 stand_in(pod, has_executor);

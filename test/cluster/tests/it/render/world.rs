@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result, anyhow, bail};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use sympozium_api::labels::FLOOR_POLICY;
+use sympozium_api::labels::{FLOOR_POLICY, MANAGED_BY};
 use sympozium_api::names::SkillPackName;
 use sympozium_api::{Agent, AgentRun, Model, RunPlan, SkillPack, SympoziumInstance, SympoziumPolicy};
 use sympozium_plan::admit::{
@@ -51,6 +51,18 @@ pub fn create_runs(kubectl: &Kubectl, worlds: &mut [Vec<Value>]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// A rendered object without the label by which a controller finds what it has made.
+///
+/// Other tests install a controller in the same cluster. It denies a run whose agent it does not find, and it sweeps
+/// every ten minutes and whenever another replica leads: then it deletes accounts, roles, bindings and NetworkPolicies
+/// of such a run.
+pub fn unmanaged(mut object: Value) -> Value {
+    if let Some(labels) = object["metadata"]["labels"].as_object_mut() {
+        labels.remove(MANAGED_BY);
+    }
+    object
 }
 
 fn run_of(objects: &[Value]) -> Result<&Value> {

@@ -39,12 +39,14 @@ fn gateways_that_are_killed_during_a_command_change_nothing() -> Result<()> {
         return Ok(());
     };
     let once = json!({ "command": format!("echo begun >> /workspace/count; {HOLD}; echo over"), "timeout": 120 });
-    let count = json!({ "command": "cat /workspace/count" });
+    let count = json!({ "command": "cat /workspace/count", "timeout": 120 });
     let turns = format!(
         "      - call: [{{tool: execute_command, arguments: {once}}}]\n      \
          - {{when: {{toolResult: {{of: call_1_1, contains: over}}}}, call: [{{tool: execute_command, arguments: {count}}}]}}\n      \
          - {{when: {{toolResult: {{of: call_2_1, matches: \"^begun\\n?$\"}}}}, say: Executed once., then: end}}"
     );
+    // On a busy machine a probe may be late once. Before the run begins: its command has only two minutes.
+    eventually("all gateways to serve", PATIENCE, || Ok((ready(&gateways(&world)?).len() == REPLICAS).then_some(())))?;
     let skills = "  skills: [{skillPackRef: tools}]";
     world.create(&(scripted("survives", &turns, skills, "") + &shell_pack("tools")))?;
     let pod = world.pod_with("survives", "skill-tools")?;
@@ -53,13 +55,9 @@ fn gateways_that_are_killed_during_a_command_change_nothing() -> Result<()> {
         Ok((begun.stdout == "begun\n").then_some(()))
     })?;
 
-    // On a busy machine a probe may be late once.
-    let before = eventually("all gateways to serve", PATIENCE, || {
-        let before = gateways(&world)?;
-        ensure!(before.len() == REPLICAS, "{} gateways", before.len());
-        Ok((ready(&before).len() == REPLICAS).then_some(before))
-    })?;
-    let killed = ready(&before);
+    let before = gateways(&world)?;
+    ensure!(before.len() == REPLICAS, "{} gateways", before.len());
+    let killed = before.iter().map(|it| container_id(it, &container(it))).collect::<Result<Vec<String>>>()?;
     for gateway in &before {
         world.kill(gateway, &container(gateway))?;
     }

@@ -6,14 +6,14 @@ use sympozium_testkit::cluster::{Kubectl, Security, eventually};
 use sympozium_testkit::model_server::{Answer, Settings};
 
 use super::rights::let_go;
-use super::world::{Company, World, hold, running_containers, scripted, shell_pack};
+use super::world::{Company, STRICT, World, hold, running_containers, scripted, shell_pack};
 use crate::pods::{self, PATIENCE};
 
 /// What every cluster knows.
 const NAME: &str = "kubernetes.default.svc.cluster.local";
 const KEY: &str = "sk-test-of-names";
 
-const SKILLS: &str = "  skills: [{skillPackRef: tools}]";
+const AGENT: &str = "  policyRef: strict\n  skills: [{skillPackRef: tools}]";
 /// Whether a container can look a name up: at the given name server, or at those in its pod's `/etc/resolv.conf`.
 fn look_up(kubectl: &Kubectl, pod: &str, container: &str, server: Option<&str>) -> Result<bool> {
     let mut command = vec!["exec", pod, "-c", container, "--", "/bin/busybox"];
@@ -53,7 +53,7 @@ fn a_run_looks_up_no_names_where_other_pods_do() -> Result<()> {
     let server = server.context("the name server's address")?;
     let elsewhere = world.cluster.namespace("names", Security::Restricted)?;
     pods::start_idle(&elsewhere, "client", &image)?;
-    world.create(&(scripted("held", &hold(), SKILLS, "") + &shell_pack("tools")))?;
+    world.create(&(scripted("held", &hold(), AGENT, "") + &shell_pack("tools") + STRICT))?;
     let pod = world.pod_with("held", "agent")?;
     let run = pod["metadata"]["name"].as_str().context("a pod's name")?;
 

@@ -1,8 +1,7 @@
 //! What the pod of a run reaches, and what is said where nothing holds it in.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
@@ -12,11 +11,12 @@ use sympozium_testkit::cluster::{Printed, Security, eventually};
 
 use super::rights::let_go;
 use super::world::{
-    Company, PATIENCE, World, condition, condition_of, container_id, hold, running_containers, scripted, shell_pack,
+    Company, PATIENCE, STRICT, World, condition, condition_of, container_id, hold, running_containers, scripted,
+    shell_pack,
 };
 use crate::pods;
 
-const SKILLS: &str = "  skills: [{skillPackRef: tools}]";
+const AGENT: &str = "  policyRef: strict\n  skills: [{skillPackRef: tools}]";
 /// What decides about NetworkPolicies in the test cluster.
 const POLICY_AGENT: &str = "kube-network-policies";
 /// The addresses of its pods.
@@ -60,7 +60,7 @@ fn a_run_reaches_the_gateway_and_nothing_else() -> Result<()> {
     let elsewhere = world.cluster.namespace("elsewhere", Security::Restricted)?;
     let other_pod = pods::start_server(&elsewhere, "server", &image, 8080)?;
     pods::start_idle(&elsewhere, "client", &image)?;
-    world.create(&(scripted("held", &hold(), SKILLS, "") + &shell_pack("tools")))?;
+    world.create(&(scripted("held", &hold(), AGENT, "") + &shell_pack("tools") + STRICT))?;
     let pod = world.pod_with("held", "agent")?;
     let gateway = address_of_service(&world, SYSTEM_NAMESPACE, GATEWAY)?;
     let api = address_of_service(&world, "default", "kubernetes")?;
@@ -88,7 +88,8 @@ fn a_run_reaches_the_gateway_and_nothing_else() -> Result<()> {
     }
     let client = elsewhere.kubectl().json(&["get", "pod", "client"])?;
     no_names(&world, &pod, &client)?;
-    let run = world.run("held")?;
+    // The controller says so when it has seen that every container has begun.
+    let run = world.wait("held", "what is said of its network", |run| !condition(run, "NetworkEnforced").is_empty())?;
     assert_eq!(condition(&run, "NetworkEnforced"), "True", "{run}");
     let_go(&world, &pod, "skill-tools")?;
     let run = world.ended("held")?;
@@ -105,9 +106,9 @@ enum Asked {
     Unheard,
 }
 
-/// Sends a datagram from the network of a container, or of the node itself, and waits for an answer. An error, where nothing
-/// was sent: the sender says that it did, and that the kernel counted it.
-fn ask(world: &World, container: Option<&str>, to: SocketAddr) -> Result<Asked> {
+/// Sends a datagram with this word from the network of a container, or of the node itself, and waits for an answer. An
+/// error, where nothing was sent: the sender says that it did, and that the kernel counted it.
+fn ask(world: &World, container: Option<&str>, to: SocketAddr, word: &str) -> Result<Asked> {
     let inside = match container {
         Some(id) => format!(
             "pid=$(ctr task ls | awk -v id={id} '$1 == id {{print $2}}'); [ -n \"$pid\" ] && \
@@ -119,7 +120,7 @@ fn ask(world: &World, container: Option<&str>, to: SocketAddr) -> Result<Asked> 
     let (host, port) = (to.ip(), to.port());
     let send = format!(
         "sent() {{ awk '/^Udp: [0-9]/ {{print $5}}' /proc/self/net/snmp; }}; before=$(sent) && \
-         exec 3<>/dev/udp/{host}/{port} && echo question >&3 && echo sent $(($(sent) - before)) && \
+         exec 3<>/dev/udp/{host}/{port} && echo {word} >&3 && echo sent $(($(sent) - before)) && \
          answer=$(timeout {PROBE_SECONDS} dd bs=64 count=1 status=none <&3); \
          if [ -n \"$answer\" ]; then echo \"answer $answer\"; else echo unheard; fi"
     );
@@ -136,26 +137,33 @@ fn ask(world: &World, container: Option<&str>, to: SocketAddr) -> Result<Asked> 
     }
 }
 
-/// Answers every datagram, as a name server does, and counts them.
+/// Answers every datagram, as a name server does, and keeps their words.
 struct Names {
     address: SocketAddr,
-    heard: Arc<AtomicUsize>,
+    heard: Arc<Mutex<Vec<String>>>,
 }
 
 impl Names {
     fn serve(host: Ipv4Addr) -> Result<Self> {
         let socket = UdpSocket::bind((host, 0))?;
-        let (address, heard) = (socket.local_addr()?, Arc::new(AtomicUsize::new(0)));
-        let counted = Arc::clone(&heard);
+        let (address, heard) = (socket.local_addr()?, Arc::new(Mutex::new(Vec::new())));
+        let words = Arc::clone(&heard);
         // It ends with this process: nobody else knows its port.
         std::thread::spawn(move || {
             let mut buffer = [0; 64];
-            while let Ok((_, from)) = socket.recv_from(&mut buffer) {
-                counted.fetch_add(1, Ordering::SeqCst);
+            while let Ok((length, from)) = socket.recv_from(&mut buffer) {
+                let word = String::from_utf8_lossy(&buffer[..length]).trim().to_owned();
+                words.lock().unwrap_or_else(PoisonError::into_inner).push(word);
                 let _ = socket.send_to(b"here\n", from);
             }
         });
         Ok(Self { address, heard })
+    }
+
+    /// Whether a datagram with this word has come.
+    fn has_heard(&self, word: &str) -> bool {
+        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.iter().any(|it| it == word)
     }
 }
 
@@ -164,22 +172,21 @@ impl Names {
 fn no_names(world: &World, pod: &Value, free: &Value) -> Result<()> {
     let host = world.cluster.host_address().context("a cluster of ours")?;
     let names = Names::serve(host)?;
-    let heard = || names.heard.load(Ordering::SeqCst);
     let answered = Asked::Answered("here".to_owned());
     // A datagram may be lost, and its answer may be late.
-    let is_answered = |container: Option<&str>| {
-        eventually(&format!("an answer to {container:?}"), PATIENCE, || {
-            Ok((ask(world, container, names.address)? == answered).then_some(()))
+    let is_answered = |container: Option<&str>, word: &str| {
+        eventually(&format!("an answer to {word}"), PATIENCE, || {
+            Ok((ask(world, container, names.address, word)? == answered).then_some(()))
         })
     };
-    is_answered(None)?;
+    is_answered(None, "node")?;
     let free = container_id(free, "main")?;
-    is_answered(Some(&free))?;
-    let before = heard();
-    assert!(before >= 2, "{before} datagrams were heard");
+    is_answered(Some(&free), "free")?;
+    assert!(names.has_heard("node") && names.has_heard("free"), "{:?}", names.heard);
     let agent = container_id(pod, "agent")?;
-    assert_eq!(ask(world, Some(&agent), names.address)?, Asked::Unheard);
-    assert_eq!(heard(), before, "a datagram left the pod");
+    assert_eq!(ask(world, Some(&agent), names.address, "held")?, Asked::Unheard);
+    // By its word: an earlier datagram of the others may come as late as now.
+    assert!(!names.has_heard("held"), "a datagram left the pod");
     Ok(())
 }
 
@@ -258,14 +265,12 @@ fn where_nothing_enforces_policies_the_floor_decides() -> Result<()> {
     };
     let turns = "      - {say: Done., then: end}";
     // It does enforce them, until its agent is stopped.
-    world.create(&scripted("held", turns, "", ""))?;
+    world.create(&(scripted("held", turns, "  policyRef: strict", "") + STRICT))?;
     let run = world.ended("held")?;
     assert_eq!(condition(&run, "NetworkEnforced"), "True", "{run}");
     let unenforced = Unenforced::new(&world)?;
     world.create(&scripted("told", turns, "", ""))?;
     // Beside it: each looks for a minute before it says that nothing is enforced.
-    let policy = "apiVersion: sympozium.ai/v1alpha1\nkind: SympoziumPolicy\nmetadata: {name: strict}\nspec: {sandboxPolicy: {minimumIsolation: [network]}}\n";
-    world.create(policy)?;
     world.create(&scripted("refused", turns, "  policyRef: strict", ""))?;
     let run = world.ended("told")?;
     assert_eq!((&run["status"]["phase"], &run["status"]["result"]), (&json!("Succeeded"), &json!("Done.")), "{run}");

@@ -37,9 +37,12 @@ fn skills(names: &[&str]) -> String {
 
 /// Lets a command go on that waits by [`HOLD`].
 pub fn let_go(world: &World, pod: &Value, container: &str) -> Result<()> {
-    let done = world.exec(pod, container, &["touch", "/workspace/go"])?;
-    ensure!(done.success, "{}", done.stderr);
-    Ok(())
+    // On a busy machine a container may be out of reach for a moment.
+    eventually(&format!("{container} to be told"), PATIENCE, || {
+        let done = world.exec(pod, container, &["touch", "/workspace/go"])?;
+        ensure!(done.success, "{}", done.stderr);
+        Ok(Some(()))
+    })
 }
 
 /// The container of a pack in a pod.
@@ -88,7 +91,8 @@ fn a_skill_lists_pods_and_no_other_container_can() -> Result<()> {
     };
     // Only if the first has listed it, the others wait.
     let listed = "when: {toolResult: {of: call_1_1, matches: \"^pod/looker-\"}}";
-    let mut turns = format!("      - {}\n", call("kubectl get pods -o name"));
+    // On a busy machine a connection to the API server may take too long.
+    let mut turns = format!("      - {}\n", call("until kubectl get pods -o name 2>/dev/null; do sleep 1; done"));
     for (number, command) in holds().iter().enumerate() {
         let when = if number == 0 { format!("{listed}, ") } else { String::new() };
         turns.push_str(&format!("      - {{{when}{}}}\n", call(command)));
@@ -135,12 +139,16 @@ fn with_token(world: &World, token: &str) -> Result<String> {
     let mut value: Value = serde_saphyr::from_str(&std::fs::read_to_string(world.cluster.kubeconfig())?)?;
     value["users"][0]["user"] = json!({ "token": token });
     std::fs::write(&config, value.to_string())?;
-    let mut list = world.kubectl().command(&["get", "pods", "-o", "name"]);
-    let output = list.env("KUBECONFIG", &config).output()?;
-    match output.status.success() {
-        true => Ok(String::new()),
-        false => Ok(String::from_utf8_lossy(&output.stderr).into_owned()),
-    }
+    eventually("the API server's answer", PATIENCE, || {
+        let mut list = world.kubectl().command(&["get", "pods", "-o", "name"]);
+        let output = list.env("KUBECONFIG", &config).output()?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        match output.status.success() {
+            true => Ok(Some(String::new())),
+            // It was not asked: the machine was too busy for a connection.
+            false => Ok((!said.contains("TLS handshake timeout")).then_some(said)),
+        }
+    })
 }
 
 #[test]
@@ -170,8 +178,13 @@ fn runs_at_once_never_have_the_rights_of_each_other() -> Result<()> {
         {
             let expected = namespace.namespace.name() == world.namespace.name() && asked == *resource;
             for verb in ["get", "list"] {
-                let found = may(&admin, user, namespace.namespace.name(), verb, asked)?;
-                assert_eq!(found, expected, "{name} ({user}): {verb} {asked} in {}", namespace.namespace.name());
+                let about = format!("{name} ({user}): {verb} {asked} in {}", namespace.namespace.name());
+                let ask = || may(&admin, user, namespace.namespace.name(), verb, asked);
+                match expected {
+                    // The API server learns of a binding a moment after it is made.
+                    true => eventually(&about, PATIENCE, || Ok(ask()?.then_some(())))?,
+                    false => assert!(!ask()?, "{about}"),
+                }
             }
         }
         assert!(!may(&admin, user, world.namespace.name(), "delete", resource)?);
@@ -195,9 +208,12 @@ fn the_pack_that_we_ship_looks_at_the_cluster() -> Result<()> {
     };
     world.installation.import("skill-k8s-ops")?;
     let run = world.namespace.name().to_owned();
-    let look = "kubectl get nodes -o name && kubectl get pods -o json | jq -r '.kind'";
+    // On a busy machine a connection to the API server may take too long.
+    let look = "until kubectl get nodes -o name 2>/dev/null; do sleep 1; done; \
+                until kubectl get pods -o json 2>/dev/null | jq -r .kind | grep List; do sleep 1; done";
     let look = json!({ "command": look, "timeout": LONGEST });
-    let secrets = json!({ "command": "kubectl get secrets 2>&1", "timeout": LONGEST });
+    let secrets = "until kubectl get secrets 2>&1 | grep forbidden; do sleep 1; done";
+    let secrets = json!({ "command": secrets, "timeout": LONGEST });
     let turns = format!(
         "      - call: [{{tool: execute_command, arguments: {look}}}]\n      \
          - {{when: {{toolResult: {{of: call_1_1, matches: \"^node/[^\\n]+\\nList\"}}}}, call: [{{tool: list_unhealthy_pods, arguments: {{namespace: \"*\"}}}}]}}\n      \

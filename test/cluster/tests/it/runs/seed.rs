@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use sympozium_ipc::receipt::{Actor, Outcome};
-use sympozium_testkit::cluster::Image;
+use sympozium_testkit::cluster::{Image, Kubectl};
 use sympozium_testkit::model_server::{Answer, ModelServer, Settings, ToolCall};
 use sympozium_testkit::{command, static_build};
 
-use super::world::{Company, World};
+use super::world::{Company, PATIENCE, World};
 
 pub const ECHO: &str = "echo 'Hello from sidecar!'";
 const KEY: &str = "sk-test-of-the-seed";
@@ -55,10 +55,17 @@ fn model(world: &World) -> Result<Option<ModelServer>> {
         return Ok(None);
     };
     let server = Settings::new().listen((host, 0).into()).key(KEY).start()?;
-    let call = ToolCall::new("execute_command", &json!({ "command": ECHO }));
+    let call = ToolCall::new("execute_command", &json!({ "command": ECHO, "timeout": 120 }));
     server.push(Answer::tools([call]).usage(100, 20));
     server.push(Answer::text("The sidecar said: Hello from sidecar!").usage(150, 10));
     Ok(Some(server))
+}
+
+/// Waits until the controller has seen an agent as it is now. Its watches are not in step: a run that it sees first
+/// would be planned with the agent as it was.
+pub fn wait_until_seen(kubectl: &Kubectl, kind: &str, agent: &str) -> Result<()> {
+    let is_seen = |it: &Value| it["status"]["observedGeneration"] == it["metadata"]["generation"];
+    kubectl.until(kind, agent, PATIENCE, is_seen).map(drop)
 }
 
 /// A manifest of the seeds, as it is written.
@@ -107,6 +114,7 @@ fn test_it(label: &str, agent_kind: &str, sidecar: Sidecar) -> Result<()> {
     let resource = agent_kind.to_lowercase();
     let patch = r#"{"spec":{"skills":[{"skillPackRef":"echo-demo"}]}}"#;
     kubectl.run(&["patch", &resource, "my-agent", "--type=merge", "-p", patch])?;
+    wait_until_seen(kubectl, &resource, "my-agent")?;
     let mut run = seed("004-agentrun-test-echo.yaml")?;
     run["spec"]["model"]["baseURL"] = json!(format!("http://{host}:{port}/v1"));
     if agent_kind == "SympoziumInstance" {

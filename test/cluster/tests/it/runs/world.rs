@@ -97,9 +97,11 @@ impl World {
         self.namespace.kubectl()
     }
 
-    /// Creates objects from YAML in this namespace, and gives them as the API server has them.
+    /// Creates objects from YAML in this namespace, and gives them as the API server has them. Runs come last: they do
+    /// not wait long for what they name.
     pub fn create(&self, yaml: &str) -> Result<Vec<Value>> {
         let mut objects = documents(yaml)?;
+        objects.sort_by_key(|it| it["kind"] == "AgentRun");
         for object in &mut objects {
             object["metadata"]["namespace"] = json!(self.namespace.name());
         }
@@ -235,6 +237,11 @@ pub fn running_containers(pod: &Value) -> Vec<String> {
     let all = lists.iter().flat_map(|list| pod["status"][list].as_array().into_iter().flatten());
     all.filter(|it| !it["state"]["running"].is_null()).filter_map(|it| it["name"].as_str().map(str::to_owned)).collect()
 }
+
+/// A policy by which a run begins only when its network is held in. Without one it waits ten seconds for that, which
+/// may be too short for a busy node.
+pub const STRICT: &str = "\n---\napiVersion: sympozium.ai/v1alpha1\nkind: SympoziumPolicy\nmetadata: {name: strict}\n\
+    spec: {sandboxPolicy: {minimumIsolation: [network]}}\n";
 
 /// Manifests of a run whose model is written down: `turns` is the list of turns in YAML, each line indented by six spaces.
 pub fn scripted(run: &str, turns: &str, agent_more: &str, run_more: &str) -> String {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 use sympozium_conformance::Case;
-use sympozium_conformance::case::{DecisionToGive, Deed, Moment, PersonSays};
+use sympozium_conformance::case::{DecisionToGive, Deed, Meanwhile, Moment, PersonSays};
 use sympozium_testkit::cluster::api::Change;
 use sympozium_testkit::cluster::runs::is_over;
 
@@ -23,8 +23,6 @@ const DEADLINE: Duration = Duration::from_secs(240);
 const PLACE_DEADLINE: Duration = Duration::from_secs(280);
 /// Between two looks at the workspace.
 const LOOK: Duration = Duration::from_millis(15);
-/// The part that writes receipts.
-const BRIDGE: &str = "ipc-bridge";
 /// The person who decides. They have the role that is shipped for it, in the namespace of the case, and nothing else.
 pub const PERSON: &str = "person@example.test";
 
@@ -104,7 +102,7 @@ impl<'c> Course<'c> {
             watch(place.pods(), Seen::Pod)?,
             watch(place.questions(), Seen::Question)?,
         ];
-        if self.kills_bridge() {
+        if self.awaits_call() {
             watches.push(watch(place.records(), Seen::Record)?);
         }
         let mut deadline = Instant::now() + PLACE_DEADLINE;
@@ -164,9 +162,11 @@ impl<'c> Course<'c> {
         if shrinks {
             return Ok(());
         }
-        let made = matches!(self.moment(), Some(Moment::File(name)) if found.contains_key(name));
+        // One that is empty was made, and not written yet.
+        let is_written = |name: &String| found.get(name).is_some_and(|it| !it.is_empty());
+        let made = matches!(self.moment(), Some(Moment::File(name)) if is_written(name));
         self.files = Some(found);
-        if made && (self.called || !self.kills_bridge()) {
+        if made && (self.called || !self.awaits_call()) {
             self.interfere()?;
         }
         Ok(())
@@ -195,13 +195,10 @@ impl<'c> Course<'c> {
         self.decide(question)
     }
 
-    /// Whether the bridge is killed while a call goes on. The call is in the receipts then, which the bridge sends out beside the work:
-    /// it is not killed before that has left it.
-    fn kills_bridge(&self) -> bool {
+    /// Whether the receipt of a call must have left the run before anything is done to it.
+    fn awaits_call(&self) -> bool {
         let meanwhile = self.case.spec.meanwhile.as_ref();
-        meanwhile.is_some_and(|it| {
-            matches!(&it.act, Deed::Kill(part) if part == BRIDGE) && matches!(it.when, Moment::File(_))
-        })
+        meanwhile.is_some_and(Meanwhile::kills_bridge_in_call)
     }
 
     fn moment(&self) -> Option<&'c Moment> {

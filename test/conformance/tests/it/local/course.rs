@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use sympozium_conformance::case::{DecisionToGive, Deed, Moment, OutcomeKind, PersonSays};
+use sympozium_conformance::case::{DecisionToGive, Deed, Meanwhile, Moment, OutcomeKind, PersonSays};
 use sympozium_conformance::seen::{Kept, results};
 use sympozium_conformance::{Case, Seen};
 use sympozium_testkit::processes;
@@ -31,6 +31,8 @@ pub struct Course<'c> {
     decisions: VecDeque<DecisionToGive>,
     /// Whether what is to be done meanwhile is still to be done.
     waits: bool,
+    /// Whether the receipt of a call has left the run.
+    called: bool,
     uid: Option<String>,
     workspace: Option<PathBuf>,
     ended: Option<Value>,
@@ -47,6 +49,7 @@ impl<'c> Course<'c> {
             pid,
             decisions: case.spec.decisions.iter().cloned().collect(),
             waits: case.spec.meanwhile.is_some(),
+            called: false,
             uid: None,
             workspace: None,
             ended: None,
@@ -72,10 +75,13 @@ impl<'c> Course<'c> {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             let made = match (self.moment(), &self.workspace) {
-                (Some(Moment::File(name)), Some(workspace)) => workspace.join(name).exists(),
+                // One that is empty was made, and not written yet.
+                (Some(Moment::File(name)), Some(workspace)) => {
+                    fs::metadata(workspace.join(name)).is_ok_and(|it| it.len() > 0)
+                }
                 _ => false,
             };
-            if made {
+            if made && (self.called || !self.awaits_call()) {
                 self.interfere()?;
             }
         }
@@ -107,12 +113,19 @@ impl<'c> Course<'c> {
             "phase" if event["phase"] == "working" && self.moment() == Some(&Moment::Working) => {
                 self.interfere()?;
             }
+            "receipt" => self.called |= event["receipt"]["event"]["kind"] == "called",
             "asked" if self.moment() == Some(&Moment::Asked) => self.interfere()?,
             "asked" => self.decide(&event["question"])?,
             "ended" => self.ended = Some(event.clone()),
             _ => {}
         }
         Ok(())
+    }
+
+    /// Whether the receipt of a call must have left the run before anything is done to it.
+    fn awaits_call(&self) -> bool {
+        let meanwhile = self.case.spec.meanwhile.as_ref();
+        meanwhile.is_some_and(Meanwhile::kills_bridge_in_call)
     }
 
     fn moment(&self) -> Option<&'c Moment> {
