@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::BorrowedFd;
 use rustix::fs::inotify::{ReadFlags, WatchFlags};
+use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
 use crate::auth::SignError;
@@ -20,9 +21,9 @@ use crate::watch::{Notice, PollReason, SAFETY_INTERVAL, Watch, WatchMode};
 const FIRST_LOOK: Duration = Duration::from_millis(200);
 /// Results of one batch of events; a batch is bounded by the buffer it is read into.
 const MAX_READS: usize = 64;
-/// Entries of the directory that one listing looks at, and those of them that it tells of.
+/// Entries of the directory that one listing looks at, and those of them that it gives.
 const MAX_LISTED: usize = 65_536;
-const MAX_TOLD: usize = 4096;
+const MAX_GIVEN: usize = 4096;
 
 /// Writes requests and takes results.
 #[derive(Debug)]
@@ -30,7 +31,6 @@ pub struct Requester {
     volume: Volume,
     watch: Watch,
     arrived: VecDeque<Arrived>,
-    look_at_all: bool,
     next_look: Instant,
 }
 
@@ -53,10 +53,20 @@ pub enum SubmitError {
 pub enum Arrived {
     /// There is something named as the result of this request; [`Requester::take`] it.
     Result(RequestId),
-    /// Something was written that only a requester writes, or a claim was made. Whose it is is for the caller to know.
+    /// A request got its name, or was written to under its name. [`Requester::submit`] causes this once for each request: a
+    /// second time is another's doing, even if nothing is there any more.
+    Request(RequestId),
+    /// A request was closed by one that could write it, a request with an unusable id came, or a claim was made. Whose it is is
+    /// for the caller to know.
     Entry(Entry),
-    /// [`Requester::take`] all that are waited for: events were lost, or do not come here.
+    /// `tools` was moved or removed. Another directory may have been in its place since.
+    Moved,
+    /// Events were lost: anything may have come, and be gone. [`Requester::take`] all that are waited for.
+    Lost,
+    /// [`Requester::take`] all that are waited for, in case events do not come here.
     LookAtAll,
+    /// Much has happened that is none of our business, and there may be more: ask again.
+    Busy,
     /// Nothing for now.
     Nothing,
 }
@@ -84,14 +94,17 @@ impl Requester {
     pub fn open(volume: &Volume, mode: WatchMode) -> Self {
         let mut watch = Watch::new(mode, volume.tools());
         // CLOSE_WRITE too: not every executor renames. CREATE for claims, and for requests that get their name by link(2).
-        watch.add(volume.tools(), WatchFlags::MOVED_TO | WatchFlags::CLOSE_WRITE | WatchFlags::CREATE);
-        Self {
-            volume: volume.clone(),
-            watch,
-            arrived: VecDeque::new(),
-            look_at_all: false,
-            next_look: Instant::now() + FIRST_LOOK,
-        }
+        // MODIFY for requests that are changed in place: only their temporary files are written by us.
+        watch.add(
+            volume.tools(),
+            WatchFlags::MOVED_TO
+                | WatchFlags::CLOSE_WRITE
+                | WatchFlags::CREATE
+                | WatchFlags::MODIFY
+                | WatchFlags::MOVE_SELF
+                | WatchFlags::DELETE_SELF,
+        );
+        Self { volume: volume.clone(), watch, arrived: VecDeque::new(), next_look: Instant::now() + FIRST_LOOK }
     }
 
     /// Readable when [`arrived`](Self::arrived) may have news. There is none where the directory is polled.
@@ -103,7 +116,7 @@ impl Requester {
     /// When to call [`arrived`](Self::arrived) even without an event, while anything is waited for.
     #[must_use]
     pub fn wake_at(&self) -> Instant {
-        if self.look_at_all || !self.arrived.is_empty() { Instant::now() } else { self.next_look }
+        if self.arrived.is_empty() { self.next_look } else { Instant::now() }
     }
 
     /// Why the directory is polled, if it is.
@@ -145,10 +158,10 @@ impl Requester {
         }
     }
 
-    /// Whether anything is there under the name of a request.
+    /// Whether anything is there under this name.
     #[must_use]
-    pub fn has_request(&self, id: &RequestId) -> bool {
-        matches!(self.volume.look(&names::request(id)), Ok(Some(_)))
+    pub fn has(&self, name: &str) -> bool {
+        matches!(self.volume.look(name), Ok(Some(_)))
     }
 
     /// Removes a request that nobody of ours wrote, where nobody would run it anyway.
@@ -156,15 +169,30 @@ impl Requester {
         self.volume.remove(&names::request(id));
     }
 
-    /// Tells of what is in the directory: requests, results and claims, whoever made them, up to a bound.
-    pub fn list(&self, mut tell: impl FnMut(Entry)) {
-        let Ok(directory) = self.volume.list() else {
-            return;
+    /// Gives the requests, results and claims that are in the directory, up to a bound. The answer says whether that is all.
+    #[must_use]
+    pub fn list(&self, mut give: impl FnMut(Entry)) -> bool {
+        let directory = match self.volume.list() {
+            Ok(directory) => directory,
+            // This process has run out of something, which the directory is not to blame for.
+            Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => return true,
+            Err(_) => return false,
         };
-        let entries = directory.take(MAX_LISTED).flatten();
-        let entries = entries.map(|entry| Entry::of(entry.file_name().to_bytes()));
-        let ours = |entry: &Entry| !matches!(entry, Entry::Foreign | Entry::Temporary);
-        entries.filter(ours).take(MAX_TOLD).for_each(&mut tell);
+        let mut given = 0;
+        for (listed, entry) in directory.enumerate() {
+            let Some(entry) = entry.ok().filter(|_| listed < MAX_LISTED) else {
+                return false;
+            };
+            match Entry::of(entry.file_name().to_bytes()) {
+                Entry::Foreign | Entry::Temporary => {}
+                _ if given == MAX_GIVEN => return false,
+                entry => {
+                    given += 1;
+                    give(entry);
+                }
+            }
+        }
+        true
     }
 
     /// Takes the result of a request, if it is there, and removes request, result and claim.
@@ -208,23 +236,25 @@ impl Requester {
         if let Some(arrived) = self.arrived.pop_front() {
             return arrived;
         }
-        let Self { watch, arrived, look_at_all, .. } = self;
+        let Self { watch, arrived, .. } = self;
         let mut reads = 0;
-        while arrived.is_empty() && reads < MAX_READS {
+        let mut any = true;
+        while any && arrived.is_empty() && reads < MAX_READS {
             reads += 1;
-            let any = watch.read(|notice| match notice {
+            any = watch.read(|notice| match notice {
                 Notice::Name(_, name, flags) => arrived.extend(Arrived::of(name, flags)),
-                Notice::Overflow | Notice::Itself => *look_at_all = true,
+                Notice::Overflow => arrived.push_back(Arrived::Lost),
+                Notice::Itself => arrived.push_back(Arrived::Moved),
             });
-            if !any {
-                break;
-            }
         }
         if let Some(arrived) = self.arrived.pop_front() {
             return arrived;
         }
+        if any {
+            return Arrived::Busy;
+        }
         let now = Instant::now();
-        if std::mem::take(&mut self.look_at_all) || self.next_look <= now {
+        if self.next_look <= now {
             self.next_look = now + self.watch.interval(SAFETY_INTERVAL);
             return Arrived::LookAtAll;
         }
@@ -290,9 +320,11 @@ impl Requester {
 impl Arrived {
     fn of(name: &[u8], flags: ReadFlags) -> Option<Self> {
         match Entry::of(name) {
-            // Made, and not written yet.
-            Entry::Result(_) if flags.contains(ReadFlags::CREATE) => None,
+            // Made or written to, and not written to its end yet.
+            Entry::Result(_) if flags.intersects(ReadFlags::CREATE | ReadFlags::MODIFY) => None,
             Entry::Result(id) => Some(Self::Result(id)),
+            // An executor may open a request for writing, for one to lock it.
+            Entry::Request(id) if !flags.contains(ReadFlags::CLOSE_WRITE) => Some(Self::Request(id)),
             entry @ (Entry::Request(_) | Entry::Claim(_) | Entry::BadRequestName(_)) => Some(Self::Entry(entry)),
             _ => None,
         }

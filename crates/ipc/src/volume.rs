@@ -132,7 +132,7 @@ impl Volume {
     ///
     /// # Errors
     /// [`VolumeError::Gone`] when it is not.
-    pub(crate) fn check_tools(&self) -> Result<(), VolumeError> {
+    pub fn check_tools(&self) -> Result<(), VolumeError> {
         let ours = rustix::fs::fstat(&self.0.tools);
         let there = rustix::fs::statat(&self.0.root, names::TOOLS, AtFlags::SYMLINK_NOFOLLOW);
         match (ours, there) {

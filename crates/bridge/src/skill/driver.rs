@@ -1,6 +1,6 @@
 //! Drives one volume: writes requests, takes results, hands the executor its key, and notices what nobody of ours wrote.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
@@ -36,6 +36,11 @@ const BESIDE_INTERVAL: Duration = Duration::from_secs(60);
 const KEY_INTERVAL: Duration = Duration::from_millis(200);
 const BESIDE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Why there may have been requests that were not seen.
+const TOOLS_GONE: &str = "`tools` was moved, removed, replaced or closed to the bridge";
+const EVENTS_LOST: &str = "more happened in `tools` than the bridge could follow";
+const LIST_CUT: &str = "`tools` holds more than the bridge lists, or is closed to it";
+
 /// Owns the requester of one volume. Asleep unless somebody waits for a result, or something is written to the volume.
 pub(super) struct Driver {
     volume: Volume,
@@ -53,15 +58,24 @@ pub(super) struct Driver {
     findings: Findings,
     waiting: HashMap<RequestId, Waiting>,
     /// Every request of the run so far: what is about one of these is not foreign. The plan bounds how many there are.
-    issued: HashSet<RequestId>,
-    /// Those of them whose file the bridge has removed: one that is there again is not the bridge's.
-    removed: HashSet<RequestId>,
+    issued: HashMap<RequestId, Issued>,
     /// Given up, and perhaps answered some time.
     late: VecDeque<RequestId>,
     /// Whether there were more news than were taken.
     more: bool,
     /// How long until the next look that nobody asked for.
     pause: Duration,
+}
+
+/// What has become of a request that the bridge has written.
+#[derive(Default)]
+struct Issued {
+    /// The event of its coming was seen. There is one for each.
+    has_come: bool,
+    /// The bridge has removed its file: one that is there again is not the bridge's.
+    is_removed: bool,
+    /// Its result was taken: there is one for each.
+    is_answered: bool,
 }
 
 /// A request that somebody waits for.
@@ -103,8 +117,7 @@ impl Driver {
             floor,
             findings,
             waiting: HashMap::new(),
-            issued: HashSet::new(),
-            removed: HashSet::new(),
+            issued: HashMap::new(),
             late: VecDeque::new(),
             more: false,
             pause: FIRST_LOOK,
@@ -152,7 +165,9 @@ impl Driver {
     }
 
     fn withdraw(&mut self, id: &RequestId) -> Withdrawn {
-        self.removed.insert(id.clone());
+        if let Some(issued) = self.issued.get_mut(id) {
+            issued.is_removed = true;
+        }
         self.requester.withdraw(id)
     }
 
@@ -167,13 +182,14 @@ impl Driver {
             Some(handover) => handover.signer.sign(&mut request, expires),
             None => Ok(()),
         };
-        // Before it is written: what is told about it must not look foreign.
-        self.issued.insert(request.id.clone());
         let written = signed.map_err(SubmitError::from).and_then(|()| self.requester.submit(&request));
         match written {
             Ok(written) => {
-                self.waiting.insert(request.id, Waiting { answer, written });
+                self.issued.insert(request.id.clone(), Issued::default());
+                self.waiting.insert(request.id.clone(), Waiting { answer, written });
                 self.pause = FIRST_LOOK;
+                // The kernel merges the event of a file that took its name at once with that of its own coming.
+                self.check_unchanged(&request.id);
             }
             Err(error) => {
                 let _ = answer.send(Answer::NotAsked(error));
@@ -196,11 +212,13 @@ impl Driver {
 
     /// Whether an event tells of a result.
     fn is_announced(&mut self) -> bool {
+        // The descriptor does not tell of the rest again.
+        self.more = true;
         for _ in 0..NEWS_AT_ONCE {
             match self.requester.arrived() {
-                Arrived::Result(_) => return true,
-                Arrived::Entry(entry) => self.notice(&entry),
+                Arrived::Result(_) | Arrived::Busy => return true,
                 Arrived::LookAtAll | Arrived::Nothing => return false,
+                other => self.heed(other),
             }
         }
         true
@@ -210,8 +228,12 @@ impl Driver {
         let all: Vec<RequestId> = self.waiting.keys().chain(&self.late).cloned().collect();
         all.iter().for_each(|id| self.take(id));
         let mut entries = Vec::new();
-        self.requester.list(|entry| entries.push(entry));
+        let is_all = self.requester.list(|entry| entries.push(entry));
         entries.iter().for_each(|entry| self.notice(entry));
+        if !is_all {
+            self.findings.tell_unseen(LIST_CUT);
+        }
+        self.check_tools();
         self.look_for_the_end();
     }
 
@@ -224,22 +246,37 @@ impl Driver {
                     self.take(&id);
                     self.notice(&Entry::Result(id));
                 }
-                Arrived::Entry(entry) => self.notice(&entry),
                 Arrived::LookAtAll => {
                     self.take_all();
                     return;
                 }
                 Arrived::Nothing => return,
+                Arrived::Busy => break,
+                other => self.heed(other),
             }
         }
         self.more = true;
+    }
+
+    /// Takes news of what may be foreign.
+    fn heed(&mut self, news: Arrived) {
+        match news {
+            Arrived::Request(id) => self.notice_request(&id, true),
+            Arrived::Entry(entry) => self.notice(&entry),
+            Arrived::Moved => self.findings.tell_unseen(TOOLS_GONE),
+            Arrived::Lost => {
+                self.findings.tell_unseen(EVENTS_LOST);
+                self.take_all();
+            }
+            _ => {}
+        }
     }
 
     fn take(&mut self, id: &RequestId) {
         if let Some(index) = self.late.iter().position(|late| late == id) {
             // Whatever it says, it is for nobody.
             if !matches!(self.requester.take(id), Ok(None)) {
-                self.removed.insert(id.clone());
+                self.mark_answered(id);
                 self.late.remove(index);
             }
             return;
@@ -257,42 +294,64 @@ impl Driver {
             Ok(Some(result)) => Ok(result),
             Err(problem) => Err(problem),
         };
-        self.removed.insert(id.clone());
+        self.mark_answered(id);
         if let Some(waits) = self.waiting.remove(id) {
             let _ = waits.answer.send(Answer::Result(result));
         }
     }
 
-    /// Tells of what is in `tools` and about no request of ours. A late result of a request of ours is not foreign.
+    fn mark_answered(&mut self, id: &RequestId) {
+        if let Some(issued) = self.issued.get_mut(id) {
+            issued.is_removed = true;
+            issued.is_answered = true;
+        }
+    }
+
+    /// Tells of what is in `tools` and about no request of ours. A late result of a request of ours is not foreign, a second one
+    /// is.
     fn notice(&mut self, entry: &Entry) {
         match entry {
-            // An event may be older than the removal.
-            Entry::Request(id) if self.removed.contains(id) && !self.requester.has_request(id) => {}
-            Entry::Request(id) if self.issued.contains(id) && !self.removed.contains(id) => {
-                self.check_unchanged(id);
-            }
-            // What the bridge has signed is authentic until it expires: one that a command kept and put back may be executed
-            // although the bridge has answered or cancelled the call.
-            Entry::Request(id) if self.issued.contains(id) => {
-                self.findings.tell_put_back(&names::request(id));
-                self.requester.discard(id);
-            }
-            Entry::Request(id) => {
-                self.findings.tell(ForeignKind::Request, &names::request(id));
-                // An executor that verifies does not serve it; another one may not have seen it yet.
-                self.requester.discard(id);
-            }
+            Entry::Request(id) => self.notice_request(id, false),
             Entry::BadRequestName(_) => {
                 let name = "exec-request-*.json (with an unusable id)";
                 self.findings.tell(ForeignKind::Request, name);
             }
-            Entry::Claim(id) if !self.issued.contains(id) => {
+            Entry::Claim(id) if !self.issued.contains_key(id) => {
                 self.findings.tell(ForeignKind::Claim, &names::claim(id));
             }
-            Entry::Result(id) if !self.issued.contains(id) => {
-                self.findings.tell(ForeignKind::Result, &names::result(id));
+            Entry::Result(id) => {
+                let name = names::result(id);
+                // An event may be older than the taking.
+                let is_ours = |issued: &Issued| !issued.is_answered || !self.requester.has(&name);
+                if !self.issued.get(id).is_some_and(is_ours) {
+                    self.findings.tell(ForeignKind::Result, &name);
+                }
             }
             _ => {}
+        }
+    }
+
+    /// Tells of a request that is not ours, or no longer. `has_come`: an event tells that it got its name or was written to.
+    fn notice_request(&mut self, id: &RequestId, has_come: bool) {
+        let name = names::request(id);
+        let Some(issued) = self.issued.get_mut(id) else {
+            self.findings.tell(ForeignKind::Request, &name);
+            // An executor that verifies does not serve it; another one may not have seen it yet.
+            self.requester.discard(id);
+            return;
+        };
+        let has_come_again = has_come && std::mem::replace(&mut issued.has_come, true);
+        match issued.is_removed {
+            // What the bridge has signed is authentic until it expires: one that a command kept and put back may be executed
+            // although the bridge has answered or cancelled the call.
+            true if has_come_again || self.requester.has(&name) => {
+                self.findings.tell_put_back(&name);
+                self.requester.discard(id);
+            }
+            // An event may be older than the removal.
+            true => {}
+            false if has_come_again => self.findings.tell(ForeignKind::Request, &name),
+            false => self.check_unchanged(id),
         }
     }
 
@@ -311,10 +370,18 @@ impl Driver {
         }
     }
 
+    /// That the executor looks for requests where the bridge does.
+    fn check_tools(&mut self) {
+        if self.volume.check_tools().is_err() {
+            self.findings.tell_unseen(TOOLS_GONE);
+        }
+    }
+
     /// Looks at the files beside `tools`.
     fn look_beside(&mut self) {
         // Takes the events; the answer is looked at where it matters.
         let _ = self.beside.check();
+        self.check_tools();
         self.look_for_the_end();
         self.look_for_start();
         if is_gvisor() || self.requester.polling().is_some() {
@@ -378,42 +445,4 @@ impl Driver {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-    use std::time::Duration;
-
-    use tokio::time::timeout;
-
-    use super::super::findings::{Notice, Verification};
-    use super::*;
-
-    /// Against hanging.
-    const PATIENCE: Duration = Duration::from_secs(60);
-
-    /// No call waits for a result, and no event comes: what is put there is noticed all the same.
-    #[tokio::test]
-    async fn a_polled_volume_is_listed_while_no_call_waits() {
-        let directory = tempfile::tempdir().unwrap();
-        let volume = Volume::open(directory.path()).unwrap();
-        let (notify, mut notices) = mpsc::unbounded_channel();
-        let driver = Driver::new(
-            &volume,
-            Arc::default(),
-            None,
-            IsolationFloor::default(),
-            Findings::new("tickets", Verification::Unverified, notify),
-            WatchMode::Polling,
-        );
-        let (_orders, taken) = mpsc::channel(1);
-        let driving = tokio::spawn(driver.drive(taken));
-        let tools = directory.path().join(names::TOOLS);
-        fs::write(tools.join("exec-request-222.json"), "{}").unwrap();
-        let notice = timeout(PATIENCE, notices.recv()).await.unwrap();
-        let Some(Notice::Foreign(finding)) = notice else {
-            panic!("{notice:?}");
-        };
-        assert_eq!(finding.name, "exec-request-222.json");
-        assert!(finding.ends_run.is_some());
-        driving.abort();
-    }
-}
+mod tests;

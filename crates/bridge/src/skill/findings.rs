@@ -78,13 +78,24 @@ impl Findings {
         self.tell_because(what, name, self.reason(what, name));
     }
 
-    /// Tells of a request of ours that is there again after it was answered or withdrawn.
+    /// Tells of a request of ours that came again, and was answered or withdrawn.
     pub(super) fn tell_put_back(&mut self, name: &str) {
         let pack = &self.pack;
         let why = format!(
-            "skill pack `{pack}`: {name} is in its /ipc again after the bridge took it away: a command may have run twice or after it was cancelled"
+            "skill pack `{pack}`: {name} came into its /ipc again, and the bridge did not write it a second time: a command may have run twice, after it was cancelled, or without being allowed"
         );
         self.tell_because(ForeignKind::Request, name, Some(why));
+    }
+
+    /// Tells that there may have been requests that the bridge could not see, and why.
+    pub(super) fn tell_unseen(&mut self, why: &str) {
+        let pack = &self.pack;
+        let ends_run = (self.verification == Verification::Unverified).then(|| {
+            format!(
+                "skill pack `{pack}`: {why}: requests that the bridge did not write may have been in its /ipc, and commands that no rule allows may have run"
+            )
+        });
+        self.tell_because(ForeignKind::Request, &format!("exec-request-*.json (possibly: {why})"), ends_run);
     }
 
     fn tell_because(&mut self, what: ForeignKind, name: &str, ends_run: Option<String>) {

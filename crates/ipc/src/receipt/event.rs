@@ -153,11 +153,12 @@ pub enum Event {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ForeignKind {
-    /// A request that the bridge did not write, or one of its own that was changed.
+    /// A request that the bridge did not write, one of its own that was changed or came a second time, or the chance of one: the
+    /// bridge could not see all.
     Request,
     /// A claim of no request of the bridge.
     Claim,
-    /// A result of no request of the bridge.
+    /// A result of no request of the bridge, or a second one.
     Result,
     /// A `done` before the end of the run.
     Done,

@@ -16,7 +16,7 @@ use super::skills::{Executor, announce_start, requests, result, write_result};
 use super::world::{PAUSE, World};
 
 /// What was found, in the order of the receipts.
-fn found(world: &World) -> Vec<(String, ForeignKind, String, bool)> {
+pub fn found(world: &World) -> Vec<(String, ForeignKind, String, bool)> {
     (world.events().into_iter())
         .filter_map(|event| match event {
             Event::Foreign { pack, what, name, ends_run } => Some((pack, what, name, ends_run)),
@@ -43,7 +43,7 @@ async fn failed(mut world: World) -> (World, String) {
     }
 }
 
-async fn answered(mut world: World) -> World {
+pub async fn answered(mut world: World) -> World {
     assert_eq!(world.ended().await, 0, "{}", world.log());
     assert_eq!(world.ending(), Ending::Answered { text: "done".to_owned() });
     world
@@ -172,6 +172,50 @@ async fn a_request_is_a_receipt_where_the_executor_verifies_and_the_run_goes_on(
     assert_eq!(found(&world), [expected]);
 }
 
+/// Another directory takes the place of `tools`, for a while or for good: what is in it is not seen by the bridge, and would be
+/// executed where the executor verifies nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_in_another_directory_ends_the_run_where_the_executor_cannot_verify_it() {
+    let hide: [fn(&Path); 2] = [
+        |volume| {
+            let (tools, aside) = (volume.join("tools"), volume.join("aside"));
+            fs::rename(&tools, &aside).expect("out of the way");
+            fs::create_dir(&tools).expect("another");
+            fs::write(tools.join("exec-request-9.json"), "{}").expect("a file");
+            fs::remove_dir_all(&tools).expect("without a trace");
+            fs::rename(&aside, &tools).expect("back");
+        },
+        |volume| {
+            fs::remove_dir_all(volume.join("tools")).expect("out of the way");
+            fs::create_dir(volume.join("tools")).expect("another");
+        },
+    ];
+    for hide in hide {
+        for pack in ["tickets", "cluster"] {
+            let world = World::start(|_| ()).await;
+            let agent = world.agent().await;
+            world.first_report().await;
+            hide(&world.volume(pack));
+            let why = "`tools` was moved, removed, replaced or closed to the bridge";
+            let is_noticed = || world.lines_so_far().iter().any(|line| line.contains(why));
+            until("it is noticed", is_noticed).await;
+            let world = match pack {
+                "tickets" => {
+                    let (world, error) = failed(world).await;
+                    assert!(error.starts_with(&format!("skill pack `tickets`: {why}: ")), "{error}");
+                    world
+                }
+                _ => {
+                    agent.finish("done").await;
+                    answered(world).await
+                }
+            };
+            let name = format!("exec-request-*.json (possibly: {why})");
+            assert_eq!(found(&world)[0], (pack.to_owned(), ForeignKind::Request, name, pack == "tickets"));
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_a_result_and_a_done_are_receipts_and_that_packs_loss() {
     let world = World::start(|_| ()).await;
@@ -181,7 +225,7 @@ async fn a_claim_a_result_and_a_done_are_receipts_and_that_packs_loss() {
     let tickets = world.volume("tickets");
     fs::create_dir(tickets.join("tools/.claim-5")).expect("a claim");
     write_result(&tickets, "6", &result("forged"));
-    // A result of a request of ours is none of them, however late.
+    // The result of a request of ours is none of them; a second one is.
     let skill = async {
         let id = requested(&tickets, &["ours"]).await.remove(0);
         fs::create_dir(tickets.join(format!("tools/.claim-{id}"))).expect("a claim");
@@ -191,6 +235,8 @@ async fn a_claim_a_result_and_a_done_are_receipts_and_that_packs_loss() {
     let (answer, id) = tokio::join!(agent.execute("tickets", "ours"), skill);
     assert!(answer.is_ok(), "{answer:?}");
     write_result(&tickets, &id, &result("once more"));
+    let again = format!("exec-result-{id}.json");
+    until("a second result is noticed", || world.lines_so_far().iter().any(|line| line.contains(&again))).await;
     fs::write(tickets.join("done"), "").expect("a file");
     assert!(agent.execute("tickets", "gone").await.is_err(), "it was told to leave");
     assert!(agent.execute("cluster", "here").await.is_ok(), "others were not");
@@ -204,6 +250,7 @@ async fn a_claim_a_result_and_a_done_are_receipts_and_that_packs_loss() {
         [
             of_tickets(ForeignKind::Claim, ".claim-5"),
             of_tickets(ForeignKind::Result, "exec-result-6.json"),
+            of_tickets(ForeignKind::Result, &again),
             of_tickets(ForeignKind::Done, "done"),
         ]
     );

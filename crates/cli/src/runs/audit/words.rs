@@ -94,7 +94,7 @@ fn event(event: &Event) -> String {
             let what = match what {
                 ForeignKind::Request => "a request that the bridge did not write",
                 ForeignKind::Claim => "a claim of no request of the bridge",
-                ForeignKind::Result => "a result of no request of the bridge",
+                ForeignKind::Result => "a result of no request of the bridge, or a second one",
                 ForeignKind::Done => "a `done` that the bridge did not write",
                 ForeignKind::Start => "a further start of the executor",
             };
