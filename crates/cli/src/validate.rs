@@ -78,6 +78,8 @@ pub struct Session<'a> {
 pub enum Beyond {
     /// What an installation brings: packs, policies and the floor.
     Installation,
+    /// The same, for a run of this machine.
+    Machine,
     /// A cluster, in which there may be anything, or of which everything that counts was read.
     Cluster,
 }
@@ -98,6 +100,11 @@ impl<'a> Session<'a> {
     /// The same for objects that go to a cluster: what it has is what it has, and not what an installation brings.
     pub fn for_cluster(default_namespace: &'a str) -> Self {
         Self { beyond: Beyond::Cluster, ..Self::new(default_namespace) }
+    }
+
+    /// The same for a run of this machine.
+    pub fn for_machine(default_namespace: &'a str) -> Self {
+        Self { beyond: Beyond::Machine, ..Self::new(default_namespace) }
     }
 
     /// The same with other bounds on what is read.

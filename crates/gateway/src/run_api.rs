@@ -64,11 +64,9 @@ pub const MAX_HEAD: u32 = sympozium_ipc::run_api::MAX_TOKEN as u32 + (8 << 10);
 /// Bodies of one run that are read at a time, reports until they are kept. Further ones wait.
 pub const MAX_BODIES_OF_RUN: usize = 2;
 /// Bytes of the bodies of all runs that are read at a time, reports until they are kept; a body of unknown length has as many
-/// as it may. A report is in memory about four times while it is kept, and the gateway's pod has 256 MiB.
+/// as it may. A report is in memory about four times while it is kept, and the gateway's pod has 256 MiB. A namespace has no more of
+/// them than it leaves to others, so its runs that send slowly keep only each other waiting.
 pub const MAX_BODY_BYTES: usize = 24 << 20;
-/// Of those, the bytes of the bodies of one namespace. Further ones wait: the runs of a namespace that send slowly keep only each
-/// other waiting.
-pub const MAX_BODY_BYTES_OF_NAMESPACE: usize = MAX_BODY_BYTES / 2;
 /// How long a body may take to arrive.
 pub const BODY_DEADLINE: Duration = Duration::from_secs(30);
 /// How long a request may wait for room to be read: longer than those that take it may.
@@ -106,7 +104,7 @@ pub(crate) struct Service<I, D, R, S> {
     api: RunApi<I, D, R, S>,
     plans: Arc<Plans>,
     events: Arc<Events>,
-    rooms: Rooms,
+    rooms: Arc<Rooms>,
 }
 
 /// What a request is answered with.
@@ -140,7 +138,7 @@ where
 
 impl<I, D, R, S> Service<I, D, R, S> {
     pub(crate) fn new(api: RunApi<I, D, R, S>, plans: Arc<Plans>, events: Arc<Events>) -> Self {
-        Self { api, plans, events, rooms: Rooms::default() }
+        Self { api, plans, events, rooms: Arc::default() }
     }
 
     fn tell(&self, connection: u64, run: &str, outcome: Outcome) {

@@ -56,9 +56,9 @@ pub struct RbacPolicy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::RBAC_RULES))]
     pub ceiling: Option<Vec<RbacRule>>,
-    /// What is refused unless it is listed here and, if that has an `rbacPolicy`, in the floor: `pods/exec`, reading secrets,
-    /// `escalate` and so on. In the floor also what is refused without its consent: every right that is not known to be
-    /// harmless, such as writing Services, or anything at kinds that are not Kubernetes' own.
+    /// What is refused unless it is listed here and in the floor: `pods/exec`, reading secrets, `escalate` and so on. In the
+    /// floor also what is refused without its consent: every right that is not known to be harmless, such as writing Services, or
+    /// anything at kinds that are not Kubernetes' own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limits::RBAC_RULES))]
     pub exceptions: Vec<RbacRule>,

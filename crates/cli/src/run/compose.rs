@@ -93,7 +93,7 @@ fn compose_in(
     let workspace = workspace.map(|it| own_directory(it, state, surroundings)).transpose()?;
     let mut warnings = Vec::new();
     let mut reader = Reader::default();
-    let mut session = Session::new(arguments.cluster.namespace_here());
+    let mut session = Session::for_machine(arguments.cluster.namespace_here());
     // First: of two objects with one name the first counts, and no file of a run decides about its floor.
     let floor = floor(arguments, surroundings)?;
     match &floor {
@@ -124,8 +124,8 @@ fn compose_in(
             Data::has_secret(session.objects(), namespace, name)
                 || SecretStore::open(state, namespace)
                     .and_then(|store| store.get(name))
-                    // One that cannot be used is there, and is told when it is.
-                    .is_ok_and(|it| it.is_some())
+                    // One that cannot be read is there: reading it for the run gives the error.
+                    .map_or(true, |it| it.is_some())
         },
         uid,
         first_of_policy_file,

@@ -20,7 +20,7 @@ use std::collections::{HashMap, HashSet};
 use sympozium_api::labels::{FLOOR_POLICY, SYSTEM_NAMESPACE};
 use sympozium_api::{AgentRun, AgentRunSpec, SympoziumPolicy};
 use sympozium_plan::admit::{
-    Admitted, Decision, Denied, Input, Reason, Settings, Subject, admit, admit_agent, admit_model, admit_pack,
+    Admitted, Decision, Denied, Input, Reason, Rights, Settings, Subject, admit, admit_agent, admit_model, admit_pack,
     admit_policy, admit_schedule,
 };
 
@@ -114,12 +114,13 @@ pub fn check(
     // make something of a run is answered by the same.
     let is_whole = completeness == Completeness::Complete || demand.is_for_use();
     let shipped = match floor {
-        Floor::AmongTheFiles if is_whole && beyond == Beyond::Installation => built_in::floor(),
+        Floor::AmongTheFiles if is_whole && beyond != Beyond::Cluster => built_in::floor(),
         _ => None,
     };
     let mut judge = Judge {
         objects,
         files,
+        beyond,
         floor: find_floor(objects, &store, floor, shipped.as_ref()),
         settings: Settings::default(),
         by_name: place::by_name(objects),
@@ -186,6 +187,7 @@ fn find_floor<'s>(
 struct Judge<'a, 'd> {
     objects: &'a [Object],
     files: &'a [String],
+    beyond: Beyond,
     floor: KnownFloor<'a>,
     settings: Settings,
     by_name: HashMap<place::Name<'a>, usize>,
@@ -292,7 +294,10 @@ impl Judge<'_, '_> {
     fn judge_run(&mut self, store: &Store, run: &AgentRun, index: usize, places: &Places) -> bool {
         let name = &self.objects[index].name;
         let settings = self.settings.clone();
-        let case = Case::of(store, run, &name.namespace);
+        // Authors are not recorded. On this machine no rights are granted, and a run that asks for some is refused for that.
+        let unknown = Rights::of_unknown_author(self.floor.spec(), &name.namespace);
+        let author = Some(&unknown).filter(|_| self.beyond != Beyond::Machine);
+        let case = Case::of(store, run, &name.namespace, author);
         let input = case.input(self.floor.spec(), &settings);
         let decision = admit(&input);
         let (reasons, warnings) = match &decision {

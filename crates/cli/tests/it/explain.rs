@@ -37,6 +37,21 @@ fn programs_get_the_same_as_json_and_yaml() {
     insta::assert_snapshot!("tickets-yaml-start", start);
 }
 
+/// The floor that we ship lists another namespace, and so the controller would deny what the pack and the hooks ask for.
+#[test]
+fn rights_that_a_cluster_would_not_grant_are_not_explained() {
+    let text = std::fs::read_to_string(crate::fixtures().join("../explain/tickets.yaml")).unwrap();
+    let (without_floor, _) = text.split_once("---\n# Authors are not known").unwrap();
+    let output = sympozium_reading(&["explain", "-o", "json", "-"], without_floor.as_bytes());
+    assert_eq!(output.status.code(), Some(3), "{}", shown(&output));
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["runs"], serde_json::json!([]));
+    let reasons = answer["denied"][0]["reasons"].as_array().unwrap();
+    let fields = reasons.iter().map(|it| (it["rule"].as_str().unwrap(), it["field"].as_str().unwrap()));
+    let expected = [("rbac-author", "spec.sidecar.rbac[0]"), ("rbac-author", "spec.lifecycle.rbac[0]")];
+    assert_eq!(fields.collect::<Vec<_>>(), expected);
+}
+
 #[test]
 fn denied_runs_are_told_with_every_reason_in_the_words_of_validate() {
     let explain = sympozium(&["explain", "denied.yaml"]);

@@ -214,7 +214,7 @@ fn secrets_stay_shut_under_the_floor_that_we_ship() {
         "---\napiVersion: sympozium.ai/v1alpha1\nkind: SkillPack\nmetadata: {{name: p}}\nspec:\n  skills: [{{name: s, content: c}}]\n  sidecar:\n    image: example.com/i:1\n    rbac: [{rule}]\n---\napiVersion: sympozium.ai/v1alpha1\nkind: SympoziumPolicy\nmetadata: {{name: open}}\nspec:\n  networkPolicy: {{denyAll: true}}\n  rbacPolicy: {{exceptions: [{rule}]}}\n{}",
         agent("default", "p", Some("open"))
     );
-    assert_eq!(judge(&manifests, FLOOR), set(&["denied: rbac-escalation"]));
+    assert_eq!(judge(&manifests, FLOOR), set(&["denied: rbac-author", "denied: rbac-escalation"]));
 }
 
 /// The pack's header says how to give it Prometheus; this does what it says.

@@ -1,94 +1,173 @@
 //! Room for the bodies of requests: of each run, of each namespace, and of all.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sympozium_ipc::run_api::MAX_REQUEST;
-use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{AcquireError, Notify, OwnedSemaphorePermit};
 
-use super::{MAX_BODY_BYTES, MAX_BODY_BYTES_OF_NAMESPACE};
+use super::MAX_BODY_BYTES;
 use crate::plans::Run;
 
-/// In which steps bytes are counted.
-const BODY_STEP: usize = 1 << 10;
-
 /// The room that there is.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Rooms {
-    all: Arc<Semaphore>,
-    /// Held by the bodies of the namespace: one that has none is gone.
-    namespaces: Mutex<HashMap<String, Weak<Semaphore>>>,
+    held: Mutex<Held>,
+    /// Notified when a body gives its room back.
+    freed: Notify,
+}
+
+/// The bytes that bodies hold.
+#[derive(Debug, Default)]
+struct Held {
+    all: usize,
+    /// By namespace. One without a body is not remembered: there are many.
+    namespaces: HashMap<String, usize>,
 }
 
 /// The room that a body takes, until this is dropped.
 #[derive(Debug)]
 pub(super) struct Room {
+    rooms: Arc<Rooms>,
+    namespace: String,
+    bytes: usize,
     _of_run: OwnedSemaphorePermit,
-    _of_namespace: OwnedSemaphorePermit,
-    _of_all: OwnedSemaphorePermit,
-}
-
-impl Default for Rooms {
-    fn default() -> Self {
-        Self { all: Arc::new(Semaphore::new(MAX_BODY_BYTES / BODY_STEP)), namespaces: Mutex::default() }
-    }
 }
 
 impl Rooms {
     /// Waits for the room of a body of this length, or of the longest where the length is unknown.
-    ///
-    /// The room of all comes last: permits are given in the order of the requests, so whoever waits for it keeps all others
-    /// waiting, and a namespace that already has its share must not stand there.
-    pub(super) async fn take(&self, run: &Run, bytes: Option<u64>) -> Result<Room, AcquireError> {
+    pub(super) async fn take(self: &Arc<Self>, run: &Run, bytes: Option<u64>) -> Result<Room, AcquireError> {
         let of_run = Arc::clone(&run.state.bodies).acquire_owned().await?;
-        let steps = body_steps(bytes);
-        let namespace = self.of_namespace(run.namespace());
-        let of_namespace = namespace.acquire_many_owned(steps).await?;
-        let of_all = Arc::clone(&self.all).acquire_many_owned(steps).await?;
-        Ok(Room { _of_run: of_run, _of_namespace: of_namespace, _of_all: of_all })
+        let namespace = run.namespace();
+        let bytes = bytes.and_then(|it| usize::try_from(it).ok()).unwrap_or(MAX_REQUEST).min(MAX_REQUEST);
+        loop {
+            // Made before the look: it is woken by whatever is given back from here on.
+            let freed = self.freed.notified();
+            if self.held().take(namespace, bytes) {
+                return Ok(Room { rooms: Arc::clone(self), namespace: namespace.to_owned(), bytes, _of_run: of_run });
+            }
+            freed.await;
+        }
     }
 
-    fn of_namespace(&self, namespace: &str) -> Arc<Semaphore> {
+    fn held(&self) -> MutexGuard<'_, Held> {
         // A panic elsewhere leaves it whole.
-        let mut namespaces = (self.namespaces.lock()).unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = namespaces.get(namespace).and_then(Weak::upgrade) {
-            return known;
-        }
-        // Namespaces without a body are not remembered: there are many.
-        namespaces.retain(|_, it| it.strong_count() > 0);
-        let new = Arc::new(Semaphore::new(MAX_BODY_BYTES_OF_NAMESPACE / BODY_STEP));
-        namespaces.insert(namespace.to_owned(), Arc::downgrade(&new));
-        new
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The room of a body, in steps of [`BODY_STEP`].
-fn body_steps(bytes: Option<u64>) -> u32 {
-    let bytes = bytes.and_then(|it| usize::try_from(it).ok());
-    let bytes = bytes.unwrap_or(MAX_REQUEST).min(MAX_REQUEST);
-    u32::try_from(bytes.div_ceil(BODY_STEP).max(1)).unwrap_or(u32::MAX)
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.rooms.held().give_back(&self.namespace, self.bytes);
+        self.rooms.freed.notify_waiters();
+    }
+}
+
+impl Held {
+    /// Takes room for a body of a namespace, if there is enough. Of a namespace that holds some already, only as long as it holds no
+    /// more with it than is free then: so one has at most half, two leave a quarter, and another always finds room for its first body.
+    fn take(&mut self, namespace: &str, bytes: usize) -> bool {
+        let held = self.namespaces.get(namespace).copied().unwrap_or(0);
+        let Some(left) = MAX_BODY_BYTES.checked_sub(self.all + bytes) else {
+            return false;
+        };
+        let may = held == 0 || held + bytes <= left;
+        if may {
+            self.all += bytes;
+            self.namespaces.insert(namespace.to_owned(), held + bytes);
+        }
+        may
+    }
+
+    fn give_back(&mut self, namespace: &str, bytes: usize) {
+        self.all -= bytes;
+        if let Some(held) = self.namespaces.get_mut(namespace) {
+            *held -= bytes;
+            if *held == 0 {
+                self.namespaces.remove(namespace);
+            }
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const MIB: usize = 1 << 20;
+
+    /// By namespace, how many MiB each body has that it sends one after the other, and whether there is room for it.
     #[test]
-    fn namespaces_without_a_body_are_forgotten() {
-        let rooms = Rooms::default();
-        let first = rooms.of_namespace("a");
-        assert!(Arc::ptr_eq(&first, &rooms.of_namespace("a")));
-        drop(first);
-        let _other = rooms.of_namespace("b");
-        let known = rooms.namespaces.lock().unwrap();
-        assert_eq!(known.keys().collect::<Vec<_>>(), ["b"]);
+    fn a_namespace_holds_no_more_than_it_leaves() {
+        let table: [&[(&str, usize, bool)]; 3] = [
+            // Two runs of each of two namespaces, with two of the longest bodies each: others still find room.
+            &[
+                ("a", 4, true),
+                ("a", 4, true),
+                ("a", 4, true),
+                ("a", 4, false),
+                ("b", 4, true),
+                ("b", 4, false),
+                ("b", 2, true),
+                ("c", 4, true),
+                ("d", 4, false),
+                ("d", 2, true),
+            ],
+            // The same in turns.
+            &[
+                ("a", 4, true),
+                ("b", 4, true),
+                ("a", 4, true),
+                ("b", 4, true),
+                ("a", 4, false),
+                ("b", 1, false),
+                ("c", 4, true),
+                ("c", 1, false),
+                ("d", 3, true),
+                ("e", 1, true),
+                ("f", 1, false),
+            ],
+            &[
+                ("a", 4, true),
+                ("b", 4, true),
+                ("c", 4, true),
+                ("d", 4, true),
+                ("e", 4, true),
+                ("f", 4, true),
+                ("g", 1, false),
+            ],
+        ];
+        for bodies in table {
+            let mut held = Held::default();
+            for (index, (namespace, mebibytes, expected)) in bodies.iter().enumerate() {
+                assert_eq!(held.take(namespace, mebibytes * MIB), *expected, "{index} of {bodies:?}");
+            }
+        }
+    }
+
+    /// However two namespaces send, and whatever they have given back.
+    #[test]
+    fn a_third_namespace_always_finds_room_for_the_longest_body() {
+        for step in 1..=MAX_REQUEST / MIB {
+            let mut held = Held::default();
+            for round in 0..100 {
+                let bytes = (1 + round * step % 4) * MIB;
+                held.take(["a", "b"][round * step / 3 % 2], bytes);
+                assert!(held.all + MAX_REQUEST <= MAX_BODY_BYTES, "{held:?}");
+                let namespace = ["b", "a"][round % 2];
+                if round % 5 == 0 && held.namespaces.get(namespace).is_some_and(|it| *it >= MIB) {
+                    held.give_back(namespace, MIB);
+                }
+            }
+        }
     }
 
     #[test]
-    fn no_body_is_larger_than_the_share_of_a_namespace() {
-        let most = body_steps(None) as usize;
-        assert_eq!(most, body_steps(Some(u64::MAX)) as usize);
-        assert!(most <= MAX_BODY_BYTES_OF_NAMESPACE / BODY_STEP);
-        assert_eq!(body_steps(Some(0)), 1);
+    fn namespaces_without_a_body_are_forgotten() {
+        let mut held = Held::default();
+        assert!(held.take("a", 1) && held.take("a", 2) && held.take("b", 3));
+        held.give_back("a", 1);
+        held.give_back("a", 2);
+        assert_eq!((held.all, held.namespaces), (3, HashMap::from([("b".to_owned(), 3)])));
     }
 }

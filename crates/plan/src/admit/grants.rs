@@ -125,9 +125,7 @@ pub fn check_rules(
         for (escalation, right) in escalations(&rule) {
             if !policy.grants.excepts(&right, scope) {
                 let remedy = match can_be_listed(&right, scope) {
-                    true => {
-                        "ask for less, or list the right in `rbacPolicy.exceptions` of the policy and, if it has that part, of the floor"
-                    }
+                    true => "ask for less, or list the right in `rbacPolicy.exceptions` of the policy and of the floor",
                     false => READING_ONLY,
                 };
                 let message = format!("`{right}` is refused: {}", escalation.why());

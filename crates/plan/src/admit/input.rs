@@ -28,7 +28,7 @@ pub struct Input<'a> {
     pub floor: Option<&'a SympoziumPolicySpec>,
     /// The model that the run names in `modelRef`: in the namespace it names or else its own, and in the system's.
     pub models: Candidates<'a, Model>,
-    /// What the run's author may do. Unknown on a command line without a cluster.
+    /// What the run's author may do. Absent, nothing is compared: for a run of one machine, where no rights are granted.
     pub author: Option<&'a Rights>,
     /// The RuntimeClasses of the cluster, or of the files: the handler of each, by name. A name that is not here proves nothing.
     pub runtime_classes: &'a RuntimeClasses,
@@ -56,7 +56,7 @@ pub struct Agents<'a> {
     /// The `SympoziumInstance` of the name, if there is one.
     pub instance: Option<&'a SympoziumInstance>,
     /// What its author may do in the run's namespace, which its hooks may not exceed. Absent, nothing is compared: for agents of the
-    /// system namespace, and on a command line, where the API server compares.
+    /// system namespace, which are the operator's own, and for a run of one machine, where no rights are granted.
     pub author: Option<&'a Rights>,
 }
 
@@ -97,8 +97,7 @@ pub struct PackCandidates<'a> {
 pub struct PackObject<'a> {
     /// The pack.
     pub pack: &'a SkillPack,
-    /// What its author may do, in the run's namespace. When that is unknown, the check at the pack's own admission
-    /// stands.
+    /// What its author may do, in the run's namespace. Absent, nothing is compared, as for [agents](Agents::author).
     pub author: Option<&'a Rights>,
 }
 

@@ -7,7 +7,7 @@ use super::grants::READING_ONLY;
 use super::{Case, Subject};
 use crate::policy::EffectivePolicy;
 use crate::policy::grants::can_be_listed;
-use crate::rbac::{Escalation, MAX_GRANT, Rule, Scope, combinations, escalations, look_at, unlisted};
+use crate::rbac::{MAX_GRANT, Rule, Scope, combinations, escalations, look_at, unlisted};
 
 /// Rights of one rule that a denial names; of more it says how many there are.
 const NAMED: usize = 4;
@@ -51,11 +51,9 @@ fn check_lists(
     }
     for (field, rule, scope) in rules {
         let mut rights = unlisted(&rule, scope);
-        // A wildcard stands for rights that are on no list. One that no policy excepts is denied for being a wildcard.
-        let wildcards = escalations(&rule)
-            .into_iter()
-            .filter(|(kind, right)| *kind == Escalation::Wildcard && policy.grants.excepts(right, scope));
-        rights.extend(wildcards.map(|(_, right)| right));
+        // Rights from which more follow are on no list of harmless ones. Those that no policy excepts are denied for what they are.
+        let excepted = escalations(&rule).into_iter().filter(|(_, right)| policy.grants.excepts(right, scope));
+        rights.extend(excepted.map(|(_, right)| right));
         rights.retain(|right| !policy.grants.consents_to(right, scope));
         if rights.is_empty() {
             continue;

@@ -15,7 +15,7 @@ pub struct Grants {
     ceilings: BTreeSet<BTreeSet<Rule>>,
     /// What is granted although more rights follow from it: what every one of these sets has, or everything.
     exceptions: Exceptions,
-    /// What is granted although nobody knows it to be harmless.
+    /// What is granted although it is not known to be harmless.
     consents: Exceptions,
     /// Namespaces whose runs may be granted something in the whole cluster.
     pub cluster_namespaces: Allowed<String>,
@@ -107,7 +107,8 @@ impl Grants {
         }
     }
 
-    /// Whether a right from which more rights follow is listed by every policy that holds.
+    /// Whether a right from which more rights follow is listed by every policy that holds. A floor that says nothing about rights does
+    /// not hold it back here; it has [not consented](Self::consents_to) either.
     pub fn excepts(&self, right: &Rule, scope: Scope) -> bool {
         can_be_listed(right, scope) && self.exceptions.cover(right)
     }

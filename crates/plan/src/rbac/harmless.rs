@@ -116,8 +116,7 @@ pub fn harmless(scope: Scope) -> Vec<Rule> {
 /// The rights of a rule that are neither known to be harmless nor escalations, which are refused by themselves: one rule for
 /// each group and resource, with all of its verbs.
 ///
-/// Wildcards are escalations. So every right of every rule is harmless, or here, or in [`escalations`]. A wildcard also stands for
-/// rights that are here: whoever excepts it from being refused has not consented to them.
+/// Wildcards are escalations. So every right of every rule is harmless, or here, or in [`escalations`].
 pub fn unlisted(rule: &Rule, scope: Scope) -> Vec<Rule> {
     let mut found: BTreeMap<(&str, &str), Rule> = BTreeMap::new();
     for group in &rule.api_groups {

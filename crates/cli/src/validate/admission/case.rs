@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use sympozium_api::labels::SYSTEM_NAMESPACE;
 use sympozium_api::names::{ModelRef, SkillPackName};
 use sympozium_api::{AgentRun, Model, SkillPack, SympoziumPolicy, SympoziumPolicySpec};
 use sympozium_plan::admit::{
-    Agents, Candidates, Facts, Input, PackCandidates, PackObject, RuntimeClasses, Settings, wanted_packs, wanted_policy,
+    Agents, Candidates, Facts, Input, PackCandidates, PackObject, Rights, RuntimeClasses, Settings, wanted_packs,
+    wanted_policy,
 };
 
 use super::store::{Lookup, Store};
@@ -14,6 +16,7 @@ use super::store::{Lookup, Store};
 pub struct Case<'s> {
     run: &'s AgentRun,
     namespace: &'s str,
+    author: Option<&'s Rights>,
     pub agents: Agents<'s>,
     packs: BTreeMap<SkillPackName, PackCandidates<'s>>,
     /// The packs, with where they are from.
@@ -25,8 +28,12 @@ pub struct Case<'s> {
 }
 
 impl<'s> Case<'s> {
-    pub fn of(store: &'s Store, run: &'s AgentRun, namespace: &'s str) -> Self {
+    /// Authors of what is in the run's namespace may do what `author` says. As the controller has it: what is in the system's
+    /// namespace is the operator's own, but for a run.
+    pub fn of(store: &'s Store, run: &'s AgentRun, namespace: &'s str, author: Option<&'s Rights>) -> Self {
+        let of_namespace = author.filter(|_| namespace != SYSTEM_NAMESPACE);
         let agents = store.agents_called(namespace, run.spec.agent().map(AsRef::as_ref));
+        let agents = Agents { author: of_namespace, ..agents };
         let found_packs: BTreeMap<_, _> = wanted_packs(run, agents)
             .into_iter()
             .map(|name| {
@@ -35,7 +42,7 @@ impl<'s> Case<'s> {
             })
             .collect();
         let packs = found_packs.iter();
-        let packs = packs.map(|(name, found)| (name.clone(), pack_candidates(found.candidates)));
+        let packs = packs.map(|(name, found)| (name.clone(), pack_candidates(found.candidates, of_namespace)));
         let packs = packs.collect();
         let found_policy = match wanted_policy(agents) {
             Some(name) => store.policies_called(namespace, name.as_str()),
@@ -45,6 +52,7 @@ impl<'s> Case<'s> {
         Self {
             run,
             namespace,
+            author,
             agents,
             packs,
             found_packs,
@@ -63,7 +71,7 @@ impl<'s> Case<'s> {
             policies: self.found_policy.candidates,
             floor,
             models: self.models,
-            author: None,
+            author: self.author,
             runtime_classes: self.runtime_classes,
             facts: Facts::default(),
             settings,
@@ -71,9 +79,11 @@ impl<'s> Case<'s> {
     }
 }
 
-fn pack_candidates<'a>(candidates: Candidates<'a, SkillPack>) -> PackCandidates<'a> {
-    let object = |pack: Option<&'a SkillPack>| pack.map(|pack| PackObject { pack, author: None });
-    PackCandidates { own: object(candidates.own), system: object(candidates.system) }
+fn pack_candidates<'a>(candidates: Candidates<'a, SkillPack>, author: Option<&'a Rights>) -> PackCandidates<'a> {
+    PackCandidates {
+        own: candidates.own.map(|pack| PackObject { pack, author }),
+        system: candidates.system.map(|pack| PackObject { pack, author: None }),
+    }
 }
 
 fn models<'s>(store: &'s Store, namespace: &str, reference: &ModelRef) -> Candidates<'s, Model> {

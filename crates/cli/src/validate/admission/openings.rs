@@ -24,7 +24,7 @@ const OPENED_BY_POLICY: &[&str] = &[
 
 /// The same for the floor. Everything else it only bounds.
 const OPENED_BY_FLOOR: &[&str] =
-    &["cluster-rbac-consent", "host-access-namespace", "policy-ambiguous", "rbac-unlisted"];
+    &["cluster-rbac-consent", "host-access-namespace", "policy-ambiguous", "rbac-author", "rbac-unlisted"];
 
 /// Rules about the RuntimeClass of a run in agent-sandbox that names none. Policies can have a default, which counts
 /// here when it is known, and the installation can, which no file tells.

@@ -98,7 +98,7 @@ impl Store {
                 });
             }
         }
-        if beyond == Beyond::Installation {
+        if beyond != Beyond::Cluster {
             store.add_built_in();
         }
         store

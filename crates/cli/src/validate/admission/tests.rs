@@ -229,7 +229,8 @@ fn what_an_unknown_policy_may_allow_is_a_warning() {
         let text = with_unknown_policy(of_pack);
         let mut found = findings(&text);
         found.sort();
-        found.retain(|it| !it.ends_with("fetch-unrestricted"));
+        // What the floor could allow besides stays a warning whatever the policy is.
+        found.retain(|it| !it.ends_with("fetch-unrestricted") && !it.ends_with("rbac-author"));
         let warned: Vec<String> = expected.iter().map(|it| format!("warning {it}")).collect();
         assert_eq!(found, warned);
         let summary = report(&text, Completeness::Partial).summary();
@@ -256,7 +257,8 @@ fn of_a_run_without_its_agent_nobody_knows_the_policy() {
     let text = run(
         "  agentRef: nobody\n  task: hello\n  lifecycle:\n    preRun: [{name: h, image: 'example.com/h:1'}]\n    rbac: [{apiGroups: [''], resources: [secrets], verbs: [get]}]",
     );
-    assert_eq!(findings(&text), ["warning 10 spec.lifecycle.rbac[0]: rbac-escalation"]);
+    let rules = ["rbac-escalation", "rbac-author"];
+    assert_eq!(findings(&text), rules.map(|it| format!("warning 10 spec.lifecycle.rbac[0]: {it}")));
 }
 
 #[test]
@@ -288,6 +290,85 @@ fn consent_of_an_unknown_floor_is_not_taken_for_refused() {
     assert_eq!(consent(&elsewhere, Completeness::Complete), [of_team]);
     let floor = "---\napiVersion: sympozium.ai/v1alpha1\nkind: SympoziumPolicy\nmetadata: {name: floor, namespace: sympozium-system}\nspec: {}\n";
     assert_eq!(consent(&format!("{text}{floor}"), Completeness::Partial), denied);
+}
+
+/// The objects of a run that asks for a right, by where it is written.
+fn asking(verb: &str) -> [(&'static str, String); 4] {
+    let rbac = format!("rbac: [{{apiGroups: [''], resources: [configmaps], verbs: [{verb}]}}]");
+    let lifecycle = format!("lifecycle: {{preRun: [{{name: h, image: 'example.com/h:1'}}], {rbac}}}\n");
+    let with_pack = run("  agentRef: a\n  task: hello\n  skills: [{skillPackRef: p}]");
+    let pack = format!("{PACK}    {rbac}\n{AGENT}{with_pack}");
+    [
+        ("the operator's pack", pack.replace("{name: p}", "{name: p, namespace: sympozium-system}")),
+        ("a pack", pack),
+        ("the run's hook", with(AGENT, &run(&format!("  agentRef: a\n  task: hello\n  {lifecycle}")))),
+        ("the agent's hook", format!("{AGENT}      {lifecycle}{}", run("  agentRef: a\n  task: hello"))),
+    ]
+}
+
+/// What the controller denies is denied here: it knows no authors either. A run of this machine is granted nothing, and is told so.
+#[test]
+fn rights_are_compared_with_those_of_an_unknown_author_as_in_a_cluster() {
+    let floor = |namespace: &str| {
+        format!(
+            "apiVersion: sympozium.ai/v1alpha1\nkind: SympoziumPolicy\nmetadata: {{name: floor, namespace: sympozium-system}}\nspec:\n  rbacPolicy:\n    clusterRBACNamespaces: [{namespace}]\n    exceptions: [{{apiGroups: [''], resources: [configmaps], verbs: [patch]}}]\n"
+        )
+    };
+    let denied = |mut session: Session<'_>, text: &str, floor: Option<&str>| -> Vec<String> {
+        session.add("a.yaml".to_owned(), Ok(text.to_owned()));
+        if let Some(floor) = floor {
+            session.add_floor_text("floor.yaml", floor);
+        }
+        let report = session.finish(&mut Schemas::default(), Completeness::Partial);
+        let all = report.findings().iter();
+        let found = all.filter(|it| it.severity == Verdict::Denied || it.rule == "rbac-author");
+        found.map(|it| format!("{} {}", it.severity.word(), it.rule)).collect()
+    };
+    for (verb, listed, is_granted) in [("get", "default", true), ("get", "team", false), ("patch", "default", false)] {
+        let floor = floor(listed);
+        for (who, text) in asking(verb) {
+            let expected = match is_granted || who == "the operator's pack" {
+                true => &[][..],
+                false => &["denied rbac-author"],
+            };
+            for session in [Session::new("default"), Session::for_cluster("default")] {
+                assert_eq!(denied(session, &text, Some(&floor)), expected, "{who}: {verb}, {listed} is listed");
+            }
+            let local = denied(Session::for_machine("default"), &text, Some(&floor));
+            assert_eq!(local, [] as [&str; 0], "{who}: {verb}");
+        }
+    }
+    // A floor that is not known may list the namespace.
+    for (who, text) in asking("get") {
+        let expected = match who {
+            "the operator's pack" => &[][..],
+            _ => &["warning rbac-author"],
+        };
+        assert_eq!(denied(Session::new("default"), &text, None), expected, "{who}");
+    }
+}
+
+/// A floor that is silent has consented to nothing that a policy excepts.
+#[test]
+fn an_exception_of_a_policy_needs_the_floors_consent() {
+    let rule = "{apiGroups: [''], resources: [secrets], verbs: [get]}";
+    let policy = format!(
+        "---\napiVersion: sympozium.ai/v1alpha1\nkind: SympoziumPolicy\nmetadata: {{name: open}}\nspec:\n  rbacPolicy: {{exceptions: [{rule}]}}\n"
+    );
+    let pack = PACK.replace("{name: p}", "{name: p, namespace: sympozium-system}");
+    let agent = AGENT.replace("spec:\n", "spec:\n  policyRef: open\n");
+    let run = run("  agentRef: a\n  task: hello\n  skills: [{skillPackRef: p}]");
+    let text = format!("{pack}    rbac: [{rule}]\n{policy}{agent}{run}");
+    let floor = "---\napiVersion: sympozium.ai/v1alpha1\nkind: SympoziumPolicy\nmetadata: {name: floor, namespace: sympozium-system}\nspec: ";
+    for (floor, expected) in [
+        (String::new(), &["warning 9 spec.sidecar.rbac[0]: rbac-unlisted"][..]),
+        (format!("{floor}{{}}\n"), &["denied 9 spec.sidecar.rbac[0]: rbac-unlisted"]),
+        (format!("{floor}{{rbacPolicy: {{exceptions: [{rule}]}}}}\n"), &[]),
+    ] {
+        let mut found = findings(&format!("{text}{floor}"));
+        found.retain(|it| !it.ends_with("fetch-unrestricted"));
+        assert_eq!(found, expected, "{floor}");
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use serde::Deserialize;
+use sympozium_testkit::runs::violations;
 
 use super::world::{World, yaml};
 use crate::admit::Reason;
@@ -91,15 +92,7 @@ fn check(case: &Case) -> Result<(), String> {
 fn there_is_a_case_for_every_rule() {
     let cases: BTreeSet<String> =
         FILES.iter().flat_map(|(_, text)| yaml::<Vec<Case>>(text)).map(|case| case.rule).collect();
-    let mut rules = BTreeSet::new();
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/admit");
-    for entry in std::fs::read_dir(directory).expect("the source is there") {
-        let path = entry.expect("it is readable").path();
-        if path.extension().is_some_and(|it| it == "rs") {
-            let text = std::fs::read_to_string(path).expect("it is readable");
-            rules.extend(rules_in(&text));
-        }
-    }
+    let mut rules = all_rules();
     // Looked at with an object alone; see `objects.rs` of the tests.
     rules.remove("policy-entry");
     rules.remove("pack-too-large");
@@ -109,6 +102,121 @@ fn there_is_a_case_for_every_rule() {
     // Too long to be written down.
     rules.remove("task-too-large");
     assert_eq!(rules, cases);
+}
+
+/// The rules of which no run in `testkit::runs::violations` is proven to be denied by them alone, and why.
+const NOT_SUSPENDED: &[(&str, &[&str])] = &[
+    (
+        "it only warns",
+        &[
+            "agent-sandbox-off",
+            "dns-by-gateway",
+            "env-credential",
+            "fetch-unrestricted",
+            "field-unused",
+            "host-access-off",
+            "image-floating",
+            "model-header-credential",
+            "model-url-unused",
+            "nobody-approves",
+            "pack-needs-server",
+            "pack-useless",
+            "pack-without-container",
+            "resource-unused",
+            "runtime-class-none",
+            "sandbox-off",
+            "tool-rule-elsewhere",
+            "tool-rule-unknown",
+            "tool-unknown",
+            "tool-unserved",
+        ],
+    ),
+    (
+        "without it there is no plan, or a plan that leaves out what is asked for",
+        &[
+            "agent-ambiguous",
+            "agent-missing",
+            "agent-refs-differ",
+            "agent-unnamed",
+            "amount-invalid",
+            "egress-invalid",
+            "executor-command",
+            "model-missing",
+            "mount-propagation",
+            "mount-unknown",
+            "pack-missing",
+            "sandbox-exclusive",
+            "secret-unnamed",
+            "security-context-loosened",
+            "skill-twice",
+            "skill-unnamed",
+            "task-invalid",
+            "task-missing",
+            "timeout-invalid",
+            "tool-denied",
+        ],
+    ),
+    (
+        "it is about a name, a form or an order: no power follows from what it denies",
+        &[
+            "gate-too-early",
+            "gate-twice",
+            "mount-recursion",
+            "node-selector",
+            "skill-file",
+            "skill-name",
+            "tool-exec",
+            "tool-name",
+            "tool-parameter-lost",
+            "tool-parameters",
+            "tool-positional",
+        ],
+    ),
+    (
+        "the run would have less than it needs, and no more than it may",
+        &[
+            "agent-sandbox-server",
+            "agent-sandbox-too-small",
+            "pack-needs-image",
+            "pack-needs-more",
+            "pack-needs-sandbox",
+        ],
+    ),
+    (
+        "it is about other runs, time or length, which no field of a plan gives a run",
+        &[
+            "subagent-children",
+            "subagent-concurrency",
+            "subagent-depth-false",
+            "task-too-large",
+            "timeout-out-of-range",
+        ],
+    ),
+    (
+        "it is about an object alone, or no field is there for it; see `objects.rs` of the tests and `fields`",
+        &["field-unenforced", "pack-too-large", "policy-entry"],
+    ),
+    ("generated runs have no policy of the system namespace; see `scenarios.rs`", &["policy-ambiguous"]),
+];
+
+/// A rule that is not tried there could fail without a test noticing that its power reaches a plan.
+#[test]
+fn every_rule_is_suspended_with_a_violation_or_has_a_reason_not_to_be() {
+    let suspended: BTreeSet<&str> = violations().map(|it| it.rule).collect();
+    let mut known: Vec<&str> = NOT_SUSPENDED.iter().flat_map(|(_, rules)| *rules).copied().chain(suspended).collect();
+    known.sort_unstable();
+    // Each once: a rule that has a violation needs no reason.
+    assert_eq!(known, all_rules().iter().collect::<Vec<_>>());
+}
+
+/// Every rule that the source of admission names.
+fn all_rules() -> BTreeSet<String> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/admit");
+    let entries = std::fs::read_dir(directory).expect("the source is there");
+    let paths = entries.map(|it| it.expect("it is readable").path());
+    let sources = paths.filter(|it| it.extension().is_some_and(|it| it == "rs"));
+    let texts = sources.map(|it| std::fs::read_to_string(it).expect("it is readable"));
+    texts.flat_map(|it| rules_in(&it).collect::<Vec<_>>()).collect()
 }
 
 /// Rules are the only texts of words in lower case with `-` between them, but for names of providers, headers, modes and handlers.

@@ -75,6 +75,10 @@ pub const VIOLATIONS: &[Violation] = &[
         demand_of_floor(objects, "maxMemory", json!("10Mi"));
         Some(())
     }),
+    Violation::new("amount-zero", "a sidecar without a bound on memory", |objects| {
+        objects.sidecar()?["resources"]["memory"] = json!("0");
+        Some(())
+    }),
     Violation::new("subagent-depth", "a run too far below the first", |objects| {
         objects.agent()["agents"]["default"]["subagents"] = json!({ "maxDepth": 1 });
         objects.run()["parent"] = json!({ "runName": "first", "sessionKey": "s", "spawnDepth": 2 });

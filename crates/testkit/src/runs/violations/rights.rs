@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::objects::{Objects, push, right};
+use super::super::objects::{Objects, push, remove, right};
 use super::super::{NAMESPACE, SYSTEM_NAMESPACE};
 use super::Violation;
 
@@ -33,6 +33,13 @@ pub const VIOLATIONS: &[Violation] = &[
         let classes = right("node.k8s.io", "runtimeclasses", "get");
         except(objects, json!([classes]), json!([]));
         grant(objects, classes)
+    }),
+    Violation::new("rbac-unlisted", "Secrets, excepted by the policy where the floor is silent", |objects| {
+        let secrets = right("", "secrets", "get");
+        objects.clear_rights();
+        objects.policy()["rbacPolicy"] = json!({ "exceptions": [secrets] });
+        remove(objects.floor(), &["rbacPolicy"]);
+        grant(objects, secrets)
     }),
     Violation::new("rbac-unlisted", "Services for a hook", |objects| {
         except(objects, json!([]), json!([]));

@@ -171,6 +171,22 @@ fn a_model_on_this_machine_needs_no_key_and_is_all_that_is_opened() {
     machine.refuses(&typed, DENIED, &["denied[model-endpoint]", "error: the run is denied", "allowedEgress"]);
 }
 
+/// A server of this machine needs no key, and has the one that is kept for it: also when that cannot be read.
+#[test]
+fn a_secret_that_cannot_be_read_is_not_taken_for_absent() {
+    let machine = Machine::new();
+    let typed = ["x", "--model", "ollama/qwen3"];
+    let store = SecretStore::open(&machine.state(), "default").unwrap();
+    store.set("ollama-key", "OLLAMA_API_KEY", Zeroizing::new(b"sk-store".to_vec())).unwrap();
+    assert!(composed(machine.compose(&typed)).model_key.is_some());
+    let path = machine.path("state/secrets/default/ollama-key.json");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    machine.refuses(&typed, FAILED, &["ollama-key.json is open to others"]);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::write(&path, "{}").unwrap();
+    machine.refuses(&typed, FAILED, &["ollama-key.json is not what we wrote"]);
+}
+
 #[test]
 fn a_key_of_the_environment_stays_with_its_provider_and_this_machine() {
     let mut machine = Machine::new();

@@ -33,13 +33,14 @@ fn no_pack_gets_rights_from_which_more_follow() {
 }
 
 #[test]
-fn an_exception_must_be_listed_by_every_policy_that_speaks_of_grants() {
+fn an_exception_must_be_listed_by_the_policy_and_by_the_floor() {
     let pack = pack_with("rbac: [{apiGroups: [''], resources: [secrets], verbs: [get]}]");
     let exception = "{rbacPolicy: {exceptions: [{apiGroups: [''], resources: [secrets], verbs: [get]}]}}";
     for (policy, floor, expected) in [
         ("null", "null", false),
-        (exception, "null", true),
-        (exception, "{}", true),
+        // A floor that is silent has not consented, and neither has one that is not there.
+        (exception, "null", false),
+        (exception, "{}", false),
         (exception, exception, true),
         (exception, "{rbacPolicy: {clusterRBACNamespaces: [default]}}", false),
         ("null", exception, false),

@@ -154,6 +154,12 @@ impl Walk<'_> {
         ];
         let mut most = most.iter().filter_map(|it| it.as_u64());
         demand(most.all(|it| depth <= it), || format!("{depth} levels"))?;
+        for part in list(&self.plan["parts"]) {
+            let amounts = &part["amounts"];
+            // No amount of a container is none: it could use the whole node.
+            let is_bounded = ["cpuLimit", "memoryLimit"].iter().all(|it| quantity(&amounts[it]) > 0.0);
+            demand(is_bounded, || format!("{} with {amounts}", part["name"]))?;
+        }
         for policy in [self.policy, self.floor] {
             let gates = self.get(policy, "/spec/featureGates").as_object();
             let mut closed = gates.into_iter().flatten().filter(|(_, open)| **open == false);

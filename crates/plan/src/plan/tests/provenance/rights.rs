@@ -59,13 +59,10 @@ impl<'r> Right<'r> {
         }
     }
 
-    fn is_wildcard(&self) -> bool {
-        [self.group, self.resource, self.verb].iter().any(|it| it.contains('*'))
-    }
-
-    /// Whether every policy that holds must except it, not the floor alone.
+    /// Whether the policy must except it too, not the floor alone.
     fn escalates(&self) -> bool {
-        self.is_wildcard() || (self.group.is_empty() && ESCALATING.contains(&self.resource))
+        let is_wildcard = [self.group, self.resource, self.verb].iter().any(|it| it.contains('*'));
+        is_wildcard || (self.group.is_empty() && ESCALATING.contains(&self.resource))
     }
 
     /// Whether one of these rules has it.
@@ -142,20 +139,17 @@ impl Walk<'_> {
         demand(stranger.is_none(), || format!("an unknown identity: {stranger:?}"))
     }
 
-    /// That a right which is not known to be harmless is an exception. A floor that says nothing about rights leaves those from which
-    /// others follow to the policy.
+    /// That a right which is not known to be harmless is an exception of the floor, and one from which others follow also of the policy.
     fn except(&mut self, right: &Right<'_>) -> Result<(), Untraced> {
-        let floor = self.get(self.floor, "/spec/rbacPolicy");
         if right.escalates() {
             demand(right.is_in(self.get(self.policy, EXCEPTIONS)), || {
                 format!("{right}, which the policy does not except")
             })?;
             self.by(self.policy, EXCEPTIONS);
         }
-        if !right.escalates() || right.is_wildcard() || !floor.is_null() {
-            demand(right.is_in(&floor["exceptions"]), || format!("{right}, to which the floor does not consent"))?;
-            self.by(self.floor, EXCEPTIONS);
-        }
+        let consents = self.get(self.floor, EXCEPTIONS);
+        demand(right.is_in(consents), || format!("{right}, to which the floor does not consent"))?;
+        self.by(self.floor, EXCEPTIONS);
         Ok(())
     }
 
