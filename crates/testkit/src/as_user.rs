@@ -117,7 +117,7 @@ pub fn readable_copy(path: &Path, directory: &Path) -> anyhow::Result<PathBuf> {
         return Ok(path.to_owned());
     }
     let copy = directory.join(path.file_name().context("not a file")?);
-    fs::copy(path, &copy).with_context(|| format!("copying {}", path.display()))?;
+    crate::copy_program(path, &copy).with_context(|| format!("copying {}", path.display()))?;
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755))?;
     Ok(copy)
 }

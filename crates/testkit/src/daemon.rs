@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 
 /// How long a probe may take to answer.
-const PROBE_PATIENCE: Duration = Duration::from_secs(10);
+const PROBE_PATIENCE: Duration = Duration::from_secs(60);
 /// Lines of its log that a failed test shows.
 const LOG_LINES: usize = 40;
 /// Bytes of a probe's answer that are read.

@@ -35,7 +35,9 @@ pub mod sysv;
 pub mod terminal;
 
 use std::ffi::OsStr;
-use std::process::Command;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// Starts a program the plain way, without any of our isolation: for what surrounds the thing under test.
@@ -47,6 +49,40 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     inherited::reset(&mut command);
     command
+}
+
+/// Copies a program that will be executed.
+///
+/// By another process: whatever another test is starting has our descriptors for a moment, and a file that any process
+/// has open for writing cannot be executed (`ETXTBSY`, execve(2)).
+///
+/// # Errors
+///
+/// When it cannot be copied.
+pub fn copy_program(from: &Path, to: &Path) -> io::Result<()> {
+    ensure_success("copying", to, command("cp").args(["--preserve=mode", "--"]).arg(from).arg(to).status()?)
+}
+
+/// Writes a script that will be executed, by another process as well.
+///
+/// # Errors
+///
+/// When it cannot be written.
+pub fn write_program(to: &Path, content: &str) -> io::Result<()> {
+    let mut writer = command("sh");
+    writer.args(["-c", r#"cat > "$0" && chmod 755 "$0""#]).arg(to).stdin(Stdio::piped());
+    let mut writer = writer.spawn()?;
+    if let Some(mut stdin) = writer.stdin.take() {
+        stdin.write_all(content.as_bytes())?;
+    }
+    ensure_success("writing", to, writer.wait()?)
+}
+
+fn ensure_success(what: &str, path: &Path, status: ExitStatus) -> io::Result<()> {
+    match status.success() {
+        true => Ok(()),
+        false => Err(io::Error::other(format!("{what} {}: {status}", path.display()))),
+    }
 }
 
 /// Waits until `condition` holds and says whether it did by the deadline.

@@ -132,7 +132,8 @@ async fn a_bridge_that_dies_is_the_end_of_the_agent() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bridge_that_is_told_to_end_reports_and_the_agent_is_gone() {
-    let mut world = World::new(WireFormat::OpenAi).await;
+    // It has nine tenths of this to report, on a busy machine too.
+    let mut world = World::with(WireFormat::OpenAi, |plan| plan.deadlines.grace_seconds = 20).await;
     world.model.push(Reply::Silence);
     world.start(&[]);
     world.requests(1).await;

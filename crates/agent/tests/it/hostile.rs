@@ -156,11 +156,14 @@ async fn an_answer_without_end_is_given_up_by_its_bytes() {
     for wire in WIRES {
         for bytes in [WIDE, 4 << 20] {
             let mut world = World::with(wire, |plan| plan.limits.model_answer_bytes = bytes).await;
-            world.model.set_default(Reply::Huge { bytes: 1 << 40 });
+            let gate = Gate::new();
+            world.model.push(Reply::Huge { bytes: 1 << 40 });
+            world.model.set_default(Reply::Huge { bytes: 1 << 40 }.gated(&gate));
             let pid = world.start(&[("LLM_MAX_RETRIES", "1")]);
-            // The second is asked for when the first is over.
+            // The second is asked for when the first is over, and held until it was looked at the agent.
             world.requests(2).await;
             let peak = peak_bytes(pid);
+            gate.open();
             let end = world.ended().await;
             assert!(end.failure().contains("(tried 2 times)"), "{end:?}");
             assert!(peak < MOST_MEMORY, "{} MiB", peak >> 20);

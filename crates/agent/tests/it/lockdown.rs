@@ -11,13 +11,14 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use serde_json::json;
 use sympozium_api::run_plan::WireFormat;
-use sympozium_testkit::as_user;
 use sympozium_testkit::model_server::{Answer, Reply};
 use sympozium_testkit::probe::Findings;
+use sympozium_testkit::{as_user, wait_until};
 
 use self::surroundings::{FILES, Surroundings, Waiting, attempting, open_to_all, probe_of_all};
 use crate::world::{World, call, terminate};
@@ -261,8 +262,13 @@ async fn the_agent_that_ships_is_restricted() {
 
 /// Every socket among these descriptors is one that the kernel lists as a Unix socket, and there is one.
 fn assert_only_unix_sockets(descriptors: &Path) {
-    let unix = fs::read_to_string("/proc/net/unix").expect("a list");
-    let unix: Vec<&str> = unix.lines().filter_map(|line| line.split_whitespace().nth(6)).collect();
+    // Looked at more than once: the list is of the whole machine, and may miss a socket while others come and go.
+    let is_unix = |inode: &str| {
+        wait_until(Duration::from_secs(10), || {
+            let unix = fs::read_to_string("/proc/net/unix").expect("a list");
+            unix.lines().any(|line| line.split_whitespace().nth(6) == Some(inode))
+        })
+    };
     let mut sockets = 0;
     for entry in fs::read_dir(descriptors).expect("descriptors") {
         let Ok(target) = fs::read_link(entry.expect("an entry").path()) else {
@@ -271,7 +277,7 @@ fn assert_only_unix_sockets(descriptors: &Path) {
         let target = target.to_string_lossy().into_owned();
         if let Some(inode) = target.strip_prefix("socket:[") {
             sockets += 1;
-            assert!(unix.contains(&inode.trim_end_matches(']')), "{target}");
+            assert!(is_unix(inode.trim_end_matches(']')), "{target}");
         }
     }
     assert!(sockets > 0, "the door is one");

@@ -128,6 +128,7 @@ mod tests {
     #[tokio::test]
     async fn the_newest_is_used_and_old_closed_and_surplus_ones_are_dropped() {
         let pool = Pool::default();
+        let now = Instant::now();
         let mut ends = Vec::new();
         for _ in 0..=MAX_IDLE {
             let (connection, end) = connection().await;
@@ -136,7 +137,6 @@ mod tests {
         }
         let idle = || pool.0.lock().expect("not poisoned").len();
         assert_eq!(idle(), MAX_IDLE);
-        let now = Instant::now();
         assert!(pool.newest(now).is_some());
         assert_eq!(idle(), MAX_IDLE - 1);
 

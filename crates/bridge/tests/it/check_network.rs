@@ -10,9 +10,9 @@ use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, bind, getsoc
 use rustix::process::{Pid, Signal, kill_process};
 use sympozium_bridge::check_network::{Answer, CheckNetwork, Enforcement, NoGateway, Verdict};
 use sympozium_testkit::{command, growing, wait_until};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_ipc-bridge");
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -208,25 +208,26 @@ async fn a_gateway_that_never_answers_is_no_verdict() {
 /// A network that decides packets one after the other has decided those to the canary when it lets one through that was sent after them.
 #[tokio::test]
 async fn the_gateway_is_asked_after_the_canary() {
-    let (report, mut unread) = mpsc::unbounded_channel();
-    let mut connections = 0;
-    // At one address for both, connections are accepted in the order in which they were begun.
-    let service = Service::new(move |mut stream| {
-        connections += 1;
-        let (number, report) = (connections, report.clone());
-        async move {
-            let _ = stream.write_all(GREETING).await;
-            // What is sent to the canary's caller is read; a connection to the gateway is closed at once, and so reset.
-            if stream.read(&mut [0]).await.is_err() {
-                let _ = report.send(number);
-            }
+    // One listener for both: it accepts connections in the order in which they were begun.
+    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).await.expect("a listener");
+    let port = listener.local_addr().expect("an address").port();
+    let (gateway, canary) = (Ipv4Addr::LOCALHOST, Ipv4Addr::new(127, 0, 0, 2));
+    let check = check_for((gateway, port).into(), (canary, port).into(), SHORT);
+    let accept = async {
+        let mut asked = Vec::new();
+        let mut streams = Vec::new();
+        while asked.len() < 5 {
+            let (stream, _) = listener.accept().await.expect("a connection");
+            asked.push(stream.local_addr().expect("an address").ip());
+            streams.push(stream);
         }
-    })
-    .await;
-    let verdict = check_for(service.address, service.address, SHORT).await;
-    assert_eq!(verdict.expect("a verdict"), Verdict::NotEnforced(Answer::Canary));
-    // The first one waits for the gateway. Then come three to the canary, and the one that is asked about.
-    assert_eq!((unread.recv().await, unread.recv().await), (Some(1), Some(5)));
+        // The canary's are kept open: one that hangs up would count as out of reach.
+        (asked, streams)
+    };
+    let (verdict, (asked, _streams)) = tokio::join!(check, accept);
+    assert_eq!(verdict.expect("a verdict"), Verdict::NotEnforced(Answer::Nothing));
+    // The first one waits for the gateway.
+    assert_eq!(asked, [gateway, canary, canary, canary, gateway]);
 }
 
 /// A network that went away looks as if everything were refused.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use sympozium_testkit::probe::{self, Findings};
-use sympozium_testkit::{as_user, command, skip, wait_until};
+use sympozium_testkit::{as_user, command, copy_program, skip, wait_until};
 
 use crate::{stderr, stdout};
 
@@ -47,9 +47,7 @@ impl Blocked {
         chown(this.at("home/secret"), Some(USER), Some(USER)).unwrap();
         for (name, from) in [("sympozium", Path::new(env!("CARGO_BIN_EXE_sympozium"))), ("probe", probe::path())] {
             let to = this.at("bin").join(name);
-            // By another program: a process that another test is starting would have our descriptor open for writing,
-            // and a file that is open for writing cannot be executed.
-            assert!(command("cp").arg("--").arg(from).arg(&to).status().unwrap().success());
+            copy_program(from, &to).unwrap();
             fs::set_permissions(to, PermissionsExt::from_mode(0o755)).unwrap();
         }
         this

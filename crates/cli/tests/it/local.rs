@@ -133,7 +133,7 @@ impl Home {
     /// Puts a program where the user's packs find it.
     pub fn install(&self, program: &Path, name: &str) {
         let to = self.at("bin").join(name);
-        fs::copy(program, &to).unwrap();
+        sympozium_testkit::copy_program(program, &to).unwrap();
         fs::set_permissions(&to, fs::Permissions::from_mode(0o755)).unwrap();
         self.give(&to);
     }

@@ -10,6 +10,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
 use crate::landlock;
@@ -43,9 +44,7 @@ impl Scope {
         let before = parent.map(reaches);
         landlock::enter(ruleset)?;
         let after = parent.map(reaches);
-        let holds = before == Some(Ok(()))
-            && after == Some(Err(rustix::io::Errno::PERM))
-            && rustix::process::getppid() == parent;
+        let holds = before == Some(Ok(())) && after == Some(Err(Errno::PERM)) && rustix::process::getppid() == parent;
         Ok(holds.then_some(Self(())))
     }
 
@@ -171,11 +170,18 @@ fn signal_grandchild(pid: Pid, parent: Pid, signal: Signal) {
     let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
     let own = rustix::process::getpid().as_raw_pid();
     if parent_in_stat(&stat).is_some_and(|now| now == parent.as_raw_pid() || now == own) {
-        // A guard in seccomp that holds commands off us refuses this call. Then the descriptor at least kept
-        // the number from meaning another process while we looked.
-        if pidfd_send_signal(&process, signal).is_err() {
-            let _ = kill_process(pid, signal);
-        }
+        send(&process, pid, signal);
+    }
+}
+
+/// Signals the process behind a descriptor.
+///
+/// The guard in seccomp that holds commands off us refuses this call with EPERM, others with ENOSYS. Then the number
+/// has to do, although the descriptor keeps the process and not its number: in the moment since it was looked at, the
+/// process may have been reaped and its number given away. Any other error is about the process, which is gone then.
+fn send(process: &OwnedFd, pid: Pid, signal: Signal) {
+    if let Err(Errno::PERM | Errno::NOSYS) = pidfd_send_signal(process, signal) {
+        let _ = kill_process(pid, signal);
     }
 }
 
@@ -233,6 +239,9 @@ pub(crate) fn parent_in_stat(stat: &[u8]) -> Option<i32> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
+    use std::os::unix::process::ExitStatusExt as _;
+
     use super::*;
 
     #[test]
@@ -246,13 +255,37 @@ mod tests {
     }
 
     #[test]
+    fn a_number_that_was_given_away_is_not_signalled() {
+        let sleeper = || sympozium_testkit::command("/bin/sleep").arg("600").spawn().unwrap();
+        let (mut gone, mut other) = (sleeper(), sleeper());
+        let process = pidfd_open(Pid::from_child(&gone), PidfdFlags::empty()).unwrap();
+        gone.kill().unwrap();
+        gone.wait().unwrap();
+        // As if the other had got the number of the one that is gone.
+        send(&process, Pid::from_child(&other), Signal::KILL);
+        kill_process(Pid::from_child(&other), Signal::TERM).unwrap();
+        assert_eq!(other.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
+    }
+
+    #[test]
     fn both_ways_of_listing_children_agree() {
-        // Other tests in this process may have children of their own: ask about init.
-        let init = Pid::INIT;
-        let quick = children(init).unwrap();
-        let slow = children_by_scan(init).unwrap();
-        // Processes come and go between the two listings; most are in both.
-        let common = quick.iter().filter(|pid| slow.contains(pid)).count();
-        assert!(common * 2 >= quick.len(), "{quick:?} {slow:?}");
+        // Of a process of this test alone: the children of any other come and go between the two listings.
+        let mut parent = sympozium_testkit::command("/bin/sh")
+            .args(["-c", "sleep 600 & sleep 600 & echo up; wait"])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut up = [0; 3];
+        parent.stdout.as_mut().unwrap().read_exact(&mut up).unwrap();
+        let pid = Pid::from_child(&parent);
+        let sorted = |list: Vec<Pid>| list.into_iter().map(Pid::as_raw_pid).collect::<std::collections::BTreeSet<_>>();
+        let (quick, slow) = (children(pid).unwrap(), children_by_scan(pid).unwrap());
+        for &child in &quick {
+            let _ = kill_process(child, Signal::KILL);
+        }
+        parent.wait().unwrap();
+        let (quick, slow) = (sorted(quick), sorted(slow));
+        assert_eq!(quick.len(), 2);
+        assert_eq!(quick, slow);
     }
 }

@@ -86,7 +86,8 @@ fn a_killed_worker_is_reported_and_leaves_nothing() {
     for profile in profiles() {
         let executor = executor(profile);
         let marker = new_marker();
-        let request = action(profile, &marker, ["fork-tree", "5", "600", "stay"]);
+        let mut request = action(profile, &marker, ["fork-tree", "5", "600", "stay"]);
+        request.timeout = Duration::from_secs(600);
         std::thread::scope(|scope| {
             let running = scope.spawn(|| executor.run(&request, None));
             eventually(|| with_marker(&marker).len() > 1);
@@ -132,7 +133,8 @@ fn a_worker_that_does_not_read_its_job_is_given_up() {
     let profile = Profile::Gvisor;
     let executor = executor(profile);
     let marker = new_marker();
-    let request = action(profile, &marker, ["sleep", "600"]);
+    let mut request = action(profile, &marker, ["sleep", "600"]);
+    request.timeout = Duration::from_secs(600);
     let cancel = sympozium_exec::Cancel::new().expect("an eventfd");
     std::thread::scope(|scope| {
         // The only way to learn which worker is ours: it has our command.

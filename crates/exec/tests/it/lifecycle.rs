@@ -14,6 +14,8 @@ use crate::sandbox::{
 
 /// Long enough that a test which waits for it by mistake is noticed.
 const FOREVER: &str = "600";
+/// The timeout of a command that must not be ended by it, however slow the machine is.
+const LONG: Duration = Duration::from_secs(600);
 
 fn quick(mut request: Request) -> Request {
     request.timeout = Duration::from_millis(300);
@@ -86,7 +88,11 @@ fn a_deadline_holds_while_stdin_is_written() {
 #[test]
 fn a_flood_is_cut_at_the_cap_and_costs_no_memory() {
     let executor = executor(Profile::Container);
-    let flood = |bytes| probe_request(Profile::Container, ["do", "flood", "both", bytes]);
+    let flood = |bytes| {
+        let mut request = probe_request(Profile::Container, ["do", "flood", "both", bytes]);
+        request.timeout = LONG;
+        request
+    };
     run(&executor, &flood("1000000"));
     let own = i32::try_from(std::process::id()).expect("a pid");
     let before = processes::resident_bytes(own).expect("own memory");
@@ -159,14 +165,17 @@ fn what_outlives_the_command_is_killed_soon() {
         &["hold-stdout", FOREVER, "exit"],
         &["pass-stdout", FOREVER, "exit"],
         &["subreaper", FOREVER, "exit"],
-        &["pid-hopper", "60", "exit"],
+        &["pid-hopper", "240", "exit"],
         &["fork-tree", "7", FOREVER, "exit"],
     ];
     for profile in profiles() {
         let executor = executor(profile);
         for behaviour in behaviours {
             let marker = new_marker();
-            let outcome = run(&executor, &action(profile, &marker, behaviour.iter().copied()));
+            let mut request = action(profile, &marker, behaviour.iter().copied());
+            // Shorter than any of them lives: waiting for one would be a timeout.
+            request.timeout = Duration::from_secs(200);
+            let outcome = run(&executor, &request);
             assert_gone(&marker);
             assert_eq!(outcome.ending, Ending::Exited(0), "{profile} {behaviour:?}");
             assert!(!outcome.timed_out, "{profile} {behaviour:?}: {outcome:?}");
@@ -199,7 +208,9 @@ fn chains_that_outrun_a_listing_are_killed_too() {
 fn orphans_are_reaped_while_the_command_runs() {
     for profile in profiles() {
         let executor = executor(profile);
-        let outcome = run(&executor, &probe_request(profile, ["do", "short-lived", "2000"]));
+        let mut request = probe_request(profile, ["do", "short-lived", "2000"]);
+        request.timeout = LONG;
+        let outcome = run(&executor, &request);
         assert_eq!(outcome.ending, Ending::Exited(0), "{profile}: {outcome:?}");
     }
 }
@@ -213,7 +224,7 @@ fn a_fork_bomb_hurts_nobody_else() {
     let neighbour = executor(profile);
     let marker = new_marker();
     let mut request = action(profile, &marker, ["fork-bomb", "2000", FOREVER]);
-    request.timeout = Duration::from_secs(600);
+    request.timeout = LONG;
     request.grace = Duration::ZERO;
     let cancel = Cancel::new().expect("an eventfd");
     std::thread::scope(|scope| {
@@ -279,6 +290,7 @@ fn cancel_ends_the_command_and_is_no_timeout() {
         let marker = new_marker();
         let cancel = Cancel::new().expect("an eventfd");
         let mut request = action(profile, &marker, ["daemon", FOREVER, "stay"]);
+        request.timeout = LONG;
         request.grace = Duration::from_millis(50);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -302,7 +314,8 @@ fn a_command_that_waits_for_a_worker_can_be_cancelled() {
     let marker = new_marker();
     let first = Cancel::new().expect("an eventfd");
     let second = Cancel::new().expect("an eventfd");
-    let request = action(Profile::Container, &marker, ["sleep", FOREVER]);
+    let mut request = action(Profile::Container, &marker, ["sleep", FOREVER]);
+    request.timeout = LONG;
     std::thread::scope(|scope| {
         let running = scope.spawn(|| executor.run(&request, Some(&first)));
         eventually(|| !with_marker(&marker).is_empty());
@@ -371,6 +384,7 @@ fn a_deleted_or_swapped_directory_is_used_as_it_was_opened() {
     let executor = executor(Profile::Container);
     let script = "stat -c %i .; : > begun; until [ -e go ]; do sleep 0.01; done; stat -c %i .";
     let mut request = Request::shell(script);
+    request.timeout = LONG;
     request.working_directory = Some(work.clone());
     std::thread::scope(|scope| {
         let running = scope.spawn(|| run(&executor, &request));

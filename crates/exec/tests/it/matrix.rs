@@ -459,10 +459,11 @@ fn limits(profile: Profile) {
     let _ = executor.run(&Request::shell(fill), None);
     assert!(!run(&executor, &Request::argv(["true"])).oom_killed);
     possible(config(profile), &["allocate-memory=200"]);
-    let unlimited = limited(cpu).leaving_out([Layer::CgroupCpu]);
-    let (with, without) = (cpu_share(limited(cpu)), cpu_share(unlimited));
-    // Nobody knows what else the machine does: less than twice the share, and less than without.
-    assert!(with < 0.1 && with < without, "{with} {without}");
+    let with = cpu_share(limited(cpu));
+    // Nobody knows what else the machine does: less than twice the share, and less than without. A busy machine may
+    // leave as little to a command without a limit, so that is looked at more than once.
+    let without = || cpu_share(limited(cpu).leaving_out([Layer::CgroupCpu]));
+    assert!(with < 0.1 && (0..10).any(|_| with < without()), "{with}");
     let pids = Limits { pids: Some(100), ..Limits::default() };
     refused(limited(pids), &["make-processes=150"]);
 }

@@ -9,8 +9,8 @@ use sympozium_exec::lookup::{LookupError, SkillName};
 use sympozium_exec::request::RequestError;
 use sympozium_exec::world::{Bind, BindAccess};
 use sympozium_exec::{Executor, Layer, Profile, Request, RunError};
-use sympozium_testkit::as_user;
 use sympozium_testkit::probe::Findings;
+use sympozium_testkit::{as_user, write_program};
 
 use crate::sandbox::{config, executor, host, probe_request, profiles, run};
 
@@ -190,8 +190,7 @@ fn scripts_run_by_their_path_and_programs_by_descriptor() {
     let directory = tempfile::tempdir().expect("a directory");
     std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755)).expect("a mode");
     let script = directory.path().join("hello");
-    std::fs::write(&script, "#!/bin/sh\necho \"$0 $1\"\n").expect("a script");
-    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).expect("a mode");
+    write_program(&script, "#!/bin/sh\necho \"$0 $1\"\n").expect("a script");
     let mut config = config(host()).bind(Bind {
         source: directory.path().to_owned(),
         target: "/skills".into(),
@@ -261,7 +260,7 @@ fn skills_are_found_by_name_in_their_directory_only() {
     std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755)).expect("a mode");
     let put = |name: &str, mode| {
         let file = directory.path().join(name);
-        std::fs::write(&file, "#!/bin/sh\necho \"$0 $*\"\n").expect("a script");
+        write_program(&file, "#!/bin/sh\necho \"$0 $*\"\n").expect("a script");
         std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).expect("a mode");
     };
     put("hello", 0o755);

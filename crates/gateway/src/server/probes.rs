@@ -130,6 +130,8 @@ where
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use tokio::net::TcpSocket;
 
     use super::*;
@@ -151,15 +153,23 @@ mod tests {
                 let _ = stream.write_all(b"ok").await;
             }
         }));
-        let mut silent = Vec::new();
-        for _ in 0..2 * MAX_PROBES {
-            silent.push(from("127.0.0.2", address).await);
+        // Done anew where the machine was so slow that the silent ones may have been given up.
+        for _ in 0..10 {
+            let started = Instant::now();
+            let mut silent = Vec::new();
+            for _ in 0..2 * MAX_PROBES {
+                silent.push(from("127.0.0.2", address).await);
+            }
+            let mut kubelet = from("127.0.0.3", address).await;
+            kubelet.write_all(b"?").await.unwrap();
+            let mut answer = String::new();
+            let read = timeout(Duration::from_secs(60), kubelet.read_to_string(&mut answer)).await;
+            assert!(read.is_ok_and(|it| it.is_ok()));
+            assert_eq!(answer, "ok");
+            if started.elapsed() < PROBE_DEADLINE {
+                return;
+            }
         }
-        let mut kubelet = from("127.0.0.3", address).await;
-        kubelet.write_all(b"?").await.unwrap();
-        let mut answer = String::new();
-        let read = timeout(PROBE_DEADLINE / 2, kubelet.read_to_string(&mut answer)).await;
-        assert!(read.is_ok_and(|it| it.is_ok()));
-        assert_eq!(answer, "ok");
+        panic!("who says nothing keeps another address waiting");
     }
 }

@@ -66,6 +66,18 @@ fn is_passing(code: &str, deadline: Instant) -> bool {
     code == "failed" && Instant::now() < deadline
 }
 
+/// How a report is answered once it was kept or refused: on a busy machine the gateway does not wait for the API server
+/// as long as it takes, and a bridge sends such a report again.
+pub async fn reported(bridge: &Client, report: &Report) -> Result<u64, String> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match bridge.report(report).await {
+            Err(code) if is_passing(&code, deadline) => {}
+            told => return told,
+        }
+    }
+}
+
 /// Waits for other programs, and lets the rest of the test go on meanwhile.
 fn blocking<T>(work: impl FnOnce() -> T) -> T {
     tokio::task::block_in_place(work)

@@ -5,7 +5,6 @@ mod fair;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use sympozium_testkit::{command, wait_until};
@@ -268,7 +267,7 @@ fn it_serves_tls() {
         stream.flush().await.expect("it reads");
         let expected = [&b"HTTP/1.1 200 Connection established\r\n\r\n"[..], &first].concat();
         let mut back = vec![0; expected.len()];
-        let read = tokio::time::timeout(Duration::from_secs(30), stream.read_exact(&mut back)).await;
+        let read = tokio::time::timeout(PATIENCE, stream.read_exact(&mut back)).await;
         read.expect("in time").expect("an echo");
         assert_eq!(back, expected);
     });

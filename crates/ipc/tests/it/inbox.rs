@@ -190,17 +190,29 @@ fn a_request_that_is_given_back_can_be_had_again() {
 
 #[test]
 fn a_claim_is_left_alone_for_its_lease_and_reported_once_after_it() {
-    let fixture = Fixture::new();
-    fixture.ask(1, "x");
-    fixture.claim_as_somebody(1);
-    let mut patient = fixture.inbox();
-    assert!(pull(&mut patient).is_none());
+    /// For which a report keeps others from reporting the same.
+    const ANSWER_GRACE: Duration = Duration::from_secs(5);
+    // Done anew where the machine was so slow that this time was over.
+    let reported = (0..50).find_map(|_| {
+        let fixture = Fixture::new();
+        fixture.ask(1, "x");
+        fixture.claim_as_somebody(1);
+        let mut patient = fixture.inbox();
+        assert!(pull(&mut patient).is_none());
 
-    let mut first = fixture.impatient();
-    let mut second = fixture.impatient();
-    let Some(Arrival::Abandoned(abandoned)) = pull(&mut first) else { panic!("its lease is over") };
-    assert!(pull(&mut second).is_none(), "one reports it");
-    assert!(pull(&mut first).is_none(), "once");
+        let mut first = fixture.impatient();
+        let mut second = fixture.impatient();
+        let before = Instant::now();
+        let Some(Arrival::Abandoned(abandoned)) = pull(&mut first) else { panic!("its lease is over") };
+        let other = pull(&mut second);
+        if before.elapsed() >= ANSWER_GRACE {
+            return None;
+        }
+        assert!(other.is_none(), "one reports it");
+        assert!(pull(&mut first).is_none(), "once");
+        Some((fixture, abandoned))
+    });
+    let (fixture, abandoned) = reported.expect("this machine is not too slow");
     let ambiguous = ExecResult::failed(id(1), "ambiguous", "nobody knows");
     abandoned.answer(&ambiguous).expect("there is room");
     drop(abandoned);

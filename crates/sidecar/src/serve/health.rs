@@ -67,7 +67,7 @@ mod tests {
             let _ = stream.read(&mut [0; 1024]);
             let _ = stream.write_all(answer);
         });
-        let asked = ask(address, Duration::from_secs(20)).map_err(|error| format!("{error:#}"));
+        let asked = ask(address, Duration::from_secs(60)).map_err(|error| format!("{error:#}"));
         server.join().unwrap();
         asked
     }

@@ -3,6 +3,7 @@
 use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
+use serde_json::json;
 use sympozium_testkit::ipc_cases::volume::PATIENCE;
 use sympozium_testkit::ipc_cases::{Settings, Volume};
 use sympozium_testkit::wait_until;
@@ -31,17 +32,28 @@ sympozium_testkit::ipc_conformance!(start);
 #[test]
 fn a_backlog_of_bad_requests_keeps_nobody_waiting() {
     const BACKLOG: usize = 20_000;
-    let volume = Volume::new(Settings::default());
-    for number in 0..BACKLOG {
-        volume.put_bytes(&format!("bad-{number}"), b"[]");
-    }
-    let mut executor = volume.start(&start);
-    let begun = || volume.log().contains("request refused");
-    assert!(wait_until(PATIENCE, begun), "nothing was refused");
-    executor.signal(Signal::TERM);
-    assert_eq!(executor.wait(), 0);
-    let answered = (volume.listing().iter()).filter(|name| name.starts_with("exec-result-")).count();
-    assert!(answered < BACKLOG, "the signal waited for all of them");
+    let answered = |volume: &Volume| volume.listing().iter().filter(|name| name.starts_with("exec-result-")).count();
+    // Done anew where the machine was so slow that most of them were answered before the signal.
+    let in_time = (0..20).any(|_| {
+        let volume = Volume::new(Settings::default());
+        for number in 0..BACKLOG {
+            volume.put_bytes(&format!("bad-{number}"), b"[]");
+        }
+        let mut executor = volume.start(&start);
+        let begun = || volume.log().contains("request refused");
+        assert!(wait_until(PATIENCE, begun), "nothing was refused");
+        executor.signal(Signal::STOP);
+        let before = answered(&volume);
+        executor.signal(Signal::TERM);
+        executor.signal(Signal::CONT);
+        assert_eq!(executor.wait(), 0);
+        if before > BACKLOG / 2 {
+            return false;
+        }
+        assert!(answered(&volume) < BACKLOG, "the signal waited for all of them");
+        true
+    });
+    assert!(in_time, "this machine is too slow");
 }
 
 /// Whoever said that a claim has lapsed may have died before it could answer.
@@ -84,7 +96,8 @@ fn a_probe_is_answered_while_every_slot_is_busy_and_by_nobody_once_it_has_ended(
     let volume = Volume::new(Settings { max_concurrent: Some(1), ..Settings::default() });
     // What a probe's file cannot replace must not stay in its way.
     std::fs::create_dir(volume.ipc.join(".healthcheck-Test-Pack")).expect("a directory");
-    volume.ask("busy", "until [ -e go ]; do sleep 0.05; done");
+    let busy = json!({"id": "busy", "command": "until [ -e go ]; do sleep 0.05; done", "timeout": 100});
+    volume.put("busy", &busy);
     let mut executor = volume.start(&start);
     assert!(wait_until(PATIENCE, || volume.claim("busy").exists()));
     assert_eq!(probe(&volume, "60"), Some(0));

@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use sympozium_exec::world::{Bind, BindAccess};
 use sympozium_exec::{Cancel, Config, Executor, Outcome, Profile, Request, RunError, StageProgram};
 use sympozium_testkit::as_user::is_root;
-use sympozium_testkit::{probe, static_build, wait_until};
+use sympozium_testkit::{copy_program, probe, static_build, wait_until};
 use tempfile::TempDir;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 /// Where the image has the program: not among the skills.
 const PROGRAM: &str = "/opt/sympozium/bin/skill-sidecar";
 
@@ -33,9 +33,9 @@ impl Pod {
             fs::create_dir(&path).expect("a directory");
             fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("a mode");
         }
-        fs::copy(&binary, directory.path().join("bin/skill-sidecar")).expect("a copy");
+        copy_program(&binary, &directory.path().join("bin/skill-sidecar")).expect("a copy");
         let probe = directory.path().join("skills/probe");
-        fs::copy(probe::path(), &probe).expect("a copy");
+        copy_program(probe::path(), &probe).expect("a copy");
         fs::set_permissions(&probe, PermissionsExt::from_mode(0o755)).expect("a mode");
         let (profile, identity) = match is_root() {
             true => (Profile::HostRoot, Some(1000)),

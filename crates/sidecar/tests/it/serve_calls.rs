@@ -42,7 +42,13 @@ fn output_is_cut_and_said_to_be() {
     // Without an end, to both streams: ended by its timeout, and never kept.
     server.setup.script("yes", "yes & exec yes >&2");
     let before = processes::resident_bytes(server.pid()).expect("it lives");
-    let result = server.call("yes", r#"{"timeout": 2}"#).json();
+    // Both have to write more than is kept before they are ended: for longer on a slow machine.
+    let is_full = |text: &Value| text.as_str().is_some_and(|text| text.len() >= 51_200);
+    let result = [2, 10, 30]
+        .into_iter()
+        .map(|timeout| server.call("yes", &json!({ "timeout": timeout }).to_string()).json())
+        .find(|result| is_full(&result["stdout"]) && is_full(&result["stderr"]))
+        .expect("in time");
     let after = processes::resident_bytes(server.pid()).expect("it lives");
     assert_eq!((&result["truncated"], &result["timed_out"]), (&json!(true), &json!(true)));
     for stream in ["stdout", "stderr"] {

@@ -97,15 +97,16 @@ fn when_all_are_busy_a_new_one_is_turned_away() {
 fn calls_beyond_the_queue_are_turned_away() {
     let setup = Setup::new().with(&["--max-concurrent", "1", "--max-connections", "512"]);
     let server = setup.start();
+    let task = hold_the_only_turn(&server);
     let token = [("X-Skill-Token", TOKENS[0])];
     let mut clients: Vec<_> = (0..300).map(|_| server.client()).collect();
     for client in &mut clients {
         client.begin("POST", "/skill/sleep", &token, br#"{"args": ["25"]}"#);
     }
-    // One runs and 256 wait, so the last of 300 are answered at once; in which order they were read is not certain.
+    // 256 wait, so the last of 300 are answered at once; in which order they were read is not certain.
     let turned_away = |server: &Server| {
         let metrics = server.get("/metrics");
-        metrics.text().contains("answers_total{code=\"503\"} 43\n")
+        metrics.text().contains("answers_total{code=\"503\"} 44\n")
     };
     assert!(wait_until(LONG, || turned_away(&server)), "{}", server.get("/metrics").text());
     let waiting = server.get("/metrics");
@@ -116,7 +117,17 @@ fn calls_beyond_the_queue_are_turned_away() {
     }
     let is_free = || server.get("/metrics").text().contains("skill_sidecar_waiting 0\n");
     assert!(wait_until(LONG, is_free));
+    assert_eq!(server.ask("DELETE", &task, TOKENS[0]).status, 200);
     assert_eq!(server.call("true", "").status, 200);
+}
+
+/// Has a task run where one may run at a time, for as long as any test takes; gives its path.
+fn hold_the_only_turn(server: &Server) -> String {
+    let task = server.call("sleep", r#"{"args": ["300"], "timeout": 300}"#);
+    assert_eq!(task.status, 202, "{task:?}");
+    let runs = || server.get("/metrics").text().contains("skill_sidecar_running 1\n");
+    assert!(wait_until(LONG, runs));
+    format!("/task/{}", task.json()["task_id"].as_str().expect("it is text"))
 }
 
 #[test]
@@ -172,13 +183,14 @@ fn what_does_not_end_by_itself_is_ended_with_the_server() {
 fn bodies_are_bounded_together() {
     let setup = Setup::new().with(&["--max-concurrent", "1"]);
     let server = setup.start();
+    let task = hold_the_only_turn(&server);
     let token = [("X-Skill-Token", TOKENS[0])];
     let large = json!({ "args": ["25"], "stdin": "x".repeat(1_000_000) }).to_string();
     let mut clients: Vec<_> = (0..80).map(|_| server.client()).collect();
     for client in &mut clients {
         client.begin("POST", "/skill/sleep", &token, large.as_bytes());
     }
-    // 64 MiB are room for 67 of them, the one that runs included.
+    // 64 MiB are room for 67 of them.
     let turned_away = || {
         let metrics = server.get("/metrics");
         metrics.text().contains("answers_total{code=\"503\"} 13\n")
@@ -190,6 +202,7 @@ fn bodies_are_bounded_together() {
     for client in clients {
         client.hang_up();
     }
+    assert_eq!(server.ask("DELETE", &task, TOKENS[0]).status, 200);
     let freed = || server.call("true", &large.replace("\"25\"", "")).status == 200;
     assert!(wait_until(LONG, freed));
 }

@@ -10,13 +10,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
-use sympozium_testkit::{as_user, probe, wait_until};
+use sympozium_testkit::{as_user, copy_program, probe, wait_until, write_program};
 use tempfile::TempDir;
 
 use crate::serve_http::{Answer, Client};
 
 /// Enough for the slowest machine; a test that works does not wait.
-pub const LONG: Duration = Duration::from_secs(60);
+pub const LONG: Duration = Duration::from_secs(180);
 /// The tokens of two callers.
 pub const TOKENS: [&str; 2] = ["first-token-0123456789", "second-token-0123456789"];
 
@@ -80,7 +80,7 @@ impl Setup {
 
     pub fn skill_from(&self, name: &str, program: &Path) {
         let path = self.skills().join(name);
-        fs::copy(program, &path).expect("it can be copied");
+        copy_program(program, &path).expect("it can be copied");
         fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("it is ours");
     }
 
@@ -142,8 +142,7 @@ fn text(path: &Path) -> String {
 /// A shell script as a skill.
 pub fn script(skills: &Path, name: &str, lines: &str) {
     let path = skills.join(name);
-    fs::write(&path, format!("#!/bin/sh\n{lines}\n")).expect("it can be written");
-    fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("it is ours");
+    write_program(&path, &format!("#!/bin/sh\n{lines}\n")).expect("it can be written");
 }
 
 /// A server that runs. Killed when dropped.

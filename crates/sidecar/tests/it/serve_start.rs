@@ -148,8 +148,9 @@ fn a_sandbox_that_is_gone_ends_the_server_with_an_error() {
     assert_eq!(server.call("true", "").status, 200);
     // The keeper of the sandbox, and the workers that it started.
     let keepers = processes::children_of(server.pid());
-    let workers = keepers.iter().flat_map(|&keeper| processes::children_of(keeper));
-    for child in keepers.iter().copied().chain(workers.collect::<Vec<_>>()) {
+    let workers: Vec<_> = keepers.iter().flat_map(|&keeper| processes::children_of(keeper)).collect();
+    // The workers first: without their keeper they end by themselves, and may be gone.
+    for child in workers.into_iter().chain(keepers) {
         let pid = rustix::process::Pid::from_raw(child).expect("it is a pid");
         rustix::process::kill_process(pid, Signal::KILL).expect("it is our child's");
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::sys::{self, Arg, Ending, Errno};
 
 /// An attempt that has not answered by then counts as stopped.
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(90);
 
 /// What came of an attempt.
 pub enum Verdict {

@@ -13,6 +13,8 @@ use super::volume::Outcome;
 const STREAM_BYTES: usize = 51_200;
 /// The most bytes of a request.
 const REQUEST_BYTES: usize = 1024 * 1024;
+/// Seconds until a command is ended that would not end.
+pub(super) const TIMEOUT: u64 = 2;
 /// In commands and arguments, and so never in a log.
 pub(super) const SECRET: &str = "a-password-in-a-command";
 
@@ -191,27 +193,29 @@ fn endings() -> Vec<Case> {
         answered("killed-by-usr1", line("kill -USR1 $$"), ended(138, "", "")),
         answered(
             "times-out",
-            json!({"command": format!("echo begun; {forever} & {forever}"), "timeout": 2}),
+            json!({"command": format!("echo begun; {forever} & {forever}"), "timeout": TIMEOUT}),
             timed_out("begun\n"),
         ),
         answered(
             "times-out-deaf",
-            json!({"command": format!("trap '' TERM HUP INT; echo begun; {forever}"), "timeout": 2}),
+            json!({"command": format!("trap '' TERM HUP INT; echo begun; {forever}"), "timeout": TIMEOUT}),
             timed_out("begun\n"),
         ),
         answered(
             "times-out-polite",
-            json!({"command": "exec 2>/dev/null; trap 'exit 0' TERM; echo begun; while :; do sleep 0.1; done", "timeout": 2}),
+            json!({"command": "exec 2>/dev/null; trap 'exit 0' TERM; echo begun; while :; do sleep 0.1; done",
+                   "timeout": TIMEOUT}),
             timed_out("begun\n"),
         ),
         answered(
             "times-out-without-shell",
-            json!({"argv": ["sh", "-c", "echo begun; while :; do sleep 1; done", "{M}"], "timeout": 2}),
+            json!({"argv": ["sh", "-c", "echo begun; while :; do sleep 1; done", "{M}"], "timeout": TIMEOUT}),
             timed_out("begun\n"),
         ),
         answered(
             "times-out-unread",
-            json!({"argv": ["sh", "-c", "while :; do sleep 1; done", "{M}"], "stdin": "x".repeat(300_000), "timeout": 2}),
+            json!({"argv": ["sh", "-c", "while :; do sleep 1; done", "{M}"], "stdin": "x".repeat(300_000),
+                   "timeout": TIMEOUT}),
             timed_out(""),
         ),
         printed("leaves-a-process-behind", line(&format!("{forever} & echo over")), "over\n"),

@@ -6,12 +6,13 @@ use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::json;
 
 use super::volume::{Executor, Outcome, PATIENCE, Settings, Volume};
-use crate::{processes, wait_until};
+use crate::{growing, processes, wait_until};
 
 type Start<'a> = &'a dyn Fn(&Volume) -> Command;
 
@@ -143,7 +144,8 @@ pub fn no_more_commands_than_allowed_run_at_once(start: Start<'_>) {
     let mut executor = volume.start(start);
     let ids: Vec<String> = (0..6).map(|number| format!("request-{number}")).collect();
     for id in &ids {
-        volume.ask(id, &format!("touch in-{id}; ls | grep -c '^in-'; {UNTIL_GO}; ls | grep -c '^in-'; rm in-{id}"));
+        let command = format!("touch in-{id}; ls | grep -c '^in-'; {UNTIL_GO}; ls | grep -c '^in-'; rm in-{id}");
+        volume.put(id, &json!({"id": id, "command": command, "timeout": 100}));
     }
     let inside = || {
         let entries = fs::read_dir(&volume.workspace).expect("the workspace");
@@ -204,18 +206,27 @@ pub fn without_a_workspace_commands_start_at_the_root(start: Start<'_>) {
 
 /// A setting below and between the protocol's own numbers.
 pub fn timeouts_are_cut_to_the_allowed_most(start: Start<'_>) {
-    let volume = Volume::new(Settings { max_timeout: Some(1), ..Settings::default() });
-    let mut executor = volume.start(start);
-    for (id, timeout) in [("long", json!(100)), ("zero", json!(0)), ("none", json!(null))] {
-        let command = format!("echo begun; {FOREVER}");
-        volume.put(id, &json!({"id": id, "command": command, "timeout": timeout}));
-    }
+    let requests = [("long", json!(1_000)), ("zero", json!(0)), ("none", json!(null))];
     let expected = Outcome { exit_code: 124, timed_out: true, ..success("begun\n") };
-    for id in ["long", "zero", "none"] {
-        assert_eq!(volume.outcome(id), expected, "{id}");
-    }
-    assert_none_left(&volume);
-    end(&volume, &mut executor);
+    let in_time = growing(Duration::from_secs(1)).any(|most| {
+        let volume = Volume::new(Settings { max_timeout: Some(most.as_secs()), ..Settings::default() });
+        let mut executor = volume.start(start);
+        for (id, timeout) in &requests {
+            let command = format!("echo begun; {FOREVER}");
+            volume.put(id, &json!({"id": id, "command": command, "timeout": timeout}));
+        }
+        let outcomes = requests.each_ref().map(|(id, _)| volume.outcome(id));
+        assert_none_left(&volume);
+        end(&volume, &mut executor);
+        // Ended before it had said anything: the machine was too slow for this timeout.
+        let silent = Outcome { stdout: String::new(), ..expected.clone() };
+        let in_time = !outcomes.contains(&silent);
+        for outcome in outcomes.iter().filter(|outcome| **outcome != silent) {
+            assert_eq!(*outcome, expected);
+        }
+        in_time
+    });
+    assert!(in_time, "no command began before its timeout");
 }
 
 /// An executor that knows no name of its own takes what comes.
@@ -331,14 +342,14 @@ pub fn on_a_full_volume_the_exit_code_still_comes(start: Start<'_>) {
         crate::skip!("no user namespaces");
     }
     let volume = Volume::new(Settings::default());
-    // Everything happens where the small volume is mounted, so all of it is in one script: half a minute at most.
+    // Everything happens where the small volume is mounted, so all of it is in one script: some minutes at most.
     let steps = r#"
         mount -t tmpfs -o size=32k tmpfs "$VOLUME" || exit 1
         "$@" >/dev/null 2>&1 &
         mkdir -p "$VOLUME/tools" && cd "$VOLUME/tools" || exit 1
         cat > ../request && mv ../request exec-request-large.json
         tries=0
-        while [ ! -e exec-result-large.json ] && [ $tries -lt 600 ]; do tries=$((tries + 1)); sleep 0.05; done
+        while [ ! -e exec-result-large.json ] && [ $tries -lt 6000 ]; do tries=$((tries + 1)); sleep 0.05; done
         cat exec-result-large.json
         ls -A | grep -v large >&2
         touch ../done

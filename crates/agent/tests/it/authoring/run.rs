@@ -41,7 +41,7 @@ const NAMESPACE: &str = "default";
 const UID: &str = "7c0e5d52-4b1f-4d0e-9a57-3f0f6a1c2b9d";
 /// Where the model is, as the plan has it after [`planned`].
 const MODEL: (&str, u16) = ("model.test", 8080);
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// The plan of the run in these manifests, as an installation makes it, but for where the model is.

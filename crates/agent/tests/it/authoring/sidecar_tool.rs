@@ -14,9 +14,9 @@ use sympozium_exec::{Cancel, Config, Executor, Outcome, Profile, Request, RunErr
 use sympozium_gateway::run_api::local::NoScheduler;
 use sympozium_ipc::receipt::Event;
 use sympozium_testkit::as_user::is_root;
-use sympozium_testkit::command;
 use sympozium_testkit::model_server::{Answer, Reply, ToolCall};
 use sympozium_testkit::static_build::{self, workspace_root};
+use sympozium_testkit::{command, copy_program};
 
 use super::run::{RUNNER, Run, planned};
 
@@ -39,9 +39,9 @@ impl Sidecar {
             fs::create_dir(run.at(name)).expect("a directory");
             fs::set_permissions(run.at(name), PermissionsExt::from_mode(0o755)).expect("a mode");
         }
-        fs::copy(&binary, run.at("image/bin/skill-sidecar")).expect("a copy");
+        copy_program(&binary, &run.at("image/bin/skill-sidecar")).expect("a copy");
         let program = run.at("image/skills/orders");
-        fs::copy(workspace_root().join(PROGRAM), &program).expect("a copy");
+        copy_program(&workspace_root().join(PROGRAM), &program).expect("a copy");
         fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("a mode");
         let (profile, identity) = match is_root() {
             true => (Profile::HostRoot, Some(1000)),

@@ -16,6 +16,9 @@ use super::agent::{Agent, PATIENCE};
 use super::skills::Executor;
 use super::world::{KEY, PACKS, World, is_file, open_plan, signed};
 
+/// Seconds for a bridge that is told to end: half of them to settle, and most of the rest to report on a busy machine.
+const TIME_TO_END: u64 = 20;
+
 async fn over(world: &mut World) {
     assert_eq!(world.ended().await, 0, "{}", world.log());
     for pack in PACKS {
@@ -83,7 +86,7 @@ async fn because_the_time_is_up_whatever_the_agent_does() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn because_the_bridge_is_told_to_with_a_command_under_way() {
-    let mut world = World::start(|_| ()).await;
+    let mut world = World::start(|plan| plan.deadlines.grace_seconds = TIME_TO_END).await;
     let cluster = Executor::on(world.volume("cluster"), |_| None);
     let agent = world.agent().await;
     let call = agent.execute("cluster", "sleep 100");
@@ -167,7 +170,7 @@ async fn after_the_result_nothing_begins() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn with_an_answer_of_the_model_still_coming() {
-    let mut world = World::start(|_| ()).await;
+    let mut world = World::start(|plan| plan.deadlines.grace_seconds = TIME_TO_END).await;
     let gate = Gate::new();
     world.model.push(Reply::pieces(["one", "two"]).gated(&gate));
     let agent = world.agent().await;

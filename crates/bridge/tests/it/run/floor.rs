@@ -31,6 +31,8 @@ fn executor(volume: PathBuf, guarantees: Option<Value>) -> Executor {
 async fn world(floor: &[Guarantee], platform: &str) -> World {
     let mut plan = open_plan();
     plan.isolation.floor = floor.to_vec();
+    // Long enough for an executor that answers after the agent's last word.
+    plan.deadlines.grace_seconds = 20;
     let platform = format!("--platform-holds={platform}");
     World::with_arguments(plan, &[("OPENAI_API_KEY", KEY)], &[&platform]).await
 }

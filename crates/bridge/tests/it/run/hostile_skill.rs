@@ -296,7 +296,8 @@ async fn b30_junk_by_the_ten_thousand_holds_nobody_up() {
         junk.await.expect("junk");
         write_result(&volume, &id, &result("in the end"));
     };
-    let (answer, ()) = tokio::join!(agent.execute("cluster", "a"), skill);
+    let arguments = json!({ "target": "cluster", "command": "a", "timeout": 120 });
+    let (answer, ()) = tokio::join!(agent.call("execute_command", arguments), skill);
     assert!(matches!(&answer, Ok(ToolAnswer::Command { stdout, .. }) if stdout == "in the end"), "{answer:?}");
     assert!(!tickets.seen().is_empty());
     agent.finish("").await;

@@ -18,8 +18,11 @@ use tokio::time::sleep;
 
 use super::world::{PAUSE, World, open_plan};
 
-/// A key that no other test has, because commands here look for it in every process.
-const KEY: &str = "sk-test-7be19d04c2aa";
+/// A key that no other test has, because commands here look for it in every process, and a bridge that another test is
+/// just starting has not taken its own out of the environment yet.
+fn new_key() -> String {
+    format!("sk-test-{}", processes::new_marker())
+}
 
 /// A directory where commands of a skill may not write: an executor hides the volume from them.
 fn directory() -> TempDir {
@@ -30,8 +33,8 @@ fn directory() -> TempDir {
     tempfile::tempdir_in(base).expect("a directory")
 }
 
-async fn world() -> World {
-    let world = World::within(directory(), open_plan(), &[("OPENAI_API_KEY", KEY)], |_| ()).await;
+async fn world(key: &str) -> World {
+    let world = World::within(directory(), open_plan(), &[("OPENAI_API_KEY", key)], |_| ()).await;
     fs::create_dir(world.at("workspace")).expect("a directory");
     world
 }
@@ -91,7 +94,11 @@ fn script(world: &World) -> Command {
 }
 
 /// What every executor does, in answers and in receipts.
-async fn commands_run(world: &mut World, mut sidecar: Sidecar) -> Vec<(Outcome, u64, bool, Option<IsolationSeen>)> {
+async fn commands_run(
+    world: &mut World,
+    key: &str,
+    mut sidecar: Sidecar,
+) -> Vec<(Outcome, u64, bool, Option<IsolationSeen>)> {
     let agent = world.agent().await;
     let answer = agent.execute("cluster", "echo out; echo err >&2; exit 7").await;
     let expected = ToolAnswer::Command {
@@ -124,7 +131,7 @@ async fn commands_run(world: &mut World, mut sidecar: Sidecar) -> Vec<(Outcome, 
     // The key and the gateway's credentials are not where commands run.
     match agent.execute("cluster", "env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'").await {
         Ok(ToolAnswer::Command { stdout, stderr, .. }) => {
-            assert!(!stdout.contains(KEY) && !stderr.contains(KEY))
+            assert!(!stdout.contains(key) && !stderr.contains(key))
         }
         other => panic!("{other:?}"),
     }
@@ -156,9 +163,10 @@ async fn commands_run(world: &mut World, mut sidecar: Sidecar) -> Vec<(Outcome, 
 async fn our_sidecar_runs_what_the_agent_calls() {
     // Before the world: it may have to be built, and an agent is not waited for that long.
     let binary = static_build::program("skill-sidecar").expect("a sidecar");
-    let mut world = world().await;
+    let key = new_key();
+    let mut world = world(&key).await;
     let sidecar = Sidecar::start(&world, program(&world, &binary));
-    let acted = commands_run(&mut world, sidecar).await;
+    let acted = commands_run(&mut world, &key, sidecar).await;
     let outcomes: Vec<_> = acted.iter().map(|(outcome, bytes, cut, _)| (outcome.clone(), *bytes, *cut)).collect();
     assert_eq!(outcomes[0], (Outcome::Exited { code: 7 }, 8, false));
     assert_eq!(outcomes[1], (Outcome::Exited { code: 0 }, 51_200, false));
@@ -179,9 +187,10 @@ async fn the_script_runs_what_the_agent_calls() {
             skip!("no {name}");
         }
     }
-    let mut world = world().await;
+    let key = new_key();
+    let mut world = world(&key).await;
     let sidecar = Sidecar::start(&world, script(&world));
-    let acted = commands_run(&mut world, sidecar).await;
+    let acted = commands_run(&mut world, &key, sidecar).await;
     let outcomes: Vec<_> = acted.iter().map(|(outcome, bytes, _, _)| (outcome.clone(), *bytes)).collect();
     assert_eq!(outcomes[0], (Outcome::Exited { code: 7 }, 8));
     assert_eq!(outcomes[1], (Outcome::Exited { code: 0 }, 51_200));
@@ -195,7 +204,7 @@ async fn the_script_runs_what_the_agent_calls() {
 #[tokio::test(flavor = "multi_thread")]
 async fn our_sidecar_that_is_restarted_ends_the_run() {
     let binary = static_build::program("skill-sidecar").expect("a sidecar");
-    let mut world = world().await;
+    let mut world = world(&new_key()).await;
     let mut sidecar = Sidecar::start(&world, program(&world, &binary));
     let agent = world.agent().await;
     let workspace = world.at("workspace");
@@ -233,7 +242,7 @@ async fn our_injected_sidecar_is_held_to_the_plans_floor() {
     ] {
         let mut plan = open_plan();
         plan.isolation.floor = floor;
-        let mut world = World::within(directory(), plan, &[("OPENAI_API_KEY", KEY)], |_| ()).await;
+        let mut world = World::within(directory(), plan, &[("OPENAI_API_KEY", new_key().as_str())], |_| ()).await;
         fs::create_dir(world.at("workspace")).expect("a directory");
         let mut injected = program(&world, &binary);
         injected

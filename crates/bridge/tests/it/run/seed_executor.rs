@@ -1,4 +1,5 @@
-//! The bridge together with the script that the guide for custom sidecars prints. It reads `command` and nothing else.
+//! The bridge together with the script that the guide for custom sidecars prints. It reads `command` and nothing else. And with the
+//! one that we ship for images, which cannot verify requests either.
 
 use std::fs;
 use std::process::{Child, Stdio};
@@ -10,22 +11,25 @@ use sympozium_ipc::door::ToolAnswer;
 use sympozium_testkit::ipc_cases::has_program;
 use sympozium_testkit::{command, skip};
 
+use super::foreign::{answered, found};
 use super::world::{World, tool};
 
 const SCRIPT: &str = include_str!("../../../../ipc/tests/fixtures/seed-tool-executor.sh");
+const SHIPPED: &str = include_str!("../../../../../images/tool-executor.sh");
 
-/// The script while it runs.
+/// A script while it runs.
 struct SeedExecutor(Child);
 
 impl SeedExecutor {
-    fn start(world: &World) -> Self {
-        let volume = world.volume("cluster");
+    fn start(world: &World, pack: &str, text: &str) -> Self {
+        let volume = world.volume(pack);
         let volume = volume.to_str().expect("it is text");
         let script = world.at("tool-executor.sh");
-        fs::write(&script, SCRIPT.replace("/ipc/", &format!("{volume}/"))).expect("a script");
+        fs::write(&script, text.replace("/ipc/", &format!("{volume}/"))).expect("a script");
         let child = command("bash")
             .arg(script)
-            .env("SYMPOZIUM_SKILL_PACK", "cluster")
+            .env("SYMPOZIUM_SKILL_PACK", pack)
+            .env("SYMPOZIUM_IPC_DIR", volume)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -65,7 +69,7 @@ async fn a_declared_tool_runs_on_the_printed_script() {
             };
         })
         .await;
-        let _executor = SeedExecutor::start(&world);
+        let _executor = SeedExecutor::start(&world, "cluster", SCRIPT);
         let agent = world.agent().await;
         let arguments = json!({ "what": hostile, "note": "a 'b' $(c)" });
         let answer = agent.call("list_unhealthy_pods", arguments).await;
@@ -77,5 +81,35 @@ async fn a_declared_tool_runs_on_the_printed_script() {
             truncated: false,
         };
         assert_eq!(answer, Ok(expected), "{}", world.log());
+    }
+}
+
+/// Neither can verify a request, so that anything foreign would end the run: nothing that they do is.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_that_an_honest_script_does_ends_the_run() {
+    for name in ["bash", "jq"] {
+        if !has_program(name) {
+            skip!("no {name}");
+        }
+    }
+    for script in [SCRIPT, SHIPPED] {
+        let world = World::start(|_| ()).await;
+        let _executor = SeedExecutor::start(&world, "tickets", script);
+        let agent = world.agent().await;
+        let large = "head -c 51200 /dev/zero | tr '\\0' a";
+        for _ in 0..3 {
+            let answers = tokio::join!(
+                agent.execute("tickets", "echo a"),
+                agent.execute("tickets", large),
+                agent.execute("tickets", "exit 7"),
+                agent.call("execute_command", json!({ "target": "tickets", "command": "sleep 5", "timeout": 1 })),
+            );
+            for answer in [answers.0, answers.1, answers.2, answers.3] {
+                assert!(matches!(answer, Ok(ToolAnswer::Command { .. })), "{answer:?}: {}", world.log());
+            }
+        }
+        agent.finish("done").await;
+        drop(agent);
+        assert_eq!(found(&answered(world).await), []);
     }
 }

@@ -58,7 +58,7 @@ fn image(home: &Home) -> Option<()> {
     let root = home.at("data/images").join(IMAGE.1);
     let bin = root.join("bin");
     fs::create_dir_all(&bin).unwrap();
-    fs::copy(busybox, bin.join("busybox")).unwrap();
+    sympozium_testkit::copy_program(busybox, &bin.join("busybox")).unwrap();
     fs::set_permissions(bin.join("busybox"), fs::Permissions::from_mode(0o755)).unwrap();
     for program in ["sh", "ln", "mkfifo", "mkdir", "truncate", "head", "rm", "mv", "sleep", "cat", "ls"] {
         symlink("busybox", bin.join(program)).unwrap();

@@ -62,6 +62,11 @@ async fn without_its_rights_it_is_not_ready_and_says_why() {
     };
     let name = world.namespace.name();
     world.kubectl(&["delete", "clusterrolebinding", name]);
+    // The API server hears of that a moment later.
+    let account = format!("--as=system:serviceaccount:{name}:gateway");
+    let asked = ["auth", "can-i", "list", "agentruns.sympozium.ai", "--all-namespaces", &account];
+    let is_refused = || world.admin.attempt(&asked).is_ok_and(|it| it.stdout.starts_with("no"));
+    assert!(blocking(|| wait_until(PATIENCE, is_refused)));
     let gateway = world.unready_gateway("gateway");
     let told = || gateway.log().contains("is forbidden");
     assert!(blocking(|| wait_until(PATIENCE, told)), "{}", gateway.log());

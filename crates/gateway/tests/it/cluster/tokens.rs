@@ -6,7 +6,7 @@ use serde_json::json;
 use sympozium_ipc::run_api::path;
 use sympozium_testkit::wait_until;
 
-use super::{AUDIENCE, World, blocking};
+use super::{AUDIENCE, World, blocking, reported};
 use crate::world::PATIENCE;
 
 /// How a report is answered while the run is served, and how the token of somebody else is.
@@ -21,7 +21,7 @@ async fn a_token_is_that_of_the_first_pod_of_a_run_and_of_nothing_else() {
     let run = world.run("one", |_| {});
     let bridge = world.served(&gateway, &run).await;
     let mut reports = run.reports();
-    assert_eq!(bridge.report(&reports.next(1)).await, Ok(1));
+    assert_eq!(reported(&bridge, &reports.next(1)).await, Ok(1));
 
     let next = reports.next(1);
     let (other, other_uid) = world.pod("other");
@@ -38,7 +38,7 @@ async fn a_token_is_that_of_the_first_pod_of_a_run_and_of_nothing_else() {
         assert_eq!(told, Err(REFUSED.to_owned()), "{what}");
         assert!(!gateway.log().contains(&token) || token == "nothing", "{what}");
     }
-    assert_eq!(bridge.report(&next).await, Ok(2));
+    assert_eq!(reported(&bridge, &next).await, Ok(2));
 
     // A run that has a plan and no pod yet: the bridge may be the one, and comes again. That is so as soon as the run is
     // there, whether or not the watch has brought it.
@@ -55,7 +55,7 @@ async fn a_token_is_that_of_the_first_pod_of_a_run_and_of_nothing_else() {
     }
     world.has_pod(&waiting);
     let bridge = world.served(&gateway, &waiting).await;
-    assert_eq!(bridge.report(&first).await, Ok(1));
+    assert_eq!(reported(&bridge, &first).await, Ok(1));
     let metrics = gateway.probe("/metrics").await;
     for line in [
         "token_reviews_total{outcome=\"good\"}",
@@ -92,7 +92,7 @@ async fn a_run_that_is_over_is_cut_and_stays_over() {
         let bridge = world.served(&gateway, &run).await;
         let token = world.token_of(&run);
         let mut reports = run.reports();
-        assert_eq!(bridge.report(&reports.next(1)).await, Ok(1));
+        assert_eq!(reported(&bridge, &reports.next(1)).await, Ok(1));
         let revoked = json!({ "revokedAt": "2026-01-01T00:00:00Z" });
         match how {
             0 => world.set_status("agentrun", name, &json!({ "phase": "Failed" })),
@@ -121,13 +121,13 @@ async fn a_run_is_served_by_the_plan_that_it_was_admitted_with() {
     let first = world.gateway("first");
     let mut reports = run.reports();
     let bridge = world.served(&first, &run).await;
-    assert_eq!(bridge.report(&reports.next(1)).await, Ok(1));
+    assert_eq!(reported(&bridge, &reports.next(1)).await, Ok(1));
     drop(first);
 
     // A restart learns everything again.
     let second = world.gateway("second");
     let bridge = world.served(&second, &run).await;
-    assert_eq!(bridge.report(&reports.next(1)).await, Ok(2));
+    assert_eq!(reported(&bridge, &reports.next(1)).await, Ok(2));
     drop(second);
 
     // Somebody makes the plan anew, and lets the run reach more.
@@ -158,5 +158,5 @@ async fn a_run_is_served_by_the_plan_that_it_was_admitted_with() {
         "metadata": { "name": late.name("plan") }, "data": plan["data"],
     }));
     let bridge = world.served(&third, &late).await;
-    assert_eq!(bridge.report(&late.reports().next(1)).await, Ok(1));
+    assert_eq!(reported(&bridge, &late.reports().next(1)).await, Ok(1));
 }

@@ -319,8 +319,8 @@ async fn reports_that_are_being_kept_have_so_many_bytes_together() {
     let mut sending = Vec::new();
     for number in 0..=at_once {
         let uid = format!("{number:08}-77f4-4c62-9f0e-0123456789ab");
-        // Of several namespaces: each has only a part of it.
-        let namespace = NamespaceName::new(format!("team-{}", number % 3));
+        // Each of another namespace: one has only a part of it.
+        let namespace = NamespaceName::new(format!("team-{number}"));
         let plan = plan(&uid, |it| it.run.namespace = namespace);
         world.gateway.plans().add(&plan).expect("a plan");
         let mut reports =

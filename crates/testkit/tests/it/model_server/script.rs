@@ -1,6 +1,7 @@
 //! What the test decides: the order of replies, when pieces come, where they break off.
 
 use serde_json::{Value, json};
+use sympozium_testkit::daemon::free_address;
 use sympozium_testkit::model_server::{Answer, Cut, Gate, HttpAnswer, ModelServer, Reply, Settings, Then, ToolCall};
 
 use super::client::{Client, ask};
@@ -225,7 +226,8 @@ fn any_http_answer_can_be_given_in_pieces() {
 
 #[test]
 fn when_the_server_is_dropped_its_port_is_free() {
-    let server = ModelServer::start().unwrap();
+    // At an address that no other process takes a port of in between.
+    let server = Settings::new().listen(free_address().unwrap()).start().unwrap();
     server.push(Reply::Silence);
     let address = server.address();
     let mut client = Client::new(&server);
