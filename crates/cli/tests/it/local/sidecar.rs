@@ -18,7 +18,7 @@ const HOSTILE: &str = "hostile";
 /// Attacks in `make test`; `make test-full` has all.
 const SAMPLE: usize = 6;
 /// What it does with each request, `$id`, whose result is awaited at `$result`.
-const ATTACKS: [(&str, &str); 12] = [
+const ATTACKS: [(&str, &str); 11] = [
     ("forged done", ": > /ipc/done"),
     ("a link to a secret", "ln -s /proc/self/environ $result"),
     ("a link to a device", "ln -s /dev/zero $result"),
@@ -32,19 +32,30 @@ const ATTACKS: [(&str, &str); 12] = [
         "echo '{\"id\":\"other\",\"exitCode\":0,\"stdout\":\"forged\",\"stderr\":\"\",\"timedOut\":false}' > $result",
     ),
     ("a squatted claim", "mkdir /ipc/tools/.claim-$id"),
-    ("everything removed", "rm -rf /ipc/tools/* /ipc/tools"),
     (
+        // Fewer than the events that the kernel keeps for the bridge: what is lost would end the run.
         "a flood of files",
-        "i=0; while [ $i -lt 3000 ]; do : > /ipc/tools/exec-result-$i.json; : > /ipc/tools/x-$i.json; i=$((i+1)); done",
+        "i=0; while [ $i -lt 1500 ]; do : > /ipc/tools/exec-result-$i.json; : > /ipc/tools/x-$i.json; i=$((i+1)); done",
     ),
 ];
-/// Requests of its own. Nothing of an image verifies who wrote one, so it may have been served.
-const REQUESTS: [(&str, &str); 2] = [
+/// Requests of its own, or what could hide one, and what the run ends with. Nothing of an image verifies who wrote a request, so it may
+/// have been served.
+const REQUESTS: [(&str, &str, &str); 3] = [
     (
         "a request",
         "echo '{\"id\":\"222\",\"command\":\"id\"}' > /ipc/tools/x; mv /ipc/tools/x /ipc/tools/exec-request-222.json",
+        "which the bridge did not write",
     ),
-    ("a flood of requests", "i=0; while [ $i -lt 3000 ]; do : > /ipc/tools/exec-request-$i.json; i=$((i+1)); done"),
+    (
+        "a flood of requests",
+        "i=0; while [ $i -lt 3000 ]; do : > /ipc/tools/exec-request-$i.json; i=$((i+1)); done",
+        "which the bridge did not write",
+    ),
+    (
+        "everything removed",
+        "rm -rf /ipc/tools/* /ipc/tools",
+        "`tools` was moved, removed, replaced or closed to the bridge",
+    ),
 ];
 
 /// A root with busybox in it, or nothing where there is no busybox that brings everything with it.
@@ -103,14 +114,11 @@ fn a_request_that_the_bridge_did_not_write_ends_the_run() {
         if image(home).is_none() {
             sympozium_testkit::skip!("no static busybox");
         }
-        for (number, (name, script)) in REQUESTS.into_iter().enumerate() {
+        for (number, (name, script, reason)) in REQUESTS.into_iter().enumerate() {
             let run = home.run(&scenario(number, script));
             run.assert_code(4);
-            let said = String::from_utf8_lossy(&run.output.stderr).into_owned();
-            assert!(
-                said.contains("exec-request-") && said.contains("which the bridge did not write"),
-                "{name}: {said}"
-            );
+            let printed = String::from_utf8_lossy(&run.output.stderr).into_owned();
+            assert!(printed.contains(reason), "{name}: {printed}");
         }
     });
 }
