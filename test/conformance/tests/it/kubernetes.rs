@@ -264,9 +264,6 @@ fn outcome(run: &Value) -> anyhow::Result<(OutcomeKind, String)> {
     })
 }
 
-/// What is said about every pack of a case that asks for rights: nobody has stamped who wrote it.
-const NO_AUTHOR: &str = "rbac-author";
-
 /// The rules by which a run was denied: one at the beginning of each line.
 fn rules(text: &str) -> anyhow::Result<Vec<String>> {
     let lines = text.lines().filter_map(|line| line.strip_prefix("denied["));
@@ -275,8 +272,5 @@ fn rules(text: &str) -> anyhow::Result<Vec<String>> {
     anyhow::ensure!(!rules.is_empty(), "no rule is named: {text}");
     rules.sort();
     rules.dedup();
-    if rules.len() > 1 {
-        rules.retain(|it| it != NO_AUTHOR);
-    }
     Ok(rules)
 }
