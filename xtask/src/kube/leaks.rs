@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
@@ -10,8 +11,24 @@ use super::network::{self, PODS};
 use super::paths::Root;
 use super::{cgroups, lock};
 
+/// How long what is ending may take: the process that waited for the first process of a cluster ends after it, and nothing waits for that
+/// one when the keeper was killed.
+const LAST_PROCESSES: Duration = Duration::from_secs(20);
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
 /// One line per thing: its kind and what it is.
 pub fn list(root: &Root) -> Result<Vec<String>> {
+    let deadline = Instant::now() + LAST_PROCESSES;
+    loop {
+        let found = look(root)?;
+        if found.is_empty() || Instant::now() > deadline {
+            return Ok(found);
+        }
+        std::thread::sleep(LOOK_INTERVAL);
+    }
+}
+
+fn look(root: &Root) -> Result<Vec<String>> {
     let mut found = processes(root);
     found.extend(mounts(root)?);
     found.extend(network::unheld(&network::interfaces()?).into_iter().map(|name| format!("interface {name}")));
