@@ -1,4 +1,4 @@
-//! `Agent` and `SympoziumInstance`: two names for one thing, with one spec.
+//! `Agent` and `SympoziumInstance`: two names for one kind, with one spec.
 
 use std::collections::BTreeMap;
 
@@ -92,7 +92,7 @@ pub struct AgentSpec {
     pub volume_mounts: Vec<VolumeMount>,
 }
 
-/// The rule of every list of skills: a pack has one sidecar in a run, so it cannot be there twice.
+/// The rule of every list of skills: a pack has one sidecar in a run, so it cannot be listed twice.
 pub(crate) const ONE_OF_EACH_PACK: &[(&str, &str)] = &[(
     "self.all(one, !has(one.skillPackRef) || self.exists_one(other, has(other.skillPackRef) && other.skillPackRef == one.skillPackRef))",
     "a pack can be listed once",

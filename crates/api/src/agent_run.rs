@@ -1,4 +1,4 @@
-//! `AgentRun`: one task for one agent, from its admission to the proof that nothing of it is left.
+//! `AgentRun`: one task for one agent, from admission to verified teardown.
 
 use std::collections::BTreeMap;
 
@@ -186,7 +186,7 @@ impl Default for AgentRunSpec {
 }
 
 impl AgentRunSpec {
-    /// The agent, by whichever of its two fields names it; none if neither does, or if they differ.
+    /// The agent, from either of its two fields; `None` if both are absent, or if they differ.
     pub fn agent(&self) -> Option<&AgentName> {
         match (&self.agent_ref, &self.instance_ref) {
             (Some(agent), Some(instance)) => (agent == instance).then_some(agent),

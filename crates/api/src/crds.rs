@@ -1,4 +1,4 @@
-//! The definitions of all kinds, as they are installed in a cluster.
+//! The CRDs of all kinds, as they are installed in a cluster.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
@@ -9,7 +9,7 @@ use crate::{
     Agent, AgentRun, Model, RunRecord, SkillPack, SympoziumInstance, SympoziumPolicy, SympoziumSchedule, ToolApproval,
 };
 
-/// The definitions of all kinds, in the order in which they are shown.
+/// The CRDs of all kinds, in the order of their presentation.
 pub fn all() -> Vec<CustomResourceDefinition> {
     let mut definitions = vec![
         Agent::crd(),
@@ -33,8 +33,8 @@ pub fn all() -> Vec<CustomResourceDefinition> {
     definitions
 }
 
-/// Takes `nullable` away, everywhere. The API server then drops a null that somebody writes, as it does for kinds of its
-/// own, instead of storing it; so a field is there or not, and rules need not think of a third case.
+/// Removes `nullable` everywhere. The API server then drops a null in a manifest, as it does for its own kinds, instead
+/// of storing it. So a field is present or absent, and rules need not handle a third case.
 fn prune_nulls(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
     for property in schema.properties.iter_mut().flat_map(|all| all.values_mut()) {

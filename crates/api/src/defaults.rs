@@ -1,4 +1,4 @@
-//! Defaults of fields that are neither zero nor empty. Serde and the schema take them from here.
+//! Defaults of fields that are neither zero nor empty, for serde and for the schemas.
 
 pub const fn yes() -> bool {
     true

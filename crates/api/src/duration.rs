@@ -1,4 +1,4 @@
-//! Spans of time as Go and Kubernetes write them: `90s`, `1h30m`, `1.5h`.
+//! Durations as Go and Kubernetes write them: `90s`, `1h30m`, `1.5h`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,20 +7,20 @@ use std::time::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-/// A span of time, kept as it was written. Reading one never fails; [`Self::get`] says what it means.
+/// A duration, stored as it was written. Deserialisation never fails; [`Self::get`] returns the value.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct DurationText(String);
 
-/// A text that is no span of time.
+/// A text that is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a span of time such as `90s`, `10m` or `1h30m`")]
 pub struct InvalidDuration(String);
 
 impl DurationText {
-    /// Most characters that one has.
+    /// Maximum number of characters.
     pub const MOST: usize = 64;
-    /// The form, as a regular expression for the schema. Nine digits each are far from any overflow.
+    /// The syntax, as a regular expression for the schema. Nine digits per number are far from any overflow.
     pub const PATTERN: &'static str = r"^(0|([0-9]{1,9}(\.[0-9]{1,9})?(ns|us|µs|ms|s|m|h))+)$";
 
     /// Takes the text as it is.
@@ -28,22 +28,22 @@ impl DurationText {
         Self(text.into())
     }
 
-    /// The text.
+    /// The text as it was written.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// What it means.
+    /// The value of the duration.
     ///
     /// # Errors
     ///
-    /// When the text does not have the form of [`Self::PATTERN`].
+    /// When the text does not match [`Self::PATTERN`].
     pub fn get(&self) -> Result<Duration, InvalidDuration> {
         parse(&self.0).ok_or_else(|| InvalidDuration(self.0.chars().take(Self::MOST).collect()))
     }
 }
 
-/// Most digits before or after the point.
+/// Maximum number of digits before or after the point.
 const DIGITS: usize = 9;
 
 fn parse(text: &str) -> Option<Duration> {
@@ -74,13 +74,13 @@ fn parse(text: &str) -> Option<Duration> {
     Some(Duration::new(seconds, rest))
 }
 
-/// One to [`DIGITS`] digits, and what follows.
+/// Splits one to [`DIGITS`] digits from the rest.
 fn digits(text: &str) -> Option<(&str, &str)> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     (1..=DIGITS).contains(&end).then(|| text.split_at(end))
 }
 
-/// A unit in nanoseconds, and what follows. Longer names come first, or `ms` would be read as `m`.
+/// A unit in nanoseconds, and the rest. Longer names come first, or `ms` would be parsed as `m`.
 fn unit(text: &str) -> Option<(u128, &str)> {
     const UNITS: &[(&str, u128)] = &[
         ("ns", 1),

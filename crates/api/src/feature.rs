@@ -1,4 +1,4 @@
-//! Features that a policy can switch off.
+//! Features that a policy can disable.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ pub enum Feature {
 }
 
 impl Feature {
-    /// All of them.
+    /// All features.
     pub const ALL: [Self; 4] = [Self::CodeExecution, Self::SubAgents, Self::BrowserAutomation, Self::FileAccess];
 
     /// The name in manifests.

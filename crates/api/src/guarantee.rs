@@ -1,4 +1,4 @@
-//! What a run may rely on about its isolation, by name.
+//! Guarantees about the isolation of a run, by name.
 
 use std::fmt;
 
@@ -31,7 +31,7 @@ pub enum Guarantee {
 }
 
 impl Guarantee {
-    /// All of them, in the order in which they are shown.
+    /// All guarantees, in the order of their presentation.
     pub const ALL: [Self; 8] = [
         Self::Filesystem,
         Self::Network,

@@ -1,14 +1,15 @@
-//! The resources of `sympozium.ai/v1alpha1`: what users write, as Rust types and as CRDs made from them.
+//! The kinds of `sympozium.ai/v1alpha1`: what users write, as Rust types and as the CRDs that are generated from them.
 //!
-//! Data only: no I/O, no clock, no async, and no decisions. Whether something is allowed says `sympozium-plan`.
+//! Data only: no I/O, no clock, no async, and no decisions. `sympozium-plan` decides whether something is allowed.
 //!
-//! * A kind is a module: [`agent`] (also `SympoziumInstance`), [`agent_run`], [`skill_pack`], [`policy`], [`schedule`],
-//!   [`model`], [`tool_approval`], [`run_record`]. What they share is in small modules of its own.
+//! * Each kind is a module: [`agent`] (also `SympoziumInstance`), [`agent_run`], [`skill_pack`], [`policy`],
+//!   [`schedule`], [`model`], [`tool_approval`], [`run_record`]. What they share is in small modules of its own.
 //! * The doc comment of a field is what `kubectl explain` prints.
-//! * Whatever the schemas accept, the types can read. One object that cannot be read would stop every watch of its kind.
-//! * [`run_plan`] is what becomes of them: the plan that every backend realises. Hashes are made in [`digest`].
-//! * [`text`] says which characters are safe to show, for whoever repeats texts of others.
-//! * [`crds::all`] has the definitions as they are installed; `cargo xtask crds` writes them to `config/crds`.
+//! * The types can read everything that the schemas accept. One object that cannot be read would stop every watch of
+//!   its kind.
+//! * [`run_plan`] is the plan of a run, which every backend realises. Hashes are computed in [`digest`].
+//! * [`text`] decides which characters are safe to print, for all code that repeats foreign text.
+//! * [`crds::all`] returns the CRDs as they are installed; `cargo xtask crds` writes them to `config/crds`.
 //!
 //! Start reading at [`agent_run`].
 

@@ -1,4 +1,4 @@
-//! Containers that run before and after the agent.
+//! Hooks: containers that run before and after the agent.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -47,7 +47,7 @@ pub enum GateDefault {
 }
 
 impl GateDefault {
-    /// Whether an answer without a verdict is kept back.
+    /// Whether a result without a verdict is blocked.
     pub const fn is_block(&self) -> bool {
         matches!(self, Self::Block)
     }

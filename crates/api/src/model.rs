@@ -158,7 +158,7 @@ pub struct Inference {
 }
 
 impl Inference {
-    /// The port, written or usual.
+    /// The port, or the default of the server type.
     pub fn port(&self) -> i32 {
         self.port.unwrap_or(match self.server_type {
             ServerType::Vllm => 8000,

@@ -1,7 +1,7 @@
-//! Names that are not interchangeable, each a type of its own, and other texts with a form.
+//! Names that are not interchangeable, each a type of its own, and other texts with a fixed syntax.
 //!
-//! Reading one never fails: an object that is stored must be readable, or one bad object stops every watch. The form
-//! is held by the schema in the API server, and by `check` everywhere else.
+//! Deserialisation never fails: a stored object must be readable, or one bad object stops every watch. The API server
+//! enforces the syntax by the schema, and all other code by `check`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,17 +11,17 @@ use serde::{Deserialize, Serialize};
 
 mod forms;
 
-/// A text that does not have the form that its place asks for.
+/// A text that does not have the required syntax.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not {what}")]
 pub struct InvalidText {
-    /// The text, cut to a length that can be shown.
+    /// The text, truncated to a length that can be printed.
     pub text: String,
     /// What it should have been, with its article.
     pub what: &'static str,
 }
 
-/// Characters of a refused text that an error repeats.
+/// Characters of an invalid text that an error repeats.
 const SHOWN: usize = 64;
 
 macro_rules! texts {
@@ -33,22 +33,22 @@ macro_rules! texts {
             pub struct $name(String);
 
             impl $name {
-                /// Most characters that one has.
+                /// Maximum number of characters.
                 pub const MOST: usize = $most;
-                /// The form, as a regular expression for the schema.
+                /// The syntax, as a regular expression for the schema.
                 pub const PATTERN: &'static str = $pattern;
 
-                /// Takes the text as it is; [`Self::check`] says whether it has the form.
+                /// Takes the text as it is; [`Self::check`] verifies the syntax.
                 pub fn new(text: impl Into<String>) -> Self {
                     Self(text.into())
                 }
 
-                /// The text.
+                /// The text as it was written.
                 pub fn as_str(&self) -> &str {
                     &self.0
                 }
 
-                /// Whether the text has the form that the schema asks for.
+                /// Checks that the text has the syntax that the schema requires.
                 ///
                 /// # Errors
                 ///
@@ -109,7 +109,7 @@ macro_rules! texts {
                     true
                 }
 
-                // Without a description: the field's own says more.
+                // Without a description: that of the field is more specific.
                 fn json_schema(_: &mut SchemaGenerator) -> Schema {
                     json_schema!({ "type": "string", "maxLength": Self::MOST, "pattern": Self::PATTERN })
                 }
@@ -117,7 +117,7 @@ macro_rules! texts {
         )*
 
         #[cfg(test)]
-        /// Name, pattern, most characters and check of each type.
+        /// Name, pattern, maximum length and check of each type.
         const ALL: &[(&str, &str, usize, fn(&str) -> bool)] = &[
             $((stringify!($name), $pattern, $most, |text| $name::new(text).check().is_ok()),)*
         ];
@@ -125,43 +125,44 @@ macro_rules! texts {
 }
 
 texts! {
-    /// Of an `Agent` or a `SympoziumInstance`, which share one name space.
+    /// The name of an `Agent` or a `SympoziumInstance`, which share one name space.
     AgentName, "a name of an agent", 253, r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", forms::is_subdomain;
-    /// Of an `AgentRun`.
+    /// The name of an `AgentRun`.
     RunName, "a name of a run", 253, r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", forms::is_subdomain;
-    /// Of a `SkillPack`.
+    /// The name of a `SkillPack`.
     SkillPackName, "a name of a skill pack", 253, r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", forms::is_subdomain;
-    /// Of a `SympoziumPolicy`.
+    /// The name of a `SympoziumPolicy`.
     PolicyName, "a name of a policy", 253, r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", forms::is_subdomain;
-    /// Of a `Secret`.
+    /// The name of a `Secret`.
     SecretName, "a name of a Secret", 253, r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", forms::is_subdomain;
-    /// Of a `Secret`, or empty where none is needed.
+    /// The name of a `Secret`, or empty where none is needed.
     OptionalSecretName, "a name of a Secret, or empty", 253, r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$", forms::is_subdomain_or_empty;
-    /// Of any other object of Kubernetes: a ConfigMap, a RuntimeClass, a StorageClass, a warm pool.
+    /// The name of any other Kubernetes object: a ConfigMap, a RuntimeClass, a StorageClass, a warm pool.
     ObjectName, "a name of an object", 253, r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", forms::is_subdomain;
-    /// Of a namespace.
+    /// The name of a namespace.
     NamespaceName, "a name of a namespace", 63, r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", forms::is_label;
-    /// Of a volume, a port or a container.
+    /// The name of a volume, a port or a container.
     LabelName, "a name of at most 63 lower-case letters, digits and `-`", 63, r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", forms::is_label;
-    /// A `Model` in the same namespace, or in another as `namespace/name`.
+    /// A `Model` in the same namespace, or in another one as `namespace/name`.
     ModelRef, "a name of a model, or `namespace/name`", 317, r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?/)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", forms::is_qualified_name;
-    /// A `SkillPack` of the system namespace, or of another as `namespace/name`.
+    /// A `SkillPack` of the system namespace, or of another one as `namespace/name`.
     PackRef, "a name of a skill pack, or `namespace/name`", 317, r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?/)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", forms::is_qualified_name;
-    /// Of one skill in a pack; its text is the file of this name below `/skills`.
+    /// The name of one skill in a pack; its text is the file of this name below `/skills`.
     SkillName, "a name of a skill", 63, r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$", forms::is_skill_name;
-    /// Where a file of a skill is, below the skill's directory. No component begins with `.` or `-`.
+    /// The path of a skill's file below the skill's directory. No component begins with `.` or `-`.
     SkillFilePath, "a path below the skill's directory", 255, r"^[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*$", forms::is_skill_file_path;
-    /// Of a tool that a pack declares.
+    /// The name of a tool that a pack declares.
     ToolName, "a name of a tool", 64, r"^[a-z][a-z0-9_]*$", forms::is_tool_name;
-    /// What a rule about tools names: `tool`, `pack/tool`, `pack/*`, `namespace/pack/tool` or `namespace/pack/*`; `*` for all.
+    /// The pattern of a rule about tools: `tool`, `pack/tool`, `pack/*`, `namespace/pack/tool` or `namespace/pack/*`;
+    /// `*` for all.
     ToolPattern, "`tool`, `pack/tool`, `pack/*`, `namespace/pack/tool`, `namespace/pack/*` or `*`", 384, r"^(\*|[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)?(/(\*|[A-Za-z0-9._-]+))?)$", forms::is_tool_pattern;
-    /// A container image as one writes it in a pod.
+    /// A container image as in a pod.
     ImageRef, "an image reference", 512, r"^[!-~]+$", forms::is_printable_word;
     /// A host name, an IPv4 address, or `*.` and a domain for every host below it.
     HostPattern, "a host name", 253, r"^(\*\.)?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$", forms::is_host_pattern;
-    /// Of an environment variable, as Kubernetes takes them.
+    /// The name of an environment variable, as Kubernetes accepts it.
     EnvName, "a name of an environment variable", 256, r"^[-._A-Za-z][-._A-Za-z0-9]*$", forms::is_env_name;
-    /// A path from the root, as a place to mount something.
+    /// An absolute path where something is mounted.
     MountPath, "a path from the root", 1024, r"^/[^:\x00-\x1f]*$", forms::is_mount_path;
     /// The UID that the API server gave an object.
     Uid, "a UID", 64, r"^[A-Za-z0-9-]+$", forms::is_uid;
@@ -170,8 +171,8 @@ texts! {
 }
 
 impl Uid {
-    /// Whether it is a UUID as the API server writes them: 32 lower-case digits with dashes at their places. Other
-    /// spellings of the same number are other texts.
+    /// Whether it is a UUID as the API server writes it: 32 lower-case digits with dashes at their positions. Other
+    /// spellings of the same number are different texts.
     pub fn is_canonical_uuid(&self) -> bool {
         forms::is_canonical_uuid(&self.0)
     }

@@ -1,4 +1,4 @@
-//! Hosts outside the run.
+//! Hosts outside of the run.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -21,10 +21,10 @@ pub struct Egress {
 }
 
 impl Egress {
-    /// The port of HTTPS, which an absent one means.
+    /// The port of HTTPS, which is the default.
     pub const DEFAULT_PORT: i32 = 443;
 
-    /// The port, written or meant.
+    /// The port, or the default.
     pub fn port(&self) -> i32 {
         self.port.unwrap_or(Self::DEFAULT_PORT)
     }

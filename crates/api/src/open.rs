@@ -1,5 +1,5 @@
-//! Parts of Kubernetes that our objects contain: kept open in the schemas, so that these stay small and follow the
-//! cluster's version. What we must look at has a field; the rest is kept as it was written.
+//! Kubernetes types inside of our objects. They are open in the schemas, so that the schemas stay small and follow the
+//! cluster's version. What we must read has a field; the rest is stored as it was written.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -30,13 +30,13 @@ impl JsonSchema for OpenObject {
     }
 }
 
-/// A volume of a pod: a name, and one key that says what it is.
+/// A volume of a pod: a name, and one key with its type.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Volume {
-    /// What mounts call it.
+    /// The name that mounts refer to.
     pub name: LabelName,
-    /// What it is: `persistentVolumeClaim`, `emptyDir`, `configMap` and so on, each with its settings. A volume without
-    /// any is an `emptyDir` to Kubernetes.
+    /// The source: `persistentVolumeClaim`, `emptyDir`, `configMap` and so on, each with its settings. Kubernetes takes
+    /// a volume without a source for an `emptyDir`.
     #[serde(flatten)]
     pub source: BTreeMap<String, Value>,
 }
@@ -44,15 +44,15 @@ pub struct Volume {
 /// A Secret in a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretInVolume<'v> {
-    /// The Secret; nothing where its name is not a text.
+    /// The name of the Secret; `None` where it is not a text.
     pub name: Option<&'v str>,
-    /// Where the volume says so, from the volume on.
+    /// The field with the name, relative to the volume.
     pub field: String,
 }
 
 impl Volume {
-    /// Every Secret that the volume shows, itself or projected. One that is not named properly is among them: who asks
-    /// whether there is any must hear of it.
+    /// Every Secret in the volume, itself or projected. One without a valid name is included, so that no caller
+    /// overlooks it.
     pub fn secrets(&self) -> Vec<SecretInVolume<'_>> {
         let whole = self.source.get("secret").map(|source| SecretInVolume {
             name: source.get("secretName").and_then(Value::as_str),
@@ -68,7 +68,7 @@ impl Volume {
         whole.into_iter().chain(projected).collect()
     }
 
-    /// Whether the volume shows a Secret or a token of a ServiceAccount.
+    /// Whether the volume contains a Secret or a token of a ServiceAccount.
     pub fn holds_credential(&self) -> bool {
         let token = |(_, source): (usize, &Value)| source.get("serviceAccountToken").is_some();
         !self.secrets().is_empty() || self.projected().any(token)

@@ -1,6 +1,6 @@
 //! `SympoziumPolicy`: what agents and their runs may be given.
 //!
-//! A part that is absent restricts nothing. Of a list of what is allowed, absent means everything, empty means nothing.
+//! An absent section restricts nothing. An absent allow-list allows everything, an empty one nothing.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Amounts as Kubernetes writes them: `200m`, `256Mi`, `2`.
+//! Quantities as Kubernetes writes them: `200m`, `256Mi`, `2`.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use crate::limits;
 use crate::names::LabelName;
 use crate::schema;
 
-/// An amount of CPU, memory or something else, as a text or a whole number, kept as it was written.
+/// A quantity of CPU, memory or another resource, as a text or a whole number, stored as it was written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Quantity {
@@ -22,12 +22,13 @@ pub enum Quantity {
 }
 
 impl Quantity {
-    /// Most characters that one has.
+    /// Maximum number of characters.
     pub const MOST: usize = 32;
-    /// The form of a text, as a regular expression for the schema. There is no sign: nothing of ours can be less than none.
+    /// The syntax of a text, as a regular expression for the schema. There is no sign: no quantity of ours can be
+    /// negative.
     pub const PATTERN: &'static str = r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]+)?$";
 
-    /// The amount as a text.
+    /// The quantity as a text.
     pub fn text(&self) -> Cow<'_, str> {
         match self {
             Self::Number(number) => number.to_string().into(),

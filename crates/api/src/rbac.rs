@@ -1,4 +1,4 @@
-//! Access to the Kubernetes API that a skill or a hook asks for.
+//! RBAC permissions that a skill or a hook requests.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,11 +1,11 @@
 //! The plan of a run: everything that will exist for it, and everything it may touch.
 //!
-//! `sympozium-plan` makes it once; every backend, the bridge and the gateway read it, and none of them decides about powers
-//! any more. It names secrets and never holds one; texts of skills are in it by their digests.
+//! `sympozium-plan` makes it once. Every backend, the bridge and the gateway read it, and none of them decides about
+//! powers. It names Secrets and never contains one; it contains skill texts only by their digests.
 //!
-//! A plan is stored as canonical JSON and known by its digest. A reader refuses what it does not understand: an unknown
-//! field may be a restriction. Fields that later releases add are left out where they say nothing new, so that plans of
-//! earlier releases are read, and written again as they were.
+//! A plan is stored as canonical JSON and identified by its digest. A reader refuses a plan that it does not
+//! understand: an unknown field may be a restriction. Fields that later releases add are left out where they have their
+//! default, so that plans of earlier releases can be read, and serialise to the same bytes.
 
 mod agent_view;
 mod identity;
@@ -40,39 +40,39 @@ pub use timing::{Deadlines, RunLimits};
 pub use tool::{Acts, Gate, ToolLimits, ToolPlan};
 pub use volume::{Medium, Mount, PlanVolume, RecursiveReadOnly, VolumeName, VolumeSource};
 
-/// What the container `sandbox` is called where packs are named. No pack may have this name.
+/// The name of the container `sandbox` where a pack is expected. No pack may have this name.
 pub const SANDBOX: &str = "sandbox";
 
-/// Containers of a run's pod that more than its maker has to know by name.
+/// Containers of a run's pod that other components must know by name.
 pub mod container {
     /// The agent's part.
     pub const AGENT: &str = "agent";
-    /// The bridge's part. Its end is the run's.
+    /// The bridge's part. The run ends with it.
     pub const BRIDGE: &str = "ipc-bridge";
-    /// Looks whether the run's network is held in, before anything else starts; its last words say what it found. It is in no
-    /// plan.
+    /// Checks that the run's network is confined, before anything else starts. Its termination message has the result.
+    /// It is in no plan.
     pub const CHECK_NETWORK: &str = "check-network";
 }
 
-/// Places in a part's container, the same on every backend.
+/// Paths in a part's container, the same on every backend.
 pub mod place {
     /// The files that parts of a run share.
     pub const WORKSPACE: &str = "/workspace";
-    /// The texts of skills, below it by pack and skill.
+    /// Skill texts, below it by pack and skill.
     pub const SKILLS: &str = "/skills";
-    /// The files through which a skill gets its commands. The bridge has one of each skill below it, by pack.
+    /// The files through which a skill gets its commands. The bridge has the directory of each skill below it, by pack.
     pub const IPC: &str = "/ipc";
     /// A part's own scratch space.
     pub const TMP: &str = "/tmp";
     /// A part's own shared memory.
     pub const SHM: &str = "/dev/shm";
-    /// What a part reads about the run: plan, credential of the gateway, certificates.
+    /// The input of a part: plan, credential of the gateway, certificates.
     pub const INPUT: &str = "/run/sympozium";
     /// The directory with the socket between agent and bridge.
     pub const DOOR: &str = "/run/door";
-    /// Headers for the model's provider that a Secret holds. The bridge's.
+    /// Headers for the model's provider from a Secret, for the bridge.
     pub const HEADERS: &str = "/run/headers";
-    /// The turns of a scripted model. The bridge's.
+    /// The turns of a scripted model, for the bridge.
     pub const SCRIPT: &str = "/run/script";
     /// The token of a part that may use the Kubernetes API, where every client looks for it.
     pub const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -82,58 +82,58 @@ pub mod place {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunPlan {
-    /// How this is written.
+    /// The format of the plan.
     pub format: Format,
-    /// Whose plan it is.
+    /// The run that the plan is for.
     pub run: RunIdentity,
     /// The objects that it was made from, as they were.
     pub resolved: Vec<ResolvedObject>,
-    /// What the agent is to do.
+    /// The task of the agent.
     pub task: TaskPlan,
-    /// The model, and where it answers.
+    /// The model, and its address.
     pub model: ModelPlan,
-    /// What the backend makes of the plan.
+    /// The kind of workload that the backend creates.
     pub workload: Workload,
     /// What must be enforced around every command, and by what.
     pub isolation: IsolationPlan,
-    /// Every process tree of the run: the agent first, then the bridge, the skills in the run's order, hooks.
+    /// Every part of the run: the agent first, then the bridge, the skills in the run's order, hooks.
     pub parts: Vec<Part>,
-    /// Everything that parts mount.
+    /// All volumes of the parts.
     pub volumes: Vec<PlanVolume>,
-    /// Who may do what at the Kubernetes API. Empty for most runs.
+    /// The identities at the Kubernetes API, with their permissions. Empty for most runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub identities: Vec<Identity>,
-    /// What may be reached through the gateway, and by whom.
+    /// What each part may reach through the gateway.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub credentials: Vec<GatewayCredential>,
-    /// Every tool, with what becomes of a call. A tool that is not here does not exist.
+    /// Every tool, with its gate. A tool that is not here does not exist.
     pub tools: Vec<ToolPlan>,
-    /// The texts that the agent can read.
+    /// The skill texts that the agent can read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skills: Vec<SkillPlan>,
-    /// Who decides where a gate is `ask`.
+    /// Who approves calls of tools with the gate `ask`.
     pub approval: ApprovalPlan,
     /// Runs that this one may start.
     pub subagents: SubagentPlan,
-    /// How much the run may use.
+    /// Limits of the run.
     pub limits: RunLimits,
-    /// How long everything may take.
+    /// Deadlines of the run, as durations.
     pub deadlines: Deadlines,
-    /// Where the run's pod may be, and with what its images are pulled.
+    /// Where the run's pod may be scheduled, and the Secrets that its images are pulled with.
     pub placement: PlacementPlan,
-    /// What becomes of the pod afterwards.
+    /// Whether the pod is deleted afterwards.
     pub cleanup: Cleanup,
 }
 
-/// Whose plan it is.
+/// The run that a plan is for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunIdentity {
     /// The run's namespace.
     pub namespace: NamespaceName,
-    /// Its name.
+    /// The run's name.
     pub name: RunName,
-    /// Its UID: names come back, UIDs do not.
+    /// The run's UID: names are reused, UIDs are not.
     pub uid: Uid,
     /// The agent's kind: `Agent` or `SympoziumInstance`.
     pub agent_kind: String,
@@ -148,23 +148,23 @@ pub struct RunIdentity {
     pub parent: Option<ParentRun>,
 }
 
-/// What the agent is to do.
+/// The task of the agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TaskPlan {
-    /// The task.
+    /// The task itself; absent in server mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<Task>,
-    /// What the agent is told before it.
+    /// The system prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system_prompt: Option<String>,
-    /// Whether the agent is given what it remembers.
+    /// Whether the agent gets its memory.
     pub use_context: bool,
     /// Whether the run ends with its task.
     pub mode: RunMode,
 }
 
-/// What a backend makes of a plan.
+/// The kind of workload that a backend creates.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "kind")]
 pub enum Workload {
@@ -173,7 +173,7 @@ pub enum Workload {
     /// A Sandbox of agent-sandbox.
     #[serde(rename_all = "camelCase")]
     Sandbox {
-        /// A pool to claim a running one from, instead of starting one.
+        /// A warm pool to claim a running one from, instead of starting one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         warm_pool: Option<ObjectName>,
     },
@@ -183,15 +183,15 @@ pub enum Workload {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IsolationPlan {
-    /// What must be enforced, or the run is refused. With `network` in it, a cluster that enforces no NetworkPolicy is refused
-    /// too; otherwise the run reports that nothing enforces it.
+    /// The isolation floor: what must be enforced, or the run is refused. With `network` in it, a cluster that does not
+    /// enforce NetworkPolicies is refused too; otherwise the run reports that they are not enforced.
     pub floor: Vec<Guarantee>,
-    /// The filter of system calls of every part.
+    /// The seccomp profile of every part.
     pub seccomp: SeccompProfile,
     /// The RuntimeClass of the pod; the cluster's default when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime_class: Option<ObjectName>,
-    /// The kernel that the RuntimeClass gives the pod, where its handler is one that the operator lists.
+    /// The kernel that the RuntimeClass gives the pod, where the operator lists its handler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<KernelPlan>,
 }
@@ -202,22 +202,24 @@ pub struct IsolationPlan {
 pub struct KernelPlan {
     /// The handler of the RuntimeClass, which the operator lists.
     pub handler: String,
-    /// Whether it is gVisor, which an executor recognises from inside. The kernel of a virtual machine looks like the node's.
+    /// Whether it is gVisor, which an executor recognises from inside. The kernel of a virtual machine looks like the
+    /// node's.
     pub gvisor: bool,
 }
 
-/// Who decides where a gate is `ask`.
+/// Who approves calls of tools with the gate `ask`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ApprovalPlan {
-    /// Who may decide. Absent: everybody who may write the request's status. Empty: nobody, and every answer is no.
+    /// Who may approve. Absent: all users who may write the status of the ToolApproval. Empty: no user, and every
+    /// question is denied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approvers: Option<Vec<Approver>>,
-    /// How many must say yes. One no is enough.
+    /// The number of approvers who must vote approve. One vote to deny is enough.
     pub required: u32,
-    /// Whether a yes may be given for the identical action as often as the run repeats it.
+    /// Whether an approval may also cover repetitions of the identical action in this run.
     pub run_scope: bool,
-    /// Whether whoever started the run may approve what it does.
+    /// Whether the author of the run may approve its actions.
     pub run_author: bool,
 }
 
@@ -225,22 +227,22 @@ pub struct ApprovalPlan {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SubagentPlan {
-    /// How many levels below this one. None at all when zero.
+    /// Levels below this one. Zero: it may start none.
     pub levels: u32,
-    /// How many at a time, in the whole tree.
+    /// Concurrent runs in the whole tree.
     pub concurrent: u32,
-    /// How many of this run.
+    /// Runs that this run may start.
     pub children: u32,
 }
 
-/// Where the run's pod may be, and with what its images are pulled.
+/// Where the run's pod may be scheduled, and the Secrets that its images are pulled with.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlacementPlan {
     /// Labels that the node must have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub node_selector: BTreeMap<String, String>,
-    /// Secrets to pull images with. The kubelet reads them; no part sees them.
+    /// Secrets to pull images with. The kubelet reads them; no part does.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub image_pull_secrets: Vec<LocalReference>,
 }
@@ -261,8 +263,8 @@ impl RunPlan {
         self.identities.iter().find(|identity| identity.name == *name)
     }
 
-    /// Seconds that the pod of the hooks after the run may take, where there are any: their own, and what a pod needs to start
-    /// and to end.
+    /// Timeout in seconds of the pod of the hooks after the run, where there are any: the sum of their timeouts, and
+    /// the time that a pod needs to start and to end.
     pub fn after_run_seconds(&self) -> Option<u64> {
         let deadlines = &self.deadlines;
         let hooks = self.parts.iter().filter(|part| part.role.is_after());

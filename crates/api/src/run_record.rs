@@ -1,4 +1,4 @@
-//! `RunRecord`: a bounded piece of what a run left behind, its receipts or the end of its transcript.
+//! `RunRecord`: a bounded segment of what is stored of a run: its receipts or the end of its transcript.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;

@@ -1,4 +1,5 @@
-//! Two things of nearly one name: `sandbox`, a container in the run's pod, and `agentSandbox`, a kernel around the pod.
+//! Two settings with similar names: `sandbox`, a container in the run's pod, and `agentSandbox`, a kernel around the
+//! pod.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! `SympoziumSchedule`: runs that come again and again.
+//! `SympoziumSchedule`: recurring runs.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
@@ -90,7 +90,7 @@ impl Default for SympoziumScheduleSpec {
 }
 
 impl SympoziumScheduleSpec {
-    /// The agent, by whichever of its two fields names it; none if neither does, or if they differ.
+    /// The agent, from either of its two fields; `None` if both are absent, or if they differ.
     pub fn agent(&self) -> Option<&AgentName> {
         match (&self.agent_ref, &self.instance_ref) {
             (Some(agent), Some(instance)) => (agent == instance).then_some(agent),

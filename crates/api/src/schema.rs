@@ -1,4 +1,4 @@
-//! Parts of the schemas that are not made from types: rules, open objects, conditions.
+//! Parts of the schemas that are not generated from types: rules, open objects, conditions.
 
 use schemars::transform::Transform;
 use schemars::{Schema, SchemaGenerator, json_schema};
@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 
 use crate::limits;
 
-/// For types that are used in fields: the field's description stays, the type's goes.
+/// For types that are used in fields: keeps the field's description and removes the type's.
 ///
-/// Of an optional field, the Kubernetes form of the schema would keep the type's instead.
+/// For an optional field, the Kubernetes form of the schema would keep the type's instead.
 pub fn nested(schema: &mut Schema) {
     schema.remove("description");
 }
 
-/// Adds rules in CEL, each with the message that a user gets, as [`nested`] types have them.
+/// Adds rules in CEL, each with its message for users. For types that are [`nested`].
 pub struct Rules(pub &'static [(&'static str, &'static str)]);
 
 impl Transform for Rules {
@@ -25,9 +25,9 @@ impl Transform for Rules {
 
 /// Bounds a map from names to texts.
 pub struct TextMap {
-    /// Most entries.
+    /// Maximum number of entries.
     pub entries: usize,
-    /// Most characters of a value.
+    /// Maximum number of characters of a value.
     pub value: usize,
 }
 
@@ -48,7 +48,7 @@ impl Transform for Entries {
     }
 }
 
-/// A list whose order says nothing and whose members differ; it merges member by member.
+/// A list without order and duplicates; it is merged member by member.
 pub fn set(schema: &mut Schema) {
     schema.insert("x-kubernetes-list-type".to_owned(), json!("set"));
 }
@@ -103,13 +103,13 @@ pub fn conditions(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// A list whose members are told apart by `name`; it merges member by member, and no name comes twice.
+/// A list whose members are identified by `name`; it is merged member by member, and names are unique.
 pub fn by_name(schema: &mut Schema) {
     schema.insert("x-kubernetes-list-type".to_owned(), json!("map"));
     schema.insert("x-kubernetes-list-map-keys".to_owned(), json!(["name"]));
 }
 
-/// A list whose members are told apart by `path`.
+/// A list whose members are identified by `path`.
 pub fn by_path(schema: &mut Schema) {
     schema.insert("x-kubernetes-list-type".to_owned(), json!("map"));
     schema.insert("x-kubernetes-list-map-keys".to_owned(), json!(["path"]));

@@ -1,4 +1,4 @@
-//! `SkillPack`: texts that teach an agent, and the sidecar whose programs they are about.
+//! `SkillPack`: skill texts for an agent, and the sidecar with the programs that they use.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;

@@ -1,32 +1,33 @@
-//! Which characters are safe to show: one table for everything that repeats texts of others to people or to a model.
+//! Which characters are safe to print: one table for all code that repeats foreign text to people or to a model.
 //!
-//! What cannot be seen cannot be compared, and a model reads it all the same; what steers a terminal or turns a line around
-//! shows a text as another than it is. General categories are those of [`UNICODE_VERSION`]; the exceptions are below, with
-//! their reasons. A character that a later version of Unicode adds is not visible until the table knows it.
+//! Invisible characters cannot be compared by a person, but a model reads them; characters that control a terminal or
+//! change the direction of a line make a text look like another one. General categories are those of
+//! [`UNICODE_VERSION`]; the exceptions are below, with their reasons. A character that a later version of Unicode adds
+//! is not visible until the table has it.
 
 use std::borrow::Cow;
 
 use unicode_general_category::{GeneralCategory, get_general_category};
 
-/// The version of Unicode that the table is of.
+/// The Unicode version of the table.
 pub const UNICODE_VERSION: (u64, u64, u64) = unicode_general_category::UNICODE_VERSION;
 
-/// How a character is seen.
+/// How a character is displayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Visibility {
-    /// As itself, on one line. Every space that takes up room is among them: it is seen as a space.
+    /// As itself, on one line. Every space that has a width is visible: it is displayed as a space.
     Visible,
     /// Line feed and tab: harmless in a text of several lines.
     Layout,
-    /// Only in its context, or differently by different readers: joiners, marks of direction and variation selectors, without
-    /// which some scripts and emoji cannot be written; private use, which each font shows in its own way; and what is not
-    /// assigned yet. Kept in prose, written out where characters are compared.
+    /// Depends on the context or the reader: joiners, direction marks and variation selectors, without which some
+    /// scripts and emoji cannot be written; private use, which each font displays differently; and unassigned
+    /// characters. Allowed in prose, escaped where characters are compared.
     Contextual,
-    /// Not at all, or it changes how its neighbours are seen.
+    /// Not displayed, or it changes how its neighbours are displayed.
     Hidden,
 }
 
-/// How a character is seen.
+/// How a character is displayed.
 pub fn visibility(character: char) -> Visibility {
     use Visibility::{Contextual, Hidden, Layout, Visible};
     match character {
@@ -35,24 +36,24 @@ pub fn visibility(character: char) -> Visibility {
         _ => {}
     }
     match character {
-        // Letters and marks by their category, and blank: fillers of Hangul, inherent vowels of Khmer, the empty cell of
-        // Braille.
+        // Letters and marks by their category, but blank: fillers of Hangul, inherent vowels of Khmer, the empty cell
+        // of Braille.
         '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{2800}' | '\u{3164}' | '\u{ffa0}' => Hidden,
-        // Marks by their category, and seen only by what they do to their neighbour. Text and emoji presentation (15, 16) and
-        // the variations of Mongolian are written in earnest; the other 254 are an alphabet that nobody sees.
+        // Marks by their category that only change their neighbour. Text and emoji presentation (15, 16) and the
+        // variations of Mongolian are in real use; the other 254 are an invisible alphabet.
         '\u{34f}' | '\u{180b}'..='\u{180f}' | '\u{fe0e}'..='\u{fe0f}' => Contextual,
         '\u{fe00}'..='\u{fe0d}' | '\u{e0100}'..='\u{e01ef}' => Hidden,
-        // Joiners, and marks of direction that do not reach beyond their neighbours.
+        // Joiners, and direction marks that only affect their neighbours.
         '\u{61c}' | '\u{200c}'..='\u{200f}' => Contextual,
-        // Of category Format, and with a glyph of their own: signs of Arabic, Syriac and Kaithi.
+        // Of category Format, but with a glyph: signs of Arabic, Syriac and Kaithi.
         '\u{600}'..='\u{605}' | '\u{6dd}' | '\u{70f}' | '\u{890}'..='\u{891}' | '\u{8e2}' => Visible,
         '\u{110bd}' | '\u{110cd}' => Visible,
-        // Reserved for characters that are not shown (Default_Ignorable_Code_Point).
+        // Reserved for characters that are not displayed (Default_Ignorable_Code_Point).
         '\u{2065}' | '\u{fff0}'..='\u{fff8}' | '\u{e0000}'..='\u{e0fff}' => Hidden,
         _ if is_noncharacter(character) => Hidden,
         _ => match get_general_category(character) {
-            // Among Format: soft hyphen, zero-width space, word joiner, byte order mark, bidirectional embeddings, overrides
-            // and isolates, invisible operators, tags, annotations.
+            // Category Format includes: soft hyphen, zero-width space, word joiner, byte order mark, bidirectional
+            // embeddings, overrides and isolates, invisible operators, tags, annotations.
             GeneralCategory::Control
             | GeneralCategory::Format
             | GeneralCategory::LineSeparator
@@ -64,24 +65,24 @@ pub fn visibility(character: char) -> Visibility {
     }
 }
 
-/// The 66 code points that never are characters: a text that has one is no text for some readers.
+/// The 66 code points that are never characters: some readers reject a text that has one.
 fn is_noncharacter(character: char) -> bool {
     let code = u32::from(character);
     (0xfdd0..=0xfdef).contains(&code) || code & 0xfffe == 0xfffe
 }
 
-/// Whether a character is seen as itself: it moves nothing, turns no line and is not invisible. For names, messages and
-/// terminals, where one text must not look like another.
+/// Whether a character is displayed as itself: it moves nothing, changes no direction and is not invisible. For names,
+/// messages and terminals, where one text must not look like another.
 pub fn is_visible(character: char) -> bool {
     visibility(character) == Visibility::Visible
 }
 
-/// Whether a character has its place in a text of several lines that people or models read as prose, in any script.
+/// Whether a character is acceptable in a text of several lines that people or models read as prose, in any script.
 pub fn is_prose(character: char) -> bool {
     visibility(character) != Visibility::Hidden
 }
 
-/// A text on one line, in which every character is seen: the others are written as `\n`, `\t`, `\r` or `\u{…}`.
+/// A text on one line, in which every character is visible: the others are written as `\n`, `\t`, `\r` or `\u{…}`.
 pub fn escape(text: &str) -> Cow<'_, str> {
     if text.chars().all(is_visible) {
         return Cow::Borrowed(text);
@@ -91,7 +92,7 @@ pub fn escape(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Adds a character as [`escape`] writes it.
+/// Appends a character as [`escape`] writes it.
 pub fn push_escaped(text: &mut String, character: char) {
     if is_visible(character) {
         text.push(character);
@@ -100,8 +101,8 @@ pub fn push_escaped(text: &mut String, character: char) {
     }
 }
 
-/// The places, in bytes, of what nobody sees in a text of several lines: what is [`Hidden`](Visibility::Hidden), and joiners
-/// and selectors where no script has them, as between Latin letters or several in a row.
+/// The byte offsets of invisible characters in a text of several lines: those that are [`Hidden`](Visibility::Hidden),
+/// and joiners and selectors where no script uses them, such as between Latin letters or several in a row.
 pub fn find_unseen(text: &str) -> impl Iterator<Item = (usize, char)> {
     let mut before = None;
     let mut in_a_row = 0;

@@ -1,7 +1,7 @@
-//! `ToolApproval`: a request for one action by one run, decided by people through its status.
+//! `ToolApproval`: a question about one action of one run, which approvers decide through its status.
 //!
-//! Like a CertificateSigningRequest: whoever asks writes the spec once, whoever decides writes the status, and RBAC keeps
-//! the two apart.
+//! Like a CertificateSigningRequest: the gateway writes the spec once, an approver writes the status, and RBAC
+//! separates the two.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
@@ -12,8 +12,8 @@ use crate::limits;
 use crate::names::{Digest, RunName, SkillPackName, Uid};
 use crate::schema;
 
-/// Holds while a decision, once made, stays as it is. A rule of the whole object: one of the status alone would not be asked
-/// when somebody removes the status.
+/// True while a decision, once made, does not change. A rule of the whole object: a rule of the status would not be
+/// evaluated when the status is removed.
 const DECIDED_ONCE: &str = "!has(oldSelf.status) || !has(oldSelf.status.decision) || (\
     has(self.status) && has(self.status.decision) && \
     self.status.decision == oldSelf.status.decision && \

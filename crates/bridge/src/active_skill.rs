@@ -1,9 +1,9 @@
-//! The skill that the agent works on: the one that it loaded last with `load_skill`.
+//! The active skill: the one that the agent loaded last with `load_skill`.
 //!
-//! Its pack runs commands that name no target, and while it is active only the tools of its `allowedTools` can be called:
-//! the agent's own as well as those of sidecars. `load_skill` always can, so that the agent can go on to another skill. This
-//! narrows what an honest agent does by mistake or because a text tells it to. It is no boundary against an agent that loads
-//! another skill: what the run may do at all is the plan's tool table.
+//! Its pack runs commands that name no target. While it is active, only the tools in its `allowedTools` can be called,
+//! both the agent's own and those of sidecars. `load_skill` is always allowed, so that the agent can switch to another
+//! skill. This limits what an honest agent does by mistake or because a text tells it to. It is not a boundary against
+//! an agent that loads another skill: the limit of the run is the plan's tool table.
 
 use sympozium_api::run_plan::{SkillPlan, SkillSource, ToolPlan};
 use sympozium_ipc::door::{Refusal, RefusalCode};
@@ -12,11 +12,10 @@ use crate::calls::refusal;
 use crate::permits::LOAD_SKILL;
 use crate::session::{Session, lock};
 
-/// Patterns that a refusal lists.
+/// Maximum number of patterns that a refusal lists.
 const MAX_LISTED: usize = 16;
 
 impl Session {
-    /// The pack of the active skill.
     pub(crate) fn active_pack(&self) -> Option<&str> {
         match &self.active_skill()?.source {
             SkillSource::Pack { pack, .. } => Some(pack),
@@ -29,18 +28,19 @@ impl Session {
         self.plan.skills.get(index)
     }
 
-    /// The agent loads a skill. A name that is not exactly one skill changes nothing: the agent loads nothing by it either.
+    /// Makes a skill active when the agent loads it. A name that does not match exactly one skill changes nothing,
+    /// because the agent loads nothing by it either.
     pub(crate) fn activate_skill(&self, name: &str) {
         if let Ok(index) = SkillPlan::find(&self.plan.skills, name) {
             *lock(&self.active) = Some(index);
         }
     }
 
-    /// That the active skill allows a tool.
+    /// Checks that the active skill allows a tool.
     ///
     /// # Errors
     ///
-    /// With what the model is told, where it does not.
+    /// Returns the refusal for the model if it does not.
     pub(crate) fn is_for_active_skill(&self, tool: &ToolPlan) -> Result<(), Refusal> {
         let Some(skill) = self.active_skill() else {
             return Ok(());
@@ -65,7 +65,7 @@ impl Session {
     }
 }
 
-/// Whether a pattern names a tool: `tool`, `pack/tool`, `pack/*` or `*`.
+/// Whether a pattern matches a tool: `tool`, `pack/tool`, `pack/*` or `*`.
 fn names(pattern: &str, tool: &ToolPlan) -> bool {
     match pattern.split_once('/') {
         Some((pack, name)) => tool.pack.as_deref() == Some(pack) && (name == "*" || name == tool.name),

@@ -1,4 +1,4 @@
-//! What can be typed. Settings that have a flag have a variable `SYMPOZIUM_*` too.
+//! The command line. Every setting that has a flag also has a variable `SYMPOZIUM_*`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,9 +14,9 @@ use crate::check_network::{CheckNetwork, DEFAULT_TIMEOUT, Enforcement, MAX_TIMEO
 use crate::inputs::Places;
 use crate::program::GatewayTarget;
 
-/// How long the plan is waited for when nobody says, in seconds.
+/// Default time to wait for the plan, in seconds.
 const WAIT_FOR_INPUT_SECONDS: u64 = 60;
-/// How long at most: a warm sandbox may wait for its run for a week.
+/// Maximum of that: a warm sandbox may wait a week for its run.
 const MAX_WAIT_FOR_INPUT_SECONDS: u64 = 604_800;
 
 /// The reference monitor of a run: decides about every call of a tool, and holds the model's key.
@@ -117,20 +117,18 @@ pub struct ServeArguments {
     pub log: LogArguments,
 }
 
-/// No guarantee.
+/// The word of `--platform-holds` for no guarantee.
 const NOTHING: &str = "none";
 
 /// A word of `--platform-holds`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlatformWord {
-    /// Nothing is held.
     Nothing,
-    /// This is.
     Guarantee(Guarantee),
 }
 
 impl ServeArguments {
-    /// Guarantees that the platform around the skills holds.
+    /// Guarantees that the platform around the skills holds, without the word `none`.
     pub fn platform(&self) -> Vec<Guarantee> {
         let words = self.platform_holds.iter();
         let held = words.filter_map(|word| match word {
@@ -140,7 +138,6 @@ impl ServeArguments {
         held.collect()
     }
 
-    /// Where everything is.
     pub fn places(&self) -> Places {
         Places {
             input: self.input.clone(),
@@ -182,7 +179,6 @@ pub struct CheckNetworkArguments {
 }
 
 impl CheckNetworkArguments {
-    /// What they ask for.
     pub const fn check(&self) -> CheckNetwork {
         CheckNetwork {
             gateway: self.gateway,
@@ -255,7 +251,7 @@ mod tests {
         }
     }
 
-    /// As the plan's renderer writes it.
+    /// As the renderer of the plan writes it.
     #[test]
     fn checking_the_network_needs_no_run() {
         let words = ["x", "check-network", "--gateway=10.96.0.20:8443", "--canary=10.96.0.20:8444", "--required"];

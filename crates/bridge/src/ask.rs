@@ -1,8 +1,8 @@
-//! Asks a person about one exact action.
+//! Asks an approver about one exact action.
 //!
-//! The caller holds the turn alone, from before the question until what was asked about is over. The run's clock stands
-//! still while the answer is awaited. A yes is for this question and no other, unless the person says that it is for the
-//! identical action in the whole run and the plan permits that; no answer is no.
+//! The caller holds the exclusive turn from before the question until the action has ended. The run's clock is stopped
+//! while the answer is pending. An approval is valid for this question only, unless the approver gives it for the
+//! identical action in the whole run and the plan permits that. No answer means no.
 
 use std::time::Duration;
 
@@ -17,34 +17,31 @@ use crate::calls::refusal;
 use crate::session::{Session, lock};
 use crate::upward::Unanswered;
 
-/// The pause before a question is put again after the connection was lost.
+/// The pause before a question is sent again after the connection was lost.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Actions that can be approved for the whole run: a person gives each of them by hand.
+/// Maximum number of actions approved for the whole run. An approver gives each of them by hand.
 const MAX_STANDING: usize = 1_000;
 
-/// What a person is asked.
 pub(crate) struct Question<'a> {
-    /// The call.
     pub call: u64,
-    /// The action. Its nonce is the question's name.
+    /// The action. Its nonce is the ID of the question.
     pub action: Action<'a>,
-    /// The same without a nonce: equal for every repetition.
+    /// The same action without a nonce: equal for every repetition.
     pub identical: Action<'a>,
 }
 
-/// How a question came to its end.
 enum Answer {
     Given(ApprovalAnswer),
-    /// Nobody could be asked.
+    /// The question could not be asked.
     Unasked(String),
-    /// Nobody answered.
+    /// No approver answered in time.
     Expired,
-    /// The agent no longer listens.
+    /// The agent no longer waits.
     Unwanted,
 }
 
 impl Session {
-    /// Asks, and waits for the answer. Gives the hash of what may happen.
+    /// Asks the question and waits for the answer. Returns the hash of the approved action.
     pub(crate) async fn ask(
         &self,
         question: &Question<'_>,
@@ -55,7 +52,7 @@ impl Session {
         let identical = question.identical.digest().map_err(unhashed)?;
         let approved = lock(&self.standing).get(&identical).cloned();
         if let Some(by) = approved {
-            // Given before, for the whole run. Each use has its own receipt.
+            // Approved before, for the whole run. Each use has its own receipt.
             self.answered(question.call, &action, Decided::Allowed, by);
             return Ok(action);
         }
@@ -94,7 +91,7 @@ impl Session {
         self.judge(question, answer, action, identical)
     }
 
-    /// Nobody wants to know any more, before anybody was asked.
+    /// Records that the agent stopped waiting before the question was asked.
     pub(crate) fn unasked(&self, question: &Question<'_>) -> Refusal {
         if let Ok(action) = question.action.digest() {
             self.answered(question.call, &action, Decided::Refused, None);
@@ -102,7 +99,7 @@ impl Session {
         refusal(RefusalCode::Unavailable, "nobody waits for this any more")
     }
 
-    /// Puts the question until it is answered or the time has come.
+    /// Sends the question until it is answered or the deadline has passed.
     async fn put(&self, request: &ApprovalRequest, deadline: Instant) -> Answer {
         let putting = async {
             loop {
@@ -113,7 +110,7 @@ impl Session {
                         ApiRefusalCode::Busy | ApiRefusalCode::Failed => {}
                         _ => return Answer::Unasked(refusal.message),
                     },
-                    // Under the same name it is the same question, so it can be put again.
+                    // The same ID is the same question, so it can be sent again.
                     Err(problem) => tracing::warn!(%problem, "the question is put again"),
                 }
                 sleep(PAUSE).await;
@@ -121,7 +118,7 @@ impl Session {
         };
         tokio::select! {
             biased;
-            // First: a yes that comes too late is none.
+            // First: an approval after the deadline does not count.
             () = sleep_until(deadline) => Answer::Expired,
             answer = putting => answer,
         }

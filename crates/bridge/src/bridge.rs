@@ -1,8 +1,8 @@
-//! Serves one run: from the agent's first word to the last receipt.
+//! Serves one run, from the agent's first request to the last receipt.
 //!
-//! Whatever happens, the end is the same: what is going on is taken back or seen to its end, the run's end is reported, and
-//! the last thing of all is to tell the skills; whoever leaves before the bridge would be started again. Skills with commands
-//! that nobody wants any more are told earlier: that ends the commands.
+//! However the run ends, the shutdown is the same: running calls are cancelled or finish, the run end is reported, and
+//! the last act is to write `done` for the skills. The order matters: a part that exits before the bridge would be
+//! restarted. Skills with commands whose result is no longer needed get `done` earlier, which ends those commands.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -31,27 +31,27 @@ use crate::reporter::{Reported, report};
 use crate::session::{Over, Session, SessionParts};
 use crate::upward::Upward;
 
-/// How long an agent that has said how it ended may take to close its connection.
+/// How long an agent that has sent its result may take to close its connection.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(5);
-/// How far apart the parts of a run may hear that they are to end.
+/// How far apart the parts of a run may receive the signal to terminate.
 const SIGNALS_APART: Duration = Duration::from_secs(2);
-/// How long a command that nobody wants any more may take to end by itself.
+/// How long a command whose result is no longer needed may take to end by itself.
 const END_BY_ITSELF: Duration = Duration::from_millis(200);
-/// How far the agent's count of the time may be ahead of the bridge's: what a message takes on a busy machine.
+/// How far the agent's clock may be ahead of the bridge's: the time that a message takes on a busy machine.
 const CLOCKS_APART: Duration = Duration::from_millis(500);
-/// How long the last report is tried when nobody has told the bridge to end.
+/// How long the last report is retried if the bridge was not told to terminate.
 const LAST_REPORT_PATIENCE: Duration = Duration::from_secs(60);
-/// Tenths of the grace until what is going on has to be over, and until all is reported, when the bridge was told to end: the
-/// rest is for telling the skills.
+/// After SIGTERM: the tenths of the grace period until running calls must have ended, and until everything must be
+/// reported. The rest is for writing `done`.
 const SETTLED_TENTHS: u32 = 5;
 const REPORTED_TENTHS: u32 = 9;
-/// What the hash of an answer is of.
+/// The domain of the hash of a result.
 const RESULT_DOMAIN: &str = "sympozium.ai/result/v1";
-/// The credential for pages of the web, and the one for the model.
+/// The names of the credentials for web pages and for the model.
 const WEB: &str = "web";
 const MODEL: &str = "model";
 
-/// Serves the run that was read, until it is over.
+/// Serves the run of the inputs until it has ended.
 pub async fn run(started: Started) -> ExitCode {
     let served = serve(started).await;
     served.unwrap_or_else(|failure: Failure| failure.report())
@@ -83,14 +83,14 @@ async fn serve(started: Started) -> Result<ExitCode, Failure> {
     let mut reporting = reporting;
     let reported = tokio::select! {
         reported = timeout_at(times.reported, &mut reporting) => reported,
-        // Whoever says so means it: there is only as much time as a part has to end.
+        // A second signal shortens the report: what is left is the time that a part has to exit.
         () = told.stop() => timeout_at(Instant::now() + times.short, &mut reporting).await,
     };
     let complete = matches!(reported, Ok(Ok(Reported::Everything)));
     if !complete {
         tracing::error!("the end of the run could not be reported");
     }
-    // The last act.
+    // Must be last, see the module.
     tell_skills(&session);
     Ok(match complete {
         true => ExitCode::SUCCESS,
@@ -98,7 +98,7 @@ async fn serve(started: Started) -> Result<ExitCode, Failure> {
     })
 }
 
-/// Tells every skill that the run is over.
+/// Writes `done` for every skill.
 fn tell_skills(session: &Session) {
     for (pack, skill) in &session.skills {
         if let Err(error) = skill.write_done() {
@@ -107,7 +107,7 @@ fn tell_skills(session: &Session) {
     }
 }
 
-/// Makes everything that can fail before the run begins.
+/// Sets up everything that can fail before the run begins.
 fn prepare(started: Started) -> Result<(Arc<Session>, Door), Failure> {
     let Started { inputs, key, gateway, lockdown, places, roots, platform, verifying } = started;
     let Inputs { plan, plan_digest, mut credentials, gateway_certificates, headers, script, .. } = inputs;
@@ -165,7 +165,7 @@ fn prepare(started: Started) -> Result<(Arc<Session>, Door), Failure> {
     let door = Door::open(&places.door)
         .with_context(|| format!("the door cannot be opened in {}", places.door.display()))
         .map_err(|error| Failure::new(error, "--door is a directory of the bridge's own"))?;
-    // The last socket that anybody can connect to is made.
+    // The last listening socket has been created.
     stop_listening().map_err(|error| {
         let hint = "a container's seccomp profile must let it use seccomp; RuntimeDefault does";
         Failure::new(error, hint)
@@ -174,9 +174,9 @@ fn prepare(started: Started) -> Result<(Arc<Session>, Door), Failure> {
     Ok((session, door))
 }
 
-/// Where a person finds what a skill said.
+/// The command that prints a skill's logs, with `{part}` as a placeholder.
 fn logs(run: &str) -> String {
-    // In a pod the host's name is the pod's.
+    // In a pod, the host name is the pod's name.
     let pod = rustix::system::uname().nodename().to_string_lossy().into_owned();
     match std::env::var_os("KUBERNETES_SERVICE_HOST") {
         Some(_) => format!("kubectl logs {pod} -c {{part}}"),
@@ -184,27 +184,26 @@ fn logs(run: &str) -> String {
     }
 }
 
-/// Why the work is over.
 enum End {
-    /// The agent never came.
+    /// The agent never connected.
     NeverCame,
-    /// Its connection is closed.
+    /// The agent closed its connection.
     Left,
-    /// Its time was up.
+    /// The run's time was up.
     TimedOut,
-    /// The bridge was told to end.
+    /// The bridge was told to terminate.
     Stopped,
-    /// The agent did what none of ours does.
+    /// The agent violated the protocol, or went on after too many refusals.
     Misbehaved(&'static str),
     /// A command was less isolated than the plan requires.
     BelowFloor,
-    /// Nobody takes reports of this run.
+    /// The gateway takes no reports of this run.
     Unwanted(String),
     /// What a skill does can no longer be known.
     Compromised(String),
 }
 
-/// From the opening of the door until it is closed for good.
+/// Waits for the agent, then serves it. Returns when the door is closed for good.
 async fn work(session: &Arc<Session>, door: Door, told: &mut Told) -> End {
     let patience = Duration::from_secs(session.plan.deadlines.connect_seconds);
     let agent = tokio::select! {
@@ -234,7 +233,7 @@ async fn listen(session: &Arc<Session>, agent: UnixStream, told: &mut Told) -> E
         over = session.over() => over,
     };
     if over == Over::Finished {
-        // It has been told that its result is taken, and leaves by itself.
+        // The agent knows that its result was accepted, and disconnects by itself.
         tokio::select! {
             _ = timeout(LEAVE_PATIENCE, serving) => {}
             () = told.stop() => return End::Stopped,
@@ -244,8 +243,8 @@ async fn listen(session: &Arc<Session>, agent: UnixStream, told: &mut Told) -> E
     of_over(over)
 }
 
-/// Whoever ends a pod tells all of its parts, and the agent may have heard it a moment before the bridge. Its word alone does
-/// not make a failure anything else.
+/// Decides why the agent disconnected. When a pod is deleted, all of its containers are signalled, and the agent
+/// possibly a moment before the bridge. The agent's report alone does not turn a failure into a stop.
 async fn stopped_or_left(session: &Session, told: &mut Told) -> End {
     if session.agent_was_asked_to_end() && timeout(SIGNALS_APART, told.stop()).await.is_ok() {
         return End::Stopped;
@@ -263,18 +262,19 @@ fn of_over(over: Over) -> End {
     }
 }
 
-/// How long the end may take.
+/// The deadlines of the shutdown.
 struct Times {
-    /// Until then, what is going on has to be over.
+    /// Running calls must have ended.
     settled: Instant,
-    /// Until then, everything has to be reported.
+    /// Everything must be reported.
     reported: Instant,
-    /// What there is for reporting when the bridge is told to end meanwhile.
+    /// The time for reporting if the bridge is told to terminate meanwhile.
     short: Duration,
 }
 
 impl Times {
-    /// A part that is told to end has the grace for all of it; whoever started it ends it then. Nobody counts otherwise.
+    /// After SIGTERM the grace period is for everything, because the part is killed after it. Otherwise nothing limits
+    /// the bridge from outside.
     fn new(end: &End, grace: Duration) -> Self {
         let now = Instant::now();
         let short = grace / 10 * REPORTED_TENTHS;
@@ -289,8 +289,8 @@ impl Times {
     }
 }
 
-/// Waits until what is going on has ended, or until it must have. Nobody wants it any more: a command that does not end in a
-/// moment is ended, by telling its executor that the run is over. The executor says how the command ended, and leaves.
+/// Waits until running calls have ended, or until the deadline. Their results are no longer needed: if a command does
+/// not end shortly, `done` tells its executor to end it. The executor still reports how the command ended, and exits.
 async fn settle(session: &Session, deadline: Instant) {
     session.lapse_all();
     let moment = deadline.min(Instant::now() + END_BY_ITSELF);
@@ -304,10 +304,10 @@ async fn settle(session: &Session, deadline: Instant) {
     session.give_up();
 }
 
-/// How the run ended. What the agent has said counts, whatever happened afterwards; but an agent that was told to end says that
-/// it failed, and it is not the agent that did.
+/// How the run ended. A result of the agent counts, whatever happened afterwards; but an agent that was told to
+/// terminate reports a failure, and that is not a failure of the agent.
 fn ending(session: &Session, end: End) -> Ending {
-    // Before the agent's own word: what it says may rest on such a command.
+    // Before the agent's result, which may depend on such a command.
     if let Some(why) = session.below_floor() {
         return Ending::Failed { error: format!("the run was ended: {why}") };
     }
@@ -317,7 +317,7 @@ fn ending(session: &Session, end: End) -> Ending {
     match session.take_result() {
         Some(RunResult::Answer { text }) => return Ending::Answered { text },
         Some(RunResult::Failure { .. }) if matches!(end, End::Stopped) => return Ending::Stopped,
-        // The agent counts too, and may be a moment ahead.
+        // The agent has a clock too, which may be slightly ahead.
         Some(RunResult::Failure { .. }) if session.clock.work_left() < CLOCKS_APART => {
             return Ending::TimedOut;
         }
@@ -360,7 +360,7 @@ fn ended(ending: &Ending) -> Event {
     Event::Ended { outcome, result }
 }
 
-/// The signals that end a process.
+/// SIGTERM and SIGINT.
 struct Told {
     terminate: Signal,
     interrupt: Signal,

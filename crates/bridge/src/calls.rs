@@ -1,8 +1,8 @@
-//! One call of a tool, from what the agent says to the receipt of what was done.
+//! One tool call, from the agent's request to the receipt of the action.
 //!
-//! The order is the point of this file. Looked up, checked and counted before anything happens; a turn, alone where a person
-//! is asked; a receipt of the decision before the deed, and one of the deed. What was begun is seen to its end and recorded,
-//! whether the agent still listens or not.
+//! The order is the point of this file: look up, check and count before anything happens; take a turn, exclusively if
+//! an approver is asked; write a receipt of the decision before the action, and one of the action. A call that was
+//! started is always completed and recorded, even if the agent no longer waits for it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,50 +20,48 @@ use crate::ask::Question;
 use crate::session::{Acting, Session, Slot, Turn};
 use crate::work::Work;
 
-/// What a hash of arguments is of.
+/// The domain of the hash of arguments.
 pub const ARGUMENTS_DOMAIN: &str = "sympozium.ai/arguments/v1";
-/// What a hash of arguments that could not be read is of.
+/// The domain of the hash of arguments that cannot be parsed.
 const UNREADABLE_DOMAIN: &str = "sympozium.ai/unreadable-arguments/v1";
-/// How long a call waits for receipts to leave before it is refused.
+/// How long a call waits for receipts to be reported before it is refused.
 const REPORT_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Whether the agent acts itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// Others act.
+    /// A sidecar or the bridge acts.
     Tool,
-    /// The agent does, with a permit.
+    /// The agent acts, with a permit.
     Permit,
 }
 
-/// A call that may go on.
+/// A call that passed the lookup.
 pub(crate) struct Begun {
-    /// Its number.
     pub call: u64,
-    /// The tool.
     pub tool: ToolPlan,
-    /// Its arguments, which fit.
+    /// They match the schema of the tool.
     pub arguments: Value,
     pub hash: Digest,
-    /// Counted as long as this lives.
+    /// The call counts against its limits until this is dropped.
     pub slot: Slot,
 }
 
-/// A call that may happen now.
+/// A call that may be executed now.
 pub(crate) struct Allowed {
-    /// Nobody else asks, or nobody else acts, as long as this lives.
+    /// Held until the action has ended.
     pub turn: Turn,
-    /// The hash of what may happen.
+    /// The hash of the exact action.
     pub action: Digest,
 }
 
 impl Session {
-    /// A call of a tool that others act on. `unwanted` comes back when nobody listens any more. The call is under way as long
-    /// as the slot lives, which is to be kept until its answer has been read: answers that nobody reads are kept here.
+    /// A call of a tool on which a sidecar or the bridge acts. `unwanted` resolves when the agent no longer waits. The
+    /// call counts as running until the slot is dropped; keep the slot until the agent has read the answer, because
+    /// unread answers are buffered here.
     ///
     /// # Errors
     ///
-    /// With what the model is told.
+    /// Returns the refusal for the model.
     pub async fn call(
         self: Arc<Self>,
         name: &str,
@@ -78,12 +76,12 @@ impl Session {
         self.begins(begun.call, acting);
         let done = self.act(&begun, work, &mut unwanted).await;
         self.ends(begun.call, done.outcome, done.output, done.isolation);
-        // Kept until here: only now is what was asked about over.
+        // Held until here: only now has the approved action ended.
         drop(allowed.turn);
         Ok((done.answer?, begun.slot))
     }
 
-    /// Waits until what happens next can be recorded.
+    /// Waits until there is room for the receipts of what happens next.
     pub(crate) async fn room(&self) -> Result<(), Refusal> {
         self.goes_on()?;
         match timeout(REPORT_PATIENCE, self.records.room()).await {
@@ -96,7 +94,7 @@ impl Session {
         }
     }
 
-    /// Looks a call up, checks and counts it. What is refused has its receipt.
+    /// Looks a call up, checks and counts it. A refused call gets its receipt here.
     pub(crate) async fn begin(
         self: &Arc<Self>,
         way: Way,
@@ -106,7 +104,8 @@ impl Session {
     ) -> Result<Begun, Refusal> {
         tokio::select! {
             biased;
-            // Nothing has happened yet, and a body that nobody wants is not kept. It counts: it was read for nothing.
+            // Nothing has happened yet, and the body of a cancelled call is not kept. It counts as a refusal, because
+            // it was read in vain.
             () = unwanted => {
                 self.refused(RefusalCode::Request);
                 return Err(nobody_waits());
@@ -183,14 +182,14 @@ impl Session {
         Ok((found.index, found.arguments, slot))
     }
 
-    /// What a call comes to. What comes to nothing has its receipt.
+    /// The invocation of a call. A refused call gets its receipt here.
     pub(crate) fn work(&self, begun: &Begun) -> Result<Work, Refusal> {
         Work::of(begun).inspect_err(|refusal| {
             self.decided(begun, Decided::Refused, Some(&refusal.message));
         })
     }
 
-    /// Waits for a turn, and for a person where the gate says so. What is not allowed has its receipt.
+    /// Waits for a turn, and for an approval if the gate is `ask`. A refused call gets its receipt here.
     pub(crate) async fn allow(
         self: &Arc<Self>,
         begun: &Begun,
@@ -215,7 +214,7 @@ impl Session {
             }
             Gate::Ask => {
                 self.decided(begun, Decided::Waiting, None);
-                // Different for every question, so that no answer is good for another.
+                // Different for every question, so that no answer is valid for another one.
                 let approval = uuid::Uuid::new_v4().simple().to_string();
                 let question = Question {
                     call: begun.call,
@@ -230,12 +229,12 @@ impl Session {
                 let action = self.ask(&question, unwanted).await?;
                 Ok(Allowed { turn, action })
             }
-            // The table has refused it.
+            // The table has refused it before.
             Gate::Deny => Err(refusal(RefusalCode::Denied, "the tool is denied by policy")),
         }
     }
 
-    /// The exact action: what a person decides about, and what a receipt is of.
+    /// The exact action: what an approver decides about, and what a receipt names.
     fn action<'a>(&'a self, begun: &'a Begun, work: &'a Work, nonce: &'a str) -> Action<'a> {
         let request = work.request();
         Action {
@@ -276,7 +275,7 @@ pub(crate) fn refusal(code: RefusalCode, message: &str) -> Refusal {
     Refusal { code, message: message.to_owned(), retry_after_ms: None }
 }
 
-/// Whole milliseconds since then.
+/// Whole milliseconds since an instant.
 pub(crate) fn milliseconds(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
 }

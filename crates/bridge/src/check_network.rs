@@ -1,8 +1,8 @@
-//! Is a pod held in by its NetworkPolicy? Checked, not assumed: the gateway must answer, and its canary must not.
+//! Checks whether a pod is confined by its NetworkPolicy: the gateway must answer, and its canary must not.
 //!
-//! Networks program policies late, in both directions: at first nothing may be reachable, or everything. So the gateway is
-//! waited for, and a canary that answers is asked again before it is believed. One that does not answer is believed when
-//! several attempts at once fail and the gateway, asked a moment after them, answers: then it was not the network that was gone.
+//! Networks program policies late, in both directions: at first nothing may be reachable, or everything. So this waits
+//! for the gateway, and asks a canary that answers again before it believes it. A canary counts as unreachable if
+//! several concurrent attempts fail and the gateway answers a moment after them: then the network itself works.
 
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
@@ -21,73 +21,67 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use crate::arguments::CheckNetworkArguments;
 use crate::program::runtime;
 
-/// How long the whole check may take when nobody says.
+/// Default timeout of the whole check.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
-/// How long at most.
+/// Maximum of `--timeout`.
 pub const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
-/// How long a canary that answers is asked again where it is only reported: every run of a cluster without enforcement
-/// waits this long.
+/// How long a canary that answers is asked again if the result is only reported. Every run in a cluster without
+/// enforcement waits this long.
 pub const SETTLING: Duration = Duration::from_secs(10);
-/// How long one attempt at the gateway may take.
+/// Timeout of one attempt to reach the gateway.
 const GATEWAY_PATIENCE: Duration = Duration::from_secs(3);
-/// How long one attempt at the canary may take, to connect and again to say something. Where packets are dropped, every
-/// run waits this long.
+/// Timeout of one attempt to reach the canary: once for connecting, and once for its greeting. Where packets are
+/// dropped, every run waits this long.
 const CANARY_PATIENCE: Duration = Duration::from_secs(1);
-/// Attempts at the canary at once: a lost packet must not look like a policy.
+/// Concurrent attempts to reach the canary: a lost packet must not look like a policy.
 const CANARY_ATTEMPTS: usize = 3;
-/// How long after the attempts at the canary the gateway is asked. Networks that decide packets in a program decide them in the order in
-/// which they come: when the gateway answers, those to the canary have been decided.
+/// How long after the attempts at the canary the gateway is asked. Networks that filter packets in software decide
+/// about them in the order of their arrival: when the gateway answers, the packets to the canary have been decided
+/// about.
 const CONTROL_DELAY: Duration = Duration::from_millis(50);
-/// The first pause between two tries; each is twice as long as the one before.
+/// The first pause between two attempts. Each pause is twice as long as the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// The longest.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// How often to say that it is still being waited.
+/// The interval of log lines while waiting.
 const PROGRESS: Duration = Duration::from_secs(10);
-/// How the canary's greeting begins.
+/// The beginning of the canary's greeting.
 const GREETING: &[u8] = b"sympozium-gateway canary";
-/// Bytes of an answer that are looked at.
+/// Maximum number of bytes read from an answer.
 const MAX_ANSWER_BYTES: usize = 256;
 
-/// What to check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CheckNetwork {
-    /// Must answer.
     pub gateway: SocketAddr,
-    /// Must not.
     pub canary: SocketAddr,
-    /// What follows when it does.
+    /// What to do if the canary answers.
     pub enforcement: Enforcement,
-    /// How long it may take in all.
     pub timeout: Duration,
 }
 
-/// What follows from a policy that is not enforced.
+/// What to do if the policy is not enforced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Enforcement {
-    /// The run does not start. The whole time is used to wait for it.
+    /// The run does not start. The check waits for enforcement until its timeout.
     Required,
-    /// The run starts, and it is said.
+    /// The run starts, and the result is logged and reported.
     Reported,
 }
 
-/// What came of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// The gateway answers, and the canary cannot be reached.
+    /// The gateway answers, and the canary is unreachable.
     Enforced,
-    /// The canary answers.
     NotEnforced(Answer),
 }
 
-/// What somebody at the canary's address does.
+/// What a peer at the canary's address does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// Says what the canary says.
+    /// It sends the canary's greeting.
     Canary,
-    /// Says something else.
+    /// It sends something else.
     SomethingElse,
-    /// Accepts connections and says nothing.
+    /// It accepts connections and sends nothing.
     Nothing,
 }
 
@@ -101,20 +95,17 @@ impl Answer {
     }
 }
 
-/// The gateway did not answer in time.
 #[derive(Debug, thiserror::Error)]
 #[error("the gateway at {gateway} did not answer in {} s", .waited.as_secs())]
 pub struct NoGateway {
-    /// Where it should be.
     pub gateway: SocketAddr,
-    /// How long it was tried.
     pub waited: Duration,
-    /// What came of the last try.
+    /// The error of the last attempt.
     #[source]
     pub last: io::Error,
 }
 
-/// The program `ipc-bridge check-network`.
+/// `ipc-bridge check-network`.
 pub(crate) fn main(arguments: &CheckNetworkArguments) -> Result<ExitCode, Failure> {
     start_logging(&arguments.log);
     let check = arguments.check();
@@ -159,11 +150,11 @@ pub(crate) fn main(arguments: &CheckNetworkArguments) -> Result<ExitCode, Failur
 }
 
 impl CheckNetwork {
-    /// Waits for the gateway, then for the canary to be out of reach.
+    /// Waits for the gateway, then for the canary to become unreachable.
     ///
     /// # Errors
     ///
-    /// When the gateway does not answer in time.
+    /// Returns an error if the gateway does not answer in time.
     pub async fn run(&self) -> Result<Verdict, NoGateway> {
         let start = Instant::now();
         let end = start + self.timeout;
@@ -179,9 +170,10 @@ impl CheckNetwork {
             let (found, gateway_answers) = tokio::join!(self.canary_answers(), self.gateway_answers_afterwards());
             let answer = match found {
                 Some(answer) => answer,
-                // A packet that was sent after those to the canary was let through, so theirs were decided and not only delayed.
+                // A packet that was sent after those to the canary got through, so those were dropped and not only
+                // delayed.
                 None if gateway_answers => return Ok(Verdict::Enforced),
-                // Nothing was reached, by policy or because nothing moves on a busy node: that proves nothing.
+                // Nothing was reachable, by policy or because a busy node delivers nothing: this proves nothing.
                 None => {
                     let late = Instant::now() + GATEWAY_PATIENCE;
                     self.gateway_answers(start, end.max(late)).await?;
@@ -226,18 +218,18 @@ impl CheckNetwork {
         }
     }
 
-    /// Whether the gateway accepts a connection that is begun a moment after those to the canary.
+    /// Whether the gateway accepts a connection that is opened a moment after those to the canary.
     async fn gateway_answers_afterwards(&self) -> bool {
         sleep(CONTROL_DELAY).await;
         matches!(timeout(CANARY_PATIENCE, TcpStream::connect(self.gateway)).await, Ok(Ok(_)))
     }
 
-    /// What answers at the canary's address; nothing if all attempts failed.
+    /// What answers at the canary's address, or `None` if all attempts failed.
     async fn canary_answers(&self) -> Option<Answer> {
         let attempts: [_; CANARY_ATTEMPTS] = std::array::from_fn(|_| tokio::spawn(attempt(self.canary)));
         let mut found = None;
         for attempt in attempts {
-            // A task that broke has shown nothing: that is no proof of a policy.
+            // A task that panicked is no evidence of a policy.
             let answer = attempt.await.unwrap_or(Some(Answer::Nothing));
             found = found.or(answer);
         }
@@ -245,7 +237,7 @@ impl CheckNetwork {
     }
 }
 
-/// Connects, and listens. Whatever comes was let through; what is refused, reset or dropped was not.
+/// Connects and reads. Any answer got through; a refused, reset or dropped connection did not.
 async fn attempt(canary: SocketAddr) -> Option<Answer> {
     let connecting = timeout(CANARY_PATIENCE, TcpStream::connect(canary)).await;
     let mut stream = connecting.ok()?.ok()?;
@@ -263,14 +255,14 @@ async fn attempt(canary: SocketAddr) -> Option<Answer> {
     let ending = reading.await;
     match (&answer[..filled], ending) {
         (text, _) if text.starts_with(GREETING) => Some(Answer::Canary),
-        // Accepted, and ended without a word: by somebody on the way. The canary itself always says something.
+        // Accepted and closed without a byte: by a middlebox. The canary always sends a greeting.
         (b"", Ok(_)) => None,
         (b"", Err(_)) => Some(Answer::Nothing),
         _ => Some(Answer::SomethingElse),
     }
 }
 
-/// Longer and longer, up to a bound.
+/// Exponential backoff up to a bound.
 struct Pauses(Duration);
 
 impl Pauses {
@@ -284,7 +276,7 @@ impl Pauses {
     }
 }
 
-/// Says once in a while that something is still going on.
+/// Limits how often a log line about waiting is written.
 struct Progress(Option<Instant>);
 
 impl Progress {
@@ -302,7 +294,8 @@ impl Progress {
     }
 }
 
-/// Writes a line where the kubelet looks for the last words of a container. Elsewhere there is no such file, and none is made.
+/// Writes a line to the container's termination log, which the kubelet reads. Outside of pods this file does not exist,
+/// and it is not created.
 fn tell(path: &Path, line: &str) {
     let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     if let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) {
@@ -317,7 +310,7 @@ fn tell(path: &Path, line: &str) {
 mod tests {
     use super::*;
 
-    /// The two programs do not depend on each other; the words that they share are compared here.
+    /// The two programs do not depend on each other, so the text that they share is compared here.
     #[test]
     fn the_greeting_is_the_gateways() {
         let gateway = include_str!("../../gateway/src/server/probes.rs");

@@ -1,4 +1,5 @@
-//! The run's clock. It stands still while a person is asked, and what may be spent on that has an end as well.
+//! The run's clock. It is stopped while an approver is asked. The total time of waiting for approvers is limited as
+//! well.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -6,7 +7,6 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-/// The clock of one run.
 #[derive(Debug)]
 pub struct Clock {
     state: Mutex<State>,
@@ -15,27 +15,27 @@ pub struct Clock {
 
 #[derive(Debug)]
 struct State {
-    /// What is left to work, as of `since`.
+    /// Working time that is left, as of `since`.
     work: Duration,
-    /// What is left to wait, as of `since`.
+    /// Time for approvals that is left, as of `since`.
     waiting: Duration,
-    /// Since when it runs, or stands still. `None` before the start.
+    /// When the clock was last started, stopped or read. `None` before the start.
     since: Option<Instant>,
-    /// How many are waiting for a person.
+    /// Number of pending questions.
     holders: u32,
 }
 
-/// While this lives, the clock stands still.
+/// The clock is stopped until this is dropped.
 #[derive(Debug)]
 pub struct Held<'c>(&'c Clock);
 
 impl Clock {
-    /// With this much time to work, and this much to wait for people. It does not run yet.
+    /// A clock that is not started yet, with this much time to work, and this much to wait for approvers.
     pub fn new(work: Duration, waiting: Duration) -> Self {
         Self { state: Mutex::new(State { work, waiting, since: None, holders: 0 }), changed: Notify::new() }
     }
 
-    /// It runs from now on.
+    /// Starts the clock. A second call has no effect.
     pub fn start(&self) {
         let mut state = self.state();
         state.since.get_or_insert_with(Instant::now);
@@ -43,7 +43,7 @@ impl Clock {
         self.changed.notify_waiters();
     }
 
-    /// Lets it stand still.
+    /// Stops the clock until the guard is dropped.
     pub fn hold(&self) -> Held<'_> {
         let mut state = self.state();
         state.settle();
@@ -60,19 +60,19 @@ impl Clock {
         state.work
     }
 
-    /// How much longer people may be waited for, in the whole run.
+    /// How much longer the run may wait for approvers, in total.
     pub fn waiting_left(&self) -> Duration {
         let mut state = self.state();
         state.settle();
         state.waiting
     }
 
-    /// Comes back when there is no time left to work.
+    /// Returns when no working time is left.
     pub async fn run_out(&self) {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
-            // Enabled before looking, so that no change is missed.
+            // Enabled before the state is read, so that no change is missed.
             changed.as_mut().enable();
             let end = self.state().end();
             match end {
@@ -97,7 +97,7 @@ impl Clock {
 }
 
 impl State {
-    /// Takes off what has passed.
+    /// Subtracts the time since the last update.
     fn settle(&mut self) {
         let Some(since) = self.since else { return };
         let now = Instant::now();

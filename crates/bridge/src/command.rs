@@ -1,4 +1,4 @@
-//! What a sidecar is asked to run for a call.
+//! Builds the request to a sidecar from a call.
 
 use serde_json::{Map, Value};
 use sympozium_api::run_plan::{Acts, ToolPlan};
@@ -6,29 +6,26 @@ use sympozium_api::skill_pack::InputMode;
 use sympozium_ipc::RequestId;
 use sympozium_ipc::message::{ExecRequest, MAX_WORD_BYTES, shell_word};
 
-/// Seconds of a command that does not say.
+/// Default timeout of a command line, in seconds.
 const USUAL_SECONDS: u32 = 30;
-/// The line of a request whose words do not fit into one. An executor that knows `argv` never runs it; one that does not
-/// reports a failure instead of a success without having run anything.
+/// The command line of a request whose words do not fit into one. An executor that knows `argv` never runs it. One that
+/// does not reports a failure, instead of a success without having run anything.
 const NEEDS_ARGV: &str = "echo 'the arguments are too long for an executor that runs only `command`' >&2; exit 125";
 
-/// Why a call cannot be made a command.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoCommand {
-    /// The tool needs no sidecar.
     #[error("the tool is not for a sidecar")]
     NotForASidecar,
-    /// An argument that no program can be given.
     #[error("`{0}` is too long for an argument, or has a NUL character in it")]
     Word(String),
 }
 
-/// The request for a call, whose arguments the tool's schema has let through. `target` is the pack's name: existing sidecars
+/// Builds the request of a call whose arguments match the tool's schema. `target` is the pack's name: existing sidecars
 /// compare it.
 ///
 /// # Errors
 ///
-/// When no program could be given the arguments.
+/// Returns an error if the arguments cannot be passed to a program.
 pub fn request(id: RequestId, tool: &ToolPlan, target: &str, arguments: &Value) -> Result<ExecRequest, NoCommand> {
     let nothing = Map::new();
     let arguments = arguments.as_object().unwrap_or(&nothing);
@@ -57,7 +54,7 @@ pub fn request(id: RequestId, tool: &ToolPlan, target: &str, arguments: &Value) 
     let seconds = match (&tool.acts, asked) {
         (Acts::Shell { .. }, Some(asked)) => u32::try_from(asked).unwrap_or(most).min(most),
         (Acts::Shell { .. }, None) => USUAL_SECONDS.min(most),
-        // A declared tool has all of its time: its parameters are its own.
+        // A declared tool gets all of its time: `timeout` may be one of its own parameters.
         _ => most,
     };
     request.timeout = Some(i64::from(seconds));
@@ -65,7 +62,8 @@ pub fn request(id: RequestId, tool: &ToolPlan, target: &str, arguments: &Value) 
     Ok(request)
 }
 
-/// The program, what always comes first, and the positional arguments after `--`, so that none of them can be an option.
+/// The program, its fixed arguments, and the positional arguments after `--`, so that none of them is parsed as an
+/// option.
 fn words(exec: &[String], positional: &[String], arguments: &Map<String, Value>) -> Result<Vec<String>, NoCommand> {
     let mut words = exec.to_vec();
     if !positional.is_empty() {
@@ -85,7 +83,7 @@ fn words(exec: &[String], positional: &[String], arguments: &Map<String, Value>)
     Ok(words)
 }
 
-/// The same program as a line for a shell. The protocol that the guide for sidecars prints has `command` only; its script
+/// The same program as a shell command line. The protocol in the guide for sidecars has `command` only: its script
 /// would run an empty line instead of `argv` and report success.
 fn line(request: &ExecRequest) -> String {
     let words: Vec<String> = request.argv.iter().map(|word| shell_word(word)).collect();

@@ -1,7 +1,8 @@
-//! The door: one agent, one connection, one stream for each thing it says.
+//! The door: one agent, one HTTP/2 connection, one stream per request.
 //!
-//! Whoever comes first is the agent; the socket is unlinked before the first byte is read, so that nobody comes second.
-//! Everything that is read has a bound, and so does everything that is kept for an agent that does not read.
+//! The first process that connects is the agent. The socket is unlinked before the first byte is read, so that no
+//! second one can connect. Everything that is read is bounded, and so is everything that is buffered for an agent that
+//! does not read.
 
 mod answer;
 
@@ -32,49 +33,45 @@ use crate::records::Kept;
 use crate::session::Session;
 use answer::{Answer, Answers};
 
-/// Things that an agent may say at a time. Calls have bounds of their own, below this.
+/// Maximum number of concurrent streams. Calls have lower limits of their own.
 const MAX_STREAMS: u32 = 32;
-/// Bytes that an agent may send ahead in one stream.
+/// Flow-control window of one stream.
 const STREAM_WINDOW: u32 = 128 << 10;
-/// And in all: streams that wait to be read, however many, never keep one from being read.
+/// Flow-control window of the connection: streams that wait to be read never block another one.
 const CONNECTION_WINDOW: u32 = MAX_STREAMS * STREAM_WINDOW;
-/// Streams that may be reset before anybody has looked at them, and that had to be for what was wrong with them. An agent
-/// of ours has none; with more, the connection ends.
+/// Maximum number of streams that are reset before they are accepted, or that must be reset for an error. An honest
+/// agent causes none; with more, the connection ends.
 const MAX_RESETS: usize = 64;
-/// Bytes of a head.
+/// Maximum number of bytes of a request head.
 const MAX_HEAD: u32 = 8 << 10;
-/// Bytes that are kept in each stream for an agent that does not read.
+/// Bytes that are buffered in each stream for an agent that does not read.
 const SEND_BUFFER: usize = 64 << 10;
-/// Calls, or pieces of other things, that are read at a time. Others wait to be read.
+/// Maximum number of bodies that are read at a time, model requests excepted.
 const READS: usize = 4;
-/// Requests to the model that are read at a time: they are large.
+/// Maximum number of model requests that are read at a time: they are large.
 const MODEL_READS: usize = 2;
-/// Bytes of requests to the model that were read and have no answer yet. Whoever comes on top of that waits, as one of
-/// those who read.
+/// Maximum number of bytes of model requests that were read and have no answer yet. A further request waits, and holds
+/// its place among the readers.
 const MODEL_BYTES: usize = 24 << 20;
-/// How long anything may take to be said.
+/// Timeout for reading a body.
 const READ_DEADLINE: Duration = Duration::from_secs(60);
-/// What surrounds the arguments in a call.
+/// What surrounds the arguments in a call, in bytes.
 const CALL_FRAME: usize = 4 << 10;
-/// Bytes of what is said about a permit.
+/// Maximum number of bytes of a report about a permit.
 const MAX_REPORT: usize = 4 << 10;
 
-/// The door, before anybody has come.
+/// The listening socket, before the agent has connected.
 pub struct Door {
     listener: UnixListener,
     path: PathBuf,
 }
 
 impl Door {
-    /// Makes the socket. To be called within a runtime.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be made.
+    /// Creates the socket. Must be called within a Tokio runtime.
     pub fn open(directory: &Path) -> io::Result<Self> {
         let path = directory.join(SOCKET);
         match std::fs::remove_file(&path) {
-            // Of a bridge that was started before, in this very container.
+            // Left by a bridge that ran before in this container.
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
@@ -83,17 +80,13 @@ impl Door {
         Ok(Self { listener, path })
     }
 
-    /// Waits for the agent, and lets nobody in after it.
-    ///
-    /// # Errors
-    ///
-    /// When nobody can be let in.
+    /// Waits for the agent, and closes the door behind it.
     pub async fn agent(self) -> io::Result<UnixStream> {
         let accepted = self.listener.accept().await;
         drop(self.listener);
         match std::fs::remove_file(&self.path) {
             Ok(()) => {}
-            // The agent may have done it: the directory is its own as well.
+            // The agent may have removed it: it can write to the directory as well.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
@@ -185,13 +178,13 @@ impl Serving {
     async fn model(&self, body: Incoming) -> Result<Response<Answer>, Refusal> {
         let limit = self.session.plan.limits.model_request_bytes;
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        // Before it is read: what waits for room is not kept.
+        // Before it is read: a request that waits for room is not buffered.
         self.session.room().await?;
         let (body, _kept) = {
             let _read = self.model_reads.acquire().await;
             let body = collected(body, limit).await?;
             let bytes = u32::try_from(body.len().min(MODEL_BYTES)).unwrap_or(u32::MAX);
-            // Until the answer begins, by when the provider has the request.
+            // Held until the answer begins. By then the provider has the request.
             let kept = self.model_bytes.acquire_many(bytes).await;
             (body, kept)
         };
@@ -261,7 +254,7 @@ impl Serving {
     async fn result(&self, body: Incoming) -> Result<Response<Answer>, Refusal> {
         let limit = self.session.plan.limits.result_bytes;
         let limit = usize::try_from(limit).map_or(MAX_RESULT, |it| it.min(MAX_RESULT));
-        // Written as JSON, a text can be six times as long.
+        // JSON escaping can make a text six times as long.
         let body = self.read(&self.reads, body, limit.saturating_mul(6)).await?;
         let result: RunResult = parsed(&body)?;
         let (RunResult::Answer { text } | RunResult::Failure { error: text }) = &result;
@@ -280,14 +273,14 @@ impl Serving {
         parsed(&self.read(&self.reads, body, limit).await?)
     }
 
-    /// Reads a body within its bounds. While others are read, the agent's window holds what it sends.
+    /// Reads a body within its bounds. While it waits for its turn, HTTP/2 flow control holds the agent back.
     async fn read(&self, reads: &Semaphore, body: Incoming, limit: usize) -> Result<Bytes, Refusal> {
         let _read = reads.acquire().await;
         collected(body, limit).await
     }
 
-    /// Does something in a task of its own: what was begun is seen to its end and recorded when the agent no longer listens.
-    /// A refusal is counted there as well, or whoever does not wait for it could go on for ever.
+    /// Runs a call in a task of its own, so that it is completed and recorded even if the agent no longer waits.
+    /// Refusals are counted there as well, or an agent that does not wait could go on for ever.
     async fn seen_through<T, F, W>(&self, work: W) -> Result<T, Refusal>
     where
         T: Send + 'static,
@@ -308,8 +301,8 @@ impl Serving {
     }
 }
 
-/// Reads a body within its bounds. Into one piece as it comes: gathered first and put together then, a request to the model
-/// would be in memory twice.
+/// Reads a body within its bounds, directly into one buffer: collected first and joined then, a model request would be
+/// in memory twice.
 async fn collected(mut body: Incoming, limit: usize) -> Result<Bytes, Refusal> {
     let reading = async {
         let mut bytes = Vec::new();
@@ -328,12 +321,12 @@ async fn collected(mut body: Incoming, limit: usize) -> Result<Bytes, Refusal> {
     read.unwrap_or_else(|_| Err(refusal(RefusalCode::Request, "the request took too long")))
 }
 
-/// Comes when the agent no longer waits for an answer.
+/// Resolves when the agent no longer waits for an answer.
 struct Unwanted(oneshot::Receiver<()>);
 
 impl Unwanted {
     async fn comes(self) {
-        // Nothing is ever sent: the other end is dropped with the stream.
+        // Nothing is ever sent: the sender is dropped with the stream.
         let _ = self.0.await;
     }
 }

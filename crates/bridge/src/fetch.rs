@@ -1,11 +1,11 @@
-//! The tool `fetch_url`: one page, through the gateway.
+//! The tool `fetch_url`: fetches one page through the gateway.
 //!
-//! Each address on the way, the first and that of every redirect, gets a tunnel of its own under the web's credential, so
-//! the gateway decides about each anew: there is no list of hosts here. What the page says is bounded where it is counted
-//! after decompression, and goes to the agent as bytes: no parser of web pages is beside the key.
+//! The first URL and that of every redirect get a tunnel of their own with the web credential, so the gateway decides
+//! about each of them: there is no list of hosts here. The size of the page is bounded after decompression, and it goes
+//! to the agent as bytes: no parser of web pages runs in the process that has the model key.
 //!
-//! The pieces are functions of bytes: `address` says what is an address, `headers` what a call may ask to be sent,
-//! `frame` where a body ends, `decode` what it is without compression. `exchange` has the one request.
+//! The pieces are functions of bytes: `address` parses a URL, `headers` checks the headers of a call, `frame` finds the
+//! end of a body, `decode` decompresses it. `exchange` sends the one request.
 
 mod address;
 mod decode;
@@ -37,19 +37,19 @@ pub use exchange::{MAX_CONTENT_TYPE_BYTES, MAX_INTERIM_ANSWERS};
 pub use frame::MAX_CHUNK_LINE_BYTES;
 pub use headers::{MAX_HEADER_BYTES, MAX_HEADERS};
 
-/// Redirects that are followed for one call.
+/// Maximum number of redirects that are followed for one call.
 pub const MAX_REDIRECTS: usize = 5;
-/// Characters of one line about something that went wrong.
+/// Maximum number of characters of the cause of an error.
 const MAX_CAUSE: usize = 300;
 
-/// Fetches a page. Whatever the server answers is a page, errors too.
+/// Fetches a page. Every answer of the server is a page, including errors.
 ///
 /// # Errors
 ///
-/// * `Arguments`: the address or a header is not one that is sent.
-/// * `Denied`: the gateway says no, or a redirect leads where none is followed to.
-/// * `Unavailable`: nobody answers, not in time, or not in a way that can be read.
-/// * `Busy`, `Budget`: the gateway has no room for another connection, or has passed on as much as it may.
+/// * `Arguments`: the URL or a header cannot be sent.
+/// * `Denied`: the gateway refuses the host, or a redirect must not be followed.
+/// * `Unavailable`: the server does not answer, not in time, or not in valid HTTP.
+/// * `Busy`, `Budget`: the gateway has no connection left, or has passed on as many bytes as it may.
 pub async fn fetch(
     outward: &Outward,
     credential: &Credential,
@@ -62,7 +62,6 @@ pub async fn fetch(
     fetched.unwrap_or(Err(FetchError::Slow { seconds })).map_err(FetchError::into_refusal)
 }
 
-/// Why there is no page.
 #[derive(Debug, thiserror::Error)]
 enum FetchError {
     #[error("`{0}` is not of the kind that this tool takes")]
@@ -77,7 +76,7 @@ enum FetchError {
     TooManyRedirects { host: String },
     #[error("`{host}` cannot be reached: {source}")]
     Tunnel { host: String, source: TunnelError },
-    // The gateway's words about it are for whoever set a program up.
+    // The gateway's own message is for people who configure a program.
     #[error("`{host}` cannot be reached: the gateway does not take this run's credential for the web (any more)")]
     Credential { host: String },
     #[error("`{host}` {source}")]
@@ -98,7 +97,7 @@ impl FetchError {
         if let Self::Tunnel { source, .. } = &self
             && let Some(cause) = source.source()
         {
-            // Certificates and sockets: what it was in particular.
+            // The specific error of TLS or of the socket.
             message.push_str(": ");
             message.extend(cause.to_string().chars().take(MAX_CAUSE));
         }
@@ -106,7 +105,7 @@ impl FetchError {
     }
 }
 
-/// What the gateway's no means for the model: a wall, a queue, or a server that is not there.
+/// Maps a refusal of the gateway to a code for the model: denied, busy, or unavailable.
 fn refusal_code(error: &TunnelError) -> RefusalCode {
     match error {
         TunnelError::Refused { status, reason, .. } => match reason.as_deref() {
@@ -158,7 +157,8 @@ async fn follow(
         let next = address.redirected(location);
         let next = next.map_err(|why| FetchError::Redirect { host, why })?;
         if !next.is_at_the_same_server_as(&address) {
-            // What was meant for one server is nobody else's, and does not come back on the way.
+            // Headers are meant for one server: another one does not get them, and a redirect back does not restore
+            // them.
             headers = Headers::default();
         }
         address = next;

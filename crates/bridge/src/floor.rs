@@ -1,6 +1,7 @@
-//! Whether what an executor reports about its isolation is what the run's plan requires.
+//! Compares the isolation report of an executor with the isolation floor of the plan.
 //!
-//! Only executors of ours attest: admission sees to it that a run whose policy requires what they alone can hold has no other.
+//! Only our executors attest. Admission guarantees that a run has no others if its policy requires what only they can
+//! hold.
 
 use std::collections::BTreeSet;
 
@@ -8,25 +9,25 @@ use serde_json::Value;
 use sympozium_api::RunPlan;
 use sympozium_api::guarantee::Guarantee;
 
-/// The words of a report.
+/// The words of an isolation report.
 const ENFORCED: &str = "enforced";
 const DELEGATED: &str = "delegated";
-/// Characters of a foreign word that are repeated.
+/// Maximum number of characters of an unknown word in an error.
 const MAX_WORD: usize = 32;
 
-/// What the plan requires around every command.
+/// The guarantees that the plan requires around every command.
 #[derive(Debug, Clone, Default)]
 pub struct IsolationFloor {
     required: Vec<Guarantee>,
-    /// What the platform around the skills holds, so that an executor may delegate it.
+    /// Guarantees of the platform around the skills, which an executor may delegate.
     platform: BTreeSet<Guarantee>,
-    /// The packs whose executor is ours: by the plan, or because this machine has no image of theirs.
+    /// Packs with our executor: by the plan, or because this machine has no image of theirs.
     attesting: BTreeSet<String>,
 }
 
 impl IsolationFloor {
-    /// The floor of a plan, on a platform that holds these guarantees. `ours` are packs that run with our executor although the
-    /// plan names an image.
+    /// The floor of a plan, on a platform that holds these guarantees. `ours` are packs that run with our executor
+    /// although the plan names an image.
     pub fn new(plan: &RunPlan, ours: &BTreeSet<String>, platform: &[Guarantee]) -> Self {
         let attesting = plan.parts.iter().filter(|part| part.attests());
         Self {
@@ -39,9 +40,8 @@ impl IsolationFloor {
         }
     }
 
-    /// What a pack's result lacks, in words; nothing where it is as isolated as the plan requires.
-    ///
-    /// A result that says nothing about a required guarantee counts as one without it.
+    /// Describes what a pack's isolation report lacks, or `None` if it meets the floor. A required guarantee that is
+    /// not reported counts as missing.
     pub fn missing(&self, pack: &str, isolation: Option<&Value>) -> Option<String> {
         if !self.attesting.contains(pack) {
             return None;
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     const PLAN: &[u8] = include_bytes!("../../plan/src/plan/tests/fixtures/plan-v1.json");
-    /// Packs of the plan: the first has our executor, the second starts by itself.
+    /// Packs of the plan: the first has our executor, the second has an image with its own.
     const OURS: &str = "cluster";
     const FOREIGN: &str = "tickets";
 
@@ -83,7 +83,7 @@ mod tests {
         IsolationFloor::new(&plan, &BTreeSet::new(), platform)
     }
 
-    /// Every guarantee by every word, with and without a platform that holds it.
+    /// Every guarantee with every word, with and without a platform that holds it.
     #[test]
     fn each_word_is_worth_the_same_for_each_guarantee() {
         for guarantee in Guarantee::ALL {
@@ -139,7 +139,7 @@ mod tests {
             matches!(part.start, Start::Injected { .. })
         };
         assert!(starts(OURS) && !starts(FOREIGN));
-        // But where our executor stands in for it.
+        // Unless our executor replaces its own.
         let mut plan = plan;
         plan.isolation.floor = vec![Guarantee::Kernel];
         let ours = BTreeSet::from([FOREIGN.to_owned()]);

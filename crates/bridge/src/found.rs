@@ -1,5 +1,5 @@
-//! What becomes of a run when something is found in a skill's `/ipc` that the bridge did not write, or an executor starts below
-//! the isolation floor.
+//! Handles the notices of skill volumes: a file in `/ipc` that the bridge did not write, or an executor that starts
+//! below the isolation floor.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::session::{Over, Session};
 use crate::skill::{Finding, Notice};
 
 impl Session {
-    /// Records what is found, for as long as the session lives.
+    /// Records notices for as long as the session lives.
     pub(crate) fn follow(self: &Arc<Self>, mut notices: mpsc::UnboundedReceiver<Notice>) {
         let session = Arc::downgrade(self);
         tokio::spawn(async move {
@@ -26,7 +26,7 @@ impl Session {
         });
     }
 
-    /// A receipt, and the end of the run where what has happened can no longer be known.
+    /// Writes a receipt, and ends the run if it can no longer be known what has happened.
     fn found(&self, finding: Finding) {
         self.records.add(Event::Foreign {
             pack: finding.pack,
@@ -35,7 +35,7 @@ impl Session {
             ends_run: finding.ends_run.is_some(),
         });
         if let Some(why) = finding.ends_run {
-            // Whatever the agent says of its result.
+            // Overrides the agent's result.
             let _ = self.compromised.set(why.clone());
             self.end(Over::Compromised(why));
         }

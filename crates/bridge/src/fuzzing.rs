@@ -1,7 +1,7 @@
-//! The bodies of the fuzz targets: bytes that an agent or a provider chose, before anything of them is trusted.
+//! Fuzz targets for bytes that an agent or a provider chose, before any of them is trusted.
 //!
-//! Three callers share them: coverage-guided fuzzing (`make fuzz`), the replay of the corpora on stable in `make
-//! test`, and whoever debugs a find. Each one states a property and panics when it does not hold.
+//! They are used by coverage-guided fuzzing (`make fuzz`), by the replay of the corpora on stable in `make test`, and
+//! for debugging a crash. Each target states a property and panics if it does not hold.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ use crate::model::usage::Counter;
 use crate::table::Table;
 use sympozium_ipc::sse::{Reader, Sink};
 
-/// A body: it returns when every property holds for `data`, and panics otherwise.
+/// Returns if every property holds for `data`, and panics otherwise.
 pub type Body = fn(data: &[u8]);
 
 /// Every target by its name, which is also the name of its corpus and of its program in `fuzz/`.
@@ -30,14 +30,14 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("fetch_body", fetch_body),
 ];
 
-/// Most bytes of a refusal: a name that is shown is short, and so is the list of them.
+/// Maximum number of bytes of a refusal: names are truncated in it, and so is their list.
 const MAX_MESSAGE: usize = 64 << 10;
 
-/// The tool table of [`door_call`].
+/// The tool table of the target `door_call`.
 const TOOLS: &str = include_str!("fuzzing/tools.json");
 
-/// A tool's name in the first line, a call in the rest: what the table lets through is a tool that is open, with arguments
-/// that fit, and makes a request that a sidecar of ours takes and that says what the call said.
+/// A tool name in the first line, a call in the rest: what the table accepts is an allowed tool with arguments that
+/// match its schema, and becomes a request that our sidecar parses into the same values.
 pub fn door_call(data: &[u8]) {
     let end = data.iter().position(|byte| *byte == b'\n').unwrap_or(0);
     let (name, body) = data.split_at(end);
@@ -78,8 +78,8 @@ pub fn door_call(data: &[u8]) {
     }
 }
 
-/// What goes out is what came in, but that a stream is asked for what it cost; it offers nothing but open functions; and
-/// sent again it is what it is.
+/// A request is forwarded unchanged, except that a stream asks for its usage. It offers only allowed functions.
+/// Forwarding is idempotent.
 pub fn bridge_request(data: &[u8]) {
     for wire in [WireFormat::OpenAi, WireFormat::Anthropic] {
         let rules = Rules {
@@ -101,7 +101,7 @@ pub fn bridge_request(data: &[u8]) {
         assert_eq!(rules.check(&out).map(|it| it.pieces.concat()), Ok(out.to_vec()));
         let read = |bytes: &[u8]| match serde_json::from_slice::<Value>(bytes) {
             Ok(Value::Object(fields)) => Some(fields),
-            // Numbers that no machine holds are JSON all the same.
+            // Numbers out of every range are valid JSON all the same.
             _ => None,
         };
         let (Some(mut came), Some(mut goes)) = (read(data), read(&out)) else {
@@ -131,7 +131,7 @@ fn check_tools(wire: WireFormat, tools: Option<&Value>) {
     }
 }
 
-/// As providers read it: nothing that they would fetch, or have kept.
+/// As a provider reads it: nothing that it would fetch, or has stored.
 fn check_content(messages: Option<&Value>) {
     let list = |value: Option<&Value>| value.and_then(Value::as_array).cloned().unwrap_or_default();
     for part in list(messages).iter().flat_map(|it| list(it.get("content"))) {
@@ -142,7 +142,7 @@ fn check_content(messages: Option<&Value>) {
     }
 }
 
-/// Events, what they cost, and secrets in them do not depend on the pieces in which they come; nothing is made up.
+/// Events, usage and redaction do not depend on how the bytes are split, and no event is invented.
 pub fn bridge_sse(data: &[u8]) {
     let pieces: Vec<&[u8]> = match data.first() {
         Some(first) => data.chunks(usize::from(*first % 13) + 1).collect(),
@@ -191,7 +191,7 @@ fn events(pieces: &[&[u8]]) -> Vec<Vec<u8>> {
     events.whole
 }
 
-/// The secret is nowhere in what passes, and everything else is where it was.
+/// The secret is nowhere in the output, and everything else is where it was.
 fn redact(secret: &[u8], pieces: &[&[u8]]) {
     let Some(mut redactor) = Redactor::new(Bytes::copy_from_slice(secret)) else {
         unreachable!("it is long enough");
@@ -203,7 +203,7 @@ fn redact(secret: &[u8], pieces: &[&[u8]]) {
     out.extend_from_slice(&redactor.end());
     let came = pieces.concat();
     assert_eq!(out.len(), came.len());
-    // Stars that we put there may stand where stars of a secret would.
+    // Stars that the redactor wrote may complete a secret that contains stars.
     let finds = || out.windows(secret.len()).any(|it| it == secret);
     assert!(secret.contains(&b'*') || !finds());
     assert!(out.iter().zip(&came).all(|(out, came)| out == came || *out == b'*'));

@@ -1,8 +1,8 @@
-//! What the bridge reads about its run, before it serves it: bounded, strict, once.
+//! Reads the inputs of a run before it is served: bounded, strict, once.
 //!
-//! The directories are mounted for it alone and hold what controller and kubelet wrote; what is wrong in them is an error of
-//! the installation or of whoever filled a Secret, and the run does not start. The plan is read first and known by its
-//! digest: not a byte of another one is parsed.
+//! The directories are mounted for the bridge alone and hold what the controller and the kubelet wrote. An invalid file
+//! is an error of the installation or of the person who filled a Secret, and the run does not start. The plan is read
+//! first and identified by its digest: not a byte of another plan is parsed.
 
 mod file;
 #[cfg(test)]
@@ -22,121 +22,91 @@ use crate::model::is_ours;
 use crate::outward::MAX_ROOTS_BYTES;
 use file::{content, names, read, read_text};
 
-/// Bytes of the run's own token.
+/// Maximum number of bytes of the run's token.
 pub const MAX_TOKEN_BYTES: usize = 16 << 10;
-/// Bytes of the certificates that the gateway's is checked by.
+/// Maximum number of bytes of the CA certificates for the gateway.
 pub const MAX_CERTIFICATES_BYTES: usize = 256 << 10;
-/// Headers that a Secret may hold.
+/// Maximum number of headers in a Secret.
 pub const MAX_HEADERS: usize = 32;
-/// Bytes of a header's name.
+/// Maximum number of bytes of a header name.
 pub const MAX_HEADER_NAME_BYTES: usize = 128;
-/// Bytes of a header's value.
+/// Maximum number of bytes of a header value.
 pub const MAX_HEADER_BYTES: usize = 8 << 10;
-/// Bytes of the turns of a scripted model.
+/// Maximum number of bytes of the script of a scripted model.
 pub const MAX_SCRIPT_BYTES: usize = 1 << 20;
-/// Bytes of a credential's file: name, colon, password, line break.
+/// Maximum number of bytes of a credential file: name, colon, password, line break.
 const MAX_CREDENTIAL_BYTES: usize = MAX_USER_BYTES + 1 + PASSWORD_BYTES + 2;
 
-/// Names of files in the input directory.
+/// File names in the input directory.
 const PLAN: &str = "plan.json";
 const TOKEN: &str = "token";
 const CERTIFICATES: &str = "ca.crt";
 const CREDENTIAL: &str = "credential-";
 
-/// Where everything is that the bridge reads and writes.
+/// The directories that the bridge reads and writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Places {
     /// Plan, credentials, token, certificates.
     pub input: PathBuf,
-    /// The directory of the socket to the agent.
+    /// The directory of the socket for the agent.
     pub door: PathBuf,
-    /// The skills' directories, each below it by its pack.
+    /// The directories of the skills, each named after its pack.
     pub ipc: PathBuf,
-    /// Headers for the model's provider, a file each.
+    /// Headers for the model provider, one file each.
     pub headers: PathBuf,
-    /// The turns of a scripted model, in one file.
+    /// The script of a scripted model, one file.
     pub script: PathBuf,
 }
 
-/// Everything that was read.
 pub struct Inputs {
-    /// The plan of the run.
     pub plan: RunPlan,
-    /// Its digest, as it was asked for and found.
     pub plan_digest: Digest,
     /// The bridge's credentials at the gateway, by their names in the plan (`model`, `web`).
     pub credentials: BTreeMap<String, Credential>,
-    /// The run's own token. The kubelet renews the file: [`read_token`] gives the newest.
+    /// The run's token. The kubelet renews the file: [`read_token`] returns the current one.
     pub token: Option<Zeroizing<String>>,
-    /// The certificates that the gateway's is checked by, as PEM.
+    /// The CA certificates for the gateway, as PEM.
     pub gateway_certificates: Option<Vec<u8>>,
-    /// Headers for every request to the model, by their names in lower case. The values are secret.
+    /// Headers for every model request, by their names in lower case. The values are secret.
     pub headers: BTreeMap<String, Zeroizing<String>>,
-    /// The turns of a scripted model.
     pub script: Option<String>,
 }
 
-/// Whether there must be a token of the run's own.
+/// Whether the run must have a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenNeed {
-    /// The gateway is somewhere in a network, and asks who is there.
+    /// The gateway is reached by network, and authenticates the run by its token.
     Required,
-    /// The gateway knows the run by the socket. A token that is there is read.
+    /// The gateway knows the run by its socket. A token is read if there is one.
     Optional,
 }
 
-/// Why the run's inputs cannot be used. Nothing secret is in it.
+/// Why the inputs cannot be used. Contains no secret.
 #[derive(Debug, thiserror::Error)]
 pub enum UnusableInput {
-    /// Not there.
     #[error("{0} is missing")]
     Missing(PathBuf),
-    /// Not readable.
     #[error("{path} cannot be read")]
     Unreadable {
-        /// What.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// Too long.
     #[error("{path} has more than {most} bytes")]
-    TooLong {
-        /// What.
-        path: PathBuf,
-        /// How many it may have.
-        most: usize,
-    },
-    /// Too many files.
+    TooLong { path: PathBuf, most: usize },
     #[error("{path} has too many files: {most} at most")]
-    TooMany {
-        /// Which directory.
-        path: PathBuf,
-        /// How many it may have.
-        most: usize,
-    },
-    /// Not the plan, or none.
+    TooMany { path: PathBuf, most: usize },
     #[error("the plan in {path} cannot be used")]
     Plan {
-        /// Where.
         path: PathBuf,
-        /// Why.
         #[source]
         source: UnreadablePlan,
     },
-    /// Not what belongs there.
     #[error("{path} {why}")]
-    Content {
-        /// What.
-        path: PathBuf,
-        /// What is wrong with it.
-        why: &'static str,
-    },
+    Content { path: PathBuf, why: &'static str },
 }
 
 impl UnusableInput {
-    /// What to do next.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Plan { source: UnreadablePlan::Digest { .. }, .. } => {
@@ -156,11 +126,11 @@ impl UnusableInput {
     }
 }
 
-/// The plan, if it is there.
+/// Reads the plan. `None` if it is not there yet.
 ///
 /// # Errors
 ///
-/// When what is there is not the plan of this digest.
+/// Returns an error if the file is not the plan of this digest.
 pub fn read_plan(input: &Path, digest: &Digest) -> Result<Option<RunPlan>, UnusableInput> {
     let path = input.join(PLAN);
     let bytes = match read(&path, run_plan::MAX_BYTES) {
@@ -168,21 +138,21 @@ pub fn read_plan(input: &Path, digest: &Digest) -> Result<Option<RunPlan>, Unusa
         Err(UnusableInput::Missing(_)) => return Ok(None),
         Err(error) => return Err(error),
     };
-    // The digest first: what is not the run's plan is not looked at.
+    // The digest first: nothing else of a wrong plan is parsed.
     let plan = RunPlan::read_expected(&bytes, digest);
     plan.map(Some).map_err(|source| UnusableInput::Plan { path, source })
 }
 
-/// Where [`read_plan`] looks.
+/// The file that [`read_plan`] reads.
 pub fn plan_path(input: &Path) -> PathBuf {
     input.join(PLAN)
 }
 
-/// The run's own token as it is now. The kubelet renews it well before it expires, so ask again for each use.
+/// Reads the current token of the run. The kubelet renews it well before it expires, so call this for each use.
 ///
 /// # Errors
 ///
-/// When there is none, or what is there is no token.
+/// Returns an error if there is none, or if it is not a valid token.
 pub fn read_token(input: &Path) -> Result<Zeroizing<String>, UnusableInput> {
     let path = input.join(TOKEN);
     let token = read_text(&path, MAX_TOKEN_BYTES)?;
@@ -192,11 +162,11 @@ pub fn read_token(input: &Path) -> Result<Zeroizing<String>, UnusableInput> {
     Ok(token)
 }
 
-/// Certificates of further authorities.
+/// Reads certificates of additional CAs.
 ///
 /// # Errors
 ///
-/// When the file cannot be read, or is longer than any such file.
+/// Returns an error if the file cannot be read or is too long.
 pub fn read_certificates(path: &Path) -> Result<Vec<u8>, UnusableInput> {
     Ok(read(path, MAX_ROOTS_BYTES)?.to_vec())
 }
@@ -206,7 +176,7 @@ impl Inputs {
     ///
     /// # Errors
     ///
-    /// With the first thing that is missing or is not what belongs there.
+    /// Returns the first error.
     pub fn read(
         plan: RunPlan,
         plan_digest: Digest,
@@ -244,21 +214,20 @@ impl Inputs {
         })
     }
 
-    /// The credential that the plan calls this.
     pub fn credential(&self, name: &str) -> Option<&Credential> {
         self.credentials.get(name)
     }
 }
 
-/// What the plan lets the bridge itself reach.
+/// The credentials that the plan gives to the bridge.
 fn bridge_credentials(plan: &RunPlan) -> impl Iterator<Item = &GatewayCredential> {
     let bridge = plan.parts.iter().find(|part| part.role == Role::Bridge);
     let credentials = plan.credentials.iter();
     credentials.filter(move |it| bridge.is_some_and(|bridge| bridge.name == it.part))
 }
 
-/// Reads `USER:PASSWORD`. Whether the gateway believes it is for the gateway to say; that it is another run's or another
-/// purpose's can be seen from here, and is an error of whoever filled the Secret.
+/// Parses `USER:PASSWORD`. Only the gateway can verify it. But the bridge can see whether it belongs to another run or
+/// has another purpose, which is an error in the Secret.
 fn credential(text: &str, run: &str, name: &str) -> Result<Credential, &'static str> {
     const NO_CREDENTIAL: &str = "is not a credential of the gateway";
     let (user, password) = text.split_once(':').ok_or(NO_CREDENTIAL)?;
@@ -282,7 +251,7 @@ fn credential(text: &str, run: &str, name: &str) -> Result<Credential, &'static 
     Ok(Credential { user: user.to_owned(), password: Zeroizing::new(password.to_owned()) })
 }
 
-/// Certificates as PEM; what is in them is for TLS to read.
+/// Reads CA certificates as PEM. The TLS library parses them.
 fn certificates(path: &Path) -> Result<Option<Vec<u8>>, UnusableInput> {
     const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
     let bytes = match read(path, MAX_CERTIFICATES_BYTES) {
@@ -296,7 +265,7 @@ fn certificates(path: &Path) -> Result<Option<Vec<u8>>, UnusableInput> {
     Ok(Some(bytes.to_vec()))
 }
 
-/// One file for each header: its name, and the value in it.
+/// Reads one header from each file: the file name is its name.
 fn headers(directory: &Path) -> Result<BTreeMap<String, Zeroizing<String>>, UnusableInput> {
     let mut headers = BTreeMap::new();
     for name in names(directory, MAX_HEADERS)? {
@@ -325,7 +294,7 @@ fn is_header_name(name: &str) -> bool {
     (1..=MAX_HEADER_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_token)
 }
 
-/// The one file of the directory, whatever it is called.
+/// Reads the only file in the directory, whatever its name.
 fn script(directory: &Path) -> Result<String, UnusableInput> {
     match &names(directory, 1)?[..] {
         [name] => {

@@ -1,4 +1,4 @@
-//! The key of the model's provider: taken out of the environment, never shown, overwritten when it is dropped.
+//! The model key: taken out of the environment, never printed, zeroised when it is dropped.
 
 use std::fmt;
 
@@ -10,38 +10,34 @@ use sympozium_api::run_plan::ModelKey;
 use sympozium_exec::secret_env::{self, SecretError};
 use zeroize::{Zeroize as _, Zeroizing};
 
-/// The key that requests to the model carry.
 pub struct ProviderKey {
     variable: EnvName,
     value: Zeroizing<String>,
 }
 
-/// Why there is no usable key. The key itself is in none of these.
+/// Why there is no usable key. Contains no part of the key.
 #[derive(Debug, thiserror::Error)]
 pub enum UnusableKey {
     /// The environment could not be read and overwritten.
     #[error("the key in {variable} cannot be taken")]
     Environment {
-        /// The variable.
         variable: EnvName,
-        /// Why.
         #[source]
         source: SecretError,
     },
-    /// No header can hold it.
     #[error("the key in {0} has a space, a control character or another one that no header can hold")]
     Characters(EnvName),
 }
 
 impl ProviderKey {
-    /// Takes every variable of the plan out of the environment, and gives the first that is set and not empty. The others
-    /// are overwritten as well: whoever reads this process later finds no key that is not in use.
+    /// Takes every key variable of the plan out of the environment, and returns the first that is set and not empty.
+    /// The others are overwritten as well: the memory of this process contains no key that is not in use.
     ///
-    /// Before the first thread and before the lock-down, as [`secret_env::take`] asks.
+    /// Must be called before the first thread is started and before the lockdown, as [`secret_env::take`] requires.
     ///
     /// # Errors
     ///
-    /// When one cannot be overwritten, or the first is none that a header can hold.
+    /// Returns an error if a variable cannot be overwritten, or if the first key is not valid in a header.
     pub fn take(keys: &[ModelKey]) -> Result<Option<Self>, UnusableKey> {
         let mut first = None;
         for key in keys {
@@ -55,11 +51,11 @@ impl ProviderKey {
         first.transpose()
     }
 
-    /// A key of these bytes, without the line break that files end with; `None` where nothing else is in it.
+    /// A key of these bytes, without trailing line breaks; `None` if nothing is left.
     ///
     /// # Errors
     ///
-    /// When no header can hold it.
+    /// Returns an error if a header cannot hold it.
     pub fn new(variable: EnvName, mut value: Zeroizing<Vec<u8>>) -> Result<Option<Self>, UnusableKey> {
         while let Some(b'\n' | b'\r') = value.last() {
             value.pop();
@@ -67,7 +63,7 @@ impl ProviderKey {
         if value.is_empty() {
             return Ok(None);
         }
-        // Where the value lies stays where it is: a copy would have to be overwritten, too.
+        // The value is not copied: a copy would have to be zeroised too.
         match String::from_utf8(std::mem::take(&mut *value)) {
             Ok(text) => {
                 let value = Zeroizing::new(text);
@@ -84,29 +80,29 @@ impl ProviderKey {
         }
     }
 
-    /// The variable that it was in.
+    /// The variable that the key was in.
     pub const fn variable(&self) -> &EnvName {
         &self.variable
     }
 
-    /// The key, for the one header that it belongs into.
+    /// The key, for the one header that carries it.
     pub fn expose(&self) -> &str {
         &self.value
     }
 }
 
-/// The value of a header that holds a secret: shown to nobody, and overwritten when the last who uses it is gone.
+/// A header value that is secret: marked as sensitive, and zeroised when the last reference is dropped.
 ///
 /// # Errors
 ///
-/// When no header can hold it.
+/// Returns an error if a header cannot hold it.
 pub(crate) fn secret_header(bytes: Zeroizing<Vec<u8>>) -> Result<HeaderValue, InvalidHeaderValue> {
     let mut value = HeaderValue::from_maybe_shared(Bytes::from_owner(bytes))?;
     value.set_sensitive(true);
     Ok(value)
 }
 
-/// Says where it came from, and nothing of what it is.
+/// Prints the variable, and nothing of the key.
 impl fmt::Debug for ProviderKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ProviderKey({})", self.variable)
@@ -117,7 +113,7 @@ impl fmt::Debug for ProviderKey {
 mod tests {
     use super::*;
 
-    /// `Err` for refused, `None` for not there.
+    /// `Err` for refused, `None` for absent.
     fn read(value: &[u8]) -> Result<Option<String>, String> {
         let key = ProviderKey::new("API_KEY".into(), Zeroizing::new(value.to_vec()));
         key.map(|it| it.map(|key| key.expose().to_owned())).map_err(|error| error.to_string())

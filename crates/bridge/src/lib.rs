@@ -1,22 +1,19 @@
-//! The reference monitor of a run: every call of a tool passes here, and nobody goes round it.
+//! The reference monitor of a run: it decides about every tool call, and there is no way around it.
 //!
-//! * [`table`] looks a call up: is there such a tool, is it open, do the arguments fit, who acts?
-//! * [`command`] makes of a call exactly what a sidecar is asked to run.
-//! * [`pace`] counts: how many at a time, how many in a minute, how many at all.
-//! * [`program`] is the process around it: what it reads ([`inputs`], [`key`]) and what it gives up before it serves.
-//! * [`check_network`] is what runs before everything else in a pod: is the run held in by its NetworkPolicy?
-//! * [`outward`] is the way out: to the gateway, and through it.
+//! * `table` looks a call up: the tool, its gate, its schema, and who acts.
+//! * `command` builds the request to a sidecar from a call.
+//! * `rate` limits concurrent calls, calls per minute, and calls in total.
+//! * `program` is the process: it reads `inputs` and `key`, and restricts itself before it serves.
+//! * `check_network` runs first in a pod: is the run confined by its NetworkPolicy?
+//! * `egress_client` opens connections to the gateway, and tunnels through it.
+//! * `session` is the state of one run. `door` serves its agent, `calls` has the order of a call, `ask` asks an
+//!   approver, `permits` lets the agent act itself, `active_skill` restricts the tools, `invocation` performs the call,
+//!   and `skill` is the bridge's end of a skill's volume.
+//! * `records` stores receipts until `reporter` has sent them by `run_api_client`; `clock` measures the run's time.
+//! * `model` and `scripted` are the model as the agent sees it; `fetch` fetches web pages.
+//! * `bridge` connects all of them, and shuts down.
 //!
-//! * [`session`] holds one run; [`door`] is where its agent speaks, [`calls`] what becomes of a call, [`ask`] how a person is
-//!   asked, [`permits`] how the agent may act itself, `active_skill` what its
-//!   skill leaves of that, [`work`] what is done, [`skill`] the bridge's end of a skill's volume.
-//! * [`records`] keeps receipts until [`reporter`] has carried them out through [`upward`]; [`clock`] counts the run's time.
-//! * [`model`] and [`scripted`] are the model as the agent sees it; [`fetch`] reads pages of the web.
-//! * [`bridge`] puts all of it together and brings it to its end.
-//!
-//! Start reading at [`table::Table::look_up`], and at [`program::main`] for how it starts.
-
-#![warn(missing_docs)]
+//! Start reading at `table::ToolTable::look_up`, and at [`program::main`] for the start of the process.
 
 mod active_skill;
 pub mod arguments;

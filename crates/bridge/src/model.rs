@@ -1,18 +1,18 @@
-//! The model proxy: the agent speaks the provider's own wire format, and the bridge adds what the agent must not have.
+//! The model proxy: the agent uses the provider's own wire format, and the bridge adds what the agent must not have.
 //!
 //! ```text
 //! request ─► check ─► room? ─► connection ─► headers of ours ─► provider
 //!                                                                  │
-//! agent ◄─ secrets taken out ◄─ bounded ◄─ counted ◄────────── as it comes
+//! agent ◄─ redacted ◄─ bounded ◄─ counted ◄─────────────── as it arrives
 //! ```
 //!
-//! * [`request`] says what may go out. Pure.
-//! * `account` keeps the limits: requests, requests in a minute, tokens, requests at a time.
-//! * `proxy` and `pool` send it, once, through the gateway.
-//! * `answer` is the way back; `usage`, `scan` and `text_length` count what passes, and `redact` keeps secrets out of it.
+//! * [`request`] decides which requests are forwarded. Pure.
+//! * `account` enforces the limits: requests, requests per minute, tokens, concurrent requests.
+//! * `proxy` and `pool` send a request, once, through the gateway.
+//! * `answer` is the way back. `usage`, `scan` and `text_length` count what passes, and `redact` removes secrets.
 //!
-//! It follows no redirect, tries nothing twice and changes no byte of a message. A model whose answers are written down is
-//! in [`crate::scripted`], behind the same checks and limits.
+//! It follows no redirect, retries nothing and changes no byte of a message. A model with predefined answers is in
+//! [`crate::scripted`], behind the same checks and limits.
 
 mod account;
 mod answer;
@@ -50,7 +50,6 @@ use crate::key::ProviderKey;
 use crate::outward::Outward;
 use crate::scripted::{Player, UnusableScript};
 
-/// The model of a run.
 pub struct Model {
     rules: Rules,
     wire: WireFormat,
@@ -64,75 +63,61 @@ enum Endpoint {
     Scripted(Player),
 }
 
-/// What a model is made of.
 pub struct ModelParts<'a> {
-    /// The plan of the run.
     pub plan: &'a RunPlan,
-    /// The way out.
     pub outward: Arc<Outward>,
-    /// Who asks at the gateway, for the model. A scripted one needs none.
+    /// The credential for the model at the gateway. A scripted model needs none.
     pub credential: Option<Credential>,
-    /// The provider's key, where it wants one.
+    /// The model key, if the provider requires one.
     pub key: Option<ProviderKey>,
-    /// Headers that a Secret holds.
+    /// Headers from a Secret.
     pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// The turns of a scripted model.
+    /// The script of a scripted model.
     pub script: Option<Vec<u8>>,
 }
 
-/// Why there is no model.
 #[derive(Debug, thiserror::Error)]
 pub enum UnusableModel {
-    /// Nobody answers.
     #[error("the plan names neither an endpoint nor a script for the model `{0}`")]
     NoEndpoint(String),
-    /// Nobody may ask.
     #[error("there is no credential to reach the model through the gateway")]
     NoCredential,
-    /// The path or the host.
     #[error("no request can be made to `{0}`")]
     Path(String),
-    /// A header.
     #[error("the header `{0}` of the model is not one, or not for a plan to set")]
     Header(String),
-    /// The key.
     #[error("the provider's key cannot be a header")]
     Key,
-    /// A scripted model answers in one format.
+    /// A scripted model answers in one format only.
     #[error("a scripted model speaks as OpenAI does, and the plan has another format")]
     ScriptFormat,
-    /// The script.
     #[error("the script cannot be used")]
     Script(#[from] UnusableScript),
 }
 
-/// What one request came to.
+/// The totals of one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spent {
-    /// The status of the answer, where there was one.
+    /// The status of the answer, if there was one.
     pub status: Option<u16>,
-    /// Bytes of the request that went out.
     pub sent_bytes: u64,
-    /// Bytes of the answer that came.
     pub received_bytes: u64,
-    /// Tokens that the model read.
+    /// Prompt tokens.
     pub input_tokens: Option<u64>,
-    /// Tokens that it wrote.
+    /// Completion tokens.
     pub output_tokens: Option<u64>,
-    /// Whether one of them is an estimate, because the provider did not say.
+    /// Whether one of them is an estimate, because the provider did not report it.
     pub estimated: bool,
-    /// Why it was refused, or did not come to its end.
+    /// Why the request was refused, or was not completed.
     pub error: Option<String>,
 }
 
-/// What all requests came to.
+/// The totals of all requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ModelUsage {
-    /// Requests that were let through.
+    /// Requests that passed the limits.
     pub requests: u64,
-    /// Tokens that the model read.
     pub input_tokens: u64,
-    /// Tokens that it wrote.
     pub output_tokens: u64,
     /// Whether some of them are estimates.
     pub estimated: bool,
@@ -149,7 +134,7 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// When the plan or what comes with it cannot be used.
+    /// Returns an error if the plan or its secrets cannot be used.
     pub fn new(parts: ModelParts<'_>) -> Result<Self, UnusableModel> {
         let plan = &parts.plan.model;
         let endpoint = match (&plan.endpoint, parts.script) {
@@ -174,15 +159,14 @@ impl Model {
         })
     }
 
-    /// One request of the agent, in the provider's own format, and the answer as it comes.
+    /// Forwards one request of the agent in the provider's own format, and streams the answer.
     ///
-    /// `ended` is called exactly once: when the answer's last byte was passed on, when it broke off, when the agent dropped
-    /// it, or at once with the refusal. Nothing has gone out when a request is refused before it was sent; what happens
-    /// then is told by [`Spent::sent_bytes`].
+    /// `ended` is called exactly once: when the last byte of the answer was passed on, when the answer broke off, when
+    /// the agent dropped it, or at once with the refusal. `sent_bytes` is 0 if nothing was sent to the provider.
     ///
     /// # Errors
     ///
-    /// With what the agent is told. What a provider refuses is an answer, not an error.
+    /// Returns the refusal for the agent. An error of the provider is an answer, not an error.
     pub async fn ask(
         self: &Arc<Self>,
         body: Bytes,
@@ -210,7 +194,6 @@ impl Model {
         }
     }
 
-    /// What was used so far.
     pub fn usage(&self) -> ModelUsage {
         self.account.usage()
     }
@@ -222,7 +205,7 @@ impl Model {
         exchange: &mut Exchange,
     ) -> Result<(Response<Source>, Vec<redact::Redactor>), Refusal> {
         let bytes = length(&accepted.pieces);
-        // Until it is known that nothing was sent: whoever drops this meanwhile may have sent it.
+        // Set before sending, because this future may be dropped after the request was sent. Reset if nothing was sent.
         exchange.sending(bytes);
         let (response, connection) = match proxy.send(accepted).await {
             Ok(answered) => answered,

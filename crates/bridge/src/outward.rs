@@ -1,11 +1,10 @@
-//! The way out: the gateway, and through it tunnels to what the plan lets a credential reach.
+//! The client of the gateway: connections to it, and tunnels through it to what the plan allows a credential to reach.
 //!
-//! The bridge connects to nothing else. In a cluster the gateway is at an address and speaks TLS, under a certificate of
-//! the authority that the run was given; on one machine it is a socket in the file system. What goes through a tunnel to
-//! an end server is encrypted here, so the gateway never sees it.
+//! The bridge connects to nothing else. In a cluster the gateway has an address and uses TLS, with a certificate of the
+//! CA that the run was given. On one machine it is a Unix socket. Connections to servers through a tunnel are encrypted
+//! end to end, so the gateway never sees their content.
 //!
-//! Nothing happens while nobody asks: no connection is kept, no timer runs, and what TLS needs is built when it is first
-//! needed.
+//! Idle means idle: no connection is kept open, no timer runs, and the TLS configuration is built on first use.
 
 mod connect;
 mod stream;
@@ -30,34 +29,33 @@ pub use connect::{MAX_REASON_BYTES, MAX_REFUSAL_BYTES};
 pub use stream::Stream;
 pub use trust::{MAX_ROOTS, MAX_ROOTS_BYTES};
 
-/// How long connecting to the gateway may take.
+/// Timeout for connecting to the gateway.
 pub const DIAL_DEADLINE: Duration = Duration::from_secs(10);
-/// How long a handshake of TLS may take, with the gateway or with an end server.
+/// Timeout of a TLS handshake, with the gateway or with a server.
 pub const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(30);
-/// How long the gateway may take to say yes or no: it may have to find and try several addresses.
+/// Timeout for the gateway's answer to CONNECT: it may have to resolve a name and try several addresses.
 pub const ANSWER_DEADLINE: Duration = Duration::from_secs(60);
 
-/// What the run API is spoken in.
+/// ALPN protocol of the run API.
 const RUN_API: &[u8] = b"h2";
-/// What the gateway as a proxy is spoken to in, and end servers.
+/// ALPN protocol of the gateway as a proxy, and of servers.
 const HTTP: &[u8] = b"http/1.1";
 
-/// Where the gateway is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GatewayAddress {
-    /// At a socket in the file system: plain, because nobody is in between.
+    /// A Unix socket, without TLS: there is no network in between.
     Unix(PathBuf),
-    /// At an address: TLS, always.
+    /// Always with TLS.
     Tcp {
-        /// Its addresses, in the order to try; at least one. A run has no DNS to look one up.
+        /// Its addresses in the order to try, at least one. A run has no DNS.
         addresses: Vec<SocketAddr>,
-        /// The name that its certificate must have.
+        /// The name in its certificate.
         server_name: String,
     },
 }
 
 impl GatewayAddress {
-    /// The ports that must stay open for it.
+    /// The ports that the lockdown must keep open.
     pub fn tcp_ports(&self) -> Vec<u16> {
         match self {
             Self::Unix(_) => Vec::new(),
@@ -69,15 +67,15 @@ impl GatewayAddress {
     }
 }
 
-/// The way to the gateway and through it. A copy is the same way.
+/// The client. Clones share its state.
 #[derive(Clone)]
 pub struct Outward(Arc<Way>);
 
 struct Way {
     gateway: Gateway,
-    /// Trusted for end servers, besides those that everybody trusts.
+    /// Trusted for servers, besides the public CAs.
     extra_roots: RootCertStore,
-    /// Built for the first tunnel that is encrypted.
+    /// Built for the first encrypted tunnel.
     web: OnceLock<Arc<ClientConfig>>,
 }
 
@@ -92,33 +90,21 @@ enum Gateway {
     },
 }
 
-/// Why the gateway cannot be spoken to.
 #[derive(Debug, thiserror::Error)]
 pub enum OutwardError {
-    /// No name that a certificate could have.
     #[error("`{0}` is not the name of a server")]
     ServerName(String),
-    /// TLS needs to know whom to trust.
     #[error("the gateway is at an address, and there is no certificate to know it by")]
     NoAuthority,
-    /// The certificates cannot be read.
     #[error("the {which} cannot be used: {why}")]
-    Roots {
-        /// Which of them.
-        which: &'static str,
-        /// Why.
-        why: String,
-    },
-    /// TLS cannot be set up.
+    Roots { which: &'static str, why: String },
     #[error("TLS cannot be set up")]
     Setup(#[source] rustls::Error),
-    /// Nobody is there.
     #[error("the gateway cannot be reached")]
     Dial(#[source] io::Error),
-    /// Somebody is there who is not the gateway, or who speaks no TLS.
+    /// The peer is not the gateway, or does not use TLS.
     #[error("no TLS could be agreed on with the gateway")]
     Handshake(#[source] io::Error),
-    /// Too slow.
     #[error("the gateway does not answer in time")]
     Slow,
     /// A gateway without it, or of another release.
@@ -126,46 +112,40 @@ pub enum OutwardError {
     NoRunApi,
 }
 
-/// Why there is no tunnel.
 #[derive(Debug, thiserror::Error)]
 pub enum TunnelError {
-    /// The gateway cannot be spoken to.
     #[error(transparent)]
     Gateway(#[from] OutwardError),
-    /// The connection to it broke before it had answered.
+    /// The connection broke before the gateway had answered.
     #[error("the connection to the gateway broke")]
     Broken(#[source] io::Error),
-    /// It says no.
     #[error("{message}")]
     Refused {
-        /// The status of its answer.
+        /// The HTTP status of the answer.
         status: u16,
-        /// Why in a word, as its events have it; absent when the credential is what is wrong.
+        /// The reason as one word, as in the gateway's events; `None` if the credential was refused.
         reason: Option<String>,
-        /// Why in words, possibly with a hint in a line of its own.
+        /// The reason as a sentence, possibly with a hint in a second line.
         message: String,
     },
-    /// It does not say anything that can be understood.
+    /// The answer is not that of a proxy.
     #[error("the gateway does not answer as a proxy")]
     NoProxy,
-    /// Not a host.
     #[error("`{0}` is not a host")]
     Host(String),
-    /// The end server is not who it should be, or speaks no TLS.
+    /// The server's certificate is not valid for the host, or it does not use TLS.
     #[error("no TLS could be agreed on with the server")]
     Handshake(#[source] io::Error),
-    /// Nor in time.
     #[error("the server does not agree on TLS in time")]
     SlowHandshake,
 }
 
 impl Outward {
-    /// The way to this gateway. One at an address is known by a certificate of the authority in `ca_pem`, and by no
-    /// other: whom the rest of the world trusts does not matter there.
+    /// A gateway with an address is authenticated by the CA in `ca_pem` only: public CAs are not trusted for it.
     ///
     /// # Errors
     ///
-    /// When the gateway is at an address and there is no such authority, or it cannot be read.
+    /// Returns an error if the gateway has an address and there is no usable CA.
     pub fn new(address: GatewayAddress, ca_pem: Option<&[u8]>) -> Result<Self, OutwardError> {
         let gateway = match address {
             GatewayAddress::Unix(path) => Gateway::Unix(path),
@@ -183,21 +163,21 @@ impl Outward {
         Ok(Self(Arc::new(Way { gateway, extra_roots: RootCertStore::empty(), web: OnceLock::new() })))
     }
 
-    /// Trusts these authorities too, for end servers: what `SSL_CERT_FILE` names, say.
+    /// Trusts these CAs too, for servers: those in `SSL_CERT_FILE`, for example.
     ///
     /// # Errors
     ///
-    /// When there is no certificate in it that can be used.
+    /// Returns an error if there is no usable certificate.
     pub fn trusting(self, pem: &[u8]) -> Result<Self, OutwardError> {
         let extra_roots = trust::extra(pem)?;
         Ok(Self(Arc::new(Way { gateway: self.0.gateway.clone(), extra_roots, web: OnceLock::new() })))
     }
 
-    /// A tunnel to a host and port, if the plan lets this credential have it. Addresses of IPv6 may have brackets.
+    /// Opens a tunnel to a host and port, if the plan allows it for this credential. IPv6 addresses may have brackets.
     ///
     /// # Errors
     ///
-    /// When the gateway cannot be reached, or says no.
+    /// Returns an error if the gateway is unreachable or refuses.
     pub async fn tunnel(&self, credential: &Credential, host: &str, port: u16) -> Result<Stream, TunnelError> {
         let target = connect::authority(host, port)?;
         let gateway = self.dial(Purpose::Proxy).await?;
@@ -206,21 +186,21 @@ impl Outward {
             .unwrap_or(Err(TunnelError::Gateway(OutwardError::Slow)))
     }
 
-    /// A connection on which the run API is spoken.
+    /// Opens a connection for the run API.
     ///
     /// # Errors
     ///
-    /// When the gateway cannot be reached, or does not speak it.
+    /// Returns an error if the gateway is unreachable or does not offer the run API.
     pub async fn run_api(&self) -> Result<Stream, OutwardError> {
         self.dial(Purpose::RunApi).await
     }
 
-    /// TLS with the end server of a tunnel, which must have a certificate for this host, name or address. The name that
-    /// is asked for is the host's, so it is the one that the gateway expects in a tunnel to that host.
+    /// Starts TLS with the server of a tunnel. Its certificate must be valid for this host, a name or an address. The
+    /// SNI is the host, as the gateway expects for a tunnel to that host.
     ///
     /// # Errors
     ///
-    /// When the server is not who it should be.
+    /// Returns an error if the server's certificate is not valid.
     pub async fn encrypted(&self, stream: Stream, host: &str) -> Result<Stream, TunnelError> {
         let no_host = || TunnelError::Host(connect::shown(host));
         let bare = connect::without_brackets(host);
@@ -255,7 +235,7 @@ impl Outward {
                     Purpose::RunApi => run_api,
                 };
                 let stream = connecting(TcpStream::connect(addresses.as_slice())).await?;
-                // What is written is a message each time, and somebody waits for it.
+                // Every write is a message that the peer waits for.
                 let _ = stream.set_nodelay(true);
                 let connector = TlsConnector::from(Arc::clone(config));
                 let shaking = connector.connect(server_name.clone(), stream);
@@ -271,7 +251,6 @@ impl Outward {
     }
 }
 
-/// What a connection to the gateway is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     Proxy,
@@ -285,7 +264,7 @@ async fn connecting<S>(dialing: impl Future<Output = io::Result<S>>) -> Result<S
     }
 }
 
-/// Where, and nothing of whom it trusts: that is long.
+/// Prints the address only: the trusted certificates are long.
 impl fmt::Debug for Outward {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0.gateway {

@@ -1,54 +1,48 @@
-//! How many at a time, how many in a minute, how many at all. Time comes in from outside.
+//! Limits concurrent calls, calls per minute, and calls in total. The caller passes the time.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// What counts as a minute.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// The bounds of one tool, or of all of them.
+/// The limits of one tool, or of all tools together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// At a time.
     pub concurrent: u32,
-    /// In a minute.
     pub per_minute: u32,
-    /// At all.
     pub total: u64,
 }
 
-/// What is going on, and what was.
 #[derive(Debug)]
 pub struct Pace {
     bounds: Bounds,
     running: u32,
     total: u64,
-    /// Starts within the last minute, the oldest first: never more than `per_minute`.
+    /// Starts within the last minute, the oldest first. Never more than `per_minute`.
     recent: VecDeque<Instant>,
 }
 
-/// Why not now.
+/// The limit that is exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// Too many are going on.
+    /// Too many calls are running.
     Running,
-    /// Too many in this minute; after this long there is room.
+    /// Too many calls in this minute. After this time there is room again.
     For(Duration),
-    /// There have been as many as there may be.
+    /// The total is used up.
     Over,
 }
 
 impl Pace {
-    /// With these bounds.
     pub fn new(bounds: Bounds) -> Self {
         Self { bounds, running: 0, total: 0, recent: VecDeque::new() }
     }
 
-    /// Whether one more may begin. Nothing is counted yet: several of these must agree first.
+    /// Checks whether one more call may start. Does not count it: several limiters must agree first.
     ///
     /// # Errors
     ///
-    /// With how long to wait.
+    /// Returns the limit that is exceeded.
     pub fn has_room(&mut self, now: Instant) -> Result<(), Wait> {
         while let Some(oldest) = self.recent.front()
             && now.saturating_duration_since(*oldest) >= MINUTE
@@ -70,14 +64,14 @@ impl Pace {
         }
     }
 
-    /// One more begins.
+    /// Counts the start of a call.
     pub fn begin(&mut self, now: Instant) {
         self.running += 1;
         self.total += 1;
         self.recent.push_back(now);
     }
 
-    /// One has ended.
+    /// Counts the end of a call.
     pub fn end(&mut self) {
         self.running = self.running.saturating_sub(1);
     }
@@ -90,7 +84,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Whatever is asked for and whenever it ends, the bounds hold.
+        /// The limits hold for all sequences of starts and ends.
         #[test]
         fn bounds_hold(
             concurrent in 0_u32..4,

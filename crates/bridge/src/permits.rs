@@ -1,7 +1,7 @@
-//! Permits: the bridge decides, the agent acts itself, and says what came of it.
+//! Permits: the bridge decides, the agent acts itself, and reports the outcome.
 //!
-//! For these tools the mounts are the boundary; permit, question and receipt bind an honest agent only, and receipts say
-//! `by: agent`. A permit that is never reported lapses, so that nobody is kept from their turn for ever.
+//! For these tools the mounts are the boundary. Permit, question and receipt bind an honest agent only, and the
+//! receipts say `by: agent`. A permit that is never reported expires, so that it does not hold the turn for ever.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,10 +14,10 @@ use tokio::task::AbortHandle;
 use crate::calls::{Way, refusal};
 use crate::session::{Acting, Session, Slot, Turn, lock};
 
-/// The tool whose permits say which skill the agent reads.
+/// The tool whose permits select the active skill.
 pub(crate) const LOAD_SKILL: &str = "load_skill";
 
-/// A permit that has been given and not been reported on.
+/// A permit that was issued and not reported yet.
 pub(crate) struct Permit {
     lapses: AbortHandle,
     _turn: Turn,
@@ -25,11 +25,11 @@ pub(crate) struct Permit {
 }
 
 impl Session {
-    /// Permits the agent to act on a tool of its own, once.
+    /// Permits the agent to use one of its own tools, once.
     ///
     /// # Errors
     ///
-    /// With what the model is told.
+    /// Returns the refusal for the model.
     pub async fn permit(
         self: &Arc<Self>,
         name: &str,
@@ -62,11 +62,11 @@ impl Session {
         Ok(PermitAnswer { permit })
     }
 
-    /// What the agent says came of a permit.
+    /// Records the outcome of a permit as the agent reports it.
     ///
     /// # Errors
     ///
-    /// When there is no such permit: never given, reported already, or lapsed.
+    /// Returns a refusal if there is no such permit: never issued, reported already, or expired.
     pub fn report_permit(&self, number: u64, report: PermitReport) -> Result<(), Refusal> {
         let permit = lock(&self.permits).remove(&number);
         let Some(permit) = permit else {
@@ -83,7 +83,7 @@ impl Session {
         Ok(())
     }
 
-    /// Permits that are still open when the run ends, or longer than their tool may take.
+    /// Expires all permits that are open when the run ends.
     pub(crate) fn lapse_all(&self) {
         let open: Vec<u64> = lock(&self.permits).keys().copied().collect();
         open.into_iter().for_each(|permit| self.lapse(permit));

@@ -1,4 +1,4 @@
-//! The process around the bridge: what it reads, what it gives up, and in which order.
+//! The process: what it reads, how it restricts itself, and in which order.
 
 mod gateway;
 mod waiting;
@@ -23,19 +23,16 @@ use crate::{bridge, check_network};
 
 pub use gateway::{GatewayTarget, MAX_ADDRESSES};
 
-/// Everything that a run is served with. From here on the process can reach nothing else.
+/// Everything that a run is served with. From here on the process can access nothing else.
 pub struct Started {
-    /// What was read about the run.
     pub inputs: Inputs,
-    /// The model's key, where the plan has one and it was there.
+    /// The model key, if the plan has one and it was set.
     pub key: Option<ProviderKey>,
-    /// Where the gateway is.
     pub gateway: GatewayAddress,
-    /// What this process has given up.
     pub lockdown: LockedDown,
-    /// Where door and skills are.
+    /// The directories of the door and the skills.
     pub places: Places,
-    /// Certificates of authorities that end servers may have theirs from, besides those that everybody trusts, as PEM.
+    /// Certificates of CAs that are trusted for servers besides the public ones, as PEM.
     pub roots: Option<Vec<u8>>,
     /// Guarantees that the platform around the skills holds.
     pub platform: Vec<Guarantee>,
@@ -43,11 +40,11 @@ pub struct Started {
     pub verifying: BTreeSet<String>,
 }
 
-/// The whole program: parses the command line, whose first word is the program's name, and does what it says.
+/// The whole program. The first argument is the program's name.
 pub fn main(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> ExitCode {
     let arguments = match Arguments::try_parse_from(arguments) {
         Ok(arguments) => arguments,
-        // Help and versions come this way, too, and are no failures.
+        // `--help` and `--version` end up here too, and are not failures.
         Err(error) => error.exit(),
     };
     let outcome = match &arguments.command {
@@ -64,23 +61,24 @@ fn serve(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
     Ok(runtime.block_on(bridge::run(started)))
 }
 
-/// One straight sequence. Until the lock-down, the only things that are read are the gateway's address and a plan whose
-/// digest is checked before a byte of it is parsed.
+/// One straight sequence. Before the lockdown, only the gateway's address and the plan are read, and the digest of the
+/// plan is checked before a byte of it is parsed.
 fn start(arguments: &ServeArguments) -> Result<Started, Failure> {
     let (Some(digest), Some(target)) = (&arguments.plan_digest, &arguments.gateway) else {
         let error = anyhow!("there is no run to serve");
         return Err(Failure::new(error, "name it with --plan-digest and --gateway"));
     };
     let places = arguments.places();
-    // While names can still be looked up: /etc/hosts is out of reach afterwards.
+    // While names can still be resolved: /etc/hosts is out of reach afterwards.
     let gateway = target.resolve().map_err(|error| {
         let error = anyhow::Error::new(error).context(format!("the gateway {target} cannot be found"));
         let hint = "pods know it by their hostAliases; elsewhere name an address, or unix:PATH";
         Failure::new(error, hint)
     })?;
-    // Says which variables hold a key.
+    // The plan names the variables that hold a key.
     let plan = waiting::for_plan(&places.input, digest, arguments.wait_for_input())?;
-    // Before the lock-down, which closes /proc, and before anything else is read: no key outlives this in the environment.
+    // Before the lockdown, which closes /proc, and before anything else is read: after this, no key is left in the
+    // environment.
     let key = ProviderKey::take(&plan.model.keys).map_err(|error| {
         let hint = "put the provider's key, and nothing else, into the Secret that the model names";
         Failure::new(error, hint)
@@ -94,7 +92,7 @@ fn start(arguments: &ServeArguments) -> Result<Started, Failure> {
         Some(path) => Some(inputs::read_certificates(path).map_err(unusable)?),
         None => None,
     };
-    // While the kernel can still be asked; the answer is kept.
+    // While the kernel can still be asked. The result is cached.
     let gvisor = is_gvisor();
     let lockdown = lock_down(&places, &gateway)?;
     let token_need = match gateway {
@@ -153,7 +151,7 @@ fn unusable(error: UnusableInput) -> Failure {
     Failure::new(error, hint)
 }
 
-/// One thread for everything that waits.
+/// Single-threaded.
 pub(crate) fn runtime() -> Result<Runtime, Failure> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("the runtime cannot be started")?;

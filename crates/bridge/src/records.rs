@@ -1,8 +1,8 @@
-//! What leaves the run: receipts in their chain, the transcript, progress, how it ended. Kept here until a report has taken
-//! it out.
+//! The records of the run: receipts in their chain, the transcript, progress, the run end. They are stored here until a
+//! report has delivered them.
 //!
-//! Nothing happens without a receipt, and a receipt that cannot leave is kept; so where nobody takes reports, calls wait
-//! for [room](Records::room).
+//! Nothing happens without a receipt, and a receipt that cannot be delivered is stored; so if the gateway takes no
+//! reports, calls wait for room.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,22 +15,23 @@ use sympozium_ipc::run_api::{
 };
 use tokio::sync::Notify;
 
-/// Receipts that may wait to leave before calls do. Those of calls that are under way come on top.
+/// Maximum number of undelivered receipts before calls wait. Receipts of running calls may exceed it.
 pub const MAX_WAITING_RECEIPTS: usize = 512;
-/// Bytes of the transcript that may wait to leave. More is dropped, and said so: it is the agent's own word, no receipt.
+/// Maximum number of undelivered bytes of the transcript. More is refused: the transcript is the agent's own statement,
+/// not a receipt.
 pub const MAX_WAITING_TRANSCRIPT: usize = 2 * MAX_TRANSCRIPT;
-/// What keeping a line costs besides its bytes: many short ones are no way to more memory.
+/// Memory per line besides its bytes: many short lines must not use more memory.
 const LINE_COST: usize = 64;
-/// Bytes of a report as it is sent, without what is neither receipt nor transcript nor how the run ended.
+/// Maximum number of bytes of receipts, transcript and run end in a report; the rest is for its other fields.
 const MAX_WRITTEN: usize = MAX_REQUEST - (16 << 10);
 
-/// What has happened, and has not left yet.
+/// Records that have not been delivered yet.
 #[derive(Debug)]
 pub struct Records {
     state: Mutex<State>,
-    /// There is something to report.
+    /// Signals that there is something to report.
     news: Notify,
-    /// Something has left.
+    /// Signals that a report was delivered.
     left: Notify,
 }
 
@@ -38,7 +39,7 @@ pub struct Records {
 struct State {
     chain: Chain,
     receipts: VecDeque<String>,
-    /// How many receipts have left.
+    /// Number of delivered receipts.
     taken: u64,
     transcript: VecDeque<String>,
     transcript_waiting: usize,
@@ -46,37 +47,35 @@ struct State {
     progress: Option<String>,
     phase: Phase,
     ending: Option<Ending>,
-    /// The report that has been sent and not been answered yet.
+    /// The report that was sent and not answered yet.
     sent: Option<Report>,
     next_report: u64,
     changed: bool,
     closed: bool,
 }
 
-/// How much it presses to report something.
+/// How urgent a report is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pressing {
-    /// The run is over, or a report was not answered.
+    /// The run has ended, or a report was not answered.
     Now,
     /// There are receipts.
     Soon,
-    /// There is nothing but what the agent says.
+    /// There are only transcript and progress.
     Later,
 }
 
-/// What became of a piece of the transcript.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kept {
-    /// All of it is kept.
     All,
-    /// There is no room for it until some of what was said before has left.
+    /// There is no room until earlier lines have been delivered.
     Later,
-    /// There is no room for it.
+    /// There will never be room.
     Nothing,
 }
 
 impl Records {
-    /// Of a run with this plan, of whose transcript so many bytes are kept.
+    /// `transcript_bytes` limits the whole transcript of the run.
     pub fn new(plan: Digest, transcript_bytes: u64) -> Self {
         Self {
             state: Mutex::new(State {
@@ -99,7 +98,6 @@ impl Records {
         }
     }
 
-    /// Adds a receipt.
     pub fn add(&self, event: Event) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let at_ms = now.map_or(0, |it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX));
@@ -113,8 +111,8 @@ impl Records {
                 state.receipts.push_back(line.text);
                 self.tell(state);
             }
-            // A chain takes every event, so that this cannot be. If it is, nothing more is recorded, and so nothing more
-            // happens.
+            // A chain accepts every event, so this cannot happen. If it does, nothing more is recorded, and so nothing
+            // more happens.
             Err(error) => {
                 tracing::error!(%error, "a receipt could not be written");
                 state.closed = true;
@@ -124,7 +122,7 @@ impl Records {
         }
     }
 
-    /// Waits until another call may be recorded. `false` when none will be any more.
+    /// Waits until there is room for the receipts of another call. `false` if there will never be.
     pub async fn room(&self) -> bool {
         loop {
             let left = self.left.notified();
@@ -143,7 +141,7 @@ impl Records {
         }
     }
 
-    /// Keeps lines of the transcript, all of them or none.
+    /// Stores lines of the transcript, all of them or none.
     pub fn transcript<'l>(&self, lines: impl Iterator<Item = &'l str>) -> Kept {
         let lines: Vec<&str> = lines.collect();
         let bytes: usize = lines.iter().map(|line| line.len()).sum();
@@ -165,14 +163,14 @@ impl Records {
         Kept::All
     }
 
-    /// Says what the agent is doing.
+    /// Sets the agent's progress message.
     pub fn progress(&self, text: String) {
         let mut state = self.state();
         state.progress = Some(text);
         self.tell(state);
     }
 
-    /// Says what the run is doing. What has ended stays so.
+    /// Sets the phase of the run. After the run end it does not change.
     pub fn phase(&self, phase: Phase) {
         let mut state = self.state();
         if state.ending.is_none() {
@@ -181,7 +179,7 @@ impl Records {
         }
     }
 
-    /// The run is over. Nothing is recorded after it.
+    /// Records the run end. Nothing is recorded after it.
     pub fn end(&self, event: Event, ending: Ending) {
         self.add(event);
         let mut state = self.state();
@@ -191,8 +189,8 @@ impl Records {
         self.left.notify_waiters();
     }
 
-    /// The next report: the one that was sent and not answered, or what has happened since. `None` when there is nothing to say.
-    /// `usage` is what has been used so far.
+    /// The next report: the one that was sent and not answered, or what has happened since. `None` if there is nothing
+    /// to report. `usage` returns the usage so far.
     pub fn next_report(&self, usage: impl FnOnce() -> Usage) -> Option<Report> {
         let mut state = self.state();
         if let Some(sent) = &state.sent {
@@ -201,8 +199,8 @@ impl Records {
         if !state.changed {
             return None;
         }
-        // A report that is too large is refused, and with it all that comes after: the agent's words are measured as they
-        // are written.
+        // A report that is too large is refused, and all that follow: so the size of foreign text is measured as
+        // escaped JSON.
         let mut left = MAX_WRITTEN;
         let mut receipts = Vec::new();
         for line in state.receipts.iter().take(MAX_RECEIPTS) {
@@ -225,10 +223,11 @@ impl Records {
             transcript.extend(state.transcript.pop_front());
         }
         let ending_fits = state.ending.as_ref().is_none_or(|it| ending_written(it) <= left);
-        // Alone it always goes: an answer has bounds of its own.
+        // Alone it always fits: an answer has a limit of its own.
         let is_alone = receipts.is_empty() && transcript.is_empty();
         let all = all_receipts && state.transcript.is_empty() && (ending_fits || is_alone);
-        // Only what covers everything is the end; only the last receipt's hash is known here, the others are in the lines.
+        // Only a report that covers everything has the run end. The chain only knows the hash of the last receipt, the
+        // others are in the lines.
         let head = match receipts.last() {
             Some(last) if !all_receipts => Chain::hash_of(last),
             _ => state.chain.head().clone(),
@@ -255,7 +254,7 @@ impl Records {
         Some(report)
     }
 
-    /// How much it presses to report what there is. `None` when there is nothing.
+    /// How urgent a report is. `None` if there is nothing to report.
     pub fn pressing(&self) -> Option<Pressing> {
         let state = self.state();
         if state.sent.is_some() || state.ending.is_some() {
@@ -268,7 +267,7 @@ impl Records {
         }
     }
 
-    /// The report that was sent has been taken. Says whether it was the last.
+    /// Removes what the last report delivered. Returns whether that was the end of the run.
     pub fn taken(&self) -> bool {
         let mut state = self.state();
         let Some(sent) = state.sent.take() else {
@@ -302,7 +301,7 @@ impl Records {
     }
 }
 
-/// Bytes of a text in JSON, with its quotes and what separates it from the next.
+/// Bytes of a text in JSON, including its quotes and a comma.
 fn written(text: &str) -> usize {
     let of = |byte: u8| match byte {
         b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 8 | 12 => 2,

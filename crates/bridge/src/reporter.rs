@@ -1,4 +1,4 @@
-//! Carries records out of the run, one report after the other, until the last has been taken.
+//! Reports the records of the run, one report after the other, until the last one was accepted.
 
 use std::time::Duration;
 
@@ -8,30 +8,29 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use crate::records::{Pressing, Records};
 use crate::upward::{Unanswered, Upward};
 
-/// How long the gateway may take to take a report.
+/// Timeout for the gateway's answer to a report.
 const REPORT_DEADLINE: Duration = Duration::from_secs(10);
-/// How long receipts are gathered for one report: who waits for a call's answer does not wait for its report.
+/// How long receipts are collected for one report: a call does not wait for its report.
 const RECEIPTS_TOGETHER: Duration = Duration::from_millis(20);
-/// The same, of what is nothing but the agent's words, which come as fast as it likes.
+/// The same for transcript and progress, which the agent can send at any rate.
 const WORDS_TOGETHER: Duration = Duration::from_secs(1);
-/// The first pause after a report that was not taken; each further one is twice as long.
+/// The first pause after a failed report. Each further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// The longest such pause.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
-/// How long a token that the gateway does not know is shown again, while none of its reports was taken: the gateway may not
-/// have heard of a run that has just begun. One that has been reported of is known, and then the run is over.
+/// How long an unknown token is retried while no report was accepted: the gateway may not know a run that has just
+/// started. After an accepted report the run is known, so an unknown token means that the run has ended.
 const UNKNOWN_PATIENCE: Duration = Duration::from_secs(60);
 
-/// How reporting came to its end.
+/// How reporting ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Reported {
-    /// Everything has left, the end of the run with it.
+    /// Everything was reported, including the run end.
     Everything,
-    /// The gateway does not take reports of this run. Nothing more may happen in it.
+    /// The gateway refuses reports of this run. Nothing more may happen in it.
     Unwanted(String),
 }
 
-/// Reports whatever there is to report, until the run's end has been taken.
+/// Sends reports until the run end was accepted.
 pub async fn report(records: &Records, upward: &Upward, usage: impl Fn() -> Usage) -> Reported {
     let mut pause = FIRST_PAUSE;
     let mut standing = Standing::New;
@@ -68,19 +67,19 @@ pub async fn report(records: &Records, upward: &Upward, usage: impl Fn() -> Usag
     }
 }
 
-/// What the gateway has said of the run's token so far.
+/// What the gateway has said about the run's token so far.
 #[derive(Debug, Clone, Copy)]
 enum Standing {
     /// Nothing.
     New,
-    /// That it does not know it, since then, and nothing else.
+    /// Only that it does not know the token, since this instant.
     Unknown(Instant),
-    /// It has taken a report.
+    /// It has accepted a report.
     Known,
 }
 
 impl Standing {
-    /// The gateway does not know the token. Whether that may be because it has not heard of the run yet.
+    /// Called when the gateway does not know the token. Whether that may be because it does not know the run yet.
     fn may_become_known(&mut self) -> bool {
         match *self {
             Self::New => {
@@ -93,7 +92,7 @@ impl Standing {
     }
 }
 
-/// Waits until there is something to report, and then as long as others may join it.
+/// Waits until there is something to report, and then for the batch to fill.
 async fn due(records: &Records) {
     let mut since = None;
     loop {

@@ -1,10 +1,10 @@
-//! A model whose answers are written down: for demonstrations, tests and the conformance suite.
+//! A model with predefined answers: for demonstrations, tests and the conformance suite.
 //!
-//! It answers inside the bridge, in OpenAI's format, and the agent does not know the difference. A script is a list of turns
-//! that are played in order; a turn may say what it expects to have received. What does not fit is an error that says
-//! what was expected, because it is what a failed test shows. `docs/scripted-model.md` has the format.
+//! It answers inside the bridge, in OpenAI's format, and the agent sees no difference. A script is a list of turns that
+//! are played in order. A turn may have conditions on the request. If no turn matches, the error says what was
+//! expected, because that is what a failed test prints. `docs/scripted-model.md` has the format.
 //!
-//! * `script` reads it, `received` is what turns are compared with, `answer` writes the wire format.
+//! `script` parses it, `received` is what turns are compared with, `answer` writes the wire format.
 
 mod answer;
 mod received;
@@ -23,53 +23,49 @@ pub use script::{MAX_CALLS, MAX_DELAY_MS, MAX_SCRIPT, MAX_TURNS, UnusableScript}
 use received::Received;
 use script::{Script, Then, Turn};
 
-/// Plays a script.
 pub struct Player {
     script: Script,
     place: Mutex<Place>,
 }
 
-/// How far it is.
+/// The position in the script.
 #[derive(Debug, Default)]
 struct Place {
-    /// Requests so far.
+    /// Number of requests so far.
     requests: u64,
-    /// The turn that comes next.
+    /// Index of the next turn.
     next: usize,
-    /// The one that is played again as long as the next does not fit.
+    /// Index of the turn that is repeated while the next one does not match.
     repeats: Option<usize>,
 }
 
-/// What a turn answers.
+/// The answer of a turn.
 #[derive(Debug)]
 pub struct Played {
-    /// The status.
     pub status: StatusCode,
-    /// What the body is.
     pub content_type: &'static str,
     /// The body, in the pieces in which it is sent.
     pub pieces: VecDeque<Bytes>,
-    /// How long it takes until it begins.
+    /// Time before the answer begins.
     pub delay: Duration,
-    /// When to come again.
     pub retry_after_seconds: Option<u64>,
 }
 
 impl Player {
-    /// Of a script in YAML.
+    /// Parses a script in YAML.
     ///
     /// # Errors
     ///
-    /// When it is none.
+    /// Returns an error if it is not valid.
     pub fn new(yaml: &[u8]) -> Result<Self, UnusableScript> {
         Ok(Self { script: Script::read(yaml)?, place: Mutex::default() })
     }
 
-    /// The answer to a request, which was checked before.
+    /// Answers a request, which was checked before.
     ///
     /// # Errors
     ///
-    /// When no turn fits.
+    /// Returns a refusal if no turn matches.
     pub fn play(&self, body: &[u8], streamed: bool) -> Result<Played, Refusal> {
         let received = Received::read(body).map_err(|why| unfit(format!("it cannot be read: {why}")))?;
         let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
@@ -79,7 +75,7 @@ impl Player {
         Ok(answer::write(turn, &about, streamed))
     }
 
-    /// The next turn, or the one before it where that repeats.
+    /// The next turn, or the one before it if that repeats.
     fn find(&self, place: &mut Place, received: &Received) -> Result<&Turn, String> {
         let turns = &self.script.turns;
         let mut misfits = Vec::new();
@@ -115,7 +111,7 @@ impl Player {
     }
 }
 
-/// Not an error of a provider: to try again would not help.
+/// Not an error of a provider, because retrying would not help.
 fn unfit(why: String) -> Refusal {
     Refusal {
         code: RefusalCode::Request,

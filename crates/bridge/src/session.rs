@@ -1,8 +1,8 @@
-//! One run, as the bridge holds it: everything that a decision needs, and what came of the decisions.
+//! The state of one run in the bridge: what a decision needs, and what the decisions led to.
 //!
-//! The lock called `turn` is how "nothing else happens meanwhile" is kept. Whoever acts holds it together with others;
-//! whoever asks a person holds it alone, from the question to the end of what was asked about. It is fair: once somebody
-//! waits to ask, nobody begins before them.
+//! The lock `turn` guarantees that nothing else happens while an approver is asked. A call that acts holds it shared. A
+//! call that asks an approver holds it exclusively, from the question to the end of the approved action. The lock is
+//! fair: while a call waits to ask, no other call starts before it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
@@ -31,10 +31,9 @@ use crate::skill::{OpenError, Skill, Verification};
 use crate::table::{Table, UnusableSchema};
 use crate::upward::Upward;
 
-/// Refusals after which an agent is no longer listened to: each costs work, and most have a receipt.
+/// After this many refusals the agent is disconnected: each costs work, and most have a receipt.
 pub const MAX_REFUSALS: u64 = 1_000;
 
-/// One run.
 pub struct Session {
     pub(crate) plan: RunPlan,
     pub(crate) table: Table,
@@ -45,122 +44,107 @@ pub struct Session {
     pub(crate) outward: Arc<Outward>,
     pub(crate) web: Option<Credential>,
     pub(crate) model: Arc<Model>,
-    /// Where to look for what a skill said, with `{part}` in it.
+    /// The command that prints a skill's logs, with `{part}` as a placeholder.
     pub(crate) logs: String,
     pub(crate) permits: Mutex<HashMap<u64, Permit>>,
-    /// Actions that a person has approved for the whole run, by their hash without a nonce, and who did.
+    /// Actions that an approver approved for the whole run, by their hash without a nonce, with the approver's name.
     pub(crate) standing: Mutex<HashMap<Digest, Option<String>>>,
     turn: Arc<RwLock<()>>,
     paces: Mutex<Paces>,
     calls: AtomicU64,
     model_requests: AtomicU64,
-    /// Requests to the model that are under way.
+    /// Requests to the model that are in flight.
     models: watch::Sender<u32>,
     refusals: AtomicU64,
-    /// What is going on, by call.
+    /// Calls that act at the moment, by call number.
     acting: Mutex<BTreeMap<u64, Acting>>,
-    /// The skill that the agent read last, by its place in the plan.
+    /// The skill that the agent loaded last, as an index into the plan.
     pub(crate) active: Mutex<Option<usize>>,
     result: Mutex<Option<RunResult>>,
     pub(crate) floor: IsolationFloor,
-    /// Why the run is ended, where a command was less isolated than it must be.
+    /// Why the run was ended, if a command was less isolated than the plan requires.
     below_floor: OnceLock<String>,
     over: watch::Sender<Option<Over>>,
-    /// Why nothing that a skill says can be relied on any more.
+    /// Why results of skills can no longer be trusted.
     pub(crate) compromised: OnceLock<String>,
 }
 
-/// What a session is made of.
 pub struct SessionParts {
-    /// The plan.
     pub plan: RunPlan,
-    /// Its digest.
     pub plan_digest: Digest,
-    /// The model.
     pub model: Arc<Model>,
-    /// The way out.
     pub outward: Arc<Outward>,
-    /// The way to the run API.
     pub upward: Upward,
-    /// What pages of the web are fetched under, where they may be.
+    /// The credential for web pages, if the plan allows them.
     pub web: Option<Credential>,
-    /// Where to look for what a skill said, with `{part}` in it.
+    /// The command that prints a skill's logs, with `{part}` as a placeholder.
     pub logs: String,
-    /// Guarantees that the platform around the skills holds.
     pub platform: Vec<Guarantee>,
     /// Packs whose executor the backend has replaced with ours, which verifies requests.
     pub verifying: BTreeSet<String>,
 }
 
-/// Why a session is over, where the agent has not simply left.
+/// Why a session ends, unless the agent just disconnects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Over {
-    /// It has said how it ended.
+    /// The agent sent its result.
     Finished,
-    /// It does what no agent of ours does.
+    /// The agent did something that `agent-runner` never does.
     Misbehaved(&'static str),
-    /// A command was less isolated than the plan requires.
     BelowFloor,
-    /// Nothing that happens could be reported.
+    /// The gateway takes no reports of this run.
     Unwanted(String),
     /// What a skill does can no longer be known.
     Compromised(String),
 }
 
-/// Why a run cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum Unservable {
-    /// A tool's schema is none.
     #[error(transparent)]
     Schema(#[from] UnusableSchema),
-    /// A skill's directory is not there.
     #[error("the volume of skill pack `{pack}` cannot be used")]
     Volume {
-        /// The pack.
         pack: String,
-        /// Why.
         #[source]
         source: OpenError,
     },
 }
 
-/// Something that is going on.
+/// A call that acts at the moment.
 pub(crate) struct Acting {
-    /// Who acts.
     pub by: Actor,
     /// The hash of the exact action.
     pub action: Digest,
-    /// Since when.
     pub since: Instant,
 }
 
-/// How many calls there are, of each tool and of all.
+/// Rate limiters of all calls together and of each tool, by its index in the plan.
 struct Paces {
     all: Pace,
     each: Vec<Pace>,
 }
 
-/// A call that is counted while this lives.
+/// A call counts against the limits until this is dropped.
 pub struct Slot {
     session: Arc<Session>,
     index: usize,
 }
 
-/// The right to act, or to ask.
+/// The right to act, or to ask an approver.
 pub enum Turn {
-    /// Together with others.
+    /// Other calls may act at the same time.
     Shared(OwnedRwLockReadGuard<()>),
-    /// Alone.
+    /// No other call acts.
     Alone(OwnedRwLockWriteGuard<()>),
 }
 
 impl Session {
-    /// Opens every skill's volume and reads every schema, so that what cannot work shows before anything happens. To be
-    /// called within a runtime.
+    /// Opens the volume of every skill and compiles every schema, so that a defect is found before anything happens.
+    /// Must be called within a Tokio runtime.
     ///
     /// # Errors
     ///
-    /// When a volume or a schema cannot be used.
+    /// Returns an error if a volume or a schema cannot be used.
     pub fn new(parts: SessionParts, ipc: &Path) -> Result<Arc<Self>, Unservable> {
         let SessionParts { plan, plan_digest, model, outward, upward, web, logs, platform, verifying } = parts;
         let table = Table::new(&plan)?;
@@ -228,12 +212,11 @@ impl Session {
         Ok(session)
     }
 
-    /// A number for the next call.
     pub(crate) fn next_call(&self) -> u64 {
         self.calls.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The agent was refused something. What may well go better another time does not count against it.
+    /// Counts a refusal against the agent. Refusals that may succeed at another time do not count.
     pub(crate) fn refused(&self, code: RefusalCode) {
         use RefusalCode::{Arguments, Denied, Request, Size, UnknownTool};
         if !matches!(code, Arguments | Denied | Request | Size | UnknownTool) {
@@ -244,12 +227,12 @@ impl Session {
         }
     }
 
-    /// Something begins that ends with a receipt.
+    /// Registers a call that acts now. `finish_action` writes its receipt.
     pub(crate) fn begins(&self, call: u64, acting: Acting) {
         lock(&self.acting).insert(call, acting);
     }
 
-    /// It has ended. Nothing is recorded where the run has ended before.
+    /// Records the outcome of a call. Does nothing if the run end has recorded it already.
     pub(crate) fn ends(&self, call: u64, outcome: Outcome, output: Transferred, isolation: Option<IsolationSeen>) {
         let Some(acting) = lock(&self.acting).remove(&call) else {
             return;
@@ -265,7 +248,7 @@ impl Session {
         });
     }
 
-    /// The run ends before what is still going on does.
+    /// Records a failure for every call that still acts, because the run ends now.
     pub(crate) fn give_up(&self) {
         let calls: Vec<u64> = lock(&self.acting).keys().copied().collect();
         for call in calls {
@@ -274,7 +257,7 @@ impl Session {
         }
     }
 
-    /// Nothing more begins once the agent has said how it ended, or was cut off.
+    /// Fails if the session has ended: then nothing more is started.
     pub(crate) fn goes_on(&self) -> Result<(), Refusal> {
         match &*self.over.borrow() {
             None => Ok(()),
@@ -282,7 +265,7 @@ impl Session {
         }
     }
 
-    /// Counts a call of the tool at this place of the table.
+    /// Counts a call of the tool at this index.
     pub(crate) fn slot(self: &Arc<Self>, index: usize) -> Result<Slot, Refusal> {
         let now = Instant::now();
         self.goes_on()?;
@@ -297,29 +280,29 @@ impl Session {
         Ok(Slot { session: Arc::clone(self), index })
     }
 
-    /// Waits for the right to act beside others.
+    /// Waits for the right to act together with other calls.
     pub(crate) async fn turn(&self) -> Turn {
         Turn::Shared(Arc::clone(&self.turn).read_owned().await)
     }
 
-    /// Waits until nobody acts, and keeps everybody from it.
+    /// Waits until no call acts, and keeps others from starting.
     pub(crate) async fn turn_alone(&self) -> Turn {
         Turn::Alone(Arc::clone(&self.turn).write_owned().await)
     }
 
-    /// A request to the model begins. It is under way until the guard is dropped.
+    /// Registers a request to the model. It is in flight until the guard is dropped.
     pub(crate) fn model_begins(self: &Arc<Self>) -> ModelExchange {
         self.models.send_modify(|open| *open += 1);
         ModelExchange { session: Arc::clone(self), number: self.model_requests.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// Waits until nothing is going on any more. Whoever begins something after that waits in turn.
+    /// Waits until no call acts and no model request is in flight. New calls wait meanwhile.
     pub(crate) async fn quiet(&self) {
         let mut models = self.models.subscribe();
         let (_turn, _models) = tokio::join!(self.turn_alone(), models.wait_for(|open| *open == 0));
     }
 
-    /// The agent's last word. Only the first counts.
+    /// Stores the agent's result. Returns `false` if there is one already.
     pub(crate) fn set_result(&self, result: RunResult) -> bool {
         let mut kept = lock(&self.result);
         if kept.is_some() {
@@ -331,17 +314,16 @@ impl Session {
         true
     }
 
-    /// Whether the agent says that it was told to end.
+    /// Whether the agent reported that it was told to terminate.
     pub(crate) fn agent_was_asked_to_end(&self) -> bool {
         matches!(&*lock(&self.result), Some(RunResult::Failure { error }) if error == ASKED_TO_END)
     }
 
-    /// What the agent said in the end.
     pub(crate) fn take_result(&self) -> Option<RunResult> {
         lock(&self.result).take()
     }
 
-    /// The session is to end.
+    /// Ends the session. Only the first reason counts.
     pub(crate) fn end(&self, over: Over) {
         self.over.send_if_modified(|kept| {
             let first = kept.is_none();
@@ -352,19 +334,19 @@ impl Session {
         });
     }
 
-    /// A command was less isolated than the plan requires: the run ends, whatever the agent says.
+    /// Ends the run because a command was less isolated than the plan requires. This overrides the agent's result.
     pub(crate) fn end_below_floor(&self, why: String) {
         tracing::error!(why, "the run is ended");
         let _ = self.below_floor.set(why);
         self.end(Over::BelowFloor);
     }
 
-    /// Why the run was ended, where a command was less isolated than it must be.
+    /// Why the run was ended, if a command was less isolated than the plan requires.
     pub(crate) fn below_floor(&self) -> Option<&str> {
         self.below_floor.get().map(String::as_str)
     }
 
-    /// Waits until the session is to end, and says why.
+    /// Waits until the session ends, and returns the reason.
     pub(crate) async fn over(&self) -> Over {
         let mut over = self.over.subscribe();
         match over.wait_for(Option::is_some).await {
@@ -373,12 +355,11 @@ impl Session {
         }
     }
 
-    /// What the run has used.
     pub fn usage(&self) -> Usage {
         let model = self.model.usage();
         Usage {
             model_requests: model.requests,
-            // A provider can say anything.
+            // A provider can report any number.
             input_tokens: model.input_tokens.min(MAX_NUMBER),
             output_tokens: model.output_tokens.min(MAX_NUMBER),
             estimated: model.estimated,
@@ -386,20 +367,21 @@ impl Session {
         }
     }
 
-    /// Where to look for what a part said.
+    /// The command that prints the logs of a part.
     pub(crate) fn logs_of(&self, part: &str) -> String {
         self.logs.replace("{part}", part)
     }
 }
 
-/// A request to the model that is under way.
+/// A request to the model that is in flight.
 pub(crate) struct ModelExchange {
     session: Arc<Session>,
     number: u64,
 }
 
 impl ModelExchange {
-    /// Which. Not a field that can be seen: a closure would take a copy of that, and let the rest go.
+    /// The number of the request. A method and not a visible field: a closure would capture a copy of the field and
+    /// drop the guard.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
@@ -438,7 +420,7 @@ fn too_many(wait: Wait, who: &str, what: &str) -> Refusal {
     Refusal { code, message, retry_after_ms: wait }
 }
 
-/// Nothing here can panic while it holds a lock; if it ever does, what is locked is still whole.
+/// Locks a mutex. No code here panics while it holds a lock; if it ever does, the data is still consistent.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

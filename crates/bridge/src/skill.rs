@@ -1,4 +1,4 @@
-//! The bridge's end of one skill's `/ipc`: writes requests, waits for results, and believes nothing that is on the volume.
+//! The bridge's end of one skill's `/ipc`: writes requests, waits for results, and trusts nothing on the volume.
 
 mod driver;
 mod events;
@@ -19,10 +19,9 @@ use driver::Driver;
 use findings::Findings;
 pub use findings::{Finding, Notice, Verification};
 
-/// Orders that wait for the one who drives a volume; the pace of calls keeps them below that.
+/// Maximum number of queued orders for the driver of a volume. The rate limits of calls keep the queue shorter.
 const ORDERS: usize = 64;
 
-/// A skill, as the bridge sees it.
 #[derive(Debug, Clone)]
 pub struct Skill {
     volume: Volume,
@@ -30,52 +29,48 @@ pub struct Skill {
     leaving: Arc<AtomicBool>,
 }
 
-/// Why a skill's volume cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The directory.
     #[error(transparent)]
     Volume(#[from] VolumeError),
-    /// There is no randomness for a key.
     #[error("no key can be made for its executor")]
     Random(#[source] std::io::Error),
 }
 
-/// What came of a command.
 #[derive(Debug)]
 pub enum Executed {
-    /// The skill answered. It may lie about its own commands, never about another's.
+    /// The skill answered. It may lie about its own commands, but not about another skill's.
     Answered(Box<ExecResult>),
-    /// What it answered is not to be believed.
+    /// The result cannot be used.
     Unbelievable(ResultProblem),
     /// The request could not be written. Nothing was run.
     NotAsked(SubmitError),
-    /// Somebody told the skill to leave, and it was not the bridge. Whether the command was begun is not known.
+    /// `done` was written by something other than the bridge. Whether the command was started is unknown.
     Left {
-        /// Whether somebody had claimed it.
+        /// Whether an executor had claimed it.
         claimed: bool,
     },
-    /// Its executor was started again, and does not know of the request any more. It may have been run in part.
+    /// The executor was restarted and no longer knows the request. The command may have run in part.
     Restarted,
-    /// No answer in time.
+    /// No result in time.
     Silent {
-        /// Whether somebody had claimed it: it may have been run.
+        /// Whether an executor had claimed it: then it may have been run.
         claimed: bool,
     },
-    /// Nobody wants it any more, and nobody had begun it.
+    /// The call was cancelled before an executor had claimed the command.
     TakenBack,
 }
 
 enum Order {
     Submit {
         request: Box<ExecRequest>,
-        /// When nobody waits for it any more.
+        /// When the call stops waiting.
         expires: SystemTime,
         answer: oneshot::Sender<Answer>,
     },
-    /// Takes a request back; whoever waits for the rest of a command that was begun still does.
+    /// Withdraws a request. If it was started already, the call still waits for its result.
     Withdraw { id: RequestId, found: oneshot::Sender<Withdrawn> },
-    /// The same, and nobody waits any more: what still comes is cleared away.
+    /// The same, but the call no longer waits: a late result is deleted.
     GiveUp { id: RequestId, found: oneshot::Sender<Withdrawn> },
 }
 
@@ -87,12 +82,12 @@ enum Answer {
 }
 
 impl Skill {
-    /// Opens the volume of a pack. To be called within a runtime, which from then on looks after it. What is found there that
-    /// the bridge did not write, and a start below `floor`, are told to `notices`.
+    /// Opens the volume of a pack and starts its driver. Must be called within a Tokio runtime. Files that the bridge
+    /// did not write, and an executor that starts below `floor`, are sent to `notices`.
     ///
     /// # Errors
     ///
-    /// When the directory cannot be used, or there is no randomness for a key.
+    /// Returns an error if the directory cannot be used, or if there is no randomness for a key.
     pub fn open(
         directory: &Path,
         pack: &str,
@@ -113,8 +108,8 @@ impl Skill {
         Ok(Self { volume, orders, leaving })
     }
 
-    /// Has a command run, once or never. `unwanted` ends the waiting early where nobody has begun the command yet; one that was
-    /// begun is waited for, because what it does still happens.
+    /// Has a command run at most once. `unwanted` cancels it only while no executor has claimed it. A command that was
+    /// started is waited for, because its effects happen anyway.
     pub async fn execute(
         &self,
         request: ExecRequest,
@@ -154,12 +149,12 @@ impl Skill {
         }
     }
 
-    /// Takes a request back. Says whether somebody has claimed it.
+    /// Withdraws a request. Returns whether an executor has claimed it.
     async fn withdraw(&self, id: RequestId) -> bool {
         self.take_back(|found| Order::Withdraw { id, found }).await
     }
 
-    /// Takes a request back for good. Says whether somebody has claimed it.
+    /// Withdraws a request and stops waiting for its result. Returns whether an executor has claimed it.
     async fn give_up(&self, id: RequestId) -> bool {
         self.take_back(|found| Order::GiveUp { id, found }).await
     }
@@ -167,15 +162,15 @@ impl Skill {
     async fn take_back(&self, order: impl FnOnce(oneshot::Sender<Withdrawn>) -> Order) -> bool {
         let (found, withdrawn) = oneshot::channel();
         let sent = self.orders.send(order(found)).await;
-        // Whoever cannot be asked may have begun.
+        // If the driver is gone, the command may have been started.
         sent.is_err() || !matches!(withdrawn.await, Ok(Withdrawn::NotStarted))
     }
 
-    /// Tells the skill that the run is over. Commands that go on are ended by it, and their results still come.
+    /// Tells the skill that the run has ended. The executor ends its commands, and their results still arrive.
     ///
     /// # Errors
     ///
-    /// When that cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn write_done(&self) -> Result<(), VolumeError> {
         self.leaving.store(true, Ordering::Relaxed);
         self.volume.write_done()

@@ -1,4 +1,4 @@
-//! The tool table of a plan, ready to be asked.
+//! The tool table of a plan.
 
 use std::collections::BTreeMap;
 
@@ -8,63 +8,57 @@ use sympozium_api::RunPlan;
 use sympozium_api::run_plan::{Gate, SANDBOX, ToolPlan};
 use sympozium_ipc::door::{Refusal, RefusalCode};
 
-/// The tool that takes command lines, once for each pack.
+/// The tool that runs command lines: there is one for each pack.
 const EXECUTE_COMMAND: &str = "execute_command";
-/// The argument that says which pack.
+/// The argument that names the pack.
 const TARGET: &str = "target";
-/// Problems of arguments that the model is told at once.
+/// Maximum number of schema errors in one refusal.
 const MAX_PROBLEMS: usize = 8;
-/// Most characters of such a problem.
+/// Maximum number of characters of a schema error.
 const MAX_PROBLEM: usize = 300;
-/// Steps that a pattern of a schema may go back in a text: a pack's pattern and a model's text together must not stop the
-/// bridge. A text that needs more does not fit.
+/// Backtracking limit for the patterns of a schema: a pack's pattern together with a model's text must not stall the
+/// bridge. A text that needs more does not match.
 const MAX_BACKTRACKS: usize = 20_000;
-/// Most levels of arrays and objects in arguments.
+/// Maximum nesting depth of arrays and objects in arguments.
 pub const MAX_DEPTH: usize = 32;
 
-/// Every tool of a run.
 pub struct Table {
     tools: Vec<Tool>,
 }
 
-/// One of them.
 pub struct Tool {
-    /// What the plan says.
     pub plan: ToolPlan,
     schema: Validator,
 }
 
-/// Why a plan's table cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("the schema of tool `{tool}` is none: {why}")]
 pub struct UnusableSchema {
-    /// The tool.
     pub tool: String,
-    /// What is wrong with its schema.
     pub why: String,
 }
 
-/// A call that may go on: gate, schema and target are in order.
+/// A call that passed gate, schema and target.
 pub struct Found<'t> {
-    /// Which tool, by its place in the table.
+    /// The index of the tool in the table.
     pub index: usize,
-    /// The tool.
     pub tool: &'t ToolPlan,
-    /// The arguments without the target, which is decided.
+    /// The arguments without the target, which is resolved.
     pub arguments: Value,
 }
 
 impl Table {
-    /// Makes the table of a plan. Every schema is read here, so that a bad one ends the run before anything is called.
+    /// Builds the table of a plan. Every schema is compiled here, so that an invalid one ends the run before anything
+    /// is called.
     ///
     /// # Errors
     ///
-    /// When a schema is none.
+    /// Returns an error if a schema is invalid.
     pub fn new(plan: &RunPlan) -> Result<Self, UnusableSchema> {
         Self::of(&plan.tools)
     }
 
-    /// The same, of these tools.
+    /// Builds the table of these tools.
     pub(crate) fn of(tools: &[ToolPlan]) -> Result<Self, UnusableSchema> {
         let tool = |tool: &ToolPlan| {
             let schema = Value::Object(tool.parameters.0.clone().into_iter().collect());
@@ -79,20 +73,20 @@ impl Table {
         Ok(Self { tools: tools? })
     }
 
-    /// Looks a call up. Nothing has happened when this refuses; what it finds may still have to be asked about.
+    /// Looks a call up. Has no side effects. A call that is found may still need an approval.
     ///
-    /// `active` is the pack of the skill that the agent reads, where there is one.
+    /// `active` is the pack of the active skill.
     ///
     /// # Errors
     ///
-    /// With what the model is told.
+    /// Returns the refusal for the model.
     pub fn look_up(&self, name: &str, mut arguments: Value, active: Option<&str>) -> Result<Found<'_>, Refusal> {
         let mut named: Vec<usize> =
             (0..self.tools.len()).filter(|index| self.tools[*index].plan.name == name).collect();
         if named.is_empty() {
             return Err(refusal(RefusalCode::UnknownTool, format!("there is no tool `{}`", shown(name))));
         }
-        // Which one is denied is not told where others of the name are open.
+        // The model is not told which one is denied if others of the same name are allowed.
         named.retain(|index| self.tools[*index].plan.gate != Gate::Deny);
         if named.is_empty() {
             return Err(refusal(RefusalCode::Denied, format!("the tool `{}` is denied by policy", shown(name))));
@@ -110,8 +104,8 @@ impl Table {
         Ok(Found { index, tool: &tool.plan, arguments })
     }
 
-    /// Which pack runs a command line: the one that is named, the sandbox where there is one, the only one, the one of the
-    /// skill that is being read.
+    /// Which pack runs a command line: the named one, the sandbox if there is one, the only one, or that of the active
+    /// skill.
     fn target(&self, named: &[usize], arguments: &mut Value, active: Option<&str>) -> Result<usize, Refusal> {
         let packs: BTreeMap<&str, usize> =
             named.iter().filter_map(|index| Some((self.tools[*index].plan.pack.as_deref()?, *index))).collect();
@@ -141,7 +135,7 @@ impl Table {
     }
 }
 
-/// As sidecars compare targets: in lower case, without any white space.
+/// Normalises a target as sidecars do: lower case, without white space.
 fn normalised(target: &str) -> String {
     let letters = target.chars().filter(|letter| !letter.is_whitespace());
     letters.flat_map(char::to_lowercase).collect()
@@ -165,7 +159,7 @@ fn check(schema: &Validator, arguments: &Value) -> Result<(), Refusal> {
     Err(refusal(RefusalCode::Arguments, message))
 }
 
-/// How deep a value is nested. The reader of the request has a bound of its own, so this ends.
+/// The nesting depth of a value. The JSON parser has a limit of its own, so the recursion is bounded.
 fn depth(value: &Value) -> usize {
     let of = |values: &mut dyn Iterator<Item = &Value>| values.map(depth).max().unwrap_or(0) + 1;
     match value {

@@ -1,4 +1,4 @@
-//! The bridge's side of the run API: one connection to the gateway, made again when it is lost.
+//! The client of the run API: one connection to the gateway, opened again when it is lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,57 +18,55 @@ use zeroize::Zeroizing;
 use crate::key::secret_header;
 use crate::outward::{Outward, OutwardError};
 
-/// How long a connection may take to be made.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
-/// How long the body of an answer may take once its head is there.
+/// Timeout for the body of an answer, after its head has arrived.
 const BODY_DEADLINE: Duration = Duration::from_secs(30);
-/// How often the gateway is asked whether it is there, while something is waited for, and how long it has to say so.
+/// Interval and timeout of HTTP/2 pings while a request is pending.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const ALIVE_DEADLINE: Duration = Duration::from_secs(20);
-/// Bytes that the gateway may send ahead, for one request and for all.
+/// Flow-control window, for one request and for all together.
 const WINDOW: u32 = 1 << 20;
 
-/// The way to the gateway's run API.
 pub struct Upward {
     outward: Arc<Outward>,
     token: Box<TokenSource>,
     connection: Mutex<Option<SendRequest<Full<Bytes>>>>,
 }
 
-/// Gives the run's token as it is now: it is renewed in the course of a run.
+/// Returns the current token of the run: it is renewed in the course of a run.
 pub type TokenSource = dyn Fn() -> Option<Zeroizing<String>> + Send + Sync;
 
-/// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum Unanswered {
-    /// The gateway cannot be reached. Nothing was sent.
+    /// The gateway is unreachable. Nothing was sent.
     #[error("the gateway cannot be reached: {0}")]
     Unreachable(String),
-    /// The run's token cannot be sent.
+    /// The run's token cannot be sent in a header.
     #[error("the run's token has characters that no token has")]
     Token,
-    /// The connection was lost. The gateway may have taken it, and may not.
+    /// The connection was lost. The gateway may have handled the request or not.
     #[error("the connection to the gateway was lost")]
     Lost,
-    /// It says no.
+    /// The gateway refused the request.
     #[error("the gateway refuses: {0}")]
     Refused(ApiRefusal),
-    /// It says something that is no answer.
+    /// The answer cannot be parsed.
     #[error("the gateway's answer makes no sense")]
     Garbled,
 }
 
 impl Upward {
-    /// With the run's own token. Without one the gateway is asked all the same, and says no where it wants one.
+    /// `token` gives the run's token. Without one, requests are sent anyway, and the gateway refuses them if it
+    /// requires one.
     pub fn new(outward: Arc<Outward>, token: impl Fn() -> Option<Zeroizing<String>> + Send + Sync + 'static) -> Self {
         Self { outward, token: Box::new(token), connection: Mutex::new(None) }
     }
 
-    /// Says something to the gateway, and waits for its answer however long that takes.
+    /// Sends a request to the gateway, and waits for its answer without a timeout.
     ///
     /// # Errors
     ///
-    /// When there is none. Whether to say it again is the caller's to know.
+    /// Returns an error if there is no answer. Only the caller knows whether the request can be sent again.
     pub async fn post<A: DeserializeOwned>(&self, path: &'static str, body: &impl Serialize) -> Result<A, Unanswered> {
         let body = serde_json::to_vec(body).map_err(|_| Unanswered::Garbled)?;
         let mut request = Request::new(Full::new(Bytes::from(body)));
@@ -96,12 +94,12 @@ impl Upward {
         }
     }
 
-    /// The next request has a connection of its own: this one does not answer.
+    /// Drops the connection, because it does not answer. The next request opens a new one.
     pub async fn forget(&self) {
         *self.connection.lock().await = None;
     }
 
-    /// The connection, or a new one where it is gone.
+    /// The current connection, or a new one.
     async fn connection(&self) -> Result<SendRequest<Full<Bytes>>, Unanswered> {
         let mut kept = self.connection.lock().await;
         if let Some(connection) = kept.as_mut()
@@ -123,7 +121,7 @@ impl Upward {
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(WINDOW)
             .max_concurrent_reset_streams(16)
-            // While somebody waits, and then only: a gateway that is gone without a word does not keep a question for ever.
+            // Only while a request is pending: a gateway that vanished silently must not block a question for ever.
             .timer(TokioTimer::new())
             .keep_alive_interval(ALIVE_INTERVAL)
             .keep_alive_timeout(ALIVE_DEADLINE)

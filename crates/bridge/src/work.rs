@@ -1,4 +1,4 @@
-//! What a call comes to, once it may happen: a command of a skill, or something that the bridge does itself.
+//! The invocation of a call: a command of a skill, or an action of the bridge itself.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -22,32 +22,27 @@ use crate::session::Session;
 use crate::skill::Executed;
 use crate::upward::Unanswered;
 
-/// How much longer than the command the bridge waits: for the executor to notice it, and to end what runs too long.
+/// How much longer than the command the bridge waits: for the executor to see the request, and to end a command that
+/// runs too long.
 const ANSWER_GRACE: Duration = Duration::from_secs(10);
-/// Tools of the bridge's own that can be given up on the way.
+/// Tools of the bridge that can be cancelled while they run.
 const FETCH_URL: &str = "fetch_url";
 const SPAWN_SUBAGENTS: &str = "spawn_subagents";
 
-/// What is told when a skill does not answer. People search for this line.
+/// The error if a skill does not answer. People search for this line.
 pub const NO_ANSWER: &str = "timed out waiting for command execution result";
 
-/// What is to be done.
 pub(crate) enum Work {
     /// A skill runs a command.
-    Command {
-        /// The part that does.
-        part: PartName,
-        /// What it is asked.
-        request: Box<ExecRequest>,
-    },
-    /// The bridge acts, or the agent does.
+    Command { part: PartName, request: Box<ExecRequest> },
+    /// The bridge or the agent acts.
     Own {
-        /// The arguments as one text.
+        /// The arguments as JSON.
         text: String,
     },
 }
 
-/// What was done.
+/// The result of an invocation.
 pub(crate) struct Done {
     pub outcome: Outcome,
     pub output: Transferred,
@@ -56,7 +51,7 @@ pub(crate) struct Done {
 }
 
 impl Work {
-    /// What a call comes to.
+    /// Builds the invocation of a call.
     pub fn of(begun: &Begun) -> Result<Self, Refusal> {
         let tool = &begun.tool;
         match &tool.acts {
@@ -70,7 +65,7 @@ impl Work {
         }
     }
 
-    /// What a sidecar is asked, where one is.
+    /// The request to the sidecar, if there is one.
     pub fn request(&self) -> Option<&ExecRequest> {
         match self {
             Self::Command { request, .. } => Some(request),
@@ -78,7 +73,7 @@ impl Work {
         }
     }
 
-    /// The part that acts; the bridge and the agent are not told apart by name.
+    /// The part that acts. The bridge and the agent have the same name here.
     pub fn target(&self) -> &str {
         match self {
             Self::Command { part, .. } => &part.0,
@@ -86,7 +81,7 @@ impl Work {
         }
     }
 
-    /// Who acts, where the agent itself does not.
+    /// Who acts, if it is not the agent.
     pub const fn actor(&self) -> Actor {
         match self {
             Self::Command { .. } => Actor::Skill,
@@ -94,7 +89,7 @@ impl Work {
         }
     }
 
-    /// Seconds that it may take.
+    /// Timeout in seconds.
     pub fn seconds(&self, tool: &ToolPlan) -> u32 {
         let asked = self.request().and_then(|request| request.timeout);
         asked.and_then(|seconds| u32::try_from(seconds).ok()).unwrap_or(tool.limits.timeout_seconds)
@@ -102,7 +97,7 @@ impl Work {
 }
 
 impl Session {
-    /// Does it.
+    /// Performs the invocation.
     pub(crate) async fn act(
         &self,
         begun: &Begun,
@@ -133,10 +128,11 @@ impl Session {
             Work::Own { .. } => {
                 let acting = self.act_itself(begun);
                 let given_up = match begun.tool.name.as_str() {
-                    // Nothing changes by a page that is not read to its end.
+                    // A page that is not read to its end has no effects.
                     FETCH_URL => Outcome::Cancelled,
                     SPAWN_SUBAGENTS => failed("given up; nobody knows whether it was done"),
-                    // What others see is seen through: whether it was done must be known, and it does not take long.
+                    // Actions with effects for others are completed: whether they happened must be known, and they do
+                    // not take long.
                     _ => return of_own(acting.await),
                 };
                 tokio::select! {
@@ -147,7 +143,7 @@ impl Session {
         }
     }
 
-    /// What the bridge does itself.
+    /// Performs an action of the bridge itself.
     async fn act_itself(&self, begun: &Begun) -> Result<ToolAnswer, Refusal> {
         let (tool, arguments) = (&begun.tool, &begun.arguments);
         let limit = Duration::from_secs(u64::from(tool.limits.timeout_seconds));
@@ -170,7 +166,7 @@ impl Session {
             }
             SPAWN_SUBAGENTS => {
                 let request: SubrunsRequest = read(arguments)?;
-                // As long as the run lasts: each run below has a time of its own.
+                // Without a timeout of its own: each subrun has a deadline.
                 let answer = self.upward.post::<SubrunsAnswer>(path::SUBRUNS, &request).await;
                 let answer = answer.map_err(unanswered)?;
                 let text = serde_json::to_string(&answer)
@@ -203,7 +199,7 @@ fn read<T: DeserializeOwned>(arguments: &Value) -> Result<T, Refusal> {
     serde_json::from_value(arguments.clone()).map_err(|error| refusal(RefusalCode::Arguments, &error.to_string()))
 }
 
-/// What is done once is not tried again: only who asks can know whether that is wanted.
+/// Requests with effects are not retried: only the model can know whether that is wanted.
 fn unanswered(problem: Unanswered) -> Refusal {
     let code = match &problem {
         Unanswered::Unreachable(_) | Unanswered::Token => RefusalCode::Unavailable,
@@ -214,7 +210,7 @@ fn unanswered(problem: Unanswered) -> Refusal {
             ApiRefusalCode::Size => RefusalCode::Size,
             ApiRefusalCode::Busy => RefusalCode::Busy,
             ApiRefusalCode::Token | ApiRefusalCode::Unavailable => RefusalCode::Unavailable,
-            // It may have gone wrong after it was done.
+            // It may have failed after it was done.
             ApiRefusalCode::Chain | ApiRefusalCode::Failed => RefusalCode::Unknown,
         },
     };
@@ -226,7 +222,7 @@ fn of_own(answer: Result<ToolAnswer, Refusal>) -> Done {
         Ok(ToolAnswer::Page { body, truncated, .. }) => (
             Outcome::Done,
             Transferred {
-                // Of what is in Base64 here.
+                // The body is in Base64.
                 bytes: body.len() as u64 / 4 * 3,
                 truncated: *truncated,
             },
@@ -247,7 +243,7 @@ fn unwanted_by_now(outcome: Outcome) -> Done {
     }
 }
 
-/// What a skill did, told as one who may lie.
+/// The result of a command. What the skill says may be a lie.
 fn of_executed(executed: Executed, most: usize, logs: &str) -> Done {
     let nothing = |outcome, code, message: &str| Done {
         outcome,
@@ -296,7 +292,7 @@ fn of_executed(executed: Executed, most: usize, logs: &str) -> Done {
     }
 }
 
-/// A result that is not passed on: its command was less isolated than the plan requires.
+/// The result of a command that was less isolated than the plan requires. Its output is not passed on.
 fn below_floor(why: &str, isolation: Option<&Value>) -> Done {
     Done {
         outcome: failed(why),
@@ -327,7 +323,7 @@ fn of_result(result: ExecResult, most: usize) -> Done {
     }
 }
 
-/// At most so many bytes of a text, cut between characters.
+/// Truncates a text to a number of bytes, at a character boundary. Returns whether it was longer.
 fn bounded(mut text: String, most: usize) -> (String, bool) {
     if text.len() <= most {
         return (text, false);
@@ -336,13 +332,13 @@ fn bounded(mut text: String, most: usize) -> (String, bool) {
     (text, true)
 }
 
-/// What a result says about its isolation: where the command ran, and what is said to have been enforced.
+/// The isolation report of a result: the profile, and the guarantees that it calls enforced.
 fn seen(isolation: &Value) -> Option<IsolationSeen> {
     let profile = isolation.get("profile")?.as_str()?;
     let guarantees = isolation.get("guarantees").and_then(Value::as_object);
     let enforced = guarantees.into_iter().flatten();
     let enforced = enforced.filter(|(_, standing)| standing.as_str() == Some("enforced"));
-    // What is no word, or too many of them, does not get into a receipt.
+    // The receipt drops invalid words, and more than its maximum of them.
     Some(IsolationSeen { profile: profile.to_owned(), guarantees: enforced.map(|(name, _)| name.clone()).collect() })
 }
 
@@ -350,7 +346,7 @@ fn failed(why: &str) -> Outcome {
     Outcome::Failed { why: shortened(why) }
 }
 
-/// Ids as existing sidecars know them: nanoseconds since 1970, and no two the same.
+/// Request IDs as existing sidecars know them: nanoseconds since 1970, each one unique.
 fn next_id() -> RequestId {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let now = SystemTime::now().duration_since(UNIX_EPOCH);

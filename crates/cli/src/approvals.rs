@@ -1,7 +1,7 @@
-//! Questions of runs, from another terminal: `sympozium approvals`, `approve`, `deny`.
+//! `sympozium approvals`, `approve`, `deny`: questions of runs, answered from another terminal.
 //!
-//! A yes is about the hash of one exact action. Whoever says it has been shown that action here, on a terminal, or names the
-//! hash: nothing is approved that nobody saw.
+//! An approval is valid for the hash of one exact action. The approver has either been shown that action here, on a
+//! terminal, or names the hash: nothing is approved unseen.
 
 pub mod arguments;
 mod select;
@@ -26,10 +26,9 @@ use crate::output::{answer, json, note};
 use select::{Wanted, select};
 use waiting::{Asker, Waiting};
 
-/// Bytes of an answer at the prompt.
+/// Bytes read from the prompt.
 const MAX_TYPED: u64 = 1024;
 
-/// Lists questions.
 pub fn list(arguments: &ApprovalsArguments) -> Result<ExitCode, Failure> {
     let waiting = Source::open(&arguments.cluster)?.all()?;
     match arguments.output {
@@ -46,7 +45,7 @@ pub fn list(arguments: &ApprovalsArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where questions come from and answers go.
+/// Where questions come from and votes go to: the runs of this machine, or a cluster.
 enum Source {
     Here(State),
     Cluster(Box<Cluster>),
@@ -67,7 +66,6 @@ impl Source {
         }
     }
 
-    /// The UID of a run.
     fn find(&self, run: &str) -> Result<String, Failure> {
         match self {
             Self::Here(state) => state.find(run).map(|(_, record)| record.uid),
@@ -93,7 +91,6 @@ impl Source {
     }
 }
 
-/// Says yes.
 pub fn approve(arguments: &ApproveArguments) -> Result<ExitCode, Failure> {
     let reason = checked(arguments.reason.as_deref())?;
     let wanted = Wanted { words: &arguments.words, actions: &arguments.actions, all: arguments.all };
@@ -128,7 +125,6 @@ pub fn approve(arguments: &ApproveArguments) -> Result<ExitCode, Failure> {
     Ok(code)
 }
 
-/// Says no.
 pub fn deny(arguments: &DenyArguments) -> Result<ExitCode, Failure> {
     let reason = checked(arguments.reason.as_deref())?;
     let wanted = Wanted { words: &arguments.words, actions: &arguments.actions, all: arguments.all };
@@ -142,7 +138,6 @@ pub fn deny(arguments: &DenyArguments) -> Result<ExitCode, Failure> {
     Ok(code)
 }
 
-/// A reason that is not too long.
 fn checked(reason: Option<&str>) -> Result<Option<&str>, Failure> {
     match reason {
         Some(reason) if reason.chars().count() > MAX_REASON => Err(Failure::usage(
@@ -153,7 +148,7 @@ fn checked(reason: Option<&str>) -> Result<Option<&str>, Failure> {
     }
 }
 
-/// Has the run take a person's word. Whether it counts.
+/// Submits a vote and prints its effect. Returns whether the run accepted it.
 fn decide(source: &Source, question: &Waiting, says: Word, reason: Option<&str>) -> Result<bool, Failure> {
     let name = question.name();
     let failed = |error: anyhow::Error| {
@@ -183,11 +178,11 @@ fn decide(source: &Source, question: &Waiting, says: Word, reason: Option<&str>)
     Ok(true)
 }
 
-/// What is typed at the prompt: anything but a yes is a no.
+/// Asks on the terminal. Anything but `y` or `yes` means no.
 fn confirmed() -> Result<bool, Failure> {
     let ask = || -> anyhow::Result<bool> {
         let mut stderr = io::stderr().lock();
-        // What was typed before this is no answer to it.
+        // Input typed before the prompt is not an answer to it.
         let _ = rustix::termios::tcflush(io::stdin(), rustix::termios::QueueSelector::IFlush);
         write!(stderr, "Approve this? [y/N] ")?;
         stderr.flush()?;

@@ -1,4 +1,4 @@
-//! What can be typed.
+//! The command line: commands, their arguments and output formats.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -336,7 +336,7 @@ pub struct VersionArguments {
     pub output: OutputFormat,
 }
 
-/// A name that a namespace can have.
+/// Parses the name of a namespace.
 pub fn namespace(typed: &str) -> Result<String, &'static str> {
     match NamespaceName::from(typed).check() {
         Ok(()) => Ok(typed.to_owned()),
@@ -346,7 +346,7 @@ pub fn namespace(typed: &str) -> Result<String, &'static str> {
     }
 }
 
-/// The kinds as the command line takes them.
+/// The kinds that the command line accepts.
 fn kinds() -> clap::builder::PossibleValuesParser {
     Kind::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>().into()
 }

@@ -1,6 +1,6 @@
-//! What an installation brings: the packs, policies and floor of `config`, as they were when this program was built.
+//! What an installation ships: the packs, policies and floor of `config`, as of the build of this program.
 //!
-//! They are kept as texts, and each is read when somebody names it: most commands need none.
+//! They are embedded as text and parsed on use, because most commands need none of them.
 
 use serde::de::DeserializeOwned;
 use sympozium_api::labels::FLOOR_POLICY;
@@ -8,7 +8,7 @@ use sympozium_api::{SkillPack, SympoziumPolicy};
 
 use crate::manifests::load::{Budget, load};
 
-/// Names and manifests of all files of one directory, in the order of their names.
+/// Name and manifest of each listed file of one directory of `config`.
 macro_rules! manifests {
     ($directory:literal: $($name:literal),+ $(,)?) => {
         &[$((
@@ -18,7 +18,6 @@ macro_rules! manifests {
     };
 }
 
-/// The packs, by name.
 pub const PACKS: &[(&str, &str)] = manifests!("skillpacks":
     "code-review",
     "incident-response",
@@ -29,7 +28,7 @@ pub const PACKS: &[(&str, &str)] = manifests!("skillpacks":
     "web-endpoint",
 );
 
-/// The policies, by name. The floor is one of them.
+/// The policies. The floor is one of them.
 pub const POLICIES: &[(&str, &str)] = manifests!("policies":
     "default",
     "floor",
@@ -38,27 +37,24 @@ pub const POLICIES: &[(&str, &str)] = manifests!("policies":
     "restrictive",
 );
 
-/// The text of a pack.
 pub fn pack_text(name: &str) -> Option<&'static str> {
     text(PACKS, name)
 }
 
-/// The text of a policy.
 pub fn policy_text(name: &str) -> Option<&'static str> {
     text(POLICIES, name)
 }
 
-/// A pack. That every text can be read, a test holds.
+/// A test checks that every embedded text parses.
 pub fn pack(name: &str) -> Option<SkillPack> {
     read(pack_text(name)?)
 }
 
-/// A policy.
 pub fn policy(name: &str) -> Option<SympoziumPolicy> {
     read(policy_text(name)?)
 }
 
-/// The floor of an installation that nobody has changed.
+/// The floor of an unmodified installation.
 pub fn floor() -> Option<SympoziumPolicy> {
     policy(FLOOR_POLICY)
 }

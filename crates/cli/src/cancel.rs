@@ -1,4 +1,4 @@
-//! `sympozium cancel`: a run is told to end, and ends by itself.
+//! `sympozium cancel`: asks a run to end. The run ends by itself; the command does not wait for that.
 
 use std::process::ExitCode;
 
@@ -38,24 +38,14 @@ pub struct CancelArguments {
     pub cluster: ClusterArguments,
 }
 
-/// What became of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Told {
-    /// It ends.
-    Ending {
-        /// How it is called.
-        name: String,
-    },
-    /// It has ended before.
-    IsOver {
-        /// How it is called.
-        name: String,
-        /// How it ended.
-        word: &'static str,
-    },
+    /// The run accepted the request.
+    Ending { name: String },
+    /// The run had ended before.
+    IsOver { name: String, word: &'static str },
 }
 
-/// Tells runs to end.
 pub fn run(arguments: &CancelArguments) -> Result<ExitCode, Failure> {
     let cluster = Cluster::chosen(&arguments.cluster)?;
     let mut code = ExitCode::SUCCESS;

@@ -1,8 +1,8 @@
-//! Runs in a cluster: the same commands, with another place behind them.
+//! Runs in a cluster: the same commands as for runs on this machine, with the API server behind them.
 //!
-//! Nothing here decides about a run or renders one in a way of its own. Objects are read into the types that runs of this
-//! machine have too ([`view`], [`question`], [`Told`](follow::Told)), and what is printed is printed by the same code.
-//! Everything that is read is bounded in count, bytes and time, and nothing of it reaches a terminal raw.
+//! Nothing here decides about a run or prints one in its own way. Objects are converted into the types that local runs
+//! have too ([`view`], [`question`], the events of [`follow`]), and the same code prints them. Everything that is read
+//! is bounded in count, bytes and time, and nothing of it reaches a terminal raw.
 
 pub mod approvals;
 mod arguments;
@@ -44,48 +44,43 @@ use crate::manifests::problem::quoted;
 use crate::output::note;
 use arguments::Namespace;
 
-/// Objects that one answer of the API server has: a run may have an answer and the ends of logs in it, and only one page of
-/// them is there at a time.
+/// Objects per list page. A run's status may hold an answer and log tails, and only one page is in memory at a time.
 pub const PAGE: u32 = 50;
-/// Runs that are looked through, newest or not: the API server knows no order.
+/// The maximum number of runs that are listed, in no particular order: the API server does not sort.
 pub const MAX_RUNS: usize = 20_000;
-/// Characters of a UID that name a run.
+/// The minimum length of a UID prefix that names a run.
 const LEAST_OF_UID: usize = 4;
 
-/// A cluster, for commands that wait for its answers.
+/// A connection to a cluster with a runtime, for synchronous commands.
 #[derive(Debug)]
 pub struct Cluster {
     runtime: Runtime,
-    /// How it is reached.
     pub connection: Connection,
 }
 
-/// A run that was found.
+/// An AgentRun with the identity that every stored object has.
 #[derive(Debug, Clone)]
 pub struct Found {
-    /// Its name.
     pub name: String,
-    /// Its UID.
     pub uid: String,
-    /// All of it.
     pub run: AgentRun,
 }
 
 impl Cluster {
-    /// The cluster that was chosen, if one was: by any of the flags.
+    /// The cluster that any of the flags selects; `None` when the command works on this machine.
     ///
     /// # Errors
     ///
-    /// When it cannot be known how to reach it.
+    /// When it is not clear how to reach the cluster.
     pub fn chosen(arguments: &ClusterArguments) -> Result<Option<Self>, Failure> {
         Self::of(arguments, Namespace::Chooses)
     }
 
-    /// The same for commands whose `--namespace` is about files, too.
+    /// The same for commands whose `--namespace` also applies to files.
     ///
     /// # Errors
     ///
-    /// When it cannot be known how to reach it.
+    /// When it is not clear how to reach the cluster.
     pub fn chosen_beside_files(arguments: &ClusterArguments) -> Result<Option<Self>, Failure> {
         Self::of(arguments, Namespace::IsAboutFiles)
     }
@@ -103,12 +98,11 @@ impl Cluster {
         Ok(Some(Self { runtime, connection }))
     }
 
-    /// Waits for something.
     pub fn wait<T>(&self, future: impl Future<Output = T>) -> T {
         self.runtime.block_on(future)
     }
 
-    /// The run with this name, this UID, or a UID that begins so.
+    /// The run with this name, this UID, or a UID with this prefix.
     ///
     /// # Errors
     ///
@@ -118,13 +112,13 @@ impl Cluster {
     }
 }
 
-/// The same, for who does not wait.
+/// The same as [`Cluster::find`], for async callers.
 ///
 /// # Errors
 ///
 /// When there is none, or more than one.
 pub async fn find(connection: &Connection, wanted: &str) -> Result<Found, Failure> {
-    // What cannot be a name is not sent: the API server takes a path of it.
+    // Do not send what is not a valid name: it would become part of the request's path.
     let is_name = sympozium_api::names::RunName::from(wanted).check().is_ok();
     if is_name {
         let doing = format!("read AgentRun {}", quoted(wanted));
@@ -141,7 +135,7 @@ pub async fn find(connection: &Connection, wanted: &str) -> Result<Found, Failur
             let uid = run.metadata.uid.as_deref();
             let fits = uid.is_some_and(|it| it.starts_with(wanted));
             count += usize::from(fits);
-            // More than one is too many, however many there are.
+            // Two matches are enough to know that the prefix is ambiguous.
             (fits && count <= 2).then_some(run)
         };
         let (runs, has_more) = list(connection, is_wanted).await?;
@@ -150,7 +144,7 @@ pub async fn find(connection: &Connection, wanted: &str) -> Result<Found, Failur
         }
         fitting.extend(runs);
     } else {
-        // That there are AgentRuns at all.
+        // Fail if AgentRuns cannot be listed, for example because the CRD is not installed.
         let runs = connection.runs();
         let one = ListParams::default().limit(1);
         connection.call("list AgentRuns", Role::Viewer, runs.list(&one)).await?;
@@ -179,8 +173,8 @@ fn found(run: AgentRun) -> Result<Found, Failure> {
     Ok(Found { name, uid, run })
 }
 
-/// What `keep` makes of all runs of the namespace, page by page, and whether there are more than [`MAX_RUNS`]. Nothing else of
-/// them is kept.
+/// Lists all runs of the namespace page by page and collects what `keep` returns; nothing else stays in memory. The
+/// flag says whether there are more than [`MAX_RUNS`].
 ///
 /// # Errors
 ///
@@ -207,7 +201,6 @@ pub async fn list<T>(
     }
 }
 
-/// That not all runs were looked at.
 pub fn warn_of_more() {
     note(&format!("warning: there are more than {MAX_RUNS} runs, and some of them were not looked at"));
 }

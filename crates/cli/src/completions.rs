@@ -1,4 +1,4 @@
-//! `sympozium completions`: the script that completes this command in a shell.
+//! `sympozium completions`: shell completion scripts.
 
 use std::process::ExitCode;
 
@@ -8,7 +8,6 @@ use crate::arguments::{Arguments, CompletionsArguments};
 use crate::failure::Failure;
 use crate::output::answer;
 
-/// Prints the script.
 pub fn run(arguments: &CompletionsArguments) -> Result<ExitCode, Failure> {
     let mut script = Vec::new();
     let mut command = Arguments::command();

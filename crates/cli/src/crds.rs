@@ -1,4 +1,4 @@
-//! `sympozium crds`: the definitions of our kinds, as a cluster takes them.
+//! `sympozium crds`: the CustomResourceDefinitions of our kinds.
 
 use std::process::ExitCode;
 
@@ -10,7 +10,7 @@ use crate::arguments::{CrdsArguments, ObjectFormat};
 use crate::failure::Failure;
 use crate::output::{answer, json, yaml};
 
-/// Prints the definitions that the arguments name, or all.
+/// Prints the definitions of the named kinds, or all.
 pub fn run(arguments: &CrdsArguments) -> Result<ExitCode, Failure> {
     let mut definitions = sympozium_api::crds::all();
     if !arguments.kinds.is_empty() {
@@ -29,7 +29,7 @@ pub fn run(arguments: &CrdsArguments) -> Result<ExitCode, Failure> {
 fn documents(definitions: &[CustomResourceDefinition]) -> Result<String, Failure> {
     let mut text = String::new();
     for definition in definitions {
-        // By way of a value, whose keys are sorted, as in `config/crds`.
+        // Converted to a `Value` first, whose keys are sorted, as in `config/crds`.
         let value = serde_json::to_value(definition)
             .context("cannot write a definition as YAML")
             .map_err(|error| Failure::new(error, "report this"))?;

@@ -1,7 +1,7 @@
 //! `sympozium demo`: an agent at work, and a hostile one stopped.
 //!
-//! Nothing is staged but the model's words: the run is admitted, planned and realised like any other, and what is said about
-//! each attack is what came of it here and now. An attack that is not stopped is said so, and fails the command.
+//! Only the model's turns are scripted. The run is admitted, planned and realised like any other, and what is printed
+//! about each attack is its observed result. An attack that is not stopped is reported as such and fails the command.
 
 mod steps;
 
@@ -54,7 +54,6 @@ pub struct DemoArguments {
     pub print: bool,
 }
 
-/// Shows it.
 pub fn run(arguments: &DemoArguments) -> Result<ExitCode, Failure> {
     if arguments.print {
         answer(MANIFESTS)?;
@@ -80,7 +79,7 @@ pub fn run(arguments: &DemoArguments) -> Result<ExitCode, Failure> {
         .context("cannot start")
         .map_err(|error| Failure::new(error, "see `ulimit -n`, and report this"))?;
     runtime.block_on(async {
-        // Before anything is there that would have to be taken away.
+        // Before the run exists, so that no signal can leave half of it behind.
         let mut signals = Signals::listen()
             .context("cannot listen for signals")
             .map_err(|error| Failure::new(error, "try again in another terminal, and report this"))?;
@@ -128,7 +127,7 @@ async fn show(run: LocalRun, mut signals: Signals) -> Result<ExitCode, Failure> 
             Event::Asked { question } => {
                 let says = decision(question);
                 told.said_no |= says == Says::No;
-                // The question may be gone already: then the run is, too, and its last event says so.
+                // If the question is gone, the run has ended, and its last event says so.
                 let _ = run.handle.decide(&question.approval, &question.action, says, None);
             }
             Event::Transcript { line } => told.line(line)?,
@@ -141,7 +140,7 @@ async fn show(run: LocalRun, mut signals: Signals) -> Result<ExitCode, Failure> 
     }
 }
 
-/// The person of this demo: yes to the refund that the task asks for, no to any other.
+/// The scripted approver: approves the refund that the task asks for, denies any other.
 fn decision(question: &Question) -> Says {
     let is_task = question.shown.contains("1042") && question.shown.contains("12.50");
     match is_task {
@@ -150,17 +149,17 @@ fn decision(question: &Question) -> Says {
     }
 }
 
-/// What has been told so far.
+/// What has been printed so far.
 #[derive(Default)]
 struct Telling {
     results: BTreeMap<String, bool>,
     headed: Option<&'static str>,
-    /// Whether the person of the demo has said no.
+    /// Whether the scripted approver has denied a question.
     said_no: bool,
 }
 
 impl Telling {
-    /// A line of the transcript: the results of calls are what is shown.
+    /// Prints a line of the transcript if it is the result of one of the demo's steps.
     fn line(&mut self, line: &Value) -> Result<(), Failure> {
         let text = |field: &str| line.get(field).and_then(Value::as_str);
         let (Some("result"), Some(id)) = (text("kind"), text("id")) else {
@@ -187,7 +186,7 @@ impl Telling {
     }
 }
 
-/// Why, or what came of it instead.
+/// Why the step went as expected, or the unexpected result.
 fn shown(step: &Step, result: &CallResult<'_>, well: bool) -> String {
     match well {
         true => step.why.to_owned(),
@@ -209,7 +208,7 @@ fn end(run: &LocalRun, told: &Telling, outcome: &Outcome, leftovers: &[String]) 
     }
     let record = run.directory.record().map_err(|error| Failure::new(error, "`sympozium runs` lists runs"))?;
     let uid = &record.uid[..8];
-    // As it was called: after `make demo` it is in no PATH.
+    // As the user called it: after `make demo` the program is not in PATH.
     let program = std::env::args().next().unwrap_or_default();
     say("\nLook closer:")?;
     for (words, what) in [
@@ -235,7 +234,7 @@ fn say(line: &str) -> Result<(), Failure> {
     answer(&format!("{line}\n"))
 }
 
-/// Text of a tool, without anything that a terminal acts on.
+/// The text of a tool, without characters that a terminal acts on.
 fn printable(text: &str) -> String {
     let harmless = |it: char| {
         if it == '\n' || crate::manifests::problem::is_printable(it) { it } else { '?' }

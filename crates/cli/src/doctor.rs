@@ -1,4 +1,4 @@
-//! `sympozium doctor`: how well commands can be isolated here, and what to fix.
+//! `sympozium doctor`: how well commands can be isolated on this machine, and what to fix.
 
 mod diagnosis;
 mod text;
@@ -15,7 +15,7 @@ use crate::failure::{FAILED, Failure};
 use crate::output::{answer, json};
 use diagnosis::Diagnosis;
 
-/// Looks at this machine and prints what it found to stdout.
+/// Probes this machine and prints the diagnosis to stdout.
 pub fn run(arguments: &DoctorArguments) -> Result<ExitCode, Failure> {
     let diagnosis = Diagnosis::of(Features::get());
     let text = match arguments.output {

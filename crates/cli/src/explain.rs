@@ -1,4 +1,4 @@
-//! `sympozium explain`: what could this run touch?
+//! `sympozium explain`: prints what a run can touch.
 
 mod difference;
 mod text;
@@ -19,7 +19,6 @@ use crate::output::{answer, json, note, yaml};
 use crate::planning::{self, Denial, NIL_UID, Planning, Request, Run, RunOutcome, plan_any, plan_runs};
 use crate::validate::{Conclusion, Finding, ObjectName};
 
-/// Explains what the arguments name.
 pub fn run(arguments: &ExplainArguments) -> Result<ExitCode, Failure> {
     let cluster = Cluster::chosen_beside_files(&arguments.cluster)?;
     if arguments.diff {
@@ -62,7 +61,7 @@ fn compare(arguments: &ExplainArguments) -> Result<ExitCode, Failure> {
         let request = request(arguments, std::slice::from_ref(path));
         plan_any(&request, |planned| Ok(explain(&planned.plan)))
     };
-    // A run that one side does not have is new, or gone.
+    // A run that only one side has was added or removed.
     let (old, new) = (planned(old), planned(new));
     if old.is_empty() && new.is_empty() {
         return Err(planning::nothing(&request(arguments, &arguments.files)));
@@ -77,7 +76,7 @@ fn compare(arguments: &ExplainArguments) -> Result<ExitCode, Failure> {
         ExplainFormat::Json => answer(&json(&differences)?)?,
         ExplainFormat::Yaml => answer(&yaml(&differences)?)?,
     }
-    // What was denied before says nothing about what is now.
+    // Whether the old files were denied does not matter for the new ones.
     let conclusion = match old.conclusion() {
         Conclusion::Broken => Conclusion::Broken,
         Conclusion::Well | Conclusion::Denied => new.conclusion(),
@@ -106,31 +105,29 @@ fn note_warnings(planning: &Planning<Explanation>) {
     }
 }
 
-/// What programs get. Fields may be added; none changes its meaning.
+/// The JSON and YAML output. Fields may be added; none changes its meaning.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Answer<'a> {
-    /// Explanations of the runs that are admitted.
+    /// Explanations of the admitted runs.
     runs: Vec<Explained<'a>>,
-    /// Runs that are denied, each with all reasons.
+    /// Denied runs, each with all violations.
     denied: Vec<DeniedRun<'a>>,
-    /// Runs of which nothing is known for what is missing or cannot be made.
+    /// Runs that could not be decided or planned, because something is missing or cannot be realised.
     undecided: Vec<&'a ObjectName>,
-    /// Everything that was found, as `sympozium validate -o json` has it.
+    /// All findings, as `sympozium validate -o json` prints them.
     findings: &'a [Finding],
 }
 
-/// One explanation.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Explained<'a> {
-    /// Whether there is no such run in the files, and this is the plainest one that the agent could have.
+    /// Whether the files have no such run, and this is the simplest one that the agent could have.
     assumed: bool,
     #[serde(flatten)]
     explanation: &'a Explanation,
 }
 
-/// A run that is denied.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct DeniedRun<'a> {

@@ -1,4 +1,4 @@
-//! How the command says that it could not do what it was asked: `error: …`, then `hint: …`.
+//! The errors of commands, printed as `error: …` and `hint: …`.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -7,19 +7,19 @@ use std::process::ExitCode;
 /// Exit code of a command that failed.
 pub const FAILED: u8 = 1;
 
-/// Exit code of a command line that was not understood. Clap gives it by itself; this is for what clap cannot see.
+/// Exit code of a command line that was not understood. Clap uses it by itself; this is for what clap cannot check.
 pub const USAGE: u8 = 2;
 
-/// Exit code of a command that did its work and whose answer is no.
+/// Exit code of a command that worked and whose answer is no.
 pub const DENIED: u8 = 3;
 
 /// Exit code of a comparison that found more power than before.
 pub const ADDED: u8 = 4;
 
-/// An error, and the next thing to try.
+/// An error, and what to try next.
 #[derive(Debug)]
 pub struct Failure {
-    /// What was found on the way, as it is printed: every line that `validate` would have about it.
+    /// Findings to print before the error, as `validate` prints them.
     findings: String,
     error: anyhow::Error,
     hint: Cow<'static, str>,
@@ -27,46 +27,45 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// `error`, with the next thing to try.
     pub fn new(error: anyhow::Error, hint: impl Into<Cow<'static, str>>) -> Self {
         Self { findings: String::new(), error, hint: hint.into(), code: FAILED }
     }
 
-    /// The same about the command line itself.
+    /// An error in the command line itself: exit code [`USAGE`].
     pub fn usage(error: anyhow::Error, hint: impl Into<Cow<'static, str>>) -> Self {
         Self { code: USAGE, ..Self::new(error, hint) }
     }
 
-    /// The same for what a policy denies.
+    /// A denial by a policy: exit code [`DENIED`].
     pub fn denied(error: anyhow::Error, hint: impl Into<Cow<'static, str>>) -> Self {
         Self { code: DENIED, ..Self::new(error, hint) }
     }
 
-    /// With what was found on the way, which is printed before it.
+    /// Adds findings, which are printed before the error.
     #[must_use]
     pub fn with_findings(self, findings: String) -> Self {
         Self { findings, ..self }
     }
 
-    /// The same with another thing to try.
+    /// Replaces the hint.
     #[must_use]
     pub fn with_hint(self, hint: impl Into<Cow<'static, str>>) -> Self {
         Self { hint: hint.into(), ..self }
     }
 
-    /// What failed, for another message to say.
+    /// Error and hint in one line, to be quoted in another message.
     pub fn words(&self) -> String {
         format!("{:#} ({})", self.error, self.hint)
     }
 
-    /// Writes it to stderr, and gives the exit code.
+    /// Prints the failure to stderr and returns the exit code.
     pub fn report(&self) -> ExitCode {
-        // When stderr is gone there is nobody left to tell.
+        // If stderr is closed, there is nowhere to report that.
         let _ = io::stderr().lock().write_all(self.text().as_bytes());
         ExitCode::from(self.code)
     }
 
-    /// What is written to stderr.
+    /// What is printed to stderr.
     pub fn text(&self) -> String {
         let Self { findings, error, hint, .. } = self;
         let apart = match findings.is_empty() || findings.ends_with('\n') {
@@ -76,7 +75,6 @@ impl Failure {
         format!("{findings}{apart}error: {error:#}\nhint: {hint}\n")
     }
 
-    /// The exit code.
     #[cfg(test)]
     pub const fn code(&self) -> u8 {
         self.code

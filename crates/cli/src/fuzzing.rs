@@ -1,5 +1,5 @@
-//! The bodies of the fuzz targets of this crate; `make fuzz` and the tests call them. See the same module of
-//! `sympozium-exec` for how they are used.
+//! The bodies of the fuzz targets of this crate; `make fuzz` and the tests call them. The same module of
+//! `sympozium-exec` documents their use.
 
 #![expect(clippy::expect_used, reason = "a broken property is told by a panic, as in a test")]
 
@@ -24,27 +24,28 @@ use crate::page::WIDTH;
 use crate::planning::{NIL_UID, plan_session};
 use crate::validate::{Completeness, Report, Schemas, Session};
 
-/// A body: it returns when every property holds for `data`, and panics otherwise.
+/// A target: returns if every property holds for `data`, and panics otherwise.
 pub type Target = fn(data: &[u8]);
 
 /// Every target by its name, which is also the name of its corpus and of its program in `fuzz/`.
 pub const TARGETS: &[(&str, Target)] = &[("agent_skill", agent_skill), ("manifest", manifest)];
 
-/// Keys longer than this may not come back, because escapes make them longer than a key may be.
+/// Longer keys may not survive the round trip, because escapes make them longer than a key may be.
 const SHORT_KEY: usize = 150;
 
-/// Nodes that a file may have. With the product's bound, a million, a file of aliases takes a second, and fuzzing gets nowhere.
+/// Nodes that a file may have. With the product's limit, a million, a file of aliases takes a second, and fuzzing makes
+/// no progress.
 const NODES: usize = 10_000;
 
-// Made once for each thread: they are the dearest part, and do not change.
+// Built once per thread: building them is the most expensive part, and they do not change.
 thread_local! {
     static SCHEMAS: RefCell<Schemas> = RefCell::default();
 }
 
 /// A file of manifests, from its bytes to the report.
 ///
-/// Whatever is loaded is within the bounds, has each key once and knows places that exist. What loads without a
-/// complaint means the same when it is written as JSON. The report is bounded, and its findings are where the file is.
+/// Whatever is loaded is within the limits, has each key once, and has positions that exist. What loads without a
+/// finding means the same when it is written as JSON. The report is bounded, and its findings are within the file.
 pub fn manifest(data: &[u8]) {
     let Ok(text) = decode(data.to_vec()) else {
         return;
@@ -63,7 +64,7 @@ pub fn manifest(data: &[u8]) {
     report(text, lines);
 }
 
-/// What a run could touch is told in lines that fit, with nothing in them that a terminal acts on.
+/// The explanation of a run fits the width, and has no character that a terminal acts on.
 fn explanation(text: &str) {
     let mut session = Session::with_budget("default", Budget::of_nodes(NODES));
     session.add("fuzz.yaml".to_owned(), Ok(text.to_owned()));
@@ -81,13 +82,13 @@ fn explanation(text: &str) {
     }
 }
 
-/// What separates the files of a skill in the input of [`agent_skill`].
+/// Separates the files of a skill in the input of [`agent_skill`].
 const NEXT_FILE: &[u8] = b"\0FILE\0";
 
 /// The bytes of a skill's directory: `SKILL.md`, and files beside it.
 ///
-/// Whatever they are, the pack that they make is accepted by the schema and by admission, gives nothing but texts, an image and
-/// the workspace, and is the same after it was written as YAML and read again.
+/// Whatever they are, the resulting pack is accepted by schema and admission, grants nothing but texts, an image and
+/// the workspace, and survives being written as YAML and read again.
 pub fn agent_skill(data: &[u8]) {
     let mut parts = data.windows(NEXT_FILE.len()).enumerate();
     let end = parts.find(|(_, window)| *window == NEXT_FILE);
@@ -142,13 +143,13 @@ fn check_pack(document: &Node, file: Option<&RawFile>) {
     let kept = pack.spec.skills[0].files.first().map(sympozium_plan::admit::contents);
     assert_eq!(kept, file.map(|it| Some(it.bytes.clone())), "a file is kept exactly");
     let found = findings("skill.yaml", yaml);
-    // The name of the sandbox is the one thing that a skill can say and a pack cannot.
+    // A skill may be called like the sandbox; a pack may not. That is the one finding to expect.
     let is_reserved = |finding: &&str| *finding != "pack-name-reserved";
     let found: Vec<&str> = found.iter().map(String::as_str).filter(is_reserved).collect();
     assert_eq!(found, [""; 0]);
 }
 
-/// The rules that validation names for a text.
+/// The rules that validation reports for a text.
 fn findings(name: &str, text: String) -> Vec<String> {
     let report = validated(name, text);
     report.findings().iter().map(|it| it.rule.clone()).collect()
@@ -176,7 +177,7 @@ fn means_the_same_as_json(document: &Node) {
         return;
     }
     let value = document.to_json();
-    // JSON takes characters as they are that YAML wants escaped.
+    // JSON permits raw characters that YAML wants escaped.
     let text = escaped(serde_json::to_string(&value).expect("a tree is JSON"));
     let again = load(&text, &mut Budget::default());
     assert_eq!(again.problems.kept, [], "as JSON: {text}");

@@ -15,7 +15,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// In the order in which they are shown.
+    /// In the order in which they are listed.
     pub const ALL: &[Self] = &[
         Self::Agent,
         Self::SympoziumInstance,
@@ -28,7 +28,7 @@ impl Kind {
         Self::RunRecord,
     ];
 
-    /// As manifests write it.
+    /// The `kind` of manifests.
     pub fn name(self) -> &'static str {
         match self {
             Self::Agent => "Agent",
@@ -43,7 +43,6 @@ impl Kind {
         }
     }
 
-    /// The kind that a manifest names.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|kind| kind.name() == name)
     }
@@ -53,7 +52,7 @@ impl Kind {
 pub mod tests {
     use super::*;
 
-    /// The schema of a kind's objects, from its definition.
+    /// The schema of a kind, from its definition.
     pub fn schema(kind: Kind) -> serde_json::Value {
         let all = sympozium_api::crds::all();
         let definition = all.iter().find(|it| it.spec.names.kind == kind.name());

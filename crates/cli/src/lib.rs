@@ -1,6 +1,4 @@
-//! The `sympozium` command, as a library: the program is `main.rs`, which only calls [`main`].
-//!
-//! Start reading at [`main`]; each command is a module of its own.
+//! The `sympozium` command as a library; `main.rs` only calls [`main`]. Each command is a module of its own.
 
 mod approvals;
 mod arguments;
@@ -38,11 +36,10 @@ use clap::Parser;
 
 use arguments::{Arguments, Command};
 
-/// The program.
 pub fn main() -> ExitCode {
-    // First of all: this process may be the helper stage of an executor.
+    // First: this process may be the sandbox stage of an executor.
     sympozium_exec::stage::enter_if_asked();
-    // Or one of the parts of a run on this machine.
+    // Or a part of a run on this machine.
     if let Some(code) = parts::enter_if_asked() {
         return code;
     }

@@ -1,8 +1,8 @@
-//! Runs on one machine: no cluster, no daemon, no container runtime.
+//! The local backend: runs on one machine, without cluster, daemon or container runtime.
 //!
-//! A plan is realised as processes, each part in a sandbox of `sympozium-exec` with the same paths as in a pod. The gateway
-//! lives in this process and is reached by a Unix socket. Everything that is kept of a run is in one directory of its own
-//! ([`state`]); what is needed only while it lasts is below `live` in it, and goes with the run.
+//! A plan is realised as processes, each part in a sandbox of `sympozium-exec` with the same paths as in a pod. The
+//! gateway runs in this process and is reached through a Unix socket. Everything that is stored of a run is in one
+//! directory ([`state`]); what is needed only while it runs is below `live` in it, and is removed with the run.
 
 pub mod bare;
 pub mod binaries;

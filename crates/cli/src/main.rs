@@ -11,8 +11,8 @@ mod tests {
     use std::fs;
     use std::path::{Path, PathBuf};
 
-    /// The reference is what the program says. `cargo xtask` names a file by the variable to have the page written there,
-    /// and compares or takes it itself.
+    /// docs/reference.md must be what the program prints. `cargo xtask` sets the variable to have the page written to a
+    /// file, and compares or takes it itself.
     #[test]
     fn the_reference_is_what_the_program_says() {
         let said = sympozium::reference::page();

@@ -1,4 +1,4 @@
-//! Manifests as people write them: files, directories and standard input, YAML and JSON, read with every bound that
+//! Manifests as users write them: files, directories and standard input, YAML and JSON, read within the bounds that
 //! hostile input needs, into trees that know the line of each field.
 
 pub mod agent_skill;

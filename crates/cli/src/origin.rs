@@ -1,47 +1,38 @@
-//! Where the objects that decide about a run came from: what a person should see before it starts, and find in its record.
+//! Where the policies and packs of a run came from. Printed before the run starts, and stored in its record.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use sympozium_api::agent_run::ResolvedObject;
 
-/// A policy or pack of a run, and where it came from.
+/// A policy or pack of a run, with its origin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResolvedFrom {
-    /// Its kind.
     pub kind: String,
-    /// Its name.
     pub name: String,
-    /// Where it came from.
     pub from: Origin,
 }
 
-/// Where an object came from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "is")]
 pub enum Origin {
-    /// It comes with this program.
+    /// Part of this program.
     Shipped,
-    /// A file has it.
     File {
-        /// As the user named it, or found below what they named.
+        /// As the user named it, or as found below a directory that they named.
         path: String,
     },
-    /// Flags of the command line made it.
+    /// Built from flags of the command line.
     CommandLine,
-    /// A cluster has it.
-    Namespace {
-        /// Its namespace.
-        namespace: String,
-    },
+    /// Read from a cluster.
+    Namespace { namespace: String },
 }
 
-/// What stands for a file where the flags made an object.
+/// Stands in for the file name of an object that was built from flags.
 pub const COMMAND_LINE: &str = "<command line>";
-/// Kinds whose origin is told.
+/// Kinds whose origin is reported.
 pub const POLICY: &str = "SympoziumPolicy";
-/// The same.
 pub const PACK: &str = "SkillPack";
 
 impl fmt::Display for Origin {
@@ -55,7 +46,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Policies and packs that a run in a cluster was resolved to.
+/// The origins of the policies and packs that a run in a cluster was resolved to.
 pub fn in_cluster(resolved: &[ResolvedObject]) -> Vec<ResolvedFrom> {
     let told = resolved.iter().filter(|it| [POLICY, PACK].contains(&it.kind.as_str()));
     told.map(|it| ResolvedFrom {
@@ -66,7 +57,7 @@ pub fn in_cluster(resolved: &[ResolvedObject]) -> Vec<ResolvedFrom> {
     .collect()
 }
 
-/// The objects of a kind in words, such as `default (shipped), floor (from floor.yaml)`.
+/// The objects of a kind as text, such as `default (shipped), floor (from floor.yaml)`.
 pub fn told(all: &[ResolvedFrom], kind: &str) -> String {
     let of_kind = all.iter().filter(|it| it.kind == kind);
     let told: Vec<String> = of_kind.map(|it| format!("{} ({})", it.name, it.from)).collect();

@@ -1,4 +1,4 @@
-//! Where answers go: data to stdout.
+//! Output of commands: data to stdout, notes to stderr; JSON and YAML that are safe to print.
 
 use std::io::{self, Write};
 
@@ -10,7 +10,7 @@ use serde_saphyr::DoubleQuoted;
 use crate::failure::Failure;
 use crate::manifests::problem::is_printable;
 
-/// Writes an answer to stdout. A reader that has seen enough (`sympozium crds | head`) is not a failure.
+/// Prints to stdout. A reader that closes the pipe early (`sympozium crds | head`) is not a failure.
 pub fn answer(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     let written = stdout.write_all(text.as_bytes());
@@ -22,8 +22,7 @@ pub fn answer(text: &str) -> Result<(), Failure> {
     .map_err(|error| Failure::new(error, "see that the output's disk is not full"))
 }
 
-/// A value as JSON for programs and people: indented, with a line break at its end, and nothing in it that a terminal
-/// would act on.
+/// Formats a value as indented JSON with a trailing line break, and no character that a terminal would act on.
 pub fn json(value: &impl Serialize) -> Result<String, Failure> {
     let text = serde_json::to_string_pretty(value)
         .context("cannot write the answer as JSON")
@@ -31,7 +30,7 @@ pub fn json(value: &impl Serialize) -> Result<String, Failure> {
     Ok(escaped(text) + "\n")
 }
 
-/// JSON in which texts have escapes for what is not printed. Between texts there is nothing of the kind but line breaks.
+/// Escapes unprintable characters of JSON text. They occur in strings only, except for line breaks.
 pub fn escaped(text: String) -> String {
     if text.chars().all(|it| it == '\n' || is_printable(it)) {
         return text;
@@ -49,8 +48,8 @@ pub fn escaped(text: String) -> String {
     escaped
 }
 
-/// A value as YAML that reads back the same, with nothing in it that a terminal would act on: a text with such characters is
-/// written between double quotes, with escapes for them.
+/// Formats a value as YAML that reads back the same, and has no character that a terminal would act on: a string with
+/// such characters is double-quoted, with escapes.
 pub fn yaml(value: &impl Serialize) -> Result<String, Failure> {
     written(value)
         .context("cannot write the answer as YAML")
@@ -63,7 +62,7 @@ fn written(value: &impl Serialize) -> anyhow::Result<String> {
         return Ok(text);
     }
     let value = serde_json::to_value(value)?;
-    // Keys cannot be told to be between quotes. In JSON, which is YAML too, they always are.
+    // The YAML writer cannot be told to quote keys. In JSON, which is YAML too, they always are.
     let text = match has_harmless_keys(&value) {
         true => serde_saphyr::to_string(&Quoting(&value))?,
         false => serde_json::to_string_pretty(&value)? + "\n",
@@ -86,7 +85,7 @@ fn has_harmless_keys(value: &Value) -> bool {
     }
 }
 
-/// YAML in which what is not printed is only between double quotes, with escapes for it.
+/// Escapes unprintable characters of YAML in which they occur in double-quoted strings only.
 fn escaped_yaml(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -103,7 +102,7 @@ fn escaped_yaml(text: &str) -> String {
     escaped
 }
 
-/// A value whose texts are between double quotes where they hold what is not printed.
+/// Serialises strings with unprintable characters as double-quoted ones.
 struct Quoting<'v>(&'v Value);
 
 impl Serialize for Quoting<'_> {
@@ -117,7 +116,7 @@ impl Serialize for Quoting<'_> {
     }
 }
 
-/// Writes what is not data to stderr. When that is gone there is nobody left to tell.
+/// Prints a line to stderr. If that fails, there is nowhere to report it.
 pub fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }

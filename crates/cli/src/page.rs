@@ -1,47 +1,46 @@
-//! Text for a terminal: paragraphs and tables that fit its width, whatever is written in manifests.
+//! Text for a terminal: paragraphs and tables that fit its width, whatever manifests contain.
 //!
-//! Every text passes [`printable`], so that no manifest can move the cursor, hide something or add a line that is not ours.
+//! Every text passes [`printable`], so that no manifest can move the cursor, hide text or forge a line of ours.
 
 use unicode_width::UnicodeWidthStr as _;
 
 use crate::manifests::problem::printable;
 
-/// Columns of a terminal that nobody has made wider. One width for all, so that two outputs can be compared.
+/// The default width of terminals. It is fixed, so that two outputs can be compared.
 pub const WIDTH: usize = 80;
 
-/// Columns that a table's column keeps when others need room.
+/// The minimum width of a table's column when others need room.
 const LEAST_COLUMN: usize = 8;
 
-/// Columns between two columns of a table.
+/// Blanks between two columns of a table.
 const GAP: usize = 2;
 
-/// Text in sections.
 #[derive(Debug, Default)]
 pub struct Page {
     text: String,
 }
 
 impl Page {
-    /// A heading, with an empty line before it.
+    /// Adds a heading, preceded by an empty line.
     pub fn section(&mut self, title: &str) {
         self.blank();
         self.line(0, &title.to_uppercase());
     }
 
-    /// An empty line, unless the page is empty.
+    /// Adds an empty line, unless the page is empty.
     pub fn blank(&mut self) {
         if !self.text.is_empty() {
             self.text.push('\n');
         }
     }
 
-    /// One paragraph, indented by so many columns. Further lines begin two columns later, so that no text of a manifest ends
-    /// up where a line of ours begins.
+    /// Adds a paragraph, indented by `indent` columns. Continuation lines are indented by two more, so that no text of
+    /// a manifest can start where a line of ours starts.
     pub fn line(&mut self, indent: usize, text: &str) {
         self.wrap(indent, "", 2, text);
     }
 
-    /// A paragraph behind a mark, such as `- `; further lines begin below its first word.
+    /// Adds a paragraph after a mark such as `- `; continuation lines are aligned with its first word.
     pub fn hanging(&mut self, indent: usize, mark: &str, text: &str) {
         self.wrap(indent, mark, mark.width(), text);
     }
@@ -58,7 +57,7 @@ impl Page {
         }
     }
 
-    /// A table: each column as wide as what is in it, the widest ones wrapped where that is too much.
+    /// Adds a table. Columns are as wide as their cells; if that is too wide, the widest columns are wrapped.
     pub fn table(&mut self, titles: &[&str], rows: &[Vec<String>]) {
         let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| printable(cell)).collect()).collect();
         let widths = widths(titles, &rows);
@@ -88,13 +87,12 @@ impl Page {
         self.text.push('\n');
     }
 
-    /// The whole of it.
     pub fn finish(self) -> String {
         self.text
     }
 }
 
-/// How wide columns are: as wide as their widest cell, and when that is too much the widest gives first.
+/// The widths of the columns: that of the widest cell; while the sum is too large, the widest column shrinks.
 fn widths(titles: &[&str], rows: &[Vec<String>]) -> Vec<usize> {
     let mut widths: Vec<usize> = titles
         .iter()
@@ -118,7 +116,7 @@ fn widths(titles: &[&str], rows: &[Vec<String>]) -> Vec<usize> {
     widths
 }
 
-/// A text in lines of at most `width` columns, broken between words, and within those that are longer.
+/// Breaks a text into lines of at most `width` columns, between words, or within a word that is longer.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let width = width.max(1);
     let mut lines = Vec::new();
@@ -145,7 +143,7 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// A long word in pieces that fit: behind slashes and the like where there are any, else by characters.
+/// Splits a long word into pieces that fit: after separators such as slashes if there are any, otherwise by character.
 fn pieces(word: &str, width: usize) -> Vec<&str> {
     let mut pieces = Vec::new();
     for piece in word.split_inclusive(['/', ':', ',', '@', '-', '_']) {

@@ -1,21 +1,18 @@
-//! The parts of a run as entry points of this program: on one machine it is all of them, by the name it is started with.
+//! The parts of a run as entry points of this program: on one machine it is all of them, selected by `argv[0]`.
 
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Where a part finds this program in its sandbox, under the part's own name.
+/// The directory in a sandbox where this program is bound under the names of the parts.
 pub const DIRECTORY: &str = "/opt/sympozium/bin";
-/// The agent.
 pub const AGENT: &str = "agent-runner";
-/// The bridge.
 pub const BRIDGE: &str = "ipc-bridge";
-/// The executor of a skill.
 pub const SIDECAR: &str = "skill-sidecar";
-/// What brings a skill to the gateway: from loopback to its socket.
+/// Forwards from loopback in a skill's sandbox to the gateway's socket.
 pub const FORWARD: &str = "gateway-forward";
 
-/// Is a part, if this process was started as one.
+/// Runs a part if `argv[0]` names one, and returns its exit code.
 pub fn enter_if_asked() -> Option<ExitCode> {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let name = arguments.first().map(Path::new).and_then(Path::file_name)?;
@@ -28,7 +25,7 @@ pub fn enter_if_asked() -> Option<ExitCode> {
     }
 }
 
-/// Where a part is started from in its sandbox.
+/// The path of a part's program in its sandbox.
 pub fn path(part: &str) -> String {
     debug_assert!([AGENT, BRIDGE, SIDECAR, FORWARD].contains(&part));
     format!("{DIRECTORY}/{part}")

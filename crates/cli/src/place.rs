@@ -1,16 +1,16 @@
-//! Where runs are: on this machine or in a cluster, as far as somebody must type it to find them again.
+//! The flags that address the same place again: this machine, or a cluster.
 
-/// A place, as commands about runs name it.
+/// The flags that a printed command needs to find the same runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Place(String);
 
 impl Place {
-    /// This machine, of which nothing need be said.
+    /// This machine, which needs no flags.
     pub const fn here() -> Self {
         Self(String::new())
     }
 
-    /// A cluster, by the flags that choose it.
+    /// A cluster, addressed by these flags.
     pub fn cluster<'f>(flags: impl IntoIterator<Item = (&'f str, Option<&'f str>)>) -> Self {
         let mut typed = String::new();
         for (flag, value) in flags {
@@ -24,13 +24,13 @@ impl Place {
         Self(typed)
     }
 
-    /// What stands behind a command about a run of this place: nothing, or a blank and flags.
+    /// What to append to a printed command: nothing, or a blank and the flags.
     pub fn flags(&self) -> &str {
         &self.0
     }
 }
 
-/// A value as a shell reads it.
+/// Quotes a value for a shell.
 fn quoted(value: &str) -> String {
     let is_plain = |it: char| it.is_ascii_alphanumeric() || "._:/@%+=-".contains(it);
     match !value.is_empty() && value.chars().all(is_plain) {

@@ -1,8 +1,8 @@
-//! From paths to planned runs, for every command that makes something of them.
+//! Plans the runs of files, for every command that uses their plans.
 //!
-//! The same stages as `sympozium validate`: files are read, held against schemas, references are looked up, runs are judged;
-//! then those that are admitted are planned. What is not among the files is what an installation brings: packs, policies
-//! and the floor.
+//! The same stages as `sympozium validate`: files are read and validated against schemas, references are resolved, runs
+//! are admitted or denied; then the admitted ones are planned. What the files do not have is what an installation
+//! ships: packs, policies and the floor.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,6 @@ use crate::validate::{
 /// The UID of a run that no cluster has stored.
 pub const NIL_UID: &str = "00000000-0000-0000-0000-000000000000";
 
-/// What to plan.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'r> {
     /// Files and directories.
@@ -28,64 +27,57 @@ pub struct Request<'r> {
     pub floor: Option<&'r Path>,
     /// The namespace of objects that name none.
     pub namespace: &'r str,
-    /// Only runs of this name.
+    /// Plan only runs of this name.
     pub run: Option<&'r str>,
     /// The UID of runs that have none.
     pub uid: &'r str,
 }
 
-/// What came of a request.
+/// The result of planning.
 #[derive(Debug)]
 pub struct Planning<T> {
-    /// Everything that was found, in the words of `validate`.
+    /// All findings, as `validate` reports them.
     pub report: Report,
     /// Every run, in the order of the files; then agents without one.
     pub runs: Vec<Run<T>>,
 }
 
-/// One run.
 #[derive(Debug)]
 pub struct Run<T> {
-    /// The run; of an agent without one, the agent.
+    /// The run's name; for an agent without a run, the agent's.
     pub name: ObjectName,
-    /// Whether it was made up for an agent.
+    /// Whether the files have no such run, and it was made up for an agent.
     pub is_assumed: bool,
     /// Where its policy and its packs came from.
     pub origins: Vec<ResolvedFrom>,
-    /// What came of it.
     pub outcome: RunOutcome<T>,
 }
 
-/// What came of a run.
 #[derive(Debug)]
 pub enum RunOutcome<T> {
-    /// It is admitted, and this was made of its plan.
+    /// Admitted; the value was made from its plan.
     Made(T),
-    /// It is denied.
+    /// Denied, with all violations.
     Denied(Vec<Denial>),
-    /// Something that decides about it is not there.
+    /// An object that decides about it is missing.
     Undecided,
-    /// It is admitted, and nothing can be made of it.
+    /// Admitted, but it cannot be planned or used.
     Failed(anyhow::Error),
 }
 
-/// Why a run is denied.
+/// A broken admission rule, with the object that has to change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Denial {
-    /// The object that is to be changed.
+    /// The object that has to change.
     pub object: ObjectName,
-    /// The field in it.
     pub field: String,
-    /// The rule that it breaks.
     pub rule: &'static str,
-    /// What is wrong.
     pub message: String,
-    /// What to do.
     pub hint: String,
 }
 
-/// Plans what is asked for, and makes something of each plan.
+/// Plans the runs of the request, and calls `make` with each plan.
 ///
 /// # Errors
 ///
@@ -101,14 +93,14 @@ pub fn plan_runs<T>(
     }
 }
 
-/// The same, where it is no error that there is nothing.
+/// The same, where files without runs are not an error.
 pub fn plan_any<T>(request: &Request<'_>, make: impl FnMut(&Planned<'_>) -> anyhow::Result<T>) -> Planning<T> {
     let session = Session::read(request.namespace, request.files, request.floor);
     let schemas = &mut Schemas::default();
     plan_session(session, schemas, request.run, request.uid, make)
 }
 
-/// The same for files that have been read.
+/// The same for files that were read already.
 pub fn plan_session<T>(
     session: Session<'_>,
     schemas: &mut Schemas,
@@ -145,7 +137,7 @@ pub fn plan_session<T>(
     Planning { report, runs }
 }
 
-/// That the files have no run of the name, or neither runs nor agents.
+/// The error that the files have no run of the name, or neither runs nor agents.
 pub fn nothing(request: &Request<'_>) -> Failure {
     let what = match request.run {
         Some(name) => format!("no AgentRun called {} is among the files", crate::manifests::problem::quoted(name)),
@@ -173,12 +165,12 @@ fn denial(reason: &Reason, own_namespace: &str) -> Denial {
 }
 
 impl<T> Planning<T> {
-    /// Whether files that could be read have nothing to plan.
+    /// Whether the files could be read and have nothing to plan.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty() && !self.report.has_unreadable()
     }
 
-    /// What decides the exit code.
+    /// Determines the exit code.
     pub fn conclusion(&self) -> Conclusion {
         let failed = |run: &Run<T>| matches!(run.outcome, RunOutcome::Failed(_));
         match self.report.conclusion() {
@@ -187,7 +179,7 @@ impl<T> Planning<T> {
         }
     }
 
-    /// What to say about runs of which nothing could be made though they are admitted.
+    /// Messages about runs that are admitted and could not be planned or used.
     pub fn failures(&self) -> Vec<String> {
         let failed = self.runs.iter().filter_map(|run| match &run.outcome {
             RunOutcome::Failed(error) => Some(format!("error: {}: {error:#}", run.name)),
@@ -196,8 +188,8 @@ impl<T> Planning<T> {
         failed.collect()
     }
 
-    /// What was made, run by run. Nothing of files that could not be read whole: what is misspelt in them may be a
-    /// restriction.
+    /// The admitted runs with what was made from their plans. Nothing if a file could not be read completely: a
+    /// misspelt field may be a restriction.
     pub fn made(&self) -> impl Iterator<Item = (&Run<T>, &T)> {
         let readable = !self.report.has_unreadable();
         let runs = self.runs.iter().filter(move |_| readable);
@@ -208,7 +200,7 @@ impl<T> Planning<T> {
     }
 }
 
-/// A UID as an API server makes them.
+/// Parses a UID of the form that API servers generate.
 pub fn uid(typed: &str) -> Result<String, &'static str> {
     let parsed = typed.len() == 36
         && typed.bytes().enumerate().all(|(place, byte)| match place {
@@ -221,7 +213,7 @@ pub fn uid(typed: &str) -> Result<String, &'static str> {
     }
 }
 
-/// Writes findings that stand against a run to standard error, in the words of `validate`; how many others there are.
+/// Prints the errors and denials to standard error, as `validate` does.
 pub fn tell<T>(planning: &Planning<T>) {
     let text = planning.report.text_of_failures();
     if !text.is_empty() {

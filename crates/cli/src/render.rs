@@ -1,4 +1,4 @@
-//! `sympozium render`: the Kubernetes objects of a run.
+//! `sympozium render`: prints the Kubernetes objects of a run.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -13,7 +13,6 @@ use crate::output::{answer, json, note, yaml};
 use crate::planning::{self, NIL_UID, Planning, Request, plan_runs};
 use crate::validate::ObjectName;
 
-/// Renders what the arguments name.
 pub fn run(arguments: &RenderArguments) -> Result<ExitCode, Failure> {
     let settings = settings(arguments)?;
     let request = Request {
@@ -48,7 +47,7 @@ pub fn run(arguments: &RenderArguments) -> Result<ExitCode, Failure> {
     Ok(planning.conclusion().exit_code())
 }
 
-/// Names are made of UIDs: where two runs have the same one, what is printed for one would replace what is for the other.
+/// Names are made of UIDs: where two runs have the same UID, the objects of one would replace those of the other.
 fn refuse_same_names(arguments: &RenderArguments, planning: &Planning<Vec<Value>>) -> Result<(), Failure> {
     const HINT: &str = "--run NAME prints one of them; --uid is for that one";
     if arguments.uid.is_some() && planning.runs.len() > 1 {

@@ -1,7 +1,7 @@
 //! `sympozium run`: admit, plan, realise, stream, record, revoke.
 //!
-//! [`compose`] makes of files and flags a run that can be realised; [`local::realise`](crate::local::realise) does it;
-//! [`follow`] brings what happens to the person and the person's word to the run.
+//! [`compose`] assembles a run from files and flags; [`local::realise`](crate::local::realise) realises it; [`follow`]
+//! prints its events and forwards votes to it.
 
 mod answer;
 pub mod arguments;
@@ -35,7 +35,7 @@ use prompt::Terminal;
 use screen::Environment;
 use signals::{Asks, Signals};
 
-/// Runs what the arguments say, and gives the exit code of what came of it.
+/// Runs what the arguments say. The exit code is that of the run end.
 pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     if let Some(cluster) = Cluster::chosen_beside_files(&arguments.cluster)? {
         return cluster::run::run(&cluster, arguments);
@@ -47,7 +47,7 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
         ));
     }
     let state = State::open()?;
-    // What killed runs left is nobody's. Not worth failing for.
+    // Best effort: what killed runs left behind must not fail this one.
     let _ = crate::local::sweep::sweep(&state);
     let prepared = compose::compose(arguments, &state)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -80,7 +80,7 @@ async fn started(prepared: Prepared, state: &State, manner: Manner) -> Result<Ou
         manner,
         streams,
         &mut signals,
-        // A run of this process tells until its end.
+        // A run in this process emits events until its end.
         std::future::pending(),
     )
     .await
@@ -92,7 +92,8 @@ async fn started(prepared: Prepared, state: &State, manner: Manner) -> Result<Ou
     })
 }
 
-/// Starts the run. Whoever wants it to end meanwhile is heard, and it ends as soon as it could: half a start is never left.
+/// Starts the run. A signal during the start is remembered, and ends the run as soon as it has started: a start is
+/// never left half done.
 pub(crate) async fn start_patiently(
     prepared: Prepared,
     state: &State,
@@ -116,11 +117,7 @@ pub(crate) async fn start_patiently(
     }
 }
 
-/// The streams of this process, and its terminal where a person may be asked.
-///
-/// # Errors
-///
-/// When they cannot be used.
+/// The standard streams of this process, and its terminal if the user may be asked.
 pub fn streams(manner: &Manner) -> io::Result<Streams> {
     let owned = |fd: std::os::fd::BorrowedFd<'_>| -> io::Result<OwnedFd> { fd.try_clone_to_owned() };
     let stdout = owned(io::stdout().as_fd())?;

@@ -1,6 +1,7 @@
-//! What is kept of runs: `sympozium runs`, `show`, `logs`, `audit`, `rm`, `prune`.
+//! Commands about stored runs: `sympozium runs`, `show`, `logs`, `audit`, `rm`, `prune`.
 //!
-//! All of it is read from files and the run's lock; a run that goes on is asked by its socket only to follow or to end it.
+//! They read files and the run's lock; the socket of a running run is used only for its questions, to follow it, and to
+//! end it.
 
 pub mod arguments;
 pub mod audit;
@@ -27,7 +28,7 @@ use crate::local::state::State;
 use crate::local::sweep::sweep;
 use crate::output::note;
 
-/// Our state, after what killed processes left in it was cleared away.
+/// Opens the state directory, and removes what killed processes left in it.
 fn swept_state() -> Result<State, Failure> {
     let state = State::open()?;
     let hint = "see that the directory is readable, or set SYMPOZIUM_STATE to another";

@@ -1,7 +1,7 @@
-//! `sympozium secret`: what skills and models need and nobody else may have.
+//! `sympozium secret`: the local store of the secrets that skills and models need.
 //!
-//! Values come in by a pipe, a file, a variable or a terminal that does not show them; never by the command line, which everybody
-//! on the machine can read, and never out again.
+//! A value is read from a pipe, a file, a variable or a terminal without echo; never from the command line, which every
+//! user of the machine can read. No command prints a value.
 
 mod arguments;
 mod value;
@@ -21,7 +21,6 @@ use crate::manifests::problem::quoted;
 use crate::output::{answer, json, note};
 use arguments::{ListArguments, RmArguments, SecretCommand, SetArguments};
 
-/// Sets, lists or removes secrets.
 pub fn run(arguments: &SecretArguments) -> Result<ExitCode, Failure> {
     match &arguments.command {
         SecretCommand::Set(arguments) => set(arguments),
@@ -38,7 +37,7 @@ fn set(arguments: &SetArguments) -> Result<ExitCode, Failure> {
         return Err(on_command_line());
     }
     let store = open(&arguments.namespace)?;
-    // Told before anybody types a value that could not be kept.
+    // Fail before the user types a value that could not be stored.
     store.get(name).map_err(unusable)?;
     let value = value::read(arguments)?;
     store.set(name, key, value).map_err(unusable)?;
@@ -64,7 +63,7 @@ fn rm(arguments: &RmArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What programs get. Fields may be added; none changes its meaning.
+/// The JSON output. Fields may be added; none changes its meaning.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Listed {
@@ -78,7 +77,7 @@ struct Listed {
 struct ListedSecret {
     name: String,
     keys: Vec<String>,
-    /// Why it cannot be used.
+    /// Why the Secret cannot be used.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
 }
@@ -158,7 +157,7 @@ fn check_key(key: &str) -> Result<(), Failure> {
     }
 }
 
-/// What was typed is not repeated: there may be a value in it.
+/// Does not repeat what was typed: it may contain a value.
 fn on_command_line() -> Failure {
     Failure::usage(
         anyhow!("a value cannot be on the command line, which others can read"),

@@ -1,4 +1,4 @@
-//! `sympozium skill`: skills as directories with `SKILL.md`, made into SkillPacks and begun anew.
+//! `sympozium skill`: creates skill directories with `SKILL.md`, and converts them into SkillPacks.
 
 pub mod arguments;
 mod import;
@@ -10,7 +10,6 @@ use std::process::ExitCode;
 use crate::failure::Failure;
 use arguments::{SkillArguments, SkillCommand};
 
-/// Does what the arguments say.
 pub fn run(arguments: &SkillArguments) -> Result<ExitCode, Failure> {
     match &arguments.command {
         SkillCommand::Import(arguments) => import::run(arguments),

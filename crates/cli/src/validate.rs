@@ -1,9 +1,8 @@
-//! `sympozium validate`: would the API server store these manifests, and would their runs be allowed?
+//! `sympozium validate`: checks whether the API server would store manifests, and whether their runs would be admitted.
 //!
-//! The stages follow each other: files are found and read ([`crate::manifests`]), documents become objects
-//! ([`object`]), objects are held against their schemas ([`schema`]), what they name is looked up ([`references`]), and
-//! the runs that they make are judged ([`admission`]).
-//! Every finding of every stage is reported, with its line.
+//! The stages: files are found and read ([`crate::manifests`]), documents become objects ([`object`]), objects are
+//! validated against their schemas ([`schema`]), references are resolved ([`references`]), and the runs are admitted or
+//! denied ([`admission`]). Every finding of every stage is reported, with its line.
 
 mod admission;
 mod finding;
@@ -40,7 +39,6 @@ pub use report::Report;
 use schema::Schema;
 pub use suggest::closest;
 
-/// Validates what the arguments name and prints what it found.
 pub fn run(arguments: &ValidateArguments) -> Result<ExitCode, Failure> {
     let report = validate(arguments);
     match arguments.output {
@@ -62,7 +60,7 @@ fn validate(arguments: &ValidateArguments) -> Report {
     session.finish(&mut Schemas::default(), completeness)
 }
 
-/// The files so far, and what was found in them.
+/// The files that were read so far, and the findings in them.
 pub struct Session<'a> {
     default_namespace: &'a str,
     files: Vec<String>,
@@ -73,10 +71,10 @@ pub struct Session<'a> {
     beyond: Beyond,
 }
 
-/// What there is besides the objects that were read.
+/// Which objects exist besides those that were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Beyond {
-    /// What an installation brings: packs, policies and the floor.
+    /// What an installation ships: packs, policies and the floor.
     Installation,
     /// The same, for a run of this machine.
     Machine,
@@ -97,7 +95,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The same for objects that go to a cluster: what it has is what it has, and not what an installation brings.
+    /// For objects that go to a cluster: references resolve to its objects, not to what an installation ships.
     pub fn for_cluster(default_namespace: &'a str) -> Self {
         Self { beyond: Beyond::Cluster, ..Self::new(default_namespace) }
     }
@@ -112,7 +110,7 @@ impl<'a> Session<'a> {
         Self { budget, ..Self::new(default_namespace) }
     }
 
-    /// Reads what paths name, and the file with the floor.
+    /// Reads the paths, and the file with the floor.
     pub fn read(default_namespace: &'a str, paths: &[PathBuf], floor: Option<&FilePath>) -> Self {
         let mut session = Self::new(default_namespace);
         let mut reader = Reader::default();
@@ -123,9 +121,9 @@ impl<'a> Session<'a> {
         session
     }
 
-    /// Takes everything that `inputs` name: files, directories, skills, standard input.
+    /// Reads everything that `inputs` name: files, directories, skills, standard input.
     pub fn add_inputs(&mut self, inputs: &[PathBuf], reader: &mut Reader) {
-        // Files are let go of one by one, so that only what was found in them is kept.
+        // One file at a time, so that only its objects and findings stay in memory.
         let mut budget = std::mem::take(&mut self.budget);
         for (name, loaded) in sources::documents(inputs, reader, &mut budget) {
             self.add_loaded(name, loaded);
@@ -133,7 +131,7 @@ impl<'a> Session<'a> {
         self.budget = budget;
     }
 
-    /// Takes a file: its text, or why there is none.
+    /// Adds a file: its text, or why it could not be read.
     pub fn add(&mut self, name: String, text: Result<String, Problem>) {
         let loaded = match text {
             Ok(text) => load(&text, &mut self.budget),
@@ -142,7 +140,7 @@ impl<'a> Session<'a> {
         self.add_loaded(name, loaded);
     }
 
-    /// Takes the documents of a file.
+    /// Adds the documents of a file.
     pub fn add_loaded(&mut self, name: String, loaded: Loaded) {
         let findings = &mut self.findings;
         findings.add_file(&name, loaded.problems);
@@ -160,7 +158,7 @@ impl<'a> Session<'a> {
         self.files.push(name);
     }
 
-    /// Takes an object that an API server has.
+    /// Adds an object that an API server has stored.
     pub fn add_stored(&mut self, name: String, loaded: Loaded) {
         let before = self.objects.len();
         self.add_loaded(name, loaded);
@@ -174,17 +172,15 @@ impl<'a> Session<'a> {
         self.findings.errors == 0
     }
 
-    /// What was read so far.
     pub fn objects(&self) -> &[Object] {
         &self.objects
     }
 
-    /// Changes an object before anything is asked of it.
+    /// For changes before validation.
     pub fn object_mut(&mut self, index: usize) -> Option<&mut Object> {
         self.objects.get_mut(index)
     }
 
-    /// Keeps only some of the objects.
     pub fn retain(&mut self, keep: impl FnMut(&Object) -> bool) {
         self.objects.retain(keep);
     }
@@ -202,7 +198,7 @@ impl<'a> Session<'a> {
         });
     }
 
-    /// The file with the floor, if it is a file of its own.
+    /// The index of the file with the floor, if it is a file of its own.
     pub fn floor_file(&self) -> Option<usize> {
         match self.floor {
             Floor::InFile(file) => Some(file),
@@ -210,21 +206,21 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Takes the file with the cluster's floor.
+    /// Adds the file with the cluster's floor.
     pub fn add_floor(&mut self, reader: &mut Reader, path: &FilePath) {
         let (file, before) = (self.files.len(), self.objects.len());
         self.add_inputs(&[path.to_owned()], reader);
         self.hold_to_floor(file, before);
     }
 
-    /// The same for a floor that is no file.
+    /// The same for a floor that does not come from a file.
     pub fn add_floor_text(&mut self, name: &str, text: &str) {
         let (file, before) = (self.files.len(), self.objects.len());
         self.add(name.to_owned(), Ok(text.to_owned()));
         self.hold_to_floor(file, before);
     }
 
-    /// The same for a floor that was read; none when there is none, which is known then.
+    /// The same for a floor that was parsed already; `None` means that there is known to be none.
     pub fn add_floor_loaded(&mut self, name: &str, floor: Option<Loaded>) {
         let Some(floor) = floor else {
             self.floor = Floor::Absent;
@@ -247,12 +243,12 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Asks everything that is asked of all files together.
+    /// Validates all files together.
     pub fn finish(self, schemas: &mut Schemas, completeness: Completeness) -> Report {
         self.finish_for(schemas, completeness, Demand::EVERYTHING)
     }
 
-    /// The same, for runs that something is to be made of.
+    /// The same, for callers that use the admitted runs.
     pub fn finish_for(mut self, schemas: &mut Schemas, completeness: Completeness, demand: Demand<'_>) -> Report {
         for object in &mut self.objects {
             let findings = &mut self.findings;
@@ -281,7 +277,7 @@ impl<'a> Session<'a> {
 }
 
 impl Session<'_> {
-    /// That nothing is wrong with nothing says little: mostly another file was meant.
+    /// An empty input is suspicious: usually another file was meant.
     fn warn_if_empty(&mut self) {
         let first = match self.files.first() {
             Some(first) if self.objects.is_empty() && self.findings.errors == 0 => first,
@@ -293,7 +289,7 @@ impl Session<'_> {
     }
 }
 
-/// The schemas of the kinds that came by, each read when the first object of its kind comes.
+/// The schemas by kind, each parsed with the first object of its kind.
 #[derive(Default)]
 pub struct Schemas(HashMap<Kind, Option<Schema>>);
 
@@ -303,7 +299,7 @@ impl Schemas {
             return;
         };
         let schema = self.0.entry(kind).or_insert_with(|| Schema::of(kind));
-        // A kind without a schema does not exist; a test reads them all.
+        // Every kind has a schema; a test parses them all.
         if let Some(schema) = schema {
             schema::check_root(&object.node, schema, sink);
         }

@@ -1,4 +1,4 @@
-//! `sympozium version`: what this program is.
+//! `sympozium version`: the version of this program and of the manifests that it reads.
 
 use std::process::ExitCode;
 
@@ -10,22 +10,21 @@ use crate::failure::Failure;
 use crate::kinds::Kind;
 use crate::output::{answer, json};
 
-/// The commit that the program was built from, if the build said so in this variable. A package has no repository to
-/// ask, and asking one would rebuild the program after every commit.
+/// The commit that the program was built from, if the build set this variable. A package has no repository to query,
+/// and querying one would rebuild the program after every commit.
 const COMMIT: Option<&str> = option_env!("SYMPOZIUM_COMMIT");
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Version {
     version: &'static str,
-    /// `null` when the build did not say.
+    /// `null` when the build did not set it.
     commit: Option<&'static str>,
-    /// Of the manifests that it reads.
+    /// The version of the manifests that the program reads.
     api_version: &'static str,
     kinds: Vec<&'static str>,
 }
 
-/// Prints it.
 pub fn run(arguments: &VersionArguments) -> Result<ExitCode, Failure> {
     let version = Version {
         version: env!("CARGO_PKG_VERSION"),

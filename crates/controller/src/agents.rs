@@ -1,7 +1,7 @@
-//! Agents, by both names: what is wrong with them, what they lack, and how many runs they have.
+//! The status of agents, under both kinds: violations, missing references, and the number of runs.
 //!
-//! Numbers change with every run, so a status is written for their sake at most every [`COUNT_EVERY`]; what a person
-//! did to the agent shows at once.
+//! The counts change with every run, so they cause a write at most every [`COUNT_INTERVAL`]; a change of the agent
+//! itself is written at once.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
@@ -26,15 +26,14 @@ use crate::conditions::{self, Said};
 use crate::context::Context;
 use crate::world::World;
 
-/// How often numbers are written at most.
+/// Shortest interval between writes of the counts.
 pub const COUNT_EVERY: Duration = Duration::from_secs(2);
 
-/// The status could not be written.
 #[derive(Debug, thiserror::Error)]
 #[error("the status could not be written")]
 pub struct Error(#[source] kube::Error);
 
-/// The runs of each agent that were counted, and when that was written.
+/// The counted runs of each agent, and when the counts were written.
 #[derive(Debug, Default)]
 pub struct Counted {
     agents: Mutex<HashMap<(String, String), Count>>,
@@ -47,11 +46,11 @@ struct Count {
     written: Instant,
 }
 
-/// Looks after an `Agent`.
+/// Reconciles an `Agent`.
 ///
 /// # Errors
 ///
-/// When its status could not be written; it is tried again.
+/// When its status could not be written; it is retried.
 pub async fn reconcile_agent(agent: Arc<Agent>, context: Arc<Context>, counted: Arc<Counted>) -> Result<Action, Error> {
     let seen = Sighting {
         kind: "Agent",
@@ -62,11 +61,11 @@ pub async fn reconcile_agent(agent: Arc<Agent>, context: Arc<Context>, counted: 
     reconcile(agent.as_ref(), seen, &context, &counted).await
 }
 
-/// Looks after a `SympoziumInstance`.
+/// Reconciles a `SympoziumInstance`.
 ///
 /// # Errors
 ///
-/// When its status could not be written; it is tried again.
+/// When its status could not be written; it is retried.
 pub async fn reconcile_instance(
     instance: Arc<SympoziumInstance>,
     context: Arc<Context>,
@@ -98,7 +97,7 @@ where
     let (namespace, name) = (agent.namespace().unwrap_or_default(), agent.name_any());
     let generation = agent.meta().generation;
     let key = (namespace.clone(), name.clone());
-    // Before runs are looked through: with many of them that is the dear part.
+    // Before the runs are scanned: with many of them that is the expensive part.
     let unchanged = seen.before.observed_generation == generation;
     let too_soon = counted.until_due(&key);
     if let Some(rest) = too_soon
@@ -156,7 +155,7 @@ where
             counted.wrote(&key);
             Ok(Action::await_change())
         }
-        // It is gone, or another one has its name now: that one is looked at by itself.
+        // It is gone, or the name belongs to a new object, which is reconciled by itself.
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(Action::await_change()),
         Err(error) => Err(Error(error)),
     }
@@ -171,7 +170,7 @@ where
     World::find(store, &namespace, &namesake_of.name_any()).is_some()
 }
 
-/// Packs and the policy that an agent names and that are neither in its namespace nor in the system's.
+/// The packs and the policy that an agent names and that exist neither in its namespace nor in the system namespace.
 fn missing(spec: &AgentSpec, namespace: &str, context: &Context) -> Vec<String> {
     let world = &context.world;
     let places = [namespace, context.settings.system_namespace.as_str()];
@@ -206,7 +205,6 @@ fn resolved(missing: &[String]) -> Said {
     }
 }
 
-/// The name of a run's agent.
 pub fn agent_of(run: &AgentRun) -> Option<&str> {
     let spec = &run.spec;
     let name = spec.agent_ref.as_ref().or(spec.instance_ref.as_ref())?;
@@ -219,7 +217,7 @@ fn runs_of(world: &World, namespace: &str, name: &str) -> Vec<Arc<AgentRun>> {
     runs
 }
 
-/// The numbers of an agent.
+/// The run counts of an agent, as they are written to its status.
 struct Numbers {
     active: i32,
     total: i64,
@@ -228,7 +226,7 @@ struct Numbers {
 }
 
 impl Counted {
-    /// How long it is until numbers may be written again.
+    /// Time until the counts may be written again.
     fn until_due(&self, agent: &(String, String)) -> Option<Duration> {
         let agents = self.lock();
         let count = agents.get(agent)?;
@@ -241,7 +239,8 @@ impl Counted {
         }
     }
 
-    /// Counts an agent's runs. The total outlives them: it is what the status says, and those that came since.
+    /// Counts an agent's runs. The total includes deleted ones: it is the number in the status plus the runs created
+    /// since.
     fn count(&self, agent: &(String, String), before: &AgentStatus, runs: &[Arc<AgentRun>]) -> Numbers {
         let mut agents = self.lock();
         let count = agents.entry(agent.clone()).or_insert_with(|| Count::begun(before, runs));
@@ -260,19 +259,18 @@ impl Counted {
         }
     }
 
-    /// Forgets an agent that is gone.
     pub fn forget(&self, namespace: &str, name: &str) {
         self.lock().remove(&(namespace.to_owned(), name.to_owned()));
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<(String, String), Count>> {
-        // A panic elsewhere leaves the map whole.
+        // A panic in another thread leaves the map consistent.
         self.agents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Count {
-    /// When this process first sees an agent: runs made after the last that was counted are new.
+    /// For an agent that is new to this process: runs that were created after the last counted one are new.
     fn begun(before: &AgentStatus, runs: &[Arc<AgentRun>]) -> Self {
         let counted = |run: &&Arc<AgentRun>| match (&before.last_run_time, run.creation_timestamp()) {
             (Some(last), Some(created)) => created <= *last,
@@ -341,7 +339,7 @@ mod tests {
         let numbers = counted.count(&key(), &status(7, 50), &[old, new]);
         assert_eq!(numbers.total, 8);
         assert_eq!(numbers.last, Some(Time(Timestamp::from_second(51).unwrap())));
-        // The watch has not shown our write yet: the same again, not one more.
+        // The watch has not delivered our write yet: the same count again, not one more.
         let numbers = counted.count(&key(), &status(7, 50), &[run("new", 51, Phase::Running)]);
         assert_eq!((numbers.total, numbers.active), (8, 1));
     }

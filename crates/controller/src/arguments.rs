@@ -1,4 +1,4 @@
-//! What can be typed. Settings that have a flag have a variable `SYMPOZIUM_*` too.
+//! Command line of `sympozium-controller`. Every flag that is a setting has a variable `SYMPOZIUM_*` too.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -160,14 +160,12 @@ pub enum UserNamespaceChoice {
     Never,
 }
 
-/// Bytes of certificates.
 const MAX_CERTIFICATES_BYTES: usize = 256 << 10;
 
-/// A century. Clocks need not be added to further than that.
+/// A century: adding more to a time may overflow.
 const MOST_SECONDS: u64 = 100 * 366 * 86_400;
 
 impl Arguments {
-    /// How the installation is set up.
     pub fn settings(&self) -> Settings {
         let Self { runs, pods, .. } = self;
         let mut settings = Settings {
@@ -194,21 +192,21 @@ impl Arguments {
         settings
     }
 
-    /// What tokens cost, where a table says so.
+    /// Reads the price table, if there is one.
     ///
     /// # Errors
     ///
-    /// When the table cannot be read, or is none.
+    /// When the table cannot be read or parsed.
     pub fn prices(&self) -> Result<Option<Arc<Prices>>, Failure> {
         let prices = self.runs.prices.as_deref().map(read_prices).transpose()?;
         Ok(prices.map(Arc::new))
     }
 
-    /// What is told instead of looked for.
+    /// The values that replace discovery. Reads the file of certificates, if there is one.
     ///
     /// # Errors
     ///
-    /// When the certificates cannot be read, or are none.
+    /// When the certificates cannot be read, or are invalid.
     pub fn overrides(&self) -> Result<Overrides, Failure> {
         let certificates = self.pods.certificates.as_deref();
         Ok(Overrides {
@@ -256,7 +254,7 @@ fn read_prices(path: &Path) -> Result<Prices, Failure> {
     })
 }
 
-/// Reads a bundle that every bridge can use. It goes into a Secret of each run, and a Secret holds one megabyte in all.
+/// Reads a bundle of CA certificates. It is copied into a Secret of each run, and a Secret holds one megabyte in total.
 fn read_certificates(path: &Path) -> Result<String, Failure> {
     let read = || -> anyhow::Result<String> {
         let mut text = String::new();

@@ -1,9 +1,9 @@
-//! The Secrets that controller and gateway work with: the authority, the gateway's certificate, the keys of credentials.
+//! The Secrets of controller and gateway: the authority, the gateway's certificate, the keys that sign credentials.
 //!
-//! They are made where they are absent, and never written over while they are good. The certificate is renewed at two
-//! thirds of its life, and made anew when it does not fit the authority: nothing else depends on it. An authority or keys that
-//! cannot be read are left for a person to look at: running runs depend on them, and what is lost cannot be made
-//! again. Until then no run begins; deleting the Secret has a new one made.
+//! A missing Secret is created, and a valid one is never overwritten. The certificate is renewed at two thirds of its
+//! lifetime, and issued again when it does not fit the authority: nothing else depends on it. An authority or keys that
+//! cannot be read are left for a person to repair: active runs depend on them, and lost ones cannot be restored. Until
+//! then no run starts; deleting the Secret creates a new one.
 
 mod keys;
 mod make;
@@ -34,69 +34,58 @@ use crate::metrics::Metrics;
 use crate::random::NoRandomness;
 use make::{Judgement, Pair, Unusable};
 
-/// How often they are looked at when nothing changes.
+/// Interval between checks when nothing changes.
 pub const CHECK_EVERY: Duration = Duration::from_secs(60 * 60);
-/// How long to wait after a failure.
+/// Wait after a failure.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
-/// Changes that come together are looked at together.
+/// Changes within this time are handled together.
 const SETTLE: Duration = Duration::from_millis(500);
-/// Bytes of a value in one of our Secrets.
+/// Limit for a value in one of our Secrets, in bytes.
 const MAX_BYTES: usize = 64 * 1024;
 
 const CERTIFICATE_FILE: &str = "tls.crt";
 const KEY_FILE: &str = "tls.key";
 const TLS_TYPE: &str = "kubernetes.io/tls";
 
-/// What runs need of them.
+/// What runs need from these Secrets.
 #[derive(Clone)]
 pub struct Material {
-    /// The certificate that the gateway's is checked by.
+    /// The CA certificate of the gateway, PEM.
     pub authority: String,
-    /// What signs credentials.
+    /// Signs credentials.
     pub keys: Arc<KeyRing>,
 }
 
-/// Keeps the three Secrets.
+/// Creates, renews and rotates the three Secrets.
 pub struct Keeper {
     secrets: Api<Secret>,
     host: String,
     metrics: Arc<Metrics>,
-    /// The keys that were read last, so that the same are not given out as new ones.
+    /// The last keys that were read, so that the same keys are not published as new ones.
     last: Option<(Zeroizing<String>, Arc<KeyRing>)>,
 }
 
-/// Why the Secrets are not all there.
+/// Why a Secret is missing or unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The API server refused something.
     #[error("Secret `{secret}`: {source}")]
     Api {
-        /// Which.
         secret: &'static str,
-        /// Why.
         #[source]
         source: kube::Error,
     },
-    /// One cannot be used, and is not ours to replace.
+    /// A Secret that is unusable, and that the controller must not replace.
     #[error(
         "Secret `{secret}` cannot be used: {why}; put back what was in it, or delete it to have a new one made, which ends the way out of runs that go on"
     )]
-    Damaged {
-        /// Which.
-        secret: &'static str,
-        /// Why.
-        why: String,
-    },
-    /// A certificate could not be made.
+    Damaged { secret: &'static str, why: String },
     #[error(transparent)]
     Make(#[from] Unusable),
-    /// No key could be made.
     #[error(transparent)]
     Randomness(#[from] NoRandomness),
 }
 
 impl Keeper {
-    /// Of the Secrets in the system namespace.
     pub fn new(client: Client, system_namespace: &str, metrics: Arc<Metrics>) -> Self {
         Self {
             secrets: Api::namespaced(client, system_namespace),
@@ -106,7 +95,7 @@ impl Keeper {
         }
     }
 
-    /// Looks at them now, after every change, and every hour. What can be used is told.
+    /// Checks the Secrets now, after every change, and every hour. Publishes what is usable.
     pub async fn keep(mut self, tell: watch::Sender<Option<Material>>) {
         let changes = stream::select_all(NAMES.map(|name| {
             let api: Api<PartialObjectMeta<Secret>> =
@@ -128,18 +117,18 @@ impl Keeper {
             };
             let damaged = pause == RETRY_AFTER;
             if let Ok(Some(_)) = timeout(pause, changes.next()).await {
-                // A watch that fails again and again must not make us look again and again.
+                // A watch that fails repeatedly must not cause a check each time.
                 sleep(if damaged { RETRY_AFTER } else { SETTLE }).await;
                 while let Ok(Some(_)) = timeout(Duration::ZERO, changes.next()).await {}
             }
         }
     }
 
-    /// Makes what is absent, renews what is old, and gives what runs need.
+    /// Creates missing Secrets, renews old ones, and returns what runs need.
     ///
     /// # Errors
     ///
-    /// When one is missing and cannot be made, or cannot be used.
+    /// When a Secret cannot be created, or is unusable.
     pub async fn check(&mut self, now: Timestamp) -> Result<Material, Error> {
         let authority = self.authority(now).await;
         self.told(AUTHORITY_SECRET, &authority);
@@ -240,7 +229,7 @@ impl Keeper {
         found.map_err(|source| Error::Api { secret: name, source })
     }
 
-    /// Where somebody else was quicker, theirs counts.
+    /// If another process was first, its Secret is used.
     async fn create(
         &self,
         name: &'static str,
@@ -270,7 +259,7 @@ impl Keeper {
         }
     }
 
-    /// Compares and swaps: `found` has the version that was read.
+    /// A compare-and-swap: `found` has the version that was read.
     async fn replace(
         &self,
         name: &'static str,
@@ -286,7 +275,6 @@ impl Keeper {
     }
 }
 
-/// All three.
 pub const NAMES: [&str; 3] = [AUTHORITY_SECRET, GATEWAY_TLS_SECRET, GATEWAY_KEYS_SECRET];
 
 impl Pair {

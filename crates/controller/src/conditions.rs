@@ -1,26 +1,25 @@
-//! Conditions in a status: what holds and what does not.
+//! Conditions in a status.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use sympozium_plan::admit::{Denied, Reason};
 
-/// Bytes of a condition's message. The API allows 32 KiB; a status has several.
+/// Limit for a condition's message, in bytes. The API allows 32 KiB; a status has several conditions.
 pub const MAX_MESSAGE: usize = 8 * 1024;
 
-/// What a condition says.
+/// The new value of a condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Said {
-    /// Of what.
     pub about: &'static str,
-    /// Whether it holds; unknown when absent.
+    /// `None` is `Unknown`.
     pub holds: Option<bool>,
-    /// One word.
+    /// One CamelCase word.
     pub reason: &'static str,
     /// For people.
     pub message: String,
 }
 
-/// Puts what is said into a list. A condition that says the same as before keeps its time.
+/// Sets a condition in a list. The transition time changes only with the status.
 pub fn say(conditions: &mut Vec<Condition>, said: Said, generation: Option<i64>, now: Timestamp) {
     let status = match said.holds {
         Some(true) => "True",
@@ -44,7 +43,7 @@ pub fn say(conditions: &mut Vec<Condition>, said: Said, generation: Option<i64>,
     }
 }
 
-/// Every finding about an object, as the condition `Admitted`.
+/// The condition `Admitted` with every violation and warning of an object.
 pub fn admitted(findings: &Denied) -> Said {
     let lines = |reasons: &[Reason], word: &str| -> Vec<String> {
         let line = |it: &Reason| format!("{word}{}: {} [{}]; {}", it.field, it.message, it.rule, it.remedy);
@@ -76,7 +75,7 @@ fn cut(mut text: String) -> String {
     text
 }
 
-/// The API server keeps seconds.
+/// The API server stores times in whole seconds.
 pub fn whole_seconds(now: Timestamp) -> Time {
     Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }

@@ -1,4 +1,4 @@
-//! What every reconciler has.
+//! Shared state of all reconcilers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,37 +17,32 @@ use crate::settings::Settings;
 use crate::surroundings::Surroundings;
 use crate::world::World;
 
-/// What every reconciler has.
+/// Shared state of all reconcilers.
 #[derive(Clone)]
 pub struct Context {
-    /// The way to the API server.
     pub client: Client,
-    /// How this installation is set up.
     pub settings: Arc<Settings>,
-    /// What is in the cluster, as far as the watches have seen.
     pub world: World,
-    /// The gateway, the API server and the nodes. Nothing while they are not known yet: no run is begun then.
+    /// The gateway, the API server and the nodes. `None` while they are not discovered: no run starts then.
     pub surroundings: watch::Receiver<Option<Arc<Surroundings>>>,
-    /// What we wrote last and the watch may not have shown yet.
+    /// The results of our last writes, which the watch may not have delivered yet.
     pub written: Arc<Written>,
-    /// Runs that are not settled.
+    /// Runs that are not torn down.
     pub index: Arc<Index>,
-    /// Plans of runs that go on.
+    /// Plans of active runs.
     pub plans: Arc<Plans>,
-    /// Why the API server did not let Jobs of runs have their pods.
+    /// Why the API server rejected pods of runs.
     pub refusals: Arc<Refusals>,
-    /// What is in the way of runs.
+    /// Since when start faults of runs have lasted.
     pub hindrances: Arc<Hindrances>,
     /// When tokens of runs were last written.
     pub renewals: Arc<Renewals>,
-    /// What is counted.
     pub metrics: Arc<Metrics>,
-    /// Where Events are written.
+    /// Emits Kubernetes Events.
     pub recorder: Recorder,
 }
 
 impl Context {
-    /// Of a controller that begins.
     pub fn new(
         client: Client,
         settings: Settings,
@@ -72,7 +67,7 @@ impl Context {
         }
     }
 
-    /// Writes an Event about a run, for `kubectl describe`. That it cannot be written stops nothing.
+    /// Emits a Kubernetes Event about a run, for `kubectl describe`. A failure is logged and stops nothing.
     pub async fn tell(&self, run: &AgentRun, about: About<'_>) {
         let event = Event {
             type_: about.type_,
@@ -91,32 +86,31 @@ impl Context {
     }
 }
 
-/// How long an Event may take: what it is about goes on meanwhile.
+/// The reconciler waits for the Event, so it must not take long.
 const EVENT_DEADLINE: Duration = Duration::from_secs(5);
-/// Characters of an Event's note, as the API server takes them.
+/// Characters of an Event's note; the API server rejects longer ones.
 const MAX_NOTE: usize = 1000;
 
-/// What an Event says.
+/// The content of an Event.
 #[derive(Debug, Clone)]
 pub struct About<'a> {
-    /// Whether it is a warning.
     pub type_: EventType,
-    /// In a word.
+    /// One CamelCase word.
     pub reason: &'a str,
-    /// What was done.
+    /// What the controller did, as one word.
     pub action: &'a str,
-    /// In a sentence.
+    /// The message, one sentence.
     pub note: &'a str,
 }
 
-/// Runs as our own last write left them. A watch lags behind: without this a step would be made twice.
+/// Runs as our own last write left them. A watch lags behind: without this a reconciler would repeat a step.
 #[derive(Debug, Default)]
 pub struct Written {
     runs: Mutex<HashMap<String, Arc<AgentRun>>>,
 }
 
 impl Written {
-    /// Remembers what a write answered.
+    /// Stores the response to a write.
     pub fn remember(&self, run: AgentRun) -> Arc<AgentRun> {
         let run = Arc::new(run);
         if let Some(uid) = run.uid() {
@@ -125,7 +119,7 @@ impl Written {
         run
     }
 
-    /// The later of what the watch has shown and what we wrote.
+    /// The newer of what the watch has delivered and what we wrote.
     pub fn latest(&self, seen: Arc<AgentRun>) -> Arc<AgentRun> {
         let Some(uid) = seen.uid() else { return seen };
         let mut runs = self.lock();
@@ -139,18 +133,17 @@ impl Written {
         }
     }
 
-    /// Forgets a run that is gone.
     pub fn forget(&self, uid: &str) {
         self.lock().remove(uid);
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<AgentRun>>> {
-        // A panic elsewhere leaves the map whole.
+        // A panic in another thread leaves the map consistent.
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Versions of one kind are numbers that grow (KEP-5504).
+/// Resource versions of one kind are increasing numbers (KEP-5504).
 fn version(run: &AgentRun) -> u64 {
     let version = run.metadata.resource_version.as_deref();
     version.and_then(|it| it.parse().ok()).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! From what was seen to whom it concerns.
+//! Maps watch events to the objects that have to be reconciled.
 
 use std::sync::Arc;
 
@@ -17,34 +17,26 @@ use crate::sweep::Gone;
 use crate::work::Queue;
 use crate::world::{Seen, Told, World, is_settled};
 
-/// Where what was seen goes on to.
+/// The queues that watch events are dispatched to.
 pub struct Dispatch {
-    /// Runs to look at.
     pub runs: Queue<AgentRun>,
-    /// Packs to look at.
     pub packs: Queue<SkillPack>,
-    /// Agents to look at.
     pub agents: Queue<Agent>,
-    /// The same, by their older name.
+    /// Agents under the kind's former name.
     pub instances: Queue<SympoziumInstance>,
-    /// Runs that are gone, for the sweeper.
+    /// Runs that are deleted, for the sweeper.
     pub gone: mpsc::UnboundedSender<Gone>,
-    /// A node was seen.
+    /// Is notified when a node has changed.
     pub nodes: Arc<Notify>,
-    /// Numbers of agents.
     pub counted: Arc<Counted>,
-    /// Policies to look at.
     pub policies: Queue<SympoziumPolicy>,
-    /// Which policy each agent names.
     pub bindings: Bindings,
-    /// Models to look at.
     pub models: Queue<Model>,
-    /// Schedules to look at.
     pub schedules: Queue<SympoziumSchedule>,
 }
 
 impl Dispatch {
-    /// Goes on until nothing is told any more.
+    /// Runs until the channel of watch events is closed.
     pub async fn run(self, mut told: Told, context: Arc<Context>) {
         loop {
             let seen = tokio::select! {
@@ -71,7 +63,7 @@ impl Dispatch {
             Seen::Run(run) => self.agent_of(&run),
             Seen::RunGone(run) => {
                 self.agent_of(&run);
-                // Of one that was settled nothing was left.
+                // A run that was torn down has left nothing.
                 if let Some(uid) = run.uid().filter(|_| !is_settled(&run)) {
                     let _ = self.gone.send(Gone { uid });
                 }
@@ -85,7 +77,7 @@ impl Dispatch {
                 for policy in self.bindings.see(&namespace, &name, world) {
                     self.policy(&namespace, &policy, context);
                 }
-                // Each is the other's namesake: both have to say so, or no longer.
+                // An Agent and a SympoziumInstance of the same name conflict: both statuses have to be updated.
                 self.agent(&namespace, &name);
             }
             Seen::Pack(namespace, name) => {
@@ -97,7 +89,7 @@ impl Dispatch {
                 self.packs.add(ObjectRef::new(&name).within(&namespace));
             }
             Seen::Policy(namespace, name) => {
-                // One that comes or goes takes agents from the system's of that name, or leaves them to it.
+                // A policy shadows the one of the same name in the system namespace: the agents of both are affected.
                 self.policy(&namespace, &name, context);
                 let names = |spec: &AgentSpec| spec.policy_ref.as_ref().is_some_and(|it| it.as_str() == name);
                 self.agents_that(world, names);

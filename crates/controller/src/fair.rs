@@ -1,37 +1,37 @@
-//! Weighted round robin: what waits is taken from one namespace after the other, so that one that queues thousands does not delay
-//! another's single one. A namespace of weight 4 gets four times as much as one of weight 1. Pure.
+//! A queue in which namespaces take turns, so that a namespace with thousands of items does not delay the single item
+//! of another. A namespace of weight 4 gets four times as much as one of weight 1. Pure.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::hash::Hash;
 
-/// The weight of a namespace that has none of its own.
 const DEFAULT_WEIGHT: u16 = 1;
-/// What one place counts for a namespace of weight 1. Two fractions of places and weights differ by at least one part in
-/// [`MAX_WEIGHT`]², so they stay apart when they are rounded to this.
+/// The load of one slot for a namespace of weight 1. Two fractions of slots and weights differ by at least one part in
+/// [`MAX_WEIGHT`]², so they stay distinct when they are rounded to this.
 ///
 /// [`MAX_WEIGHT`]: crate::settings::MAX_WEIGHT
 const SCALE: u64 = 1 << 32;
 
-/// What waits, of several namespaces: of each in the order in which it came, and the namespaces in turns.
+/// Queued items of several namespaces: FIFO within a namespace; namespaces take turns.
 #[derive(Debug)]
 pub struct FairQueue<T> {
     lines: HashMap<String, Line<T>>,
-    /// Where each stands: its namespace and its number there.
+    /// The position of each item: its namespace and its number there.
     places: HashMap<T, (String, u64)>,
-    /// Counts what came.
+    /// Number of items that were ever queued.
     arrivals: u64,
-    /// Counts what was taken.
+    /// Number of items that were ever taken.
     turns: u64,
-    /// Of namespaces that have another than [`DEFAULT_WEIGHT`].
+    /// Weights other than [`DEFAULT_WEIGHT`].
     weights: BTreeMap<String, u16>,
 }
 
-/// What waits of one namespace.
+/// The queued items of one namespace.
 #[derive(Debug)]
 struct Line<T> {
     waiting: BTreeMap<u64, T>,
-    /// When the namespace had its last turn; one that comes anew has just had it, and waits for the others once.
+    /// Value of the turn counter at the namespace's last turn. A namespace that is new starts with the current value,
+    /// and waits for the others once.
     served: u64,
 }
 
@@ -42,12 +42,13 @@ impl<T> Default for FairQueue<T> {
 }
 
 impl<T: Clone + Eq + Hash> FairQueue<T> {
-    /// Of nothing, with weights of namespaces.
+    /// An empty queue.
     pub fn with_weights(weights: BTreeMap<String, u16>) -> Self {
         Self { weights, ..Self::default() }
     }
 
-    /// Has something wait behind what waits of its namespace. What waits already keeps its place. Whether it is new.
+    /// Queues an item behind those of its namespace. An item that is queued already keeps its position. Returns whether
+    /// it is new.
     pub fn push(&mut self, namespace: &str, item: T) -> bool {
         if self.places.contains_key(&item) {
             return false;
@@ -60,15 +61,16 @@ impl<T: Clone + Eq + Hash> FairQueue<T> {
         true
     }
 
-    /// Takes the first of the namespace that had its turn longest ago.
+    /// Takes the first item of the namespace whose last turn was longest ago.
     pub fn pop(&mut self) -> Option<T> {
         let next = self.turns(1, |_| 0).pop()?;
         self.serve(&next);
         Some(next)
     }
 
-    /// Who would be taken next, if there were room for `count`: always the first of the namespace that has least for its weight, by
-    /// what it has now and would have then, and of equals the one whose turn was longest ago.
+    /// The items that would be taken next if there were room for `count`: always the first of the namespace with the
+    /// least load for its weight, counting what it has now (`has`) and would have then; of equals, the one whose turn
+    /// was longest ago.
     pub fn turns(&self, count: usize, has: impl Fn(&str) -> usize) -> Vec<T> {
         let mut heap: BinaryHeap<_> = self
             .lines
@@ -97,14 +99,15 @@ impl<T: Clone + Eq + Hash> FairQueue<T> {
         turns
     }
 
-    /// What a namespace has, for its weight. Worked out from the whole number each time: rounded steps would add up.
+    /// The load of a namespace, relative to its weight. Computed from the whole number each time: rounded steps would
+    /// add up.
     fn load(&self, namespace: &str, has: usize) -> u64 {
         let weight = self.weights.get(namespace).copied();
         let weight = u64::from(weight.unwrap_or(DEFAULT_WEIGHT).max(1));
         u64::try_from(has).unwrap_or(u64::MAX).saturating_mul(SCALE) / weight
     }
 
-    /// Takes one whose turn it is: its namespace has had one.
+    /// Takes an item out of order; that counts as a turn of its namespace.
     pub fn serve(&mut self, item: &T) {
         self.turns += 1;
         let served = self.turns;
@@ -116,7 +119,7 @@ impl<T: Clone + Eq + Hash> FairQueue<T> {
         self.remove(item);
     }
 
-    /// Forgets one that does not wait any more. Whether it did.
+    /// Removes an item without counting a turn. Returns whether it was queued.
     pub fn remove(&mut self, item: &T) -> bool {
         let Some((namespace, number)) = self.places.remove(item) else {
             return false;
@@ -130,7 +133,6 @@ impl<T: Clone + Eq + Hash> FairQueue<T> {
         true
     }
 
-    /// How many wait.
     pub fn len(&self) -> usize {
         self.places.len()
     }

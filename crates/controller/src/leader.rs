@@ -1,9 +1,9 @@
-//! One controller works at a time: who holds the Lease.
+//! Leader election: only the process that holds the Lease reconciles.
 //!
-//! Every write compares and swaps on the Lease's version, so two contenders cannot both succeed. Who holds it writes it
-//! every [`RENEW_EVERY`]; who could not for [`GIVE_UP_AFTER`] ends, which is well before anybody else may take it
-//! ([`HELD_FOR`] after the last change that they saw). Others' clocks are not believed: a Lease is old when we have not seen it
-//! change for long enough, by our own clock.
+//! Every write of the Lease is a compare-and-swap on its resource version, so two processes cannot both succeed. The
+//! holder renews it every [`RENEW_INTERVAL`]; a holder that could not for [`RENEW_TIMEOUT`] exits, which is well before
+//! another process may take the Lease ([`LEASE_DURATION`] after the last change that it saw). The clocks of other
+//! machines are not trusted: a Lease has expired when we have not seen it change for long enough, by our own clock.
 
 use std::time::Duration;
 
@@ -16,18 +16,17 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-/// For how long a Lease that is not renewed is respected.
+/// How long a Lease that is not renewed is respected.
 pub const HELD_FOR: Duration = Duration::from_secs(15);
-/// How often it is renewed.
 pub const RENEW_EVERY: Duration = Duration::from_secs(5);
-/// Without a renewal for so long, the holder ends.
+/// A holder that could not renew for so long exits.
 pub const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
-/// How long to wait after a failed attempt.
+/// Wait after a failed attempt.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// How long one call may take.
+/// Bounds one request.
 const CALL_LIMIT: Duration = Duration::from_secs(4);
 
-/// A contender for the Lease.
+/// A process that wants the Lease.
 pub struct Contender {
     leases: Api<Lease>,
     name: String,
@@ -35,16 +34,16 @@ pub struct Contender {
     times: Times,
 }
 
-/// The times of a Lease. Tests choose shorter ones.
+/// Timings of a Lease. Tests use shorter ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Times {
-    /// See [`HELD_FOR`].
+    /// See [`LEASE_DURATION`].
     pub held_for: Duration,
-    /// See [`RENEW_EVERY`].
+    /// See [`RENEW_INTERVAL`].
     pub renew_every: Duration,
-    /// See [`GIVE_UP_AFTER`].
+    /// See [`RENEW_TIMEOUT`].
     pub give_up_after: Duration,
-    /// See [`RETRY_AFTER`].
+    /// See [`RETRY_INTERVAL`].
     pub retry_after: Duration,
 }
 
@@ -54,29 +53,26 @@ impl Default for Times {
     }
 }
 
-/// A Lease that is ours, as far as we know.
+/// A Lease that this process holds, as far as it knows.
 pub struct Held {
     contender: Contender,
     lease: Lease,
-    /// When the last write that succeeded was begun.
+    /// When the last successful write was started.
     renewed: Instant,
 }
 
-/// Why a Lease is no longer ours.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Lost {
-    /// Somebody else has it.
     #[error("`{0}` holds the Lease now")]
     Taken(String),
-    /// It is gone.
     #[error("somebody deleted the Lease")]
     Deleted,
-    /// It could not be renewed in time.
+    /// The seconds without a renewal, and the last error.
     #[error("the Lease could not be renewed for {0} s: {1}")]
     NotRenewed(u64, String),
 }
 
-/// How one call failed.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 enum CallError {
     #[error(transparent)]
@@ -95,19 +91,18 @@ impl CallError {
 }
 
 impl Contender {
-    /// For the Lease of this name. `identity` must be another one for each process.
+    /// `identity` must be unique for each process.
     pub fn new(client: Client, namespace: &str, name: &str, identity: String) -> Self {
         Self { leases: Api::namespaced(client, namespace), name: name.to_owned(), identity, times: Times::default() }
     }
 
-    /// The same, with other times.
     #[must_use]
     pub fn with_times(self, times: Times) -> Self {
         Self { times, ..self }
     }
 
-    /// Waits until the Lease is ours. A free one is taken at once; a held one when it was released, deleted, or did not change
-    /// for as long as it says that it is held.
+    /// Waits until this process holds the Lease. A free Lease is taken at once; a held one when it was released or
+    /// deleted, or did not change for the duration that is written in it.
     pub async fn acquire(self) -> Held {
         let fields = format!("metadata.name={}", self.name);
         let changes = watcher(self.leases.clone(), watcher::Config::default().fields(&fields)).default_backoff();
@@ -131,7 +126,7 @@ impl Contender {
                     Instant::now() + self.times.retry_after
                 }
             };
-            // Each change is a reason to look; so is the end of the time for which it is held.
+            // Any change is a reason to check again; so is the end of the lease duration.
             tokio::select! {
                 () = sleep_until(wait_until) => {}
                 change = changes.next() => {
@@ -161,7 +156,7 @@ impl Contender {
         let lease = self.written(Some(&lease));
         match limited(self.leases.replace(&self.name, &PostParams::default(), &lease)).await {
             Ok(lease) => Ok(Attempt::Ours(Box::new(lease))),
-            // Somebody else was quicker, or it was deleted in between: look again.
+            // Another process was first, or the Lease was deleted in between: check again.
             Err(error) if matches!(error.code(), Some(404 | 409)) => Ok(self.soon(&holder)),
             Err(error) => Err(error),
         }
@@ -171,7 +166,8 @@ impl Contender {
         Attempt::HeldBy { holder: holder.to_owned(), until: Instant::now() + self.times.retry_after }
     }
 
-    /// The Lease as ours. `before` is what it takes the place of: its version is kept, so that the write compares.
+    /// The Lease with this process as holder. The resource version of `before` is kept, so that the write is a
+    /// compare-and-swap.
     fn written(&self, before: Option<&Lease>) -> Lease {
         let now = MicroTime(now());
         let old = before.and_then(|lease| lease.spec.as_ref());
@@ -196,13 +192,13 @@ impl Contender {
     }
 }
 
-/// What came of an attempt to take the Lease.
+/// The result of an attempt to take the Lease.
 enum Attempt {
     Ours(Box<Lease>),
     HeldBy { holder: String, until: Instant },
 }
 
-/// Since when we have not seen the Lease change.
+/// The last seen version of the Lease, and when it was seen first.
 #[derive(Default)]
 struct Observed {
     last: Option<(Option<String>, Instant)>,
@@ -223,7 +219,8 @@ impl Observed {
 }
 
 impl Held {
-    /// Renews until the Lease is lost, and says why. Dropped, it can be taken up again or [released](Held::release).
+    /// Renews until the Lease is lost, and returns why. Dropping the future loses nothing: call it again, or
+    /// [release](HeldLease::release).
     pub async fn keep(&mut self, mut renewed: impl FnMut(Timestamp)) -> Lost {
         let times = self.contender.times;
         let mut next = self.renewed + times.renew_every;
@@ -235,7 +232,7 @@ impl Held {
             if begun >= give_up {
                 return Lost::NotRenewed(times.give_up_after.as_secs(), last_error);
             }
-            // Not later than the time to give up: an answer after it would be of no use.
+            // Bounded by the renew timeout: a later response would be useless.
             let renewal = tokio::time::timeout_at(give_up, self.renew()).await;
             match renewal {
                 Ok(Ok(())) => {
@@ -262,7 +259,7 @@ impl Held {
                 self.lease = lease;
                 Ok(())
             }
-            // Somebody wrote it: perhaps we ourselves, in a call whose answer was lost. Who holds it decides.
+            // The Lease has changed: possibly by our own request whose response was lost. The holder in it decides.
             Err(error) if error.code() == Some(409) => {
                 let found = limited(this.leases.get_opt(&this.name)).await;
                 let found = found.map_err(Renewal::Failed)?;
@@ -279,7 +276,7 @@ impl Held {
         }
     }
 
-    /// Gives the Lease back, so that another process can take it at once. It expires by itself where this fails.
+    /// Releases the Lease, so that another process can take it at once. If that fails, the Lease expires.
     pub async fn release(self) {
         let this = &self.contender;
         let mut lease = self.lease.clone();
@@ -290,7 +287,7 @@ impl Held {
         }
         let parameters = PostParams::default();
         let mut released = limited(this.leases.replace(&this.name, &parameters, &lease)).await;
-        // A renewal that was cut has been made all the same: the Lease is ours in another version.
+        // An aborted renewal may have succeeded: then the Lease is ours in another version.
         if released.as_ref().is_err_and(|it| it.code() == Some(409))
             && let Ok(Some(found)) = limited(this.leases.get_opt(&this.name)).await
             && holder(&found) == this.identity
@@ -307,7 +304,6 @@ impl Held {
     }
 }
 
-/// How a renewal failed.
 enum Renewal {
     Lost(Lost),
     Failed(CallError),
@@ -325,7 +321,7 @@ fn holder(lease: &Lease) -> &str {
     spec.and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
 }
 
-/// As long as its holder says, and not longer than would be reasonable.
+/// The duration that the holder has written, within reasonable bounds.
 fn held_for(lease: &Lease, ours: Duration) -> Duration {
     let spec = lease.spec.as_ref();
     let seconds = spec.and_then(|spec| spec.lease_duration_seconds);
@@ -333,7 +329,7 @@ fn held_for(lease: &Lease, ours: Duration) -> Duration {
     told.map_or(ours, |seconds| Duration::from_secs(seconds.clamp(1, 120)))
 }
 
-/// The API server keeps microseconds.
+/// The API server stores microseconds.
 fn now() -> Timestamp {
     let now = Timestamp::now();
     let micros = Timestamp::from_microsecond(now.as_microsecond());

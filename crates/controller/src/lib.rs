@@ -1,20 +1,21 @@
-//! Realises runs on Kubernetes.
+//! The Kubernetes backend: realises runs as pods.
 //!
-//! An `AgentRun` is admitted again, planned once, and made: identities without rights, what holds the pod in, rights, and
-//! last the pod. When it is over everything that it could do is taken back, and that is checked and written down. The
-//! controller decides nothing about powers: `sympozium-plan` does.
+//! An `AgentRun` is admitted again, planned once, and created: service accounts without permissions, the objects that
+//! confine the pod, then its grants, and the pod last. When the run ends, everything that it could do is revoked; the
+//! controller verifies that and records it in the status. The controller decides nothing about powers: `sympozium-plan`
+//! does.
 //!
-//! * [`world`] watches the cluster, one watch for each kind; [`context`] is what every reconciler has.
-//! * `run` is a run from its first look to the proof that nothing of it is left. Start reading at `run::reconcile`.
-//! * `packs`, `agents`, `policies` and `unserved` keep the status of their kinds; `sweep` finds what no run owns any more.
-//! * `surroundings` knows the gateway, the API server and the nodes; `certificates` makes what the gateway serves with.
-//! * `leader`, `probes`, `metrics`, `program` are the process around it.
-//! * [`rights`] is what the ServiceAccount may do; manifests are made from it, and a test holds it against the audit log.
+//! * [`caches`] watches the cluster, one watch per kind; [`context`] is what every reconciler gets.
+//! * `run` reconciles a run, from its first reconcile to the proof that nothing of it is left. Start at
+//!   `run::reconcile`.
+//! * `packs`, `agents`, `policies` and `admission_status` write the status of their kinds; `sweep` finds orphans.
+//! * `cluster_info` discovers the gateway, the API server and the nodes; `certificates` manages the gateway's Secrets.
+//! * `leader`, `probes`, `metrics` and `program` are the process around the reconcilers.
+//! * [`permissions`] is what the ServiceAccount may do; manifests are generated from it, and a test compares it with
+//!   the API server's audit log.
 //!
-//! It must never read a Secret that it did not make, apply over an object that is there, or delete one that is not the
-//! run's by its UID.
-
-#![warn(missing_docs)]
+//! The controller must never read a Secret that it did not create, apply over an existing object, or delete an object
+//! that does not belong to the run by its UID.
 
 pub mod agents;
 pub mod arguments;

@@ -1,7 +1,7 @@
-//! What the controller counts and measures, for `/metrics`.
+//! Metrics of the controller, for `/metrics`.
 //!
-//! Whatever is counted has one plain method here. Labels come from sets that we choose: kinds, verbs and phases, never
-//! names, so that the number of series does not grow with the number of runs.
+//! Each metric has one plain method. Labels have a fixed set of values: kinds, verbs and phases, never names, so that
+//! the number of series does not grow with the number of runs.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -19,10 +19,10 @@ use sympozium_api::agent_run::Phase;
 
 use crate::world::World;
 
-/// Upper ends of the buckets of durations [seconds]: from one call to the API server to the longest start of a pod.
+/// Upper bounds of the buckets of durations [seconds]: from one request to the API server to the longest start of a
+/// pod.
 const BUCKETS: [f64; 14] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0];
 
-/// All phases of a run, as they are shown.
 const PHASES: [(Phase, &str); 9] = [
     (Phase::Pending, "Pending"),
     (Phase::Running, "Running"),
@@ -37,14 +37,13 @@ const PHASES: [(Phase, &str); 9] = [
 
 type Label = [(&'static str, &'static str); 1];
 
-/// A call that changes something.
+/// Labels of a write request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Write {
     kind: String,
     verb: &'static str,
 }
 
-/// What the controller counts and measures.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -70,7 +69,6 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// All at nothing.
     pub fn new() -> Self {
         let mut metrics = Self {
             registry: Registry::with_prefix("sympozium_controller"),
@@ -151,70 +149,68 @@ impl Metrics {
         );
     }
 
-    /// An object was written: its kind, and `create`, `update`, `patch` or `delete`.
+    /// Counts a write request: the object's kind, and `create`, `update`, `patch` or `delete`.
     pub fn wrote(&self, kind: &str, verb: &'static str) {
         let write = Write { kind: kind.to_owned(), verb };
         self.writes.get_or_create(&write).inc();
     }
 
-    /// How long it took from a run's creation until what starts its pod was made.
+    /// Observes the time from a run's creation until its Job or Sandbox was created.
     pub fn job_after(&self, duration: Duration) {
         self.until_job.observe(duration.as_secs_f64());
     }
 
-    /// How long it took from a run's end until its rights were gone.
+    /// Observes the time from a run's end until its grants were revoked.
     pub fn revoked_after(&self, duration: Duration) {
         self.until_revoked.observe(duration.as_secs_f64());
     }
 
-    /// An object was looked at.
     pub fn reconciled(&self, kind: &'static str) {
         self.reconciles.get_or_create(&[("kind", kind)]).inc();
     }
 
-    /// That failed, and is tried again.
+    /// Counts a reconcile that failed and is retried.
     pub fn failed(&self, kind: &'static str) {
         self.errors.get_or_create(&[("kind", kind)]).inc();
     }
 
-    /// So many runs wait to be looked at.
+    /// Sets the number of queued runs.
     pub fn waiting(&self, count: usize) {
         self.waiting.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// Whether this process is the one that works.
     pub fn leads(&self, leads: bool) {
         self.leader.set(leads.into());
     }
 
-    /// When the Lease was renewed, in seconds of Unix time.
+    /// Sets when the Lease was renewed, in seconds of Unix time.
     pub fn renewed(&self, unix_seconds: f64) {
         self.renewals.set(unix_seconds);
     }
 
-    /// Whether pods of runs have a user namespace of their own.
+    /// Sets whether pods of runs have their own user namespace.
     pub fn user_namespaces(&self, have: bool) {
         self.user_namespaces.set(have.into());
     }
 
-    /// Whether a Secret of ours cannot be used.
+    /// Sets whether one of our Secrets is unusable.
     pub fn certificate_fault(&self, secret: &'static str, faulty: bool) {
         let labels = [("secret", secret)];
         (self.certificate_faults.get_or_create(&labels)).set(faulty.into());
     }
 
-    /// An object of a run that is gone was deleted.
+    /// Counts a deleted orphan.
     pub fn swept(&self, kind: &'static str) {
         self.swept.get_or_create(&[("kind", kind)]).inc();
     }
 
-    /// So many objects of a kind have our labels and not our form.
+    /// Sets the number of objects of a kind with our labels that are not ours.
     pub fn foreign(&self, kind: &'static str, count: usize) {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         self.foreign.get_or_create(&[("kind", kind)]).set(count);
     }
 
-    /// All of it, as Prometheus reads it. Runs are counted now, in what the watch has shown.
+    /// All metrics in the text format of OpenMetrics. Runs are counted now, from the cache.
     pub fn text(&self, world: Option<&World>) -> String {
         if let Some(world) = world {
             self.count_runs(world.runs.state().iter().map(AsRef::as_ref));

@@ -1,7 +1,7 @@
-//! Packs: their texts as a ConfigMap, and what is wrong with them.
+//! SkillPacks: their texts as a ConfigMap, and their violations.
 //!
-//! The ConfigMap has the pack's name, as tools expect that read skills from there. Runs do not read it: they get copies that
-//! belong to them. One that somebody else made is left as it is, and the pack says so.
+//! The ConfigMap has the pack's name, because other tools read skills from there. Runs do not read it: they get their
+//! own copies. A ConfigMap of that name with another owner is left unchanged, and the pack's status shows that.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,24 +23,22 @@ use sympozium_plan::render::names::label_value;
 use crate::conditions::{self, Said};
 use crate::context::Context;
 
-/// Why a pack could not be looked after. What is wrong with the pack itself is in its status.
+/// Why a pack could not be reconciled. Violations of the pack itself are in its status.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The ConfigMap.
     #[error("the ConfigMap could not be read or written")]
     ConfigMap(#[source] kube::Error),
-    /// The status.
     #[error("the status could not be written")]
     Status(#[source] kube::Error),
 }
 
-/// Makes a pack's ConfigMap and status right.
+/// Updates a pack's ConfigMap and status.
 ///
 /// # Errors
 ///
-/// When the API server cannot be asked or told; it is tried again.
+/// When the API server does not answer or rejects a request unexpectedly; it is retried.
 pub async fn reconcile(pack: Arc<SkillPack>, context: Arc<Context>) -> Result<Action, Error> {
-    // What is being deleted takes its ConfigMap with it: it owns it.
+    // The garbage collector deletes the ConfigMap with its owner.
     if pack.metadata.deletion_timestamp.is_some() {
         return Ok(Action::await_change());
     }
@@ -72,7 +70,7 @@ pub async fn reconcile(pack: Arc<SkillPack>, context: Arc<Context>) -> Result<Ac
 
 async fn write(pack: &SkillPack, namespace: &str, status: &SkillPackStatus, context: &Context) -> Result<(), Error> {
     let api: Api<SkillPack> = Api::namespaced(context.client.clone(), namespace);
-    // Absent fields are taken away, or the name of a ConfigMap that is gone would stay.
+    // An absent field is set to null, or the name of a ConfigMap that is gone would stay.
     let mut value = json!({"configMapName": null});
     merge(&mut value, json!(status));
     let patch = json!({"metadata": {"uid": pack.uid()}, "status": value});
@@ -82,7 +80,7 @@ async fn write(pack: &SkillPack, namespace: &str, status: &SkillPackStatus, cont
     context.metrics.wrote("SkillPack", "patch");
     match written {
         Ok(_) => Ok(()),
-        // It is gone, or another one has its name now: that one is looked at by itself.
+        // It is gone, or the name belongs to a new object, which is reconciled by itself.
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
         Err(error) => Err(Error::Status(error)),
     }
@@ -94,7 +92,7 @@ fn merge(into: &mut serde_json::Value, from: serde_json::Value) {
     }
 }
 
-/// What came of the ConfigMap, as the condition `Published`.
+/// Creates or updates the ConfigMap, and returns the condition `Published`.
 async fn publish(pack: &SkillPack, namespace: &str, context: &Context) -> Result<Said, Error> {
     let name = pack.name_any();
     let api: Api<ConfigMap> = Api::namespaced(context.client.clone(), namespace);
@@ -106,7 +104,7 @@ async fn publish(pack: &SkillPack, namespace: &str, context: &Context) -> Result
         Some(found) if !belongs_to(&found, pack) => return Ok(foreign()),
         Some(found) if is_same(&found, &wanted) => return Ok(published()),
         Some(found) => {
-            // The version that was read: whoever writes in between wins, and we look again.
+            // With the version that was read: a concurrent write wins, and the pack is reconciled again.
             let mut next = wanted;
             next.metadata.resource_version = found.metadata.resource_version;
             ("update", api.replace(&name, &parameters, &next).await)
@@ -115,7 +113,7 @@ async fn publish(pack: &SkillPack, namespace: &str, context: &Context) -> Result
     context.metrics.wrote("ConfigMap", verb);
     match written {
         Ok(_) => Ok(published()),
-        // Too large, keys that are none, a quota: the pack's author has to know.
+        // Too large, invalid keys, a quota: the pack's author has to see it.
         Err(kube::Error::Api(status)) if matches!(status.code, 403 | 413 | 422) => Ok(Said {
             about: PUBLISHED,
             holds: Some(false),
@@ -157,7 +155,6 @@ fn is_same(found: &ConfigMap, wanted: &ConfigMap) -> bool {
     found.data == wanted.data && found.metadata.labels == wanted.metadata.labels
 }
 
-/// The ConfigMap of a pack.
 fn config_map(pack: &SkillPack) -> ConfigMap {
     let name = pack.name_any();
     let labels = [
@@ -186,7 +183,7 @@ fn config_map(pack: &SkillPack) -> ConfigMap {
     }
 }
 
-/// One text for each skill. With a description, that stands in front of it, below the skill's name.
+/// One text per skill. A description is put in front of it, below the skill's name.
 fn texts(spec: &SkillPackSpec) -> BTreeMap<String, String> {
     let text = |skill: &sympozium_api::skill_pack::Skill| match skill.description.as_deref() {
         None | Some("") => skill.content.clone(),
@@ -228,7 +225,7 @@ mod tests {
         let ours = config_map(&pack);
         assert!(belongs_to(&ours, &pack));
         assert!(is_same(&ours, &config_map(&pack)));
-        // A pack of the same name that was deleted and made again.
+        // A pack of the same name that was deleted and created again.
         let mut later = pack.clone();
         later.metadata.uid = Some("u-2".to_owned());
         assert!(!belongs_to(&ours, &later));

@@ -1,4 +1,4 @@
-//! Policies: what is wrong with them, and how many agents are held to each.
+//! The status of SympoziumPolicies: their violations, and how many agents each applies to.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,16 +17,15 @@ use crate::conditions;
 use crate::context::Context;
 use crate::world::World;
 
-/// The status could not be written.
 #[derive(Debug, thiserror::Error)]
 #[error("the status could not be written")]
 pub struct Error(#[source] kube::Error);
 
-/// Makes a policy's status right.
+/// Updates a policy's status.
 ///
 /// # Errors
 ///
-/// When it could not be written; it is tried again.
+/// When it could not be written; it is retried.
 pub async fn reconcile(policy: Arc<SympoziumPolicy>, context: Arc<Context>) -> Result<Action, Error> {
     if policy.metadata.deletion_timestamp.is_some() {
         return Ok(Action::await_change());
@@ -57,14 +56,14 @@ pub async fn reconcile(policy: Arc<SympoziumPolicy>, context: Arc<Context>) -> R
     context.metrics.wrote("SympoziumPolicy", "patch");
     match written {
         Ok(_) => Ok(Action::await_change()),
-        // It is gone, or another one has its name now: that one is looked at by itself.
+        // It is gone, or the name belongs to a new object, which is reconciled by itself.
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(Action::await_change()),
         Err(error) => Err(Error(error)),
     }
 }
 
-/// How many agents are held to a policy: those of its namespace that name it and, for one of the system namespace, those of
-/// others that name it and have none of that name themselves.
+/// The number of agents that a policy applies to: those of its namespace that name it and, for a policy of the system
+/// namespace, those of other namespaces that name it and have no policy of that name themselves.
 fn bound(world: &World, namespace: &str, name: &str, system: &str) -> usize {
     let is_bound = |agent: Option<String>, spec: &AgentSpec| {
         let Some(agent) = agent else { return false };
@@ -79,15 +78,15 @@ fn bound(world: &World, namespace: &str, name: &str, system: &str) -> usize {
     agents.count() + instances.count()
 }
 
-/// The policy that each agent named when it was last seen.
+/// The policy that each agent named when it was last delivered by a watch.
 #[derive(Debug, Default)]
 pub struct Bindings {
     agents: Mutex<HashMap<(String, String), String>>,
 }
 
 impl Bindings {
-    /// Takes note of an agent, and gives the names of the policies whose count may change by it: none, as long as it names the
-    /// same one.
+    /// Updates the policy of an agent, and returns the policies whose count changes: none, as long as the agent names
+    /// the same one.
     pub fn see(&self, namespace: &str, name: &str, world: &World) -> Vec<String> {
         let agent = World::find(&world.agents, namespace, name).map(|it| it.spec.policy_ref.clone());
         let instance = World::find(&world.instances, namespace, name).map(|it| it.spec.policy_ref.clone());
@@ -96,7 +95,7 @@ impl Bindings {
     }
 
     fn change(&self, agent: (String, String), named: Option<String>) -> Vec<String> {
-        // A panic elsewhere leaves the map whole.
+        // A panic in another thread leaves the map consistent.
         let mut agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
         let before = match &named {
             Some(named) => agents.insert(agent, named.clone()),

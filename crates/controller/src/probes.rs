@@ -1,6 +1,7 @@
 //! `/healthz`, `/readyz` and `/metrics`, for the kubelet and for Prometheus.
 //!
-//! Few, short connections, each with a deadline: whoever can reach the port can do no more than ask.
+//! Connections are few and short, and each has a timeout: a client that reaches the port can do no more than send a
+//! GET.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -15,18 +16,19 @@ use tokio::sync::Semaphore;
 use crate::metrics::Metrics;
 use crate::world::World;
 
-/// Connections at once. Further ones wait to be accepted.
+/// Concurrent connections. Further ones wait to be accepted.
 const MAX_CONNECTIONS: usize = 32;
-/// Of one address, so that a stranger cannot take all of them from the kubelet. Further ones are closed.
+/// Concurrent connections per address, so that one client cannot take all of them from the kubelet. Further ones are
+/// closed.
 const MAX_OF_ADDRESS: usize = 8;
-/// How long one may take.
+/// Bounds one connection.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// Bytes of a request's head.
+/// Limit for a request's head, in bytes.
 const MAX_HEAD: usize = 8 * 1024;
-/// How long to wait when the system has no room for another connection.
+/// Wait after a failed accept, for example without free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What the process says about itself. Clones are the same one.
+/// The state of the process that the probes show. Clones share it.
 #[derive(Clone)]
 pub struct State {
     metrics: Arc<Metrics>,
@@ -35,41 +37,40 @@ pub struct State {
 
 #[derive(Clone, Default)]
 enum Now {
-    /// It has not reached the API server yet.
+    /// The API server was not reached yet.
     #[default]
     Starting,
     /// Another process holds the Lease.
     StandingBy,
-    /// It holds the Lease, and lists what there is.
+    /// This process holds the Lease, and its caches are not complete.
     Watching,
-    /// It works.
+    /// This process reconciles.
     Leading(World),
-    /// It takes no more work.
+    /// This process is shutting down.
     Ending,
 }
 
 impl State {
-    /// Of a process that starts.
     pub fn new(metrics: Arc<Metrics>) -> Self {
         Self { metrics, now: Arc::default() }
     }
 
-    /// The API server answers, and it waits for the Lease.
+    /// To be called when the API server answers and the process waits for the Lease.
     pub fn stands_by(&self) {
         self.set(Now::StandingBy);
     }
 
-    /// It holds the Lease.
+    /// To be called when the process holds the Lease.
     pub fn watches(&self) {
         self.set(Now::Watching);
     }
 
-    /// Every kind was listed.
+    /// To be called when the caches are complete.
     pub fn leads(&self, world: World) {
         self.set(Now::Leading(world));
     }
 
-    /// It was asked to end.
+    /// To be called when the process is shutting down.
     pub fn ends(&self) {
         self.set(Now::Ending);
     }
@@ -123,11 +124,11 @@ impl Answer {
     }
 }
 
-/// Begins to answer. Gives the address.
+/// Starts to serve in the background. Returns the address, which has a port when the requested one was 0.
 ///
 /// # Errors
 ///
-/// When the address cannot be listened on.
+/// When the address cannot be bound.
 pub async fn serve(address: SocketAddr, state: State) -> anyhow::Result<SocketAddr> {
     let listener = TcpListener::bind(address).await;
     let listener = listener.with_context(|| format!("cannot listen on {address} for probes"))?;
@@ -140,7 +141,7 @@ pub async fn serve(address: SocketAddr, state: State) -> anyhow::Result<SocketAd
 async fn accept(listener: TcpListener, state: State) {
     let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let guests = Guests::default();
-    // It is never closed.
+    // The semaphore is never closed.
     while let Ok(seat) = Arc::clone(&room).acquire_owned().await {
         let Ok((stream, from)) = listener.accept().await else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -157,11 +158,11 @@ async fn accept(listener: TcpListener, state: State) {
     }
 }
 
-/// Connections by address.
+/// Open connections by address.
 #[derive(Clone, Default)]
 struct Guests(Arc<Mutex<HashMap<IpAddr, usize>>>);
 
-/// One of them, until it is dropped.
+/// One counted connection; the count is decremented on drop.
 struct Guest {
     of: Guests,
     from: IpAddr,
@@ -194,7 +195,7 @@ impl Drop for Guest {
 
 async fn answer(mut stream: TcpStream, state: &State) -> std::io::Result<()> {
     let mut head = Vec::with_capacity(512);
-    // A probe has no body; a head that does not fit is none.
+    // A probe has no body; a connection with a head that does not fit is closed.
     while !head.ends_with(b"\r\n\r\n") {
         let room = MAX_HEAD - head.len();
         if room == 0 || (&mut stream).take(room as u64).read_buf(&mut head).await? == 0 {
@@ -214,7 +215,7 @@ async fn answer(mut stream: TcpStream, state: &State) -> std::io::Result<()> {
     stream.shutdown().await
 }
 
-/// The path of a GET, without what is behind a question mark.
+/// The path of a GET, without its query.
 fn path(head: &[u8]) -> Option<&str> {
     let line = head.split(|byte| *byte == b'\r').next()?;
     let line = std::str::from_utf8(line).ok()?;
@@ -281,7 +282,7 @@ mod tests {
         let state = State::new(Arc::new(Metrics::new()));
         let address = serve(([127, 0, 0, 1], 0).into(), state).await.unwrap();
         let mut stream = TcpStream::connect(address).await.unwrap();
-        // More than fits, without an end.
+        // A head that does not fit and never ends.
         let _ = stream.write_all(&[b'x'; MAX_HEAD]).await;
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer).await;

@@ -1,8 +1,8 @@
-//! The process: what is started in which order, and how it ends.
+//! The process: start order and shutdown.
 //!
-//! Probes first, so that the kubelet sees a process that lives; then the Lease; then watches and loops. Asked to end, it
-//! takes no more work, finishes what is under way, gives the Lease back and exits with 0. Without the Lease it exits at
-//! once with 1: somebody else may be at work.
+//! Probes start first, so that the kubelet sees a live process; then the Lease is acquired; then watches and
+//! reconcilers start. On SIGTERM or SIGINT the process accepts no more work, finishes the reconciles in progress,
+//! releases the Lease and exits with 0. Without the Lease it exits at once with 1: another process may be the leader.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -37,18 +37,17 @@ use crate::work::{Queue, queue, work};
 use crate::world::World;
 use crate::{packs, random, run, unserved};
 
-/// How long what is under way may take when the process is asked to end. The kubelet gives 30 s.
+/// How long reconciles in progress may take on shutdown. The kubelet gives 30 s.
 pub const SHUTDOWN_GRACE: Duration = Duration::from_secs(20);
-/// How long tasks are given to go away after that.
+/// How long remaining tasks may take after that.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(1);
-/// How soon an API server that does not answer is asked again.
-/// How long nothing may come on a connection. Longer than a watch lasts (kube asks for 290 s).
+/// Read timeout of connections to the API server. Longer than a watch lasts (kube asks for 290 s).
 const SILENCE: Duration = Duration::from_secs(295);
+/// Wait before the API server is contacted again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// How long it may take to answer.
+/// Timeout of the first request to the API server.
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
 
-/// Does what the command line says.
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     start_logging(&arguments.log);
@@ -59,7 +58,7 @@ pub fn main() -> ExitCode {
 }
 
 fn start(arguments: &Arguments) -> Result<(), Failure> {
-    // Already there only if somebody else in this process was quicker with the same one.
+    // Fails only if the same provider was installed earlier in this process.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("the runtime cannot be started")?;
@@ -128,13 +127,13 @@ async fn connect(arguments: &Arguments) -> Result<Client, Failure> {
         })?
     };
     let mut config = config;
-    // The API server ends each watch before that. A connection on which nothing comes for longer is dead.
+    // The API server ends each watch before that. A connection without data for longer is dead.
     config.read_timeout = Some(SILENCE);
     let client = Client::try_from(config).context("the client cannot be made")?;
     Ok(client)
 }
 
-/// Another one for each process, also on one machine.
+/// Unique for each process, also on one machine.
 fn identity(arguments: &Arguments) -> Result<String, Failure> {
     let name = arguments.identity.clone().unwrap_or_else(|| {
         let names = rustix::system::uname();
@@ -171,7 +170,7 @@ impl Process {
             lost = held.keep(|at| renewed(&self.metrics, at)) => return Err(lost_the_lease(lost)),
             () = ready => {}
             () = signals.end() => {}
-            // They end when they are told to, and not before.
+            // They end only after the stop signal.
             _ = loops.join_next() => return Err(fault()),
             _ = tasks.join_next() => return Err(fault()),
         }
@@ -180,7 +179,7 @@ impl Process {
         stop.send_replace(true);
         let finish = async { while loops.join_next().await.is_some() {} };
         tokio::select! {
-            // Work goes on only while the Lease is ours.
+            // Reconciles continue only while this process holds the Lease.
             lost = held.keep(|at| renewed(&self.metrics, at)) => return Err(lost_the_lease(lost)),
             finished = timeout(SHUTDOWN_GRACE, finish) => {
                 if finished.is_err() {
@@ -188,14 +187,14 @@ impl Process {
                 }
             }
         }
-        // Nothing may be written once somebody else can hold the Lease.
+        // Nothing may be written once another process can hold the Lease.
         loops.shutdown().await;
         tasks.shutdown().await;
         held.release().await;
         Ok(())
     }
 
-    /// Starts watches, loops and what serves them.
+    /// Starts watches, reconcilers and the tasks that serve them.
     fn start(&self, arguments: &Arguments, stopping: &watch::Receiver<bool>) -> Started {
         let client = &self.client;
         let settings = Arc::new(Settings { prices: self.prices.clone(), ..arguments.settings() });
@@ -283,7 +282,7 @@ impl Process {
             stop(),
             move |agent, context| agents::reconcile_instance(agent, context, Arc::clone(&counted)),
         ));
-        // The sweeper deletes: it waits until it knows what there is.
+        // The sweeper deletes objects: it must wait until the caches are complete.
         let sweeper = Sweeper::new(with());
         let listed = world.clone();
         let stop = stop();
@@ -302,7 +301,7 @@ impl Process {
     }
 }
 
-/// Has runs looked at when the cluster around them becomes known.
+/// Requeues all unfinished runs when the cluster info becomes known.
 async fn wake_when_known(context: Arc<Context>, runs: Queue<AgentRun>) {
     let mut surroundings = context.surroundings.clone();
     let mut known = surroundings.borrow_and_update().is_some();
@@ -315,13 +314,13 @@ async fn wake_when_known(context: Arc<Context>, runs: Queue<AgentRun>) {
             }
         }
     }
-    // Who tells has ended, and with it the process.
+    // The sender has ended, which ends the process as well.
     std::future::pending().await
 }
 
-/// What was started.
+/// The started tasks.
 struct Started {
-    /// End when they are told to.
+    /// End after the stop signal.
     loops: JoinSet<()>,
     /// End when they are dropped.
     tasks: JoinSet<()>,
@@ -340,7 +339,7 @@ fn fault() -> Failure {
     anyhow!("a part of this process ended that must not; this is a fault in it").into()
 }
 
-/// What people and kubelets send.
+/// The signals that shut the process down.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,

@@ -1,20 +1,19 @@
-//! Bytes that nobody can guess.
+//! Random bytes from the operating system.
 
 use std::time::Duration;
 
 use rustix::rand::{GetRandomFlags, getrandom};
 use zeroize::Zeroizing;
 
-/// The system gave no random bytes.
 #[derive(Debug, thiserror::Error)]
 #[error("the system gives no random bytes")]
 pub struct NoRandomness(#[from] rustix::io::Errno);
 
-/// So many random bytes.
+/// Random bytes that are suitable for keys.
 ///
 /// # Errors
 ///
-/// When the system gives none.
+/// When the operating system returns an error.
 pub fn bytes<const N: usize>() -> Result<Zeroizing<[u8; N]>, NoRandomness> {
     let mut bytes = Zeroizing::new([0; N]);
     let mut filled = 0;
@@ -24,10 +23,9 @@ pub fn bytes<const N: usize>() -> Result<Zeroizing<[u8; N]>, NoRandomness> {
     Ok(bytes)
 }
 
-/// As hexadecimal digits.
 pub fn hexadecimal(bytes: &[u8]) -> Zeroizing<String> {
     let digit = |value: u8| char::from_digit(value.into(), 16).unwrap_or('0');
-    // All of it at once: a string that grows leaves copies behind.
+    // Allocated at its full size: a string that grows leaves copies behind.
     let mut text = Zeroizing::new(String::with_capacity(2 * bytes.len()));
     for byte in bytes {
         text.push(digit(byte >> 4));
@@ -36,9 +34,9 @@ pub fn hexadecimal(bytes: &[u8]) -> Zeroizing<String> {
     text
 }
 
-/// Between half of a duration and all of it, so that what failed together is not tried again together.
+/// A random duration between half of the given one and all of it, so that concurrent failures are not retried together.
 pub fn jittered(duration: Duration) -> Duration {
-    // Without randomness the whole: later is the safe side.
+    // Without randomness the whole duration: later is the safe side.
     let share = bytes::<1>().map_or(255, |bytes| bytes[0]);
     duration.mul_f64(0.5 + f64::from(share) / 510.0)
 }

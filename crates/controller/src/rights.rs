@@ -1,10 +1,11 @@
-//! What the controller's ServiceAccount may do: exactly what the code does, and why.
+//! Permissions of the controller's ServiceAccount: exactly what the code uses, and why.
 //!
-//! Manifests are made from this, and tests hold it against the API server's audit log. A call that is new in the code needs
-//! a line here; a line here that no code needs is to go.
+//! Manifests are generated from this list, and tests compare it with the API server's audit log. A new request in the
+//! code needs a rule here; a rule that no code needs has to be removed.
 //!
-//! It cannot list Secrets: those of runs it knows by name. `escalate` and `bind` are there because the rights that a run
-//! gets need not be among the controller's own: what may be granted is decided by admission, which never grants them.
+//! The controller cannot list Secrets: it knows those of runs by name. `escalate` and `bind` are needed because the
+//! permissions of a run need not be among the controller's own: admission decides what may be granted, and never grants
+//! these two verbs.
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use sympozium_api::installation::{CONTROLLER, GATEWAY};
@@ -15,10 +16,10 @@ use crate::surroundings::{ROOT_CERTIFICATES, SANDBOXES};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// In the whole cluster: runs are in any namespace.
+/// Cluster-wide rules: runs are in any namespace.
 pub fn rules() -> Vec<PolicyRule> {
     vec![
-        // What is watched and given a status.
+        // Kinds that are watched and whose status is written.
         rule(labels::GROUP, &["agentruns"], &["get", "list", "watch", "patch", "delete"]),
         rule(labels::GROUP, &["agents", "sympoziuminstances", "skillpacks"], &["list", "watch"]),
         rule(labels::GROUP, &["sympoziumpolicies", "models", "sympoziumschedules"], &["list", "watch"]),
@@ -30,15 +31,15 @@ pub fn rules() -> Vec<PolicyRule> {
                 "sympoziuminstances/status",
                 "skillpacks/status",
                 "sympoziumpolicies/status",
-                // Their conditions only: see `unserved`.
+                // Only their conditions: see `admission_status`.
                 "models/status",
                 "sympoziumschedules/status",
             ],
             &["patch"],
         ),
-        // To own what blocks the deletion of its owner.
+        // To set `blockOwnerDeletion` on owned objects.
         rule(labels::GROUP, &["agentruns/finalizers", "skillpacks/finalizers"], &["update"]),
-        // What a run is made of.
+        // Objects of runs.
         rule("batch", &["jobs"], &["get", "list", "watch", "create", "patch", "delete"]),
         rule("agents.x-k8s.io", &["sandboxes"], &["get", "create", "delete"]),
         rule("", &["pods"], &["get", "list", "watch", "delete"]),
@@ -49,37 +50,37 @@ pub fn rules() -> Vec<PolicyRule> {
         rule("", &["serviceaccounts/token"], &["create"]),
         rule("", &["persistentvolumeclaims"], &["get", "create", "delete"]),
         rule("networking.k8s.io", &["networkpolicies"], &["get", "list", "create", "delete"]),
-        // What it may do.
+        // Grants of runs.
         rule(RBAC, &["roles", "clusterroles"], &["get", "list", "create", "delete", "escalate", "bind"]),
         rule(RBAC, &["rolebindings", "clusterrolebindings"], &["get", "list", "create", "delete"]),
-        // That it may no longer.
+        // Verification that grants are revoked.
         rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
-        // What is around runs.
+        // Cluster info.
         rule("", &["nodes"], &["list", "watch"]),
-        // Which kernel a RuntimeClass gives follows from its handler.
+        // The handler of a RuntimeClass determines the kernel.
         rule("node.k8s.io", &["runtimeclasses"], &["list", "watch"]),
         named("apiextensions.k8s.io", &["customresourcedefinitions"], &["list", "watch"], &[SANDBOXES]),
-        // Why a Job could not have its pod is said in an Event of the older kind, and nowhere else.
+        // Why a pod of a Job was rejected is only in an Event of the core group.
         rule("", &["events"], &["list", "watch"]),
-        // What people are told.
+        // Events for people.
         rule("events.k8s.io", &["events"], &["create", "patch"]),
     ]
 }
 
-/// In the system namespace.
+/// Rules in the system namespace.
 pub fn system_rules() -> Vec<PolicyRule> {
     vec![
-        // One of several works. What is created has no name yet, as far as rights know.
+        // Leader election. A rule for `create` cannot have resource names.
         rule("coordination.k8s.io", &["leases"], &["create"]),
         named("coordination.k8s.io", &["leases"], &["get", "list", "watch", "update"], &[CONTROLLER]),
-        // The authority, the gateway's certificate and the keys. To create and to get are among the cluster's rules.
+        // The authority, the gateway's certificate and the keys. `create` and `get` are in the cluster-wide rules.
         named("", &["secrets"], &["list", "watch", "update"], &certificates::NAMES),
         named("", &["services"], &["list", "watch"], &[GATEWAY]),
         named("", &["configmaps"], &["list", "watch"], &[ROOT_CERTIFICATES]),
     ]
 }
 
-/// In the namespace `default`, where the API server says where it is.
+/// Rules in the namespace `default`, which has the API server's Service and endpoints.
 pub fn default_rules() -> Vec<PolicyRule> {
     vec![
         named("", &["services"], &["list", "watch"], &[crate::surroundings::API_SERVER.1]),

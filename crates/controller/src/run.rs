@@ -1,12 +1,13 @@
-//! A run, from its first look to the proof that nothing of it is left.
+//! Reconciles a run, from its first reconcile to the proof that nothing of it is left.
 //!
-//! [`reconcile`] looks at what there is and makes the next steps. Every step can be made again: a controller that is killed
-//! between any two calls finds, when it is back, what it had done, and goes on or takes it back. What is there already is
-//! compared and never overwritten.
+//! [`reconcile`] looks at the current state and performs the next steps. Every step is idempotent: a controller that is
+//! killed between any two requests finds, after a restart, what it had done, and continues or reverts it. Objects that
+//! exist already are compared and never overwritten.
 //!
-//! [`resolve`] finds what a run needs and plans it; [`begin`] makes it exist; [`observe`] looks at it while it goes on;
-//! [`over`] is when the agent has ended, and [`hooks`] are around it; [`end`] takes everything back. [`status`] is the only place that writes to runs, [`objects`] the only one that makes and
-//! removes other objects. [`faults`] says in plain words what the platform has to say.
+//! [`resolve`] finds the objects that a run names and plans it; [`start`] creates its objects; [`observe`] watches it
+//! while it is active; [`finish`] handles the end of the agent, and [`hooks`] the hooks before and after it; [`end`]
+//! revokes, tears down and verifies. [`status`] is the only module that writes to runs, [`objects`] the only one that
+//! creates and deletes other objects. [`pod_status`] explains the state of pods.
 
 mod again;
 mod begin;
@@ -43,18 +44,18 @@ pub use inputs::Renewals;
 pub use plans::Plans;
 pub use wake::{Hindrances, Refusals, wake};
 
-/// Where a run stands, from what is written on it.
+/// Where a run is in its life, by its status and metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Nothing of it exists yet, or not everything.
+    /// Not all of its objects exist yet.
     Beginning,
-    /// Its pod is there.
+    /// Its pod exists.
     Going,
-    /// The agent has ended and hooks go on.
+    /// The agent has ended and hooks after the run are active.
     Afterwards,
-    /// It is over, and not everything of it is gone.
+    /// Its phase is terminal, and not all of its objects are gone.
     Ending,
-    /// It is being deleted.
+    /// It has a deletion timestamp.
     Deleted,
     /// Nothing is to be done.
     Settled,
@@ -65,7 +66,8 @@ fn stage(run: &AgentRun) -> Stage {
     let phase = status.and_then(|it| it.phase).unwrap_or_default();
     if run.metadata.deletion_timestamp.is_some() {
         let ours = run.finalizers().iter().any(|it| it == finalizer::RUN);
-        // Who takes our finalizer off and leaves another keeps the run, and would keep its rights.
+        // Another client may remove our finalizer while a different one keeps the run: its grants must still be
+        // revoked.
         let has_more = status.is_some_and(|it| !it.grants.is_empty()) && !is_revoked(run);
         return match ours || has_more {
             true => Stage::Deleted,
@@ -85,11 +87,11 @@ fn stage(run: &AgentRun) -> Stage {
     if has_pod { Stage::Going } else { Stage::Beginning }
 }
 
-/// Makes the next steps of a run.
+/// Performs the next steps of a run.
 ///
 /// # Errors
 ///
-/// When the API server could not be asked, or refuses what it should not. The same call may be made again.
+/// When the API server does not answer or rejects a request unexpectedly. The call can be repeated.
 pub async fn reconcile(seen: Arc<AgentRun>, context: Arc<Context>) -> Result<Action, Error> {
     let run = context.written.latest(seen);
     match stage(&run) {

@@ -1,4 +1,4 @@
-//! How an installation is set up.
+//! Settings of an installation.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,54 +10,49 @@ use sympozium_plan::prices::Prices;
 
 /// Finished runs of one agent that are kept.
 pub const HISTORY: usize = 50;
-/// Runs that are worked on at a time.
+/// Runs that are reconciled concurrently.
 pub const CONCURRENCY: u16 = 16;
-/// How long a run waits for an agent, a pack, a policy or a model that is not there yet.
+/// How long a run waits for an Agent, SkillPack, SympoziumPolicy or Model that does not exist yet.
 pub const PATIENCE: Duration = Duration::from_secs(5 * 60);
-/// Runs that go on at a time, in the whole cluster. Those beyond it wait.
+/// Runs that are active at the same time in the whole cluster. Further runs are queued.
 pub const ACTIVE_RUNS: usize = 2_000;
-/// The largest weight of a namespace.
 pub const MAX_WEIGHT: u16 = 1_000;
 
-/// How an installation is set up.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// Where controller, gateway, built-in packs and the floor are.
+    /// Where controller, gateway, built-in packs and the policy floor are.
     pub system_namespace: String,
     /// What admission does not find in objects.
     pub admission: admit::Settings,
     /// Images of our own parts, and limits.
     pub plan: PlanSettings,
-    /// See [`HISTORY`].
+    /// See [`HISTORY_LIMIT`].
     pub history: usize,
     /// How long a finished run is kept; for ever when absent.
     pub keep: Option<Duration>,
-    /// See [`PATIENCE`].
+    /// See [`RESOLVE_TIMEOUT`].
     pub patience: Duration,
     /// See [`CONCURRENCY`].
     pub concurrency: u16,
-    /// See [`ACTIVE_RUNS`].
+    /// See [`MAX_ACTIVE_RUNS`].
     pub active_runs: usize,
-    /// How many places of [`Self::active_runs`] namespaces get against each other, up to [`MAX_WEIGHT`]; one that is not named
-    /// counts as 1.
+    /// Weights by which namespaces share [`Self::max_active_runs`], up to [`MAX_WEIGHT`]; a namespace that is not
+    /// listed has weight 1.
     pub namespace_weights: BTreeMap<String, u16>,
-    /// Whether pods run in a user namespace.
     pub host_users: UserNamespaces,
-    /// What tokens cost; without it, nothing is said about costs.
+    /// Prices of tokens; without them no cost is estimated.
     pub prices: Option<Arc<Prices>>,
-    /// Whether the kubelets bound the processes of a pod. The operator says so.
+    /// Whether the kubelets limit the processes of a pod. The operator declares it; the controller cannot verify it.
     pub pod_pids_limit: bool,
 }
 
-/// Whether pods run in a user namespace (`hostUsers: false`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum UserNamespaces {
-    /// Where every node that takes pods says that its runtime can.
+    /// If every schedulable node reports that its runtime supports it.
     #[default]
     Auto,
-    /// Always: a node that cannot refuses the pod.
+    /// A node without support rejects the pod.
     Always,
-    /// Never.
     Never,
 }
 

@@ -1,8 +1,8 @@
-//! What is around runs in this cluster, and is the same for all of them.
+//! Discovered facts of the cluster that are the same for all runs.
 //!
-//! Each piece is watched by name: the gateway's Service, where the API server answers, its certificates, agent-sandbox. Nodes come
-//! from the common watch, keys and the gateway's authority from `certificates`. While a piece is missing nothing is
-//! told, and no run begins.
+//! Each source is watched by name: the gateway's Service, the API server's Service and endpoints, its CA certificates,
+//! agent-sandbox's CRD. Nodes come from the caches, keys and the gateway's authority from `certificates`. While a
+//! source is missing nothing is published, and no run starts.
 
 mod pieces;
 #[cfg(test)]
@@ -31,72 +31,69 @@ use crate::metrics::Metrics;
 use crate::settings::Settings;
 use crate::world::World;
 
-/// The ConfigMap with the API server's certificates, in every namespace.
+/// The ConfigMap with the API server's CA certificates; Kubernetes creates it in every namespace.
 pub const ROOT_CERTIFICATES: &str = "kube-root-ca.crt";
-/// The API server's Service, and the namespace it is in. Its EndpointSlice has the same name.
+/// The namespace and name of the API server's Service. Its EndpointSlice has the same name.
 ///
-/// API servers keep exactly one slice for themselves, and only that one (kubernetes/kubernetes#101070): another that has the
-/// label of the Service was made by somebody else, and would open the NetworkPolicies of all runs to whatever it says. The slice
-/// has the addresses of one family, that of the addresses which the API servers advertise; what a dual-stack one would be called
-/// is not decided (KEP-2438). Until then the other family is reached by the Service's own addresses, of which a dual-stack
-/// Service has two.
+/// API servers maintain exactly one slice for themselves, and only that one (kubernetes/kubernetes#101070): any other
+/// slice with the label of the Service was created by another client, and would open the NetworkPolicies of all runs to
+/// the addresses in it. The slice has the addresses of one family, that of the addresses which the API servers
+/// advertise; the name of a second slice for dual-stack is not decided (KEP-2438). Until then the other family is
+/// reached through the Service's own addresses, of which a dual-stack Service has two.
 pub const API_SERVER: (&str, &str) = ("default", "kubernetes");
-/// What agent-sandbox's kind is stored as.
+/// The name of the CRD of agent-sandbox.
 pub const SANDBOXES: &str = "sandboxes.agents.x-k8s.io";
 
-/// What is around runs in this cluster.
+/// Facts of the cluster that rendering and creating a run need.
 #[derive(Clone)]
 pub struct Surroundings {
-    /// Addresses and what the cluster can: what rendering needs to know.
+    /// Addresses and capabilities of the cluster, as `render` takes them.
     pub render: RenderSettings,
-    /// The certificate that the gateway's is checked by.
+    /// The CA certificate of the gateway, PEM.
     pub gateway_authority: String,
-    /// The certificates that the API server's is checked by.
+    /// The CA certificates of the API server, PEM.
     pub api_server_authority: String,
-    /// What signs the credentials of runs for the gateway.
+    /// Signs the credentials of runs for the gateway.
     pub keys: Arc<KeyRing>,
 }
 
-/// What is told instead of looked for.
+/// Values from the command line that replace discovery.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Overrides {
-    /// The gateway's address, for a cluster without its Service.
+    /// For a cluster without the gateway's Service.
     pub gateway: Option<IpAddr>,
-    /// The StorageClass of workspaces; the cluster's default when absent.
+    /// Of workspaces; the cluster's default when absent.
     pub storage_class: Option<ObjectName>,
     /// PEM certificates of authorities that bridges trust besides the public ones.
     pub certificates: Option<String>,
 }
 
-/// Follows what is around runs.
+/// Watches the sources and publishes a new [`ClusterInfo`] when one of them changes.
 pub struct Follower {
-    /// How this installation is set up.
     pub settings: Arc<Settings>,
-    /// What is told instead of looked for.
     pub overrides: Overrides,
     /// For the nodes.
     pub world: World,
-    /// Wakes when a node was seen.
+    /// Is notified when a node has changed.
     pub nodes_changed: Arc<Notify>,
-    /// What `certificates` tells.
+    /// Published by `certificates`.
     pub material: watch::Receiver<Option<Material>>,
-    /// Tells whether runs have user namespaces.
     pub metrics: Arc<Metrics>,
 }
 
-/// What was watched.
+/// The stores of the watched objects.
 struct Watched {
     gateway: Store<Service>,
     api_server: Store<Service>,
     endpoints: Store<EndpointSlice>,
     certificates: Store<ConfigMap>,
     sandboxes: Store<CustomResourceDefinition>,
-    /// Whether that is known: a cluster without Sandboxes has none to show.
+    /// Whether the CRD's watch has completed its first list: without it, absence and ignorance look the same.
     sandboxes_listed: Arc<AtomicBool>,
 }
 
 impl Follower {
-    /// Goes on for as long as it is polled.
+    /// Runs for as long as the future is polled.
     pub async fn follow(mut self, client: Client, tell: watch::Sender<Option<Arc<Surroundings>>>) {
         let (watched, mut changes) = watch_all(&client, &self.settings.system_namespace);
         let mut told: Option<Vec<&'static str>> = None;
@@ -131,7 +128,7 @@ impl Follower {
         }
     }
 
-    /// The error is what is missing.
+    /// The error lists what is missing.
     fn put_together(&self, watched: &Watched) -> Result<Surroundings, Vec<&'static str>> {
         let mut missing = Vec::new();
         let mut need = |there: bool, what: &'static str| {
@@ -192,7 +189,7 @@ fn is_same(one: &Surroundings, other: &Surroundings) -> bool {
         && Arc::ptr_eq(&one.keys, &other.keys)
 }
 
-/// The stream wakes at every change of any of them.
+/// The stream yields an item at every change of any of them.
 fn watch_all(client: &Client, system_namespace: &str) -> (Watched, BoxStream<'static, ()>) {
     let named = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
     let (namespace, name) = API_SERVER;
@@ -224,7 +221,7 @@ where
         .inspect_err(|error| {
             tracing::warn!(kind = %K::kind(&()), %error, "a watch was cut; it is taken up again");
         })
-        // Between the beginning and the end of a list, the store is what it was before.
+        // While a list is incomplete, the store still has its former content.
         .filter_map(async |event| match event {
             Ok(watcher::Event::Init | watcher::Event::InitApply(_)) | Err(_) => None,
             Ok(_) => Some(()),
@@ -236,7 +233,7 @@ fn forget_writers<K: Resource>(object: &mut K) {
     object.meta_mut().managed_fields = None;
 }
 
-/// The schema of a pod is in it, which is half a megabyte.
+/// The CRD embeds the schema of a pod, which is half a megabyte.
 fn forget_schema(definition: &mut CustomResourceDefinition) {
     forget_writers(definition);
     definition.metadata.annotations = None;

@@ -1,12 +1,13 @@
-//! Finds what runs left behind that no longer exist, and deletes it.
+//! Finds objects of runs that no longer exist, and deletes them.
 //!
-//! A run that ends takes everything with it, so there is nothing to find unless something went wrong: the finalizer was
-//! removed by hand, or a person restored objects from a backup. Labels find, and anybody can write labels; so what is
-//! deleted must have [our form](form), down to the digits of the run's UID in its name. Everything else is reported and
-//! left. That the run is gone is asked of the API server, after the objects were listed: a cache may lag behind.
+//! A run is torn down before it is deleted, so there are no orphans unless something went wrong: a person removed the
+//! finalizer by hand, or restored objects from a backup. Objects are found by labels, and any client can write labels;
+//! so an object is deleted only if it has the exact [shape](ownership) of our objects, down to the digits of the run's
+//! UID in its name. All others are reported and left. That the run is gone is read from the API server, after the
+//! objects were listed: the cache may lag behind.
 //!
-//! Secrets are not listed: that would be the right to read every Secret there is. Those of runs belong to their run,
-//! and Kubernetes collects what belongs to nobody.
+//! Secrets are not listed: that would need permission to read every Secret of the cluster. Those of runs are owned by
+//! their run, and the garbage collector of Kubernetes deletes them.
 
 pub mod form;
 
@@ -31,59 +32,48 @@ use crate::context::Context;
 use crate::world::is_settled;
 use form::{Form, Formed};
 
-/// How often everything is looked through.
+/// Interval between sweeps of everything.
 pub const SWEEP_EVERY: Duration = Duration::from_secs(10 * 60);
-/// Runs that went at about the same time are looked after together.
+/// Runs that are deleted within this time are swept together.
 const SETTLE: Duration = Duration::from_secs(2);
-/// How soon a sweep that failed is made again.
+/// When a failed sweep is repeated.
 const RETRY_AFTER: Duration = Duration::from_secs(60);
-/// Runs whose leftovers are asked for in one call.
+/// Runs per list request, in the label selector.
 const RUNS_AT_ONCE: usize = 50;
-/// Objects in one answer.
+/// Objects per list request.
 const PAGE: u32 = 500;
-/// Objects of one kind that one sweep looks at.
+/// Objects of one kind in one sweep, at most.
 const MAX_OBJECTS: usize = 50_000;
-/// Foreign objects that are remembered as reported.
+/// Foreign objects that are remembered as reported, at most.
 const MAX_REPORTED: usize = 1_000;
 
-/// A run that is gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gone {
-    /// Its UID.
     pub uid: String,
 }
 
-/// A sweep could not be finished.
+/// Why a sweep was not completed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A list.
     #[error("{kind} cannot be listed")]
     List {
-        /// Of what.
         kind: String,
-        /// Why.
         #[source]
         source: kube::Error,
     },
-    /// A deletion.
     #[error("{kind} `{name}` cannot be deleted")]
     Delete {
-        /// The kind.
         kind: String,
-        /// The name.
         name: String,
-        /// Why.
         #[source]
         source: kube::Error,
     },
 }
 
-/// What is looked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
-    /// Everything.
     Whole,
-    /// What these runs left.
+    /// Only what these runs have left, by UID.
     Of(BTreeSet<String>),
 }
 
@@ -93,7 +83,7 @@ impl Scope {
         match self {
             Self::Whole => vec![ours],
             Self::Of(runs) => {
-                // Labels are of our own making only where the UID is one.
+                // A string that is not a UID must not get into a label selector.
                 let runs: Vec<&str> =
                     runs.iter().map(String::as_str).filter(|uid| form::digits(uid).is_some()).collect();
                 let part = |runs: &[&str]| format!("{ours},{} in ({})", labels::RUN_UID, runs.join(","));
@@ -103,19 +93,18 @@ impl Scope {
     }
 }
 
-/// Sweeps.
 pub struct Sweeper {
     context: Arc<Context>,
     reported: HashSet<String>,
 }
 
 impl Sweeper {
-    /// One for the life of a leader.
+    /// Lives as long as this process is the leader.
     pub fn new(context: Arc<Context>) -> Self {
         Self { context, reported: HashSet::new() }
     }
 
-    /// Sweeps everything now and every ten minutes, and what a run left a moment after it is gone.
+    /// Sweeps everything at the start and every ten minutes, and what a run has left shortly after it is deleted.
     pub async fn run(mut self, mut gone: mpsc::UnboundedReceiver<Gone>, stop: watch::Receiver<bool>) {
         let mut whole = Instant::now();
         loop {
@@ -140,28 +129,28 @@ impl Sweeper {
             if scope == Scope::Whole {
                 whole = Instant::now() + SWEEP_EVERY;
             }
-            // What was not found this time is found by looking at everything.
+            // A full sweep finds what this one has missed.
             if failed {
                 whole = whole.min(Instant::now() + RETRY_AFTER);
             }
         }
     }
 
-    /// One sweep.
+    /// Performs one sweep.
     ///
     /// # Errors
     ///
-    /// When something could not be listed or deleted. What could be was.
+    /// When a list or a deletion failed. The other objects were swept all the same.
     pub async fn sweep(&mut self, scope: &Scope) -> Result<(), Error> {
         self.context.metrics.reconciled("Sweep");
-        // What gives rights goes first.
+        // Bindings first: they give permissions.
         let mut outcome = self.kind::<ClusterRoleBinding>(scope).await;
         outcome = outcome.and(self.kind::<RoleBinding>(scope).await);
         outcome = outcome.and(self.kind::<Job>(scope).await);
         outcome = outcome.and(self.kind::<ServiceAccount>(scope).await);
         outcome = outcome.and(self.kind::<ClusterRole>(scope).await);
         outcome = outcome.and(self.kind::<Role>(scope).await);
-        // Last: it holds pods in.
+        // Last: it confines pods.
         outcome.and(self.kind::<NetworkPolicy>(scope).await)
     }
 
@@ -170,8 +159,8 @@ impl Sweeper {
         K: Form + Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + 'static,
     {
         let client = self.context.client.clone();
-        // A run that is settled has nothing any more, but a Job that is to be kept: whatever else is there came late, from a
-        // controller that did not know yet that it leads no more.
+        // A run that is torn down has no objects any more, except a Job that is to be kept: any other object was
+        // created late, by a controller that did not know yet that it had lost the Lease.
         let (mut known, mut settled) = (HashSet::new(), HashSet::new());
         for run in self.context.world.runs.state() {
             let over = K::NAME != "Job" && is_settled(&run);
@@ -182,7 +171,7 @@ impl Sweeper {
         let mut candidates = Vec::new();
         for selector in scope.selectors() {
             let found = list::<K>(&client, &selector).await?;
-            // Most belong to runs that the watch knows: those need no question.
+            // Most objects belong to runs in the cache and need no request.
             candidates.extend(found.into_iter().filter(|it| !is_of(it, &known)));
         }
         if candidates.is_empty() {
@@ -236,7 +225,7 @@ impl Sweeper {
                 );
                 Ok(())
             }
-            // Somebody was quicker, or something else has the name now.
+            // Another client deleted it first, or the name belongs to another object now.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
             Err(source) => Err(Error::Delete { kind: K::NAME.to_owned(), name, source }),
         }
@@ -276,7 +265,7 @@ impl Sweeper {
     }
 }
 
-/// Those that went at about the same time.
+/// The UIDs of runs that were deleted at about the same time.
 async fn collect(first: Gone, gone: &mut mpsc::UnboundedReceiver<Gone>) -> BTreeSet<String> {
     let until = Instant::now() + SETTLE;
     let mut runs = BTreeSet::from([first.uid]);
@@ -306,7 +295,7 @@ where
     }
 }
 
-/// The UIDs of all runs that there are, from the API server itself.
+/// The UIDs of all existing runs, from the API server.
 async fn live_runs(client: &Client) -> Result<HashSet<String>, Error> {
     let api: Api<PartialObjectMeta<AgentRun>> = Api::all(client.clone());
     let mut parameters = ListParams::default().limit(PAGE);
@@ -315,7 +304,7 @@ async fn live_runs(client: &Client) -> Result<HashSet<String>, Error> {
         let page = api.list(&parameters).await.map_err(|source| Error::List { kind: "AgentRun".to_owned(), source })?;
         all.extend(page.items.into_iter().filter_map(|run| run.metadata.uid));
         match page.metadata.continue_ {
-            // Without a bound: a run that is not in the list would count as gone.
+            // Without a limit: a run that is missing from the list would count as deleted.
             Some(token) if !token.is_empty() => parameters = parameters.continue_token(&token),
             _ => return Ok(all),
         }

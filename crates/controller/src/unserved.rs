@@ -1,5 +1,5 @@
-//! Kinds that this release serves nothing of: schedules and models. What is wrong with one, and which of its fields nothing acts
-//! on, is in its condition `Admitted`, as `sympozium validate` says it.
+//! Kinds that this release only validates: schedules and models. Violations, and fields that nothing acts on, are in
+//! the condition `Admitted`, with the same text as `sympozium validate`.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -19,16 +19,15 @@ use sympozium_plan::admit::{Denied, Subject, admit_model, admit_schedule};
 use crate::conditions;
 use crate::context::Context;
 
-/// The status could not be written.
 #[derive(Debug, thiserror::Error)]
 #[error("the status could not be written")]
 pub struct Error(#[source] kube::Error);
 
-/// Writes a schedule's condition.
+/// Writes the condition of a schedule.
 ///
 /// # Errors
 ///
-/// When it could not be written; it is tried again.
+/// When the request failed; it is retried.
 pub async fn reconcile_schedule(schedule: Arc<SympoziumSchedule>, context: Arc<Context>) -> Result<Action, Error> {
     let findings = admit_schedule(&subject("SympoziumSchedule", schedule.as_ref()), &schedule.spec);
     let status = schedule.status.clone().unwrap_or_default();
@@ -36,11 +35,11 @@ pub async fn reconcile_schedule(schedule: Arc<SympoziumSchedule>, context: Arc<C
     write(schedule.as_ref(), before, &findings, &context).await
 }
 
-/// Writes a model's condition.
+/// Writes the condition of a model.
 ///
 /// # Errors
 ///
-/// When it could not be written; it is tried again.
+/// When the request failed; it is retried.
 pub async fn reconcile_model(model: Arc<Model>, context: Arc<Context>) -> Result<Action, Error> {
     let findings = admit_model(&subject("Model", model.as_ref()), &model.spec);
     let status = model.status.clone().unwrap_or_default();
@@ -48,7 +47,7 @@ pub async fn reconcile_model(model: Arc<Model>, context: Arc<Context>) -> Result
     write(model.as_ref(), before, &findings, &context).await
 }
 
-/// What of a status is written here.
+/// The fields of a status that are written here.
 #[derive(Debug, Clone, PartialEq)]
 struct Observed {
     generation: Option<i64>,
@@ -59,8 +58,8 @@ fn subject(kind: &'static str, object: &impl Resource) -> Subject {
     Subject::new(kind, object.namespace().as_deref(), &object.name_any())
 }
 
-/// Writes `observedGeneration` and `conditions`, and nothing else: the rest of a status belongs to the server of the kind. The
-/// `endpoint` of a model, for one, decides where a key is sent, and must not come from here.
+/// Writes only `observedGeneration` and `conditions`: the rest of a status belongs to the controller of the kind. The
+/// `endpoint` of a model, for example, decides where a model key is sent, and must not be written here.
 async fn write<K>(object: &K, before: Observed, findings: &Denied, context: &Context) -> Result<Action, Error>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + 'static,
@@ -77,7 +76,8 @@ where
     }
     let namespace = object.namespace().unwrap_or_default();
     let api: Api<K> = Api::namespaced(context.client.clone(), &namespace);
-    // A merge patch replaces the whole list of conditions: with the version, one that another client has added meanwhile is kept.
+    // A merge patch replaces the whole list of conditions: with the resource version, a condition that another client
+    // has added meanwhile is kept.
     let patch = json!({
         "metadata": {"uid": object.uid(), "resourceVersion": object.resource_version()},
         "status": {"observedGeneration": after.generation, "conditions": after.conditions},
@@ -88,7 +88,7 @@ where
     context.metrics.wrote(&K::kind(&()), "patch");
     match written {
         Ok(_) => Ok(Action::await_change()),
-        // It is gone, or was changed: the watch shows what it is now.
+        // It is gone, or was changed: the watch delivers the new state.
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(Action::await_change()),
         Err(error) => Err(Error(error)),
     }

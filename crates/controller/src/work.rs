@@ -1,8 +1,9 @@
-//! The loop around a reconciler: who is looked at when, how many at a time, and how soon again after an error.
+//! The loop around a reconciler: when an object is reconciled, how many concurrently, and how soon again after an
+//! error.
 //!
-//! An object is looked at when something was seen that concerns it, or when its time has come; never twice at once. What
-//! fails is tried again after a pause that doubles from [`FIRST_PAUSE`] to [`LONGEST_PAUSE`], with jitter; a success
-//! forgets that. A panic fails that one attempt.
+//! An object is reconciled when a watch event concerns it or its requeue time has come, and never twice concurrently. A
+//! failed attempt is retried after a backoff that doubles from [`MIN_BACKOFF`] to [`MAX_BACKOFF`], with jitter; a
+//! success resets it. A panic fails only that attempt.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
@@ -23,16 +24,14 @@ use crate::context::Context;
 use crate::fair::FairQueue;
 use crate::random::jittered;
 
-/// The pause after a first error.
 pub const FIRST_PAUSE: Duration = Duration::from_millis(200);
-/// The longest pause between attempts.
 pub const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// How long an attempt may take. Every call has a deadline of its own; this one is for what nobody thought of, which would keep a
-/// place for ever.
+/// Bounds one reconcile. Every request has its own timeout; this one is for unforeseen hangs, which would occupy a slot
+/// of the loop for ever.
 const DEADLINE: Duration = Duration::from_secs(10 * 60);
 
-/// A task that ends with whoever waits for it: nothing is written for a loop that was shut down.
+/// A task that is aborted when its waiter is dropped: a loop that was shut down must not write any more.
 struct Task<T>(JoinHandle<T>);
 
 impl<T> Future for Task<T> {
@@ -49,7 +48,7 @@ impl<T> Drop for Task<T> {
     }
 }
 
-/// Whom to look at: namespaces take turns. Clones feed the same loop.
+/// Objects to reconcile; namespaces take turns. Clones feed the same loop.
 pub struct Queue<K: Resource<DynamicType = ()>> {
     inner: Arc<Mutex<Inner<K>>>,
     changed: Arc<Notify>,
@@ -57,11 +56,10 @@ pub struct Queue<K: Resource<DynamicType = ()>> {
 
 struct Inner<K: Resource<DynamicType = ()>> {
     waiting: FairQueue<ObjectRef<K>>,
-    /// Those that the loop was given and has not begun with.
+    /// Objects that were handed to the loop and are not started yet.
     handed: HashSet<ObjectRef<K>>,
 }
 
-/// The other end of a [`Queue`].
 pub struct Wanted<K: Resource<DynamicType = ()>> {
     queue: Queue<K>,
 }
@@ -72,7 +70,6 @@ impl<K: Resource<DynamicType = ()>> Clone for Queue<K> {
     }
 }
 
-/// A new queue.
 pub fn queue<K: Resource<DynamicType = ()>>() -> (Queue<K>, Wanted<K>) {
     let inner = Inner { waiting: FairQueue::default(), handed: HashSet::new() };
     let queue = Queue { inner: Arc::new(Mutex::new(inner)), changed: Arc::default() };
@@ -81,7 +78,7 @@ pub fn queue<K: Resource<DynamicType = ()>>() -> (Queue<K>, Wanted<K>) {
 }
 
 impl<K: Resource<DynamicType = ()>> Queue<K> {
-    /// Has an object looked at. One that waits already is not counted twice.
+    /// Enqueues an object. One that is queued already is not queued twice.
     pub fn add(&self, object: ObjectRef<K>) {
         let mut inner = lock(&self.inner);
         if inner.handed.contains(&object) {
@@ -93,7 +90,7 @@ impl<K: Resource<DynamicType = ()>> Queue<K> {
         self.changed.notify_one();
     }
 
-    /// Its turn has come, or it is gone.
+    /// To be called when the object's reconcile starts, or when the object is gone.
     fn taken(&self, object: &ObjectRef<K>) {
         let mut inner = lock(&self.inner);
         inner.handed.remove(object);
@@ -102,21 +99,19 @@ impl<K: Resource<DynamicType = ()>> Queue<K> {
         self.changed.notify_one();
     }
 
-    /// How many wait.
     pub fn len(&self) -> usize {
         let inner = lock(&self.inner);
         inner.waiting.len() + inner.handed.len()
     }
 
-    /// Whether none waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
 impl<K: Resource<DynamicType = ()>> Wanted<K> {
-    /// The next one, once fewer than `most` were handed on that nobody has begun with. The loop keeps no order between namespaces:
-    /// whatever it has not got yet still takes turns.
+    /// The next object, as soon as fewer than `most` are handed to the loop and not started. The loop keeps no order
+    /// between namespaces: only objects that it has not received yet take turns.
     async fn next(&self, most: usize) -> ObjectRef<K> {
         loop {
             if let Some(object) = self.try_next(most) {
@@ -137,21 +132,18 @@ impl<K: Resource<DynamicType = ()>> Wanted<K> {
     }
 }
 
-/// How an attempt failed.
+/// Why an attempt failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failed<E: std::error::Error + 'static> {
-    /// The reconciler says so.
     #[error(transparent)]
     Error(#[from] E),
-    /// It did not come to an end.
     #[error("it took longer than it may")]
     Late,
-    /// It panicked.
     #[error("a fault in this program: {0}")]
     Panic(String),
 }
 
-/// Looks at objects until `stop` says otherwise; then finishes what is under way.
+/// Reconciles objects until `stop` is set; then finishes the reconciles in progress.
 pub async fn work<K, F, E>(
     kind: &'static str,
     context: Arc<Context>,
@@ -165,7 +157,7 @@ pub async fn work<K, F, E>(
     F: Future<Output = Result<Action, E>> + Send + 'static,
     E: std::error::Error + Send + Sync + 'static,
 {
-    // What is not listed yet would look as if it were not there: a run would be told that its pod is gone.
+    // Before the first list is complete an object may look absent: a run would fail because its pod is missing.
     let mut stopped = stop.clone();
     tokio::select! {
         _ = stopped.wait_for(|stop| *stop) => return,
@@ -180,13 +172,13 @@ pub async fn work<K, F, E>(
         let newest = store.clone();
         let metrics = Arc::clone(&metrics);
         move |object: Arc<K>, context: Arc<Context>| {
-            // Before it is read: what is seen from now on is a reason to look again.
+            // Before the object is read: an event that arrives from now on must requeue it.
             let reference = ObjectRef::from_obj(object.as_ref());
             queue.taken(&reference);
             let object = newest.get(&reference).unwrap_or(object);
             metrics.reconciled(kind);
             let limited = tokio::time::timeout(DEADLINE, reconcile(object, context));
-            // A task of its own: work of one does not hold up the others, and a panic ends it alone.
+            // In a task of its own: one reconcile does not block the others, and a panic ends only that task.
             let task = Task(tokio::spawn(limited));
             task.map(|ended| match ended {
                 Ok(Ok(outcome)) => outcome.map_err(Failed::Error),
@@ -210,7 +202,8 @@ pub async fn work<K, F, E>(
     };
     let config = controller::Config::default().concurrency(concurrency);
     let there = store.clone();
-    // As many as are worked on may each have another look at themselves coming; as many more keep the others busy.
+    // Each object that is being reconciled may have another reconcile queued; twice the concurrency keeps the others
+    // busy.
     let most = 2 * usize::from(concurrency).max(1);
     let queue = until(wanted, most, stop).map(Ok::<_, std::convert::Infallible>);
     let outcomes = applier(looked_at, policy, context, store, queue, config);
@@ -219,17 +212,17 @@ pub async fn work<K, F, E>(
             match outcome {
                 Ok((object, _)) => attempts.forget(&object),
                 Err(controller::Error::ObjectNotFound(object)) => {
-                    // It went before its turn came.
+                    // The object was deleted before its turn.
                     let mut gone = ObjectRef::<K>::new(&object.name);
                     gone.namespace = object.namespace;
                     again.taken(&gone);
                     attempts.forget(&gone);
-                    // Unless it came in this very moment.
+                    // Unless it was created again in the meantime.
                     if there.get(&gone).is_some() {
                         again.add(gone);
                     }
                 }
-                // The policy has told it.
+                // The error policy has logged it.
                 Err(controller::Error::ReconcilerFailed(..)) => {}
                 Err(error) => tracing::error!(kind, %error, "the loop has a fault"),
             }
@@ -244,7 +237,7 @@ fn until<K: Resource<DynamicType = ()> + 'static>(
     mut stop: watch::Receiver<bool>,
 ) -> impl Stream<Item = ObjectRef<K>> {
     let stopped = async move {
-        // A sender that is gone is a stop too.
+        // A dropped sender means stop as well.
         let _ = stop.wait_for(|stop| *stop).await;
     };
     stream::unfold(wanted, move |wanted| async move {
@@ -254,7 +247,7 @@ fn until<K: Resource<DynamicType = ()> + 'static>(
     .take_until(stopped)
 }
 
-/// How often each object failed since it last succeeded.
+/// Failures of each object since its last success.
 struct Attempts<K: Resource<DynamicType = ()>> {
     counts: Mutex<HashMap<ObjectRef<K>, u32>>,
 }
@@ -278,14 +271,14 @@ impl<K: Resource<DynamicType = ()>> Attempts<K> {
     }
 }
 
-/// The pause after so many failures in a row.
+/// The backoff after a number of failures in a row.
 fn pause(attempts: u32) -> Duration {
     let doublings = attempts.saturating_sub(1).min(16);
     FIRST_PAUSE.saturating_mul(1 << doublings).min(LONGEST_PAUSE)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // A panic elsewhere leaves the collections whole.
+    // A panic in another thread leaves the collections consistent.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -323,7 +316,7 @@ mod tests {
         queue.add(ObjectRef::new("other").within("team"));
         assert_eq!(queue.len(), 2);
         let first = wanted.try_next(9).expect("one waits");
-        // It has not begun: whoever begins sees what is new.
+        // It has not started: its reconcile will see the new state.
         queue.add(first.clone());
         assert!(wanted.try_next(9).is_some());
         assert_eq!(wanted.try_next(9), None);
@@ -338,7 +331,7 @@ mod tests {
         for number in 0..5000 {
             queue.add(ObjectRef::new(&number.to_string()).within("greedy"));
         }
-        // The loop takes a few at a time, however many wait.
+        // The loop takes a few at a time, however many are queued.
         let handed: Vec<_> = std::iter::from_fn(|| wanted.try_next(4)).collect();
         assert_eq!(handed.len(), 4);
         queue.add(ObjectRef::new("single").within("modest"));

@@ -1,7 +1,7 @@
-//! What is in the cluster: one watch for each kind, kept in memory as far as it is needed.
+//! Informer caches: one watch per kind, trimmed to the fields that are needed.
 //!
-//! Objects are cut down before they are kept: who changed which field is of no use here, and of a run that is over only its
-//! status, without the texts in it. So thousands of finished runs take little room.
+//! Objects are trimmed before they are stored: `managedFields` is dropped everywhere, and of a run that is torn down
+//! only its status stays, without the texts in it. So thousands of finished runs take little memory.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
@@ -24,86 +24,74 @@ use tokio::sync::{mpsc, watch};
 
 use crate::run::faults;
 
-/// What is in the cluster, as far as the watches have seen. Clones are the same one.
+/// The objects that the watches have delivered. Clones share the same stores.
 #[derive(Clone)]
 pub struct World {
-    /// All runs. Those that are over without their texts; see [`is_settled`].
+    /// All runs. Those that are torn down have no texts; see [`is_torn_down`].
     pub runs: Store<AgentRun>,
-    /// All agents.
     pub agents: Store<Agent>,
-    /// All agents by their older name.
+    /// Agents under the kind's former name.
     pub instances: Store<SympoziumInstance>,
-    /// All packs.
     pub packs: Store<SkillPack>,
-    /// All policies.
     pub policies: Store<SympoziumPolicy>,
-    /// All models.
     pub models: Store<Model>,
-    /// All schedules.
     pub schedules: Store<SympoziumSchedule>,
-    /// Jobs of runs.
+    /// Only Jobs of runs.
     pub jobs: Store<Job>,
-    /// Pods of runs.
+    /// Only pods of runs.
     pub pods: Store<Pod>,
-    /// All nodes.
     pub nodes: Store<Node>,
-    /// All RuntimeClasses.
     pub runtime_classes: Store<RuntimeClass>,
-    /// How many watches have listed what there is.
+    /// How many watches have completed their first list.
     listed: watch::Receiver<usize>,
 }
 
-/// How many watches there are.
 const WATCHES: usize = 12;
 
-/// Something that was seen.
+/// A change that a watch has delivered.
 #[derive(Debug, Clone)]
 pub enum Seen {
-    /// A run.
     Run(Arc<AgentRun>),
-    /// A run that is gone.
     RunGone(Arc<AgentRun>),
-    /// An agent, by namespace and name.
+    /// Namespace and name.
     Agent(String, String),
-    /// A pack, by namespace and name.
+    /// Namespace and name.
     Pack(String, String),
-    /// A policy, by namespace and name.
+    /// Namespace and name.
     Policy(String, String),
-    /// A model, by namespace and name.
+    /// Namespace and name.
     Model(String, String),
-    /// A schedule, by namespace and name.
+    /// Namespace and name.
     Schedule(String, String),
-    /// A Job of the run with this UID, in this namespace.
+    /// Namespace of the Job, and UID of its run.
     Job(String, String),
-    /// A pod of the run with this UID, in this namespace.
+    /// Namespace of the pod, and UID of its run.
     Pod(String, String),
-    /// The API server did not let a Job have its pod.
+    /// The API server rejected the pod of a Job.
     Refusal {
-        /// Where the Job is.
         namespace: String,
-        /// The Job.
         job: String,
-        /// What the API server said.
+        /// The API server's message.
         said: String,
     },
-    /// A node that came or went, stopped answering or answers again, or can something else.
+    /// A node was added or removed, changed its readiness, or its runtimes changed.
     Node,
 }
 
-/// Objects that are listed at a time: a page is held as it came before it is trimmed, and whoever may write objects decides how
-/// large they are.
+/// Objects per list request: a page is held in memory untrimmed, and the authors of objects decide how large they are.
 const PAGE: u32 = 50;
 
-/// Where what was seen is told.
+/// The receiving end of the channel of watch events.
 pub type Told = mpsc::UnboundedReceiver<Seen>;
 
-/// Whether it was looked, and nothing of a run that is over was left.
+/// Whether a verification has found that nothing of a finished run is left.
 pub fn is_revoked(run: &AgentRun) -> bool {
     let revocation = run.status.as_ref().and_then(|it| it.revocation.as_ref());
     revocation.is_some_and(|it| it.remaining.is_empty())
 }
 
-/// Whether nothing is to be done any more about a run, unless it is deleted or too old: it is over and what it had is gone.
+/// Whether nothing is to be done any more about a run, unless it is deleted or too old: its phase is terminal, a
+/// verification found nothing left, and our finalizer is removed.
 pub fn is_settled(run: &AgentRun) -> bool {
     let status = run.status.as_ref();
     let over = status.is_some_and(|it| it.phase.is_some_and(|phase| phase.is_terminal()));
@@ -113,7 +101,8 @@ pub fn is_settled(run: &AgentRun) -> bool {
 }
 
 impl World {
-    /// Begins to watch. The future goes on for as long as it is polled; what it sees is told in the order in which it came.
+    /// Starts the watches. They run for as long as the future is polled; events are sent in the order in which they
+    /// arrive.
     pub fn watch(client: &Client) -> (Self, Told, impl Future<Output = ()> + Send + use<>) {
         let (tell, told) = mpsc::unbounded_channel();
         let (count, listed) = watch::channel(0);
@@ -170,7 +159,7 @@ impl World {
                 pod(it.namespace().unwrap_or_default(), uid.clone());
             }
         });
-        // The Job controller says it in an Event, and nowhere else.
+        // The Job controller reports it in an Event, and nowhere else.
         let refused = all().fields("involvedObject.kind=Job,reason=FailedCreate");
         let (_, watch_refusals) = kept(client, count, refused, trim, {
             let tell = tell.clone();
@@ -182,7 +171,7 @@ impl World {
                 }
             }
         });
-        // Nodes say that they live every few seconds. What matters here changes seldom.
+        // Nodes update their status every few seconds; the fields that matter here change seldom.
         let mut known = HashMap::new();
         let (nodes, watch_nodes) = kept(client, count, all(), trim_node, move |node: Arc<Node>, there| {
             let now = there.then(|| (faults::is_lost(&node), runtimes(&node)));
@@ -228,15 +217,14 @@ impl World {
         (world, told, watching)
     }
 
-    /// Ready when every kind was listed once. Whether it will be: a watch that has ended for good lists nothing.
+    /// Waits until every kind was listed once. Returns false if that cannot happen any more, because a watch has ended.
     ///
-    /// Not by way of the stores: of several who wait for one, it wakes the last.
+    /// Does not use the stores' own `wait_until_ready`: of several waiters of one store, it wakes only the last.
     pub async fn ready(&self) -> bool {
         let mut listed = self.listed.clone();
         listed.wait_for(|listed| *listed >= WATCHES).await.is_ok()
     }
 
-    /// An object by name.
     pub fn find<K>(store: &Store<K>, namespace: &str, name: &str) -> Option<Arc<K>>
     where
         K: Resource<DynamicType = ()> + Clone + 'static,
@@ -245,7 +233,7 @@ impl World {
     }
 }
 
-/// Watches a kind into a store, and tells each object that came, changed (`true`) or went (`false`).
+/// Watches a kind into a store, and calls `tell` for each object that was applied (`true`) or deleted (`false`).
 fn kept<K, T>(
     client: &Client,
     count: &Arc<watch::Sender<usize>>,
@@ -262,8 +250,8 @@ where
     let (reader, writer) = store();
     let api: Api<K> = Api::all(client.clone());
     let events = watcher(api, config).default_backoff().modify(trim).reflect(writer);
-    // The store takes a list over when it is complete: what is told before would not be found in it. What is in it no more went
-    // while nobody watched.
+    // The store replaces its content when a list is complete: objects that are announced earlier would not be found in
+    // it. Objects that are missing from the new list were deleted while the watch was interrupted.
     let mut listed: Vec<K> = Vec::new();
     let (known, mut before) = (reader.clone(), Vec::new());
     let mut count = Some(Arc::clone(count));
@@ -286,7 +274,7 @@ where
                 for object in std::mem::take(&mut listed) {
                     tell(Arc::new(object), true);
                 }
-                // The first time.
+                // Only for the first list.
                 if let Some(count) = count.take() {
                     count.send_modify(|count| *count += 1);
                 }
@@ -301,12 +289,12 @@ where
     (reader, watching)
 }
 
-/// Who changed which field is of no use here.
+/// Drops `managedFields`, which nothing here uses.
 fn trim<K: Resource>(object: &mut K) {
     object.meta_mut().managed_fields = None;
 }
 
-/// Of a run that is settled only what lists need.
+/// Keeps only what lists need of a run that is torn down.
 fn trim_run(run: &mut AgentRun) {
     trim(run);
     if !is_settled(run) {
@@ -338,7 +326,7 @@ fn trim_job(job: &mut Job) {
     }
 }
 
-/// Whether a node lives and what its runtimes can. Its images alone may be thousands.
+/// Keeps readiness and runtimes. The list of images alone can have thousands of entries.
 fn trim_node(node: &mut Node) {
     trim(node);
     if let Some(status) = &mut node.status {
@@ -346,7 +334,7 @@ fn trim_node(node: &mut Node) {
     }
 }
 
-/// Which runtimes of a node have user namespaces, and whether it takes pods: what decides about pods to come.
+/// Whether a node is closed for pods, and which of its runtimes have user namespaces: what affects future pods.
 fn runtimes(node: &Node) -> (bool, Vec<(String, bool)>) {
     let closed = node.spec.as_ref().and_then(|it| it.unschedulable) == Some(true);
     let handlers = node.status.iter().flat_map(|it| it.runtime_handlers.iter().flatten());
@@ -358,7 +346,7 @@ fn runtimes(node: &Node) -> (bool, Vec<(String, bool)>) {
     (closed, handlers.collect())
 }
 
-/// What a pod is made of is in the plan; what became of it is here.
+/// Drops the pod's specification, which is in the plan, and keeps its status.
 fn trim_pod(pod: &mut Pod) {
     trim(pod);
     pod.metadata.annotations = None;

@@ -1,12 +1,12 @@
-//! Open a path that somebody hostile chose, relative to a directory descriptor.
+//! Opens an untrusted path relative to a directory descriptor.
 //!
-//! The kernel does it (`openat2(2)`) where it can. Older gVisor and old seccomp filters lack that call;
-//! there a walk goes component by component and gives the same answers, errno included. The tests run
-//! both over the same cases.
+//! Uses the kernel's `openat2(2)` where that is available. Older gVisor and old seccomp filters lack it; there a walk
+//! resolves the path component by component with the same results, errno included. The tests run both over the same
+//! cases.
 //!
-//! The walk differs from the kernel in three places, each time by refusing more: it holds one descriptor
-//! per level and gives `EMFILE` below [`MAX_DEPTH`] levels; it takes every link of procfs but the four
-//! well-known plain ones for a magic link; opening nothing but `/` needs search permission on `dir`.
+//! The walk differs from the kernel in three cases, each time by refusing more: it holds one descriptor per level and
+//! returns `EMFILE` below [`MAX_DEPTH`] levels; it treats every link of procfs except the four well-known plain ones as
+//! a magic link; opening only `/` needs search permission on `dir`.
 
 mod walk;
 
@@ -22,28 +22,28 @@ use rustix::io::Errno;
 use walk::Walk;
 pub(crate) use walk::{Passed, walk};
 
-/// What `/`, `..` and absolute links mean.
+/// The meaning of `/`, `..` and absolute links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// Whatever would leave the directory fails with `EXDEV`, absolute paths and links included.
+    /// A path that would leave the directory fails with `EXDEV`, including absolute paths and links.
     Beneath,
     /// The directory is the root: `/` starts at it and `..` stops at it, as after `chroot`.
     InRoot,
 }
 
-/// What happens at a symbolic link. Magic links (`/proc/*/exe`, `/proc/*/fd/*`) are never followed.
+/// The treatment of symbolic links. Magic links (`/proc/*/exe`, `/proc/*/fd/*`) are never followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Links {
     /// Follow it, within the scope.
     Follow,
-    /// Fail with `ELOOP`, wherever on the way it is.
+    /// Fail with `ELOOP`, wherever in the path it is.
     Refuse,
 }
 
-/// What happens at a mount point.
+/// The treatment of mount points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mounts {
-    /// Go on, into the mounted filesystem.
+    /// Continue in the mounted file system.
     Cross,
     /// Fail with `EXDEV`, for bind mounts too.
     Stay,
@@ -52,18 +52,18 @@ pub enum Mounts {
 /// How a path is resolved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Resolve {
-    /// What `/` and `..` mean.
+    /// The meaning of `/` and `..`.
     pub scope: Scope,
-    /// What happens at a link.
+    /// The treatment of links.
     pub links: Links,
-    /// What happens at a mount point.
+    /// The treatment of mount points.
     pub mounts: Mounts,
 }
 
 impl Resolve {
-    /// Stay below the directory; links and mounts are followed while they do.
+    /// Stay below the directory; links and mounts are followed within it.
     pub const BENEATH: Self = Self { scope: Scope::Beneath, links: Links::Follow, mounts: Mounts::Cross };
-    /// Stay below the directory, on its filesystem, and follow no link: for names that are data.
+    /// Stay below the directory, on its file system, and follow no link: for names that are data.
     pub const STRICT: Self = Self { scope: Scope::Beneath, links: Links::Refuse, mounts: Mounts::Stay };
     /// The directory is the root of a view: a sandbox's files seen from outside.
     pub const IN_ROOT: Self = Self { scope: Scope::InRoot, links: Links::Follow, mounts: Mounts::Cross };
@@ -86,10 +86,10 @@ impl Resolve {
 
 /// Links followed in one resolution before `ELOOP`: the kernel's `MAXSYMLINKS`.
 pub const MAX_LINKS: usize = 40;
-/// Directory levels below `dir` that the walk goes, because it holds a descriptor for each.
+/// Directory levels below `dir` that the walk supports, because it holds a descriptor for each.
 pub const MAX_DEPTH: usize = 256;
-/// How often a resolution disturbed by renames or mounts is begun again before the walk takes over, and how
-/// often the walk looks again at a last component that keeps changing.
+/// How often a resolution that was disturbed by renames or mounts is repeated before the walk takes over, and how often
+/// the walk reads a last component again that keeps changing.
 pub const MAX_RETRIES: usize = 32;
 
 /// Opens `path` relative to `dir`, and nothing outside it.
@@ -97,16 +97,16 @@ pub const MAX_RETRIES: usize = 32;
 /// `O_CLOEXEC` is always added. `mode` is for `O_CREAT` only and must be empty without it.
 ///
 /// # Caller's duties
-/// Pass `O_NONBLOCK` (and `O_NOCTTY`) unless with `O_PATH`: opening a FIFO without it waits for a peer
-/// that never comes. What was opened may still be a device or a directory: look before reading.
+/// Pass `O_NONBLOCK` (and `O_NOCTTY`) unless with `O_PATH`: opening a FIFO without it waits for a peer that never
+/// comes. The opened file may still be a device or a directory: check it before reading.
 ///
 /// # Errors
-/// Those of `openat2(2)`. `EXDEV`: the path leaves the scope or crosses a mount. `ELOOP`: a refused, magic or
-/// endless link. `EINVAL`: a NUL in the path, or flags that make no sense together (`O_TMPFILE` included).
+/// Those of `openat2(2)`. `EXDEV`: the path leaves the scope or crosses a mount. `ELOOP`: a refused, magic or endless
+/// link. `EINVAL`: a NUL in the path, or flags that make no sense together (`O_TMPFILE` included).
 pub fn open(dir: BorrowedFd<'_>, path: &Path, flags: OFlags, mode: Mode, resolve: Resolve) -> io::Result<OwnedFd> {
     match open_with(Method::available(), dir, path, flags, mode, resolve) {
-        // openat2 gives up on a `..` when anything on the machine is renamed meanwhile, so a loop of renames in
-        // one container starves all others. The walk asks no lock of the kernel's and gets there.
+        // openat2 gives up on a `..` when anything on the machine is renamed meanwhile, so a loop of renames in one
+        // container starves all others. The walk takes no kernel lock and succeeds.
         Err(error) if Errno::from_io_error(&error) == Some(Errno::AGAIN) => {
             open_with(Method::Walk, dir, path, flags, mode, resolve)
         }
@@ -114,7 +114,7 @@ pub fn open(dir: BorrowedFd<'_>, path: &Path, flags: OFlags, mode: Mode, resolve
     }
 }
 
-/// Which implementation resolves the path.
+/// The implementation that resolves the path.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
@@ -123,7 +123,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// The best one here, probed once for the life of the process.
+    /// The best method on this machine, probed once per process.
     #[must_use]
     pub fn available() -> Self {
         static PROBED: OnceLock<Method> = OnceLock::new();
@@ -136,7 +136,7 @@ impl Method {
                 ResolveFlags::NO_MAGICLINKS,
             );
             match probe {
-                // EPERM is how seccomp filters older than the call answer; opening `/` has no other cause for it.
+                // Seccomp filters older than the system call return EPERM; opening `/` has no other cause for it.
                 Err(Errno::NOSYS | Errno::PERM) => Self::Walk,
                 Ok(_) | Err(_) => Self::Openat2,
             }
@@ -144,7 +144,7 @@ impl Method {
     }
 }
 
-/// [`open`] by a given method, for tests and for measuring.
+/// Like [`open`], by a given method, for tests and benchmarks.
 #[doc(hidden)]
 pub fn open_with(
     method: Method,
@@ -161,7 +161,7 @@ pub fn open_with(
     })
 }
 
-/// A request both methods understand in the same way.
+/// A request that both methods interpret in the same way.
 struct Request<'a> {
     path: &'a [u8],
     flags: OFlags,
@@ -169,7 +169,7 @@ struct Request<'a> {
     resolve: Resolve,
 }
 
-/// With `O_PATH` the kernel takes these and no other flags.
+/// The only flags that the kernel accepts with `O_PATH`.
 const WITH_PATH: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 const KNOWN: OFlags = WITH_PATH
     .union(OFlags::ACCMODE)
@@ -186,7 +186,7 @@ const KNOWN: OFlags = WITH_PATH
 const PATH_MAX: usize = 4096;
 
 impl<'a> Request<'a> {
-    /// Checks what `openat` lets pass and `openat2` refuses, and what kernels have changed their mind about.
+    /// Checks what `openat` accepts and `openat2` refuses, and what kernels have changed over time.
     fn new(path: &'a Path, flags: OFlags, mode: Mode, resolve: Resolve) -> Result<Self, Errno> {
         let path = path.as_os_str().as_bytes();
         let nonsense = path.contains(&0)

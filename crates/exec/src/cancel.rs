@@ -1,4 +1,4 @@
-//! A wish to stop a command, from any thread.
+//! Cancels a command from any thread.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -6,23 +6,23 @@ use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-/// Cancels the commands it was given to. Clones are the same wish.
+/// Cancels the commands that it was passed to. Clones share the state.
 #[derive(Debug, Clone)]
 pub struct Cancel(Arc<OwnedFd>);
 
 impl Cancel {
-    /// A wish that has not been made yet.
+    /// A handle that is not cancelled yet.
     pub fn new() -> io::Result<Self> {
         Ok(Self(Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)))
     }
 
-    /// Makes the wish. Commands that run are ended, later ones do not start.
+    /// Cancels. Running commands are ended, later ones do not start.
     pub fn cancel(&self) {
-        // Fails only if the counter would overflow, when the wish has been made often enough.
+        // Fails only if the counter would overflow, and then it is cancelled already.
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
 
-    /// Whether the wish was made.
+    /// Whether [`cancel`](Self::cancel) was called.
     pub fn is_cancelled(&self) -> bool {
         let mut fd = [PollFd::new(&*self.0, PollFlags::IN)];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -1,11 +1,11 @@
-//! Limits for one sandbox, held by the kernel's control groups, v2 or v1.
+//! Resource limits of one sandbox, enforced by the kernel's control groups, v2 or v1.
 //!
-//! A [`Cgroup`] is one group of processes with one set of limits, whatever the layout below: one
-//! directory in the v2 hierarchy, or one per v1 controller, or both. What cannot be applied is not an
-//! error here but is told, with the reason: whether a run may go on without it is for the floor to say.
+//! A [`Cgroup`] is one group of processes with one set of limits, whatever the hierarchies are: one directory in the v2
+//! hierarchy, or one per v1 controller, or both. A limit that cannot be applied is not an error here but is reported,
+//! with the reason: the isolation floor decides whether a run may continue without it.
 //!
-//! Invariant: only directories whose names say that we made them are ever removed, and only processes
-//! listed in them are ever killed.
+//! Invariant: only directories whose names show that we created them are ever removed, and only processes listed in
+//! them are ever killed.
 
 pub(crate) mod end;
 pub(crate) mod layout;
@@ -31,15 +31,15 @@ pub use layout::{Layout, Version};
 use owner::Owner;
 use place::Placed;
 
-/// How much one sandbox may use. `None`: no limit of ours.
+/// Limits of one sandbox. `None`: no limit of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Limits {
-    /// Memory, with swap, in bytes. The kernel rounds down to whole pages.
+    /// Memory including swap, in bytes. The kernel rounds down to whole pages.
     pub memory_bytes: Option<u64>,
     /// Processes and threads.
     pub pids: Option<u32>,
-    /// CPU time per time, in thousandths of a core. Raised to 10, the least that the kernel can keep.
+    /// CPU in thousandths of a core. Raised to 10, the least that the kernel can enforce.
     pub cpu_millis: Option<u32>,
 }
 
@@ -53,16 +53,16 @@ impl Limits {
     }
 }
 
-/// Why a cgroup could not be made, used or removed.
+/// Why a cgroup could not be created, used or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum CgroupError {
     /// A limit of zero would let nothing run.
     #[error("the limit for {layer} is zero")]
     ZeroLimit {
-        /// Which limit.
+        /// The limit's layer.
         layer: Layer,
     },
-    /// A file that says where we are could not be read.
+    /// A file about our own cgroup could not be read.
     #[error("cannot read {}", path.display())]
     Read {
         /// The file.
@@ -70,7 +70,7 @@ pub enum CgroupError {
         /// The cause.
         source: io::Error,
     },
-    /// A process could not be moved in.
+    /// A process could not be moved into the group.
     #[error("cannot add process {pid} to {}", path.display())]
     Add {
         /// The process.
@@ -88,14 +88,14 @@ pub enum CgroupError {
         /// The cause.
         source: io::Error,
     },
-    /// Killed processes did not go away.
+    /// Killed processes did not end.
     #[error("{count} processes in {} outlived SIGKILL by {waited:?}", path.display())]
     Survivors {
         /// The directory.
         path: PathBuf,
-        /// How many are left.
+        /// Number of processes that are left.
         count: usize,
-        /// How long they were given.
+        /// How long was waited.
         waited: Duration,
     },
     /// The directory could not be removed.
@@ -108,8 +108,8 @@ pub enum CgroupError {
     },
 }
 
-/// The control group of one sandbox. Dropping it kills what is in it and removes it, as far as possible;
-/// [`Cgroup::remove`] tells whether that worked.
+/// The control group of one sandbox. Dropping it kills its processes and removes it, as far as possible;
+/// [`Cgroup::remove`] reports whether that succeeded.
 #[derive(Debug)]
 pub struct Cgroup {
     directories: Vec<PathBuf>,
@@ -121,16 +121,16 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
-    /// Makes a group with as many of `limits` as this machine lets us apply.
+    /// Creates a group with as many of `limits` as this machine allows.
     ///
     /// # Guarantees
-    /// Every limit asked for is either in the map that is given back, with a detail for the isolation
-    /// report, or in [`Cgroup::not_applied`], with the reason.
+    /// Every requested limit is either in the returned map, with a detail for the isolation report, or in
+    /// [`Cgroup::not_applied`], with the reason.
     ///
     /// # The caller's duties
-    /// Call [`Cgroup::remove`] once the processes are gone, and [`sweep_stale`] at start, for what an
-    /// earlier process could not remove because it was killed. On v2 the group is, as a rule, a
-    /// sibling of the caller's own cgroup, not a child: limits on that one do not hold for it.
+    /// Call [`Cgroup::remove`] once the processes have ended, and [`sweep_stale`] at start, for groups that an earlier
+    /// process could not remove because it was killed. On v2 the group is usually a sibling of the caller's own cgroup,
+    /// not a child: limits of that one do not apply to it.
     ///
     /// # Errors
     /// A limit of zero, or an unreadable `/proc`.
@@ -156,12 +156,12 @@ impl Cgroup {
         Ok((cgroup, applied))
     }
 
-    /// The limits asked for that are not live, each with the reason.
+    /// The requested limits that are not live, each with the reason.
     pub fn not_applied(&self) -> &[(Layer, String)] {
         &self.not_applied
     }
 
-    /// Whether there is any directory at all. Without one, `add` and `kill` do nothing.
+    /// Whether there is any directory at all. Without one, `add` and `kill` have no effect.
     pub fn is_live(&self) -> bool {
         !self.directories.is_empty()
     }
@@ -171,7 +171,8 @@ impl Cgroup {
         self.v2.as_deref()
     }
 
-    /// Moves a process in; whatever it starts later is in too, but what it has started already is not.
+    /// Moves a process into the group; processes that it starts later are in it too, those that it has started already
+    /// are not.
     pub fn add(&self, pid: Pid) -> Result<(), CgroupError> {
         let pid = pid.as_raw_nonzero().get();
         for directory in &self.directories {
@@ -183,8 +184,8 @@ impl Cgroup {
         Ok(())
     }
 
-    /// Opens every `cgroup.procs` for writing, for a helper that moves itself in by writing `0` to each of
-    /// them and can no longer open them by path, or may not.
+    /// Opens every `cgroup.procs` for writing, for a helper that moves itself into the group by writing `0` to each of
+    /// them and cannot open them by path any more.
     pub fn open_doors(&self) -> Result<Vec<OwnedFd>, CgroupError> {
         let open = |directory: &PathBuf| {
             let path = directory.join(PROCS);
@@ -196,8 +197,8 @@ impl Cgroup {
         self.directories.iter().map(open).collect()
     }
 
-    /// How many processes of this group the kernel has killed for want of memory. Zero where no memory
-    /// limit is live.
+    /// Number of processes of this group that the kernel has killed for lack of memory. Zero without a live memory
+    /// limit.
     pub fn oom_kills(&self) -> u64 {
         let Some(directory) = self.limited.get(&Controller::Memory) else {
             return 0;
@@ -224,7 +225,7 @@ impl Cgroup {
         let Some(directory) = self.directories.first() else {
             return Ok(());
         };
-        // With room for no process, nothing can fork while we go through the list.
+        // With a limit of zero processes, nothing can fork while the list is processed.
         let pids = self.limited.get(&Controller::Pids).zip(self.pids);
         if let Some((limited, _)) = pids {
             let _ = place::write(limited, "pids.max", "0");
@@ -239,12 +240,12 @@ impl Cgroup {
         killed
     }
 
-    /// Removes the group. Processes on their way out are waited for; living ones make it fail.
+    /// Removes the group. Waits for processes that are exiting; fails if others are left.
     pub fn remove(mut self) -> Result<(), CgroupError> {
         self.remove_within(END_DEADLINE)
     }
 
-    /// Tries every directory, and tells the first failure.
+    /// Tries every directory, and returns the first error.
     fn remove_within(&mut self, deadline: Duration) -> Result<(), CgroupError> {
         let mut outcome = Ok(());
         self.directories.retain(|directory| match end::remove(directory, deadline) {
@@ -269,7 +270,7 @@ pub(crate) fn oom_kills_in(text: &str) -> u64 {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // A fork of the owner has a copy of this value, but the sandbox is not the copy's to end.
+        // A fork of the owner has a copy of this value, but must not end the sandbox.
         if self.directories.is_empty() || std::process::id() != self.made_by {
             return;
         }
@@ -278,13 +279,13 @@ impl Drop for Cgroup {
     }
 }
 
-/// Removes empty groups that an owner left behind because it was killed; gives the number of directories
-/// removed. Groups of living owners, and whatever somebody else made, are left alone.
+/// Removes empty groups that an owner left behind because it was killed; returns the number of removed directories.
+/// Groups of living owners, and directories of other programs, are left alone.
 pub fn sweep_stale() -> Result<usize, CgroupError> {
     Ok(owner::sweep(&Layout::read()?, Owner::current()?))
 }
 
-/// Groups of this process that are there now, wherever they can be: beside and below its own cgroup and those above it.
+/// The existing groups of this process, wherever they can be: beside and below its own cgroup and its ancestors.
 pub fn of_this_process() -> Result<Vec<PathBuf>, CgroupError> {
     let (layout, owner) = (Layout::read()?, Owner::current()?);
     let hierarchies = layout.v1.values().chain(&layout.v2);

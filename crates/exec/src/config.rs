@@ -1,4 +1,4 @@
-//! How an executor is set up: profile, floor, view of the files, limits.
+//! The configuration of an executor: profile, floor, view of the files, limits.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,66 +10,66 @@ use crate::landlock::{TcpPorts, View};
 use crate::seccomp::Sockets;
 use crate::world::{Bind, RootView, World};
 
-/// Commands that run at once, unless the caller says otherwise; further ones wait.
+/// Default limit for concurrent commands; further ones wait.
 pub const DEFAULT_MAX_CONCURRENT: usize = 64;
-/// Processes in a host sandbox, unless the caller says otherwise.
+/// Default limit for processes in a host sandbox.
 pub const DEFAULT_PIDS: u32 = 512;
-/// Size of `/tmp` in a host sandbox, unless the caller says otherwise.
+/// Default size of `/tmp` in a host sandbox.
 pub const DEFAULT_TMP_BYTES: u64 = 256 * 1024 * 1024;
-/// Size of `/dev/shm` in a host sandbox, unless the caller says otherwise.
+/// Default size of `/dev/shm` in a host sandbox.
 pub const DEFAULT_SHM_BYTES: u64 = 64 * 1024 * 1024;
-/// Files in `/tmp` and `/dev/shm` of a host sandbox, each, unless the caller says otherwise.
+/// Default limit for the files in `/tmp` and `/dev/shm` of a host sandbox, each.
 pub const DEFAULT_TMP_INODES: u64 = 65_536;
-/// Where our own state lives in a pod; commands never see it.
+/// The directories of our own state in a pod; commands never see them.
 pub const PRIVATE_PATHS: [&str; 2] = ["/ipc", "/run/sympozium"];
 
-/// Everything an executor is made from.
+/// The configuration of an executor.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Where the executor runs.
     pub profile: Profile,
     /// The guarantees without which it must not start.
     pub floor: Floor,
-    /// Layers to leave out. Tests switch them off one by one; a floor that needs one then refuses.
+    /// Layers to leave out. Tests disable them one by one; a floor that needs one then refuses.
     pub without: BTreeSet<Layer>,
     /// What commands may open (by Landlock).
     pub view: View,
-    /// Which TCP ports commands may use; `None` leaves them to the other layers.
+    /// The TCP ports that commands may use; `None` leaves them to the other layers.
     pub tcp: Option<TcpPorts>,
-    /// Which sockets commands may open.
+    /// The sockets that commands may open.
     pub sockets: Sockets,
-    /// Whether commands see processes in `/proc`. What is not in a pid namespace of its own shares it with the machine.
+    /// Whether commands see processes in `/proc`. Without its own pid namespace, a sandbox shares it with the machine.
     pub processes: Processes,
-    /// The private world of a `host-*` profile.
+    /// The layout of a `host-*` sandbox.
     pub world: World,
-    /// Memory, processes and CPU of all commands together, where cgroups can be written.
+    /// Limits for memory, processes and CPU of all commands together, where cgroups are writable.
     pub limits: Limits,
     /// Working directories must be at or below one of these.
     pub working_roots: Vec<PathBuf>,
-    /// The working directory of a request that names none.
+    /// The working directory of a request without one.
     pub working_directory: PathBuf,
     /// Where programs are looked up.
     pub search_path: Vec<PathBuf>,
     /// The directory of the skills, as commands see it.
     pub skills: PathBuf,
-    /// The shells that may run a shell line, in order of preference.
+    /// The shells for a shell line, in order of preference.
     pub shells: Vec<PathBuf>,
-    /// What every command's environment starts from.
+    /// The base of every command's environment.
     pub environment: Environment,
-    /// Commands that run at once; further ones wait.
+    /// Limit for concurrent commands; further ones wait.
     pub max_concurrent: usize,
     /// The binary that runs the helper stage.
     pub stage: StageProgram,
 }
 
-/// Whether commands can open what is in `/proc`.
+/// Whether commands can open files in `/proc`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Processes {
-    /// As the view says.
+    /// As the view defines.
     Shown,
-    /// They cannot, by Landlock, not even about themselves. It takes Landlock's scopes, which are in the floor of every profile
-    /// that shares its processes with others.
+    /// They cannot, by Landlock, not even about themselves. This needs Landlock's scopes, which are in the floor of
+    /// every profile that shares its processes with others.
     Hidden,
 }
 
@@ -78,13 +78,13 @@ pub enum Processes {
 pub enum StageProgram {
     /// This program, whose `main` calls [`stage::enter_if_asked`](crate::stage::enter_if_asked) first.
     Current,
-    /// Another one, for processes whose `main` is not ours.
+    /// Another program, for processes whose `main` is not ours.
     At(PathBuf),
 }
 
 impl Config {
-    /// The profile's defaults: its full floor, programs of the system directories, `/workspace` and `/tmp`
-    /// writable, no environment but the basics.
+    /// The profile's defaults: its full floor, programs of the system directories, `/workspace` and `/tmp` writable,
+    /// and a minimal environment.
     pub fn new(profile: Profile) -> Self {
         let paths = |list: &[&str]| list.iter().map(PathBuf::from).collect::<Vec<_>>();
         Self {
@@ -93,7 +93,7 @@ impl Config {
             without: BTreeSet::new(),
             view: View {
                 readable: paths(&["/"]),
-                // A private world has nothing of ours in it but what was bound on purpose.
+                // A private layout contains nothing of ours but what was bound on purpose.
                 hidden: if profile.is_host() { Vec::new() } else { paths(&PRIVATE_PATHS) },
                 writable: paths(&["/workspace", "/tmp", "/var/tmp", "/dev/shm"]),
                 terminals: true,
@@ -124,7 +124,7 @@ impl Config {
         }
     }
 
-    /// Adds a directory of the host to a `host-*` world and, if it may be written, to the view.
+    /// Adds a directory of the host to a `host-*` sandbox and, if it is writable, to the view.
     pub fn bind(mut self, bind: Bind) -> Self {
         if bind.access == crate::world::BindAccess::ReadWrite && !self.view.writable.contains(&bind.target) {
             self.view.writable.push(bind.target.clone());
@@ -133,13 +133,13 @@ impl Config {
         self
     }
 
-    /// Leaves a layer out.
+    /// Leaves layers out.
     pub fn leaving_out(mut self, layers: impl IntoIterator<Item = Layer>) -> Self {
         self.without.extend(layers);
         self
     }
 
-    /// Takes `directory` as the working directory of requests that name none.
+    /// Uses `directory` as the working directory of requests without one.
     pub fn working_in(mut self, directory: impl AsRef<Path>) -> Self {
         self.working_directory = directory.as_ref().to_owned();
         self

@@ -1,4 +1,4 @@
-//! The environment a command gets: what its container declares, without what is ours, plus what the request adds.
+//! The environment of a command: what its container declares, without our own variables, plus what the request adds.
 //!
 //! Values never appear in an error: they may be secrets.
 
@@ -7,25 +7,25 @@ use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-/// Variables one request may add.
+/// Limit for the variables of one request.
 pub const MAX_REQUEST_VARIABLES: usize = 256;
-/// Bytes of a request's variable name.
+/// Limit for the name of a request's variable, in bytes.
 pub const MAX_NAME_BYTES: usize = 256;
-/// Bytes of one `NAME=VALUE`: the kernel's `MAX_ARG_STRLEN` without the NUL (execve(2)).
+/// Limit for one `NAME=VALUE`, in bytes: the kernel's `MAX_ARG_STRLEN` without the NUL (execve(2)).
 pub const MAX_ENTRY_BYTES: usize = 128 * 1024 - 1;
-/// Bytes of all entries together, NULs included. The kernel's bound for arguments and environment is a quarter of
-/// the stack limit, 2 MiB by default; half of that is left to the arguments.
+/// Limit for all entries together, in bytes with their NULs. The kernel's limit for arguments and environment is a
+/// quarter of the stack limit, 2 MiB by default; half of that is left to the arguments.
 pub const MAX_TOTAL_BYTES: usize = 1024 * 1024;
 
-/// Where programs are found when the container does not say.
+/// The search path if the container declares none.
 pub const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// The one place a command may write without being given more.
+/// The only directory that a command may always write.
 pub const WRITABLE: &str = "/tmp";
-/// The home directory of commands, made by the executor.
+/// The home directory of commands, created by the executor.
 pub const HOME: &str = "/tmp/home";
 
-/// Variables that point programs to a place for their own files, and where: a declared value stays if it lies
-/// below [`WRITABLE`] already, because anywhere else is read-only or shared.
+/// Variables that tell programs where to put their own files, and their values: a declared value stays if it is below
+/// [`DEFAULT_SCRATCH`] already, because any other place is read-only or shared.
 pub const PLACES: [(&str, &str); 4] = [
     ("HOME", HOME),
     ("TMPDIR", "/tmp"),
@@ -33,70 +33,70 @@ pub const PLACES: [(&str, &str); 4] = [
     ("XDG_CONFIG_HOME", "/tmp/home/.config"),
 ];
 
-/// Names that start like this, in any case, belong to us and never reach a command.
+/// Prefixes of our own variables, in any case, which are never passed to a command.
 const OURS: [&[u8]; 2] = [b"SYMPOZIUM_", b"SKILL_TOKEN"];
-/// What a request's names start with, exactly so.
+/// The exact prefix of names in a request.
 const REQUEST_PREFIX: &str = "SKILL_";
 
-/// The environment common to all commands of an executor.
+/// The environment that all commands of an executor share.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Environment {
     variables: BTreeMap<OsString, OsString>,
-    /// Stands in for [`WRITABLE`].
+    /// Replaces [`DEFAULT_SCRATCH`].
     scratch: PathBuf,
 }
 
-/// Why a request's variables are refused.
+/// Why the variables of a request are refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EnvironmentError {
-    /// Too many of them.
+    /// There are too many.
     #[error("{count} environment variables requested, at most {MAX_REQUEST_VARIABLES} are allowed")]
     Count {
-        /// How many there were.
+        /// Their number.
         count: usize,
     },
-    /// Longer than [`MAX_NAME_BYTES`]; the name is too long to repeat.
+    /// A name is longer than [`MAX_NAME_BYTES`], too long to repeat it.
     #[error("environment variable name has {length} bytes, at most {MAX_NAME_BYTES} are allowed")]
     NameLength {
-        /// How long it is.
+        /// Its length.
         length: usize,
     },
-    /// Not `SKILL_` and at least one letter, digit or underscore.
+    /// A name is not `SKILL_` with at least one letter, digit or underscore.
     #[error("environment variable {name:?} is not allowed: names must match SKILL_[A-Za-z0-9_]+")]
     Name {
-        /// The variable.
+        /// The variable's name.
         name: String,
     },
-    /// A name of ours.
+    /// A name with a reserved prefix.
     #[error("environment variable {name:?} is reserved")]
     Reserved {
-        /// The variable.
+        /// The variable's name.
         name: String,
     },
-    /// The same name twice in one request.
+    /// A name is there twice.
     #[error("environment variable {name:?} is given twice")]
     Duplicate {
-        /// The variable.
+        /// The variable's name.
         name: String,
     },
-    /// No C string can hold it.
+    /// A value contains a NUL.
     #[error("the value of environment variable {name:?} contains a nul byte")]
     Nul {
-        /// The variable.
+        /// The variable's name.
         name: String,
     },
-    /// Name and value exceed [`MAX_ENTRY_BYTES`].
+    /// Name and value are longer than [`MAX_ENTRY_BYTES`].
     #[error("environment variable {name:?} has {length} bytes with its name, at most {MAX_ENTRY_BYTES} are allowed")]
     EntryLength {
-        /// The variable.
+        /// The variable's name.
         name: String,
-        /// How long `NAME=VALUE` is.
+        /// Length of `NAME=VALUE`.
         length: usize,
     },
-    /// Everything together exceeds [`MAX_TOTAL_BYTES`].
+    /// All entries together are longer than [`MAX_TOTAL_BYTES`].
     #[error("the environment has {length} bytes, at most {MAX_TOTAL_BYTES} are allowed")]
     TotalLength {
-        /// How long it is.
+        /// The total length.
         length: usize,
     },
 }
@@ -104,9 +104,10 @@ pub enum EnvironmentError {
 impl Environment {
     /// Takes over what the container declares (the executor's own environment, as it was started).
     ///
-    /// Left out: `SYMPOZIUM_*` and `SKILL_TOKEN*` in any case, and what is no variable (no name, `=` in the name,
-    /// a NUL anywhere). [`PLACES`] point below [`WRITABLE`]; an absent or empty `PATH` is [`DEFAULT_PATH`], because an
-    /// empty one means the working directory. Of a name declared twice the first counts, as for `getenv(3)`.
+    /// Left out: `SYMPOZIUM_*` and `SKILL_TOKEN*` in any case, and invalid entries (no name, `=` in the name, a NUL
+    /// anywhere). [`SCRATCH_VARIABLES`] point below [`DEFAULT_SCRATCH`]; an absent or empty `PATH` becomes
+    /// [`DEFAULT_PATH`], because an empty one means the working directory. Of a name that is declared twice the first
+    /// value counts, as for `getenv(3)`.
     pub fn declared(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
         let mut kept = BTreeMap::new();
         for (name, value) in variables {
@@ -117,7 +118,7 @@ impl Environment {
         Self::of(kept)
     }
 
-    /// Exactly these, ours among them: for a part of our own that is told who it is by its environment, never for commands.
+    /// Exactly these variables, reserved ones included: for one of our own parts, never for commands.
     #[must_use]
     pub fn of_part(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
         let mut kept = BTreeMap::new();
@@ -134,20 +135,20 @@ impl Environment {
         Self { variables, scratch }.with_places()
     }
 
-    /// For commands that have their place for files elsewhere than at [`WRITABLE`], because that is the machine's: everything
-    /// in [`PLACES`] is there instead.
+    /// For commands whose scratch directory is not [`DEFAULT_SCRATCH`], because that is the host's: all
+    /// [`SCRATCH_VARIABLES`] point there instead.
     #[must_use]
     pub fn with_scratch(mut self, scratch: &Path) -> Self {
         self.scratch = scratch.to_owned();
         self.with_places()
     }
 
-    /// Where the home of commands is.
+    /// The home directory of commands.
     pub(crate) fn home(&self) -> &Path {
         self.get("HOME").map_or(Path::new(HOME), Path::new)
     }
 
-    /// Leaves out further names, exactly as written: credentials of the executor that have other names.
+    /// Removes further variables by their exact names: credentials of the executor under other names.
     #[must_use]
     pub fn without<'a>(mut self, names: impl IntoIterator<Item = &'a OsStr>) -> Self {
         for name in names {
@@ -156,7 +157,7 @@ impl Environment {
         self.with_places()
     }
 
-    /// A variable's value, such as the `PATH` that commands are searched in.
+    /// A variable's value, such as the `PATH` in which commands are searched.
     #[must_use]
     pub fn get(&self, name: impl AsRef<OsStr>) -> Option<&OsStr> {
         self.variables.get(name.as_ref()).map(OsString::as_os_str)
@@ -164,10 +165,10 @@ impl Environment {
 
     /// The environment of one command, as `NAME=VALUE` in the order of the names' bytes.
     ///
-    /// A request's variable takes the place of a declared one of that name.
+    /// A request's variable replaces a declared one of that name.
     ///
     /// # Errors
-    /// The first rule broken. Nothing is dropped or shortened to make it fit.
+    /// The first rule that is violated. Nothing is dropped or truncated to make it fit.
     pub fn with_request(&self, requested: &[(String, String)]) -> Result<Vec<CString>, EnvironmentError> {
         if requested.len() > MAX_REQUEST_VARIABLES {
             return Err(EnvironmentError::Count { count: requested.len() });
@@ -193,7 +194,7 @@ impl Environment {
             let is_there = |value: &OsStr| is_writable_place(value, &self.scratch);
             if !self.get(name).is_some_and(is_there) {
                 let below = Path::new(place).strip_prefix(WRITABLE).unwrap_or(Path::new(""));
-                // Joining nothing would add a slash.
+                // Joining an empty path would add a slash.
                 let place: PathBuf = self.scratch.join(below).components().collect();
                 self.variables.insert(name.into(), place.into());
             }
@@ -205,7 +206,7 @@ impl Environment {
     }
 }
 
-/// Names only: values may be secrets.
+/// Prints names only: values may be secrets.
 impl std::fmt::Debug for Environment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_set().entries(self.variables.keys()).finish()
@@ -242,7 +243,7 @@ fn check_name(name: &str) -> Result<(), EnvironmentError> {
     Ok(())
 }
 
-/// The bound holds for declared variables too: one that is too long would make `execve` fail for all commands.
+/// The limit applies to declared variables too: one that is too long would make `execve` fail for all commands.
 fn entry(name: &OsStr, value: &OsStr) -> Result<CString, EnvironmentError> {
     let named = || name.to_string_lossy().into_owned();
     let text = [name.as_bytes(), b"=", value.as_bytes()].concat();

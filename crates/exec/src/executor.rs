@@ -1,4 +1,4 @@
-//! The executor: runs commands, each to its very end.
+//! The executor: runs commands, each until all of its processes have ended.
 
 mod flow;
 mod keeper;
@@ -29,17 +29,17 @@ use crate::world::IDMAP_STEP;
 use flow::Flow;
 use keeper::{Idmaps, KeeperLink};
 
-/// Idle workers beyond this many are let go.
+/// Limit for idle workers; further ones are released.
 const MAX_IDLE_WORKERS: usize = 16;
-/// How often a caller that waits for a free worker looks whether it was cancelled.
+/// Interval between checks for cancellation while a caller waits for a free worker.
 const QUEUE_LOOK: Duration = Duration::from_millis(50);
 
-/// Entries of a skills directory that are looked at when skills are listed.
+/// Limit for the entries of a skills directory that are read for a list of skills.
 pub const MAX_SKILLS: usize = 4096;
 
-/// Runs commands in one sandbox. Shared between threads; each call of [`run`](Self::run) blocks its own.
+/// Runs commands in one sandbox. Can be shared between threads; each call of [`run`](Self::run) blocks its own.
 ///
-/// Dropping it ends everything it started and waits for that.
+/// Dropping it ends all processes that it started and waits for that.
 #[derive(Debug)]
 pub struct Executor {
     config: Config,
@@ -58,40 +58,40 @@ pub struct Executor {
 #[derive(Debug, Default)]
 struct Pool {
     idle: Vec<OwnedFd>,
-    /// Workers that exist, idle or not.
+    /// Number of workers, idle or not.
     workers: usize,
 }
 
 /// Why an executor did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The helper stage could not be started or talked to.
+    /// The helper stage could not be started or did not communicate.
     #[error("cannot start the helper stage")]
     Stage(#[source] io::Error),
-    /// The helper stage ended without a word: most likely its binary does not call
+    /// The helper stage ended without a message: most likely its binary does not call
     /// [`stage::enter_if_asked`](crate::stage::enter_if_asked).
     #[error("the helper stage ended before it was ready")]
     StageEnded,
     /// A step of building the sandbox failed.
     #[error("cannot {step}: {message}")]
     Step {
-        /// Which.
+        /// The step.
         step: String,
-        /// The system's error number, if it was the system that said no.
+        /// The system's error number, if it was a system call that failed.
         errno: Option<i32>,
-        /// Why.
+        /// The error message.
         message: String,
     },
-    /// A cgroup could not be used as promised.
+    /// A cgroup could not be used as required.
     #[error("cannot limit the sandbox")]
     Cgroup(#[from] CgroupError),
-    /// The sandbox works, but holds less than it must.
+    /// The sandbox works, but its isolation is below the floor.
     #[error("the isolation is below the floor: {}", describe(.0))]
     BelowFloor(Vec<(Guarantee, Standing)>),
 }
 
 impl StartError {
-    /// Whether it is user namespaces that this machine does not let this user make.
+    /// Whether the cause is that this user may not create user namespaces on this machine.
     pub fn is_blocked_namespaces(&self) -> bool {
         const REFUSALS: [i32; 5] = [
             libc::EPERM,
@@ -106,7 +106,7 @@ impl StartError {
             if (step == "make namespaces" || step == "map the UID") && REFUSALS.contains(errno))
     }
 
-    /// What a person can do about it, where we know.
+    /// What a person can do about it, if we know.
     pub fn hint(&self) -> Option<String> {
         match self {
             _ if self.is_blocked_namespaces() => Some(
@@ -130,31 +130,31 @@ fn describe(below: &[(Guarantee, Standing)]) -> String {
     below.iter().map(|(guarantee, standing)| format!("{guarantee} is {standing}")).collect::<Vec<_>>().join("; ")
 }
 
-/// Why a command has no outcome. Unless it says otherwise, nothing was executed.
+/// Why a command has no outcome. Unless it states otherwise, nothing was executed.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The request breaks a bound.
+    /// The request exceeds a limit.
     #[error(transparent)]
     Request(#[from] RequestError),
     /// A variable of the request is refused.
     #[error(transparent)]
     Environment(#[from] EnvironmentError),
-    /// There is no such program, or it must not be run.
+    /// The program does not exist, or must not be run.
     #[error(transparent)]
     Lookup(#[from] LookupError),
     /// The working directory cannot be used.
     #[error("the working directory {} cannot be used", path.display())]
     WorkingDirectory {
-        /// Which.
+        /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// The sandbox was killed from outside, or lost its init to a lack of memory. It runs nothing any more.
+    /// The sandbox was killed from outside, or its init was killed for lack of memory. It runs nothing any more.
     #[error("the sandbox is gone")]
     Gone,
-    /// Cancelled before it started.
+    /// It was cancelled before it started.
     #[error("the command was cancelled before it started")]
     Cancelled,
     /// The kernel refused to start the program.
@@ -166,19 +166,20 @@ pub enum RunError {
     /// A pipe or socket failed on our side. The command, if it had started, was ended.
     #[error("the executor lost contact with the command, which was ended")]
     Lost(#[source] io::Error),
-    /// The command or something else killed its supervisor. It may have run; it does not any more.
+    /// The command or another process killed its supervisor. It may have run; it does not any more.
     #[error("the command's supervisor died; whatever was left of the command was killed")]
     SupervisorDied,
-    /// Contact was lost, and it could not be made sure that nothing of the command lives. It is tried on.
+    /// Contact was lost, and it could not be verified that all processes of the command have ended. Killing them is
+    /// still being tried.
     #[error("the executor lost contact with the command, parts of which may still run")]
     NotEnded(#[source] io::Error),
-    /// Processes could not be killed within the limit. Their supervisor stays with them.
+    /// Processes could not be killed within the timeout. Their supervisor stays with them.
     #[error("{0} processes of the command cannot be killed")]
     Survivors(u32),
 }
 
 impl Executor {
-    /// Builds the sandbox and checks it against the floor.
+    /// Builds the sandbox and compares it with the floor.
     ///
     /// Where commands share a pid namespace with this process (`container`, `gvisor`), the process becomes
     /// non-dumpable, so that they cannot read its memory, environment or descriptors.
@@ -230,20 +231,20 @@ impl Executor {
         &self.report
     }
 
-    /// Runs one command and returns when nothing of it lives.
+    /// Runs one command and returns when all of its processes have ended.
     ///
-    /// Flow: check the request, look up program and directory in the view in which the command will run,
-    /// start it in a worker, feed and read it until it ends. The command runs at most once: an error after
-    /// its start says so and is never retried here.
+    /// It checks the request, looks up program and directory in the view in which the command will run, starts it in a
+    /// worker, and writes and reads its streams until it ends. The command runs at most once: an error after its start
+    /// says so and is never retried here.
     pub fn run(&self, request: &Request, cancel: Option<&Cancel>) -> Result<Outcome, RunError> {
         self.run_watched(request, cancel, &mut |_, _| {})
     }
 
-    /// As [`run`](Self::run), and tells `watch` what the command writes as it writes it, also what is not kept.
+    /// Like [`run`](Self::run), and passes the command's output to `watch` as it is written, also what is not captured.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Like [`run`](Self::run).
     pub fn run_watched(
         &self,
         request: &Request,
@@ -254,7 +255,7 @@ impl Executor {
         let envp = self.config.environment.with_request(&request.environment)?;
         let found =
             self.open_working_directory(request).and_then(|directory| Ok((self.find(request, &directory)?, directory)));
-        // A world that is gone has no programs either; say what is really wrong.
+        // A sandbox that is gone has no programs either; return the real cause.
         let (program, directory) = found.map_err(|error| match keeper::is_over(&self.end_of_keeper) {
             true => RunError::Gone,
             false => error,
@@ -308,21 +309,22 @@ impl Executor {
                 self.forget_worker();
                 Err(RunError::Survivors(count))
             }
-            // Consumed by the flow.
+            // Handled by `CommandIo`.
             Answer::Lingering => Err(self.lose(worker, io::ErrorKind::InvalidData.into())),
         }
     }
 
-    /// Kills the sandbox with everything in it, from any thread: what runs ends with [`RunError`]. In a private world nothing
-    /// survives this; where there is none, what the keeper started is ended when the executor is dropped.
+    /// Kills the sandbox with all of its processes, from any thread: running commands end with [`RunError`]. In a
+    /// `host-*` sandbox nothing survives this; otherwise the processes that the keeper started are ended when the
+    /// executor is dropped.
     pub fn kill(&self) {
-        // It may be gone already.
+        // It may have ended already.
         let _ = rustix::process::pidfd_send_signal(&self.end_of_keeper, rustix::process::Signal::KILL);
     }
 
-    /// The skills that are there, by name, and for each whether it may be run.
+    /// The existing skills by name, and for each whether it may be run.
     ///
-    /// Files whose names cannot be asked for are left out, and so is everything beyond [`MAX_SKILLS`] entries.
+    /// Files whose names are not skill names are left out, and so is everything beyond [`MAX_SKILLS`] entries.
     ///
     /// # Errors
     /// When the directory cannot be read.
@@ -406,7 +408,7 @@ impl Executor {
         open().map_err(|source| RunError::WorkingDirectory { path, source })
     }
 
-    /// An idle worker, a new one, or the next that becomes free.
+    /// An idle worker, a new one, or the next one that becomes free.
     fn take_worker(&self, cancel: Option<&Cancel>) -> Result<OwnedFd, RunError> {
         let mut pool = lock(&self.pool);
         loop {
@@ -447,8 +449,8 @@ impl Executor {
         self.freed.notify_one();
     }
 
-    /// A worker that cannot be relied on any more: closing its socket makes it end its command; the keeper
-    /// then makes sure that nothing is left.
+    /// Handles a worker that cannot be relied on any more: closing its socket makes it end its command; the keeper then
+    /// makes sure that nothing is left.
     fn lose(&self, worker: OwnedFd, error: io::Error) -> RunError {
         drop(worker);
         self.forget_worker();
@@ -478,7 +480,7 @@ fn c_path(path: &Path) -> Result<CString, RunError> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| RunError::Request(RequestError::Nul { index: 0 }))
 }
 
-/// A panic elsewhere leaves these values whole: they are changed by single assignments.
+/// A panic in another thread leaves these values consistent: they are changed by single assignments.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

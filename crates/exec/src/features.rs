@@ -1,8 +1,8 @@
-//! What this kernel and this machine offer, found out by trying.
+//! The features of this kernel and this machine, detected by trying them.
 //!
-//! A version number says little: distributions backport and switch off, container runtimes filter. So
-//! each feature is used once, in a child where it cannot be undone, and the answer is kept together with
-//! the reason when it is no. [`live_profile`] and [`missing`] then say what follows from it.
+//! A version number says little: distributions backport and disable features, container runtimes filter them. So each
+//! feature is used once, in a child where its effect ends with the process, and the result is stored together with the
+//! reason if it is absent. [`live_profile`] and [`missing_layers`] derive the consequences.
 
 mod hints;
 mod layers;
@@ -25,42 +25,42 @@ pub use hints::{hint, notes};
 pub use layers::{MissingLayer, expected_layers, layers_of, live_profile, missing, suited_profile, support_for};
 pub use namespaces::{Obstacle, UserNamespaces};
 
-/// Signs of gVisor that are believed together.
+/// Signs of gVisor that are needed for a positive result.
 pub(crate) const GVISOR_SIGNS: usize = 2;
 
-/// Everything that was found out.
+/// All detected features.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Features {
-    /// What `uname -r` says.
+    /// The output of `uname -r`.
     pub kernel_release: String,
-    /// The processor architecture, as Rust calls it.
+    /// The processor architecture, by Rust's name.
     pub architecture: String,
     /// Whether the effective UID is 0.
     pub is_root: bool,
-    /// Those effective capabilities that matter for making sandboxes.
+    /// The effective capabilities that matter for building sandboxes.
     pub capabilities: Vec<String>,
     /// Whether this process is already under a seccomp filter.
     pub under_seccomp_filter: bool,
-    /// What speaks for being in a container; empty when nothing does.
+    /// Signs of being in a container; empty if there are none.
     pub container_hints: Vec<String>,
     /// Whether the kernel is gVisor's.
     pub gvisor: bool,
-    /// What speaks for that.
+    /// The signs for that.
     pub gvisor_signs: Vec<String>,
-    /// Landlock.
+    /// Landlock support.
     pub landlock: Landlock,
-    /// seccomp.
+    /// seccomp support.
     pub seccomp: Seccomp,
     /// User namespaces.
     pub user_namespaces: UserNamespaces,
     /// The other namespaces, inside a user namespace, by their layer.
     pub namespaces: BTreeMap<Layer, Support>,
-    /// A `/proc` of its own for a new pid namespace.
+    /// A separate `/proc` for a new pid namespace.
     pub private_proc: Support,
     /// Mounts with mapped owners.
     pub idmapped_mounts: Support,
-    /// RLIMIT_NPROC counted inside a user namespace alone.
+    /// Whether RLIMIT_NPROC counts inside a user namespace alone.
     pub process_limit_in_user_namespace: Support,
     /// System calls that have a slower or weaker substitute.
     pub system_calls: SystemCalls,
@@ -80,21 +80,21 @@ pub struct Features {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "state")]
 pub enum Support {
-    /// It was used, and it worked.
+    /// It was used successfully.
     Present {
-        /// What there is to tell about it (`ABI 7`, `v1`); may be empty.
+        /// Additional information (`ABI 7`, `v1`); may be empty.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         detail: String,
     },
     /// It was refused.
     Absent {
-        /// How.
+        /// The reason.
         why: String,
     },
 }
 
 impl Support {
-    /// Usable, with something to tell about it or nothing.
+    /// Usable, with additional information or an empty string.
     pub fn present(detail: impl Into<String>) -> Self {
         let detail = detail.into();
         Self::Present { detail }
@@ -112,28 +112,28 @@ impl Support {
     }
 }
 
-/// Landlock, or why there is none.
+/// Landlock support.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "state")]
 pub enum Landlock {
-    /// It is there.
+    /// It is available.
     Available {
-        /// Its ABI.
+        /// The ABI version.
         abi: i32,
     },
     /// The kernel is too old, was built without it, or hides it.
     NotInKernel,
-    /// The kernel has it, but it was not switched on at boot.
+    /// The kernel has it, but it was not enabled at boot.
     SwitchedOff,
-    /// Something else refused it.
+    /// It was refused for another reason.
     Refused {
-        /// The answer.
+        /// The error.
         why: String,
     },
 }
 
 impl Landlock {
-    /// The ABI, when it is there.
+    /// The ABI version, if it is available.
     pub fn abi(&self) -> Option<i32> {
         match self {
             Self::Available { abi } => Some(*abi),
@@ -142,13 +142,13 @@ impl Landlock {
     }
 }
 
-/// What seccomp offers.
+/// seccomp support.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Seccomp {
     /// Whether a filter could be installed.
     pub filter: Support,
-    /// The actions the kernel says it knows. gVisor does not answer, and has `errno` and `kill` all the same.
+    /// The actions that the kernel reports. gVisor does not report them, and has `errno` and `kill` all the same.
     pub actions: Vec<String>,
 }
 
@@ -156,7 +156,7 @@ pub struct Seccomp {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SystemCalls {
-    /// `openat2`; without it paths are walked part by part.
+    /// `openat2`; without it paths are resolved component by component.
     pub openat2: Support,
     /// `pidfd_open`.
     pub pidfd: Support,
@@ -166,11 +166,11 @@ pub struct SystemCalls {
     pub clone3: Support,
 }
 
-/// What control groups offer.
+/// Support for control groups.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Cgroups {
-    /// The generation.
+    /// The version.
     pub version: Version,
     /// Which limits could be applied, by their layer.
     pub limits: BTreeMap<Layer, Support>,
@@ -182,18 +182,18 @@ pub struct Cgroups {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rlimit {
-    /// What holds.
+    /// The limit in effect.
     pub soft: Option<u64>,
-    /// What an unprivileged process may raise it to.
+    /// The limit up to which an unprivileged process may raise it.
     pub hard: Option<u64>,
 }
 
 impl Features {
-    /// Tries everything, now. Takes some milliseconds and leaves nothing behind.
+    /// Tries all features now. Takes some milliseconds and leaves nothing behind.
     ///
     /// # The caller's duties
-    /// Call it before the process makes itself non-dumpable: the maps of a child's user namespace are
-    /// then no longer writable to an ordinary user, and the answer would be a wrong no.
+    /// Call it before the process makes itself non-dumpable: the maps of a child's user namespace are then no longer
+    /// writable to an ordinary user, and the result would be wrong.
     pub fn detect() -> Self {
         let name = rustix::system::uname();
         let capabilities = machine::effective_capabilities();
@@ -226,19 +226,19 @@ impl Features {
         }
     }
 
-    /// What [`Features::detect`] said the first time it was asked in this process.
+    /// The result of the first [`Features::detect`] in this process.
     pub fn get() -> &'static Self {
         static FEATURES: OnceLock<Features> = OnceLock::new();
         FEATURES.get_or_init(Self::detect)
     }
 
-    /// The Landlock ABI, when there is one.
+    /// The Landlock ABI, if there is one.
     pub fn landlock_abi(&self) -> Option<i32> {
         self.landlock.abi()
     }
 }
 
-/// Whether the kernel below is gVisor's, asked once and without the other probes.
+/// Whether the kernel is gVisor's, detected once and without the other probes.
 pub fn is_gvisor() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     *ANSWER.get_or_init(|| machine::gvisor_signs().len() >= GVISOR_SIGNS)

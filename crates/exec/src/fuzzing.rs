@@ -1,9 +1,9 @@
 //! The bodies of the fuzz targets: one function per parser of bytes that another process or a person chose.
 //!
-//! They are here and not in `fuzz/` because most parsers are private to the crate, and because three callers
-//! share them: coverage-guided fuzzing (`make fuzz`), the replay of the corpora on stable in `make test`, and
-//! whoever debugs a find. Each one states a property and panics when it does not hold; a body that could only
-//! find panics would find little in safe Rust.
+//! They are here and not in `fuzz/` because most parsers are private to the crate, and because they have three callers:
+//! coverage-guided fuzzing (`make fuzz`), the replay of the corpora on stable in `make test`, and a debugging session
+//! for a finding. Each one states a property and panics when it does not hold; a body that could only find panics would
+//! find little in safe Rust.
 
 #![expect(clippy::expect_used, reason = "a broken property is told by a panic, as in a test")]
 

@@ -1,22 +1,22 @@
-//! What an executor promises, by profile: the guarantee × profile matrix.
+//! The guarantees of an executor, by profile: the guarantee × profile matrix.
 //!
-//! This table is the only place that says which layer holds which guarantee. `doctor`, the docs, every
-//! isolation report and the tests are made from it, so none of them can drift from the code.
+//! This table is the only place that defines which layer enforces which guarantee. `doctor`, the docs, every isolation
+//! report and the tests are derived from it, so none of them can drift from the code.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Something a caller may rely on while a command runs.
+/// A promise that a caller may rely on while a command runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Guarantee {
-    /// The command sees and writes only the files it was given.
+    /// The command sees and writes only the files that it was given.
     Filesystem,
-    /// The command reaches no network but what it was given.
+    /// The command reaches only the network that it was given.
     Network,
-    /// The command cannot see into, signal or outlive anything but itself.
+    /// The command cannot inspect, signal or outlive anything but itself.
     Processes,
     /// System calls that widen powers or attack surface are refused.
     Syscalls,
@@ -26,12 +26,12 @@ pub enum Guarantee {
     Pids,
     /// CPU time of the command tree is bounded.
     Cpu,
-    /// A kernel of its own stands between the command and the host's.
+    /// A separate kernel is between the command and the host's.
     Kernel,
 }
 
 impl Guarantee {
-    /// All guarantees, in the order they are printed.
+    /// All guarantees, in the order in which they are printed.
     pub const ALL: [Self; 8] = [
         Self::Filesystem,
         Self::Network,
@@ -43,7 +43,7 @@ impl Guarantee {
         Self::Kernel,
     ];
 
-    /// The name used on the wire and on the terminal.
+    /// The name in messages and in output.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Filesystem => "filesystem",
@@ -64,25 +64,25 @@ impl fmt::Display for Guarantee {
     }
 }
 
-/// Where an executor runs, and so which layers it can use.
+/// Where an executor runs, which determines the layers that it can use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Profile {
     /// Inside a restricted pod: no new user namespace, no writable cgroup.
     Container,
-    /// Inside a pod on gVisor: like `container`, without Landlock, on a kernel of its own.
+    /// Inside a pod on gVisor: like `container`, without Landlock, on a separate kernel.
     Gvisor,
-    /// On a machine, as root: a private world whose parts run under unprivileged UIDs.
+    /// On a machine, as root: a private sandbox whose processes run under unprivileged UIDs.
     HostRoot,
-    /// On a machine, as an ordinary user: the same world, made with a user namespace.
+    /// On a machine, as an ordinary user: the same sandbox, built with a user namespace.
     HostUser,
 }
 
 impl Profile {
-    /// All profiles, in the order they are printed.
+    /// All profiles, in the order in which they are printed.
     pub const ALL: [Self; 4] = [Self::Container, Self::Gvisor, Self::HostRoot, Self::HostUser];
 
-    /// The name used on the wire and on the terminal.
+    /// The name in messages and in output.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Container => "container",
@@ -92,7 +92,7 @@ impl Profile {
         }
     }
 
-    /// Whether commands live in namespaces and a root of their own, made by us.
+    /// Whether commands run in namespaces and a root that we build.
     pub const fn is_host(self) -> bool {
         matches!(self, Self::HostRoot | Self::HostUser)
     }
@@ -104,31 +104,31 @@ impl fmt::Display for Profile {
     }
 }
 
-/// One mechanism of the kernel or of ours that takes power away.
+/// One mechanism of the kernel or of ours that removes powers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layer {
     /// A supervisor that adopts and ends every descendant of its one command.
     Supervisor,
-    /// `no_new_privs`: setuid files and file capabilities give nothing.
+    /// `no_new_privs`: setuid files and file capabilities have no effect.
     NoNewPrivileges,
-    /// Every capability dropped, from the bounding set too.
+    /// Every capability is dropped, from the bounding set too.
     NoCapabilities,
-    /// The processes that hold the executor's state cannot be read or traced.
+    /// The processes with the executor's state cannot be read or traced.
     NonDumpable,
     /// Landlock path rules.
     LandlockFilesystem,
     /// Landlock rules for TCP bind and connect.
     LandlockTcp,
-    /// Landlock scopes: no signal and no abstract socket leaves the command.
+    /// Landlock scopes: the command cannot signal or connect to abstract sockets outside.
     LandlockScopes,
     /// seccomp: calls that widen powers are refused.
     Seccomp,
-    /// seccomp: no sockets but Unix.
+    /// seccomp: no sockets except Unix ones.
     SeccompUnixOnly,
     /// seccomp: signals to the supervisor are refused (where Landlock scopes are missing).
     SignalGuard,
-    /// A user namespace in which no host UID but one unprivileged one exists.
+    /// A user namespace in which only one unprivileged host UID exists.
     UserNamespace,
     /// A mount namespace with a private root.
     MountNamespace,
@@ -157,7 +157,7 @@ pub enum Layer {
 }
 
 impl Layer {
-    /// All layers, in the order they are printed.
+    /// All layers, in the order in which they are printed.
     pub const ALL: [Self; 23] = [
         Self::Supervisor,
         Self::NoNewPrivileges,
@@ -184,7 +184,7 @@ impl Layer {
         Self::SandboxKernel,
     ];
 
-    /// The name used on the wire and on the terminal.
+    /// The name in messages and in output.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Supervisor => "supervisor",
@@ -220,33 +220,33 @@ impl fmt::Display for Layer {
     }
 }
 
-/// One cell of the matrix: who holds this guarantee in this profile.
+/// One cell of the matrix: how a guarantee is enforced in a profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", rename_all_fields = "camelCase", tag = "cell")]
 pub enum Cell {
-    /// We hold it, by all of these layers. Part of the profile's default floor.
+    /// We enforce it, by all of these layers. Part of the profile's default floor.
     Enforced {
         /// The layers, all of which must be live.
         by: &'static [Layer],
     },
-    /// We hold it where the machine offers these layers; the report says whether it did.
+    /// We enforce it where the machine offers these layers; the report shows whether it did.
     WhereAvailable {
         /// The layers, all of which must be live for the guarantee to hold.
         by: &'static [Layer],
     },
-    /// Somebody outside holds it.
+    /// Another component enforces it.
     Delegated {
-        /// Who.
+        /// That component.
         to: &'static str,
     },
-    /// Nobody holds it.
+    /// It is not enforced.
     Unavailable {
-        /// Why not.
+        /// The reason.
         why: &'static str,
     },
 }
 
-/// The matrix: who holds `guarantee` in `profile`.
+/// The matrix: how `guarantee` is enforced in `profile`.
 pub const fn cell(profile: Profile, guarantee: Guarantee) -> Cell {
     use Guarantee as G;
     use Layer as L;
@@ -293,7 +293,7 @@ pub const fn cell(profile: Profile, guarantee: Guarantee) -> Cell {
 pub struct Floor(BTreeSet<Guarantee>);
 
 impl Floor {
-    /// Everything the matrix says `profile` enforces. The default: anything less is an explicit choice.
+    /// All guarantees that `profile` enforces by the matrix. The default: anything less is an explicit choice.
     pub fn of_profile(profile: Profile) -> Self {
         Guarantee::ALL
             .into_iter()
@@ -301,12 +301,12 @@ impl Floor {
             .collect()
     }
 
-    /// No guarantee at all is asked for.
+    /// An empty floor.
     pub const fn none() -> Self {
         Self(BTreeSet::new())
     }
 
-    /// The guarantees asked for.
+    /// The required guarantees.
     pub fn guarantees(&self) -> impl Iterator<Item = Guarantee> + '_ {
         self.0.iter().copied()
     }

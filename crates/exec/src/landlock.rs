@@ -1,4 +1,4 @@
-//! Landlock: which paths a command may use, which TCP ports, and that no signal leaves it.
+//! Landlock: the paths and TCP ports that a command may use, and scopes for its signals.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -12,24 +12,24 @@ use landlock::{
 };
 use serde::{Deserialize, Serialize};
 
-/// The newest rights we know and have tested. An older kernel applies those it knows.
+/// The newest access rights that we have tested. An older kernel applies those that it knows.
 const TESTED: ABI = ABI::V7;
-/// Path rules count from here on: before, `truncate` was not covered, and a file that may only be read could
-/// be emptied.
+/// Path rules count from this ABI on: before, `truncate` was not covered, and a file that may only be read could be
+/// emptied.
 pub(crate) const ABI_FILESYSTEM: i32 = 3;
-/// TCP rules exist from here on.
+/// TCP rules exist from this ABI on.
 pub(crate) const ABI_TCP: i32 = 4;
-/// Scopes exist from here on.
+/// Scopes exist from this ABI on.
 pub(crate) const ABI_SCOPES: i32 = 6;
-/// Beyond this many siblings of a hidden path, a view is refused instead of growing without bound.
+/// Limit for the siblings of hidden paths: beyond it, a view is refused.
 const MAX_RULES: usize = 4096;
 
-/// What may be written below `/dev`. Not all of it: a pod's termination message is there, too.
+/// Writable devices below `/dev`. Not the whole directory: it contains a pod's termination message too.
 const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
-/// The same where terminals are nobody else's, as in a container.
+/// Devices that are added where terminals are not shared with people, as in a container.
 const TERMINALS: [&str; 3] = ["/dev/tty", "/dev/ptmx", "/dev/pts"];
 
-/// Which files a command may use.
+/// The files that a command may use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct View {
@@ -39,12 +39,12 @@ pub struct View {
     pub hidden: Vec<PathBuf>,
     /// Readable and writable, with everything below.
     pub writable: Vec<PathBuf>,
-    /// Whether terminals may be used. Outside of containers they are people's: who may write to one can put words there,
-    /// and who may read from it gets what is typed.
+    /// Whether terminals may be used. Outside of containers they belong to people: a process that may write to one can
+    /// put text there, and one that may read gets what is typed.
     pub terminals: bool,
 }
 
-/// Which TCP ports a command may use; everything else is refused.
+/// The TCP ports that a command may use; all others are refused.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TcpPorts {
@@ -54,7 +54,7 @@ pub struct TcpPorts {
     pub connect: Vec<u16>,
 }
 
-/// Restricts this process, and all it starts, to `view` and `tcp`.
+/// Restricts this process, and its descendants, to `view` and `tcp`.
 pub(crate) fn restrict(view: Option<&View>, tcp: Option<&TcpPorts>) -> io::Result<()> {
     let mut ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort);
     if view.is_some() {
@@ -83,13 +83,13 @@ pub(crate) fn restrict(view: Option<&View>, tcp: Option<&TcpPorts>) -> io::Resul
     Ok(())
 }
 
-/// A ruleset that takes nothing but signals and abstract sockets to the outside. Each command enters one
-/// of its own, so that commands cannot signal their worker nor each other.
+/// A ruleset that only restricts signals and abstract sockets to other processes. Each command enters its own, so that
+/// commands can signal neither their worker nor each other.
 pub(crate) fn scopes() -> io::Result<OwnedFd> {
     scopes_and(None)
 }
 
-/// The same, and all files but those of a view: what commands see, where their keeper must see more.
+/// The same, and all files except those of a view: what commands see where their keeper must see more.
 pub(crate) fn scopes_and(view: Option<&View>) -> io::Result<OwnedFd> {
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
@@ -106,12 +106,12 @@ pub(crate) fn scopes_and(view: Option<&View>) -> io::Result<OwnedFd> {
     Option::<OwnedFd>::from(ruleset).ok_or_else(|| io::ErrorKind::Unsupported.into())
 }
 
-/// Enters a ruleset made by [`scopes`].
+/// Enters a ruleset from [`scopes`].
 pub(crate) fn enter(ruleset: &OwnedFd) -> io::Result<()> {
     crate::sys::landlock_restrict_self(ruleset.as_fd())
 }
 
-/// The Landlock ABI of this kernel; 0 where there is none.
+/// The Landlock ABI of this kernel; 0 if there is none.
 pub(crate) fn abi() -> i32 {
     crate::sys::landlock_abi().unwrap_or(0)
 }
@@ -122,7 +122,7 @@ fn add_paths(mut ruleset: RulesetCreated, view: &View) -> io::Result<RulesetCrea
         true => TERMINALS.as_slice(),
         false => &[],
     };
-    // Devices: used, never made.
+    // Devices can be used, but not created.
     let device = make_bitflags!(AccessFs::{ReadFile | WriteFile | ReadDir | IoctlDev | Truncate});
     let rules = readable
         .iter()
@@ -135,9 +135,9 @@ fn add_paths(mut ruleset: RulesetCreated, view: &View) -> io::Result<RulesetCrea
     Ok(ruleset)
 }
 
-/// What is readable, without what is hidden.
+/// The readable paths without the hidden ones.
 fn readable(view: &View) -> io::Result<Vec<PathBuf>> {
-    // By where they really are: Landlock knows places, and any link may lead there.
+    // By their real paths: Landlock rules apply to files, and any link may lead to them.
     let hidden: BTreeSet<PathBuf> = view.hidden.iter().map(|path| place(path)).collect();
     for path in &view.writable {
         if let Some(inner) = hidden.iter().find(|inner| inner.starts_with(place(path))) {
@@ -169,19 +169,19 @@ fn place(path: &Path) -> PathBuf {
 fn add_path(ruleset: RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> io::Result<RulesetCreated> {
     let file = match PathFd::new(path) {
         Ok(file) => file,
-        // What is not there cannot be used; if it appears later it is still refused.
+        // A path that does not exist cannot be used; if it appears later it is still refused.
         Err(PathFdError::OpenCall { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
             return Ok(ruleset);
         }
         Err(error) => return Err(io::Error::other(error)),
     };
-    // The kernel takes rights to a directory's entries for directories only.
+    // The kernel accepts access rights to directory entries for directories only.
     let access = if path.is_dir() { access } else { access & AccessFs::from_file(TESTED) };
     ruleset.add_rule(PathBeneath::new(file, access)).map_err(io::Error::other)
 }
 
-/// Landlock only allows, it cannot take a path out of an allowed tree. So a tree with hidden paths in it
-/// becomes the list of everything beside them.
+/// Landlock can only allow: it cannot exclude a path from an allowed tree. So a tree with hidden paths is expanded to
+/// the list of everything beside them.
 fn expand(path: &Path, hidden: &BTreeSet<PathBuf>, into: &mut Vec<PathBuf>) -> io::Result<()> {
     if hidden.contains(path) {
         return Ok(());
@@ -194,7 +194,7 @@ fn expand(path: &Path, hidden: &BTreeSet<PathBuf>, into: &mut Vec<PathBuf>) -> i
     let mut names: Vec<OsString> = Vec::new();
     for entry in std::fs::read_dir(path)? {
         let entry = entry?;
-        // Following a link needs no right, and a rule for it would be one for its target, hidden or not.
+        // Following a link needs no access right, and a rule for a link would apply to its target, hidden or not.
         if entry.file_type()?.is_symlink() {
             continue;
         }
@@ -217,7 +217,7 @@ fn expand(path: &Path, hidden: &BTreeSet<PathBuf>, into: &mut Vec<PathBuf>) -> i
 mod tests {
     use super::*;
 
-    /// Rules are about places, not names: one for a link would be one for wherever it leads.
+    /// Rules apply to files, not names: one for a link would apply to its target.
     #[test]
     fn no_link_leads_to_a_hidden_path() {
         let root = tempfile::tempdir().unwrap();

@@ -1,12 +1,11 @@
 //! Run one command: bounded, killable, isolated; and report what was really live.
 //!
-//! Everything in the system that acts does it here. This crate never decides *whether* a command may
-//! run, and it knows nothing of skills, agents or Kubernetes.
+//! Every command of the system runs through this crate. It never decides *whether* a command may run, and it knows
+//! nothing of skills, agents or Kubernetes.
 //!
-//! Start reading at [`Executor`]: it builds a sandbox once, by a [profile](guarantee::Profile), and runs
-//! many commands in it. What a profile promises is one table, [`guarantee::cell`]; what was live comes back
-//! with every [`Outcome`]. How a sandbox is built and left is in [`stage`], which is our own binary executed
-//! again.
+//! Start reading at [`Executor`]: it builds a sandbox once, by a [profile](guarantee::Profile), and runs many commands
+//! in it. What a profile promises is one table, [`guarantee::cell`]; what was live is returned with every [`Outcome`].
+//! How a sandbox is built and torn down is in [`stage`], which is our own binary executed again.
 
 #![warn(missing_docs)]
 

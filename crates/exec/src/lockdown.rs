@@ -1,7 +1,7 @@
-//! Self-restriction for our own binaries: what a process that reads hostile input gives up first.
+//! Self-restriction of our own binaries: the powers that a process gives up before it reads hostile input.
 //!
-//! Two ways to ask for it: [`Lockdown::apply`] for whoever must have all of it, [`Lockdown::apply_available`] for a
-//! program that also runs where the kernel has less (gVisor has no Landlock). Both say exactly what is live.
+//! [`Lockdown::apply`] requires all restrictions, [`Lockdown::apply_available`] is for a program that also runs on
+//! kernels with fewer features (gVisor has no Landlock). Both return exactly what is live.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -20,36 +20,36 @@ pub struct Lockdown {
     pub readable: Vec<PathBuf>,
     /// Writable paths, with everything below.
     pub writable: Vec<PathBuf>,
-    /// Ports that it may connect to by TCP, at any address. None: it cannot even make an internet socket.
+    /// TCP ports that it may connect to, at any address. If empty, it cannot even create an internet socket.
     pub tcp_connect: Vec<u16>,
 }
 
-/// One thing that a process has given up. In the order in which it is done, and in which reports list them.
+/// One restriction of a process. In the order in which they are applied, and in which reports list them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Restriction {
-    /// No core is ever written (`RLIMIT_CORE`).
+    /// No core file is ever written (`RLIMIT_CORE`).
     CoreDumps,
-    /// Its memory is closed to other processes of the same user.
+    /// Its memory is not accessible to other processes of the same user.
     Memory,
-    /// No program that it starts has more rights (`no_new_privs`).
+    /// No program that it starts gains privileges (`no_new_privs`).
     Privileges,
-    /// Only the named paths and the harmless devices (Landlock).
+    /// Only the given paths and the harmless devices (Landlock).
     Paths,
-    /// TCP to the named ports only, and no port is bound (Landlock). Where no port is named, [`Self::Calls`] holds more.
+    /// TCP to the given ports only, and no port can be bound (Landlock). Without a port, [`Self::Calls`] is stricter.
     TcpPorts,
-    /// No signal and no abstract socket to anybody outside (Landlock).
+    /// No signal and no abstract socket to other processes (Landlock).
     Scopes,
-    /// Sockets of the kept kinds only, and none of the calls that widen powers (seccomp).
+    /// Only the kept kinds of sockets, and none of the calls that widen powers (seccomp).
     Calls,
 }
 
 impl Restriction {
-    /// All of them.
+    /// All restrictions.
     pub const ALL: [Self; 7] =
         [Self::CoreDumps, Self::Memory, Self::Privileges, Self::Paths, Self::TcpPorts, Self::Scopes, Self::Calls];
 
-    /// The Landlock ABI that brings it; 0 for what does not need Landlock.
+    /// The Landlock ABI that it needs; 0 if it does not need Landlock.
     const fn needs_abi(self) -> i32 {
         match self {
             Self::CoreDumps | Self::Memory | Self::Privileges | Self::Calls => 0,
@@ -60,59 +60,60 @@ impl Restriction {
     }
 }
 
-/// What a process has given up.
+/// The restrictions of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LockedDown {
-    /// The Landlock ABI of the kernel; 0 where there is none.
+    /// The Landlock ABI of the kernel; 0 if there is none.
     pub landlock_abi: i32,
-    /// What is live.
+    /// The live restrictions.
     pub live: BTreeSet<Restriction>,
 }
 
 impl LockedDown {
-    /// What the kernel does not have. Empty after [`Lockdown::apply`].
+    /// The restrictions that the kernel does not support. Empty after [`Lockdown::apply`].
     pub fn missing(&self) -> BTreeSet<Restriction> {
         let all = Restriction::ALL.into_iter();
         all.filter(|it| !self.live.contains(it)).collect()
     }
 }
 
-/// Why a process could not restrict itself. It must not go on.
+/// Why a process could not restrict itself. It must not continue.
 #[derive(Debug, thiserror::Error)]
 pub enum LockdownError {
-    /// The kernel's Landlock is too old or switched off.
+    /// The kernel's Landlock is too old or disabled.
     #[error("this kernel offers Landlock ABI {found}, and self-restriction needs {needed} (Linux 6.12)")]
     Landlock {
-        /// What the kernel offers; 0 for none.
+        /// The ABI of the kernel; 0 if there is none.
         found: i32,
-        /// What is needed.
+        /// The ABI that is needed.
         needed: i32,
     },
-    /// Another thread already runs; it would stay unrestricted.
+    /// Another thread is running already, and would stay unrestricted.
     #[error("self-restriction must come before the first thread, and this process has {0}")]
     Threads(usize),
     /// A step failed.
     #[error("cannot {step}")]
     Step {
-        /// Which.
+        /// The step.
         step: &'static str,
-        /// Why.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
 }
 
 impl Lockdown {
-    /// Restricts this process for good: sockets are Unix, or TCP to the named ports; only the given paths and the
-    /// harmless devices; no signal and no abstract socket to anybody outside; memory unreadable for others; no core.
+    /// Restricts this process irrevocably: sockets are Unix, or TCP to the given ports; only the given paths and the
+    /// harmless devices; no signal and no abstract socket to other processes; memory not readable by others; no core
+    /// files.
     ///
-    /// Call it before the first thread is started and before any input is read. A path that is not there yet stays
-    /// refused when it appears, so make directories first. Sockets that are open stay open.
+    /// Call it before the first thread is started and before any input is read. A path that does not exist yet stays
+    /// inaccessible when it appears, so create directories first. Open sockets stay open.
     ///
     /// TCP ports cannot be bound, but a socket that was never bound can be made to listen at a port that the kernel
-    /// chooses: no layer of Linux sees that without also refusing it to Unix sockets. A program whose own socket is
-    /// open calls [`stop_listening`] to close that gap.
+    /// chooses: no layer of Linux can prevent that without also refusing it to Unix sockets. A program whose own socket
+    /// is open calls [`stop_listening`] to close that gap.
     ///
     /// # Errors
     ///
@@ -125,12 +126,13 @@ impl Lockdown {
         self.apply_with(abi)
     }
 
-    /// As [`Self::apply`], with every layer that this kernel has. What it has not is missing from the answer: say so
-    /// wherever the run is reported, and refuse to go on where the run's floor needs it.
+    /// Like [`Self::apply`], with every layer that this kernel has. The others are missing from the result: report that
+    /// wherever the run is reported, and refuse to continue where the run's floor needs them.
     ///
     /// # Errors
     ///
-    /// A layer that the kernel has, or one that every kernel must have (seccomp), could not be applied: end the process.
+    /// A layer that the kernel has, or one that every kernel must have (seccomp), could not be applied: end the
+    /// process.
     pub fn apply_available(&self) -> Result<LockedDown, LockdownError> {
         self.apply_with(landlock::abi())
     }
@@ -147,7 +149,7 @@ impl Lockdown {
         set_dumpable_behavior(DumpableBehavior::NotDumpable)
             .map_err(|error| step("become non-dumpable")(error.into()))?;
         rustix::thread::set_no_new_privs(true).map_err(|error| step("set no_new_privs")(error.into()))?;
-        // Made while everything is still possible, entered after the paths.
+        // Created while everything is still permitted, entered after the paths.
         let scopes = (live.contains(&Restriction::Scopes))
             .then(landlock::scopes)
             .transpose()
@@ -159,7 +161,7 @@ impl Lockdown {
             terminals: false,
         };
         let tcp = TcpPorts { bind: Vec::new(), connect: self.tcp_connect.clone() };
-        // Path rules from before `truncate` was covered are better than none, and are not counted as live.
+        // Path rules from before `truncate` was covered are better than none, and do not count as live.
         if abi > 0 {
             let tcp = live.contains(&Restriction::TcpPorts).then_some(&tcp);
             landlock::restrict(Some(&view), tcp).map_err(step("apply Landlock"))?;
@@ -175,8 +177,8 @@ impl Lockdown {
     }
 }
 
-/// Restricts this process further, in all of its threads: no socket of any kind is bound or made to listen any more. Those
-/// that listen go on. For after the lock-down, once everything that others connect to is open.
+/// Restricts this process further, in all of its threads: no socket of any kind can be bound or made to listen any
+/// more. Those that listen continue. To be called after the lock-down, once every listener is open.
 ///
 /// # Errors
 ///
@@ -185,8 +187,8 @@ pub fn stop_listening() -> Result<(), LockdownError> {
     seccomp::refuse_listening().map_err(|source| LockdownError::Step { step: "refuse further listeners", source })
 }
 
-/// Restricts this process further, in all of its threads: it starts no program any more, not even one of its own image. For
-/// programs that never do; Landlock lets a process execute whatever it may read.
+/// Restricts this process further, in all of its threads: it cannot execute a program any more, not even its own image.
+/// For programs that never do; Landlock lets a process execute whatever it may read.
 ///
 /// # Errors
 ///
@@ -195,11 +197,11 @@ pub fn stop_executing() -> Result<(), LockdownError> {
     seccomp::refuse_programs().map_err(|source| LockdownError::Step { step: "refuse to execute programs", source })
 }
 
-/// Restricts this process further to these paths, when it has been told which it needs. Nothing that the lock-down took away
-/// comes back. For after the lock-down and before the first thread: other threads would stay as they are. To see that there is
-/// none it needs `/proc`, so what was kept before must have that.
+/// Restricts this process further to these paths, once it knows which ones it needs. Nothing that the lock-down removed
+/// comes back. To be called after the lock-down and before the first thread: other threads would stay as they are. It
+/// counts threads in `/proc`, so that path must have been kept before.
 ///
-/// Where the kernel has no Landlock, this changes nothing, as the lock-down did not.
+/// Without Landlock in the kernel this has no effect, like the lock-down itself.
 ///
 /// # Errors
 ///
@@ -217,12 +219,12 @@ pub fn narrow(readable: &[PathBuf], writable: &[PathBuf]) -> Result<(), Lockdown
     landlock::restrict(Some(&view), None).map_err(step("apply Landlock"))
 }
 
-/// How many threads this process has. Needs `/proc`, so it is for before the lock-down.
+/// Number of threads of this process. Needs `/proc`, so it must be called before the lock-down.
 pub(crate) fn threads() -> io::Result<usize> {
     Ok(std::fs::read_dir("/proc/self/task")?.count())
 }
 
-/// What a kernel with this Landlock can hold.
+/// The restrictions that a kernel with this Landlock ABI supports.
 fn live(abi: i32) -> BTreeSet<Restriction> {
     let all = Restriction::ALL.into_iter();
     all.filter(|it| abi >= it.needs_abi()).collect()

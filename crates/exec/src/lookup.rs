@@ -1,9 +1,10 @@
-//! Find the program to execute, and decide whether it may be.
+//! Finds the program to execute, and decides whether it may be executed.
 //!
-//! An ELF file is executed by the descriptor found here, so what was checked is what runs. A script can only
-//! be executed by its path (its interpreter opens it again, by name), so nobody who runs commands may be able
-//! to put another file there: neither the script, nor a link or directory on the way to it, may be writable
-//! by them (but for a sticky directory of somebody else, whose entries they cannot replace). Skills ([`find_skill`]) have that rule for ELF files too.
+//! An ELF file is executed by the descriptor that is found here, so what was checked is what runs. A script can only be
+//! executed by its path (its interpreter opens it again, by name), so the identity that runs commands must not be able
+//! to put another file there: neither the script, nor a link or directory in its path, may be writable by it (except
+//! for a sticky directory of another user, whose entries it cannot replace). For skills ([`find_skill`]) the rule
+//! applies to ELF files too.
 
 mod access;
 mod error;
@@ -30,9 +31,9 @@ use way::Way;
 pub struct Program {
     /// The file, open for reading, closed on exec.
     pub file: OwnedFd,
-    /// How to execute it.
+    /// How it is executed.
     pub kind: Kind,
-    /// Where it was found, before links were followed: what the program is called in messages.
+    /// Where it was found, before links were followed: the program's name in messages.
     pub path: PathBuf,
 }
 
@@ -41,27 +42,26 @@ pub struct Program {
 pub enum Kind {
     /// By descriptor: `execveat(file, "", …, AT_EMPTY_PATH)`.
     Elf,
-    /// By path, because `#!` interpreters open it again.
+    /// By path, because the interpreter of a `#!` script opens it again.
     Script {
-        /// Absolute within the root of the lookup, free of links.
+        /// Absolute within the root of the lookup, without links.
         path: PathBuf,
     },
 }
 
 /// Finds `name` in the first of the `search` directories that has a program of that name.
 ///
-/// As `execvp(3)` does, it goes on past what is no regular file or not executable by `runner`; an unknown
-/// format or an untrusted script ends the search. Relative search directories are skipped: they would mean
-/// whatever directory the command happens to be in.
+/// Like `execvp(3)`, it continues past entries that are not regular files or not executable by `runner`; an unknown
+/// format or an untrusted script ends the search. Relative search directories are skipped: they would depend on the
+/// working directory of the command.
 ///
 /// # Caller's duties
-/// `root` is the root directory of the view in which the command will run, and `runner` the identity that
-/// will run it as the calling process sees it. A read-only mount counts as not writable: what is on it must
-/// not be reachable by a writable way in the same view.
+/// `root` is the root directory of the view in which the command will run, and `runner` the identity that will run it
+/// as the calling process sees it. A read-only mount counts as not writable: its content must not be reachable by a
+/// writable path in the same view.
 ///
 /// # Errors
-/// [`LookupError`]; when nothing was found, the first refusal on the way says more than "not found" and is
-/// returned instead.
+/// [`LookupError`]; when nothing was found, the first refusal says more than "not found" and is returned instead.
 pub fn find(root: BorrowedFd<'_>, search: &[PathBuf], name: &OsStr, runner: &Runner) -> Result<Program, LookupError> {
     let bytes = name.as_bytes();
     if matches!(bytes, b"" | b"." | b"..") || bytes.iter().any(|byte| matches!(byte, b'/' | 0)) {
@@ -78,7 +78,7 @@ pub fn find(root: BorrowedFd<'_>, search: &[PathBuf], name: &OsStr, runner: &Run
     Err(refusal.unwrap_or_else(|| LookupError::NotFound { path: name.into() }))
 }
 
-/// The program at an absolute path within `root`; rules and duties as for [`find`].
+/// Finds the program at an absolute path within `root`; rules and duties as for [`find`].
 ///
 /// # Errors
 /// [`LookupError`].
@@ -93,7 +93,7 @@ pub fn at_path(root: BorrowedFd<'_>, path: &Path, runner: &Runner) -> Result<Pro
     }
 }
 
-/// The program at a path relative to `directory`, the command's own working directory, and not outside it.
+/// Finds the program at a path relative to `directory`, the command's own working directory, and not outside it.
 ///
 /// Only ELF files: the directory's path may have changed since it was opened, and a script needs one.
 ///
@@ -108,10 +108,10 @@ pub fn in_directory(directory: BorrowedFd<'_>, path: &Path, runner: &Runner) -> 
     }
 }
 
-/// The skill `name` in `skills`, a directory given by its absolute path within `root`.
+/// Finds the skill `name` in `skills`, a directory given by its absolute path within `root`.
 ///
-/// Stricter than [`find`], because the caller of a skill is not the one who runs commands: no setuid or setgid
-/// bit, not world-writable, and for ELF files as for scripts nothing on the way (from `root` down, links and
+/// Stricter than [`find`], because the caller of a skill is not the identity that runs commands: no setuid or setgid
+/// bit, not world-writable, and for ELF files as for scripts no component of the path (from `root` down, links and
 /// their targets included) that `runner` could write. Links may lead out of `skills`.
 ///
 /// # Errors
@@ -139,7 +139,7 @@ enum ModeBits {
     Harmless,
 }
 
-/// A path that may turn out to be a program.
+/// A path that may be a program.
 struct Candidate<'a> {
     dir: BorrowedFd<'a>,
     path: &'a Path,
@@ -154,10 +154,10 @@ impl Candidate<'_> {
         }
     }
 
-    /// The program, if nothing on the way to it and not the file itself can be written by the runner.
+    /// The program, if the runner can write neither the file itself nor a component of its path.
     fn trusted(&self, allowed: ModeBits) -> Result<Program, LookupError> {
         let mut way = Way::new(self.runner);
-        // Always our own walk: openat2 would not tell what it passed.
+        // Always our own walk: openat2 does not report the components.
         let arrived =
             beneath::walk(self.dir, self.path, OFlags::PATH, Resolve::IN_ROOT, &mut |passed| way.pass(passed))
                 .map_err(|source| self.not_opened(source))?;
@@ -185,8 +185,8 @@ impl Candidate<'_> {
         Ok(Program { file, kind, path: self.path.to_owned() })
     }
 
-    /// Looks at `entry` without opening it, and only at a regular file more closely: opening a device can act
-    /// and opening a FIFO can wait. `entry` is what `path` led to.
+    /// Checks `entry` without opening it, and opens only a regular file: opening a device can have effects and opening
+    /// a FIFO can block. `entry` is what `path` resolved to.
     fn inspect(&self, entry: BorrowedFd<'_>, path: &Path, resolve: Resolve) -> Result<(OwnedFd, Format), LookupError> {
         let failed = |errno: Errno| self.not_opened(errno.into());
         let stat = rustix::fs::fstat(entry).map_err(failed)?;

@@ -1,4 +1,4 @@
-//! What came of a command.
+//! The outcome of a command.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::report::IsolationReport;
 
-/// What came of a command that was started.
+/// The outcome of a command that was started.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     /// How the command itself ended.
@@ -15,18 +15,18 @@ pub struct Outcome {
     pub stdout: Captured,
     /// Standard error.
     pub stderr: Captured,
-    /// Our timer ended it. A command that exits 124 by itself has not timed out.
+    /// Our timer ended it. A command that exits with 124 by itself has not timed out.
     pub timed_out: bool,
     /// The caller cancelled it.
     pub cancelled: bool,
     /// The kernel killed a process of the sandbox while this command ran, because the memory limit was reached. With
-    /// several commands at once it may have been another's: the limit is the sandbox's.
+    /// several concurrent commands it may have been a process of another one: the limit is the sandbox's.
     pub oom_killed: bool,
-    /// From the start of the command until nothing of it lived.
+    /// From the start of the command until all of its processes had ended.
     pub duration: Duration,
-    /// What it used.
+    /// Resources that it used.
     pub usage: Usage,
-    /// Which layers were live.
+    /// The layers that were live.
     pub isolation: Arc<IsolationReport>,
 }
 
@@ -35,7 +35,7 @@ pub struct Outcome {
 pub enum Ending {
     /// It exited with this code.
     Exited(u8),
-    /// This signal ended it.
+    /// It was killed by this signal.
     Signaled(i32),
 }
 
@@ -51,7 +51,7 @@ impl Ending {
         }
     }
 
-    /// The code a shell would report: 128 + the signal's number for a signal.
+    /// The code that a shell would report: 128 + the signal's number for a signal.
     pub fn code(self) -> i32 {
         match self {
             Self::Exited(code) => i32::from(code),
@@ -60,7 +60,7 @@ impl Ending {
     }
 }
 
-/// Which of its outputs a command writes to.
+/// An output stream of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
     /// Standard output.
@@ -69,24 +69,24 @@ pub enum Stream {
     Stderr,
 }
 
-/// One output stream, as far as it was kept.
+/// The captured part of one output stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Captured {
-    /// The first bytes, up to the cap.
+    /// The first bytes, up to the limit.
     pub bytes: Vec<u8>,
-    /// How much the command wrote in all.
+    /// Number of bytes that the command wrote in total.
     pub total_bytes: u64,
 }
 
 impl Captured {
-    /// Whether the command wrote more than was kept.
+    /// Whether the command wrote more than was captured.
     pub fn truncated(&self) -> bool {
         self.total_bytes > self.bytes.len() as u64
     }
 
-    /// The text. `Owned` means that invalid UTF-8 was replaced, and the bytes say by what.
+    /// The text. `Owned` means that invalid UTF-8 was replaced; the original is in `bytes`.
     ///
-    /// A character cut in two by the cap is left out rather than marked as invalid.
+    /// A character that the limit cuts in two is left out rather than marked as invalid.
     pub fn text(&self) -> Cow<'_, str> {
         let whole = if self.truncated() { without_cut_character(&self.bytes) } else { &self.bytes };
         String::from_utf8_lossy(whole)
@@ -105,7 +105,7 @@ impl Captured {
 }
 
 fn without_cut_character(bytes: &[u8]) -> &[u8] {
-    // Only the end matters: what is invalid before it is the command's own doing.
+    // Only the end matters: invalid bytes before it were written by the command.
     let last = bytes.utf8_chunks().last();
     let last = last.map_or(&[][..], |chunk| chunk.invalid());
     match std::str::from_utf8(last) {
@@ -114,7 +114,7 @@ fn without_cut_character(bytes: &[u8]) -> &[u8] {
     }
 }
 
-/// What a command and its descendants used.
+/// The resources that a command and its descendants used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// CPU time in user mode.
@@ -151,9 +151,9 @@ mod tests {
         assert_eq!((cut.text().as_ref(), cut.invalid_utf8()), ("a", false));
         let really_invalid = captured(b"a\xff", 2);
         assert!(really_invalid.invalid_utf8());
-        // The same bytes without a cut are the command's own doing.
+        // The same bytes without truncation were written by the command.
         assert!(captured(b"a\xc3", 2).invalid_utf8());
-        // Damage further up changes nothing for the end.
+        // Invalid bytes further up do not matter for the end.
         let both = captured(b"\xffa\xc3\xa9", 3);
         assert_eq!(both.text(), "\u{fffd}a");
     }

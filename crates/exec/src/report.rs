@@ -1,4 +1,4 @@
-//! What was really live: the isolation report that every outcome carries.
+//! The isolation report of every outcome: what was really live.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,37 +7,37 @@ use serde::{Deserialize, Serialize};
 
 use crate::guarantee::{Cell, Floor, Guarantee, Layer, Profile, cell};
 
-/// The layers that were live, and what follows for each guarantee.
+/// The layers that were live, and the resulting state of each guarantee.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IsolationReport {
-    /// The profile that was asked for.
+    /// The requested profile.
     pub profile: Profile,
-    /// Every live layer, with a detail where there is one to tell (`ABI 7`, `v1`, `256`).
+    /// Every live layer, with additional information if there is any (`ABI 7`, `v1`, `256`).
     pub layers: BTreeMap<Layer, String>,
-    /// What each guarantee rests on.
+    /// The state of each guarantee.
     pub guarantees: BTreeMap<Guarantee, Standing>,
 }
 
-/// Whether one guarantee holds, and by what.
+/// Whether one guarantee holds, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "state")]
 pub enum Standing {
-    /// Held by us, by these layers.
+    /// Enforced by us, by these layers.
     Enforced {
-        /// The layers that hold it.
+        /// The layers that enforce it.
         by: Vec<Layer>,
     },
-    /// Held by somebody outside; we did not check.
+    /// Enforced by another component; we did not check.
     Delegated {
-        /// Who.
+        /// That component.
         to: String,
     },
-    /// Not held.
+    /// Not enforced.
     NotHeld {
-        /// Layers that would hold it and are not live.
+        /// The layers that would enforce it and are not live.
         missing: Vec<Layer>,
-        /// Why, in words for a person.
+        /// The reason, for people.
         why: String,
     },
 }
@@ -57,14 +57,14 @@ impl fmt::Display for Standing {
 }
 
 impl IsolationReport {
-    /// Derives from the live `layers` what holds in `profile`, by the matrix.
+    /// Derives from the live `layers` which guarantees hold in `profile`, by the matrix.
     pub fn new(profile: Profile, layers: BTreeMap<Layer, String>) -> Self {
         let guarantees =
             Guarantee::ALL.into_iter().map(|guarantee| (guarantee, standing(profile, guarantee, &layers))).collect();
         Self { profile, layers, guarantees }
     }
 
-    /// The same where there is no pod: what the profile leaves to a kubelet, nobody holds.
+    /// The same outside of a pod: guarantees that the profile delegates to the kubelet do not hold.
     #[must_use]
     pub fn outside_of_a_pod(mut self) -> Self {
         for standing in self.guarantees.values_mut() {
@@ -78,7 +78,7 @@ impl IsolationReport {
         self
     }
 
-    /// Whether `guarantee` holds, by us or by somebody we delegate to.
+    /// Whether `guarantee` holds, enforced by us or by a component that we delegate to.
     pub fn holds(&self, guarantee: Guarantee) -> bool {
         matches!(self.guarantees.get(&guarantee), Some(Standing::Enforced { .. } | Standing::Delegated { .. }))
     }
@@ -97,7 +97,7 @@ impl IsolationReport {
 }
 
 fn standing(profile: Profile, guarantee: Guarantee, layers: &BTreeMap<Layer, String>) -> Standing {
-    // A run that asked for no sockets at all holds its network by that, wherever it runs.
+    // Without any sockets, the network guarantee holds in every profile.
     if guarantee == Guarantee::Network && layers.contains_key(&Layer::SeccompUnixOnly) {
         let mut by = vec![Layer::SeccompUnixOnly];
         by.extend([Layer::NetworkNamespace].into_iter().filter(|layer| layers.contains_key(layer)));

@@ -1,4 +1,4 @@
-//! What a caller asks for, and the bounds on it.
+//! The request to run a command, and its limits.
 
 use std::ffi::{CString, OsString};
 use std::os::unix::ffi::OsStringExt;
@@ -7,68 +7,68 @@ use std::time::Duration;
 
 use crate::lookup::SkillName;
 
-/// Arguments of one command, program name included.
+/// Limit for the arguments of one command, including the program name.
 pub const MAX_ARGUMENTS: usize = 4096;
-/// One argument or shell line. The kernel's own limit is 128 KiB with the final NUL.
+/// Limit for one argument or shell line, in bytes. The kernel's own limit is 128 KiB with the final NUL.
 pub const MAX_ARGUMENT_BYTES: usize = 128 * 1024 - 1;
-/// All arguments together.
+/// Limit for all arguments together, in bytes.
 pub const MAX_ARGUMENTS_BYTES: usize = 1024 * 1024;
-/// Standard input.
+/// Limit for standard input, in bytes.
 pub const MAX_STDIN_BYTES: usize = 16 * 1024 * 1024;
-/// What is kept of one output stream, at most.
+/// Limit for the captured part of one output stream, in bytes.
 pub const MAX_OUTPUT_BYTES: usize = 64 * 1024 * 1024;
-/// The longest a command may run.
+/// The longest timeout.
 pub const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
-/// The longest time from TERM to KILL.
+/// The longest time from SIGTERM to SIGKILL.
 pub const MAX_GRACE: Duration = Duration::from_secs(60);
-/// What is kept of one output stream unless the caller says otherwise.
+/// Default for the captured part of one output stream, in bytes.
 pub const DEFAULT_OUTPUT_BYTES: usize = 51_200;
-/// How long a command may run unless the caller says otherwise.
+/// Default timeout.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
-/// From TERM to KILL unless the caller says otherwise.
+/// Default time from SIGTERM to SIGKILL.
 pub const DEFAULT_GRACE: Duration = Duration::from_secs(1);
-/// How long descendants may go on writing once the command itself has ended.
+/// How long descendants may continue to write once the command itself has ended.
 pub const DRAIN_LIMIT: Duration = Duration::from_millis(250);
-/// Open files of one process, unless the caller says otherwise.
+/// Default limit for the open files of one process.
 pub const DEFAULT_OPEN_FILES: u64 = 1024;
 
 /// One command to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// What to execute.
+    /// The command.
     pub invocation: Invocation,
     /// Absolute, or relative to the executor's default; `None` is that default.
     pub working_directory: Option<PathBuf>,
-    /// Variables added for this command; only `SKILL_*` names are accepted.
+    /// Variables that are added for this command; only `SKILL_*` names are accepted.
     pub environment: Vec<(String, String)>,
-    /// Fed to the command while its output is read.
+    /// Standard input. It is written while the output is read.
     pub stdin: Vec<u8>,
-    /// When the whole tree is ended. Counts from the start, feeding standard input included.
+    /// When the whole tree is terminated. Counts from the start, including the time for writing standard input.
     pub timeout: Duration,
-    /// From TERM to KILL; zero kills at once.
+    /// Time from SIGTERM to SIGKILL; zero kills at once.
     pub grace: Duration,
-    /// How much of each output stream is kept; the rest is read and thrown away.
+    /// How much of each output stream is captured; the rest is read and discarded.
     pub output_bytes: usize,
-    /// The largest file the command may write.
+    /// Size limit for files that the command writes.
     pub file_bytes: Option<u64>,
-    /// Open files per process.
+    /// Limit for the open files of each process.
     pub open_files: u64,
 }
 
-/// What to execute.
+/// The command to execute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Invocation {
-    /// A program and its arguments, never seen by a shell. The first is looked up in the executor's
-    /// search path, or is itself a path if it holds a slash.
+    /// A program and its arguments, without a shell. The first is looked up in the executor's search path, or is a path
+    /// if it contains a slash.
     Argv(Vec<OsString>),
     /// One line for the shell.
     Shell(OsString),
-    /// A skill of the executor's skills directory, by its name and by the stricter rules of
+    /// A skill of the executor's skills directory, by its name and with the stricter rules of
     /// [`find_skill`](crate::lookup::find_skill).
     Skill {
-        /// Which.
+        /// The skill's name.
         name: SkillName,
-        /// What follows the name in its argument list, never seen by a shell.
+        /// The arguments after the name, without a shell.
         arguments: Vec<OsString>,
     },
 }
@@ -104,7 +104,7 @@ impl Request {
         }
     }
 
-    /// Checks every bound and turns the arguments into what the kernel takes.
+    /// Checks every limit and converts the arguments for the kernel.
     pub(crate) fn arguments(&self) -> Result<Vec<CString>, RequestError> {
         let bounded = |field, found: usize, limit: usize| {
             if found > limit {
@@ -148,24 +148,24 @@ impl Request {
     }
 }
 
-/// A request that is refused before anything happens.
+/// Why a request is refused before anything is executed.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum RequestError {
     /// The argument list is empty, or the program's name is.
     #[error("there is no program to run")]
     NoProgram,
-    /// An argument cannot be passed on.
+    /// An argument cannot be passed to the kernel.
     #[error("argument {index} contains a NUL byte")]
     Nul {
-        /// Which, counting from 0.
+        /// Its index, from 0.
         index: usize,
     },
-    /// Something is larger than its bound.
+    /// A field exceeds its limit.
     #[error("{field} exceed the limit of {limit}")]
     TooLarge {
-        /// What.
+        /// The field.
         field: &'static str,
-        /// How much is allowed.
+        /// The limit.
         limit: usize,
     },
     /// The timeout is zero or too long.

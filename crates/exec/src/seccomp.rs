@@ -1,8 +1,8 @@
-//! seccomp: the system calls that no command needs and that widen its powers or the attack surface.
+//! seccomp: refuses system calls that no command needs and that widen its powers or the attack surface.
 //!
-//! A deny list on purpose: skills are arbitrary programs, and an allow list breaks them one by one. What a
-//! new kernel adds is caught by the other layers, because a command has no capability, no namespace but
-//! its own and no way to make one.
+//! A deny list on purpose: skills are arbitrary programs, and an allow list breaks them one by one. Calls that a new
+//! kernel adds are covered by the other layers, because a command has no capability, no namespace but its own and no
+//! way to create one.
 
 mod program;
 mod shared;
@@ -18,14 +18,14 @@ use program::{Condition, Int, Rules};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sockets {
-    /// Unix, IPv4, IPv6 and routing netlink. No other family exists for a command: some (vsock, for one)
-    /// are not bound to the network namespace and lead straight to the hypervisor.
+    /// Unix, IPv4, IPv6 and routing netlink. No other family is available to a command: some (vsock, for example) are
+    /// not bound to the network namespace and lead straight to the hypervisor.
     #[default]
     Network,
     /// Unix only.
     UnixOnly,
-    /// None at all: where nothing but the file system's permissions stands before the sockets of the machine. A command
-    /// there has no namespaces, so the files of its user and the machine's IPC objects are closed to it as well.
+    /// No sockets: for places where only file permissions protect the sockets of the machine. A command there has no
+    /// namespaces, so metadata calls by path and the machine's IPC objects are refused as well.
     None,
 }
 
@@ -35,7 +35,7 @@ const SYS_OPEN_TREE_ATTR: c_long = 467;
 /// A socket's type is in the low four bits; flags such as close-on-exec are above them.
 const SOCKET_TYPE: u32 = 0xf;
 
-/// Refused with "operation not permitted".
+/// Refused with `EPERM`.
 const REFUSED: &[c_long] = &[
     // Namespaces and mounts. (`clone` is refused by its flags below.)
     libc::SYS_unshare,
@@ -69,10 +69,10 @@ const REFUSED: &[c_long] = &[
     libc::SYS_vhangup,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_modify_ldt,
-    // Opening files by handle goes round every path check.
+    // Opening files by handle bypasses every path check.
     libc::SYS_open_by_handle_at,
     libc::SYS_name_to_handle_at,
-    // The machine.
+    // Control of the machine.
     libc::SYS_reboot,
     libc::SYS_kexec_load,
     libc::SYS_kexec_file_load,
@@ -97,7 +97,7 @@ const REFUSED: &[c_long] = &[
     libc::SYS_ioperm,
 ];
 
-/// Refused as if the kernel were older, because programs then use what a filter can look into: the flags
+/// Refused with `ENOSYS`, as by an older kernel, because programs then use calls that a filter can inspect: the flags
 /// of `clone3` and the mode of `openat2` are behind pointers.
 const UNKNOWN: &[c_long] = &[
     libc::SYS_clone3,
@@ -107,7 +107,7 @@ const UNKNOWN: &[c_long] = &[
     libc::SYS_io_uring_register,
 ];
 
-/// Calls that a command may not make on the processes that look after it.
+/// Processes that a command must not signal or control.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Guarded<'a> {
     /// Executor and keeper.
@@ -116,7 +116,7 @@ pub(crate) struct Guarded<'a> {
     pub(crate) groups: &'a [i32],
 }
 
-/// Installs the filter for this process and all it starts. It also sets `no_new_privs`.
+/// Installs the filter for this process and its descendants. It also sets `no_new_privs`.
 pub(crate) fn restrict(sockets: Sockets, guarded: Option<Guarded<'_>>) -> io::Result<()> {
     let program = rules(sockets, guarded).program();
     seccompiler::apply_filter(&program).map_err(io::Error::other)
@@ -126,18 +126,18 @@ pub(crate) fn restrict(sockets: Sockets, guarded: Option<Guarded<'_>>) -> io::Re
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OwnSockets {
     Unix,
-    /// And TCP over IPv4 and IPv6. To where is for Landlock to say.
+    /// Also TCP over IPv4 and IPv6. Landlock restricts the destinations.
     UnixAndTcp,
 }
 
-/// Installs the filter of our own binaries, in every thread. They need less than a command: no call that widens
-/// powers, and nothing of the network but what `sockets` says.
+/// Installs the filter of our own binaries, in every thread. They need less than a command: no call that widens powers,
+/// and no network except `sockets`.
 pub(crate) fn restrict_own_calls(sockets: OwnSockets) -> io::Result<()> {
     let program = own_rules(sockets).program();
     seccompiler::apply_filter_all_threads(&program).map_err(io::Error::other)
 }
 
-/// Installs one more filter, in every thread: nothing new is listened at.
+/// Installs one more filter, in every thread: refuses new listeners.
 pub(crate) fn refuse_listening() -> io::Result<()> {
     let mut rules = Rules::default();
     for call in [libc::SYS_bind, libc::SYS_listen] {
@@ -146,7 +146,7 @@ pub(crate) fn refuse_listening() -> io::Result<()> {
     seccompiler::apply_filter_all_threads(&rules.program()).map_err(io::Error::other)
 }
 
-/// Installs one more filter, in every thread: no program is executed.
+/// Installs one more filter, in every thread: refuses to execute programs.
 pub(crate) fn refuse_programs() -> io::Result<()> {
     let mut rules = Rules::default();
     for call in [libc::SYS_execve, libc::SYS_execveat] {
@@ -160,18 +160,18 @@ fn own_rules(sockets: OwnSockets) -> Rules {
     for &call in REFUSED {
         rules.refuse(call, libc::EPERM);
     }
-    // io_uring makes sockets, too, and a filter sees nothing of it. `openat2` stays: it is how our own code keeps
-    // paths beneath a directory.
+    // io_uring can create sockets as well, invisibly to a filter. `openat2` stays: our own code uses it to keep paths
+    // beneath a directory.
     for &call in UNKNOWN {
         if call != libc::SYS_openat2 {
             rules.refuse(call, libc::ENOSYS);
         }
     }
-    // Root could make a device of the disk in a directory that it may write, and read every file there is.
+    // Root could create a device node of the disk in a writable directory, and read every file.
     #[cfg(target_arch = "x86_64")]
     rules.refuse(libc::SYS_mknod, libc::EPERM);
     rules.refuse(libc::SYS_mknodat, libc::EPERM);
-    // They use none, and without an IPC namespace an object stays when the process is gone.
+    // They use none, and without an IPC namespace an object outlives its process.
     shared::deny_ipc_objects(&mut rules);
     deny_new_namespaces(&mut rules);
     deny_terminal_injection(&mut rules);
@@ -221,7 +221,7 @@ fn deny_new_namespaces(rules: &mut Rules) {
     }
 }
 
-/// Typing into somebody else's terminal.
+/// Refuses to inject input into a terminal of another process.
 fn deny_terminal_injection(rules: &mut Rules) {
     const TIOCSTI: u32 = 0x5412;
     const TIOCLINUX: u32 = 0x541C;
@@ -230,8 +230,8 @@ fn deny_terminal_injection(rules: &mut Rules) {
     }
 }
 
-/// No setuid or setgid file is made: in a workspace that is idmapped to its owner it would carry the
-/// owner's identity — root's, if root owns the directory — out of the sandbox.
+/// Refuses to create setuid or setgid files: in a workspace that is idmapped to its owner they would carry the owner's
+/// identity — root's, if root owns the directory — out of the sandbox.
 fn deny_setuid_files(rules: &mut Rules) {
     // O_TMPFILE includes O_DIRECTORY's bit; its own bit is the rest.
     let temporary = libc::O_TMPFILE & !libc::O_DIRECTORY;
@@ -265,7 +265,7 @@ fn deny_setuid_files(rules: &mut Rules) {
     }
 }
 
-/// A changed personality turns address randomisation off and old behaviours on. Asking is fine.
+/// A changed personality disables address randomisation and enables old behaviours. Querying it is allowed.
 fn deny_personality(rules: &mut Rules) {
     const ASK: u32 = u32::MAX;
     rules.refuse_when(libc::SYS_personality, &[Condition::is_not(Int(0), 0), Condition::is_not(Int(0), ASK)]);
@@ -320,7 +320,7 @@ fn deny_all_but_unix_and_tcp(rules: &mut Rules) {
         let family = Condition::is(Int(0), family.cast_unsigned());
         let no_stream = Condition::not_masked(Int(1), SOCKET_TYPE, libc::SOCK_STREAM.cast_unsigned());
         rules.refuse_when(libc::SYS_socket, &[family, no_stream]);
-        // Streams of other protocols (Multipath TCP, SCTP) are not what Landlock's TCP rules are about.
+        // Landlock's TCP rules do not cover streams of other protocols (Multipath TCP, SCTP).
         let mut other_protocol = none_of(2, &[libc::IPPROTO_IP, libc::IPPROTO_TCP]);
         other_protocol.push(family);
         rules.refuse_when(libc::SYS_socket, &other_protocol);
@@ -328,7 +328,7 @@ fn deny_all_but_unix_and_tcp(rules: &mut Rules) {
     deny_connecting_by_sending(rules);
 }
 
-/// TCP Fast Open connects without asking Landlock, whose TCP rules hang on `connect`.
+/// TCP Fast Open connects without a check by Landlock, whose TCP rules apply to `connect`.
 fn deny_connecting_by_sending(rules: &mut Rules) {
     for (call, flags) in [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)] {
         let fast_open = libc::MSG_FASTOPEN.cast_unsigned();
@@ -336,10 +336,11 @@ fn deny_connecting_by_sending(rules: &mut Rules) {
     }
 }
 
-/// Resource limits, priorities and scheduling classes of other processes of the same user: a CPU limit of one
-/// second on the supervisor would be as good as a signal, and one that only runs when nobody else wants to keeps
-/// no deadline. On itself (0), a process may do what it likes. A filter cannot tell a thread that names itself by
-/// number from the supervisor; affinity, which programs set that way, can stop nobody and stays allowed.
+/// Refuses to change resource limits, priorities and scheduling classes of other processes of the same user: a CPU
+/// limit of one second on the supervisor would be as effective as a signal, and a supervisor that only runs when the
+/// CPU is idle meets no deadline. For itself (0), a process may set anything. A filter cannot distinguish a thread that
+/// names itself by number from the supervisor; affinity, which programs set that way, cannot stop another process and
+/// stays allowed.
 fn deny_limits_of_others(rules: &mut Rules) {
     for (call, process) in [
         (libc::SYS_prlimit64, 0),
@@ -351,15 +352,15 @@ fn deny_limits_of_others(rules: &mut Rules) {
     ] {
         rules.refuse_when(call, &[Condition::is_not(Int(process), 0)]);
     }
-    // All processes of the user: here 0 means the caller's user, and so the supervisor's.
+    // All processes of the user: here 0 means the caller's user, and so includes the supervisor.
     const PRIO_USER: u32 = 2;
     const IOPRIO_WHO_USER: u32 = 3;
     rules.refuse_when(libc::SYS_setpriority, &[Condition::is(Int(0), PRIO_USER)]);
     rules.refuse_when(libc::SYS_ioprio_set, &[Condition::is(Int(0), IOPRIO_WHO_USER)]);
 }
 
-/// Stands in for Landlock's signal scope where there is none: no signal to the given processes, by any
-/// call that sends one, nor to "everybody".
+/// Replaces Landlock's signal scope where there is none: no signal to the given processes, by any call that sends one,
+/// nor to all processes.
 fn deny_signals_to(rules: &mut Rules, guarded: Guarded<'_>) {
     const F_SETOWN_EX: u32 = 15;
     const FIOSETOWN: u32 = 0x8901;
@@ -379,13 +380,13 @@ fn deny_signals_to(rules: &mut Rules, guarded: Guarded<'_>) {
         rules.refuse_when(libc::SYS_tgkill, &[is(1, pid)]);
         rules.refuse_when(libc::SYS_fcntl, &[is(1, libc::F_SETOWN), is(2, pid)]);
     }
-    // A process group is a negative number, and -1 is everybody.
+    // A process group is a negative number, and -1 means all processes.
     for &group in guarded.groups {
         rules.refuse_when(libc::SYS_kill, &[is(0, -group)]);
         rules.refuse_when(libc::SYS_fcntl, &[is(1, libc::F_SETOWN), is(2, -group)]);
     }
     rules.refuse_when(libc::SYS_kill, &[is(0, -1)]);
-    // A directory of /proc does for a pidfd, and a descriptor does not show whose it is.
+    // A directory of /proc can be used as a pidfd, and a descriptor does not show its process.
     rules.refuse(libc::SYS_pidfd_send_signal, libc::EPERM);
     // The owner is behind a pointer.
     for request in [FIOSETOWN, SIOCSPGRP] {

@@ -1,7 +1,8 @@
-//! Secrets that come in the environment, because Kubernetes gives them that way: taken out once, and gone from there.
+//! Secrets that are passed in the environment, because Kubernetes does it that way: taken out once, and removed from
+//! there.
 //!
 //! An environment stays readable for as long as the process lives (`/proc/PID/environ`), for every library in it and
-//! for every program that it starts. What was taken lies in one place, which is overwritten when it is dropped.
+//! for every program that it starts. A secret that was taken is in one place, which is overwritten when it is dropped.
 
 use std::ffi::CString;
 use std::io;
@@ -11,13 +12,13 @@ use zeroize::Zeroizing;
 use crate::lockdown::threads;
 use crate::sys;
 
-/// Bytes of a secret. A key of a provider has a few hundred.
+/// Limit for a secret, in bytes. The key of a provider has a few hundred.
 pub const MAX_SECRET_BYTES: usize = 64 * 1024;
 
 /// Why a variable could not be taken.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
-    /// No variable can be called that.
+    /// The name is not valid for a variable.
     #[error("`{0}` cannot be the name of a variable")]
     Name(String),
     /// Another thread may be reading the environment.
@@ -26,21 +27,21 @@ pub enum SecretError {
     /// The threads could not be counted.
     #[error("cannot count the threads of this process")]
     Uncountable(#[source] io::Error),
-    /// It is overwritten nevertheless.
+    /// The value is too long. It is overwritten nevertheless.
     #[error("the value of {name} has {bytes} bytes, and a secret has {MAX_SECRET_BYTES} at most")]
     TooLong {
-        /// The variable.
+        /// The variable's name.
         name: String,
-        /// How long its value was.
+        /// The length of its value.
         bytes: usize,
     },
 }
 
-/// Takes a variable out of this process's environment: gives its value, overwrites every byte of that where it was, and
-/// removes the variable. `None` if there is none; a variable that is empty is there.
+/// Takes a variable out of this process's environment: returns its value, overwrites every byte of it in place, and
+/// removes the variable. `None` if it is not set; an empty variable counts as set.
 ///
-/// Call it before the first thread and, because it looks into `/proc`, before [`Lockdown`](crate::lockdown::Lockdown).
-/// Nobody in this process may have changed the variable before: `setenv` leaves old values behind.
+/// Call it before the first thread and, because it reads `/proc`, before [`Lockdown`](crate::lockdown::Lockdown). No
+/// code of this process may have changed the variable before: `setenv` leaves old values behind.
 ///
 /// # Errors
 ///

@@ -1,11 +1,11 @@
 //! The helper stage: our own binary, executed again, single-threaded and with an empty environment.
 //!
 //! ```text
-//!  executor ──► keeper (builds the world, locks itself down) ──► worker ──► command and its descendants
+//!  executor ──► keeper (builds the sandbox, locks itself down) ──► worker ──► command and its descendants
 //! ```
 //!
-//! The stage builds what the profile asks for once, gives up every power it needed for that, and then
-//! forks workers, which inherit all of it for nothing. A world is therefore paid for once, not per command.
+//! The stage builds what the profile requires once, gives up every power that it needed for that, and then forks
+//! workers, which inherit all of it at no cost. So a sandbox is built once, not per command.
 
 pub(crate) mod keeper;
 pub(crate) mod oom_score;
@@ -18,22 +18,23 @@ use std::io;
 
 use crate::sys;
 
-/// What the process is called, and how a binary knows that it is to be the stage.
+/// The process's `argv[0]`, by which a binary detects that it is the stage.
 pub(crate) const STAGE_NAME: &std::ffi::CStr = c"sympozium-sandbox-stage";
-/// What the kernel calls the processes of the stage (`/proc/PID/comm`): the keeper and its workers, one of which is above
-/// every command of every executor on this machine. A command can give itself this name, but not take it from them.
+/// The kernel's name of the processes of the stage (`/proc/PID/comm`): the keeper and its workers, one of which is the
+/// ancestor of every command of every executor on this machine. A command can give itself this name, but not take it
+/// from them.
 pub const PROCESS_NAME: &std::ffi::CStr = c"sympozium-stage";
-/// The descriptor under which the stage finds its control socket.
+/// The number of the control socket's descriptor in the stage.
 pub(crate) const CONTROL_FD: i32 = 3;
 
-/// Runs the helper stage, if this process was started as one, and never returns then.
+/// Runs the helper stage, if this process was started as one, and does not return then.
 ///
-/// Every binary that makes an [`Executor`](crate::Executor) calls this first in `main`, before anything
-/// reads input or starts a thread: the executor starts the same binary again for its stage.
+/// Every binary that creates an [`Executor`](crate::Executor) calls this first in `main`, before it reads input or
+/// starts a thread: the executor starts the same binary again for its stage.
 pub fn enter_if_asked() {
     let called = std::env::args_os().next();
     if called.is_some_and(|name| name.as_encoded_bytes() == STAGE_NAME.to_bytes()) {
-        // A stage started by hand has no control socket and ends here.
+        // A stage that was started by hand has no control socket and ends here.
         let code = i32::from(run().is_err());
         sys::exit_now(code);
     }
@@ -41,7 +42,7 @@ pub fn enter_if_asked() {
 
 fn run() -> io::Result<()> {
     sys::reset_signals();
-    // Before anything of the world is there: nothing is ever started below a stage without its name.
+    // Before the sandbox is built: no process is ever started below a stage without its name.
     rustix::thread::set_name(PROCESS_NAME)?;
     let control = sys::inherited(CONTROL_FD)?;
     keeper::run(control)

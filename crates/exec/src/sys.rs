@@ -1,4 +1,4 @@
-//! The only file with `unsafe`: system calls that no safe wrapper offers, each returning `io::Result`.
+//! The only file with `unsafe`: system calls that have no safe wrapper, each returning `io::Result`.
 #![expect(
     unsafe_code,
     reason = "process creation, credentials, the environment, and four system calls that rustix does not wrap"
@@ -14,31 +14,31 @@ use std::time::Duration;
 use rustix::process::Pid;
 use zeroize::{Zeroize as _, Zeroizing};
 
-/// Which file a new process executes.
+/// The file that a new process executes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Image<'a> {
-    /// The file behind this descriptor: nobody can swap it between check and use.
+    /// The file of this descriptor: it cannot be replaced between check and use.
     File(BorrowedFd<'a>),
-    /// The file at this path, for scripts: the kernel hands the *path* to the interpreter.
+    /// The file at this path, for scripts: the kernel passes the *path* to the interpreter.
     Path(&'a CStr),
 }
 
-/// Everything a new process starts with. All descriptors must be above 2.
+/// The initial state of a new process. All descriptors must be above 2.
 pub(crate) struct Birth<'a> {
     pub(crate) image: Image<'a>,
     pub(crate) argv: &'a [CString],
     pub(crate) envp: &'a [CString],
-    /// Becomes fds 0, 1, 2 (and 3, … if there are more); everything else is closed at exec.
+    /// These become fds 0, 1, 2 (and 3, … if there are more); all others are closed at exec.
     pub(crate) descriptors: &'a [BorrowedFd<'a>],
     pub(crate) working_directory: Option<BorrowedFd<'a>>,
     pub(crate) rlimits: &'a [(c_int, u64)],
-    /// A Landlock ruleset the process enters right before exec.
+    /// A Landlock ruleset that the process enters right before exec.
     pub(crate) landlock: Option<BorrowedFd<'a>>,
     pub(crate) dies_with_parent: bool,
     pub(crate) signals: Signals,
 }
 
-/// The signal mask a new process starts with.
+/// The signal mask of a new process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Signals {
     /// The caller's. Only for a caller whose signal handlers do nothing: the child shares its memory until exec.
@@ -56,7 +56,7 @@ pub(crate) struct Child {
 
 const CHILD_STACK_BYTES: usize = 64 * 1024;
 
-/// A stack for the moment between clone and exec; kept by whoever spawns often.
+/// The stack of a child between clone and exec; kept by callers that spawn often.
 pub(crate) struct ChildStack(Vec<MaybeUninit<u128>>);
 
 impl ChildStack {
@@ -69,7 +69,7 @@ impl ChildStack {
     }
 }
 
-/// What the child reads after clone. It lives on the parent's stack, which stands still until exec.
+/// The child's input after clone. It is on the parent's stack, which does not change until exec.
 struct Handover<'a> {
     birth: &'a Birth<'a>,
     argv: *const *const c_char,
@@ -77,11 +77,11 @@ struct Handover<'a> {
     failed_with: c_int,
 }
 
-/// Starts a process the cheap way: `clone(CLONE_VM | CLONE_VFORK)`, as `posix_spawn` does, which costs
-/// the same however much memory the caller has.
+/// Starts a process by `clone(CLONE_VM | CLONE_VFORK)`, like `posix_spawn`: its cost does not depend on the caller's
+/// memory.
 ///
-/// Returns when the new image runs. If any step before that fails, no process is left and the error is
-/// that step's.
+/// Returns when the new image runs. If any step before that fails, no process is left and the error is that of the
+/// step.
 pub(crate) fn spawn(birth: &Birth<'_>, stack: &mut ChildStack) -> io::Result<Child> {
     let pointers =
         |strings: &[CString]| strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect::<Vec<_>>();
@@ -89,14 +89,14 @@ pub(crate) fn spawn(birth: &Birth<'_>, stack: &mut ChildStack) -> io::Result<Chi
     let envp = pointers(birth.envp);
     let mut handover = Handover { birth, argv: argv.as_ptr(), envp: envp.as_ptr(), failed_with: 0 };
     let mut pidfd: c_int = -1;
-    // No handler of ours may run in the child while it shares our memory.
+    // No signal handler of ours may run in the child while it shares our memory.
     let mask = match birth.signals {
         Signals::Inherited => None,
         Signals::Blocked => Some(SignalMask::block_all()?),
     };
-    // SAFETY: the stack is large enough, aligned and ours alone; CLONE_VFORK suspends this thread until
-    // the child has executed or ended, so every pointer in `handover` outlives its use; `start` calls
-    // only async-signal-safe functions.
+    // SAFETY: the stack is large enough, aligned and ours alone; CLONE_VFORK suspends this thread until the child has
+    // executed or ended, so every pointer in `handover` outlives its use; `child_main` calls only async-signal-safe
+    // functions.
     let pid = unsafe {
         libc::clone(
             start,
@@ -121,16 +121,16 @@ pub(crate) fn spawn(birth: &Birth<'_>, stack: &mut ChildStack) -> io::Result<Chi
     child(pid, pidfd)
 }
 
-/// A child with the descriptor that `clone` stored, or with one opened now: kernels that do not know
-/// `CLONE_PIDFD` (Linux before 5.2, some user-space kernels) ignore it and store nothing. Where there is none at
-/// all, the child is ended: it could not be waited for.
+/// A child with the descriptor that `clone` stored, or with one opened now: kernels without `CLONE_PIDFD` (Linux before
+/// 5.2, some user-space kernels) ignore it and store nothing. Without any descriptor the child is killed: it could not
+/// be waited for.
 fn child(pid: Pid, stored: RawFd) -> io::Result<Child> {
     if stored >= 0 {
-        // SAFETY: the kernel stored a fresh descriptor that nobody else owns.
+        // SAFETY: the kernel stored a fresh descriptor that has no other owner.
         let pidfd = unsafe { OwnedFd::from_raw_fd(stored) };
         return Ok(Child { pid, pidfd });
     }
-    // It is our child and unreaped, so the number means what it says.
+    // It is our child and not reaped, so the number refers to it.
     match rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) {
         Ok(pidfd) => Ok(Child { pid, pidfd }),
         Err(error) => {
@@ -141,9 +141,9 @@ fn child(pid: Pid, stored: RawFd) -> io::Result<Child> {
     }
 }
 
-/// The child's side of [`spawn`], from clone to exec: one straight sequence of system calls.
+/// The child's side of [`spawn`], from clone to exec: one fixed sequence of system calls.
 extern "C" fn start(handover: *mut c_void) -> c_int {
-    // SAFETY: `spawn` passes a pointer to a live `Handover` and waits for us.
+    // SAFETY: `spawn` passes a pointer to a live `ChildArgs` and waits for us.
     let handover = unsafe { &mut *handover.cast::<Handover<'_>>() };
     handover.failed_with = enter(handover);
     // SAFETY: ends this process without running anything of the parent's.
@@ -161,7 +161,7 @@ fn enter(handover: &Handover<'_>) -> c_int {
             }
         };
     }
-    // A session of its own: no controlling terminal, no signals meant for our process group.
+    // A new session: no controlling terminal, no signals for our process group.
     check!(libc::setsid());
     if birth.dies_with_parent {
         check!(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0));
@@ -176,12 +176,12 @@ fn enter(handover: &Handover<'_>) -> c_int {
         let limit = libc::rlimit { rlim_cur: value, rlim_max: value };
         check!(libc::setrlimit(resource as _, &raw const limit));
     }
-    // Last before exec, because it takes away what the steps above use.
+    // Last before exec, because it removes what the steps above use.
     if let Some(ruleset) = birth.landlock {
         check!(libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0));
     }
-    // Every descriptor of ours is close-on-exec already; this holds for those of other libraries too.
-    // A kernel without the flag (before 5.11) has to do with the first sentence.
+    // All of our descriptors are close-on-exec already; this covers those of other libraries too. On a kernel without
+    // the flag (before 5.11) only the first sentence applies.
     let first_private = birth.descriptors.len();
     // SAFETY: marks descriptors of this process only.
     unsafe {
@@ -233,8 +233,8 @@ impl Drop for SignalMask {
     }
 }
 
-/// Gives every signal its default disposition and unblocks all: what a fresh program expects, whatever
-/// the process that started this one ignored or blocked. (Rust's own runtime ignores SIGPIPE.)
+/// Resets every signal to its default disposition and unblocks all: what a new program expects, whatever the process
+/// that started this one ignored or blocked. (Rust's own runtime ignores SIGPIPE.)
 pub(crate) fn reset_signals() {
     const LAST_SIGNAL: c_int = 64;
     for signal in 1..=LAST_SIGNAL {
@@ -251,7 +251,7 @@ pub(crate) fn reset_signals() {
     }
 }
 
-/// From now on a child's end interrupts `poll`. Programs started later do not inherit that.
+/// From now on a child's end interrupts `poll`. Programs that are started later do not inherit that.
 pub(crate) fn wake_when_a_child_ends() -> io::Result<()> {
     extern "C" fn nothing(_signal: c_int) {}
     // SAFETY: zero is a valid sigaction, and the handler does nothing, in whatever state it finds the process.
@@ -267,13 +267,13 @@ pub(crate) fn wake_when_a_child_ends() -> io::Result<()> {
     Ok(())
 }
 
-/// On which side of a fork we are.
+/// The side of a fork.
 pub(crate) enum Fork {
     Parent(Child),
     Child,
 }
 
-/// Who the parent of a forked process is.
+/// The parent of a forked process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ParentIs {
     Caller,
@@ -286,7 +286,7 @@ pub(crate) fn fork(parent: ParentIs) -> io::Result<Fork> {
     let flags = libc::CLONE_PIDFD
         | match parent {
             ParentIs::Caller => libc::SIGCHLD,
-            // The kernel takes the exit signal of the caller itself.
+            // The kernel uses the exit signal of the caller itself.
             ParentIs::CallersParent => libc::CLONE_PARENT,
         };
     let mut pidfd: c_int = -1;
@@ -310,7 +310,7 @@ pub(crate) fn fork(parent: ParentIs) -> io::Result<Fork> {
     }
 }
 
-/// One child that ended, with the resources it and the children it waited for used.
+/// A child that ended, with the resources that it and the children it waited for used.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reaped {
     pub(crate) pid: Pid,
@@ -320,12 +320,12 @@ pub(crate) struct Reaped {
     pub(crate) max_resident_bytes: u64,
 }
 
-/// What there is to reap.
+/// The result of a reap.
 pub(crate) enum Reap {
     One(Reaped),
-    /// Children live, none has ended.
+    /// There are children, and none has ended.
     NoneYet,
-    /// There is no child at all.
+    /// There is no child.
     Childless,
 }
 
@@ -361,7 +361,7 @@ fn duration(time: libc::timeval) -> Duration {
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_usec).unwrap_or(0) * 1000)
 }
 
-/// Moves this process to `uid` and `gid`, with no supplementary group. There is no way back.
+/// Changes this process to `uid` and `gid`, with no supplementary group. It cannot be undone.
 pub(crate) fn become_user(uid: u32, gid: u32) -> io::Result<()> {
     // SAFETY: raw calls change this (single) thread's credentials; no memory is involved.
     unsafe {
@@ -375,7 +375,7 @@ pub(crate) fn become_user(uid: u32, gid: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Enters new namespaces. The caller has one thread.
+/// Enters new namespaces. The caller must have one thread.
 pub(crate) fn unshare(flags: rustix::thread::UnshareFlags) -> io::Result<()> {
     // SAFETY: no other thread exists whose view of fds or the file system could be torn.
     unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(Into::into)
@@ -441,7 +441,7 @@ pub(crate) fn close_from(first: RawFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes over the descriptor that the process was started with under number `fd`.
+/// Takes ownership of the descriptor `fd` that the process was started with.
 pub(crate) fn inherited(fd: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: sets a flag of the descriptor, if it is open.
     if unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
@@ -451,7 +451,7 @@ pub(crate) fn inherited(fd: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Makes `fd` be number `target`, closing what was there.
+/// Moves `fd` to the number `target`, closing what was there.
 pub(crate) fn move_to(fd: OwnedFd, target: RawFd) -> io::Result<OwnedFd> {
     if fd.as_raw_fd() == target {
         return Ok(fd);
@@ -474,7 +474,7 @@ pub(crate) fn landlock_restrict_self(ruleset: BorrowedFd<'_>) -> io::Result<()> 
     Ok(())
 }
 
-/// The newest Landlock ABI that the kernel speaks.
+/// The newest Landlock ABI that the kernel supports.
 pub(crate) fn landlock_abi() -> io::Result<i32> {
     const CREATE_RULESET_VERSION: u32 = 1;
     // SAFETY: with this flag the kernel reads no attributes and returns a number, not a descriptor.
@@ -484,30 +484,31 @@ pub(crate) fn landlock_abi() -> io::Result<i32> {
     i32::try_from(abi).ok().filter(|&abi| abi > 0).ok_or_else(io::Error::last_os_error)
 }
 
-/// Signals every process that this one may signal, itself (and pid 1) excepted. Only for a process that has
-/// proven to be in a Landlock signal scope.
+/// Signals every process that this one may signal, except itself (and pid 1). Only for a process that has proven to be
+/// in a Landlock signal scope.
 pub(crate) fn signal_all_in_reach(signal: rustix::process::Signal) {
-    // SAFETY: no memory is involved. Finding nobody is the only error, and fine.
+    // SAFETY: no memory is involved. Finding no process is the only error, and fine.
     unsafe {
         libc::kill(-1, signal.as_raw());
     }
 }
 
 unsafe extern "C" {
-    /// What the process was started with, and what `setenv` made of it since (environ(7)).
+    /// The environment of the process, including changes by `setenv` (environ(7)).
     static mut environ: *mut *mut c_char;
 }
 
-/// Takes a variable out of the environment: gives a copy of the first value, overwrites every value under that name
-/// where it lies, and removes the name. `keep` says by its length whether a value is copied at all.
+/// Takes a variable out of the environment: returns a copy of the first value, overwrites every value under that name
+/// in place, and removes the name. `keep` decides by its length whether a value is copied at all.
 ///
-/// The caller has one thread, and has changed no variable of this name: `setenv` leaves old values behind.
+/// The caller must have one thread, and must not have changed a variable of this name: `setenv` leaves old values
+/// behind.
 pub(crate) fn take_variable(name: &CStr, keep: impl Fn(usize) -> bool) -> Option<Result<Zeroizing<Vec<u8>>, usize>> {
     let mut taken = None;
-    // SAFETY: environ(7): a list of pointers to strings `NAME=VALUE`, both ended by null. Nobody else reads or
-    // changes it, because there is one thread. The strings lie in memory that the process may write: on its stack,
+    // SAFETY: environ(7): a list of pointers to strings `NAME=VALUE`, both ended by null. No other code reads or
+    // changes it, because there is one thread. The strings are in memory that the process may write: on its stack,
     // where the kernel put them, or on the heap of `setenv`; only bytes of the value are written, none behind its end.
-    // The slice of a value is gone before anything else looks at the string.
+    // The slice of a value is gone before anything else reads the string.
     unsafe {
         let mut next = environ;
         while !next.is_null() && !(*next).is_null() {
@@ -531,7 +532,7 @@ pub(crate) fn take_variable(name: &CStr, keep: impl Fn(usize) -> bool) -> Option
     taken
 }
 
-/// Ends this process at once: no destructors, no buffers of a parent flushed twice.
+/// Ends this process at once: without destructors, and without flushing buffers of a parent twice.
 pub(crate) fn exit_now(code: i32) -> ! {
     // SAFETY: never returns and touches no memory.
     unsafe { libc::_exit(code) }

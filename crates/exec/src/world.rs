@@ -1,8 +1,8 @@
-//! A private world for `host-*`: namespaces, and a root of read-only binds with its own `/tmp`,
-//! `/dev/shm`, `/proc` and a minimal `/dev`.
+//! The layout of a `host-*` sandbox: namespaces, and a root of read-only binds with its own `/tmp`, `/dev/shm`, `/proc`
+//! and a minimal `/dev`.
 //!
-//! As root, the world belongs to an unprivileged UID from its first moment: the stage changes to that
-//! UID, then makes its namespaces like any ordinary user. Nothing in it ever runs as the host's root.
+//! When root builds it, the sandbox belongs to an unprivileged UID from its first moment: the stage changes to that
+//! UID, then creates its namespaces like any ordinary user. Nothing in it ever runs as the host's root.
 
 mod idmap;
 mod root;
@@ -28,53 +28,52 @@ use root::{clone_tree, clone_tree_as_chosen};
 /// The UID and GID of every command, as it sees itself: the same as in a pod.
 pub const INSIDE_ID: u32 = 1000;
 
-/// How the step is called that fails where mounts cannot be idmapped.
+/// The name of the step that fails where mounts cannot be idmapped.
 pub(crate) const IDMAP_STEP: &str = "idmap";
 
-/// What the world looks like.
+/// The layout of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct World {
-    /// Where programs and libraries come from.
+    /// The source of programs and libraries.
     pub root: RootView,
-    /// Directories and files of the host that are seen inside.
+    /// Directories and files of the host that are visible inside.
     pub binds: Vec<Bind>,
     /// Size of `/tmp`; at most a quarter of the memory limit, if there is one.
     pub tmp_bytes: u64,
     /// Size of `/dev/shm`; at most a quarter of the memory limit, if there is one.
     pub shm_bytes: u64,
-    /// Files and directories that `/tmp` and `/dev/shm` may hold, each.
+    /// Limit for the files and directories in `/tmp` and `/dev/shm`, each.
     pub tmp_inodes: u64,
-    /// Processes and threads that the world may hold, ours (at most one per command, and one) included.
+    /// Limit for processes and threads in the sandbox, including ours (at most one per command, plus one).
     pub pids: u32,
-    /// The host's name as seen inside.
+    /// The host name inside.
     pub hostname: String,
-    /// Names that `/etc/hosts` has besides `localhost`, with their addresses: loopback ones, where something that forwards
-    /// listens. Only where programs come from the host's system directories.
+    /// Names in `/etc/hosts` besides `localhost`, with their addresses: loopback addresses at which a forwarder
+    /// listens. Only with the host's system directories as root.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<(Ipv4Addr, String)>,
-    /// The unprivileged host UID and GID of the world when root makes it; an ordinary user's own
-    /// otherwise.
+    /// The unprivileged host UID and GID of the sandbox when root builds it; otherwise those of the ordinary user.
     pub identity: Option<u32>,
 }
 
-/// Where programs and libraries come from.
+/// The source of programs and libraries.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RootView {
     /// The host's system directories, read-only.
     HostSystem,
-    /// A directory that holds a whole root file system, read-only.
+    /// A directory that contains a whole root file system, read-only.
     Directory(PathBuf),
 }
 
-/// One directory or file of the host, seen inside.
+/// One directory or file of the host that is visible inside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Bind {
-    /// On the host. No part of it may be a link: name what the link leads to.
+    /// The path on the host. No component may be a link: name the link's target.
     pub source: PathBuf,
-    /// Inside; absolute.
+    /// The absolute path inside.
     pub target: PathBuf,
     /// Read-only or read-write.
     pub access: BindAccess,
@@ -84,21 +83,21 @@ pub struct Bind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BindAccess {
-    /// Nothing in it can be changed.
+    /// Its content cannot be changed.
     ReadOnly,
-    /// Nor here, but commands own it: they see what only its owner may, and reach its sockets.
+    /// The same, but commands own it: they see what only its owner may see, and reach its sockets.
     OwnedReadOnly,
     /// Commands own it; on disk, files keep the directory's owner.
     ReadWrite,
 }
 
-/// Ports from this one on need no privilege, in the network namespace of whoever writes it.
+/// The first port that needs no privilege, in the network namespace of the process that writes the file.
 const UNPRIVILEGED_PORTS: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
 
 const NEUTRAL: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
 const READ_ONLY: u64 = NEUTRAL | libc::MOUNT_ATTR_RDONLY;
 
-/// Enters a new world. On return this process is init of its pid namespace, in the new root, with all
+/// Builds the layout and enters it. On return this process is init of its pid namespace, in the new root, with all
 /// capabilities in its own user namespace and none outside.
 pub(crate) fn enter(
     world: &World,
@@ -107,12 +106,12 @@ pub(crate) fn enter(
     live: &mut Live,
 ) -> Result<OomScore, StepError> {
     let wants = |layer| !without.contains(&layer);
-    // Root's own work first: the sources of binds, seen with root's eyes, idmapped to our identity.
+    // Root's own work first: the sources of binds, opened with root's permissions and idmapped to our identity.
     let mut binds = Vec::new();
     let mut lower = None;
     if let Some(identity) = world.identity {
         if let RootView::Directory(directory) = &world.root {
-            // Nobody else need be able to come as far as it.
+            // Other users need not be able to reach it.
             lower = Some(clone_tree(directory).step(opening(directory))?);
         }
         for bind in &world.binds {
@@ -126,13 +125,13 @@ pub(crate) fn enter(
 
     enter_namespaces(&wants, live)?;
     fork_init(control)?;
-    // Init's own, while the old `/proc` is there, which can be written to.
+    // Init's own score, while the old `/proc` exists, which is writable.
     let oom_score = OomScore::open();
 
     if wants(Layer::NetworkNamespace) {
         sys::loopback_up().step("bring loopback up")?;
         if !world.hosts.is_empty() {
-            // Whatever listens for a host listens at the host's own port. Nobody else is in this network.
+            // A forwarder for a host listens at the host's own port. No other process is in this network namespace.
             fs::write(UNPRIVILEGED_PORTS, "0").step("open ports of the loopback interface")?;
         }
     }
@@ -172,8 +171,8 @@ fn opening(path: &Path) -> String {
     format!("bind {}", path.display())
 }
 
-/// A bind made by root. One that commands own is mapped so that its owner on disk is `identity`
-/// inside; what commands create belongs to the directory's owner on disk.
+/// A bind opened by root. One that commands own is mapped so that its owner on disk is `identity` inside; files that
+/// commands create belong to the directory's owner on disk.
 fn open_as_root(bind: &Bind, identity: u32, idmap: bool, live: &mut Live) -> Result<OwnedFd, StepError> {
     let tree = clone_tree_as_chosen(&bind.source).step(opening(&bind.source))?;
     let owner = rustix::fs::fstat(&tree).step(opening(&bind.source))?;
@@ -206,7 +205,7 @@ fn enter_namespaces(wants: &impl Fn(Layer) -> bool, live: &mut Live) -> Result<(
     for (layer, flag) in namespaces {
         if wants(layer) {
             flags |= flag;
-            // The mount namespace counts when its root is built.
+            // The mount namespace counts as live when its root is built.
             if layer != Layer::MountNamespace {
                 live.insert(layer, String::new());
             }
@@ -219,8 +218,8 @@ fn enter_namespaces(wants: &impl Fn(Layer) -> bool, live: &mut Live) -> Result<(
     fs::write("/proc/self/gid_map", format!("{INSIDE_ID} {gid} 1")).step("map the GID")
 }
 
-/// The first process forked after the pid namespace was made is its init. The executor becomes its parent,
-/// so that it, and not whoever is init outside, reaps the world.
+/// The first process that is forked after the pid namespace was created is its init. The executor becomes its parent,
+/// so that it, and not the init outside, reaps the sandbox.
 fn fork_init(control: &OwnedFd) -> Result<(), StepError> {
     match sys::fork(ParentIs::CallersParent).step("fork init")? {
         Fork::Child => Ok(()),

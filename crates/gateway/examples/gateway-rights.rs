@@ -1,4 +1,4 @@
-//! Prints what the gateway's ServiceAccount may do, for the manifests: `cargo xtask install` reads it.
+//! Prints the RBAC rules of the gateway's ServiceAccount as JSON: `cargo xtask install` reads it.
 
 use std::io::Write as _;
 

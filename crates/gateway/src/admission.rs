@@ -1,12 +1,14 @@
-//! Admission control: who may hold how much of the gateway at once.
+//! Limits how much of the gateway each client may hold at once.
 //!
-//! Nothing is set aside for anybody. Instead one rule, that of dynamic thresholds (Choudhury and Hahne, 1998), holds for everybody
-//! who competes: one more is given only to a holder of less than is still free. One namespace alone gets half of everything, two
-//! a third each, *n* of them 1/(*n*+1) each, and as much stays free for the next. Connections that have shown no credential
-//! compete as if they were one namespace, so they never take more than half. Those from the address of a pod that has shown one
-//! are charged to its run before they show it too: otherwise the pods of one namespace could fill the gateway with silent ones.
+//! Nothing is reserved. Instead, one rule of dynamic thresholds (Choudhury and Hahne, 1998) applies to all competitors:
+//! one more is given only to a holder of less than is still free. One namespace alone gets half of everything, two get
+//! a third each, *n* of them 1/(*n*+1) each, and as much stays free for the next. Connections without a credential
+//! compete as if they were one namespace, so they never hold more than half. A connection from the address of a pod
+//! that has authenticated is charged to its run before it has authenticated itself: otherwise the pods of one namespace
+//! could fill the gateway with silent connections.
 //!
-//! [`Shares`] is the rule, [`Admission`] the connections; both are pure but for a lock, and give back by themselves.
+//! [`Shares`] is the rule, the rest of this module counts connections. Both are pure but for a lock, and slots are
+//! released on drop.
 
 mod shares;
 
@@ -23,19 +25,18 @@ use crate::settings::{KNOWN_PEER_FACTOR, Settings};
 
 pub use shares::{MINIMUM_SHARE, Share, ShareRefused, Shares};
 
-/// The connections of clients, counted.
+/// Counts the connections of clients.
 #[derive(Debug)]
 pub struct Admission {
     limits: Limits,
     state: Mutex<State>,
-    /// Somebody gave something back.
+    /// Signals that a slot was released.
     released: Notify,
 }
 
-/// Bounds of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// All of them.
+    /// In total.
     pub connections: usize,
     /// From one address.
     pub of_peer: usize,
@@ -46,9 +47,9 @@ pub struct Limits {
 #[derive(Debug, Default)]
 struct State {
     open: usize,
-    /// Without a credential, from addresses that held no connection with one.
+    /// Without a credential, from addresses without an authenticated connection.
     strangers: usize,
-    /// With a credential. What [`Self::shares`] holds is more: it has those that are pending too.
+    /// With a credential. `shares` holds more: the pending ones too.
     authenticated: usize,
     peers: HashMap<IpAddr, Peer>,
     shares: Shares,
@@ -58,8 +59,9 @@ struct State {
 struct Peer {
     open: usize,
     authenticated: usize,
-    /// The run that last authenticated a connection from here, while any such connection is open. The last one and not the
-    /// first: an address may be another pod's by now, while connections of the one before are still open.
+    /// The run that last authenticated a connection from this address, while such a connection is open. The last one
+    /// and not the first: the address may belong to another pod by now, while connections of the previous one are still
+    /// open.
     charged: Option<RunKey>,
 }
 
@@ -69,7 +71,7 @@ struct RunKey {
     run: String,
 }
 
-/// One connection, from when it was accepted until this is dropped.
+/// One accepted connection. Released on drop.
 #[derive(Debug)]
 pub struct Permit {
     admission: Arc<Admission>,
@@ -79,25 +81,25 @@ pub struct Permit {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Standing {
-    /// It has shown no credential, and its address held no connection that has.
+    /// Without a credential, from an address without an authenticated connection.
     Stranger,
-    /// It has shown none, and its address has: more of the same pod's, and charged to its run.
+    /// Without a credential, from an address with an authenticated connection: probably the same pod, and charged to
+    /// its run.
     Pending(Share),
-    /// Its credential was good for this.
+    /// Its credential was valid for this run.
     Authenticated(Share),
 }
 
 impl Admission {
-    /// With nobody connected.
     pub fn new(limits: Limits) -> Arc<Self> {
         Arc::new(Self { limits, state: Mutex::default(), released: Notify::new() })
     }
 
-    /// Admits a connection that has shown no credential yet. One that comes by a socket in the file system has no address.
+    /// Accepts a connection without a credential. A client of a Unix socket has no address.
     ///
     /// # Errors
     ///
-    /// When there is no room for it.
+    /// Returns the limit that is exceeded.
     pub fn admit(self: &Arc<Self>, peer: Option<IpAddr>) -> Result<Permit, Reason> {
         let peer = peer.map(|it| it.to_canonical());
         let limits = &self.limits;
@@ -142,15 +144,15 @@ impl Admission {
         Ok(Permit { admission: Arc::clone(self), peer, standing })
     }
 
-    /// As [`Self::admit`], and waits for a while for room: the connections of a burst show their credentials within moments.
+    /// Like `acquire`, but waits for room: the connections of a burst authenticate within moments.
     ///
     /// # Errors
     ///
-    /// When there is no room by then.
+    /// Returns the limit that is still exceeded at the end.
     pub async fn admit_within(self: &Arc<Self>, peer: Option<IpAddr>, patience: Duration) -> Result<Permit, Reason> {
         let waiting = async {
             loop {
-                // Before it is tried, so that nothing is missed in between.
+                // Before the attempt, so that no release is missed.
                 let released = self.released.notified();
                 if let Ok(permit) = self.admit(peer) {
                     return permit;
@@ -164,29 +166,30 @@ impl Admission {
         }
     }
 
-    /// Connections at present.
+    /// Number of open connections.
     pub fn open(&self) -> usize {
         self.lock().open
     }
 
-    /// Of those, the ones that have shown no credential.
+    /// Number of open connections without a credential.
     pub fn unauthenticated(&self) -> usize {
         let state = self.lock();
         state.open - state.authenticated
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic elsewhere leaves the counts whole: nothing in here panics between two of them.
+        // A panic in another thread leaves the counts consistent: no code here panics between two of them.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Permit {
-    /// The connection has shown a good credential of this run. It may show another's later, and is then that one's.
+    /// Called when the connection has shown a valid credential of this run. It may show another run's later, and then
+    /// belongs to that run.
     ///
     /// # Errors
     ///
-    /// When the run or its namespace holds as much as it may while others want something too. The connection is what it was.
+    /// Returns the limit that the run or its namespace exceeds. The slot is unchanged.
     pub fn authenticate(&mut self, namespace: &str, run: &str) -> Result<(), Reason> {
         if let Standing::Authenticated(share) = &self.standing
             && share.is_of(namespace, run)
@@ -195,10 +198,10 @@ impl Permit {
         }
         let mut state = self.admission.lock();
         let share = match &self.standing {
-            // Charged when it was admitted.
+            // Charged when it was accepted.
             Standing::Pending(share) if share.is_of(namespace, run) => share.clone(),
             _ => {
-                // Its own place is one that it could have.
+                // Its own slot counts as free.
                 let free = self.admission.limits.connections - state.open + 1;
                 let taken = state.shares.take(namespace, run, free);
                 let taken = taken.map_err(refuse)?;
@@ -242,11 +245,11 @@ impl Drop for Permit {
             peer.open -= 1;
             peer.authenticated -= usize::from(was_authenticated);
             if peer.authenticated == 0 {
-                // Further ones are a stranger's again.
+                // Further connections count as anonymous again.
                 peer.charged = None;
             }
             if peer.open == 0 {
-                // Addresses that are gone are not remembered: there are many.
+                // Addresses without connections are removed: there are many.
                 state.peers.remove(&address);
             }
         }

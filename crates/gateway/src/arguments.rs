@@ -1,4 +1,4 @@
-//! What can be typed. Settings that have a flag have a variable `SYMPOZIUM_*` too.
+//! The command line. Every setting that has a flag also has a variable `SYMPOZIUM_*`.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -165,21 +165,17 @@ pub struct BoundArguments {
     pub idle_limit: u64,
 }
 
-/// Where runs come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source<'a> {
-    /// Files in this directory.
     Plans(&'a Path),
-    /// The AgentRuns of a cluster.
     Kubernetes,
 }
 
-/// Why it is not clear where runs come from, and what to do about it.
+/// Why the source of runs is not clear, and what to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct Unclear {
     what: &'static str,
-    /// What to do.
     pub hint: &'static str,
 }
 
@@ -188,7 +184,7 @@ impl ServeArguments {
     ///
     /// # Errors
     ///
-    /// When that is not said, or twice, or something is chosen that belongs to the other.
+    /// Returns an error if no source or two are given, or an option that belongs to the other one.
     pub fn source(&self) -> Result<Source<'_>, Unclear> {
         let wrong = |what, hint| Unclear { what, hint };
         match (&self.plans, self.kubernetes) {
@@ -210,7 +206,6 @@ impl ServeArguments {
         }
     }
 
-    /// What they choose.
     pub fn settings(&self) -> Settings {
         let bounds = &self.bounds;
         Settings {
@@ -230,7 +225,7 @@ impl ServeArguments {
     }
 }
 
-/// A year. Clocks need not be added to further than that.
+/// A year: larger durations need not be added to a clock.
 const MOST_SECONDS: u64 = 366 * 86_400;
 
 /// The arguments of `sign`.

@@ -1,14 +1,14 @@
-//! The gateway of a Kubernetes cluster: runs are AgentRuns, tokens are those of their pods, and what runs report and ask
-//! becomes objects.
+//! The gateway of a Kubernetes cluster: runs are AgentRuns, tokens are those of their pods, and reports and questions
+//! become objects.
 //!
-//! * [`Runs`] watches AgentRuns and has the plan of each that is under way, by its digest.
-//! * [`PodTokens`] asks the API server whose a token is (TokenReview).
-//! * [`Reports`] keeps receipts and transcript as `RunRecord`s, and the rest in `status.report`.
-//! * [`Approvals`] puts questions as `ToolApproval`s, and waits until people have decided.
+//! * `RunCache` watches AgentRuns and has the plan of each active one, by its digest.
+//! * [`PodTokens`] authenticates tokens by TokenReviews.
+//! * `ClusterReports` stores receipts and transcript as `RunRecord`s, and the rest in `status.report`.
+//! * [`Approvals`] creates questions as `ToolApproval`s, and waits for the votes of approvers.
 //!
-//! Nothing is remembered that a restart would not find again in the cluster, and any number of gateways may do this at a
-//! time. The gateway creates `RunRecord`s and `ToolApproval`s, writes `status.report`, and changes nothing else;
-//! [`crate::rights`] is what it may.
+//! Nothing is cached that a restart would not find again in the cluster, and any number of gateways may run at a time.
+//! The gateway creates `RunRecord`s and `ToolApproval`s, writes `status.report`, and changes nothing else.
+//! `crate::rbac` has its permissions.
 
 mod approvals;
 #[cfg(test)]
@@ -37,23 +37,22 @@ pub use identify::PodTokens;
 pub use records::Reports;
 pub use runs::Runs;
 
-/// How long a request to the API server may take to connect, and to be answered. Watches are quiet for longer, and have a
-/// time of their own.
+/// Timeout for connecting to the API server. There is no read timeout: watches are idle for longer.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
-/// How long one request to the API server may take, as a whole.
+/// Timeout of one request to the API server, as a whole.
 pub const REQUEST_DEADLINE: Duration = Duration::from_secs(8);
 
-/// How the user of a service account's token begins.
+/// The prefix of the user name of a service account.
 const ACCOUNT: &str = "system:serviceaccount:";
-/// Objects of a page when all of a kind are listed. A run may have a megabyte, the page is in memory about three times while
-/// it is read, and the pod's memory is bounded: what is kept of each object is little, what comes at once must be too.
+/// Page size of lists. A run may have a megabyte, a page is in memory about three times while it is parsed, and the
+/// pod's memory is limited: little is stored of each object, so little must arrive at once.
 pub const PAGE: u32 = 20;
 
-/// The way to the API server: of this kubeconfig, of the pod's own service account, or of the user's kubeconfig.
+/// Connects to the API server: by this kubeconfig, by the pod's service account, or by the user's kubeconfig.
 ///
 /// # Errors
 ///
-/// When none of them is there or good.
+/// Returns an error if none of them is there or valid.
 pub async fn connect(kubeconfig: Option<&Path>) -> anyhow::Result<Client> {
     let mut config = match kubeconfig {
         Some(path) => {
@@ -75,12 +74,11 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Begins to watch, and serves the run API of `gateway` with what the cluster has. Whatever is begun here goes on in
-    /// tasks of its own, for as long as the process lives.
+    /// Starts the watches, and serves the run API of `gateway` from the cluster. The tasks run as long as the process.
     ///
     /// # Errors
     ///
-    /// When the gateway serves another run API already.
+    /// Returns an error if the gateway serves another run API already.
     pub fn serve<O: Outside>(
         gateway: &Gateway<O>,
         client: Client,
@@ -100,12 +98,12 @@ impl Cluster {
         Ok(Self { runs, approvals })
     }
 
-    /// Whether everything that is watched was listed once.
+    /// Whether every watch has been listed once.
     pub fn is_ready(&self) -> bool {
         self.runs.is_ready() && self.approvals.is_ready()
     }
 
-    /// Runs that are under way, as far as is known.
+    /// Number of active runs.
     pub fn runs(&self) -> usize {
         self.runs.len()
     }

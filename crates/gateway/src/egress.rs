@@ -1,9 +1,8 @@
-//! The way out: one connection of a client after the other, each request decided anew.
+//! Egress: serves connections of clients, and decides about each request.
 //!
-//! The order is the point of this file. A head is read within its bounds; then who asks is checked, before anything of
-//! what they ask for is looked at; then whether the plan lists it, before anybody is asked for its addresses; then all
-//! of its addresses, before a connection is made to one of them; and in a tunnel the first bytes, before one is passed
-//! on. Each step can only say no.
+//! The order is the point of this file: read a head within its bounds; check the credential before looking at the
+//! target; check the plan before resolving the name; check all addresses before connecting to one of them; and in a
+//! tunnel check the first bytes before passing one on. Each step can only refuse.
 
 mod authenticate;
 mod body;
@@ -46,7 +45,7 @@ use target::Kind;
 pub use entrance::ServedAlready;
 pub use inspector::TLS_PORT;
 
-/// What a client gets before its tunnel.
+/// Sent to the client before its tunnel.
 const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
 
 /// The gateway, for any number of connections at once.
@@ -63,7 +62,7 @@ pub struct Gateway<O> {
 }
 
 impl<O: Outside> Gateway<O> {
-    /// With no run yet.
+    /// A gateway without runs.
     pub fn new(keys: KeyRing, settings: Settings, outside: O) -> Arc<Self> {
         Arc::new(Self {
             keys: Arc::new(RwLock::new(Arc::new(keys))),
@@ -78,49 +77,46 @@ impl<O: Outside> Gateway<O> {
         })
     }
 
-    /// The runs that may reach something.
+    /// The runs that are served.
     pub fn plans(&self) -> &Arc<Plans> {
         &self.plans
     }
 
-    /// What was decided.
     pub fn events(&self) -> &Arc<Events> {
         &self.events
     }
 
-    /// The bounds.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Clients that are connected.
+    /// Number of connected clients.
     pub fn clients(&self) -> usize {
         self.admission.open()
     }
 
-    /// Who may connect.
     pub fn admission(&self) -> &Arc<Admission> {
         &self.admission
     }
 
-    /// From now on credentials must be signed by one of these.
+    /// Replaces the keys that credentials must be signed with.
     pub fn set_keys(&self, keys: KeyRing) {
         *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
     }
 
-    /// Cuts everything that is open, and lets nothing through any more.
+    /// Cuts all open connections, and lets nothing through any more.
     pub fn end(&self) {
         self.ending.send_replace(true);
     }
 
-    /// Serves a client at the proxy until its connection ends.
+    /// Serves a client of the proxy until its connection ends.
     async fn proxy<C>(&self, connection: u64, mut client: Client<C>, mut permit: Permit)
     where
         C: AsyncRead + AsyncWrite + Unpin + Send,
     {
         let mut patience = self.settings.head_deadline;
         loop {
-            // In a box of its own, so that a tunnel that is open for hours does not carry the room for decisions.
+            // In a box of its own, so that a tunnel that is open for hours does not hold the memory for decisions.
             let next = Box::pin(self.next(connection, &mut client, &mut permit, patience)).await;
             let allowed = match next {
                 Some(allowed) => allowed,
@@ -145,12 +141,11 @@ impl<O: Outside> Gateway<O> {
         }
     }
 
-    /// Serves every client of a socket in the file system, for as long as it is polled: how the gateway is part of
-    /// another program.
+    /// Serves the clients of a Unix socket until the future is dropped: this is how another program embeds the gateway.
     ///
     /// # Errors
     ///
-    /// When no further client can be accepted.
+    /// Returns an error if no further client can be accepted.
     pub async fn serve_unix(self: &Arc<Self>, listener: UnixListener) -> io::Result<()> {
         // Further clients wait to be accepted.
         let most = self.settings.connections.min(Semaphore::MAX_PERMITS);
@@ -166,7 +161,7 @@ impl<O: Outside> Gateway<O> {
         }
     }
 
-    /// Reads the next request and decides. `None` when the client is gone, or has been told no.
+    /// Reads the next request and decides. `None` if the client is gone or was refused.
     async fn next<C>(
         &self,
         connection: u64,
@@ -179,7 +174,7 @@ impl<O: Outside> Gateway<O> {
     {
         let mut ending = self.ending.subscribe();
         let head = tokio::select! {
-            // What ends comes first in every choice here: nothing starts that would be cut at once.
+            // The shutdown comes first in every select here: nothing starts that would be cut at once.
             biased;
             _ = ending.wait_for(|ending| *ending) => Err(NoHead::Gone),
             head = client.head(&self.settings, patience) => head,
@@ -202,7 +197,7 @@ impl<O: Outside> Gateway<O> {
         }
     }
 
-    /// A tunnel, to its end.
+    /// Serves a tunnel to its end.
     async fn tunnel<C>(&self, connection: u64, client: Client<C>, allowed: Allowed<O::Stream>)
     where
         C: AsyncRead + AsyncWrite + Unpin + Send,
@@ -224,7 +219,7 @@ impl<O: Outside> Gateway<O> {
         self.ended(connection, &meter, what, reason);
     }
 
-    /// A request, to the end of its answer.
+    /// Forwards a request, to the end of its response.
     async fn request<C>(&self, connection: u64, client: &mut Client<C>, allowed: Allowed<O::Stream>) -> Next
     where
         C: AsyncRead + AsyncWrite + Unpin + Send,
@@ -267,7 +262,7 @@ impl<O: Outside> Gateway<O> {
     }
 }
 
-/// Does `work` unless `cut` comes first.
+/// Runs `work` unless `cut` resolves first.
 async fn cut_by<T>(cut: impl Future<Output = Reason>, work: impl Future<Output = T>) -> Result<T, Reason> {
     tokio::select! {
         biased;

@@ -1,4 +1,5 @@
-//! What the gateway decided, what became of it, and what runs report: one event each, kept in a ring, for whoever watches.
+//! Events of the gateway: its decisions, the ends of connections, and what runs report. They are kept in a ring for
+//! watchers.
 
 mod reason;
 mod ring;
@@ -13,142 +14,125 @@ pub use reason::Reason;
 pub use ring::{Events, Missed, Watcher};
 pub use run::EndingKind;
 
-/// One decision, the end of what was allowed, or something that a run reported or asked.
+/// One decision, the end of an allowed connection, or a report or question of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Event {
-    /// Counts from 1, without a gap.
+    /// Counts from 1, without gaps.
     pub sequence: u64,
-    /// When, in milliseconds of Unix time.
+    /// Unix time in milliseconds.
     pub at_milliseconds: u64,
-    /// Which connection of a client: what belongs together has the same number.
+    /// The number of the client connection. Events that belong together have the same number.
     pub connection: u64,
-    /// Who asked. Absent where nobody could show who they are.
+    /// Who sent the request. Absent if the client was not authenticated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub who: Option<Who>,
-    /// What for. Absent where that could not be read.
+    /// The target of the request. Absent if it could not be parsed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub what: Option<What>,
-    /// What was decided.
     #[serde(flatten)]
     pub outcome: Outcome,
 }
 
-/// Who asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Who {
     /// The run's UID.
     pub run: String,
-    /// The credential's name in its plan.
+    /// The name of the credential in the plan.
     pub credential: String,
-    /// The part that holds it, where the plan is known.
+    /// The part that has the credential, if the plan is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
 }
 
-/// What was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct What {
-    /// `CONNECT` for a tunnel, else the method of a request. No path: it may hold secrets.
+    /// `CONNECT` for a tunnel, else the method of a request. Without a path, which may contain secrets.
     pub method: String,
-    /// The host as asked for: a name, or an address.
+    /// The host as requested: a name or an address.
     pub host: String,
-    /// Its port.
     pub port: u16,
 }
 
-/// What was decided.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case", rename_all_fields = "camelCase")]
 pub enum Outcome {
     /// Connected.
     Allowed {
-        /// What in the plan allows it.
+        /// The rule of the plan that allows it.
         rule: String,
-        /// The address that was checked and is connected to.
+        /// The checked address that was connected to.
         address: String,
     },
     /// Not connected.
     Refused {
-        /// Why.
         reason: Reason,
-        /// More, where there is more to say: for operators, never for whoever asked.
+        /// Details for operators, never for the client.
         #[serde(skip_serializing_if = "Option::is_none")]
         detail: Option<String>,
     },
-    /// What was allowed is over.
+    /// The end of an allowed connection or request.
     Ended {
-        /// Why.
         reason: Reason,
         /// Bytes from the client.
         bytes_sent: u64,
         /// Bytes to the client.
         bytes_received: u64,
-        /// From the decision on.
+        /// Since the decision.
         milliseconds: u64,
     },
-    /// A run does something else than before.
-    Phase {
-        /// What.
-        phase: Phase,
-    },
-    /// A run has another receipt.
+    /// A run has entered another phase.
+    Phase { phase: Phase },
+    /// A run has reported a receipt.
     Receipt {
-        /// It, without a gap: those of one run are numbered.
+        /// Receipts of one run are numbered without gaps.
         receipt: Box<Receipt>,
     },
-    /// A run asks a person.
+    /// A run asks an approver.
     Asked {
-        /// The question's name in the run.
+        /// The ID of the question in the run.
         approval: String,
-        /// The tool.
         tool: String,
         /// The pack whose sidecar would act.
         #[serde(skip_serializing_if = "Option::is_none")]
         pack: Option<String>,
         /// The hash of the exact action.
         action: Digest,
-        /// What the person is shown.
+        /// The text for the approver.
         shown: String,
         /// Seconds after which the answer is no.
         wait_seconds: u64,
     },
-    /// There is an answer.
+    /// A question was answered.
     Answered {
-        /// To this question.
+        /// The ID of the question.
         approval: String,
-        /// About this action.
+        /// The hash of the exact action.
         action: Digest,
-        /// What was decided.
         decision: Decision,
-        /// By whom.
         #[serde(skip_serializing_if = "Option::is_none")]
         by: Option<String>,
-        /// Whether the yes is for the identical action as often as the run repeats it.
+        /// Whether the approval is for the identical action in the whole run.
         for_the_run: bool,
     },
-    /// A run reported how it ended.
-    RunEnded {
-        /// How.
-        ending: EndingKind,
-    },
+    /// A run has reported how it ended.
+    RunEnded { ending: EndingKind },
     /// A request of a run was refused.
     RequestRefused {
-        /// What for, where that is known.
+        /// The kind of request, if it is known.
         #[serde(skip_serializing_if = "Option::is_none")]
         request: Option<&'static str>,
-        /// Why.
         code: ApiRefusalCode,
-        /// More, where it repeats nothing of what was sent.
+        /// Details, unless they repeat something that was sent.
         #[serde(skip_serializing_if = "Option::is_none")]
         detail: Option<String>,
     },
 }
 
 impl Event {
-    /// Writes it to the log: nothing of it is secret.
+    /// Writes the event to the log. It contains no secrets.
     pub(crate) fn log(&self) {
         let who = self.who.as_ref();
         let run = who.map(|who| who.run.as_str());
@@ -188,7 +172,7 @@ impl Event {
             Outcome::Phase { phase } => {
                 tracing::info!(sequence, connection, run, ?phase, "a run goes on");
             }
-            // There are many, and they are kept elsewhere.
+            // There are many, and they are stored elsewhere.
             Outcome::Receipt { receipt } => {
                 tracing::debug!(sequence, connection, run, number = receipt.number, "a receipt")
             }

@@ -1,7 +1,7 @@
-//! The other end, for programs that know no proxy: a port on loopback that leads through the gateway to one host.
+//! The forwarder, for programs that do not support a proxy: a loopback port that is a tunnel to one host.
 //!
-//! It runs where the program runs, in the skill's own network namespace, which has nothing but loopback. `psql`, `git`
-//! over ssh and the like connect to the port as to the host itself. It decides nothing: the gateway does.
+//! It runs next to the program, in the skill's own network namespace, which has only loopback. `psql`, `git` over ssh
+//! and the like connect to the port instead of the host. It decides nothing: the gateway does.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -22,37 +22,34 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
-/// Connections of one forwarder at once.
+/// Maximum number of connections of one forwarder.
 pub const MAX_FORWARDED: usize = 256;
-/// How long the gateway may take to say yes or no; it may have to find and try several addresses.
+/// Timeout for the gateway's answer to CONNECT: it may have to resolve a name and try several addresses.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(60);
-/// How long to wait when the system has no room for another connection.
+/// The pause after a failed accept, when the system has no room for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Where the gateway is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GatewayAddress {
-    /// At an address.
     Tcp(SocketAddr),
-    /// At a socket in the file system, which reaches through network namespaces.
+    /// A Unix socket, which works across network namespaces.
     Unix(PathBuf),
 }
 
-/// A port here, and where it leads.
+/// A local port and its target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forward {
-    /// The address here, of the loopback interface; port 0 for any.
+    /// An address of the loopback interface; port 0 for any port.
     pub local: SocketAddr,
     /// The host as the plan lists it.
     pub host: Host,
-    /// Its port.
     pub port: u16,
 }
 
 impl FromStr for Forward {
     type Err = String;
 
-    /// Reads `PORT=HOST:PORT`, or `ADDRESS:PORT=HOST:PORT` with another address of the loopback interface than 127.0.0.1.
+    /// Parses `PORT=HOST:PORT`, or `ADDRESS:PORT=HOST:PORT` with a loopback address other than 127.0.0.1.
     fn from_str(text: &str) -> Result<Self, String> {
         let no = || "it is not PORT=HOST:PORT".to_owned();
         let (local, target) = text.split_once('=').ok_or_else(no)?;
@@ -68,7 +65,7 @@ impl FromStr for Forward {
     }
 }
 
-/// Listens, and has not begun to accept.
+/// Listens, but does not accept yet.
 #[derive(Debug)]
 pub struct Forwarder {
     listeners: Vec<(TcpListener, String)>,
@@ -76,19 +73,15 @@ pub struct Forwarder {
     authorization: Arc<Zeroizing<String>>,
 }
 
-/// Why a connection could not be forwarded.
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardError {
-    /// The gateway cannot be reached.
     #[error("the gateway cannot be reached")]
     Gateway(#[source] io::Error),
-    /// It says no.
     #[error("the gateway answers {0}")]
     Refused(u16),
-    /// It does not say anything that can be understood.
+    /// The answer is not that of a proxy.
     #[error("the gateway does not answer as a proxy")]
     NoProxy,
-    /// Nor in time.
     #[error("the gateway does not answer in time")]
     Slow,
 }
@@ -98,7 +91,7 @@ impl Forwarder {
     ///
     /// # Errors
     ///
-    /// When one cannot be had.
+    /// Returns an error if a port is not available.
     pub async fn bind(forwards: &[Forward], gateway: GatewayAddress, credential: &Credential) -> io::Result<Self> {
         let mut listeners = Vec::new();
         for forward in forwards {
@@ -113,17 +106,17 @@ impl Forwarder {
         })
     }
 
-    /// The ports, in the order of what they lead to.
+    /// The local ports, in the order of the forwards.
     ///
     /// # Errors
     ///
-    /// When a socket has no address, which does not happen to sockets that listen.
+    /// Returns an error if a socket has no address, which does not happen to listening sockets.
     pub fn ports(&self) -> io::Result<Vec<u16>> {
         let ports = self.listeners.iter();
         ports.map(|(it, _)| Ok(it.local_addr()?.port())).collect()
     }
 
-    /// Forwards for as long as it is polled. What is open goes on for as long as the runtime lives.
+    /// Forwards until the future is dropped. Open connections live as long as the runtime.
     pub async fn run(self) {
         let room = Arc::new(Semaphore::new(MAX_FORWARDED));
         let mut listening = tokio::task::JoinSet::new();
@@ -187,14 +180,14 @@ async fn tunnel<G: AsyncRead + AsyncWrite + Unpin>(
 ) -> Result<(), ForwardError> {
     let opening = open(&mut gateway, target, authorization);
     let first = timeout(ANSWER_DEADLINE, opening).await.unwrap_or(Err(ForwardError::Slow))?;
-    // A tunnel that breaks is for the program to notice.
+    // The program notices a broken tunnel itself.
     if local.write_all(&first).await.is_ok() {
         let _ = copy_bidirectional(&mut local, &mut gateway).await;
     }
     Ok(())
 }
 
-/// Asks for a tunnel; gives what came through it already.
+/// Asks for a tunnel, and returns the first bytes that arrived through it.
 async fn open<G: AsyncRead + AsyncWrite + Unpin>(
     gateway: &mut G,
     target: &str,

@@ -1,7 +1,7 @@
-//! The bodies of the fuzz targets: bytes that a client chose, before anything of them is trusted.
+//! Fuzz targets for bytes that a client chose, before any of them is trusted.
 //!
-//! Three callers share them: coverage-guided fuzzing (`make fuzz`), the replay of the corpora on stable in `make
-//! test`, and whoever debugs a find. Each one states a property and panics when it does not hold.
+//! They are used by coverage-guided fuzzing (`make fuzz`), by the replay of the corpora on stable in `make test`, and
+//! for debugging a crash. Each target states a property and panics if it does not hold.
 
 use std::net::IpAddr;
 
@@ -22,15 +22,15 @@ use crate::plans::Rules;
 use crate::run_api::{Kept, Step, Wish, step};
 use crate::settings::Loopback;
 
-/// A body: it returns when every property holds for `data`, and panics otherwise.
+/// Returns if every property holds for `data`, and panics otherwise.
 pub type Body = fn(data: &[u8]);
 
 /// Every target by its name, which is also the name of its corpus and of its program in `fuzz/`.
 pub const TARGETS: &[(&str, Body)] =
     &[("client_hello", client_hello), ("connect_head", connect_head), ("run_api", run_api)];
 
-/// A head that names a host names one in one way: the host is in the head as it is read, and reading it again gives the
-/// same.
+/// A head that names a host has one notation of it: the host is in the head as it is parsed, and parsing it again gives
+/// the same.
 pub fn connect_head(data: &[u8]) {
     let Ok(Some(end)) = Scanner::default().end(data) else {
         return;
@@ -67,8 +67,8 @@ pub fn connect_head(data: &[u8]) {
     }
 }
 
-/// A plan without hosts opens none, and one for all that is public no other: not by a name of one machine or site, and
-/// not by an address that is, or carries, one of another range.
+/// A plan without hosts allows none, and a plan for all public hosts allows no other: not by a name of one machine or
+/// site, and not by an address that is in another range or embeds one.
 fn check_rules(target: &Target) {
     let rules = |public| {
         let credential = GatewayCredential {
@@ -92,7 +92,7 @@ fn check_rules(target: &Target) {
     if permitted(true).is_some() {
         match &target.host {
             Host::Name(name) => {
-                // By whole labels: `a.elocalhost` is a name that anybody may register.
+                // By whole labels: `a.elocalhost` is a name that can be registered.
                 let last = name.rsplit('.').next().unwrap_or_default();
                 let is_local = ["internal", "lan", "local", "localhost", "svc"].contains(&last);
                 assert!(name.contains('.') && !is_local, "{name}");
@@ -108,8 +108,8 @@ fn check_rules(target: &Target) {
     }
 }
 
-/// However the bytes arrive, the verdict is one: every beginning of a whole message is the beginning of one, and nothing
-/// that is refused becomes good by more bytes.
+/// The result does not depend on how the bytes arrive: every prefix of a complete message is incomplete, and nothing
+/// that is refused becomes valid with more bytes.
 pub fn client_hello(data: &[u8]) {
     let whole = read(data);
     assert!(data.len() < MAX_WIRE_BYTES || whole != Ok(Hello::Incomplete));
@@ -123,7 +123,7 @@ pub fn client_hello(data: &[u8]) {
         }
         if let Some(name) = name {
             assert!(name.bytes().all(|byte| byte.is_ascii_graphic() && !byte.is_ascii_uppercase()));
-            // In one record the name is in one piece; the heads of several could cut it apart.
+            // In one record the name is contiguous; the headers of several records could split it.
             let record = usize::from(u16::from_be_bytes([data[3], data[4]]));
             let message = usize::from(data[6]) << 16 | usize::from(data[7]) << 8 | usize::from(data[8]);
             if record == message + 4 {
@@ -147,8 +147,8 @@ pub fn client_hello(data: &[u8]) {
     after_retry(data);
 }
 
-/// The same for what a client sends after a HelloRetryRequest: however it arrives, as much of it passes, and a ClientHello in it
-/// is for the server of the tunnel.
+/// The same for the bytes after a HelloRetryRequest: however they arrive, the same bytes pass, and a ClientHello in
+/// them is for the server of the tunnel.
 fn after_retry(data: &[u8]) {
     const SERVER: &str = "a.example";
     let Ok(host) = Host::parse(SERVER) else {
@@ -178,8 +178,8 @@ fn after_retry(data: &[u8]) {
     }
 }
 
-/// A request is a letter for its path and a body. What is understood is within its bounds; a report that follows from a
-/// plan is one whose receipts verify from it and lead to its head, and it follows once.
+/// A request is a letter for its path, and a body. An accepted request is within its bounds. A report that follows from
+/// a plan has receipts that verify and lead to its head, and it is accepted once.
 pub fn run_api(data: &[u8]) {
     let Some((letter, body)) = data.split_first() else {
         return;

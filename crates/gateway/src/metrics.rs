@@ -1,4 +1,4 @@
-//! What is counted, for whoever collects it at `/metrics`.
+//! Metrics of the gateway, for `/metrics`.
 
 use std::sync::Arc;
 
@@ -12,10 +12,8 @@ use sympozium_ipc::run_api::ApiRefusalCode;
 
 use crate::events::{Events, Outcome, Reason};
 
-/// How `/metrics` is written.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What is counted.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -29,38 +27,35 @@ pub struct Metrics {
     missed: Counter,
 }
 
-/// How much is going on.
+/// Values that are read when the metrics are collected.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Now {
-    /// Clients that are connected.
+    /// Connected clients.
     pub connections: usize,
-    /// Of those, the ones that have shown no credential.
+    /// Connected clients without a credential.
     pub unauthenticated: usize,
-    /// Runs that are served.
+    /// Active runs.
     pub runs: usize,
 }
 
-/// What became of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
-    /// It is kept.
     Kept,
-    /// Another gateway had taken reports of the run meanwhile. It is tried again.
+    /// Another gateway has accepted reports of the run meanwhile. It is retried.
     Overtaken,
-    /// It could not be kept.
     Failed,
 }
 
-/// What became of a question about a token.
+/// The result of a TokenReview.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Review {
-    /// It is a pod's.
+    /// The token belongs to a pod.
     Good,
-    /// The same, as was known.
+    /// The result was cached.
     Remembered,
-    /// It is nobody's.
+    /// The token is not valid.
     Bad,
-    /// Nobody could say.
+    /// The API server did not answer.
     Failed,
 }
 
@@ -85,7 +80,7 @@ impl Review {
     }
 }
 
-// Outcomes and reasons are our own words: there are as many as we have.
+// Outcomes and reasons are constants of the code, so their number is bounded.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByOutcome {
     outcome: &'static str,
@@ -130,29 +125,26 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// With nothing counted yet.
     pub fn new() -> Arc<Self> {
         Arc::new(Self::default())
     }
 
-    /// A report was taken, or not.
     pub fn report(&self, outcome: Taken) {
         let outcome = outcome.as_str();
         self.reports.get_or_create(&ByOutcome { outcome }).inc();
     }
 
-    /// A token was asked about.
     pub fn review(&self, outcome: Review) {
         let outcome = outcome.as_str();
         self.reviews.get_or_create(&ByOutcome { outcome }).inc();
     }
 
-    /// So many more questions wait, or fewer.
+    /// Changes the number of pending questions.
     pub fn waiting(&self, more: i64) {
         self.approvals.inc_by(more);
     }
 
-    /// Counts what the gateway refuses, for as long as it is polled.
+    /// Counts refusals from events until the future is dropped.
     pub async fn count(self: Arc<Self>, events: Arc<Events>) {
         let mut watcher = events.subscribe(1);
         loop {
@@ -172,21 +164,21 @@ impl Metrics {
         self.refusals.get_or_create(&ByReason { reason }).inc();
     }
 
-    /// A connection was refused before it could ask for anything. There is no event of that: whoever connects in a loop would
-    /// push those of runs out.
+    /// Counts a connection that was refused before its first request. There is no event of it: a client that connects
+    /// in a loop would push out the events of runs.
     pub fn turned_away(&self, reason: Reason) {
         let reason = reason.as_str();
         self.refusals.get_or_create(&ByReason { reason }).inc();
     }
 
-    /// All of it, as text, with how much is going on now.
+    /// All metrics as text, with the current values.
     pub fn text(&self, now: Now) -> String {
         let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         self.connections.set(gauge(now.connections));
         self.unauthenticated.set(gauge(now.unauthenticated));
         self.runs.set(gauge(now.runs));
         let mut text = String::new();
-        // Writing into a text does not fail.
+        // Writing to a string does not fail.
         let _ = encode(&mut text, &self.registry);
         text
     }

@@ -1,4 +1,4 @@
-//! The network beyond the gateway: finding a name's addresses, and connecting to one that was checked.
+//! Access to the network: resolves names, and connects to addresses that were checked.
 
 use std::future::Future;
 use std::io;
@@ -9,12 +9,11 @@ use tokio::net::TcpStream;
 
 use crate::resolve::{ResolveError, Resolver};
 
-/// What the gateway does with the network, and all that it does.
+/// Everything that the gateway does with the network.
 pub trait Outside: Send + Sync + 'static {
-    /// A connection.
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
-    /// Every address of a name, asked for now. Called for names only that a plan allows.
+    /// Resolves a name now. Only called for names that a plan allows.
     fn resolve(&self, name: &str) -> impl Future<Output = Result<Vec<IpAddr>, ResolveError>> + Send;
 
     /// Connects to exactly this address.
@@ -28,7 +27,6 @@ pub struct Network {
 }
 
 impl Network {
-    /// With this resolver.
     pub fn new(resolver: Resolver) -> Self {
         Self { resolver }
     }
@@ -43,7 +41,7 @@ impl Outside for Network {
 
     async fn connect(&self, address: SocketAddr) -> io::Result<TcpStream> {
         let stream = TcpStream::connect(address).await?;
-        // What clients send is passed on at once.
+        // Bytes of clients are forwarded without delay.
         let _ = stream.set_nodelay(true);
         Ok(stream)
     }

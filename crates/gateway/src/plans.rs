@@ -1,4 +1,4 @@
-//! The runs that may reach something, and what: from their plans, until they are over.
+//! The active runs and what they may reach, from their plans.
 
 mod directory;
 mod facts;
@@ -22,7 +22,6 @@ pub use facts::RunFacts;
 pub(crate) use reach::is_this_machine;
 pub use reach::{Permission, Rules, Scope};
 
-/// All runs that are known.
 #[derive(Debug, Default)]
 pub struct Plans {
     runs: Mutex<Runs>,
@@ -31,7 +30,7 @@ pub struct Plans {
 #[derive(Debug, Default)]
 struct Runs {
     active: HashMap<String, Arc<Run>>,
-    /// Those that are over, oldest first: none of them comes back.
+    /// Ended runs, oldest first. They cannot be added again.
     ended: VecDeque<String>,
 }
 
@@ -42,86 +41,79 @@ pub struct Run {
     grants: HashMap<String, Grant>,
     over: watch::Sender<bool>,
     pub(crate) usage: Usage,
-    /// For the run API. Absent where only the credentials of a run are known.
+    /// For the run API. `None` if only the credentials of the run are known.
     facts: Option<Arc<RunFacts>>,
     pub(crate) state: RunState,
 }
 
-/// What one credential of a run opens.
+/// What one credential of a run allows.
 #[derive(Debug)]
 pub struct Grant {
-    /// Who holds it, for events.
+    /// For events.
     pub who: Who,
-    /// What it opens.
     pub rules: Rules,
     pub(crate) usage: Usage,
 }
 
-/// What is in use, and was.
+/// Open connections and transferred bytes.
 #[derive(Debug, Default)]
 pub struct Usage {
     pub(crate) connections: AtomicUsize,
     pub(crate) bytes: AtomicU64,
 }
 
-/// One credential of a run that is not over.
+/// A credential of an active run.
 #[derive(Debug, Clone)]
 pub struct Holder {
     pub(crate) run: Arc<Run>,
     name: String,
 }
 
-/// Why a run cannot be added.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
-    /// Runs do not come back.
+    /// An ended run cannot be added again.
     #[error("run {0} is over")]
     Over(String),
-    /// A plan is made once.
+    /// A plan never changes.
     #[error("run {0} is known with another plan")]
     Changed(String),
-    /// No room.
     #[error("{MAX_RUNS} runs are known already")]
     TooMany,
-    /// Not a plan that was ever stored.
+    /// The plan cannot be serialised. Stored plans always can.
     #[error("the plan of run {0} has no digest")]
     NoDigest(String),
-    /// Two credentials of one name.
     #[error("the plan has credential `{0}` twice")]
     Twice(String),
-    /// Too much.
     #[error("credential `{0}` has more than {MAX_RULES} destinations")]
     TooManyRules(String),
-    /// Not a host.
     #[error("credential `{credential}`: destination `{host}`")]
     Destination {
-        /// Of which credential.
         credential: String,
-        /// As written.
+        /// As written in the plan.
         host: String,
-        /// Why.
         #[source]
         error: InvalidHost,
     },
 }
 
 impl Plans {
-    /// Takes a run's plan into account. The same plan again changes nothing.
+    /// Adds a run with its plan. Adding the same plan again changes nothing.
     ///
     /// # Errors
     ///
-    /// When the run is over or known with another plan, or the plan cannot be understood.
+    /// Returns an error if the run has ended or has another plan, or if the plan is not valid.
     pub fn add(&self, plan: &RunPlan) -> Result<(), Unusable> {
         let uid = plan.run.uid.as_str();
         let facts = RunFacts::of(plan).map_err(|_| Unusable::NoDigest(uid.to_owned()))?;
         self.insert(uid, &plan.credentials, Some(facts))
     }
 
-    /// As [`Self::add`], with the only thing that counts of a plan for the way out. The run API does not know such a run.
+    /// Like [`Self::add`], but with the credentials only, which are enough for egress. The run API does not know such a
+    /// run.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`Self::add`].
     pub fn add_credentials(&self, uid: &str, credentials: &[GatewayCredential]) -> Result<(), Unusable> {
         self.insert(uid, credentials, None)
     }
@@ -164,7 +156,7 @@ impl Plans {
         Ok(())
     }
 
-    /// The run is over: nothing of it is let through any more, and what is open is cut. Whether it was active.
+    /// Ends a run: it may not reach anything any more, and its open connections are cut. Returns whether it was active.
     pub fn end(&self, uid: &str) -> bool {
         let mut runs = self.lock();
         let run = runs.active.remove(uid);
@@ -178,7 +170,7 @@ impl Plans {
         run.is_some_and(|run| !run.over.send_replace(true))
     }
 
-    /// The run has reported its end, here or at another gateway: it asks for nothing any more.
+    /// Called when the run has reported its end, here or at another gateway: it sends no further requests.
     pub fn reported_end(&self, uid: &str) {
         let run = self.lock().active.get(uid).map(Arc::clone);
         if let Some(run) = run {
@@ -186,16 +178,16 @@ impl Plans {
         }
     }
 
-    /// The UIDs of the runs that are not over.
+    /// The UIDs of the active runs.
     pub fn active(&self) -> Vec<String> {
         self.lock().active.keys().cloned().collect()
     }
 
-    /// What a credential opens.
+    /// Finds a credential.
     ///
     /// # Errors
     ///
-    /// When the run is not known or over, or its plan has no such credential.
+    /// Returns an error if the run is unknown or has ended, or if its plan has no such credential.
     pub fn holder(&self, run: &str, credential: &str) -> Result<Holder, Reason> {
         let runs = self.lock();
         let Some(found) = runs.active.get(run) else {
@@ -207,11 +199,11 @@ impl Plans {
         Ok(Holder { run: Arc::clone(found), name: credential.to_owned() })
     }
 
-    /// The run of this UID, for the run API.
+    /// Finds a run by its UID, for the run API.
     ///
     /// # Errors
     ///
-    /// When it is not known with its plan, or over.
+    /// Returns an error if it is not known with its plan, or has ended.
     pub(crate) fn run(&self, uid: &str) -> Result<Arc<Run>, Reason> {
         let runs = self.lock();
         match runs.active.get(uid) {
@@ -222,13 +214,12 @@ impl Plans {
     }
 
     fn lock(&self) -> MutexGuard<'_, Runs> {
-        // A panic elsewhere leaves the map whole.
+        // A panic in another thread leaves the map consistent.
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Holder {
-    /// What it opens.
     pub fn grant(&self) -> &Grant {
         match self.run.grants.get(&self.name) {
             Some(grant) => grant,
@@ -238,42 +229,39 @@ impl Holder {
         }
     }
 
-    /// Ready when the run is over.
+    /// Waits until the run has ended.
     pub async fn over(&self) {
         self.run.over().await;
     }
 
-    /// Whether the run is over.
     pub fn is_over(&self) -> bool {
         self.run.is_over()
     }
 }
 
 impl Run {
-    /// Its UID.
     pub fn uid(&self) -> &str {
         &self.uid
     }
 
-    /// Its namespace; empty where only its credentials are known.
+    /// Empty if only its credentials are known.
     pub fn namespace(&self) -> &str {
         let facts = self.facts.as_ref();
         facts.map_or("", |it| it.run.namespace.as_str())
     }
 
-    /// What its plan says, where it is known.
+    /// `None` if only its credentials are known.
     pub fn facts(&self) -> Option<&Arc<RunFacts>> {
         self.facts.as_ref()
     }
 
-    /// Ready when the run is over.
+    /// Waits until the run has ended.
     pub async fn over(&self) {
         let mut over = self.over.subscribe();
         // The sender lives as long as the run.
         let _ = over.wait_for(|over| *over).await;
     }
 
-    /// Whether the run is over.
     pub fn is_over(&self) -> bool {
         *self.over.borrow()
     }
@@ -291,7 +279,7 @@ impl Usage {
         self.connections.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Counts bytes; whether they are still within `most`.
+    /// Counts bytes. Returns whether they are still within `most`.
     pub(crate) fn add(&self, bytes: u64, most: u64) -> bool {
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         before.saturating_add(bytes) <= most

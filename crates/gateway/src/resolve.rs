@@ -1,7 +1,7 @@
-//! Names to addresses, asked for anew each time: an answer is good for one decision and the connection that it allows.
+//! Resolves names, again for each request: a result is valid for one decision and the connection that it allows.
 //!
-//! There is no cache, so nothing of an answer outlives its decision; no search list, so a name is never completed to
-//! another; and no file of hosts. `localhost` is never asked for: it is this machine.
+//! There is no cache, so no result outlives its decision; no search list, so a name is never completed to another one;
+//! and no hosts file. `localhost` is never resolved: it is this machine.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -17,58 +17,50 @@ use hickory_resolver::system_conf::read_system_conf;
 
 use crate::plans::is_this_machine;
 
-/// Name servers that are used.
+/// Maximum number of name servers.
 pub const MAX_NAME_SERVERS: usize = 3;
-/// What the search list of a pod has before the cluster's domain.
+/// What precedes the cluster domain in the search list of a pod.
 const SERVICES: &str = "svc.";
-/// How long one question to one name server may take.
+/// Timeout of one query to one name server.
 const QUESTION_DEADLINE: Duration = Duration::from_secs(3);
-/// How often a question that got no answer is asked again.
+/// Number of attempts for a query without an answer.
 const QUESTIONS: usize = 2;
 
-/// Finds addresses.
 #[derive(Debug)]
 pub struct Resolver {
     resolver: TokioResolver,
     cluster_domain: Option<String>,
 }
 
-/// Why a name has no addresses.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ResolveError {
-    /// There is no such name, or it has no address.
     #[error("there is no such name, or it has no address")]
     NotFound,
-    /// Nobody answered.
     #[error("no name server answered in time")]
     Timeout,
-    /// The answer was an error, or none that could be read.
+    /// The answer was an error, or could not be parsed.
     #[error("{0}")]
     Failed(String),
 }
 
-/// Why there is no resolver.
 #[derive(Debug, thiserror::Error)]
 pub enum NoResolver {
-    /// The machine's settings cannot be used.
     #[error("the name servers in /etc/resolv.conf cannot be used")]
     System(#[source] NetError),
-    /// It has none.
     #[error("there is no name server in /etc/resolv.conf")]
     NoServer,
-    /// The library cannot use what it was given.
     #[error("the resolver cannot be made")]
     Library(#[source] NetError),
 }
 
 impl Resolver {
-    /// Asks these name servers, or those of `/etc/resolv.conf` when there are none. Names that end in `.svc` are
-    /// completed with the cluster's domain, where there is one: that is what they mean in a cluster. Where it is not said and
-    /// `/etc/resolv.conf` is read, it is the one that a kubelet writes there.
+    /// Uses these name servers, or those of `/etc/resolv.conf` if there are none. Names that end in `.svc` are
+    /// completed with the cluster domain, if there is one, as in a cluster. If it is not given and `/etc/resolv.conf`
+    /// is used, it is taken from the search list that the kubelet writes.
     ///
     /// # Errors
     ///
-    /// When there is no name server to ask.
+    /// Returns an error if there is no name server.
     pub fn new(servers: &[SocketAddr], cluster_domain: Option<&str>) -> Result<Self, NoResolver> {
         let mut servers: Vec<NameServerConfig> = servers.iter().map(|it| server(*it)).collect();
         let mut cluster_domain = cluster_domain.map(str::to_owned);
@@ -88,23 +80,23 @@ impl Resolver {
         Ok(Self { resolver: resolver.map_err(NoResolver::Library)?, cluster_domain })
     }
 
-    /// Every address of a name, in both families.
+    /// All addresses of a name, IPv4 and IPv6.
     ///
     /// # Errors
     ///
-    /// When there is none, or nobody says so.
+    /// Returns an error if there is none, or if no name server answers.
     pub async fn resolve(&self, name: &str) -> Result<Vec<IpAddr>, ResolveError> {
         if is_this_machine(name) {
             return Ok(vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]);
         }
-        // With the dot at its end a name is whole.
+        // The trailing dot makes the name absolute.
         let asked = match &self.cluster_domain {
             Some(domain) if name.ends_with(".svc") => format!("{name}.{domain}."),
             _ => format!("{name}."),
         };
         let found = self.resolver.lookup_ip(asked).await.map_err(failed)?;
         let mut addresses: Vec<IpAddr> = found.iter().collect();
-        // IPv4 first: where there is no route for the other, nobody waits for it.
+        // IPv4 first: without an IPv6 route, no time is lost on it.
         addresses.sort();
         addresses.dedup();
         if addresses.is_empty() {
@@ -114,7 +106,7 @@ impl Resolver {
     }
 }
 
-/// The cluster's domain in the search list of a pod, which has `NAMESPACE.svc.DOMAIN`, `svc.DOMAIN` and `DOMAIN` in it.
+/// The cluster domain in the search list of a pod, which has `NAMESPACE.svc.DOMAIN`, `svc.DOMAIN` and `DOMAIN`.
 fn domain_of_pod(search: &[Name]) -> Option<String> {
     let search: Vec<String> =
         search.iter().map(|name| name.to_ascii().trim_end_matches('.').to_ascii_lowercase()).collect();
@@ -139,9 +131,9 @@ fn options() -> ResolverOpts {
     options.cache_size = 0;
     options.use_hosts_file = ResolveHosts::Never;
     options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
-    // So that an answer from elsewhere has to guess more than a number and a port.
+    // A forged answer has to guess more than an ID and a port.
     options.case_randomization = true;
-    // Name servers that do not give the letters back as they got them are asked in a way that needs no such care.
+    // Name servers that do not preserve the case are queried over TCP, which needs no such protection.
     options.try_tcp_on_error = true;
     options
 }

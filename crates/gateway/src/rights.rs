@@ -1,4 +1,5 @@
-//! What the gateway's ServiceAccount may do in a cluster: exactly what [`crate::cluster`] does. Manifests are made from it.
+//! The RBAC rules of the gateway's ServiceAccount: exactly what [`crate::cluster`] uses. The manifests are generated
+//! from them.
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use sympozium_api::labels::GROUP;
@@ -6,15 +7,16 @@ use sympozium_api::labels::GROUP;
 /// The rules of its ClusterRole.
 pub fn rules() -> Vec<PolicyRule> {
     vec![
-        // The plans of runs. A plan is stored as a ConfigMap, whose name follows from the run.
+        // The plans of runs. A plan is a ConfigMap whose name follows from the run.
         rule("", &["configmaps"], &["get"]),
-        // `get` before a run's first report, after another gateway has taken one, and where the watch has not brought a run.
+        // `get` before the first report of a run, after another gateway has accepted one, and if the watch has not
+        // delivered a run.
         rule(GROUP, &["agentruns"], &["get", "list", "watch"]),
-        // `status.report`; a ValidatingAdmissionPolicy holds it to that field.
+        // `status.report`; a ValidatingAdmissionPolicy restricts it to that field.
         rule(GROUP, &["agentruns/status"], &["patch"]),
         rule(GROUP, &["runrecords"], &["create", "get"]),
         rule(GROUP, &["toolapprovals"], &["create", "get", "list", "watch"]),
-        // Whose the token of a pod is.
+        // To authenticate the tokens of pods.
         rule("authentication.k8s.io", &["tokenreviews"], &["create"]),
     ]
 }
@@ -33,7 +35,8 @@ fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
 mod tests {
     use super::*;
 
-    /// Secrets are mounted, pods and rights are the controller's, and nothing that is there is changed or removed.
+    /// Secrets are mounted, pods and RBAC objects belong to the controller, and no existing object is changed or
+    /// deleted.
     #[test]
     fn nothing_is_removed_and_no_secret_is_read() {
         for rule in rules() {

@@ -1,14 +1,14 @@
-//! The run API: reports, questions to people, and what a run asks others for, beside the way out and on the same address.
+//! The run API: reports, questions to approvers, and requests of a run, on the same address as the proxy.
 //!
-//! The messages are in [`sympozium_ipc::run_api`]. [`RunApi`] names who does what: who says whose a token is
-//! ([`Identify`]), who keeps reports ([`Reporter`]), who asks people ([`Decider`]), who does things later or elsewhere
-//! ([`Scheduler`]). [`local`] has all of them for one machine. [`crate::Gateway::serve_run_api`] begins to serve it.
+//! The messages are in [`sympozium_ipc::run_api`]. [`RunApi`] has one handler for each task: one authenticates tokens,
+//! one stores reports, one asks approvers, and one schedules; their traits are in `traits`. [`local`] implements them
+//! for one machine. [`crate::Gateway::serve_run_api`] starts to serve it.
 //!
-//! The order is the point, as it is for the way out. Whose the token is comes first, before anything of the request is
-//! looked at; then whether there is room; then the body, within its bounds; then everything that can be checked here:
-//! that a report and each receipt follows from those before, that a question is the one that was put under its name, that
-//! the plan has what is asked for. Only then one of the four is asked. A connection is one run's: when the run is over, or
-//! when nobody has shown whose it is in time, it ends.
+//! The order is the point, as it is for egress: authenticate the token before looking at anything else of the request;
+//! acquire a slot; read the body within its bounds; then check everything that can be checked here: that a report and
+//! each receipt follows from those before, that a question is the one that was asked with its ID, that the plan allows
+//! what is requested. Only then a handler is called. A connection belongs to one run: it ends with the run, or if no
+//! valid token arrives in time.
 //!
 //! Start reading at `Service::answer`.
 
@@ -55,13 +55,14 @@ pub(crate) use reports::{Step, step};
 pub(crate) use request::{Kind, Wish};
 pub(crate) use state::RunState;
 
-/// Connections of one run at once. A bridge has one, and another when that one is lost.
+/// Maximum number of connections of one run. A bridge has one, and a second one when the first is lost.
 pub const MAX_CONNECTIONS_OF_RUN: usize = 8;
-/// Streams of one connection at once: the requests of a run, and some that are told that there are too many.
+/// Maximum number of streams of one connection: the requests of a run, and some more that are refused with a message.
 pub const MAX_STREAMS: u32 = sympozium_ipc::run_api::MAX_REQUESTS + 8;
-/// Bytes of the head of a request, as HTTP/2 counts them: the longest token, and the rest.
+/// Maximum number of bytes of a request head, as HTTP/2 counts them: the longest token, and the rest.
 pub const MAX_HEAD: u32 = sympozium_ipc::run_api::MAX_TOKEN as u32 + (8 << 10);
-/// Bodies of one run that are read at a time, reports until they are kept. Further ones wait.
+/// Maximum number of bodies of one run in memory: while they are read, and reports until they are stored. Further ones
+/// wait.
 pub const MAX_BODIES_OF_RUN: usize = 2;
 /// Bytes of the bodies of all runs that are read at a time, reports until they are kept; a body of unknown length has as many
 /// as it may. A report is in memory about four times while it is kept, and the gateway's pod has 256 MiB. A namespace has no more of
@@ -69,36 +70,32 @@ pub const MAX_BODIES_OF_RUN: usize = 2;
 pub const MAX_BODY_BYTES: usize = 24 << 20;
 /// How long a body may take to arrive.
 pub const BODY_DEADLINE: Duration = Duration::from_secs(30);
-/// How long a request may wait for room to be read: longer than those that take it may.
+/// How long a request may wait for memory for its body: longer than a body may take.
 pub const ROOM_DEADLINE: Duration = Duration::from_secs(60);
-/// How long it may take to find out whose a token is.
+/// Timeout for the authentication of a token.
 pub const IDENTIFY_DEADLINE: Duration = Duration::from_secs(10);
-/// How long keeping a report, a schedule or a message may take before whoever asked is told to try again.
+/// Timeout for storing a report, a schedule or a message. After it, the bridge is told to try again.
 pub const WORK_DEADLINE: Duration = Duration::from_secs(30);
-/// Questions that a run may put in its life.
+/// Maximum number of questions of a run in total.
 pub const MAX_QUESTIONS: usize = 1000;
-/// Most seconds that a question waits, whatever a plan says.
+/// Maximum number of seconds that a question waits, whatever the plan says.
 pub const MAX_WAIT_SECONDS: u64 = sympozium_api::limits::APPROVAL_SECONDS_MOST as u64;
-/// Questions of a run that wait for an answer at a time, whether or not a request still waits with them.
+/// Maximum number of unanswered questions of a run, whether or not a request still waits for them.
 pub const MAX_OPEN_QUESTIONS: usize = sympozium_ipc::run_api::MAX_REQUESTS as usize;
 
-/// One text for everything that can be wrong with a token, as for credentials at the way out.
+/// One text for every defect of a token, as for credentials of the proxy.
 const UNAUTHORISED: &str = "the gateway wants the token of a run that is not over\nhint: it ends with the run";
 
-/// Who does what runs ask for.
+/// The handlers of the run API.
 #[derive(Debug)]
 pub struct RunApi<I, D, R, S> {
-    /// Says whose a token is.
     pub identify: I,
-    /// Asks people.
     pub decider: D,
-    /// Keeps reports.
     pub reporter: R,
-    /// Does things later or elsewhere.
     pub scheduler: S,
 }
 
-/// The run API with the gateway around it.
+/// The run API with the state of the gateway.
 #[derive(Debug)]
 pub(crate) struct Service<I, D, R, S> {
     api: RunApi<I, D, R, S>,
@@ -107,12 +104,10 @@ pub(crate) struct Service<I, D, R, S> {
     rooms: Arc<Rooms>,
 }
 
-/// What a request is answered with.
 pub(crate) type Answer = Response<Full<Bytes>>;
 
-/// The run API, whoever does the work: all that the gateway knows of it.
+/// The run API without the types of its handlers: this is all that the gateway knows of it.
 pub(crate) trait Served: Send + Sync + 'static {
-    /// Answers one request.
     fn answer(
         self: Arc<Self>,
         request: http::Request<Incoming>,
@@ -154,7 +149,7 @@ where
     R: Reporter,
     S: Scheduler,
 {
-    /// One request, from its head to its answer.
+    /// Handles one request, from its head to its answer.
     async fn answer(self: &Arc<Self>, request: http::Request<Incoming>, whose: &Arc<Whose>) -> Answer {
         let run = match self.identified(&request, whose).await {
             Ok(run) => run,
@@ -174,7 +169,7 @@ where
                 Outcome::RequestRefused {
                     request: word,
                     code: refusal.code,
-                    // That one may repeat what was sent.
+                    // This message may repeat what was sent.
                     detail: (refusal.code != ApiRefusalCode::Request).then(|| refusal.message.clone()),
                 },
             );
@@ -185,7 +180,7 @@ where
         }
     }
 
-    /// Whose request it is. Nothing but its token has been looked at until then.
+    /// Authenticates a request. Until then, nothing but its token is looked at.
     async fn identified(&self, request: &http::Request<Incoming>, whose: &Arc<Whose>) -> Result<Arc<Run>, ApiRefusal> {
         let nobody = |who: Option<&str>, reason, detail| {
             let who = who.map(|run| Who { run: run.to_owned(), credential: RUN.to_owned(), part: None });
@@ -227,7 +222,7 @@ where
         }
     }
 
-    /// Reads the body and does what it says, unless the run ends first.
+    /// Reads the body and handles the request, unless the run ends first.
     async fn serve(
         self: &Arc<Self>,
         kind: Kind,
@@ -241,7 +236,7 @@ where
         };
         let connection = whose.connection;
         let (wish, room) = until_over(run, self.read(kind, body, run)).await?;
-        // A question may wait for a day, and is small: its room is given back here.
+        // A question may wait for a day, and is small: its reservation is released here.
         let room = matches!(wish, Wish::Report(_)).then_some(room);
         match wish {
             // The last report may be what ends the run: it is answered all the same.
@@ -268,7 +263,7 @@ where
         }
     }
 
-    /// The body, whole and understood, with the room that it takes.
+    /// Reads and parses the body. Returns the memory reservation with it.
     async fn read(&self, kind: Kind, body: Incoming, run: &Run) -> Result<(Wish, Room), ApiRefusal> {
         if body.size_hint().lower() > MAX_REQUEST as u64 {
             return Err(too_large());
@@ -288,17 +283,17 @@ where
     }
 }
 
-/// Whose a connection is, seen from a request on it.
+/// The result of claiming a connection for a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Claim {
     Ours,
     Another,
     TooMany,
-    /// Its namespace has as many connections as it may now.
+    /// Its namespace has as many connections as it may have now.
     NoShare(Reason),
 }
 
-/// Does `work` unless the run ends first. What is done wins: its answer is told.
+/// Runs `work` unless the run ends first. If both are ready, the result of `work` counts.
 async fn until_over<T>(run: &Run, work: impl Future<Output = Result<T, ApiRefusal>>) -> Result<T, ApiRefusal> {
     tokio::select! {
         biased;
@@ -339,7 +334,7 @@ fn written(answered: Result<impl Serialize, ApiRefusal>) -> Answer {
             headers.insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
             response
         }
-        // A refusal of ours is short: this comes to an end.
+        // Our refusals are short, so this ends.
         _ => written(Err::<(), _>(refuse(
             ApiRefusalCode::Failed,
             format!("the answer has more than {MAX_ANSWER} bytes"),

@@ -1,4 +1,4 @@
-//! The program around the gateway: sockets, signals, plans and keys from files.
+//! The program: sockets, signals, and plans and keys from files.
 
 mod files;
 mod listen;
@@ -33,12 +33,12 @@ use crate::resolve::Resolver;
 use crate::run_api::RunApi;
 use crate::run_api::local::{NoScheduler, NobodyToAsk, Records};
 
-/// How long tunnels and requests may go on once the gateway was asked to end.
+/// How long tunnels and requests may continue after the signal to terminate.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
-/// How long to wait for the rest once everything was cut.
+/// How long to wait for the rest after everything was cut.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
 
-/// The whole program: parses the command line and does what it says.
+/// The whole program.
 pub fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Serve(arguments) => run(&arguments),
@@ -50,7 +50,7 @@ pub fn main() -> ExitCode {
 
 fn run(arguments: &ServeArguments) -> Result<(), Failure> {
     start_logging(&arguments.log);
-    // One provider of cryptography, installed before anything speaks TLS. A second call keeps the first.
+    // One crypto provider, installed before TLS is used. A second call has no effect.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("the runtime cannot be started")?;
@@ -78,10 +78,10 @@ async fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
         Source::Kubernetes => Some(serve_cluster(&gateway, arguments, &metrics).await?),
     };
     let tls = files::tls(arguments, gateway.protocols())?.map(watch::Sender::new);
-    // Before anybody is told that we are there.
+    // Before the gateway listens, so that no signal is missed.
     let mut signals = Signals::new()?;
     let (close, closing) = watch::channel(false);
-    // Each connection holds a sender; when the last is dropped, the receiver knows.
+    // Each connection holds a sender; when the last one is dropped, the receiver resolves.
     let (open, mut all_closed) = mpsc::channel::<()>(1);
 
     let served = tls.as_ref().map(watch::Sender::subscribe);
@@ -113,14 +113,12 @@ async fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Serves the runs whose plans are in a directory.
 fn serve_directory(gateway: &Gateway<Network>, plans: &Path, records: Option<&Path>) -> Result<(), Failure> {
     reload_plans(gateway, plans)
         .map_err(|error| Failure::new(error, "--plans is a directory with a file UID.json for each run"))?;
     records.map_or(Ok(()), |directory| serve_run_api(gateway, directory))
 }
 
-/// Serves the runs of a cluster.
 async fn serve_cluster(
     gateway: &Gateway<Network>,
     arguments: &ServeArguments,
@@ -141,7 +139,7 @@ async fn serve_cluster(
     Ok(cluster)
 }
 
-/// Serves the run API with what there is without a cluster: files for reports, and nobody who can be asked.
+/// Serves the run API without a cluster: files for reports, and no approver.
 fn serve_run_api(gateway: &Gateway<Network>, directory: &Path) -> Result<(), Failure> {
     let reporter = Records::open(directory).map_err(|error| {
         Failure::new(
@@ -155,7 +153,7 @@ fn serve_run_api(gateway: &Gateway<Network>, directory: &Path) -> Result<(), Fai
     Ok(())
 }
 
-/// Reads the plans, and says what came of it.
+/// Reads the plans and logs the result.
 fn reload_plans(gateway: &Gateway<Network>, directory: &Path) -> anyhow::Result<()> {
     let loaded = load_directory(gateway.plans(), directory)?;
     for (path, error) in &loaded.unusable {
@@ -168,7 +166,7 @@ fn reload_plans(gateway: &Gateway<Network>, directory: &Path) -> anyhow::Result<
     Ok(())
 }
 
-/// What people and kubelets send.
+/// SIGTERM, SIGINT and SIGHUP.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -185,7 +183,7 @@ impl Signals {
         })
     }
 
-    /// Until it shall end. SIGHUP reads files again; in a cluster also when they change by themselves.
+    /// Waits for the signal to terminate. Reloads files on SIGHUP; in a cluster also when they change.
     async fn end(&mut self, reload: &Reload<'_>) {
         let mut state = reload.state();
         let mut look = tokio::time::interval(files::LOOK_EVERY);
@@ -211,7 +209,7 @@ impl Signals {
     }
 }
 
-/// What is read again while the gateway serves. What cannot be used leaves what was before in use.
+/// Reloads files while the gateway serves. A file that is not valid leaves the previous one in use.
 struct Reload<'a> {
     gateway: Arc<Gateway<Network>>,
     arguments: &'a ServeArguments,
@@ -251,7 +249,7 @@ impl Reload<'_> {
     }
 }
 
-/// What probes ask about.
+/// The state that probes report.
 struct Probes {
     gateway: Arc<Gateway<Network>>,
     metrics: Arc<Metrics>,

@@ -1,7 +1,7 @@
-//! The exact action that a person decides about: its hash, and how it is shown.
+//! The exact action that an approver decides about: its hash, and its summary.
 //!
-//! A yes is good for one hash. Everything that changes what would happen is in it; what is not (the files in the
-//! workspace) is said beside it.
+//! An approval is valid for one hash. Everything that changes the effect is part of the hash; what is not (the files in
+//! the workspace) is stated in the summary.
 
 use std::fmt::Write as _;
 
@@ -11,63 +11,63 @@ use sympozium_api::names::Digest;
 
 /// The domain of an action's hash.
 pub const DOMAIN: &str = "sympozium.ai/action/v1";
-/// The domain of the hash of what is put into a command.
+/// The domain of the hash of a command's standard input.
 pub const STDIN_DOMAIN: &str = "sympozium.ai/stdin/v1";
-/// Most characters of what a person is shown. What is longer cannot be asked about: nobody would have read it.
+/// Limit for the summary, in characters. A longer action cannot be approved: an approver would not read all of it.
 pub const MAX_SHOWN: usize = sympozium_api::limits::APPROVAL_SUMMARY;
 
-/// An action, before it happens.
+/// An action, before it is executed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Action<'a> {
     /// The run's UID.
     pub run: &'a str,
-    /// Different for every action that is asked about, so that no answer is good for a second one.
+    /// Unique for every question, so that no answer is valid for a second one.
     pub nonce: &'a str,
-    /// The tool.
+    /// The tool's name.
     pub tool: &'a str,
-    /// The pack.
+    /// The pack of the tool, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pack: Option<&'a str>,
-    /// The part that would act.
+    /// The part that would execute it.
     pub target: &'a str,
-    /// What it would do.
+    /// The operation itself.
     pub deed: Deed<'a>,
-    /// The directory to do it in.
+    /// The working directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub work_dir: Option<&'a str>,
-    /// What is put into it. In the hash by its own hash.
+    /// Standard input of the command. The hash of the action contains its hash.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "by_its_hash")]
     pub stdin: Option<&'a str>,
-    /// Seconds that it may take.
+    /// Timeout in seconds.
     pub timeout_seconds: u32,
 }
 
-/// What would be done.
+/// The operation of an action.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Deed<'a> {
-    /// A line for a shell.
+    /// A shell command line.
     Shell(&'a str),
     /// A program with its arguments, without a shell.
     Program(&'a [String]),
-    /// A tool that needs no program, with its arguments as JSON. As a text: two large numbers that are one to a reader of
-    /// canonical JSON are two actions.
+    /// A tool that runs no program, with its arguments as JSON text. As text, because two large numbers can be equal in
+    /// canonical JSON and different to the tool.
     Call(&'a str),
 }
 
 impl Action<'_> {
-    /// Its hash. JSON in its canonical form says where every field ends, so no two actions have one text.
+    /// The hash of the action. Canonical JSON delimits every field, so no two actions have the same text.
     ///
     /// # Errors
     ///
-    /// Never: all of it has JSON.
+    /// Never: every field can be serialized.
     pub fn digest(&self) -> Result<Digest, NoJson> {
         digest(DOMAIN, self)
     }
 
-    /// What a person is shown: all of it, each line of ours told from what the model wrote, which cannot make lines of its
-    /// own or turn them round. Nothing when that is longer than a person is asked to read.
+    /// The text that an approver reads: the whole action, in lines that text from the model can neither imitate nor
+    /// reverse. `None` if it is longer than [`MAX_SUMMARY`].
     pub fn shown(&self) -> Option<String> {
         let mut text = String::new();
         let who = match self.pack {
@@ -113,9 +113,9 @@ fn by_its_hash<S: Serializer>(stdin: &Option<&str>, serializer: S) -> Result<S::
     hash.serialize(serializer)
 }
 
-/// A text in which every character is what it looks like: only the printable characters of ASCII stay as they are. Letters of
-/// other scripts look like these, run from right to left, or join what stands beside them; they are written as `\u{…}`, as
-/// control characters are, and a backslash as two.
+/// A text in which every character is what it looks like: only printable ASCII characters stay as they are. Letters of
+/// other scripts can look like these, run from right to left, or join their neighbours; they are written as `\u{…}`,
+/// like control characters, and a backslash is doubled.
 pub fn escaped(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for letter in text.chars() {

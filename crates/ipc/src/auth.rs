@@ -1,14 +1,15 @@
-//! Requests that an executor can verify: a key for one start of one executor, and on each request a counter, an expiry and a
+//! Authentication of requests: a key for one start of one executor, and on each request a counter, an expiry and a
 //! message authentication code (MAC).
 //!
-//! Where commands can write to the volume (gVisor has no Landlock), a request file proves nothing about its author. So an
-//! executor that verifies announces its start with a random [`StartNonce`] and the isolation of its commands, and serves nothing.
-//! The bridge compares that isolation with the floor of the run and answers the first start with a [`RequestKey`] for its nonce; the executor reads the key once and unlinks it before its first command. An executor that
-//! was restarted has a new nonce, for which the bridge writes no key: a key that a command planted before the restart names a
-//! nonce that the command could not know.
+//! Where commands can write to the volume (gVisor has no Landlock), a request file proves nothing about its author. So
+//! an executor that verifies announces its start with a random [`StartNonce`] and the isolation of its commands, and
+//! serves nothing yet. The bridge compares that isolation with the floor of the run and answers the first start with a
+//! [`RequestKey`] for its nonce; the executor reads the key once and unlinks it before its first command. An executor
+//! that was restarted has a new nonce, for which the bridge writes no key: a key that a command planted before the
+//! restart names a nonce that the command could not know.
 //!
-//! The MAC is HMAC-SHA-256 over a domain prefix, a NUL and the RFC 8785 form of the request without `_meta.mac`. It is computed
-//! from the parsed request, so that what is verified is what is executed.
+//! The MAC is HMAC-SHA-256 over a domain prefix, a NUL and the RFC 8785 form of the request without `_meta.mac`. It is
+//! computed from the parsed request, so that what is verified is what is executed.
 
 mod hex;
 #[cfg(test)]
@@ -31,11 +32,11 @@ use crate::volume::fill_random;
 
 /// Separates these MACs from any other use of HMAC-SHA-256.
 pub const DOMAIN: &str = "sympozium.ai/ipc-request/v1";
-/// Bytes of a key.
+/// Length of a key, in bytes.
 pub const KEY_BYTES: usize = 32;
-/// Bytes of a start nonce.
+/// Length of a start nonce, in bytes.
 pub const NONCE_BYTES: usize = 16;
-/// The largest counter: the largest integer that every JSON reader reads alike.
+/// The largest counter: the largest integer that every JSON parser reads exactly.
 pub const MAX_COUNTER: u64 = (1 << 53) - 1;
 
 const COUNTER: &str = "counter";
@@ -47,47 +48,47 @@ const MAC: &str = "mac";
 pub struct StartNonce([u8; NONCE_BYTES]);
 
 impl StartNonce {
-    /// Draws one.
+    /// Generates a random nonce.
     ///
     /// # Errors
-    /// When the kernel has no randomness.
+    /// When the kernel provides no randomness.
     pub fn generate() -> io::Result<Self> {
         let mut bytes = [0; NONCE_BYTES];
         fill_random(&mut bytes)?;
         Ok(Self(bytes))
     }
 
-    /// Its hexadecimal digits.
+    /// The nonce as hexadecimal digits.
     #[must_use]
     pub fn to_hex(&self) -> String {
         hex::encode(&self.0).to_string()
     }
 
-    /// Reads hexadecimal digits.
+    /// Parses hexadecimal digits.
     #[must_use]
     pub fn from_hex(digits: &str) -> Option<Self> {
         hex::decode(digits).map(|bytes| Self(*bytes))
     }
 }
 
-/// What an executor says when it starts.
+/// The announcement of an executor's start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartReport {
-    /// Which start it is.
+    /// The nonce of this start.
     pub nonce: StartNonce,
-    /// The isolation around its commands, as results have it in `_meta.isolation`.
+    /// The isolation around its commands, in the format of `_meta.isolation` of results.
     pub isolation: Value,
 }
 
 impl StartReport {
-    /// The content of the file by which it is announced: one line of JSON.
+    /// The content of the announcement file: one line of JSON.
     #[must_use]
     pub fn to_line(&self) -> String {
         let report = json!({ "nonce": self.nonce.to_hex(), "isolation": self.isolation });
         format!("{report}\n")
     }
 
-    /// Reads the content of an announcement. Nothing where it is not exactly one.
+    /// Parses the content of an announcement file. `None` if it is not exactly one announcement.
     #[must_use]
     pub fn parse(content: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(content).ok()?.strip_suffix('\n')?;
@@ -106,17 +107,17 @@ impl StartReport {
 pub struct RequestKey(Zeroizing<[u8; KEY_BYTES]>);
 
 impl RequestKey {
-    /// Draws one.
+    /// Generates a random key.
     ///
     /// # Errors
-    /// When the kernel has no randomness.
+    /// When the kernel provides no randomness.
     pub fn generate() -> io::Result<Self> {
         let mut bytes = Zeroizing::new([0; KEY_BYTES]);
         fill_random(&mut *bytes)?;
         Ok(Self(bytes))
     }
 
-    /// Takes bytes that nobody else knows.
+    /// Uses these bytes, which must be secret.
     #[must_use]
     pub fn from_bytes(bytes: [u8; KEY_BYTES]) -> Self {
         Self(Zeroizing::new(bytes))
@@ -130,7 +131,7 @@ impl RequestKey {
         hex::decode(digits).map(Self)
     }
 
-    /// The MAC of a request, of which `_meta.mac` is left out.
+    /// The MAC of a request, computed without `_meta.mac`.
     fn mac(&self, request: &ExecRequest) -> Result<[u8; 32], NoJson> {
         let meta = request.meta.as_ref().map(|meta| {
             let mut meta = meta.clone();
@@ -142,27 +143,27 @@ impl RequestKey {
             unreachable!("HMAC takes keys of every length");
         };
         mac.update(DOMAIN.as_bytes());
-        // No domain contains it, so that none can run on into a request.
+        // A separator that no domain contains, so that a domain cannot run on into a request.
         mac.update(&[0]);
         mac.update(&json);
         Ok(mac.finalize().into_bytes().into())
     }
 }
 
-/// The key stays out of logs.
+/// Does not print the key.
 impl fmt::Debug for RequestKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("RequestKey(..)")
     }
 }
 
-/// Why a request is not signed.
+/// Why a request cannot be signed.
 #[derive(Debug, thiserror::Error)]
 pub enum SignError {
-    /// The request has no canonical JSON.
+    /// The request cannot be written as canonical JSON.
     #[error("the request cannot be signed")]
     Json(#[from] NoJson),
-    /// The counter cannot grow any more.
+    /// The counter has reached [`MAX_COUNTER`].
     #[error("the run has made more requests than it may")]
     Exhausted,
 }
@@ -175,22 +176,22 @@ pub struct Signer {
 }
 
 impl Signer {
-    /// Signs with this key, from counter 1 on.
+    /// Signs with this key, starting at counter 1.
     #[must_use]
     pub fn new(key: RequestKey) -> Self {
         Self { key, last: 0 }
     }
 
-    /// The key, to be handed over.
+    /// The key, to be handed to the executor.
     #[must_use]
     pub fn key(&self) -> &RequestKey {
         &self.key
     }
 
-    /// Puts counter, expiry and MAC into the request's `_meta`. An executor does not begin it after `expires`.
+    /// Adds counter, expiry and MAC to the request's `_meta`. An executor does not start it after `expires`.
     ///
     /// # Errors
-    /// When there is no further counter, or the request has no canonical JSON.
+    /// When the counter is exhausted, or the request cannot be written as canonical JSON.
     pub fn sign(&mut self, request: &mut ExecRequest, expires: SystemTime) -> Result<(), SignError> {
         if self.last >= MAX_COUNTER {
             return Err(SignError::Exhausted);
@@ -211,10 +212,10 @@ impl Signer {
 /// Why an executor does not serve a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unauthentic {
-    /// It is no request that could be verified.
+    /// It cannot be parsed as a request.
     #[error("it is not a request of the bridge: {0}")]
     Unreadable(RequestProblem),
-    /// It has no MAC, or none of the form.
+    /// The MAC is missing or malformed.
     #[error("it carries no MAC of the bridge")]
     Unsigned,
     /// The MAC is not that of this request under this executor's key.
@@ -223,9 +224,9 @@ pub enum Unauthentic {
     /// A request with this counter, or with a later one, was served.
     #[error("its counter {counter} is not above {last}: it is replayed or out of order")]
     Replayed {
-        /// Its counter.
+        /// The counter of this request.
         counter: u64,
-        /// The counter of the request that was served last.
+        /// The counter of the last request that was served.
         last: u64,
     },
     /// The bridge no longer waits for it.
@@ -233,7 +234,7 @@ pub enum Unauthentic {
     Expired,
 }
 
-/// The executor's side.
+/// The executor's side: verifies requests and their order.
 #[derive(Debug)]
 pub struct Verifier {
     key: RequestKey,
@@ -247,16 +248,16 @@ impl Verifier {
         Self { key, last: 0 }
     }
 
-    /// The counter of the request that was served last; 0 before the first.
+    /// The counter of the last request that was served; 0 before the first.
     #[must_use]
     pub fn last(&self) -> u64 {
         self.last
     }
 
-    /// The counter of a request that the bridge signed, that is not served yet and has not expired at `now`. Changes nothing: what
-    /// is refused leaves no trace in the verifier.
+    /// Returns the counter of a request that the bridge signed, that was not served yet and has not expired at `now`.
+    /// Changes no state: a refused request leaves no trace in the verifier.
     ///
-    /// How long the comparison takes does not depend on the MAC.
+    /// The duration of the comparison does not depend on the MAC.
     ///
     /// # Errors
     /// Why the request must not be served.
@@ -270,7 +271,7 @@ impl Verifier {
         if !bool::from(expected.ct_eq(&*sent)) {
             return Err(Unauthentic::Forged);
         }
-        // Only now: what is not authentic learns nothing of counters and times.
+        // Only now: the author of a forged request learns nothing about counters and times.
         let (Some(counter), Some(expires)) = (number(COUNTER), number(EXPIRES)) else {
             return Err(Unauthentic::Unsigned);
         };
@@ -284,7 +285,7 @@ impl Verifier {
         Ok(counter)
     }
 
-    /// The request with this counter is served: from now on only later ones are.
+    /// To be called when the request with this counter is served: from now on only later ones are.
     pub fn advance(&mut self, counter: u64) {
         self.last = self.last.max(counter);
     }

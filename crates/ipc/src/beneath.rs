@@ -1,7 +1,7 @@
-//! Open one name in a directory, and nothing that the name may lead to.
+//! Opens one name in a directory, and never anything outside of it.
 //!
-//! The kernel does it (`openat2(2)`) where it can. Older gVisor and old seccomp filters lack that call; a single
-//! component needs no walk, so there `O_NOFOLLOW` and a look at the mount do the same.
+//! Uses the kernel's `openat2(2)` where that is available. Older gVisor and old seccomp filters lack it; a single
+//! component needs no walk, so there `O_NOFOLLOW` and a comparison of mounts have the same effect.
 
 use std::sync::OnceLock;
 
@@ -9,24 +9,24 @@ use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 
-/// Which implementation opens.
+/// The system calls that are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Method {
-    /// By `openat2`.
+    /// `openat2`.
     Openat2,
-    /// By `openat`, comparing mounts afterwards.
+    /// `openat`, followed by a comparison of mounts.
     Compare,
 }
 
 impl Method {
-    /// The best one here, probed once for the life of the process.
+    /// The best method on this machine, probed once per process.
     pub(crate) fn available() -> Self {
         static PROBED: OnceLock<Method> = OnceLock::new();
         *PROBED.get_or_init(|| {
             let flags = OFlags::PATH | OFlags::CLOEXEC;
             let none = ResolveFlags::empty();
             match rustix::fs::openat2(rustix::fs::CWD, "/", flags, Mode::empty(), none) {
-                // EPERM is how seccomp filters older than the call answer.
+                // Seccomp filters older than the system call return EPERM.
                 Err(Errno::NOSYS | Errno::PERM) => Self::Compare,
                 Ok(_) | Err(_) => Self::Openat2,
             }
@@ -34,12 +34,12 @@ impl Method {
     }
 }
 
-/// Opens `name`, one path component, in `directory`: no link is followed, no mount point crossed, nothing waits.
+/// Opens `name`, one path component, in `directory`: follows no link, crosses no mount point, never blocks.
 ///
-/// `O_CLOEXEC`, `O_NOFOLLOW`, `O_NONBLOCK` and `O_NOCTTY` are added. With `O_PATH` a link is opened itself.
+/// `O_CLOEXEC`, `O_NOFOLLOW`, `O_NONBLOCK` and `O_NOCTTY` are added. With `O_PATH` a link itself is opened.
 ///
 /// # Errors
-/// `ELOOP` for a link, `EXDEV` for a mount point, `EINVAL` when `name` is no single component.
+/// `ELOOP` for a link, `EXDEV` for a mount point, `EINVAL` when `name` is not a single component.
 pub(crate) fn open(
     method: Method,
     directory: BorrowedFd<'_>,
@@ -63,7 +63,7 @@ pub(crate) fn open(
         Method::Compare => {
             let opened = rustix::io::retry_on_intr(|| rustix::fs::openat(directory, name, flags, mode));
             let file = match opened {
-                // With O_DIRECTORY the kernel looks at the type first, and a link is none.
+                // With O_DIRECTORY the kernel checks the type first, and a link is not a directory.
                 Err(Errno::NOTDIR) if is_link(directory, name) => return Err(Errno::LOOP),
                 opened => opened?,
             };
@@ -80,8 +80,8 @@ fn is_link(directory: BorrowedFd<'_>, name: &str) -> bool {
         .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Symlink)
 }
 
-/// What tells mounts apart: the mount's id, or the device where the kernel (before 5.8, and gVisor) knows no ids. The
-/// device cannot tell a bind mount of the same file system.
+/// Identifies a mount: by its id, or by the device where the kernel (before 5.8, and gVisor) has no ids. The device
+/// does not distinguish a bind mount of the same file system.
 fn mount_of(file: BorrowedFd<'_>) -> Result<(Option<u64>, u64), Errno> {
     let by_id = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)
         .ok()

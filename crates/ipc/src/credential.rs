@@ -1,11 +1,11 @@
-//! How a part of a run says at the gateway who it is: a name and a password for a proxy.
+//! Credentials that identify a part of a run at the gateway: a user name and a password for a proxy.
 //!
-//! The name is `KEY.RUN.CREDENTIAL.EXPIRY`: which key signed it, the run's UID, the credential's name in the run's plan,
-//! and the Unix time in seconds from which on it is worth nothing. The password is the HMAC-SHA256 of those, in
-//! hexadecimal digits. Both pass through the user part of `http://USER:PASSWORD@HOST:PORT` as they are.
+//! The user name is `KEY.RUN.CREDENTIAL.EXPIRY`: the id of the signing key, the run's UID, the credential's name in the
+//! run's plan, and the Unix time in seconds at which it expires. The password is the HMAC-SHA256 of those, in
+//! hexadecimal digits. Both can be used without escaping in `http://USER:PASSWORD@HOST:PORT`.
 //!
-//! A credential says who asks, and nothing about what may be reached: that is in the plan. The clock comes from the
-//! caller. What was wrong with a credential is for the log; whoever sent it is told no.
+//! A credential identifies the sender, and does not define what it may reach: that is in the plan. The caller provides
+//! the time. The reason for a refusal is for the log; the sender only gets a refusal.
 
 mod keys;
 
@@ -18,70 +18,70 @@ use zeroize::Zeroizing;
 
 pub use keys::{KeyId, KeyRing, MAX_KEYS, UnusableKeys};
 
-/// What the code is about, so that no other use of the same key gives a code that fits here.
+/// The domain of the MAC, so that no other use of the same key gives a MAC that is valid here.
 const DOMAIN: &[u8] = b"sympozium.ai/gateway-credential/v1";
-/// Bytes of a key.
+/// Length of a key, in bytes.
 pub const KEY_BYTES: usize = 32;
-/// Bytes of a key's id.
+/// Limit for a key's id, in bytes.
 pub const MAX_KEY_ID_BYTES: usize = 32;
-/// Bytes of a run's UID.
+/// Limit for a run's UID, in bytes.
 pub const MAX_RUN_BYTES: usize = 64;
-/// Bytes of a credential's name: a pack's, and a word before it.
+/// Limit for a credential's name, in bytes: a pack's name with a prefix.
 pub const MAX_NAME_BYTES: usize = 272;
-/// Digits of an expiry: until the year 5138.
+/// Limit for the digits of an expiry: until the year 5138.
 const MAX_EXPIRY_DIGITS: usize = 11;
-/// Bytes of the user part.
+/// Limit for the user name, in bytes.
 pub const MAX_USER_BYTES: usize = MAX_KEY_ID_BYTES + MAX_RUN_BYTES + MAX_NAME_BYTES + MAX_EXPIRY_DIGITS + 3;
-/// Characters of the password.
+/// Length of the password, in characters.
 pub const PASSWORD_BYTES: usize = 64;
 
-/// Who asks, as far as a credential says so.
+/// The claims of a credential.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Claims {
     /// The run's UID.
     pub run: String,
     /// The credential's name in the run's plan.
     pub name: String,
-    /// The Unix time in seconds from which on it is worth nothing.
+    /// The Unix time in seconds at which it expires.
     pub expires: u64,
 }
 
 /// A credential as it is sent.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credential {
-    /// Says who. Not secret.
+    /// The claims and the key's id. Not secret.
     pub user: String,
-    /// Proves it.
+    /// The proof of the claims.
     pub password: Zeroizing<String>,
 }
 
-/// Why a credential is refused. For the log: whoever sent it learns nothing of it.
+/// Why a credential is refused. For the log only: the sender must not learn it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// Not of the form.
+    /// It does not have the required format.
     #[error("the credential is malformed")]
     Malformed,
-    /// Signed with a key that is not among ours.
+    /// It was signed with a key that is not in use.
     #[error("the credential names a key that is not in use")]
     UnknownKey,
-    /// The password does not belong to the name.
+    /// The password does not match the claims.
     #[error("the credential is forged or damaged")]
     Forged,
-    /// Too late.
+    /// It has expired.
     #[error("the credential has expired")]
     Expired,
 }
 
-/// Claims that cannot be signed.
+/// Why claims cannot be signed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unsignable {
-    /// The run's UID has characters, or so many, that the form does not allow.
+    /// The run's UID is too long or has other characters than the format allows.
     #[error("the run's UID does not fit into a credential")]
     Run,
-    /// So has the name.
+    /// The name is too long or has other characters than the format allows.
     #[error("the credential's name does not fit into a credential")]
     Name,
-    /// Later than can be written.
+    /// The expiry has too many digits.
     #[error("the credential expires too late")]
     Expiry,
 }
@@ -91,7 +91,7 @@ impl KeyRing {
     ///
     /// # Errors
     ///
-    /// When the claims do not fit the form.
+    /// When the claims do not fit the format.
     pub fn sign(&self, claims: &Claims) -> Result<Credential, Unsignable> {
         if !is_run(&claims.run) {
             return Err(Unsignable::Run);
@@ -108,13 +108,13 @@ impl KeyRing {
         Ok(Credential { user: format!("{id}.{}.{}.{expires}", claims.run, claims.name), password: hexadecimal(&code) })
     }
 
-    /// Who sent this, if the password is right and it has not expired at `now`, in seconds of Unix time.
+    /// Returns the claims, if the password is right and they have not expired at `now`, in seconds of Unix time.
     ///
-    /// How long it takes depends on the lengths of what was sent and on the key's id, and on nothing secret.
+    /// The duration depends on the lengths of the input and on the key's id, and on nothing secret.
     ///
     /// # Errors
     ///
-    /// When it is no credential of ours, or no longer.
+    /// When it is not one of our credentials, or not valid any more.
     pub fn verify(&self, user: &str, password: &str, now: u64) -> Result<Claims, Refused> {
         let (id, claims) = parse(user).ok_or(Refused::Malformed)?;
         if password.len() != PASSWORD_BYTES {
@@ -125,7 +125,7 @@ impl KeyRing {
         if !bool::from(expected.as_bytes().ct_eq(password.as_bytes())) {
             return Err(Refused::Forged);
         }
-        // After the password: whoever has none learns nothing of times.
+        // After the password: a sender without a valid one learns nothing about times.
         if now >= claims.expires {
             return Err(Refused::Expired);
         }
@@ -134,20 +134,20 @@ impl KeyRing {
 }
 
 impl Credential {
-    /// The address of a proxy at `authority`, as `HTTP_PROXY` and the like take it.
+    /// The URL of a proxy at `authority`, for `HTTP_PROXY` and similar variables.
     pub fn proxy_url(&self, authority: &str) -> Zeroizing<String> {
         Zeroizing::new(format!("http://{}:{}@{authority}", self.user, *self.password))
     }
 }
 
-/// The password stays out of logs.
+/// Does not print the password.
 impl fmt::Debug for Credential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Credential({})", self.user)
     }
 }
 
-/// The parts of a user name. A credential's name may have dots in it, nothing else may.
+/// Splits a user name. Only the credential's name may contain dots.
 fn parse(user: &str) -> Option<(&str, Claims)> {
     if user.len() > MAX_USER_BYTES {
         return None;
@@ -158,7 +158,7 @@ fn parse(user: &str) -> Option<(&str, Claims)> {
     let plain = !expires.is_empty()
         && expires.len() <= MAX_EXPIRY_DIGITS
         && expires.bytes().all(|byte| byte.is_ascii_digit())
-        // One way to write each number.
+        // Each number has exactly one form.
         && (expires == "0" || !expires.starts_with('0'));
     if !keys::is_key_id(id) || !is_run(run) || !is_name(name) || !plain {
         return None;
@@ -177,7 +177,7 @@ fn is_name(text: &str) -> bool {
     (1..=MAX_NAME_BYTES).contains(&text.len()) && text.bytes().all(plain)
 }
 
-/// Each field with its length before it, so that no two lists of fields are the same bytes.
+/// Each field is preceded by its length, so that no two lists of fields give the same bytes.
 fn code(id: &str, key: &[u8; KEY_BYTES], claims: &Claims) -> Zeroizing<[u8; 32]> {
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else {
         unreachable!("HMAC takes keys of every length");
@@ -192,7 +192,7 @@ fn code(id: &str, key: &[u8; KEY_BYTES], claims: &Claims) -> Zeroizing<[u8; 32]>
 }
 
 fn hexadecimal(bytes: &[u8; 32]) -> Zeroizing<String> {
-    // As long as it will be from the start: growing would leave a copy behind.
+    // Allocated at its full size: a string that grows leaves copies behind.
     let mut text = Zeroizing::new(String::with_capacity(PASSWORD_BYTES));
     for byte in bytes {
         for digit in [byte >> 4, byte & 15] {

@@ -1,4 +1,4 @@
-//! Noticing `done` while everything else is busy.
+//! Watches for `done` independently of the inbox.
 
 use std::time::Instant;
 
@@ -8,10 +8,11 @@ use rustix::fs::inotify::WatchFlags;
 use crate::volume::{Done, FileKind, Volume, VolumeError};
 use crate::watch::{PollReason, SAFETY_INTERVAL, Watch, WatchMode};
 
-/// How much of a flood of events is taken at once; the rest leaves the descriptor readable.
+/// Limit for the reads of a burst of events in one check; the rest leaves the descriptor readable.
 const MAX_READS: usize = 64;
 
-/// Waits for `done`, apart from the [`Inbox`](crate::Inbox), which is not asked while there is no room for requests.
+/// Watches for `done`, separately from the [`Inbox`](crate::Inbox), which is not polled while there is no room for
+/// requests.
 #[derive(Debug)]
 pub struct DoneWatch {
     volume: Volume,
@@ -20,14 +21,14 @@ pub struct DoneWatch {
     told: Option<FileKind>,
 }
 
-/// What a look at `done` gives.
+/// The result of a check for `done`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DoneCheck {
-    /// The run goes on.
+    /// There is no `done`: the run is active.
     Running,
-    /// The run is over.
+    /// The run has ended.
     Done,
-    /// Something else than a file is named `done`, which does not count. Said once per kind of thing.
+    /// An entry named `done` is not a regular file, which does not count. Returned once per kind of entry.
     Foreign(FileKind),
 }
 
@@ -40,7 +41,7 @@ impl DoneWatch {
         Self { volume: volume.clone(), watch, next_look: Instant::now(), told: None }
     }
 
-    /// Readable when [`check`](Self::check) may have news. There is none where the directory is polled.
+    /// Readable when [`check`](Self::check) may have a new result. `None` if the directory is polled.
     #[must_use]
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.watch.descriptor()
@@ -58,18 +59,18 @@ impl DoneWatch {
         self.watch.polling()
     }
 
-    /// Polls from now on: for a caller that has learnt elsewhere that events do not come.
+    /// Polls from now on: for a caller that has learnt elsewhere that no events are delivered.
     pub fn poll(&mut self, reason: PollReason) {
         self.watch.poll(reason);
         self.next_look = Instant::now();
     }
 
-    /// Looks. Cheap, never blocks; may be called at any time.
+    /// Checks for `done`. Cheap, never blocks; may be called at any time.
     ///
     /// # Errors
-    /// When the volume cannot be looked at any more.
+    /// When the volume cannot be read any more.
     pub fn check(&mut self) -> Result<DoneCheck, VolumeError> {
-        // Before the look: what happens after it makes the descriptor readable again.
+        // Before the check: a later event makes the descriptor readable again.
         let mut reads = 0;
         while self.watch.read(|_| ()) && reads < MAX_READS {
             reads += 1;

@@ -1,8 +1,8 @@
-//! The door: what the agent can say to the bridge, and what it is told.
+//! The door: requests of the agent to the bridge, and their answers.
 //!
-//! HTTP/2 on one Unix-socket connection that the agent holds for its whole life. A call is a stream, its cancellation is
-//! the stream's reset, and the end of the connection is the end of the agent. Bodies are JSON but for the model's, which
-//! pass as they are, both ways.
+//! HTTP/2 on one Unix-socket connection that the agent keeps for its whole life. A call is a stream, its cancellation
+//! is the stream's reset, and the end of the connection is the end of the agent. Bodies are JSON, except for the
+//! model's, which are passed through unchanged in both directions.
 //!
 //! | request | body | answer |
 //! |---|---|---|
@@ -14,58 +14,58 @@
 //! | `POST /v1/transcript` | lines of JSON | nothing |
 //! | `POST /v1/result` | [`RunResult`] | nothing |
 //!
-//! What the bridge itself refuses has a status of 400 or more, the header [`REFUSED`], and a [`Refusal`] as its body; what a
-//! provider refuses has neither. Every answer has [`REMAINING`].
+//! A refusal of the bridge has a status of 400 or more, the header [`REFUSED_HEADER`], and a [`Refusal`] as its body;
+//! an error of a provider has neither. Every answer has [`REMAINING_HEADER`].
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::receipt::Outcome;
 
-/// The paths, and the version that is in them.
+/// The paths. They contain the version of the protocol.
 pub mod path {
     /// Requests to the model.
     pub const MODEL: &str = "/v1/model";
-    /// Calls of tools that others act on; the tool's name follows.
+    /// Calls of tools that another part executes; followed by the tool's name.
     pub const TOOLS: &str = "/v1/tools/";
-    /// Permits for tools that the agent acts on itself; the tool's name or the permit's number follows.
+    /// Permits for tools that the agent executes itself; followed by the tool's name or the permit's number.
     pub const PERMITS: &str = "/v1/permits/";
-    /// After a permit's number: what came of it.
+    /// After a permit's number: the report about its use.
     pub const REPORT: &str = "/report";
-    /// What the agent is doing, for people who watch.
+    /// The agent's progress, for people who watch.
     pub const PROGRESS: &str = "/v1/progress";
-    /// What was said.
+    /// The agent's transcript.
     pub const TRANSCRIPT: &str = "/v1/transcript";
-    /// The end.
+    /// The agent's result.
     pub const RESULT: &str = "/v1/result";
 }
 
-/// The header of what the bridge itself refuses.
+/// The header of refusals of the bridge.
 pub const REFUSED: &str = "sympozium-refused";
-/// The header of every answer: milliseconds that the run may still work. The agent cannot know otherwise, because the run's
-/// clock stands still while a person is asked.
+/// The header of every answer: milliseconds that the run has left. The agent cannot measure that itself, because the
+/// run's clock stops while an approver is asked.
 pub const REMAINING: &str = "sympozium-remaining-ms";
-/// Where the socket is, below the door's directory.
+/// The name of the socket in the door's directory.
 pub const SOCKET: &str = "bridge.sock";
-/// Most bytes of a piece of the transcript.
+/// Limit for a chunk of the transcript, in bytes.
 pub const MAX_TRANSCRIPT_PIECE: usize = 256 << 10;
-/// Most bytes of what is told about progress.
+/// Limit for a progress text, in bytes.
 pub const MAX_PROGRESS: usize = 4 << 10;
-/// Most bytes of the model's own name for a call.
+/// Limit for the model's id of a call, in bytes.
 pub const MAX_CALL_ID: usize = 256;
 
-/// A call of a tool.
+/// A tool call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ToolCall {
-    /// The model's name for it.
+    /// The model's id of the call.
     pub id: String,
-    /// The arguments, as the model wrote them. No object in them has a key twice.
+    /// The arguments, as the model wrote them. No object in them has a duplicate key.
     #[serde(deserialize_with = "crate::unique_keys::deserialize")]
     pub arguments: Value,
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "is", deny_unknown_fields)]
 pub enum ToolAnswer {
@@ -74,55 +74,55 @@ pub enum ToolAnswer {
     Command {
         /// Its exit code.
         exit_code: i32,
-        /// What it wrote.
+        /// Its standard output.
         stdout: String,
-        /// What it wrote beside that.
+        /// Its standard error.
         stderr: String,
-        /// Whether it was ended because its time was up.
+        /// Whether it was killed because its time was up.
         timed_out: bool,
-        /// Whether there was more of either.
+        /// Whether either output was truncated.
         truncated: bool,
     },
-    /// Something was done, and this is said of it.
+    /// A tool without a command succeeded.
     #[serde(rename_all = "camelCase")]
     Text {
-        /// What.
+        /// The result's text.
         text: String,
     },
-    /// A page was fetched. The agent makes it readable: no parser of web pages is beside the key.
+    /// A page was fetched. The agent converts it to text, so that no parser of web pages runs beside the model key.
     #[serde(rename_all = "camelCase")]
     Page {
-        /// The status of the last answer.
+        /// The HTTP status of the last response.
         status: u16,
-        /// Where it came from in the end.
+        /// The URL after redirects.
         url: String,
-        /// What it says it is.
+        /// The content type that the server sent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         content_type: Option<String>,
-        /// The bytes, in Base64.
+        /// The content, in Base64.
         body: String,
-        /// Whether there was more.
+        /// Whether the content was truncated.
         truncated: bool,
     },
 }
 
-/// Whether the agent may act itself.
+/// The permit of the bridge to execute a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PermitAnswer {
-    /// The permit. It is for this call and no other.
+    /// The permit's number. It is valid for this call only.
     pub permit: u64,
 }
 
-/// What came of a permit. It binds an honest agent only, and receipts say so.
+/// The report about a permit. Only an honest agent tells the truth here, and receipts state that.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PermitReport {
-    /// How it ended.
+    /// The result.
     pub outcome: Outcome,
-    /// Bytes of the answer.
+    /// Size of the answer in bytes.
     pub bytes: u64,
-    /// Milliseconds that it took.
+    /// Duration in milliseconds.
     pub duration_ms: u64,
 }
 
@@ -130,11 +130,11 @@ pub struct PermitReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Progress {
-    /// In a line.
+    /// One line of text.
     pub text: String,
 }
 
-/// What an agent says failed when it was told to end: whoever tells one part of a run so tells the others.
+/// The agent's error message when it was asked to shut down: the other parts of the run were asked as well.
 pub const ASKED_TO_END: &str = "the agent was asked to end before it had an answer";
 
 /// How the agent ended.
@@ -147,61 +147,61 @@ pub enum RunResult {
         /// The answer.
         text: String,
     },
-    /// Without one.
+    /// With an error.
     #[serde(rename_all = "camelCase")]
     Failure {
-        /// Why.
+        /// The error message.
         error: String,
     },
 }
 
-/// Why the bridge refuses. The model is told the message, and can often do better.
+/// A refusal of the bridge. The model reads the message, and can often correct the call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Refusal {
-    /// In a word.
+    /// The kind of refusal.
     pub code: RefusalCode,
-    /// In a sentence.
+    /// One sentence.
     pub message: String,
-    /// Milliseconds after which to try again, where that helps.
+    /// Milliseconds to wait before a retry, where that helps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
 }
 
-/// Why the bridge refuses, in a word.
+/// The kind of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RefusalCode {
     /// There is no such tool.
     UnknownTool,
-    /// The arguments do not fit the tool's schema.
+    /// The arguments do not match the tool's schema.
     Arguments,
     /// The policy denies it.
     Denied,
-    /// A person said no.
+    /// An approver denied it.
     Disapproved,
-    /// Nobody answered in time, which means no.
+    /// No approver answered in time, which denies it.
     Expired,
-    /// Too much is going on.
+    /// Too many calls are in progress.
     Busy,
-    /// Too often.
+    /// Calls are too frequent.
     Rate,
-    /// More than the run may use.
+    /// The run's budget is exhausted.
     Budget,
-    /// Too large.
+    /// The request is too large.
     Size,
-    /// Not a request that there is.
+    /// The request is unknown or malformed.
     Request,
-    /// Who would act is not there, or gave up.
+    /// The part that would execute it is not available, or gave up.
     Unavailable,
-    /// Nobody knows whether it was done.
+    /// It is unknown whether it was executed.
     Unknown,
     /// The model's endpoint could not be reached.
     Model,
 }
 
 impl RefusalCode {
-    /// The status that goes with it.
+    /// The HTTP status of the refusal.
     pub const fn status(self) -> u16 {
         match self {
             Self::Arguments | Self::Request => 400,
@@ -241,9 +241,9 @@ mod tests {
         };
         let written = json!({ "code": "unknownTool", "message": "there is no tool `x`" });
         assert_eq!(serde_json::to_value(&refusal)?, written);
-        // A side that says more than the other knows is of another release.
+        // A side that sends fields which the other does not know is of another release.
         assert!(serde_json::from_value::<ToolCall>(json!({ "id": "1", "arguments": {}, "as": "root" })).is_err());
-        // Nobody can say which of two arguments is meant.
+        // It is undefined which of two arguments is meant.
         let twice = r#"{"id":"1","arguments":{"path":{"a":1,"a":2}}}"#;
         assert!(serde_json::from_str::<ToolCall>(twice).is_err());
         Ok(())

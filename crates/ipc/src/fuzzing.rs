@@ -1,7 +1,7 @@
 //! The bodies of the fuzz targets: names and files that the other side of a volume chose.
 //!
-//! Three callers share them: coverage-guided fuzzing (`make fuzz`), the replay of the corpora on stable in `make
-//! test`, and whoever debugs a find. Each one states a property and panics when it does not hold.
+//! They have three callers: coverage-guided fuzzing (`make fuzz`), the replay of the corpora on stable in `make test`,
+//! and a debugging session for a finding. Each one states a property and panics when it does not hold.
 
 #![expect(clippy::expect_used, reason = "a broken property is told by a panic, as in a test")]
 
@@ -30,10 +30,10 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("proxy_credential", proxy_credential),
 ];
 
-/// A problem's text goes into results and logs; it must stay short whatever the file says.
+/// An error's text is written to results and logs; it must be short whatever the file contains.
 const MAX_PROBLEM_BYTES: usize = 300;
 
-/// The announcement of a start: what is taken for one is taken for the same start when it is written again, and is one whole line.
+/// An accepted announcement is the same start after a round trip, and is exactly one line.
 pub fn ipc_start(data: &[u8]) {
     if let Some(report) = StartReport::parse(data) {
         let again = StartReport::parse(report.to_line().as_bytes());
@@ -44,7 +44,7 @@ pub fn ipc_start(data: &[u8]) {
     }
 }
 
-/// A name that stands for something is exactly the name that we would give it, and one plain component.
+/// A recognised name is exactly the name that we would generate, and one plain component.
 pub fn ipc_name(data: &[u8]) {
     let made = match Entry::of(data) {
         Entry::Request(id) => names::request(&id),
@@ -60,7 +60,7 @@ pub fn ipc_name(data: &[u8]) {
         }
         Entry::Foreign => {
             let request = data.starts_with(b"exec-request-") && data.ends_with(b".json");
-            // The shortest has the beginning and the end overlap in nothing.
+            // In a shorter name, prefix and suffix would overlap.
             return assert!(!request || data.len() < "exec-request-.json".len());
         }
     };
@@ -69,8 +69,8 @@ pub fn ipc_name(data: &[u8]) {
     assert!(data.iter().all(u8::is_ascii_graphic));
 }
 
-/// A request that is taken keeps every bound, says what an independent parser says, survives the way back, and no
-/// beginning of it is a request.
+/// An accepted request is within every limit, equals what an independent parser reads, survives a round trip, and none
+/// of its prefixes is a request.
 pub fn ipc_request(data: &[u8]) {
     let id = RequestId::from_nanoseconds(1);
     let request = match ExecRequest::parse(data, &id) {
@@ -103,7 +103,7 @@ pub fn ipc_request(data: &[u8]) {
     assert!((Duration::from_secs(1)..=DEFAULT_MAX_TIMEOUT).contains(&timeout));
     assert!(request.targets(None) && request.targets(request.target.as_deref()));
 
-    // Our own spelling may need more bytes than theirs, and then does not fit.
+    // Our own JSON may need more bytes than the original, and then does not fit.
     match request.to_json() {
         Ok(json) => assert_eq!(ExecRequest::parse(&json, &id), Ok(request)),
         Err(problem) => {
@@ -117,7 +117,7 @@ pub fn ipc_request(data: &[u8]) {
     }
 }
 
-/// What another parser makes of a file that was taken. It may refuse half a surrogate in a field that we ignore.
+/// What another parser reads from an accepted file. It may refuse half a surrogate in a field that we ignore.
 fn independent(data: &[u8]) -> Option<Value> {
     let value = serde_json::from_slice(data);
     let escapes = data.windows(2).any(|pair| pair == b"\\u");
@@ -133,7 +133,7 @@ fn check_request_problem(data: &[u8], problem: &RequestProblem) {
     }
 }
 
-/// A result that is taken says what an independent parser says and survives the way back.
+/// An accepted result equals what an independent parser reads, and survives a round trip.
 pub fn ipc_result(data: &[u8]) {
     let id = RequestId::from_nanoseconds(1);
     let result = match ExecResult::parse(data, &id) {
@@ -159,8 +159,8 @@ pub fn ipc_result(data: &[u8]) {
     }
 }
 
-/// A name and a password, with a line feed between them: what is taken is exactly what would be signed, and of the
-/// bounds that were promised.
+/// A name and a password, separated by a line feed: what is accepted is exactly what would be signed, and within the
+/// documented limits.
 pub fn proxy_credential(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;

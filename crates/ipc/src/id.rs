@@ -1,4 +1,4 @@
-//! The name of a request, which is part of four file names and therefore kept plain.
+//! Request ids, which are part of four file names and therefore restricted to plain characters.
 
 use std::fmt;
 
@@ -8,50 +8,50 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestId(Box<str>);
 
-/// Why a text is no request id.
+/// Why a text is not a request id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum IdProblem {
-    /// There is nothing.
+    /// The text is empty.
     #[error("the request id is empty")]
     Empty,
     /// It is longer than [`RequestId::MAX_BYTES`].
     #[error("the request id has {bytes} bytes, and may have {}", RequestId::MAX_BYTES)]
     TooLong {
-        /// How long it is.
+        /// Its length.
         bytes: usize,
     },
-    /// It begins like a hidden file or like an option.
+    /// It starts like a hidden file or like an option.
     #[error("the request id starts with a dot or a hyphen")]
     Start,
-    /// It holds something else than letters, digits, dots, underscores and hyphens.
+    /// It contains other characters than letters, digits, dots, underscores and hyphens.
     #[error("the request id may hold letters, digits, dots, underscores and hyphens only")]
     Character,
-    /// It holds two dots in a row.
+    /// It contains two dots in a row.
     #[error("the request id holds two dots in a row")]
     Dots,
 }
 
 impl RequestId {
-    /// The longest id.
+    /// Limit for the length of an id, in bytes.
     pub const MAX_BYTES: usize = 128;
 
-    /// Takes a text that follows the rules, as it is.
+    /// Parses a text. It is not normalised.
     ///
     /// # Errors
-    /// The first rule that it breaks.
+    /// The first rule that it violates.
     pub fn parse(text: &str) -> Result<Self, IdProblem> {
         Self::check(text.as_bytes())?;
         Ok(Self(text.into()))
     }
 
-    /// As [`parse`](Self::parse), for a part of a file name, which need not be text.
+    /// Like [`parse`](Self::parse), for a part of a file name, which need not be UTF-8.
     pub(crate) fn parse_bytes(bytes: &[u8]) -> Result<Self, IdProblem> {
         Self::check(bytes)?;
         let text = std::str::from_utf8(bytes).map_err(|_| IdProblem::Character)?;
         Ok(Self(text.into()))
     }
 
-    /// The id that existing agents use: nanoseconds since 1970 as a decimal number.
+    /// The format of existing agents: nanoseconds since 1970 as a decimal number.
     #[must_use]
     pub fn from_nanoseconds(nanoseconds: u64) -> Self {
         Self(nanoseconds.to_string().into())

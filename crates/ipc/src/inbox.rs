@@ -1,15 +1,16 @@
-//! The executor's side: requests, one at a time, when there is room for one.
+//! The executor's side: requests, one at a time, as the caller has room for them.
 //!
 //! The caller pulls. What it does not pull stays on the volume and in the kernel's queue, so back-pressure costs
-//! nothing and memory is bounded whatever lies in the directory: a batch of events, a buffer of a directory that is
-//! being listed, and two bounded lists.
+//! nothing and memory is bounded whatever is in the directory: a batch of events, a buffer of a directory listing, and
+//! two bounded lists.
 //!
-//! The order for one request is fixed: read and parse it once, claim it, then look whether it is still there. What was
-//! parsed is what runs. A requester that removes the request first and the claim last can therefore never have it run
-//! after it took its result.
+//! The order for one request is fixed: read and parse it once, claim it, then check whether it still exists. What was
+//! parsed is what runs. Therefore a requester that removes the request first and the claim last never has it run after
+//! it took its result.
 //!
-//! With a [`Verifier`](crate::Verifier) only what the bridge signed is claimed, each counter once and in order. Anything else is neither claimed
-//! nor answered: it is told once, for the log, and changes nothing for requests of the bridge.
+//! With a [`Verifier`](crate::Verifier) only requests that the bridge signed are claimed, each counter once and in
+//! order. Any other is neither claimed nor answered: it is reported once, for the log, and does not affect requests of
+//! the bridge.
 
 mod claimed;
 mod later;
@@ -36,37 +37,37 @@ use later::{Later, Reason};
 use ordered::{Admission, Ordered};
 use sources::{Candidate, Origin, Sources};
 
-/// How long after its last change a request that is not complete may still be in the making.
+/// How long after its last change an incomplete request may still be written.
 pub const GRACE: Duration = Duration::from_secs(1);
-/// How long a request may be in the making altogether.
+/// How long a request may be incomplete in total.
 pub const MAX_GRACE: Duration = Duration::from_secs(10);
-/// How long after the longest timeout an executor may take to answer for its claim.
+/// How long after the longest timeout an executor may take to answer its claim.
 pub const LEASE_GRACE: Duration = Duration::from_secs(30);
-/// How long whoever has said that a claim has lapsed may take to answer for it.
+/// How long a process that has marked a claim as expired may take to answer it.
 const ANSWER_GRACE: Duration = Duration::from_secs(5);
-/// How often a request in the making is looked at.
+/// Interval between checks of an incomplete request.
 const RECHECK: Duration = Duration::from_millis(100);
-/// When to look again after something that is not the request's fault.
+/// Delay before a retry after an error that is not the request's fault.
 const RETRY: Duration = Duration::from_secs(1);
-/// Names looked at in one call of [`Inbox::next`], so that it returns soon whatever lies in the directory.
+/// Names that one call of [`Inbox::next`] examines, so that it returns soon whatever is in the directory.
 const MAX_STEPS: usize = 1024;
-/// Bad names that are remembered so as not to be reported again. Further ones are not reported at all.
+/// Malformed names that are remembered so as not to be reported again. Further ones are not reported at all.
 const MAX_TOLD: usize = 1024;
-/// How much of a bad name is reported.
+/// Limit for the part of a malformed name that is reported, in bytes.
 const MAX_SHOWN_BYTES: usize = 255;
 
-/// What an executor wants.
+/// Settings of an executor.
 #[derive(Debug, Clone)]
 pub struct InboxSettings {
     /// The pack that it serves; see [`ExecRequest::targets`].
     pub pack: Option<String>,
-    /// The longest that any executor of this volume lets a command run: others' claims are given up after it.
+    /// The longest timeout of any executor of this volume: claims of others expire after it.
     pub max_timeout: Duration,
-    /// How much longer than that a claim is left alone.
+    /// Additional time before a claim of another executor expires.
     pub lease_grace: Duration,
-    /// How changes are noticed.
+    /// How changes are detected.
     pub watch: WatchMode,
-    /// How often the directory is listed although events come.
+    /// Interval between listings of the directory while events are delivered.
     pub safety_interval: Duration,
 }
 
@@ -82,50 +83,51 @@ impl Default for InboxSettings {
     }
 }
 
-/// Something for the executor.
+/// Work for the executor.
 #[derive(Debug)]
 pub enum Arrival {
     /// Run it and answer.
     Request(Claimed, Box<ExecRequest>),
-    /// Do not run it; answer with the problem.
+    /// Do not run it; answer with the error.
     Refused(Claimed, RequestProblem),
-    /// Somebody claimed it and never answered. It may have run, in part or in whole: never run it; answer that.
+    /// An executor claimed it and never answered. It may have run, in part or completely: never run it; answer that its
+    /// outcome is unknown.
     Abandoned(Abandoned),
     /// Nothing to do: for the log.
     Ignored {
         /// The name of the entry, with unprintable bytes escaped.
         name: String,
-        /// What is wrong with it.
+        /// Why it is ignored.
         reason: Ignored,
     },
 }
 
-/// Why an entry is left alone.
+/// Why an entry is ignored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Ignored {
-    /// Nobody can answer, because the result would have a bad name too.
+    /// It cannot be answered, because the result would have a malformed name too.
     #[error(transparent)]
     BadName(#[from] IdProblem),
-    /// It cannot be claimed now, and will be tried again. Said once until a claim succeeds.
+    /// It cannot be claimed now, and will be retried. Returned once until a claim succeeds.
     #[error("it cannot be claimed: {}", volume_trouble(*.0))]
     NotClaimed(Errno),
-    /// The bridge did not write it, or it is not its turn any more. It is never served.
+    /// The bridge did not write it, or its counter has passed. It is never served.
     #[error("refused: {0}")]
     Unauthentic(Unauthentic),
 }
 
-/// The end of an inbox: no further call will give anything.
+/// The end of an inbox: no further call returns a request.
 #[derive(Debug, thiserror::Error)]
 pub enum InboxError {
-    /// The volume cannot be used any more, for one because `tools` was removed.
+    /// The volume cannot be used any more, for example because `tools` was removed.
     #[error(transparent)]
     Volume(#[from] VolumeError),
-    /// It was told before.
+    /// An error was returned before.
     #[error("the inbox has ended")]
     Ended,
 }
 
-/// The requests on a volume. See the [module](self) for what it guarantees.
+/// The requests on a volume. See the [module](self) for its guarantees.
 #[derive(Debug)]
 pub struct Inbox {
     volume: Volume,
@@ -143,7 +145,7 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    /// Begins to watch, and will first give what lies there already.
+    /// Starts to watch. Existing requests are returned first.
     #[must_use]
     pub fn new(volume: &Volume, settings: InboxSettings) -> Self {
         let sources = Sources::new(volume, settings.watch, settings.safety_interval);
@@ -163,15 +165,15 @@ impl Inbox {
         }
     }
 
-    /// Readable when [`next`](Self::next) may have something. There is none where the directory is polled from the
-    /// start; [`wake_at`](Self::wake_at) is enough then.
+    /// Readable when [`next`](Self::next) may have a request. `None` if the directory is polled from the start; then
+    /// [`wake_at`](Self::wake_at) is enough.
     #[must_use]
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.sources.descriptor()
     }
 
-    /// When to call [`next`](Self::next) even if the descriptor is not readable; in the past when there is more to be
-    /// had at once. `None`: never, it has ended.
+    /// When to call [`next`](Self::next) even if the descriptor is not readable; in the past when there is more work at
+    /// once. `None`: never, the inbox has ended.
     #[must_use]
     pub fn wake_at(&self) -> Option<Instant> {
         if self.ended {
@@ -190,22 +192,23 @@ impl Inbox {
         self.sources.polling()
     }
 
-    /// As [`polling`](Self::polling), once: for the log. Ask after each call of [`next`](Self::next).
+    /// Like [`poll_reason`](Self::poll_reason), once: for the log. To be called after each call of
+    /// [`next`](Self::next).
     pub fn take_notice(&mut self) -> Option<PollReason> {
         self.notice.take()
     }
 
-    /// The next thing to do, or `None` for now. Never blocks; call it only when there is room for a request.
+    /// The next work, or `None` for now. Never blocks; call it only when there is room for a request.
     ///
     /// # Guarantees
-    /// Over all inboxes on the volume, whoever wrote them, each request is given to at most one caller.
+    /// Over all inboxes on the volume, in whatever program, each request is returned to at most one caller.
     ///
     /// # Caller's duties
-    /// After `None`, call again when the descriptor is readable or [`wake_at`](Self::wake_at) has come; after
-    /// `Some`, as soon as there is room. Answer every [`Claimed`] and every [`Abandoned`].
+    /// After `None`, call again when the descriptor is readable or [`wake_at`](Self::wake_at) has passed; after `Some`,
+    /// as soon as there is room. Answer every [`Claim`] and every [`AbandonedClaim`].
     ///
     /// # Errors
-    /// When `tools` was removed or replaced, or the volume cannot be listed. Nothing more will come then.
+    /// When `tools` was removed or replaced, or the volume cannot be listed. No further request is returned then.
     #[expect(clippy::should_implement_trait, reason = "an iterator ends; this one only pauses")]
     pub fn next(&mut self) -> Result<Option<Arrival>, InboxError> {
         if self.ended {
@@ -238,7 +241,7 @@ impl Inbox {
         Ok(None)
     }
 
-    /// Everything about one request, in the order that the module explains.
+    /// Processes one request, in the order that the module explains.
     fn consider(&mut self, id: &RequestId, origin: Origin, first_seen: Option<Instant>) -> Option<Arrival> {
         let known = self.later.is_leased(id) || origin.is_scan() && self.later.contains(id);
         if known || self.mine.contains(id) {
@@ -288,7 +291,7 @@ impl Inbox {
             Ok(false) => return self.consider_lease(id, Lease::Unknown),
             Err(error) => return self.stumble(id, error),
         }
-        // From here on the claim is ours, and given back unless it becomes an arrival.
+        // From here on the claim is ours; it is released unless it is returned to the caller.
         let claimed = Claimed::new(&self.volume, id, &self.mine);
         let still_there = match &opened {
             Some(opened) => opened.is_still(&self.volume, &name),
@@ -317,7 +320,7 @@ impl Inbox {
         })
     }
 
-    /// Whether a request that is not complete gets more time. Then it is looked at again.
+    /// Whether an incomplete request gets more time. Then it is checked again.
     fn wait_for(&mut self, id: &RequestId, opened: &Opened, first_seen: Option<Instant>) -> bool {
         let now = Instant::now();
         let since = first_seen.or_else(|| self.later.growing_since(id)).unwrap_or(now);
@@ -330,19 +333,19 @@ impl Inbox {
         true
     }
 
-    /// A request that somebody else has claimed.
+    /// Processes a request that another executor has claimed.
     fn consider_lease(&mut self, id: &RequestId, lease: Lease) -> Option<Arrival> {
         let name = names::request(id);
         let left = match (self.has_result(id), self.volume.look(&name)) {
             (Ok(false), Ok(Some(_))) => match self.volume.look(&names::claim(id)) {
-                // Its time is not asked for twice: who keeps touching the claim would keep it for ever.
+                // The claim's age is not read twice: a process that keeps touching the claim would keep it for ever.
                 Ok(Some(_)) if lease == Lease::Over => Duration::ZERO,
                 Ok(Some(claim)) => {
                     let whole = self.settings.max_timeout + self.settings.lease_grace;
                     whole.saturating_sub(age(volume::changed(&claim)))
                 }
-                // It was claimed and is not any more, while the request is still there: that tells nothing about
-                // whether it ran. Take the claim, so that nobody runs it now, and report it.
+                // It was claimed and is not any more, while the request still exists: that does not tell whether it
+                // ran. Take the claim, so that no executor runs it now, and report it.
                 Ok(None) => match self.volume.make_marker(&names::claim(id)) {
                     Ok(_) => Duration::ZERO,
                     Err(error) => return self.stumble(id, error),
@@ -361,8 +364,8 @@ impl Inbox {
         }
         match self.volume.make_marker(&names::lapsed(id)) {
             Ok(true) => {}
-            // Somebody is about to answer, or was and died, or only says so. A second answer harms nobody: the first
-            // stays.
+            // Another process is about to answer, or died before that, or only pretends. A second answer is harmless:
+            // the first one stays.
             Ok(false) => match self.volume.look(&names::lapsed(id)) {
                 Ok(Some(marker)) if age(volume::changed(&marker)) < ANSWER_GRACE => {
                     if !(self.later).insert(id, Instant::now() + ANSWER_GRACE, Reason::Leased) {
@@ -376,19 +379,19 @@ impl Inbox {
             Err(error) => return self.stumble(id, error),
         }
         let abandoned = Abandoned::new(&self.volume, id, &self.mine);
-        // Its holder may have answered, and the requester left, since the look above.
+        // Its holder may have answered, and the requester removed the request, since the check above.
         let open = matches!((self.has_result(id), self.volume.look(&name)), (Ok(false), Ok(Some(_))));
         open.then_some(Arrival::Abandoned(abandoned))
     }
 
-    /// Whether the request is answered. A link or the like is no answer, whoever put it there; the real one takes its
-    /// place.
+    /// Whether the request is answered. A link or the like is not an answer, whichever program created it; the real one
+    /// replaces it.
     fn has_result(&self, id: &RequestId) -> Result<bool, Errno> {
         let found = self.volume.look(&names::result(id))?;
         Ok(found.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode).is_file()))
     }
 
-    /// Something failed that is not the request's fault: look again later.
+    /// Handles an error that is not the request's fault: it is retried later.
     fn stumble(&mut self, id: &RequestId, error: Errno) -> Option<Arrival> {
         self.sources.start_over_at(Instant::now() + RETRY);
         let listing = self.sources.next_listing();
@@ -415,16 +418,16 @@ impl Inbox {
     }
 }
 
-/// What is known about the time of somebody else's claim.
+/// What is known about the claim of another executor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lease {
-    /// Nothing yet: the claim tells.
+    /// Nothing yet: its age has to be read.
     Unknown,
-    /// It was waited for.
+    /// Its time was waited for.
     Over,
 }
 
-/// How long ago something was; nothing, when it is said to come.
+/// The age of a time; zero for a time in the future.
 fn age(time: SystemTime) -> Duration {
     SystemTime::now().duration_since(time).unwrap_or_default()
 }

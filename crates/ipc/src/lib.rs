@@ -1,26 +1,25 @@
-//! The protocols between the parts of a run. First of all the file protocol on a skill's `/ipc` volume: how a command is
-//! asked for, claimed and answered.
+//! The protocols between the parts of a run; first of all the file protocol on a skill's `/ipc` volume, over which
+//! commands are requested, claimed and answered.
 //!
-//! A requester writes `tools/exec-request-{id}.json`; one executor wins it by making the directory
-//! `tools/.claim-{id}`, runs it, and renames `tools/exec-result-{id}.json` into place; the requester reads the
-//! result and removes all three. The file `done` beside `tools` tells executors to leave.
+//! A requester writes `tools/exec-request-{id}.json`; one executor claims it by creating the directory
+//! `tools/.claim-{id}`, runs it, and renames `tools/exec-result-{id}.json` into place; the requester reads the result
+//! and removes all three. The file `done` beside `tools` tells executors to exit.
 //!
-//! Both sides share the volume with programs that nobody vouches for, so everything on it is hostile input: a
-//! name is one component beneath a directory descriptor, no link is followed, no mount crossed, nothing is opened
-//! that could block, and every file has a size limit and is parsed once. This crate never runs a command and
-//! never decides whether one may run.
+//! Both sides share the volume with untrusted programs, so everything on it is hostile input: a name is one component
+//! beneath a directory descriptor, no link is followed, no mount crossed, nothing is opened that could block, and every
+//! file has a size limit and is parsed once. This crate never runs a command and never decides whether one may run.
 //!
-//! What parts of ours say to each other over sockets is here as well: [`door`] between agent and bridge, [`run_api`]
-//! between bridge and gateway, with the [`receipt`]s that leave the run through it and the [`action`]s that people decide
-//! about; [`credential`] is how a part says at the gateway who it is, and [`strict_head`] is how our servers of HTTP/1.1
-//! read the head of a message; [`sse`] is how both sides of the door read what a model streams,
-//! and [`unique_keys`] how they read the arguments of a call.
+//! The protocols over sockets are here as well: [`door`] between agent and bridge, [`run_api`] between bridge and
+//! gateway, with the [`receipt`]s that leave the run through it and the [`action`]s that approvers decide about;
+//! [`credential`] identifies a part at the gateway; our HTTP/1.1 servers read the heads of messages with
+//! [`strict_head`]; both sides of the door read the model's stream with [`sse`] and the arguments of a call with
+//! [`unique_keys`].
 //!
-//! An executor that can verify who wrote a request is given a key for it: [`auth`].
+//! An executor that can verify the author of a request is given a key for it: [`auth`].
 //!
-//! Start reading at [`Inbox`] for the executor's side and at [`Requester`] for the other; [`message`] has what the
-//! files say, [`names`] what they are called, [`Volume`] how they are read and written. Nothing here is
-//! asynchronous: callers wait for the descriptors that the types give out.
+//! Start reading at [`Inbox`] for the executor's side and at [`Requester`] for the other; [`message`] has the content
+//! of the files, [`names`] their names, [`Volume`] reads and writes them. Nothing here is asynchronous: callers wait
+//! for the descriptors that the types return.
 
 #![warn(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! What the files say: [`ExecRequest`] and [`ExecResult`].
+//! The content of the files: [`ExecRequest`] and [`ExecResult`].
 
 mod fields;
 mod quote;

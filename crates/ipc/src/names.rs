@@ -1,14 +1,14 @@
-//! What the entries of the `tools` directory are called, and what an entry's name says that it is.
+//! The names of entries in the `tools` directory, and their meaning.
 
 use crate::id::{IdProblem, RequestId};
 
-/// The directory that holds requests, claims and results.
+/// The directory with requests, claims and results.
 pub const TOOLS: &str = "tools";
-/// The file beside [`TOOLS`] that tells executors to leave.
+/// The file beside [`TOOLS`] that tells executors to exit.
 pub const DONE: &str = "done";
-/// The file beside [`TOOLS`] by which an executor that verifies requests announces its start.
+/// The file beside [`TOOLS`] with which an executor that verifies requests announces its start.
 pub const START: &str = ".start";
-/// The file beside [`TOOLS`] by which such an executor is handed its key. It is there for a moment only.
+/// The file beside [`TOOLS`] with the key for such an executor. It exists only for a moment.
 pub const KEY: &str = ".key";
 
 const REQUEST: &str = "exec-request-";
@@ -18,7 +18,7 @@ const LAPSED: &str = ".lapsed-";
 const JSON: &str = ".json";
 const TEMPORARY: &str = ".tmp";
 
-/// What a name in `tools` stands for. The file behind it may still be anything.
+/// The meaning of a name in `tools`. The entry itself may still be of any kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entry {
     /// A request.
@@ -27,18 +27,18 @@ pub enum Entry {
     Result(RequestId),
     /// A claim.
     Claim(RequestId),
-    /// Somebody answers for a claim whose holder never did.
+    /// A process answers a claim whose holder never did.
     Lapsed(RequestId),
-    /// A file in the making: it ends in `.tmp`.
+    /// A file that is being written: its name ends in `.tmp`.
     Temporary,
-    /// It is named as a request, and its id breaks the rules.
+    /// The name of a request with a malformed id.
     BadRequestName(IdProblem),
-    /// None of our business.
+    /// Any other name.
     Foreign,
 }
 
 impl Entry {
-    /// Reads a file name.
+    /// Parses a file name.
     #[must_use]
     pub fn of(name: &[u8]) -> Self {
         let between =
@@ -75,21 +75,21 @@ pub fn result(id: &RequestId) -> String {
     format!("{RESULT}{id}{JSON}")
 }
 
-/// `.claim-{id}`: the directory whose making decides who runs a request.
+/// `.claim-{id}`: the directory whose creation decides which executor runs a request.
 #[must_use]
 pub fn claim(id: &RequestId) -> String {
     format!("{CLAIM}{id}")
 }
 
-/// `.lapsed-{id}`: the directory whose making decides who reports that a claim's holder never answered.
+/// `.lapsed-{id}`: the directory whose creation decides which process reports that a claim's holder never answered.
 ///
-/// It stands beside the claim and not in it, because a claim that somebody planted may be a link or a file.
+/// It is beside the claim and not in it, because a planted claim may be a link or a file.
 #[must_use]
 pub fn lapsed(id: &RequestId) -> String {
     format!("{LAPSED}{id}")
 }
 
-/// A name for a file in the making that nobody can guess and prepare.
+/// A name for a temporary file that other programs cannot guess and prepare.
 pub(crate) fn temporary(random: [u8; 16]) -> String {
     format!(".{:032x}{TEMPORARY}", u128::from_le_bytes(random))
 }

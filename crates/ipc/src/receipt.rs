@@ -1,8 +1,8 @@
-//! Receipts: one line of JSON for each decision and each action of a run, each with the hash of the line before.
+//! Receipts: one line of JSON for each decision and each action of a run, each with the hash of the previous line.
 //!
-//! The bridge writes them, not the agent. The first line follows from the digest of the plan, and the hash of the last one
-//! leaves the run with every report: a line that was changed, moved or left out shows, and so does an end that was cut
-//! off. [`Chain`] makes lines, [`verify`] reads them; neither does any I/O.
+//! The bridge writes them, not the agent. The first line contains the digest of the plan, and the hash of the last one
+//! leaves the run with every report: a changed, moved or missing line is detected, and so is a truncated end. [`Chain`]
+//! produces lines, [`verify`] reads them; neither performs I/O.
 
 mod chain;
 mod event;
@@ -18,5 +18,5 @@ pub use verify::{Broken, Problem, Verified, Verifier, verify};
 
 /// The domain of the hash of a line.
 pub const DOMAIN: &str = "sympozium.ai/receipt/v1";
-/// Most bytes of a line.
+/// Limit for a line, in bytes.
 pub const MAX_LINE_BYTES: usize = sympozium_api::limits::RECEIPT_LINE;

@@ -1,4 +1,4 @@
-//! The requester's side: write a request, wait, read and remove the result.
+//! The requester's side: writes a request, waits, reads and removes the result.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -16,10 +16,10 @@ use crate::names::{self, Entry};
 use crate::volume::{Existing, ReadProblem, Stamp, Volume, VolumeError};
 use crate::watch::{Notice, PollReason, SAFETY_INTERVAL, Watch, WatchMode};
 
-/// The first look for a result that no event has announced comes after this, each further one after twice the time,
-/// up to [`SAFETY_INTERVAL`].
+/// Delay before the first check for a result that no event has announced; each further delay is twice as long, up to
+/// [`SAFETY_INTERVAL`].
 const FIRST_LOOK: Duration = Duration::from_millis(200);
-/// Results of one batch of events; a batch is bounded by the buffer it is read into.
+/// Limit for the batches of events per call; each batch is bounded by its buffer.
 const MAX_READS: usize = 64;
 /// Entries of the directory that one listing looks at, and those of them that it gives.
 const MAX_LISTED: usize = 65_536;
@@ -34,7 +34,7 @@ pub struct Requester {
     next_look: Instant,
 }
 
-/// Why a request is not on the volume.
+/// Why a request was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum SubmitError {
     /// An executor would refuse it.
@@ -48,10 +48,10 @@ pub enum SubmitError {
     Volume(#[from] VolumeError),
 }
 
-/// What [`Requester::arrived`] says.
+/// A change that [`Requester::next_change`] returns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Arrived {
-    /// There is something named as the result of this request; [`Requester::take`] it.
+    /// An entry with the name of this request's result exists; [`Requester::take`] it.
     Result(RequestId),
     /// A request got its name, or was written to under its name. [`Requester::submit`] causes this once for each request: a
     /// second time is another's doing, even if nothing is there any more.
@@ -79,17 +79,17 @@ pub struct Written {
     content: [u8; 32],
 }
 
-/// What became of a request that was withdrawn.
+/// The state of a request when it was withdrawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Withdrawn {
-    /// Nobody had claimed it, and nobody will.
+    /// No executor had claimed it, and none will.
     NotStarted,
-    /// Somebody has claimed it, and may run it to its end. [`Requester::take`] clears away what is left.
+    /// An executor has claimed it, and may complete it. [`Requester::take`] removes what is left.
     Started,
 }
 
 impl Requester {
-    /// Begins to watch for results.
+    /// Starts to watch for results.
     #[must_use]
     pub fn open(volume: &Volume, mode: WatchMode) -> Self {
         let mut watch = Watch::new(mode, volume.tools());
@@ -107,13 +107,13 @@ impl Requester {
         Self { volume: volume.clone(), watch, arrived: VecDeque::new(), next_look: Instant::now() + FIRST_LOOK }
     }
 
-    /// Readable when [`arrived`](Self::arrived) may have news. There is none where the directory is polled.
+    /// Readable when [`next_change`](Self::next_change) may have a change. `None` if the directory is polled.
     #[must_use]
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.watch.descriptor()
     }
 
-    /// When to call [`arrived`](Self::arrived) even without an event, while anything is waited for.
+    /// When to call [`next_change`](Self::next_change) even without an event, while a result is pending.
     #[must_use]
     pub fn wake_at(&self) -> Instant {
         if self.arrived.is_empty() { self.next_look } else { Instant::now() }
@@ -125,11 +125,11 @@ impl Requester {
         self.watch.polling()
     }
 
-    /// Writes a request, whole or not at all.
+    /// Writes a request atomically.
     ///
     /// # Errors
-    /// When an executor would refuse it, when it cannot be written, or when nobody would look for it where it is written:
-    /// `tools` is no longer the directory that was opened.
+    /// When an executor would refuse it, when it cannot be written, or when `tools` is no longer the directory that was
+    /// opened, so that no executor would find it.
     pub fn submit(&self, request: &ExecRequest) -> Result<Written, SubmitError> {
         let json = request.to_json()?;
         self.volume.check_tools()?;
@@ -140,11 +140,11 @@ impl Requester {
         Ok(Written { stamp, content })
     }
 
-    /// Whether a request is still the file that [`submit`](Self::submit) wrote, not touched since, or is gone.
+    /// Whether a request is still the unchanged file that [`submit`](Self::submit) wrote, or is gone.
     #[must_use]
     pub fn is_as_written(&self, id: &RequestId, written: &Written) -> bool {
         let now = self.volume.stamp(&names::request(id));
-        // By its content too: it may have been changed just before the file was looked at when it was written.
+        // By its content too: it may have been changed just before its stamp was taken.
         now.is_missing() || (now == written.stamp && self.has_same_content(id, written))
     }
 
@@ -164,7 +164,7 @@ impl Requester {
         matches!(self.volume.look(name), Ok(Some(_)))
     }
 
-    /// Removes a request that nobody of ours wrote, where nobody would run it anyway.
+    /// Removes a request that the bridge did not write, where no executor would run it.
     pub fn discard(&self, id: &RequestId) {
         self.volume.remove(&names::request(id));
     }
@@ -195,10 +195,10 @@ impl Requester {
         true
     }
 
-    /// Takes the result of a request, if it is there, and removes request, result and claim.
+    /// Takes the result of a request, if there is one, and removes request, result and claim.
     ///
     /// # Errors
-    /// When it is not to be believed. Everything is removed in that case too: there will be no other.
+    /// When the result is not valid. All entries are removed in that case too: there will be no other result.
     pub fn take(&self, id: &RequestId) -> Result<Option<ExecResult>, ResultProblem> {
         let (_, content) = self.volume.read(&names::result(id), MAX_RESULT_BYTES);
         let result = match content {
@@ -210,19 +210,19 @@ impl Requester {
         result.map(Some)
     }
 
-    /// Takes a request back.
+    /// Withdraws a request.
     #[must_use]
     pub fn withdraw(&self, id: &RequestId) -> Withdrawn {
         self.volume.remove(&names::request(id));
-        // After the removal: who claims now looks for the request, does not find it, and gives up.
+        // After the removal: an executor that claims now checks for the request, does not find it, and gives up.
         match self.volume.look(&names::claim(id)) {
             Ok(None) => Withdrawn::NotStarted,
             Ok(Some(_)) | Err(_) => Withdrawn::Started,
         }
     }
 
-    /// The request goes first, because an executor that claims late looks whether it is still there; the claim goes
-    /// last, because without it, and with the request still there, somebody would run it again.
+    /// The request is removed first, because an executor that claims late checks whether it still exists; the claim is
+    /// removed last, because without it, and with the request still there, an executor would run it again.
     fn clear(&self, id: &RequestId) {
         self.volume.remove(&names::request(id));
         self.volume.remove(&names::result(id));
@@ -230,8 +230,8 @@ impl Requester {
         self.volume.remove_marker(&names::lapsed(id));
     }
 
-    /// The next news about results. Never blocks. Ids come from file names that anybody may have made: ignore those
-    /// that are not waited for.
+    /// The next change. Never blocks. The ids are from file names that any program may have created: ignore ids that
+    /// are not pending.
     pub fn arrived(&mut self) -> Arrived {
         if let Some(arrived) = self.arrived.pop_front() {
             return arrived;
@@ -261,7 +261,7 @@ impl Requester {
         Arrived::Nothing
     }
 
-    /// A result was there that no event had announced: events do not come here, and the directory is polled from now on.
+    /// To be called when a result was found that no event had announced: the directory is polled from now on.
     pub fn found_unannounced(&mut self) {
         self.watch.poll(PollReason::Silent);
         self.next_look = Instant::now();
@@ -269,16 +269,16 @@ impl Requester {
 
     /// Waits for the result of one request and [takes](Self::take) it. `None`: there was none by the deadline.
     ///
-    /// For a caller with one request at a time: news about others is lost.
+    /// For a caller with one request at a time: changes of others are lost.
     ///
     /// # Errors
-    /// As [`take`](Self::take).
+    /// Like [`take`](Self::take).
     pub fn wait(&mut self, id: &RequestId, deadline: Instant) -> Result<Option<ExecResult>, ResultProblem> {
         let mut pause = FIRST_LOOK;
         let mut announced = true;
         loop {
             if let Some(result) = self.take(id)? {
-                // An event may have come since the wait ended.
+                // An event may have arrived since the wait ended.
                 if !announced && !self.wait_for_event(Instant::now()) {
                     self.watch.poll(PollReason::Silent);
                 }
@@ -296,7 +296,7 @@ impl Requester {
         }
     }
 
-    /// Waits until an event comes or the time has, and takes the events. Says whether there were any.
+    /// Waits for an event or for the deadline, and reads the events. Returns whether there were any.
     fn wait_for_event(&mut self, until: Instant) -> bool {
         let timeout = until.saturating_duration_since(Instant::now());
         let Some(descriptor) = self.watch.descriptor() else {
@@ -305,7 +305,7 @@ impl Requester {
         };
         let timeout = Timespec::try_from(timeout).ok();
         let mut descriptors = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
-        // An interrupted wait is a short one.
+        // An interrupted wait is only shorter.
         let _ = rustix::event::poll(&mut descriptors, timeout.as_ref());
         let mut any = false;
         let mut reads = 0;

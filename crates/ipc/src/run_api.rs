@@ -1,20 +1,21 @@
-//! The run API: what the bridge says to the gateway, and what it is told. The way of a run to everybody outside.
+//! The run API: requests of the bridge to the gateway, and their answers. A run's only way to the outside besides
+//! egress.
 //!
-//! HTTP/2 with prior knowledge, on the address at which the gateway is also a proxy: a Unix socket, or TLS, where the
-//! protocol is agreed on as `h2`. Each request carries `authorization: Bearer TOKEN`, the run's own token. A question that
-//! a person answers is a request that is answered late; when the connection is lost meanwhile it is put again, under the
-//! same name, and is the same question.
+//! HTTP/2 with prior knowledge, on the address at which the gateway is also a proxy: a Unix socket, or TLS with ALPN
+//! `h2`. Each request has `authorization: Bearer TOKEN`, the run's own token. A question to an approver is a request
+//! that is answered late; when the connection is lost meanwhile it is sent again under the same name, and is the same
+//! question.
 //!
 //! | request | body | answer |
 //! |---|---|---|
-//! | `POST /v1/run/reports` | [`Report`] | [`Noted`] |
+//! | `POST /v1/run/reports` | [`Report`] | [`ReportAck`] |
 //! | `POST /v1/run/approvals` | [`ApprovalRequest`] | [`ApprovalAnswer`], when there is one |
-//! | `POST /v1/run/schedules` | [`ScheduleRequest`] | [`Told`] |
-//! | `POST /v1/run/messages` | [`MessageRequest`] | [`Told`] |
+//! | `POST /v1/run/schedules` | [`ScheduleRequest`] | [`TextAnswer`] |
+//! | `POST /v1/run/messages` | [`MessageRequest`] | [`TextAnswer`] |
 //! | `POST /v1/run/subruns` | [`SubrunsRequest`] | [`SubrunsAnswer`], when all have ended |
 //!
-//! What is refused has a status of 400 or more and an [`ApiRefusal`] as its body. Unknown fields are refused: a side that
-//! says more than the other knows is of another release.
+//! A refusal has a status of 400 or more and an [`ApiRefusal`] as its body. Unknown fields are refused: a side that
+//! sends fields which the other does not know is of another release.
 
 use std::fmt;
 
@@ -23,340 +24,340 @@ use sympozium_api::names::Digest;
 
 use crate::receipt;
 
-/// The paths, and the version that is in them.
+/// The paths. They contain the version of the API.
 pub mod path {
-    /// What has happened.
+    /// Reports.
     pub const REPORTS: &str = "/v1/run/reports";
-    /// Questions to a person.
+    /// Questions to an approver.
     pub const APPROVALS: &str = "/v1/run/approvals";
-    /// Tasks for later.
+    /// Scheduled tasks.
     pub const SCHEDULES: &str = "/v1/run/schedules";
     /// Messages to people.
     pub const MESSAGES: &str = "/v1/run/messages";
-    /// Runs below this one.
+    /// Child runs.
     pub const SUBRUNS: &str = "/v1/run/subruns";
 }
 
-/// What the run's own credential is called, where the gateway itself makes the token: no part has this name.
+/// The name of the run's own credential where the gateway itself issues the token: no part has this name.
 pub const RUN: &str = "run";
-/// Most bytes of a token.
+/// Limit for a token, in bytes.
 pub const MAX_TOKEN: usize = 16 << 10;
-/// Most bytes of any request. The largest report fits, whatever characters are in it.
+/// Limit for any request, in bytes. The largest report fits, whatever characters are in it.
 pub const MAX_REQUEST: usize = 4 << 20;
-/// Most bytes of any answer.
+/// Limit for any answer, in bytes.
 pub const MAX_ANSWER: usize = 2 << 20;
-/// Most receipts in a report.
+/// Limit for the receipts in a report.
 pub const MAX_RECEIPTS: usize = 128;
-/// Most bytes of a line of the transcript.
+/// Limit for a line of the transcript, in bytes.
 pub const MAX_TRANSCRIPT_LINE: usize = 256 << 10;
-/// Most bytes of all lines of the transcript in a report.
+/// Limit for all lines of the transcript in a report, in bytes.
 pub const MAX_TRANSCRIPT: usize = 512 << 10;
-/// Most bytes of what a run answers in the end, or of why it does not.
+/// Limit for the answer of a run, or for its error, in bytes.
 pub const MAX_RESULT: usize = 256 << 10;
-/// Most tasks that are given to runs below at once.
+/// Limit for the tasks in one request for child runs.
 pub const MAX_SUBRUNS: usize = 32;
-/// Requests of one run that may be under way at a time.
+/// Limit for concurrent requests of one run.
 pub const MAX_REQUESTS: u32 = 32;
 
-/// What has happened since the last report. Reports are sent one after the other.
+/// The events since the last report. Reports are sent one after the other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Report {
-    /// Which report, from 0. One that is sent a second time, because its answer was lost, counts once.
+    /// The number of the report, from 0. A report that is sent again, because its answer was lost, counts once.
     pub number: u64,
-    /// What the run is doing.
+    /// The state of the run.
     pub phase: Phase,
-    /// The number of the first receipt in this report, which is how many were sent before.
+    /// The number of the first receipt in this report, which is the number of receipts sent before.
     pub first_receipt: u64,
-    /// The receipts, one line each, as [`receipt::Chain`] made them.
+    /// The receipts, one line each, as [`receipt::Chain`] produced them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub receipts: Vec<String>,
-    /// The hash that covers all receipts so far, those of this report among them.
+    /// The hash over all receipts so far, including those of this report.
     pub head: Digest,
-    /// What the agent says it is doing.
+    /// The agent's own description of what it is doing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
-    /// What was said, a line of JSON each. By the agent.
+    /// New lines of the agent's transcript, one JSON text each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub transcript: Vec<String>,
-    /// What was used so far.
+    /// The usage so far.
     pub usage: Usage,
-    /// How the run ended. In the last report.
+    /// How the run ended. Only in the last report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ending: Option<Ending>,
 }
 
-/// What a run is doing.
+/// The state of a run, as the bridge reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Phase {
     /// The bridge waits for the agent.
     Starting,
-    /// The agent is there.
+    /// The agent is connected.
     Working,
-    /// A person is asked.
+    /// The run waits for an approver.
     Waiting,
-    /// It is over.
+    /// The run has ended.
     Ended,
 }
 
-/// What was used so far.
+/// The usage of a run so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Usage {
-    /// Requests to the model.
+    /// Number of requests to the model.
     pub model_requests: u64,
-    /// Tokens that it read.
+    /// Number of tokens that the model read.
     pub input_tokens: u64,
-    /// Tokens that it wrote.
+    /// Number of tokens that the model wrote.
     pub output_tokens: u64,
-    /// Whether some of them are estimates, because the provider did not say.
+    /// Whether some of the tokens are estimates, because the provider did not report them.
     pub estimated: bool,
-    /// Calls of tools, refused ones among them.
+    /// Number of tool calls, including refused ones.
     pub tool_calls: u64,
 }
 
-/// How a run ended.
+/// How a run ended, as the bridge reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "is", deny_unknown_fields)]
 pub enum Ending {
-    /// With an answer.
+    /// The agent gave an answer.
     #[serde(rename_all = "camelCase")]
     Answered {
         /// The answer.
         text: String,
     },
-    /// The agent says why there is none.
+    /// The agent reported an error.
     #[serde(rename_all = "camelCase")]
     Failed {
-        /// Why.
+        /// The agent's error message.
         error: String,
     },
-    /// The agent left without a word.
+    /// The agent disconnected without a result.
     #[serde(rename_all = "camelCase")]
     Crashed {
-        /// What is known.
+        /// What the bridge knows about it.
         known: String,
     },
-    /// The agent never came.
+    /// The agent never connected.
     NeverCame,
-    /// Its time was up.
+    /// The run's time was up.
     TimedOut,
-    /// It was told to end.
+    /// The run was stopped from outside.
     Stopped,
 }
 
-/// A report was taken.
+/// The answer to an accepted report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Noted {
-    /// How many receipts of the run are kept now.
+    /// The number of the run's receipts that are stored.
     pub receipts: u64,
 }
 
-/// A person is asked about one exact action.
+/// A question to an approver about one exact action.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ApprovalRequest {
-    /// The question's name, unique in the run. Under the same name it is the same question.
+    /// The question's name, unique in the run. A request with the same name is the same question.
     pub approval: String,
-    /// The tool.
+    /// The tool's name.
     pub tool: String,
-    /// The pack whose sidecar would act.
+    /// The pack whose sidecar would execute it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pack: Option<String>,
-    /// The hash of the exact action: what is decided about.
+    /// The hash of the exact action that is to be decided.
     pub action: Digest,
-    /// The action, for a person to read: nothing in it can move a cursor or reverse a line.
+    /// The action's summary: nothing in it can move a cursor or reverse a line.
     pub shown: String,
-    /// Seconds after which the answer is no.
+    /// Seconds after which the question expires, which denies it.
     pub wait_seconds: u64,
 }
 
-/// A person's answer, or that there was none in time.
+/// The decision about a question.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ApprovalAnswer {
-    /// The question.
+    /// The name of the question.
     pub approval: String,
-    /// The hash that was decided about. An answer about another is none.
+    /// The hash that was decided about. An answer about another hash is ignored.
     pub action: Digest,
-    /// What was decided.
+    /// The decision.
     pub decision: Decision,
-    /// By whom.
+    /// The approver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// Why, for the model to read.
+    /// The approver's reason, for the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Whether a yes is for the identical action as often as the run repeats it. Counts only where the plan permits it.
+    /// Whether an approval is valid for repetitions of the identical action in this run. Only if the plan permits it.
     #[serde(default)]
     pub for_the_run: bool,
 }
 
-/// What a person decided.
+/// The decision about a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Decision {
-    /// Yes.
+    /// An approver approved.
     Approved,
-    /// No.
+    /// An approver denied.
     Denied,
-    /// Nobody answered in time, which means no.
+    /// No approver answered in time, which denies the action.
     Expired,
 }
 
-/// A task for later, as the tool `schedule_task` has it.
+/// A scheduled task, as in the tool `schedule_task`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ScheduleRequest {
-    /// Which schedule.
+    /// The schedule's name.
     pub name: String,
-    /// What becomes of it: `create`, `update`, `suspend`, `resume` or `delete`.
+    /// The operation: `create`, `update`, `suspend`, `resume` or `delete`.
     pub action: String,
-    /// When, as cron writes it.
+    /// The time, in cron syntax.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
-    /// What is to be done then.
+    /// The task's text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<String>,
 }
 
-/// A message to people, as the tool `send_channel_message` has it.
+/// A message to people, as in the tool `send_channel_message`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct MessageRequest {
     /// The channel.
     pub channel: String,
-    /// What is said.
+    /// The message text.
     pub text: String,
-    /// Which chat of the channel.
+    /// The chat within the channel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chat_id: Option<String>,
-    /// Which thread of the chat.
+    /// The thread within the chat.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<String>,
 }
 
-/// What came of a schedule or a message, for the model to read.
+/// The result of a schedule or message request, for the model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Told {
-    /// What.
+    /// The text that the model reads.
     pub text: String,
 }
 
-/// Runs below this one, as the tool `spawn_subagents` has them.
+/// A request for child runs, as in the tool `spawn_subagents`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SubrunsRequest {
-    /// The tasks.
+    /// The tasks, one child run each.
     pub tasks: Vec<Subtask>,
-    /// Whether one waits for the other.
+    /// Whether the tasks run concurrently.
     #[serde(default)]
     pub strategy: Strategy,
-    /// What becomes of the others when one fails.
+    /// What happens to the other tasks when one fails.
     #[serde(default)]
     pub failure_policy: FailurePolicy,
 }
 
-/// One task.
+/// The task of one child run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Subtask {
-    /// What the agent calls it.
+    /// The agent's own name for the task.
     pub id: String,
-    /// What is to be done.
+    /// The task's text.
     pub task: String,
-    /// What that agent is told before it.
+    /// The system prompt of the child's agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system_prompt: Option<String>,
-    /// How long it may take, as Kubernetes writes times.
+    /// Timeout, in Kubernetes' duration format.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<String>,
 }
 
-/// Whether tasks wait for each other.
+/// Whether child runs run concurrently.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Strategy {
-    /// They do not.
+    /// All at the same time.
     #[default]
     Parallel,
-    /// Each waits for the one before.
+    /// One after the other.
     Sequential,
 }
 
-/// What becomes of the others when a task fails.
+/// What happens to the other child runs when one fails.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailurePolicy {
-    /// They go on.
+    /// They continue.
     #[default]
     Continue,
-    /// They are ended.
+    /// They are stopped.
     FailFast,
 }
 
-/// What came of the runs below, in the order of the tasks.
+/// The results of child runs, in the order of the tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SubrunsAnswer {
-    /// One for each task.
+    /// One result per task.
     pub results: Vec<SubrunResult>,
 }
 
-/// What came of one.
+/// The result of one child run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SubrunResult {
-    /// What the agent called it.
+    /// The agent's own name for the task.
     pub id: String,
-    /// The run's name, where one was made.
+    /// The run's name, if one was created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<String>,
     /// Its answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response: Option<String>,
-    /// Why there is none.
+    /// Why there is no answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// Why the gateway refuses.
+/// A refusal of the gateway.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ApiRefusal {
-    /// In a word.
+    /// The kind of refusal.
     pub code: ApiRefusalCode,
-    /// In a sentence, which the model may read.
+    /// One sentence, which the model may read.
     pub message: String,
 }
 
-/// Why the gateway refuses, in a word.
+/// The kind of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ApiRefusalCode {
-    /// No token, or none that is good any more.
+    /// The token is missing or no longer valid.
     Token,
-    /// Not a request that there is.
+    /// The request is unknown or malformed.
     Request,
-    /// Larger than a request may be.
+    /// The request is too large.
     Size,
-    /// Receipts that do not follow from those before.
+    /// The receipts do not continue the stored chain.
     Chain,
-    /// The plan does not have it.
+    /// The plan does not allow it.
     Denied,
-    /// Too much is going on.
+    /// Too many requests are in progress.
     Busy,
-    /// Nobody here does that.
+    /// This gateway does not provide it.
     Unavailable,
-    /// It went wrong, and trying again may help.
+    /// It failed, and a retry may help.
     Failed,
 }
 
 impl ApiRefusalCode {
-    /// The status that goes with it.
+    /// The HTTP status of the refusal.
     pub const fn status(self) -> u16 {
         match self {
             Self::Request => 400,
@@ -377,32 +378,32 @@ impl fmt::Display for ApiRefusal {
     }
 }
 
-/// Why a report is not one that a bridge of ours sends.
+/// Why a report is invalid; our bridges never send such a one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadReport {
-    /// More receipts than fit.
+    /// It has more than [`MAX_RECEIPTS`] receipts.
     #[error("a report has at most {MAX_RECEIPTS} receipts")]
     Receipts,
-    /// A receipt that is too long.
+    /// A receipt is too long.
     #[error("a receipt has at most {} bytes", receipt::MAX_LINE_BYTES)]
     Receipt,
-    /// More of the transcript than fits.
+    /// The transcript, or a line of it, is too long.
     #[error("a report has at most {MAX_TRANSCRIPT} bytes of transcript, {MAX_TRANSCRIPT_LINE} in a line")]
     Transcript,
-    /// A longer answer than a run may have.
+    /// The run's answer or error is longer than [`MAX_RESULT`].
     #[error("the answer of a run has at most {MAX_RESULT} bytes")]
     Result,
-    /// It ended, and did not say how; or the other way round.
+    /// Phase and run end contradict each other.
     #[error("the last report says how the run ended, and no other does")]
     Ending,
 }
 
 impl Report {
-    /// Checks the bounds. The chain is checked by who keeps it.
+    /// Checks the limits. The chain of receipts is checked by the store.
     ///
     /// # Errors
     ///
-    /// With the bound that does not hold.
+    /// The limit that is exceeded.
     pub fn check(&self) -> Result<(), BadReport> {
         if self.receipts.len() > MAX_RECEIPTS {
             return Err(BadReport::Receipts);
@@ -466,10 +467,10 @@ mod tests {
         Ok(())
     }
 
-    /// Where it would not, an agent could keep a run's end from being reported by what it says.
+    /// Otherwise an agent could prevent a run's end from being reported by the length of its text.
     #[test]
     fn the_largest_report_fits_into_a_request() -> serde_json::Result<()> {
-        // What is longest as JSON: a receipt and a line of the transcript are JSON themselves, an answer is anything.
+        // The longest as JSON: a receipt and a line of the transcript are JSON themselves, an answer is any text.
         let quotes = |bytes| "\"".repeat(bytes);
         let report = Report {
             phase: Phase::Ended,

@@ -1,26 +1,28 @@
-//! A stream of server-sent events, looked at while it passes: by the bridge, which counts, and by the agent, which reads.
+//! A parser for streams of server-sent events: the bridge counts tokens with it, and the agent reads the model's
+//! answer.
 //!
-//! As the HTML standard has it: lines end with a line feed, a carriage return or both; a line `data: …` adds to the event's
-//! data, an empty line ends the event, a stream may begin with a byte order mark; an event that is not ended when the
-//! stream is does not count. Whoever looks gets the data in the pieces in which they come, so memory does not grow with a line.
+//! It follows the HTML standard: a line ends with a line feed, a carriage return or both; a line `data: …` adds to the
+//! event's data, an empty line ends the event, a stream may begin with a byte order mark; an event that is incomplete
+//! at the end of the stream is ignored. Data is passed on in the chunks in which it arrives, so memory does not grow
+//! with a line.
 
-/// Where the data of events go.
+/// Receives the data of events.
 pub trait Sink {
-    /// More of the data of the event that is being read.
+    /// More data of the current event.
     fn data(&mut self, bytes: &[u8]);
-    /// The event is whole.
+    /// The current event is complete.
     fn end(&mut self);
 }
 
-/// The reader. Bytes may come in any pieces.
+/// The parser. Input may be split anywhere.
 #[derive(Debug, Default)]
 pub struct Reader {
     line: Line,
-    /// Bytes of the mark that were at the beginning of the stream; [`BEGUN`] once it is clear.
+    /// Bytes of the byte order mark that were read at the beginning of the stream; [`NO_BOM`] once that is decided.
     mark: usize,
-    /// Whether the last byte was a carriage return, so that a line feed would end no second line.
+    /// Whether the last byte was a carriage return: a line feed after it does not end another line.
     returned: bool,
-    /// Lines of data in the event so far, two at most: whether there was one is all that matters.
+    /// Data lines in the event so far, capped at two: only whether there was one matters.
     lines: u8,
 }
 
@@ -28,16 +30,16 @@ const MARK: &[u8] = b"\xef\xbb\xbf";
 const NAME: &[u8] = b"data";
 const BEGUN: usize = usize::MAX;
 
-/// Where in a line we are.
+/// The position within a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Line {
-    /// So many bytes of `data` have been read. None: the line is empty so far.
+    /// This number of bytes of `data` was read; with 0 the line is empty so far.
     Name(usize),
     /// After the colon: one space belongs to it.
     Colon,
     /// In the data.
     Data,
-    /// In a line that is none of ours.
+    /// In a line with another field name.
     Other,
 }
 
@@ -48,7 +50,7 @@ impl Default for Line {
 }
 
 impl Reader {
-    /// Reads on.
+    /// Parses the next bytes.
     pub fn read(&mut self, mut bytes: &[u8], sink: &mut impl Sink) {
         while let Some((&byte, rest)) = bytes.split_first() {
             if self.mark != BEGUN {
@@ -60,7 +62,7 @@ impl Reader {
                     bytes = rest;
                     continue;
                 }
-                // A mark that breaks off was the beginning of some line that is not ours.
+                // An incomplete byte order mark was the beginning of another line.
                 if self.mark > 0 {
                     self.line = Line::Other;
                 }
@@ -113,7 +115,7 @@ impl Reader {
         };
     }
 
-    /// Lines of data are one text, with line feeds in between.
+    /// Several data lines are one text, joined by line feeds.
     fn begin_data(&mut self, sink: &mut impl Sink) {
         if self.lines > 0 {
             sink.data(b"\n");
@@ -129,7 +131,7 @@ impl Reader {
                 }
                 self.lines = 0;
             }
-            // `data` without a colon is data too, of no bytes.
+            // `data` without a colon is an empty data line.
             Line::Name(count) if count == NAME.len() => self.begin_data(sink),
             _ => {}
         }
@@ -143,7 +145,7 @@ mod tests {
 
     use super::*;
 
-    /// The data of whole events.
+    /// The data of complete events.
     #[derive(Default)]
     struct Events {
         whole: Vec<Vec<u8>>,
@@ -179,7 +181,7 @@ mod tests {
             ("data\n\ndata\ndata\n\n", vec!["", "\n"]),
             ("\u{feff}data: a\n\n", vec!["a"]),
             ("data: \u{feff}\n\n", vec!["\u{feff}"]),
-            // Not ended, so not there.
+            // Incomplete, so ignored.
             ("data: a\n\ndata: b\n", vec!["a"]),
             ("dat: a\n\ndatas: b\n\n data: c\n\nDATA: d\n\n", vec![]),
             ("\n\n\r\n\n", vec![]),
@@ -189,7 +191,7 @@ mod tests {
     }
 
     proptest! {
-        /// In whatever pieces a stream comes, the events are the same.
+        /// In whatever chunks a stream arrives, the events are the same.
         #[test]
         fn pieces_do_not_matter(stream in "(data|: |\u{feff}|\n|\r|[a-c]|event|ö){0,40}", cuts in prop::collection::vec(0_usize..200, 0..6)) {
             let bytes = stream.as_bytes();

@@ -1,49 +1,49 @@
-//! The heads of HTTP messages, read as strictly as the standard allows.
+//! Parses the heads of HTTP messages as strictly as the standard allows.
 //!
-//! Two programs that read one stream of bytes in two ways are how requests are smuggled. Whatever RFC 9112 lets a
-//! recipient be tolerant about is refused here, so there is only one way left to read a message. The sidecar looks at
-//! requests with this before its HTTP library does; the gateway reads everything that it passes on with it.
+//! Requests are smuggled through two programs that parse one stream of bytes differently. Whatever RFC 9112 lets a
+//! recipient tolerate is refused here, so that only one interpretation of a message is left. The sidecar checks
+//! requests with this before its HTTP library does; the gateway parses everything that it forwards with it.
 
 use std::fmt;
 
-/// Bytes of a request head, from the request line to the empty line.
+/// Limit for a request head, from the request line to the empty line, in bytes.
 pub const MAX_HEAD_BYTES: usize = 16 * 1024;
-/// Header fields of a request.
+/// Limit for the header fields of a message.
 pub const MAX_HEADERS: usize = 64;
-/// Digits of a Content-Length: more than any body that is accepted, and no overflow.
+/// Limit for the digits of a Content-Length: more than any accepted body needs, and no overflow.
 const MAX_LENGTH_DIGITS: usize = 15;
 
 /// Why a head is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Violation {
-    /// LF without CR, CR without LF.
+    /// LF without CR, or CR without LF.
     LineEnding,
-    /// A byte that no head may contain.
+    /// A byte that is not allowed in a head.
     ControlCharacter,
-    /// The first line is not `METHOD SP target SP HTTP/1.x`, or in a response not `HTTP/1.x SP status SP words`.
+    /// The first line is not `METHOD SP target SP HTTP/1.x`, or in a response not `HTTP/1.x SP status SP reason`.
     RequestLine,
-    /// A line that is not `name: value`.
+    /// A line is not `name: value`.
     HeaderLine,
-    /// A line that goes on the one before.
+    /// A line continues the previous one (obsolete line folding).
     FoldedLine,
-    /// A Content-Length that is not one number, or comes twice.
+    /// Content-Length is not one number, or is there twice.
     ContentLength,
-    /// A Transfer-Encoding that is not exactly `chunked`, comes twice, or in HTTP/1.0.
+    /// Transfer-Encoding is not exactly `chunked`, is there twice, or in HTTP/1.0.
     TransferEncoding,
-    /// Both of them.
+    /// Both Content-Length and Transfer-Encoding are there.
     BothLengths,
     /// HTTP/1.1 without exactly one Host.
     Host,
-    /// More than [`MAX_HEADERS`].
+    /// It has more than [`MAX_HEADERS`] fields.
     TooManyHeaders,
-    /// More than [`MAX_HEAD_BYTES`].
+    /// It is longer than [`MAX_HEAD_BYTES`].
     TooLong,
     /// It did not arrive in time.
     Slow,
 }
 
 impl Violation {
-    /// All of them; the place of each is its number on the way through the parser.
+    /// All variants; the index of each is its number when it is passed through the parser.
     pub const ALL: [Self; 12] = [
         Self::LineEnding,
         Self::ControlCharacter,
@@ -59,7 +59,7 @@ impl Violation {
         Self::Slow,
     ];
 
-    /// The status that answers it.
+    /// The HTTP status of the answer.
     pub fn status(self) -> u16 {
         match self {
             Self::TooManyHeaders | Self::TooLong => 431,
@@ -90,29 +90,29 @@ impl fmt::Display for Violation {
     }
 }
 
-/// How the body that follows a head is delimited.
+/// How the body after a head is delimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
-    /// By its length.
+    /// By its length in bytes.
     Length(u64),
     /// By chunks.
     Chunked,
 }
 
-/// Looks for the end of a head in bytes that arrive bit by bit, each looked at once.
+/// Finds the end of a head in bytes that arrive in parts; each byte is examined once.
 #[derive(Debug, Default)]
 pub struct Scanner {
     scanned: usize,
 }
 
 impl Scanner {
-    /// The length of the head at the start of `bytes`, once all of it is there.
+    /// The length of the head at the start of `bytes`, once it is complete.
     ///
-    /// `bytes` must start with what the last call was given. Line endings and control characters are judged here, so
-    /// that a head which can never end properly is refused at once.
+    /// `bytes` must start with the bytes of the previous call. Line endings and control characters are checked here, so
+    /// that a head which can never be valid is refused at once.
     ///
     /// # Errors
-    /// The first rule that a byte breaks, or that the head is too long.
+    /// The first rule that a byte violates, or that the head is too long.
     pub fn end(&mut self, bytes: &[u8]) -> Result<Option<usize>, Violation> {
         let limit = bytes.len().min(MAX_HEAD_BYTES);
         while self.scanned < limit {
@@ -140,68 +140,68 @@ impl Scanner {
     }
 }
 
-/// What a request may ask for.
+/// Which forms of target a request may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Targets {
-    /// A path or an `http` URL: what servers are asked for.
+    /// A path or an `http` URL, as for servers.
     Server,
-    /// An `http` URL, or after `CONNECT` a host and its port: what proxies are asked for. Which of them it is, and
-    /// whether it is one, is for the proxy to say; here it is a word of visible characters.
+    /// An `http` URL or, after `CONNECT`, a host and its port, as for proxies. The proxy has to check which of them it
+    /// is, and whether it is valid; here it is a word of visible characters.
     Proxy,
 }
 
-/// A version of HTTP that has heads of this kind.
+/// The versions of HTTP that have heads of this kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
-    /// Which knows no chunks and needs no Host.
+    /// Without chunks, and Host is optional.
     Http10,
-    /// Which knows both.
+    /// With chunks, and Host is required.
     Http11,
 }
 
-/// Header fields in the order they came in, names as they were written, values without white space around them.
+/// Header fields in their order, names as they were written, values without surrounding white space.
 pub type Fields<'a> = Vec<(&'a str, &'a [u8])>;
 
 /// The head of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub struct RequestHead<'a> {
-    /// In capital letters.
+    /// The method, in capital letters.
     pub method: &'a str,
-    /// What it is about.
+    /// The request target.
     pub target: &'a str,
-    /// Spoken by the client.
+    /// The client's version.
     pub version: Version,
-    /// All fields.
+    /// All header fields.
     pub fields: Fields<'a>,
-    /// What follows.
+    /// How the body is delimited.
     pub framing: Framing,
 }
 
 /// The head of a response.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ResponseHead<'a> {
-    /// Three digits.
+    /// The status code, three digits.
     pub status: u16,
-    /// The words after them.
+    /// The reason phrase.
     pub reason: &'a [u8],
-    /// All fields.
+    /// All header fields.
     pub fields: Fields<'a>,
-    /// What follows, where the head says so. Else the body goes on until the connection ends.
+    /// How the body is delimited. `None`: it ends with the connection.
     pub framing: Option<Framing>,
 }
 
-/// Checks a whole head, its empty line included, and says what follows it.
+/// Checks a complete head of a request to a server, including its empty line, and returns how the body is delimited.
 ///
 /// # Errors
-/// The first rule that it breaks.
+/// The first rule that it violates.
 pub fn check(head: &[u8]) -> Result<Framing, Violation> {
     read_request(head, Targets::Server).map(|head| head.framing)
 }
 
-/// Reads the whole head of a request, its empty line included.
+/// Parses the complete head of a request, including its empty line.
 ///
 /// # Errors
-/// The first rule that it breaks.
+/// The first rule that it violates.
 pub fn read_request(head: &[u8], targets: Targets) -> Result<RequestHead<'_>, Violation> {
     let mut lines = lines(head)?;
     let (method, target, version) = request_line(lines.next().unwrap_or_default(), targets)?;
@@ -218,10 +218,10 @@ pub fn read_request(head: &[u8], targets: Targets) -> Result<RequestHead<'_>, Vi
     })
 }
 
-/// Reads the whole head of a response, its empty line included.
+/// Parses the complete head of a response, including its empty line.
 ///
 /// # Errors
-/// The first rule that it breaks.
+/// The first rule that it violates.
 pub fn read_response(head: &[u8]) -> Result<ResponseHead<'_>, Violation> {
     let mut lines = lines(head)?;
     let (version, status, reason) = status_line(lines.next().unwrap_or_default())?;
@@ -292,7 +292,7 @@ fn request_line(line: &[u8], targets: Targets) -> Result<(&str, &str, Version), 
     }
 }
 
-/// `HTTP/1.x SP status SP words`, the words possibly none.
+/// `HTTP/1.x SP status SP reason`, the reason possibly empty.
 fn status_line(line: &[u8]) -> Result<(Version, u16, &[u8]), Violation> {
     let mut parts = line.splitn(3, |&byte| byte == b' ');
     let (Some(version), Some(status)) = (parts.next(), parts.next()) else {
@@ -455,7 +455,7 @@ mod tests {
             assert_eq!(scanner.end(&text[..length]), Ok(None));
         }
         assert_eq!(scanner.end(text), Ok(Some(head)));
-        // And the next one is looked for from its own start.
+        // And the next one is searched from its own start.
         assert_eq!(scanner.end(text), Ok(Some(head)));
     }
 

@@ -1,21 +1,21 @@
-//! JSON in which no object has a key more than once, at any depth.
+//! A JSON parser that refuses objects with duplicate keys, at any depth.
 //!
-//! RFC 8259 leaves open which of two equal keys counts, so two readers of one text may disagree about what it says. What is
-//! shown to a person, hashed and acted on must be one thing: such a text is refused.
+//! RFC 8259 does not define which of two equal keys counts, so two parsers may disagree about a text. What is shown to
+//! an approver, hashed and executed must be the same, so such a text is refused.
 
 use std::fmt;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// Most characters of a key that an error shows.
+/// Limit for the characters of a key in an error.
 const MAX_SHOWN: usize = 64;
 
-/// Reads a text.
+/// Parses a text.
 ///
 /// # Errors
 ///
-/// As `serde_json`, and where a key is there more than once.
+/// Those of `serde_json`, and duplicate keys.
 pub fn from_str(text: &str) -> serde_json::Result<Value> {
     struct Unique(Value);
     impl<'de> Deserialize<'de> for Unique {
@@ -26,11 +26,11 @@ pub fn from_str(text: &str) -> serde_json::Result<Value> {
     serde_json::from_str(text).map(|Unique(value)| value)
 }
 
-/// Reads a value, for `#[serde(deserialize_with)]`.
+/// Deserializes a value, for `#[serde(deserialize_with)]`.
 ///
 /// # Errors
 ///
-/// Those of the deserializer, and where a key is there more than once.
+/// Those of the deserializer, and duplicate keys.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
     deserializer.deserialize_any(AnyValue)
 }
@@ -69,7 +69,7 @@ impl<'de> Visitor<'de> for AnyValue {
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        // As `Value` itself does: no JSON says what is not finite.
+        // Like `Value` itself: JSON has no numbers that are not finite.
         Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
     }
 

@@ -1,4 +1,4 @@
-//! The volume itself: opened once, then used by descriptor, one plain name at a time.
+//! The volume: opened once, then accessed by descriptor, one plain name at a time.
 
 mod error;
 mod file;
@@ -32,35 +32,35 @@ struct Inner {
     method: Method,
 }
 
-/// Whether the run is over.
+/// The state of the file `done`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Done {
-    /// There is no `done`.
+    /// It does not exist.
     No,
-    /// There is a regular file `done`.
+    /// It is a regular file: the run has ended.
     Yes,
-    /// There is something else of that name, which does not count.
+    /// It is an entry of another kind, which does not count.
     Foreign(FileKind),
 }
 
-/// How often a random name that is taken is drawn again.
+/// Attempts to find an unused random name.
 const MAX_DRAWS: usize = 8;
 
 impl Volume {
-    /// Opens the IPC directory and `tools` in it, which is made (0770) when missing.
+    /// Opens the IPC directory and `tools` in it, which is created (0770) if it is missing.
     ///
-    /// `ipc_dir` is the operator's choice, links in it are followed. Nothing below it is trusted.
+    /// `ipc_dir` is chosen by the operator, and links in it are followed. Nothing below it is trusted.
     ///
     /// # Errors
-    /// When either is not a directory; a link, a file or a mount point in the place of `tools` is named.
+    /// When either is not a directory; for `tools`, the error names a link, a file or a mount point in its place.
     pub fn open(ipc_dir: &Path) -> Result<Self, VolumeError> {
         Self::open_with(Method::available(), ipc_dir)
     }
 
-    /// As [`open`](Self::open), without the kernel's `openat2`, for tests of the other way.
+    /// Like [`open`](Self::open), without the kernel's `openat2`, to test the fallback.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// Like [`open`](Self::open).
     #[doc(hidden)]
     pub fn open_without_openat2(ipc_dir: &Path) -> Result<Self, VolumeError> {
         Self::open_with(Method::Compare, ipc_dir)
@@ -73,7 +73,7 @@ impl Volume {
             .map_err(|error| VolumeError::Open { path: path.clone(), source: error.into() })?;
         let tools_error = |error: Errno| VolumeError::Tools { path: path.clone(), source: error.into() };
         let made = match rustix::fs::mkdirat(&root, names::TOOLS, Mode::from(0o770)) {
-            // Where nothing may be made there may still be one.
+            // On a read-only volume it may exist already.
             made @ (Ok(()) | Err(Errno::EXIST | Errno::ROFS | Errno::ACCESS | Errno::PERM)) => made,
             Err(error) => return Err(tools_error(error)),
         };
@@ -81,28 +81,28 @@ impl Volume {
             beneath::open(method, root.as_fd(), names::TOOLS, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty());
         let tools = tools.map_err(|error| match kind_behind(error, root.as_fd(), names::TOOLS) {
             Some(kind) => VolumeError::ToolsKind { path: path.clone(), kind },
-            // Why it could not be made says more than that it is not there.
+            // The error of mkdir says more than that it does not exist.
             None if error == Errno::NOENT => tools_error(made.err().unwrap_or(error)),
             None => tools_error(error),
         })?;
         if made.is_ok() {
-            // The umask has taken the group's right to write, which the other side may need.
+            // The umask has removed the group's write permission, which the other side may need.
             let _ = rustix::fs::fchmod(&tools, Mode::from(0o770));
         }
         Ok(Self(Arc::new(Inner { path, root, tools, method })))
     }
 
-    /// The path it was opened by, for messages.
+    /// The path by which it was opened, for messages.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0.path
     }
 
-    /// Whether the run is over. Only a regular file says so: what a link or a mount points at is not on the volume,
-    /// and nobody who means it makes a directory or a FIFO.
+    /// Whether the run has ended. Only a regular file counts: the target of a link or a mount is not on the volume, and
+    /// an honest writer creates neither a directory nor a FIFO.
     ///
     /// # Errors
-    /// When the entry cannot be looked at.
+    /// When the entry cannot be read.
     pub fn done(&self) -> Result<Done, VolumeError> {
         let root = self.0.root.as_fd();
         match beneath::open(self.0.method, root, names::DONE, OFlags::PATH, Mode::empty()) {
@@ -119,16 +119,16 @@ impl Volume {
         }
     }
 
-    /// Says that the run is over. To be the last act: executors that leave earlier are started again.
+    /// Marks the run as ended. Must be the last action: executors that exit earlier are restarted.
     ///
     /// # Errors
-    /// When it cannot be written, for one because something else than a file is in its place.
+    /// When the file cannot be written, for example because an entry of another kind is in its place.
     pub fn write_done(&self) -> Result<(), VolumeError> {
         self.write_in(self.0.root.as_fd(), names::DONE, b"done\n", Existing::Replace)?;
         Ok(())
     }
 
-    /// That `tools` is still the directory that was opened.
+    /// Checks that `tools` is still the directory that was opened.
     ///
     /// # Errors
     /// [`VolumeError::Gone`] when it is not.
@@ -156,16 +156,16 @@ impl Volume {
         self.0.tools.as_fd()
     }
 
-    /// Another descriptor of `tools`, with a position of its own, to list it.
+    /// Another descriptor of `tools`, with its own position, for listing.
     pub(crate) fn list(&self) -> Result<rustix::fs::Dir, Errno> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::openat(&self.0.tools, ".", flags, Mode::empty())?;
         rustix::fs::Dir::new(directory)
     }
 
-    /// Reads a file of `tools`, if it is a regular one with one name and at most `cap` bytes. Never waits.
+    /// Reads a file of `tools`, if it is a regular one with one name and at most `cap` bytes. Never blocks.
     ///
-    /// What was read is one moment's content. The answer has who the file was in any case that gets as far as that.
+    /// The content is that of one moment. The opened file is returned in every case in which it could be opened.
     pub(crate) fn read(&self, name: &str, cap: usize) -> (Option<Opened>, Result<Vec<u8>, ReadProblem>) {
         let tools = self.0.tools.as_fd();
         let opened = beneath::open(self.0.method, tools, name, OFlags::RDONLY, Mode::empty());
@@ -181,7 +181,7 @@ impl Volume {
         (Some(Opened { file, stat }), content)
     }
 
-    /// Who is behind a name now. Links are not followed.
+    /// The metadata of a name. Links are not followed.
     pub(crate) fn look(&self, name: &str) -> Result<Option<Stat>, Errno> {
         match rustix::fs::statat(&self.0.tools, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
@@ -190,12 +190,12 @@ impl Volume {
         }
     }
 
-    /// Which file is behind a name of `tools` now, and when it was changed last.
+    /// Which file a name of `tools` leads to, and when it was changed last.
     pub(crate) fn stamp(&self, name: &str) -> Stamp {
         Stamp::of(self.look(name).ok().flatten().as_ref())
     }
 
-    /// Makes a directory that only one can make. `Ok(false)`: somebody else did.
+    /// Creates a directory, atomically. `Ok(false)`: another process has created it.
     pub(crate) fn make_marker(&self, name: &str) -> Result<bool, Errno> {
         match rustix::fs::mkdirat(&self.0.tools, name, Mode::from(0o750)) {
             Ok(()) => Ok(true),
@@ -204,7 +204,7 @@ impl Volume {
         }
     }
 
-    /// Removes whatever is behind a name, if it is no full directory. The answer says whether anything was.
+    /// Removes an entry, unless it is a directory that is not empty. Returns whether it was removed.
     pub(crate) fn remove(&self, name: &str) -> bool {
         let unlink = |flags| rustix::fs::unlinkat(&self.0.tools, name, flags);
         match unlink(AtFlags::empty()) {
@@ -214,7 +214,7 @@ impl Volume {
         }
     }
 
-    /// As [`remove`](Self::remove), for what is expected to be a directory.
+    /// Like [`remove`](Self::remove), for an entry that should be a directory.
     pub(crate) fn remove_marker(&self, name: &str) -> bool {
         match rustix::fs::unlinkat(&self.0.tools, name, AtFlags::REMOVEDIR) {
             Ok(()) => true,
@@ -223,8 +223,8 @@ impl Volume {
         }
     }
 
-    /// Puts a whole file in its place in `tools`, or nothing. The stamp is of the file that was written, whatever is behind its
-    /// name by then.
+    /// Writes a file of `tools` atomically. The stamp is that of the written file, even if its name leads to another
+    /// one by now.
     pub(crate) fn write(&self, name: &str, content: &[u8], existing: Existing) -> Result<Stamp, VolumeError> {
         self.write_in(self.0.tools.as_fd(), name, content, existing)
     }
@@ -248,13 +248,13 @@ impl Volume {
         existing: Existing,
     ) -> Result<Stamp, Errno> {
         let (temporary, file) = self.create_temporary(directory)?;
-        // Not synced: the volume does not outlive the run, and a reader sees what is in the kernel's cache.
+        // Not synced: the volume does not outlive the run, and a reader sees the kernel's cache.
         let placed = write_all(file.as_fd(), content).and_then(|()| place(directory, &temporary, name, existing));
         if placed.is_err() {
             let _ = rustix::fs::unlinkat(directory, &temporary, AtFlags::empty());
         }
         placed?;
-        // By the descriptor: another file may have taken the name since. The rename was the last change.
+        // By the descriptor: the name may lead to another file by now. The rename was the last change.
         Ok(Stamp::of(rustix::fs::fstat(&file).ok().as_ref()))
     }
 

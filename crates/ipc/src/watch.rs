@@ -1,4 +1,4 @@
-//! Noticing changes: inotify where it works, looking again and again where it does not.
+//! Detects changes of a directory: by inotify where it works, by polling where it does not.
 
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -9,12 +9,12 @@ use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
 
-/// How often a directory is looked at where no events come.
+/// Interval between checks of a directory that is polled.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// How often it is looked at where events come, in case they do not.
+/// Interval between checks of a directory with events, in case they are not delivered.
 pub const SAFETY_INTERVAL: Duration = Duration::from_secs(15);
 
-/// How changes are to be noticed.
+/// How changes are detected.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum WatchMode {
     /// By events where they work, otherwise by polling.
@@ -22,7 +22,7 @@ pub enum WatchMode {
     Automatic,
     /// By polling only.
     Polling,
-    /// By an inotify that never tells anything, as that of gVisor without its annotations: for tests.
+    /// By an inotify that never delivers an event, like that of gVisor without its annotations: for tests.
     #[doc(hidden)]
     Deaf,
 }
@@ -30,13 +30,13 @@ pub enum WatchMode {
 /// Why a directory is polled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PollReason {
-    /// It was asked for.
+    /// The caller requested it.
     Asked,
-    /// File systems of this kind send no events for what other machines do.
+    /// File systems of this kind send no events for changes by other machines.
     FileSystem(&'static str),
-    /// There is no inotify, or no more of it.
+    /// inotify is not available, or its limits are reached.
     Unavailable(Errno),
-    /// inotify is there, and something happened without an event.
+    /// inotify is available, and a change happened without an event.
     Silent,
 }
 
@@ -66,19 +66,19 @@ pub(crate) struct Watch {
     deaf: bool,
 }
 
-/// What an inotify descriptor tells.
+/// An event of an inotify descriptor.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Notice<'a> {
-    /// Something happened to this name in the directory with this watch.
+    /// A change of this name in the directory with this watch.
     Name(i32, &'a [u8], ReadFlags),
-    /// Something happened to the watched directory itself.
+    /// A change of the watched directory itself.
     Itself,
     /// Events were lost.
     Overflow,
 }
 
 impl Watch {
-    /// Watches nothing yet. `directory` is looked at for its file system.
+    /// Watches nothing yet. `directory` determines the file system.
     pub(crate) fn new(mode: WatchMode, directory: BorrowedFd<'_>) -> Self {
         let (descriptor, polling) = if mode == WatchMode::Polling {
             (None, Some(PollReason::Asked))
@@ -93,10 +93,10 @@ impl Watch {
         Self { descriptor, polling, deaf: mode == WatchMode::Deaf }
     }
 
-    /// Adds a directory. Where that fails, polling it is.
+    /// Adds a directory. If that fails, it is polled.
     pub(crate) fn add(&mut self, directory: BorrowedFd<'_>, events: WatchFlags) -> Option<i32> {
         let descriptor = self.descriptor.as_ref().filter(|_| !self.deaf)?;
-        // By descriptor and not by path, which may lead somewhere else by now. Without /proc this fails.
+        // By descriptor and not by path, which may lead to another directory by now. Fails without /proc.
         let path = format!("/proc/self/fd/{}", directory.as_raw_fd());
         match inotify::add_watch(descriptor, path, events | WatchFlags::ONLYDIR) {
             Ok(watch) => Some(watch),
@@ -108,7 +108,7 @@ impl Watch {
         }
     }
 
-    /// From now on this is polled; events that come are still taken.
+    /// From now on the directory is polled; events that arrive are still read.
     pub(crate) fn poll(&mut self, reason: PollReason) {
         self.polling.get_or_insert(reason);
     }
@@ -121,12 +121,12 @@ impl Watch {
         self.descriptor.as_ref().map(|descriptor| descriptor.as_fd())
     }
 
-    /// How often to look; `safety` where events come.
+    /// Interval between checks; `safety` while events are delivered.
     pub(crate) fn interval(&self, safety: Duration) -> Duration {
         if self.polling.is_some() { POLL_INTERVAL } else { safety }
     }
 
-    /// Takes what one read gives and says whether that was anything. The buffer bounds how much it is.
+    /// Passes the events of one read to `take`, and returns whether there were any. The buffer bounds their number.
     pub(crate) fn read(&mut self, mut take: impl FnMut(Notice<'_>)) -> bool {
         let Some(descriptor) = &self.descriptor else {
             return false;
@@ -164,10 +164,10 @@ impl Watch {
     }
 }
 
-/// The name of a file system whose changes may be made on another machine or behind the kernel's back.
+/// The name of a file system that may be changed by another machine or without the kernel's knowledge.
 fn silent_file_system(directory: BorrowedFd<'_>) -> Option<&'static str> {
     let kind = rustix::fs::fstatfs(directory).ok()?.f_type;
-    // The field is signed on some platforms and as wide as a word on most; the numbers have 32 bits.
+    // The field is signed on some platforms and word-sized on most; the numbers have 32 bits.
     silent_kind(kind as u32)
 }
 

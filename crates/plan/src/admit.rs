@@ -1,10 +1,10 @@
-//! The one answer to *may this run exist?*: the same in the webhook, in the controller and on the command line.
+//! The decision whether a run may exist: the same in the webhook, in the controller and on the command line.
 //!
-//! [`admit`] finds everything that is wrong at once, and fills in what the run leaves to its agent, the policy and the
-//! installation. It is a function of its [`Input`]: who calls fetches, and [`wanted_packs`] and [`wanted_policy`] say
-//! what. The other functions look at one object alone, when it is written.
+//! [`admit`] reports all violations at once, and fills in what the run leaves to its agent, the policy and the
+//! installation. It is a function of its [`Input`]: the caller fetches the objects that [`wanted_packs`] and
+//! [`wanted_policy`] name. The other functions check one object alone, when it is written.
 //!
-//! Each file below is one family of rules. A rule has a name that stays the same; the tests name every one.
+//! Each file below is one family of rules. Names of rules are stable; the tests name every one.
 
 mod address;
 mod agents;
@@ -65,58 +65,58 @@ pub use volumes::{RunVolume, VolumeOwner};
 use crate::policy::{EffectivePolicy, PolicyDefaults};
 use finding::Findings;
 
-/// Yes or no.
+/// The decision about a run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decision<'a> {
     /// The run may exist.
     Admitted(Box<Admitted<'a>>),
-    /// It may not.
+    /// The run is denied.
     Denied(Denied),
 }
 
 /// A run that may exist.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Admitted<'a> {
-    /// The run with everything filled in. Admitting it again changes nothing.
+    /// The run with all defaults filled in. Admitting it again changes nothing.
     pub run: AgentRun,
     /// What is allowed but unwise.
     pub warnings: Vec<Reason>,
-    /// What the run is held to.
+    /// The policy that applies to the run.
     pub policy: EffectivePolicy,
-    /// Its packs, each with where it was found.
+    /// Its packs, each with the namespace that it was found in.
     pub packs: Vec<ResolvedPack<'a>>,
-    /// Its tools, each with what becomes of a call.
+    /// Its tools, each with the decision about calls.
     pub tools: Vec<ToolDecision>,
     /// Its volumes, each with its owner and its name in the pod.
     pub volumes: Vec<RunVolume>,
-    /// What its containers may use together.
+    /// The resources that its containers may use together.
     pub amounts: Amounts,
 }
 
-/// A run that may not exist.
+/// Why a run may not exist.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Denied {
-    /// Every reason.
+    /// Every violation.
     pub reasons: Vec<Reason>,
-    /// What would be allowed but unwise.
+    /// What is allowed but unwise.
     pub warnings: Vec<Reason>,
 }
 
 impl Denied {
-    /// Whether the only trouble is objects that are not there yet: the run may wait for them.
+    /// Whether the only violations are missing objects: then the run may wait for them.
     pub fn may_wait(&self) -> bool {
         self.reasons.iter().all(|reason| reason.missing.is_some())
     }
 }
 
-/// Decides about a run.
+/// Decides whether a run may exist.
 ///
 /// # Guarantees
 ///
-/// * All reasons at once (at most [`MAX_FINDINGS`]), in an order that depends on the input only.
+/// * Reports all violations at once (at most [`MAX_FINDINGS`]), in an order that depends only on the input.
 /// * A stricter policy, in the order of [`EffectivePolicy::is_at_most`], never admits more.
 /// * Defaulting is idempotent: admitting [`Admitted::run`] again gives the same run.
-/// * No panic, whatever the objects contain; work is bounded by their size.
+/// * Never panics, whatever the objects contain; work is bounded by their size.
 pub fn admit<'a>(input: &Input<'a>) -> Decision<'a> {
     let mut findings = Findings::default();
     let subject = run_subject(input);
@@ -127,7 +127,7 @@ pub fn admit<'a>(input: &Input<'a>) -> Decision<'a> {
     decide(input, agent, policy, &defaults, findings)
 }
 
-/// The rest of [`admit`], once it is known what the run is held to.
+/// The rest of [`admit`], once the policy is known.
 fn decide<'a>(
     input: &Input<'a>,
     agent: Option<&'a AgentSpec>,
@@ -181,13 +181,13 @@ fn decide<'a>(
     Decision::Admitted(Box::new(Admitted { run, warnings, policy, packs, tools, volumes, amounts }))
 }
 
-/// What the families of rules look at.
+/// The context of the rules.
 struct Case<'c, 'a> {
     input: &'c Input<'a>,
     subject: Subject,
-    /// With everything filled in.
+    /// The run with all defaults filled in.
     run: &'c AgentRun,
-    /// Empty where there is none; then the run is denied already.
+    /// Empty where there is no agent; then the run is denied already.
     agent: &'c AgentSpec,
     policy: &'c EffectivePolicy,
     packs: Vec<ResolvedPack<'a>>,

@@ -1,17 +1,18 @@
-//! Bounds of the spans of time that a run is given.
+//! Bounds of the timeouts of runs and hooks.
 
 use std::time::Duration;
 
-/// The shortest time that a run or a hook may be given: less is a mistake in the unit.
+/// The shortest timeout of a run or a hook: less is a mistake in the unit.
 pub const MIN_TIMEOUT: Duration = Duration::from_secs(1);
-/// The longest time that a run may be given.
+/// The longest timeout of a run.
 pub const MAX_RUN_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
-/// The longest time that a hook may be given.
+/// The longest timeout of a hook.
 pub const MAX_HOOK_TIMEOUT: Duration = Duration::from_secs(60 * 60);
-/// What a run is given when nobody says.
+/// The timeout of a run that sets none.
 pub const DEFAULT_RUN_TIMEOUT: &str = "10m";
 
-/// A span of time in the largest units that give it exactly, as people write it: `1h30m`, `90s`, `1500ms`.
+/// Formats a duration in hours, minutes, seconds and nanoseconds, without those that are zero: `1h30m`, `1m30s`,
+/// `1s500000000ns`.
 pub fn written(span: Duration) -> String {
     let seconds = span.as_secs();
     let nanoseconds = span.subsec_nanos();

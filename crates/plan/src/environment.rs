@@ -1,20 +1,21 @@
-//! Environment variables that must not be set on a container of a run, whatever the policy: they decide which code runs,
-//! where credentials go, or what our own parts believe.
+//! Environment variables that must not be set on a container of a run, whatever the policy: they decide which code
+//! runs, where credentials go, or what our own parts believe.
 //!
-//! No such list is ever complete. What holds without it: a run's variables reach the agent alone, which starts nothing, and a
-//! hook gets of them only those that its author names in `envFromRun`. This list bounds what an author can name by mistake.
+//! No such list is ever complete. What holds without it: a run's variables reach only the agent, which starts no
+//! programs, and a hook gets only those that its author names in `envFromRun`. This list bounds what an author can name
+//! by mistake.
 
 /// Who sets a variable on a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetBy {
-    /// The author of the pack, hook or model server that the container is for, who also chose what runs in it.
+    /// The author of the pack, hook or model server of the container, who also chose what runs in it.
     Author,
-    /// Anybody else: the author of a run, or of the agent's defaults for its runs.
+    /// Another user: the author of a run, or of the agent's defaults for its runs.
     Others,
 }
 
-/// Why a variable of this name is refused, as the end of a sentence; nothing when it is not. Case does not count: some
-/// programs read both spellings, and none of these names means something harmless in another case.
+/// Why a variable of this name is denied, as the end of a sentence; `None` when it is allowed. Case is ignored: some
+/// programs read both spellings, and none of these names is harmless in another case.
 pub fn denied(name: &str, by: SetBy) -> Option<&'static str> {
     let name = name.to_ascii_uppercase();
     let mut groups = DENIED.iter();
@@ -28,7 +29,7 @@ pub fn denied(name: &str, by: SetBy) -> Option<&'static str> {
     }
 }
 
-/// A whole name, or one with `*` at its beginning or end that stands for any rest.
+/// Matches a whole name, or a pattern with `*` at its beginning or end.
 fn matches(pattern: &str, name: &str) -> bool {
     match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
         (Some(end), _) => name.ends_with(end),
@@ -37,23 +38,23 @@ fn matches(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// What a variable does.
+/// The effect of a variable that makes it dangerous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Why {
     /// It chooses libraries and modules that a program loads.
     Loads,
     /// A shell or an interpreter takes code, options or search paths from it.
     Interprets,
-    /// It is a command, or options with a command among them.
+    /// It is a command, or options that contain a command.
     Starts,
-    /// It says which compiler, linker or toolchain a build uses, or with which options.
+    /// It chooses the compiler, linker or toolchain of a build, or their options.
     Builds,
-    /// It decides whom a program talks to, believes, or gives a credential to.
+    /// It decides whom a program connects to, trusts, or sends a credential to.
     Trusts,
-    /// It is what programs, ours among them, know of their surroundings.
+    /// Programs, ours included, read from it who and where they are.
     Identifies,
-    /// It says where a program's settings are, which can name commands, plugins and hosts. An author may choose the settings
-    /// of the program that they chose; nobody else may.
+    /// It says where a program's configuration is, which can name commands, plugins and hosts. An author may configure
+    /// the program that they chose; other users may not.
     Settings,
 }
 
@@ -80,8 +81,8 @@ pub fn looks_like_a_credential(name: &str) -> bool {
         || name.ends_with("APIKEY")
 }
 
-/// Names in capitals by what they do; `*` at the beginning or end of one stands for any rest. Of a name that is in several
-/// groups the first counts.
+/// Names in upper case, by effect; `*` at the beginning or end matches any text. For a name in several groups, the
+/// first group counts.
 const DENIED: &[(Why, &str)] = &[
     (
         Why::Loads,
@@ -255,7 +256,7 @@ mod tests {
         let before = all.len();
         all.dedup();
         assert_eq!(all.len(), before);
-        // What a group may give to authors must come after every group that may not.
+        // Groups that are allowed for authors must come after all groups that are not.
         assert!(DENIED.is_sorted_by_key(|(why, _)| *why));
     }
 

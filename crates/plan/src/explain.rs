@@ -1,10 +1,11 @@
-//! What could this run touch? A plan in words and lists, for people who must answer for it and for programs that check it.
+//! What a run could touch: a plan in words and lists, for people who are responsible for it and for programs that check
+//! it.
 //!
-//! [`explain`] turns a [`RunPlan`] into an [`Explanation`]: every power of the plan is in it, and nothing that is not in the
-//! plan. [`Explanation::powers`] is the same as one flat list, and [`compare`] says what a change adds to that list and
-//! takes from it.
+//! [`explain`] turns a [`RunPlan`] into an [`Explanation`]: it contains every power of the plan, and nothing else.
+//! [`Explanation::powers`] is the same as one flat list, and [`compare`] returns what a change adds to that list and
+//! removes from it.
 //!
-//! An explanation repeats texts of manifests as they are. Who prints it makes them harmless.
+//! An explanation repeats texts of manifests as they are. The caller must escape them before it prints them.
 
 mod about;
 mod bounds;
@@ -39,47 +40,47 @@ pub use secrets::{SecretAbout, SecretSeen};
 pub use summary::{Summary, duration};
 pub use tools::{ActsBy, Arguments, ToolAbout};
 
-/// What the field `format` of an explanation says. Fields may be added to it; none changes its meaning.
+/// The value of the field `format` of an explanation. Fields may be added; none changes its meaning.
 pub const FORMAT: &str = "sympozium.ai/explanation/v1";
 
 /// What a run could touch.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
-    /// How this is written: [`FORMAT`].
+    /// The format of this value: [`FORMAT`].
     pub format: &'static str,
-    /// Which run.
+    /// The run that is explained.
     pub run: RunAbout,
-    /// The most important, in a few sentences.
+    /// The most important facts, in a few sentences.
     pub summary: Summary,
-    /// The model, where it answers and who holds its key.
+    /// The model, its address and which part holds its key.
     pub model: ModelAbout,
-    /// Every tool, those that are denied included.
+    /// Every tool, denied ones included.
     pub tools: Vec<ToolAbout>,
-    /// Who may do what at the Kubernetes API, and what follows from it.
+    /// The identities at the Kubernetes API, their permissions and the consequences.
     pub kubernetes: Vec<IdentityAbout>,
-    /// What may be reached, part by part and by the whole pod.
+    /// What may be reached, by each part and by the whole pod.
     pub network: Network,
-    /// Secrets that somebody in the run sees, and how.
+    /// Secrets that a part or the kubelet reads, and how.
     pub secrets: Vec<SecretAbout>,
-    /// What is mounted, by whom.
+    /// The volumes, and which parts mount them.
     pub files: Vec<VolumeAbout>,
-    /// The containers, or process trees.
+    /// The parts: containers, or process trees on one machine.
     pub parts: Vec<PartAbout>,
-    /// The texts that the agent reads.
+    /// The skill texts that the agent reads.
     pub skills: Vec<SkillAbout>,
-    /// Who decides where a person is asked.
+    /// Who approves questions.
     pub approval: ApprovalAbout,
-    /// How much of everything.
+    /// Limits of the run, its parts and its tools.
     pub limits: Limits,
     /// What must be enforced, or the run is refused.
     pub isolation: Isolation,
-    /// How long the run, its rights and its traces last.
+    /// How long the run, its grants and its data last.
     pub lifetime: Lifetime,
-    /// What one should know that no table says.
+    /// Caveats that no table shows.
     pub remarks: Vec<Remark>,
-    /// The digest of the plan without what is different in every run: its UID, and the objects that it was made from. Two
-    /// plans with the same one give the same powers.
+    /// The digest of the plan without what differs between all runs: its UID, and the objects that it was made from.
+    /// Two plans with the same digest give the same powers.
     pub plan_digest: String,
 }
 
@@ -88,7 +89,7 @@ pub struct Explanation {
 /// # Guarantees
 ///
 /// * Every mount, destination, rule, Secret and tool of the plan is in the explanation.
-/// * It depends on the plan only. No panic, whatever the plan holds.
+/// * It depends only on the plan. Never panics, whatever the plan contains.
 pub fn explain(plan: &RunPlan) -> Explanation {
     Explanation {
         format: FORMAT,

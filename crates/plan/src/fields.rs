@@ -1,5 +1,5 @@
-//! No field is accepted and ignored: each leaf of each schema is given two values, and what becomes of the run must differ.
-//! What does not is on one of the lists, with the reason, and every line of a list must be true.
+//! No field is accepted and ignored: each leaf of each schema is given two values, and the result of the run must
+//! differ. A leaf without a difference is on one of the lists, with the reason, and every line of a list must be true.
 
 mod elsewhere;
 mod leaves;
@@ -18,7 +18,7 @@ use leaves::{Leaf, leaves};
 use scenes::{Outcome, Scene, kind_of};
 use values::{Place, candidates};
 
-/// Where a line of a list is about a leaf: the field itself, or something that it is in.
+/// Whether a line of a list is about a leaf: the field itself, or one that contains it.
 fn covers(field: &str, leaf: &Leaf) -> bool {
     let rest = leaf.path.strip_prefix(field);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
@@ -40,11 +40,11 @@ fn denied_by(leaf: &Leaf) -> Option<&'static str> {
     found.map(|(_, _, rule)| *rule)
 }
 
-/// What two values of a leaf came to.
+/// The result of trying values of a leaf.
 enum Found {
-    /// No scene has a place for it.
+    /// No scene has the leaf.
     Nowhere,
-    /// There are places, and nothing differs.
+    /// Scenes have the leaf, and nothing differs.
     Nothing,
     Differs,
 }
@@ -77,8 +77,8 @@ fn try_values(leaf: &Leaf, scenes: &[Scene]) -> Found {
     found
 }
 
-/// Whether another value made a difference that counts. A denial does by the rule that the list has for the leaf; by another it may
-/// only say that the value has the wrong form.
+/// Whether another value made a difference that counts. A denial counts with the rule that the list has for the leaf;
+/// another rule may only say that the value is malformed.
 fn differs(leaf: &Leaf, before: &Outcome, after: &Outcome) -> bool {
     match after {
         Outcome::Admitted(_) => before != after,
@@ -91,7 +91,7 @@ fn every_leaf_makes_a_difference_or_is_listed() {
     let scenes = scenes::all();
     let mut wrong = Vec::new();
     for leaf in leaves().iter().filter(|it| it.path.starts_with("spec")) {
-        // It has the same spec as `Agent`; the test below holds the two together.
+        // It has the same spec as `Agent`; the test below compares the two.
         if leaf.kind == "SympoziumInstance" {
             continue;
         }
@@ -116,7 +116,7 @@ fn both_kinds_of_agents_have_the_same_fields() {
     assert_eq!(of("Agent"), of("SympoziumInstance"));
 }
 
-/// Nothing of ours reads a status but for what is listed; what is written there is written by the program that is named.
+/// Our programs read only the status fields that are listed; each is written by the program that is named.
 #[test]
 fn every_leaf_of_a_status_is_written_or_listed() {
     let mut wrong = Vec::new();
@@ -135,7 +135,7 @@ fn every_line_of_a_list_is_about_a_field_that_exists() {
     let leaves = leaves();
     let exists = |kind: &str, field: &str| {
         leaves.iter().any(|leaf| {
-            // Below a field that takes anything there is no schema.
+            // A field that accepts anything has no schema below it.
             let is_below = leaf.is_open && field.starts_with(leaf.path.as_str());
             leaf.kind == kind && (covers(field, leaf) || is_below)
         })
@@ -148,7 +148,7 @@ fn every_line_of_a_list_is_about_a_field_that_exists() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-/// A line that says where a field is used must not outlive that use.
+/// A line that names where a field is used must not outlive that use.
 #[test]
 fn what_is_used_elsewhere_is_mentioned_there() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -157,7 +157,7 @@ fn what_is_used_elsewhere_is_mentioned_there() {
         let text = std::fs::read_to_string(root.join(file)).unwrap_or_default();
         let name = field.rsplit('.').next().unwrap_or(field);
         let name = name.trim_end_matches("[]");
-        // The whole of a kind is named by its kind.
+        // A whole spec or status is found by the name of its kind.
         let is_there = match *field {
             "spec" | "status" => code(&text).any(|it| it.contains(kind)),
             _ => code(&text).any(|it| uses(it, name)),
@@ -188,7 +188,7 @@ fn a_word_is_no_use_of_a_field() {
     }
 }
 
-/// The lines of a program that are no comments.
+/// The lines of a program that are not comments.
 fn code(text: &str) -> impl Iterator<Item = &str> {
     let lines = text.lines().map(str::trim_start);
     lines.filter(|it| !it.starts_with("//"))
@@ -217,7 +217,7 @@ fn snake(name: &str) -> String {
     text
 }
 
-/// What is said about an object that is looked at alone: rule and field.
+/// The findings for an object that is checked alone: rule and field.
 fn said_alone(object: &Value) -> BTreeSet<(&'static str, String)> {
     let kind = kind_of(object);
     let subject = Subject::new("Object", None, "o");
@@ -234,7 +234,7 @@ fn said_alone(object: &Value) -> BTreeSet<(&'static str, String)> {
     all.map(|it| (it.rule, it.field)).collect()
 }
 
-/// Whoever uses a field that nothing acts on is told, where the object is written and where a run of it is admitted.
+/// The use of a field without an effect is reported, where the object is written and where a run of it is admitted.
 #[test]
 fn the_use_of_every_unused_field_is_told() {
     let used = scenes::unused();
@@ -253,7 +253,7 @@ fn the_use_of_every_unused_field_is_told() {
             };
             let expected = (is_told, row.field.to_owned());
             assert!(said.contains(&expected), "{kind} {}: {said:?}", row.field);
-            // Without it there is nothing to tell. A kind that nothing acts on has no other form.
+            // Without the field there is nothing to report. A kind without any effect has no other form.
             if !matches!(row.field, "spec" | "spec.source" if *kind != "SkillPack") {
                 let plain = json!({ "kind": kind, "metadata": { "name": "o" }, "spec": scenes::plain(kind) });
                 let said = match *kind {

@@ -1,7 +1,7 @@
-//! The bodies of the fuzz targets: texts of manifests that decide about something.
+//! Bodies of the fuzz targets for texts of manifests and for plans.
 //!
-//! Three callers share them: coverage-guided fuzzing (`make fuzz`), the replay of the corpora on stable in `make
-//! test`, and whoever debugs a find. Each one states a property and panics when it does not hold.
+//! Three callers share them: coverage-guided fuzzing (`make fuzz`), the replay of the corpora on stable in `make test`,
+//! and a developer who debugs a finding. Each body states a property and panics when it does not hold.
 
 #![expect(clippy::expect_used, reason = "a broken property is told by a panic, as in a test")]
 
@@ -24,8 +24,8 @@ pub type Target = fn(data: &[u8]);
 pub const TARGETS: &[(&str, Target)] =
     &[("duration", duration), ("image_reference", image_reference), ("quantity", quantity), ("run_plan", run_plan)];
 
-/// What is read has one full form, of plain characters, that means the same; and a registry allows it exactly if it is
-/// its host.
+/// A parsed reference has one full form, of printable ASCII, that parses to the same value. A registry entry allows the
+/// reference exactly if the host is the same.
 pub fn image_reference(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
@@ -55,7 +55,7 @@ pub fn image_reference(data: &[u8]) {
     }
 }
 
-/// An entry that is longer than one that was read, which only its length can make wrong.
+/// Parses an entry that is longer than one that was parsed, so that only its length can make it invalid.
 fn longer_entry(text: &str) -> Option<Registry> {
     match Registry::parse(text) {
         Ok(entry) => Some(entry),
@@ -68,7 +68,7 @@ fn longer_entry(text: &str) -> Option<Registry> {
     }
 }
 
-/// What is read is not negative and prints as a text that means the same; sums do not fall.
+/// A parsed quantity is not negative and prints as a text with the same value; sums do not decrease.
 pub fn quantity(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
@@ -83,7 +83,7 @@ pub fn quantity(data: &[u8]) {
     assert!(amount.plus(amount) >= amount);
 }
 
-/// What is read prints as a text that means the same.
+/// A parsed duration prints as a text with the same value.
 pub fn duration(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
@@ -91,7 +91,7 @@ pub fn duration(data: &[u8]) {
     let Ok(span) = DurationText::new(text).get() else {
         return;
     };
-    // A printed text may need more digits than a written one may have; then it is beyond every bound anyway.
+    // The printed text may need more digits than are accepted; then the duration is beyond every bound anyway.
     let printed = written(span);
     if let Ok(again) = DurationText::new(printed.as_str()).get() {
         assert_eq!(again, span, "{text:?} {printed:?}");
@@ -100,7 +100,7 @@ pub fn duration(data: &[u8]) {
     }
 }
 
-/// A plan that is read is written again as it was, its agent is told of no tool that is denied, and it is rendered or refused.
+/// A plan that is read serialises to the same bytes, its agent sees no denied tool, and it is rendered or refused.
 pub fn run_plan(data: &[u8]) {
     let Ok(plan) = RunPlan::read(data) else {
         return;
@@ -114,7 +114,7 @@ pub fn run_plan(data: &[u8]) {
         let mut named = plan.tools.iter().filter(|it| it.name == tool.name);
         assert!(named.any(|it| it.gate != Gate::Deny), "{}", tool.name);
     }
-    // Without the texts most are refused; what is not names no object twice.
+    // Without the skill texts most plans are refused; one that is rendered has no object twice.
     if let Ok(rendered) = render(&plan, &[], &RenderSettings::default()) {
         let names: BTreeSet<_> = rendered.objects.iter().map(|it| (it.object.kind(), it.object.name())).collect();
         assert_eq!(names.len(), rendered.objects.len());

@@ -1,4 +1,4 @@
-//! Hosts that a run may reach: patterns as policies and packs write them, and the hosts in addresses.
+//! Hosts that a run may reach: patterns of policies and packs, and the hosts of URLs.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -7,83 +7,83 @@ mod range;
 
 pub use range::Range;
 
-/// Most bytes of a host's name.
+/// Maximum length of a host name.
 pub const MAX_HOST_BYTES: usize = 253;
-/// Most bytes of an address.
+/// Maximum length of a URL.
 pub const MAX_URL_BYTES: usize = 2048;
 
-/// A host: a name in lower case, or an address.
+/// A host: a name in lower case, or an IP address.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Host {
     /// A name such as `api.example.com`.
     Name(String),
-    /// An address.
+    /// An IPv4 or IPv6 address.
     Address(IpAddr),
 }
 
-/// Hosts, and the port on them.
+/// A pattern of hosts, and the port on them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Destination {
-    /// Which hosts.
+    /// The hosts that match.
     pub hosts: Hosts,
-    /// Which port; any when absent.
+    /// The port; any port when absent.
     pub port: Option<u16>,
 }
 
-/// One host, or those below a domain.
+/// One host, or the hosts below a domain.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Hosts {
-    /// This one.
+    /// Exactly this host.
     One(Host),
-    /// `*.domain`: every host below the domain, and not the domain itself.
+    /// `*.domain`: every host below the domain, but not the domain itself.
     Below(String),
 }
 
-/// Where requests go: what matters of an address of the web.
+/// The parts of a URL that decide where requests go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Whether the connection is encrypted.
+    /// Whether the scheme is `https`.
     pub encrypted: bool,
-    /// The host.
+    /// The host of the URL.
     pub host: Host,
-    /// The port, written or usual.
+    /// The port of the URL, or the default of its scheme.
     pub port: u16,
-    /// What comes after that: path and query, empty when there is none. Nothing of a fragment.
+    /// Path and query; empty when there are none. The fragment is dropped.
     pub path: String,
 }
 
-/// Why a text is no host or address.
+/// Why a text is not a host or URL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidHost {
-    /// Not a host.
+    /// Not a host name or an IP address.
     #[error("`{0}` is not a host name or an address")]
     Host(String),
     /// Digits that some programs read as an address and others as a name.
     #[error("`{0}` looks like an address but is none; write four decimal numbers")]
     Ambiguous(String),
-    /// Not `http://` or `https://`.
+    /// The scheme is not `http://` or `https://`.
     #[error("it does not begin with `https://` or `http://`")]
     Scheme,
-    /// A name or password in it: they would be stored in plain text.
+    /// The URL contains a user name or password, which would be stored in plain text.
     #[error("it has a user name or password in it")]
     User,
-    /// Not a port.
+    /// Not a port number.
     #[error("`{0}` is not a port")]
     Port(String),
-    /// Longer than the bound.
+    /// Longer than this maximum.
     #[error("it is longer than {0} bytes")]
     TooLong(usize),
-    /// White space, control characters or a backslash, which programs read differently.
+    /// White space, control characters or a backslash, which programs interpret differently.
     #[error("it has characters that do not belong into an address")]
     Characters,
 }
 
 impl Host {
-    /// Reads a host. IPv6 addresses may have brackets.
+    /// Parses a host. IPv6 addresses may have brackets.
     ///
     /// # Errors
     ///
-    /// When it is no host, or one that different programs read differently.
+    /// When it is not a host, or different programs would interpret it differently.
     pub fn parse(text: &str) -> Result<Self, InvalidHost> {
         if let Some(address) = text.strip_prefix('[').and_then(|it| it.strip_suffix(']')) {
             return match address.parse::<Ipv6Addr>() {
@@ -97,8 +97,8 @@ impl Host {
         name(text).map(Self::Name)
     }
 
-    /// Whether a cloud answers there with the credentials of the machine: addresses of one link, and the names and
-    /// addresses beyond them that clouds use for that.
+    /// Whether a cloud serves the credentials of the machine there: link-local addresses, and the other names and
+    /// addresses that clouds use for metadata.
     pub fn is_metadata(&self) -> bool {
         match self {
             Self::Name(name) => METADATA_NAMES.contains(&name.as_str()),
@@ -116,7 +116,8 @@ impl Host {
         }
     }
 
-    /// Whether this is the name of a Service of a cluster: `name.namespace.svc`, with or without the usual domain.
+    /// Whether this is the name of a Kubernetes Service: `name.namespace.svc`, with or without the default cluster
+    /// domain.
     pub fn is_service(&self) -> bool {
         let Self::Name(name) = self else {
             return false;
@@ -126,8 +127,8 @@ impl Host {
         matches!(labels.as_slice(), [_, _, "svc"])
     }
 
-    /// Whether this is a host that the public network can have: not an address of a private or special range, and not a
-    /// name that only means something in a cluster or on one machine.
+    /// Whether the host can be on the public network: not an address of a private or special range, and not a name that
+    /// has a meaning only in a cluster or on one machine.
     pub fn is_public(&self) -> bool {
         match self {
             Self::Name(name) => {
@@ -154,11 +155,11 @@ const METADATA_NAMES: &[&str] = &[
     "metadata.google.internal",
 ];
 impl Destination {
-    /// Reads a host pattern, with its port apart.
+    /// Parses a host pattern; the port is separate.
     ///
     /// # Errors
     ///
-    /// When it is no host and no `*.domain`.
+    /// When the pattern is neither a host nor `*.domain`.
     pub fn parse(pattern: &str, port: Option<u16>) -> Result<Self, InvalidHost> {
         let hosts = match pattern.strip_prefix("*.") {
             Some(domain) => Hosts::Below(name(domain)?),
@@ -167,7 +168,7 @@ impl Destination {
         Ok(Self { hosts, port })
     }
 
-    /// Whether it is a destination of this pattern.
+    /// Whether a connection to this host and port matches.
     pub fn allows(&self, host: &Host, port: u16) -> bool {
         let host = match (&self.hosts, host) {
             (Hosts::One(one), host) => one == host,
@@ -177,7 +178,7 @@ impl Destination {
         host && self.port.is_none_or(|allowed| allowed == port)
     }
 
-    /// Whether every destination of `other` is one of this.
+    /// Whether every destination of `other` matches `self`.
     pub fn covers(&self, other: &Self) -> bool {
         let hosts = match (&self.hosts, &other.hosts) {
             (Hosts::One(one), Hosts::One(other)) => one == other,
@@ -188,7 +189,7 @@ impl Destination {
         hosts && (self.port.is_none() || self.port == other.port)
     }
 
-    /// What is a destination of both, if anything.
+    /// The destinations that match both, if there are any.
     pub fn meet(&self, other: &Self) -> Option<Self> {
         let hosts = if self.any_port().covers(&other.any_port()) {
             other.hosts.clone()
@@ -210,11 +211,11 @@ impl Destination {
 }
 
 impl Endpoint {
-    /// Reads an address of the web.
+    /// Parses a URL.
     ///
     /// # Errors
     ///
-    /// When it is none, or one that different programs read differently.
+    /// When it is not a URL, or different programs would interpret it differently.
     pub fn parse(url: &str) -> Result<Self, InvalidHost> {
         if url.len() > MAX_URL_BYTES {
             return Err(InvalidHost::TooLong(MAX_URL_BYTES));
@@ -247,7 +248,7 @@ impl Endpoint {
             None if encrypted => 443,
             None => 80,
         };
-        // Without brackets an IPv6 address has been cut at its last colon.
+        // Without brackets, an IPv6 address was split at its last colon.
         if host.contains(':') && !host.starts_with('[') {
             return Err(InvalidHost::Host(shown(host)));
         }
@@ -265,7 +266,8 @@ fn parse_port(port: &str) -> Option<u16> {
     plain.then(|| port.parse().ok()).flatten().filter(|port| *port != 0)
 }
 
-/// A name in lower case. Names that end in a number are none: resolvers take `127.1` and `0x7f.1` for addresses.
+/// Parses a host name into lower case. Names that end in a number are rejected: resolvers take `127.1` and `0x7f.1` for
+/// addresses.
 fn name(text: &str) -> Result<String, InvalidHost> {
     let is_word = |byte: u8| byte.is_ascii_alphanumeric();
     let is_label = |label: &str| {

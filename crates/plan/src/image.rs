@@ -1,5 +1,5 @@
-//! Image references, parsed the way container runtimes read them, so that a rule about a registry looks at the host that
-//! would be asked and not at how the text begins.
+//! Image references, parsed as container runtimes parse them, so that a rule about a registry sees the host that would
+//! be contacted and not how the text begins.
 
 mod allow;
 #[cfg(test)]
@@ -10,18 +10,18 @@ use std::net::Ipv6Addr;
 
 pub use allow::{InvalidRegistry, Registry};
 
-/// Most bytes of a reference.
+/// Maximum length of a reference.
 pub const MAX_REFERENCE_BYTES: usize = 512;
-/// Most bytes of host and repository together, as registries hold it.
+/// Maximum length of host and repository together, as in registries.
 pub const MAX_NAME_BYTES: usize = 255;
-/// Most bytes of a tag.
+/// Maximum length of a tag.
 pub const MAX_TAG_BYTES: usize = 128;
-/// Where a reference without a host leads.
+/// The host of a reference without one.
 pub const DEFAULT_HOST: &str = "docker.io";
 
 /// Another name that runtimes know for [`DEFAULT_HOST`].
 const OLD_DEFAULT_HOST: &str = "index.docker.io";
-/// What a repository of one word on [`DEFAULT_HOST`] is below.
+/// The organisation of a repository of one word on [`DEFAULT_HOST`].
 const DEFAULT_ORGANISATION: &str = "library";
 /// Digest algorithms that runtimes accept, with the length of their sums in hexadecimal digits.
 const ALGORITHMS: &[(&str, usize)] = &[("sha256", 64), ("sha384", 96), ("sha512", 128)];
@@ -42,22 +42,22 @@ pub struct Host {
     port: Option<u16>,
 }
 
-/// Why a text is no image reference.
+/// Why a text is not an image reference.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidImage {
-    /// Nothing there.
+    /// The text is empty.
     #[error("it is empty")]
     Empty,
-    /// Longer than a bound.
+    /// Longer than this maximum.
     #[error("it is longer than {0} bytes")]
     TooLong(usize),
-    /// Letters in upper case, which registries do not have and which hide look-alikes.
+    /// Upper case letters, which registries do not have and which hide look-alikes.
     #[error("it has upper case letters")]
     UpperCase,
-    /// No host name, address or port.
+    /// Not a host name, address or port.
     #[error("`{0}` is not a registry's host")]
     Host(String),
-    /// A part of the repository that has another form.
+    /// A component of the repository has the wrong syntax.
     #[error(
         "`{0}` is not a part of a repository's name (lower case letters, digits, and `.`, `_` or `-` between them)"
     )]
@@ -65,20 +65,20 @@ pub enum InvalidImage {
     /// Not a tag.
     #[error("`{0}` is not a tag")]
     Tag(String),
-    /// Not a digest that we know.
+    /// Not a digest with a known algorithm.
     #[error("`{0}` is not a digest such as `sha256:` and 64 hexadecimal digits")]
     Digest(String),
-    /// 64 hexadecimal digits name an image on the node, whatever registry they are from.
+    /// 64 hexadecimal digits name an image on the node, whatever registry it is from.
     #[error("64 hexadecimal digits are an identifier on one node, not a reference")]
     Identifier,
 }
 
 impl Image {
-    /// Reads a reference.
+    /// Parses a reference.
     ///
     /// # Errors
     ///
-    /// When the text is no reference, or one whose host different runtimes could read differently.
+    /// When the text is not a reference, or different runtimes could find different hosts in it.
     pub fn parse(text: &str) -> Result<Self, InvalidImage> {
         if text.is_empty() {
             return Err(InvalidImage::Empty);
@@ -121,7 +121,7 @@ impl Image {
         self.tag.as_deref()
     }
 
-    /// The digest, if the reference has one. With it the registry cannot give another image.
+    /// The digest, if the reference has one. With it the registry cannot serve another image.
     pub fn digest(&self) -> Option<&str> {
         self.digest.as_deref()
     }
@@ -132,8 +132,7 @@ impl Image {
 }
 
 impl Host {
-    /// Reads a host with or without a port. Names of one word are hosts here: whether they are in a reference is decided
-    /// before.
+    /// Parses a host with or without a port. A name of one word is accepted: the caller has decided that it is a host.
     fn parse(text: &str) -> Result<Self, InvalidImage> {
         let invalid = || InvalidImage::Host(shown(text));
         let (name, port) = match text.strip_prefix('[') {
@@ -170,7 +169,7 @@ impl Host {
         &self.name
     }
 
-    /// The port, if one is written.
+    /// The port, if the reference has one.
     pub fn port(&self) -> Option<u16> {
         self.port
     }
@@ -180,7 +179,7 @@ impl Host {
     }
 }
 
-/// Cuts the tag off: what follows the last colon, unless a slash follows that (then it is a port).
+/// Splits off the tag: what follows the last colon, unless a slash follows (then it is a port).
 fn split_tag(name: &str) -> Result<(&str, Option<String>), InvalidImage> {
     let Some((before, tag)) = name.rsplit_once(':') else {
         return Ok((name, None));
@@ -198,7 +197,8 @@ fn split_tag(name: &str) -> Result<(&str, Option<String>), InvalidImage> {
     Ok((before, Some(tag.to_owned())))
 }
 
-/// The first part is a host when it could not be a repository's: it has a dot or a port, is an address, or `localhost`.
+/// The first component is a host when it cannot be one of a repository: it has a dot or a port, is an address, or
+/// `localhost`.
 fn split_host(name: &str) -> Result<(Host, &str), InvalidImage> {
     let default = || Host { name: DEFAULT_HOST.to_owned(), port: None };
     match name.split_once('/') {
@@ -244,7 +244,7 @@ fn parse_repository(repository: &str) -> Result<String, InvalidImage> {
     Ok(repository.to_owned())
 }
 
-/// Words of lower case letters and digits, with `.`, `_`, `__` or any number of `-` between them.
+/// Words of lower case letters and digits, separated by `.`, `_`, `__` or any number of `-`.
 fn is_component(component: &str) -> bool {
     let is_word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let bytes = component.as_bytes();
@@ -263,7 +263,7 @@ fn parse_digest(digest: &str) -> Result<String, InvalidImage> {
     if good { Ok(digest.to_owned()) } else { Err(invalid()) }
 }
 
-/// A hostile text, cut to what a message can show.
+/// Makes hostile text safe for a message.
 fn shown(text: &str) -> String {
     crate::text::shown(text).into_owned()
 }

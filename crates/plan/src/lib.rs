@@ -1,18 +1,19 @@
-//! What a run may do: [`admit`](admit::admit) says yes or no, in the webhook, in the controller and on the command line.
+//! Admission, planning, rendering and explanation of runs: [`admit`](admit::admit) decides whether a run may exist, in
+//! the webhook, in the controller and on the command line.
 //!
-//! Pure: values in, values out. No I/O, no clock, no randomness, no async; who calls has fetched what is looked at, and
-//! says what time it is where that matters. Nothing here talks to a cluster, and nothing decides about powers after it.
+//! Everything here is pure: no I/O, no clock, no randomness, no async. The caller fetches the objects and passes the
+//! current time where it matters. Nothing here talks to a cluster, and no later step decides about powers.
 //!
-//! * [`admit`] is the decision, one file per family of rules, every rule with a name that stays the same.
-//! * [`plan`](plan::plan) makes of an admitted run the plan that every backend realises.
-//! * [`render`](render::render) writes a plan down as objects of Kubernetes.
-//! * [`explain`](explain::explain) says in words what a plan can touch, and what a change to it adds.
-//! * [`prices`] says what a run cost, by a table that an operator gives.
-//! * [`policy`] is what a run is held to, as one value; policies are combined by a meet, which only takes away.
-//! * The other modules read texts as what they mean, so that rules compare values: [`image`], [`quantity`],
-//!   [`duration`], [`host`], [`path`], [`environment`], [`rbac`].
+//! * [`admit`] is the decision, with one file per family of rules. Names of rules are stable.
+//! * [`plan`](plan::plan) builds the plan of an admitted run, which every backend realises.
+//! * [`render`](render::render) writes a plan as Kubernetes objects.
+//! * [`explain`](explain::explain) describes in words what a plan can touch, and what a change to it adds.
+//! * [`prices`] computes the cost of a run from the operator's price table.
+//! * [`policy`] combines all policies of a run into one value. Policies are combined by a meet, which only restricts.
+//! * The other modules parse texts, so that rules compare values: [`image`], [`quantity`], [`duration`], [`host`],
+//!   [`path`], [`environment`], [`rbac`].
 //!
-//! Start reading at [`admit::admit`]; `tests/cases` has every rule with what passes and what fails.
+//! Start reading at [`admit::admit`]; `tests/cases` has a passing and a failing case for every rule.
 
 #![warn(missing_docs)]
 

@@ -1,45 +1,45 @@
-//! Places in a container, and which of them a volume must not cover.
+//! Paths in a container, and which of them a volume must not cover.
 
-/// Most bytes of a path.
+/// Maximum length of a path.
 pub const MAX_PATH_BYTES: usize = 1024;
 
-/// Directories that belong to us or to the kernel: in no container is anything mounted at, above or below them.
+/// Directories that belong to us or to the kernel. In no container is anything mounted at, above or below them.
 pub const RESERVED: &[&str] =
     &["/dev", "/ipc", "/opt/sympozium", "/proc", "/run", "/skills", "/sys", "/tmp", "/var/run", "/workspace"];
 
-/// Directories of our own images' programs. In the container of a pack they are the pack's.
+/// Directories of the programs in our own images. In the container of a pack they belong to the pack.
 pub const RESERVED_IN_OURS: &[&str] = &["/bin", "/etc", "/lib", "/lib32", "/lib64", "/sbin", "/usr"];
 
 /// Whose image a container has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Container {
-    /// Ours.
+    /// One of our images.
     Ours,
-    /// A pack's.
+    /// The image of a pack.
     Foreign,
 }
 
 /// Why nothing may be mounted at a path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidPlace {
-    /// Not a plain path from the root.
+    /// Not a plain absolute path.
     #[error("`{0}` is not a plain path from the root (no `.`, `..`, `//`, `:` or control characters)")]
     Form(String),
-    /// In the way of something of ours.
+    /// The path overlaps a reserved directory.
     #[error("`{path}` covers or lies below `{reserved}`, which is not for volumes")]
     Reserved {
-        /// The path.
+        /// The path of the mount.
         path: String,
-        /// What it is in the way of.
+        /// The reserved directory.
         reserved: &'static str,
     },
 }
 
-/// Checks that a volume may be mounted there: a plain path, away from everything that is reserved.
+/// Checks that a volume may be mounted at `path`: a plain path that overlaps no reserved directory.
 ///
 /// # Errors
 ///
-/// When it is not, with the reason.
+/// When the path is not plain, or overlaps a reserved directory.
 pub fn check_place(path: &str, container: Container) -> Result<(), InvalidPlace> {
     if !is_plain(path) {
         return Err(InvalidPlace::Form(crate::text::shown(path).into_owned()));
@@ -56,18 +56,18 @@ pub fn check_place(path: &str, container: Container) -> Result<(), InvalidPlace>
     }
 }
 
-/// Whether one path is the other, or lies above or below it. Both are plain.
+/// Whether two plain paths are equal, or one lies below the other.
 pub fn overlap(left: &str, right: &str) -> bool {
     is_at_or_below(left, right) || is_at_or_below(right, left)
 }
 
-/// Whether a plain path is another or lies below it.
+/// Whether a plain path is `directory` or lies below it.
 pub fn is_at_or_below(path: &str, directory: &str) -> bool {
     let directory = directory.trim_end_matches('/');
     path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Whether a path is absolute and means the same to everybody: no empty, `.` or `..` components but a last slash.
+/// Whether a path is absolute and unambiguous: no empty, `.` or `..` components; one slash at the end is accepted.
 pub fn is_plain(path: &str) -> bool {
     let components = path.strip_prefix('/').map(|rest| rest.strip_suffix('/').unwrap_or(rest));
     path.len() <= MAX_PATH_BYTES
@@ -76,7 +76,7 @@ pub fn is_plain(path: &str) -> bool {
         && path.chars().all(|letter| letter != ':' && letter != '\\' && !letter.is_control())
 }
 
-/// Whether a path below a volume is plain and does not leave it.
+/// Whether a path relative to a volume is plain and does not leave the volume.
 pub fn is_plain_below(path: &str) -> bool {
     is_plain(&format!("/{path}"))
 }

@@ -1,7 +1,7 @@
 //! From an admitted run to its plan: everything that will exist, and nothing else.
 //!
-//! [`plan`] only puts together what admission has let through. Each file below has one section of the plan; what the
-//! sections hold is documented with their types in [`sympozium_api::run_plan`].
+//! [`plan`] only assembles what admission has allowed. Each file below builds one section of the plan; the sections are
+//! documented with their types in [`sympozium_api::run_plan`].
 
 mod agent_view;
 mod limits;
@@ -34,34 +34,34 @@ pub use limits::Limits;
 pub use names::part_names;
 pub use skills::skill_digest;
 
-/// A plan, and what it holds by digest only.
+/// A plan, and the texts that it contains only by digest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Planned<'a> {
-    /// The plan.
+    /// The plan itself.
     pub plan: RunPlan,
-    /// The plan as it is stored.
+    /// The plan as it is stored: canonical JSON.
     pub bytes: Vec<u8>,
-    /// The digest of that.
+    /// The digest of `bytes`.
     pub digest: Digest,
-    /// The texts of the packs that the plan names.
+    /// The skill texts of the packs in the plan.
     pub texts: Vec<PackTexts<'a>>,
 }
 
-/// The texts of one pack.
+/// The skill texts of one pack.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PackTexts<'a> {
-    /// The pack.
+    /// The name of the pack.
     pub pack: String,
     /// Its skills, with their files.
     pub skills: &'a [Skill],
 }
 
-/// How an installation plans.
+/// The settings of an installation for plans.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlanSettings {
     /// The images of our own parts.
     pub images: Images,
-    /// How much a run may use, and how long things may take.
+    /// Limits and timeouts of runs.
     pub limits: Limits,
 }
 
@@ -72,7 +72,7 @@ pub struct Images {
     pub agent: ImageRef,
     /// `ipc-bridge`
     pub bridge: ImageRef,
-    /// `skill-sidecar`: the container `sandbox`, and the executor that is put into other images.
+    /// `skill-sidecar`: the container `sandbox`, and the executor that is injected into other images.
     pub sidecar: ImageRef,
 }
 
@@ -87,16 +87,16 @@ impl Default for PlanSettings {
     }
 }
 
-/// Why there is no plan of an admitted run.
+/// Why an admitted run cannot be planned.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
-    /// The run is not stored yet: nothing of its own could be named.
+    /// The run is not stored yet, and names of its objects contain its UID.
     #[error("the run has no UID")]
     NoUid,
-    /// Too long to be stored.
+    /// The plan is too large to be stored.
     #[error("the plan has {0} bytes; {MAX_BYTES} can be stored")]
     TooLarge(usize),
-    /// A value that has no JSON.
+    /// A value cannot be serialised as JSON.
     #[error(transparent)]
     Json(#[from] NoJson),
 }
@@ -116,18 +116,18 @@ impl PlanError {
 ///
 /// # Flow
 ///
-/// `admitted` is what [`crate::admit::admit`] gave for the same `input`. Every section is made from it; nothing is decided
-/// again, and nothing that it does not have is added.
+/// `admitted` is the result of [`crate::admit::admit`] for the same `input`. Every section is built from it; nothing is
+/// decided again, and nothing is added.
 ///
 /// # Guarantees
 ///
 /// * Deterministic: equal arguments give equal bytes.
-/// * No power beyond `admitted`: properties in `tests` hold every grant, host, Secret and gate against it.
-/// * The agent's part has no Secret, no token and no reach.
+/// * No power beyond `admitted`: properties in `tests` compare every grant, host, Secret and gate with it.
+/// * The agent's part has no Secret, no token and no network.
 ///
 /// # Errors
 ///
-/// When the run has no UID, or so much is in it that the plan cannot be stored.
+/// When the run has no UID, or the plan is too large to be stored.
 pub fn plan<'a>(input: &Input<'a>, admitted: &Admitted<'a>, settings: &PlanSettings) -> Result<Planned<'a>, PlanError> {
     let run = run_identity(input, admitted)?;
     let spec = &admitted.run.spec;
@@ -211,7 +211,7 @@ fn isolation(input: &Input<'_>, admitted: &Admitted<'_>) -> IsolationPlan {
         .and_then(|it| it.security_context.as_ref())
         .and_then(|it| it.seccomp_profile.clone());
     let seccomp = asked.unwrap_or_else(|| match &isolation.seccomp {
-        // Admission sees to it that one is left.
+        // Admission guarantees that at least one is left.
         Allowed::Only(filters) => filters.first().map_or_else(runtime_default, profile),
         Allowed::All => runtime_default(),
     });
@@ -252,7 +252,7 @@ fn approval(admitted: &Admitted<'_>) -> ApprovalPlan {
     }
 }
 
-/// What is left below this run of the levels that policy and agent allow.
+/// The levels below this run that policy and agent still allow.
 fn subagents(input: &Input<'_>, admitted: &Admitted<'_>) -> SubagentPlan {
     let bounds = crate::admit::subagent_bounds(&admitted.policy, input.agents.spec());
     let parent = admitted.run.spec.parent.as_ref();

@@ -1,10 +1,11 @@
-//! What a run is held to, as one value: policies are combined by [`EffectivePolicy::meet`], and nothing that a meet
-//! allows was not allowed by both.
+//! The policy that applies to a run, as one value. Policies are combined by [`EffectivePolicy::meet`], which allows
+//! nothing that one of them does not allow.
 //!
-//! Some parts of a policy restrict (a list of registries, a ceiling), others open what is closed otherwise (access to
-//! the node, private hosts, exceptions from the ceiling of grants, profiles of the node). A part that is absent restricts nothing and opens
-//! nothing: so *no policy* is not the top of the order but [`EffectivePolicy::base`], the policy of an agent that names
-//! none. The floor bounds and does not give: what it does not mention, it leaves to the other.
+//! Some sections of a policy restrict (a list of registries, a ceiling). Others open what is closed by default (access
+//! to the node, private hosts, exceptions from the ceiling of grants, seccomp profiles of the node). An absent section
+//! restricts nothing and opens nothing. So *no policy* is not the top of the order but [`EffectivePolicy::base`], the
+//! policy of an agent that names none. The policy floor bounds and does not grant: what it does not mention, it leaves
+//! to the other policy.
 
 pub mod allowed;
 pub mod approval;
@@ -36,45 +37,47 @@ use isolation::{Isolation, Seccomp};
 use reach::Reach;
 use tools::Gates;
 
-/// What a run is held to. The order is `a <= b` when `a` allows nothing that `b` does not; see [`Self::is_at_most`].
+/// The policy that applies to a run. The order is `a <= b` when `a` allows nothing that `b` does not; see
+/// [`Self::is_at_most`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EffectivePolicy {
-    /// Whether any policy or floor holds. Some rules are stricter then.
+    /// Whether any policy or policy floor applies. Some rules are stricter then.
     pub bound: bool,
-    /// Isolation, and amounts.
+    /// Required isolation, and maximum resources.
     pub isolation: Isolation,
-    /// The files of the node that a run may choose as its filter of system calls. Apart from what [`Self::isolation`] leaves, for a
-    /// profile on the node may filter nothing: to name one is more than not to forbid it.
+    /// The seccomp profile files of the node that a run may choose. Separate from [`Self::isolation`], because a
+    /// profile on the node may filter nothing: naming one is more than not forbidding it.
     pub seccomp_choices: Allowed<Seccomp>,
-    /// Levels of runs below the first.
+    /// Maximum depth of runs below the first.
     pub max_depth: Option<u32>,
-    /// Runs at a time in a tree.
+    /// Maximum number of concurrent runs in a tree.
     pub max_concurrent: Option<u32>,
-    /// Tools.
+    /// The gates of tools.
     pub gates: Gates,
-    /// Features that are off.
+    /// Features that are disabled.
     pub closed: BTreeSet<Feature>,
-    /// Names of features that are to be off and that nobody knows: under such a policy nothing runs.
+    /// Unknown names of features that a policy disables: under such a policy every run is denied.
     pub closed_unknown: BTreeSet<String>,
-    /// Hosts.
+    /// The hosts that a run may reach.
     pub reach: Reach,
-    /// Where models may be besides their providers' own addresses, as far as [`Self::reach`] goes. Apart from that, for
-    /// the run's key is sent there: to list a host is more than not to forbid it.
+    /// The hosts that may serve models in addition to the providers' own addresses, within [`Self::reach`]. Separate
+    /// from that, because the model key is sent there: listing a host is more than not forbidding it.
     pub endpoints: Allowed<Destination>,
     /// Whether the event bus may be used.
     pub event_bus: bool,
-    /// Namespaces whose models may be used.
+    /// Namespaces whose Models may be used.
     pub model_namespaces: Allowed<String>,
-    /// Namespaces besides the system's whose models may be used at the address of their Service, which nobody lists. Apart from
-    /// [`Self::model_namespaces`], for the run's key is sent there: whoever writes Services in a namespace says where such a name leads.
+    /// Namespaces, in addition to the system namespace, whose Models may be used at the address of their Service, which
+    /// no list has. Separate from [`Self::model_namespaces`], because the model key is sent there: users who may write
+    /// Services in a namespace decide where such a name leads.
     pub model_services: Allowed<String>,
     /// Models that may be used.
     pub models: Allowed<ModelPattern>,
-    /// Where images may come from.
+    /// Registries that images may come from.
     pub registries: Allowed<Registry>,
-    /// Resources that no hook may touch, in lower case.
+    /// Resources that no hook may access, in lower case.
     pub denied_hook_resources: BTreeSet<String>,
-    /// Grants at the Kubernetes API.
+    /// Bounds of grants at the Kubernetes API.
     pub grants: Grants,
     /// Access to the node.
     pub host: HostPowers,
@@ -82,46 +85,46 @@ pub struct EffectivePolicy {
     pub packs: Allowed<String>,
     /// Whether packs of the system namespace may be used.
     pub system_packs: bool,
-    /// Whether a pack of the run's namespace may stand for one of the system's.
+    /// Whether a pack of the run's namespace may shadow one of the system namespace.
     pub shadowing: bool,
-    /// Who decides where the action is `ask`.
+    /// Who approves calls of tools whose gate is `ask`.
     pub approval: Approval,
 }
 
-/// What policies fill in where a run says nothing. No part of the order.
+/// What policies fill in where a run sets nothing. Not part of the order.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PolicyDefaults {
-    /// The image of a sandbox.
+    /// The image of the container `sandbox`.
     pub sandbox_image: Option<ImageRef>,
     /// The RuntimeClass of a run in agent-sandbox.
     pub runtime_class: Option<ObjectName>,
-    /// The filter of system calls.
+    /// The seccomp profile.
     pub seccomp: Option<SeccompProfile>,
 }
 
-/// An entry of a policy that means nothing. It opens nothing, and where it was to restrict, it restricts all.
+/// An invalid entry of a policy. It opens nothing; where it was meant to restrict, it allows nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidEntry {
-    /// Where it is, from the spec on.
+    /// The field, relative to the spec.
     pub field: String,
-    /// What is wrong with it.
+    /// Why it is invalid.
     pub why: String,
-    /// What it does as it stands, as the end of a sentence.
+    /// Its effect as it stands, as the end of a sentence.
     pub effect: &'static str,
 }
 
-/// In which role a policy holds.
+/// The role of a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
-    /// It gives what it names.
+    /// A policy that an agent names: it grants what it lists.
     Named,
-    /// It bounds what others give.
+    /// The policy floor: it bounds what other policies grant.
     Floor,
 }
 
 impl EffectivePolicy {
-    /// What a run is held to: the floor and the policy that its agent names, or what holds without them. Packs that a policy
-    /// gives something to by name alone are those of the system namespace.
+    /// The policy of a run: the floor and the policy that its agent names, or their defaults. Packs that a policy names
+    /// without a namespace are those of the system namespace.
     pub fn of(
         floor: Option<&SympoziumPolicySpec>,
         named: Option<&SympoziumPolicySpec>,
@@ -132,7 +135,7 @@ impl EffectivePolicy {
         floor.meet(&named)
     }
 
-    /// Everything is allowed: the top of the order.
+    /// Allows everything: the top of the order.
     pub fn top() -> Self {
         Self {
             bound: false,
@@ -175,8 +178,8 @@ impl EffectivePolicy {
         }
     }
 
-    /// Where there is no floor: nothing has consented to grants in the whole cluster, to rights that are not known to be harmless, or
-    /// to access to the node for packs of a namespace.
+    /// The default without a policy floor: there is no consent to cluster-wide grants, to permissions that are not
+    /// known to be harmless, or to access to the node for packs outside of the system namespace.
     pub fn without_floor() -> Self {
         let mut policy = Self::top();
         policy.grants = Grants::without_consent();
@@ -184,17 +187,17 @@ impl EffectivePolicy {
         policy
     }
 
-    /// A policy that an agent names.
+    /// From a policy that an agent names.
     pub fn from_named(spec: &SympoziumPolicySpec, system_namespace: &str) -> Self {
         Self::from(spec, Role::Named, system_namespace, &mut Vec::new())
     }
 
-    /// The floor.
+    /// From the policy floor.
     pub fn from_floor(spec: &SympoziumPolicySpec, system_namespace: &str) -> Self {
         Self::from(spec, Role::Floor, system_namespace, &mut Vec::new())
     }
 
-    /// The entries of a policy that mean nothing.
+    /// The invalid entries of a policy.
     pub fn invalid_entries(spec: &SympoziumPolicySpec) -> Vec<InvalidEntry> {
         let mut invalid = Vec::new();
         Self::from(spec, Role::Named, SYSTEM_NAMESPACE, &mut invalid);
@@ -266,7 +269,7 @@ impl EffectivePolicy {
         if let Some(network) = &spec.network_policy {
             let (listed, hosts) = reach::listed(network);
             policy.reach = Reach::of(network, listed.clone());
-            // A floor that leaves public hosts open leaves it to the other to list them.
+            // A floor that allows public hosts leaves it to the other policy to list them.
             policy.endpoints = match role {
                 Role::Floor if !network.deny_all => Allowed::All,
                 _ => listed,
@@ -303,7 +306,7 @@ impl EffectivePolicy {
         policy
     }
 
-    /// What both allow: the greatest value that is at most either.
+    /// What both allow: the greatest lower bound.
     #[must_use]
     pub fn meet(&self, other: &Self) -> Self {
         let least = |left: Option<u32>, right| [left, right].into_iter().flatten().min();
@@ -333,14 +336,14 @@ impl EffectivePolicy {
         }
     }
 
-    /// The order of the lattice: whether this allows nothing that `other` does not.
+    /// The order of the lattice: whether `self` allows nothing that `other` does not.
     pub fn is_at_most(&self, other: &Self) -> bool {
         self.meet(other) == *self
     }
 }
 
 impl PolicyDefaults {
-    /// What the named policy fills in, and where it is silent the floor.
+    /// The defaults of the named policy; where it has none, those of the floor.
     pub fn of(floor: Option<&SympoziumPolicySpec>, named: Option<&SympoziumPolicySpec>) -> Self {
         let parts: Vec<&SandboxPolicy> =
             [named, floor].into_iter().flatten().filter_map(|spec| spec.sandbox_policy.as_ref()).collect();

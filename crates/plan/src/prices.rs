@@ -1,4 +1,4 @@
-//! What a run cost: tokens by a table of prices that an operator gives. No price, no cost.
+//! The cost of a run: its tokens, by the operator's price table. A model without a price has no cost.
 
 use std::collections::BTreeMap;
 
@@ -6,27 +6,28 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Deserialize;
 use sympozium_api::agent_run::{CostEstimate, CostSource, TokenUsage};
 
-/// Most bytes of a table.
+/// Maximum size of a price table.
 pub const MAX_BYTES: usize = 1 << 20;
-/// Most models of a table.
+/// Maximum number of models in a price table.
 pub const MAX_MODELS: usize = 10_000;
-/// Most that a million tokens may cost. What is more was written in another unit.
+/// Maximum price of a million tokens. A higher number was written in another unit.
 const MAX_PRICE: f64 = 1_000_000.0;
-/// Most characters of a model's key: it is written to `status.costEstimate.priceKey`, whose schema takes no more.
+/// Maximum number of characters of a model's key: it is written to `status.costEstimate.priceKey`, whose schema accepts
+/// no more.
 const MAX_KEY: usize = 256;
-/// Most characters of a currency.
+/// Maximum number of characters of a currency.
 const MAX_CURRENCY: usize = 8;
-/// Tokens that a price is for, and parts of the currency's unit that a cost is counted in.
+/// The number of tokens that a price is for, and the fraction of the currency's unit that a cost is counted in.
 const MILLION: i128 = 1_000_000;
 
-/// Prices of models.
+/// A price table: prices by model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prices {
     currency: String,
     models: BTreeMap<String, Price>,
 }
 
-/// Millionths of the currency's unit for a million tokens.
+/// Millionths of the currency's unit per million tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Price {
     input: i64,
@@ -47,16 +48,16 @@ struct WrittenPrice {
     output: f64,
 }
 
-/// Why a text is no table of prices.
+/// Why a text is not a price table.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidPrices {
-    /// Too long.
+    /// Larger than [`MAX_BYTES`].
     #[error("the table has {0} bytes; {MAX_BYTES} are read")]
     TooLarge(usize),
-    /// Too many models.
+    /// More models than [`MAX_MODELS`].
     #[error("the table has {0} models; {MAX_MODELS} are read")]
     TooMany(usize),
-    /// Not of the form.
+    /// Not the expected JSON.
     #[error(
         "the table is not `{{\"currency\": …, \"models\": {{\"provider/model\": {{\"input\": …, \"output\": …}}}}}}`"
     )]
@@ -67,17 +68,18 @@ pub enum InvalidPrices {
     /// The key of a model is too long.
     #[error("the key of a model has {0} characters; {MAX_KEY} are read")]
     Key(usize),
-    /// Not a price.
+    /// A price is negative or too high.
     #[error("a million tokens of `{0}` cannot cost less than nothing or more than {MAX_PRICE}")]
     Price(String),
 }
 
 impl Prices {
-    /// Reads a table: prices of a million tokens, by `provider/model` or `model`, with `*` at the end for any rest.
+    /// Parses a table: prices per million tokens, by `provider/model` or `model`; `*` at the end of a key matches any
+    /// text.
     ///
     /// # Errors
     ///
-    /// When it is none; one price that is none makes the whole table none.
+    /// When the table is invalid. One invalid price makes the whole table invalid.
     pub fn parse(text: &str) -> Result<Self, InvalidPrices> {
         if text.len() > MAX_BYTES {
             return Err(InvalidPrices::TooLarge(text.len()));
@@ -110,12 +112,12 @@ impl Prices {
         Ok(Self { currency: written.currency, models })
     }
 
-    /// What so many tokens of a model cost; nothing where it has no price.
+    /// The cost of this usage of a model; `None` where the table has no price.
     pub fn estimate(&self, provider: &str, model: &str, usage: &TokenUsage, now: Time) -> Option<CostEstimate> {
         let (key, price) = self.find(provider, model)?;
         let cost = |tokens: i64, price: i64| {
             let whole = i128::from(tokens.max(0)) * i128::from(price);
-            // Rounded up: an estimate says no less than it was.
+            // Rounded up: an estimate is never below the real cost.
             i64::try_from((whole + MILLION - 1) / MILLION).unwrap_or(i64::MAX)
         };
         let input = cost(usage.input_tokens, price.input);
@@ -131,7 +133,7 @@ impl Prices {
         })
     }
 
-    /// The most exact entry: with the provider before without, and of those with `*` the longest.
+    /// The most specific entry: with the provider before without, and of those with `*` the longest.
     fn find(&self, provider: &str, model: &str) -> Option<(&str, Price)> {
         let qualified = format!("{provider}/{model}");
         for name in [qualified.as_str(), model] {
@@ -180,7 +182,7 @@ mod tests {
             cost("openai", "gpt-4o-mini", 1_000_000, 500_000),
             Some((450_000, [Some(150_000), Some(300_000)], "openai/gpt-4o-mini".to_owned()))
         );
-        // A part of a millionth is a whole one.
+        // A fraction of a millionth is rounded up.
         let key = |it: Option<(i64, _, String)>| it.map(|it| (it.0, it.2));
         let found = key(cost("openai", "gpt-4o-mini", 1, 0));
         assert_eq!(found, Some((1, "openai/gpt-4o-mini".to_owned())));
@@ -192,7 +194,7 @@ mod tests {
         assert_eq!(found, Some((15_000_000, "claude-*".to_owned())));
         assert_eq!(key(cost("x", "free", 5, 5)), Some((0, "free".to_owned())));
         assert_eq!(cost("openai", "gpt-5", 1, 1), None);
-        // No table of prices and no model's count goes beyond what a number holds.
+        // No price table and no token count overflows.
         let found = key(cost("anthropic", "claude-x", i64::MAX, i64::MAX));
         assert_eq!(found.map(|it| it.0), Some(i64::MAX));
         assert_eq!(key(cost("x", "free", -5, -5)).map(|it| it.0), Some(0));

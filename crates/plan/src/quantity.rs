@@ -1,59 +1,59 @@
-//! Amounts of CPU and memory as Kubernetes writes them (`200m`, `256Mi`, `1.5e3`), as exact numbers.
+//! Kubernetes quantities of CPU and memory (`200m`, `256Mi`, `1.5e3`) as exact numbers.
 
 use std::fmt;
 use std::ops::Mul as _;
 
-/// Most bytes of a written amount.
+/// Maximum length of the text of a quantity.
 pub const MAX_QUANTITY_BYTES: usize = 32;
-/// Most that an amount is, as Kubernetes has it: the largest signed 64-bit number.
+/// The largest value of a quantity, as in Kubernetes: the largest signed 64-bit number.
 pub const MAX_WHOLE: u128 = i64::MAX as u128;
 
-/// Parts of one that are told apart.
+/// Precision: a quantity is counted in billionths.
 const PARTS: u128 = 1_000_000_000;
-/// The largest power of ten that can matter between the smallest part and [`MAX_WHOLE`], and stays far from overflow.
+/// The largest power of ten that can matter between a billionth and [`MAX_WHOLE`]. It stays far from overflow.
 const MAX_EXPONENT: u32 = 28;
 
-/// An amount that is not negative, exact to a billionth. What is smaller is rounded up, as Kubernetes does.
+/// A quantity that is not negative, exact to a billionth. Smaller fractions are rounded up, as Kubernetes does.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Amount(u128);
 
-/// Why a text is no amount.
+/// Why a text is not a quantity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidAmount {
-    /// Not of the form.
+    /// The text does not have the syntax of a quantity.
     #[error("`{0}` is not an amount such as `2`, `200m` or `256Mi`")]
     Form(String),
-    /// More than [`MAX_WHOLE`].
+    /// The value is above [`MAX_WHOLE`].
     #[error("`{0}` is more than any machine has")]
     TooMuch(String),
 }
 
 impl Amount {
-    /// Nothing.
+    /// The quantity 0.
     pub const ZERO: Self = Self(0);
-    /// More than any text means: what is summed without end stops here.
+    /// The largest quantity; sums saturate here.
     pub const MAX: Self = Self(MAX_WHOLE * PARTS);
 
-    /// A whole number, such as bytes.
+    /// From a whole number of units, such as bytes.
     pub const fn whole(number: u64) -> Self {
         Self(number as u128 * PARTS)
     }
 
-    /// Thousandths, such as those of a processor.
+    /// From thousandths of a unit, such as millicores.
     pub const fn thousandths(number: u64) -> Self {
         Self(number as u128 * (PARTS / 1_000))
     }
 
-    /// The amount in billionths, to compare with.
+    /// The value in billionths, for comparisons.
     pub const fn billionths(self) -> u128 {
         self.0
     }
 
-    /// Reads an amount.
+    /// Parses the text of a quantity.
     ///
     /// # Errors
     ///
-    /// When the text has another form, is negative, or means too much.
+    /// When the syntax is wrong, or the value is negative or too large.
     pub fn parse(text: &str) -> Result<Self, InvalidAmount> {
         let form = || InvalidAmount::Form(crate::text::shown(text).into_owned());
         if text.len() > MAX_QUANTITY_BYTES {
@@ -69,32 +69,32 @@ impl Amount {
             .ok_or_else(|| InvalidAmount::TooMuch(crate::text::shown(text).into_owned()))
     }
 
-    /// What is left without another; nothing where that is more.
+    /// Saturating subtraction: zero where `other` is larger.
     #[must_use]
     pub fn minus(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// Both together, at most [`Self::MAX`].
+    /// Saturating addition, at most [`Self::MAX`].
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0)).min(Self::MAX)
     }
 }
 
-/// The digits of a decimal number without its point, and how many are behind that.
+/// Splits a decimal number into its digits without the point, and the number of digits after the point.
 fn digits(number: &str) -> Option<(u128, u32)> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
         return None;
     }
     let decimals = u32::try_from(fraction.len()).ok()?;
-    // At most 32 digits: far below what 128 bits hold.
+    // At most 32 digits, far below the capacity of 128 bits.
     let digits = [whole, fraction].concat().parse().ok()?;
     Some((digits, decimals))
 }
 
-/// What the number is multiplied with.
+/// The factor that a suffix stands for: a power of 1024 or a power of ten.
 enum Suffix {
     Binary(u32),
     Decimal(i32),
@@ -124,7 +124,8 @@ impl Suffix {
         Some(suffix)
     }
 
-    /// `digits` with so many of them behind the point, times this. Nothing when that is too much.
+    /// Multiplies a decimal number (its digits, and how many of them follow the point) by this factor. `None` on
+    /// overflow.
     fn times(&self, digits: u128, decimals: u32) -> Option<Amount> {
         let decimals = i64::from(decimals);
         let (factor, power) = match self {
@@ -139,7 +140,8 @@ impl Suffix {
         if power >= 0 {
             return Some(Amount(product.checked_mul(10_u128.pow(power_of(power)?))?));
         }
-        // Rounded up: half a part is still something. Below the smallest power that we know, everything is one part.
+        // Round up, because half a billionth is still more than nothing. Below the smallest known power, the result is
+        // 1.
         match power_of(-power) {
             Some(power) => Some(Amount(product.div_ceil(10_u128.pow(power)))),
             None => divided_by_more(product, -power),
@@ -155,7 +157,7 @@ fn divided_by_more(product: u128, power: i64) -> Option<Amount> {
     Some(Amount(first.div_ceil(rest)))
 }
 
-/// A sign and digits. What is far beyond any amount stays beyond it.
+/// Parses a signed exponent. Values far out of range are clamped to a value that is still out of range.
 fn exponent(text: &str) -> Option<i32> {
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -183,7 +185,7 @@ impl fmt::Display for Amount {
     }
 }
 
-/// Suffixes of whole amounts and their sizes; the first of those that give the same length is printed.
+/// Suffixes of whole quantities and their factors. Among texts of the same length, the first suffix is printed.
 const UNITS: &[(&str, u128)] = &[
     ("", 1),
     ("Ki", 1 << 10),

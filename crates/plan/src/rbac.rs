@@ -1,5 +1,5 @@
-//! Rules of access to the Kubernetes API: which of them are harmless, which no pack may ask for, what follows from each, and
-//! whether somebody who holds some rules may hand out another.
+//! RBAC rules: which are harmless, which no pack may request, what follows from each, and whether a user who holds some
+//! rules may grant another.
 
 mod ceiling;
 mod covers;
@@ -15,30 +15,29 @@ pub use covers::{MAX_COMBINATIONS, MAX_GRANT, TooMany, combinations, covers, loo
 pub use harmless::{harmless, only_reads, unlisted};
 pub use implies::{Implication, Scope, Weight, implications};
 
-/// One rule, with the words of a Kubernetes `PolicyRule`.
+/// One rule, with the fields of a Kubernetes `PolicyRule`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Rule {
-    /// Groups of the resources; the empty text is the core group, `*` any.
+    /// API groups; the empty text is the core group, `*` any.
     pub api_groups: Vec<String>,
-    /// Resources and subresources; `*` is any, `*/scale` any of that subresource.
+    /// Resources and subresources; `*` is any, `*/scale` any resource with that subresource.
     pub resources: Vec<String>,
     /// Verbs; `*` is any.
     pub verbs: Vec<String>,
-    /// Objects by name; empty is any.
+    /// Names of objects; empty is any.
     pub resource_names: Vec<String>,
-    /// Paths that are no resources, such as `/metrics`.
+    /// Paths that are not resources, such as `/metrics`.
     #[serde(rename = "nonResourceURLs")]
     pub non_resource_urls: Vec<String>,
 }
 
-/// Whether a word of a rule that is held stands for the word that is asked for.
+/// Whether a word of a held rule covers the requested word.
 fn stands_for(held: &str, asked: &str) -> bool {
     held == "*" || held == asked
 }
 
-/// Whether a resource of a rule that is held stands for the one that is asked for: the same, any, or any with that
-/// subresource.
+/// Whether a resource of a held rule covers the requested one: the same, any, or any with that subresource.
 fn resource_stands_for(held: &str, asked: &str) -> bool {
     if stands_for(held, asked) {
         return true;
@@ -62,7 +61,7 @@ impl From<&sympozium_api::rbac::RbacRule> for Rule {
 }
 
 impl std::fmt::Display for Rule {
-    /// As a person would say it: `get secrets`, with the group where it is not the core's.
+    /// Short form for messages: `get secrets`, with the group unless it is the core group.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let resources = if self.resources.is_empty() { &self.non_resource_urls } else { &self.resources };
         let text = format!("{} {}", self.verbs.join(","), resources.join(","));

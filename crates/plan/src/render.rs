@@ -1,12 +1,12 @@
-//! From the plan of a run to the objects of Kubernetes that realise it.
+//! From the plan of a run to the Kubernetes objects that realise it.
 //!
-//! [`render`] decides nothing about powers: it writes down what the plan says, and refuses a plan that it cannot write
-//! down. What is the same for every run stands here and not in plans: who a container runs as, what holds it in, how
-//! objects are named and who owns them.
+//! [`render`] decides nothing about powers: it writes what the plan contains, and refuses a plan that it cannot render.
+//! What is the same for every run is here and not in plans: users and security contexts of containers, names and owners
+//! of objects.
 //!
-//! Each file below has one kind of thing: [`names`] what objects are called, `metadata` labels and owners, `container`
-//! and `pod` what runs, `volumes` what it mounts, `identities` who it is, `inputs` what it reads, `network` what it
-//! reaches, `job` and `sandbox` what starts it. `docs/kubernetes-objects.md` shows the result.
+//! Each file below has one concern: [`names`] the names of objects, `metadata` labels and owners, `container` and `pod`
+//! what runs, `volumes` its mounts, `identities` its ServiceAccounts and bindings, `inputs` what it reads, `network`
+//! what it reaches, `job` and `sandbox` the workload. `docs/kubernetes-objects.md` shows the result.
 
 mod check;
 mod container;
@@ -54,85 +54,85 @@ pub(crate) use volumes::{EMPTY_DIR_SIZE, EXECUTOR_SIZE, TOKEN_SECONDS as BRIDGE_
 pub struct Rendered {
     /// The digest of the plan, which every object carries.
     pub digest: Digest,
-    /// The objects, in the order in which they are made. What they grant is taken back in the opposite one.
+    /// The objects, in the order of their creation. Their grants are revoked in the opposite order.
     pub objects: Vec<Item>,
-    /// The Secrets among them that have to be filled. Containers that read one wait until all its keys are there.
+    /// The Secrets among them that must be filled. Containers that mount one wait until all its keys are there.
     pub skeletons: Vec<Skeleton>,
 }
 
-/// One object, and when it is made.
+/// One object, and when it is created.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Item {
-    /// When.
+    /// When it is created.
     pub stage: Stage,
-    /// What.
+    /// The object itself.
     pub object: Object,
 }
 
-/// When an object is made.
+/// When an object is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
-    /// First: what holds the pod in, and what it reads.
+    /// First: what confines the pod, and what it reads.
     Inputs,
-    /// Then: who parts are, and what they may do.
+    /// Second: the identities of parts, and their permissions.
     Grants,
-    /// Then: what runs.
+    /// Third: what runs.
     Workload,
-    /// When the agent has ended: what runs after it.
+    /// When the agent has finished: what runs after it.
     AfterRun,
 }
 
-/// A Secret that is made empty.
+/// A Secret that is created empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skeleton {
-    /// Its name.
+    /// The name of the Secret.
     pub secret: String,
-    /// What it is for.
+    /// What the Secret is for.
     pub purpose: Purpose,
-    /// Every key that it must get; see [`key`].
+    /// Every key that must be added; see [`key`].
     pub keys: Vec<String>,
 }
 
 /// What a Secret is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Purpose {
-    /// What a part reads at `/run/sympozium`.
+    /// The files that a part reads at `/run/sympozium`.
     Input {
-        /// The part.
+        /// The part that reads them.
         part: PartName,
     },
     /// The token of an identity.
     Token {
-        /// Whose.
+        /// The identity in the plan.
         identity: IdentityName,
-        /// The ServiceAccount to ask for it.
+        /// The ServiceAccount that the token is requested for.
         service_account: String,
-        /// How long it is good for.
+        /// Lifetime of the token in seconds.
         seconds: u64,
     },
 }
 
-/// Why a plan cannot be written down for Kubernetes.
+/// Why a plan cannot be rendered for Kubernetes.
 #[derive(Debug, thiserror::Error)]
 pub enum RenderError {
-    /// A value that has no JSON.
+    /// A value cannot be serialised as JSON.
     #[error(transparent)]
     Json(#[from] NoJson),
-    /// Too long to be stored.
+    /// The plan is too large to be stored.
     #[error("the plan has {0} bytes; {MAX_BYTES} can be stored")]
     TooLarge(usize),
-    /// A run that waits for more than its task.
+    /// A run in server mode.
     #[error("runs in server mode are not made yet: they come with the web endpoint")]
     ServerMode,
-    /// A claim on a running sandbox.
+    /// A claim on a warm pool.
     #[error("claims on warm pools are not made yet; leave out `agentSandbox.warmPoolRef`")]
     WarmPool,
-    /// A Sandbox where nothing makes one run.
+    /// The plan needs agent-sandbox, which the cluster does not have.
     #[error(
         "the run asks for agent-sandbox, which this cluster does not have; install it, or leave out `agentSandbox`"
     )]
     NoAgentSandbox,
-    /// A floor with `pids` where nothing bounds processes.
+    /// The isolation floor has `pids` and the kubelets do not bound processes.
     #[error(
         "the run's floor asks for `pids`, and nothing says that the kubelets bound the processes of a pod; set `podPidsLimit` on every node and start the controller with `--pod-pids-limit`, or leave `pids` out of `minimumIsolation`"
     )]
@@ -142,57 +142,57 @@ pub enum RenderError {
         "part `{part}` has the node's network or processes, and this installation starts every pod in a user namespace"
     )]
     HostAccessInUserNamespace {
-        /// The part.
+        /// The part with access to the node.
         part: PartName,
     },
     /// Something that the agent must never have.
     #[error("the plan gives the agent {what}")]
     AgentCredential {
-        /// What.
+        /// What the agent would have.
         what: &'static str,
     },
-    /// A part that every run has.
+    /// A part that every run has is missing.
     #[error("the plan has no part of role {role}")]
     NoPart {
-        /// Which.
+        /// The role of the missing part.
         role: &'static str,
     },
-    /// A name that is none in Kubernetes.
+    /// A name that is not valid in Kubernetes.
     #[error("the plan calls {what} `{name}`, which names nothing in Kubernetes")]
     Name {
-        /// What it names.
+        /// The kind of thing that has the name.
         what: &'static str,
-        /// The name.
+        /// The invalid name.
         name: String,
     },
-    /// A name of something that is not in the plan.
+    /// A reference to something that is not in the plan.
     #[error("the plan names {what} `{name}` and does not have it")]
     Missing {
-        /// What it names.
+        /// The kind of thing that is referenced.
         what: &'static str,
-        /// The name.
+        /// The name in the reference.
         name: String,
     },
-    /// Two of one name.
+    /// Two objects have the same name.
     #[error("the plan makes two of {kind} `{name}`")]
     Twice {
-        /// Of what.
+        /// The kind of the objects.
         kind: &'static str,
-        /// Which name.
+        /// Their name.
         name: String,
     },
-    /// Texts that are not those that were planned.
+    /// The texts are not those that were planned.
     #[error("the texts of skill `{skill}` of pack `{pack}` are not those that were planned")]
     OtherTexts {
-        /// The pack.
+        /// The pack of the skill.
         pack: String,
-        /// The skill.
+        /// The skill whose texts differ.
         skill: String,
     },
-    /// A volume of a kind that this release cannot pass on whole.
+    /// A volume of a type that this release cannot render completely.
     #[error("volume `{name}` is of a kind that this release does not know")]
     UnknownVolume {
-        /// The volume, as its owner calls it.
+        /// The name of the volume in the manifest.
         name: String,
     },
 }
@@ -202,24 +202,24 @@ pub enum RenderError {
 /// # Flow
 ///
 /// Inputs, grants, workload, and what runs after it, each from its own section of the plan. Addresses come from
-/// `settings`, because a plan does not know them. `texts` are those that [`plan`](crate::plan::plan)
-/// gave, or were fetched again; they must be the same.
+/// `settings`, because a plan does not contain them. `texts` are those that [`plan`](crate::plan::plan) returned, or
+/// were fetched again; they must be the same.
 ///
 /// # Guarantees
 ///
 /// * Deterministic: equal arguments give equal objects.
-/// * No two objects of one kind have one name, and no object of another run has it: names contain the run's UID.
+/// * Names are unique per kind, and no object of another run has them: names contain the run's UID.
 /// * Every namespaced object is owned by the run; every object has its labels and the plan's digest.
 /// * The agent's container has no Secret, no token and no skill's files, or there is an error.
 ///
 /// # Caller's duties
 ///
-/// Create the objects in order, never over one that is there; fill the [`skeletons`](Rendered::skeletons); leave what is
-/// [`Stage::AfterRun`] until the agent has ended.
+/// Create the objects in order, and never overwrite one that exists. Fill the [`skeletons`](Rendered::skeletons).
+/// Create objects of [`Stage::AfterRun`] only when the agent has finished.
 ///
 /// # Errors
 ///
-/// When the plan asks for what this release or the cluster does not have, or does not hold together.
+/// When the plan needs what this release or the cluster does not have, or is inconsistent.
 pub fn render(plan: &RunPlan, texts: &[PackTexts<'_>], settings: &RenderSettings) -> Result<Rendered, RenderError> {
     if plan.task.mode == RunMode::Server {
         return Err(RenderError::ServerMode);
@@ -237,7 +237,7 @@ pub fn render(plan: &RunPlan, texts: &[PackTexts<'_>], settings: &RenderSettings
     let run = Run::new(plan, settings, &names, &digest);
 
     let mut output = Output::default();
-    // First, so that it holds when the pod starts.
+    // First, so that it is in force when the pod starts.
     output.add(Stage::Inputs, network::policy(&run));
     inputs::render(&run, bytes, texts, &mut output)?;
     identities::render(&run, &mut output)?;
@@ -254,7 +254,7 @@ pub fn render(plan: &RunPlan, texts: &[PackTexts<'_>], settings: &RenderSettings
     output.finish(digest)
 }
 
-/// What there is so far.
+/// The objects so far.
 #[derive(Default)]
 struct Output {
     objects: Vec<Item>,
@@ -266,7 +266,7 @@ impl Output {
         self.objects.push(Item { stage, object: object.into() });
     }
 
-    /// An object that would be made twice is a plan that does not hold together.
+    /// Checks that no object occurs twice: such a plan is inconsistent.
     fn finish(self, digest: Digest) -> Result<Rendered, RenderError> {
         let mut seen = BTreeSet::new();
         for Item { object, .. } in &self.objects {

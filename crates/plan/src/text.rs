@@ -1,13 +1,14 @@
-//! Texts of others in messages of ours.
+//! Foreign text in our messages.
 
 use std::borrow::Cow;
 
 use sympozium_api::text::is_visible;
 
-/// Most characters of a foreign text that a message repeats.
+/// Maximum number of characters of foreign text that a message repeats.
 pub const MAX_SHOWN: usize = 80;
 
-/// A text as a message may repeat it: cut, and without characters that nobody sees or that change how others are seen.
+/// Makes foreign text safe for a message: truncated, and with U+FFFD in place of characters that are invisible or
+/// change how others are displayed.
 pub fn shown(text: &str) -> Cow<'_, str> {
     if text.len() <= MAX_SHOWN && text.chars().all(is_visible) {
         return Cow::Borrowed(text);
@@ -20,12 +21,12 @@ pub fn shown(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Most bytes of the name in a label's key, and of a label's value.
+/// Maximum length of the name in a label's key, and of a label's value.
 const MAX_LABEL_BYTES: usize = 63;
-/// Most bytes of the domain before that name.
+/// Maximum length of the domain before that name.
 const MAX_DOMAIN_BYTES: usize = 253;
 
-/// Whether a text can be the key of a label: a name, or a domain, `/` and a name.
+/// Whether a text is a valid label key: a name, or a domain, `/` and a name.
 pub fn is_label_key(text: &str) -> bool {
     let (domain, name) = match text.split_once('/') {
         Some((domain, name)) => (Some(domain), name),
@@ -37,7 +38,7 @@ pub fn is_label_key(text: &str) -> bool {
     !name.is_empty() && is_label_value(name) && domain.is_none_or(is_domain)
 }
 
-/// Whether a text can be the value of a label; an empty one can.
+/// Whether a text is a valid label value; the empty text is.
 pub fn is_label_value(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let ends = |byte: Option<&u8>| byte.is_none_or(u8::is_ascii_alphanumeric);
@@ -45,16 +46,16 @@ pub fn is_label_value(text: &str) -> bool {
     bytes.len() <= MAX_LABEL_BYTES && bytes.iter().all(|byte| plain(*byte)) && ends(bytes.first()) && ends(bytes.last())
 }
 
-/// Most bytes of a key of a Secret or ConfigMap.
+/// Maximum length of a key of a Secret or ConfigMap.
 const MAX_KEY_BYTES: usize = 253;
 
-/// Whether a text can be a key of a Secret or ConfigMap.
+/// Whether a text is a valid key of a Secret or ConfigMap.
 pub fn is_key(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     !text.is_empty() && text.len() <= MAX_KEY_BYTES && text.bytes().all(plain) && text != "." && !text.starts_with("..")
 }
 
-/// `a`, `a and b`, `a, b and c`, each in backticks.
+/// Joins words as `a`, `a and b`, `a, b and c`, each in backticks.
 pub fn listed<T: AsRef<str>>(words: impl IntoIterator<Item = T>) -> String {
     let words: Vec<String> = words.into_iter().map(|word| format!("`{}`", shown(word.as_ref()))).collect();
     match words.as_slice() {
@@ -73,7 +74,7 @@ mod tests {
         assert_eq!(shown("ghcr.io/org"), "ghcr.io/org");
         assert_eq!(shown("größe"), "größe");
         assert_eq!(shown("a\u{1b}[31m\n\u{202e}b"), "a\u{fffd}[31m\u{fffd}\u{fffd}b");
-        // Letters, for those who ask what is alphanumeric, and blank.
+        // Letters by their category (alphanumeric), but blank.
         assert_eq!(shown("a\u{3164}\u{115f}b"), "a\u{fffd}\u{fffd}b");
         assert_eq!(shown(&"x".repeat(MAX_SHOWN)).len(), MAX_SHOWN);
         assert_eq!(shown(&"x".repeat(500)).chars().count(), MAX_SHOWN + 1);

@@ -1,13 +1,13 @@
-//! How a program says that it could not do what it was asked: `error: …`, then `hint: …`.
+//! The error output of a program: `error: …`, then `hint: …`.
 
 use std::error::Error;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-/// Exit code of a program that failed. Usage errors are 2; clap gives that by itself.
+/// Exit code of a program that failed. For usage errors clap exits with 2.
 const FAILED: u8 = 1;
 
-/// An error, and the next thing to try where we know one.
+/// An error, and a hint what to try next if we know one.
 #[derive(Debug)]
 pub struct Failure {
     error: anyhow::Error,
@@ -15,22 +15,21 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// `error`, with the next thing to try.
     pub fn new(error: impl Into<anyhow::Error>, hint: impl Into<String>) -> Self {
         Self::from(error.into()).or_hint(Some(hint.into()))
     }
 
-    /// The same, with this to try next where there is something.
+    /// Adds a hint, unless there is one already.
     #[must_use]
     pub fn or_hint(self, hint: Option<String>) -> Self {
         Self { hint: self.hint.or(hint), ..self }
     }
 
-    /// Writes it to stderr, and gives the exit code.
+    /// Prints the error to stderr, and returns the exit code.
     pub fn report(&self) -> ExitCode {
         let hint = (self.hint.iter()).map(|hint| format!("\nhint: {hint}"));
         let text = format!("error: {:#}{}", self.error, hint.collect::<String>());
-        // When stderr is gone there is nobody left to tell.
+        // If stderr is closed, there is no other output.
         let _ = writeln!(io::stderr().lock(), "{text}");
         ExitCode::from(FAILED)
     }

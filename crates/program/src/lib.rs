@@ -1,9 +1,7 @@
-//! What our programs that run for long have in common: how they fail, and how they log.
+//! What our long-running programs share: how they fail, and how they log.
 //!
-//! A crate of its own, because programs do not depend on each other, and what is below all of them (`api`, `ipc`) knows
-//! nothing of command lines. It must never hold what only one of them needs.
-
-#![warn(missing_docs)]
+//! A crate of its own, because programs do not depend on each other, and the crates below all of them (`api`, `ipc`)
+//! must not depend on a command-line parser. It must never contain what only one program needs.
 
 mod failure;
 mod log;

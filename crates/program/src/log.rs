@@ -1,4 +1,4 @@
-//! What a program writes about itself: one JSON object a line on standard error.
+//! Logging to standard error, by default as one JSON object per line.
 
 use std::io::{self, IsTerminal as _};
 
@@ -50,12 +50,12 @@ pub enum LogFormat {
     Text,
 }
 
-/// Starts logging for the whole process. What must never be in a log is for each program to keep out of it.
+/// Starts logging for the whole process. Each program has to keep secrets out of its own messages.
 pub fn start_logging(arguments: &LogArguments) {
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(tracing::Level::from(arguments.log_level))
         .with_target(false)
-        // A log that nobody reads any more is no reason to fail: telling so on stderr would be one.
+        // A log that is not read any more is no reason to fail: an error message on stderr would be one.
         .log_internal_errors(false)
         .with_writer(io::stderr);
     let json = match arguments.log_format {
@@ -63,7 +63,7 @@ pub fn start_logging(arguments: &LogArguments) {
         LogFormat::Text => false,
         LogFormat::Auto => !io::stderr().is_terminal(),
     };
-    // A second start in one process keeps the first: tests may do that.
+    // A second call in one process has no effect: tests may do that.
     let _ = if json {
         let format = tracing_subscriber::fmt::format()
             .json()

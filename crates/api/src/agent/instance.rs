@@ -20,7 +20,7 @@ const NAME: &str = "sympoziuminstances.sympozium.ai";
 const SHORT_NAME: &str = "sinst";
 
 /// An agent, by its older name.
-// By hand, because the derive makes one kind of one spec.
+// By hand, because the derive macro makes one kind of one spec.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SympoziumInstance {
@@ -38,7 +38,7 @@ pub struct SympoziumInstance {
 }
 
 impl SympoziumInstance {
-    /// One with a name.
+    /// An object with a name and a spec.
     pub fn new(name: &str, spec: AgentSpec) -> Self {
         Self {
             api_version: API_VERSION.to_owned(),
@@ -50,7 +50,7 @@ impl SympoziumInstance {
     }
 }
 
-/// The same under the newer name.
+/// The same object under the newer name.
 impl From<SympoziumInstance> for Agent {
     fn from(instance: SympoziumInstance) -> Self {
         Self { metadata: instance.metadata, spec: instance.spec, status: instance.status }

@@ -1,6 +1,6 @@
-//! The rules of a run's spec, in CEL.
+//! The CEL rules of a run's spec.
 
-/// Holds while none of these fields is added, removed or changed.
+/// True while none of these fields is added, removed or changed.
 macro_rules! unchanged {
     ($($field:ident),+ $(,)?) => {
         concat!(
@@ -13,13 +13,13 @@ macro_rules! unchanged {
     };
 }
 
-/// What a user is told who changes a run.
+/// The message for a user who changes a run.
 const IMMUTABLE: &str = "a run cannot be changed, only cancelled (`cancel: true`): create a new one";
 
-/// Each rule, and what a user is told.
+/// Each rule, with its message for users.
 ///
-/// The rules cannot see into `task`, nor into volumes beyond their names, because the schema leaves these open: there the
-/// admission webhook holds that nothing changes.
+/// The rules cannot read `task`, or volumes beyond their names, because the schema leaves these open: there the
+/// admission webhook ensures that nothing changes.
 pub const SPEC: &[(&str, &str)] = &[
     ("has(self.agentRef) || has(self.instanceRef)", "a run needs an agent: set `agentRef` (or `instanceRef`)"),
     (
@@ -56,8 +56,8 @@ pub const SPEC: &[(&str, &str)] = &[
     ),
 ];
 
-/// Holds while a field of the status, once it is there, stays as it is. A rule of the whole object: one of the status alone
-/// would not be asked when somebody removes the status.
+/// True while a field of the status, once it is set, does not change. A rule of the whole object: a rule of the status
+/// would not be evaluated when the status is removed.
 macro_rules! once {
     ($field:ident) => {
         concat!(
@@ -76,11 +76,11 @@ macro_rules! once {
     };
 }
 
-/// Nobody plans a run twice.
+/// A run is planned only once.
 pub const ONE_PLAN: &str = once!(planDigest);
-/// The first pod is the run's; another would be somebody else's.
+/// The first pod belongs to the run; another one would not.
 pub const ONE_POD: &str = once!(podUID);
-/// What is over cannot begin again.
+/// A terminal phase is final.
 pub const OVER_IS_OVER: &str = "!has(oldSelf.status) || !has(oldSelf.status.phase) || \
     !(oldSelf.status.phase in ['Succeeded', 'Failed', 'Skipped', 'Cancelled']) || (\
     has(self.status) && has(self.status.phase) && self.status.phase == oldSelf.status.phase)";

@@ -1,4 +1,4 @@
-//! What the controller and the gateway say about a run. Each has its own fields: `report` is the gateway's.
+//! The status of a run. Controller and gateway have fields of their own: the gateway writes `report`.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
@@ -9,30 +9,30 @@ use crate::limits;
 use crate::names::{Digest, NamespaceName, ObjectName, RunName, Uid};
 use crate::schema;
 
-/// What a run's error begins with when its time was up.
+/// The prefix of a run's error when its deadline has passed.
 pub const TIME_IS_UP: &str = "the run's time is up";
 
 /// The conditions of a run.
 pub mod condition {
-    /// Whether it may exist.
+    /// Whether the run may exist.
     pub const ADMITTED: &str = "Admitted";
-    /// Whether its parts have their rights.
+    /// Whether its parts have their grants.
     pub const GRANTED: &str = "Granted";
-    /// Whether all its containers have begun.
+    /// Whether all its containers have started.
     pub const STARTED: &str = "Started";
-    /// Whether its NetworkPolicy holds.
+    /// Whether its NetworkPolicy is enforced.
     pub const NETWORK_ENFORCED: &str = "NetworkEnforced";
-    /// Whether its agent has ended; said of runs with hooks afterwards, whose time counts from then.
+    /// Whether its agent has finished. Set for runs with hooks afterwards, whose timeout counts from then.
     pub const AGENT_ENDED: &str = "AgentEnded";
-    /// Whether everything that it had was taken back.
+    /// Whether its grants were revoked, and its objects torn down and verified.
     pub const REVOKED: &str = "Revoked";
 }
 
-/// Reasons of conditions that others than people read.
+/// Reasons of conditions that programs read.
 pub mod reason {
-    /// Of [`condition::ADMITTED`](super::condition::ADMITTED): a rule or a policy says no.
+    /// Of [`condition::ADMITTED`](super::condition::ADMITTED): a rule or a policy denies the run.
     pub const DENIED: &str = "Denied";
-    /// Of [`condition::ADMITTED`](super::condition::ADMITTED): it may exist, and cannot be made here.
+    /// Of [`condition::ADMITTED`](super::condition::ADMITTED): the run is allowed, and cannot be realised here.
     pub const IMPOSSIBLE: &str = "Impossible";
 }
 
@@ -167,7 +167,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Whether the run is over.
+    /// Whether the phase is final.
     pub const fn is_terminal(self) -> bool {
         match self {
             Self::Pending | Self::Running | Self::Serving | Self::PostRunning | Self::AwaitingDelegate => false,

@@ -1,4 +1,4 @@
-//! What an agent is to do.
+//! The task of a run.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,11 +11,11 @@ use serde_json::Value;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Task {
-    /// What the agent is to do, in words.
+    /// The task of the agent, in words.
     Text(String),
-    /// What a skill is to do, which then leads the agent.
+    /// A task for a skill, which then leads the agent.
     Structured(StructuredTask),
-    /// Neither. The schema cannot tell, so admission denies it.
+    /// Neither. The schema cannot exclude it, so admission denies it.
     Other(Value),
 }
 
@@ -23,12 +23,12 @@ pub enum Task {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct StructuredTask {
-    /// How: `sidecar-driven`.
+    /// The mode: `sidecar-driven`.
     pub mode: String,
     /// The tool of the skill that leads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
-    /// What that tool is told.
+    /// The parameters of that tool.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, String>,
 }

@@ -1,4 +1,4 @@
-//! The forms of names as functions. A test compares each with the pattern in the schema.
+//! The syntax of names as functions. A test compares each with the pattern in the schema.
 
 pub fn is_label(text: &str) -> bool {
     let ok = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
@@ -79,7 +79,7 @@ pub fn is_digest(text: &str) -> bool {
     })
 }
 
-/// With a letter or a digit, of either case.
+/// Whether the text starts and ends with a letter or a digit, of either case.
 fn starts_and_ends(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_alphanumeric())
         && text.ends_with(|last: char| last.is_ascii_alphanumeric())
@@ -89,7 +89,7 @@ fn is_word_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-')
 }
 
-/// Characters of a UUID.
+/// Length of a UUID.
 const UUID: usize = 36;
 
 pub(super) fn is_canonical_uuid(text: &str) -> bool {

@@ -1,4 +1,4 @@
-//! The two forms of each name, function and pattern, say the same.
+//! The two definitions of each syntax, function and pattern, agree.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Who decides where a tool's action is `ask`.
+//! Who approves calls of tools whose gate is `ask`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Bounds on what a run is made of: models, images, hooks, grants, packs, the node.
+//! Bounds of runs: models, images, hooks, grants, packs, the node.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

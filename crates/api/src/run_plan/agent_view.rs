@@ -1,41 +1,41 @@
-//! What the agent reads of its plan: its task, the tools it is offered, the skills it can read. No address, no Secret's name,
-//! no gate: what it may do is decided elsewhere.
+//! The agent's view of its plan: its task, the tools it is offered, the skills it can read. It has no address, no name
+//! of a Secret and no gate: the bridge decides what the agent may do.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Format, RunLimits, SkillPlan, TaskPlan, WireFormat, place};
 use crate::open::OpenObject;
 
-/// What the agent reads of its plan.
+/// The agent's view of its plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AgentView {
-    /// How this is written.
+    /// The format of the plan.
     pub format: Format,
     /// The run's name.
     pub run: String,
     /// The agent's name.
     pub agent: String,
-    /// What it is to do.
+    /// The task of the agent.
     pub task: TaskPlan,
-    /// How the model is spoken to.
+    /// The wire format of the model.
     pub wire: WireFormat,
-    /// The model.
+    /// The provider's name for the model.
     pub model: String,
-    /// How long the model thinks.
+    /// The model's thinking level.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thinking: Option<String>,
     /// The tools that the model is offered.
     pub tools: Vec<OfferedTool>,
-    /// The texts that it can read.
+    /// The skill texts that the agent can read.
     pub skills: Vec<SkillPlan>,
-    /// Where it has files: the workspace, its scratch space, skills, and what its author mounted for it.
+    /// The directories of the agent: the workspace, its scratch space, skills, and what its author mounted for it.
     pub roots: Vec<Root>,
-    /// How much the run may use.
+    /// Limits of the run.
     pub limits: RunLimits,
-    /// Seconds that it may work.
+    /// Seconds that the agent may work.
     pub run_seconds: u64,
-    /// Where workspace and scratch space are, on a machine where they cannot be where every pod has them.
+    /// Where workspace and scratch space are, on a machine where they cannot be at the paths that they have in a pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub places: Option<Places>,
 }
@@ -50,13 +50,13 @@ pub struct Places {
     pub scratch: String,
 }
 
-/// A directory in which the agent has files.
+/// A directory that the agent's file tools may access.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Root {
-    /// Where it is.
+    /// The path of the directory.
     pub path: String,
-    /// Whether the agent may write to it. The mount holds that too.
+    /// Whether the agent may write to it. The mount enforces that too.
     pub writable: bool,
 }
 
@@ -64,30 +64,30 @@ pub struct Root {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct OfferedTool {
-    /// Its name.
+    /// The name of the tool.
     pub name: String,
-    /// What it does.
+    /// The description for the model.
     pub description: String,
-    /// What it takes.
+    /// The parameters, as a JSON Schema.
     pub parameters: OpenObject,
-    /// Whether the agent acts itself, with a permit.
+    /// Whether the agent executes it itself, with a permit.
     pub native: bool,
-    /// The pack whose sidecar acts, where there is one, and where it is always the same.
+    /// The pack whose sidecar executes it, where there is one, and where it is always the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pack: Option<String>,
 }
 
 impl AgentView {
-    /// The file that it is in, below [`place::INPUT`](super::place::INPUT).
+    /// The name of the file, below [`place::INPUT`](super::place::INPUT).
     pub const FILE: &str = "agent.json";
 
-    /// Where the workspace is.
+    /// The path of the workspace.
     pub fn workspace(&self) -> &str {
         let moved = self.places.as_ref();
         moved.map_or(place::WORKSPACE, |it| it.workspace.as_str())
     }
 
-    /// Where the scratch space is.
+    /// The path of the scratch space.
     pub fn scratch(&self) -> &str {
         let moved = self.places.as_ref();
         moved.map_or(place::TMP, |it| it.scratch.as_str())

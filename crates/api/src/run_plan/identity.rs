@@ -1,4 +1,4 @@
-//! Who parts are at the Kubernetes API.
+//! Identities of parts at the Kubernetes API.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::rbac::RbacRule;
 
-/// What an identity is called in the run: `skill-` and its number, or `hooks`.
+/// The name of an identity in the run: `skill-` and its index, or `hooks`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct IdentityName(pub String);
@@ -17,21 +17,21 @@ impl fmt::Display for IdentityName {
     }
 }
 
-/// A ServiceAccount of its own, made for the run and gone with it.
+/// A ServiceAccount that is created for the run and deleted with it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Identity {
-    /// Its name.
+    /// The name in the run.
     pub name: IdentityName,
-    /// The pack that it is for; the hooks' has none.
+    /// The pack that it is for; absent for the one of the hooks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pack: Option<String>,
-    /// What it may do in the run's namespace.
+    /// Permissions in the run's namespace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub namespace_rules: Vec<RbacRule>,
-    /// What it may do in the whole cluster.
+    /// Permissions in the whole cluster.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cluster_rules: Vec<RbacRule>,
-    /// How long a token of it is good for, if nobody revokes or renews it.
+    /// Lifetime of its token in seconds, if it is neither revoked nor renewed.
     pub token_seconds: u64,
 }

@@ -1,29 +1,30 @@
-//! What may be reached. There is one way out: the gateway, which wants to know who asks.
+//! What may be reached. The gateway is the only way out, and each request to it needs a credential.
 
 use serde::{Deserialize, Serialize};
 
 use super::part::PartName;
 
-/// What one part may reach for one purpose. A part has no other network, but for the API server where it has an identity.
+/// What one part may reach for one purpose. A part has no other network, except the API server where it has an
+/// identity.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayCredential {
-    /// What it is called at the gateway: `model`, `web`, or the part's name.
+    /// The name at the gateway: `model`, `web`, or the part's name.
     pub name: String,
     /// The part that holds it.
     pub part: PartName,
-    /// What it opens.
+    /// The hosts that it allows.
     pub reach: Reach,
 }
 
-/// Hosts.
+/// Allowed hosts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Reach {
     /// Whether every public host may be reached, at any port.
     #[serde(default)]
     pub public: bool,
-    /// These, whether public or not.
+    /// Further destinations, public or not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub destinations: Vec<Destination>,
 }

@@ -13,7 +13,7 @@ use crate::quantity::Quantity;
 use crate::sandbox::ImagePullPolicy;
 use crate::skill_pack::{HostAccess, Port};
 
-/// What a part is called: the name of its container, unique in the run.
+/// The name of a part, which is that of its container and unique in the run.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PartName(pub String);
@@ -28,89 +28,89 @@ impl fmt::Display for PartName {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Part {
-    /// Its name.
+    /// The name of the part.
     pub name: PartName,
-    /// What it is for.
+    /// The role of the part in the run.
     pub role: Role,
-    /// Its image. Of our own parts, a local backend has them built in.
+    /// The image of the part. A local backend has our own parts built in.
     pub image: ImageRef,
     /// When the image is pulled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_pull_policy: Option<ImagePullPolicy>,
-    /// What starts in it.
+    /// What is started in it.
     pub start: Start,
-    /// Its environment, in this order. Of the run's own inputs only what is not known before the run starts is left to the
-    /// backend: the addresses of gateway and API server.
+    /// Its environment, in this order. The backend adds only what is not known before the run starts: the addresses of
+    /// gateway and API server.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<EnvVar>,
-    /// What it sees besides its image.
+    /// Its mounts.
     pub mounts: Vec<Mount>,
-    /// What it asks for, and may not exceed.
+    /// Its requests and limits.
     pub amounts: AmountsPlan,
-    /// Who it is at the Kubernetes API; nobody when absent.
+    /// Its identity at the Kubernetes API; none when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<IdentityName>,
-    /// What it has of the node; nothing when absent.
+    /// Its access to the node; none when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_access: Option<HostAccess>,
-    /// Ports that it listens at, in server mode.
+    /// Ports that it listens on, in server mode.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<Port>,
-    /// How long it may take; as long as the run when absent.
+    /// Its timeout in seconds; that of the run when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<u64>,
 }
 
-/// What a part is for.
+/// The role of a part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "kind")]
 pub enum Role {
-    /// Thinks.
+    /// Runs the model loop.
     Agent,
-    /// Decides, dispatches, records.
+    /// Decides about tool calls, dispatches them and records them.
     Bridge,
-    /// Acts: the sidecar of a pack.
+    /// The sidecar of a pack, which runs its commands.
     #[serde(rename_all = "camelCase")]
     Skill {
-        /// The pack.
+        /// The pack of the sidecar.
         pack: SkillPackName,
     },
-    /// Acts for commands that name no skill.
+    /// Runs commands that name no skill.
     Sandbox,
     /// Runs before the agent.
     #[serde(rename_all = "camelCase")]
     PreRun {
-        /// The hook.
+        /// The name of the hook.
         hook: LabelName,
     },
     /// Runs after the agent.
     #[serde(rename_all = "camelCase")]
     PostRun {
-        /// The hook.
+        /// The name of the hook.
         hook: LabelName,
-        /// Whether it decides if the answer goes out.
+        /// Whether it is a gate hook, which decides whether the result is released.
         gate: bool,
-        /// What becomes of the answer when it decides and gives no verdict.
+        /// What happens to the result when a gate hook gives no verdict.
         #[serde(default, skip_serializing_if = "GateDefault::is_block")]
         gate_default: GateDefault,
     },
 }
 
-/// What starts in a part.
+/// What is started in a part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "kind")]
 pub enum Start {
-    /// What the image starts, or this instead of it.
+    /// The entrypoint of the image, or this command in its place.
     #[serde(rename_all = "camelCase")]
     Image {
-        /// Instead of the image's entrypoint; empty for that.
+        /// Replaces the image's entrypoint; empty to keep it.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         command: Vec<String>,
-        /// Arguments to it.
+        /// Arguments of the command.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         args: Vec<String>,
     },
-    /// Our executor, put into the image.
+    /// Our executor, injected into the image.
     #[serde(rename_all = "camelCase")]
     Injected {
         /// The image that it is taken from. A local backend has it built in.
@@ -118,24 +118,24 @@ pub enum Start {
     },
 }
 
-/// What a part asks for, and may not exceed.
+/// Requests and limits of a part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AmountsPlan {
-    /// CPU that is kept for it.
+    /// CPU that is reserved for it.
     pub cpu_request: Quantity,
     /// CPU that it may not exceed.
     pub cpu_limit: Quantity,
-    /// Memory that is kept for it.
+    /// Memory that is reserved for it.
     pub memory_request: Quantity,
     /// Memory that it may not exceed.
     pub memory_limit: Quantity,
 }
 
 impl Part {
-    /// Whether our executor runs the part's commands, attests their isolation and verifies that the bridge wrote a request,
-    /// whatever can write to its `/ipc`: it was put into the part's image, or the image is ours, as that of the part `sandbox` is
-    /// where a run names none. What an image starts by itself cannot be known to.
+    /// Whether our executor runs the part's commands, attests their isolation and verifies that the bridge wrote a
+    /// request, whatever else can write to its `/ipc`: it was injected into the part's image, or the image is ours, as
+    /// for the part `sandbox` of a run that names no image. The entrypoint of any other image is not known to do so.
     pub fn attests(&self) -> bool {
         match &self.start {
             Start::Injected { .. } => true,
@@ -159,7 +159,7 @@ impl Role {
         matches!(self, Self::PostRun { .. })
     }
 
-    /// For a hook that decides if the answer goes out: what becomes of it without a verdict.
+    /// For a gate hook: what happens to the result without a verdict.
     pub const fn gate(&self) -> Option<GateDefault> {
         match self {
             Self::PostRun { gate: true, gate_default, .. } => Some(*gate_default),

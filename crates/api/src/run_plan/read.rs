@@ -1,4 +1,4 @@
-//! How a plan is written and read.
+//! Serialisation of plans.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,46 +6,46 @@ use super::RunPlan;
 use crate::digest::{self, NoJson};
 use crate::names::Digest;
 
-/// What the field `format` of a plan says.
+/// The value of the field `format` of a plan.
 pub const FORMAT: &str = "sympozium.ai/run-plan/v1";
 /// The domain of a plan's digest.
 pub const DOMAIN: &str = FORMAT;
-/// Bytes of a written plan. It is stored in a ConfigMap beside nothing else.
+/// Maximum size of a stored plan. It is stored alone in a ConfigMap.
 pub const MAX_BYTES: usize = 512 << 10;
 
 /// Characters of an unknown format that an error repeats.
 const SHOWN: usize = 64;
 
-/// How a plan is written. There is one way.
+/// The format of a plan. There is only one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Format {
-    /// The first.
+    /// The first format.
     #[default]
     #[serde(rename = "sympozium.ai/run-plan/v1")]
     V1,
 }
 
-/// A text that is no plan, or not one for this release.
+/// Why a text is not a plan, or not one for this release.
 #[derive(Debug, thiserror::Error)]
 pub enum UnreadablePlan {
-    /// Too long.
+    /// Larger than [`MAX_BYTES`].
     #[error("the plan has {0} bytes; {MAX_BYTES} are read")]
     Length(usize),
-    /// Of another release.
+    /// The format of another release.
     #[error("the plan is written as `{0}`; this release reads `{FORMAT}`")]
     Format(String),
     /// Not a plan.
     #[error("this is not a plan that this release understands")]
     Json(#[from] serde_json::Error),
-    /// More than this release knows, or not as plans are stored.
+    /// The plan has a field that this release does not know, or is not canonical JSON.
     #[error("the plan holds something that this release does not know, or was changed after it was made")]
     Unknown,
-    /// Not the plan that was asked for.
+    /// Another plan than the expected one.
     #[error("the plan has digest {found}, and {expected} was expected")]
     Digest {
-        /// What was expected.
+        /// The expected digest.
         expected: Digest,
-        /// What it is.
+        /// The digest of the plan that was read.
         found: Digest,
     },
 }
@@ -65,11 +65,11 @@ impl RunPlan {
         digest::of_canonical(DOMAIN, bytes)
     }
 
-    /// Reads a stored plan of which the digest is known.
+    /// Reads a stored plan whose digest is known.
     ///
     /// # Errors
     ///
-    /// When it is another plan, or none, or one of a release that this one does not understand.
+    /// When it is another plan, or not a plan, or one of a release that this one does not understand.
     pub fn read_expected(bytes: &[u8], expected: &Digest) -> Result<Self, UnreadablePlan> {
         if bytes.len() > MAX_BYTES {
             return Err(UnreadablePlan::Length(bytes.len()));
@@ -85,9 +85,9 @@ impl RunPlan {
     ///
     /// # Errors
     ///
-    /// When it is none, or one of a release that this one does not understand.
+    /// When it is not a plan, or one of a release that this one does not understand.
     pub fn read(bytes: &[u8]) -> Result<Self, UnreadablePlan> {
-        /// Read first, so that a plan of another release is not called broken.
+        /// Read first, so that a plan of another release is not reported as malformed.
         #[derive(Deserialize)]
         struct Head {
             format: String,
@@ -101,7 +101,7 @@ impl RunPlan {
             return Err(UnreadablePlan::Format(shown));
         }
         let plan: Self = serde_json::from_slice(bytes)?;
-        // Whatever was not understood is not written again. It may have been a restriction.
+        // An unknown field is lost when the plan is serialised again. It may have been a restriction.
         match plan.to_bytes() {
             Ok(written) if written == bytes => Ok(plan),
             _ => Err(UnreadablePlan::Unknown),

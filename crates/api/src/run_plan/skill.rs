@@ -1,4 +1,4 @@
-//! The texts that the agent can read.
+//! The skill texts that the agent can read.
 
 use std::borrow::Cow;
 
@@ -9,10 +9,10 @@ use crate::names::{Digest, SkillFilePath, ToolPattern};
 
 /// The domain of the digest of a skill's text and files.
 const DOMAIN: &str = "sympozium.ai/skill/v2";
-/// The domain of the digest of what one of them holds.
+/// The domain of the digest of the contents of one of them.
 const CONTENT: &str = "sympozium.ai/skill-content/v1";
 
-/// One skill, or all that a ConfigMap holds.
+/// One skill, or all skills in a ConfigMap.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SkillPlan {
@@ -20,7 +20,7 @@ pub struct SkillPlan {
     pub source: SkillSource,
     /// The directory that it is in.
     pub directory: String,
-    /// What it is good for.
+    /// The description for the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// The only tools that are for it, of those that the run has. Absent: all.
@@ -35,7 +35,7 @@ impl SkillPlan {
     /// The file with a skill's text, in its directory.
     pub const TEXT: &str = "SKILL.md";
 
-    /// The name that no other skill of a run has: `pack/skill`, or that of the ConfigMap.
+    /// The name that is unique in a run: `pack/skill`, or that of the ConfigMap.
     #[must_use]
     pub fn full_name(&self) -> Cow<'_, str> {
         match &self.source {
@@ -53,8 +53,9 @@ impl SkillPlan {
         }
     }
 
-    /// The index of the skill that a `load_skill` call names: by its full name, or by a short name that only one has. The agent
-    /// loads by it and the bridge decides by it what the loaded skill allows, so that the two cannot disagree.
+    /// The index of the skill that a `load_skill` call names: by its full name, or by a short name that only one skill
+    /// has. The agent loads with this function and the bridge decides with it which tools the loaded skill allows, so
+    /// that the two cannot disagree.
     ///
     /// # Errors
     ///
@@ -73,7 +74,7 @@ impl SkillPlan {
     }
 }
 
-/// Why a name is not that of one skill.
+/// Why a name does not identify one skill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FindSkillError {
     /// No skill has it.
@@ -89,19 +90,19 @@ pub enum SkillSource {
     /// From a pack.
     #[serde(rename_all = "camelCase")]
     Pack {
-        /// The pack.
+        /// The name of the pack.
         pack: String,
-        /// The skill's name in it.
+        /// The skill's name in the pack.
         skill: String,
         /// The digest of text and files: see [`SkillContents`].
         digest: Digest,
-        /// Bytes of the text.
+        /// Size of the text in bytes.
         bytes: u64,
     },
-    /// From a ConfigMap of the run's namespace, whatever it holds when the run starts.
+    /// From a ConfigMap of the run's namespace, with its contents at the start of the run.
     #[serde(rename_all = "camelCase")]
     ConfigMap {
-        /// The ConfigMap.
+        /// The name of the ConfigMap.
         config_map: String,
     },
 }
@@ -110,16 +111,16 @@ pub enum SkillSource {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SkillFilePlan {
-    /// Where it is below the skill's directory.
+    /// The path below the skill's directory.
     pub path: SkillFilePath,
     /// Whether it is a program, for the pack's sidecar.
     pub executable: bool,
-    /// Its bytes.
+    /// Size of the file in bytes.
     pub bytes: u64,
 }
 
-/// Text and files of a skill of a pack, as they are where they are mounted: who plans and who reads them there come to the same
-/// digest. How a pack's manifest writes them, and what else it says, is not in it.
+/// Text and files of a skill of a pack, as they are mounted: the planner and a reader of the mounted files compute the
+/// same digest. How a pack's manifest encodes them, and its other fields, are not part of it.
 #[derive(Debug, Clone, Serialize)]
 pub struct SkillContents {
     text: Digest,
@@ -139,16 +140,16 @@ impl SkillContents {
         Self { text: of_canonical(CONTENT, text), files: Vec::new() }
     }
 
-    /// Adds the file that comes next in the pack.
+    /// Adds the next file, in the order of the pack.
     pub fn add(&mut self, path: &SkillFilePath, executable: bool, content: &[u8]) {
         self.files.push(FileContents { path: path.clone(), executable, content: of_canonical(CONTENT, content) });
     }
 
-    /// The digest of all of it.
+    /// The digest of text and files.
     ///
     /// # Errors
     ///
-    /// Never: all of it has JSON.
+    /// Never: all of it can be serialised as JSON.
     pub fn digest(&self) -> Result<Digest, NoJson> {
         digest(DOMAIN, self)
     }
@@ -182,7 +183,7 @@ mod tests {
             assert_eq!(digest.check(), Ok(()));
             assert!(!all[..index].contains(digest), "{index}");
         }
-        // Made with another program: SHA-256 of the text after its domain and a NUL, then of the JSON with it.
+        // Computed with another program: SHA-256 of the text after its domain and a NUL, then of the JSON with it.
         let known = "sha256:7abda9e266edcee4cb4c671a98f1cb3abf2d7b77eb5e8c0527e67c03f80535fb";
         assert_eq!(digest("text", &[])?, *known);
         Ok(())

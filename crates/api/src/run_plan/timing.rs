@@ -1,50 +1,50 @@
-//! How much a run may use, and how long everything may take.
+//! Limits and deadlines of a run.
 
 use serde::{Deserialize, Serialize};
 
-/// How much a run may use.
+/// Limits of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunLimits {
-    /// Rounds of the agent's loop.
+    /// Iterations of the agent's loop.
     pub iterations: u32,
-    /// Requests to the model, tries included.
+    /// Requests to the model, retries included.
     pub model_requests: u32,
-    /// Requests to the model in a minute.
+    /// Requests to the model per minute.
     pub model_requests_per_minute: u32,
     /// Bytes of one request to the model.
     pub model_request_bytes: u64,
     /// Bytes of one answer of the model.
     pub model_answer_bytes: u64,
-    /// Tokens that the model reads and writes; no such limit when absent.
+    /// Tokens that the model reads and writes; unlimited when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_tokens: Option<u64>,
-    /// Calls of tools.
+    /// Tool calls.
     pub tool_calls: u32,
-    /// Calls of tools at a time.
+    /// Concurrent tool calls.
     pub concurrent_tool_calls: u32,
-    /// Bytes of the answer that the run gives.
+    /// Bytes of the result of the run.
     pub result_bytes: u64,
-    /// Bytes of the transcript that is kept.
+    /// Bytes of the transcript that is stored.
     pub transcript_bytes: u64,
 }
 
-/// How long everything may take.
+/// Deadlines of a run, as durations.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Deadlines {
-    /// Seconds that the agent may work. Waiting for a person does not count.
+    /// Seconds that the agent may work. Waiting for approvals does not count.
     pub run_seconds: u64,
-    /// Seconds that one request for approval waits. Then the answer is no.
+    /// Seconds until a question expires. Then it is denied.
     pub approval_seconds: u64,
-    /// Seconds that all such waiting may add. Then every answer is no.
+    /// Seconds that all waiting for approvals may add. Then every question is denied.
     pub waiting_seconds: u64,
-    /// Seconds that a pod has for everything before its parts: images, volumes, the check of the network.
+    /// Seconds that a pod has for everything before its parts start: images, volumes, the check of the network.
     pub start_seconds: u64,
-    /// Seconds until the agent must be at the door.
+    /// Seconds until the agent must have connected to the door.
     pub connect_seconds: u64,
-    /// Seconds that a part has to end when it is told to.
+    /// Seconds that a part has to exit after it is asked to.
     pub grace_seconds: u64,
-    /// Seconds after which everything is ended, whoever keeps the clock.
+    /// Seconds after which everything is ended, independently of all other deadlines.
     pub ceiling_seconds: u64,
 }

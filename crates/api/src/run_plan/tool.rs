@@ -1,4 +1,4 @@
-//! The tools of a run: what the bridge looks up before anything happens.
+//! The tool table of a run, which the bridge consults for every call.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,41 +6,41 @@ use super::part::PartName;
 use crate::open::OpenObject;
 use crate::skill_pack::InputMode;
 
-/// One tool.
+/// One tool of the table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolPlan {
-    /// Its name. `execute_command` is there once for each pack that runs commands, told apart by `pack`.
+    /// The name. `execute_command` occurs once for each pack that runs commands, distinguished by `pack`.
     pub name: String,
-    /// The pack whose sidecar acts.
+    /// The pack whose sidecar executes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pack: Option<String>,
-    /// What becomes of a call.
+    /// The gate of its calls.
     pub gate: Gate,
-    /// Who acts, and how.
+    /// What executes it, and how.
     pub acts: Acts,
-    /// What it does, for the model.
+    /// The description for the model.
     pub description: String,
-    /// What it takes, as a JSON Schema. Arguments that do not fit never reach who acts.
+    /// The parameters, as a JSON Schema. Arguments that do not match are refused before anything is executed.
     pub parameters: OpenObject,
-    /// How much of it there may be.
+    /// Limits of its calls.
     pub limits: ToolLimits,
 }
 
-/// What becomes of a call.
+/// The gate of a tool: the decision about its calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Gate {
-    /// It happens.
+    /// Calls are executed.
     Allow,
-    /// A person is asked first.
+    /// Calls need approval first.
     Ask,
-    /// It does not happen, and the model does not hear of the tool.
+    /// Calls are refused, and the model is not told of the tool.
     Deny,
 }
 
 impl Gate {
-    /// Whether it lets through nothing that the other does not.
+    /// Whether it allows nothing that `other` does not allow.
     pub const fn is_at_least_as_strict_as(self, other: Self) -> bool {
         self.strictness() >= other.strictness()
     }
@@ -54,7 +54,7 @@ impl Gate {
     }
 }
 
-/// Who acts, and how.
+/// What executes a tool, and how.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "by")]
 pub enum Acts {
@@ -65,15 +65,15 @@ pub enum Acts {
     /// A shell in a part.
     #[serde(rename_all = "camelCase")]
     Shell {
-        /// The part.
+        /// The part with the shell.
         part: PartName,
     },
     /// A program in a part, without a shell.
     #[serde(rename_all = "camelCase")]
     Program {
-        /// The part.
+        /// The part with the program.
         part: PartName,
-        /// The program, with what always comes first.
+        /// The program, with its fixed first arguments.
         exec: Vec<String>,
         /// How it gets the other arguments.
         input_mode: InputMode,
@@ -83,18 +83,18 @@ pub enum Acts {
     },
 }
 
-/// How much of a tool there may be.
+/// Limits of a tool's calls.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolLimits {
-    /// Most seconds that one call takes.
+    /// Maximum seconds of one call.
     pub timeout_seconds: u32,
-    /// Most bytes of the arguments.
+    /// Maximum size of the arguments.
     pub argument_bytes: u32,
-    /// Most bytes of the answer, of each stream where there are two.
+    /// Maximum size of the answer, of each stream where there are two.
     pub output_bytes: u32,
-    /// Most calls at a time.
+    /// Maximum number of concurrent calls.
     pub concurrent: u32,
-    /// Most calls in a minute.
+    /// Maximum number of calls per minute.
     pub per_minute: u32,
 }

@@ -1,4 +1,4 @@
-//! What parts mount, and where.
+//! Volumes and mounts of parts.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::names::{MountPath, ObjectName, SecretName};
 use crate::open::Volume;
 use crate::quantity::Quantity;
 
-/// What a volume is called in the run. No two can run into each other: users' names are not part of it.
+/// The name of a volume in the run. Names cannot collide: they contain no names of users.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct VolumeName(pub String);
@@ -21,81 +21,81 @@ impl fmt::Display for VolumeName {
     }
 }
 
-/// One volume.
+/// One volume of the run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlanVolume {
-    /// Its name.
+    /// The name of the volume.
     pub name: VolumeName,
-    /// What it is.
+    /// The contents of the volume.
     pub source: VolumeSource,
 }
 
-/// What a volume is.
+/// The contents of a volume.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "kind")]
 pub enum VolumeSource {
-    /// Empty at first, gone with the run.
+    /// Empty at first, deleted with the run.
     #[serde(rename_all = "camelCase")]
     Scratch {
-        /// Where it is kept.
+        /// Where it is stored.
         medium: Medium,
-        /// How much fits.
+        /// Maximum size.
         size: Quantity,
     },
-    /// Empty at first, and there until the hooks after the run have ended.
+    /// Empty at first, and stored until the hooks after the run have ended.
     #[serde(rename_all = "camelCase")]
     Kept {
-        /// How much fits.
+        /// Maximum size.
         size: Quantity,
     },
     /// The texts and files of one pack, by skill.
     #[serde(rename_all = "camelCase")]
     Texts {
-        /// The pack.
+        /// The name of the pack.
         pack: String,
-        /// Whether its programs can be started. For its own sidecar only.
+        /// Whether its programs are executable. For its own sidecar only.
         programs: bool,
     },
-    /// What a part reads about the run. The backend writes it.
+    /// The input of a part. The backend writes it.
     #[serde(rename_all = "camelCase")]
     Input {
-        /// The part.
+        /// The part that reads it.
         part: PartName,
     },
     /// The token of an identity, with the certificate of the API server. The backend writes it.
     #[serde(rename_all = "camelCase")]
     Token {
-        /// Whose.
+        /// The identity of the token.
         identity: IdentityName,
     },
     /// A Secret of the run's namespace, one file for each key.
     #[serde(rename_all = "camelCase")]
     Secret {
-        /// The Secret.
+        /// The name of the Secret.
         secret: SecretName,
     },
     /// A ConfigMap of the run's namespace, one file for each key.
     #[serde(rename_all = "camelCase")]
     ConfigMap {
-        /// The ConfigMap.
+        /// The name of the ConfigMap.
         config_map: ObjectName,
     },
     /// A directory of the node.
     #[serde(rename_all = "camelCase")]
     Host {
-        /// Where it is on the node.
+        /// The path on the node.
         path: MountPath,
     },
     /// A volume that a user declared, as it was written and admitted.
     #[serde(rename_all = "camelCase")]
     Declared {
-        /// The volume, with its owner's name for it.
+        /// The volume, with the name that its owner gave it.
         volume: Volume,
     },
 }
 
-/// Where scratch space is kept.
+/// Where scratch space is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Medium {
@@ -105,36 +105,36 @@ pub enum Medium {
     Memory,
 }
 
-/// Where a part sees a volume.
+/// A mount of a volume in a part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Mount {
-    /// The volume.
+    /// The volume that is mounted.
     pub volume: VolumeName,
-    /// Where.
+    /// The path in the part.
     pub path: MountPath,
-    /// Whether the part may not write to it.
+    /// Whether the part cannot write to it.
     pub read_only: bool,
-    /// The part of the volume that it sees, instead of all of it.
+    /// The path inside of the volume to mount, instead of all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sub_path: Option<String>,
-    /// Whether mounts below it are read-only too, where it is. On one machine they always are.
+    /// For a read-only mount: whether mounts below it are read-only too. On one machine they always are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recursive_read_only: Option<RecursiveReadOnly>,
 }
 
-/// Whether mounts below one that is read-only are read-only too.
+/// Whether mounts below a read-only mount are read-only too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RecursiveReadOnly {
-    /// Where the node can do that.
+    /// Where the node supports it.
     IfPossible,
-    /// Or the pod does not start.
+    /// Otherwise the pod does not start.
     Enabled,
 }
 
 impl RecursiveReadOnly {
-    /// As Kubernetes writes it.
+    /// The word in Kubernetes.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::IfPossible => "IfPossible",
@@ -142,7 +142,7 @@ impl RecursiveReadOnly {
         }
     }
 
-    /// What a mount asks for; nothing where it is `Disabled`, or no word of Kubernetes.
+    /// Parses the word of a mount; `None` for `Disabled`, and for words that Kubernetes does not have.
     pub fn parse(text: &str) -> Option<Self> {
         [Self::IfPossible, Self::Enabled].into_iter().find(|it| it.as_str() == text)
     }

@@ -94,7 +94,7 @@ pub struct Sidecar {
 }
 
 impl Sidecar {
-    /// Where it sees its Secret, if it names one.
+    /// Where its Secret is mounted, if it names one.
     pub fn secret_place(&self) -> Option<String> {
         let secret = self.secret_ref.as_ref()?;
         let written = self.secret_mount_path.as_ref().map(ToString::to_string);

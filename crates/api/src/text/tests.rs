@@ -69,7 +69,7 @@ fn what_the_standard_library_calls_a_control_is_never_shown() {
     let controls = ('\0'..=char::MAX).filter(|it| it.is_control());
     let shown: Vec<char> = controls.filter(|it| is_visible(*it)).collect();
     assert_eq!(shown, []);
-    // And what is visible is so on one line.
+    // Visible characters stay on one line.
     let breaks = "\n\t\r\u{b}\u{c}\u{85}\u{2028}\u{2029}";
     assert!(!breaks.chars().any(is_visible));
     assert_eq!(UNICODE_VERSION, (16, 0, 0), "go through the table again");

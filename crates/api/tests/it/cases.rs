@@ -1,5 +1,5 @@
-//! The table of what is accepted and refused, through the rules and the types. The cluster's tests put the same table
-//! through a real API server, which also refuses what only a schema can.
+//! The table of accepted and rejected objects, checked with the rules and the types. The cluster's tests send the same
+//! table to a real API server, which also rejects what only a schema can.
 
 use kube_cel::Validator;
 use serde_json::{Value, json};
@@ -40,11 +40,11 @@ fn rules_and_types_say_what_the_table_says() {
             _ => assert_eq!(broken, Vec::<String>::new(), "{name}"),
         }
     }
-    // Each side of the table is there.
+    // Both sides of the table are there.
     assert!(refused > 50 && cases.len() - refused > 15);
 }
 
-/// What is not written changes nothing.
+/// An absent patch changes nothing.
 fn or_empty(patch: &Value) -> Value {
     match patch {
         Value::Null => json!({}),
@@ -52,7 +52,7 @@ fn or_empty(patch: &Value) -> Value {
     }
 }
 
-/// From one status to the next: what is said once stays said.
+/// From one status to the next: what is set once does not change.
 #[test]
 fn statuses_do_not_take_back_what_they_said() {
     let digest = |digit: &str| format!("sha256:{}", digit.repeat(64));

@@ -1,4 +1,4 @@
-//! Defaults: the same in the schema, in what is read, and in Rust; and the ones that the documentation promises.
+//! Defaults: the same in the schema, after deserialisation, and in Rust; and those that the documentation promises.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ use sympozium_api::{AgentRunSpec, SympoziumPolicySpec};
 
 use crate::support::{KINDS, schema};
 
-/// Nothing written and `Default` are the same.
+/// An empty object and `Default` are the same.
 #[test]
 fn rust_has_the_defaults_of_the_wire() {
     fn check<T: Default + DeserializeOwned + PartialEq + std::fmt::Debug>() {
@@ -49,7 +49,7 @@ fn rust_has_the_defaults_of_the_wire() {
     check::<HostAccess>();
 }
 
-/// All defaults of all kinds, by path. One that changes is a change of what users' manifests mean.
+/// All defaults of all kinds, by path. A change of one changes the meaning of users' manifests.
 #[test]
 fn the_schemas_have_these_defaults() {
     let mut found = Vec::new();

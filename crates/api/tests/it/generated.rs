@@ -1,4 +1,4 @@
-//! Objects made at random from the schemas: whatever a schema accepts, the type reads, and keeps.
+//! Objects generated at random from the schemas: the type reads everything that a schema accepts, without loss.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -24,7 +24,7 @@ proptest! {
     }
 }
 
-/// What of an object is ours: its spec and its status.
+/// The parts of an object that are ours: its spec and its status.
 fn without_metadata(mut schema: Value) -> Value {
     if let Some(properties) = schema["properties"].as_object_mut() {
         properties.retain(|name, _| name == "spec" || name == "status");
@@ -46,7 +46,7 @@ fn of_schema(schema: &Value) -> BoxedStrategy<Value> {
         Some("integer") => {
             let (least, most) =
                 if schema["format"] == "int64" { (i64::MIN, i64::MAX) } else { (i32::MIN.into(), i32::MAX.into()) };
-            // Bounds are written as floating point numbers, all of them whole.
+            // Bounds are floating point numbers in the schema, all of them whole.
             let bound = |key: &str| schema[key].as_f64().map(|bound| bound as i64);
             let least = bound("minimum").unwrap_or(least);
             let most = bound("maximum").unwrap_or(most);
@@ -97,7 +97,7 @@ fn of_string(schema: &Value) -> BoxedStrategy<Value> {
     let most = schema["maxLength"].as_u64().unwrap_or(u64::MAX);
     let text = match schema["pattern"].as_str() {
         Some(pattern) => {
-            // The whole text is meant anyway.
+            // The whole text is matched anyway.
             let pattern = pattern.trim_start_matches('^').trim_end_matches('$');
             string_regex(pattern).expect("a pattern that can be made").boxed()
         }
@@ -106,7 +106,7 @@ fn of_string(schema: &Value) -> BoxedStrategy<Value> {
     text.prop_filter("too long", move |text| text.chars().count() as u64 <= most).prop_map(Value::from).boxed()
 }
 
-/// Something that no schema has looked at.
+/// A value that no schema has checked.
 fn anything() -> BoxedStrategy<Value> {
     prop_oneof![
         "[ -~]{0,12}".prop_map(Value::from),

@@ -1,4 +1,4 @@
-//! The kinds as a user meets them: manifests, schemas, rules.
+//! The kinds as a user sees them: manifests, schemas, rules.
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on says so and fails")]
 

@@ -40,7 +40,7 @@ fn the_seeds_patches_apply_to_both_names_of_an_agent() {
     }
 }
 
-/// They have every field, so nothing is left that a default could fill in.
+/// They have every field, so a default has nothing to fill in.
 #[test]
 fn whole_manifests_come_back_as_they_are() {
     for (name, manifest) in documents(FULL, ".yaml") {
@@ -49,7 +49,7 @@ fn whole_manifests_come_back_as_they_are() {
     }
 }
 
-/// Types that are used in several places need to be spelled out in one of them.
+/// Types that are used in several places must be complete in one of them.
 #[test]
 fn whole_manifests_have_every_field_of_every_type() {
     let manifests = documents(FULL, ".yaml");

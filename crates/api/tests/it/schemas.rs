@@ -1,4 +1,4 @@
-//! What must hold of every schema.
+//! Properties of every schema.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use sympozium_api::crds;
 
 use crate::support::{KINDS, schema};
 
-/// Well below what etcd takes and `kubectl apply` can annotate.
+/// Well below the maximum of etcd and of the annotation of `kubectl apply`.
 const MOST_BYTES: usize = 200 * 1024;
 
 #[test]
@@ -33,7 +33,7 @@ fn short_names_are_ours_alone() {
         assert_eq!(definition.spec.scope, "Namespaced");
     }
     assert_eq!(short, ["sag", "sinst", "srun", "spack", "spol", "ssched", "smodel", "sta", "srec"]);
-    // Kubernetes' own, and those of kinds that are often beside ours.
+    // Names of Kubernetes' own kinds, and of kinds that are often installed beside ours.
     let taken = [
         "cm", "cs", "ep", "ev", "limits", "ns", "no", "pvc", "pv", "po", "rc", "quota", "sa", "svc", "crd", "crds",
         "ds", "deploy", "rs", "sts", "hpa", "cj", "csr", "ing", "netpol", "pdb", "pc", "sc", "psp", "swp", "sandbox",
@@ -51,13 +51,13 @@ fn statuses_are_written_apart_from_specs() {
     for definition in crds::all() {
         let version = &definition.spec.versions[0];
         let has_status = version.subresources.as_ref().is_some_and(|subresources| subresources.status.is_some());
-        // A record has nothing that could become of it.
+        // A record has no status.
         assert_eq!(has_status, definition.spec.names.kind != "RunRecord");
         assert_eq!((version.name.as_str(), version.served, version.storage), ("v1alpha1", true, true));
     }
 }
 
-/// Everything that a user can make large has a bound, every field an explanation, and none is there as null.
+/// Everything that a user can make large has a limit, every field a description, and none is nullable.
 #[test]
 fn every_field_is_bounded_and_explained() {
     let mut problems = Vec::new();
@@ -102,7 +102,7 @@ fn value(path: &str, schema: &Value, problems: &mut Vec<String>) {
     }
     for (key, property) in schema["properties"].as_object().into_iter().flatten() {
         let path = format!("{path}.{key}");
-        // Of an open object, the fields that we look at have the names that everybody knows.
+        // In an open object, the fields that we read have their well-known names.
         if open {
             value(&path, property, problems);
         } else {

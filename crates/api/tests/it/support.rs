@@ -1,4 +1,4 @@
-//! Reading fixtures, comparing values.
+//! Helpers to read fixtures and compare values.
 
 use std::collections::HashMap;
 use std::fs;
@@ -48,7 +48,7 @@ pub fn read(path: &Path) -> Value {
     serde_saphyr::from_str(&text).expect("it is YAML")
 }
 
-/// Reads an object as the type of its kind and writes it again; an error if it cannot be read.
+/// Reads an object as the type of its kind and serialises it again; an error if it cannot be read.
 pub fn through_types(object: &Value) -> Result<Value, String> {
     fn through<T: serde::de::DeserializeOwned + serde::Serialize + PartialEq + std::fmt::Debug>(
         object: &Value,
@@ -75,7 +75,7 @@ pub fn through_types(object: &Value) -> Result<Value, String> {
 
 /// The schema of a kind, as it is installed.
 pub fn schema(kind: &str) -> Value {
-    // Making them takes a while, and a table asks often.
+    // Generating them takes a while, and they are used often.
     static SCHEMAS: LazyLock<HashMap<String, Value>> = LazyLock::new(|| {
         crds::all()
             .into_iter()
@@ -89,7 +89,7 @@ pub fn schema(kind: &str) -> Value {
     SCHEMAS.get(kind).expect("a kind of ours").clone()
 }
 
-/// An object of a kind with nothing but a name and what `rest` says.
+/// An object of a kind with only a name and `rest`.
 pub fn object(kind: &str, rest: &Value) -> Value {
     let mut object = json!({
         "apiVersion": "sympozium.ai/v1alpha1",

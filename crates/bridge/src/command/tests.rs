@@ -51,7 +51,7 @@ fn what_is_not_positional_goes_in_as_json() {
     assert_eq!(request.command, "printf '%s' '{\"more\":{\"b\":null},\"verbose\":true}' | 'orders' '--' 'a'");
 }
 
-/// Whatever the arguments are: an executor that reads `command` only must not report success for a program it never ran.
+/// For all arguments: an executor that reads only `command` must not report success for a program that it never ran.
 #[test]
 fn the_line_of_a_declared_tool_is_never_empty_and_always_fits() {
     let program =
@@ -60,10 +60,10 @@ fn the_line_of_a_declared_tool_is_never_empty_and_always_fits() {
     let control = "\u{1}".repeat(90_000);
     for (what, more, fits) in [
         ("a".to_owned(), "b".to_owned(), true),
-        // Each quote takes four bytes of a line.
+        // Each quote takes four bytes of a command line.
         (quotes.clone(), String::new(), false),
         (String::new(), "x".repeat(MAX_WORD_BYTES), false),
-        // It fits into a line; twice it is more than a request may have.
+        // It fits into a command line; twice it is more than a request may have.
         (control, String::new(), false),
     ] {
         let request = made(program.clone(), json!({ "what": what, "more": more }));

@@ -1,4 +1,5 @@
-//! What the agent is told: the bridge's own answers, whose bytes are counted until they are sent, and the model's, which pass.
+//! Answers to the agent: those of the bridge, whose bytes count until they are sent, and those of the model, which are
+//! passed through.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,13 +16,13 @@ use crate::calls::refusal;
 use crate::model::{AnswerBody, BrokenAnswer};
 use crate::session::Slot;
 
-/// Bytes of answers that wait for the agent to read them. Further answers wait for those.
+/// Maximum number of bytes of answers that wait for the agent to read them. Further answers wait.
 const MAX_UNREAD: usize = 16 << 20;
-/// Bytes of an answer that are handed over at a time. The connection keeps what it was handed until the agent reads it, and
-/// nobody counts that: so it is handed little, and the rest only when there is room.
+/// Maximum number of bytes of an answer in one frame. The connection buffers what it was given until the agent reads
+/// it, and those bytes are not counted; so it gets small frames, and the next one only when there is room.
 const PIECE: usize = 16 << 10;
 
-/// The bytes that wait to be read.
+/// The budget for bytes of answers that the agent has not read.
 #[derive(Clone)]
 pub struct Answers(Arc<Semaphore>);
 
@@ -32,8 +33,8 @@ impl Default for Answers {
 }
 
 impl Answers {
-    /// An answer of the bridge, by value: it is not kept beside its bytes. The call that it is of is under way until the
-    /// agent has read it.
+    /// An answer of the bridge, passed by value so that it is not kept in memory beside its bytes. Its call counts as
+    /// running until the agent has read the answer.
     pub async fn json(&self, answer: impl Serialize, slot: Option<Slot>) -> Result<Response<Answer>, Refusal> {
         let body =
             serde_json::to_vec(&answer).map_err(|_| refusal(RefusalCode::Unknown, "the answer cannot be told"))?;
@@ -47,30 +48,26 @@ impl Answers {
     }
 }
 
-/// The body of an answer.
 pub enum Answer {
-    /// Of the bridge.
     Own {
-        /// What is not handed over yet.
+        /// What has not been given to the connection yet.
         body: Bytes,
-        /// Given back when the agent has read it.
+        /// Released when the agent has read the answer.
         _kept: Option<OwnedSemaphorePermit>,
-        /// As well.
+        /// Released when the agent has read the answer.
         _slot: Option<Slot>,
     },
-    /// Of the model.
     Model(Box<AnswerBody>),
 }
 
 impl Answer {
-    /// That something was taken.
+    /// `204 No Content`.
     pub fn nothing() -> Response<Self> {
         let mut answer = Response::new(Self::of(Vec::new()));
         *answer.status_mut() = StatusCode::NO_CONTENT;
         answer
     }
 
-    /// That something was not.
     pub fn refusal(refusal: &Refusal) -> Response<Self> {
         let body = serde_json::to_vec(refusal).unwrap_or_default();
         let mut answer = Response::new(Self::of(body));
@@ -82,7 +79,6 @@ impl Answer {
         answer
     }
 
-    /// What the model says.
     pub fn model(body: AnswerBody) -> Self {
         Self::Model(Box::new(body))
     }

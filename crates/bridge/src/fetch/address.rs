@@ -1,37 +1,31 @@
-//! Addresses that are fetched: `http` and `https`, a host, no names and passwords.
+//! URLs that can be fetched: `http` or `https`, with a host, without a user name or password.
 
 use url::{Host, Url};
 
-/// Bytes of an address in a call.
+/// Maximum number of bytes of a URL in a call.
 pub const MAX_URL_BYTES: usize = sympozium_api::limits::URL;
-/// Bytes of an address that a server redirects to: those with a signature in them are long.
+/// Maximum number of bytes of the target of a redirect: URLs with a signature in them are long.
 pub const MAX_LOCATION_BYTES: usize = 8192;
 
-/// An address that can be fetched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     url: Url,
-    /// As it is connected to: a name in ASCII, or an address in its one usual form, without brackets.
+    /// The host to connect to: a name in ASCII, or an IP address in canonical form without brackets.
     host: String,
     port: u16,
 }
 
-/// Why a text is no address that is fetched.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoAddress {
-    /// Too long.
     #[error("it has more than {MAX_URL_BYTES} bytes")]
     TooLong,
-    /// Characters that programs read differently, or drop.
+    /// Characters that programs parse differently, or drop.
     #[error("it has a control character or a backslash in it, or white space around it")]
     Characters,
-    /// Not an address.
     #[error("it is not an address: {0}")]
     Malformed(url::ParseError),
-    /// Another scheme.
     #[error("it does not begin with `https://` or `http://`")]
     Scheme,
-    /// A name or password in it.
     #[error("it has a user name or password in it; send an Authorization header instead")]
     User,
     /// No host, or none that can be connected to.
@@ -39,28 +33,26 @@ pub enum NoAddress {
     Host,
 }
 
-/// Why a redirect is not followed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoRedirect {
-    /// Too long.
     #[error("its address has more than {MAX_LOCATION_BYTES} bytes")]
     TooLong,
-    /// From what is encrypted to what is not.
+    /// From https to http.
     #[error("it leads from https to http")]
     Downgrade,
-    /// To nowhere.
+    /// The target is not a URL that can be fetched.
     #[error("{0}")]
     Address(NoAddress),
 }
 
 impl Address {
-    /// Reads what a call asks for.
+    /// Parses the URL of a call.
     pub fn parse(text: &str) -> Result<Self, NoAddress> {
         if text.len() > MAX_URL_BYTES {
             return Err(NoAddress::TooLong);
         }
         check_characters(text)?;
-        // The parser would put slashes where there are none: what is no address as it is written, is none.
+        // The parser would add missing slashes. A text that is not a URL as it is written is refused.
         let scheme = |scheme: &str| text.get(..scheme.len()).is_some_and(|it| it.eq_ignore_ascii_case(scheme));
         if !scheme("http://") && !scheme("https://") {
             return Err(NoAddress::Scheme);
@@ -68,7 +60,7 @@ impl Address {
         Self::of(Url::parse(text).map_err(NoAddress::Malformed)?)
     }
 
-    /// Where a server's `Location` leads from here.
+    /// Resolves the `Location` of a response to this URL.
     pub fn redirected(&self, location: &[u8]) -> Result<Self, NoRedirect> {
         if location.len() > MAX_LOCATION_BYTES {
             return Err(NoRedirect::TooLong);
@@ -101,27 +93,25 @@ impl Address {
             Some(port @ 1..) => port,
             _ => return Err(NoAddress::Host),
         };
-        // Never sent.
+        // Fragments are never sent.
         url.set_fragment(None);
         Ok(Self { url, host, port })
     }
 
-    /// As it is connected to.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// Written or usual.
+    /// The explicit port, or the default of the scheme.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Whether what is fetched is encrypted on its way.
     pub fn is_encrypted(&self) -> bool {
         self.url.scheme() == "https"
     }
 
-    /// As a Host header has it, and as people are told about it: no path and no query, where secrets may be.
+    /// As in a Host header, and for error messages: without path and query, which may contain secrets.
     pub fn authority(&self) -> String {
         let host = self.url.host_str().unwrap_or_default();
         match self.url.port() {
@@ -130,7 +120,7 @@ impl Address {
         }
     }
 
-    /// What is asked of the server.
+    /// The path and query of the request.
     pub fn path(&self) -> String {
         match self.url.query() {
             Some(query) => format!("{}?{query}", self.url.path()),
@@ -138,13 +128,13 @@ impl Address {
         }
     }
 
-    /// Whether headers that are meant for the other's server are meant for this one too.
+    /// Whether headers that are meant for the other server may be sent to this one too.
     pub fn is_at_the_same_server_as(&self, other: &Self) -> bool {
         (self.url.scheme(), &self.host, self.port) == (other.url.scheme(), &other.host, other.port)
     }
 
-    /// As the agent is told about it. A query that the call did not have is left out: servers sign addresses that they
-    /// redirect to, and whoever has such an address has what it opens.
+    /// The URL that the agent is told. A query that the call did not have is removed: servers sign the URLs that they
+    /// redirect to, and a signed URL grants access.
     pub fn shown(&self, asked: &Self) -> String {
         let mut url = self.url.clone();
         if url.query() != asked.url.query() {
@@ -154,7 +144,7 @@ impl Address {
     }
 }
 
-/// The parser drops tabs and line ends, trims, and reads a backslash as a slash; others do not.
+/// Refuses what parsers read differently: this one drops tabs and line ends, trims, and reads a backslash as a slash.
 fn check_characters(text: &str) -> Result<(), NoAddress> {
     let ambiguous = |letter: char| letter.is_control() || letter == '\\';
     if text.is_empty() || text.trim() != text || text.contains(ambiguous) {

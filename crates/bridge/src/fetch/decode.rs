@@ -1,7 +1,7 @@
-//! What a body is without its compression, never more of it than is wanted.
+//! Decompresses a body, never more of it than the limit.
 //!
-//! Bytes go in as they come, and memory holds what came out of them, up to the bound: a small body that becomes a large
-//! page stops where the bound is. One that goes on without becoming anything stops at a bound of its own.
+//! Bytes are decoded as they arrive, and memory holds the output up to the limit: a small body that becomes a large
+//! page stops there. A body that goes on without producing output has a limit of its own.
 
 use std::io::{self, Write};
 
@@ -10,24 +10,22 @@ use flate2::{Decompress, FlushDecompress, Status};
 
 use super::frame::Garbled;
 
-/// Bytes that a compressed body may have beyond those that it becomes: what cannot be compressed becomes a little longer.
+/// How many more bytes a compressed body may have than its output: incompressible data becomes slightly longer.
 pub const ENCODED_SLACK: usize = 64 * 1024;
-/// What comes out of a decoder at a time.
+/// Size of the output buffer of a decoder.
 const PIECE_BYTES: usize = 16 * 1024;
 
-/// How a body is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
-    /// Not at all.
     Identity,
     /// RFC 1952.
     Gzip,
-    /// RFC 1950, or without its head RFC 1951, which some servers take it for.
+    /// RFC 1950, or RFC 1951 without the zlib header, which some servers send.
     Deflate,
 }
 
 impl Encoding {
-    /// What the values of `Content-Encoding` say, if it is one that we read: one only, once.
+    /// Parses the values of `Content-Encoding`. `None` unless it is exactly one encoding that we support.
     pub fn of<'v>(mut values: impl Iterator<Item = &'v [u8]>) -> Option<Self> {
         let value = match (values.next(), values.next()) {
             (None, _) => return Some(Self::Identity),
@@ -43,20 +41,19 @@ impl Encoding {
     }
 }
 
-/// Whether more is wanted.
+/// Whether the decoder takes more bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
-    /// It is.
     More,
-    /// There is more than is wanted.
+    /// The page is longer than the limit.
     Full,
 }
 
-/// Takes a body piece by piece.
+/// Decodes a body piece by piece.
 pub struct Decoder {
     kind: Kind,
     most: usize,
-    /// Bytes that came in.
+    /// Bytes of input so far.
     taken: usize,
 }
 
@@ -64,7 +61,7 @@ enum Kind {
     Identity(Sink),
     // In boxes: their windows are large.
     Gzip(Box<MultiGzDecoder<Sink>>),
-    /// Which of the two it is, the first two bytes tell.
+    /// zlib or raw deflate; the first two bytes decide.
     Undecided(Vec<u8>, Sink),
     Deflate(Box<Inflate>),
 }
@@ -78,7 +75,7 @@ struct Inflate {
 const NOT_DECODED: Garbled = Garbled("the body is not compressed as its head says");
 
 impl Decoder {
-    /// Of a body so compressed, no more than `most` bytes of what it becomes.
+    /// `most` limits the bytes of output.
     pub fn new(encoding: Encoding, most: usize) -> Self {
         let sink = Sink { bytes: Vec::new(), most, full: false };
         let kind = match encoding {
@@ -89,17 +86,17 @@ impl Decoder {
         Self { kind, most, taken: 0 }
     }
 
-    /// Takes the next bytes. After [`Progress::Full`] nothing more is taken.
+    /// Decodes the next bytes. After `DecodeProgress::Full`, further bytes are ignored.
     ///
     /// # Errors
     ///
-    /// When they are not compressed as they should be.
+    /// Returns an error if the bytes are not valid in this encoding.
     pub fn push(&mut self, bytes: &[u8]) -> Result<Progress, Garbled> {
         if self.sink().full {
             return Ok(Progress::Full);
         }
         let left = match self.kind {
-            // Its own bound is the one that counts.
+            // The limit of the sink applies.
             Kind::Identity(_) => bytes.len(),
             _ => self.most.saturating_add(ENCODED_SLACK) - self.taken,
         };
@@ -110,7 +107,7 @@ impl Decoder {
         let sink = self.sink();
         sink.full |= too_many;
         match pushed {
-            // What does not fit is an error of the sink's own.
+            // Output that does not fit is reported as an error of the sink.
             _ if sink.full => Ok(Progress::Full),
             Ok(()) => Ok(Progress::More),
             Err(garbled) => Err(garbled),
@@ -143,11 +140,11 @@ impl Decoder {
         }
     }
 
-    /// The page, and whether there is more of it.
+    /// The page, and whether it was longer than the limit.
     ///
     /// # Errors
     ///
-    /// When what came in is only the beginning of something.
+    /// Returns an error if the input is incomplete.
     pub fn finish(mut self) -> Result<(Vec<u8>, bool), Garbled> {
         let (taken, stopped) = (self.taken, self.sink().full);
         let sink = match self.kind {
@@ -155,7 +152,7 @@ impl Decoder {
             Kind::Undecided(first, sink) if first.is_empty() => sink,
             Kind::Undecided(..) => return Err(NOT_DECODED),
             Kind::Gzip(mut decoder) => {
-                // Answers without a body have the header too.
+                // Responses without a body have the header too.
                 let whole = taken == 0 || stopped || decoder.try_finish().is_ok();
                 let sink = std::mem::take(decoder.get_mut());
                 if !whole && !sink.full {
@@ -185,7 +182,7 @@ impl Decoder {
 impl Inflate {
     fn push(&mut self, mut bytes: &[u8]) -> Result<(), Garbled> {
         let mut piece = vec![0; PIECE_BYTES];
-        // What follows the end means nothing.
+        // Bytes after the end of the stream are ignored.
         while !self.ended {
             let (read, written) = (self.state.total_in(), self.state.total_out());
             let state = &mut self.state;
@@ -198,7 +195,7 @@ impl Inflate {
             fits.map_err(|_| NOT_DECODED)?;
             match status {
                 Status::StreamEnd => self.ended = true,
-                // There may be more inside for as long as the piece was filled.
+                // While the buffer was filled, the decoder may hold more output.
                 _ if bytes.is_empty() && written < piece.len() => break,
                 Status::Ok => {}
                 Status::BufError if written == 0 => return Err(NOT_DECODED),
@@ -209,7 +206,7 @@ impl Inflate {
     }
 }
 
-/// Keeps so many bytes, and says no to the first that does not fit.
+/// Stores bytes up to a limit, and fails on the first one that does not fit.
 #[derive(Debug, Default)]
 struct Sink {
     bytes: Vec<u8>,

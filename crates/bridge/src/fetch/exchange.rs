@@ -1,4 +1,4 @@
-//! One request and its answer, on a connection of their own.
+//! One request and its response, on a connection of their own.
 
 use std::io;
 
@@ -10,38 +10,35 @@ use super::decode::{Decoder, Encoding, Progress};
 use super::frame::{Frame, Garbled};
 use super::headers::Headers;
 
-/// Answers that only say that there will be one.
+/// Maximum number of interim (1xx) responses.
 pub const MAX_INTERIM_ANSWERS: usize = 4;
-/// Bytes of what a page says it is. One that says more says nothing.
+/// Maximum number of bytes of a `Content-Type`. A longer one is ignored.
 pub const MAX_CONTENT_TYPE_BYTES: usize = 256;
-/// What is read at a time.
+/// Bytes per read.
 const READ_BYTES: usize = 16 * 1024;
 
-/// Why an answer cannot be read. After the name of who gave it.
+/// Why a response cannot be read. The messages follow the name of the host.
 #[derive(Debug, thiserror::Error)]
 pub enum BrokenAnswer {
-    /// The connection.
     #[error("broke the connection: {0}")]
     Broken(#[source] io::Error),
-    /// The end came before the answer did.
+    /// The server closed the connection early.
     #[error("ended the connection before its answer was whole")]
     Ended,
-    /// The head, which could be read in more than one way, or is none.
+    /// The head is ambiguous or invalid.
     #[error("gave an answer whose head cannot be read")]
     Head,
-    /// The head, which has too many bytes or lines.
+    /// The head has too many bytes or headers.
     #[error("gave an answer whose head is too large")]
     LargeHead,
-    /// Too many answers that are none.
     #[error("gave more than {MAX_INTERIM_ANSWERS} answers that are none")]
     Interim,
-    /// Something else than HTTP from here on, which nobody asked for.
+    /// A switch to another protocol, which was not requested.
     #[error("changed the protocol without being asked to")]
     Switched,
-    /// Compressed in a way that we did not ask for.
+    /// An encoding that was not requested.
     #[error("compressed its answer in a way that was not asked for")]
     Encoding,
-    /// The body.
     #[error("gave an answer whose body cannot be read: {0}")]
     Body(#[from] Garbled),
 }
@@ -55,7 +52,7 @@ impl BrokenAnswer {
     }
 }
 
-/// An answer whose head has been read.
+/// A response whose head has been read.
 pub struct Answer<S> {
     stream: S,
     status: u16,
@@ -63,25 +60,23 @@ pub struct Answer<S> {
     content_type: Option<String>,
     encoding: Option<Encoding>,
     frame: Frame,
-    /// What came of the body already.
+    /// The beginning of the body, which was read together with the head.
     rest: Vec<u8>,
 }
 
-/// A page.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Page {
-    /// Of the answer.
     pub status: u16,
-    /// What it says it is.
+    /// The `Content-Type`, if it is printable and not too long.
     pub content_type: Option<String>,
-    /// What it is, without compression.
+    /// The decompressed body.
     pub body: Vec<u8>,
-    /// Whether there was more.
+    /// Whether the body was longer than the limit.
     pub truncated: bool,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Answer<S> {
-    /// Asks for an address, and reads the head of what is answered.
+    /// Sends a request, and reads the head of the response.
     pub async fn ask(mut stream: S, address: &Address, headers: &Headers) -> Result<Self, BrokenAnswer> {
         let head = headers.head(address);
         let sent = stream.write_all(head.as_bytes()).await;
@@ -112,7 +107,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Answer<S> {
                     let mut locations = values(&head.fields, "location");
                     let location = locations.next().map(<[u8]>::to_vec);
                     if locations.next().is_some() {
-                        // Programs differ in which one they follow.
+                        // Clients differ in which one they follow.
                         return Err(BrokenAnswer::Head);
                     }
                     return Ok(Self {
@@ -130,13 +125,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Answer<S> {
         }
     }
 
-    /// Where it sends us instead, if it does.
+    /// The target of a redirect.
     pub fn location(&self) -> Option<&[u8]> {
         let redirects = matches!(self.status, 301 | 302 | 303 | 307 | 308);
         self.location.as_deref().filter(|_| redirects)
     }
 
-    /// Reads the body, no more of it than `most` bytes after decompression.
+    /// Reads the body, at most `most` bytes after decompression.
     pub async fn page(mut self, most: usize) -> Result<Page, BrokenAnswer> {
         let encoding = self.encoding.ok_or(BrokenAnswer::Encoding)?;
         let mut decoder = Decoder::new(encoding, most);

@@ -1,66 +1,64 @@
-//! Where the body of an answer ends.
+//! Finds the end of a response body.
 
 use sympozium_ipc::strict_head::Framing;
 
-/// Bytes of the line before a chunk.
+/// Maximum number of bytes of the line before a chunk.
 pub const MAX_CHUNK_LINE_BYTES: usize = 256;
-/// Digits of a chunk's size: more than any body that is read, and no overflow.
+/// Maximum number of digits of a chunk size: larger than any body that is read, and without overflow.
 const MAX_CHUNK_DIGITS: usize = 15;
 
-/// Not what it should be.
+/// A body that violates its framing or encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Garbled(pub(super) &'static str);
 
-/// What is left of a body.
+/// The state of a body that is being read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
-    /// So many bytes.
+    /// This many bytes are left.
     Length(u64),
-    /// Chunks.
     Chunked(Chunk),
-    /// Until the connection ends.
+    /// The body ends when the connection is closed.
     UntilTheEnd,
 }
 
-/// Where in the chunks.
+/// The position within a chunked body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Chunk {
-    /// In the line before one, with the size as far as it is known.
+    /// In the line before a chunk.
     Line {
-        /// As far as it is known.
+        /// The size as far as it is parsed.
         size: u64,
-        /// Digits of it.
+        /// Number of digits parsed.
         digits: usize,
-        /// Bytes of the line.
+        /// Number of bytes of the line so far.
         bytes: usize,
-        /// What the last byte was part of.
+        /// The part of the line that the last byte belongs to.
         at: At,
     },
-    /// In one, with so much to come.
+    /// In the data of a chunk; this many bytes are left.
     Data(u64),
-    /// After one; whether CR has been there.
+    /// After the data of a chunk; whether CR was read.
     After(bool),
-    /// After the last.
+    /// After the last chunk.
     Over,
 }
 
-/// A place in the line before a chunk.
+/// The parts of the line before a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum At {
-    /// Its size.
     Size,
-    /// What is said about it, and means nothing to us.
+    /// A chunk extension, which is ignored.
     Extension,
     /// CR.
     Return,
 }
 
 impl Frame {
-    /// The body that follows a head.
+    /// The body that follows a head with this status and framing.
     pub fn new(status: u16, framing: Option<Framing>) -> Self {
         match (status, framing) {
-            // They have none, whatever they say.
+            // These statuses have no body, whatever the head says.
             (204 | 304, _) => Self::Length(0),
             (_, Some(Framing::Length(length))) => Self::Length(length),
             (_, Some(Framing::Chunked)) => Self::Chunked(Chunk::START),
@@ -68,11 +66,11 @@ impl Frame {
         }
     }
 
-    /// The next piece of the body at the start of `bytes`, which is taken away. Nothing when there is none in them.
+    /// Takes the next piece of the body from the start of `bytes`. `None` if they contain no data.
     ///
     /// # Errors
     ///
-    /// When chunks are not written as the standard says.
+    /// Returns an error if the chunks violate RFC 9112.
     pub fn next<'b>(&mut self, bytes: &mut &'b [u8]) -> Result<Option<&'b [u8]>, Garbled> {
         match self {
             Self::Length(left) => Ok(take(bytes, left)),
@@ -84,12 +82,12 @@ impl Frame {
         }
     }
 
-    /// Whether all of it has been there.
+    /// Whether the whole body has been read.
     pub fn is_over(&self) -> bool {
         matches!(self, Self::Length(0) | Self::Chunked(Chunk::Over))
     }
 
-    /// Whether it is whole if the connection ends now.
+    /// Whether the body is complete if the connection is closed now.
     pub fn may_end(&self) -> bool {
         self.is_over() || *self == Self::UntilTheEnd
     }
@@ -108,7 +106,7 @@ impl Chunk {
                 return Ok(piece);
             }
             if *self == Self::Over {
-                // What follows are trailers, and nobody asked for them.
+                // What follows are trailers, which are ignored.
                 return Ok(None);
             }
             let Some((&byte, rest)) = bytes.split_first() else {
@@ -119,7 +117,7 @@ impl Chunk {
         }
     }
 
-    /// One byte of what is between the data.
+    /// Consumes one byte outside of the data.
     fn after(self, byte: u8) -> Result<Self, Garbled> {
         match (self, byte) {
             (Self::After(false), b'\r') => Ok(Self::After(true)),
@@ -152,7 +150,7 @@ impl Chunk {
     }
 }
 
-/// As much as there is and is wanted.
+/// Takes as many bytes as there are, up to `left`.
 fn take<'b>(bytes: &mut &'b [u8], left: &mut u64) -> Option<&'b [u8]> {
     let wanted = usize::try_from(*left).unwrap_or(usize::MAX);
     let (piece, rest) = bytes.split_at(bytes.len().min(wanted));

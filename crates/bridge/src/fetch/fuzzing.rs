@@ -1,5 +1,5 @@
-//! The bodies of fuzz targets: bytes that a model or a server chose, before anything of them is trusted. Each one states a
-//! property and panics when it does not hold.
+//! Fuzz targets for bytes that a model or a server chose, before any of them is trusted. Each target states a property
+//! and panics if it does not hold.
 
 use sympozium_ipc::strict_head::{Framing, Targets, read_request};
 
@@ -8,11 +8,11 @@ use super::decode::{Decoder, Encoding, Progress};
 use super::frame::Frame;
 use super::headers::Headers;
 
-/// The bound on pages here.
+/// The limit of pages in these targets.
 const MOST: usize = 4096;
 
-/// An address, and in the next line one that a server redirects to: what is taken of them has a host and a path that say
-/// one thing only, and a head that a strict reader takes.
+/// A URL, and in the next line the target of a redirect: an accepted URL has an unambiguous host and path, and a
+/// request head that a strict parser accepts.
 pub fn fetch_address(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (text, location) = text.split_once('\n').unwrap_or((&text, ""));
@@ -44,14 +44,14 @@ fn check_address(address: &Address) {
         }
         Err(violation) => panic!("{violation}: {head:?}"),
     }
-    // It is one way to write it: read again, it is the same, unless escapes have made it too long.
+    // The notation is canonical: parsed again, it is the same, unless escapes have made it too long.
     if let Ok(again) = Address::parse(&address.shown(address)) {
         assert_eq!(&again, address);
     }
 }
 
-/// A body: the first byte says how it is framed and compressed, the second in which pieces it comes. It never becomes
-/// more than the bound.
+/// A body: the first byte selects framing and encoding, the second the size of the pieces. The output never exceeds the
+/// limit.
 pub fn fetch_body(data: &[u8]) {
     let &[how, size, ref bytes @ ..] = data else {
         return;
@@ -81,7 +81,7 @@ pub fn fetch_body(data: &[u8]) {
                 Err(_) => return,
             }
         }
-        // What is not taken comes after the end.
+        // Bytes that are not consumed come after the end of the body.
         assert!(piece.is_empty() || (frame.is_over() && piece.len() <= before));
     }
     if let Ok((page, _)) = decoder.finish() {

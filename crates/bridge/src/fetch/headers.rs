@@ -1,18 +1,18 @@
-//! Headers that a call asks to be sent, and the head of the request.
+//! The headers of a call, and the head of the request.
 
 use serde_json::{Map, Value};
 use sympozium_api::text::is_visible;
 
 use super::address::Address;
 
-/// Headers of one call.
+/// Maximum number of headers of one call.
 pub const MAX_HEADERS: usize = 32;
-/// Bytes of all of them together, names and values.
+/// Maximum number of bytes of all names and values together.
 pub const MAX_HEADER_BYTES: usize = 8192;
-/// Characters of a name in an error.
+/// Maximum number of characters of a name in an error.
 const MAX_SHOWN: usize = 64;
 
-/// How the connection works is for those who hold it, and where it leads was decided by the address.
+/// Headers that belong to the connection, or that the URL decides.
 const REFUSED: &[&str] = &[
     "accept-encoding",
     "connection",
@@ -25,41 +25,35 @@ const REFUSED: &[&str] = &[
     "transfer-encoding",
     "upgrade",
 ];
-/// And whatever begins so is for proxies.
+/// Headers with this prefix are for proxies.
 const REFUSED_BEGINNING: &str = "proxy-";
 
-/// What is sent where a call does not say.
+/// Sent unless the call sets them.
 const USUAL: &[(&str, &str)] = &[("User-Agent", concat!("Sympozium/", env!("CARGO_PKG_VERSION"))), ("Accept", "*/*")];
 
-/// Headers that may be sent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Headers(Vec<(String, String)>);
 
-/// Why a header is not sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RefusedHeader {
-    /// Too many.
     #[error("there are more than {MAX_HEADERS}")]
     TooMany,
-    /// Too long.
     #[error("together they have more than {MAX_HEADER_BYTES} bytes")]
     TooLong,
-    /// Not a name.
     #[error("`{0}` is not the name of a header")]
     Name(String),
-    /// Not for a call to say.
+    /// A header that a call may not set.
     #[error("`{0}` is not for a call to choose; leave it out")]
     Reserved(String),
-    /// Not a value.
     #[error("the value of `{0}` is not text of visible ASCII characters and spaces")]
     Value(String),
-    /// Two that differ in capital letters only.
+    /// Two names that differ in case only.
     #[error("`{0}` comes twice")]
     Twice(String),
 }
 
 impl Headers {
-    /// Reads those of a call.
+    /// Parses the `headers` argument of a call.
     pub fn of(object: &Map<String, Value>) -> Result<Self, RefusedHeader> {
         if object.len() > MAX_HEADERS {
             return Err(RefusedHeader::TooMany);
@@ -84,7 +78,7 @@ impl Headers {
         Ok(Self(headers))
     }
 
-    /// The head of a request for this address. It is the only one on its connection.
+    /// The head of a request for this URL. It is the only request on its connection.
     pub fn head(&self, address: &Address) -> String {
         let mut head = format!(
             "GET {} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nAccept-Encoding: gzip, deflate\r\n",
@@ -105,7 +99,7 @@ impl Headers {
 }
 
 fn check_name(name: &str) -> Result<(), RefusedHeader> {
-    // RFC 9110, section 5.6.2. A colon is not among them, so the names of HTTP/2 are none.
+    // RFC 9110, section 5.6.2. A colon is not a token character, so HTTP/2 pseudo-headers are refused.
     let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     if name.is_empty() || !name.bytes().all(token) {
         return Err(RefusedHeader::Name(shown(name)));

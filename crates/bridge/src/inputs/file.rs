@@ -1,4 +1,4 @@
-//! One file of a directory that was mounted for us: regular, bounded, in a buffer that is overwritten.
+//! Reads one file of a mounted directory: a regular file, bounded, into a buffer that is zeroised.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -9,13 +9,13 @@ use zeroize::{Zeroize as _, Zeroizing};
 
 use super::UnusableInput;
 
-/// The whole file, as long as it has no more than `most` bytes.
+/// Reads a whole file of at most `most` bytes.
 ///
-/// Links are followed: the kubelet shows every file of a volume as one, and whoever can change this directory can change
-/// what it holds.
+/// Symbolic links are followed: the kubelet presents every file of a volume as one, and a process that can change the
+/// directory can change its files as well.
 pub fn read(path: &Path, most: usize) -> Result<Zeroizing<Vec<u8>>, UnusableInput> {
     let unreadable = |source| unreadable(path, source);
-    // Without waiting for whoever would write into a FIFO.
+    // Does not block on a FIFO.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::empty());
     let file = File::from(file.map_err(|error| unreadable(error.into()))?);
@@ -28,7 +28,7 @@ pub fn read(path: &Path, most: usize) -> Result<Zeroizing<Vec<u8>>, UnusableInpu
     if expected > most {
         return Err(too_long());
     }
-    // As long as it will be from the start, and a byte to see the end: growing would leave a copy behind.
+    // The full capacity from the start, and one byte to detect growth: reallocation would leave a copy behind.
     let mut bytes = Zeroizing::new(Vec::with_capacity(expected + 1));
     let limit = expected as u64 + 1;
     (file.take(limit).read_to_end(&mut bytes)).map_err(unreadable)?;
@@ -38,7 +38,7 @@ pub fn read(path: &Path, most: usize) -> Result<Zeroizing<Vec<u8>>, UnusableInpu
     Ok(bytes)
 }
 
-/// The same, as text without the line break that files end with.
+/// Reads a file as text, without trailing line breaks.
 pub fn read_text(path: &Path, most: usize) -> Result<Zeroizing<String>, UnusableInput> {
     let mut bytes = read(path, most)?;
     while let Some(b'\n' | b'\r') = bytes.last() {
@@ -53,7 +53,7 @@ pub fn read_text(path: &Path, most: usize) -> Result<Zeroizing<String>, Unusable
     }
 }
 
-/// The names in a directory, sorted, without those that the kubelet keeps for itself (`..data` and the like).
+/// The names in a directory, sorted, without those that the kubelet uses internally (`..data` and the like).
 pub fn names(directory: &Path, most: usize) -> Result<Vec<String>, UnusableInput> {
     let unreadable = |source| unreadable(directory, source);
     let entries = std::fs::read_dir(directory).map_err(unreadable)?;
@@ -82,7 +82,6 @@ fn unreadable(path: &Path, source: io::Error) -> UnusableInput {
     }
 }
 
-/// Something that is there and must not be used.
 pub fn content(path: impl Into<PathBuf>, why: &'static str) -> UnusableInput {
     UnusableInput::Content { path: path.into(), why }
 }

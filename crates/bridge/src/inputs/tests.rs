@@ -1,4 +1,4 @@
-//! Directories as a kubelet lays them out, each thing in them at its bound, beyond it, and wrong.
+//! Directories as the kubelet creates them: each input at its limit, beyond it, and invalid.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -14,14 +14,14 @@ use super::*;
 const STORED: &[u8] = include_bytes!("../../../plan/src/plan/tests/fixtures/plan-v1.json");
 const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n";
 
-/// What a pod mounts, and the plan that it belongs to.
+/// The mounts of a pod, and the plan that they belong to.
 struct Mounted {
     plan: RunPlan,
     directory: TempDir,
 }
 
 impl Mounted {
-    /// A run with everything that can be read.
+    /// A run with all inputs.
     fn new() -> Self {
         let mut plan = RunPlan::read(STORED).unwrap();
         plan.model.headers_secret = Some(SecretName::new("headers"));
@@ -44,7 +44,7 @@ impl Mounted {
         mounted
     }
 
-    /// Writes a file as a kubelet does: by way of two links.
+    /// Writes a file as the kubelet does: behind two links.
     fn put(&self, path: &str, content: impl AsRef<[u8]>) {
         let (volume, name) = path.split_once('/').unwrap();
         let volume = self.directory.path().join(volume);
@@ -56,7 +56,7 @@ impl Mounted {
         fs::remove_file(self.directory.path().join(path)).unwrap();
     }
 
-    /// As `sympozium-gateway sign` makes it.
+    /// As `sympozium-gateway sign` creates it.
     fn signed(&self, name: &str) -> String {
         let keys = KeyRing::parse(&format!("k1 {}\n", "5a".repeat(32))).unwrap();
         let claims = Claims { run: self.plan.run.uid.to_string(), name: name.to_owned(), expires: 1_800_000_000 };
@@ -86,7 +86,7 @@ impl Mounted {
         self.read_with(TokenNeed::Required)
     }
 
-    /// What is said when this file has that content.
+    /// The error if this file has that content.
     fn said(path: &str, content: impl AsRef<[u8]>) -> String {
         let mounted = Self::new();
         mounted.put(path, content);
@@ -158,7 +158,7 @@ fn the_plan_is_the_one_that_was_asked_for() {
     assert!(mounted.plan_said().unwrap_err().ends_with("is not a regular file"));
 }
 
-/// Whoever opens one to read waits for a writer that never comes.
+/// A blocking open for reading would wait for a writer that never comes.
 #[test]
 fn a_fifo_is_not_waited_for() {
     let mounted = Mounted::new();
@@ -184,7 +184,7 @@ fn tokens() {
     assert_eq!(mounted.read().err(), Some("input/token is missing".into()));
     let inputs = mounted.read_with(TokenNeed::Optional).unwrap();
     assert_eq!(inputs.token.as_deref(), None);
-    // One that is there must be one.
+    // A token that is there must be valid.
     mounted.put("input/token", "");
     assert!(mounted.read_with(TokenNeed::Optional).is_err());
 }
@@ -235,7 +235,7 @@ fn credentials() {
 }
 
 proptest! {
-    /// Nothing of what is taken is changed, and nothing is taken for what it is not.
+    /// Accepted input is unchanged, and nothing is mistaken for something else.
     #[test]
     fn whatever_is_in_a_credential(
         text in "[a-z0-9]{0,3}(\\.(run|web|model)){0,4}(\\.[0-9]{0,3})?:?([0-9a-f]{64}|\\PC{0,8})|\\PC{0,40}",
@@ -248,7 +248,7 @@ proptest! {
 
     #[test]
     fn whatever_a_header_is_called(name in "\\PC{0,20}|[!-~]{0,20}") {
-        // As RFC 9110 has it: no delimiter, no space, nothing that is not ASCII.
+        // RFC 9110: no delimiter, no space, only ASCII.
         let delimiters = "\"(),/:;<=>?@[\\]{}";
         let expected = !name.is_empty()
             && name.chars().all(|it| it.is_ascii_graphic() && !delimiters.contains(it));

@@ -1,4 +1,4 @@
-//! What a run may use of its model, and what it has used.
+//! The limits of a run's model usage, and the usage so far.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,10 +10,9 @@ use super::usage::{Counter, Reported, estimate, least};
 use super::{ModelUsage, Spent};
 use crate::pace::{Bounds, Pace, Wait};
 
-/// Requests to the model at a time.
+/// Maximum number of concurrent model requests.
 pub const MAX_CONCURRENT: u32 = 4;
 
-/// The account of a run.
 #[derive(Debug)]
 pub struct Account {
     requests: u32,
@@ -25,12 +24,11 @@ pub struct Account {
 struct State {
     pace: Pace,
     used: ModelUsage,
-    /// Tokens of requests that are under way, as far as they can be told beforehand.
+    /// Estimated tokens of requests that are in flight.
     reserved: u64,
 }
 
 impl Account {
-    /// With the limits of a plan.
     pub fn new(limits: &RunLimits) -> Self {
         let bounds = Bounds {
             concurrent: MAX_CONCURRENT,
@@ -44,12 +42,11 @@ impl Account {
         }
     }
 
-    /// What was used so far.
     pub fn usage(&self) -> ModelUsage {
         self.state().used
     }
 
-    /// One more request, if there is room for it.
+    /// Counts one more request, if the limits allow it.
     fn begin(&self, reserve: u64, now: Instant) -> Result<(), Refusal> {
         let mut state = self.state();
         let used = state.used;
@@ -92,22 +89,22 @@ impl Account {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while it is locked, and numbers are never half written.
+        // No code panics while it is locked, and the numbers are always consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 fn refusal(code: RefusalCode, message: String, wait: Option<Duration>) -> Refusal {
-    // A moment more than is needed, so that whoever waits that long is let through.
+    // One millisecond more than needed, so that an agent that waits this long is admitted.
     let wait = wait.map(|it| u64::try_from(it.as_millis()).map_or(u64::MAX, |it| it + 1));
     Refusal { code, message, retry_after_ms: wait }
 }
 
-/// One request and its answer, from when the agent asked to when it is over. However it ends, that is told once.
+/// One request and its answer. However the exchange ends, its callback is called exactly once.
 pub struct Exchange {
     account: Arc<Account>,
     wire: WireFormat,
-    /// Tokens that are reserved; nothing is counted before.
+    /// Reserved tokens; `None` before the request is counted.
     begun: Option<u64>,
     sent: u64,
     /// Bytes of text in the request.
@@ -119,7 +116,7 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// Begins with whom to tell of its end.
+    /// `ended` gets the totals when the exchange ends.
     pub fn new(account: Arc<Account>, wire: WireFormat, ended: Box<dyn FnOnce(Spent) + Send>) -> Self {
         Self {
             account,
@@ -134,7 +131,7 @@ impl Exchange {
         }
     }
 
-    /// Asks for room for a request with so many bytes of text.
+    /// Asks the account for a request with this many bytes of text.
     pub fn begin(&mut self, text: u64) -> Result<(), Refusal> {
         self.text = text;
         let reserve = estimate(text);
@@ -143,18 +140,18 @@ impl Exchange {
         Ok(())
     }
 
-    /// From now on the model may have read it.
+    /// Sets the number of sent bytes. From now on the provider may have read the request.
     pub fn sending(&mut self, bytes: u64) {
         self.sent = bytes;
     }
 
-    /// An answer begins.
+    /// Records the head of the answer.
     pub fn answered(&mut self, status: u16, content_type: Option<&[u8]>) {
         self.status = Some(status);
         self.counter = Some(Counter::new(self.wire, content_type));
     }
 
-    /// More of it, before anything is taken out of it.
+    /// Counts more of the answer, before redaction.
     pub fn read(&mut self, bytes: &[u8]) {
         self.received += bytes.len() as u64;
         if let Some(counter) = &mut self.counter {
@@ -167,7 +164,7 @@ impl Exchange {
         self.received
     }
 
-    /// It is over, and this is why where it was not in order. A second call says nothing.
+    /// Ends the exchange, with an error if it was not completed. Only the first call has an effect.
     pub fn end(&mut self, error: Option<String>) {
         let Some(ended) = self.ended.take() else {
             return;
@@ -190,7 +187,8 @@ impl Exchange {
             estimated: false,
             error,
         };
-        // What a provider refuses costs nothing; what was cut before it had a status may have been read.
+        // A request that the provider rejects costs nothing. One that was cut off before it had a status may have been
+        // read.
         let worked = self.status.is_none_or(|status| (200..300).contains(&status));
         if self.sent > 0 && worked {
             self.estimate(&mut spent, reported);
@@ -204,8 +202,8 @@ impl Exchange {
             spent.estimated = true;
         }
         let text = self.counter.as_ref().map_or(0, Counter::text_bytes);
-        // What was said of the output is what it was when that was said, also of an answer that broke off later. It is
-        // believed as far as it can be true of the text that came.
+        // A reported output count is that of the moment when it was reported, also if the answer broke off later. It is
+        // accepted if it is plausible for the text that arrived.
         let output = match reported.output {
             None => Some(estimate(text)),
             Some(said) if said < least(text) => Some(least(text)),
@@ -218,7 +216,7 @@ impl Exchange {
     }
 }
 
-/// Whoever asked has gone.
+/// The agent dropped the answer.
 impl Drop for Exchange {
     fn drop(&mut self) {
         self.end(Some("the agent did not wait for the end of the answer".to_owned()));

@@ -1,4 +1,4 @@
-//! The body of an answer, on its way to the agent: counted, bounded, without secrets, as soon as it comes.
+//! The body of an answer on its way to the agent: counted, bounded, redacted, and passed on without delay.
 
 use std::collections::VecDeque;
 use std::future::Future as _;
@@ -15,60 +15,55 @@ use super::account::Exchange;
 use super::pool::Returning;
 use super::redact::Redactor;
 
-/// How long an answer may go on without a byte.
+/// How long an answer may pause between two bytes.
 pub const CHUNK_DEADLINE: Duration = Duration::from_secs(5 * 60);
 
-/// Bytes that are passed on at once where more is there already. Providers send events of a hundred bytes; each would be a frame of
-/// its own, and whoever reads them counts small frames that it has not come to yet: too many end its connection.
+/// Bytes are buffered up to this size while more are available at once. Providers send events of a hundred bytes; each
+/// would be a frame of its own, and an HTTP/2 client counts small frames that it has not read yet: too many end its
+/// connection.
 const GATHERED: usize = 4 << 10;
 
-/// Why an answer broke off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BrokenAnswer {
-    /// Too large.
     #[error("the model's answer has more than {0} bytes")]
     TooLarge(u64),
-    /// Too slow.
     #[error("the model's answer did not go on for {} seconds", CHUNK_DEADLINE.as_secs())]
     Slow,
-    /// The other side.
     #[error("the connection to the model broke")]
     Cut,
 }
 
-/// The body of an answer.
 pub struct AnswerBody {
     source: Source,
     redactors: Vec<Redactor>,
     most: u64,
     exchange: Exchange,
-    /// While we wait for more.
+    /// Runs while there is nothing to read.
     waiting: Waiting,
     gathering: Gathering,
     over: bool,
 }
 
-/// Small pieces, until nothing more is there.
+/// Small pieces that are joined until nothing more is available.
 #[derive(Default)]
 struct Gathering {
     bytes: BytesMut,
-    /// Whether others have had their turn since the last piece: what feeds us may be one of them.
+    /// Whether other tasks have run since the last piece: one of them may produce the next piece.
     looked_again: bool,
-    /// Why nothing follows, where the other side broke it off.
+    /// The error that ends the answer, after the buffered bytes.
     broken: Option<BrokenAnswer>,
 }
 
-/// Where an answer comes from.
 pub enum Source {
-    /// From a provider. The connection is for others again when the answer is whole.
+    /// A provider. The connection returns to the pool when the answer is complete.
     Provider(Incoming, Option<Returning>),
-    /// It is all there.
+    /// All pieces are in memory.
     Pieces(VecDeque<Bytes>),
 }
 
 enum Waiting {
     Not,
-    /// The timer is kept from one wait to the next.
+    /// The timer is reused for the next wait.
     Rested(Pin<Box<Sleep>>),
     Until(Pin<Box<Sleep>>),
 }
@@ -82,7 +77,7 @@ impl AnswerBody {
         match &mut self.source {
             Source::Pieces(pieces) => Poll::Ready(pieces.pop_front().map(Ok)),
             Source::Provider(body, _) => match Pin::new(body).poll_frame(context) {
-                // What follows a body is for nobody here.
+                // Trailers are dropped.
                 Poll::Ready(Some(Ok(frame))) => Poll::Ready(Some(Ok(frame.into_data().unwrap_or_default()))),
                 Poll::Ready(Some(Err(_))) => Poll::Ready(Some(Err(BrokenAnswer::Cut))),
                 Poll::Ready(None) => Poll::Ready(None),
@@ -91,7 +86,7 @@ impl AnswerBody {
         }
     }
 
-    /// A timer runs only while there is nothing to read.
+    /// Polls the timer, which runs only while there is nothing to read.
     fn wait(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenAnswer>>> {
         let mut timer = match std::mem::replace(&mut self.waiting, Waiting::Not) {
             Waiting::Not => Box::pin(tokio::time::sleep(CHUNK_DEADLINE)),
@@ -124,7 +119,7 @@ impl AnswerBody {
         Ok(redactors.fold(bytes, |bytes, redactor| redactor.pass(bytes)))
     }
 
-    /// What was held back, when nothing more can follow it.
+    /// The bytes that the redactors held back, when nothing more follows.
     fn held(&mut self) -> Bytes {
         let mut left = Vec::new();
         for redactor in &mut self.redactors {
@@ -135,7 +130,7 @@ impl AnswerBody {
         Bytes::from(left)
     }
 
-    /// What was gathered; then why there is no more; then the end.
+    /// The buffered bytes; after them the error; then the end.
     fn gathered(&mut self) -> Option<Result<Frame<Bytes>, BrokenAnswer>> {
         if !self.gathering.bytes.is_empty() {
             return Some(Ok(Frame::data(self.gathering.bytes.split().freeze())));
@@ -145,7 +140,7 @@ impl AnswerBody {
 
     fn break_off(&mut self, why: BrokenAnswer) -> BrokenAnswer {
         self.over = true;
-        // The connection goes with the body: nothing of it is used again.
+        // The connection is dropped with the body and never reused.
         self.source = Source::Pieces(VecDeque::new());
         self.exchange.end(Some(why.to_string()));
         why
@@ -195,7 +190,7 @@ impl Body for AnswerBody {
             match bytes {
                 // All of it may be the beginning of a secret.
                 Ok(bytes) if bytes.is_empty() => {}
-                // What is large enough is not copied.
+                // A large piece is not copied.
                 Ok(bytes) if bytes.len() >= GATHERED && body.gathering.bytes.is_empty() => {
                     return Poll::Ready(Some(Ok(Frame::data(bytes))));
                 }

@@ -1,4 +1,4 @@
-//! Connections to the provider that are kept from one request to the next: a handshake costs more than all else we do.
+//! Pool of connections to the provider: a handshake costs more than everything else the proxy does.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -13,18 +13,17 @@ use hyper::client::conn::http1::SendRequest;
 use super::account::MAX_CONCURRENT;
 use super::request::{Pieces, length};
 
-/// Connections that nobody uses at the moment: as many as can be used at a time.
+/// Maximum number of idle connections: as many as can be in use at a time.
 const MAX_IDLE: usize = MAX_CONCURRENT as usize;
-/// How long one is kept. Servers and what is between close silent connections, some without a word.
+/// How long an idle connection is reused. Servers and middleboxes close idle connections, some of them silently.
 pub const IDLE_LIMIT: Duration = Duration::from_secs(60);
-/// How long one may take to be ready after its last answer was read to the end.
+/// How long a connection may take to become ready after its last answer was read to the end.
 const READY_DEADLINE: Duration = Duration::from_secs(1);
 
-/// One connection, for one request at a time.
+/// One HTTP/1.1 connection, for one request at a time.
 pub type Connection = SendRequest<Outgoing>;
 
-/// Connections that nobody uses at the moment. Nothing happens while they are idle; the old ones are dropped by the next
-/// request.
+/// Idle connections. No task watches them; old ones are dropped by the next request.
 #[derive(Debug, Default)]
 pub struct Pool(Mutex<Vec<Idle>>);
 
@@ -35,9 +34,9 @@ struct Idle {
 }
 
 impl Pool {
-    /// One that still works, as far as can be known without using it.
+    /// A connection that still works, as far as that can be known without using it.
     pub async fn take(&self) -> Option<Connection> {
-        // Each is taken out before it is waited for, so this ends.
+        // Each one is removed before it is awaited, so this ends.
         while let Some(mut connection) = self.newest(Instant::now()) {
             let ready = tokio::time::timeout(READY_DEADLINE, connection.ready()).await;
             if matches!(ready, Ok(Ok(()))) {
@@ -69,13 +68,13 @@ pub struct Returning {
 }
 
 impl Returning {
-    /// The answer was read to its end.
+    /// Returns the connection to the pool. The answer must have been read to its end.
     pub fn give_back(self) {
         self.pool.give_back(self.connection);
     }
 }
 
-/// The body of a request: its pieces as they are, without a copy.
+/// The body of a request: its pieces, without a copy.
 #[derive(Debug)]
 pub struct Outgoing {
     pieces: std::array::IntoIter<Bytes, 3>,
@@ -83,7 +82,6 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// Of these pieces.
     pub fn new(pieces: Pieces) -> Self {
         Self { left: length(&pieces), pieces: pieces.into_iter() }
     }
@@ -117,7 +115,7 @@ mod tests {
 
     use super::*;
 
-    /// A connection, and its other end.
+    /// A connection and its server side.
     async fn connection() -> (Connection, DuplexStream) {
         let (near, far) = tokio::io::duplex(1024);
         let (connection, driver) = http1::handshake(TokioIo::new(near)).await.expect("no I/O");

@@ -1,4 +1,4 @@
-//! Requests to a provider: through the gateway, under headers that are ours alone.
+//! Sends requests to a provider: through the gateway, with headers that the bridge sets.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -21,20 +21,19 @@ use super::{UnusableModel, wire};
 use crate::key::ProviderKey;
 use crate::outward::{Outward, TunnelError};
 
-/// How long it may take to be connected with the provider, TLS included.
+/// Timeout for connecting to the provider, including TLS.
 pub const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
-/// How long a provider may think before it answers at all. One that does not stream thinks of all it says.
+/// Timeout for the head of the answer. Without streaming, the provider generates the whole answer first.
 pub const ANSWER_DEADLINE: Duration = Duration::from_secs(10 * 60);
-/// Bytes of the head of an answer.
+/// Maximum number of bytes of the head of an answer.
 pub const MAX_HEAD: usize = 64 << 10;
-/// Headers of an answer.
+/// Maximum number of headers of an answer.
 pub const MAX_HEADERS: usize = 128;
-/// Bytes of a header that is passed to the agent. Longer ones are left out.
+/// Maximum number of bytes of a header that is passed to the agent. Longer ones are dropped.
 pub const MAX_HEADER: usize = 1024;
-/// Bytes of what is told about an error.
+/// Maximum number of characters of an error message.
 const MAX_ERROR: usize = 600;
 
-/// The way to one provider.
 pub struct Proxy {
     outward: Arc<Outward>,
     credential: Credential,
@@ -47,18 +46,16 @@ pub struct Proxy {
     pool: Arc<Pool>,
 }
 
-/// What goes into every request besides its body.
+/// The secrets that go into the headers of every request.
 pub struct Secrets {
-    /// The key.
     pub key: Option<ProviderKey>,
-    /// Headers that a Secret holds.
+    /// Headers from a Secret.
     pub headers: Vec<(HeaderName, HeaderValue)>,
 }
 
-/// Why there is no answer. The message is for the agent: no key, no header and no credential is in it.
+/// Why there is no answer. The message is for the agent: it contains no key, header or credential.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Failed {
-    /// In a sentence.
     pub message: String,
     /// Whether the provider may have read the request.
     pub was_sent: bool,
@@ -77,11 +74,9 @@ impl Failed {
 }
 
 impl Proxy {
-    /// The way to the provider of a plan.
-    ///
     /// # Errors
     ///
-    /// When what the plan says cannot be a request.
+    /// Returns an error if the plan's endpoint, headers or key cannot be sent.
     pub fn new(
         plan: &ModelPlan,
         endpoint: &ModelEndpoint,
@@ -114,12 +109,12 @@ impl Proxy {
         })
     }
 
-    /// For a new answer.
+    /// Redactors for a new answer.
     pub fn redactors(&self) -> Vec<Redactor> {
         self.redactors.iter().map(Redactor::again).collect()
     }
 
-    /// The headers of an answer that the agent gets.
+    /// The headers of an answer that are passed to the agent.
     pub fn passed_headers(&self, headers: &HeaderMap) -> HeaderMap {
         let passes = |name: &HeaderName, value: &HeaderValue| {
             let value = value.as_bytes();
@@ -131,8 +126,8 @@ impl Proxy {
 
     /// Sends a request and waits for the head of its answer.
     ///
-    /// A request is sent once. Only where nothing of it had been written, because a kept connection was closed by the
-    /// other side, it goes out on a new one. To try again is the agent's.
+    /// A request is sent once. Only if nothing of it was written, because the provider had closed an idle connection,
+    /// it is sent on a new one. Retries are up to the agent.
     pub async fn send(&self, accepted: Accepted) -> Result<(Response<Incoming>, Returning), Failed> {
         let mut request = self.request(accepted);
         if let Some(mut kept) = self.pool.take().await {
@@ -160,7 +155,7 @@ impl Proxy {
         request
     }
 
-    /// The answer, or the request back when nothing of it was written.
+    /// The response, or the request if nothing of it was written.
     async fn exchange(
         &self,
         connection: &mut Connection,
@@ -180,7 +175,7 @@ impl Proxy {
         }
     }
 
-    /// What is not passed on, because it would lead elsewhere or could not be looked into.
+    /// Refuses responses that must not be passed on: redirects, and those that cannot be redacted.
     fn checked(
         &self,
         response: Response<Incoming>,
@@ -241,7 +236,7 @@ impl Proxy {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|error| no_answer(shown, &error))?;
-        // Ends with the connection; whoever waits for an answer is told by it.
+        // Ends with the connection; pending requests get the error from hyper.
         tokio::spawn(async move {
             let _ = driver.await;
         });
@@ -249,7 +244,7 @@ impl Proxy {
     }
 }
 
-/// All headers but `accept` and the length.
+/// All headers but `accept` and `content-length`.
 fn headers(
     plan: &ModelPlan,
     host: HeaderValue,
@@ -292,9 +287,9 @@ fn headers(
     Ok(headers)
 }
 
-/// The header with the key in it, and the key in that header: one place in memory, which is overwritten when both are gone.
+/// The header with the key, and the key within it. Both share one allocation, which is zeroised when both are dropped.
 fn key_value(before: &str, key: &ProviderKey) -> Result<(HeaderValue, Bytes), UnusableModel> {
-    // Of the right size from the beginning: one that grows leaves parts of the key behind.
+    // The full capacity from the start: reallocation would leave parts of the key behind.
     let mut bytes = Zeroizing::new(Vec::with_capacity(before.len() + key.expose().len()));
     bytes.extend_from_slice(before.as_bytes());
     bytes.extend_from_slice(key.expose().as_bytes());
@@ -305,7 +300,7 @@ fn key_value(before: &str, key: &ProviderKey) -> Result<(HeaderValue, Bytes), Un
     Ok((value, secret))
 }
 
-/// A header that a Secret holds, and what follows a word such as `Bearer` in it.
+/// Redactors for a header from a Secret: for its whole value, and for what follows a word such as `Bearer` in it.
 fn secret_words(value: &HeaderValue) -> impl Iterator<Item = Redactor> {
     let whole = Bytes::from_owner(Zeroizing::new(value.as_bytes().to_vec()));
     let word = value.as_bytes().iter().rposition(|byte| *byte == b' ');
@@ -313,7 +308,7 @@ fn secret_words(value: &HeaderValue) -> impl Iterator<Item = Redactor> {
     [Some(whole), word].into_iter().flatten().filter_map(Redactor::new)
 }
 
-/// What hyper's error means. What the other side sent is not in it.
+/// Describes an error of hyper. It contains nothing that the provider sent.
 fn no_answer(shown: &str, error: &hyper::Error) -> String {
     let why = if error.is_parse() {
         "its answer is not HTTP, or its head is too large"
@@ -325,7 +320,6 @@ fn no_answer(shown: &str, error: &hyper::Error) -> String {
     format!("the model at `{shown}` gave no answer: {why}")
 }
 
-/// An error with its causes.
 fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

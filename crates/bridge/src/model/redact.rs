@@ -1,29 +1,30 @@
-//! Keeps a secret out of what passes, in whatever pieces it comes.
+//! Removes a secret from a stream, however its bytes are split.
 //!
-//! A server that says back what it was sent would otherwise give the agent the key. Bytes that may be the beginning of the
-//! secret are held back until it is clear; they are equal to the secret's own first bytes, so only their number is kept.
+//! Otherwise a server that echoes the request would give the agent the key. Bytes that may be the beginning of the
+//! secret are held back until that is decided. They are equal to the first bytes of the secret, so only their number is
+//! stored.
 
 use std::sync::Arc;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 
-/// Secrets that are shorter can be found by trying, and stand in ordinary texts: `ollama`, `none` and `EMPTY` are keys that
-/// people give to servers that want none.
+/// Shorter secrets can be guessed, and occur in ordinary texts: `ollama`, `none` and `EMPTY` are keys that people set
+/// for servers that need none.
 pub const MIN_SECRET: usize = 8;
-/// What stands for a byte of a secret.
+/// Replaces each byte of a secret.
 const STAR: u8 = b'*';
 
-/// Looks for one secret.
+/// Searches for one secret (Knuth-Morris-Pratt).
 pub struct Redactor {
     secret: Bytes,
-    /// For each number of bytes that were right: how many of them still are when the next is wrong.
+    /// For each number of matched bytes: how many of them still match if the next byte does not.
     fallback: Arc<[usize]>,
-    /// How many bytes are held back.
+    /// Number of bytes that are held back.
     held: usize,
 }
 
 impl Redactor {
-    /// For this secret, unless it is too short to be one.
+    /// `None` if the secret is too short to be redacted.
     pub fn new(secret: Bytes) -> Option<Self> {
         if secret.len() < MIN_SECRET {
             return None;
@@ -42,19 +43,20 @@ impl Redactor {
         Some(Self { secret, fallback: fallback.into(), held: 0 })
     }
 
-    /// For the same secret, at the beginning of something else.
+    /// A redactor of the same secret for another stream.
     pub fn again(&self) -> Self {
         Self { secret: self.secret.clone(), fallback: Arc::clone(&self.fallback), held: 0 }
     }
 
-    /// What of the next bytes, and of those held back, can pass. Usually exactly the bytes that came, not copied.
+    /// Returns what can be passed on of these bytes and of those held back. Usually these are the same bytes, without a
+    /// copy.
     pub fn pass(&mut self, bytes: Bytes) -> Bytes {
         let first = self.secret[0];
         if self.held == 0 && !bytes.contains(&first) {
             return bytes;
         }
         let held = self.held;
-        // Where, in the held bytes and these together, each secret that was found begins.
+        // Offsets of the secrets found, relative to the held bytes followed by these.
         let mut found: Vec<usize> = Vec::new();
         let mut index = 0;
         while index < bytes.len() {
@@ -94,13 +96,12 @@ impl Redactor {
         }
     }
 
-    /// What is left when nothing more comes: the beginning of the secret, which is not the secret.
+    /// The bytes that are left at the end of the stream: a proper prefix of the secret.
     pub fn end(&mut self) -> Bytes {
         let held = std::mem::take(&mut self.held);
         Bytes::copy_from_slice(&self.secret[..held])
     }
 
-    /// Whether it is in there.
     pub fn finds(&self, bytes: &[u8]) -> bool {
         let mut fresh = self.again();
         bytes.iter().any(|byte| {
@@ -131,7 +132,7 @@ mod tests {
         out
     }
 
-    /// The same, done the plain way.
+    /// A naive implementation.
     fn replaced(secret: &[u8], bytes: &[u8]) -> Vec<u8> {
         let mut out = bytes.to_vec();
         let mut index = 0;
@@ -180,7 +181,7 @@ mod tests {
     }
 
     proptest! {
-        /// Of letters so few that secrets and what is like them are everywhere.
+        /// So few letters that secrets and near misses are frequent.
         #[test]
         fn what_passes_does_not_depend_on_the_pieces(
             secret in "[ab]{8,12}",

@@ -1,9 +1,10 @@
-//! A request of the agent to the model: what may go out, and in which bytes.
+//! Checks a model request of the agent, and decides which bytes are forwarded.
 //!
-//! Only the top level, `tools`, `tool_choice` and `stream_options` are understood. All of it must be allowed by name, no
-//! name may be there twice, and the tools must be functions that the plan's table has open: so nothing that a provider acts
-//! on by itself can be asked for, whichever of two equal names it would believe. Messages are looked at for one thing:
-//! content that the provider would fetch from elsewhere. They and everything else go out byte for byte as they came.
+//! Only the top level, `tools`, `tool_choice` and `stream_options` are parsed. Every field must be allowed by name, no
+//! name may occur twice, and the tools must be functions that the plan allows. So a request cannot ask for anything
+//! that the provider does by itself, whichever of two duplicate fields the provider would use. Messages are checked for
+//! one thing: content that the provider would fetch from elsewhere. They and everything else are forwarded byte for
+//! byte.
 
 pub(crate) mod object;
 mod remote;
@@ -20,52 +21,51 @@ use sympozium_ipc::door::{Refusal, RefusalCode};
 use self::object::{Fields, Kind, NoObject};
 use super::wire;
 
-/// Most fields at the top level, in a tool, in a choice.
+/// Maximum number of fields at the top level, in a tool, and in a choice.
 pub const MAX_FIELDS: usize = 64;
-/// Most tools that are offered.
+/// Maximum number of tools.
 pub const MAX_TOOLS: usize = 512;
-/// Most levels of arrays and objects.
+/// Maximum nesting depth of arrays and objects.
 pub const MAX_DEPTH: usize = 128;
-/// Most problems that are told at once, and most names in one of them.
+/// Maximum number of errors in a refusal, and of names in one error.
 const MAX_PROBLEMS: usize = 16;
 
-/// What goes in front of the first field, so that the provider says in the end what it counted.
+/// Inserted before the first field, so that the provider reports the usage at the end of a stream.
 const ASK_FOR_USAGE: &str = r#""stream_options":{"include_usage":true},"#;
-/// What takes the place of options that do not ask for it.
+/// Replaces `stream_options` that do not ask for the usage.
 const ONLY_USAGE: &str = r#"{"include_usage":true}"#;
 
-/// What requests of a run may say.
+/// What the model requests of a run may contain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rules {
     pub(crate) wire: WireFormat,
     pub(crate) model: String,
-    /// Names of tools that are open.
+    /// Names of the tools whose gate is not deny.
     pub(crate) tools: BTreeSet<String>,
-    /// Most bytes.
+    /// Maximum number of bytes.
     pub(crate) bytes: u64,
-    /// Whether a stream must be asked for what it cost.
+    /// Whether the usage of a stream must be requested.
     pub(crate) asks_for_usage: bool,
 }
 
-/// A request that may go out.
+/// A request that is forwarded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Accepted {
-    /// Its bytes, in order. Slices of what came, with at most one piece of ours among them.
+    /// The bytes to send, in order. Slices of the agent's body, with at most one piece of ours among them.
     pub pieces: Pieces,
-    /// Whether the answer is to come as a stream of events.
+    /// Whether the answer is a stream of events.
     pub streamed: bool,
 }
 
-/// Bytes in up to three pieces; empty ones say nothing.
+/// Bytes in up to three pieces, some of which may be empty.
 pub type Pieces = [Bytes; 3];
 
-/// How many bytes there are in all.
+/// The total number of bytes.
 pub fn length(pieces: &Pieces) -> u64 {
     pieces.iter().map(|piece| piece.len() as u64).sum()
 }
 
 impl Rules {
-    /// Those of a plan.
     pub fn new(plan: &RunPlan) -> Self {
         let open = plan.tools.iter().filter(|tool| tool.gate != Gate::Deny);
         Self {
@@ -77,11 +77,11 @@ impl Rules {
         }
     }
 
-    /// Checks a request. Pure: the same bytes always get the same answer.
+    /// Checks a request. Pure: the same bytes always get the same result.
     ///
     /// # Errors
     ///
-    /// With everything that is wrong with it, as far as that can be told at once.
+    /// Returns a refusal that lists every error, as far as they can be found at once.
     pub fn check(&self, body: &Bytes) -> Result<Accepted, Refusal> {
         if body.len() as u64 > self.bytes {
             return Err(Refusal {
@@ -159,20 +159,20 @@ fn check_stream(fields: &Fields<'_>, problems: &mut Vec<String>) -> bool {
     }
 }
 
-/// One answer to one request: tokens are counted for one.
+/// One answer to one request, because tokens are counted for one.
 fn check_count(fields: &Fields<'_>, problems: &mut Vec<String>) {
     if !matches!(fields.get("n").map(RawValue::get), None | Some("1")) {
         problems.push("`n` must be 1".to_owned());
     }
 }
 
-/// The bytes that go out: those that came, but a stream is asked for what it cost where it must be.
+/// The bytes to send: those of the agent, with a request for the usage where it is needed.
 fn ask_for_usage(body: &Bytes, options: Option<&RawValue>, must_ask: bool, problems: &mut Vec<String>) -> Pieces {
     let Some(options) = options else {
         if !must_ask {
             return whole(body);
         }
-        // `messages` is there, or the request is refused: a comma is right.
+        // `messages` is there, or the request is refused: so a comma is valid here.
         let brace = body.iter().position(|byte| *byte == b'{').unwrap_or(0);
         let added = Bytes::from_static(ASK_FOR_USAGE.as_bytes());
         return [body.slice(..=brace), added, body.slice(brace + 1..)];
@@ -227,7 +227,7 @@ fn refused(mut problems: Vec<String>) -> Refusal {
     }
 }
 
-/// Names of the agent's, as many as can be shown.
+/// A list of names for an error, truncated.
 fn listed(names: &[&str]) -> String {
     let first = names.iter().take(MAX_PROBLEMS);
     let mut list: Vec<String> = first.map(|name| format!("`{}`", shown(name))).collect();
@@ -241,7 +241,7 @@ fn shown(text: &str) -> String {
     sympozium_ipc::receipt::shortened(text)
 }
 
-/// How deep JSON is nested. It was read before, so brackets outside strings are all there is to see.
+/// The nesting depth of JSON. It was parsed before, so only brackets outside of strings matter.
 fn depth(json: &[u8]) -> usize {
     let (mut depth, mut deepest) = (0_usize, 0);
     let mut bytes = json.iter();

@@ -1,27 +1,25 @@
-//! Finds `usage` in JSON that passes, without keeping the JSON.
+//! Finds `usage` in a JSON stream without buffering it.
 //!
-//! Providers say what they counted in an object `usage`: at the top level, or, when Anthropic begins a stream, in `message`.
-//! An answer may have many megabytes; the object has a few hundred bytes. What a model says is inside strings, where nothing
-//! is looked for, so no answer can say what it cost.
+//! Providers report what they counted in an object `usage`: at the top level, or, at the beginning of an Anthropic
+//! stream, in `message`. An answer may have many megabytes; this object has a few hundred bytes. The model's text is
+//! inside strings, which are not searched, so no answer can forge its usage.
 
-/// Most bytes of the object; a larger one is none that we know.
+/// Maximum number of bytes of the object. A larger one is ignored.
 pub const MAX_USAGE: usize = 4096;
-/// The longest name that is looked for.
+/// The longest name that is searched for.
 const MAX_NAME: usize = 7;
 
-/// Where the object was.
+/// Where the object was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// At the top level.
     Top,
-    /// In `message`.
     Message,
 }
 
-/// The finder. Bytes may come in any pieces.
+/// The scanner. Bytes may be split anywhere.
 #[derive(Debug, Default)]
 pub struct Scan {
-    /// Containers that are open.
+    /// Number of open containers.
     depth: usize,
     /// Whether the first two of them are objects.
     objects: [bool; 2],
@@ -40,7 +38,7 @@ pub struct Scan {
 enum Next {
     #[default]
     Other,
-    /// A name of an object that is looked at.
+    /// A name in an object that is watched.
     Name,
     /// The value of such a name.
     Value,
@@ -48,7 +46,6 @@ enum Next {
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Text {
-    /// Not in a string.
     #[default]
     Outside,
     Inside,
@@ -59,7 +56,7 @@ enum Text {
 #[derive(Debug, Default)]
 struct Name {
     bytes: [u8; MAX_NAME],
-    /// More than fits when the name is too long, or written with escapes.
+    /// Greater than `MAX_NAME` if the name is too long or has escapes.
     length: usize,
 }
 
@@ -71,7 +68,7 @@ struct Capture {
 }
 
 impl Scan {
-    /// Reads on.
+    /// Scans the next bytes.
     pub fn read(&mut self, mut bytes: &[u8]) {
         while let Some((&byte, rest)) = bytes.split_first() {
             let taken = match self.string {
@@ -89,7 +86,7 @@ impl Scan {
                     end.map_or(plain, |end| end + 1)
                 }
                 Text::Escaped => {
-                    // No name that is looked for needs escapes.
+                    // The names that are searched for have no escapes.
                     self.name.length = MAX_NAME + 1;
                     self.string = Text::Inside;
                     self.keep(&[byte]);
@@ -104,7 +101,7 @@ impl Scan {
         }
     }
 
-    /// What was found in the whole text, which ends here. Another may follow.
+    /// Ends the JSON text and returns what was found. Another text may follow.
     pub fn end(&mut self) -> Option<(Place, Vec<u8>)> {
         let found = self.found.take();
         *self = Self::default();
@@ -138,7 +135,7 @@ impl Scan {
         self.keep(&[byte]);
     }
 
-    /// Whether names of the container that we are in matter.
+    /// The position of the current container, if its names matter.
     fn watched(&self) -> Option<Place> {
         match self.depth {
             1 if self.objects[0] => Some(Place::Top),
@@ -261,7 +258,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the bytes are, pieces do not matter, and nothing grows.
+        /// For all bytes: the result does not depend on how they are split, and memory is bounded.
         #[test]
         fn pieces_do_not_matter(text in r#"([{}\[\],:"\\a]|"usage":|"message":|\{"u":1\}){0,40}"#, cut in 0_usize..400) {
             let bytes = text.as_bytes();

@@ -1,11 +1,13 @@
-//! How much text there is in JSON that passes, without keeping the JSON: what tokens are estimated from where nobody counted.
+//! Measures the text in a JSON stream without buffering it: tokens are estimated from it if the provider does not
+//! report them.
 //!
-//! On the wire a token of a streamed answer is some 300 bytes, nearly all of them the envelope that every event has: names,
-//! numbers, the id of the answer, the name of the model. Text is what stands in strings. In a request all of it counts, names
-//! too: a model reads the names in a schema. In an answer names and the envelope's own short strings do not; a long one does
-//! wherever it stands, so that no answer is free for being in another field.
+//! On the wire a token of a streamed answer takes some 300 bytes, nearly all of them the envelope of the event: names,
+//! numbers, the ID of the answer, the name of the model. Text is what is in strings. In a request all strings count,
+//! including names, because a model reads the names in a schema. In an answer, names and the short strings of the
+//! envelope do not count. A long string counts in every field, so that no answer is free because of the field that it
+//! is in.
 
-/// Strings of the envelope: these names have values that no model wrote.
+/// Fields of the envelope: no model wrote their values.
 const ENVELOPE: &[&[u8]] = &[
     b"id",
     b"object",
@@ -17,36 +19,36 @@ const ENVELOPE: &[&[u8]] = &[
     b"finish_reason",
     b"stop_reason",
     b"provider",
-    // Padding, so that the lengths of events on the wire say less about the text.
+    // Padding, so that the lengths of events on the wire reveal less about the text.
     b"obfuscation",
 ];
 /// The longest of these names.
 const MAX_NAME: usize = 18;
-/// Bytes of a string of the envelope, and of a name in an answer, that are not counted. What is longer is counted whole.
+/// Strings of the envelope, and names in an answer, are not counted up to this number of bytes. Longer ones are counted
+/// entirely.
 const MAX_ENVELOPE: u64 = 64;
-/// Containers whose kind is remembered. Deeper ones count as lists, whose strings all count.
+/// Containers whose kind is stored. Deeper ones are treated as lists, where all strings count.
 const MAX_DEPTH: usize = 128;
 
-/// Which strings count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// All of them.
+    /// All strings.
     Request,
-    /// What a model wrote.
+    /// Strings that a model wrote.
     Answer,
 }
 
-/// The measure. Bytes may come in any pieces.
+/// The measurement. Bytes may be split anywhere.
 #[derive(Debug)]
 pub struct TextLength {
     kind: Kind,
-    /// Whether each open container is an object, by bits; the outermost is the lowest.
+    /// Whether each open container is an object, one bit each; the outermost is the lowest bit.
     objects: u128,
     depth: usize,
-    /// Whether the next string of an object is a name.
+    /// Whether the next string in an object is a name.
     expects_name: bool,
     state: State,
-    /// Bytes of the string that is being read, as text.
+    /// Unescaped bytes of the current string.
     length: u64,
     name: Name,
     total: u64,
@@ -58,7 +60,7 @@ enum State {
     Inside,
     /// After a backslash.
     Escaped,
-    /// In `\uXXXX`: digits that are missing, and the number so far.
+    /// In `\uXXXX`: number of missing digits, and the value so far.
     Code(u8, u16),
 }
 
@@ -66,12 +68,12 @@ enum State {
 #[derive(Debug, Default)]
 struct Name {
     bytes: [u8; MAX_NAME],
-    /// More than fits for a name that is too long.
+    /// Greater than `MAX_NAME` if the name is too long.
     length: usize,
 }
 
 impl TextLength {
-    /// For one JSON text after the other.
+    /// Measures any number of JSON texts, one after the other.
     pub const fn new(kind: Kind) -> Self {
         Self {
             kind,
@@ -85,7 +87,7 @@ impl TextLength {
         }
     }
 
-    /// Bytes of text so far, with those of a string that has not ended.
+    /// Bytes of text so far, including an unfinished string.
     pub fn bytes(&self) -> u64 {
         match self.state {
             State::Outside => self.total,
@@ -93,7 +95,7 @@ impl TextLength {
         }
     }
 
-    /// Reads on.
+    /// Measures the next bytes.
     pub fn read(&mut self, mut bytes: &[u8]) {
         while let Some((&byte, rest)) = bytes.split_first() {
             match self.state {
@@ -113,7 +115,7 @@ impl TextLength {
                     continue;
                 }
                 State::Escaped => {
-                    // No name of the envelope has any.
+                    // No name of the envelope has escapes.
                     self.name.length = MAX_NAME + 1;
                     if byte == b'u' {
                         self.state = State::Code(4, 0);
@@ -139,7 +141,7 @@ impl TextLength {
         }
     }
 
-    /// The text ends here, complete or not. Another may follow.
+    /// Ends the JSON text, complete or not. Another may follow.
     pub fn end(&mut self) {
         *self = Self { total: self.bytes(), ..Self::new(self.kind) };
     }
@@ -171,7 +173,7 @@ impl TextLength {
         }
     }
 
-    /// Whether a string that begins or is read here is a name.
+    /// Whether the string at this position is a name.
     fn is_name(&self) -> bool {
         self.is_in_object() && self.expects_name
     }
@@ -189,7 +191,7 @@ impl TextLength {
         self.state = State::Outside;
     }
 
-    /// How much of the string that is being read counts.
+    /// How many bytes of the current string count.
     fn counted(&self) -> u64 {
         let is_envelope = self.kind == Kind::Answer
             && self.length <= MAX_ENVELOPE
@@ -199,7 +201,7 @@ impl TextLength {
     }
 }
 
-/// Bytes of a code unit of UTF-16 in UTF-8; half of them for half of a pair.
+/// Bytes of a UTF-16 code unit in UTF-8; half of the pair's bytes for a surrogate.
 const fn encoded_length(code: u16) -> u64 {
     match code {
         0..0x80 => 1,
@@ -250,15 +252,15 @@ mod tests {
                 104,
                 2,
             ),
-            // A text may begin with what would be a name, and be in a list.
+            // A text may begin with the name of a field, and be in a list.
             (r#"{"stop":["a","b"],"x":[["c"]]}"#.to_owned(), 8, 3),
             (r#"{"a":"\n\u0041\u00e4\u20ac\ud83d\ude00\""}"#.to_owned(), 13, 12),
-            // Where a long text stands does not matter.
+            // The position of a long text does not matter.
             (format!(r#"{{"id":"{long}"}}"#), 67, 65),
             (format!(r#"{{"{long}":1}}"#), 65, 65),
             (r#"{"id":{"x":"abc"},"y":"d"}"#.to_owned(), 8, 4),
             (r#"{"id":["abc","def"]}"#.to_owned(), 8, 6),
-            // No JSON at all.
+            // Not JSON.
             ("[DONE]".to_owned(), 0, 0),
             (r#"{"content":"cut off"#.to_owned(), 14, 7),
             ("}}]]\"text\"".to_owned(), 4, 4),

@@ -1,4 +1,4 @@
-//! What an answer cost: what the provider says, or else an estimate from its text.
+//! The usage of an answer: as the provider reports it, or else an estimate from its text.
 
 use serde_json::Value;
 use sympozium_api::run_plan::WireFormat;
@@ -7,23 +7,23 @@ use super::scan::{Place, Scan};
 use super::text_length::{Kind, TextLength};
 use sympozium_ipc::sse;
 
-/// Bytes of text that are taken for one token where nobody counted.
+/// Estimated bytes of text per token.
 const BYTES_PER_TOKEN: u64 = 4;
-/// Bytes of text in a token at most: the longest that tokenizers in use have are runs of spaces. Whoever says that an answer
-/// had fewer tokens than this gives has not counted.
+/// Maximum number of bytes of text per token: the longest tokens of common tokenizers are runs of spaces. A report of
+/// fewer tokens than this implies is wrong.
 const MAX_BYTES_PER_TOKEN: u64 = 128;
 
-/// Tokens for so many bytes.
+/// Estimated number of tokens of a text.
 pub const fn estimate(bytes: u64) -> u64 {
     bytes.div_ceil(BYTES_PER_TOKEN)
 }
 
-/// The least number of tokens that so many bytes of text are.
+/// Minimum number of tokens of a text.
 pub const fn least(bytes: u64) -> u64 {
     bytes / MAX_BYTES_PER_TOKEN
 }
 
-/// Looks at an answer while it passes.
+/// Counts an answer while it is passed on.
 #[derive(Debug)]
 pub struct Counter {
     wire: WireFormat,
@@ -32,28 +32,27 @@ pub struct Counter {
     reported: Reported,
 }
 
-/// How an answer comes.
+/// The format of the answer.
 #[derive(Debug)]
 enum Form {
-    /// As a stream of events, each of them JSON.
+    /// Server-sent events, each of them JSON.
     Events(sse::Reader, Scan),
-    /// As one JSON text.
+    /// One JSON text.
     Whole(Scan),
-    /// As something that does not say that it is JSON. Every byte of it counts.
+    /// Any other content type. Every byte counts.
     Unnamed(Scan, u64),
 }
 
-/// What the provider has said so far.
+/// What the provider has reported so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reported {
-    /// Tokens that the model read.
+    /// Prompt tokens.
     pub input: Option<u64>,
-    /// Tokens that it wrote.
+    /// Completion tokens.
     pub output: Option<u64>,
 }
 
 impl Counter {
-    /// For an answer of this type of content.
     pub fn new(wire: WireFormat, content_type: Option<&[u8]>) -> Self {
         const EVENTS: &[u8] = b"text/event-stream";
         const JSON: &[u8] = b"application/json";
@@ -69,7 +68,7 @@ impl Counter {
         Self { wire, form, text: TextLength::new(Kind::Answer), reported: Reported::default() }
     }
 
-    /// Reads on.
+    /// Counts the next bytes.
     pub fn read(&mut self, bytes: &[u8]) {
         match &mut self.form {
             Form::Whole(scan) => {
@@ -87,7 +86,7 @@ impl Counter {
         }
     }
 
-    /// Bytes of text in what was read.
+    /// Bytes of text so far.
     pub fn text_bytes(&self) -> u64 {
         match self.form {
             Form::Unnamed(_, all) => all,
@@ -95,7 +94,7 @@ impl Counter {
         }
     }
 
-    /// What was reported until now; for one JSON text that is all of it.
+    /// The reported usage so far. Ends the text of a non-streamed answer.
     pub fn end(&mut self) -> Reported {
         if let Form::Whole(scan) | Form::Unnamed(scan, _) = &mut self.form
             && let Some(found) = scan.end()
@@ -128,7 +127,7 @@ impl sse::Sink for Events<'_> {
 }
 
 impl Reported {
-    /// Counts in a stream only grow: the highest is the last.
+    /// Takes the maximum, because counts in a stream only grow.
     fn add(&mut self, wire: WireFormat, (place, json): (Place, Vec<u8>)) {
         let Ok(usage) = serde_json::from_slice::<Value>(&json) else {
             return;
@@ -137,14 +136,14 @@ impl Reported {
         let (input, output) = match wire {
             WireFormat::OpenAi => (number("prompt_tokens"), number("completion_tokens")),
             WireFormat::Anthropic => {
-                // What is read from or put into a cache is read by the model, and not in the first number.
+                // Tokens read from or written to a cache are input as well, and not part of the first number.
                 let parts = ["input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"];
                 let parts = parts.iter().filter_map(|name| number(name));
                 (parts.reduce(u64::saturating_add), number("output_tokens"))
             }
         };
         self.input = self.input.max(input);
-        // What a stream says of its output when it begins is not what it is in the end.
+        // The output count at the beginning of a stream is not the final one.
         if place == Place::Top {
             self.output = self.output.max(output);
         }
@@ -198,7 +197,7 @@ mod tests {
                 "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":10,\"cache_read_input_tokens\":90,\"output_tokens\":1}}}\n\nevent: ping\ndata: {\"type\": \"ping\"}\n\nevent: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{},\"usage\":{\"output_tokens\":42}}\n\n",
                 (Some(100), Some(42)),
             ),
-            // Broken off before it said what it wrote.
+            // Broken off before the output was reported.
             (
                 ANTHROPIC,
                 events,
@@ -237,7 +236,7 @@ mod tests {
         body += "data: [DONE]\n\n";
         for (content_type, expected) in [
             ("text/event-stream", 25),
-            // What cannot be looked into counts whole.
+            // What cannot be parsed counts entirely.
             ("text/plain", estimate(body.len() as u64)),
         ] {
             let mut counter = Counter::new(OPEN_AI, Some(content_type.as_bytes()));
@@ -269,7 +268,7 @@ mod tests {
                 "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"Hello\"}}\n\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":\"{}\"}}\n\n",
                 7,
             ),
-            // A field that is not known yet.
+            // An unknown field.
             (OPEN_AI, events, "data: {\"choices\":[{\"delta\":{\"thoughts\":[\"12\",\"34\"]}}]}\n\n", 4),
         ] {
             let mut counter = Counter::new(wire, Some(content_type.as_bytes()));

@@ -1,18 +1,19 @@
-//! What differs between the wire formats: which fields a request may have, and how a key is shown.
+//! Differences between the wire formats: the fields of a request, and the header of the key.
 //!
-//! A field is allowed when a runner needs it to steer what the model says. Not allowed is what makes the provider act by
-//! itself (search, execute, fetch, keep), what makes it answer from or into something that outlives the request, and what
-//! changes the price: the plan says nothing about any of these.
+//! A field is allowed if a runner needs it to steer the model's output. Not allowed are fields that make the provider
+//! act by itself (search, execute, fetch, store), that make it use anything that outlives the request, or that change
+//! the price: the plan says nothing about these.
 
 use http::HeaderName;
 use sympozium_api::run_plan::WireFormat;
 
-/// Top-level fields of a request as OpenAI has it, with those of the servers that speak the same: Ollama, vLLM, llama.cpp,
-/// LM Studio, OpenRouter, DeepSeek, Mistral.
+/// Top-level fields of a request in OpenAI's format, including those of compatible servers: Ollama, vLLM, llama.cpp, LM
+/// Studio, OpenRouter, DeepSeek, Mistral.
 ///
-/// Not among them, beside what acts: `metadata` and `store` (both are for what the provider keeps), `service_tier` (price),
-/// `modalities` and `audio` (answers that no runner of ours reads), `functions` and `function_call` (tools by an older name),
-/// `models`, `provider`, `route` and `plugins` of OpenRouter (another model, another host, a search), `extra_body`.
+/// Not allowed, besides fields that act: `metadata` and `store` (both concern what the provider stores), `service_tier`
+/// (price), `modalities` and `audio` (our runner cannot read such answers), `functions` and `function_call` (tools by
+/// an older name), `models`, `provider`, `route` and `plugins` of OpenRouter (another model, another host, a search),
+/// `extra_body`.
 const OPEN_AI: &[&str] = &[
     "cache_prompt",
     "chat_template_kwargs",
@@ -59,11 +60,11 @@ const OPEN_AI: &[&str] = &[
     "verbosity",
 ];
 
-/// Top-level fields of a request as Anthropic has it. `metadata` holds a `user_id` there and nothing else, and common
-/// clients always send it.
+/// Top-level fields of a request in Anthropic's format. There, `metadata` holds only a `user_id`, and common clients
+/// always send it.
 ///
-/// Not among them, beside what acts: `service_tier` and `inference_geo` (price and place), `context_management` (the
-/// provider would edit the conversation that the runner keeps).
+/// Not allowed, besides fields that act: `service_tier` and `inference_geo` (price and place), `context_management`
+/// (the provider would edit the conversation that the runner stores).
 const ANTHROPIC: &[&str] = &[
     "cache_control",
     "max_tokens",
@@ -83,7 +84,6 @@ const ANTHROPIC: &[&str] = &[
     "top_p",
 ];
 
-/// Whether a request may have this field.
 pub fn allows(wire: WireFormat, field: &str) -> bool {
     let fields = match wire {
         WireFormat::OpenAi => OPEN_AI,
@@ -92,16 +92,15 @@ pub fn allows(wire: WireFormat, field: &str) -> bool {
     fields.binary_search(&field).is_ok()
 }
 
-/// Whether a provider says what a stream cost only when it is asked. Mistral always says so, and takes the question for an
-/// error.
+/// Whether a provider reports the usage of a stream only on request. Mistral always reports it, and rejects the request
+/// for it.
 pub fn must_be_asked_for_usage(wire: WireFormat, provider: &str) -> bool {
     wire == WireFormat::OpenAi && !provider.eq_ignore_ascii_case("mistral")
 }
 
-/// The version of Anthropic's API that requests are written for.
 pub const ANTHROPIC_VERSION: (&str, &str) = ("anthropic-version", "2023-06-01");
 
-/// How a provider wants its key: the header, and what stands before the key in it.
+/// The header that carries the key, and the prefix of its value.
 pub fn key_header(wire: WireFormat, provider: &str) -> (HeaderName, &'static str) {
     match wire {
         WireFormat::Anthropic => (HeaderName::from_static("x-api-key"), ""),
@@ -114,8 +113,8 @@ fn is_azure(provider: &str) -> bool {
     ["azure", "azure-openai"].iter().any(|name| name.eq_ignore_ascii_case(provider))
 }
 
-/// Headers that say where a request ends, whom it is for and how its answer is packed. None of them is for a plan or a
-/// Secret to set. Names are in lower case.
+/// Headers that belong to the connection and the encoding. Neither a plan nor a Secret may set them. Names are in lower
+/// case.
 pub fn is_ours(name: &str) -> bool {
     const OURS: &[&str] = &[
         "accept",
@@ -135,7 +134,7 @@ pub fn is_ours(name: &str) -> bool {
     OURS.binary_search(&name).is_ok() || name.starts_with("proxy-")
 }
 
-/// Headers of an answer that the agent gets: what the body is, when to come again, and what to tell the provider about it.
+/// Headers of an answer that the agent gets: content type, retry hints, and IDs for support requests.
 pub fn passes_back(name: &HeaderName) -> bool {
     const NAMES: &[&str] =
         &["content-type", "request-id", "retry-after", "retry-after-ms", "x-request-id", "x-should-retry"];

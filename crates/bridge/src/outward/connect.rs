@@ -1,4 +1,4 @@
-//! Asking the gateway for a tunnel, and reading what it says.
+//! Asks the gateway for a tunnel, and parses its answer.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,21 +11,21 @@ use zeroize::Zeroizing;
 
 use super::{Stream, TunnelError};
 
-/// Bytes of what the gateway says in words about its no. The rest is left out.
+/// Maximum number of bytes of the message of a refusal. The rest is dropped.
 pub const MAX_REFUSAL_BYTES: usize = 1024;
-/// Bytes of the word that it says it with.
+/// Maximum number of bytes of the reason of a refusal.
 pub const MAX_REASON_BYTES: usize = 64;
-/// Bytes of a host: of a name in DNS, and the brackets of an address.
+/// Maximum number of bytes of a host: of a DNS name, and the brackets of an address.
 const MAX_HOST_BYTES: usize = 255;
-/// Characters of something that is no host, in an error.
+/// Maximum number of characters of an invalid host in an error.
 const MAX_SHOWN: usize = 80;
-/// What is read at a time.
+/// Bytes per read.
 const READ_BYTES: usize = 4096;
-/// The header with the word.
+/// The header with the reason.
 const REASON: &str = "sympozium-reason";
 
-/// `host:port`, fit for the first line of a request. What hosts are is for the gateway to say; here nothing may be in it
-/// that could end the line, or be taken for something else than a host.
+/// `host:port` for the request line. The gateway decides what a valid host is; here it must not contain anything that
+/// could end the line or be taken for something other than a host.
 pub fn authority(host: &str, port: u16) -> Result<String, TunnelError> {
     let bare = without_brackets(host);
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte);
@@ -35,19 +35,19 @@ pub fn authority(host: &str, port: u16) -> Result<String, TunnelError> {
     Ok(if bare.contains(':') { format!("[{bare}]:{port}") } else { format!("{bare}:{port}") })
 }
 
-/// The address that brackets are around, if they are.
+/// The address without brackets.
 pub fn without_brackets(host: &str) -> &str {
     let inner = host.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
     inner.unwrap_or(host)
 }
 
-/// As much of a text as an error may have.
+/// A printable, truncated host for an error.
 pub fn shown(text: &str) -> String {
     let plain = |letter: char| if is_visible(letter) { letter } else { ' ' };
     text.chars().take(MAX_SHOWN).map(plain).collect()
 }
 
-/// Asks for a tunnel to `target`; gives it when the gateway says yes.
+/// Asks for a tunnel to `target`, and returns it if the gateway accepts.
 pub async fn ask(mut gateway: Stream, credential: &Credential, target: &str) -> Result<Stream, TunnelError> {
     let head = head(credential, target);
     let sent = gateway.write_all(head.as_bytes()).await;
@@ -59,7 +59,7 @@ pub async fn ask(mut gateway: Stream, credential: &Credential, target: &str) -> 
 
 fn head(credential: &Credential, target: &str) -> Zeroizing<String> {
     let (user, password) = (&credential.user, &credential.password);
-    // As long as they will be from the start: growing would leave a copy of the password behind.
+    // The full capacity from the start: reallocation would leave a copy of the password behind.
     let mut pair = Zeroizing::new(String::with_capacity(user.len() + 1 + password.len()));
     pair.push_str(user);
     pair.push(':');
@@ -74,7 +74,7 @@ fn head(credential: &Credential, target: &str) -> Zeroizing<String> {
     head
 }
 
-/// Reads the gateway's answer: what came through the tunnel already, or its no.
+/// Reads the gateway's answer: the first bytes of the tunnel, or the refusal.
 async fn answer<G>(gateway: &mut G) -> Result<Bytes, TunnelError>
 where
     G: AsyncRead + AsyncWrite + Unpin,
@@ -98,13 +98,13 @@ where
     }
     let length = match head.framing {
         Some(Framing::Length(length)) => usize::try_from(length).unwrap_or(usize::MAX),
-        // Ours always say how long they are; of others the status is enough.
+        // Our gateway always sends a length; of another proxy, the status is enough.
         Some(Framing::Chunked) => 0,
         None => usize::MAX,
     };
     let mut body = rest.to_vec();
     let wanted = length.min(MAX_REFUSAL_BYTES);
-    // Words that do not come whole are no reason to lose the no.
+    // An incomplete message must not hide the refusal.
     while body.len() < wanted && read(gateway, &mut body).await.is_ok_and(|count| count > 0) {}
     body.truncate(wanted);
     Err(TunnelError::Refused {
@@ -130,7 +130,7 @@ fn reason(fields: &Fields<'_>) -> Option<String> {
     is_word.then(|| String::from_utf8_lossy(word).into_owned())
 }
 
-/// The words, line by line, without what a terminal or a model could take for more than words.
+/// The message line by line, without characters that a terminal or a model could interpret.
 fn message(body: &[u8], status: u16) -> String {
     let text = String::from_utf8_lossy(body);
     let text = text.trim().trim_start_matches("error: ");

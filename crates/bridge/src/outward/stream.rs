@@ -1,4 +1,4 @@
-//! A connection to the gateway, or through it, whatever it is made of.
+//! A connection to the gateway or through it, over any transport.
 
 use std::io;
 use std::pin::Pin;
@@ -9,10 +9,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::client::TlsStream;
 
-/// A connection to the gateway, or through it to another server.
 #[derive(Debug)]
 pub struct Stream {
-    /// What came with the gateway's answer, and is read first.
+    /// Bytes that arrived together with the gateway's answer. They are read first.
     early: Bytes,
     layer: Layer,
 }
@@ -20,7 +19,7 @@ pub struct Stream {
 #[derive(Debug)]
 enum Layer {
     Unix(UnixStream),
-    // In boxes: the state of TLS is large, and streams are moved about.
+    // In boxes: the TLS state is large, and streams are moved.
     Gateway(Box<TlsStream<TcpStream>>),
     EndToEnd(Box<TlsStream<Stream>>),
 }
@@ -38,7 +37,7 @@ impl Stream {
         Self::of(Layer::EndToEnd(Box::new(stream)))
     }
 
-    /// The same, with these bytes to be read before all others.
+    /// Adds bytes that are read before all others.
     pub(super) fn with_early(self, early: Bytes) -> Self {
         debug_assert!(self.early.is_empty(), "there is one answer");
         Self { early, ..self }
@@ -49,7 +48,7 @@ impl Stream {
     }
 }
 
-/// Does the same with each layer.
+/// Applies an expression to each kind of layer.
 macro_rules! on_layer {
     ($stream:expr, $layer:ident => $action:expr) => {
         match &mut $stream.get_mut().layer {

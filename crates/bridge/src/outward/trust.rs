@@ -1,4 +1,4 @@
-//! Whom TLS trusts, and how it is set up.
+//! The trusted CAs and the TLS configuration.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use rustls::{ClientConfig, RootCertStore};
 
 use super::OutwardError;
 
-/// Bytes of certificates of authorities, in PEM.
+/// Maximum number of bytes of CA certificates, in PEM.
 pub const MAX_ROOTS_BYTES: usize = 1 << 20;
-/// How many there may be.
+/// Maximum number of CA certificates.
 pub const MAX_ROOTS: usize = 1024;
-/// Sessions of TLS that are kept to begin the next one sooner.
+/// Maximum number of TLS sessions that are stored for resumption.
 const KEPT_SESSIONS: usize = 16;
 
-/// The authority of the gateway's certificate, nobody else. Each certificate must be a good one.
+/// The CA of the gateway's certificate, and no other. Each certificate must be valid.
 pub fn authority(pem: &[u8]) -> Result<RootCertStore, OutwardError> {
     let unusable = |why| OutwardError::Roots { which: "certificate of the gateway's authority", why };
     let mut roots = RootCertStore::empty();
@@ -27,8 +27,8 @@ pub fn authority(pem: &[u8]) -> Result<RootCertStore, OutwardError> {
     Ok(roots)
 }
 
-/// Authorities besides those that everybody trusts. Bundles of systems have some in them that cannot be used; whoever
-/// is left out is trusted less.
+/// CAs besides the public ones. The bundles of operating systems contain some that cannot be used; those are skipped,
+/// which only reduces trust.
 pub fn extra(pem: &[u8]) -> Result<RootCertStore, OutwardError> {
     let unusable = |why| OutwardError::Roots { which: "list of further authorities", why };
     let mut roots = RootCertStore::empty();
@@ -39,14 +39,14 @@ pub fn extra(pem: &[u8]) -> Result<RootCertStore, OutwardError> {
     }
 }
 
-/// Those that everybody trusts, and the further ones.
+/// The public CAs, and the additional ones.
 pub fn everybody(extra: &RootCertStore) -> RootCertStore {
     let mut roots = extra.clone();
     roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
     roots
 }
 
-/// TLS 1.2 and newer, with one protocol to be spoken inside of it.
+/// TLS 1.2 and newer, with one ALPN protocol.
 pub fn client(roots: RootCertStore, protocol: &[u8]) -> Result<ClientConfig, rustls::Error> {
     let provider = Arc::new(ring::default_provider());
     let mut config = ClientConfig::builder_with_provider(provider)

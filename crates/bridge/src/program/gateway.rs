@@ -1,4 +1,4 @@
-//! Where the gateway is, as it is typed, and how that becomes an address.
+//! The gateway's address as it is given on the command line, and its resolution.
 
 use std::fmt;
 use std::io;
@@ -7,33 +7,32 @@ use std::path::PathBuf;
 
 use crate::outward::GatewayAddress;
 
-/// Bytes of a host's name (RFC 1035).
+/// Maximum number of bytes of a host name (RFC 1035).
 const MAX_HOST_BYTES: usize = 253;
-/// Bytes of a socket's path (`sun_path`, without the byte that ends it).
+/// Maximum number of bytes of a socket path (`sun_path` without its NUL byte).
 const MAX_SOCKET_PATH_BYTES: usize = 107;
-/// Addresses of one name that are tried.
+/// Maximum number of addresses of one name.
 pub const MAX_ADDRESSES: usize = 8;
 
-/// Where the gateway is, as it is typed.
+/// The gateway's address as it is given on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GatewayTarget {
-    /// A host, as its certificate names it, and a port.
+    /// A host, as in the gateway's certificate, and a port.
     Tcp {
-        /// A name, or an address.
+        /// A name or an IP address.
         host: String,
-        /// The port.
         port: u16,
     },
-    /// A socket in the file system, which reaches through network namespaces.
+    /// A Unix socket, which works across network namespaces.
     Unix(PathBuf),
 }
 
 impl GatewayTarget {
-    /// Reads `HOST:PORT`, `[ADDRESS]:PORT` or `unix:PATH`.
+    /// Parses `HOST:PORT`, `[ADDRESS]:PORT` or `unix:PATH`.
     ///
     /// # Errors
     ///
-    /// With what is wrong, for people.
+    /// Returns a message for the user.
     pub fn parse(text: &str) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix("unix:") {
             return match path.len() {
@@ -59,7 +58,7 @@ impl GatewayTarget {
                 && !label.ends_with('-')
                 && (label.bytes()).all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
         };
-        // What ends in a number is an address, or a way to write one that not everybody reads alike.
+        // A host that ends in a number is an IP address, or a notation of one that programs parse differently.
         let last = host.rsplit('.').next().unwrap_or_default();
         let is_numeric = last.bytes().all(|byte| byte.is_ascii_digit());
         if host.len() > MAX_HOST_BYTES || is_numeric || !host.split('.').all(is_label) {
@@ -68,11 +67,11 @@ impl GatewayTarget {
         Ok(Self::Tcp { host: host.to_ascii_lowercase(), port })
     }
 
-    /// Looks the name up, the one time that this is done.
+    /// Resolves the name. This happens only once.
     ///
     /// # Errors
     ///
-    /// When there is no such name, or it has no address.
+    /// Returns an error if the name does not exist or has no address.
     pub fn resolve(&self) -> io::Result<GatewayAddress> {
         let (host, port) = match self {
             Self::Unix(path) => return Ok(GatewayAddress::Unix(path.clone())),
@@ -91,7 +90,7 @@ impl GatewayTarget {
     }
 }
 
-/// `u16::from_str` takes a sign and leading zeros; an address has neither.
+/// `u16::from_str` accepts a sign and leading zeros; an address has neither.
 fn port_is_plain(text: &str) -> bool {
     let port = text.rsplit(':').next().unwrap_or_default();
     port.starts_with(|first: char| ('1'..='9').contains(&first))
@@ -114,7 +113,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// What is taken is written in one way, and read again as the same.
+        /// An accepted address has one notation, and parses to the same value again.
         #[test]
         fn whatever_is_typed(text in "(unix:/?)?[a-z0-9./:\\[\\]-]{0,24}(:[0-9]{1,5})?|\\PC{0,24}") {
             if let Ok(target) = GatewayTarget::parse(&text) {

@@ -1,4 +1,4 @@
-//! Waiting for a plan that is not there yet, as in a sandbox that was started before its run.
+//! Waits for a plan that is not there yet, as in a sandbox that was started before its run.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,18 +13,18 @@ use tokio::time::{Instant, sleep};
 use super::{runtime, unusable};
 use crate::inputs::{UnusableInput, plan_path, read_plan};
 
-/// How often to look. Watching would need no less: the kubelet puts a link to a link into place.
+/// Polling interval. Watching would cost no less: the kubelet puts a symlink to a symlink into place.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How often to say that it is still being waited.
+/// Interval of log lines while waiting.
 const PROGRESS: Duration = Duration::from_secs(10);
 
-/// The plan, as soon as it is there.
+/// Waits for the plan.
 pub fn for_plan(input: &Path, digest: &Digest, limit: Duration) -> Result<RunPlan, Failure> {
     if let Some(plan) = read_plan(input, digest).map_err(unusable)? {
         return Ok(plan);
     }
-    // A runtime for this alone, gone before the lock-down. It starts no thread, and it hears SIGTERM, which the first
-    // process of a container would not otherwise.
+    // A runtime for this alone, dropped before the lockdown. It starts no thread, and it handles SIGTERM, which PID 1
+    // of a container would otherwise ignore.
     runtime()?.block_on(appearing(input, digest, limit))
 }
 

@@ -21,8 +21,8 @@ fn next(records: &Records) -> Option<Report> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
-    /// However much comes between reports, and however often one must be sent again: together they are everything, in its
-    /// order, each report follows from the one before, and the last one alone ends the run.
+    /// However much happens between reports, and however often one must be sent again: together they contain everything
+    /// in order, each report follows from the one before, and only the last one ends the run.
     #[test]
     fn reports_carry_everything_once(
         steps in prop::collection::vec((0_usize..300, 0_usize..6, any::<bool>()), 0..6),

@@ -1,4 +1,4 @@
-//! What a turn says, in OpenAI's format.
+//! Writes the answer of a turn in OpenAI's format.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,20 +11,17 @@ use super::Played;
 use super::script::{Call, ErrorAnswer, Turn};
 use crate::model::usage::estimate;
 
-/// Characters of a text, or of arguments, in one event of a stream.
+/// Characters of text or arguments in one event of a stream.
 const PIECE: usize = 16;
 
-/// What the answer is to.
+/// The request that is answered.
 pub struct About<'r> {
     /// The number of the request, from 1.
     pub request: u64,
-    /// The model that was asked.
     pub model: &'r str,
-    /// Bytes of the request.
     pub bytes: u64,
 }
 
-/// The answer of a turn.
 pub fn write(turn: &Turn, about: &About<'_>, streamed: bool) -> Played {
     let (status, pieces) = match &turn.error {
         Some(error) => (
@@ -69,7 +66,7 @@ fn whole(turn: &Turn, about: &About<'_>) -> Value {
     })
 }
 
-/// The role first, then texts and calls in pieces, why it ends, what it cost, and the mark of the end.
+/// The role first, then text and calls in pieces, the finish reason, the usage, and the end marker.
 fn stream(turn: &Turn, about: &About<'_>) -> VecDeque<Bytes> {
     let chunk = |choices: Value, usage: Value| {
         event(&json!({

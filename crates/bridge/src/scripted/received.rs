@@ -1,4 +1,4 @@
-//! What a request says, as far as turns look at it.
+//! The parts of a request that the conditions of turns refer to.
 
 use std::collections::BTreeSet;
 
@@ -7,25 +7,24 @@ use serde_json::value::RawValue;
 use super::script::{Expression, Text, ToolResult, Turn};
 use crate::model::request::object::{Fields, Kind, each_field, each_item, text};
 
-/// Characters of a text that an error shows.
+/// Maximum number of characters of a text in an error.
 const MAX_SHOWN: usize = 300;
 
 /// A request in OpenAI's format.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Received {
-    /// The model that is asked.
     pub model: String,
     system: String,
     user: Option<String>,
-    /// Results with the calls they are of; those since the model last spoke at the end.
+    /// Tool results with the IDs of their calls. Those since the last message of the model are at the end.
     results: Vec<(String, String)>,
-    /// How many of them are since then.
+    /// Number of results since then.
     recent: usize,
     tools: BTreeSet<String>,
 }
 
 impl Received {
-    /// Reads a request, which was checked before. What turns do not look at is passed over, and takes no room.
+    /// Parses a request, which was checked before. Parts without conditions are skipped and use no memory.
     pub fn read(body: &[u8]) -> Result<Self, &'static str> {
         let fields = Fields::read(body).map_err(|_| "it is not a JSON object")?;
         let mut received = Self { model: fields.get("model").and_then(text).unwrap_or_default(), ..Self::default() };
@@ -65,7 +64,7 @@ impl Received {
         true
     }
 
-    /// What of a turn's conditions is not so; the first of it.
+    /// The first condition of a turn that does not hold.
     pub fn misfit(&self, turn: &Turn, request: u64) -> Option<String> {
         let when = &turn.when;
         if when.request.is_some_and(|expected| expected != request) {
@@ -149,7 +148,7 @@ fn wanted(contains: Option<&str>, matches: Option<&Expression>) -> String {
     [contains, matches].into_iter().flatten().collect()
 }
 
-/// A text is one, or a list of parts.
+/// Content is a text or a list of parts.
 fn text_of(content: &RawValue) -> String {
     match Kind::of(content) {
         Kind::Text => text(content).unwrap_or_default(),
@@ -165,7 +164,7 @@ fn text_of(content: &RawValue) -> String {
     }
 }
 
-/// A field of an object; the last of this name.
+/// The last field of this name.
 fn field<'a>(object: &'a RawValue, wanted: &str) -> Option<&'a RawValue> {
     let mut found = None;
     each_field(object, &mut |name, value| {

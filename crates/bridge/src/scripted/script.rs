@@ -1,141 +1,125 @@
-//! The turns of a script, read strictly.
+//! The format of a script, parsed strictly.
 
 use regex_lite::{Regex, RegexBuilder};
 use serde::{Deserialize, Deserializer, de};
 use serde_json::Value;
 
-/// Bytes of a script.
+/// Maximum number of bytes of a script.
 pub const MAX_SCRIPT: usize = 1 << 20;
-/// Turns of a script.
+/// Maximum number of turns.
 pub const MAX_TURNS: usize = 1000;
-/// Calls of tools in a turn.
+/// Maximum number of tool calls in a turn.
 pub const MAX_CALLS: usize = 64;
-/// Milliseconds until a turn answers.
+/// Maximum delay of a turn, in milliseconds.
 pub const MAX_DELAY_MS: u64 = 60_000;
-/// Bytes of an expression once it is compiled.
+/// Maximum number of bytes of a compiled regular expression.
 const MAX_EXPRESSION: usize = 64 << 10;
 
-/// Why a script is none.
 #[derive(Debug, thiserror::Error)]
 pub enum UnusableScript {
-    /// Too large.
     #[error("it has more than {MAX_SCRIPT} bytes")]
     TooLarge,
-    /// Not text.
     #[error("it is not UTF-8")]
     Encoding,
-    /// Not YAML of this form.
     #[error("it is not a list of turns: {0}")]
     Form(String),
-    /// No turns, or too many.
     #[error("it has {0} turns; there must be some, and at most {MAX_TURNS}")]
     Turns(usize),
-    /// One of them.
     #[error("turn {number} {why}")]
     Turn {
-        /// Which, from 1.
+        /// Counted from 1.
         number: usize,
-        /// What is wrong with it.
         why: String,
     },
 }
 
-/// A script.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Script {
-    /// The turns, in order.
     pub turns: Vec<Turn>,
 }
 
-/// What the model does at one request.
+/// The answer to one request.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Turn {
-    /// What must have been received.
+    /// Conditions on the request.
     #[serde(default)]
     pub when: When,
-    /// What it says.
+    /// The text of the answer.
     #[serde(default)]
     pub say: Option<String>,
-    /// The tools that it calls.
+    /// Tool calls.
     #[serde(default)]
     pub call: Vec<Call>,
-    /// What it says it cost.
+    /// Reported usage.
     #[serde(default)]
     pub usage: Option<Usage>,
-    /// The error that it answers with, instead.
+    /// An error to answer with instead.
     #[serde(default)]
     pub error: Option<ErrorAnswer>,
-    /// Milliseconds until it answers.
     #[serde(default)]
     pub delay_ms: u64,
-    /// What follows.
+    /// What follows this turn.
     #[serde(default)]
     pub then: Then,
 }
 
-/// What must have been received. All of it.
+/// Conditions on a request. All of them must hold.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct When {
     /// The number of the request, from 1.
     #[serde(default)]
     pub request: Option<u64>,
-    /// What the system said.
+    /// The system prompt.
     #[serde(default)]
     pub system: Option<Text>,
     /// The last message of the user.
     #[serde(default)]
     pub user: Option<Text>,
-    /// A result of a tool.
+    /// A tool result.
     #[serde(default)]
     pub tool_result: Option<ToolResult>,
-    /// Tools that are offered.
+    /// Tools that must be offered.
     #[serde(default)]
     pub offers: Vec<String>,
-    /// Tools that are not.
+    /// Tools that must not be offered.
     #[serde(default)]
     pub does_not_offer: Vec<String>,
 }
 
-/// What a text must be like.
+/// Conditions on a text.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Text {
-    /// This is in it.
     #[serde(default)]
     pub contains: Option<String>,
-    /// This expression is found in it.
     #[serde(default)]
     pub matches: Option<Expression>,
 }
 
-/// What a result of a tool must be like: one since the model last spoke, or the one of a call.
+/// Conditions on a tool result: on one since the last message of the model, or on that of a call.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ToolResult {
-    /// The call.
+    /// The ID of the call.
     #[serde(default)]
     pub of: Option<String>,
-    /// As [`Text::contains`].
     #[serde(default)]
     pub contains: Option<String>,
-    /// As [`Text::matches`].
     #[serde(default)]
     pub matches: Option<Expression>,
 }
 
-/// A call of a tool.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Call {
-    /// The tool.
     pub tool: String,
-    /// Its arguments. A text is sent as it is, for models that write bad JSON.
+    /// A string is sent as it is, for models that write invalid JSON.
     #[serde(default = "nothing")]
     pub arguments: Value,
-    /// The model's name for the call.
+    /// The ID of the call.
     #[serde(default)]
     pub id: Option<String>,
 }
@@ -144,43 +128,37 @@ fn nothing() -> Value {
     Value::Object(serde_json::Map::new())
 }
 
-/// What a turn says it cost.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Usage {
-    /// Tokens that were read.
+    /// Prompt tokens.
     pub input: u64,
-    /// Tokens that were written.
+    /// Completion tokens.
     pub output: u64,
 }
 
-/// An error as a provider answers it.
+/// An error of a provider.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ErrorAnswer {
-    /// The status, from 400 to 599.
+    /// From 400 to 599.
     pub status: u16,
-    /// In words.
     pub message: String,
-    /// When to come again.
     #[serde(default)]
     pub retry_after_seconds: Option<u64>,
 }
 
-/// What follows a turn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Then {
-    /// The next turn.
     #[default]
     Next,
-    /// The same again, until the next one fits.
+    /// The same again, until the next one matches.
     Repeat,
     /// Nothing: another request is an error.
     End,
 }
 
-/// A regular expression.
 #[derive(Debug)]
 pub struct Expression(pub Regex);
 
@@ -193,13 +171,12 @@ impl<'de> Deserialize<'de> for Expression {
 }
 
 impl Script {
-    /// Reads a script.
     pub fn read(yaml: &[u8]) -> Result<Self, UnusableScript> {
         if yaml.len() > MAX_SCRIPT {
             return Err(UnusableScript::TooLarge);
         }
         let text = std::str::from_utf8(yaml).map_err(|_| UnusableScript::Encoding)?;
-        // `yes` and `no` are words in arguments.
+        // `yes` and `no` are strings in arguments.
         let options = serde_saphyr::options! { strict_booleans: true };
         let script: Self = serde_saphyr::from_str_with_options(text, options)
             .map_err(|error| UnusableScript::Form(error.to_string()))?;

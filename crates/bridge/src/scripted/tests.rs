@@ -18,7 +18,7 @@ fn user(text: &str) -> Value {
     json!([{ "role": "system", "content": "You help." }, { "role": "user", "content": text }])
 }
 
-/// What is said, or the error.
+/// The text of the answer, or the error.
 fn said(player: &Player, messages: Value) -> Result<String, String> {
     let played = player.play(&request(messages), false);
     let played = played.map_err(|refusal| {

@@ -1,4 +1,5 @@
-//! Drives one volume: writes requests, takes results, hands the executor its key, and notices what nobody of ours wrote.
+//! Drives one volume: writes requests, collects results, hands the executor its request key, and detects files that
+//! neither the bridge nor an honest executor wrote.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -19,19 +20,18 @@ use super::findings::Findings;
 use super::{Answer, Order};
 use crate::floor::IsolationFloor;
 
-/// How long after a request to look at the directory without being told that something came; each further time after
-/// twice as long.
+/// How long after a request the directory is read although no event has arrived. The interval doubles each time.
 const FIRST_LOOK: Duration = Duration::from_millis(200);
-/// How often to look at least, while somebody waits for a result.
+/// The longest interval between two reads while a call waits for a result.
 const MAX_LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// News that are taken before others have their turn: a skill can make them up faster than they are read.
+/// Maximum number of events taken in one batch: a skill can produce them faster than they are read.
 const NEWS_AT_ONCE: usize = 64;
-/// Commands that were given up after somebody had begun them, whose results are still cleared away. The oldest are forgotten
-/// first: what they leave lies on the skill's own volume.
+/// Maximum number of abandoned commands whose late results are deleted. The oldest are dropped first: their results
+/// stay on the skill's own volume.
 const MAX_LATE: usize = 256;
 
-/// How often the files beside `tools` are looked at where events come, and where they may not: while an executor may wait for
-/// its key, and after that.
+/// How often the files beside `tools` are checked: where inotify events arrive; where they may not, while an executor
+/// may wait for its key; and where they may not, afterwards.
 const BESIDE_INTERVAL: Duration = Duration::from_secs(60);
 const KEY_INTERVAL: Duration = Duration::from_millis(200);
 const BESIDE_POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -44,11 +44,11 @@ const LIST_CUT: &str = "`tools` holds more than the bridge lists, or is closed t
 /// Owns the requester of one volume. Asleep unless somebody waits for a result, or something is written to the volume.
 pub(super) struct Driver {
     volume: Volume,
-    /// Whether it was us who told the skill to leave.
+    /// Whether the bridge itself wrote `done`.
     leaving: Arc<AtomicBool>,
     events: Option<Events>,
     requester: Requester,
-    /// The files beside `tools`, and when to look at them without an event.
+    /// The files beside `tools`, and when they are checked next without an event.
     beside: DoneWatch,
     beside_events: Option<Events>,
     beside_at: Instant,
@@ -61,9 +61,9 @@ pub(super) struct Driver {
     issued: HashMap<RequestId, Issued>,
     /// Given up, and perhaps answered some time.
     late: VecDeque<RequestId>,
-    /// Whether there were more news than were taken.
+    /// Whether the last batch left events behind.
     more: bool,
-    /// How long until the next look that nobody asked for.
+    /// The time until the next read without an event.
     pause: Duration,
 }
 
@@ -81,15 +81,15 @@ struct Issued {
 /// A request that somebody waits for.
 struct Waiting {
     answer: oneshot::Sender<Answer>,
-    /// The file as it was written.
+    /// The request file as it was written.
     written: Written,
 }
 
-/// The key of an executor that verifies requests, and the start that it was handed to.
+/// The request key of an executor that verifies requests, and the start that it was handed to.
 struct Handover {
     signer: Signer,
     handed: Option<StartNonce>,
-    /// The first start was below the floor: the run ends, and no further start gets the key.
+    /// The first start was below the isolation floor: the run ends, and no later start gets the key.
     refused: bool,
 }
 
@@ -111,7 +111,7 @@ impl Driver {
             requester,
             beside_events: Events::of(beside.descriptor()),
             beside,
-            // At once: the executor may have been there before.
+            // At once: the executor may have started before.
             beside_at: Instant::now(),
             handover: key.map(|key| Handover { signer: Signer::new(key), handed: None, refused: false }),
             floor,
@@ -197,20 +197,20 @@ impl Driver {
         }
     }
 
-    /// Not every kernel tells what happens in a directory.
+    /// Reads the directory without an event, because not every kernel reports all changes of a directory.
     fn look_unasked(&mut self) {
         self.pause = (2 * self.pause).min(MAX_LOOK_INTERVAL);
         let waiting = self.waiting.len();
         self.look();
         self.take_all();
         let found = self.waiting.len() < waiting && self.requester.polling().is_none();
-        // An event may have come just now.
+        // The event may have arrived just now.
         if found && !self.is_announced() {
             self.requester.found_unannounced();
         }
     }
 
-    /// Whether an event tells of a result.
+    /// Whether an event announces a result.
     fn is_announced(&mut self) -> bool {
         // The descriptor does not tell of the rest again.
         self.more = true;
@@ -237,7 +237,8 @@ impl Driver {
         self.look_for_the_end();
     }
 
-    /// Takes what has come. News about requests that nobody waits for changes nothing: anybody in the skill can make it up.
+    /// Handles the events that have arrived. Events about requests that no call waits for change nothing: every process
+    /// in the skill can cause them.
     fn look(&mut self) {
         self.more = false;
         for _ in 0..NEWS_AT_ONCE {
@@ -274,7 +275,7 @@ impl Driver {
 
     fn take(&mut self, id: &RequestId) {
         if let Some(index) = self.late.iter().position(|late| late == id) {
-            // Whatever it says, it is for nobody.
+            // Whatever it contains, no call waits for it.
             if !matches!(self.requester.take(id), Ok(None)) {
                 self.mark_answered(id);
                 self.late.remove(index);
@@ -379,13 +380,13 @@ impl Driver {
 
     /// Looks at the files beside `tools`.
     fn look_beside(&mut self) {
-        // Takes the events; the answer is looked at where it matters.
+        // Consumes the events. The state itself is read where it matters.
         let _ = self.beside.check();
         self.check_tools();
         self.look_for_the_end();
         self.look_for_start();
         if is_gvisor() || self.requester.polling().is_some() {
-            // No event tells of what is put there while no call waits.
+            // No event reports files that are added while no call waits.
             self.take_all();
         }
         let is_waited_for = matches!(&self.handover, Some(it) if it.handed.is_none());
@@ -397,8 +398,9 @@ impl Driver {
         self.beside_at = Instant::now() + interval;
     }
 
-    /// Hands the key to the first start of the executor, unless it is below the floor of the run. There is none for a further
-    /// start: a command of the first executor could announce it, and what that executor was doing may be half done.
+    /// Hands the key to the first start of the executor, unless that is below the isolation floor. A later start never
+    /// gets it: a command of the first executor could announce that start, and the first executor's work may be half
+    /// done.
     fn look_for_start(&mut self) {
         let Some(handover) = self.handover.as_mut().filter(|it| !it.refused) else {
             return;
@@ -432,7 +434,7 @@ impl Driver {
         }
     }
 
-    /// A command of the skill can tell its executor to leave; nobody will answer then.
+    /// A command of the skill can tell its executor to leave. Then no request is answered any more.
     fn look_for_the_end(&mut self) {
         let by_us = self.leaving.load(Ordering::Relaxed);
         if !by_us && matches!(self.volume.done(), Ok(Done::Yes)) {

@@ -1,11 +1,11 @@
-//! Waiting for the descriptors of a volume.
+//! Waits for events on the descriptors of a volume.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// The descriptor that is readable when something has come. Where there is none, the directory is looked at now and then.
+/// A descriptor that is readable when an event has arrived. Without one, the directory is polled.
 pub(super) struct Events(AsyncFd<OwnedFd>);
 
 impl Events {
@@ -23,7 +23,7 @@ impl Events {
             None => std::future::pending().await,
             Some(events) => {
                 if let Ok(mut ready) = events.0.readable().await {
-                    // What comes after this is told again: the descriptor is read after it.
+                    // Events after this make it readable again: the descriptor is read after this call.
                     ready.clear_ready();
                 }
             }

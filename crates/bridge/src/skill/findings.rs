@@ -1,45 +1,41 @@
-//! What is found on a skill's volume that neither the bridge wrote nor an honest executor.
+//! Findings: files on a skill's volume that neither the bridge nor an honest executor wrote.
 
 use std::collections::{HashMap, HashSet};
 
 use sympozium_ipc::receipt::ForeignKind;
 use tokio::sync::mpsc;
 
-/// Findings of one kind in one pack that are told. A skill can make any number of them.
+/// Maximum number of reported findings of one kind in one pack. A skill can create any number of them.
 const MAX_OF_A_KIND: usize = 8;
 
-/// Whether the executor of a skill verifies who wrote a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verification {
-    /// It serves only what the bridge has signed for it.
+    /// It serves only requests that the bridge has signed.
     Verifies,
-    /// It serves whatever is in its directory: that can be noticed, and not be prevented.
+    /// It serves every file in its directory. Foreign requests can be detected, but not prevented.
     Unverified,
 }
 
-/// What the driver of a volume tells the session.
+/// What the driver of a volume reports to the session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
-    /// Something is there that is not ours.
     Foreign(Finding),
     /// The executor started below the isolation floor of the run, and got no key.
     BelowFloor(String),
 }
 
-/// Something on the volume of a pack.
+/// A foreign file on the volume of a pack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// The pack.
     pub pack: String,
-    /// What it is.
     pub what: ForeignKind,
     /// The name of the file.
     pub name: String,
-    /// Why the run cannot go on; nothing where it can.
+    /// Why the run must end; `None` if it can continue.
     pub ends_run: Option<String>,
 }
 
-/// Tells findings, each once, and not without end.
+/// Sends each finding once, up to a bound.
 #[derive(Debug)]
 pub(super) struct Findings {
     pack: String,
@@ -66,14 +62,13 @@ impl Findings {
         &self.pack
     }
 
-    /// Tells that the executor is below the floor, and why.
     pub(super) fn tell_below_floor(&mut self, why: String) {
         if !std::mem::replace(&mut self.told_below_floor, true) {
             let _ = self.sender.send(Notice::BelowFloor(why));
         }
     }
 
-    /// Tells of something that is in the volume under this name.
+    /// Reports a foreign file.
     pub(super) fn tell(&mut self, what: ForeignKind, name: &str) {
         self.tell_because(what, name, self.reason(what, name));
     }
@@ -99,7 +94,7 @@ impl Findings {
     }
 
     fn tell_because(&mut self, what: ForeignKind, name: &str, ends_run: Option<String>) {
-        // Harmless findings must not use up the place of the one that ends the run.
+        // Harmless findings must not use up the room of the first one that ends the run.
         let is_first_ending = ends_run.is_some() && !std::mem::replace(&mut self.told_ending, true);
         let told = self.told.entry(what).or_default();
         let is_known = told.len() >= MAX_OF_A_KIND || !told.insert(name.to_owned());
@@ -114,11 +109,11 @@ impl Findings {
             ends_run = finding.ends_run.is_some(),
             "something is in the skill's /ipc that the bridge did not write"
         );
-        // Nobody listens once the run is over.
+        // The receiver is gone once the run has ended.
         let _ = self.sender.send(Notice::Foreign(finding));
     }
 
-    /// Why the run cannot go on after this. A claim, a result or a `done` harms the pack's own calls only.
+    /// Why the run must end after this finding. A claim, a result or a `done` affects the pack's own calls only.
     fn reason(&self, what: ForeignKind, name: &str) -> Option<String> {
         let pack = &self.pack;
         match (what, self.verification) {
@@ -142,7 +137,7 @@ mod tests {
         (Findings::new("tools", Verification::Verifies, sender), receiver)
     }
 
-    /// The names of what was told so far, and whether each ends the run.
+    /// The names of the reported findings, and whether each ends the run.
     fn told(receiver: &mut mpsc::UnboundedReceiver<Notice>) -> Vec<(String, bool)> {
         let notices = std::iter::from_fn(|| receiver.try_recv().ok());
         notices

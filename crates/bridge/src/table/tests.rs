@@ -3,7 +3,7 @@ use sympozium_api::RunPlan;
 
 use super::*;
 
-/// The packs that run commands, with their gates, in a plan that has nothing else.
+/// A table with only these packs that run commands, with their gates.
 fn table(tools: Value) -> Table {
     const STORED: &[u8] = include_bytes!("../../../plan/src/plan/tests/fixtures/plan-v1.json");
     let mut plan: Value = serde_json::from_slice(STORED).expect("JSON");

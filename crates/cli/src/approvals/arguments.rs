@@ -1,4 +1,4 @@
-//! What can be typed about questions.
+//! The arguments of the commands about questions.
 
 use clap::Args;
 use sympozium_api::names::Digest;

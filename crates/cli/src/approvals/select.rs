@@ -1,4 +1,4 @@
-//! Which questions are meant by what was typed.
+//! Finds the questions that the arguments of `approve` and `deny` name.
 
 use anyhow::{Error, anyhow};
 use sympozium_api::names::Digest;
@@ -7,27 +7,25 @@ use super::waiting::Waiting;
 use crate::failure::Failure;
 use crate::manifests::problem::{printable, quoted};
 
-/// Names of questions in a message.
+/// Questions listed in an error message.
 const MAX_NAMED: usize = 20;
 const HINT: &str = "`sympozium approvals` lists what waits";
 
-/// What was typed.
+/// The arguments that select questions.
 #[derive(Debug)]
 pub struct Wanted<'w> {
-    /// A run and questions, or questions.
+    /// A run followed by its questions, or questions of any run.
     pub words: &'w [String],
-    /// Hashes of actions.
     pub actions: &'w [Digest],
-    /// All that are left.
+    /// Every question of the run, or of all runs.
     pub all: bool,
 }
 
-/// The questions that are meant, each once. Where it is not certain which, none is. `find` gives the UID of a run that is
-/// named.
+/// Returns the selected questions, each once. `find` returns the UID of the run with a given name.
 ///
 /// # Errors
 ///
-/// When something that was named does not wait, or it is not certain what is meant.
+/// If a named run or question is not pending, or the selection is ambiguous: then nothing is selected.
 pub fn select(
     mut waiting: Vec<Waiting>,
     find: &dyn Fn(&str) -> Result<String, Failure>,
@@ -35,7 +33,7 @@ pub fn select(
 ) -> Result<Vec<Waiting>, Failure> {
     let mut approvals = wanted.words;
     if let Some((first, others)) = wanted.words.split_first() {
-        // A run, if there is one; that it has no question is for the message below.
+        // The first word is a run if a run of that name exists. That it has no pending question is reported below.
         match (find(first), is_approval(&waiting, first)) {
             (Ok(uid), _) => {
                 waiting.retain(|it| it.uid == uid);

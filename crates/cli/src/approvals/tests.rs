@@ -1,4 +1,4 @@
-//! Which questions are meant.
+//! Tests of the selection of questions.
 
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ fn digest(letter: char) -> Digest {
     Digest::from(format!("sha256:{}", letter.to_string().repeat(64)).as_str())
 }
 
-/// A run with these questions.
+/// Questions of a run.
 fn waiting(state: &State, uid: &str, name: &str, questions: &[(&str, char)]) -> Vec<Waiting> {
     let directory = state.run(uid);
     drop(directory.create().unwrap());

@@ -1,4 +1,4 @@
-//! The questions of all runs that go on.
+//! The pending questions of all running runs.
 
 use std::fmt::Write as _;
 
@@ -16,31 +16,26 @@ use crate::place::Place;
 use crate::runs::span;
 use crate::runs::table::lines;
 
-/// A question of a run.
+/// A pending question, with its run.
 #[derive(Debug, Clone)]
 pub struct Waiting {
-    /// The run's name.
     pub run: String,
-    /// Its UID.
     pub uid: String,
-    /// The question.
     pub question: Question,
-    /// Who is told the answer.
     pub asker: Asker,
-    /// Where the run is.
     pub place: Place,
 }
 
-/// Who is told the answer to a question.
+/// Where the vote on a question is sent.
 #[derive(Debug, Clone)]
 pub enum Asker {
-    /// The process that runs it, by its directory.
+    /// The process that realises the run, found by the run's directory.
     Process(RunDirectory),
-    /// An object in a cluster.
+    /// A ToolApproval in a cluster.
     Object(Box<ToolApproval>),
 }
 
-/// The same for programs. Fields may be added, none changes its meaning.
+/// The JSON form. Fields may be added; none changes its meaning.
 #[derive(Debug, Serialize)]
 pub struct View<'w> {
     run: &'w str,
@@ -48,11 +43,9 @@ pub struct View<'w> {
     question: &'w Question,
 }
 
-/// Every question, of the newest run first.
+/// Lists the pending questions of this machine's runs, newest run first.
 ///
-/// # Errors
-///
-/// When the directory of runs cannot be read. A run that does not answer is told about, and left out.
+/// A run that does not answer is skipped with a warning.
 pub fn all(state: &State) -> Result<Vec<Waiting>, Failure> {
     let runs = state.list().map_err(|error| Failure::new(error, "see that the directory is readable"))?;
     let mut waiting = Vec::new();
@@ -62,7 +55,7 @@ pub fn all(state: &State) -> Result<Vec<Waiting>, Failure> {
         }
         let questions = match Client::connect(&directory) {
             Ok(Some(client)) => client.questions(),
-            // It begins, or has just ended.
+            // The run has not opened its socket yet, or has just ended.
             Ok(None) => continue,
             Err(error) => Err(error),
         };
@@ -85,24 +78,22 @@ pub fn all(state: &State) -> Result<Vec<Waiting>, Failure> {
 }
 
 impl Waiting {
-    /// How it is called.
+    /// The question as messages name it: approval, run, short UID.
     pub fn name(&self) -> String {
         let approval = printable(&self.question.approval);
         format!("{approval} of {} ({})", printable(&self.run), self.short_uid())
     }
 
-    /// The beginning of the run's UID.
     fn short_uid(&self) -> String {
         let uid: String = self.uid.chars().take(8).collect();
         printable(&uid)
     }
 
-    /// For programs.
     pub fn view(&self) -> View<'_> {
         View { run: &self.run, uid: &self.uid, question: &self.question }
     }
 
-    /// For a person: everything that they decide about, and how.
+    /// The text for an approver: the exact action, the time left, and the commands that answer.
     pub fn text(&self) -> String {
         let left = span::shown(self.question.deadline_ms.saturating_sub(now_ms()));
         let mut text = format!("{}, to be answered within {left}:\n", self.name());

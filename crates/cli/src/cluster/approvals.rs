@@ -1,4 +1,5 @@
-//! Questions of runs in a cluster: ToolApprovals, decided through their status by whoever the API server knows us as.
+//! Questions of runs in a cluster: ToolApprovals. A vote is written to their status, as the user that the API server
+//! authenticates.
 
 use anyhow::{anyhow, bail};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -28,14 +29,14 @@ use crate::local::time::now_ms;
 use crate::output::note;
 use crate::run::follow::Heard;
 
-/// Requests that are looked through.
+/// The maximum number of ToolApprovals that are listed.
 const MAX_APPROVALS: usize = 10_000;
-/// Groups that a vote is given in the name of.
+/// The maximum number of groups that a vote names.
 const MAX_GROUPS: usize = 16;
-/// How often a vote is written anew because somebody else voted meanwhile.
+/// How often a vote is written again after a conflict with another approver's vote.
 const ATTEMPTS: u32 = 5;
 
-/// Every question of the namespace that waits for a person, of the newest run first.
+/// All open questions of the namespace, those of the newest run first.
 ///
 /// # Errors
 ///
@@ -74,14 +75,14 @@ pub fn all(cluster: &Cluster) -> Result<Vec<Waiting>, Failure> {
     })
 }
 
-/// A run with nothing of its status but what finds its plan.
+/// Drops the run's status except for what is needed to find its plan.
 fn bare(mut run: AgentRun) -> AgentRun {
     run.status =
         run.status.map(|status| AgentRunStatus { plan_digest: status.plan_digest, ..AgentRunStatus::default() });
     run
 }
 
-/// The questions of one run that wait.
+/// The open questions of one run.
 ///
 /// # Errors
 ///
@@ -97,7 +98,7 @@ fn is_of(approval: &ToolApproval, run: &AgentRun) -> bool {
     run.metadata.uid.as_deref() == Some(approval.spec.run.uid.as_str())
 }
 
-/// The requests that nobody has decided and that have time, page by page.
+/// Lists the requests that are undecided and not expired, page by page.
 async fn open(connection: &Connection, run: Option<&AgentRun>) -> Result<Vec<ToolApproval>, Failure> {
     let api = connection.approvals();
     let mut parameters = ListParams::default().limit(PAGE);
@@ -127,11 +128,11 @@ async fn open(connection: &Connection, run: Option<&AgentRun>) -> Result<Vec<Too
     Ok(open)
 }
 
-/// A person's word about a request that they were shown, for commands.
+/// `cast_vote` for synchronous commands, about a request that the approver was shown.
 ///
 /// # Errors
 ///
-/// When nobody knows whether it counts.
+/// When it is unknown whether the vote counts.
 pub fn decide_now(
     cluster: &Cluster,
     approval: &ToolApproval,
@@ -151,19 +152,19 @@ pub fn decide_now(
     })
 }
 
-/// Why a person's word does not count.
+/// Why a vote does not count.
 #[derive(Debug, thiserror::Error)]
 pub enum Undecided {
-    /// The rules of the run say so.
+    /// The rules of the run's plan forbid it.
     #[error(transparent)]
     Rule(#[from] Undecidable),
-    /// Somebody was faster.
+    /// Another approver was faster.
     #[error("it is decided already: {0}")]
     Already(String),
-    /// The cluster says so.
+    /// The API server rejected it.
     #[error("{0}")]
     Refused(String),
-    /// Nobody knows whether it does.
+    /// It is unknown whether it counts.
     #[error("{0}")]
     Unknown(String),
 }
@@ -174,15 +175,15 @@ impl From<Failure> for Undecided {
     }
 }
 
-/// A person's word about one exact action.
+/// Casts a vote about one exact action.
 ///
-/// The vote is written as the user that the API server knows us as. Whoever's vote is the last that is needed writes the
-/// decision, too, if they may read the plan, which says how many are. What counts in the end is decided by the gateway, from
-/// the run's plan and all votes.
+/// The vote is written as the user that the API server authenticates. The approver whose vote is the last that is
+/// needed also writes the decision, if they may read the plan, which has the required number. The gateway decides what
+/// counts in the end, from the run's plan and all votes.
 ///
 /// # Errors
 ///
-/// When it does not count.
+/// When the vote does not count.
 pub async fn decide(
     connection: &Connection,
     name: &str,
@@ -226,19 +227,19 @@ fn is_conflict(error: &CallError) -> bool {
 
 fn refused(connection: &Connection, doing: &str, error: &CallError) -> Undecided {
     match error.status() {
-        // A rule of the kind, or of the installation.
+        // A rule of the CRD or of an admission policy of the installation.
         Some(status) if status.is_invalid() => Undecided::Refused(shortened(&status.message)),
         Some(_) => connection.refused(doing, Role::Approver).failure(error).into(),
         None => Undecided::Unknown(connection.refused(doing, Role::Approver).failure(error).words()),
     }
 }
 
-/// What decides about a decision, as far as it can be known here.
+/// What decides whether a vote counts, as far as it is known here.
 #[derive(Debug, Default)]
 struct Rules {
-    /// None when the plan cannot be read.
+    /// `None` when the plan cannot be read.
     plan: Option<ApprovalPlan>,
-    /// Who started the run, where somebody knows.
+    /// Who created the run, if that is recorded.
     author: Option<String>,
 }
 
@@ -254,13 +255,13 @@ async fn rules(connection: &Connection, approval: &ToolApproval) -> Result<Rules
     Ok(Rules { plan, author: author(&run) })
 }
 
-/// Who started a run, where somebody knows. An empty name is nobody's.
+/// Who created a run, if that is recorded. An empty name counts as none.
 fn author(run: &AgentRun) -> Option<String> {
     let author = run.annotations().get(annotation::CREATED_BY);
     author.filter(|it| !it.is_empty()).cloned()
 }
 
-/// The status with this person's vote in it, and what it comes to.
+/// The status with this user's vote in it, and the effect of the vote.
 fn voted(
     approval: &ToolApproval,
     rules: &Rules,
@@ -289,7 +290,7 @@ fn voted(
         Some(ApprovalDecision::Approved) if decision == ApprovalDecision::Approved => {
             return Err(Undecidable::Twice.into());
         }
-        // Their vote stays as it is, and a no is enough.
+        // Their vote stays as it is, and one denial is enough.
         Some(_) => {}
         None => status.votes.push(vote(rules, me, decision, scope, reason, &now)?),
     }
@@ -297,9 +298,9 @@ fn voted(
     let yes = yes.filter(|it| it.decision == ApprovalDecision::Approved);
     let yes = u32::try_from(yes.count()).unwrap_or(u32::MAX);
     match (says, &rules.plan) {
-        // One no is enough, whatever the plan says.
+        // One denial is enough, whatever the plan requires.
         (Says::No, _) => {}
-        // A decision is final, and whether this is the last yes that is needed is not known here.
+        // A decision is final, and it is not known here whether this is the last approval that is needed.
         (Says::Yes | Says::YesForTheRun, None) => return Ok((status, Heard::Noted)),
         (Says::Yes | Says::YesForTheRun, Some(plan)) => {
             let more = plan.required.max(1).saturating_sub(yes);
@@ -316,7 +317,7 @@ fn voted(
     Ok((status, Heard::Decided))
 }
 
-/// A vote, in the name of the groups that may matter.
+/// A vote that names those of the user's groups that may matter.
 fn vote(
     rules: &Rules,
     me: &Me,
@@ -330,11 +331,11 @@ fn vote(
         Some(approvers) => {
             approvers.unwrap_or_default().iter().any(|it| it.kind == ApproverKind::Group && it.name == **group)
         }
-        // Which are named is not known; those that everybody is in are not.
+        // It is not known which groups the plan names, but not the ones that every user is in.
         None => !group.starts_with("system:"),
     };
     let groups: Vec<&String> = me.groups.iter().filter(is_wanted).take(MAX_GROUPS).collect();
-    // By way of JSON: a kind that knows no groups leaves them out.
+    // By way of JSON: a version of the kind without groups ignores them.
     let vote = json!({
         "by": me.name, "decision": decision, "at": now, "reason": reason, "scope": scope, "groups": groups,
     });
@@ -364,7 +365,7 @@ fn check(rules: &Rules, me: &Me, says: Says) -> Result<(), Undecidable> {
     Ok(())
 }
 
-/// What a run is to end for, by a merge patch of its only field that can be changed.
+/// Asks the controller to end a run, by a merge patch of the only field of the spec that can be changed.
 pub(super) async fn cancel(connection: &Connection, found: &Found) -> Result<(), Failure> {
     let patch = json!({
         "metadata": {"uid": found.uid},
@@ -376,7 +377,7 @@ pub(super) async fn cancel(connection: &Connection, found: &Found) -> Result<(),
     let patched = api.patch(&found.name, &parameters, &patch);
     let patched = connection.call("cancel the run", Role::Runner, patched).await;
     patched.map(drop).map_err(|failure| {
-        // The UID is there so that no other run of the same name is cancelled.
+        // The UID is in the patch so that no other run of the same name is cancelled.
         Failure::new(
             anyhow!("{} is not cancelled: {}", found.name, failure.words()),
             format!("`sympozium show {}{}` says how it stands", found.name, connection.place.flags()),
@@ -443,7 +444,7 @@ mod tests {
         assert_eq!(status.decided_at, Some(at(20)));
         let by: Vec<&str> = status.votes.iter().map(|it| it.by.as_str()).collect();
         assert_eq!(by, ["bob", "eve"]);
-        // One no is enough, of whoever has said yes before.
+        // One denial is enough, also by an approver who has approved before.
         let (status, counted) = says(&approval, &rules(2), "bob", Says::No).unwrap();
         assert_eq!(counted, Heard::Decided);
         assert_eq!(status.decision, Some(ApprovalDecision::Denied));
@@ -492,7 +493,7 @@ mod tests {
             assert_eq!((status.decision, status.votes.len()), (None, votes));
             approval.status = Some(status);
         }
-        // Who may read it counts the votes of those who may not.
+        // An approver who may read the plan counts the votes of those who may not.
         let (status, counted) = says(&approval, &rules(3), "joe", Says::Yes).unwrap();
         assert_eq!(counted, Heard::Decided);
         assert_eq!(status.decision, Some(ApprovalDecision::Approved));

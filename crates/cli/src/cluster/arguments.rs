@@ -1,4 +1,4 @@
-//! How a cluster is chosen, for every command that can work in one.
+//! The flags that select a cluster, for every command that can work in one.
 
 use std::path::PathBuf;
 
@@ -6,11 +6,10 @@ use clap::Args;
 
 use crate::arguments::namespace;
 
-/// The heading of these flags in `--help`.
 const HEADING: &str = "In a cluster";
-/// The variable for `--context`.
+/// The variable that stands in for `--context`.
 const CONTEXT: &str = "SYMPOZIUM_CONTEXT";
-/// The variable for `--namespace`.
+/// The variable that stands in for `--namespace`.
 const NAMESPACE: &str = "SYMPOZIUM_NAMESPACE";
 
 /// Where a command works: on this machine, or in a cluster when one of these is given.
@@ -35,33 +34,33 @@ pub struct ClusterArguments {
     pub kubeconfig: Option<PathBuf>,
 }
 
-/// What a namespace alone says.
+/// What `--namespace` means when no other flag selects a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Namespace {
-    /// That a cluster is meant: runs of this machine are asked for without one.
+    /// It selects a cluster: runs of this machine are addressed without a namespace.
     Chooses,
-    /// Which namespace objects of files have that name none.
+    /// It is the namespace of objects in files that name none.
     IsAboutFiles,
 }
 
-/// A cluster that was chosen.
+/// The cluster that flags and variables select.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Choice {
-    /// The context; the current one when absent.
+    /// The current context when absent.
     pub context: Option<String>,
-    /// The namespace; the context's when absent.
+    /// The context's namespace when absent.
     pub namespace: Option<String>,
-    /// The kubeconfig; the usual one when absent.
+    /// The default kubeconfig when absent.
     pub kubeconfig: Option<PathBuf>,
 }
 
 impl ClusterArguments {
-    /// The namespace of objects of files that name none, on this machine.
+    /// The namespace of objects in files that name none, on this machine.
     pub fn namespace_here(&self) -> &str {
         self.namespace.as_deref().unwrap_or("default")
     }
 
-    /// The cluster that was chosen; none when this machine is meant.
+    /// The selected cluster; `None` when the command works on this machine.
     pub fn choice(&self, by_namespace: Namespace) -> Option<Choice> {
         self.choice_in(by_namespace, &|name| std::env::var(name).ok())
     }
@@ -120,7 +119,7 @@ mod tests {
             (&[], IsAboutFiles, &set, chosen(Some("staging"), Some("team"))),
             (&["--context", "kind", "-n", "a"], Chooses, &set, chosen(Some("kind"), Some("a"))),
             (&[], Chooses, &empty, None),
-            // Where runs of this machine are asked for, a variable about namespaces changes nothing.
+            // A namespace variable alone does not select a cluster.
             (&[], Chooses, &namespace, None),
             (&["--cluster"], Chooses, &namespace, chosen(None, Some("team"))),
         ] {

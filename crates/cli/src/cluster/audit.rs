@@ -1,4 +1,4 @@
-//! The receipts of a run in a cluster: read from its records, and verified to the head that it reported.
+//! The receipts of a run in a cluster: read from its RunRecords, and verified up to the head that the run reported.
 
 use anyhow::{Context as _, bail};
 use sympozium_api::agent_run::RunReport;
@@ -15,33 +15,30 @@ use crate::manifests::problem::printable;
 use crate::output::note;
 use crate::runs::audit::verify::{Checked, End, Told, finish, read_line};
 
-/// What is kept of a run, as far as its receipts rest on it.
+/// What is stored of a run, as far as its receipts depend on it.
 #[derive(Debug)]
 pub struct Kept {
-    /// Its name.
     pub name: String,
-    /// Its UID.
     pub uid: String,
-    /// The digest of its plan, from which the first receipt follows. It cannot be changed once it is there.
+    /// The digest of the run's plan, which the first receipt is chained to. Immutable once it is set.
     pub plan: Option<Digest>,
-    /// Whether the stored plan is that one: an error when it is another.
+    /// Whether the stored plan has this digest; the error says how it differs.
     pub stored: Result<(), String>,
-    /// What the run reported last.
+    /// The run's last report.
     pub report: Option<RunReport>,
-    /// Whether it goes on.
+    /// Whether the run is not terminal yet.
     pub is_alive: bool,
-    /// The receipts.
     pub records: Vec<RunRecord>,
 }
 
-/// Reads what is kept of a run.
+/// Reads what `ClusterReceipts` holds from the cluster.
 ///
 /// # Errors
 ///
 /// When there is no such run, or it cannot be read.
 pub fn kept(cluster: &Cluster, run: &str) -> Result<Kept, Failure> {
     let connection = &cluster.connection;
-    // First: records are written before the report that speaks of them.
+    // The run first: records are written before the report that refers to them.
     let found = cluster.find(run)?;
     let status = view::status(&found.run);
     let (stored, records) = cluster.wait(async {
@@ -76,13 +73,13 @@ pub fn kept(cluster: &Cluster, run: &str) -> Result<Kept, Failure> {
     })
 }
 
-/// The names of all runs that were planned.
+/// The names of all runs that have reported.
 ///
 /// # Errors
 ///
 /// When they cannot be listed.
 pub fn names(cluster: &Cluster) -> Result<Vec<String>, Failure> {
-    // Of one that never reported there is nothing to verify.
+    // Without a report there is nothing to verify.
     let reported = |run: AgentRun| {
         let status = run.status.as_ref();
         let has_report = status.is_some_and(|it| it.report.is_some());
@@ -96,11 +93,11 @@ pub fn names(cluster: &Cluster) -> Result<Vec<String>, Failure> {
 }
 
 impl Kept {
-    /// Whether the receipts are those that the run wrote, all that it reported, and nothing else.
+    /// Verifies that the receipts are those that the run wrote: all that it reported, and nothing else.
     ///
     /// # Errors
     ///
-    /// With the first thing that is wrong.
+    /// With the first violation of the chain.
     pub fn check(&self, told: &mut Told<'_>) -> anyhow::Result<Checked> {
         if let Err(why) = &self.stored {
             bail!("the stored plan is not the run's: {}", printable(why));
@@ -128,7 +125,7 @@ impl Kept {
                 bail!("line {}: the record with it does not follow from the one before", number + 1);
             }
             for line in &spec.lines {
-                // What was written before a report that never came does not count.
+                // Lines beyond the last report do not count: their own report never came.
                 if Some(verifier.lines()) == end.count {
                     behind += line.len() as u64 + 1;
                     continue;
@@ -154,13 +151,13 @@ impl Kept {
     }
 }
 
-/// Whoever reads has seen enough.
+/// The caller has seen enough.
 fn finish_early(verifier: &mut Verifier) -> anyhow::Result<Checked> {
     let end = End { head: None, count: None, bytes: 0 };
     finish(verifier, &end, 0)
 }
 
-/// Whether a record says of itself that it is where it is.
+/// Whether a record claims the position in the chain that it has.
 fn follows(record: &RunRecord, verifier: &Verifier) -> bool {
     let spec = &record.spec;
     let is_there = u64::try_from(spec.first_line).is_ok_and(|it| it == verifier.lines());

@@ -1,15 +1,15 @@
-//! `sympozium cancel` of a cluster.
+//! `sympozium cancel` in a cluster.
 
 use super::remove::named;
 use super::{Cluster, approvals, view};
 use crate::cancel::Told;
 use crate::failure::Failure;
 
-/// Tells a run to end; whether it was told, or is over.
+/// Asks the controller to end a run; says whether it was asked, or is terminal already.
 ///
 /// # Errors
 ///
-/// When there is no such run, or it cannot be told.
+/// When there is no such run, or the API server rejects the request.
 pub fn cancel(cluster: &Cluster, run: &str) -> Result<Told, Failure> {
     let found = cluster.find(run)?;
     let name = named(&found);

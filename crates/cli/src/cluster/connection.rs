@@ -1,4 +1,4 @@
-//! The way to a cluster: from a kubeconfig to a client, and every call with a bound on its time.
+//! The connection to a cluster: from a kubeconfig to a client, and every call with a timeout.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -19,54 +19,48 @@ use crate::failure::Failure;
 use crate::manifests::problem::quoted;
 use crate::place::Place;
 
-/// How long a cluster may take to let us in.
+/// The timeout for connecting.
 const CONNECT: Duration = Duration::from_secs(10);
-/// How long it may take for one answer.
+/// The timeout of one call.
 const CALL: Duration = Duration::from_secs(30);
 
-/// How long a cluster is watched in silence.
+/// The timeouts of watches.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
-    /// How long one watch lasts, in seconds. The next goes on where it ended.
+    /// How long one watch lasts, in seconds. The next one continues where it ended.
     pub watch_seconds: u32,
-    /// How long may pass beyond that without a byte: then nobody is there.
+    /// How long the connection may stay silent beyond that before it counts as dead.
     pub silence: Duration,
 }
 
-/// For every command.
 const PATIENCE: Patience = Patience { watch_seconds: 30, silence: Duration::from_secs(15) };
 
-/// How a cluster is watched.
+/// The client for watches.
 #[derive(Clone)]
 pub struct Watching {
-    /// A client that gives up on whoever says nothing: a list or a watch that nobody answers would last for ever.
+    /// A client with a read timeout: a list or a watch that is never answered would otherwise last for ever.
     client: Client,
-    /// How long one watch lasts.
+    /// How long one watch lasts, in seconds.
     pub seconds: u32,
 }
 
-/// How a cluster is reached.
+/// A client with the namespace and the flags that a command was given.
 #[derive(Clone)]
 pub struct Connection {
-    /// The client.
     pub client: Client,
-    /// The same for watches.
     pub watching: Watching,
-    /// The namespace that is meant.
     pub namespace: String,
-    /// What must be typed to mean it again.
+    /// The flags that select the same cluster and namespace in another command.
     pub place: Place,
     /// The API server's address, for messages.
     pub server: String,
     choice: Choice,
 }
 
-/// Who we are, as the API server knows us.
+/// The user that the API server authenticates us as.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Me {
-    /// The name.
     pub name: String,
-    /// The groups.
     pub groups: Vec<String>,
 }
 
@@ -80,13 +74,13 @@ impl Debug for Connection {
 }
 
 impl Connection {
-    /// To the cluster that was chosen. Nothing is sent yet.
+    /// Reads the kubeconfig and builds the clients. Nothing is sent yet.
     ///
     /// # Errors
     ///
     /// When the kubeconfig cannot be read, or has no such context.
     pub async fn open(choice: &Choice) -> Result<Self, Failure> {
-        // Another part of this process may have chosen it already.
+        // Another part of this process may have installed it already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let hint = "`kubectl config get-contexts` lists what there is; --context and --kubeconfig choose";
         let failed = |error: anyhow::Error| Failure::new(error, hint);
@@ -102,7 +96,7 @@ impl Connection {
         let mut watched = config.clone();
         let seconds = patience.watch_seconds;
         watched.read_timeout = Some(Duration::from_secs(seconds.into()) + patience.silence);
-        // From the request on, and not from when the connection was last used.
+        // The timeout counts from the request, not from the last use of the connection.
         watched.reset_reader_on_write = true;
         let unusable = "the kubeconfig cannot be used";
         let watching = Watching { client: Client::try_from(watched).context(unusable)?, seconds };
@@ -116,11 +110,11 @@ impl Connection {
         })
     }
 
-    /// To an API server of a test, which wants no credentials.
+    /// A connection to the API server of a test, without credentials.
     ///
     /// # Errors
     ///
-    /// When there can be no client.
+    /// When the client cannot be built.
     #[cfg(test)]
     pub fn to(address: std::net::SocketAddr, patience: Patience) -> anyhow::Result<Self> {
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -129,12 +123,12 @@ impl Connection {
         Self::new(config, "team".to_owned(), &choice, patience)
     }
 
-    /// The same in another namespace.
+    /// The same connection for another namespace.
     pub fn within(&self, namespace: &str) -> Self {
         Self { namespace: namespace.to_owned(), place: place(&self.choice, namespace), ..self.clone() }
     }
 
-    /// Objects of a kind, in the namespace.
+    /// The objects of a kind, in the namespace.
     pub fn all<K>(&self) -> Api<K>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug,
@@ -143,7 +137,7 @@ impl Connection {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// The same, to be watched.
+    /// The same, with the client for watches.
     pub fn watched<K>(&self) -> Api<K>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug,
@@ -152,26 +146,23 @@ impl Connection {
         Api::namespaced(self.watching.client.clone(), &self.namespace)
     }
 
-    /// The runs.
     pub fn runs(&self) -> Api<AgentRun> {
         self.all()
     }
 
-    /// What runs left.
     pub fn records(&self) -> Api<RunRecord> {
         self.all()
     }
 
-    /// What runs ask.
     pub fn approvals(&self) -> Api<ToolApproval> {
         self.all()
     }
 
-    /// One call, which is answered in time or has failed.
+    /// Awaits one call, with a timeout.
     ///
     /// # Errors
     ///
-    /// With what failed, `doing` what, and what to do about it.
+    /// With a message that names `doing` and what failed, and a hint.
     pub async fn call<T>(
         &self,
         doing: &str,
@@ -182,11 +173,11 @@ impl Connection {
         answer.map_err(|error| self.refused(doing, role).failure(&error))
     }
 
-    /// The same, for whoever looks at the error.
+    /// The same, for callers that inspect the error.
     ///
     /// # Errors
     ///
-    /// With what failed.
+    /// When the API server rejects the call or does not answer in time.
     pub async fn attempt<T>(&self, call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, CallError> {
         match tokio::time::timeout(CALL, call).await {
             Ok(answer) => answer.map_err(CallError::from),
@@ -194,12 +185,12 @@ impl Connection {
         }
     }
 
-    /// What there is to say when something does not work.
+    /// The context of a call, for the message about its failure.
     pub fn refused<'r>(&'r self, doing: &'r str, role: Role) -> Refused<'r> {
         Refused { doing, role, namespace: &self.namespace, server: &self.server }
     }
 
-    /// Who we are. Everybody may ask that.
+    /// Asks the API server who we are, which every user may do.
     ///
     /// # Errors
     ///
@@ -221,13 +212,13 @@ impl Connection {
     }
 }
 
-/// What must be typed to mean this namespace of a cluster again.
+/// The flags that select this namespace of a cluster in another command.
 fn place(choice: &Choice, namespace: &str) -> Place {
     let kubeconfig = choice.kubeconfig.as_ref().map(|it| it.to_string_lossy());
     let context = choice.context.as_deref();
     let flags = [("--kubeconfig", kubeconfig.as_deref()), ("--context", context)];
     let flags = flags.into_iter().filter(|(_, value)| value.is_some());
-    // The namespace alone chooses a cluster, but not for every command.
+    // A namespace alone selects a cluster, but not for every command.
     let is_named = kubeconfig.is_some() || context.is_some();
     let current = (!is_named).then_some(("--cluster", None));
     let all = current.into_iter().chain(flags);
@@ -241,7 +232,7 @@ async fn config(choice: &Choice) -> anyhow::Result<Config> {
     };
     let kubeconfig = match read {
         Ok(kubeconfig) => kubeconfig,
-        // In a pod there is none, and none is needed.
+        // In a pod there is no kubeconfig, and none is needed.
         Err(error) if choice.kubeconfig.is_none() && choice.context.is_none() => {
             return Config::incluster()
                 .map_err(|_| anyhow::Error::from(error).context("there is no kubeconfig to use"));

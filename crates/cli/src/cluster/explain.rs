@@ -1,4 +1,5 @@
-//! `sympozium explain` of a cluster: runs that are there by their stored plans, and files as the cluster would judge them.
+//! `sympozium explain` in a cluster: explains existing runs by their stored plans, and files as the cluster would admit
+//! them.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -28,18 +29,18 @@ use crate::planning::{self, NIL_UID, Planning, Request, Run, RunOutcome, plan_se
 use crate::run::compose::inputs::is_file;
 use crate::validate::{Completeness, Object, ObjectName, Schemas, Session};
 
-/// What stands for a file where the cluster has an object.
+/// The source, in place of a file name, of an object that the cluster has.
 const CLUSTER: &str = "<cluster>";
-/// The same for the floor.
+/// The same for the policy floor.
 const FLOOR: &str = "<floor of the cluster>";
-/// Objects of the cluster that are read for files.
+/// The maximum number of objects that are read from the cluster for files.
 const MAX_READ: usize = 512;
 
-/// Explains what the arguments name: files, and runs that are there.
+/// Explains what the arguments name: files, and existing runs.
 ///
 /// # Errors
 ///
-/// When a run is not there, has no plan, or the cluster says no.
+/// When a run does not exist or has no plan, or the API server rejects a request.
 pub fn planning(cluster: &Cluster, arguments: &ExplainArguments) -> Result<Planning<Explanation>, Failure> {
     let connection = &cluster.connection;
     let (files, names): (Vec<PathBuf>, Vec<PathBuf>) =
@@ -69,7 +70,7 @@ fn empty(connection: &Connection) -> Planning<Explanation> {
     Planning { report: session.finish(&mut Schemas::default(), Completeness::Partial), runs: Vec::new() }
 }
 
-/// A run that is there: nobody plans it a second time.
+/// Explains an existing run by its stored plan; it is not planned a second time.
 fn of_run(cluster: &Cluster, name: &str) -> Result<Run<Explanation>, Failure> {
     let connection = &cluster.connection;
     let found = cluster.find(name)?;
@@ -107,13 +108,14 @@ fn of_run(cluster: &Cluster, name: &str) -> Result<Run<Explanation>, Failure> {
             name: found.name,
         },
         is_assumed: false,
-        // The stored plan says what it was made from.
+        // The stored plan records what it was made from.
         origins: Vec::new(),
         outcome: RunOutcome::Made(explain(&plan)),
     })
 }
 
-/// Files, with the agents, packs, policies and the floor of the cluster for what they name and do not have.
+/// Explains files, with the agents, packs, policies and the floor of the cluster for references that the files do not
+/// resolve.
 async fn of_files(
     connection: &Connection,
     files: &[PathBuf],
@@ -146,7 +148,7 @@ async fn of_files(
     let has_floor = session.objects().iter().any(is_floor);
     match &arguments.floor {
         Some(path) => session.add_floor(&mut reader, path),
-        // One of the files would be applied over that of the cluster.
+        // A floor in the files would replace the cluster's when it is applied.
         None if has_floor => {}
         None => {
             let floor = Reference::new(Kind::SympoziumPolicy, SYSTEM_NAMESPACE, FLOOR_POLICY);
@@ -164,7 +166,7 @@ fn is_floor(object: &Object) -> bool {
     object.is(Kind::SympoziumPolicy) && object.name.namespace == SYSTEM_NAMESPACE && object.name.name == FLOOR_POLICY
 }
 
-/// An object that others name.
+/// A reference to an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Reference {
     kind: Kind,
@@ -178,7 +180,7 @@ impl Reference {
     }
 }
 
-/// What the objects name and are not.
+/// The references of the objects that the objects themselves do not resolve.
 fn references(objects: &[Object]) -> Vec<Reference> {
     let mut all = Vec::new();
     for object in objects {
@@ -219,7 +221,7 @@ fn references(objects: &[Object]) -> Vec<Reference> {
             .iter()
             .any(|object| object.is(it.kind) && object.name.namespace == it.namespace && object.name.name == it.name)
     };
-    // What can be no name is nothing that a cluster has: judging the files says so.
+    // A cluster has no object with an invalid name; validation of the files reports it.
     all.retain(|it| are_names(&it.namespace, &it.name) && !is_there(it));
     all
 }
@@ -253,7 +255,7 @@ where
         return Ok(None);
     };
     let mut value = serde_json::to_value(&found).unwrap_or_default();
-    // As somebody would have written it.
+    // Only what a manifest would have.
     let mut metadata = json!({"name": found.name_any(), "namespace": reference.namespace});
     if !found.labels().is_empty() {
         metadata["labels"] = json!(found.labels());

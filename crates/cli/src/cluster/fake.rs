@@ -1,4 +1,4 @@
-//! An API server of a test: it answers as the test says, and remembers what it was asked.
+//! An API server for tests: it answers as the test defines, and records the requests.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use super::connection::{Connection, Patience};
 use super::{Cluster, Runtime};
 
-/// What is answered to a method and a path with its query; nothing is no answer at all.
+/// The response to a method and a path with its query; `None` is no response at all.
 type Answer = dyn Fn(&str, &str) -> Option<(u16, Value)> + Send + Sync;
 
-/// It listens as long as the test runs.
+/// Listens as long as the test runs.
 pub struct Fake {
     address: SocketAddr,
     asked: Arc<Mutex<Vec<String>>>,
@@ -34,22 +34,22 @@ impl Fake {
         Self { address, asked }
     }
 
-    /// What it was asked, in order.
+    /// The requests so far, in order.
     pub fn asked(&self) -> Vec<String> {
         self.asked.lock().unwrap().clone()
     }
 
-    /// To it, with little patience.
+    /// A connection to it with short timeouts.
     pub fn connection(&self) -> Connection {
         let patience = Patience { watch_seconds: 1, silence: Duration::ZERO };
         Connection::to(self.address, patience).unwrap()
     }
 
-    /// The same for commands that wait.
+    /// The same for synchronous commands.
     pub fn cluster(&self) -> Cluster {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let connection = {
-            // A client begins work of its own.
+            // A client spawns tasks of its own.
             let _inside = Runtime::enter(&runtime);
             self.connection()
         };
@@ -57,7 +57,7 @@ impl Fake {
     }
 }
 
-/// One request on each connection.
+/// Serves one request per connection.
 fn serve(stream: TcpStream, answer: &Answer, log: &Mutex<Vec<String>>) {
     let mut reader = BufReader::new(stream);
     let mut first = String::new();
@@ -74,7 +74,7 @@ fn serve(stream: TcpStream, answer: &Answer, log: &Mutex<Vec<String>>) {
     };
     log.lock().unwrap().push(format!("{method} {path}"));
     let Some((code, body)) = answer(method, path) else {
-        // Until the other side gives up.
+        // Hold the connection until the client gives up.
         let _ = reader.read_line(&mut header);
         return;
     };
@@ -88,13 +88,13 @@ fn serve(stream: TcpStream, answer: &Answer, log: &Mutex<Vec<String>>) {
     let _ = stream.write_all(body.as_bytes());
 }
 
-/// A list, with what comes after it.
+/// A list page with its continue token.
 pub fn page(items: &[Value], next: &str) -> Value {
     json!({"apiVersion": "sympozium.ai/v1alpha1", "kind": "List",
         "metadata": {"resourceVersion": "1", "continue": next}, "items": items})
 }
 
-/// That something is not there.
+/// A NotFound response.
 pub fn not_found(name: &str) -> (u16, Value) {
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 404,
         "reason": "NotFound", "message": format!("{name} not found"), "details": {"name": name}});

@@ -1,4 +1,4 @@
-//! A run of a cluster is watched, and what is seen becomes the events that a run of this machine tells.
+//! Watches a run of a cluster and emits the same events that a run of this machine emits.
 
 mod told;
 
@@ -26,15 +26,15 @@ use crate::local::prepared::Approve;
 use crate::local::time::now_ms;
 use crate::run::follow::Heard;
 
-/// How long nothing may fail before the next failure is another one: a watch that is taken up again says nothing by itself.
-/// Longer than the pause between two attempts, and the time that an attempt may take.
+/// Failures within this time of each other are one outage: a watch that recovers does not report it. Longer than the
+/// pause between two attempts plus the duration of an attempt.
 const CALM: Duration = Duration::from_secs(120);
-/// How soon a record is asked for again that could not be read.
+/// How soon a record that could not be read is requested again.
 const AGAIN_MS: u64 = 2_000;
-/// Events that are told before their readers have a turn.
+/// The number of events after which the readers of the log get a turn.
 const AT_ONCE: usize = MAX_EVENTS / 16;
 
-/// Something that was seen.
+/// What the watches deliver.
 #[derive(Debug)]
 enum Seen {
     Run(Box<AgentRun>),
@@ -42,13 +42,12 @@ enum Seen {
     Record(Box<RunRecord>),
     Approval(Box<ToolApproval>),
     Trouble(What, watcher::Error),
-    /// The API server has answered.
+    /// The API server has responded.
     Fine,
-    /// It is about to be asked.
+    /// The watch is about to list.
     Nothing,
 }
 
-/// What is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What {
     Runs,
@@ -58,7 +57,8 @@ enum What {
 
 type Watch = Pin<Box<dyn Stream<Item = Seen> + Send>>;
 
-/// Watches a run to its end and tells what happens. Questions are answered as `approve` says.
+/// Watches a run to its end and emits its events. With [`Approve::All`] and [`Approve::None`] it votes on questions
+/// itself.
 ///
 /// # Errors
 ///
@@ -81,13 +81,13 @@ pub async fn watch(connection: &Connection, run: AgentRun, events: &EventLog, ap
                     trouble.of(connection, what, error, Instant::now())?
                 }
                 Some(Seen::Fine | Seen::Nothing) => Vec::new(),
-                // A watch goes on for ever.
+                // Watches do not end.
                 None => std::future::pending().await,
             },
             () = passed(due) => told.tick(now_ms()),
         };
         tell(connection, &told, events, approve, new).await;
-        // A whole page of objects is seen without a pause.
+        // A whole page of objects is delivered without a pause.
         yield_now().await;
         if told.wants_plan() {
             let stored = plan::stored(connection, told.run()).await;
@@ -114,10 +114,10 @@ pub async fn watch(connection: &Connection, run: AgentRun, events: &EventLog, ap
     Ok(())
 }
 
-/// Tells events, and answers questions where no person is asked.
+/// Emits events, and votes on questions when no approver is asked.
 async fn tell(connection: &Connection, told: &Told, events: &EventLog, approve: Approve, new: Vec<Event>) {
     for (number, event) in new.into_iter().enumerate() {
-        // Whoever reads is asked first again: they would miss what does not fit into the log.
+        // Let the readers run: they would miss what does not fit into the log.
         if number % AT_ONCE == AT_ONCE - 1 {
             yield_now().await;
         }
@@ -154,7 +154,7 @@ async fn answer(connection: &Connection, told: &Told, question: &Question, says:
 
 async fn passed(milliseconds: Option<u64>) {
     match milliseconds {
-        // At least a moment, so that what is due and told already does not keep us busy.
+        // At least a moment, so that an expired deadline that was handled already does not become a busy loop.
         Some(milliseconds) => sleep(Duration::from_millis(milliseconds.max(50))).await,
         None => std::future::pending().await,
     }
@@ -166,7 +166,7 @@ fn watches(connection: &Connection, run: &AgentRun) -> Vec<Watch> {
     let runs = config.clone().fields(&name);
     let of_run = config.labels(&records::of_run(run));
     let of_run = of_run.page_size(records::PAGE);
-    // Whether the run was there since the list began.
+    // Whether the run was seen since the list began.
     let mut is_there = false;
     let runs = watcher(connection.watched::<AgentRun>(), runs).default_backoff();
     let runs = runs.map(move |event| match event {
@@ -200,27 +200,27 @@ fn watches(connection: &Connection, run: &AgentRun) -> Vec<Watch> {
     vec![Box::pin(runs), Box::pin(records), Box::pin(approvals)]
 }
 
-/// What was said about watches that are cut.
+/// Which failures of watches were reported.
 #[derive(Debug, Default)]
 struct Trouble {
-    /// The last time that the cluster did not answer, until it answers.
+    /// The last time that the API server did not respond; `None` once it responds.
     last: Option<Instant>,
     forbidden: Vec<What>,
 }
 
 impl Trouble {
-    /// Something was seen: whatever comes of the API server ends the trouble with it.
+    /// Any response of the API server ends the outage.
     fn saw(&mut self, seen: &Seen) {
         match seen {
             Seen::Run(_) | Seen::NoRun | Seen::Record(_) | Seen::Approval(_) | Seen::Fine => {
                 self.last = None;
             }
-            // Before each list, whether it is answered or not.
+            // Precedes each list, whether or not the list is answered.
             Seen::Nothing | Seen::Trouble(..) => {}
         }
     }
 
-    /// A watch is taken up again by itself. What will never be answered ends it, or is told once.
+    /// A watch retries by itself. An error that is final ends the command, or is reported once.
     fn of(
         &mut self,
         connection: &Connection,
@@ -253,7 +253,7 @@ impl Trouble {
             self.forbidden.push(what);
             return warn(format!("you may not {doing}; the ClusterRole `{}` lets you", Role::Viewer.name()));
         }
-        // A watch that is too old begins anew, and nobody need know.
+        // A watch whose resource version is too old restarts, which users need not know.
         if code == Some(410) {
             return Ok(Vec::new());
         }
@@ -265,7 +265,7 @@ impl Trouble {
     }
 }
 
-/// The plan of a run, for whoever asks about one question of it.
+/// The plan of a run, for a caller that needs it for one question.
 pub async fn plan_of(connection: &Connection, run: &AgentRun) -> Option<Box<RunPlan>> {
     match plan::stored(connection, run).await {
         plan::Stored::Plan(plan) => Some(plan),

@@ -1,4 +1,5 @@
-//! `sympozium logs` of a cluster: what was said from the run's records, and what its containers log while they are there.
+//! `sympozium logs` in a cluster: the transcript from the run's records, and the logs of its containers while they
+//! exist.
 
 use std::io;
 
@@ -26,14 +27,14 @@ use crate::runs::table::Printer;
 
 /// Bytes of a container's log that are read.
 const MAX_LOG_BYTES: u64 = 16 << 20;
-/// Containers that are named when another was asked for.
+/// The maximum number of containers that an error message lists.
 const MAX_NAMED: usize = 64;
 
-/// Prints what was said and done.
+/// Prints the transcript of a run, or the log of one part.
 ///
 /// # Errors
 ///
-/// When there is no such run, or the cluster says no. The inner error is about what was printed.
+/// When there is no such run, or the API server rejects a request. The inner error is about the output.
 pub fn print(
     cluster: &Cluster,
     arguments: &LogsArguments,
@@ -95,7 +96,7 @@ async fn said(
     Ok(Ok(()))
 }
 
-/// What to say when not all is there that the run has reported, or that follows what is missing.
+/// The warning when not all segments exist that the run has reported, or that later segments presuppose.
 fn missing(records: &Records, report: Option<&RunReport>) -> Option<String> {
     let reported = report.and_then(|it| it.transcript_segments).unwrap_or(0);
     let reported = usize::try_from(reported).unwrap_or(0);
@@ -106,7 +107,7 @@ fn missing(records: &Records, report: Option<&RunReport>) -> Option<String> {
     Some(format!("warning: RunRecord {piece} of the run is missing, and what was said from there on is not shown"))
 }
 
-/// What a run waits for that has not started.
+/// The line for what a run that has not started waits for.
 fn waits(text: &str) -> String {
     format!("waits  {}", printable(text))
 }
@@ -129,7 +130,7 @@ async fn followed(
     tokio::pin!(watching);
     loop {
         tokio::select! {
-            // What was told is printed before more is: a log keeps only so much.
+            // Print what was emitted before more is emitted: the log is bounded.
             biased;
             timed = reader.next() => {
                 if let Event::Starting { text } = &timed.event {
@@ -148,7 +149,7 @@ async fn followed(
     }
 }
 
-/// What one container logged: from its pod while that is there, and from the run's status afterwards.
+/// Prints what one container logged: from its pod while that exists, and from the run's status afterwards.
 async fn part_log(
     connection: &Connection,
     found: &Found,
@@ -165,7 +166,7 @@ async fn part_log(
         }
         None => None,
     };
-    // Another of the same name is none of ours.
+    // Another pod of the same name is not the run's.
     let first = status.pod_uid.as_ref().map(|it| it.as_str().to_owned());
     let pod = pod.filter(|it| it.uid() == first);
     let names = names(pod.as_ref(), &status.failed_containers);
@@ -232,7 +233,7 @@ async fn part_log(
     Ok(lines.finish(printer).map_err(Stopped::from))
 }
 
-/// What a run waits for, in a line.
+/// What a run waits for, on one line.
 fn why_not(run: &AgentRun) -> String {
     let waits = view::waits_for(run).into_iter().map(|(_, text)| text);
     let waits: Vec<String> = waits.map(|it| printable(&it)).collect();
@@ -242,7 +243,7 @@ fn why_not(run: &AgentRun) -> String {
     }
 }
 
-/// The containers that have a log, or of which an end of it was kept.
+/// The containers that have a log, or whose log tail the status has.
 fn names(pod: Option<&Pod>, failed: &[ContainerFailure]) -> Vec<String> {
     let spec = pod.and_then(|it| it.spec.as_ref());
     let mut names: Vec<String> = match spec {
@@ -260,7 +261,7 @@ fn names(pod: Option<&Pod>, failed: &[ContainerFailure]) -> Vec<String> {
     names
 }
 
-/// A container by its own name, or by what its part is called on one machine.
+/// Matches a container by its own name, or by the name that its part has on one machine.
 fn is_called(container: &str, part: &str) -> bool {
     container == part || container.strip_prefix("ipc-") == Some(part)
 }

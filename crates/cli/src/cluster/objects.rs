@@ -1,4 +1,4 @@
-//! The objects of files on their way into a cluster: created where there are none, and never changed.
+//! The objects of files that are created in a cluster: created if they do not exist, and never changed.
 
 use anyhow::anyhow;
 use base64::Engine as _;
@@ -22,7 +22,7 @@ use crate::failure::Failure;
 use crate::kinds::Kind;
 use crate::manifests::problem::{printable, quoted};
 
-/// A kind of object that a run may need and that files may have.
+/// The kinds of objects that a run may need and that files may contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Needed {
     ConfigMap,
@@ -37,18 +37,15 @@ pub enum Needed {
 /// An object of the files.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Wanted {
-    /// What it is.
     pub kind: Needed,
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
-    /// The whole of it.
+    /// The complete manifest.
     pub value: Value,
 }
 
 impl Needed {
-    /// The kind of one of ours.
+    /// From one of our kinds, if a run may need it.
     pub const fn ours(kind: Kind) -> Option<Self> {
         match kind {
             Kind::Agent => Some(Self::Agent),
@@ -60,7 +57,7 @@ impl Needed {
         }
     }
 
-    /// The kind of one of Kubernetes' own.
+    /// From a kind of Kubernetes itself, if a run may need it.
     pub fn foreign(api_version: Option<&str>, kind: &str) -> Option<Self> {
         match (api_version, kind) {
             (Some("v1"), "ConfigMap") => Some(Self::ConfigMap),
@@ -86,7 +83,6 @@ impl Needed {
 }
 
 impl Wanted {
-    /// How it is called.
     fn title(&self) -> String {
         format!("{} {}/{}", self.kind.resource().kind, printable(&self.namespace), printable(&self.name))
     }
@@ -97,8 +93,8 @@ impl Wanted {
     }
 }
 
-/// Whether these can be the names of an object and of its namespace. What cannot is not sent: the API server would take a path
-/// of it.
+/// Whether these are valid names of an object and of its namespace. Invalid ones are not sent: they would become part
+/// of the request's path.
 pub fn are_names(namespace: &str, name: &str) -> bool {
     NamespaceName::from(namespace).check().is_ok() && ObjectName::from(name).check().is_ok()
 }
@@ -118,11 +114,11 @@ fn check_names(wanted: &[Wanted]) -> Result<(), Failure> {
     }
 }
 
-/// Which of these are not there. Nothing is created yet.
+/// The objects that do not exist yet. Nothing is created.
 ///
 /// # Errors
 ///
-/// When one is there and is another than that of the files, or has a name that none can have.
+/// When an object exists and differs from that of the files, or a name is invalid.
 pub async fn missing<'w>(connection: &Connection, wanted: &'w [Wanted]) -> Result<Vec<&'w Wanted>, Failure> {
     check_names(wanted)?;
     let mut missing = Vec::new();
@@ -133,7 +129,7 @@ pub async fn missing<'w>(connection: &Connection, wanted: &'w [Wanted]) -> Resul
         let found = match connection.attempt(api.get_opt(&object.name)).await {
             Ok(found) => found,
             Err(error) if error.is_forbidden() && object.kind == Needed::Secret => {
-                // Few people may read Secrets. Whether it is there shows when it is made.
+                // Few users may read Secrets. Creating it shows whether it exists.
                 missing.push(object);
                 continue;
             }
@@ -158,11 +154,11 @@ pub async fn missing<'w>(connection: &Connection, wanted: &'w [Wanted]) -> Resul
     ))
 }
 
-/// Creates objects, or only tries whether they could be.
+/// Creates objects, or checks with a dry run that they could be created.
 ///
 /// # Errors
 ///
-/// When the API server does not take one.
+/// When the API server rejects one.
 pub async fn create(connection: &Connection, wanted: &[&Wanted], how: Creating) -> Result<(), Failure> {
     for object in wanted {
         let title = object.title();
@@ -203,21 +199,20 @@ pub async fn create(connection: &Connection, wanted: &[&Wanted], how: Creating) 
     Ok(())
 }
 
-/// Whether something is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Creating {
-    /// The API server says whether it would be.
+    /// A dry run: the API server validates the object and stores nothing.
     Tried,
-    /// It is.
+    /// The object is stored.
     Really,
 }
 
-/// What every object is created with.
+/// The parameters of every create request.
 pub fn parameters(how: Creating) -> PostParams {
     PostParams { dry_run: how == Creating::Tried, field_manager: Some(field_manager::CLI.to_owned()) }
 }
 
-/// Whether an object of the cluster is that of the files, whatever the API server has filled in.
+/// Whether an object of the cluster equals that of the files, apart from the defaults that the API server sets.
 pub fn is_same(kind: Needed, wanted: &Value, found: &Value) -> bool {
     let specs = [&wanted["spec"], &found["spec"]];
     match kind {
@@ -233,7 +228,7 @@ pub fn is_same(kind: Needed, wanted: &Value, found: &Value) -> bool {
     }
 }
 
-/// Read and written again, so that what is left out is what it means.
+/// Compares after a round trip through the type, so that an absent field equals its default.
 fn are_same<S: DeserializeOwned + Serialize>(specs: [&Value; 2]) -> bool {
     let [Some(wanted), Some(found)] = specs.map(|spec| {
         // An object without a spec has an empty one.
@@ -253,7 +248,7 @@ fn entries(value: &Value) -> Map<String, Value> {
     value.as_object().cloned().unwrap_or_default()
 }
 
-/// What a Secret holds, and of which type it is.
+/// The data of a Secret, and its type.
 fn secret(value: &Value) -> (Map<String, Value>, String) {
     let mut data = entries(&value["data"]);
     for (name, text) in entries(&value["stringData"]) {
@@ -264,7 +259,7 @@ fn secret(value: &Value) -> (Map<String, Value>, String) {
     (data, kind.unwrap_or("Opaque").to_owned())
 }
 
-/// That an object of the files is left alone.
+/// The warning about an object of the files that is not created.
 pub fn left_alone(kind: &str, name: &str) -> String {
     format!("{} {} of the files is left alone; `kubectl apply` makes it", printable(kind), quoted(name))
 }
@@ -281,7 +276,7 @@ mod tests {
         assert!(is_same(Needed::Agent, &wanted, &json!({"spec": found, "status": {"a": 1}})));
         found["skills"] = json!([{"skillPackRef": "a"}, {"skillPackRef": "b"}]);
         assert!(!is_same(Needed::Agent, &wanted, &json!({"spec": found})));
-        // What cannot be read is not the same.
+        // What cannot be parsed is not equal.
         assert!(!is_same(Needed::Agent, &wanted, &json!({"spec": {"skills": 7}})));
     }
 

@@ -11,26 +11,26 @@ use super::connection::Connection;
 use super::refused::CallError;
 use super::view;
 
-/// What the plan's object is called at its end.
+/// The suffix of the name of the plan's ConfigMap.
 const PLAN: &str = "plan";
 
-/// A stored plan, or why there is none to read.
+/// A stored plan, or why it cannot be used.
 #[derive(Debug)]
 pub enum Stored {
-    /// It is the one that the run's status names.
+    /// The plan with the digest that the run's status names.
     Plan(Box<RunPlan>),
-    /// The run is not planned, or was denied.
+    /// The run is not planned yet, or was denied.
     NotPlanned,
-    /// It is not there any more.
+    /// Its ConfigMap does not exist any more.
     Gone,
-    /// It is there, and is another one, or cannot be understood.
+    /// Its ConfigMap has another plan, or one that cannot be parsed.
     Wrong(String),
-    /// It cannot be had.
+    /// The request failed.
     Unreadable(CallError),
 }
 
 impl Stored {
-    /// The plan, where it could be read.
+    /// The plan, if it was read.
     pub fn readable(&self) -> Option<&RunPlan> {
         match self {
             Self::Plan(plan) => Some(plan),
@@ -39,7 +39,7 @@ impl Stored {
     }
 }
 
-/// The plan of a run, held against the digest in its status.
+/// Reads the plan of a run and verifies it against the digest in the run's status.
 pub async fn stored(connection: &Connection, run: &AgentRun) -> Stored {
     let status = view::status(run);
     let Some(digest) = status.plan_digest else {
@@ -61,9 +61,9 @@ pub async fn stored(connection: &Connection, run: &AgentRun) -> Stored {
     }
 }
 
-/// What the objects of a run are called.
+/// The names of the objects of a run.
 pub fn names(run: &AgentRun) -> Names {
-    // Names are made of name and UID alone.
+    // Names depend on name and UID alone.
     Names::new(&RunIdentity {
         namespace: run.namespace().unwrap_or_default().as_str().into(),
         name: run.name_any().as_str().into(),

@@ -1,4 +1,5 @@
-//! What the cluster holds of a run's isolation, and by what evidence: the parts themselves report only what they enforce.
+//! The guarantees that the cluster keeps for a run, and the evidence for them: the parts report only what they enforce
+//! themselves.
 
 use std::borrow::Cow;
 
@@ -8,14 +9,14 @@ use sympozium_api::run_plan::{AmountsPlan, KernelPlan};
 use sympozium_exec::guarantee::Guarantee;
 use sympozium_exec::report::Standing;
 
-/// What the run's plan says about a part, as far as it can be read.
+/// What the run's plan says about a part, if the plan can be read.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PlannedPart<'p> {
     pub amounts: Option<&'p AmountsPlan>,
     pub kernel: Option<&'p KernelPlan>,
 }
 
-/// How a guarantee stands that is the cluster's to hold; nothing for those that it does not.
+/// The state of a guarantee that the cluster keeps; `None` for a guarantee that it does not.
 pub fn standing(guarantee: Guarantee, status: &AgentRunStatus, planned: PlannedPart<'_>) -> Option<Standing> {
     let amounts = planned.amounts;
     let limit = |of: &str, limit: Option<Cow<'_, str>>| {
@@ -32,7 +33,7 @@ pub fn standing(guarantee: Guarantee, status: &AgentRunStatus, planned: PlannedP
         Guarantee::Pids => {
             Some(delegated("the kubelet: the node's podPidsLimit, which is not visible from here".to_owned()))
         }
-        // gVisor is recognised from inside and then reported. The kernel of a virtual machine looks like the node's.
+        // gVisor is detected from inside and reported. The kernel of a virtual machine looks like the node's.
         Guarantee::Kernel => planned
             .kernel
             .map(|kernel| delegated(format!("the RuntimeClass's handler `{}`, by the run's plan", kernel.handler))),
@@ -40,7 +41,7 @@ pub fn standing(guarantee: Guarantee, status: &AgentRunStatus, planned: PlannedP
     }
 }
 
-/// By what the pod found when it tried, before anything else of the run started.
+/// By the result of the network check, which runs in the pod before every other container.
 fn network(status: &AgentRunStatus) -> Standing {
     let mut conditions = status.conditions.iter();
     let found = conditions.find(|it| it.type_ == condition::NETWORK_ENFORCED);

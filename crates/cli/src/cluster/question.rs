@@ -1,4 +1,4 @@
-//! A ToolApproval as a question to a person, and what became of it.
+//! Converts a ToolApproval into a question, and reads its decision.
 
 use kube::ResourceExt as _;
 use sympozium_api::tool_approval::ApprovalDecision;
@@ -9,7 +9,7 @@ use sympozium_plan::render::names::Names;
 use super::view::milliseconds;
 use crate::local::event::Question;
 
-/// What a person is asked. Only the run's plan says whether a yes may be for the whole run.
+/// What the approver is shown. Only the run's plan says whether an approval may hold for the whole run.
 pub fn question(approval: &ToolApproval, names: &Names, plan: Option<&RunPlan>) -> Question {
     let spec = &approval.spec;
     Question {
@@ -23,14 +23,14 @@ pub fn question(approval: &ToolApproval, names: &Names, plan: Option<&RunPlan>) 
     }
 }
 
-/// What the question is called in its run: the object's name without what stands for the run.
+/// The question's name in its run: the object's name without the prefix that stands for the run.
 pub fn name(approval: &ToolApproval, names: &Names) -> String {
     let all = approval.name_any();
     let own = all.strip_prefix(&names.of("")).map(str::to_owned);
     own.unwrap_or(all)
 }
 
-/// What was decided, and by whom.
+/// The decision, and the user who made it.
 pub fn decision(approval: &ToolApproval) -> Option<(Decision, Option<String>)> {
     let status = approval.status.as_ref()?;
     let decision = match status.decision? {
@@ -40,7 +40,7 @@ pub fn decision(approval: &ToolApproval) -> Option<(Decision, Option<String>)> {
     Some((decision, status.decided_by.clone()))
 }
 
-/// Whether a person is still asked: nobody has decided, and there is time.
+/// Whether the question is undecided and not expired.
 pub fn is_open(approval: &ToolApproval, now_ms: u64) -> bool {
     decision(approval).is_none() && milliseconds(&approval.spec.expires_at) > now_ms
 }

@@ -1,4 +1,4 @@
-//! RunRecords: what a run left, piece by piece, put together in order.
+//! Reads the RunRecords of a run and puts their segments in order.
 
 use kube::ResourceExt as _;
 use kube::api::ListParams;
@@ -10,36 +10,34 @@ use super::refused::Role;
 use super::{Connection, plan};
 use crate::failure::Failure;
 
-/// Records in one answer of the API server: each may have up to a megabyte.
+/// Records per list page: each may have up to a megabyte.
 pub const PAGE: u32 = 20;
-/// Records of one run that are read.
+/// The maximum number of records of one run that are read.
 const MAX_RECORDS: usize = 20_000;
-/// Bytes of all their lines.
+/// The maximum number of bytes of all their lines.
 const MAX_BYTES: usize = 128 << 20;
 
 /// The records of one kind, in order and without a gap.
 #[derive(Debug, Default)]
 pub struct Records {
-    /// From the first on.
     pub records: Vec<RunRecord>,
-    /// Whether there was more than is read.
+    /// Whether there is more than was read.
     pub is_cut: bool,
-    /// The first piece that is missing, where there are some behind it.
+    /// The first missing segment, if there are segments behind it.
     pub gap: Option<usize>,
 }
 
 impl Records {
-    /// All lines, from the first on.
     pub fn lines(&self) -> impl Iterator<Item = &String> {
         self.records.iter().flat_map(|it| &it.spec.lines)
     }
 }
 
-/// Reads what a run left of one kind.
+/// Reads the records of a run of one kind.
 ///
 /// # Errors
 ///
-/// When it cannot be listed.
+/// When they cannot be listed.
 pub async fn read(connection: &Connection, run: &AgentRun, kind: RecordKind) -> Result<Records, Failure> {
     let api = connection.records();
     let names = plan::names(run);
@@ -75,19 +73,19 @@ pub async fn read(connection: &Connection, run: &AgentRun, kind: RecordKind) -> 
     Ok(Records { records, is_cut, gap })
 }
 
-/// What finds the objects of a run. Whose they are is in them.
+/// The label selector for the objects of a run. Callers check the owner that is in them.
 pub fn of_run(run: &AgentRun) -> String {
     format!("{}={}", labels::RUN_UID, run.uid().unwrap_or_default())
 }
 
-/// Whether a record is one of this run, under the only name that such a record has: labels can be anybody's.
+/// Whether a record is one of this run, with the only name that such a record has: any user may set labels.
 pub fn is_of(record: &RunRecord, run: &AgentRun, names: &Names) -> bool {
     let spec = &record.spec;
     let name = names.of(&piece(spec.kind, spec.segment));
     run.metadata.uid.as_deref() == Some(spec.run.uid.as_str()) && record.name_any() == name
 }
 
-/// What a piece is called in its run.
+/// The name of a segment in its run.
 pub fn piece(kind: RecordKind, segment: i32) -> String {
     let letter = match kind {
         RecordKind::Receipts => 'r',
@@ -96,7 +94,7 @@ pub fn piece(kind: RecordKind, segment: i32) -> String {
     format!("{letter}{segment}")
 }
 
-/// From the first piece to the last before one that is missing, and which that is.
+/// The segments up to the first missing one, and which that is.
 pub fn in_order(mut records: Vec<RunRecord>) -> (Vec<RunRecord>, Option<usize>) {
     records.sort_by_key(|it| it.spec.segment);
     let is_next =

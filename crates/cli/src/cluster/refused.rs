@@ -1,4 +1,4 @@
-//! What a cluster answers that is no answer: in words, with what to do.
+//! Errors of calls to the API server: messages with hints.
 
 use std::time::Duration;
 
@@ -8,22 +8,22 @@ use kube::core::Status;
 use crate::failure::Failure;
 use crate::manifests::problem::{printable, quoted};
 
-/// Characters of a message of the API server that are shown.
+/// The maximum number of characters of an API server's message that are printed.
 const MESSAGE: usize = 1_000;
 
-/// Why a call has no answer.
+/// Why a call has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// The API server, or the way to it, says no.
+    /// The API server rejected it, or the connection failed.
     #[error(transparent)]
     Kube(#[from] kube::Error),
-    /// Nobody says anything.
+    /// There was no response in time.
     #[error("there was no answer within {} s", .0.as_secs())]
     Silent(Duration),
 }
 
 impl CallError {
-    /// What the API server says, where it says something.
+    /// The API server's status, if it responded with one.
     pub fn status(&self) -> Option<&Status> {
         match self {
             Self::Kube(kube::Error::Api(status)) => Some(status),
@@ -31,33 +31,32 @@ impl CallError {
         }
     }
 
-    /// Whether we may not do that.
     pub fn is_forbidden(&self) -> bool {
         self.status().is_some_and(Status::is_forbidden)
     }
 }
 
-/// The roles that let somebody do what was tried: those that come with an installation, and Kubernetes' own.
+/// The ClusterRoles that permit what was tried: those of an installation, and those of Kubernetes itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Reads.
+    /// Reads objects.
     Viewer,
     /// Starts, cancels and removes runs.
     Runner,
-    /// Answers questions.
+    /// Votes on questions.
     Approver,
-    /// Makes agents, packs and models.
+    /// Creates agents, packs and models.
     Author,
-    /// Kubernetes' own, which reads pods, their logs and ConfigMaps.
+    /// Kubernetes' own role, which reads pods, their logs and ConfigMaps.
     View,
-    /// Kubernetes' own, which makes ConfigMaps and Secrets.
+    /// Kubernetes' own role, which creates ConfigMaps and Secrets.
     Edit,
-    /// Kubernetes' own, which makes policies: whoever may write those bounds the authors of everything else.
+    /// Kubernetes' own role, which creates policies: who may write policies bounds the authors of everything else.
     ClusterAdmin,
 }
 
 impl Role {
-    /// Its ClusterRole.
+    /// The name of the ClusterRole.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Viewer => "sympozium-viewer",
@@ -71,21 +70,20 @@ impl Role {
     }
 }
 
-/// What was tried where, for messages.
+/// What was called and where, for messages.
 #[derive(Debug, Clone, Copy)]
 pub struct Refused<'r> {
-    /// What, as it follows `cannot`.
+    /// What was tried, as it follows `cannot`.
     pub doing: &'r str,
-    /// Who may do that.
+    /// A role that permits it.
     pub role: Role,
-    /// In which namespace.
     pub namespace: &'r str,
-    /// At which address.
+    /// The API server's address.
     pub server: &'r str,
 }
 
 impl Refused<'_> {
-    /// What to tell about it.
+    /// The message and the hint for an error of this call.
     pub fn failure(&self, error: &CallError) -> Failure {
         let Self { doing, .. } = self;
         let said = |status: &Status| shortened(&status.message);
@@ -127,13 +125,13 @@ impl Refused<'_> {
     }
 }
 
-/// That the path is not there, and not the object at it.
+/// Whether the path is unknown, and not the object at it.
 fn is_unknown_kind(status: &Status) -> bool {
     let is_named = |it: &kube::core::response::StatusDetails| !it.name.is_empty();
     status.code == 404 && !status.details.as_ref().is_some_and(is_named)
 }
 
-/// An error with its causes, each said once.
+/// An error with its causes, without repeating a cause.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -147,7 +145,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// What others wrote, on one line of ours.
+/// Makes foreign text printable on one line and truncates it.
 pub fn shortened(text: &str) -> String {
     let text = text.trim();
     match text.char_indices().nth(MESSAGE) {

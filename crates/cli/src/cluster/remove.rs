@@ -1,4 +1,4 @@
-//! `sympozium rm` of a cluster: AgentRuns are deleted, with everything that they own.
+//! `sympozium rm` in a cluster: deletes AgentRuns, with everything that they own.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -14,18 +14,16 @@ use crate::output::{answer, note};
 use crate::runs::arguments::RmArguments;
 use crate::runs::view::short;
 
-/// How long a run may take to go: its rights are taken back first.
+/// How long to wait for the deletion: the run's grants are revoked first.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often it is looked whether it has.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Removes runs.
 ///
 /// # Errors
 ///
-/// When one is not there, goes on, or cannot be removed.
+/// When one does not exist, is not terminal, or cannot be deleted.
 pub fn rm(cluster: &Cluster, arguments: &RmArguments) -> Result<ExitCode, Failure> {
-    // All are found before one is removed, so that a mistyped name removes nothing.
+    // Find all before one is deleted, so that a mistyped name deletes nothing.
     let mut runs: Vec<Found> = Vec::new();
     for wanted in &arguments.runs {
         let found = cluster.find(wanted)?;
@@ -55,15 +53,15 @@ pub fn rm(cluster: &Cluster, arguments: &RmArguments) -> Result<ExitCode, Failur
     Ok(ExitCode::SUCCESS)
 }
 
-/// How a run is called here.
+/// A run's name and short UID, for messages.
 pub fn named(found: &Found) -> String {
     format!("{} ({})", printable(&found.name), short(&printable(&found.uid)))
 }
 
-/// Whether it is gone, and not only going.
+/// Deletes a run and waits; says whether it is gone or still being deleted.
 async fn removed(connection: &Connection, found: &Found) -> Result<bool, Failure> {
     let api = connection.runs();
-    // No other run of the same name, and nothing of it stays behind.
+    // Delete no other run of the same name, and all that this one owns.
     let parameters = DeleteParams {
         propagation_policy: Some(PropagationPolicy::Background),
         preconditions: Some(Preconditions { uid: Some(found.uid.clone()), resource_version: None }),

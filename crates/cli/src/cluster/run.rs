@@ -1,4 +1,4 @@
-//! `sympozium run` in a cluster: objects are created, the run is watched to its end, a person is asked and heard.
+//! `sympozium run` in a cluster: creates objects, watches the run to its end, asks the user and casts their votes.
 
 mod compose;
 
@@ -33,14 +33,14 @@ use crate::run::signals::{Asks, Signals};
 use crate::run::streams;
 use compose::Composed;
 
-/// How long a word that was given when somebody left may take to arrive.
+/// How long a cancellation may take to arrive after the user has left.
 const LAST_WORD: Duration = Duration::from_secs(10);
 
-/// Runs what the arguments say, and gives the exit code of what came of it.
+/// Runs what the arguments say, and returns the exit code of the run's end.
 ///
 /// # Errors
 ///
-/// When it cannot be created or followed.
+/// When the run cannot be created or followed.
 pub fn run(cluster: &Cluster, arguments: &RunArguments) -> Result<ExitCode, Failure> {
     let composed = compose::compose(arguments, &cluster.connection.namespace)?;
     for warning in &composed.warnings {
@@ -71,7 +71,7 @@ pub fn run(cluster: &Cluster, arguments: &RunArguments) -> Result<ExitCode, Fail
     })
 }
 
-/// What is done with a run that was created.
+/// What to do with a run that was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     Detach,
@@ -83,12 +83,12 @@ const fn next(wanted: Stop, arguments: &RunArguments) -> Next {
     match (arguments.detach, wanted) {
         (false, _) => Next::Follow,
         (true, Stop::No) => Next::Detach,
-        // Nobody would be there to see it end.
+        // With --detach there would be no process to follow its end.
         (true, Stop::Gently | Stop::Now) => Next::Cancel,
     }
 }
 
-/// Tells the cluster that a run is to end.
+/// Asks the controller to end the run.
 async fn cancel(connection: &Connection, found: &Found) -> Result<(), Failure> {
     let cancelled = approvals::cancel(connection, found).await;
     cancelled.map_err(|failure| failure.with_hint(cancel_hint(connection, found)))
@@ -99,8 +99,7 @@ fn cancel_hint(connection: &Connection, found: &Found) -> String {
     format!("`sympozium cancel {name}{place}` tells it again")
 }
 
-/// Creates everything. Whoever wants the run to end meanwhile is heard, and it ends as soon as it is there: half of it is
-/// never left.
+/// Creates everything. A signal meanwhile ends the run as soon as it exists: creation is never left half done.
 async fn created(
     connection: &Connection,
     composed: &Composed,
@@ -122,7 +121,7 @@ async fn created(
 
 async fn create_all(connection: &Connection, composed: &Composed) -> Result<Found, Failure> {
     let missing = missing(connection, &composed.objects).await?;
-    // Everything is tried before anything is made.
+    // Try everything with a dry run before anything is stored.
     create(connection, &missing, Creating::Tried).await?;
     create_run(connection, composed, Creating::Tried).await?;
     create(connection, &missing, Creating::Really).await?;
@@ -151,7 +150,7 @@ async fn create_run(connection: &Connection, composed: &Composed, how: Creating)
     })
 }
 
-/// A run that nobody follows.
+/// The output for a run that is not followed.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Detached<'d> {
@@ -208,7 +207,7 @@ async fn followed(
     let watching = async {
         let watched = follow::watch(connection, found.run.clone(), &events, arguments.approve);
         match watched.await {
-            // Whoever follows has seen the end.
+            // The follower has seen the end.
             Ok(()) => std::future::pending().await,
             Err(failure) => failed = Some(failure),
         }
@@ -235,7 +234,7 @@ async fn followed(
     }
 }
 
-/// What a person may do with a run of a cluster.
+/// What a user may do with a run in a cluster.
 struct Hand {
     connection: Connection,
     found: Found,
@@ -250,11 +249,11 @@ impl Hand {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Cancelling> {
-        // A panic elsewhere leaves it whole.
+        // A panic elsewhere leaves it valid.
         self.cancelling.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Has the run told to end, and whether it was told already.
+    /// Sends the cancellation unless it is sent already, and returns its state.
     fn cancel(&self) -> Telling {
         let (connection, found) = (self.connection.clone(), self.found.clone());
         let events = self.events.clone();
@@ -268,7 +267,7 @@ impl Hand {
         })
     }
 
-    /// Waits until what was asked for is asked for, whoever has left.
+    /// Waits for a cancellation that is on its way, after the user has left.
     ///
     /// # Errors
     ///
@@ -285,7 +284,7 @@ impl Hand {
     }
 }
 
-/// A word to the cluster that a run is to end: given once, and again when it was not heard.
+/// A cancellation: sent once, and again after a failure.
 #[derive(Debug)]
 enum Cancelling {
     No,
@@ -294,7 +293,7 @@ enum Cancelling {
     Failed(Failure),
 }
 
-/// Whether the cluster has heard.
+/// Whether the API server has accepted the cancellation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Telling {
     Told,
@@ -309,7 +308,7 @@ impl Cancelling {
             *self = match told {
                 Ok(Ok(())) => Self::Told,
                 Ok(Err(failure)) => Self::Failed(failure),
-                // It has panicked, or the runtime ends.
+                // The task panicked, or the runtime is shutting down.
                 Err(_) => Self::No,
             };
         }
@@ -323,7 +322,7 @@ impl Cancelling {
         }
     }
 
-    /// Whether it was heard, if that can be known within this time.
+    /// Whether the cancellation was accepted, if that is known within `patience`.
     async fn finish(self, patience: Duration) -> Option<Result<(), Failure>> {
         match self {
             Self::No | Self::Told => Some(Ok(())),

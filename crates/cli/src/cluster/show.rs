@@ -1,4 +1,4 @@
-//! `sympozium runs` and `sympozium show` of a cluster.
+//! `sympozium runs` and `sympozium show` in a cluster.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::origin;
 use crate::runs::show::Shown;
 use crate::runs::view::View;
 
-/// Characters of a task that are shown.
+/// The maximum number of characters of a task that are printed.
 const TASK_SHOWN: usize = 4_096;
 
 /// The newest runs of the namespace, and how many more there are.
@@ -38,7 +38,7 @@ fn newest(mut views: Vec<View>, most: Option<usize>) -> (Vec<View>, usize) {
     (views, more)
 }
 
-/// Everything about one run.
+/// Reads everything about one run.
 ///
 /// # Errors
 ///
@@ -48,7 +48,7 @@ pub fn shown(cluster: &Cluster, run: &str) -> Result<Shown, Failure> {
     let found = cluster.find(run)?;
     let (plan, questions) = cluster.wait(async {
         let plan = plan::stored(connection, &found.run).await;
-        // A person who may not see questions is shown the run all the same.
+        // A user who may not list questions sees the run nevertheless.
         let questions = approvals::of_run(connection, &found, plan.readable()).await;
         (plan, questions.unwrap_or_default())
     });
@@ -59,7 +59,7 @@ pub fn shown(cluster: &Cluster, run: &str) -> Result<Shown, Failure> {
     Ok(shown)
 }
 
-/// What is shown of a run, by itself.
+/// The details of a run, without further requests.
 pub fn of(found: &Found, connection: &Connection, questions: Vec<Question>, plan: Option<&RunPlan>) -> Shown {
     let run = &found.run;
     let (view, outcome) = view(run, &connection.place);

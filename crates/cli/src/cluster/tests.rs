@@ -1,4 +1,4 @@
-//! Objects of a cluster as what our commands make of them: no cluster is needed for that.
+//! Converting objects of a cluster into the types of our commands, without a cluster.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ fn run(status: Value) -> AgentRun {
     .unwrap()
 }
 
-/// A chain of so many requests to a model, cut into records of two lines.
+/// A chain of this many model requests, split into records of two lines.
 fn receipts(count: usize) -> (Vec<RunRecord>, Digest) {
     let mut chain = Chain::new(digest());
     let event = |number: usize| receipt::Event::Model {
@@ -144,7 +144,7 @@ fn every_end_of_a_run_is_one_of_ours() {
                 "failedContainers": [{"name": "check-network", "reason": "Error", "exitCode": 1}]}),
             Some(refused("the check of the network failed: the canary answers\ncheck-network: Error (exit code 1)")),
         ),
-        // The floor lets it be, and the run failed of something else.
+        // The floor permits it, and the run failed for another reason.
         (
             json!({"phase": "Failed", "error": "the agent crashed",
                 "conditions": [condition("NetworkEnforced", "False", "Unenforced", "the canary answers")]}),
@@ -223,7 +223,7 @@ fn what_is_in_the_way_is_told_in_words() {
     let mut events = new_told(run.clone());
     let first = events.saw_run(run.clone(), NOW);
     assert_eq!(kinds(&first), ["starting", "starting", "phase"]);
-    // The same again says nothing.
+    // The same object again emits nothing.
     assert_eq!(events.saw_run(run, NOW), []);
 }
 
@@ -233,7 +233,7 @@ fn objects_in_any_order_become_events_in_order() {
     let started = json!({"phase": "Running", "planDigest": digest(), "podName": "pod",
         "report": {"reportedAt": "2027-01-15T08:00:00Z", "phase": "working"}});
     let mut told = new_told(run(json!(null)));
-    // Before the plan is told nothing else is, and the second piece waits for the first.
+    // The plan is the first event, and the second segment waits for the first.
     assert_eq!(told.saw_record(records[1].clone(), NOW), []);
     assert_eq!(told.saw_run(run(started.clone()), NOW), []);
     assert!(told.wants_plan());
@@ -242,7 +242,7 @@ fn objects_in_any_order_become_events_in_order() {
     assert_eq!(events[1], Event::Phase { phase: Phase::Working });
     let events = told.saw_record(records[0].clone(), NOW);
     assert_eq!(kinds(&events), ["receipt", "receipt", "receipt"]);
-    // Nothing is told twice.
+    // Nothing is emitted twice.
     assert_eq!(told.saw_record(records[0].clone(), NOW), []);
 
     let asked = told.saw_approval(&approval("q1", json!(null)), NOW);
@@ -272,7 +272,7 @@ fn objects_in_any_order_become_events_in_order() {
     assert_eq!(kinds(&told.saw_record(said, NOW)), ["transcript", "transcript"]);
     over["revocation"] = json!({"checkedAt": "2027-01-15T08:02:00Z",
         "remaining": [{"kind": "Role", "namespace": "team", "name": "x"}]});
-    // What is left is removed again, so that is not the end.
+    // What is left will be removed later, so this is not the end.
     assert_eq!(told.saw_run(run(over.clone()), NOW), []);
     let ended = |leftovers: Vec<String>| {
         [Event::Ended {
@@ -307,7 +307,7 @@ fn what_stays_although_the_run_is_over_is_told_in_the_end() {
     );
 }
 
-/// Everything that is told of so many records, in the order in which the API server lists them.
+/// All events of this many records, in the order in which the API server lists them.
 fn told_of(records: Vec<RunRecord>) -> (Told, Vec<Event>) {
     let started = run(json!({"phase": "Running", "planDigest": digest()}));
     let mut told = new_told(started.clone());
@@ -342,7 +342,7 @@ fn nothing_is_lost_of_a_run_with_many_records() {
 
 #[test]
 fn records_that_do_not_fit_are_read_again() {
-    // A piece of the transcript with a megabyte in it: of a hundred, more come too soon than are kept.
+    // Transcript segments of a megabyte: of a hundred, more arrive early than are buffered.
     let line = "x".repeat(1 << 20);
     let piece = |segment: usize| {
         let line = format!("\"{segment} {line}\"");
@@ -361,13 +361,13 @@ fn records_that_do_not_fit_are_read_again() {
         .collect();
     assert_eq!(numbers, (0..100).collect::<Vec<_>>());
     assert_eq!(told.wants_record(), None);
-    // One that is gone by then is missing, and is not asked for again.
+    // A segment that is deleted by then is missing, and is not requested again.
     for segment in (101..140).chain([100]) {
         told.saw_record(piece(segment), NOW);
     }
     let wanted = told.wants_record().unwrap();
     assert!(wanted.ends_with("-t132"), "{wanted}");
-    // What is there is another's.
+    // The record belongs to another run.
     let mut foreign = piece(132);
     foreign.spec.run.uid = "other".into();
     assert_eq!(told.read_record(Some(foreign), NOW), []);
@@ -386,7 +386,7 @@ fn nobody_waits_for_ever() {
     assert_eq!(told.tick(NOW + 10_001), []);
     assert_eq!(kinds(&told.tick(NOW + 60_001)), ["warning", "warning", "ended"]);
 
-    // One that is deleted is over at once.
+    // A deleted run ends at once.
     let mut told = new_told(run(json!({"phase": "Running"})));
     let events = told.saw_no_run(NOW);
     assert_eq!(kinds(&events), ["warning", "ended"]);
@@ -402,12 +402,12 @@ fn receipts_that_do_not_follow_are_not_shown() {
     let mut told = new_told(started.clone());
     told.saw_run(started, NOW);
     told.plan(None, NOW);
-    // That a line was changed shows in the next one, which does not follow from it.
+    // A changed line shows in the next one, which is not chained to it.
     let events = told.saw_record(records[0].clone(), NOW);
     assert_eq!(kinds(&events), ["receipt", "receipt"]);
     let events = told.saw_record(records[1].clone(), NOW);
     assert_eq!(kinds(&events), ["warning"]);
-    // A record of somebody else, by name or by run, is none of ours.
+    // A record of another run, by name or by UID, is ignored.
     let mut foreign = receipts(1).0.remove(0);
     foreign.metadata.name = Some("other".to_owned());
     assert_eq!(told.saw_record(foreign, NOW), []);
@@ -442,29 +442,29 @@ fn a_chain_is_verified_to_the_head_that_was_reported() {
     let whole = kept(records.clone(), report(3, &head));
     assert_eq!(checked(&whole), Ok(format!("3 receipts, head {head}")));
 
-    // Cut off at its end.
+    // Truncated at its end.
     let cut = kept(records[..1].to_vec(), report(3, &head));
     assert_eq!(
         checked(&cut),
         Err("RunRecords: line 3: it is missing: there are 2 receipts, and 3 were reported".to_owned())
     );
-    // A line that was changed, with everything behind it left as it was.
+    // A changed line, with everything behind it left as it was.
     let mut forged = records.clone();
     forged[0].spec.lines[1] = forged[0].spec.lines[1].replace("\"request\":1", "\"request\":7");
     let error = checked(&kept(forged, report(3, &head))).unwrap_err();
     assert!(error.contains("line 2: the record with it has another head"), "{error}");
-    // The same with a head that fits: the next record does not.
+    // The same with a matching head: the next record does not match.
     let mut forged = records.clone();
     let line = forged[0].spec.lines[1].replace("\"request\":1", "\"request\":7");
     forged[0].spec.head = Chain::hash_of(&line);
     forged[0].spec.lines[1] = line;
     let error = checked(&kept(forged, report(3, &head))).unwrap_err();
     assert!(error.contains("line 3: the record with it does not follow"), "{error}");
-    // A whole other chain has another head.
+    // A completely different chain has another head.
     let (other, other_head) = receipts(2);
     let error = checked(&kept(other, report(2, &head))).unwrap_err();
     assert!(error.contains(other_head.as_ref()), "{error}");
-    // What was never reported does not count.
+    // Lines that were never reported do not count.
     let (more, _) = receipts(4);
     let behind = checked(&kept(more, report(3, &head))).unwrap();
     assert!(behind.contains("were never reported, and do not count"), "{behind}");
@@ -491,7 +491,7 @@ fn of_many_runs_only_what_is_needed_is_kept() {
             })
         };
         Some(match path.contains("agentruns/") {
-            // It is no name.
+            // It is not a valid name.
             true => fake::not_found("run"),
             false => (200, fake::page(&(from..from + 50).map(run).collect::<Vec<_>>(), next)),
         })
@@ -509,7 +509,7 @@ fn of_many_runs_only_what_is_needed_is_kept() {
     let asked = fake.asked();
     assert_eq!(asked.len(), 2, "{asked:?}");
     assert!(asked.iter().all(|it| it.contains("limit=50")), "{asked:?}");
-    // Both runs have this UID, and neither is chosen.
+    // Both runs have this UID prefix, and neither is chosen.
     let several = cluster.find("00000007").unwrap_err();
     assert!(several.text().contains("several runs"), "{}", several.text());
 }
@@ -544,6 +544,6 @@ fn a_run_that_is_deleted_meanwhile_does_not_keep_the_others_from_being_verified(
     };
     assert!(gone.starts_with("not verified: gone: there is no run `gone` in namespace `team`"), "{gone}");
     assert!(whole.starts_with("ok: nightly ("), "{whole}");
-    // One that was named is not there: nothing else was asked for.
+    // One of the named runs does not exist: no other request was sent.
     assert!(verdict_in(&cluster, Which::Named, "gone").is_err());
 }

@@ -1,4 +1,4 @@
-//! An AgentRun as what every run is to our commands: a view of it, what came of it, what holds its parts.
+//! Converts an AgentRun into the types of our commands: a view of it, its run end, the isolation of its parts.
 
 use std::collections::BTreeMap;
 
@@ -20,16 +20,16 @@ use crate::local::record::Outcome;
 use crate::place::Place;
 use crate::runs::view::{View, state};
 
-/// Containers whose failure is told with a run's.
+/// The maximum number of failed containers that an error message lists.
 const MAX_FAILED: usize = 8;
-/// What the error of a denied run begins with, which the outcome says already.
+/// The prefix of the error of a denied run, which the run end repeats.
 const IS_DENIED: &str = "the run is denied\n";
-/// Who holds a part that does not say what holds it.
+/// Who keeps the guarantees of a part that does not report any.
 const NOT_ATTESTED: &str = "the pod's spec, not attested";
-/// The model of a run whose plan is not known and whose manifest names none.
+/// The model of a run whose plan is unknown and whose manifest names none.
 const OF_THE_AGENT: &str = "the agent's";
 
-/// A run for lists, and what came of it.
+/// A run for lists, and its run end.
 pub fn view(run: &AgentRun, place: &Place) -> (View, Option<Outcome>) {
     let status = status(run);
     let outcome = outcome(run);
@@ -60,18 +60,17 @@ pub fn view(run: &AgentRun, place: &Place) -> (View, Option<Outcome>) {
     (view, outcome)
 }
 
-/// The status, which is empty before anybody has looked at the run.
+/// The status; empty before the controller has reconciled the run.
 pub fn status(run: &AgentRun) -> AgentRunStatus {
     run.status.clone().unwrap_or_default()
 }
 
-/// The agent that a run names.
 pub fn agent(run: &AgentRun) -> String {
     let agent = run.spec.agent();
     agent.map(|it| it.as_str().to_owned()).unwrap_or_default()
 }
 
-/// The packs: those that were resolved, or those that the run names.
+/// The packs: those that were resolved, or else those that the run names.
 pub fn skills(run: &AgentRun) -> Vec<String> {
     let resolved = run.status.iter().flat_map(|it| &it.resolved);
     let resolved: Vec<String> =
@@ -84,7 +83,6 @@ pub fn skills(run: &AgentRun) -> Vec<String> {
     named.collect()
 }
 
-/// The task as a text.
 pub fn task(run: &AgentRun) -> String {
     match run.spec.task.as_ref().map(serde_json::to_value) {
         Some(Ok(serde_json::Value::String(text))) => text,
@@ -93,7 +91,6 @@ pub fn task(run: &AgentRun) -> String {
     }
 }
 
-/// What a run is doing.
 pub fn phase(run: &AgentRun) -> Phase {
     let Some(status) = &run.status else {
         return Phase::Starting;
@@ -111,7 +108,6 @@ pub fn phase(run: &AgentRun) -> Phase {
     }
 }
 
-/// What it says that it is doing.
 pub const fn reported_phase(phase: ReportedPhase) -> Phase {
     match phase {
         ReportedPhase::Starting => Phase::Starting,
@@ -121,7 +117,7 @@ pub const fn reported_phase(phase: ReportedPhase) -> Phase {
     }
 }
 
-/// What came of a run; nothing while it goes on.
+/// How a run ended; `None` while it is not terminal.
 pub fn outcome(run: &AgentRun) -> Option<Outcome> {
     let status = run.status.as_ref()?;
     let error = status.error.as_deref().unwrap_or_default();
@@ -135,7 +131,7 @@ pub fn outcome(run: &AgentRun) -> Option<Outcome> {
             Outcome::Denied { why: error.strip_prefix(IS_DENIED).unwrap_or(error).to_owned() }
         }
         RunPhase::Failed if is_below_the_floor(status) => Outcome::Refused { why: why(status) },
-        // It may exist, and this cluster cannot make it.
+        // The run is admitted, but this cluster cannot realise it.
         RunPhase::Failed if is_false(status, condition::ADMITTED, Some(reason::IMPOSSIBLE)) => {
             Outcome::Refused { why: error.to_owned() }
         }
@@ -151,7 +147,7 @@ pub fn outcome(run: &AgentRun) -> Option<Outcome> {
     })
 }
 
-/// Whether a condition does not hold, for this reason or any.
+/// Whether a condition is false, for this reason or for any.
 fn is_false(status: &AgentRunStatus, type_: &str, reason: Option<&str>) -> bool {
     status
         .conditions
@@ -159,14 +155,14 @@ fn is_false(status: &AgentRunStatus, type_: &str, reason: Option<&str>) -> bool 
         .any(|it| it.type_ == type_ && it.status == "False" && reason.is_none_or(|reason| it.reason == reason))
 }
 
-/// Whether the network is not held in as the floor wants it: the check has failed, and nothing behind it has begun. Where the
-/// floor does not want that, the check says the same and does not fail.
+/// Whether the network is less isolated than the floor requires: the network check has failed, and no container behind
+/// it has started. Where the floor does not require it, the check finds the same and does not fail.
 fn is_below_the_floor(status: &AgentRunStatus) -> bool {
     let mut failed = status.failed_containers.iter();
     is_false(status, condition::NETWORK_ENFORCED, None) && failed.any(|it| it.name == CHECK_NETWORK)
 }
 
-/// Why it failed, with the last words of the containers that did.
+/// Why the run failed, with the log tails of the failed containers.
 fn why(status: &AgentRunStatus) -> String {
     let error = status.error.as_deref().map(str::trim);
     let error = error.filter(|it| !it.is_empty());
@@ -190,12 +186,12 @@ fn failure(failed: &ContainerFailure) -> String {
     }
 }
 
-/// What the start of a run waits for, and what else is not as it should be: one line each, with the condition's name.
+/// What the start of a run waits for, and what else is wrong: one line per condition, with the condition's type.
 pub fn waits_for(run: &AgentRun) -> Vec<(String, String)> {
     let conditions = run.status.iter().flat_map(|it| &it.conditions);
     let hindering = conditions.filter(|it| {
         let is_of_start = matches!(it.type_.as_str(), condition::ADMITTED | condition::GRANTED | condition::STARTED);
-        // That nothing is known about the network is usual until the pod has tried it.
+        // The network condition is usually unknown until the pod has run the check.
         let is_of_network = it.type_ == condition::NETWORK_ENFORCED && it.status == "False";
         (is_of_start && it.status != "True") || is_of_network
     });
@@ -203,7 +199,7 @@ pub fn waits_for(run: &AgentRun) -> Vec<(String, String)> {
     told.collect()
 }
 
-/// A condition that is not as it should be, in words.
+/// A condition that is not true, in words.
 fn in_words(it: &Condition) -> String {
     if !it.message.trim().is_empty() {
         return it.message.trim().to_owned();
@@ -224,8 +220,8 @@ fn in_words(it: &Condition) -> String {
     words.to_owned()
 }
 
-/// What of a run is still there although it is over; nothing while that was not looked at. Somebody looks again as long as it
-/// is not empty.
+/// What is left of a terminal run; `None` before that was verified. The controller verifies again as long as it is not
+/// empty.
 pub fn leftovers(run: &AgentRun) -> Option<Vec<String>> {
     let revocation = run.status.as_ref()?.revocation.as_ref()?;
     let left = revocation.remaining.iter().map(|it| match &it.namespace {
@@ -235,13 +231,14 @@ pub fn leftovers(run: &AgentRun) -> Option<Vec<String>> {
     Some(left.collect())
 }
 
-/// What holds each part: what it reports itself, and what the cluster holds by what the run's status and plan say.
+/// The isolation of each part: what the part reports, and what the cluster keeps according to the run's status and
+/// plan.
 pub fn isolation(run: &AgentRun, plan: Option<&RunPlan>) -> BTreeMap<String, IsolationReport> {
     let Some(status) = &run.status else {
         return BTreeMap::new();
     };
     let reported = status.report.iter().flat_map(|it| &it.isolation);
-    // What the controller says counts more.
+    // The controller's records override the parts' own.
     let all = reported.chain(&status.isolation);
     let planned = |part: &str| {
         let mut parts = plan.into_iter().flat_map(|plan| &plan.parts);
@@ -257,7 +254,7 @@ pub fn isolation(run: &AgentRun, plan: Option<&RunPlan>) -> BTreeMap<String, Iso
     .collect()
 }
 
-/// What holds one part.
+/// The isolation of one part.
 fn isolation_report(record: &IsolationRecord, status: &AgentRunStatus, planned: PlannedPart<'_>) -> IsolationReport {
     let attested = Profile::ALL.into_iter().find(|it| it.as_str() == record.profile);
     let standing = |guarantee: Guarantee| {
@@ -285,7 +282,6 @@ fn isolation_report(record: &IsolationRecord, status: &AgentRunStatus, planned: 
     }
 }
 
-/// What was used.
 pub fn usage(tokens: &TokenUsage) -> Usage {
     let count = |number: i64| u64::try_from(number).unwrap_or(0);
     Usage {
@@ -297,7 +293,7 @@ pub fn usage(tokens: &TokenUsage) -> Usage {
     }
 }
 
-/// A moment in milliseconds since 1970.
+/// In milliseconds since 1970.
 pub fn milliseconds(time: &Time) -> u64 {
     u64::try_from(time.0.as_millisecond()).unwrap_or(0)
 }
@@ -306,7 +302,8 @@ pub fn milliseconds(time: &Time) -> u64 {
 mod tests {
     use super::*;
 
-    /// An executor reports what it enforces. What the platform holds by the matrix is not missing for that.
+    /// An executor reports what it enforces. What the platform keeps according to the matrix is not missing because of
+    /// that.
     #[test]
     fn what_is_delegated_is_not_said_to_be_missing() {
         let status = AgentRunStatus::default();

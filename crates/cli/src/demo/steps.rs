@@ -1,37 +1,35 @@
-//! The steps of the demo, and how each is judged: by what came back, not by what should have.
+//! The steps of the demo and the check of each, which looks only at the observed result.
 
-/// One call of the script.
+/// One tool call of the script.
 pub struct Step {
-    /// Its name in the script.
+    /// The ID of the call in the script.
     pub call: &'static str,
-    /// What it belongs to.
     pub heading: &'static str,
-    /// What is tried.
+    /// The action, for the user.
     pub what: &'static str,
-    /// Why it goes as it does.
+    /// Why it succeeds or is stopped, for the user.
     pub why: &'static str,
-    /// Whether it must not work.
+    /// Whether it must not succeed.
     pub is_attack: bool,
-    /// Whether it went as it must.
+    /// Whether a result is the expected one.
     pub is_well: fn(&CallResult<'_>) -> bool,
 }
 
-/// What came of a call.
+/// The result of a call.
 pub struct CallResult<'r> {
-    /// Whether the tool failed.
     pub failed: bool,
-    /// What the model was told.
+    /// The text that the model was given.
     pub text: &'r str,
-    /// Whether a person was asked and said no.
+    /// Whether an approver was asked and denied.
     pub said_no: bool,
 }
 
 const JOB: &str = "A useful job";
 const ATTACK: &str = "The model turns hostile";
-/// What only the skill `payments` may read.
+/// A prefix of the secret that only the skill `payments` may read.
 const SECRET: &str = "demo-token";
 
-/// All of them, in the order of the script.
+/// In the order of the script.
 pub const STEPS: &[Step] = &[
     Step {
         call: "count",

@@ -1,4 +1,4 @@
-//! From what was found out to what it means. No I/O.
+//! Derives a diagnosis from the probed features. No I/O.
 
 use std::collections::BTreeMap;
 
@@ -10,36 +10,34 @@ use sympozium_exec::features::{
 use sympozium_exec::guarantee::{Cell, Floor, Guarantee, Layer, Profile, cell};
 use sympozium_exec::report::{IsolationReport, Standing};
 
-/// Everything that `doctor` prints.
+/// Everything that `doctor` prints; also its JSON form.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Diagnosis<'a> {
-    /// The profile that would be live.
     pub profile: Profile,
-    /// Why that one.
+    /// Why that profile would be live.
     pub because: String,
-    /// The profile meant for a machine like this.
+    /// The profile intended for a machine like this.
     pub suited_profile: Profile,
     /// The guarantees of the live profile's default floor that would not hold.
     pub below_floor: BTreeMap<Guarantee, Standing>,
     /// Every layer, whether or not the live profile uses it.
     pub layers: Vec<LayerLine>,
-    /// The matrix, for this machine.
+    /// The guarantee matrix, evaluated for this machine.
     pub matrix: BTreeMap<Profile, BTreeMap<Guarantee, Holding>>,
-    /// What to change, the most important first.
+    /// What to change, required changes first.
     pub fixes: Vec<Fix>,
-    /// What holds, but less well than it could.
+    /// What works, but less well than it could.
     pub notes: Vec<String>,
-    /// What all of this follows from.
+    /// The probed features that everything else is derived from.
     pub features: &'a Features,
 }
 
-/// One layer on this machine.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LayerLine {
     pub layer: Layer,
-    /// Whether the live profile, or the one that suits this machine, rests on it.
+    /// Whether the live profile or the suited one depends on the layer.
     pub needed: bool,
     #[serde(flatten)]
     pub support: Support,
@@ -47,7 +45,7 @@ pub struct LayerLine {
     pub hint: Option<String>,
 }
 
-/// One cell of the matrix, and whether it would hold here.
+/// One cell of the matrix, and its state on this machine.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Holding {
@@ -56,26 +54,24 @@ pub struct Holding {
     pub here: Standing,
 }
 
-/// One thing to change.
+/// One change to make.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Fix {
     /// The profile that gains by it.
     pub profile: Profile,
-    /// Whether that profile's floor needs it.
+    /// Whether the floor of that profile needs it.
     pub required: bool,
-    /// The guarantees that rest on it.
+    /// The guarantees that depend on it.
     pub guarantees: Vec<Guarantee>,
-    /// The layers that are missing.
+    /// The missing layers that the change brings.
     pub layers: Vec<Layer>,
-    /// Why they are.
+    /// Why they are missing.
     pub why: String,
-    /// What to do.
     pub hint: Option<String>,
 }
 
 impl<'a> Diagnosis<'a> {
-    /// What `features` mean.
     pub fn of(features: &'a Features) -> Self {
         let profile = live_profile(features);
         let suited_profile = suited_profile(features);
@@ -99,12 +95,12 @@ impl<'a> Diagnosis<'a> {
         }
     }
 
-    /// Whether nothing is amiss: the live profile is the one that suits this machine, and holds its floor.
+    /// Whether the live profile is the one that suits this machine, and can hold its default floor.
     pub fn is_healthy(&self) -> bool {
         self.floor_holds() && self.profile == self.suited_profile
     }
 
-    /// Whether the live profile could hold all of its default floor.
+    /// Whether the live profile can hold its whole default floor.
     pub fn floor_holds(&self) -> bool {
         self.below_floor.is_empty()
     }
@@ -134,7 +130,7 @@ fn layers(features: &Features, profiles: [Profile; 2]) -> Vec<LayerLine> {
     let line = |layer| {
         let support = support_for(features, layer);
         let needed = needed.contains(&layer);
-        // What nobody here rests on is told, but is nothing to work at.
+        // A layer that neither profile needs is listed, but there is nothing to fix.
         let hint = if needed && !support.is_present() { hint(features, layer) } else { None };
         LayerLine { layer, needed, support, hint }
     };
@@ -153,7 +149,7 @@ fn matrix(features: &Features) -> BTreeMap<Profile, BTreeMap<Guarantee, Holding>
     Profile::ALL.into_iter().map(column).collect()
 }
 
-/// What `profile` misses, with layers that one change brings back together.
+/// What `profile` is missing. Layers that one change would bring are one fix.
 fn fixes(features: &Features, profile: Profile) -> Vec<Fix> {
     let mut fixes: Vec<Fix> = Vec::new();
     for MissingLayer { layer, why, hint } in missing(features, profile) {

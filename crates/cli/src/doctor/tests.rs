@@ -1,4 +1,4 @@
-//! What `doctor` says about machines of different kinds, without being on them.
+//! The diagnosis of different machines, from their features.
 
 mod machines;
 

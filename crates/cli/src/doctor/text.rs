@@ -1,4 +1,4 @@
-//! The diagnosis for people. Understandable without colour, so there is none.
+//! The diagnosis as text. It must be understandable without colour, so there is none.
 
 use std::fmt::{Display, Write};
 
@@ -8,7 +8,6 @@ use sympozium_exec::report::Standing;
 
 use super::diagnosis::{Diagnosis, Fix, Holding, LayerLine};
 
-/// The whole answer.
 pub fn render(diagnosis: &Diagnosis<'_>) -> String {
     let mut page = Page::default();
     machine(&mut page, diagnosis.features);
@@ -21,7 +20,6 @@ pub fn render(diagnosis: &Diagnosis<'_>) -> String {
     page.text
 }
 
-/// Text in sections.
 #[derive(Default)]
 struct Page {
     text: String,
@@ -35,7 +33,7 @@ impl Page {
         self.add(title);
     }
 
-    /// Adds one line, without the blanks that an empty last column leaves.
+    /// Adds one line, without trailing blanks.
     fn add(&mut self, line: impl Display) {
         let start = self.text.len();
         // Writing to a String cannot fail.
@@ -93,7 +91,7 @@ fn layers(page: &mut Page, diagnosis: &Diagnosis<'_>) {
         match support {
             Support::Present { detail } => page.add(format_args!("  ok       {layer:<21}{detail}")),
             Support::Absent { why } if *needed => {
-                // One cause often takes several layers away: its hint stands once, below.
+                // One cause often takes several layers away: its hint is printed once, with the fix.
                 let fixes = (1..).zip(&diagnosis.fixes);
                 let mut numbers = fixes.filter(|(_, fix)| fix.layers.contains(layer));
                 let see = numbers.next().map(|(number, _)| number).unwrap_or_default();

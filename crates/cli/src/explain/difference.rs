@@ -1,4 +1,4 @@
-//! What a change adds to what runs may do, and what it takes away.
+//! Compares two sets of runs: the powers that a change adds, and those that it removes.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::page::Page;
 use crate::planning::{Planning, Run, RunOutcome};
 use crate::validate::ObjectName;
 
-/// What programs get. Fields may be added; none changes its meaning.
+/// The JSON and YAML output. Fields may be added; none changes its meaning.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Differences {
@@ -19,7 +19,6 @@ pub struct Differences {
     runs: Vec<RunDifference>,
 }
 
-/// One run.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct RunDifference {
@@ -27,11 +26,11 @@ struct RunDifference {
     before: Standing,
     after: Standing,
     changes: Vec<Change>,
-    /// How many powers are what they were.
+    /// How many powers are unchanged.
     kept: Kept,
 }
 
-/// How a run stands on one side.
+/// What admission says about a run on one side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 enum Standing {
@@ -53,13 +52,13 @@ impl Standing {
 }
 
 impl Differences {
-    /// Whether any run may do more.
+    /// Whether any run can do more.
     pub fn adds(&self) -> bool {
         self.added > 0
     }
 }
 
-/// Runs by kind, namespace and name; those that have one name before the cluster gives them another are counted.
+/// Runs by kind, namespace and name. Runs with the same `generateName` are numbered.
 type Side<'a> = BTreeMap<(String, String, String, usize), &'a Run<Explanation>>;
 
 /// Compares run by run, by kind, namespace and name.
@@ -98,7 +97,8 @@ fn of_run(before: Option<&Run<Explanation>>, after: Option<&Run<Explanation>>) -
     Some(RunDifference { run: name, before: standing(before), after: standing(after), changes, kept })
 }
 
-/// Powers one by one; a plan that is another one and of which nothing is listed may give more all the same.
+/// Compares power by power. A plan with another digest and no listed change counts as widened, because it may still
+/// permit more.
 fn compared(old: &Explanation, new: &Explanation) -> (Vec<Change>, Kept) {
     let (mut changes, kept) = compare(old, new);
     if changes.is_empty() && old.plan_digest != new.plan_digest {
@@ -136,13 +136,13 @@ fn standing(run: Option<&Run<Explanation>>) -> Standing {
     }
 }
 
-/// Everything that a run has, where the other side has nothing to compare it with.
+/// All powers of a run that the other side has nothing to compare with.
 fn all(explanation: &Explanation, direction: Direction) -> Vec<Change> {
     let powers = explanation.powers().into_iter();
     powers.map(|power| Change { direction, power, was: None }).collect()
 }
 
-/// For people.
+/// The differences as text.
 pub fn render(differences: &Differences) -> String {
     let mut page = Page::default();
     for run in &differences.runs {
@@ -159,7 +159,7 @@ fn of_one(page: &mut Page, run: &RunDifference) {
         true => page.line(0, &format!("{title} ({})", run.after.words())),
         false => page.line(0, &format!("{title}: was {}, is {} now", run.before.words(), run.after.words())),
     }
-    // Of a run that was not there before, what it may do is told; how much, how long and of what, `explain` says.
+    // For a run that is new only its powers are listed; `explain` prints limits and lifetime.
     let is_told = |section| match (run.before, run.after) {
         (Standing::Admitted, Standing::Admitted) => true,
         (_, Standing::Admitted) => section < Section::Approval,

@@ -1,4 +1,4 @@
-//! Explanations for people: the most important first, understandable without colour.
+//! Explanations as text: the most important first, understandable without colour.
 
 mod bounds;
 mod powers;
@@ -85,7 +85,7 @@ fn files(page: &mut Page, it: &Explanation) {
     let mut rows = Vec::new();
     let mut private = 0;
     for volume in &it.files {
-        // What one part has for itself and what other sections tell is only counted.
+        // What one part has for itself, and what other sections list, is only counted.
         let is_private = volume.kind == VolumeKind::Scratch && volume.mounted_by.len() < 2;
         if own(volume.kind) || is_private {
             private += 1;
@@ -96,7 +96,7 @@ fn files(page: &mut Page, it: &Explanation) {
                 Some(sub) => format!("{} ({sub} of it)", mount.path),
                 None => mount.path.clone(),
             };
-            // A volume is described once, beside the first that sees it.
+            // A volume is described once, with its first mount.
             let what = match (number, &volume.size) {
                 (0, Some(size)) => format!("{}, {size}", volume.what),
                 (0, None) => volume.what.clone(),
@@ -139,7 +139,7 @@ fn skills(page: &mut Page, it: &Explanation) {
                 None => String::new(),
             };
             let description = skill.description.as_deref().unwrap_or_default();
-            // What follows is divided from it by a semicolon.
+            // A semicolon separates it from what follows.
             let description = description.trim_end_matches(|it: char| it == '.' || it.is_whitespace()).to_owned();
             let rest = [description, tools, programs];
             let rest: Vec<String> = rest.into_iter().filter(|it| !it.is_empty()).collect();

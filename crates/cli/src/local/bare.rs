@@ -1,8 +1,8 @@
-//! The sandboxes of a run where user namespaces are blocked: Landlock, seccomp and supervision hold them, and nothing else.
+//! Sandboxes without user namespaces, for machines that block them: held by Landlock, seccomp and supervision alone.
 //!
-//! Without a mount namespace nothing can be put where a pod has it: every part is told where its files are, and sees those,
-//! the system's directories and nothing else of the machine. Without a network namespace commands get no sockets at all. What
-//! cannot be had this way is refused before anything starts.
+//! Without a mount namespace nothing can be mounted at the paths of a pod: each part is told where its files are, and
+//! sees those and the system's directories, nothing else of the machine. Without a network namespace commands get no
+//! sockets at all. What is impossible this way is refused before anything starts.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -26,32 +26,32 @@ use super::volumes::make_directory;
 use super::worlds::{GATEWAY_SOCKET, Ground, Sandbox, guarantee};
 use crate::parts;
 
-/// How these sandboxes are made.
 const PROFILE: Profile = Profile::Container;
-/// The run's `live` directory, in which every part of ours starts: paths to sockets stay short, however long the way there is.
+/// The run's `live` directory, which is the working directory of every part of ours: keeps paths of sockets short,
+/// however long the path of `live` is.
 const HERE: &str = "/proc/self/cwd";
-/// Where a part of ours learns about itself and what it started, besides its own files.
+/// Our parts read about themselves and their children here.
 const PROC: &str = "/proc";
-/// In `live`: this program, under the names of its parts.
+/// In `live`: links to this program under the names of the parts.
 const PROGRAMS: &str = "bin";
-/// In `live`: the directories of all skills, by pack.
+/// In `live`: the `/ipc` directories of all skills, by pack.
 const EXCHANGE: &str = "ipc";
-/// In `live`: the agent's view, with the paths that are real here.
+/// In `live`: the agent's view, with the real paths.
 const VIEW: &str = "view";
 
-/// Whether this tier holds a guarantee.
+/// Whether these sandboxes hold a guarantee.
 pub fn holds(guarantee: Guarantee) -> bool {
-    // Of the network nothing is left where there are no sockets.
+    // Without sockets there is no network.
     guarantee == Guarantee::Network || matches!(cell(PROFILE, guarantee), Cell::Enforced { .. })
 }
 
-/// What this tier holds, as plans name it.
+/// The guarantees that these sandboxes hold, as plans name them.
 fn platform() -> Vec<Planned> {
     let all = Planned::ALL.into_iter();
     all.filter(|it| holds(guarantee(*it))).collect()
 }
 
-/// What a run asks for that this tier cannot give: everything, not just the first.
+/// Everything that the run requires and these sandboxes cannot provide.
 pub fn obstacles(prepared: &Prepared, live: &Path, workspace: Option<&Path>) -> Vec<String> {
     let plan = &prepared.plan;
     let mut found = Vec::new();
@@ -78,7 +78,7 @@ pub fn obstacles(prepared: &Prepared, live: &Path, workspace: Option<&Path>) -> 
         let fixed: Vec<&str> = (part.mounts.iter())
             .map(|mount| mount.path.as_str())
             .filter(|path| !can_be_elsewhere(&part.role, path))
-            // Where the gateway's credential would be: told with the egress.
+            // The gateway's credential would be there: covered by the message about egress.
             .filter(|path| *path != place::INPUT)
             .collect();
         if !fixed.is_empty() {
@@ -92,8 +92,8 @@ pub fn obstacles(prepared: &Prepared, live: &Path, workspace: Option<&Path>) -> 
     found
 }
 
-/// Whether what a part has at a path can be somewhere else, because whoever uses it is told where. A hook is not: what it is to
-/// do is written down with its paths.
+/// Whether a mount of the pod can have another path here, because its user is told the path. A hook is not: its command
+/// contains the paths of the pod.
 fn can_be_elsewhere(role: &Role, path: &str) -> bool {
     let anybody = [place::TMP, place::SHM];
     let skill = [place::IPC, place::WORKSPACE];
@@ -105,18 +105,15 @@ fn is_above(directory: &Path, path: &Path) -> bool {
     real(path).starts_with(real(directory))
 }
 
-/// A directory that a part has in a pod, and where it is here.
+/// A mount of the pod, and the directory that it is here.
 struct Placed<'p> {
     mount: &'p Mount,
     real: PathBuf,
 }
 
 impl Ground<'_> {
-    /// The sandbox of a part, without namespaces.
-    ///
-    /// # Errors
-    ///
-    /// When the part needs something that is not here.
+    /// Builds the sandbox of a part without namespaces. Fails if the part needs something that this machine does not
+    /// have.
     pub fn bare(&self, part: &Part) -> anyhow::Result<Sandbox> {
         let scratch = self.directory(&format!("tmp-{}", part.name))?;
         let placed = self.placed(part, &scratch)?;
@@ -173,7 +170,7 @@ impl Ground<'_> {
                 (Some(_), _) if is_exchange => self.exchange(mount)?,
                 (Some(source), _) => source,
                 (None, place::TMP) => scratch.to_owned(),
-                // Shared memory is the machine's.
+                // Shared memory is the machine's own.
                 (None, _) => continue,
             };
             placed.push(Placed { mount, real });
@@ -181,7 +178,7 @@ impl Ground<'_> {
         Ok(placed)
     }
 
-    /// The directory of a skill, which is in the bridge's directory of all skills.
+    /// The `/ipc` directory of a skill, below the bridge's directory of all skills.
     fn exchange(&self, mount: &Mount) -> anyhow::Result<PathBuf> {
         let parts = self.prepared.plan.parts.iter();
         let bridge = parts.filter(|part| part.role == Role::Bridge);
@@ -195,7 +192,7 @@ impl Ground<'_> {
         self.directory(&format!("{EXCHANGE}/{pack}"))
     }
 
-    /// This program under the name of a part, which may see itself and `/proc`.
+    /// Links this program under the name of a part, and lets the sandbox read it and `/proc`.
     fn bare_ours(&self, config: &mut Config, part: &str) -> anyhow::Result<String> {
         let link = self.directory(PROGRAMS)?.join(part);
         match symlink(self.program, &link) {
@@ -209,7 +206,7 @@ impl Ground<'_> {
         text(&link)
     }
 
-    /// A path in `live`, by way of the directory that a part starts in.
+    /// A path in `live`, relative to the working directory of the parts.
     fn here(&self, path: &Path) -> anyhow::Result<String> {
         let below = path.strip_prefix(self.live);
         let below = below.with_context(|| format!("{} is elsewhere", path.display()))?;
@@ -244,7 +241,7 @@ impl Ground<'_> {
         argv.push(format!("--gateway=unix:{socket}"));
         argv.push(platform_words(&platform()));
         argv.extend(self.verifying());
-        // There may be no skill that needs it, and it must be there.
+        // Created even if no skill uses it: the bridge expects it.
         let exchange = self.directory(EXCHANGE)?;
         argv.push(format!("--ipc={}", self.here(&exchange)?));
         for (flag, path) in
@@ -262,9 +259,9 @@ impl Ground<'_> {
         Ok(argv)
     }
 
-    /// A directory of links to the programs that a pack declares. They, and it, can be read.
+    /// Links the programs that a pack declares into one directory. Directory and programs become readable.
     fn bare_tools(&self, part: &Part, config: &mut Config) -> anyhow::Result<PathBuf> {
-        // A first attempt with namespaces has one of its own.
+        // The first attempt, with namespaces, has left a directory of the other name.
         let tools = self.directory(&format!("programs-{}", part.name))?;
         if let Some(PackRoot::Host(programs)) = self.prepared.root_of(part) {
             for program in programs {
@@ -293,7 +290,7 @@ impl Ground<'_> {
             exchange,
             workspace: find(placed, place::WORKSPACE).unwrap_or(scratch),
             scratch,
-            // What commands read is what the executor does, without what the executor needs for itself.
+            // Commands may read what the executor reads, without what the executor needs for itself.
             readable: &config.view.readable,
         };
         let arguments = executor_arguments(&self.prepared.plan, part, &directories)?;
@@ -303,23 +300,20 @@ impl Ground<'_> {
     }
 }
 
-/// Where an executor finds what a pod has at fixed paths.
+/// The directories that an executor finds at fixed paths in a pod.
 pub struct ExecutorDirectories<'d> {
-    /// What is `/ipc` in a pod.
+    /// `/ipc` in a pod.
     pub exchange: &'d Path,
-    /// What is `/workspace`.
+    /// `/workspace` in a pod.
     pub workspace: &'d Path,
-    /// What is `/tmp`.
+    /// `/tmp` in a pod.
     pub scratch: &'d Path,
-    /// All that commands may read besides.
+    /// Whatever else commands may read.
     pub readable: &'d [PathBuf],
 }
 
-/// The arguments of the executor that runs the commands of a part, without the program's name.
-///
-/// # Errors
-///
-/// When a path is no text.
+/// The arguments of the executor that runs the commands of a part, without the program's name. Fails if a path is not
+/// UTF-8.
 pub fn executor_arguments(
     plan: &RunPlan,
     part: &Part,
@@ -358,7 +352,7 @@ fn find<'p>(placed: &'p [Placed<'_>], path: &str) -> Option<&'p Path> {
     found.map(|it| it.real.as_path())
 }
 
-/// A path of a pod as it is here: below the mount that is closest above it; as it is where there is none.
+/// Maps a path of the pod to the real one: below the closest mount above it; unchanged if there is none.
 fn moved(placed: &[Placed<'_>], path: &str) -> anyhow::Result<String> {
     let above = placed.iter().filter_map(|it| {
         let below = Path::new(path).strip_prefix(it.mount.path.as_str()).ok()?;
@@ -366,7 +360,7 @@ fn moved(placed: &[Placed<'_>], path: &str) -> anyhow::Result<String> {
     });
     let closest = above.min_by_key(|(_, below)| below.components().count());
     match closest {
-        // Joining nothing would add a slash.
+        // Joining an empty path would add a slash.
         Some((it, below)) => text(&it.real.join(below).components().collect::<PathBuf>()),
         None => Ok(path.to_owned()),
     }

@@ -1,4 +1,4 @@
-//! Programs of this machine that packs without a usable image declare (RULINGS 17): found, resolved, and nothing else.
+//! Finds programs of this machine that packs without a usable image declare (RULINGS 17).
 
 use std::ffi::OsStr;
 use std::fs;
@@ -8,21 +8,20 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 /// Bytes of a program's name.
 const MAX_NAME_BYTES: usize = 128;
-/// Directories of PATH that are looked into.
+/// Directories of PATH that are searched.
 const MAX_DIRECTORIES: usize = 256;
 
-/// A program of this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Binary {
-    /// How the skill calls it.
+    /// The name under which the skill calls it.
     pub name: String,
-    /// What it is: absolute, without links on the way.
+    /// Absolute, with all links resolved.
     pub path: PathBuf,
 }
 
 impl Binary {
-    /// The first program of this name in `search`, a list of directories as `PATH` has them. Only absolute ones count: what a
-    /// relative one means depends on where somebody happens to be.
+    /// Finds the first program of this name in `search`, a list of directories like `PATH`. Relative directories are
+    /// skipped: what they mean depends on the current directory.
     pub fn find(name: &str, search: &OsStr) -> Option<Self> {
         if !is_name(name) {
             return None;
@@ -33,13 +32,13 @@ impl Binary {
     }
 }
 
-/// Whether a program can be called so: one component of a path, that no program takes for an option.
+/// Whether this is one component of a path, and cannot be mistaken for an option.
 pub fn is_name(name: &str) -> bool {
     let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || b"_.+-".contains(&byte);
     (1..=MAX_NAME_BYTES).contains(&name.len()) && !name.starts_with(['.', '-']) && name.bytes().all(is_usual)
 }
 
-/// The file behind all links, if it is one that we may execute.
+/// Resolves all links. Returns the file if this process may execute it.
 fn resolved(path: &Path) -> Option<PathBuf> {
     let real = fs::canonicalize(path).ok()?;
     let is_file = fs::metadata(&real).ok()?.is_file();

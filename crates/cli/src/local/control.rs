@@ -1,9 +1,9 @@
-//! The socket of a run: questions are answered, and the run followed and ended, from another process of the same user.
+//! The control socket of a run: other processes of the same user vote on questions, follow the run and end it.
 //!
-//! Whoever connects writes one line of JSON, a [`Request`], and gets lines of JSON: one [`Reply`], or, for who follows, a
-//! [`Timed`](super::event::Timed) for each event from the first on, until the run is over. Only the run's own user and root
-//! are heard. Who follows keeps its own side open: closing it ends the connection. Everything is bounded: the request in bytes and time, the connections in number, and readers who do not read
-//! are left behind.
+//! A client writes one line of JSON, a [`Request`], and gets lines of JSON: one [`Reply`], or for [`Request::Follow`] a
+//! [`Timed`](super::event::Timed) for each event from the first on, until the run ends. Only the run's own user and
+//! root are served. A follower must keep its side open: closing it ends the connection. Everything is bounded: the
+//! request in bytes and time, the connections in number; a reader that does not read is dropped.
 
 mod client;
 mod server;
@@ -27,94 +27,81 @@ use super::state::RunDirectory;
 pub use client::{Client, Decided, Following};
 pub use server::serve;
 
-/// Bytes of a request, its line break among them. Its one long text is the reason for a no.
+/// Bytes of a request, including its line break. The only long text in it is the reason for a denial.
 pub const MAX_REQUEST: usize = 16 << 10;
-/// Characters of the reason for a decision: what a model is told has a bound.
+/// Characters of the reason for a vote, which the model reads.
 pub const MAX_REASON: usize = 1000;
-/// Bytes of a line of an answer. An event holds at most one answer of a model, which is far below this.
+/// Bytes of a line of a reply. An event holds at most one answer of a model, which is far below this.
 pub const MAX_ANSWER: usize = 8 << 20;
-/// Connections at once. Further ones are told so and closed.
+/// Concurrent connections. Further ones are refused.
 pub const MAX_CONNECTIONS: usize = 32;
-/// How long a request may take to come.
+/// Time for a client to send its request.
 pub const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
-/// How long a reader may take to make room for one line.
+/// Time for a client to make room for one line.
 pub const WRITE_DEADLINE: Duration = Duration::from_secs(10);
-/// How long those who follow have to read the last events once the run is over.
+/// Time for followers to read the last events after the run has ended.
 pub const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// The socket's name in the directory of its run.
 const NAME: &str = "control.sock";
 
-/// What can be asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "request", deny_unknown_fields)]
 pub enum Request {
-    /// Which questions wait for a person.
+    /// List the pending questions.
     Questions,
-    /// A person's word about one exact action.
+    /// Vote on one exact action.
     Decide {
         /// The question's name in the run.
         approval: String,
-        /// The hash of what the person was shown.
+        /// The hash of the action that the approver was shown.
         action: Digest,
-        /// What they say.
         says: Word,
-        /// Why, for the model to read.
+        /// For the model to read.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
-    /// Every event from the first on, as a line each.
+    /// Stream every event from the first on, one per line.
     Follow,
-    /// That the run ends.
-    Stop {
-        /// How.
-        how: How,
-    },
+    /// End the run.
+    Stop { how: How },
 }
 
-/// What a person says.
+/// A vote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Word {
-    /// Yes, this once.
+    /// Approve this once.
     Yes,
-    /// Yes, to the identical action as often as the run repeats it.
+    /// Approve the identical action as often as the run repeats it.
     YesForTheRun,
-    /// No.
     No,
 }
 
-/// How a run is ended.
+/// How to end a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum How {
-    /// The agent is told, and has its time to end.
+    /// The agent is asked to end, and gets its grace period.
     Gently,
     /// Everything is killed.
     Now,
 }
 
-/// What is said to a request, but for who follows.
+/// The reply to every request but [`Request::Follow`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "reply")]
 pub enum Reply {
-    /// The questions that wait.
-    Questions {
-        /// Each with what is shown.
-        questions: Vec<Question>,
-    },
-    /// A person's word counts.
+    /// The pending questions.
+    Questions { questions: Vec<Question> },
+    /// The vote was counted.
     Counted {
-        /// How many more must say yes. Zero: the question is answered.
+        /// How many more approvals are needed. Zero: the question is decided.
         more: u32,
     },
-    /// The run was told to end.
+    /// The run was asked to end.
     Stopping,
-    /// It was not done.
-    Refused {
-        /// Why.
-        why: String,
-    },
+    /// The request was refused.
+    Refused { why: String },
 }
 
 impl From<Word> for Says {
@@ -136,16 +123,12 @@ impl From<How> for Stop {
     }
 }
 
-/// The socket of a run that begins. The caller holds the run's lock.
-///
-/// # Errors
-///
-/// When it cannot be made.
+/// Opens the control socket of a run that is starting. The caller holds the run's lock.
 pub fn listen(directory: &RunDirectory) -> anyhow::Result<UnixListener> {
     sockets::listen(directory.path(), NAME)
 }
 
-/// Where it is. Good for as long as the descriptor is open.
+/// The path of the socket. Valid while the descriptor is open.
 fn address(directory: &RunDirectory) -> rustix::io::Result<(OwnedFd, PathBuf)> {
     sockets::address(directory.path(), NAME)
 }

@@ -7,25 +7,24 @@ use tokio::sync::watch;
 use super::event::{Event, Timed};
 use super::time::now_ms;
 
-/// Events that are kept for readers who come later or read slowly. Of what is older they are told how much they missed.
+/// Events that are buffered for late and slow readers. A reader that missed older ones is told how many.
 pub const MAX_EVENTS: usize = 16_384;
 
-/// The events of a run. Clones are the same log.
+/// The events of a run. Clones share the same log.
 #[derive(Debug, Clone, Default)]
 pub struct EventLog {
     kept: Arc<Mutex<Kept>>,
-    /// How many there were.
+    /// How many were emitted in total.
     count: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
 struct Kept {
     events: std::collections::VecDeque<Arc<Timed>>,
-    /// How many were let go.
+    /// How many were dropped from the front.
     gone: u64,
 }
 
-/// One reader.
 #[derive(Debug)]
 pub struct Reader {
     log: EventLog,
@@ -34,7 +33,7 @@ pub struct Reader {
 }
 
 impl EventLog {
-    /// Adds an event, at this moment.
+    /// Appends an event, with the current time.
     pub fn tell(&self, event: Event) {
         let timed = Arc::new(Timed { at_ms: now_ms(), event });
         let mut kept = self.lock();
@@ -47,19 +46,19 @@ impl EventLog {
         self.count.send_modify(|count| *count += 1);
     }
 
-    /// A reader from the first event on.
+    /// A reader that starts at the first event.
     pub fn reader(&self) -> Reader {
         Reader { log: self.clone(), next: 0, count: self.count.subscribe() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
-        // A panic elsewhere leaves the queue whole.
+        // A panic of another thread leaves the queue intact.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Reader {
-    /// The next event; waits for it. A reader that was too slow gets a warning that says how many it missed.
+    /// Waits for the next event. A reader that was too slow gets a warning with the number of missed events.
     pub async fn next(&mut self) -> Arc<Timed> {
         loop {
             {
@@ -76,7 +75,7 @@ impl Reader {
                     return Arc::clone(event);
                 }
             }
-            // The log that would close the channel is held by this reader.
+            // Cannot fail: this reader holds the log, and thereby the sender.
             let _ = self.count.changed().await;
         }
     }

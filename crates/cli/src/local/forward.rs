@@ -1,6 +1,6 @@
-//! From loopback of a skill's sandbox to the gateway's socket. Programs know proxies and hosts by address, and a sandbox has
-//! no network: this listens at the addresses that they try, and passes everything on as it is. What may be reached is
-//! decided at the other end.
+//! Forwards from loopback in a skill's sandbox to the gateway's socket. Programs know proxies and hosts by address, and
+//! a sandbox has no network: this listens at the addresses that they try, and passes all bytes on unchanged. The
+//! gateway decides what may be reached.
 
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,16 +20,16 @@ use tokio::sync::Semaphore;
 
 use super::worlds::{GATEWAY, GATEWAY_SOCKET};
 
-/// The port of loopback at which a skill finds the gateway as a proxy.
+/// The loopback port at which a skill reaches the gateway as a proxy.
 pub const PROXY_PORT: u16 = 3128;
-/// Connections to the proxy at once.
+/// Concurrent connections to the proxy.
 const MAX_CONNECTIONS: usize = 256;
-/// How long to wait when the system has no room for another connection.
+/// Pause after a failed accept, such as when the system is out of descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Hosts that have an address of loopback each.
+/// Hosts that can have a loopback address of their own.
 const MAX_HOSTS: usize = 250;
 
-/// The address of loopback at which the host of this number is found.
+/// The loopback address of the host with this number.
 pub fn address(number: usize) -> Option<Ipv4Addr> {
     let last = u8::try_from(number + 1).ok()?;
     (number < MAX_HOSTS).then(|| Ipv4Addr::new(127, 1, 0, last))
@@ -50,7 +50,7 @@ struct Arguments {
     credential: PathBuf,
 }
 
-/// The whole program.
+/// The entry point of the program.
 pub fn main(arguments: &[OsString]) -> ExitCode {
     let arguments = match Arguments::try_parse_from(arguments) {
         Ok(arguments) => arguments,
@@ -78,7 +78,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     })
 }
 
-/// What is in the address of a proxy before its host.
+/// Reads the credential from the URL of the proxy.
 fn credential(path: &Path) -> anyhow::Result<Credential> {
     let bytes = super::state::read_bounded(path, 4096)?;
     let text = zeroize::Zeroizing::new(String::from_utf8(bytes).context("the proxy's address is no text")?);
@@ -104,7 +104,7 @@ async fn relay(listener: TcpListener, socket: PathBuf) {
         };
         let socket = socket.clone();
         tokio::spawn(async move {
-            // Whoever asks notices when the gateway is gone: the connection ends.
+            // If the gateway is gone, the client sees its connection close.
             if let Ok(mut gateway) = UnixStream::connect(&socket).await {
                 let _ = copy_bidirectional(&mut client, &mut gateway).await;
             }

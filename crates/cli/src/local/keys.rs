@@ -1,4 +1,4 @@
-//! The key of the model's provider: from a flag, a Secret, or the environment. Only the bridge ever has it.
+//! Finds the model key: in a flag, a Secret or the environment. Only the bridge is given it.
 
 mod command;
 
@@ -19,35 +19,31 @@ use zeroize::Zeroizing;
 use super::secrets::{Secret, check_file};
 use crate::failure::Failure;
 
-/// Bytes of a key, wherever it comes from.
+/// Bytes of a key, whatever its source.
 pub const MAX_KEY_BYTES: usize = 16 << 10;
-/// What a variable's name ends in that names a file with the key.
+/// The suffix of a variable that names a file with the key.
 const FILE_SUFFIX: &str = "_FILE";
 
-/// A variable of the bridge, with its value.
+/// The name of the bridge's variable, and its value.
 pub type Key = (String, Zeroizing<String>);
 
-/// The variables of an environment.
+/// Looks up variables of an environment.
 pub type Environment<'e> = dyn Fn(&str) -> Option<OsString> + 'e;
 
-/// Where keys are looked for.
+/// Where keys are looked for, in this order.
 pub struct KeySources<'s> {
     /// `--key-file`
     pub file: Option<&'s Path>,
     /// `--key-command`
     pub command: Option<&'s str>,
-    /// The Secrets of the run's namespace.
+    /// Looks up a Secret of the run's namespace.
     pub secret: &'s dyn Fn(&str) -> anyhow::Result<Option<Secret>>,
-    /// The user's environment, where keys of it may go to the model's address. It was set for the provider, and not for
-    /// whatever address a manifest names.
+    /// The user's environment; `None` if its keys must not be sent to the model's address. A variable was set for the
+    /// provider, not for any address that a manifest names.
     pub environment: Option<&'s Environment<'s>>,
 }
 
-/// The key, if the plan has a place for one.
-///
-/// # Errors
-///
-/// When there is none, or one that is no key: with everything that would give one.
+/// Finds the key, if the plan has a variable for one. If there is none, the hint lists every way to provide it.
 pub fn find(keys: &[ModelKey], sources: &KeySources<'_>) -> Result<Option<Key>, Failure> {
     let Some(first) = keys.first() else {
         return Ok(None);
@@ -76,7 +72,7 @@ pub fn find(keys: &[ModelKey], sources: &KeySources<'_>) -> Result<Option<Key>, 
     Err(missing(first, sources.environment.is_some()))
 }
 
-/// Whether the environment has a key of this variable.
+/// Whether the environment has a key in this variable, or in the file that its `_FILE` variant names.
 pub fn is_in_environment(variable: &str, environment: &Environment<'_>) -> bool {
     let is_set = |name: &str| environment(name).is_some_and(|it| !it.is_empty());
     is_set(variable) || is_set(&format!("{variable}{FILE_SUFFIX}"))
@@ -130,10 +126,10 @@ fn missing(key: &ModelKey, uses_environment: bool) -> Failure {
     Failure::new(anyhow!("there is no key for the model's provider"), hint)
 }
 
-/// The key in a file that nobody else can read.
+/// Reads a key from a file that only its owner can read.
 fn from_file(path: &Path) -> anyhow::Result<Zeroizing<String>> {
     let context = || format!("cannot read {}", path.display());
-    // Opening a pipe would wait for somebody to write to it.
+    // Opening a pipe would block until a writer opens it.
     let opened = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path);
     let file = opened.with_context(context)?;
     check_file(path, &file)?;
@@ -143,7 +139,7 @@ fn from_file(path: &Path) -> anyhow::Result<Zeroizing<String>> {
     text(&bytes).with_context(|| format!("the file {}", path.display()))
 }
 
-/// A key without the line break after it. It goes into a header: anything else in it is a mistake.
+/// Parses a key, without the line break after it. It becomes the value of a header: anything else in it is a mistake.
 fn text(bytes: &[u8]) -> anyhow::Result<Zeroizing<String>> {
     let bytes = bytes.trim_ascii();
     if bytes.is_empty() {

@@ -1,4 +1,4 @@
-//! What of a run is still there when it should be gone: found by listing, not by trust.
+//! Verifies teardown: lists what is left of a run.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use rustix::process::Pid;
 
 use super::state::RunDirectory;
 
-/// Processes, mounts, control groups, sockets and files of a run that are there.
+/// The processes, mounts, control groups, sockets and files of a run that still exist.
 pub fn of(directory: &RunDirectory) -> Vec<String> {
     let processes = children().into_iter();
     let mut found: Vec<String> = processes.map(|pid| format!("process {pid}")).collect();
@@ -23,7 +23,7 @@ pub fn of(directory: &RunDirectory) -> Vec<String> {
     found
 }
 
-/// Children of this process: the sandboxes of a run are, and everything else of it is below them.
+/// The children of this process. The sandboxes of a run are its children; every other process of the run is below them.
 pub fn children() -> Vec<Pid> {
     let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let children = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
@@ -34,12 +34,12 @@ pub fn children() -> Vec<Pid> {
     numbers.filter_map(Pid::from_raw).collect()
 }
 
-/// Whether a child has ended, and the thread that started it has yet to wait for it.
+/// Whether a child has exited and only waits to be reaped by the thread that started it.
 fn has_ended(pid: &str) -> bool {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
         return true;
     };
-    // The name is in brackets and may hold anything: what counts begins after the last one.
+    // The name is in parentheses and may contain anything: the state follows the last one.
     let state = stat.rsplit_once(')').map(|(_, rest)| rest.trim_start());
     state.is_some_and(|state| state.starts_with(['Z', 'X']))
 }
@@ -51,7 +51,7 @@ fn mounts(directory: &Path) -> Vec<String> {
     let Ok(mounts) = fs::read_to_string("/proc/self/mountinfo") else {
         return vec!["mounts that cannot be listed".to_owned()];
     };
-    // As proc_pid_mountinfo(5) writes them.
+    // Escaped as in proc_pid_mountinfo(5).
     let mut escaped = directory.replace('\\', "\\134");
     for (letter, octal) in [(' ', "\\040"), ('\t', "\\011"), ('\n', "\\012")] {
         escaped = escaped.replace(letter, octal);

@@ -1,5 +1,5 @@
-//! The network beyond the gateway of one machine. Name servers are looked for when the first name is asked for: most runs on
-//! one machine need none, and a machine without any still has its own addresses.
+//! The network of the gateway on one machine. The resolver is created on first use: most local runs need none, and a
+//! machine without name servers still has its own addresses.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -9,7 +9,6 @@ use sympozium_gateway::outside::Outside;
 use sympozium_gateway::resolve::{ResolveError, Resolver};
 use tokio::net::TcpStream;
 
-/// The real network, when it is needed.
 #[derive(Debug, Default)]
 pub struct Outdoors {
     resolver: OnceLock<Result<Resolver, String>>,
@@ -31,7 +30,7 @@ impl Outside for Outdoors {
 
     async fn connect(&self, address: SocketAddr) -> io::Result<TcpStream> {
         let stream = TcpStream::connect(address).await?;
-        // What clients send is passed on at once.
+        // What clients send is forwarded at once.
         let _ = stream.set_nodelay(true);
         Ok(stream)
     }

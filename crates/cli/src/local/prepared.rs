@@ -1,4 +1,4 @@
-//! A run that is admitted, planned and has everything it needs: what a backend is given.
+//! A run that is admitted, planned and resolved: the input of the backend.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,45 +14,43 @@ use super::binaries::Binary;
 use super::secrets::Secret;
 use crate::origin::ResolvedFrom;
 
-/// Everything that a run is made from on this machine.
+/// Everything that a run is realised from on this machine.
 #[derive(Debug)]
 pub struct Prepared {
-    /// The plan.
     pub plan: RunPlan,
-    /// The plan as it is stored.
+    /// The plan as canonical JSON.
     pub bytes: Vec<u8>,
-    /// The digest of that.
+    /// The digest of these bytes.
     pub digest: Digest,
-    /// The texts of the packs that the plan names, by pack.
+    /// The skill texts of the packs that the plan names, by pack.
     pub texts: BTreeMap<String, Vec<Skill>>,
-    /// ConfigMaps of the run's namespace, of those that the plan names.
+    /// The ConfigMaps that the plan names.
     pub config_maps: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
-    /// Secrets of the run's namespace, of those that the plan names for skills, hooks and headers.
+    /// The Secrets that the plan names for skills, hooks and headers.
     pub secrets: BTreeMap<String, Secret>,
-    /// The variable with the model's key, for the bridge alone.
+    /// The variable with the model key, for the bridge alone.
     pub model_key: Option<(String, Zeroizing<String>)>,
-    /// What each pack is run from, by pack, and each hook: see [`root_key`].
+    /// What each pack and hook is run from, by [`root_key`].
     pub roots: BTreeMap<String, PackRoot>,
-    /// The workspace that the user gave; a fresh one when absent.
+    /// The directory that the user gave; a fresh one if absent.
     pub workspace: Option<PathBuf>,
-    /// What becomes of questions.
     pub approve: Approve,
-    /// Where its policies and packs came from.
+    /// The origins of its policies and packs.
     pub origins: Vec<ResolvedFrom>,
-    /// What tokens cost, where the user says so.
+    /// The user's price table.
     pub prices: Option<Prices>,
-    /// What a person should know before it starts.
+    /// What the user should know before the run starts.
     pub warnings: Vec<String>,
 }
 
 impl Prepared {
-    /// What a part is run from; nothing for parts that are ours.
+    /// What a part is run from; `None` for our own parts.
     pub fn root_of(&self, part: &Part) -> Option<&PackRoot> {
         self.roots.get(&root_key(part)?)
     }
 }
 
-/// What a part's root goes by: a pack by its name, a hook by `hook/` and the name of its part, which no pack is called.
+/// The key of a part's root: the name of a pack, or `hook/` and the name of the part, which no pack can have.
 pub fn root_key(part: &Part) -> Option<String> {
     match part.role.pack() {
         Some(pack) => Some(pack.to_owned()),
@@ -61,12 +59,12 @@ pub fn root_key(part: &Part) -> Option<String> {
     }
 }
 
-/// What a pack is run from.
+/// What a pack or hook is run from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PackRoot {
-    /// The machine's own system directories, and of its programs those that the pack declares.
+    /// The machine's system directories, and of its other programs those that the pack declares.
     Host(Vec<Binary>),
-    /// A directory that holds the image's whole root file system.
+    /// A directory with the root file system of the image.
     Directory(PathBuf),
 }
 

@@ -1,11 +1,12 @@
-//! A plan becomes processes, and in the end nothing.
+//! Realises a plan as processes, and tears everything down in the end.
 //!
 //! ```text
-//!  start ─► hooks before ─► every sandbox ─► the agent may begin ─► agent ends ─► bridge ends ─► skills end ─► hooks after
-//!                                                                                                  └─► look that nothing is left
+//! start ─► pre-run hooks ─► all sandboxes ─► agent starts ─► agent ends ─► bridge ends ─► skills end
+//!       ─► post-run hooks ─► tear down ─► verify
 //! ```
 //!
-//! Skills and bridge start as soon as their own sandbox is there; the agent only when all of them are and hold what they must.
+//! Skills and bridge start as soon as their own sandbox is built; the agent when all sandboxes are, and meet the
+//! isolation floor.
 
 mod blocked;
 mod ending;
@@ -44,25 +45,20 @@ use crate::failure::Failure;
 use blocked::Means;
 pub use handle::{Handle, Stop};
 
-/// Characters of the task that the record has.
+/// Characters of the task that are stored in the record.
 const TASK_SHOWN: usize = 2000;
 
-/// A run that goes on.
+/// A running run.
 #[derive(Debug)]
 pub struct LocalRun {
-    /// Where everything of it is kept.
     pub directory: RunDirectory,
-    /// What may be done with it.
     pub handle: Arc<Handle>,
-    /// Everything that happens. The last event is [`Ended`](Event::Ended).
+    /// Every event. The last one is [`Ended`](Event::Ended).
     pub events: Reader,
 }
 
-/// Starts a run. It goes on by itself, on this runtime, to its end; its last event says that nothing of it is left.
-///
-/// # Errors
-///
-/// When it cannot begin: nothing of it is left then.
+/// Starts a run, which continues on this runtime until it is torn down; its last event reports that. If the start
+/// fails, nothing of it is left.
 pub async fn start(prepared: Prepared, state: &State) -> Result<LocalRun, Failure> {
     let directory = state.run(prepared.plan.run.uid.as_str());
     let lock = directory.create().map_err(cannot_begin)?;
@@ -89,7 +85,7 @@ fn begin(prepared: Prepared, state: &State, directory: &RunDirectory, lock: RunL
     let live = directory.live();
     replace(&directory.at("plan.json"), &prepared.bytes)?;
 
-    // The gateway, which is the only way out, and the credentials at it. Its key dies with this process.
+    // The gateway, which is the only egress, and the credentials for it. Its key exists in this process only.
     let mut key = [0; sympozium_ipc::credential::KEY_BYTES];
     rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty())?;
     let keys = sympozium_ipc::credential::KeyRing::single("local", key)?;
@@ -109,7 +105,7 @@ fn begin(prepared: Prepared, state: &State, directory: &RunDirectory, lock: RunL
     make_directory(&gateway_directory)?;
     let listener = sockets::listen(&gateway_directory, GATEWAY_SOCKET)?;
 
-    // Everything that parts will see, and their sandboxes.
+    // The volumes and sandboxes of all parts.
     let workspace = workspace(&prepared, directory)?;
     let claims = |claim: &str| volumes::make_claim(state, plan.run.namespace.as_str(), claim);
     let volumes = Volumes::make(
@@ -175,21 +171,22 @@ fn begin(prepared: Prepared, state: &State, directory: &RunDirectory, lock: RunL
         if run.adopts {
             blocked::end_orphans().await;
         }
-        // Revoked before anything else: no credential of the run opens anything from here on.
+        // First of all, revoke: from here on no credential of the run opens anything.
         gateway.plans().end(&uid);
         gateway.end();
         for task in [serving.abort_handle(), asking.abort_handle()] {
             task.abort();
         }
         run.finish(outcome);
-        // Whoever follows hears the last word; that takes a moment at most.
+        // Followers read the last event; this is bounded.
         let _ = controlled.await;
         drop(lock);
     });
     Ok(LocalRun { directory: directory_of_run, handle, events: reader })
 }
 
-/// Lets this process have as many open files as its parts, as far as the user may: sandboxes are made by way of sockets.
+/// Raises the limit of open files to that of the parts, as far as the hard limit permits: building sandboxes takes
+/// sockets.
 fn allow_open_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let now = getrlimit(Resource::Nofile);
@@ -197,12 +194,12 @@ fn allow_open_files() {
     let wanted = most.min(worlds::OPEN_FILES);
     if now.current.is_some_and(|current| current < wanted) {
         let limit = Rlimit { current: Some(wanted), maximum: now.maximum };
-        // With fewer it works too, mostly.
+        // Fewer are enough in most cases.
         let _ = setrlimit(Resource::Nofile, limit);
     }
 }
 
-/// The workspace: the user's, or a fresh one that is kept.
+/// The workspace: the user's directory, or a fresh one, which is kept after the run.
 fn workspace(prepared: &Prepared, directory: &RunDirectory) -> anyhow::Result<PathBuf> {
     if let Some(workspace) = &prepared.workspace {
         return Ok(workspace.clone());
@@ -253,7 +250,6 @@ fn record(prepared: &Prepared, workspace: Option<PathBuf>) -> RunRecord {
     }
 }
 
-/// A run and everything that belongs to it.
 struct Run {
     sandboxes: Vec<(sympozium_api::run_plan::Part, worlds::Sandbox)>,
     directory: RunDirectory,
@@ -262,16 +258,16 @@ struct Run {
     handle: Arc<Handle>,
     watched: Watched,
     prices: Option<Prices>,
-    /// Provider and model, as prices name them.
+    /// Provider and model, as the price table names them.
     model: (String, String),
     deadlines: sympozium_api::run_plan::Deadlines,
     grace: u64,
-    /// Whether processes come to this one when their sandbox is killed.
+    /// Whether this process is a subreaper, and gets the orphans of killed sandboxes.
     adopts: bool,
 }
 
 impl Run {
-    /// Writes the record; a disk that is full does not end a run.
+    /// Writes the record. A failure, such as a full disk, is a warning and does not end the run.
     fn write_record(&self) {
         if let Err(error) = self.directory.write(&self.record) {
             let text = format!("the run's record cannot be written: {error:#}");
@@ -279,7 +275,7 @@ impl Run {
         }
     }
 
-    /// Takes everything away that the run had, looks whether it is gone, and says so.
+    /// Tears down what is left of the run, verifies that, writes the record and emits the last event.
     fn finish(mut self, outcome: Outcome) {
         let removed = remove_tree(&self.directory.live());
         let _ = std::fs::remove_file(self.directory.control());
@@ -299,7 +295,7 @@ impl Run {
         self.events.tell(Event::Ended { outcome, usage, leftovers });
     }
 
-    /// What was used costs so much, where the model has a price.
+    /// The cost of the usage, if the model has a price.
     fn cost(&self, usage: Usage, now_ms: u64) -> Option<CostEstimate> {
         let (provider, model) = &self.model;
         let tokens = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);

@@ -1,4 +1,4 @@
-//! `run.json`: what is known about a run, from its plan to the proof that nothing of it is left.
+//! `run.json`: the record of a run, from its plan to verified teardown.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,91 +11,85 @@ use sympozium_ipc::run_api::{Phase, Usage};
 
 use crate::origin::ResolvedFrom;
 
-/// The form of this file.
+/// The version of the format.
 pub const FORMAT: u32 = 1;
 
-/// What is known about a run. Replaced as a whole, by rename.
+/// The record of a run. Replaced as a whole, by rename.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RunRecord {
-    /// How this is written.
+    /// Must be [`FORMAT`].
     pub format: u32,
-    /// The run's UID, which is also the name of its directory.
+    /// Also the name of the run's directory.
     pub uid: String,
-    /// Its name. Names may come again.
+    /// Not unique: a later run may have the same name.
     pub name: String,
-    /// Its namespace.
     pub namespace: String,
-    /// The agent.
     pub agent: String,
-    /// What it was to do, as far as it fits.
+    /// Truncated if it is long.
     pub task: String,
     /// The model, as `provider/model`.
     pub model: String,
-    /// The packs.
     pub skills: Vec<String>,
-    /// Where its policies and packs came from.
+    /// The origins of its policies and packs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub origins: Vec<ResolvedFrom>,
-    /// The plan's digest.
+    /// The digest of the plan.
     pub plan: Digest,
-    /// The process that runs it, or ran it.
+    /// The process that realises the run, or did.
     pub pid: u32,
-    /// When it began, in milliseconds since 1970.
+    /// Milliseconds since 1970.
     pub started_ms: u64,
-    /// When it was over.
+    /// Milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<u64>,
-    /// What it is doing, as it last said.
+    /// The phase that the bridge last reported.
     pub phase: Phase,
-    /// The workspace, on this machine; none where the policy leaves no files.
+    /// The directory on this machine; `None` if the policy permits no files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<PathBuf>,
-    /// What was used so far.
+    /// The usage so far.
     pub usage: Usage,
-    /// What that cost, once it is over, where its model has a price.
+    /// The estimated cost, once the run has ended, if its model has a price.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<CostEstimate>,
-    /// What came of it, once it is over.
+    /// Set once the run has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
-    /// What held each part.
+    /// The isolation report of each part.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub isolation: BTreeMap<String, IsolationReport>,
-    /// What of it was still there when it was over, by listing. Absent while it goes on, empty when all is well.
+    /// What verification found after teardown. Absent while the run is running, empty if nothing is left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leftovers: Option<Vec<String>>,
 }
 
-/// What came of a run.
+/// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "is")]
 pub enum Outcome {
-    /// It has an answer.
     Succeeded {
-        /// The answer: text of a model, not to be trusted.
+        /// Text of a model: untrusted.
         answer: String,
     },
-    /// It has none, and says why.
     Failed {
-        /// Why.
         why: String,
     },
-    /// A policy of the cluster that it was sent to does not let it exist.
+    /// Denied by a policy of the cluster that the run was sent to.
     Denied {
-        /// Every reason, and what to do.
+        /// Every violation, with hints.
         why: String,
     },
     /// It could not be started on this machine, or in the cluster that it was sent to.
     Refused {
-        /// Why, and what to do.
+        /// Includes a hint.
         why: String,
     },
-    /// Its time was up.
     TimedOut,
-    /// A person ended it.
+    /// The user ended it.
     Cancelled,
-    /// Whoever ran it died without a word. Never written: it follows from a lock that nobody holds.
+    /// The process that realised it died before it wrote an outcome. Never stored: it follows from a lock that no
+    /// process holds.
     Interrupted,
 }
 
@@ -112,7 +106,7 @@ impl Outcome {
         }
     }
 
-    /// In a word, as tables show it.
+    /// The word for tables and messages.
     pub const fn word(&self) -> &'static str {
         match self {
             Self::Succeeded { .. } => "succeeded",

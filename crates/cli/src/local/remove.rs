@@ -1,4 +1,4 @@
-//! Removes a directory with everything in it, however deep hostile commands have made it and whatever they took away from us.
+//! Removes a directory tree, whatever its depth and permissions: hostile commands may have made it.
 
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::Path;
@@ -7,18 +7,14 @@ use anyhow::{Context as _, bail};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, chmod, openat, renameat_with, unlinkat};
 use rustix::io::Errno;
 
-/// Directories that are taken apart. A bound, far above what the disk quota of a run lets it make.
+/// Limit of iterations, far above the number of directories that the disk quota of a run permits.
 const MAX_DIRECTORIES: u64 = 100_000_000;
 
-/// Removes it. Nothing there is fine.
+/// Removes the tree. A missing path is fine.
 ///
-/// No link is followed and no mounted file system entered: that fails. Directories inside directories are first moved up,
-/// so that neither the length of paths nor the number of open files bounds how deep it may be; those that may not be
-/// listed or written to are made so.
-///
-/// # Errors
-///
-/// When something stays.
+/// No link is followed, and a mounted file system is not entered: that is an error. Nested directories are first moved
+/// to the top, so that neither the length of paths nor the number of open files limits the depth; directories without
+/// the needed permissions get them.
 pub fn remove_tree(path: &Path) -> anyhow::Result<()> {
     let remove = || -> anyhow::Result<()> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
@@ -41,10 +37,9 @@ pub fn remove_tree(path: &Path) -> anyhow::Result<()> {
     remove().with_context(|| format!("cannot remove {}", path.display()))
 }
 
-/// Takes everything out of a directory.
 fn empty(top: &OwnedFd) -> anyhow::Result<()> {
     let mut moved = 0;
-    // Each pass leaves in it only what was moved there from deeper down.
+    // After each pass only directories that were moved up from deeper levels are left.
     for _ in 0..MAX_DIRECTORIES {
         let mut is_empty = true;
         for (name, kind) in entries(top)? {
@@ -61,7 +56,7 @@ fn empty(top: &OwnedFd) -> anyhow::Result<()> {
                 if !is_directory(&inner, &below, kind)? {
                     unlink(&inner, &below)?;
                 } else if unlinkat(&inner, &below, AtFlags::REMOVEDIR).is_err() {
-                    // To move a directory is to write into it.
+                    // Renaming a directory needs write permission on it: opening grants that.
                     drop(opened(&inner, &below)?);
                     move_up(&inner, &below, top, &mut moved)?;
                 }
@@ -75,7 +70,7 @@ fn empty(top: &OwnedFd) -> anyhow::Result<()> {
     bail!("it has more than {MAX_DIRECTORIES} directories")
 }
 
-/// Under a number that nothing there has.
+/// Moves a directory to the top, under a number that is free there.
 fn move_up(from: &OwnedFd, name: &[u8], top: &OwnedFd, moved: &mut u64) -> anyhow::Result<()> {
     while *moved < MAX_DIRECTORIES {
         *moved += 1;
@@ -95,7 +90,6 @@ fn unlink(directory: &OwnedFd, name: &[u8]) -> rustix::io::Result<()> {
     }
 }
 
-/// What is in a directory.
 fn entries(directory: &OwnedFd) -> rustix::io::Result<Vec<(Vec<u8>, FileType)>> {
     let mut found = Vec::new();
     for entry in Dir::read_from(directory)? {
@@ -108,7 +102,7 @@ fn entries(directory: &OwnedFd) -> rustix::io::Result<Vec<(Vec<u8>, FileType)>> 
     Ok(found)
 }
 
-/// Not every file system says so in its listings.
+/// Not every file system reports the type in its listings.
 fn is_directory(directory: &OwnedFd, name: &[u8], kind: FileType) -> rustix::io::Result<bool> {
     if kind != FileType::Unknown {
         return Ok(kind == FileType::Directory);
@@ -117,12 +111,12 @@ fn is_directory(directory: &OwnedFd, name: &[u8], kind: FileType) -> rustix::io:
     Ok(FileType::from_raw_mode(found.st_mode) == FileType::Directory)
 }
 
-/// A directory that may be listed and written to from now on.
+/// Opens a directory, after giving its owner all permissions.
 fn opened(parent: &OwnedFd, name: impl rustix::path::Arg + Copy) -> rustix::io::Result<OwnedFd> {
     let common = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let found = openat(parent, name, OFlags::PATH | common, Mode::empty())?;
-    // What is only a place to the kernel has no mode to change but by its name here. Where it is another user's, that
-    // fails, and so will what comes next if it matters.
+    // An `O_PATH` descriptor cannot be passed to fchmod, so the mode is changed through `/proc/self/fd`. For another
+    // user's directory that fails, and so does the next step if it matters.
     let _ = chmod(format!("/proc/self/fd/{}", found.as_raw_fd()), Mode::RWXU);
     openat(&found, ".", OFlags::RDONLY | common, Mode::empty())
 }
@@ -182,7 +176,7 @@ mod tests {
         fs::create_dir(&tree).unwrap();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let mut at = rustix::fs::open(&tree, flags, Mode::empty()).unwrap();
-        // Longer than a path may be, and deeper than files may be open.
+        // Longer than a path may be, and deeper than the number of files that may be open.
         for _ in 0..1500 {
             rustix::fs::mkdirat(&at, "deeper", Mode::RWXU).unwrap();
             at = openat(&at, "deeper", flags, Mode::empty()).unwrap();

@@ -1,6 +1,7 @@
-//! Secrets of this machine: `STATE/secrets/NAMESPACE/NAME.json`, for their owner alone.
+//! The Secrets of this machine: `STATE/secrets/NAMESPACE/NAME.json`, readable by their owner alone.
 //!
-//! A file that somebody else can read, or that is a link, is refused: what is in it is known to others, or comes from them.
+//! A file that other users can access, or that is a link, is refused: its contents may be known to others, or come from
+//! them.
 
 #[cfg(test)]
 mod tests;
@@ -21,28 +22,27 @@ use zeroize::{Zeroize as _, Zeroizing};
 
 use super::state::{State, replace};
 
-/// Bytes of all keys and values of a Secret, as Kubernetes has it.
+/// Bytes of all keys and values of a Secret, as in Kubernetes.
 pub const MAX_BYTES: usize = 1 << 20;
 /// Keys of a Secret.
 pub const MAX_KEYS: usize = 256;
 /// Secrets of a namespace that are listed.
 pub const MAX_SECRETS: usize = 10_000;
-/// Bytes of a Secret's name here: a file has it, with a suffix while it is written.
+/// Bytes of a Secret's name. It is part of a file name, with a suffix while the file is written.
 pub const MAX_NAME_BYTES: usize = 240;
-/// Bytes of a key's name.
+/// Bytes of the name of a key.
 const MAX_KEY_BYTES: usize = 253;
-/// Bytes of a file: everything in Base64, with names and punctuation.
+/// Bytes of a file: the data in Base64, with names and punctuation.
 const MAX_FILE_BYTES: u64 = 2 << 20;
-/// The form of the files.
+/// The version of the file format.
 const FORMAT: u32 = 1;
-/// What their names end in.
 const SUFFIX: &str = ".json";
 
-/// What a Secret holds, by key.
+/// The data of a Secret, by key.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret(pub BTreeMap<String, Zeroizing<Vec<u8>>>);
 
-/// Keys only: values stay out of logs.
+/// Keys only, so that values are not logged.
 impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_set().entries(self.0.keys()).finish()
@@ -50,11 +50,7 @@ impl std::fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// Whether it is within bounds, and its keys are keys.
-    ///
-    /// # Errors
-    ///
-    /// With what is too much. Values are not in it.
+    /// Checks sizes and names of keys. Errors do not contain values.
     pub fn check(&self) -> anyhow::Result<()> {
         if self.0.len() > MAX_KEYS {
             bail!("a Secret has at most {MAX_KEYS} keys");
@@ -70,7 +66,7 @@ impl Secret {
     }
 }
 
-/// Whether a Secret can have a key of this name, as Kubernetes has it.
+/// Whether Kubernetes permits a key of this name.
 pub fn is_key(key: &str) -> bool {
     let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     (1..=MAX_KEY_BYTES).contains(&key.len()) && key.bytes().all(is_usual) && key != "." && !key.starts_with("..")
@@ -81,13 +77,12 @@ pub fn is_name(name: &str) -> bool {
     name.len() <= MAX_NAME_BYTES && SecretName::from(name).check().is_ok()
 }
 
-/// The Secrets of one namespace.
 #[derive(Debug)]
 pub struct SecretStore {
     directory: PathBuf,
 }
 
-/// A file as it is written.
+/// The file format.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Written {
@@ -103,11 +98,8 @@ impl Drop for Written {
 }
 
 impl SecretStore {
-    /// Those of a namespace; there need not be any.
-    ///
-    /// # Errors
-    ///
-    /// When the directory belongs to somebody else, is a link, or is open to others.
+    /// Opens the store of a namespace, which need not exist yet. Fails if the directory belongs to another user, is a
+    /// link, or is accessible to others.
     pub fn open(state: &State, namespace: &str) -> anyhow::Result<Self> {
         if NamespaceName::from(namespace).check().is_err() {
             let namespace = crate::manifests::problem::quoted(namespace);
@@ -123,11 +115,6 @@ impl SecretStore {
         Ok(Self { directory })
     }
 
-    /// A Secret, if there is one of the name.
-    ///
-    /// # Errors
-    ///
-    /// When others can read it, or it is not what we wrote.
     pub fn get(&self, name: &str) -> anyhow::Result<Option<Secret>> {
         if !is_name(name) {
             return Ok(None);
@@ -143,7 +130,7 @@ impl SecretStore {
         if bytes.len() as u64 > MAX_FILE_BYTES {
             bail!("{} has more than {MAX_FILE_BYTES} bytes", path.display());
         }
-        // What a parser says about a text may hold some of it.
+        // The message of a parser may contain parts of the text.
         let Ok(written) = serde_json::from_slice::<Written>(&bytes) else {
             bail!("{} is not what we wrote", path.display());
         };
@@ -161,11 +148,7 @@ impl SecretStore {
         Ok(Some(secret))
     }
 
-    /// Sets one key, and keeps the others.
-    ///
-    /// # Errors
-    ///
-    /// When it becomes too large or cannot be written; what was there stays.
+    /// Sets one key and keeps the others. On an error the stored Secret is unchanged.
     pub fn set(&self, name: &str, key: &str, value: Zeroizing<Vec<u8>>) -> anyhow::Result<()> {
         if !is_name(name) {
             let name = crate::manifests::problem::quoted(name);
@@ -179,11 +162,7 @@ impl SecretStore {
         self.write(name, &secret)
     }
 
-    /// Removes a key, or the whole Secret; says whether it was there. A Secret without keys is none.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be read or removed.
+    /// Removes a key, or the whole Secret; a Secret without keys is removed. Returns whether it existed.
     pub fn remove(&self, name: &str, key: Option<&str>) -> anyhow::Result<bool> {
         if !is_name(name) || !self.directory.is_dir() {
             return Ok(false);
@@ -201,7 +180,7 @@ impl SecretStore {
                 return Ok(true);
             }
         }
-        // Whatever it is: a file that others can read should go all the more.
+        // Without checking it: a file that others can read should be removed all the more.
         let path = self.path(name);
         match fs::remove_file(&path) {
             Ok(()) => Ok(true),
@@ -210,11 +189,7 @@ impl SecretStore {
         }
     }
 
-    /// The names of all Secrets, in order.
-    ///
-    /// # Errors
-    ///
-    /// When the directory cannot be read.
+    /// Lists the names of all Secrets, sorted.
     pub fn names(&self) -> anyhow::Result<Vec<String>> {
         let entries = match fs::read_dir(&self.directory) {
             Ok(entries) => entries,
@@ -259,7 +234,7 @@ impl SecretStore {
         check_directory(&self.directory)
     }
 
-    /// Of two that write at a time, one waits: neither loses what the other wrote.
+    /// Serialises writers, so that none overwrites the changes of another.
     fn lock(&self) -> anyhow::Result<File> {
         let context = || format!("cannot lock {}", self.directory.display());
         let directory = File::open(&self.directory).with_context(context)?;
@@ -273,7 +248,7 @@ fn is_missing(error: &anyhow::Error) -> bool {
     cause.is_some_and(|it| it.kind() == io::ErrorKind::NotFound)
 }
 
-/// Sees that a directory is ours alone, and no link.
+/// Checks that a directory belongs to this user alone, and is not a link.
 fn check_directory(path: &Path) -> anyhow::Result<()> {
     let found = fs::symlink_metadata(path);
     let found = found.with_context(|| format!("cannot see {}", path.display()))?;
@@ -283,9 +258,10 @@ fn check_directory(path: &Path) -> anyhow::Result<()> {
     check_owner(path, found.uid(), found.mode())
 }
 
-/// A regular file that is ours alone, if there is one. It is looked at once it is open, so nobody can put another in its place.
+/// Opens a regular file that belongs to this user alone, if it exists. Checked after opening, so that it cannot be
+/// swapped in between.
 fn open_private(path: &Path) -> anyhow::Result<Option<File>> {
-    // Opening a pipe would wait for somebody to write to it.
+    // Opening a pipe would block until a writer opens it.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let opened = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path);
     let file = match opened {
@@ -306,11 +282,7 @@ fn open_private(path: &Path) -> anyhow::Result<Option<File>> {
     Ok(Some(file))
 }
 
-/// Sees that an open file is a regular one, ours, and that nobody else can read or write it.
-///
-/// # Errors
-///
-/// When it is not.
+/// Checks that an open file is regular, belongs to this user, and is not accessible to others.
 pub fn check_file(path: &Path, file: &File) -> anyhow::Result<()> {
     let found = file.metadata();
     let found = found.with_context(|| format!("cannot see {}", path.display()))?;

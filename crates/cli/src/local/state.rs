@@ -1,6 +1,7 @@
-//! Where everything of ours is on this machine: `STATE/runs/UID/…`, `STATE/volumes/…`, `STATE/secrets/…`, `CONFIG/…`.
+//! Our directories on this machine: `STATE/runs/UID/…`, `STATE/volumes/…`, `STATE/secrets/…`, `CONFIG/…`.
 //!
-//! Directories are for their owner alone. One that others could write to is refused: what is in it decides what runs may do.
+//! They are for their owner alone. A directory that others can write to is refused: its contents decide what runs may
+//! do.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -13,35 +14,31 @@ use rustix::fs::{FlockOperation, flock};
 use super::record::{FORMAT, Outcome, RunRecord};
 use crate::failure::Failure;
 
-/// Runs that are looked at when they are listed.
+/// Runs that are examined when runs are listed.
 pub const MAX_RUNS: usize = 100_000;
 /// Bytes of a `run.json`.
 const MAX_RECORD_BYTES: u64 = 8 << 20;
 
-/// Our directory in the user's state.
+/// The state directory of this user.
 #[derive(Debug, Clone)]
 pub struct State {
     root: PathBuf,
 }
 
-/// The directory of one run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunDirectory {
     path: PathBuf,
 }
 
-/// Held by whoever runs a run, for as long as it lives. The kernel lets go of it, however that process ends.
+/// Held by the process that realises the run. The kernel releases it, however that process ends.
 #[derive(Debug)]
 pub struct RunLock {
     _file: File,
 }
 
 impl State {
-    /// `$SYMPOZIUM_STATE`, `$XDG_STATE_HOME/sympozium` or `~/.local/state/sympozium`; made if it is not there.
-    ///
-    /// # Errors
-    ///
-    /// When there is no such place, or others could write to it.
+    /// Opens `$SYMPOZIUM_STATE`, `$XDG_STATE_HOME/sympozium` or `~/.local/state/sympozium`, and creates it if needed.
+    /// Fails if others can write to it.
     pub fn open() -> Result<Self, Failure> {
         let root = base("SYMPOZIUM_STATE", "XDG_STATE_HOME", ".local/state");
         let root = root.and_then(|it| it.context("none of SYMPOZIUM_STATE, XDG_STATE_HOME and HOME is set"));
@@ -49,11 +46,7 @@ impl State {
         Self::at(root)
     }
 
-    /// In this directory.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::open`].
+    /// Opens this directory, like [`Self::open`].
     pub fn at(root: PathBuf) -> Result<Self, Failure> {
         let private = |path: &Path| {
             private_directory(path).map_err(|error| {
@@ -62,43 +55,34 @@ impl State {
         };
         private(&root)?;
         private(&root.join("runs"))?;
-        // Sandboxes are made from paths without links: what is swapped for one later is not followed.
+        // Sandboxes are built from paths without links: a directory that is later replaced by a link is not followed.
         let real = root.canonicalize().context("the state directory cannot be found");
         let root = real.map_err(|error| Failure::new(error, "set SYMPOZIUM_STATE to another directory"))?;
         Ok(Self { root })
     }
 
-    /// Where the directories of runs are.
     pub fn runs(&self) -> PathBuf {
         self.root.join("runs")
     }
 
-    /// A directory of ours for something else, made if it is not there.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be made, or others could write to it.
+    /// A subdirectory, created if needed. Fails if others can write to it.
     pub fn directory(&self, name: &str) -> anyhow::Result<PathBuf> {
         let path = self.root.join(name);
         private_directory(&path)?;
         Ok(path)
     }
 
-    /// Where something of ours is, whether it is there or not.
+    /// The path of a file or directory, which need not exist.
     pub fn at_root(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
 
-    /// The directory of a run, whether it is there or not.
+    /// The directory of a run, which need not exist.
     pub fn run(&self, uid: &str) -> RunDirectory {
         RunDirectory { path: self.runs().join(uid) }
     }
 
-    /// Every run that has a record, newest first. What cannot be read is left out.
-    ///
-    /// # Errors
-    ///
-    /// When the directory cannot be read.
+    /// Lists every run with a record, newest first. Unreadable records are skipped.
     pub fn list(&self) -> anyhow::Result<Vec<(RunDirectory, RunRecord)>> {
         let runs = self.runs();
         let entries = fs::read_dir(&runs).with_context(|| format!("cannot read {}", runs.display()))?;
@@ -113,15 +97,12 @@ impl State {
         Ok(found)
     }
 
-    /// The run of this name, UID, or beginning of a UID. Of several of one name, the newest.
-    ///
-    /// # Errors
-    ///
-    /// When there is none, or a beginning fits several.
+    /// Finds a run by name, UID, or unique beginning of a UID of at least four characters. Of several runs with one
+    /// name, the newest.
     pub fn find(&self, wanted: &str) -> Result<(RunDirectory, RunRecord), Failure> {
         let hint = "`sympozium runs` lists them";
         let mut runs = self.list().map_err(|error| Failure::new(error, hint))?;
-        // A run may be named as another's UID.
+        // UIDs first: a run may be named like the UID of another.
         let by_uid = runs.iter().position(|(_, run)| run.uid == wanted);
         if let Some(at) = by_uid.or_else(|| runs.iter().position(|(_, run)| run.name == wanted)) {
             return Ok(runs.swap_remove(at));
@@ -141,44 +122,38 @@ impl State {
 }
 
 impl RunDirectory {
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A file or directory in it.
+    /// The path of a file or directory of the run.
     pub fn at(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// What is needed only while the run lasts.
+    /// What is needed only while the run is running.
     pub fn live(&self) -> PathBuf {
         self.at("live")
     }
 
-    /// The socket for approvals and for following.
     pub fn control(&self) -> PathBuf {
         self.at("control.sock")
     }
 
-    /// What the parts log, a file each.
+    /// The logs of the parts, one file each.
     pub fn logs(&self) -> PathBuf {
         self.at("logs")
     }
 
-    /// Makes it, for a run that is new.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be made, or is there.
+    /// Creates the directory of a new run, and takes its lock.
     pub fn create(&self) -> anyhow::Result<RunLock> {
         let make = |path: &Path| {
             let made = DirBuilder::new().mode(0o700).create(path);
             made.with_context(|| format!("cannot make {}", path.display()))
         };
         make(&self.path)?;
-        // First of all, so that whoever clears up after the dead knows that this one lives. Somebody may be looking at it
-        // for a moment: that is waited for.
+        // First of all, so that a sweep sees that the run is alive. A process that checks the lock holds it for a
+        // moment: wait for that.
         let file = self.lock_file()?;
         flock(&file, FlockOperation::LockExclusive).with_context(|| format!("cannot lock {}", self.path.display()))?;
         make(&self.live())?;
@@ -198,11 +173,7 @@ impl RunDirectory {
             .with_context(|| format!("cannot open {}", path.display()))
     }
 
-    /// The lock, if nobody holds it.
-    ///
-    /// # Errors
-    ///
-    /// When its file cannot be used.
+    /// Tries to take the lock. `None` if another process holds it.
     pub fn lock(&self) -> anyhow::Result<Option<RunLock>> {
         let file = self.lock_file()?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -212,22 +183,18 @@ impl RunDirectory {
         }
     }
 
-    /// Whether somebody runs it. By the lock, not by what is written: a process that was killed writes nothing.
+    /// Whether a process realises the run. Decided by the lock, not by the record: a killed process writes nothing.
     pub fn is_alive(&self) -> bool {
         let file = OpenOptions::new().read(true).custom_flags(libc_nofollow()).open(self.at("lock"));
-        // No lock file: either it is being made, or it is no run.
+        // No lock file: the directory is just being created, or is not that of a run.
         let Ok(file) = file else {
             return false;
         };
-        // Shared: of two who look at the same time, neither takes the other for the run.
+        // Shared, so that two concurrent checks do not take each other for the run.
         flock(&file, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK)
     }
 
-    /// What is written about it.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be read, or is of another release.
+    /// Reads the record. Fails if it has the format of another release.
     pub fn record(&self) -> anyhow::Result<RunRecord> {
         let path = self.at("run.json");
         let bytes = read_bounded(&path, MAX_RECORD_BYTES)?;
@@ -239,12 +206,12 @@ impl RunDirectory {
         Ok(record)
     }
 
-    /// What came of it, told by record and lock together; nothing while it goes on.
+    /// How the run ended, according to record and lock; `None` while it is running.
     pub fn outcome(&self, record: &RunRecord) -> Option<Outcome> {
         match &record.outcome {
             Some(outcome) => Some(outcome.clone()),
             None if self.is_alive() => None,
-            // It may have ended between the two looks.
+            // It may have ended between reading the record and checking the lock.
             None => match self.record() {
                 Ok(RunRecord { outcome: Some(outcome), .. }) => Some(outcome),
                 _ => Some(Outcome::Interrupted),
@@ -252,11 +219,7 @@ impl RunDirectory {
         }
     }
 
-    /// Replaces what is written about it.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be written; what was written before stays.
+    /// Replaces the record. On an error the previous one is kept.
     pub fn write(&self, record: &RunRecord) -> anyhow::Result<()> {
         let mut bytes = serde_json::to_vec_pretty(record).context("the record has no JSON")?;
         bytes.push(b'\n');
@@ -264,17 +227,13 @@ impl RunDirectory {
     }
 }
 
-/// Puts a file in the place of another, whole or not at all.
-///
-/// # Errors
-///
-/// When it cannot be written.
+/// Replaces a file atomically, by rename.
 pub fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let new = path.with_file_name(name);
     let write = || -> io::Result<()> {
-        // Somebody who was killed may have left one.
+        // A killed process may have left one.
         let _ = fs::remove_file(&new);
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
         file.write_all(bytes)?;
@@ -283,11 +242,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     write().with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// A file that is at most so long.
-///
-/// # Errors
-///
-/// When it cannot be read, or is longer.
+/// Reads a file of at most `most` bytes; a longer one is an error.
 pub fn read_bounded(path: &Path, most: u64) -> anyhow::Result<Vec<u8>> {
     use std::io::Read as _;
     let read = || -> io::Result<Vec<u8>> {
@@ -303,27 +258,19 @@ pub fn read_bounded(path: &Path, most: u64) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A directory of the user's configuration: `$SYMPOZIUM_CONFIG`, `$XDG_CONFIG_HOME/sympozium` or `~/.config/sympozium`. It
-/// need not be there.
-///
-/// # Errors
-///
-/// When the environment does not say where.
+/// The configuration directory: `$SYMPOZIUM_CONFIG`, `$XDG_CONFIG_HOME/sympozium` or `~/.config/sympozium`. It need not
+/// exist. Fails if others can write to it.
 pub fn configuration() -> anyhow::Result<Option<PathBuf>> {
     trusted(base("SYMPOZIUM_CONFIG", "XDG_CONFIG_HOME", ".config")?)
 }
 
-/// Where the user keeps root directories for images: `$SYMPOZIUM_DATA`, `$XDG_DATA_HOME/sympozium` or
-/// `~/.local/share/sympozium`.
-///
-/// # Errors
-///
-/// When the environment does not say where.
+/// The directory with root file systems of images: `$SYMPOZIUM_DATA`, `$XDG_DATA_HOME/sympozium` or
+/// `~/.local/share/sympozium`. It need not exist. Fails if others can write to it.
 pub fn data() -> anyhow::Result<Option<PathBuf>> {
     trusted(base("SYMPOZIUM_DATA", "XDG_DATA_HOME", ".local/share")?)
 }
 
-/// A directory whose contents decide what runs may do: refused when others may write to it.
+/// Refuses a directory that others can write to: its contents decide what runs may do.
 fn trusted(path: Option<PathBuf>) -> anyhow::Result<Option<PathBuf>> {
     let Some(path) = path else {
         return Ok(None);
@@ -336,7 +283,7 @@ fn trusted(path: Option<PathBuf>) -> anyhow::Result<Option<PathBuf>> {
     }
 }
 
-/// Whether nobody but this user and root may change it.
+/// Whether only this user and root can write to it.
 pub fn is_only_ours(found: &fs::Metadata) -> bool {
     let ours = rustix::process::geteuid().as_raw();
     [0, ours].contains(&found.uid()) && found.mode() & 0o022 == 0
@@ -359,11 +306,8 @@ fn base(own: &str, xdg: &str, home: &str) -> anyhow::Result<Option<PathBuf>> {
     Ok(Some(path))
 }
 
-/// Makes a directory for its owner alone, with those above it, or sees that it is one.
-///
-/// # Errors
-///
-/// When it cannot be made, belongs to somebody else, or others may write to it.
+/// Creates a directory with mode 700, and its parents; or checks that an existing one belongs to this user, and that
+/// others cannot write to it.
 pub fn private_directory(path: &Path) -> anyhow::Result<()> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
     made.with_context(|| format!("cannot make {}", path.display()))?;

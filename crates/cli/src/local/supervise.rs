@@ -1,4 +1,5 @@
-//! One part from its sandbox to its end: on a thread of its own, because an executor waits for its command.
+//! Runs one part, from its sandbox to its end, on a thread of its own, because an executor blocks until its command
+//! ends.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -15,59 +16,54 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::worlds::Sandbox;
 
-/// Bytes that are kept of what one part logs.
+/// Bytes that are stored of the log of one part.
 pub const MAX_LOG_BYTES: u64 = 4 << 20;
-/// Bytes of the end of a log that a failure tells.
+/// Bytes of the end of a log that an error message quotes.
 const TAIL_BYTES: usize = 2048;
-/// How often a skill that fails is started again.
+/// How often a failed skill is restarted.
 pub const MAX_RESTARTS: u32 = 3;
-/// How long before it is, the first time; twice as long each time after.
+/// Pause before the first restart; doubled each time.
 const RESTART_PAUSE: Duration = Duration::from_millis(100);
-/// The stack of a thread that waits for a part.
+/// Stack size of the thread of a part.
 const STACK_BYTES: usize = 256 * 1024;
 
-/// What becomes of a part that ends by itself.
+/// Whether a part that ends by itself is restarted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Restart {
-    /// It has ended.
     Never,
-    /// It is started again when it failed, a few times: its commands never run twice, by its claims.
+    /// Restarted after a failure, a few times. No command runs twice, because the executor claims each request before
+    /// it runs it.
     OnFailure,
 }
 
-/// How a part ended.
+/// The end of a part.
 #[derive(Debug)]
 pub struct PartEnd {
-    /// The part.
     pub part: String,
-    /// How.
     pub how: How,
-    /// The end of what it logged.
+    /// The end of its log.
     pub tail: String,
 }
 
-/// How a part ended.
 #[derive(Debug)]
 pub enum How {
-    /// By itself, with this.
+    /// It exited or was killed by a signal.
     Ended(Ending),
-    /// It took too long.
     TimedOut,
-    /// There was no memory left for it.
     OutOfMemory,
-    /// It was ended by us.
+    /// The run ended it.
     Cancelled,
     /// It could not be run, or its sandbox was lost.
     Lost(RunError),
 }
 
 impl PartEnd {
-    /// Whether it did what it was there for.
+    /// Whether it exited with code 0.
     pub fn is_well(&self) -> bool {
         matches!(self.how, How::Ended(Ending::Exited(0)))
     }
 
-    /// In words, with the last that it said.
+    /// A description for error messages, with the end of its log.
     pub fn describe(&self) -> String {
         let how = match &self.how {
             How::Ended(Ending::Exited(code)) => format!("exited with code {code}"),
@@ -85,16 +81,15 @@ impl PartEnd {
     }
 }
 
-/// What is known of a part whose sandbox is there.
+/// A sandbox that is built.
 #[derive(Debug)]
 pub struct Built {
-    /// What holds it.
     pub report: Arc<IsolationReport>,
-    /// The sandbox, for as long as it is there.
+    /// Upgrades while the sandbox exists.
     pub executor: Weak<Executor>,
 }
 
-/// Lets parts wait until all sandboxes are there.
+/// Makes parts wait until all sandboxes are built.
 #[derive(Debug, Default)]
 pub struct Gate {
     open: Mutex<Option<bool>>,
@@ -102,13 +97,13 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Lets everybody through, or tells them to leave.
+    /// Releases all waiting parts: to start (`true`), or to end without having started.
     pub fn open(&self, through: bool) {
         *self.open.lock().unwrap_or_else(PoisonError::into_inner) = Some(through);
         self.changed.notify_all();
     }
 
-    /// Waits; whether to go on.
+    /// Waits for the release. Returns whether to start.
     fn pass(&self) -> bool {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -124,26 +119,17 @@ impl Gate {
 
 /// A part to run.
 pub struct Task {
-    /// Its name.
     pub part: String,
-    /// Its sandbox, and what starts in it.
     pub sandbox: Sandbox,
-    /// What becomes of it when it fails.
     pub restart: Restart,
-    /// What it waits for once its sandbox is there.
+    /// What it waits for after its sandbox is built.
     pub gate: Option<Arc<Gate>>,
-    /// Ends it.
     pub cancel: Cancel,
-    /// What it logs.
     pub log: PartLog,
 }
 
-/// Runs a part on a thread of its own. The sandbox is told of when it is there or cannot be; the end when nothing of the
-/// part is left, its sandbox included.
-///
-/// # Errors
-///
-/// When there is no thread to be had.
+/// Runs a part on a thread of its own. Sends on `built` when its sandbox is built or cannot be, and on `ended` when
+/// nothing of the part is left, its sandbox included. Fails if no thread can be started.
 pub fn start(
     task: Task,
     built: oneshot::Sender<Result<Built, StartError>>,
@@ -159,7 +145,7 @@ pub fn start(
                 Run { sandbox: &task.sandbox, restart: task.restart, gate: task.gate.as_deref(), cancel: &task.cancel };
             let how = run.to_the_end(built, &mut log);
             if let Some(how) = how {
-                // Whoever waited for it may have given up.
+                // The receiver may be gone.
                 let _ = ended.send(PartEnd { part, how, tail: log.tail() });
             }
         })
@@ -174,7 +160,7 @@ struct Run<'r> {
 }
 
 impl Run<'_> {
-    /// Nothing when there was no sandbox: that has been told.
+    /// Returns `None` if the sandbox could not be built, which was sent on `built`.
     fn to_the_end(&self, built: oneshot::Sender<Result<Built, StartError>>, log: &mut PartLog) -> Option<How> {
         let executor = match Executor::new(self.sandbox.config.clone()) {
             Ok(executor) => Arc::new(executor),
@@ -212,7 +198,7 @@ impl Run<'_> {
         }
     }
 
-    /// Runs what starts in the sandbox, with what brings it to the gateway beside it.
+    /// Runs the program of the part, with the forwarder to the gateway beside it.
     fn once(&self, executor: &Executor, log: &mut PartLog) -> How {
         let Some(forward) = &self.sandbox.forward else {
             return ran(executor.run_watched(&self.sandbox.start, Some(self.cancel), &mut |_, bytes| log.write(bytes)));
@@ -241,7 +227,7 @@ fn ran(result: Result<sympozium_exec::Outcome, RunError>) -> How {
     }
 }
 
-/// What a part logs: the first of it in a file, and its end in memory.
+/// The log of a part: the beginning in a file, the end in memory.
 #[derive(Debug)]
 pub struct PartLog {
     file: File,
@@ -250,11 +236,7 @@ pub struct PartLog {
 }
 
 impl PartLog {
-    /// In this file, which must be new.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be made.
+    /// The file must not exist.
     pub fn create(path: &Path) -> anyhow::Result<Self> {
         let mut options = OpenOptions::new();
         let file = options.write(true).create_new(true).mode(0o600).open(path);
@@ -268,7 +250,7 @@ impl PartLog {
     fn write(&mut self, bytes: &[u8]) {
         let room = usize::try_from(MAX_LOG_BYTES - self.written).unwrap_or(usize::MAX);
         let fitting = &bytes[..bytes.len().min(room)];
-        // A disk that is full must not end the part: what is lost is what it says.
+        // A full disk must not end the part: only its log is lost.
         if self.file.write_all(fitting).is_ok() {
             self.written += fitting.len() as u64;
         }

@@ -1,5 +1,5 @@
-//! Clears away what killed processes left behind: `live/` and the socket of runs that nobody runs any more, and their empty
-//! control groups.
+//! Removes what killed processes left behind: `live/` and the control socket of runs that no process realises any more,
+//! and their empty control groups.
 
 use std::fs;
 use std::path::Path;
@@ -12,50 +12,42 @@ use uuid::Uuid;
 use super::remove::remove_tree;
 use super::state::{MAX_RUNS, RunDirectory, State};
 
-/// How old a directory without a lock must be: until then somebody may be about to begin the run.
+/// The minimum age of a directory without a lock file: a younger one may belong to a run that is just starting.
 const ABANDONED: Duration = Duration::from_secs(3600);
-/// Failures that are told by their texts.
+/// Failures that are reported.
 const MAX_TOLD: usize = 16;
 
-/// What was cleared away.
+/// What was removed. Fields are those of the JSON output of `prune`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Swept {
-    /// Runs whose files for while they last were still there.
+    /// Runs whose `live` directory was removed.
     pub live: usize,
-    /// Sockets at which nobody listens.
+    /// Stale sockets.
     pub sockets: usize,
-    /// What could not be cleared away, and why.
+    /// What could not be removed, and why.
     pub failed: Vec<String>,
 }
 
-/// Whether anything is done.
+/// Whether anything is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Doing {
-    /// It is.
     Really,
-    /// It is only told what would be.
+    /// Only count what would be removed.
     DryRun,
 }
 
-/// Clears `live/` and the socket of every run that nobody runs. Each is done under the run's lock, so that a run that lives
-/// is never touched, and no link leads out of it.
-///
-/// # Errors
-///
-/// When the directory of runs cannot be read. What cannot be cleared away is told in the answer.
+/// Removes `live/` and socket of every run that no process realises, and stale control groups. Each run is swept under
+/// its lock, so that a running one is never touched; no link is followed. Failures for single runs are in the returned
+/// report.
 pub fn sweep(state: &State) -> anyhow::Result<Swept> {
-    // Control groups say by their names whose they were. They hold nothing and belong to no directory of ours, so they are
-    // not counted here; where none can be listed, none was made.
+    // Control groups are matched by their names. They are empty and belong to no directory, so they are not counted
+    // here; where none can be listed, none was created.
     let _ = sympozium_exec::cgroup::sweep_stale();
     sweep_or_tell(state, Doing::Really)
 }
 
-/// The same without control groups, or what it would do.
-///
-/// # Errors
-///
-/// As [`sweep`].
+/// Sweeps the directories of runs, but no control groups; a dry run only counts.
 pub fn sweep_or_tell(state: &State, doing: Doing) -> anyhow::Result<Swept> {
     let mut swept = Swept::default();
     for directory in directories(state)? {
@@ -68,17 +60,13 @@ pub fn sweep_or_tell(state: &State, doing: Doing) -> anyhow::Result<Swept> {
     Ok(swept)
 }
 
-/// Every directory that is named as runs are, whether it has a record or not.
-///
-/// # Errors
-///
-/// When the directory of runs cannot be read.
+/// Lists the directories whose name is a UID, with or without a record.
 pub fn directories(state: &State) -> anyhow::Result<Vec<RunDirectory>> {
     let runs = state.runs();
     let entries = fs::read_dir(&runs).with_context(|| format!("cannot read {}", runs.display()))?;
     let mut found = Vec::new();
     for entry in entries.take(MAX_RUNS).flatten() {
-        // Not what a link leads to.
+        // Links are skipped.
         let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
         let name = entry.file_name();
         let uid = name.to_str().filter(|name| Uuid::try_parse(name).is_ok());
@@ -89,7 +77,7 @@ pub fn directories(state: &State) -> anyhow::Result<Vec<RunDirectory>> {
     Ok(found)
 }
 
-/// Whether a directory without a lock is older than anybody needs to begin.
+/// Whether a directory without a lock file is too old to belong to a run that is just starting.
 pub fn is_abandoned(directory: &RunDirectory) -> bool {
     let modified = fs::symlink_metadata(directory.path()).and_then(|it| it.modified());
     modified.is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age > ABANDONED))
@@ -98,7 +86,7 @@ pub fn is_abandoned(directory: &RunDirectory) -> bool {
 fn one(directory: &RunDirectory, doing: Doing, swept: &mut Swept) -> anyhow::Result<()> {
     let is_there = |path: &Path| fs::symlink_metadata(path).is_ok();
     let (live, socket) = (directory.live(), directory.control());
-    // Most runs end by themselves, and cost two looks here.
+    // Most runs are torn down already, and cost two lookups.
     if !is_there(&live) && !is_there(&socket) {
         return Ok(());
     }
@@ -150,10 +138,10 @@ mod tests {
         let (dead, lock) = made(&state, DEAD);
         drop(lock);
         let (alive, _lock) = made(&state, ALIVE);
-        // Not locked yet.
+        // Without a lock file yet.
         let beginning = state.run(BEGINNING);
         fs::create_dir_all(beginning.live()).unwrap();
-        // Not a directory of ours, though it is called so.
+        // A link with the name of a run.
         let outside = temporary.path().join("outside");
         fs::create_dir_all(outside.join("live")).unwrap();
         fs::write(outside.join("lock"), "").unwrap();

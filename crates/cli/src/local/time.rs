@@ -1,23 +1,23 @@
-//! Moments as they are written down and shown.
+//! Timestamps.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
 
-/// Now, in milliseconds since 1970: what is compared.
+/// The current time in milliseconds since 1970.
 pub fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let since = since.unwrap_or_default().as_millis();
     u64::try_from(since).unwrap_or(u64::MAX)
 }
 
-/// A moment of [`now_ms`]; one that no calendar has is the first of all.
+/// Converts from milliseconds since 1970. A value that is out of range becomes the epoch.
 pub fn timestamp(at_ms: u64) -> Timestamp {
     let at = i64::try_from(at_ms).ok().and_then(|at| Timestamp::from_millisecond(at).ok());
     at.unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
-/// A moment as it is written down: UTC, to the millisecond.
+/// Formats milliseconds since 1970 as RFC 3339, UTC, with milliseconds.
 pub fn written(at_ms: u64) -> String {
     format!("{:.3}", timestamp(at_ms))
 }

@@ -1,7 +1,7 @@
 //! The volumes of a plan as directories of this machine.
 //!
-//! What belongs to the run alone is below its `live` directory and goes with it. Everything in there is for the run's user
-//! alone; a sandbox sees it as its own by an idmapped mount, so no file is readable for anybody else.
+//! Volumes of the run alone are below its `live` directory, and are removed with it. They are accessible to the run's
+//! user alone; a sandbox sees them as its own by an idmapped mount, so no file must be readable for others.
 
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, OpenOptions, Permissions};
@@ -20,36 +20,31 @@ use super::prepared::Prepared;
 use super::secrets::Secret;
 use super::state::State;
 
-/// The volume that the parts share their files in.
+/// The volume that parts share files in.
 pub const WORKSPACE: &str = "workspace";
 
-/// Where claims are kept in the state directory, by namespace.
+/// The directory of claims in the state directory, by namespace.
 const CLAIMS: &str = "volumes";
 
-/// Where each volume is. Volumes that a sandbox makes itself (`/tmp`, `/dev/shm`) are not among them.
+/// The directory of each volume, except those that a sandbox mounts itself (`/tmp`, `/dev/shm`).
 #[derive(Debug, Default)]
 pub struct Volumes {
     places: BTreeMap<VolumeName, PathBuf>,
 }
 
-/// Where volumes are made.
+/// What volumes are created from, besides the plan.
 pub struct Ground<'g> {
-    /// What goes with the run.
+    /// The `live` directory of the run.
     pub live: &'g Path,
-    /// The workspace.
     pub workspace: &'g Path,
-    /// Where claims of this namespace are kept.
+    /// Returns the directory of a claim.
     pub claims: &'g dyn Fn(&str) -> anyhow::Result<PathBuf>,
-    /// What each part reads about the run, by file name.
+    /// The input files of each part, by file name.
     pub inputs: &'g BTreeMap<PartName, BTreeMap<String, Vec<u8>>>,
 }
 
 impl Volumes {
-    /// Makes every volume that a part mounts.
-    ///
-    /// # Errors
-    ///
-    /// When one cannot be made, or is of a kind that is not for one machine.
+    /// Creates every volume of the plan. Fails for kinds that do not exist on one machine.
     pub fn make(prepared: &Prepared, ground: &Ground<'_>) -> anyhow::Result<Self> {
         let mut places = BTreeMap::new();
         for volume in &prepared.plan.volumes {
@@ -63,11 +58,8 @@ impl Volumes {
         Ok(Self { places })
     }
 
-    /// Where a mount's files are; nothing for what the sandbox makes itself.
-    ///
-    /// # Errors
-    ///
-    /// When the part of the volume that is mounted is not below it.
+    /// The directory that a mount shows; `None` if the sandbox mounts it itself. Fails if `sub_path` is not below the
+    /// volume.
     pub fn source(&self, volume: &VolumeName, sub_path: Option<&str>) -> anyhow::Result<Option<PathBuf>> {
         let Some(directory) = self.places.get(volume) else {
             return Ok(None);
@@ -79,7 +71,7 @@ impl Volumes {
         if below.components().any(|it| !matches!(it, Component::Normal(_))) {
             bail!("`{sub_path}` is not below volume {volume}");
         }
-        // Each step by itself: what skills left in a volume that is kept may be a link.
+        // Checked component by component: skills may have left links in a persistent volume.
         let mut place = directory.clone();
         for step in below.components() {
             place.push(step);
@@ -93,7 +85,7 @@ impl Volumes {
     }
 }
 
-/// Whether the sandbox brings it: scratch space that one part has at `/tmp` or `/dev/shm`.
+/// Whether the sandbox mounts it itself: scratch space that is only mounted at `/tmp` or `/dev/shm`.
 fn is_of_sandbox(prepared: &Prepared, volume: &PlanVolume) -> bool {
     let own = |path: &MountPath| [place::TMP, place::SHM].contains(&path.as_str());
     let mounts = prepared.plan.parts.iter().flat_map(|part| &part.mounts);
@@ -134,7 +126,7 @@ fn make(prepared: &Prepared, volume: &PlanVolume, ground: &Ground<'_>) -> anyhow
     Ok(path)
 }
 
-/// A volume that a user declared: of the kinds that mean something here.
+/// Creates a volume that a user declared, if it is of a kind that is supported here.
 fn declared(
     path: &Path,
     prepared: &Prepared,
@@ -165,7 +157,7 @@ fn declared(
     Ok(path.to_owned())
 }
 
-/// The claim that a volume is, by its name.
+/// The name of the claim, if the volume is one.
 pub fn claim_name(volume: &PlanVolume) -> Option<&str> {
     let VolumeSource::Declared { volume } = &volume.source else {
         return None;
@@ -173,11 +165,7 @@ pub fn claim_name(volume: &PlanVolume) -> Option<&str> {
     volume.source.get("persistentVolumeClaim")?.get("claimName")?.as_str()
 }
 
-/// The directory of a claim, made if it is not there.
-///
-/// # Errors
-///
-/// When it cannot be made or opened to its owner.
+/// The directory of a claim, created if needed.
 pub fn make_claim(state: &State, namespace: &str, claim: &str) -> anyhow::Result<PathBuf> {
     let path = state.directory(&format!("{CLAIMS}/{namespace}"))?.join(claim);
     make_directory(&path)?;
@@ -185,11 +173,7 @@ pub fn make_claim(state: &State, namespace: &str, claim: &str) -> anyhow::Result
     Ok(path)
 }
 
-/// The same directory, if an earlier run has made it.
-///
-/// # Errors
-///
-/// When it cannot be opened to its owner.
+/// The directory of a claim, if an earlier run has created it.
 pub fn find_claim(state: &State, namespace: &str, claim: &str) -> anyhow::Result<Option<PathBuf>> {
     let path = state.at_root(CLAIMS).join(namespace).join(claim);
     if !path.is_dir() {
@@ -199,14 +183,15 @@ pub fn find_claim(state: &State, namespace: &str, claim: &str) -> anyhow::Result
     Ok(Some(path))
 }
 
-/// A skill owns the directory of a claim, and may have changed its mode. What is above it keeps everybody else away.
+/// A skill owns the directory of a claim, and may have changed its mode. The directories above it keep other users
+/// away.
 fn open_to_owner(path: &Path) -> anyhow::Result<()> {
     std::fs::set_permissions(path, Permissions::from_mode(0o700))
         .with_context(|| format!("cannot change the mode of {}", path.display()))
 }
 
 fn write_secret(path: &Path, prepared: &Prepared, name: &str, items: Option<&Value>) -> anyhow::Result<()> {
-    // An optional one that is nowhere is empty.
+    // An optional Secret that does not exist is an empty volume.
     let nothing = Secret::default();
     let secret = prepared.secrets.get(name).unwrap_or(&nothing);
     let files = secret.0.iter().map(|(key, value)| (key.as_str(), value.as_slice()));
@@ -220,7 +205,7 @@ fn write_config_map(path: &Path, prepared: &Prepared, name: &str, items: Option<
     write_items(path, files, items)
 }
 
-/// Every key as a file of its name, or the keys that are listed at the paths that they are listed with.
+/// Writes every key as a file of its name, or only the keys in `items`, at their paths.
 fn write_items<'f>(
     path: &Path,
     files: impl Iterator<Item = (&'f str, &'f [u8])>,
@@ -265,7 +250,7 @@ fn write_files<'f>(path: &Path, files: impl Iterator<Item = (&'f str, &'f [u8])>
     Ok(())
 }
 
-/// Writes a file below a directory of ours, with the directories above it.
+/// Writes a file below a directory of ours, and creates its parents.
 fn write(directory: &Path, name: &str, bytes: &[u8], program: bool) -> anyhow::Result<()> {
     let below = Path::new(name);
     if name.is_empty() || below.components().any(|it| !matches!(it, Component::Normal(_))) {
@@ -290,7 +275,7 @@ fn write(directory: &Path, name: &str, bytes: &[u8], program: bool) -> anyhow::R
     write().with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Makes a directory for its owner alone; one that is there stays.
+/// Creates a directory with mode 700; an existing one is fine.
 pub fn make_directory(path: &Path) -> anyhow::Result<()> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {

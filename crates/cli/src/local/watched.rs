@@ -1,4 +1,4 @@
-//! Reports of the run on their way to its files: whoever watches is told what is new in them.
+//! Stores the reports of the bridge, and emits events for what is new in them.
 
 use std::sync::Arc;
 
@@ -11,17 +11,15 @@ use tokio::sync::watch;
 use super::event::Event;
 use super::events::EventLog;
 
-/// Keeps reports, and tells of them.
 #[derive(Debug, Clone)]
 pub struct Watched {
     records: Records,
     events: EventLog,
-    /// The last phase and usage.
+    /// The last reported phase and usage.
     pub now: watch::Sender<(Phase, Usage)>,
 }
 
 impl Watched {
-    /// Keeps them in `records`.
     pub fn new(records: Records, events: EventLog) -> Self {
         Self { records, events, now: watch::Sender::new((Phase::Starting, Usage::default())) }
     }
@@ -29,12 +27,12 @@ impl Watched {
     fn tell(&self, report: Report) {
         let (phase, usage) = *self.now.borrow();
         for line in report.transcript {
-            // Lines are the agent's: one that is no JSON is a text.
+            // The agent writes these lines: one that is not JSON is emitted as a string.
             let line = serde_json::from_str(&line).unwrap_or(serde_json::Value::String(line));
             self.events.tell(Event::Transcript { line });
         }
         for line in &report.receipts {
-            // They were verified before they came here.
+            // Receipts were verified before.
             if let Ok(receipt) = serde_json::from_str(line) {
                 self.events.tell(Event::Receipt { receipt: Box::new(receipt) });
             }

@@ -1,7 +1,7 @@
-//! The sandbox of each part: what of this machine it sees, where, and what is started in it.
+//! Builds the sandbox spec of each part: what it sees of this machine, at which paths, and the command in it.
 //!
-//! Nothing is decided here. Mounts, variables and limits are the plan's; what a pod has and a process has not (an image, an
-//! address of the gateway) is put in its place.
+//! Nothing is decided here. Mounts, variables and limits come from the plan; what a pod has and a process has not (an
+//! image, an address of the gateway) is substituted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -28,55 +28,46 @@ use super::prepared::{PackRoot, Prepared};
 use super::volumes::{Volumes, make_directory};
 use crate::parts;
 
-/// Where a sandbox sees the gateway's socket.
+/// The directory with the gateway's socket, in sandboxes.
 pub const GATEWAY: &str = "/run/gateway";
-/// What the socket is called.
 pub const GATEWAY_SOCKET: &str = "gateway.sock";
-/// Where a skill finds the programs that it declares: the only directory of its `PATH`.
+/// The programs that a skill declares, in its sandbox: the only directory of its `PATH`.
 const TOOLS: &str = "/opt/sympozium/tools";
-/// Where those of them are that are not in the system's directories.
+/// Those of them that are not in the system's directories.
 const PROGRAMS: &str = "/opt/sympozium/programs";
-/// Processes of our own in a skill's sandbox, besides those of its commands.
+/// Processes of our own in the sandbox of a part, not counting those of a skill's commands.
 const PIDS: u32 = 512;
-/// Open files of our own parts: more than commands have, because descriptors that are on their way over sockets count for all
+/// Open files of our own parts: more than commands have, because descriptors in flight over sockets count for all
 /// processes of a user together, and commands can send many.
 pub const OPEN_FILES: u64 = 16_384;
-/// Of a part whose output is only logged, nothing is kept.
+/// The output of parts is only logged, not captured.
 const KEPT_OUTPUT: usize = 0;
 
-/// A sandbox that can be made, and what starts in it.
+/// The sandbox spec of a part, and what starts in the sandbox.
 #[derive(Debug, Clone)]
 pub struct Sandbox {
-    /// How it is made.
     pub config: Config,
-    /// What starts in it.
     pub start: Request,
-    /// What brings it to the gateway, for a skill that may reach something.
+    /// The forwarder to the gateway, for a skill that has egress.
     pub forward: Option<Request>,
 }
 
-/// What sandboxes are made from, besides the plan.
+/// What sandbox specs are built from.
 pub struct Ground<'g> {
-    /// The run.
     pub prepared: &'g Prepared,
-    /// Where volumes are.
     pub volumes: &'g Volumes,
-    /// What goes with the run.
+    /// The `live` directory of the run.
     pub live: &'g Path,
     /// The directory with the gateway's socket.
     pub gateway: &'g Path,
-    /// This program.
+    /// The executable of this process.
     pub program: &'g Path,
-    /// The address of the gateway as a proxy, with the credential of each part that has one.
+    /// The proxy URL, with the credential, of each part that has one.
     pub proxies: &'g BTreeMap<String, zeroize::Zeroizing<String>>,
 }
 
 impl Ground<'_> {
-    /// The sandbox of a part.
-    ///
-    /// # Errors
-    ///
-    /// When the part needs something that is not here.
+    /// Builds the sandbox spec of a part. Fails if the part needs something that this machine does not have.
     pub fn sandbox(&self, part: &Part) -> anyhow::Result<Sandbox> {
         let mut config = Config::new(profile());
         config.floor = self.floor(config.profile);
@@ -134,7 +125,7 @@ impl Ground<'_> {
         })
     }
 
-    /// Within the time that the plan gives a part.
+    /// Sets timeout, grace period and limits from the plan.
     pub(super) fn bounded(&self, part: &Part, mut request: Request) -> Request {
         let deadlines = &self.prepared.plan.deadlines;
         let seconds = part.timeout_seconds.unwrap_or(deadlines.ceiling_seconds);
@@ -151,28 +142,28 @@ impl Ground<'_> {
         request
     }
 
-    /// What this profile holds everywhere, and what the plan asks for.
+    /// The default floor of the profile, and what the plan requires.
     pub(super) fn floor(&self, profile: Profile) -> Floor {
         let planned = self.prepared.plan.isolation.floor.iter().copied();
         let ours: BTreeSet<Guarantee> = Floor::of_profile(profile).guarantees().chain(planned.map(guarantee)).collect();
         ours.into_iter().collect()
     }
 
-    /// What the sandbox around a part holds: below its floor it does not start.
+    /// The guarantees of the sandbox around a part. It does not start if it falls below its floor.
     fn platform(&self, profile: Profile) -> Vec<Planned> {
         let floor: BTreeSet<Guarantee> = self.floor(profile).guarantees().collect();
         let all = Planned::ALL.into_iter();
         all.filter(|it| floor.contains(&guarantee(*it))).collect()
     }
 
-    /// Mounts with those above before those below them.
+    /// Sorted so that a mount comes before those below it.
     fn ordered_mounts<'p>(&self, part: &'p Part) -> Vec<&'p sympozium_api::run_plan::Mount> {
         let mut mounts: Vec<_> = part.mounts.iter().collect();
         mounts.sort_by_key(|mount| mount.path.as_str().matches('/').count());
         mounts
     }
 
-    /// This program, under the name of a part, and where it is then.
+    /// Binds this program under the name of a part. Returns its path in the sandbox.
     fn ours(&self, config: &mut Config, part: &'static str) -> String {
         let path = parts::path(part);
         let bind = read_only(self.program, &path, BindAccess::ReadOnly);
@@ -194,7 +185,7 @@ impl Ground<'_> {
                     Start::Image { command, args } if !command.is_empty() => {
                         command.iter().chain(args).cloned().collect()
                     }
-                    // Where nobody says what the image starts, it is our executor, as if it were injected.
+                    // Without a command the image runs our executor, as if it were injected.
                     _ => {
                         self.needs_static(root)?;
                         executor(self, config)
@@ -213,14 +204,14 @@ impl Ground<'_> {
         }
     }
 
-    /// Tells the bridge which packs have our executor although the plan leaves that to their image.
+    /// The arguments that tell the bridge which packs run our executor although the plan leaves that to the image.
     pub(super) fn verifying(&self) -> impl Iterator<Item = String> {
         let parts = self.prepared.plan.parts.iter();
         let ours = parts.filter(move |part| !part.attests() && !self.has_own_executor(part));
         ours.filter_map(|part| part.role.pack()).map(|pack| format!("--verifying={pack}"))
     }
 
-    /// Whether a part starts what its image brings: where there is an image, and it is said what it starts.
+    /// Whether a part runs the executor of its image: there is an image, and a command for it.
     fn has_own_executor(&self, part: &Part) -> bool {
         let is_directory = matches!(self.prepared.root_of(part), Some(PackRoot::Directory(_)));
         let is_said = matches!(&part.start, Start::Image { command, .. } if !command.is_empty());
@@ -240,7 +231,7 @@ impl Ground<'_> {
         Ok((DEFAULT_PATH.to_owned(), command.iter().chain(args).cloned().collect()))
     }
 
-    /// A directory of links to the programs that a pack declares.
+    /// Links the programs that a pack declares into one directory.
     fn tools(&self, part: &Part, programs: &[super::binaries::Binary], config: &mut Config) -> anyhow::Result<()> {
         let tools = self.live.join(format!("tools-{}", part.name));
         make_directory(&tools)?;
@@ -263,7 +254,7 @@ impl Ground<'_> {
         Ok(())
     }
 
-    /// What listens in the sandbox for the gateway, and for each host and port that the plan lists by name.
+    /// The command that listens in the sandbox for the gateway, and for each host and port that the plan lists by name.
     fn forward(&self, part: &Part, config: &mut Config) -> anyhow::Result<Request> {
         if let RootView::Directory(root) = &config.world.root {
             self.needs_static(root)?;
@@ -292,7 +283,7 @@ impl Ground<'_> {
         Ok(Request::argv(argv))
     }
 
-    /// In a root of another system our own program must bring everything with it.
+    /// In the root of another system our program cannot use shared libraries.
     fn needs_static(&self, root: &Path) -> anyhow::Result<()> {
         if !is_static(self.program)? {
             bail!(
@@ -303,7 +294,7 @@ impl Ground<'_> {
         Ok(())
     }
 
-    /// Certificates that the user trusts besides those that everybody does.
+    /// Certificates that the user trusts in addition (`SSL_CERT_FILE`).
     pub(super) fn certificates(&self) -> Option<PathBuf> {
         let path = PathBuf::from(std::env::var_os("SSL_CERT_FILE")?);
         path.is_file().then_some(path)
@@ -312,7 +303,7 @@ impl Ground<'_> {
     pub(super) fn environment(&self, part: &Part) -> anyhow::Result<Vec<(OsString, OsString)>> {
         let mut environment: Vec<(OsString, OsString)> = Vec::new();
         if part.role == Role::Bridge {
-            // Its variables are the model's key, which was looked for before anything was made.
+            // Its only variable is the model key, which was found before.
             let key = self.prepared.model_key.iter();
             return Ok(key.map(|(name, value)| (name.into(), value.as_str().into())).collect());
         }
@@ -363,10 +354,10 @@ impl Ground<'_> {
     }
 }
 
-/// Where the bridge sees certificates that the user trusts.
+/// The user's additional certificates, in the sandbox of the bridge.
 const CERTIFICATES: &str = "/run/certificates.pem";
 
-/// How this user's sandboxes are made.
+/// The profile of this user's sandboxes.
 pub fn profile() -> Profile {
     match rustix::process::geteuid().is_root() {
         true => Profile::HostRoot,
@@ -378,7 +369,7 @@ fn read_only(source: &Path, target: &str, access: BindAccess) -> Bind {
     Bind { source: source.to_owned(), target: PathBuf::from(target), access }
 }
 
-/// The size of scratch space that the sandbox makes itself.
+/// Sets the size of scratch space that the sandbox mounts itself.
 fn set_size(
     config: &mut Config,
     prepared: &Prepared,
@@ -412,7 +403,7 @@ fn whole(quantity: &Quantity) -> anyhow::Result<u64> {
     Ok(u64::try_from(billionths / 1_000_000_000).unwrap_or(u64::MAX))
 }
 
-/// The same word in both vocabularies: what users write, and what the executor holds.
+/// Converts the plan's guarantee into the executor's.
 pub fn guarantee(planned: Planned) -> Guarantee {
     match planned {
         Planned::Filesystem => Guarantee::Filesystem,
@@ -426,7 +417,7 @@ pub fn guarantee(planned: Planned) -> Guarantee {
     }
 }
 
-/// Whether a program needs no other file to start: it names no interpreter (`PT_INTERP`).
+/// Whether a program is statically linked: it has no interpreter (`PT_INTERP`).
 fn is_static(program: &Path) -> anyhow::Result<bool> {
     use std::io::{Read as _, Seek as _, SeekFrom};
     const HEADER: usize = 64;

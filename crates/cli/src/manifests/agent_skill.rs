@@ -1,11 +1,11 @@
-//! Agent Skills as SkillPacks: a directory with `SKILL.md`, read wherever a manifest is.
+//! Agent Skills as SkillPacks: a directory with `SKILL.md`, accepted wherever a manifest is.
 //!
-//! The order of reading: [`directory`] takes bytes out of a directory without following a link, [`frontmatter`] takes the
-//! head of `SKILL.md` apart, [`skill`] makes one skill of both, and [`pack`] a SkillPack of one or more. Only the first
-//! touches files; the rest are functions of bytes.
+//! The stages: [`directory`] reads the bytes of a directory without following links, [`frontmatter`] splits and parses
+//! `SKILL.md`, [`skill`] makes one skill of both, and [`pack`] a SkillPack of one or more. Only the first touches
+//! files; the others are pure functions.
 //!
-//! Loading is lenient, as the standard advises: what can be put right is, with a warning. Nothing that a skill says can
-//! give its pack access to anything: there is no field for it in [`pack`].
+//! Loading is lenient, as the standard advises: what can be corrected is, with a warning. Nothing in a skill can give
+//! its pack access to anything: [`pack`] has no field for it.
 
 pub mod directory;
 mod frontmatter;
@@ -32,7 +32,7 @@ use skill::Skill;
 /// The name of the file that makes a directory a skill, in exactly this case.
 pub const FILE_NAME: &str = "SKILL.md";
 
-/// Whether a skill and its pack can be called so.
+/// Whether this is a valid name of a skill and its pack.
 pub fn is_skill_name(name: &str) -> bool {
     names::is_fit(name) && name != SANDBOX_PACK
 }
@@ -79,10 +79,10 @@ fn load_read(skill: Option<Skill>, mut problems: Problems) -> Loaded {
     Loaded { documents, problems }
 }
 
-/// Reads the skill in `directory`; nothing when it has an error, which is then among the problems.
+/// Reads the skill in `directory`; `None` when it has an error, which is then among the problems.
 ///
 /// # Errors
-/// When the directory has no `SKILL.md` that can be read.
+/// When the directory has no readable `SKILL.md`.
 pub fn read(
     directory: &OwnedFd,
     directory_name: Option<String>,

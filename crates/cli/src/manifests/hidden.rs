@@ -1,18 +1,18 @@
-//! Characters in a file that whoever reads it does not see, and that a model does: tags, zero-width characters, changes of
-//! direction. A text may hide instructions in them, or look like another.
+//! Invisible characters, which a reader of a file does not see and a model does: tags, zero-width characters, changes
+//! of direction. A text may hide instructions in them, or look like another text.
 
 use sympozium_api::text::find_unseen;
 
 use super::problem::{Problem, quoted};
 use super::tree::Mark;
 
-/// Lines of a file that are named. The last warning says that there are more.
+/// The maximum number of warnings for a file. One more says that there are further lines.
 const MAX_LINES: usize = 20;
-/// Characters before the first one that are shown with it.
+/// How many characters before the first invisible one are quoted with it.
 const SHOWN_BEFORE: usize = 10;
 
-/// A warning for each line of a text that has such characters, at the first of them and with how they are written out.
-/// Control characters are left out: they have rules of their own.
+/// One warning for each line that has invisible characters, at the first of them and with their escapes. Control
+/// characters are not included: they have rules of their own.
 pub fn warnings(text: &str) -> Vec<Problem> {
     let mut warnings = Vec::new();
     for (index, line) in text.split('\n').enumerate() {

@@ -1,7 +1,7 @@
-//! Text to trees.
+//! Parses text into trees.
 //!
-//! The parser gives events; the builder here makes nodes of them, counts every node against a [`Budget`], and copies
-//! what aliases refer to, counted as well: an alias is a copy, so a file of 400 bytes can mean gigabytes.
+//! The parser produces events. The builder makes nodes of them, counts every node against a [`Budget`], and copies what
+//! aliases refer to, which is counted too: an alias is a copy, so a file of 400 bytes can mean gigabytes.
 
 mod builder;
 
@@ -30,22 +30,22 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// A budget of fewer nodes, for those who read many files and must not spend seconds on a hostile one.
+    /// A budget of fewer nodes, for callers that read many files and must not spend seconds on a hostile one.
     pub fn of_nodes(nodes: usize) -> Self {
         Self { nodes, ..Self::default() }
     }
 }
 
-/// What one file holds.
+/// The content of one file.
 #[derive(Debug, Default)]
 pub struct Loaded {
-    /// The documents that could be read, empty ones left out.
+    /// The documents that could be parsed, without empty ones.
     pub documents: Vec<Node>,
     pub problems: Problems,
 }
 
 impl Loaded {
-    /// Of a file that cannot be read.
+    /// For a file that cannot be read.
     pub fn of_problem(problem: Problem) -> Self {
         let mut loaded = Self::default();
         loaded.problems.add(problem);
@@ -53,10 +53,10 @@ impl Loaded {
     }
 }
 
-/// Reads the documents of one file, YAML or JSON.
+/// Parses the documents of one file, YAML or JSON.
 ///
-/// A document that is broken is a problem and is skipped; the ones after it are read. When a bound is hit, the rest of
-/// the file is left unread.
+/// A broken document is a problem and is skipped; the ones after it are parsed. When a bound is exceeded, the rest of
+/// the file is not read.
 pub fn load(text: &str, budget: &mut Budget) -> Loaded {
     let mut loaded = Loaded::default();
     let options = granit_parser::options! {
@@ -89,7 +89,7 @@ pub fn load(text: &str, budget: &mut Budget) -> Loaded {
             Stop::Document(problem) => {
                 builder.problems.add(problem);
                 builder.abandon_document();
-                // A failing source cannot happen: the text is in memory.
+                // The source cannot fail: the text is in memory.
                 if !matches!(parser.proceed_next_document(), Ok(true)) {
                     break;
                 }

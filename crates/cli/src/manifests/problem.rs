@@ -1,26 +1,25 @@
-//! What is wrong in a file, before anybody knows what the file is about.
+//! Problems in a file, independent of what the file contains.
 
 use sympozium_api::text;
 
 use super::limits::MAX_FINDINGS;
 use super::tree::Mark;
 
-/// Whether a terminal shows a character for what it is.
+/// Whether a terminal displays a character as itself.
 pub use sympozium_api::text::is_visible as is_printable;
 
-/// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     Error,
     Warning,
 }
 
-/// One thing that is wrong, and where.
+/// One problem with its position.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Problem {
     pub severity: Severity,
     pub at: Mark,
-    /// A short name that stays the same, for filters and searches.
+    /// A short, stable name for filters and searches.
     pub rule: &'static str,
     pub message: String,
     pub hint: Option<String>,
@@ -41,7 +40,7 @@ impl Problem {
     }
 }
 
-/// The problems of one file. A file can be wrong in a million places: the first ones are kept, the rest counted.
+/// The problems of one file. A file can be wrong in a million places: the first ones are stored, further ones counted.
 #[derive(Debug, Default)]
 pub struct Problems {
     pub kept: Vec<Problem>,
@@ -62,11 +61,11 @@ impl Problems {
     }
 }
 
-/// Characters of a value that a message shows.
+/// The maximum number of characters of a value that a message quotes.
 const SHOWN_CHARACTERS: usize = 60;
 
-/// `value` in backquotes, fit for a terminal: cut where it is long, and with every control character escaped, because
-/// a manifest must not be able to repaint the screen of whoever checks it.
+/// `value` in backquotes, safe for a terminal: truncated where it is long, and with every control character escaped, so
+/// that a manifest cannot repaint the screen of the user who checks it.
 pub fn quoted(value: &str) -> String {
     let mut shown = String::from("`");
     for (index, character) in value.chars().enumerate() {
@@ -80,7 +79,7 @@ pub fn quoted(value: &str) -> String {
     shown
 }
 
-/// The whole of `value`, with every character escaped that is not seen.
+/// The whole of `value`, with every invisible character escaped.
 pub fn printable(value: &str) -> String {
     text::escape(value).into_owned()
 }
@@ -94,7 +93,7 @@ mod tests {
         assert_eq!(quoted("a\u{1b}[2Jb\n"), "`a\\u{1b}[2Jb\\n`");
         assert_eq!(quoted("x\u{202e}y"), "`x\\u{202e}y`");
         assert_eq!(printable("naïve\r"), "naïve\\r");
-        // Blank, though letters and marks by their category.
+        // Blank, although letters and marks by their category.
         assert_eq!(printable("\u{2800}\u{17b4}\u{fe01}"), "\\u{2800}\\u{17b4}\\u{fe01}");
     }
 

@@ -1,8 +1,7 @@
-//! What a word without quotes means.
+//! Resolves plain scalars.
 //!
-//! We read the core schema of YAML 1.2. kubectl and helm read with a Go library that keeps much of YAML 1.1, where
-//! `no` is false and `012` is ten; [`core`] and [`kubectl`] are the two readings, and where they differ the reader is
-//! warned.
+//! We use the core schema of YAML 1.2. kubectl and helm use a Go library that keeps much of YAML 1.1, where `no` is
+//! false and `012` is ten. Where the two differ, the user is warned.
 
 use serde_json::Number;
 
@@ -12,14 +11,14 @@ pub enum Scalar {
     Null,
     Bool(bool),
     Number(Number),
-    /// `.inf` or `.nan`, which JSON cannot hold.
+    /// `.inf` or `.nan`, which JSON cannot represent.
     NotFinite,
-    /// The word itself.
+    /// The text itself.
     Text,
 }
 
 impl Scalar {
-    /// Whether two readings come to the same, as far as the API server can tell: `8` and `8.0` do.
+    /// Whether two values are the same to the API server: `8` and `8.0` are.
     pub fn means_the_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Number(one), Self::Number(other)) => one == other || one.as_f64() == other.as_f64(),
@@ -27,7 +26,7 @@ impl Scalar {
         }
     }
 
-    /// The value as JSON writes it, for a message.
+    /// The value as JSON writes it, for messages.
     pub fn shown(&self) -> String {
         match self {
             Self::Null => "null".to_owned(),
@@ -65,9 +64,9 @@ pub fn core(text: &str) -> Scalar {
     float(text)
 }
 
-/// What `go.yaml.in/yaml/v2`, under kubectl and helm, makes of it.
+/// As `go.yaml.in/yaml/v2` resolves it, which kubectl and helm use.
 ///
-/// Its timestamps need no case here: they stay text when they end up in JSON.
+/// Its timestamps need no case here: they stay text in JSON.
 pub fn kubectl(text: &str) -> Scalar {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Scalar::Null,
@@ -102,7 +101,7 @@ pub fn kubectl(text: &str) -> Scalar {
         _ => (unsigned, 10),
     };
     match digits_to_number(sign, digits, radix) {
-        // Its own try at binary numbers takes a sign behind the prefix.
+        // Its own parser of binary numbers accepts a sign behind the prefix.
         Scalar::Text if plain.starts_with("0b-") || plain.starts_with("0b+") => {
             let (sign, digits) = split_sign(&plain[2..]);
             digits_to_number(sign, digits, 2)
@@ -112,7 +111,7 @@ pub fn kubectl(text: &str) -> Scalar {
     }
 }
 
-/// To Go, a number that is too large for a float is none.
+/// For Go, a number that is too large for a float is not a number.
 fn go_float(text: &str) -> Scalar {
     match float(text) {
         Scalar::NotFinite => Scalar::Text,
@@ -128,7 +127,7 @@ fn are_separators(text: &str) -> bool {
     underscores.all(|(at, _)| is_digit(at.checked_sub(1)) && is_digit(Some(at + 1)))
 }
 
-/// Only what starts like a number is looked at any further: most words do not.
+/// A quick check that excludes most words.
 fn may_be_number(text: &str) -> bool {
     matches!(text.as_bytes(), [b'0'..=b'9' | b'+' | b'-' | b'.', ..])
 }
@@ -170,13 +169,13 @@ fn digits_to_number(sign: Sign, digits: &str, radix: u32) -> Scalar {
     };
     match number {
         Some(number) => Scalar::Number(number),
-        // Too large for an integer; in other bases nobody means a float.
+        // Too large for an integer; only a decimal number can become a float.
         None if radix == 10 => float(&format!("{}{digits}", if sign == Sign::Minus { "-" } else { "" })),
         None => Scalar::Text,
     }
 }
 
-/// `[-+]? ( . digits | digits ( . digits? )? ) ( [eE] [-+]? digits )?`, the same in both readings.
+/// `[-+]? ( . digits | digits ( . digits? )? ) ( [eE] [-+]? digits )?`, the same for both.
 fn float(text: &str) -> Scalar {
     let (_, unsigned) = split_sign(text);
     let (mantissa, exponent) = match unsigned.find(['e', 'E']) {

@@ -1,4 +1,4 @@
-//! Which files, and their text.
+//! Finds the files of the inputs, and reads their text.
 
 mod text;
 mod walk;
@@ -21,13 +21,13 @@ use super::tree::Mark;
 pub use text::decode;
 use walk::{Walk, What};
 
-/// What `-` is called.
+/// The name of `-` in messages.
 pub const STANDARD_INPUT: &str = "<stdin>";
 
-/// A file to read, or why it cannot be.
+/// A file to read, or why it cannot be read.
 #[derive(Debug)]
 pub struct Source {
-    /// As the user would name it, fit for a terminal.
+    /// As the user would name it, safe for a terminal.
     pub name: String,
     place: Result<Place, Problem>,
 }
@@ -36,15 +36,15 @@ pub struct Source {
 enum Place {
     StandardInput,
     File(PathBuf),
-    /// The directory of a skill: below one that was named, and reached from there without following links.
+    /// The directory of a skill, below a directory that was named, and reached from there without following links.
     Skill {
         root: PathBuf,
         below: PathBuf,
     },
 }
 
-/// The documents behind `inputs`, file by file, each with its name and with what is wrong: what every command that takes
-/// manifests reads.
+/// The documents of `inputs`, file by file, each with the file's name and its problems. Every command that takes
+/// manifests reads them this way.
 pub fn documents<'a>(
     inputs: &[PathBuf],
     reader: &'a mut Reader,
@@ -54,10 +54,11 @@ pub fn documents<'a>(
     sources.map(move |source| (source.name.clone(), reader.load(source, budget)))
 }
 
-/// The files behind `inputs`, in their order, directories walked in the order of names, each file once.
+/// The files of `inputs`, in their order, directories in the order of names, each file once.
 ///
-/// In directories, files called `*.yaml`, `*.yml` and `*.json` are taken, names that start with a dot left out, links
-/// followed to files inside the directory only. A directory that has `SKILL.md` is a skill, whatever else is in it.
+/// In directories, files called `*.yaml`, `*.yml` and `*.json` are included, names that start with a dot are not, and
+/// links are followed only to files inside the directory. A directory that has `SKILL.md` is a skill, whatever else is
+/// in it.
 fn find(inputs: &[PathBuf]) -> Vec<Source> {
     let mut finder = Finder::default();
     for input in inputs {
@@ -124,7 +125,7 @@ impl Finder {
     }
 
     fn add_file(&mut self, path: &Path) {
-        // What has no canonical form (a pipe of the shell's) is itself.
+        // A path without a canonical form, such as a pipe of the shell, is used as it is.
         let canonical = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         if self.seen.insert(canonical) {
             self.add(shown(path), Ok(Place::File(path.to_owned())));
@@ -152,18 +153,18 @@ impl Finder {
     }
 }
 
-/// Nobody may ever write to a pipe that lies in a directory, and opening it would wait for that. The pipes of a shell,
-/// as in `<(helm template …)`, have a writer and no place in any directory.
+/// A pipe in a directory may never get a writer, and opening it would block. The pipes of a shell, as in `<(helm
+/// template …)`, have a writer and are in no directory.
 fn is_named_pipe(metadata: &fs::Metadata, path: &Path) -> bool {
     metadata.file_type().is_fifo() && fs::canonicalize(path).is_ok()
 }
 
-/// A path as it is told, fit for a terminal.
+/// A path, safe for a terminal.
 pub fn shown(path: &Path) -> String {
     printable(&path.to_string_lossy())
 }
 
-/// The documents of a text, and what is hidden in it.
+/// The documents of a text, with warnings about invisible characters.
 fn load_text(text: &str, budget: &mut Budget) -> Loaded {
     let mut loaded = load(text, budget);
     for warning in hidden::warnings(text) {
@@ -172,7 +173,7 @@ fn load_text(text: &str, budget: &mut Budget) -> Loaded {
     loaded
 }
 
-/// Reads sources, and no more of them than is allowed.
+/// Reads sources, within bounds over all of them.
 #[derive(Debug)]
 pub struct Reader {
     left: directory::Allowance,
@@ -186,7 +187,6 @@ impl Default for Reader {
 }
 
 impl Reader {
-    /// The documents of `source`.
     fn load(&mut self, source: Source, budget: &mut Budget) -> Loaded {
         let loaded = source.place.and_then(|place| match place {
             Place::Skill { root, below } => self.load_skill(&root, &below, budget),
@@ -219,7 +219,7 @@ impl Reader {
 
     fn read_bytes(&mut self, reader: impl Read) -> Result<Vec<u8>, Problem> {
         let mut bytes = Vec::new();
-        // One more than allowed, so that too much shows.
+        // One byte more than allowed, to detect larger files.
         let most = MAX_FILE_BYTES.min(self.left.bytes) + 1;
         reader.take(most).read_to_end(&mut bytes).map_err(|error| unreadable(&error))?;
         let size = bytes.len() as u64;
@@ -242,7 +242,7 @@ impl Reader {
     }
 }
 
-/// What a directory is called, however it is named: `.` has a name too.
+/// The last component of the canonical path: `.` has a name too.
 pub fn directory_name(path: &Path) -> Option<String> {
     let path = fs::canonicalize(path).ok()?;
     Some(path.file_name()?.to_string_lossy().into_owned())

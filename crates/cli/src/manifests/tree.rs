@@ -1,10 +1,10 @@
-//! A document as a tree in which every value knows where it is written.
+//! A document as a tree in which every value has its position.
 
 use std::fmt;
 
 use serde_json::Number;
 
-/// A place in a file; both count from 1, columns in characters.
+/// A position in a file; both count from 1, columns in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mark {
     pub line: u32,
@@ -12,20 +12,20 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// Where a file starts: for what is about the file as a whole.
+    /// The start of a file, for problems of the file as a whole.
     pub const START: Self = Self { line: 1, column: 1 };
 }
 
 /// A value and where it starts.
 ///
-/// A value that an alias or a merge brought has the place where it is written out, not where it is used.
+/// A value from an alias or a merge has the position of its definition, not of its use.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
     pub at: Mark,
     pub value: Value,
 }
 
-/// What JSON has.
+/// The types of JSON.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     Null,
@@ -33,15 +33,14 @@ pub enum Value {
     Number(Number),
     Text(String),
     List(Vec<Node>),
-    /// In the order of the file; no key comes twice.
+    /// In the order of the file, without duplicate keys.
     Map(Vec<Entry>),
 }
 
-/// A key with its value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
     pub key: String,
-    /// Where the key is written.
+    /// The position of the key.
     pub at: Mark,
     pub node: Node,
 }
@@ -60,7 +59,6 @@ impl Node {
         }
     }
 
-    /// The text, if it is one.
     pub fn as_text(&self) -> Option<&str> {
         match &self.value {
             Value::Text(text) => Some(text),
@@ -68,7 +66,6 @@ impl Node {
         }
     }
 
-    /// The elements, if it is a list.
     pub fn as_list(&self) -> Option<&[Node]> {
         match &self.value {
             Value::List(nodes) => Some(nodes),
@@ -76,7 +73,7 @@ impl Node {
         }
     }
 
-    /// The same without places. The loader bounds the depth, so this cannot recurse far.
+    /// The value without positions. The loader bounds the depth, so recursion is bounded.
     pub fn to_json(&self) -> serde_json::Value {
         match &self.value {
             Value::Null => serde_json::Value::Null,
@@ -88,7 +85,7 @@ impl Node {
         }
     }
 
-    /// A value that was not read from a file. All of it is at one place.
+    /// A value that was not read from a file. All of it has one position.
     pub fn from_json(value: serde_json::Value, at: Mark) -> Self {
         let value = match value {
             serde_json::Value::Null => Value::Null,
@@ -107,8 +104,8 @@ impl Node {
         Self { at, value }
     }
 
-    /// Sets a field, with mappings on the way to it where there are none. What is set is at the place of what it replaces,
-    /// or of what it is in.
+    /// Sets a field, and creates mappings on the way to it. The new value has the position of the one that it replaces,
+    /// or of its parent.
     pub fn set(&mut self, path: &[&str], value: serde_json::Value) {
         let Some((key, rest)) = path.split_first() else {
             *self = Self::from_json(value, self.at);
@@ -131,7 +128,7 @@ impl Node {
         }
     }
 
-    /// Takes a field away, if it is there.
+    /// Removes a field, if it exists.
     pub fn remove(&mut self, path: &[&str]) {
         let Value::Map(entries) = &mut self.value else {
             return;
@@ -147,25 +144,25 @@ impl Node {
         }
     }
 
-    /// The value at the end of a way through mappings.
+    /// The value at a path of keys.
     pub fn at(&self, path: &[&str]) -> Option<&Node> {
         path.iter().try_fold(self, |node, key| node.get(key))
     }
 
-    /// Where the field at `path` is written, or the closest thing around it that is.
+    /// The position of the field at `path`, or of its closest existing parent.
     ///
-    /// The path is in the form that [`Path`] writes: `spec.skills[0].params[a.b]`.
+    /// The path has the form of [`Path`]: `spec.skills[0].params[a.b]`.
     pub fn locate(&self, path: &str) -> Mark {
         self.follow(path).0
     }
 
-    /// Where the field at `path` is written, if it is.
+    /// The position of the field at `path`, if it exists.
     pub fn find(&self, path: &str) -> Option<Mark> {
         let (at, is_whole) = self.follow(path);
         is_whole.then_some(at)
     }
 
-    /// The last place on the way, and whether it is the end of the way.
+    /// The last existing position on the path, and whether it is the end of the path.
     fn follow(&self, path: &str) -> (Mark, bool) {
         let mut node = self;
         let mut at = self.at;
@@ -184,7 +181,7 @@ impl Node {
 }
 
 impl Value {
-    /// What it is, with its article.
+    /// The type, with its article.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -198,7 +195,7 @@ impl Value {
     }
 }
 
-/// The steps of a path: names between dots, and what is between brackets as one step.
+/// The steps of a path: names between dots, and the text between brackets as one step.
 fn steps(path: &str) -> impl Iterator<Item = &str> {
     let mut rest = path;
     std::iter::from_fn(move || {
@@ -216,9 +213,9 @@ fn steps(path: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Where in an object: the fields from the root, as the API server writes them.
+/// A path of fields from the object's root, as the API server writes it.
 ///
-/// It is a chain of borrowed steps, so walking a tree costs nothing until a finding writes it down.
+/// A chain of borrowed steps, so that walking a tree allocates nothing until a finding formats the path.
 #[derive(Debug, Clone, Copy)]
 pub enum Path<'a> {
     Root,
@@ -335,7 +332,7 @@ mod tests {
         root.remove(&["metadata"]);
         assert_eq!(root.to_json(), json!({"spec": {"task": "new"}}));
         assert_eq!(root.at(&["spec", "model"]), None);
-        // What is no mapping becomes one.
+        // A value that is not a mapping becomes one.
         root.set(&["spec", "task", "mode"], json!("x"));
         assert_eq!(root.to_json(), json!({"spec": {"task": {"mode": "x"}}}));
     }

@@ -1,4 +1,4 @@
-//! Command lines that one crate writes and another reads.
+//! Command lines that one crate writes and another parses.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -16,12 +16,12 @@ use super::*;
 use crate::local::bare::{self, ExecutorDirectories};
 
 const PLAN: &[u8] = include_bytes!("../../../plan/src/plan/tests/fixtures/plan-v1.json");
-/// Limits of the plan that are no default of the executor.
+/// Limits of the plan that differ from the defaults of the executor.
 const SECONDS: u32 = 77;
 const CONCURRENT_CALLS: u32 = 3;
 
-/// Options that the executor without namespaces is not given: there `--readable` and `--workspace` are the whole view of its
-/// commands, so that nothing else can be written to and nothing needs hiding.
+/// Options that the executor without namespaces does not get: there `--readable` and `--workspace` are the whole view
+/// of its commands, so that nothing else is writable and nothing must be hidden.
 const NOT_WITHOUT_NAMESPACES: &[&str] = &["hidden", "writable"];
 
 fn plan() -> RunPlan {
@@ -74,8 +74,8 @@ fn bare_arguments(plan: &RunPlan) -> Vec<String> {
     bare::executor_arguments(plan, skill(plan), &directories).unwrap()
 }
 
-/// An option that a variable can set and that is not on the command line would be the executor's default: a change that adds
-/// one decides here what plans say about it.
+/// An option that a variable can set and that is not on the command line would have the executor's default: a change
+/// that adds one must decide here what plans say about it.
 #[test]
 fn every_option_of_the_executor_comes_from_the_plan() {
     let mut plan = plan();
@@ -109,10 +109,10 @@ fn every_option_of_the_executor_comes_from_the_plan() {
     }
 }
 
-/// The variable by which a test knows that it is to be the executor in an image that was made to mislead it.
+/// The variable that makes a test act as the executor in a hostile image.
 const IS_CHILD: &str = "TEST_IS_IN_HOSTILE_IMAGE";
 
-/// What such an image sets, by variable: each would widen what commands may do.
+/// The variables of such an image: each would widen what commands may do.
 const HOSTILE: &[(&str, &str)] = &[
     ("SYMPOZIUM_IPC_DIR", "/evil"),
     ("SYMPOZIUM_MAX_TIMEOUT", "86400"),
@@ -128,7 +128,7 @@ const HOSTILE: &[(&str, &str)] = &[
     ("SYMPOZIUM_LOG_FORMAT", "text"),
 ];
 
-/// Renderer and executor held together: what the one writes, the other takes, whatever the image's `ENV` says.
+/// Renderer and executor together: the executor uses what the renderer wrote, whatever the image's `ENV` sets.
 #[test]
 fn the_environment_of_an_image_changes_nothing() {
     if std::env::var_os(IS_CHILD).is_some() {
@@ -138,7 +138,7 @@ fn the_environment_of_an_image_changes_nothing() {
     let mut hostile: Vec<&str> = HOSTILE.iter().map(|(variable, _)| *variable).collect();
     hostile.retain(|it| variables.iter().any(|variable| variable == it));
     assert_eq!(hostile.len(), variables.len(), "{variables:?}");
-    // As text that is understood, and as bytes that are none.
+    // Once as valid text, once as bytes that are not UTF-8.
     let bytes = OsStr::from_bytes(b"\xff");
     let images: [Vec<(&str, &OsStr)>; 2] = [
         HOSTILE.iter().map(|(it, value)| (*it, OsStr::new(*value))).collect(),
@@ -151,7 +151,7 @@ fn the_environment_of_an_image_changes_nothing() {
         child.args(["--exact", test, "--nocapture"]);
         let output = child.env(IS_CHILD, "1").envs(image).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
-        // Not none: the name of a test that is called otherwise would be a success, too.
+        // A wrong name of the test would run no test, which is a success, too.
         assert!(
             output.status.success() && said.contains("1 passed"),
             "{said}{}",
@@ -161,12 +161,12 @@ fn the_environment_of_an_image_changes_nothing() {
 }
 
 fn read_in_hostile_image() {
-    // The variables are there, and count where the executor is not told to leave them alone.
+    // The variables are set, and are used unless the executor is told to ignore them.
     let honest = [SIDECAR, "ipc"].map(OsString::from);
     match Arguments::read(&honest) {
         Ok(Arguments { command: Command::Ipc(read) }) => assert_eq!(read.pack.as_deref(), Some("evil")),
         Ok(other) => panic!("another front end: {other:?}"),
-        // Bytes that are no text.
+        // Not UTF-8.
         Err(_) => {}
     }
     let plan = plan();

@@ -1,4 +1,4 @@
-//! What goes to stdout: the answer of the run for a person, or what happened for a program.
+//! What is printed to stdout: the answer of the run as text, or its events as JSON.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use crate::output;
 /// Bytes of a `report.json`.
 const MAX_REPORT_BYTES: u64 = 2 * MAX_REQUEST as u64;
 
-/// What is known of a run in the end, gathered as it happened: the object of `-o json`.
+/// The object of `-o json`, collected from the events of a run.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Summary {
@@ -46,24 +46,23 @@ pub struct Summary {
     leftovers: Vec<String>,
     #[serde(skip)]
     started_ms: u64,
-    /// The questions that wait, with when they were put.
+    /// The pending questions, with the time of each in milliseconds since 1970.
     #[serde(skip)]
     asked: BTreeMap<String, u64>,
 }
 
-/// How long it took, in milliseconds.
+/// In milliseconds.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Durations {
-    /// All of it.
     total_ms: u64,
-    /// Until the agent was at work.
+    /// Until the agent began to work.
     starting_ms: Option<u64>,
-    /// While a person was asked.
+    /// While questions were pending.
     waiting_ms: u64,
 }
 
-/// What the receipts are verified with.
+/// What the receipts can be verified against.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Receipts {
@@ -72,7 +71,6 @@ struct Receipts {
 }
 
 impl Summary {
-    /// Something happened.
     pub fn event(&mut self, timed: &Timed) {
         let Timed { at_ms, event } = timed;
         match event {
@@ -116,7 +114,7 @@ impl Summary {
                 self.leftovers.clone_from(leftovers);
             }
             Event::Phase { .. } | Event::Starting { .. } | Event::Progress { .. } | Event::Transcript { .. } => {}
-            // Where there is a directory, what the bridge last said is in it.
+            // If the run has a directory, the last report of the bridge is read from it at the end.
             Event::Receipt { receipt } if self.directory.is_none() => {
                 self.receipts = receipts_until(receipt);
             }
@@ -124,11 +122,7 @@ impl Summary {
         }
     }
 
-    /// The whole of it, once the run is over.
-    ///
-    /// # Errors
-    ///
-    /// When it has no JSON.
+    /// Formats the summary of a run that has ended.
     pub fn json(mut self) -> anyhow::Result<String> {
         if let Some(directory) = &self.directory {
             self.receipts = receipts(directory);
@@ -138,38 +132,34 @@ impl Summary {
     }
 }
 
-/// The chain as far as a receipt of it.
+/// The chain up to and including a receipt.
 fn receipts_until(last: &Receipt) -> Option<Receipts> {
     let line = String::from_utf8(canonical(last).ok()?).ok()?;
     Some(Receipts { count: last.number + 1, head: Chain::hash_of(&line) })
 }
 
-/// What the bridge last said about its receipts. None where it never said anything.
+/// The receipts according to the last report of the bridge; `None` if there is none.
 fn receipts(directory: &Path) -> Option<Receipts> {
     let bytes = read_bounded(&directory.join(files::REPORT), MAX_REPORT_BYTES).ok()?;
     let report: RunReport = serde_json::from_slice(&bytes).ok()?;
     Some(Receipts { count: report.receipts, head: report.head })
 }
 
-/// An event as a line of `-o jsonl`.
-///
-/// # Errors
-///
-/// When it has no JSON.
+/// Formats an event as a line of `-o jsonl`.
 pub fn line(timed: &Timed) -> anyhow::Result<String> {
     Ok(output::escaped(serde_json::to_string(timed)?) + "\n")
 }
 
-/// The answer for a person. A terminal gets only what it can show; elsewhere letters of every script stay as they are, with the
-/// joiners that some need. What makes a terminal act, turns a line around or hides is written out all the same: files are shown
-/// on terminals too, and copied into prompts.
+/// The answer as text. A terminal gets printable characters only; other outputs keep the letters of every script, and
+/// the joiners that some need. Characters that make a terminal act, reverse a line or are invisible are always escaped:
+/// files are shown on terminals too, and copied into prompts.
 pub fn text(answer: &str, is_terminal: bool) -> String {
     let mut text = String::with_capacity(answer.len() + 1);
     let mut before = None;
     for letter in answer.replace("\r\n", "\n").chars() {
         let stays = match letter {
             '\n' | '\t' => true,
-            // Whether a symbol is an emoji; behind anything else it would be invisible.
+            // Variation selectors make a symbol an emoji; after anything else they would be invisible.
             '\u{fe0e}' | '\u{fe0f}' if is_terminal => before.is_some_and(is_symbol),
             _ if is_terminal => is_printable(letter),
             _ => is_prose(letter),
@@ -186,7 +176,7 @@ pub fn text(answer: &str, is_terminal: bool) -> String {
     text
 }
 
-/// Whether a character may be told how to be shown: no letter of any script, and nothing of ASCII.
+/// Whether a variation selector may follow: not a letter of any script, and not ASCII.
 fn is_symbol(letter: char) -> bool {
     !letter.is_ascii() && !letter.is_alphanumeric() && is_printable(letter)
 }
@@ -202,7 +192,7 @@ mod tests {
         assert_eq!(text(answer, false), "a\tb\nfamily \u{1f469}\u{200d}\u{1f467}\\u{1b}[2J\\u{9b}1m\\u{202e}x\n");
         let symbols = "\u{26a0}\u{fe0f} a\u{fe0f} ä\u{fe0f} \u{3164}";
         assert_eq!(text(symbols, true), "\u{26a0}\u{fe0f} a\\u{fe0f} ä\\u{fe0f} \\u{3164}\n");
-        // Letters that only a model reads.
+        // Characters that are invisible to people, but not to a model.
         let tags = "a\u{e0041}\u{e0042}\u{200b}\u{3164}b";
         for is_terminal in [true, false] {
             assert_eq!(text(tags, is_terminal), "a\\u{e0041}\\u{e0042}\\u{200b}\\u{3164}b\n");

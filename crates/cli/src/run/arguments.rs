@@ -1,4 +1,4 @@
-//! What can be typed after `sympozium run`.
+//! The arguments of `run`.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -141,12 +141,10 @@ pub struct RunArguments {
     pub color: ColorChoice,
 }
 
-/// How `--policy` names a policy.
+/// The value of `--policy`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PolicyChoice {
-    /// By its name.
     Named(String),
-    /// By its file.
     InFile(PathBuf),
 }
 
@@ -161,7 +159,7 @@ pub enum RunFormat {
     Jsonl,
 }
 
-/// `provider/model`; models have slashes in their names too.
+/// Parses `provider/model`. The model may contain slashes.
 fn model(typed: &str) -> Result<String, &'static str> {
     match typed.split_once('/') {
         Some((provider, model)) if !provider.is_empty() && !model.is_empty() => Ok(typed.to_owned()),

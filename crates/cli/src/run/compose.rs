@@ -1,7 +1,7 @@
-//! From files and flags to a run that can be realised.
+//! Assembles a run from files and flags, and resolves everything that it needs on this machine.
 //!
-//! The same stages as everywhere: files are read, flags change or add objects, all of them are held against schemas, the run
-//! is admitted and planned. Then what the plan names is looked for on this machine. Nothing has started yet.
+//! The stages are those of the cluster: files are read, flags change or add objects, all of them are validated, the run
+//! is admitted and planned. Then what the plan names is looked up on this machine. Nothing has started yet.
 
 pub mod chosen;
 mod data;
@@ -49,26 +49,22 @@ use data::{Data, Found};
 use inputs::Inputs;
 use system_namespace::Claims;
 
-/// What stands for a file where the floor is the one that comes with this program.
+/// Stands in for the file name of the floor that comes with this program.
 const BUILT_IN_FLOOR: &str = "<built-in floor>";
 
-/// What of the machine decides about a run, besides its state.
+/// The host environment: what of this machine decides about a run, besides its state.
 pub struct Surroundings<'s> {
-    /// CONFIG, if there is such a place.
+    /// The directory CONFIG, if the environment names one.
     pub configuration: Option<PathBuf>,
-    /// DATA, if there is such a place.
+    /// The directory DATA, if the environment names one.
     pub data: Option<PathBuf>,
-    /// The variables of the user's environment.
     pub environment: &'s Environment<'s>,
 }
 
-/// Reads, composes, admits and plans the one run that the arguments mean, and finds everything that it needs on this machine.
-///
-/// # Errors
-///
-/// When there is no such run, it is denied (exit code 3), or something that it needs is not here.
+/// Reads, assembles, admits and plans the one run that the arguments mean, and finds everything that it needs on this
+/// machine. A denial has exit code 3.
 pub fn compose(arguments: &RunArguments, state: &State) -> Result<Prepared, Failure> {
-    // One that others may write to is refused: without it, a floor would be missing and nobody would know.
+    // A directory that others can write to is refused, not skipped: a floor in it would be missing without a notice.
     let place = |found: anyhow::Result<Option<PathBuf>>| {
         found.map_err(|error| Failure::new(error, "make it yours alone: chmod go-w"))
     };
@@ -81,7 +77,7 @@ pub fn compose(arguments: &RunArguments, state: &State) -> Result<Prepared, Fail
     compose_in(arguments, state, &surroundings, &uid)
 }
 
-/// The same, with everything that it depends on.
+/// The same, with everything that it depends on as arguments.
 fn compose_in(
     arguments: &RunArguments,
     state: &State,
@@ -153,7 +149,7 @@ fn compose_in(
     if !plan.placement.node_selector.is_empty() {
         warnings.push("`nodeSelector` means nothing on one machine".to_owned());
     }
-    // Last: the command for it may ask a person.
+    // Last, because its command may prompt the user.
     let model_key = keys::find(&plan.model.keys, &sources)?;
     Ok(Prepared {
         plan: made.plan,
@@ -172,7 +168,7 @@ fn compose_in(
     })
 }
 
-/// The file with the floor; the floor that comes with this program when absent.
+/// The file with the floor; `None` for the floor that comes with this program.
 fn floor(arguments: &RunArguments, surroundings: &Surroundings<'_>) -> Result<Option<PathBuf>, Failure> {
     let of_machine = surroundings.configuration.as_ref().map(|it| it.join("floor.yaml"));
     let Some(path) = of_machine else {
@@ -183,7 +179,7 @@ fn floor(arguments: &RunArguments, surroundings: &Surroundings<'_>) -> Result<Op
         Err(error) if error.kind() == io::ErrorKind::NotFound && path.symlink_metadata().is_err() => {
             return Ok(arguments.floor.clone());
         }
-        // A link to nowhere is a floor that cannot be read.
+        // A dangling link is a floor that cannot be read.
         Err(error) => {
             let error = anyhow::Error::from(error).context(format!("cannot read {}", path.display()));
             return Err(Failure::new(error, "every run here is held to it: make it readable, or remove it"));
@@ -200,7 +196,7 @@ fn floor(arguments: &RunArguments, surroundings: &Surroundings<'_>) -> Result<Op
     Ok(Some(path))
 }
 
-/// Takes away what the files have in place of the floor: a run does not bring its own.
+/// Removes objects of the files that would replace the floor: a run does not bring its own.
 fn leave_floor_alone(session: &mut Session<'_>, of_floor: usize, floor: Option<&Path>, warnings: &mut Vec<String>) {
     let mut held: Vec<ObjectName> = session.objects()[..of_floor].iter().map(|it| it.name.clone()).collect();
     held.push(ObjectName {
@@ -224,7 +220,7 @@ fn leave_floor_alone(session: &mut Session<'_>, of_floor: usize, floor: Option<&
     }
 }
 
-/// The same with the floor, which no run names.
+/// Adds the floor, which no run names.
 fn with_floor(mut origins: Vec<ResolvedFrom>, floor: Option<&Path>) -> Vec<ResolvedFrom> {
     let from = match floor {
         Some(path) => Origin::File { path: printable(&path.display().to_string()) },
@@ -234,7 +230,7 @@ fn with_floor(mut origins: Vec<ResolvedFrom>, floor: Option<&Path>) -> Vec<Resol
     origins
 }
 
-/// A plan that is nobody else's.
+/// The parts of a plan that outlive the session.
 struct Made {
     plan: RunPlan,
     bytes: Vec<u8>,
@@ -265,10 +261,11 @@ fn planned(
     let judged = planning.runs.iter().position(|it| it.name == *run);
     let judged = judged.map(|it| planning.runs.swap_remove(it));
     let (outcome, origins) = judged.map(|it| (it.outcome, it.origins)).unzip();
-    // What is misspelt may be a restriction.
+    // A misspelt field may be a restriction.
     let outcome = outcome.filter(|_| !planning.report.has_unreadable());
     match outcome {
-        // Admission trusts namespaces, which the API server guards in a cluster.
+        // Admission trusts namespaces, because the API server guards them in a cluster. On one machine nothing guards
+        // them.
         Some(RunOutcome::Made(_)) if claims == Claims::Denied => Err(deny(findings)),
         Some(RunOutcome::Made(made)) => {
             let of_admission = planning.report.findings().iter();
@@ -309,15 +306,15 @@ fn deny(findings: String) -> Failure {
     Failure::denied(anyhow!("the run is denied"), hint).with_findings(findings)
 }
 
-/// That files cannot be used, for what was found in them.
+/// The failure for manifests with these findings.
 pub fn unreadable(findings: String) -> Failure {
     let error = anyhow!("the manifests cannot be used as they are");
     let hint = "correct what the lines above name; `sympozium validate` checks manifests";
     Failure::new(error, hint).with_findings(findings)
 }
 
-/// Whether a key of the user's environment may go where the model is: it was set for the provider, and a manifest can name
-/// any address.
+/// Whether a key of the user's environment may be sent to the model's endpoint: it was set for the provider, and a
+/// manifest can name any address.
 fn is_for_environment(plan: &RunPlan) -> bool {
     let Some(endpoint) = &plan.model.endpoint else {
         return false;
@@ -331,7 +328,7 @@ fn is_for_environment(plan: &RunPlan) -> bool {
     is_own || Host::parse(&endpoint.host).is_ok_and(|host| model::is_this_machine(&host))
 }
 
-/// A directory that the user gives the run: with nothing in it that decides about runs.
+/// Checks the directory of `--workspace`: it must not contain, or be in, directories that decide about runs.
 fn own_directory(path: &Path, state: &State, surroundings: &Surroundings<'_>) -> Result<PathBuf, Failure> {
     let hint = "give --workspace a directory of the project that the agent works on";
     let real = fs::canonicalize(path).with_context(|| format!("cannot use {}", path.display()));
@@ -344,7 +341,7 @@ fn own_directory(path: &Path, state: &State, surroundings: &Surroundings<'_>) ->
     let of_state = runs.parent().unwrap_or(&runs);
     let ours = [Some(of_state), surroundings.configuration.as_deref(), surroundings.data.as_deref()];
     for ours in ours.into_iter().flatten() {
-        // One that is not there yet has no other name.
+        // A directory that does not exist yet has no other name.
         let ours = fs::canonicalize(ours).unwrap_or_else(|_| ours.to_owned());
         if ours.starts_with(&real) || (real.starts_with(&ours) && !is_of_run(&real, &ours)) {
             let error =
@@ -355,7 +352,7 @@ fn own_directory(path: &Path, state: &State, surroundings: &Surroundings<'_>) ->
     Ok(real)
 }
 
-/// Whether it is the workspace of an earlier run.
+/// Whether this is the workspace of an earlier run.
 fn is_of_run(path: &Path, state: &Path) -> bool {
     let below: Vec<_> = path.strip_prefix(state).into_iter().flatten().collect();
     matches!(below.as_slice(), [runs, _, workspace, ..] if *runs == "runs" && *workspace == "workspace")

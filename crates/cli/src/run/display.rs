@@ -1,7 +1,7 @@
-//! What a person sees while a run goes on: events become lines, and one line says what is going on right now.
+//! The display of a run: turns events into lines, and keeps one status line.
 //!
-//! A function from events to lines, with no clock and no terminal: [`Display::event`] and [`Display::tick`] give what is
-//! to be written, [`Display::status`] what a terminal shows below it. [`screen`](super::screen) writes.
+//! Pure: no clock, no terminal. [`Display::event`] and [`Display::tick`] return the lines to print, [`Display::status`]
+//! the status line below them. [`screen`](super::screen) writes them.
 
 mod calls;
 mod isolation;
@@ -26,23 +26,23 @@ use calls::Calls;
 use line::{Fit, Line, Look};
 use wire::{Told, told};
 
-/// Rows of one thing that the model says between its calls. The rest is in the transcript.
+/// Rows of one text of the model between its calls. The transcript has the rest.
 const SPEECH_ROWS: usize = 12;
-/// Characters of it that are looked at.
+/// Characters of it that are examined.
 const SPEECH_CHARACTERS: usize = 4_000;
-/// Lines of the reason why a run has no answer. The rest is in its record.
+/// Lines of the reason for a run end. The record has the rest.
 const REASON_LINES: usize = 24;
 
-/// How much is shown.
+/// How much is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
-    /// All that a person wants to follow.
+    /// Everything.
     All,
-    /// What a person must know or answer: programs read the rest elsewhere.
+    /// Only what the user must know or answer: programs read the rest elsewhere.
     Needed,
 }
 
-/// What is known of the run so far, as far as it is shown.
+/// What is known of the run so far, as far as the display needs it.
 #[derive(Debug)]
 pub struct Display {
     detail: Detail,
@@ -54,10 +54,10 @@ pub struct Display {
     parts: BTreeMap<String, IsolationReport>,
     has_shown_parts: bool,
     calls: Calls,
-    /// What the model said last, without a call: the answer of the run, or not yet.
+    /// What the model said last, without a call: it may be the answer of the run.
     last_words: Option<String>,
     progress: String,
-    /// Why the model did not answer last.
+    /// The last error of the model.
     trouble: String,
     usage: Usage,
     questions: Vec<Question>,
@@ -66,7 +66,6 @@ pub struct Display {
 }
 
 impl Display {
-    /// Of a run that has not begun.
     pub fn new(detail: Detail, place: Place) -> Self {
         Self {
             detail,
@@ -88,7 +87,7 @@ impl Display {
         }
     }
 
-    /// Something happened: what is shown of it.
+    /// Handles an event, and returns the lines to print.
     pub fn event(&mut self, timed: &Timed) -> Vec<Line> {
         let Timed { at_ms, event } = timed;
         let mut lines = Vec::new();
@@ -107,7 +106,7 @@ impl Display {
             Event::Isolated { part, report } => {
                 self.parts.insert(part.clone(), (**report).clone());
                 if self.has_shown_parts {
-                    // It came late, or came again: told by itself.
+                    // A sandbox that was built late or again: printed by itself.
                     let alone = BTreeMap::from([(part.clone(), (**report).clone())]);
                     lines.extend(isolation::lines(&alone));
                 }
@@ -126,7 +125,7 @@ impl Display {
             }
             Event::Usage { usage } => self.usage = *usage,
             Event::Asked { question } => {
-                // Who decides has seen what holds the parts.
+                // The approver must see the isolation before voting.
                 lines.extend(self.show_parts());
                 lines.extend(self.calls.lines(*at_ms));
                 needed.push(asked(question));
@@ -155,7 +154,7 @@ impl Display {
         lines
     }
 
-    /// Time passed: what is shown because of that alone.
+    /// Returns the lines that are due because time has passed.
     pub fn tick(&mut self, now_ms: u64) -> Vec<Line> {
         let lines = self.calls.lines(now_ms);
         match self.detail {
@@ -164,22 +163,22 @@ impl Display {
         }
     }
 
-    /// When [`Self::tick`] has something to show, though nothing happens.
+    /// When [`Self::tick`] will have lines to print, if no event comes before.
     pub fn due_ms(&self) -> Option<u64> {
         self.calls.due_ms()
     }
 
-    /// The questions that wait, the oldest first.
+    /// The pending questions, oldest first.
     pub fn questions(&self) -> &[Question] {
         &self.questions
     }
 
-    /// Somebody asked for the end.
+    /// The user has asked the run to end.
     pub fn ending(&mut self) {
         self.is_ending = true;
     }
 
-    /// What is going on right now. Nothing once it is over.
+    /// The status line. `None` once the run has ended.
     pub fn status(&self, now_ms: u64) -> Option<Line> {
         let started_ms = self.started_ms?;
         if self.is_over {
@@ -222,7 +221,7 @@ impl Display {
         }
         let is_first_work = phase == Phase::Working && self.phase != Some(Phase::Waiting);
         if self.phase.is_none_or(|it| it == Phase::Starting) {
-            // What the start waited for has come.
+            // The start no longer waits for anything.
             self.progress.clear();
         }
         self.phase = Some(phase);
@@ -260,12 +259,12 @@ impl Display {
             Told::Note(text) => lines.push(Line::whole(4).add(Look::Faint, "  note: ").plain(&wire::shortened(&text))),
             Told::Nothing => {}
         }
-        // Arguments may have come for calls that had ended.
+        // Arguments may have arrived for calls that have ended.
         lines.extend(self.calls.lines(at_ms));
         lines
     }
 
-    /// A model that does not answer. The agent tries again: the same trouble is told once.
+    /// The error of a model request. The agent retries: the same error is printed once.
     fn model_trouble(&mut self, event: &receipt::Event) -> Option<Line> {
         let receipt::Event::Model { status, error, duration_ms, .. } = event else {
             return None;
@@ -309,7 +308,7 @@ impl Display {
     }
 }
 
-/// Policies and packs are told with where they came from: a name alone does not say whose they are.
+/// Policies and packs are printed with their origins: a name alone does not tell which object it is.
 fn planned(run: &str, agent: &str, model: &str, skills: &[String], origins: &[ResolvedFrom]) -> Vec<Line> {
     let first = Line::cut().add(Look::Strong, run).plain(&format!("  agent {agent}, model {model}"));
     let packs = origin::told(origins, origin::PACK);
@@ -326,7 +325,7 @@ fn planned(run: &str, agent: &str, model: &str, skills: &[String], origins: &[Re
     lines
 }
 
-/// What the model says, as far as it is shown: its lines, and none that is ours.
+/// The text of the model, truncated. Each line has a prefix, so that it cannot pass for one of ours.
 fn speech(text: &str) -> Vec<Line> {
     let end = text.char_indices().nth(SPEECH_CHARACTERS).map_or(text.len(), |(at, _)| at);
     let paragraphs = text[..end].trim().lines().filter(|it| !it.trim().is_empty());
@@ -376,7 +375,8 @@ fn warning(text: &str) -> Line {
     Line::whole(2).add(Look::Asking, "warning: ").plain(text)
 }
 
-/// How it ended. Only the first line of why it did stands beside the outcome: a hint, or the end of a log, may follow.
+/// How the run ended. The first line of the reason is on the line of the outcome; a hint or the end of a log may
+/// follow.
 fn over(outcome: &Outcome, took_ms: u64, usage: &Usage) -> Vec<Line> {
     let took = words::duration(took_ms);
     let (look, why) = match outcome {

@@ -1,4 +1,4 @@
-//! A run is followed to its end: events to the screen and to stdout, questions to the person, their word back.
+//! Follows a run until its end: events to the screen and stdout, questions to the user, votes back to the run.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -32,17 +32,17 @@ use crate::local::record::Outcome;
 use crate::local::time::now_ms;
 use crate::place::Place;
 
-/// Between two looks of the line that changes.
+/// Interval of updates of the status line.
 const FRAME: Duration = Duration::from_millis(120);
-/// Between two looks whether a process that was in the background is still there, when there is a question.
+/// While a question is pending: interval of checks whether the process is in the foreground again.
 const BACKGROUND: Duration = Duration::from_millis(500);
 
-/// What a person may do with a run.
+/// What the user may do with a run.
 pub trait Steering {
-    /// Why a person's word does not count.
+    /// Why a vote does not count.
     type Undecided: fmt::Display;
 
-    /// Their word about one exact action.
+    /// Votes on one exact action.
     async fn decide(
         &self,
         approval: &str,
@@ -51,18 +51,18 @@ pub trait Steering {
         reason: Option<&str>,
     ) -> Result<Heard, Self::Undecided>;
 
-    /// Ends it, and says what becomes of it now.
+    /// Asks the run to end. Returns what to tell the user.
     fn stop(&self, how: Stop) -> Stopping;
 }
 
-/// What became of a person's word that counts.
+/// The effect of a vote that counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Heard {
-    /// The question is answered.
+    /// The question is decided.
     Decided,
-    /// So many more must say yes.
+    /// This many more approvals are needed.
     More(u32),
-    /// It is written down, and how many must say yes is not known here.
+    /// The vote is stored; how many are needed is not known here.
     Noted,
 }
 
@@ -75,12 +75,11 @@ impl From<Counted> for Heard {
     }
 }
 
-/// What becomes of a run that is to end.
+/// What to tell the user after a request to end the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stopping {
-    /// In words.
     pub text: &'static str,
-    /// Whether nobody waits for its end here.
+    /// Whether to stop following without waiting for the run's end.
     pub leaves: bool,
 }
 
@@ -107,10 +106,8 @@ impl Steering for Handle {
     }
 }
 
-/// How a run is followed.
 #[derive(Debug, Clone)]
 pub struct Manner {
-    /// Where the run is.
     pub place: Place,
     pub output: RunFormat,
     pub approve: Approve,
@@ -118,31 +115,27 @@ pub struct Manner {
     pub environment: Environment,
 }
 
-/// Where it is shown, and where answers come from.
 #[derive(Debug)]
 pub struct Streams {
     pub stdout: OwnedFd,
     pub stderr: OwnedFd,
-    /// The person's terminal, where there is one.
+    /// The user's terminal, if there is one.
     pub terminal: Option<Terminal>,
 }
 
-/// How following a run ended.
+/// How following ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ending {
-    /// With the run, of which this came.
+    /// The run has ended.
     Outcome(Outcome),
-    /// A person has left: nobody waits for the run's end here.
+    /// The user has detached; the run may go on.
     Left,
-    /// Nothing more is told of the run, which goes on.
+    /// No more events will come, although the run goes on.
     Lost,
 }
 
-/// Follows a run until its end, until a person leaves, or until `lost` says that nothing more will be told.
-///
-/// # Errors
-///
-/// When a stream cannot be used at all, or what happened has no JSON. The run is not ended by that.
+/// Follows a run until its end, until the user detaches, or until `lost` completes, which means that no more events
+/// will come. An error, such as an unusable stream, does not end the run.
 pub async fn follow<S: Steering>(
     events: &EventLog,
     mut reader: Reader,
@@ -153,7 +146,7 @@ pub async fn follow<S: Steering>(
     lost: impl Future<Output = ()>,
 ) -> anyhow::Result<Ending> {
     tokio::pin!(lost);
-    // Their word is on its way, which may take as long as a cluster does: everything else goes on meanwhile.
+    // Votes in flight. In a cluster they take time; everything else continues meanwhile.
     let mut deciding = FuturesUnordered::new();
     let mut follower = Follower::new(steering, manner, streams, events)?;
     let mut frames = interval(FRAME);
@@ -162,7 +155,7 @@ pub async fn follow<S: Steering>(
         follower.open_question();
         let wait = follower.due();
         tokio::select! {
-            // Signals before everything, and what was told before more is: a log keeps only so much.
+            // Signals first; then events before anything that adds more, because the log drops old ones.
             biased;
             asks = signals.next() => if follower.signal(asks) == Next::Leave {
                 follower.leave().await;
@@ -181,7 +174,7 @@ pub async fn follow<S: Steering>(
             }
             Some(decided) = deciding.next() => follower.decided(&decided),
             () = &mut lost => {
-                // What was told before that is shown.
+                // Print the events from before.
                 let told = std::iter::from_fn(|| reader.next().now_or_never());
                 if let Some(outcome) = told.filter_map(|timed| follower.event(&timed)).next() {
                     break outcome;
@@ -200,7 +193,7 @@ pub async fn follow<S: Steering>(
         loop {
             tokio::select! {
                 finished = &mut finishing => break finished?,
-                // A reader that sleeps keeps nobody here.
+                // A blocked reader must not keep the process from exiting.
                 asks = signals.next() => if asks != Asks::Resized { break },
             }
         }
@@ -208,14 +201,14 @@ pub async fn follow<S: Steering>(
     Ok(Ending::Outcome(outcome))
 }
 
-/// What a person has typed.
+/// A vote that was typed.
 struct Word {
     question: Question,
     says: Says,
     reason: Option<String>,
 }
 
-/// Brings a person's word to the run, and says what came of it.
+/// Sends a vote to the run.
 async fn decided<S: Steering>(steering: &S, word: Word) -> Result<Heard, String> {
     let Question { approval, action, .. } = &word.question;
     let decided = steering.decide(approval, action, word.says, word.reason.as_deref());
@@ -224,7 +217,7 @@ async fn decided<S: Steering>(steering: &S, word: Word) -> Result<Heard, String>
 
 async fn shown(asking: &mut Option<Asking>) {
     match asking.as_mut().and_then(|it| it.mark.as_mut()) {
-        // A writer that is gone has shown what it could.
+        // If the writer is gone, it has shown what it could.
         Some(mark) => drop(mark.await),
         None => std::future::pending().await,
     }
@@ -251,31 +244,30 @@ struct Follower<'f, S> {
     display: Display,
     summary: Summary,
     screen: Screen,
-    /// Where questions are shown when the screen is no terminal.
+    /// Where questions are shown if the screen is not a terminal.
     aside: Option<Screen>,
     terminal: Option<Terminal>,
     stdout: Stdout,
     /// The question that is being asked.
     asking: Option<Asking>,
-    /// Whether an answer is on its way.
+    /// Whether a vote is in flight.
     is_deciding: bool,
-    /// Questions that are not asked here: they were answered, or wait for an answer from elsewhere.
+    /// Questions that are not asked here: already answered, or left to another terminal.
     left: BTreeSet<String>,
     has_said_elsewhere: bool,
 }
 
-/// What a signal makes of following.
+/// What to do after a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     Follow,
     Leave,
 }
 
-/// A question that is put to the person.
 #[derive(Debug)]
 struct Asking {
     question: Question,
-    /// Comes when they can read it. What they type before does not count.
+    /// Completes when the question is visible; input from before does not count. `None` after that.
     mark: Option<oneshot::Receiver<()>>,
 }
 
@@ -306,7 +298,7 @@ impl Stdout {
     }
 }
 
-/// Every event as a line, at the pace of whoever reads them.
+/// Writes every event as a line, at the pace of the reader.
 async fn write_lines(writer: &Writer, events: &EventLog) -> anyhow::Result<()> {
     let mut reader = events.reader();
     loop {
@@ -380,11 +372,11 @@ impl<'f, S: Steering> Follower<'f, S> {
         }
     }
 
-    /// How long nothing need be done, if nothing happens.
+    /// How long to sleep if nothing happens.
     fn due(&self) -> Option<Duration> {
         let display = self.display.due_ms();
         let display = display.map(|at| Duration::from_millis(at.saturating_sub(now_ms())));
-        // A person may bring us back to the front.
+        // The user may bring the process to the foreground.
         let waits = self.asking.is_none() && self.next_question().is_some();
         display.into_iter().chain(waits.then_some(BACKGROUND)).min()
     }
@@ -414,7 +406,7 @@ impl<'f, S: Steering> Follower<'f, S> {
         next
     }
 
-    /// Where nobody is asked: the run answers by itself, and this says so.
+    /// With `--approve all` or `none` the run answers by itself: prints that.
     fn say_decided(&mut self, question: &Question) {
         let text = match self.manner.approve {
             Approve::Ask => return,
@@ -425,8 +417,8 @@ impl<'f, S: Steering> Follower<'f, S> {
         self.screen.print(&[line.add(Look::Asking, text)]);
     }
 
-    /// The oldest question that is asked here and was not put yet. One after the other: what came of the last answer is said
-    /// before the next is asked for.
+    /// The oldest question that is to be asked here and has not been. One at a time: the effect of a vote is printed
+    /// before the next question.
     fn next_question(&self) -> Option<&Question> {
         if self.manner.approve != Approve::Ask || self.is_deciding {
             return None;
@@ -435,7 +427,7 @@ impl<'f, S: Steering> Follower<'f, S> {
         questions.find(|it| !self.left.contains(&it.approval))
     }
 
-    /// Puts the next question to the person, if there is one and nobody is being asked.
+    /// Asks the next question, if none is open.
     fn open_question(&mut self) {
         if self.asking.is_some() {
             return;
@@ -448,7 +440,7 @@ impl<'f, S: Steering> Follower<'f, S> {
                 self.screen.hold();
                 self.ask(question);
             }
-            // In the background: asked when it comes back.
+            // In the background: asked when the process is in the foreground again.
             Some(_) => self.say_elsewhere(),
             None => {
                 self.left.insert(question.approval);
@@ -466,7 +458,7 @@ impl<'f, S: Steering> Follower<'f, S> {
                 let mark = Some(mark);
                 self.asking = Some(Asking { question, mark });
             }
-            // Nobody would read it.
+            // The queue of the writer is full: the question would not be seen.
             None => {
                 self.left.insert(question.approval);
                 self.screen.release();
@@ -478,7 +470,7 @@ impl<'f, S: Steering> Follower<'f, S> {
         self.asking.as_ref().is_some_and(|it| it.mark.is_none())
     }
 
-    /// The question can be read: whatever was typed before does not count.
+    /// The question is visible: input from before is discarded.
     fn shown(&mut self) {
         if let Some(terminal) = &mut self.terminal {
             terminal.forget();
@@ -499,12 +491,12 @@ impl<'f, S: Steering> Follower<'f, S> {
         asker.write(format!("{} ", choices.trim_end_matches('\n')));
     }
 
-    /// Where questions are shown.
+    /// The screen that shows questions.
     fn asker(&mut self) -> &mut Screen {
         self.aside.as_mut().unwrap_or(&mut self.screen)
     }
 
-    /// A line was typed, or nothing will be any more; gives their word, if it is one.
+    /// Handles a line of input, or the end of input. Returns the vote, if the line is one.
     fn typed(&mut self, line: Option<String>) -> Option<Word> {
         let Asking { question, .. } = self.asking.take()?;
         let Some(line) = line else {
@@ -533,7 +525,7 @@ impl<'f, S: Steering> Follower<'f, S> {
         None
     }
 
-    /// Their word has arrived, or has not.
+    /// Prints the effect of a vote.
     fn decided(&mut self, decided: &Result<Heard, String>) {
         self.is_deciding = false;
         let line = match decided {
@@ -548,7 +540,7 @@ impl<'f, S: Steering> Follower<'f, S> {
         }
     }
 
-    /// Somebody else answered, or nobody waits any more.
+    /// The question was answered elsewhere, or withdrawn.
     fn close_question(&mut self, approval: &str) {
         if self.asking.as_ref().is_some_and(|it| it.question.approval == approval) {
             self.close_any_question("no answer is needed here any more");
@@ -558,7 +550,7 @@ impl<'f, S: Steering> Follower<'f, S> {
     fn close_any_question(&mut self, why: &str) {
         if let Some(asking) = self.asking.take() {
             self.left.insert(asking.question.approval);
-            // Below what the person may have typed.
+            // Below what the user may have typed.
             let line = Line::whole(2).add(Look::Asking, why);
             let asker = self.asker();
             asker.write("\n".to_owned());
@@ -579,7 +571,7 @@ impl<'f, S: Steering> Follower<'f, S> {
         self.screen.print_now(&[Line::whole(2).add(Look::Asking, "hint: ").plain(&text)]);
     }
 
-    /// Nobody waits for the end: what was said so far is written, and no answer comes.
+    /// Stops following: writes what is queued, and prints no answer.
     async fn leave(mut self) {
         self.screen.finish().await;
         if let Some(aside) = self.aside.take() {
@@ -592,7 +584,7 @@ impl<'f, S: Steering> Follower<'f, S> {
     }
 
     async fn finish(mut self, outcome: &Outcome) -> anyhow::Result<()> {
-        // What stands above the answer comes first, where both are one terminal.
+        // First what is above the answer, if both go to the same terminal.
         self.screen.finish().await;
         if let Some(aside) = self.aside.take() {
             aside.finish().await;

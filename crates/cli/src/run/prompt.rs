@@ -1,7 +1,7 @@
 //! Questions on the terminal: shown whole, then answered by one line.
 //!
-//! Nothing that was typed before the question was shown counts: whoever types ahead would say yes to what they have not
-//! read. Lines are edited by the terminal itself (cooked mode), so nothing has to be put back when the process is killed.
+//! Input from before the question was shown does not count: typing ahead would approve something unread. The terminal
+//! edits lines itself (cooked mode), so nothing must be restored if the process is killed.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -18,25 +18,24 @@ use super::display::line::{Line, Look};
 use super::display::words;
 use crate::local::event::Question;
 
-/// Bytes of a line that is typed. The kernel lets a terminal have no longer one.
+/// Bytes of a line of input; the limit of the kernel for terminals.
 const MAX_TYPED: usize = 4_096;
-/// Characters of a reason.
 const MAX_REASON: usize = 500;
 
-/// What was typed.
+/// A parsed line of input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Typed {
-    /// An answer, and why.
+    /// A vote, with its reason.
     Says(Says, Option<String>),
-    /// The question is to be shown again.
+    /// Show the question again.
     Show,
-    /// Nothing.
+    /// An empty line.
     Nothing,
-    /// Something else.
+    /// Anything else.
     Unclear,
 }
 
-/// Reads a line that was typed. What is not clearly an answer is none.
+/// Parses a line of input. What is not clearly a vote is none.
 pub fn typed(line: &str, run_scope: bool) -> Typed {
     let line = line.trim();
     let (word, rest) = match line.split_once(char::is_whitespace) {
@@ -56,7 +55,7 @@ pub fn typed(line: &str, run_scope: bool) -> Typed {
     }
 }
 
-/// The question, each of its lines behind a bar: whatever stands there is what is asked about, and nothing else is.
+/// The question, each of its lines after a bar: exactly what is after a bar is asked about.
 pub fn framed(question: &Question, now_ms: u64) -> Vec<Line> {
     let left = question.deadline_ms.saturating_sub(now_ms);
     let mut lines = vec![
@@ -73,7 +72,7 @@ pub fn framed(question: &Question, now_ms: u64) -> Vec<Line> {
     lines
 }
 
-/// What can be typed.
+/// The possible answers.
 pub fn choices(run_scope: bool) -> Line {
     let mut text = String::from("[y]es once / [n]o (and why) / [s]how again");
     if run_scope {
@@ -82,7 +81,7 @@ pub fn choices(run_scope: bool) -> Line {
     Line::whole(2).plain(&text).plain(":")
 }
 
-/// The terminal that a person types on.
+/// The terminal of the user.
 #[derive(Debug)]
 pub struct Terminal {
     stream: AsyncFd<OwnedFd>,
@@ -92,7 +91,7 @@ pub struct Terminal {
 impl Terminal {
     /// The terminal of this process, if its standard input is one.
     ///
-    /// It is opened anew: what is set for this descriptor holds for nobody who shares the old one.
+    /// Opened anew, so that O_NONBLOCK does not affect other processes that share the descriptor.
     pub fn open() -> Option<Self> {
         let stdin = io::stdin();
         if !isatty(&stdin) {
@@ -106,7 +105,7 @@ impl Terminal {
         Self::new(stream.into()).ok()
     }
 
-    /// On this terminal, which does not block.
+    /// On this terminal, which must be nonblocking.
     #[expect(
         deprecated,
         reason = "the successor is unsafe, for types that close before they are dropped; an owned descriptor does not"
@@ -120,25 +119,23 @@ impl Terminal {
         self.stream.get_ref().try_clone()
     }
 
-    /// Whether this process is the one that the person types to. Another would be stopped if it read.
+    /// Whether this process is in the foreground. A read from the background would stop it (SIGTTIN).
     pub fn is_ours(&self) -> bool {
         match tcgetpgrp(self.stream.get_ref().as_fd()) {
             Ok(group) => group == rustix::process::getpgrp(),
-            // Not the terminal of our session: nobody is stopped for using it.
+            // Not the controlling terminal: using it stops no process.
             Err(_) => true,
         }
     }
 
-    /// Forgets what was typed so far.
+    /// Discards the input so far.
     pub fn forget(&mut self) {
         self.typed.clear();
-        // A terminal that is gone has nothing that could be read.
+        // A terminal that is gone has no input.
         let _ = tcflush(self.stream.get_ref().as_fd(), QueueSelector::IFlush);
     }
 
-    /// The next line; none when the person has typed the end of a file, or the terminal is gone.
-    ///
-    /// Nothing is lost when this is dropped before it is ready.
+    /// Reads the next line; `None` at the end of input, or if the terminal is gone. Cancel safe.
     pub async fn line(&mut self) -> Option<String> {
         loop {
             if let Some(end) = self.typed.iter().position(|byte| *byte == b'\n') {
@@ -156,7 +153,7 @@ impl Terminal {
                 Ok(Ok(count)) => self.typed.extend_from_slice(&bytes[..count]),
                 Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
                 Ok(Err(_)) => return None,
-                // It was forgotten meanwhile.
+                // The input was flushed meanwhile.
                 Err(_would_block) => {}
             }
             if self.typed.len() > MAX_TYPED {

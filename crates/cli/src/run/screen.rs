@@ -1,4 +1,4 @@
-//! The terminal of a person, or the file that stands in its place: lines, and below them one that changes.
+//! The user's terminal, or the file in its place: lines, and a status line below them.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 
@@ -9,51 +9,47 @@ use tokio::sync::oneshot;
 use super::display::line::{Line, Look};
 use super::writer::Writer;
 
-/// Columns of a terminal that does not say how wide it is.
+/// The width of a terminal that does not report one.
 const USUAL_COLUMNS: usize = 80;
-/// Back to the first column, and nothing right of it.
+/// Moves to the first column, and erases the line.
 const ERASE: &str = "\r\u{1b}[K";
-/// How the line that changes shows that it does.
+/// The animation of the status line.
 const FRAMES: [&str; 4] = ["|", "/", "-", "\\"];
-/// Lines that wait while a person is asked.
+/// Lines that are held back while a question is open.
 const MAX_HELD: usize = 1_024;
 
-/// How lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Manner {
-    /// In colours.
     pub colours: bool,
-    /// With a line that changes.
+    /// Whether there is a status line.
     pub is_live: bool,
 }
 
-/// Where lines go.
 #[derive(Debug)]
 pub struct Screen {
     writer: Writer,
     stream: OwnedFd,
     manner: Manner,
-    /// None where it is no terminal.
+    /// `None` if it is not a terminal.
     columns: Option<usize>,
     has_status: bool,
     frame: usize,
-    /// The lines that wait, while a person is asked.
+    /// The lines that are held back while a question is open.
     held: Option<Vec<Line>>,
-    /// Lines that nobody will see, because too many wait.
+    /// Lines that were dropped because the queue was full.
     lost: u64,
 }
 
-/// What the environment says about terminals.
+/// What the environment says about the terminal.
 #[derive(Debug, Clone, Copy)]
 pub struct Environment {
-    /// `NO_COLOR` is set to something.
+    /// `NO_COLOR` is set and not empty.
     pub no_color: bool,
     /// `TERM` is `dumb`, or not set.
     pub is_dumb: bool,
 }
 
 impl Environment {
-    /// Of this process.
     pub fn read() -> Self {
         let variable = |name: &str| std::env::var_os(name).filter(|it| !it.is_empty());
         Self { no_color: variable("NO_COLOR").is_some(), is_dumb: variable("TERM").is_none_or(|it| it == "dumb") }
@@ -61,7 +57,7 @@ impl Environment {
 }
 
 impl Manner {
-    /// On this stream, by what the person wants and what the terminal can.
+    /// Combines the user's choice with the abilities of the terminal.
     pub fn new(choice: ColorChoice, is_terminal: bool, environment: Environment) -> Self {
         let Environment { no_color, is_dumb } = environment;
         let colours = match choice {
@@ -74,11 +70,6 @@ impl Manner {
 }
 
 impl Screen {
-    /// On this stream.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be used.
     pub fn new(stream: OwnedFd, choice: ColorChoice, environment: Environment) -> anyhow::Result<Self> {
         let is_terminal = isatty(&stream);
         let mut screen = Self {
@@ -95,17 +86,16 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Whether there is a line that changes.
+    /// Whether there is a status line.
     pub const fn is_live(&self) -> bool {
         self.manner.is_live
     }
 
-    /// Whether it is a terminal.
     pub const fn is_terminal(&self) -> bool {
         self.columns.is_some()
     }
 
-    /// Asks the terminal how wide it is now.
+    /// Updates the width of the terminal.
     pub fn measure(&mut self) {
         if self.columns.is_some() {
             let size = tcgetwinsize(self.stream.as_fd()).ok();
@@ -114,7 +104,7 @@ impl Screen {
         }
     }
 
-    /// Writes lines above the one that changes, or keeps them until the person has answered.
+    /// Prints lines above the status line, or holds them back while a question is open.
     pub fn print(&mut self, lines: &[Line]) {
         if lines.is_empty() {
             return;
@@ -128,7 +118,7 @@ impl Screen {
         self.print_now(lines);
     }
 
-    /// Writes lines although a person is asked: they are about the question.
+    /// Prints lines even while a question is open, because they belong to it.
     pub fn print_now(&mut self, lines: &[Line]) {
         let mut text = String::new();
         if self.has_status {
@@ -150,9 +140,9 @@ impl Screen {
         }
     }
 
-    /// Shows the line that changes, where there is one: what is going on, or nothing.
+    /// Updates the status line; `None` removes it.
     pub fn status(&mut self, status: Option<Line>) {
-        // A frame that would wait is an old one when it is seen.
+        // A queued frame would be outdated when it is seen.
         if !self.manner.is_live || self.held.is_some() || !self.writer.is_idle() {
             return;
         }
@@ -162,7 +152,7 @@ impl Screen {
         };
         self.frame = (self.frame + 1) % FRAMES.len();
         let columns = self.columns.unwrap_or(USUAL_COLUMNS);
-        // A terminal that is full to its last column may begin the next line.
+        // A terminal whose last column is used may wrap.
         let room = columns.saturating_sub(3);
         let line = status.written(Some(room), self.manner.colours);
         let text = format!("{ERASE}{} {}", FRAMES[self.frame], line.trim_end_matches('\n'));
@@ -171,42 +161,42 @@ impl Screen {
         }
     }
 
-    /// Takes the line that changes away.
+    /// Removes the status line.
     pub fn clear(&mut self) {
         if self.has_status && self.writer.try_write(ERASE.to_owned()) {
             self.has_status = false;
         }
     }
 
-    /// Keeps lines from now on: a person is asked, and types.
+    /// Holds lines back from now on, because the user types.
     pub fn hold(&mut self) {
         self.clear();
         self.held.get_or_insert_default();
     }
 
-    /// Writes what was kept.
+    /// Prints the lines that were held back.
     pub fn release(&mut self) {
         if let Some(held) = self.held.take() {
             self.print(&held);
         }
     }
 
-    /// A line as this terminal shows it.
+    /// Renders a line for this terminal.
     pub fn text(&self, line: &Line) -> String {
         line.written(self.columns, self.manner.colours)
     }
 
-    /// Writes a text as it is, such as one without a line's end.
+    /// Writes a text as it is, such as one without a line break.
     pub fn write(&mut self, text: String) {
         self.writer.try_write(text);
     }
 
-    /// Tells when everything so far is written. None when too much waits already.
+    /// The receiver is signalled when everything so far is written. `None` if the queue is full.
     pub fn mark(&self) -> Option<oneshot::Receiver<()>> {
         self.writer.mark()
     }
 
-    /// Takes the line that changes away, waits until everything is written, and ends.
+    /// Removes the status line, waits until everything is written, and ends the writer.
     pub async fn finish(mut self) {
         self.release();
         self.clear();

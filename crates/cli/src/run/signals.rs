@@ -1,4 +1,4 @@
-//! What a person or the system says to the process: end, and the terminal has another size.
+//! Signals of the user or the system: end the run, or adapt to a resized terminal.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::local::realise::Stop;
 
-/// The signals that end a run, counted.
+/// Listens for the signals that end a run, and counts them.
 #[derive(Debug)]
 pub struct Signals {
     ending: Vec<Signal>,
@@ -14,24 +14,19 @@ pub struct Signals {
     count: u32,
 }
 
-/// What a signal asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asks {
-    /// The run is to end.
+    /// The run must end.
     End(Stop),
-    /// The process is to end, whatever is still to be written.
+    /// The process must exit, whatever is still to be written.
     Leave,
-    /// The terminal has another size.
+    /// The terminal was resized.
     Resized,
 }
 
 impl Signals {
-    /// From now on these signals do not end the process. Those that whoever started us has turned off (`nohup`, a shell in the
-    /// background) stay off.
-    ///
-    /// # Errors
-    ///
-    /// When they cannot be had.
+    /// From now on these signals do not end the process. Signals that are ignored at the start (`nohup`, a shell in the
+    /// background) stay ignored.
     pub fn listen() -> io::Result<Self> {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let ignored = ignored(&status);
@@ -44,13 +39,13 @@ impl Signals {
         })
     }
 
-    /// None at all: the process of a test is not theirs to keep.
+    /// Listens for none: tests must not take over the signals of their process.
     #[cfg(test)]
     pub const fn none() -> Self {
         Self { ending: Vec::new(), resized: None, count: 0 }
     }
 
-    /// The next one. Nothing is lost when this is dropped before it is ready.
+    /// Waits for the next signal. Cancel safe.
     pub async fn next(&mut self) -> Asks {
         let ending = std::future::poll_fn(|context| {
             let is_ready = |it: &mut Signal| it.poll_recv(context).is_ready();
@@ -75,13 +70,13 @@ impl Signals {
 
 async fn received(signal: &mut Option<Signal>) {
     match signal {
-        // There is always another.
+        // The stream of signals does not end.
         Some(signal) => drop(signal.recv().await),
         None => std::future::pending().await,
     }
 }
 
-/// The set of signals that this process ignores, from its status. None where it cannot be read.
+/// The mask of ignored signals in `/proc/self/status`; empty if it cannot be parsed.
 fn ignored(status: &str) -> u64 {
     let line = status.lines().find_map(|it| it.strip_prefix("SigIgn:"));
     line.and_then(|it| u64::from_str_radix(it.trim(), 16).ok()).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! A run that is told event by event, followed on a real pseudo-terminal.
+//! A run is followed event by event on a real pseudo-terminal.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -31,17 +31,17 @@ use crate::place::Place;
 const DIGEST: &str = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
 const PROMPT: &str = "[s]how again";
 
-/// What people decided: question, answer, reason.
+/// The votes: question, vote, reason.
 type Decisions = Vec<(String, Says, Option<String>)>;
 
-/// The run, as far as a person can do something with it.
+/// A fake of the run.
 #[derive(Debug, Default)]
 struct Fake {
     decisions: Mutex<Decisions>,
     events: EventLog,
-    /// Lets the word about `slow` arrive.
+    /// Completes the vote on `slow`.
     arrives: Notify,
-    /// Ends what is told.
+    /// Completes `lost`.
     lost: Notify,
 }
 
@@ -79,7 +79,7 @@ fn answered(approval: &str, yes: bool) -> Event {
     Event::Answered { approval: approval.to_owned(), decision: Some(decision), by: Some("ada".to_owned()) }
 }
 
-/// A run that is followed.
+/// A run that is being followed.
 struct Followed {
     fake: Arc<Fake>,
     screen: Screen,
@@ -87,14 +87,14 @@ struct Followed {
     outcome: JoinHandle<Ending>,
 }
 
-/// How it is followed, where that is not as usual.
+/// Options that differ from the default.
 struct Setting {
     output: RunFormat,
     approve: Approve,
     color: ColorChoice,
-    /// Standard error is the terminal.
+    /// Whether stderr is the terminal.
     on_screen: bool,
-    /// There is somebody who types.
+    /// Whether there is a terminal to type on.
     with_person: bool,
 }
 
@@ -115,7 +115,7 @@ impl Followed {
         Self::with(Setting::default()).0
     }
 
-    /// What standard error is, where it is not the terminal, comes along.
+    /// Also returns the file that stderr is, if it is not the terminal.
     fn with(setting: Setting) -> (Self, Option<File>) {
         let screen = Screen::new(40, 80).unwrap();
         let (stdout, to_stdout) = rustix::pipe::pipe().unwrap();
@@ -191,7 +191,7 @@ impl Followed {
         });
     }
 
-    /// Waits until the person is asked so often.
+    /// Waits until the prompt was shown this many times.
     fn wait_for_prompts(&self, count: usize) {
         let raw = || self.screen.raw().matches(PROMPT).count();
         let came = wait_until(Duration::from_secs(60), || raw() >= count);
@@ -202,7 +202,7 @@ impl Followed {
         self.fake.decisions.lock().unwrap().clone()
     }
 
-    /// Ends it, and gives what standard output had.
+    /// Ends the run, and returns the contents of stdout.
     async fn end(&mut self) -> String {
         self.tell(Event::Ended {
             outcome: Outcome::Succeeded { answer: "All \u{1b}[31mis well.".to_owned() },
@@ -263,7 +263,7 @@ async fn what_was_typed_before_the_question_was_shown_does_not_count() {
     run.wait_for_prompts(1);
     run.screen.type_in("n\n").unwrap();
     run.screen.wait_for("ask-1 denied by ada");
-    // Two answers at once: the second is for a question that nobody has read yet.
+    // Two answers at once: the second is for a question that was not shown yet.
     run.ask("ask-2");
     run.wait_for_prompts(2);
     run.screen.type_in("n\ny\n").unwrap();
@@ -305,7 +305,7 @@ async fn everything_else_goes_on_while_an_answer_is_on_its_way() {
     assert!(wait_until(Duration::from_secs(60), || run.decisions().len() == 1));
     run.warn("the disk is nearly full");
     run.screen.wait_for("warning: the disk is nearly full");
-    // The next question waits for what comes of the first.
+    // The next question waits for the effect of the first vote.
     assert_eq!(run.screen.raw().matches(PROMPT).count(), 1);
     run.fake.arrives.notify_one();
     run.screen.wait_for("noted; whether that is enough is decided by the run's plan");
@@ -321,7 +321,7 @@ async fn a_run_that_cannot_be_followed_any_more_leaves_a_whole_screen() {
     let run = Followed::new();
     run.ask("ask-1");
     run.wait_for_prompts(1);
-    // Kept until the person has answered, which they will not.
+    // Held back until the user answers, which does not happen.
     run.warn("the disk is nearly full");
     run.fake.lost.notify_one();
     assert_eq!(run.outcome.await.unwrap(), Ending::Lost);
@@ -338,7 +338,7 @@ async fn the_end_of_input_leaves_a_question_to_others() {
     run.screen.wait_for("hint: questions wait for an answer from elsewhere");
     run.tell(answered("ask-1", true));
     run.screen.wait_for("ask-1 approved by ada");
-    // The next one is asked again.
+    // The next question is asked here again.
     run.ask("ask-2");
     run.wait_for_prompts(2);
     run.screen.type_in("y\n").unwrap();
@@ -356,7 +356,7 @@ async fn a_question_that_is_answered_elsewhere_goes_away() {
     run.warn("held while somebody types");
     run.screen.type_in("n").unwrap();
     run.tell(answered("ask-1", true));
-    // The next is asked, and what was typed for the first does not count for it.
+    // The next question is asked, and input for the first does not count for it.
     run.wait_for_prompts(2);
     run.screen.type_in("\n").unwrap();
     run.wait_for_prompts(3);
@@ -442,7 +442,7 @@ async fn a_line_that_changes_shows_what_is_going_on_and_leaves_nothing_behind() 
     run.screen.wait_for("sympozium audit verify run-1");
     let screen = run.screen.screen();
     assert!(!screen.contains("thinking"), "{screen}");
-    // It never went beyond one row.
+    // It never exceeded one row.
     assert_eq!(screen.lines().position(|it| it.starts_with("succeeded")), Some(4), "{screen}");
 }
 

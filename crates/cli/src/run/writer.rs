@@ -1,7 +1,7 @@
-//! Writing to a stream that may be slow, stopped or gone, without making the run wait for it.
+//! Writes to a stream that may be slow, stopped or closed, without blocking the run.
 //!
-//! A terminal that is held by Ctrl-S, and a pipe that nobody reads, block whoever writes. The run goes on in this process,
-//! so that is a thread of its own. Whoever is gone is written to no more; that is nobody's failure.
+//! A terminal that is stopped by Ctrl-S, and a pipe without a reader, block the writer. The run is realised in this
+//! process, so a thread of its own writes. A closed stream is no longer written to, which is not an error.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -11,10 +11,10 @@ use anyhow::Context as _;
 use rustix::event::{PollFd, PollFlags, poll};
 use tokio::sync::{mpsc, oneshot};
 
-/// Pieces that wait to be written.
+/// Pieces that are queued.
 const MAX_WAITING: usize = 1_024;
 
-/// A stream. Pieces are written in their order.
+/// A stream. Pieces are written in order.
 #[derive(Debug)]
 pub struct Writer {
     pieces: mpsc::Sender<Piece>,
@@ -24,16 +24,12 @@ pub struct Writer {
 #[derive(Debug)]
 enum Piece {
     Text(String),
-    /// To be told when everything before it is written.
+    /// Signals when everything before it is written.
     Mark(oneshot::Sender<()>),
 }
 
 impl Writer {
-    /// Writes to this stream.
-    ///
-    /// # Errors
-    ///
-    /// When there is no thread for it.
+    /// Starts the thread that writes to this stream.
     pub fn start(stream: OwnedFd) -> anyhow::Result<Self> {
         let (pieces, waiting) = mpsc::channel(MAX_WAITING);
         let (is_done, done) = oneshot::channel();
@@ -41,25 +37,25 @@ impl Writer {
             .name("writer".to_owned())
             .spawn(move || {
                 write(File::from(stream), waiting);
-                // Nobody waits for it where the process is about to end anyway.
+                // The receiver may be gone, because the process is about to exit.
                 let _ = is_done.send(());
             })
             .context("cannot start a thread")?;
         Ok(Self { pieces, done })
     }
 
-    /// Has a text written soon. Says no when too much waits already.
+    /// Queues a text. Returns false if the queue is full.
     pub fn try_write(&self, text: String) -> bool {
         self.pieces.try_send(Piece::Text(text)).is_ok()
     }
 
-    /// Has a text written, and waits for room for it.
+    /// Queues a text, and waits for room in the queue.
     pub async fn write(&self, text: String) {
-        // The thread lives as long as this does.
+        // The thread lives as long as `self`.
         let _ = self.pieces.send(Piece::Text(text)).await;
     }
 
-    /// Tells when everything so far is written. None when too much waits already.
+    /// The receiver is signalled when everything queued so far is written. `None` if the queue is full.
     pub fn mark(&self) -> Option<oneshot::Receiver<()>> {
         let (reached, mark) = oneshot::channel();
         self.pieces.try_send(Piece::Mark(reached)).ok()?;
@@ -74,12 +70,12 @@ impl Writer {
         }
     }
 
-    /// Whether nothing waits.
+    /// Whether the queue is empty.
     pub fn is_idle(&self) -> bool {
         self.pieces.capacity() == MAX_WAITING
     }
 
-    /// Waits until everything is written, and ends.
+    /// Waits until everything is written, and ends the thread.
     pub async fn finish(self) {
         drop(self.pieces);
         let _ = self.done.await;
@@ -103,7 +99,7 @@ fn write_all(stream: &mut File, mut bytes: &[u8]) -> io::Result<()> {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(written) => bytes = &bytes[written..],
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // Somebody who shares this stream has made it so.
+            // Another process that shares the stream has made it nonblocking.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 poll(&mut [PollFd::new(&stream.as_fd(), PollFlags::OUT)], None)?;
             }

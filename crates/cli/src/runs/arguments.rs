@@ -1,4 +1,4 @@
-//! What can be typed about runs.
+//! The arguments of the commands about runs.
 
 use std::path::PathBuf;
 
@@ -264,7 +264,7 @@ pub enum LinesFormat {
     Jsonl,
 }
 
-/// A digest as it is typed.
+/// Parses a digest.
 pub fn digest(typed: &str) -> Result<Digest, &'static str> {
     let digest = Digest::from(typed);
     match digest.check() {

@@ -18,7 +18,6 @@ use crate::manifests::problem::printable;
 use crate::output::{escaped, note};
 use verify::Checked;
 
-/// Prints or verifies receipts.
 pub fn audit(arguments: &AuditArguments) -> Result<ExitCode, Failure> {
     match (&arguments.command, &arguments.run) {
         (Some(AuditCommand::Verify(arguments)), _) => verify::run(arguments),
@@ -27,7 +26,7 @@ pub fn audit(arguments: &AuditArguments) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Prints every receipt, and verifies them on the way: what does not hold is not shown as if it did.
+/// Prints every receipt, and verifies them meanwhile: nothing is printed after the first one that does not hold.
 fn print(run: &str, arguments: &AuditArguments) -> Result<ExitCode, Failure> {
     let format = arguments.output;
     let kept = match Cluster::chosen(&arguments.cluster)? {
@@ -62,18 +61,14 @@ fn print(run: &str, arguments: &AuditArguments) -> Result<ExitCode, Failure> {
     })
 }
 
-/// Verifies the receipts of a run, and says how many there are.
-///
-/// # Errors
-///
-/// What does not hold.
+/// Verifies the receipts of a run, and describes them. The error is the first defect.
 pub fn verified(directory: &RunDirectory) -> anyhow::Result<String> {
     let record = directory.record()?;
     let checked = verify::check(directory, &record, &mut |_, _| true)?;
     Ok(checked.to_string())
 }
 
-/// What is kept of a run, wherever that is.
+/// The stored receipts of a run.
 enum Kept {
     Here(Box<(RunDirectory, RunRecord)>),
     Cluster(Box<cluster::audit::Kept>),
@@ -99,12 +94,11 @@ impl Kept {
     }
 }
 
-/// How a run is called here.
+/// The run as messages name it.
 fn named(name: &str, uid: &str) -> String {
     format!("{} ({})", printable(name), short(&printable(uid)))
 }
 
-/// That it holds.
 fn said(name: &str, checked: &Checked) -> String {
     format!("ok: {name}: {checked}")
 }

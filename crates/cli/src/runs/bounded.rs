@@ -1,4 +1,4 @@
-//! Lines of files, however long somebody has made them, in bounded memory.
+//! Reads lines of any length in bounded memory.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Take};
@@ -7,31 +7,25 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 
-/// The lines of a file.
 #[derive(Debug)]
 pub struct Lines {
     file: BufReader<Take<File>>,
     most: usize,
 }
 
-/// One of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Line {
-    /// All of it, without its line break.
+    /// The whole line, without its line break.
     Whole(Vec<u8>),
-    /// The beginning of one that is longer than that, and how long it is.
+    /// The beginning of a line that is too long, and its full length in bytes.
     Cut(Vec<u8>, u64),
-    /// The last one, which has no line break.
+    /// The last line, without a line break.
     Unfinished(Vec<u8>),
 }
 
-/// A file of ours: a regular one, and no link.
-///
-/// # Errors
-///
-/// When it cannot be opened, or is something else.
+/// Opens a regular file of ours. Links are refused.
 pub fn open(path: &Path) -> anyhow::Result<File> {
-    // Without waiting for a writer, should it be a pipe.
+    // O_NONBLOCK: opening a pipe must not wait for a writer.
     let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
     let file = OpenOptions::new()
         .read(true)
@@ -46,16 +40,11 @@ pub fn open(path: &Path) -> anyhow::Result<File> {
 }
 
 impl Lines {
-    /// The lines in the first `bytes` of a file, of which at most `most` bytes each are kept.
+    /// Reads the lines in the first `bytes` bytes of a file, keeping at most `most` bytes of each.
     pub fn new(file: File, bytes: u64, most: usize) -> Self {
         Self { file: BufReader::new(file.take(bytes)), most }
     }
 
-    /// The next one.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be read.
     pub fn next(&mut self) -> io::Result<Option<Line>> {
         let mut line = Vec::new();
         let most = self.most as u64 + 1;
@@ -75,7 +64,7 @@ impl Lines {
         Ok(Some(Line::Cut(line, length)))
     }
 
-    /// The rest of a line, by its length.
+    /// Skips the rest of a line, and returns its length.
     fn skip(&mut self) -> io::Result<u64> {
         let mut skipped = 0;
         loop {

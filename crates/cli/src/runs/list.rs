@@ -16,7 +16,6 @@ use crate::local::sweep::directories;
 use crate::local::time::now_ms;
 use crate::output::{answer, json, note};
 
-/// Lists runs.
 pub fn list(arguments: &RunsArguments) -> Result<ExitCode, Failure> {
     if let Some(cluster) = Cluster::chosen(&arguments.cluster)? {
         let most = match arguments.all {

@@ -26,22 +26,22 @@ use crate::place::Place;
 
 /// Bytes of a `report.json` that are read.
 pub const MAX_REPORT_BYTES: u64 = 16 << 20;
-/// Bytes of one line of what a part logged that are shown.
+/// Bytes of one line of a part's log that are printed at once; a longer line is split.
 pub const MAX_LOG_LINE: usize = 16 << 10;
-/// Bytes of a line of the transcript: as long as the agent may write them, and the escapes in it.
+/// Bytes of a line of the transcript: as long as the agent may write them, with escapes.
 const MAX_LINE: usize = 8 * MAX_TRANSCRIPT_LINE;
-/// Parts that are named when another was asked for.
+/// Parts that an error message lists.
 const MAX_PARTS: usize = 1024;
-/// How often a file that grows is looked at, and a run that begins is tried.
+/// How often a growing file is read, and how often connecting to a starting run is tried.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long a run may take to listen.
+/// How often to try before giving up.
 const PATIENCE: u32 = 50;
 
-/// What ends printing early.
+/// Why printing ended early.
 pub enum Stopped {
-    /// Nobody reads any more, or stdout fails.
+    /// Stdout is closed, or fails.
     Output(io::Error),
-    /// Something that should be printed is not there.
+    /// What should be printed cannot be read.
     Failed(anyhow::Error),
 }
 
@@ -57,7 +57,6 @@ impl From<anyhow::Error> for Stopped {
     }
 }
 
-/// Prints what was said and done.
 pub fn logs(arguments: &LogsArguments) -> Result<ExitCode, Failure> {
     let mut printer = Printer::new();
     let printed = match Cluster::chosen(&arguments.cluster)? {
@@ -110,7 +109,8 @@ fn said(
     Ok(())
 }
 
-/// What follows when the run is gone before it told its end. It may have ended all the same, and written the rest down.
+/// Called when the connection broke before the last event. The run may have ended all the same: then prints the rest of
+/// its transcript.
 fn lost(
     directory: &RunDirectory,
     told: usize,
@@ -132,7 +132,7 @@ fn lost(
     Ok(())
 }
 
-/// The events of a run that goes on; none when it is over.
+/// Streams the events of a running run; `None` if it has ended.
 fn follow(directory: &RunDirectory) -> anyhow::Result<Option<Following>> {
     for _ in 0..PATIENCE {
         if let Some(client) = Client::connect(directory)? {
@@ -141,13 +141,13 @@ fn follow(directory: &RunDirectory) -> anyhow::Result<Option<Following>> {
         if !directory.is_alive() {
             return Ok(None);
         }
-        // It has begun, and will listen soon.
+        // The run is starting, and will listen soon.
         std::thread::sleep(PAUSE);
     }
     Err(anyhow!("the run goes on, and does not listen"))
 }
 
-/// Prints what happened in a run of a place.
+/// Prints an event. `place` are the flags for commands in it.
 pub fn print_event(timed: &Timed, format: LinesFormat, place: &Place, printer: &mut Printer) -> io::Result<()> {
     match (&timed.event, format) {
         (Event::Transcript { line }, LinesFormat::Text) => printer.print(&shown(line))?,
@@ -182,7 +182,7 @@ pub fn print_event(timed: &Timed, format: LinesFormat, place: &Place, printer: &
     printer.flush()
 }
 
-/// What was said, as it is kept, without so many lines that were printed already.
+/// Prints the stored transcript, without the first `printed` lines.
 fn print_transcript(
     directory: &RunDirectory,
     printed: usize,
@@ -195,7 +195,7 @@ fn print_transcript(
         return Ok(());
     }
     let report = report(directory).ok();
-    // What a crash left behind that does not count.
+    // Bytes that were never reported were left by a crash, and do not count.
     let bytes = report.as_ref().map_or(u64::MAX, |it| it.transcript_bytes);
     let mut lines = Lines::new(open(&path)?, bytes, MAX_LINE);
     for _ in 0..printed {
@@ -210,7 +210,7 @@ fn print_transcript(
                 note(&format!("a line of {length} bytes was left out"));
                 continue;
             }
-            // It was cut off by a crash.
+            // Cut off by a crash.
             Line::Unfinished(_) => continue,
         };
         let text = String::from_utf8_lossy(&bytes).into_owned();
@@ -223,9 +223,9 @@ fn print_transcript(
     Ok(())
 }
 
-/// A line of a transcript as it is printed.
+/// Formats a line of a transcript.
 pub fn line_of_transcript(text: String, format: LinesFormat) -> String {
-    // Always JSON, for the gateway sees to that. If somebody changed it since, it is a text.
+    // The gateway stores only JSON. A line that was changed since is printed as text.
     let value = serde_json::from_str(&text);
     match (value, format) {
         (Ok(value), LinesFormat::Text) => shown(&value),
@@ -235,21 +235,17 @@ pub fn line_of_transcript(text: String, format: LinesFormat) -> String {
     }
 }
 
-/// How far a run has come, as it was reported.
-///
-/// # Errors
-///
-/// When there is none, or it cannot be read.
+/// Reads the last report of a run.
 pub fn report(directory: &RunDirectory) -> anyhow::Result<RunReport> {
     let path = directory.at(files::REPORT);
     let bytes = read_bounded(&path, MAX_REPORT_BYTES)?;
     serde_json::from_slice(&bytes).with_context(|| format!("{} is not what was reported", path.display()))
 }
 
-/// What one part logged.
+/// Prints the log of one part.
 fn part_log(directory: &RunDirectory, part: &str, is_followed: bool, printer: &mut Printer) -> Result<(), Stopped> {
     let parts = parts(directory);
-    // By comparing, so that no name of a part is a path.
+    // Compared with the existing names, so that the argument cannot be a path.
     if !parts.iter().any(|it| it == part) {
         let wanted = quoted(part);
         return Err(Stopped::Failed(match parts.is_empty() {
@@ -260,7 +256,7 @@ fn part_log(directory: &RunDirectory, part: &str, is_followed: bool, printer: &m
     let mut file = open(&directory.logs().join(format!("{part}.log")))?;
     let mut line = LogLines::default();
     loop {
-        // Before it is read: what a run writes before it ends is read then.
+        // Checked before reading: what the run writes before it ends is still read.
         let is_last = !is_followed || !directory.is_alive();
         let mut piece = [0; 8192];
         loop {
@@ -279,16 +275,12 @@ fn part_log(directory: &RunDirectory, part: &str, is_followed: bool, printer: &m
     Ok(line.finish(printer)?)
 }
 
-/// What a part logged, printed line by line with nothing raw in it.
+/// Prints the log of a part line by line, escaped.
 #[derive(Debug, Default)]
 pub struct LogLines(Vec<u8>);
 
 impl LogLines {
     /// Prints the lines that these bytes complete.
-    ///
-    /// # Errors
-    ///
-    /// When nobody reads.
     pub fn print(&mut self, bytes: &[u8], printer: &mut Printer) -> io::Result<()> {
         for byte in bytes {
             let is_end = *byte == b'\n';
@@ -303,11 +295,7 @@ impl LogLines {
         Ok(())
     }
 
-    /// Prints a last line that has no end.
-    ///
-    /// # Errors
-    ///
-    /// When nobody reads.
+    /// Prints a last line that has no line break.
     pub fn finish(&mut self, printer: &mut Printer) -> io::Result<()> {
         match self.0.is_empty() {
             true => Ok(()),
@@ -316,7 +304,7 @@ impl LogLines {
     }
 }
 
-/// The parts that logged something.
+/// The parts that have a log.
 fn parts(directory: &RunDirectory) -> Vec<String> {
     let entries = std::fs::read_dir(directory.logs()).into_iter().flatten();
     let mut parts: Vec<String> = (entries.take(MAX_PARTS).flatten())

@@ -17,15 +17,15 @@ use crate::local::time::now_ms;
 use crate::manifests::problem::printable;
 use crate::output::{answer, json, note};
 
-/// Everything that was removed, or would be. Fields may be added, none changes its meaning.
+/// The JSON output: what was removed, or would be. Fields may be added; none changes its meaning.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Pruned {
     dry_run: bool,
     runs: Vec<PrunedRun>,
-    /// What killed processes left.
+    /// What killed processes left behind.
     leftovers: Swept,
-    /// Control groups that killed processes left. Not looked for in a dry run.
+    /// Control groups that killed processes left behind. Not counted in a dry run.
     control_groups: usize,
     failed: Vec<String>,
 }
@@ -34,13 +34,12 @@ struct Pruned {
 #[serde(rename_all = "camelCase")]
 struct PrunedRun {
     uid: String,
-    /// Absent where there is no record that can be read.
+    /// Absent if the record cannot be read.
     name: Option<String>,
     ended_ms: Option<u64>,
     directory: PathBuf,
 }
 
-/// Removes old runs and what was left behind.
 pub fn prune(arguments: &PruneArguments) -> Result<ExitCode, Failure> {
     let hint = "see that the directory is readable, or set SYMPOZIUM_STATE to another";
     let failed = |error| Failure::new(error, hint);
@@ -52,7 +51,7 @@ pub fn prune(arguments: &PruneArguments) -> Result<ExitCode, Failure> {
     let leftovers = sweep_or_tell(&state, doing).map_err(failed)?;
     let control_groups = match doing {
         Doing::DryRun => 0,
-        // Where there are no control groups, none was left.
+        // Without control groups on this machine none is left.
         Doing::Really => sympozium_exec::cgroup::sweep_stale().unwrap_or(0),
     };
     let mut pruned = Pruned {
@@ -79,11 +78,11 @@ pub fn prune(arguments: &PruneArguments) -> Result<ExitCode, Failure> {
     })
 }
 
-/// Removes one run, if it is over and old.
+/// Removes one run, if it has ended and is old enough.
 fn one(directory: &RunDirectory, older_than: Duration, doing: Doing, pruned: &mut Pruned) {
     let has_lock = std::fs::symlink_metadata(directory.at("lock")).is_ok();
     if !has_lock && !is_abandoned(directory) {
-        // Somebody may be about to begin it.
+        // It may belong to a run that is just starting.
         return;
     }
     let lock = match directory.lock() {
@@ -91,11 +90,11 @@ fn one(directory: &RunDirectory, older_than: Duration, doing: Doing, pruned: &mu
         Ok(None) => return,
         Err(error) => return pruned.failed.push(format!("{error:#}")),
     };
-    // Under the lock, so that nothing changes any more.
+    // Under the lock, so that it no longer changes.
     let record = directory.record().ok();
     let ended_ms = match &record {
         Some(record) => record.ended_ms.or_else(|| modified_ms(&directory.at("run.json"))),
-        // Somebody who begins may not have written it yet.
+        // A run that is just starting may not have written it yet.
         None if !is_abandoned(directory) => return,
         None => modified_ms(directory.path()),
     };

@@ -16,21 +16,19 @@ use crate::local::state::{RunDirectory, RunLock, State};
 use crate::manifests::problem::printable;
 use crate::output::answer;
 
-/// How long a run has to end by itself, and then to be killed.
+/// Time for a run to end by itself; then to be killed.
 const GENTLY: Duration = Duration::from_secs(30);
 const NOW: Duration = Duration::from_secs(30);
-/// How long somebody may look at a run that is over.
+/// Time for other processes to finish reading a run that has ended, and release its lock.
 const A_MOMENT: Duration = Duration::from_secs(1);
-/// How often it is tried whether it has ended.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Removes runs.
 pub fn rm(arguments: &RmArguments) -> Result<ExitCode, Failure> {
     if let Some(cluster) = Cluster::chosen(&arguments.cluster)? {
         return cluster::remove::rm(&cluster, arguments);
     }
     let state = State::open()?;
-    // All are found before one is removed, so that a mistyped name removes nothing.
+    // All are resolved before one is removed, so that a mistyped name removes nothing.
     let mut runs: Vec<(RunDirectory, RunRecord)> = Vec::new();
     for wanted in &arguments.runs {
         let found = state.find(wanted)?;
@@ -57,24 +55,20 @@ pub fn rm(arguments: &RmArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Removes everything of a run, under its lock.
-///
-/// # Errors
-///
-/// When something stays. Then it may be tried again.
+/// Removes everything of a run, under its lock. After an error it can be repeated.
 pub fn removed(directory: &RunDirectory, lock: RunLock) -> anyhow::Result<()> {
     remove_tree(directory.path())?;
-    // Until nothing is there that somebody else could take for a run.
+    // Held until nothing is left that another process could take for a run.
     drop(lock);
     Ok(())
 }
 
-/// How a run is called here.
+/// The run as messages name it.
 pub fn named(record: &RunRecord) -> String {
     format!("{} ({})", printable(&record.name), short(&printable(&record.uid)))
 }
 
-/// The lock of a run that has ended, or is ended now.
+/// Takes the lock of a run that has ended; with `force`, ends the run first.
 fn ended(directory: &RunDirectory, force: bool) -> anyhow::Result<RunLock> {
     let patience = match force {
         true => Duration::ZERO,
@@ -98,7 +92,7 @@ fn ended(directory: &RunDirectory, force: bool) -> anyhow::Result<RunLock> {
     bail!("it was told to end, and has not")
 }
 
-/// The lock, once nobody holds it.
+/// Waits for the lock.
 fn locked_within(directory: &RunDirectory, deadline: Duration) -> anyhow::Result<Option<RunLock>> {
     let until = Instant::now() + deadline;
     loop {

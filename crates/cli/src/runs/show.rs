@@ -29,22 +29,22 @@ use crate::origin::{self, ResolvedFrom};
 use crate::output::{answer, json};
 use crate::page::Page;
 
-/// Everything about a run, for programs.
+/// The JSON output.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Shown {
     #[serde(flatten)]
     pub view: View,
     pub task: String,
-    /// None before it is planned.
+    /// `None` before the run is planned.
     pub plan: Option<Digest>,
-    /// Where its policies and packs came from; none before it is planned.
+    /// The origins of its policies and packs; empty before the run is planned.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub origins: Vec<ResolvedFrom>,
-    /// The process that runs it, on this machine.
+    /// The process that realises the run, on this machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// The pod that runs it, in a cluster.
+    /// The pod of the run, in a cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,
     /// What its start waits for, in a cluster.
@@ -53,12 +53,11 @@ pub struct Shown {
     pub outcome: Option<Outcome>,
     pub isolation: BTreeMap<String, IsolationReport>,
     pub leftovers: Option<Vec<String>>,
-    /// What is kept, by what it is; only what is there.
+    /// The stored files that exist, by content.
     pub files: BTreeMap<&'static str, PathBuf>,
     pub questions: Vec<Question>,
 }
 
-/// Shows one.
 pub fn show(arguments: &ShowArguments) -> Result<ExitCode, Failure> {
     let shown = match Cluster::chosen(&arguments.cluster)? {
         Some(cluster) => cluster::show::shown(&cluster, &arguments.run)?,
@@ -74,7 +73,7 @@ pub fn show(arguments: &ShowArguments) -> Result<ExitCode, Failure> {
 fn of_this_machine(run: &str) -> Result<Shown, Failure> {
     let (directory, record) = State::open()?.find(run)?;
     let (view, outcome) = View::new(&directory, &record);
-    // A run that does not answer is shown all the same.
+    // A run that does not answer is shown without questions.
     let questions = match Client::connect(&directory) {
         Ok(Some(client)) if view.alive => client.questions().unwrap_or_default(),
         _ => Vec::new(),
@@ -96,7 +95,7 @@ fn of_this_machine(run: &str) -> Result<Shown, Failure> {
     })
 }
 
-/// The files that are there.
+/// The stored files that exist.
 fn kept(directory: &RunDirectory) -> BTreeMap<&'static str, PathBuf> {
     let all = [
         ("plan", directory.at("plan.json")),
@@ -113,7 +112,7 @@ pub fn text(shown: &Shown, now_ms: u64) -> String {
     let view = &shown.view;
     let mut text = String::new();
     let mut field = |name: &str, value: &str| {
-        // Writing to a String does not fail.
+        // Writing to a String cannot fail.
         let _ = writeln!(text, "{name:<11}{}", printable(value));
     };
     field("run", &view.name);
@@ -230,7 +229,7 @@ fn state(shown: &Shown) -> String {
     format!("{}: {what}", shown.view.state)
 }
 
-/// What held each part, in words.
+/// The isolation of each part, as text.
 fn isolation(parts: &BTreeMap<String, IsolationReport>) -> String {
     let mut page = Page::default();
     if parts.is_empty() {
@@ -255,14 +254,14 @@ fn isolation(parts: &BTreeMap<String, IsolationReport>) -> String {
     page.finish()
 }
 
-/// What to do next.
+/// Commands to use next.
 fn next(shown: &Shown) -> String {
     let mut page = Page::default();
-    // The name may belong to a newer run too, and may be anything; the UID is this one's.
+    // By UID: a newer run may have the same name.
     let place = shown.view.place.flags();
     let run = match shown.view.directory {
         Some(_) => super::view::short(&shown.view.uid),
-        // In a cluster names are unique, and found sooner.
+        // In a cluster names are unique, and looked up faster.
         None => shown.view.name.clone(),
     };
     let mut say = |what: &str, command: &str| {

@@ -1,8 +1,8 @@
-//! Lengths of time as they are typed and shown.
+//! Durations as they are typed and printed.
 
 use std::time::Duration;
 
-/// A length of time that was typed.
+/// A duration that was typed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span(pub Duration);
 
@@ -12,11 +12,7 @@ const DAY: u64 = 24 * HOUR;
 const WEEK: u64 = 7 * DAY;
 
 impl Span {
-    /// A number and a unit: `s`, `m`, `h`, `d` or `w`.
-    ///
-    /// # Errors
-    ///
-    /// When it is something else, or longer than anything lasts.
+    /// Parses a number and a unit: `s`, `m`, `h`, `d` or `w`.
     pub fn parse(typed: &str) -> Result<Self, &'static str> {
         let wrong = "it is not a number with a unit\n  hint: write it as 90s, 30m, 12h, 7d or 4w";
         let digits = typed.len().saturating_sub(1);
@@ -37,7 +33,7 @@ impl Span {
     }
 }
 
-/// How long something took or is ago, in one or two units: `850ms`, `12s`, `3m 20s`, `5h 2m`, `12d`.
+/// Formats a duration in one or two units: `850ms`, `12s`, `3m 20s`, `5h 2m`, `12d`.
 pub fn shown(milliseconds: u64) -> String {
     let seconds = milliseconds / 1000;
     let two = |large: u64, of: &str, small: u64, and: &str| match small {
@@ -54,7 +50,7 @@ pub fn shown(milliseconds: u64) -> String {
     }
 }
 
-/// How long ago, in one unit: `12s`, `3m`, `5h`, `12d`.
+/// Formats an age in one unit: `12s`, `3m`, `5h`, `12d`.
 pub fn ago(milliseconds: u64) -> String {
     match milliseconds / 1000 {
         seconds @ 0..MINUTE => format!("{seconds}s"),

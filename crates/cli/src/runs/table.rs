@@ -1,4 +1,4 @@
-//! Lines and columns for a terminal, with nothing raw of what models and tools wrote.
+//! Tables and lines for a terminal. Text of models and tools is escaped.
 
 use std::io::{self, StdoutLock, Write as _};
 
@@ -8,12 +8,12 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 use crate::failure::Failure;
 use crate::manifests::problem::printable;
 
-/// Columns that a cell may have: a name from a manifest may be long, and a row is one line.
+/// The maximum width of a cell: a name in a manifest may be long, and a row is one line.
 const MAX_CELL: usize = 40;
-/// Columns that stand for a tab.
+/// Replaces a tab.
 const TAB: &str = "    ";
 
-/// A table: a line for each row, each column as wide as its widest cell. The last column is not cut.
+/// Formats a table: one line per row, each column as wide as its widest cell. The last column is not truncated.
 pub fn table(titles: &[&str], rows: &[Vec<String>]) -> String {
     let last = titles.len().saturating_sub(1);
     let cells = |row: &[String]| -> Vec<String> {
@@ -44,7 +44,7 @@ pub fn table(titles: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// A text of others in so many columns, on one line.
+/// Truncates a text to a width.
 pub fn cut(text: &str, columns: usize) -> String {
     if text.width() <= columns {
         return text.to_owned();
@@ -62,8 +62,8 @@ pub fn cut(text: &str, columns: usize) -> String {
     short
 }
 
-/// A text of others as lines of ours: each begins with `margin`, line breaks are kept and everything else that a terminal
-/// would act on is escaped.
+/// Formats foreign text as lines that begin with `margin`. Line breaks are kept; other characters that a terminal would
+/// act on are escaped.
 pub fn lines(margin: &str, text: &str) -> String {
     let mut shown = String::new();
     for line in text.trim_end().split('\n') {
@@ -75,29 +75,26 @@ pub fn lines(margin: &str, text: &str) -> String {
     shown
 }
 
-/// Standard output, for what comes piece by piece.
+/// Buffered output to stdout, locked while this exists.
 pub struct Printer {
     stdout: StdoutLock<'static>,
 }
 
 impl Printer {
-    /// The only one.
     pub fn new() -> Self {
         Self { stdout: io::stdout().lock() }
     }
 
-    /// Writes this. Not at once.
     pub fn print(&mut self, text: &str) -> io::Result<()> {
         self.stdout.write_all(text.as_bytes())
     }
 
-    /// Has the reader see it.
     pub fn flush(&mut self) -> io::Result<()> {
         self.stdout.flush()
     }
 }
 
-/// A reader that has seen enough is not a failure.
+/// A reader that closes the pipe early is not a failure.
 pub fn unless_gone(written: io::Result<()>) -> Result<(), Failure> {
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

@@ -1,5 +1,5 @@
-//! A line of a transcript for a person. The agent wrote it, from what a model and tools said: any JSON may be in it, and
-//! nothing of it reaches a terminal as it is.
+//! Formats lines of a transcript. The agent wrote them, from text of a model and of tools: any JSON may be in them, and
+//! all of it is escaped before it reaches a terminal.
 
 use std::fmt::Write as _;
 
@@ -9,16 +9,16 @@ use super::span;
 use super::table::lines;
 use crate::manifests::problem::printable;
 
-/// Lines of a result that are shown.
+/// Lines of a result that are printed.
 const RESULT_LINES: usize = 20;
-/// Characters of a result that are shown.
+/// Characters of a result that are printed.
 const RESULT_CHARACTERS: usize = 2000;
-/// Characters of the arguments of a call that are shown.
+/// Characters of the arguments of a call that are printed.
 const ARGUMENT_CHARACTERS: usize = 1000;
-/// Calls of one answer that are shown.
+/// Calls of one answer that are printed.
 const MAX_CALLS: usize = 64;
 
-/// The line as text, of which every line but the first is set in.
+/// Formats a line; every line of the text but the first is indented.
 pub fn shown(line: &Value) -> String {
     let text = |name: &str| line.get(name).and_then(Value::as_str).unwrap_or_default();
     match text("kind") {
@@ -46,7 +46,7 @@ pub fn shown(line: &Value) -> String {
     }
 }
 
-/// What the model said, in either provider's format.
+/// Formats an answer of the model, in the format of either provider.
 fn answer(line: &Value) -> String {
     let mut about = Vec::new();
     if let Some(round) = line["round"].as_u64() {
@@ -77,7 +77,7 @@ fn answer(line: &Value) -> String {
     for (tool, arguments) in all.iter().take(MAX_CALLS) {
         let tool = beginning(tool, ARGUMENT_CHARACTERS);
         let arguments = beginning(arguments, ARGUMENT_CHARACTERS);
-        // Writing to a String does not fail.
+        // Writing to a String cannot fail.
         let _ = writeln!(shown, "  calls {} {}", printable(&tool), printable(&arguments));
     }
     if all.len() > MAX_CALLS {
@@ -86,7 +86,7 @@ fn answer(line: &Value) -> String {
     shown
 }
 
-/// A text, or the texts among the parts of a message.
+/// The text of a message: a string, or the text parts of a list.
 fn texts(content: &Value) -> String {
     if let Some(text) = content.as_str() {
         return text.to_owned();
@@ -96,7 +96,7 @@ fn texts(content: &Value) -> String {
     texts.collect::<Vec<_>>().join("\n")
 }
 
-/// Which tools it calls, with what.
+/// The tools that a message calls, with their arguments.
 fn calls(message: &Value) -> Vec<(String, String)> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let parts = list(&message["content"]).into_iter().filter_map(|part| {
@@ -125,7 +125,7 @@ fn set_in(text: &str) -> String {
     lines("  ", text)
 }
 
-/// A result, of which the beginning is enough.
+/// The beginning of a result.
 fn shortened(text: &str) -> String {
     let all = text.trim_end().split('\n').count();
     let first: Vec<&str> = text.trim_end().split('\n').take(RESULT_LINES).collect();
@@ -142,7 +142,7 @@ fn shortened(text: &str) -> String {
     shown
 }
 
-/// As many characters of a text as that.
+/// Truncates a text to a number of characters.
 fn beginning(text: &str, characters: usize) -> String {
     match text.char_indices().nth(characters) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -212,7 +212,7 @@ mod tests {
         }
     }
 
-    /// Any JSON, of the names that are looked for among others.
+    /// Arbitrary JSON, with the keys that the parser looks for.
     fn anything() -> impl Strategy<Value = Value> {
         let leaf = proptest::prop_oneof![
             Just(Value::Null),

@@ -1,4 +1,4 @@
-//! A run as it is listed and shown: its record and its lock together.
+//! A run as it is listed: its record and the state of its lock.
 
 use std::path::PathBuf;
 
@@ -11,49 +11,41 @@ use crate::local::record::{Outcome, RunRecord};
 use crate::local::state::RunDirectory;
 use crate::place::Place;
 
-/// Parts of the currency's unit that a cost is counted in.
+/// The fraction of a currency unit that costs are counted in.
 const MILLION: u64 = 1_000_000;
 
-/// A run for programs. Fields may be added, none changes its meaning.
+/// The JSON output. Fields may be added; none changes its meaning.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct View {
-    /// Its name.
     pub name: String,
-    /// Its UID.
     pub uid: String,
-    /// Its namespace.
     pub namespace: String,
-    /// The agent.
     pub agent: String,
     /// The model, as `provider/model`.
     pub model: String,
-    /// The packs.
     pub skills: Vec<String>,
     /// In words: `running`, `waiting for approval`, `succeeded` and so on.
     pub state: &'static str,
-    /// Whether somebody runs it.
+    /// Whether the run is running.
     pub alive: bool,
-    /// When it began, in milliseconds since 1970.
+    /// Milliseconds since 1970.
     pub started_ms: u64,
-    /// When it was over, where that is known.
+    /// Milliseconds since 1970; `None` if the run is running, or was killed.
     pub ended_ms: Option<u64>,
-    /// What was used.
     pub usage: Usage,
-    /// What that cost, where its model has a price.
+    /// The estimated cost, if its model has a price.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<CostEstimate>,
-    /// The workspace.
     pub workspace: Option<PathBuf>,
-    /// Where everything of it is kept; none where that is a cluster.
+    /// The directory of the run; `None` for a run in a cluster.
     pub directory: Option<PathBuf>,
-    /// Where it is.
     #[serde(skip)]
     pub place: Place,
 }
 
 impl View {
-    /// As it is now, and what came of it.
+    /// The current state of a run, and how it ended.
     pub fn new(directory: &RunDirectory, record: &RunRecord) -> (Self, Option<Outcome>) {
         let outcome = directory.outcome(record);
         let view = Self {
@@ -76,25 +68,25 @@ impl View {
         (view, outcome)
     }
 
-    /// How long it took, or has taken so far.
+    /// The duration of the run, or of its time so far.
     pub fn duration(&self, now_ms: u64) -> String {
         let until = match (self.ended_ms, self.alive) {
             (Some(ended), _) => ended,
             (None, true) => now_ms,
-            // It was killed, and nobody knows when.
+            // It was killed, and the time is unknown.
             (None, false) => return "-".to_owned(),
         };
         span::shown(until.saturating_sub(self.started_ms))
     }
 
-    /// Tokens in all; with a mark where some are estimates.
+    /// The total of tokens; with a mark if some are estimated.
     pub fn tokens(&self) -> String {
         let total = (self.usage.input_tokens).saturating_add(self.usage.output_tokens);
         let mark = if self.usage.estimated { "~" } else { "" };
         format!("{mark}{total}")
     }
 
-    /// What it cost and by which price, where that is known. Estimated tokens make it a guess.
+    /// The cost and the price it is based on. It is approximate if the tokens are estimated.
     pub fn cost(&self) -> Option<String> {
         let cost = self.cost.as_ref()?;
         let about = if self.usage.estimated { "about " } else { "" };
@@ -106,12 +98,12 @@ impl View {
     }
 }
 
-/// The beginning of a UID that is enough for people.
+/// The beginning of a UID, which is enough for people.
 pub fn short(uid: &str) -> String {
     uid.chars().take(8).collect()
 }
 
-/// How a run stands, in words.
+/// The state of a run, in words.
 pub fn state(phase: Phase, outcome: Option<&Outcome>) -> &'static str {
     match (outcome, phase) {
         (Some(outcome), _) => outcome.word(),

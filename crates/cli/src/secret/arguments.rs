@@ -1,4 +1,4 @@
-//! What can be typed after `sympozium secret`.
+//! The arguments of `sympozium secret`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Where the value of a secret comes from.
+//! Reads the value of a secret from a file, a variable, a pipe or a terminal.
 
 use std::fs::OpenOptions;
 use std::io::{self, IsTerminal as _, Read, Write as _};
@@ -16,13 +16,12 @@ use super::arguments::SetArguments;
 use crate::failure::Failure;
 use crate::local::secrets::MAX_BYTES;
 
-/// Keys that end a line, or what is typed, or take the last character back.
+/// Keys that cancel the input, end it, or delete the last character.
 const INTERRUPT: u8 = 0x03;
 const END: u8 = 0x04;
 const BACKSPACE: u8 = 0x08;
 const DELETE: u8 = 0x7f;
 
-/// The value that the arguments mean.
 pub fn read(arguments: &SetArguments) -> Result<Zeroizing<Vec<u8>>, Failure> {
     let (read, hint) = match (&arguments.from_file, &arguments.from_env) {
         (Some(path), _) => (from_file(path), "give --from-file a file that you may read"),
@@ -41,7 +40,7 @@ pub fn read(arguments: &SetArguments) -> Result<Zeroizing<Vec<u8>>, Failure> {
 
 fn from_file(path: &Path) -> anyhow::Result<Zeroizing<Vec<u8>>> {
     let context = || format!("cannot read {}", path.display());
-    // Opening a pipe that lies in a directory would wait for somebody to write to it.
+    // Opening a pipe in a directory would block until there is a writer.
     let opened = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path);
     let file = opened.with_context(context)?;
     if !file.metadata().with_context(context)?.is_file() {
@@ -65,7 +64,7 @@ fn bounded(stream: impl Read) -> anyhow::Result<Zeroizing<Vec<u8>>> {
     }
 }
 
-/// Programs end what they print with a line break, which is no part of it.
+/// Programs end their output with a line break, which is not part of the value.
 fn without_line_break(mut value: Zeroizing<Vec<u8>>) -> Zeroizing<Vec<u8>> {
     if value.ends_with(b"\n") {
         value.pop();
@@ -76,11 +75,11 @@ fn without_line_break(mut value: Zeroizing<Vec<u8>>) -> Zeroizing<Vec<u8>> {
     value
 }
 
-/// One line of a terminal that does not show it.
+/// Reads one line from a terminal without echo.
 fn typed(terminal: impl AsFd + Copy, key: &str) -> anyhow::Result<Zeroizing<Vec<u8>>> {
     let quiet = Quiet::new(terminal).context("cannot stop the terminal from showing what is typed")?;
     let mut stderr = io::stderr().lock();
-    // When nobody can read the question they can still type.
+    // A user who cannot see the prompt can still type.
     let _ = write!(stderr, "Value of {key} (not shown): ");
     let _ = stderr.flush();
     let value = line(|byte| Ok(rustix::io::read(terminal, std::slice::from_mut(byte))?));
@@ -89,8 +88,7 @@ fn typed(terminal: impl AsFd + Copy, key: &str) -> anyhow::Result<Zeroizing<Vec<
     value
 }
 
-/// A line, byte by byte: the terminal leaves it to us to take characters back and to be interrupted, so that it is never left
-/// without echo.
+/// Reads a line byte by byte. The terminal leaves deletion and interrupts to us, so that it is never left without echo.
 fn line(mut next: impl FnMut(&mut u8) -> anyhow::Result<usize>) -> anyhow::Result<Zeroizing<Vec<u8>>> {
     let mut value = Zeroizing::new(Vec::with_capacity(256));
     loop {
@@ -113,7 +111,7 @@ fn line(mut next: impl FnMut(&mut u8) -> anyhow::Result<usize>) -> anyhow::Resul
     }
 }
 
-/// A terminal that shows nothing of what is typed, for as long as this is there.
+/// Disables the terminal's echo while it exists.
 struct Quiet<T: AsFd> {
     terminal: T,
     before: Termios,
@@ -134,7 +132,7 @@ impl<T: AsFd> Quiet<T> {
 
 impl<T: AsFd> Drop for Quiet<T> {
     fn drop(&mut self) {
-        // There is nothing else to be done for a terminal that is gone.
+        // Nothing else can be done for a terminal that is gone.
         let _ = tcsetattr(&self.terminal, OptionalActions::Flush, &self.before);
     }
 }

@@ -1,4 +1,4 @@
-//! What can be typed after `sympozium skill`.
+//! The arguments of `sympozium skill`.
 
 use std::path::PathBuf;
 

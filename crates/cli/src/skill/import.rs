@@ -1,6 +1,6 @@
-//! `sympozium skill import`: the SkillPack that a directory makes.
+//! `sympozium skill import`: prints the SkillPack of a directory.
 //!
-//! The pack is validated before it is printed, by the code of `validate`: what comes out can be applied.
+//! The pack is validated before it is printed, by the code of `validate`: the output can be applied.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ use crate::validate::{Completeness, Conclusion, Report, Schemas, Session};
 /// The namespace of a pack that names none, for the findings.
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// Prints the pack, or why there is none.
+/// Prints the pack, or the findings that prevent it.
 pub fn run(arguments: &ImportArguments) -> Result<ExitCode, Failure> {
     let (pack, report) = import(arguments);
     let findings = report.text();
@@ -37,7 +37,7 @@ pub fn run(arguments: &ImportArguments) -> Result<ExitCode, Failure> {
         note(&report.summary());
         return Ok(match report.conclusion() {
             Conclusion::Denied => ExitCode::from(DENIED),
-            // There is no pack, though nothing is said against it.
+            // There is no pack, although there are no errors.
             Conclusion::Well | Conclusion::Broken => ExitCode::from(FAILED),
         });
     };
@@ -48,7 +48,7 @@ pub fn run(arguments: &ImportArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The pack, if there is one, and everything that is to be said about it.
+/// The pack, if there is one, and all findings.
 fn import(arguments: &ImportArguments) -> (Option<SkillPack>, Report) {
     let namespace = arguments.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
     let mut session = Session::new(namespace);
@@ -63,7 +63,7 @@ fn import(arguments: &ImportArguments) -> (Option<SkillPack>, Report) {
     (pack, report)
 }
 
-/// The directory that is meant, and the skills in it: at least one.
+/// The directory, and the skills in it: at least one.
 fn find(path: &Path) -> Result<(PathBuf, Vec<Found>), Problem> {
     let metadata = fs::metadata(path).map_err(|error| directory::not_read(&error))?;
     let root = match (metadata.is_dir(), path.parent()) {
@@ -87,7 +87,7 @@ fn find(path: &Path) -> Result<(PathBuf, Vec<Found>), Problem> {
     Ok((root.to_owned(), found))
 }
 
-/// Reads the skills and gives the session what is wrong with them, and the pack.
+/// Reads the skills, and adds their problems and the pack to the session.
 fn read(arguments: &ImportArguments, root: &Path, found: Vec<Found>, session: &mut Session<'_>) -> Option<SkillPack> {
     let mut options = PackOptions {
         name: arguments.name.clone(),

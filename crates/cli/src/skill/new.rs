@@ -1,7 +1,7 @@
-//! `sympozium skill new`: a directory that works, to be changed.
+//! `sympozium skill new`: writes a working skill for the user to change.
 //!
-//! The directory is made under a hidden name and renamed when it is whole. So there is a skill afterwards, or nothing,
-//! and whatever was there before stays.
+//! The directory is written under a hidden name and renamed when it is complete. So there is either a complete skill or
+//! nothing, and existing files are never overwritten.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -27,7 +27,7 @@ const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o777);
 const FILE_MODE: Mode = Mode::from_raw_mode(0o666);
 const PROGRAM_MODE: Mode = Mode::from_raw_mode(0o777);
 
-/// What was written. The names of its fields are the JSON output.
+/// The field names are the JSON output.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Written {
@@ -44,7 +44,6 @@ struct WrittenFile {
     executable: bool,
 }
 
-/// Writes the skeleton and says what to do next.
 pub fn run(arguments: &NewArguments) -> Result<ExitCode, Failure> {
     let form = match (arguments.text, arguments.pack) {
         (true, _) => Form::Text,
@@ -106,7 +105,7 @@ fn write(parent: &Path, name: &str, files: &[skeleton::File]) -> Result<(), Fail
     let hidden = format!(".{name}.new-{}", std::process::id());
     let made = make(&directory, &hidden, files).and_then(|()| publish(&directory, &hidden, name));
     made.map_err(|error| {
-        // As much of it as there is; what is not there need not go.
+        // Remove as much as was written.
         remove(&directory, &hidden, files);
         if error.kind() == io::ErrorKind::AlreadyExists {
             return is_there(parent, name);
@@ -146,10 +145,11 @@ fn make(parent: &OwnedFd, hidden: &str, files: &[skeleton::File]) -> io::Result<
     Ok(())
 }
 
-/// Gives it its name, unless something has it.
+/// Renames the directory, unless the name is taken.
 fn publish(parent: &OwnedFd, hidden: &str, name: &str) -> io::Result<()> {
     match rustix::fs::renameat_with(parent, hidden, parent, name, RenameFlags::NOREPLACE) {
-        // Some file systems cannot be asked. A rename onto a directory that holds something, or onto a file, fails there too.
+        // Some file systems do not support NOREPLACE. There, too, a rename onto a file or a directory that is not empty
+        // fails.
         Err(Errno::INVAL | Errno::NOSYS) => rustix::fs::renameat(parent, hidden, parent, name)?,
         other => other?,
     }
@@ -161,7 +161,7 @@ fn remove(parent: &OwnedFd, hidden: &str, files: &[skeleton::File]) {
         return;
     };
     for file in files {
-        // One level deep, so that the directory of a file is what is before its only slash.
+        // Paths are one level deep, so the directory is what is before the only slash.
         if let Some((directory, name)) = file.path.split_once('/') {
             if let Ok(inner) = open_below(&root, Path::new(directory)) {
                 let _ = rustix::fs::unlinkat(&inner, name, AtFlags::empty());

@@ -1,11 +1,10 @@
-//! What `sympozium skill new` writes.
+//! The files that `sympozium skill new` writes.
 
 use crate::manifests::agent_skill::pack::BASE_IMAGE;
 
-/// What a skeleton shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// A script, and a text that has the agent run it.
+    /// A script, and a text that makes the agent run it.
     Sidecar,
     /// A text, and a reference that the agent reads when it needs it.
     Text,
@@ -13,7 +12,6 @@ pub enum Form {
     Pack,
 }
 
-/// A file of a skeleton.
 #[derive(Debug, PartialEq, Eq)]
 pub struct File {
     pub path: &'static str,
@@ -21,7 +19,7 @@ pub struct File {
     pub is_executable: bool,
 }
 
-/// What stands for the skill's name in the templates.
+/// The placeholder for the skill's name in the templates.
 const NAME: &str = "@NAME@";
 
 const SIDECAR: &[(&str, &str, bool)] = &[
@@ -41,13 +39,12 @@ const PACK: &[(&str, &str, bool)] = &[
     ("hello.sh", include_str!("skeleton/hello.sh"), true),
 ];
 
-/// The manifest of a [`Form::Pack`].
+/// The manifest of a skeleton with a SkillPack.
 pub const PACK_FILE: &str = "skillpack.yaml";
 
-/// What stands for the base image in the templates.
+/// The placeholder for the base image in the templates.
 const BASE: &str = "@BASE@";
 
-/// The files of a skill called `name`.
 pub fn files(name: &str, form: Form) -> Vec<File> {
     let templates = match form {
         Form::Sidecar => SIDECAR,

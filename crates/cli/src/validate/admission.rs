@@ -1,9 +1,10 @@
-//! Would the runs be allowed? The same function decides as in the cluster; here it is given what the files hold.
+//! Checks whether the runs would be admitted, with the same function as in a cluster and the objects that the files
+//! have.
 //!
-//! What is not among the files cannot deny anything: a policy or a pack that is not there is left out, and of a run
-//! without its agent only what it says itself is judged. What a policy that is not there could allow is a warning and no
-//! denial ([`openings`]). So a denial is certain, for these objects as they are: the cluster denies the run too. A run
-//! that something is missing for is counted as undecided.
+//! Objects that are not among the files cannot deny anything: a missing policy or pack is left out, and for a run
+//! without its agent only its own fields are checked. What a missing policy could allow is a warning and not a denial.
+//! So a denial is certain for these objects as they are: the cluster denies the run too. A run with a missing object is
+//! counted as undecided.
 
 mod case;
 mod openings;
@@ -39,67 +40,60 @@ use place::Places;
 use shipped::Among;
 use store::Store;
 
-/// Which policy is the cluster's floor.
+/// Which policy is the policy floor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Floor {
-    /// The policy `floor` of the system's namespace, if it is among the files; the one that we ship if the files are
-    /// everything.
+    /// The policy `floor` of the system namespace, if it is among the files; the shipped one if the files are complete.
     AmongTheFiles,
-    /// The policy in this file.
+    /// The policy in this file, by its index.
     InFile(usize),
     /// There is none.
     Absent,
 }
 
-/// What stands for the end of a name that the API server has yet to choose.
+/// Stands for the suffix that the API server generates for a name.
 const GENERATED: &str = "xxxxx";
 
-/// Which runs are judged, and what for.
+/// Which runs are checked, and for which purpose.
 pub struct Demand<'d> {
-    /// Only runs of this name; all of them, and agents without any, when absent.
+    /// Only runs of this name; all runs, and agents without any, when absent.
     pub run: Option<&'d str>,
     /// The UID of runs that have none of their own.
     pub uid: Option<&'d str>,
-    /// What is done with each.
     pub purpose: Purpose<'d>,
 }
 
-/// What runs are judged for.
 pub enum Purpose<'d> {
-    /// To say what is wrong. What is missing was said when references were looked up.
+    /// To report findings. Missing objects were reported when references were resolved.
     Check,
-    /// To make something of those that are admitted. What is missing is an error, because nothing can be made without it.
+    /// To use the admitted runs. A missing object is an error, because the run cannot be planned without it.
     Use(&'d mut dyn FnMut(&Judged<'_>)),
 }
 
-/// A run that was judged.
+/// A run with the decision about it.
 pub struct Judged<'c> {
-    /// The run, or the agent in whose place it was made up.
+    /// The run's name, or that of the agent that it was made up for.
     pub name: &'c ObjectName,
-    /// Whether there is no such run in the files.
+    /// Whether the files have no such run.
     pub is_imagined: bool,
     /// Where its policy and its packs came from.
     pub origins: Vec<ResolvedFrom>,
-    /// What came of it.
     pub outcome: Outcome<'c>,
 }
 
-/// What came of a run.
 pub enum Outcome<'c> {
-    /// It may exist.
     Admitted(&'c Input<'c>, &'c Admitted<'c>),
-    /// It may not.
     Denied(&'c [Reason]),
-    /// Something that decides about it is not there.
+    /// An object that decides about it is missing.
     Undecided,
 }
 
 impl Demand<'_> {
-    /// Every run, to say what is wrong.
+    /// Every run, to report findings.
     pub const EVERYTHING: Self = Self { run: None, uid: None, purpose: Purpose::Check };
 }
 
-/// Judges every object of ours that can be read, and counts the runs that something is missing for.
+/// Checks every object of our kinds that can be parsed, and returns the number of undecided runs.
 pub fn check(
     objects: &[Object],
     files: &[String],
@@ -110,8 +104,7 @@ pub fn check(
     findings: &mut Findings,
 ) -> usize {
     let store = Store::of(objects, files, beyond, findings);
-    // Files that are everything there is are an installation as it comes, with the floor that it brings. Whoever wants to
-    // make something of a run is answered by the same.
+    // Complete files are an installation with the floor that it ships. The same holds for callers that use the runs.
     let is_whole = completeness == Completeness::Complete || demand.is_for_use();
     let shipped = match floor {
         Floor::AmongTheFiles if is_whole && beyond != Beyond::Cluster => built_in::floor(),
@@ -131,7 +124,7 @@ pub fn check(
         findings,
     };
     judge.judge_alone(&store);
-    // Agents only when every run was judged: there is one bound for both.
+    // Agents only if every run was checked: both share one bound.
     if judge.judge_runs(&store) && judge.demand.run.is_none() {
         judge.judge_agents(&store);
     }
@@ -143,7 +136,7 @@ impl Demand<'_> {
         matches!(self.purpose, Purpose::Use(_))
     }
 
-    /// The run as a cluster would have stored it, if that was asked for.
+    /// The run as a cluster would have stored it, if a UID was given.
     fn stored<'r>(&self, run: &'r AgentRun) -> Cow<'r, AgentRun> {
         let Some(uid) = self.uid else {
             return Cow::Borrowed(run);
@@ -179,7 +172,7 @@ fn find_floor<'s>(
     if let Some((_, policy)) = policies.find(|(index, _)| is_floor(&objects[*index])) {
         return KnownFloor::Is(&policy.spec);
     }
-    // One that is there and could not be read is not the one that is shipped.
+    // A floor that is among the files and cannot be parsed is not replaced by the shipped one.
     let is_among_them = objects.iter().any(is_floor);
     shipped.filter(|_| !is_among_them).map_or(KnownFloor::Unknown, |policy| KnownFloor::Is(&policy.spec))
 }
@@ -191,7 +184,7 @@ struct Judge<'a, 'd> {
     floor: KnownFloor<'a>,
     settings: Settings,
     by_name: HashMap<place::Name<'a>, usize>,
-    /// What was said already: two runs of one pack have the same to say about it.
+    /// Findings that were added already: two runs with one pack have the same findings about it.
     told: HashSet<(usize, String, &'static str, String)>,
     runs_left: usize,
     undecided: usize,
@@ -200,7 +193,7 @@ struct Judge<'a, 'd> {
 }
 
 impl Judge<'_, '_> {
-    /// What can be said about packs, policies and agents by themselves.
+    /// Checks packs, policies and agents by themselves.
     fn judge_alone(&mut self, store: &Store) {
         for (index, pack) in sorted(store.packs.values()) {
             let namespace = &self.objects[*index].name.namespace;
@@ -225,7 +218,7 @@ impl Judge<'_, '_> {
         let mut all: Vec<_> = agents.chain(instances).collect();
         all.sort_by_key(|(index, _, _)| *index);
         for (index, kind, spec) in all {
-            // Whether a name is taken twice was asked when references were looked up.
+            // Duplicate names were reported when references were resolved.
             let denied = admit_agent(&self.subject(index, kind), spec, false);
             self.tell_certain(&denied.reasons, &denied.warnings, &Places::of(index));
         }
@@ -236,7 +229,7 @@ impl Judge<'_, '_> {
         Subject::new(kind, Some(&name.namespace), &name.name)
     }
 
-    /// Whether all of them were judged.
+    /// Returns whether all runs were checked.
     fn judge_runs(&mut self, store: &Store) -> bool {
         for (index, run) in &store.runs {
             let name = &self.objects[*index].name;
@@ -254,7 +247,7 @@ impl Judge<'_, '_> {
         true
     }
 
-    /// Counts a run; says no, and why, when there are too many.
+    /// Counts a run against the bound; reports a finding and returns false when there are too many.
     fn may_judge(&mut self, index: usize) -> bool {
         if let Some(left) = self.runs_left.checked_sub(1) {
             self.runs_left = left;
@@ -271,7 +264,7 @@ impl Judge<'_, '_> {
         false
     }
 
-    /// An agent without a run among the files is judged by the plainest run that it can have.
+    /// Checks each agent without a run among the files by the simplest run that it can have.
     fn judge_agents(&mut self, store: &Store) {
         for (index, name) in store.agents_without_runs(self.objects) {
             if !self.may_judge(index) {
@@ -290,7 +283,7 @@ impl Judge<'_, '_> {
         }
     }
 
-    /// Tells what there is to tell about one run, and says whether something was missing.
+    /// Reports the findings about one run, and returns whether it is undecided.
     fn judge_run(&mut self, store: &Store, run: &AgentRun, index: usize, places: &Places) -> bool {
         let name = &self.objects[index].name;
         let settings = self.settings.clone();
@@ -321,18 +314,18 @@ impl Judge<'_, '_> {
         is_undecided
     }
 
-    /// Tells what holds whatever the policies are.
+    /// Reports violations that no unknown policy could lift.
     fn tell_certain(&mut self, reasons: &[Reason], warnings: &[Reason], places: &Places) {
         self.tell(reasons, warnings, places, &Unknown::nothing());
     }
 
-    /// Tells reasons and warnings, and says whether one of the reasons is none for want of knowing.
+    /// Reports violations and warnings, and returns whether a violation is uncertain because of an unknown object.
     fn tell(&mut self, reasons: &[Reason], warnings: &[Reason], places: &Places, unknown: &Unknown) -> bool {
         let mut is_doubtful = false;
         for (severity, reasons) in [(Verdict::Denied, reasons), (Verdict::Warning, warnings)] {
             for reason in reasons {
                 if reason.missing.is_some() {
-                    // Otherwise it was reported when references were looked up.
+                    // Otherwise it was reported when references were resolved.
                     if self.demand.is_for_use() {
                         let remedy = format!("name the file with it too; or {}", reason.remedy);
                         let missing = Reason { remedy, ..reason.clone() };
@@ -363,7 +356,7 @@ impl Judge<'_, '_> {
     fn tell_one(&mut self, severity: Verdict, reason: &Reason, places: &Places) {
         let place = places.find(reason, self.objects, &self.by_name);
         let object = &self.objects[place.object];
-        // What an object with an error leaves out may be what is misspelt in it.
+        // A field that an invalid object lacks may be one that is misspelt in it.
         if !object.is_sound && object.node.find(&place.field).is_none() {
             return;
         }

@@ -1,4 +1,4 @@
-//! What validation finds, and how the findings of all files become one report.
+//! The findings of validation, of all files and stages.
 
 use std::process::ExitCode;
 
@@ -9,45 +9,43 @@ use crate::manifests::limits::MAX_FINDINGS;
 use crate::manifests::problem::{Problem, Problems, Severity, printable};
 use crate::manifests::tree::Mark;
 
-/// Which question a finding answers. The order is the order in which the questions are asked.
+/// The stage that a finding comes from, in the order of the stages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Stage {
     /// Is it a file of YAML or JSON documents?
     Read,
-    /// Are they objects that the API server would store?
+    /// Would the API server store the objects?
     Schema,
-    /// Is what they name there?
+    /// Do the objects that they name exist?
     Reference,
-    /// Is the run allowed?
+    /// Would the run be admitted?
     Admission,
 }
 
-/// What a finding means for the outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Verdict {
-    /// It must be mended before it can be applied.
+    /// It must be fixed before it can be applied.
     Error,
-    /// It can be applied, and will not be allowed to run.
+    /// It can be applied, but will not be admitted.
     Denied,
-    /// It is allowed, and unwise.
+    /// It is admitted, but unwise.
     Warning,
 }
 
-/// What is left when everything has been looked at.
+/// The result of validation as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Conclusion {
-    /// Nothing stands against it; there may be warnings.
+    /// Neither errors nor denials; there may be warnings.
     Well,
     /// It would be denied.
     Denied,
-    /// Something must be mended first.
+    /// There are errors to fix first.
     Broken,
 }
 
 impl Conclusion {
-    /// What the command answers with.
     pub fn exit_code(self) -> ExitCode {
         match self {
             Self::Well => ExitCode::SUCCESS,
@@ -67,7 +65,6 @@ impl Verdict {
     }
 }
 
-/// An object, as a person names it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ObjectName {
     pub kind: String,
@@ -82,7 +79,7 @@ impl std::fmt::Display for ObjectName {
     }
 }
 
-/// One finding. The names of its fields are part of the JSON output.
+/// One finding. The field names are part of the JSON output.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
     pub severity: Verdict,
@@ -91,7 +88,7 @@ pub struct Finding {
     pub file: String,
     pub line: u32,
     pub column: u32,
-    /// Absent when the file or the document as a whole is meant.
+    /// Absent when the finding is about the file or the document as a whole.
     pub object: Option<ObjectName>,
     /// From the object's root, as in `spec.skills[0].skillPackRef`; empty for the object itself.
     pub field: String,
@@ -100,7 +97,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// What the loader says about a file.
+    /// A finding of the loader about a file.
     pub fn of_file(file: &str, problem: Problem) -> Self {
         Self {
             severity: match problem.severity {
@@ -129,7 +126,7 @@ fn printable_lines(text: &str) -> String {
     lines.join("\n")
 }
 
-/// Everything that was found, bounded.
+/// All findings, bounded in number.
 #[derive(Debug, Default)]
 pub struct Findings {
     kept: Vec<Finding>,
@@ -139,7 +136,7 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// What is shown is made safe here, whoever wrote it: names from files are in messages and in hints.
+    /// Makes message and hint printable here, whatever stage they come from: both contain names from files.
     pub fn add(&mut self, mut finding: Finding) {
         self.count(finding.severity, 1);
         if !self.is_full() {
@@ -149,7 +146,7 @@ impl Findings {
         }
     }
 
-    /// Takes what the loader says about a file.
+    /// Adds the findings of the loader about a file.
     pub fn add_file(&mut self, file: &str, problems: Problems) {
         for problem in problems.kept {
             self.add(Finding::of_file(file, problem));
@@ -166,12 +163,12 @@ impl Findings {
         }
     }
 
-    /// Whether what comes now is only counted, so that it needs no words.
+    /// Whether further findings are only counted, so that they need no message.
     pub fn is_full(&self) -> bool {
         self.kept.len() >= MAX_FINDINGS
     }
 
-    /// How many were counted and not kept.
+    /// How many findings are counted but not stored.
     pub fn left_out(&self) -> usize {
         self.errors + self.denials + self.warnings - self.kept.len()
     }

@@ -1,4 +1,4 @@
-//! Documents to objects: what each one is, whose it is, and what it is called.
+//! Turns documents into objects: kind, namespace and name.
 
 mod metadata;
 
@@ -13,25 +13,25 @@ use crate::manifests::tree::{Entry, Mark, Node, Path, Value};
 /// An object of one of the files.
 #[derive(Debug)]
 pub struct Object {
-    /// Which of the files.
+    /// The index of its file.
     pub file: usize,
     pub kind: ObjectKind,
     pub name: ObjectName,
     pub node: Node,
-    /// Whether it is what its schema asks for, as far as that was looked at.
+    /// Whether it conforms to its schema, as far as that was checked.
     pub is_sound: bool,
-    /// Whether the command line named the file that it is to be taken from. Then it is meant, even if its name is that of an
-    /// object that is shipped.
+    /// Whether the command line named its file for this object. Then it is used even if an object of that name is
+    /// shipped.
     pub is_chosen: bool,
-    /// Whether an API server has stored it. Only then its status is what our programs wrote; in a file anybody can write one.
+    /// Whether an API server has stored it. Only then our programs wrote its status; in a file anyone can write one.
     pub is_stored: bool,
 }
 
-/// Ours, or somebody else's.
+/// A kind of ours, or of another API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ObjectKind {
     Ours(Kind),
-    /// Only looked at to see whether what ours refer to is there.
+    /// Read only to resolve references of our objects.
     Foreign(String),
 }
 
@@ -41,10 +41,10 @@ impl Object {
     }
 }
 
-/// The lists of `skills` that may be written short, by kind.
+/// The kinds whose `skills` may have the short form.
 const SKILL_LISTS: &[Kind] = &[Kind::Agent, Kind::SympoziumInstance, Kind::AgentRun];
 
-/// What a document turns out to be, object by object: a `List` is its items.
+/// Reads documents into objects. A `List` becomes its items.
 pub struct Sorter<'a> {
     pub file: usize,
     pub default_namespace: &'a str,
@@ -106,7 +106,7 @@ impl Sorter<'_> {
         self.objects.push(Object { file: self.file, kind, name, node, is_sound, is_chosen: false, is_stored: false });
     }
 
-    /// `skills: [k8s-ops]` is short for `skills: [{skillPackRef: k8s-ops}]`; the API server takes the long form only.
+    /// `skills: [k8s-ops]` is short for `skills: [{skillPackRef: k8s-ops}]`; the API server accepts only the long form.
     fn write_out_skills(&mut self, node: &mut Node, name: &ObjectName) {
         let spec = entry_mut(node, "spec");
         let Some(skills) = spec.and_then(|spec| entry_mut(spec, "skills")) else {
@@ -163,7 +163,8 @@ impl Sorter<'_> {
             self.refuse_field("kind", Problem::error("unknown-kind", at, message).hint(hint));
             return None;
         }
-        // A kind of ours with a version that cannot be anybody's own is a slip; `Agent` of another group is not.
+        // One of our kinds with a version that no other API can have is a typing error; `Agent` of another group is
+        // not.
         let is_slip =
             group == GROUP || known.is_some() && (group.is_empty() || suggest::closest(group, [GROUP]).is_some());
         if !is_slip {
@@ -187,7 +188,7 @@ impl Sorter<'_> {
     }
 }
 
-/// The items of a `List`, and of the lists of our kinds. Other kinds that end so are not ours to understand.
+/// The items of a `List`, and of the lists of our kinds. Other kinds with that suffix are unknown to us.
 fn items_of(node: &Node, api_version: &str, kind: &str) -> Option<Vec<Node>> {
     let is_list = match api_version {
         "v1" => kind == "List",
@@ -209,5 +210,4 @@ fn place_of(node: &Node, field: &str) -> Mark {
     node.get(field).map_or(node.at, |value| value.at)
 }
 
-/// For the checks below this one.
 type Sink<'a> = dyn FnMut(Path<'_>, Problem) + 'a;

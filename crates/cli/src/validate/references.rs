@@ -1,7 +1,7 @@
-//! Is what an object names there?
+//! Checks that the objects which an object names exist.
 //!
-//! A file need not hold everything: a Secret belongs elsewhere, and a policy may be in the cluster already. So what is
-//! not among the files is a warning, and an error only when the files claim to be complete (`--strict`).
+//! A file need not contain everything: a Secret belongs elsewhere, and a policy may be in the cluster already. So an
+//! unresolved reference is a warning, and an error only when the files claim to be complete (`--strict`).
 
 #[cfg(test)]
 mod tests;
@@ -22,7 +22,7 @@ use crate::manifests::tree::{Node, Path};
 /// What a field refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Target {
-    /// An `Agent` or a `SympoziumInstance`: they share one name space.
+    /// An `Agent` or a `SympoziumInstance`: two objects of these kinds cannot have one name.
     Agent,
     SkillPack,
     Policy,
@@ -33,7 +33,7 @@ enum Target {
     ConfigMap,
 }
 
-/// The fields that refer to something: `[]` stands for each element of a list.
+/// The fields that are references: `[]` stands for each element of a list.
 const FIELDS: &[(&[Kind], &str, Target)] = &[
     (&[Kind::AgentRun, Kind::SympoziumSchedule], "spec.agentRef", Target::Agent),
     (&[Kind::AgentRun, Kind::SympoziumSchedule], "spec.instanceRef", Target::Agent),
@@ -58,19 +58,20 @@ const FIELDS: &[(&[Kind], &str, Target)] = &[
 const AGENTS: &[Kind] = &[Kind::Agent, Kind::SympoziumInstance];
 const AGENTS_AND_RUNS: &[Kind] = &[Kind::Agent, Kind::SympoziumInstance, Kind::AgentRun];
 
-/// Names that a misspelt one is compared with: enough for any set of files that a person wrote, and a bound for others.
+/// The maximum number of names that a misspelt one is compared with: enough for any set of files that a person wrote,
+/// and a bound for others.
 const MAX_SUGGESTED: usize = 100;
 
-/// Whether the files claim to be everything.
+/// Whether the files claim to be complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Completeness {
-    /// What is missing may be in the cluster.
+    /// Missing objects may be in the cluster.
     Partial,
-    /// What is missing is an error.
+    /// Missing objects are errors.
     Complete,
 }
 
-/// Looks up every reference of every object, and every name that two objects want.
+/// Resolves every reference of every object, and reports names that two objects have.
 pub fn check(objects: &[Object], files: &[String], completeness: Completeness, findings: &mut Findings) {
     let index = Index::of(objects, files, findings);
     let checker = Checker { index, files, completeness };
@@ -79,14 +80,14 @@ pub fn check(objects: &[Object], files: &[String], completeness: Completeness, f
     }
 }
 
-/// Names by what they name.
+/// Objects by kind, namespace and name.
 struct Index<'a> {
     by_kind: HashMap<&'a str, Vec<&'a ObjectName>>,
     exact: HashMap<(&'a str, &'a str, &'a str), &'a Object>,
 }
 
 impl<'a> Index<'a> {
-    /// Also reports objects that are there twice.
+    /// Also reports duplicate objects.
     fn of(objects: &'a [Object], files: &[String], findings: &mut Findings) -> Self {
         let mut index = Self { by_kind: HashMap::new(), exact: HashMap::new() };
         for object in objects.iter().filter(|object| !object.name.name.is_empty()) {
@@ -112,7 +113,7 @@ impl<'a> Index<'a> {
     }
 }
 
-/// Kinds that share their names are one.
+/// Kinds that share their names count as one.
 fn name_space(kind: &ObjectKind) -> &str {
     match kind {
         ObjectKind::Ours(Kind::SympoziumInstance) => Kind::Agent.name(),
@@ -158,10 +159,10 @@ impl Checker<'_> {
         for (_, field, target) in FIELDS.iter().filter(|(kinds, _, _)| kinds.contains(&kind)) {
             let steps: Vec<&str> = field.split('.').collect();
             each_text(&object.node, &steps, Path::Root, &mut |node, path, name| {
-                // What cannot be a name has been refused for that already.
+                // An invalid name is reported already.
                 if is_name(name) && !self.is_there(object, *target, name) {
                     let mut finding = self.missing(object, node, path, *target, name);
-                    // Looking for what was meant costs more than all the rest.
+                    // The search for a suggestion costs more than everything else.
                     if !findings.is_full() {
                         finding.hint = Some(self.hint(object, *target, name));
                     }
@@ -264,7 +265,7 @@ impl Target {
     }
 }
 
-/// Whether something could be called so; with a namespace before it, in the case of a model.
+/// Whether this is a valid name, for models also with a namespace before it.
 fn is_name(text: &str) -> bool {
     let name = text.rsplit_once('/').map_or(text, |(_, name)| name);
     names::ObjectName::from(name).check().is_ok()

@@ -1,4 +1,4 @@
-//! The answer, for people and for programs.
+//! The result of validation, as text and as JSON.
 
 #[cfg(test)]
 mod tests;
@@ -10,12 +10,12 @@ use serde::Serialize;
 use super::finding::{Conclusion, Finding, Findings, Stage, Verdict};
 use super::object::{Object, ObjectKind};
 
-/// Everything that validation has to say. The names of its fields are the JSON output, which `docs/validate.md`
-/// describes: fields may be added, none changes its meaning.
+/// All findings. The field names are the JSON output, which `docs/validate.md` describes: fields may be added, none
+/// changes its meaning.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// Whether nothing stands against applying and running this.
+    /// Whether there are neither errors nor denials.
     allowed: bool,
     errors: usize,
     denials: usize,
@@ -26,10 +26,10 @@ pub struct Report {
     objects: usize,
     /// Objects of other kinds, which were not checked.
     other_objects: usize,
-    /// Runs that something is missing for: they are denied for what is known, and not allowed for what is not.
+    /// Runs that cannot be admitted because an object is missing; violations that are known are reported nevertheless.
     undecided_runs: usize,
     findings: Vec<Finding>,
-    /// Findings that were counted and are not in the list.
+    /// Findings that are counted but not listed.
     findings_left_out: usize,
 }
 
@@ -51,7 +51,7 @@ impl Report {
         }
     }
 
-    /// What decides the exit code. Errors come first: what cannot be applied cannot be denied.
+    /// Determines the exit code. Errors come first: what cannot be applied cannot be denied.
     pub fn conclusion(&self) -> Conclusion {
         match (self.errors, self.denials) {
             (0, 0) => Conclusion::Well,
@@ -64,7 +64,7 @@ impl Report {
         &self.findings
     }
 
-    /// Whether a file is not what its kind allows, or could not be read: what is in it is not known.
+    /// Whether a file could not be read or violates a schema: its content is not known for certain.
     pub fn has_unreadable(&self) -> bool {
         let errors = self.findings.iter();
         let errors = errors.filter(|it| it.severity == Verdict::Error);
@@ -72,12 +72,11 @@ impl Report {
         self.errors > of_admission
     }
 
-    /// How many warnings there are.
     pub fn warnings(&self) -> usize {
         self.warnings
     }
 
-    /// One finding a line, with its hint below it, and files apart.
+    /// One finding per line, with its hint below it, and a blank line between files.
     pub fn text(&self) -> String {
         written(self.findings.iter())
     }
@@ -88,7 +87,7 @@ impl Report {
         written(failures.filter(|it| it.severity != Verdict::Warning))
     }
 
-    /// The last line, for people.
+    /// The last line of the text output.
     pub fn summary(&self) -> String {
         let what = format!("{} in {}", counted(self.objects, "object"), counted(self.files, "file"));
         let mut summary = match (self.errors, self.denials, self.warnings) {

@@ -1,7 +1,7 @@
-//! The rules in CEL of the kinds that admission has nothing to say about. The API server applies them; here they are
-//! repeated, so that they are known before.
+//! The CEL rules of the kinds that admission does not cover. The API server enforces them; they are repeated here so
+//! that users see violations earlier.
 //!
-//! The rules of requests and records (`ToolApproval`, `RunRecord`) are not: the gateway makes those, not a person.
+//! The rules of `ToolApproval` and `RunRecord` are not repeated: the gateway creates those objects, not a user.
 
 use super::schema::Sink;
 use crate::kinds::Kind;
@@ -62,7 +62,7 @@ fn check_model(spec: &Node, sink: &mut Sink<'_>) {
     }
 }
 
-/// A null is dropped before rules are looked at.
+/// The API server drops nulls before it evaluates rules.
 fn has(node: &Node, field: &str) -> bool {
     node.get(field).is_some_and(|it| it.value != Value::Null)
 }

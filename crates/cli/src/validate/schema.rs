@@ -1,7 +1,7 @@
-//! Would the API server store this? The structural schema of a CRD against a tree with places.
+//! Validates a tree with positions against the structural schema of a CRD, as the API server would.
 //!
-//! Every difference is reported, not only the first. What a schema has in `x-kubernetes-validations` is left to
-//! admission, which repeats those rules.
+//! Every violation is reported, not only the first. `x-kubernetes-validations` are left to admission, which repeats
+//! those rules.
 
 mod forms;
 mod logic;
@@ -23,10 +23,10 @@ use crate::manifests::problem::{Problem, quoted};
 use crate::manifests::tree::{Entry, Mark, Node, Path, Value};
 use model::Additional;
 
-/// Takes each problem with the field that it is about.
+/// Receives each problem with the field that it is about.
 pub type Sink<'a> = dyn FnMut(Path<'_>, Problem) + 'a;
 
-/// Compares `node`, which is at `path`, with `schema`.
+/// Validates `node`, which is at `path`, against `schema`.
 pub fn check(node: &Node, schema: &Schema, path: Path<'_>, sink: &mut Sink<'_>) {
     if schema.int_or_string {
         return check_int_or_string(node, schema, path, sink);
@@ -57,18 +57,18 @@ fn is_of_type(value: &Value, wanted: Type) -> bool {
     }
 }
 
-/// The API server takes `2.0` for an integer too.
+/// The API server accepts `2.0` as an integer too.
 fn is_whole(number: &Number) -> bool {
     !number.is_f64() || number.as_f64().is_some_and(|value| value.fract() == 0.0)
 }
 
-/// A value of another type than `wanted`.
+/// The problem that a value has another type than `wanted`.
 pub fn wrong_type(node: &Node, wanted: Type) -> Problem {
     let message = format!("must be {}, not {}", words::of_type(wanted), words::of_value(&node.value));
     Problem::error("type", node.at, message).hint(words::type_hint(&node.value, wanted))
 }
 
-/// The same where the schema says more about the text that it wants: quotes alone need not be enough.
+/// The same where the schema has a pattern for the text: adding quotes alone may not be enough.
 fn wrong_type_for(node: &Node, wanted: Type, schema: &Schema) -> Problem {
     let problem = wrong_type(node, wanted);
     let form = schema.pattern.as_deref().and_then(forms::of);
@@ -142,7 +142,8 @@ fn check_text(at: Mark, text: &str, schema: &Schema, path: Path<'_>, sink: &mut 
     // An empty text that must not be empty needs no second finding.
     let is_missing = text.is_empty() && least.is_some_and(|least| least > 0);
     if let Some(pattern) = schema.pattern.as_deref().filter(|_| !is_missing) {
-        // The patterns are ours, and a test compiles them all; one that cannot be read here is the API server's to check.
+        // The patterns are ours, and a test compiles them all; one that does not compile here is left to the API
+        // server.
         if Regex::new(pattern).is_ok_and(|pattern| !pattern.is_match(text)) {
             let (message, hint) = match forms::of(pattern) {
                 Some(form) => (format!("{} is not {}", quoted(text), form.what), form.hint(text)),
@@ -229,7 +230,7 @@ fn check_unique(nodes: &[Node], schema: &Schema, path: Path<'_>, sink: &mut Sink
             None => (node.to_json().to_string(), words::shown(&node.value)),
             Some(keys) => {
                 let parts: Vec<&Node> = keys.iter().filter_map(|key| node.get(key)).collect();
-                // One without its keys has been refused for that already.
+                // An element without its keys is reported already.
                 let Some(first) = parts.first() else { continue };
                 let identity = parts.iter().map(|part| format!("{}\n", part.to_json()));
                 (identity.collect(), words::shown(&first.value))
@@ -262,7 +263,7 @@ fn check_object(node: &Node, entries: &[Entry], schema: &Schema, path: Path<'_>,
 
 fn check_required(node: &Node, schema: &Schema, path: Path<'_>, sink: &mut Sink<'_>) {
     for name in schema.required.iter().flatten() {
-        // The API server drops a null before it looks at what is required.
+        // The API server drops nulls before it checks for required fields.
         let is_there = node.get(name).is_some_and(|it| it.value != Value::Null);
         let property = schema.properties.as_ref().and_then(|it| it.get(name));
         let has_default = property.is_some_and(|property| property.default.is_some());
@@ -273,7 +274,7 @@ fn check_required(node: &Node, schema: &Schema, path: Path<'_>, sink: &mut Sink<
     }
 }
 
-/// How to add a field that is missing.
+/// How to add a missing field.
 fn add_hint(name: &str, property: Option<&Schema>) -> String {
     let form = property.and_then(|it| it.pattern.as_deref()).and_then(forms::of);
     let wanted = property.and_then(|it| it.type_);
@@ -293,7 +294,7 @@ fn check_entry(entry: &Entry, schema: &Schema, path: Path<'_>, sink: &mut Sink<'
     let inner = path.field(&entry.key);
     let known = schema.properties.as_ref().and_then(|it| it.get(&entry.key));
     if let Some(property) = known {
-        // A null is dropped, and the default takes its place.
+        // The API server drops a null and applies the default.
         if entry.node.value != Value::Null {
             check(&entry.node, property, inner, sink);
         }
@@ -303,7 +304,7 @@ fn check_entry(entry: &Entry, schema: &Schema, path: Path<'_>, sink: &mut Sink<'
         Some(Additional::Schema(value)) => check(&entry.node, value, inner, sink),
         Some(Additional::Any(true)) => {}
         _ if schema.preserve_unknown_fields => {}
-        // A part of a schema that lists no fields has nothing to say about them.
+        // A subschema that lists no fields says nothing about them.
         _ if schema.properties.is_none() && schema.type_ != Some(Type::Object) => {}
         _ => {
             let names = schema.properties.iter().flat_map(|it| it.keys());
@@ -312,7 +313,7 @@ fn check_entry(entry: &Entry, schema: &Schema, path: Path<'_>, sink: &mut Sink<'
     }
 }
 
-/// A field that nobody knows, with the one that was probably meant.
+/// The problem of an unknown field, with the one that was probably meant.
 pub fn unknown_field<'a>(entry: &Entry, names: impl Iterator<Item = &'a str> + Clone) -> Problem {
     let message = format!("no field is called {}", quoted(&entry.key));
     let problem = Problem::error("unknown-field", entry.at, message);
@@ -332,7 +333,7 @@ pub fn list(names: &[&str]) -> String {
     words::list(names, "and")
 }
 
-/// Compares a whole object with the schema of its kind: what every object has is checked elsewhere.
+/// Validates a whole object against the schema of its kind. `metadata` is checked elsewhere.
 pub fn check_root(node: &Node, schema: &Schema, sink: &mut Sink<'_>) {
     let Value::Map(entries) = &node.value else {
         return;

@@ -1,9 +1,9 @@
-//! "Did you mean": the name that somebody probably meant.
+//! "Did you mean": the known name that is closest to a misspelt one.
 
-/// Longer words are not compared: nobody mistypes those, and the comparison costs the product of the lengths.
+/// Longer words are not compared: they are rarely typed by hand, and the comparison costs the product of the lengths.
 const MAX_LENGTH: usize = 48;
 
-/// Of `names`, the one that is closest to `typed`, if it is close.
+/// The one of `names` that is closest to `typed`, if it is close enough.
 pub fn closest<'a>(typed: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let mut best: Option<(usize, &str)> = None;
     for name in names {
@@ -17,7 +17,7 @@ pub fn closest<'a>(typed: &str, names: impl IntoIterator<Item = &'a str>) -> Opt
     best.map(|(_, name)| name)
 }
 
-/// How many letters differ, if few enough do: one in three. Case, dashes and underscores count for nothing.
+/// The number of different letters, if it is small enough: one in three. Case, dashes and underscores are ignored.
 fn distance(typed: &str, name: &str) -> Option<usize> {
     let letters = |word: &str| -> Vec<char> {
         let kept = word.chars().filter(|it| *it != '-' && *it != '_');
@@ -28,7 +28,7 @@ fn distance(typed: &str, name: &str) -> Option<usize> {
     }
     let (typed, name) = (letters(typed), letters(name));
     let most = typed.len().max(name.len()) / 3;
-    // The difference of the lengths is the least that it can be; most names are out by that.
+    // The difference of the lengths is a lower bound, which excludes most names.
     if typed.len().abs_diff(name.len()) > most {
         return None;
     }
@@ -36,7 +36,7 @@ fn distance(typed: &str, name: &str) -> Option<usize> {
     (distance <= most).then_some(distance)
 }
 
-/// Letters added, left out, replaced or swapped with their neighbour.
+/// Damerau-Levenshtein distance: letters added, removed, replaced, or swapped with their neighbour.
 fn edits(one: &[char], other: &[char]) -> usize {
     let mut before: Vec<usize> = Vec::new();
     let mut above: Vec<usize> = (0..=other.len()).collect();

@@ -1,6 +1,6 @@
-//! The table of what the API server accepts and refuses, through the whole of validation.
+//! The table of what the API server accepts and rejects, through all stages of validation.
 //!
-//! The tests of the kinds put the same table through their types and rules, and the cluster's tests through a real API
+//! The tests of the kinds put the same table through their types and rules, and the cluster tests through a real API
 //! server. So the three cannot drift apart.
 
 use std::fs;
@@ -12,10 +12,10 @@ use sympozium_testkit::static_build::workspace_root;
 use super::*;
 use crate::manifests::tree::Node;
 
-/// What the API server refuses and we accept, because we write it out.
+/// What the API server rejects and we accept, because we expand the short form.
 const ACCEPTED_HERE: &[&str] = &["skills by name only"];
 
-/// Kinds that the gateway makes: their rules are the API server's alone.
+/// Kinds that the gateway creates: only the API server checks their rules.
 const MADE_BY_US: &[&str] = &["ToolApproval", "RunRecord"];
 
 #[test]
@@ -25,7 +25,7 @@ fn what_the_api_server_accepts_and_refuses_is_accepted_and_refused() {
     let mut counts = [0, 0, 0];
     let mut wrong = Vec::new();
     for case in table["cases"].as_array().unwrap() {
-        // A change to an object that is there is for the API server alone.
+        // Only the API server checks changes to existing objects.
         if !case["update"].is_null() {
             continue;
         }
@@ -65,7 +65,8 @@ fn read(path: &str) -> Value {
     loaded.documents.first().map(Node::to_json).unwrap()
 }
 
-/// From the file to the report: what only a model reads is told with its line, whatever field and file it is in.
+/// From the file to the report: characters that only a model reads are reported with their line, in whatever field and
+/// file.
 #[test]
 fn what_is_hidden_in_a_manifest_is_told_with_its_line() {
     const PACK: &str = "\

@@ -1,8 +1,8 @@
-//! The keys of gateway credentials: when there is a new one, and when an old one goes.
+//! Rotation of the keys that sign gateway credentials.
 //!
-//! A key's id says when it was made (`k` and seconds of Unix time). A new key is first put at the end, where it verifies
-//! only: the gateway reads a changed Secret minutes later, and what it does not know it refuses. An hour later it comes to the
-//! front and signs. Keys whose ids say nothing were put there by a person, who changes them too.
+//! The id of a key is its creation time (`k` and seconds of Unix time). A new key is first appended, where it only
+//! verifies: the gateway reads a changed Secret minutes later, and refuses unknown keys. An hour later it moves to the
+//! front and signs. Keys with other ids were added by a person, who rotates them as well.
 
 use std::time::Duration;
 
@@ -12,23 +12,23 @@ use zeroize::Zeroizing;
 
 use crate::random::{NoRandomness, bytes, hexadecimal};
 
-/// After so long, a key gets a successor.
+/// Age at which a key gets a successor.
 pub const ROTATE_AFTER: Duration = Duration::from_secs(30 * 86_400);
-/// For so long a new key verifies before it signs.
+/// How long a new key only verifies before it signs.
 pub const VERIFY_FIRST: Duration = Duration::from_secs(60 * 60);
-/// For so long after that the one before it still verifies: longer than any credential is good for.
+/// How long after that its predecessor still verifies: longer than any credential is valid.
 pub const KEEP_OLD: Duration = Duration::from_secs(2 * 86_400);
 
-/// A text with one new key.
+/// The content of the Secret with one new key.
 pub fn first(now: Timestamp) -> Result<Zeroizing<String>, NoRandomness> {
     line(now)
 }
 
-/// What is to come in place of `text`, if anything.
+/// The content that replaces `text`, or `None` if no rotation is due.
 ///
 /// # Errors
 ///
-/// When `text` holds no keys.
+/// When `text` holds no valid keys.
 pub fn rotated(
     text: &str,
     now: Timestamp,
@@ -69,7 +69,7 @@ pub fn rotated(
         add(new.trim_end());
         return Ok(Some(keep));
     }
-    // Nothing is newer than what signs: what was before it goes when nobody can hold a credential of it.
+    // No key is newer than the signing one: its predecessors are removed when no credential of theirs can be valid.
     let old = |index: usize| index > 0 && made[index].is_some();
     let superseded = is_past(signing_made) && age(signing_made) >= VERIFY_FIRST + KEEP_OLD;
     if superseded && (0..lines.len()).any(old) {
@@ -84,7 +84,6 @@ pub fn rotated(
     Ok(None)
 }
 
-/// Why there can be no rotation.
 #[derive(Debug, thiserror::Error)]
 pub enum Unrotatable {
     #[error(transparent)]
@@ -93,7 +92,7 @@ pub enum Unrotatable {
     Randomness(#[from] NoRandomness),
 }
 
-/// A new key, as a line.
+/// A new key, as a line of the Secret.
 pub fn line(now: Timestamp) -> Result<Zeroizing<String>, NoRandomness> {
     let key = bytes::<KEY_BYTES>()?;
     let digits = hexadecimal(&*key);
@@ -152,7 +151,7 @@ mod tests {
         assert_eq!(ids(&two), [0, 300 * DAY]);
         let turned = after(&two, 400 * DAY).unwrap();
         assert_eq!(ids(&turned), [300 * DAY, 0]);
-        // What signs now is old already: it gets a successor first.
+        // The signing key is old already: it gets a successor first.
         assert_eq!(ids(&after(&turned, 400 * DAY).unwrap()), [300 * DAY, 0, 400 * DAY]);
     }
 

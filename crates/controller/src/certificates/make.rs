@@ -1,4 +1,4 @@
-//! The authority and the gateway's certificate: how they are made, and whether they are still good.
+//! Issues the authority and the gateway's certificate, and checks them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,25 +19,23 @@ use rustls::sign::CertifiedKey;
 use zeroize::Zeroizing;
 
 const DAY: Duration = Duration::from_secs(86_400);
-/// How long the authority is good for.
 pub const AUTHORITY_LIFE: Duration = Duration::from_secs(3_652 * 86_400);
-/// How long the gateway's certificate is good for.
 pub const CERTIFICATE_LIFE: Duration = Duration::from_secs(90 * 86_400);
-/// With less than this left of it, a new one is made: at two thirds of its life.
+/// With less than this left, the certificate is issued again: at two thirds of its lifetime.
 pub const RENEW_WITH_LEFT: Duration = Duration::from_secs(30 * 86_400);
-/// Certificates hold from a little before they are made: clocks differ.
+/// Certificates are valid from a little before they are issued: clocks differ.
 const EARLIER: Duration = DAY;
-/// What the authority is called.
+/// The common name of the authority.
 const AUTHORITY_NAME: &str = "Sympozium gateway authority";
 
-/// A certificate, with those that signed it behind it, and its key.
+/// A PEM certificate, followed by its issuers, and its key.
 #[derive(Clone)]
 pub struct Pair {
     pub certificate: String,
     pub key: Zeroizing<String>,
 }
 
-/// Why a pair cannot be used. The key is never in it.
+/// Why a pair is unusable. No variant contains the key.
 #[derive(Debug, thiserror::Error)]
 pub enum Unusable {
     #[error("`tls.crt` is not a certificate in PEM")]
@@ -56,18 +54,16 @@ pub enum Unusable {
     Name(String),
 }
 
-/// What is to be done about a certificate.
+/// The state of a certificate.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Judgement {
-    /// Nothing.
     Good,
-    /// It is about to expire, or has.
+    /// It expires soon, or has expired.
     Renew,
-    /// It is not one of this authority for this name.
+    /// It was not issued by this authority for this name.
     Useless,
 }
 
-/// Makes an authority.
 pub fn authority(now: Timestamp) -> Result<Pair, Unusable> {
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
     let mut parameters = authority_parameters();
@@ -76,7 +72,7 @@ pub fn authority(now: Timestamp) -> Result<Pair, Unusable> {
     Ok(Pair { certificate, key: Zeroizing::new(key.serialize_pem()) })
 }
 
-/// Everything of the authority that what it signs repeats.
+/// The fields of the authority that certificates issued by it repeat.
 fn authority_parameters() -> CertificateParams {
     let mut parameters = CertificateParams::default();
     parameters.distinguished_name = named(AUTHORITY_NAME);
@@ -85,7 +81,7 @@ fn authority_parameters() -> CertificateParams {
     parameters
 }
 
-/// Makes the gateway's certificate for `host`, with the authority's behind it.
+/// Issues the gateway's certificate for `host`, with the authority's behind it.
 pub fn certificate(authority: &Pair, host: &str, now: Timestamp) -> Result<Pair, Unusable> {
     let authority_key = KeyPair::from_pem(&authority.key).map_err(|_| Unusable::Key)?;
     let issuer = Issuer::new(authority_parameters(), authority_key);
@@ -99,20 +95,18 @@ pub fn certificate(authority: &Pair, host: &str, now: Timestamp) -> Result<Pair,
     let leaf = parameters.signed_by(&key, &issuer)?.pem();
     let pair =
         Pair { certificate: format!("{leaf}{}", authority.certificate), key: Zeroizing::new(key.serialize_pem()) };
-    // An authority that somebody else made has another name: nobody would believe what we sign for it.
+    // An authority that another program created has another name: certificates that we issue for it would not verify.
     match judge(&pair, authority, host, now)? {
         Judgement::Good => Ok(pair),
         Judgement::Renew | Judgement::Useless => Err(Unusable::OtherAuthority),
     }
 }
 
-/// Whether an authority can be used at all.
 pub fn check_authority(authority: &Pair) -> Result<(), Unusable> {
     keys_match(authority)?;
     roots(authority).map(|_| ())
 }
 
-/// Whether a certificate is still good.
 pub fn judge(pair: &Pair, authority: &Pair, host: &str, now: Timestamp) -> Result<Judgement, Unusable> {
     if keys_match(pair).is_err() {
         return Ok(Judgement::Useless);
@@ -156,7 +150,7 @@ fn hold(parameters: &mut CertificateParams, now: Timestamp, life: Duration) {
 }
 
 fn unix(time: Timestamp) -> Duration {
-    // Before 1970 nothing holds.
+    // A time before 1970 makes nothing valid.
     Duration::from_secs(u64::try_from(time.as_second()).unwrap_or(0))
 }
 
@@ -205,7 +199,7 @@ mod tests {
             let judged = judge(&pair, &authority, HOST, at(days)).unwrap();
             assert_eq!(judged, expected, "after {days} days");
         }
-        // Near the authority's own end too.
+        // Also close to the authority's own expiry.
         let late = certificate(&authority, HOST, at(3_600)).unwrap();
         assert_eq!(judge(&late, &authority, HOST, at(3_600)).unwrap(), Judgement::Good);
     }

@@ -67,17 +67,17 @@ fn turns_go_to_those_that_have_least() {
 
 #[test]
 fn places_are_shared_by_weight() {
-    // Weights, how many places there are, and how many of them each namespace gets.
+    // Weights, the number of slots, and how many of them each namespace gets.
     type Case = (&'static [(&'static str, u16)], usize, [usize; 2]);
     let cases: [Case; 7] = [
         (&[], 10, [5, 5]),
         (&[("a", 1), ("b", 4)], 10, [2, 8]),
-        // One that is not named counts as 1.
+        // A namespace without a weight counts as 1.
         (&[("b", 4)], 10, [2, 8]),
         (&[("a", 3), ("b", 3)], 10, [5, 5]),
         (&[("a", 3), ("b", 2)], 100, [60, 40]),
         (&[("a", 1000), ("b", 999)], 1999, [1000, 999]),
-        // A small weight is not nothing.
+        // A small weight still gets a slot.
         (&[("a", 1), ("b", 1000)], 10, [1, 9]),
     ];
     for (weights, places, expected) in cases {
@@ -90,7 +90,7 @@ fn places_are_shared_by_weight() {
         let turns = queue.turns(places, |_| 0);
         let of = |name: &str| turns.iter().filter(|it| it.0 == name).count();
         assert_eq!([of("a"), of("b")], expected, "{:?}", queue.weights);
-        // The same, one place at a time, and then what they have is what they have.
+        // The same, one slot at a time, with the resulting counts.
         let mut has = HashMap::from([("a", 0), ("b", 0)]);
         for _ in 0..places {
             let next = queue.turns(1, |name| has[name]).pop().unwrap();
@@ -101,7 +101,7 @@ fn places_are_shared_by_weight() {
     }
 }
 
-/// Slots that runs of some namespaces take and give back, as the index of runs does.
+/// Slots that runs of some namespaces take and release, as the index of runs does.
 #[derive(Default)]
 struct Slots {
     queue: FairQueue<(usize, u32)>,
@@ -161,14 +161,14 @@ proptest! {
             }
             let before: Vec<_> = (0..NAMESPACES).map(|it| state.has(&it.to_string())).collect();
             state.fill(slots);
-            // Never more than there are, and none is idle while somebody waits.
+            // Never more than there are, and none is idle while a run waits.
             prop_assert!(state.active.len() <= slots);
             prop_assert!(state.active.len() == slots || state.queue.len() == 0);
             let after: Vec<_> = (0..NAMESPACES).map(|it| state.has(&it.to_string())).collect();
             for namespace in 0..NAMESPACES {
                 let got = after[namespace] > before[namespace];
-                // Who got one has no more than one more than any that still waits: a namespace does not hold all slots
-                // while another waits for its first.
+                // A namespace that got a slot has at most one more than any that still waits: no namespace holds all
+                // slots while another waits for its first.
                 for other in 0..NAMESPACES {
                     let other_waits = state.queue.lines.contains_key(&other.to_string());
                     prop_assert!(
@@ -178,7 +178,7 @@ proptest! {
                 }
             }
         }
-        // Everything began in its order, and everything begins if what is active ends.
+        // All runs started in their order, and all start when the active ones end.
         while state.active.pop().is_some() {
             state.fill(slots);
         }

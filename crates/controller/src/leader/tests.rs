@@ -1,4 +1,4 @@
-//! Contenders against an API server that can fail as one chooses. Time is paused: it moves when everybody waits.
+//! Electors against an API server with injected failures. Time is paused: it advances when all tasks wait.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -11,12 +11,12 @@ use tower_test::mock;
 
 use super::*;
 
-/// What happens to a write.
+/// The result of a write.
 #[derive(Clone, Copy)]
 enum Fault {
-    /// It is refused.
+    /// It is rejected.
     Refused(u16),
-    /// It is done, and the answer says that it was not.
+    /// It is performed, and the response is an error.
     AnswerLost,
 }
 
@@ -39,7 +39,7 @@ impl Server {
         let (service, mut handle) = mock::pair::<Request<Body>, Response<Body>>();
         let server = self.clone();
         tokio::spawn(async move {
-            // A watch is never answered.
+            // A watch never gets a response.
             let mut watches = Vec::new();
             while let Some((request, answer)) = handle.next_request().await {
                 let query = request.uri().query().unwrap_or_default().to_owned();
@@ -95,7 +95,7 @@ impl Server {
         }
     }
 
-    /// Somebody else writes.
+    /// Another process writes.
     fn holder(&self, holder: Option<&str>) {
         let mut inner = self.inner.lock().unwrap();
         let spec = json!({"holderIdentity": holder, "leaseDurationSeconds": 15});
@@ -146,7 +146,7 @@ async fn a_free_lease_is_taken_at_once_and_renewed() {
     let mut held = server.contender("one").acquire().await;
     assert_eq!(begun.elapsed(), Duration::ZERO);
     assert_eq!(kept_for(&mut held, 21).await, None);
-    // Made, and renewed after 5, 10, 15 and 20 seconds.
+    // Created, and renewed after 5, 10, 15 and 20 seconds.
     assert_eq!(server.with(|it| it.renewals.clone()), ["one"; 5]);
 }
 
@@ -217,7 +217,7 @@ async fn of_two_that_take_a_free_lease_together_one_wins() {
     let (one, two) = (server.contender("one"), server.contender("two"));
     let one = tokio::spawn(one.acquire());
     let two = tokio::spawn(two.acquire());
-    // Nobody renews here, so both would have it in the end; at first one has.
+    // No renewals here, so both would acquire it in the end; at first only one does.
     sleep(Duration::from_secs(5)).await;
     assert_eq!([one.is_finished(), two.is_finished()].iter().filter(|it| **it).count(), 1);
 }

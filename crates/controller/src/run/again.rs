@@ -1,18 +1,18 @@
-//! Requests that fail in passing are made again at once: a run is made of some twenty, and a step that gave up at the first
-//! would begin again with the first object each time.
+//! Retries requests that fail transiently: creating a run takes about twenty requests, and without retries each failure
+//! would restart the reconcile at the first object.
 
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-/// How long to wait before each further attempt. What lasts longer is left to the step's own retries, which wait longer.
+/// Waits before each retry. Longer outages are left to the reconciler's backoff.
 const PAUSES: [Duration; 3] = [Duration::from_millis(100), Duration::from_millis(300), Duration::from_millis(1000)];
 
-/// How long an answer may take. A request that nobody ever answers would keep its run from being looked at again.
+/// Bounds one request. Without it, a request that is never answered would block its run for ever.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Makes a request until it is answered. Only for requests that may be made twice: a second creation is told that the object
-/// is there.
+/// Repeats a request until it succeeds or fails permanently. Only for requests that may be sent twice: a repeated
+/// create fails with a conflict.
 pub async fn again<T, F>(mut request: impl FnMut() -> F) -> kube::Result<T>
 where
     F: Future<Output = kube::Result<T>>,
@@ -26,13 +26,12 @@ where
     answered(request()).await
 }
 
-/// Makes a request once, and waits for its answer no longer than is reasonable.
+/// Sends a request once, with a timeout.
 pub async fn answered<T>(request: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
     let unanswered = |_| Err(kube::Error::Service("it was not answered in time".into()));
     timeout(DEADLINE, request).await.unwrap_or_else(unanswered)
 }
 
-/// Whether the same request may well be answered in a moment.
 fn is_passing(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => matches!(status.code, 429 | 500 | 502..=504),

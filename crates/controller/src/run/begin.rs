@@ -1,4 +1,4 @@
-//! The beginning of a run: admitted, planned, and made, in an order in which a crash leaves nothing usable.
+//! Starts a run: admits and plans it, and creates its objects in an order in which a crash leaves nothing usable.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,33 +23,36 @@ use super::{faults, inputs, objects, observe};
 use crate::context::{About, Context};
 use crate::world::World;
 
-/// How soon a run is looked at again that has to wait for others: at the soonest, at the latest, and how far the looks of all that
-/// wait are apart. It is woken when it is its turn; a look is for what no watch tells, and thousands must not keep the loop busy.
+/// How soon a queued run is reconciled again: at the earliest, at the latest, and the spacing between all queued runs.
+/// A run is requeued when its turn comes; the recheck is for changes that no watch delivers, and thousands of queued
+/// runs must not keep the loop busy.
 const QUEUE_LOOK: Duration = Duration::from_secs(30);
 const LONGEST_QUEUE_LOOK: Duration = Duration::from_secs(10 * 60);
 const QUEUE_LOOK_SPACING: Duration = Duration::from_millis(100);
-/// How soon a run is looked at again for which the cluster around it is not known yet. Usually it is woken before.
+/// How soon a run is reconciled again while the cluster info is not known. Usually it is requeued earlier.
 const SURROUNDINGS_LOOK: Duration = Duration::from_secs(30);
-/// How long after its rights a run's Job is made anew where there is none: one that was there and has ended goes after so long.
+/// How long after its grants a missing Job may still be created: a Job that existed and has finished is deleted after
+/// this time, so a later one could execute the run twice.
 const JOB_DOUBT: Duration = Duration::from_secs(TTL_SECONDS as u64);
 
-/// Why a run has not started of which something cannot be made.
+/// Reason of the condition `Started` while an object of the run cannot be created.
 const UNMADE: &str = "NotMade";
-/// What is over after so long is not worth a word.
+/// A fault is shown in the status only when it lasts longer than this.
 const PASSING: Duration = Duration::from_secs(10);
 
-/// Begins a run, or goes on where an earlier attempt was cut.
+/// Starts a run, or continues an interrupted attempt.
 pub async fn begin(run: Arc<AgentRun>, context: &Context) -> Result<Action, Error> {
     let has_plan = run.status.as_ref().is_some_and(|it| it.plan_digest.is_some());
     if run.spec.cancel {
         return end::finish(run, Outcome::cancelled(), context).await;
     }
-    // Its Job is there, and the pod is not: somebody says why, or it is on its way.
+    // The Job exists and the pod does not: either there is an explanation, or it is on its way.
     let is_made = context.index.is_made(&run.uid().unwrap_or_default());
     if has_plan && holds(&run, condition::GRANTED) && (is_made || job_of(&run, context).is_some()) {
         return observe::starting(run, context).await;
     }
-    // Nobody knows whether it ran: its Job may have ended and gone while nobody looked. Nothing is executed twice.
+    // It is unknown whether the run was executed: its Job may have ended and been deleted while no controller was
+    // running. Nothing is executed twice.
     let status = run.status.as_ref().filter(|it| it.job_name.is_some());
     let granted = status.and_then(|it| it.granted_at.as_ref());
     if holds(&run, condition::GRANTED) && granted.is_some_and(|it| since(it) >= JOB_DOUBT) {
@@ -74,7 +77,7 @@ pub async fn begin(run: Arc<AgentRun>, context: &Context) -> Result<Action, Erro
     }
     let uid = run.uid().unwrap_or_default();
     match make(run, prepared, context).await {
-        // The API server has understood, and says no: it will say so again.
+        // The API server has rejected a valid request and will reject it again.
         Err(Stopped { run, error }) if error.is_final() => {
             let outcome = Outcome::failed(&faults::refused(&error.told()));
             end::finish(run, outcome, context).await
@@ -87,14 +90,14 @@ pub async fn begin(run: Arc<AgentRun>, context: &Context) -> Result<Action, Erro
     }
 }
 
-/// How far it came, and why not further.
+/// The run as far as its objects were created, and the error that interrupted it.
 struct Stopped {
     run: Arc<AgentRun>,
     error: Error,
 }
 
-/// Something that may pass keeps a run from being made. It is said when it lasts, and does not last for ever: a part of the run's
-/// rights may be there already.
+/// Handles an error that may be transient. It is shown in the status when it lasts, and fails the run when it lasts too
+/// long: some of the run's grants may exist already.
 async fn unmade(run: Arc<AgentRun>, error: Error, context: &Context) -> Result<Action, Error> {
     let lasts = context.hindrances.since(&run.uid().unwrap_or_default(), UNMADE);
     let why = format!("the run cannot be made: {}", error.told());
@@ -108,7 +111,7 @@ async fn unmade(run: Arc<AgentRun>, error: Error, context: &Context) -> Result<A
     Err(error)
 }
 
-/// Makes everything. The order is what keeps a crash harmless; see each step.
+/// Creates all objects. The order is what makes a crash harmless; see each step.
 async fn make(run: Arc<AgentRun>, prepared: Prepared, context: &Context) -> Result<Action, Stopped> {
     let Prepared { plan, mut rendered, warnings } = prepared;
     let mut run = run;
@@ -126,14 +129,14 @@ async fn make(run: Arc<AgentRun>, prepared: Prepared, context: &Context) -> Resu
     };
     step!(inputs::fill(&plan, &mut rendered, &surroundings));
 
-    // First of all: from here on the run cannot go without our taking back what we give.
+    // First of all: from here on the run cannot be deleted before we revoke what we grant.
     run = step!(hold(Arc::clone(&run), context).await);
-    // What will be made is written down before it is: after a crash these names are looked for.
+    // The names are recorded before the objects are created: after a crash they are looked for by these names.
     let mut grants = records(&rendered);
     run = step!(write_plan(&run, &plan, &rendered, &grants, &warnings, context).await);
     context.plans.keep(plan.clone());
 
-    // Accounts, what holds the pod in, what parts read, roles: none of it lets anybody do anything.
+    // Accounts, confinement, inputs, roles: none of these gives a permission to anything.
     let mut bindings = Vec::new();
     for item in &rendered.objects {
         match (&item.stage, &item.object) {
@@ -158,7 +161,7 @@ async fn make(run: Arc<AgentRun>, prepared: Prepared, context: &Context) -> Resu
             step!(inputs::write_token(&plan, skeleton, secret.as_str(), &surroundings, context).await);
         }
     }
-    // Rights last: now the tokens, which nobody holds yet, are worth something.
+    // Bindings last: from here on the tokens, which no part has yet, give permissions.
     for object in bindings {
         let made = step!(objects::make(context, object, &run).await);
         note(&mut grants, object, made);
@@ -171,10 +174,10 @@ async fn make(run: Arc<AgentRun>, prepared: Prepared, context: &Context) -> Resu
     });
     let granted = step!(granted).say(condition::GRANTED, granted_says(&plan));
     run = step!(granted.write(context).await);
-    // From here on they are in the status.
+    // From here on the UIDs are in the status.
     context.index.forget_created(&uid);
 
-    // Somebody may have changed their mind meanwhile.
+    // The run may have been cancelled or deleted in the meantime.
     let namespace = run.namespace().unwrap_or_default();
     let latest = World::find(&context.world.runs, &namespace, &run.name_any());
     let is_unwanted = |it: &AgentRun| it.spec.cancel || it.metadata.deletion_timestamp.is_some();
@@ -188,11 +191,11 @@ async fn make(run: Arc<AgentRun>, prepared: Prepared, context: &Context) -> Resu
     if let Some(created) = run.creation_timestamp() {
         context.metrics.job_after(since(&created));
     }
-    // The watch shows the pod; without one the deadline for starting counts.
+    // The watch delivers the pod; if none appears, the start deadline applies.
     Ok(Action::requeue(Duration::from_secs(plan.deadlines.start_seconds)))
 }
 
-/// What the status says before anything is made.
+/// Writes the plan's digest and the names of all objects, before any is created.
 async fn write_plan(
     run: &Arc<AgentRun>,
     plan: &sympozium_api::RunPlan,
@@ -240,13 +243,13 @@ fn granted_says(plan: &sympozium_api::RunPlan) -> Says {
     Says::yes("Granted", format!("rights at the Kubernetes API: {}", names.join(", ")))
 }
 
-/// What of a run must go with it, in the order in which it is made. The plan stays.
+/// The objects that are deleted with the run, in the order of their creation. The plan is not among them.
 pub fn records(rendered: &Rendered) -> Vec<GrantRecord> {
     let objects = rendered.objects.iter().map(|item| &item.object);
     objects.filter(|it| !is_kept(it)).map(record).collect()
 }
 
-/// The plan stays as long as the run itself: it says what the run could touch.
+/// The plan's ConfigMap lives as long as the run itself: it documents what the run could touch.
 fn is_kept(object: &Object) -> bool {
     let component = object.metadata().labels.as_ref().and_then(|it| it.get(sympozium_api::labels::COMPONENT));
     component.is_some_and(|it| it == sympozium_api::labels::component::PLAN)
@@ -263,7 +266,7 @@ fn record(object: &Object) -> GrantRecord {
     }
 }
 
-/// Writes the UID of what was made into its record.
+/// Sets the UID of a created object in its record.
 fn note(grants: &mut [GrantRecord], object: &Object, uid: String) {
     let is_it = |it: &&mut GrantRecord| it.kind == object.kind() && it.name == object.name();
     if let Some(record) = grants.iter_mut().find(is_it) {
@@ -271,8 +274,8 @@ fn note(grants: &mut [GrantRecord], object: &Object, uid: String) {
     }
 }
 
-/// The hooks after the run as they were planned, and asleep until the agent has ended: a pack that changes meanwhile does not
-/// change them.
+/// The Job of the hooks after the run, suspended until the agent has ended. It is created now, so that a pack that
+/// changes meanwhile does not change the hooks.
 fn suspended(job: &Job) -> Object {
     let mut job = job.clone();
     if let Some(spec) = &mut job.spec {
@@ -281,7 +284,7 @@ fn suspended(job: &Job) -> Object {
     Object::from(job)
 }
 
-/// The run's Job or Sandbox, as the watch has seen it. Sandboxes are not watched: their pods are.
+/// The run's Job, from the cache. Sandboxes are not watched: their pods are.
 fn job_of(run: &AgentRun, context: &Context) -> Option<Arc<Job>> {
     let name = run.status.as_ref()?.job_name.as_ref()?;
     let namespace = run.namespace().unwrap_or_default();
@@ -291,7 +294,7 @@ fn job_of(run: &AgentRun, context: &Context) -> Option<Arc<Job>> {
     owned.then_some(job)
 }
 
-/// Planned, and no further.
+/// Ends a run with `dryRun` after planning.
 async fn planned_only(run: Arc<AgentRun>, prepared: &Prepared, context: &Context) -> Result<Action, Error> {
     let change = Change::of(&run)
         .set("planDigest", &prepared.rendered.digest)?
@@ -310,14 +313,14 @@ async fn planned_only(run: Arc<AgentRun>, prepared: &Prepared, context: &Context
     end::finish(run, outcome, context).await
 }
 
-/// Says why a run does not begin, and when to look again.
+/// Records why a run does not start, and when to look again.
 async fn postpone(run: Arc<AgentRun>, not_now: NotNow, context: &Context) -> Result<Action, Error> {
     let patience = context.settings.patience;
     let waited = run.creation_timestamp().map_or(Duration::ZERO, |it| since(&it));
     if !matches!(not_now, NotNow::Queued(_)) {
         context.index.give_back(&run.uid().unwrap_or_default());
     }
-    // A run of which something was made already has rights, and does not wait with them.
+    // A run that was started partially has grants already, and must not wait with them.
     let has_begun = (run.status.as_ref()).is_some_and(|it| it.plan_digest.is_some());
     match not_now {
         NotNow::Missing(reasons) if waited < patience && !has_begun => {
@@ -351,14 +354,14 @@ async fn postpone(run: Arc<AgentRun>, not_now: NotNow, context: &Context) -> Res
     }
 }
 
-/// How soon a run looks again that waits with so many.
+/// When to reconcile a queued run again, by the number of queued runs.
 fn queue_look(queued: usize) -> Duration {
     let queued = u32::try_from(queued).unwrap_or(u32::MAX);
     let spaced = QUEUE_LOOK_SPACING.saturating_mul(queued);
     spaced.clamp(QUEUE_LOOK, LONGEST_QUEUE_LOOK)
 }
 
-/// Every reason on a line of its own, with its rule and the way out.
+/// One violation per line, with its rule and hint.
 fn told(reasons: &[Reason]) -> String {
     let line = |it: &Reason| {
         format!("denied[{}]: {}: {}: {} (hint: {})", it.rule, it.subject, it.field, it.message, it.remedy)

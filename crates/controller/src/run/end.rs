@@ -1,4 +1,4 @@
-//! The end of a run: rights first, then everything else, and the proof that nothing is left.
+//! Ends a run: revokes its grants, tears down everything else, and verifies that nothing is left.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,70 +27,62 @@ use super::status::{Change, Says, condition, now, release, since};
 use crate::context::{About, Context};
 use crate::world::is_revoked;
 
-/// Why a run is not revoked of which something is still there.
+/// Reason of the condition `Revoked` while objects of the run remain.
 const REMAINING: &str = "Remaining";
-/// How long to wait before looking again at something that should be gone. Usually its going is seen first.
+/// When to check again for an object that should be gone. Usually a watch event comes earlier.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
-/// The same for what was removed and is there all the same: nobody tells when it goes.
+/// The same for deleted objects that still exist and that no watch covers.
 const REMAINING_PAUSE: Duration = Duration::from_secs(2);
-/// How long to wait at most before something is looked at again that does not go.
+/// Longest interval between checks for objects that do not go.
 const MOST_PAUSE: Duration = Duration::from_secs(60);
-/// How long a pod may take to go before that is written down.
+/// How long a pod may take to go before the status shows it.
 const POD_PATIENCE: Duration = Duration::from_secs(60);
-/// Pods of a run that are read back: more than a run can have.
+/// Limit for listing the pods of a run: more than a run can have.
 const PODS_READ: u32 = 100;
-/// Rights of one identity that are asked about in the end. One of each rule, for so many rules.
+/// Access reviews per identity in the verification: the first verb and resource of each rule, for so many rules.
 const RIGHTS_ASKED: usize = 16;
 
-/// What came of a run.
+/// How a run ended, as it is written to its status.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
-    /// Where it stands for good.
     pub phase: Phase,
-    /// The agent's answer.
     pub result: Option<String>,
-    /// Why there is none.
     pub error: Option<String>,
-    /// The exit code of the agent's container.
+    /// Of the agent's container.
     pub exit_code: Option<i32>,
-    /// What the model was asked and said, counted.
     pub token_usage: Option<TokenUsage>,
-    /// The isolation that was live.
+    /// The isolation reports.
     pub isolation: Vec<IsolationRecord>,
-    /// Containers that failed.
     pub failed_containers: Vec<ContainerFailure>,
-    /// What a gate decided.
     pub gate: Option<GateVerdict>,
-    /// What is to be said about admission.
+    /// New value of the condition `Admitted`, if it changes.
     pub admitted: Option<Says>,
-    /// Whether its network was held in.
+    /// New value of the condition `NetworkEnforced`, if it is known.
     pub network: Option<Says>,
-    /// What went wrong without changing the outcome.
+    /// A problem that did not change the result.
     pub warning: Option<String>,
 }
 
 impl Outcome {
-    /// It failed.
     pub fn failed(why: &str) -> Self {
         Self { phase: Phase::Failed, error: Some(why.to_owned()), ..Self::default() }
     }
 
-    /// A person ended it before it began.
+    /// A person cancelled it before it started.
     pub fn cancelled() -> Self {
         Self { phase: Phase::Cancelled, ..Self::default() }
     }
 }
 
-/// Whose rights are taken back.
+/// Whose grants are revoked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
-    /// Everybody's.
     All,
     /// Those of skills; hooks keep theirs.
     Skills,
 }
 
-/// Takes back what parts may do at the Kubernetes API: bindings first, which works at once, then tokens.
+/// Revokes access to the Kubernetes API: bindings first, which takes effect at once, then tokens.
 pub async fn revoke_rights(run: &AgentRun, whose: Whose, context: &Context) -> Result<(), Error> {
     let uid = run.uid().unwrap_or_default();
     let grants = grants(run);
@@ -98,7 +90,7 @@ pub async fn revoke_rights(run: &AgentRun, whose: Whose, context: &Context) -> R
     let bindings = grants.iter().filter(|it| is_binding(it)).filter(concerned);
     let tokens = grants.iter().filter(|it| is_token(it)).filter(concerned);
     let remove = |record| objects::remove(context, record, &uid, None);
-    // Side by side: one that cannot be taken back, or is not answered for long, keeps none of the others.
+    // Concurrently: a deletion that fails or takes long must not delay the others.
     let mut removed = join_all(bindings.map(remove)).await;
     removed.extend(join_all(tokens.map(remove)).await);
     removed.into_iter().try_for_each(|it| it.map(drop))
@@ -116,19 +108,19 @@ fn grants(run: &AgentRun) -> &[GrantRecord] {
     run.status.as_ref().map(|it| it.grants.as_slice()).unwrap_or_default()
 }
 
-/// Whether a record is of something that makes pods.
+/// Whether a record is of an object that creates pods.
 pub fn is_workload(record: &GrantRecord) -> bool {
     matches!(record.kind.as_str(), "Job" | "Sandbox")
 }
 
-/// Has the run's pod end: what makes it first, so that it makes no other, and then the pod itself, which may have lost its
-/// maker.
+/// Deletes the run's pod: first its owner, so that it creates no other, and then the pod itself, which may have lost
+/// its owner reference.
 pub async fn remove_workload(run: &AgentRun, pod: &Pod, context: &Context) -> Result<(), Error> {
     let uid = run.uid().unwrap_or_default();
     let version = sandbox_version(run, context)?;
     let post = run.status.as_ref().and_then(|it| it.post_run_job_name.as_ref());
     for record in grants(run).iter().filter(|it| is_workload(it)) {
-        // Hooks have their turn afterwards.
+        // Hooks after the run start later.
         if post.is_some_and(|it| it.as_str() == record.name) {
             continue;
         }
@@ -138,7 +130,7 @@ pub async fn remove_workload(run: &AgentRun, pod: &Pod, context: &Context) -> Re
     Ok(())
 }
 
-/// A pod as something that is to be gone.
+/// A record for a pod, so that it can be deleted and verified like the other objects.
 fn record_of(pod: &Pod) -> GrantRecord {
     GrantRecord {
         kind: "Pod".to_owned(),
@@ -149,11 +141,11 @@ fn record_of(pod: &Pod) -> GrantRecord {
     }
 }
 
-/// The version of Sandboxes that the cluster has, if it has any.
+/// The version of Sandboxes that the cluster serves, if any.
 ///
 /// # Errors
 ///
-/// While nobody knows: then nobody knows either whether a Sandbox is there.
+/// While the cluster info is not known: then it is unknown whether a Sandbox exists.
 fn sandbox_version(run: &AgentRun, context: &Context) -> Result<Option<SandboxVersion>, Error> {
     let surroundings = context.surroundings.borrow();
     match surroundings.as_ref() {
@@ -163,13 +155,13 @@ fn sandbox_version(run: &AgentRun, context: &Context) -> Result<Option<SandboxVe
     }
 }
 
-/// The UID of what a record of the run names, if it is there and the run's.
+/// The UID of the object that a record names, if it exists and belongs to the run.
 pub async fn find(run: &AgentRun, record: &GrantRecord, context: &Context) -> Result<Option<String>, Error> {
     let uid = run.uid().unwrap_or_default();
     objects::find(context, record, &uid, sandbox_version(run, context)?).await
 }
 
-/// The run is over: takes its rights, says what came of it, and removes the rest.
+/// Ends the run: revokes its grants, writes the run end, and tears down the rest.
 pub async fn finish(run: Arc<AgentRun>, outcome: Outcome, context: &Context) -> Result<Action, Error> {
     revoke_rights(&run, Whose::All, context).await?;
     let mut change = Change::of(&run)
@@ -187,7 +179,8 @@ pub async fn finish(run: Arc<AgentRun>, outcome: Outcome, context: &Context) -> 
     }
     let status = run.status.as_ref();
     if status.is_some_and(|it| it.granted_at.is_some()) {
-        // Only now: the gateway hears nothing more of a run of which this is said, and the bridge has its last word until then.
+        // Only now: the gateway accepts no report of a run with this condition, and the bridge may send its last one
+        // until then.
         change = change
             .set("revokedAt", now())?
             .say(condition::GRANTED, Says::no("Revoked", "the run is over, and its rights were taken back"));
@@ -203,7 +196,7 @@ pub async fn finish(run: Arc<AgentRun>, outcome: Outcome, context: &Context) -> 
         change = change.say(condition::ADMITTED, says);
     }
     if grants(&run).is_empty() {
-        // Nothing of it was ever there.
+        // No object was ever created.
         change = change.set("revocation", revocation(Vec::new()))?;
     } else {
         change = change.say(condition::REVOKED, Says::no("Revoking", "what was made for the run is being removed"));
@@ -225,7 +218,7 @@ pub async fn finish(run: Arc<AgentRun>, outcome: Outcome, context: &Context) -> 
     clean(run, context).await
 }
 
-/// What the run cost, where its model has a price. Not worth failing for.
+/// The cost of the run, if its model has a price. An error is ignored.
 async fn cost_of(run: &AgentRun, outcome: &Outcome, context: &Context) -> Option<CostEstimate> {
     let usage = outcome.token_usage.as_ref()?;
     let prices = context.settings.prices.as_ref()?;
@@ -238,7 +231,7 @@ fn revocation(remaining: Vec<GrantRecord>) -> Revocation {
     Revocation { checked_at: now(), remaining }
 }
 
-/// Removes what is left of a run that is over, looks whether all of it is gone, and writes that down.
+/// Deletes what is left of a finished run, verifies that all of it is gone, and records that.
 pub async fn clean(run: Arc<AgentRun>, context: &Context) -> Result<Action, Error> {
     let uid = run.uid().unwrap_or_default();
     if grants(&run).is_empty() || is_revoked(&run) {
@@ -262,14 +255,14 @@ pub async fn clean(run: Arc<AgentRun>, context: &Context) -> Result<Action, Erro
     let is_clean = remaining.is_empty();
     let mut change = Change::of(&run).say(condition::REVOKED, says);
     let known = run.status.as_ref().and_then(|it| it.revocation.as_ref());
-    // Written when it changes, not each time that it is looked at.
+    // Written when it changes, not at each check.
     if known.is_none_or(|it| it.remaining != remaining) {
         change = change.set("revocation", revocation(remaining.clone()))?;
     }
     let run = change.write(context).await?;
     if !is_clean {
         remove_again(&uid, &remaining, context);
-        // When a pod goes is seen.
+        // The watch delivers the deletion of a pod.
         let pause = match pods.is_empty() {
             true => REMAINING_PAUSE,
             false => LOOK_AGAIN,
@@ -281,16 +274,17 @@ pub async fn clean(run: Arc<AgentRun>, context: &Context) -> Result<Action, Erro
     Ok(Action::await_change())
 }
 
-/// What has lasted for long is looked at more rarely.
+/// Checks less often what has lasted for long.
 fn rarer(pause: Duration, lasts: Duration) -> Duration {
     (lasts / 10).clamp(pause, MOST_PAUSE)
 }
 
-/// Removes everything of a run, in an order in which its pod is never less held in than before. Whether its pods have ended.
+/// Deletes everything of a run, in an order in which its pod is never less confined than before. Returns whether its
+/// pods have ended.
 async fn remove_all(run: &AgentRun, keep: bool, context: &Context) -> Result<bool, Error> {
     let uid = run.uid().unwrap_or_default();
     let version = sandbox_version(run, context)?;
-    // Who wrote that time had taken them.
+    // With that time in the status, the grants are revoked already.
     let remained = has_remained(run);
     if remained || run.status.as_ref().is_none_or(|it| it.revoked_at.is_none()) {
         revoke_rights(run, Whose::All, context).await?;
@@ -298,18 +292,18 @@ async fn remove_all(run: &AgentRun, keep: bool, context: &Context) -> Result<boo
     let mut outcome = Ok(());
     let pods = match run.status.as_ref().is_some_and(|it| it.pod_uid.is_some()) {
         true => pods_of(run, context),
-        // Nobody has written one down: the watch may be behind.
+        // The status names no pod: the watch may be behind.
         false => live_pods(run, context).await?,
     };
     let still = pods.iter().all(|pod| faults::is_still(pod));
-    // A pod that is to be kept is kept once it has ended by itself; an agent that lingers is ended.
+    // A pod with `cleanup: keep` is kept once it has ended by itself; an agent that lingers is stopped.
     let lingering = keep && !still && has_lingered(run);
     if !keep || lingering {
         for record in grants(run).iter().filter(|it| is_workload(it)) {
             let removed = objects::remove(context, record, &uid, version).await;
             outcome = outcome.and(removed.map(drop));
         }
-        // A pod goes with what made it. One that was torn away from it does not.
+        // A pod is deleted with its owner, unless it has lost its owner reference.
         if has_lingered(run) {
             for pod in pods.iter().filter(|it| it.metadata.deletion_timestamp.is_none()) {
                 let removed = objects::remove(context, &record_of(pod), &uid, version).await;
@@ -322,10 +316,10 @@ async fn remove_all(run: &AgentRun, keep: bool, context: &Context) -> Result<boo
     } else if !still {
         return Ok(false);
     }
-    // Nothing runs any more: what held it in, what it read and who it was can go.
+    // Nothing runs any more: confinement, inputs and accounts can be deleted.
     for record in grants(run).iter().rev() {
         if !is_workload(record) && (remained || !is_right(record)) {
-            // One that cannot be removed keeps none of the others.
+            // A failed deletion must not prevent the others.
             let removed = objects::remove(context, record, &uid, version).await;
             outcome = outcome.and(removed.map(drop));
         }
@@ -333,19 +327,19 @@ async fn remove_all(run: &AgentRun, keep: bool, context: &Context) -> Result<boo
     outcome.map(|()| true)
 }
 
-/// Whether something was there that had been removed: then nothing that is written down about removals counts.
+/// Whether a deleted object was found again: then what this process remembers about deletions is not trusted.
 fn has_remained(run: &AgentRun) -> bool {
     let conditions = run.status.iter().flat_map(|it| &it.conditions);
     let mut revoked = conditions.filter(|it| it.type_ == condition::REVOKED);
     revoked.any(|it| it.reason == REMAINING)
 }
 
-/// The pods of a run, as the watch has seen them.
+/// The pods of a run, from the cache.
 pub fn pods_of(run: &AgentRun, context: &Context) -> Vec<Arc<Pod>> {
     context.world.pods.state_filter(|pod| is_pod_of(pod, run))
 }
 
-/// The pods of a run as the API server has them: what the watch has shown may be behind.
+/// The pods of a run from the API server: the cache may be behind.
 async fn live_pods(run: &AgentRun, context: &Context) -> Result<Vec<Arc<Pod>>, Error> {
     let namespace = run.namespace().unwrap_or_default();
     let api: Api<Pod> = Api::namespaced(context.client.clone(), &namespace);
@@ -357,7 +351,8 @@ async fn live_pods(run: &AgentRun, context: &Context) -> Result<Vec<Arc<Pod>>, E
     Ok(pods.map(Arc::new).collect())
 }
 
-/// Whether a pod is the run's: the one that is written down, or made by what was made for the run. Labels can be put on any pod.
+/// Whether a pod belongs to the run: the one in its status, or one that is owned by an object of the run. The label
+/// alone proves nothing, since any pod can have it.
 fn is_pod_of(pod: &Pod, run: &AgentRun) -> bool {
     let labelled = pod.labels().get(labels::RUN_UID) == run.metadata.uid.as_ref();
     if !labelled || pod.namespace() != run.namespace() {
@@ -378,7 +373,7 @@ fn is_pod_of(pod: &Pod, run: &AgentRun) -> bool {
     })
 }
 
-/// How long ago the run was over.
+/// Time since the run was completed.
 fn completed(run: &AgentRun) -> Duration {
     let completed = run.status.as_ref().and_then(|it| it.completed_at.as_ref());
     completed.map_or(Duration::ZERO, since)
@@ -395,19 +390,19 @@ fn is_right(record: &GrantRecord) -> bool {
     is_binding(record) || is_token(record)
 }
 
-/// Whether a record is not of an object, but of an account that may still do what it was granted.
+/// Whether a record is not of an object, but of an account that still has access.
 fn is_allowed_only(record: &GrantRecord) -> bool {
     record.kind == "ServiceAccount" && record.uid.is_none()
 }
 
-/// What is left of a run.
+/// The result of a verification.
 struct Left {
     remaining: Vec<GrantRecord>,
-    /// How that was found out.
+    /// How it was verified, for the condition's message.
     asked: &'static str,
 }
 
-/// What is still there, by reading back and by asking what the run's accounts may do.
+/// Lists what still exists, by reading it back and by access reviews for the run's accounts.
 async fn left(run: &AgentRun, keep: bool, context: &Context) -> Result<Left, Error> {
     let uid = run.uid().unwrap_or_default();
     let version = sandbox_version(run, context)?;
@@ -424,7 +419,7 @@ async fn left(run: &AgentRun, keep: bool, context: &Context) -> Result<Left, Err
             remaining.push(record.clone());
         }
     }
-    // A plan that is gone has been read when the run began; without it the objects were still read back.
+    // Without the plan the rules are unknown; the objects are still read back.
     let plan = match context.plans.of(run, context).await {
         Err(error) if !error.is_final() => return Err(error),
         found => found.ok(),
@@ -448,8 +443,8 @@ async fn left(run: &AgentRun, keep: bool, context: &Context) -> Result<Left, Err
     Ok(Left { remaining, asked })
 }
 
-/// Whether an account of the run may still do what it was granted, and one that never was there may not: what everybody may do
-/// is not the run's.
+/// Whether an account of the run still has access that an account which never existed does not have: access that
+/// everyone has is not the run's.
 async fn may_still(run: &AgentRun, plan: &RunPlan, identity_: &Identity, context: &Context) -> Result<bool, Error> {
     let names = Names::new(&identity(run));
     let account = names.of(&identity_.name.0.replace('-', ""));
@@ -502,7 +497,7 @@ async fn may(
     Ok(answer.status.is_some_and(|it| it.allowed))
 }
 
-/// A run that is being deleted: as if it were cancelled, and then it may go.
+/// Handles the deletion of a run: like a cancellation, then removes the finalizer.
 pub async fn deleted(run: Arc<AgentRun>, context: &Context) -> Result<Action, Error> {
     let uid = run.uid().unwrap_or_default();
     if !grants(&run).is_empty() {
@@ -511,7 +506,8 @@ pub async fn deleted(run: Arc<AgentRun>, context: &Context) -> Result<Action, Er
             return Ok(Action::requeue(LOOK_AGAIN));
         }
         let mut remaining = left(&run, false, context).await?.remaining;
-        // An account that is gone and that somebody has given rights is nobody's, and must not keep the run for ever.
+        // A deleted account to which another client has given permissions does not belong to the run, and must not
+        // block its deletion for ever.
         remaining.retain(|it| !is_allowed_only(it));
         if !remaining.is_empty() {
             remove_again(&uid, &remaining, context);
@@ -527,14 +523,14 @@ pub async fn deleted(run: Arc<AgentRun>, context: &Context) -> Result<Action, Er
     Ok(Action::await_change())
 }
 
-/// What is still there is removed again the next time; the rest is not.
+/// Forgets that these objects were deleted, so that the next reconcile deletes them again.
 fn remove_again(uid: &str, remaining: &[GrantRecord], context: &Context) {
     for record in remaining {
         context.index.forget_removed(uid, &record.kind, &record.name);
     }
 }
 
-/// Nothing more is to be known about a run.
+/// Drops all in-memory state about a run.
 pub fn forget(uid: &str, context: &Context) {
     context.plans.forget(uid);
     context.refusals.forget(uid);

@@ -1,49 +1,34 @@
-//! Why a step could not be made. It is made again.
+//! Errors of a reconcile. A reconcile that fails is retried.
 
 use kube::core::Status;
 
-/// Why a step could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The API server said no, or nothing.
+    /// The API server rejected a request or did not answer.
     #[error("cannot {verb} {kind} `{name}`")]
     Api {
-        /// What was tried.
         verb: &'static str,
-        /// With what kind of object.
         kind: String,
-        /// Which.
         name: String,
-        /// Why not.
         #[source]
         error: Box<kube::Error>,
     },
-    /// Something is there that is not the run's.
+    /// An object of that name exists and does not belong to the run.
     #[error("{kind} `{name}` is there already and is not this run's: {why}")]
-    Foreign {
-        /// Its kind.
-        kind: String,
-        /// Its name.
-        name: String,
-        /// What is wrong with it.
-        why: &'static str,
-    },
-    /// The plan that is stored is not the one that was made.
+    Foreign { kind: String, name: String, why: &'static str },
+    /// The stored plan does not match the digest in the status.
     #[error("the stored plan of the run is gone or was changed")]
     PlanChanged,
-    /// A value that cannot be written.
     #[error("an object cannot be written as JSON")]
     Json(#[from] serde_json::Error),
-    /// A credential that cannot be signed.
     #[error("a credential for the gateway cannot be signed")]
     Unsignable(#[from] sympozium_ipc::credential::Unsignable),
-    /// Something is still there and will be looked at again.
+    /// A condition that has to become true first; the reconcile is retried.
     #[error("waiting until {0}")]
     Waiting(&'static str),
 }
 
 impl Error {
-    /// An error of the API server about an object.
     pub fn api(
         verb: &'static str,
         kind: impl Into<String>,
@@ -53,8 +38,7 @@ impl Error {
         move |error| Self::Api { verb, kind, name, error: Box::new(error) }
     }
 
-    /// Whether trying again cannot help: the API server has understood and refuses, or something of somebody else's is in the
-    /// way.
+    /// Whether a retry cannot help: the API server has rejected a valid request, or a foreign object is in the way.
     pub fn is_final(&self) -> bool {
         match self {
             Self::Api { error, .. } => response(error).is_some_and(|it| matches!(it.code, 400 | 403 | 413 | 422)),
@@ -63,7 +47,7 @@ impl Error {
         }
     }
 
-    /// What a person is told.
+    /// The message for the run's status.
     pub fn told(&self) -> String {
         match self {
             Self::Api { error, .. } => match response(error) {
@@ -75,7 +59,7 @@ impl Error {
     }
 }
 
-/// What the API server answered, if it did.
+/// The status that the API server returned, if it answered.
 pub fn response(error: &kube::Error) -> Option<&Status> {
     match error {
         kube::Error::Api(status) => Some(status),
@@ -83,12 +67,11 @@ pub fn response(error: &kube::Error) -> Option<&Status> {
     }
 }
 
-/// Whether the API server has no such object.
 pub fn is_missing(error: &kube::Error) -> bool {
     response(error).is_some_and(|it| it.code == 404)
 }
 
-/// Whether the API server has one already, or another version of it.
+/// Whether an object of that name exists, or the resource version is outdated.
 pub fn is_conflict(error: &kube::Error) -> bool {
     response(error).is_some_and(|it| it.code == 409)
 }

@@ -1,4 +1,4 @@
-//! What the platform has to say about a run's pod, in plain words. Values to values: nothing is asked here.
+//! Explains the status of a run's pod, Job and node in plain words. Pure: sends no request.
 
 use std::time::Duration;
 
@@ -9,36 +9,35 @@ use sympozium_api::agent_run::{ContainerFailure, TIME_IS_UP};
 use sympozium_api::limits;
 use sympozium_api::run_plan::container::{AGENT, BRIDGE, CHECK_NETWORK};
 
-/// How long an image may fail to be pulled: registries have bad minutes.
+/// How long pulls of an image may fail: registries have short outages.
 pub const IMAGE_PATIENCE: Duration = Duration::from_secs(60);
-/// How often a container may be started again before it counts as one that keeps crashing.
+/// Restarts after which a container counts as crash-looping.
 pub const RESTARTS: i32 = 3;
-/// Characters of what a container said last that are repeated.
+/// Limit for repeating a container's termination message, in bytes.
 const SAID: usize = 600;
 
-/// Something of the platform is in the way.
+/// A reason for which the platform does not start a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// In a word, for conditions.
+    /// One CamelCase word, for conditions.
     pub reason: &'static str,
-    /// In a sentence.
+    /// One sentence.
     pub message: String,
-    /// How long it is waited for it to pass.
     pub patience: Patience,
 }
 
-/// How long it is waited for a fault to pass.
+/// How long a start fault is tolerated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
-    /// It does not pass.
+    /// It is permanent.
     None,
-    /// So long after the pod was made.
+    /// So long after it was first seen.
     Some(Duration),
-    /// As long as a pod has to start.
+    /// Until the start deadline of the pod.
     Start,
 }
 
-/// What is wrong with a pod that has not ended, if anything is.
+/// The start fault of a pod that has not ended, if any.
 pub fn look(pod: &Pod) -> Option<Fault> {
     let status = pod.status.as_ref()?;
     let mut containers = containers(pod);
@@ -59,10 +58,11 @@ pub fn look(pod: &Pod) -> Option<Fault> {
     None
 }
 
-/// How long a node may take for the pod itself, before its first container, without anybody being told.
+/// How long a node may take for the pod's sandbox before a start fault is shown.
 pub const SANDBOX_PATIENCE: Duration = Duration::from_secs(20);
 
-/// A pod that its node has taken and not made, for longer than usual. Why is in an Event about the pod.
+/// A pod that is bound to a node and whose sandbox does not exist yet, for longer than usual. The cause is in an Event
+/// of the pod.
 pub fn unmade(pod: &Pod, age: Duration) -> Option<Fault> {
     let status = pod.status.as_ref()?;
     let mut conditions = status.conditions.iter().flatten();
@@ -77,7 +77,7 @@ pub fn unmade(pod: &Pod, age: Duration) -> Option<Fault> {
     })
 }
 
-/// Every container's status, init containers first.
+/// Status of all containers, init containers first.
 fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
     let status = pod.status.iter();
     status.flat_map(|it| {
@@ -128,7 +128,7 @@ fn last_end(container: &ContainerStatus) -> String {
     }
     let mut text = match (ended.signal, ended.exit_code) {
         (Some(signal), _) if signal != 0 => format!("ended by signal {signal}"),
-        // As shells and container runtimes write it.
+        // The convention of shells and container runtimes: 128 + signal.
         (_, code @ 129..=159) => format!("ended by signal {}", code - 128),
         (_, code) => format!("exit code {code}"),
     };
@@ -140,7 +140,7 @@ fn last_end(container: &ContainerStatus) -> String {
     text
 }
 
-/// The end of a text, so many bytes at most.
+/// The last bytes of a text, `most` at most.
 fn tail(text: &str, most: usize) -> &str {
     let from = text.len().saturating_sub(most);
     let mut from = from;
@@ -150,7 +150,7 @@ fn tail(text: &str, most: usize) -> &str {
     &text[from..]
 }
 
-/// Why a pod had to end that was not asked to by us.
+/// Why a pod was ended by something other than this controller: eviction, preemption, a lost node.
 pub fn from_outside(pod: &Pod) -> Option<String> {
     let status = pod.status.as_ref();
     let message = status.and_then(|it| it.message.as_deref()).unwrap_or_default();
@@ -174,12 +174,12 @@ pub fn from_outside(pod: &Pod) -> Option<String> {
     Some(format!("the run's pod was disrupted: {why}"))
 }
 
-/// Why a pod that has ended, or whose bridge has, did so without a report.
+/// Why a pod ended, or its bridge did, without a report.
 pub fn end(pod: &Pod) -> String {
     if let Some(why) = from_outside(pod) {
         return why;
     }
-    // The bridge first: when it goes, the agent goes with it.
+    // The bridge first: when it ends, the agent ends with it.
     let bridge = containers(pod).find(|it| it.name == BRIDGE && is_failed(it));
     let failed = bridge.or_else(|| containers(pod).find(|it| is_failed(it)));
     match failed {
@@ -199,22 +199,22 @@ fn is_failed(container: &ContainerStatus) -> bool {
     ended.is_some_and(|it| it.exit_code != 0)
 }
 
-/// Ends of a container that are nothing that its program said.
+/// Termination reasons that are not a decision of the container's program.
 const NOT_BY_ITSELF: &[&str] =
     &["ContainerCannotRun", "ContainerStatusUnknown", "DeadlineExceeded", "Evicted", "OOMKilled", "StartError"];
 
-/// What a container said by its end.
+/// The verdict of a gate container, by its exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContainerWord {
-    /// It ended with 0.
+    /// Exit code 0.
     Yes,
-    /// It ended with something else.
+    /// Another exit code.
     No,
-    /// It never began, or somebody else ended it or its pod.
+    /// It never started, or it or its pod was ended from outside.
     Nothing,
 }
 
-/// What a container of a pod that has ended said.
+/// The verdict of a container of a pod that has ended.
 pub fn word_of(pod: &Pod, name: &str) -> ContainerWord {
     let container = containers(pod).find(|it| it.name == name);
     let ended = container.and_then(|it| it.state.as_ref()?.terminated.as_ref());
@@ -235,7 +235,7 @@ fn network_text(said: &str) -> &str {
     said.strip_prefix("unenforced: ").unwrap_or(said)
 }
 
-/// Whether the run's network is held in, by what the check found: yes, no with the reason, or nothing yet.
+/// The result of the network check: enforced, not enforced with the reason, or `None` if it has not finished.
 pub fn network(pod: &Pod) -> Option<Result<(), String>> {
     let said = containers(pod).find(|it| it.name == CHECK_NETWORK).and_then(said_last)?;
     match said.split_once(": ") {
@@ -245,7 +245,7 @@ pub fn network(pod: &Pod) -> Option<Result<(), String>> {
     }
 }
 
-/// Whether every container of the pod's own has begun.
+/// Whether every container of the pod has started; init containers do not count.
 pub fn has_started(pod: &Pod) -> bool {
     let statuses = pod.status.iter().flat_map(|it| it.container_statuses.iter().flatten());
     let mut any = false;
@@ -259,7 +259,7 @@ pub fn has_started(pod: &Pod) -> bool {
     any
 }
 
-/// Whether the pod, or the container that the run lives by, has ended.
+/// Whether the pod, or its bridge, has ended.
 pub fn has_ended(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|it| it.phase.as_deref());
     if matches!(phase, Some("Succeeded" | "Failed")) {
@@ -273,13 +273,12 @@ fn is_over(container: &ContainerStatus) -> bool {
     container.state.as_ref().is_some_and(|it| it.terminated.is_some())
 }
 
-/// Whether nothing of the pod runs any more.
+/// Whether no container of the pod runs any more.
 pub fn is_still(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|it| it.phase.as_deref());
     matches!(phase, Some("Succeeded" | "Failed")) || (has_ended(pod) && containers(pod).all(is_over))
 }
 
-/// The exit code of the agent's container.
 pub fn agent_exit(pod: &Pod) -> Option<i32> {
     let mut statuses = pod.status.iter().flat_map(|it| it.container_statuses.iter().flatten());
     let agent = statuses.find(|it| it.name == AGENT)?;
@@ -304,7 +303,7 @@ pub fn failed_containers(pod: &Pod) -> Vec<ContainerFailure> {
     failed.take(limits::CONTAINERS).collect()
 }
 
-/// The name of every container that has begun at least once.
+/// The names of the containers that have started at least once.
 pub fn begun(pod: &Pod) -> Vec<String> {
     let begun = containers(pod).filter(|it| {
         let state = it.state.as_ref();
@@ -313,13 +312,11 @@ pub fn begun(pod: &Pod) -> Vec<String> {
     begun.map(|it| it.name.clone()).collect()
 }
 
-/// Since when a container runs, if it does.
 pub fn running_since(pod: &Pod, name: &str) -> Option<Time> {
     let container = containers(pod).find(|it| it.name == name)?;
     container.state.as_ref()?.running.as_ref()?.started_at.clone()
 }
 
-/// Why a Job has failed, if it has.
 pub fn of_job(job: &Job) -> Option<String> {
     let conditions = job.status.as_ref()?.conditions.as_ref()?;
     let failed =
@@ -330,21 +327,19 @@ pub fn of_job(job: &Job) -> Option<String> {
     })
 }
 
-/// Whether a Job has succeeded.
 pub fn is_complete(job: &Job) -> bool {
     let status = job.status.as_ref();
     let conditions = status.and_then(|it| it.conditions.as_ref()).into_iter().flatten();
     conditions.filter(|it| matches!(it.type_.as_str(), "Complete" | "SuccessCriteriaMet")).any(|it| it.status == "True")
 }
 
-/// Whether a node has stopped answering.
 pub fn is_lost(node: &Node) -> bool {
     let status = node.status.as_ref();
     let mut conditions = status.and_then(|it| it.conditions.as_ref()).into_iter().flatten();
     conditions.any(|it| it.type_ == "Ready" && it.status != "True")
 }
 
-/// What the API server said when it refused a pod or another object, in a fault.
+/// The start fault for a message with which the API server rejected a pod or another object.
 pub fn refusal(said: &str) -> Fault {
     let (reason, patience) = if said.contains("violates PodSecurity") {
         ("PodSecurity", Patience::None)
@@ -358,7 +353,7 @@ pub fn refusal(said: &str) -> Fault {
     Fault { reason, message: refused(said), patience }
 }
 
-/// What the API server said when it refused, in plain words.
+/// Explains a rejection of the API server.
 pub fn refused(said: &str) -> String {
     if said.contains("violates PodSecurity") {
         format!("the namespace's Pod Security level does not let the run's pod exist: {said}")

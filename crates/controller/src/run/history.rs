@@ -1,4 +1,4 @@
-//! Runs that are over are kept for a while, and as many of each agent as the installation says.
+//! Deletes finished runs that are older, or more per agent, than the settings allow.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use super::status::since;
 use crate::context::Context;
 use crate::world::is_settled;
 
-/// A run about which nothing is to be done but to remove it, or older ones of its agent, in time. It is looked at once more when
-/// the watch shows that it is settled: before that it would not be counted.
+/// Handles a run that is torn down: deletes it, or older runs of its agent, when it is time. A run is reconciled once
+/// more when the watch delivers that it is torn down: before that it is not counted.
 pub async fn settled(run: Arc<AgentRun>, context: &Context) -> Result<Action, Error> {
     if !is_settled(&run) {
         return Ok(Action::await_change());
@@ -34,7 +34,7 @@ pub async fn settled(run: Arc<AgentRun>, context: &Context) -> Result<Action, Er
     Ok(Action::requeue(keep - age))
 }
 
-/// The oldest runs of the same agent that are beyond what is kept.
+/// The oldest finished runs of the same agent beyond the history limit.
 fn beyond(run: &AgentRun, context: &Context) -> Vec<Arc<AgentRun>> {
     let agent = run.spec.agent();
     let mut runs = context

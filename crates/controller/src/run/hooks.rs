@@ -1,5 +1,5 @@
-//! Hooks around a run: those before it have their time, and those after it begin when nothing of the agent is at work, and
-//! may hold its answer back.
+//! Hooks of a run: limits the time of those before it; starts those after it once nothing of the agent is running, and
+//! lets a gate hook withhold the answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,13 +26,12 @@ use super::status::{condition, since};
 use crate::context::Context;
 use crate::world::World;
 
-/// How soon to look again for something that is there and that the watch has not told of.
+/// When to look again for an object that exists and is not in the cache yet.
 const WATCH_PAUSE: Duration = Duration::from_secs(1);
 
-/// Why an answer is held back whose hooks do not end.
 const TOO_LONG: &str = "its hooks took too long";
 
-/// The hooks before a run, and how long each may take.
+/// The hooks before a run, with their timeouts.
 fn before(plan: &RunPlan) -> impl Iterator<Item = (&Part, Duration)> {
     let hooks = plan.parts.iter().filter(|it| matches!(it.role, Role::PreRun { .. }));
     hooks.map(|it| {
@@ -41,12 +40,12 @@ fn before(plan: &RunPlan) -> impl Iterator<Item = (&Part, Duration)> {
     })
 }
 
-/// The time that the hooks before a run have, all together.
+/// The sum of the timeouts of the hooks before a run.
 pub fn time_before(plan: &RunPlan) -> Duration {
     before(plan).map(|(_, limit)| limit).sum()
 }
 
-/// The hook before the run that takes longer than it may, if one does.
+/// A message about the hook before the run that has exceeded its timeout, if any.
 pub fn slow(pod: &Pod, plan: &RunPlan) -> Option<String> {
     before(plan).find_map(|(hook, limit)| {
         let running = since(&faults::running_since(pod, &hook.name.0)?);
@@ -56,7 +55,7 @@ pub fn slow(pod: &Pod, plan: &RunPlan) -> Option<String> {
     })
 }
 
-/// When the next hook before the run has had its time.
+/// Time until the next hook before the run exceeds its timeout.
 pub fn due(pod: &Pod, plan: &RunPlan) -> Option<Duration> {
     let due = before(plan).filter_map(|(hook, limit)| {
         let running = since(&faults::running_since(pod, &hook.name.0)?);
@@ -65,7 +64,7 @@ pub fn due(pod: &Pod, plan: &RunPlan) -> Option<Duration> {
     due.min()
 }
 
-/// The agent has ended, and hooks have work to do.
+/// Handles a run whose agent has ended and that has hooks after the run.
 pub async fn afterwards(run: Arc<AgentRun>, context: &Context) -> Result<Action, Error> {
     let plan = match context.plans.of(&run, context).await {
         Ok(plan) => plan,
@@ -75,7 +74,8 @@ pub async fn afterwards(run: Arc<AgentRun>, context: &Context) -> Result<Action,
         Err(error) => return Err(error),
     };
     let answer = Answer::of(&run, &plan);
-    // One that was cancelled while its agent was at work has its hooks; they are not what somebody wanted to end.
+    // A run that was cancelled while its agent was active still runs its hooks; a later cancellation is meant for the
+    // hooks.
     if run.spec.cancel && answer.outcome.phase != Phase::Cancelled {
         return end::finish(run, answer.cancelled(), context).await;
     }
@@ -83,7 +83,7 @@ pub async fn afterwards(run: Arc<AgentRun>, context: &Context) -> Result<Action,
         Found::Job(job) => job,
         Found::NotSeenYet => return Ok(Action::requeue(WATCH_PAUSE)),
         Found::Nothing => {
-            // It may have said no before it went.
+            // It may have rejected the answer before it was deleted.
             let why = "the Job of its hooks is gone";
             return end::finish(run, answer.held_back(GateVerdict::Error, why), context).await;
         }
@@ -96,7 +96,7 @@ pub async fn afterwards(run: Arc<AgentRun>, context: &Context) -> Result<Action,
             true => answer.without(GateVerdict::Timeout, TOO_LONG),
             false => {
                 let pod = hook_pod(&run, context);
-                // What its containers said is on its way; a no must not be taken for silence.
+                // The containers' status is not final yet; a rejection must not be taken for a missing verdict.
                 let is_on_its_way = |pod: &Arc<Pod>| !faults::is_still(pod) && lost_node(pod, context).is_none();
                 if pod.as_ref().is_some_and(is_on_its_way) {
                     return Ok(Action::requeue(WATCH_PAUSE));
@@ -111,7 +111,7 @@ pub async fn afterwards(run: Arc<AgentRun>, context: &Context) -> Result<Action,
     }
     let suspended = job.spec.as_ref().and_then(|it| it.suspend) == Some(true);
     if suspended {
-        // They look at what the agent has left: nothing of it may be at work any more.
+        // Hooks inspect what the agent has left: nothing of it may be running.
         if let Some(pause) = end_agent(&run, &plan, context).await? {
             return Ok(Action::requeue(pause));
         }
@@ -136,8 +136,8 @@ pub async fn afterwards(run: Arc<AgentRun>, context: &Context) -> Result<Action,
     Ok(Action::requeue(renewal.map_or(rest, |it| it.min(rest))))
 }
 
-/// How much longer the hooks after a run may take; nothing when their time is up. Their Job has its time from when it started, and
-/// one that does not start has the time in which a pod must.
+/// Time that is left for the hooks after a run; `None` when it is up. Their Job is timed from its start; one that does
+/// not start has the time in which a pod must start.
 fn rest(run: &AgentRun, job: &Job, plan: &RunPlan) -> Option<Duration> {
     let work = Duration::from_secs(plan.after_run_seconds().unwrap_or_default()) + CEILING_SLACK;
     let started = job.status.as_ref().and_then(|it| it.start_time.as_ref());
@@ -145,15 +145,15 @@ fn rest(run: &AgentRun, job: &Job, plan: &RunPlan) -> Option<Duration> {
     let conditions = run.status.iter().flat_map(|it| &it.conditions);
     let mut ended = conditions.filter(|it| it.type_ == condition::AGENT_ENDED);
     let ended = ended.next().map(|it| since(&it.last_transition_time));
-    // The agent's pod ends before, and that takes its grace.
+    // The agent's pod ends first, which takes up to its grace period.
     let Deadlines { grace_seconds, start_seconds, .. } = plan.deadlines;
     let before = Duration::from_secs(grace_seconds + start_seconds) + GRACE_SLACK;
     let of_all = (before + work).checked_sub(ended.unwrap_or_default())?;
     Some(of_job.min(of_all)).filter(|it| !it.is_zero())
 }
 
-/// How much longer the hook that is at work may take; nothing when its time is up. The Job's own deadline cannot say that: it has to
-/// leave the pod the time to start.
+/// Time that is left for the hook that is running; `None` when it is up. The Job's own deadline cannot enforce that: it
+/// has to include the time in which the pod starts.
 fn rest_of_hook(pod: &Pod, plan: &RunPlan) -> Option<Duration> {
     let at_work = plan.parts.iter().filter(|part| part.role.is_after());
     let mut at_work = at_work.filter_map(|hook| {
@@ -167,10 +167,10 @@ fn rest_of_hook(pod: &Pod, plan: &RunPlan) -> Option<Duration> {
     }
 }
 
-/// What the agent has left, for hooks to judge.
+/// The agent's result, before the hooks have decided about it.
 struct Answer {
     outcome: Outcome,
-    /// Where a hook decides about it: what becomes of it without a verdict.
+    /// With a gate hook: what happens to the answer without a verdict.
     gate: Option<GateDefault>,
 }
 
@@ -179,12 +179,12 @@ impl Answer {
         Self { outcome: kept_outcome(run), gate: plan.parts.iter().find_map(|it| it.role.gate()) }
     }
 
-    /// Every hook ended well.
+    /// All hooks succeeded.
     fn passed(self) -> Outcome {
         Outcome { gate: self.gate.map(|_| GateVerdict::Approved), ..self.outcome }
     }
 
-    /// A person does not wait for them: a gate that has not decided is closed.
+    /// A person cancelled the hooks: a gate that has not decided withholds the answer.
     fn cancelled(self) -> Outcome {
         if self.gate.is_some() && self.outcome.phase == Phase::Succeeded {
             return Outcome { phase: Phase::Cancelled, result: None, ..self.outcome };
@@ -192,7 +192,7 @@ impl Answer {
         Outcome { warning: Some("after the run: its hooks were cancelled".to_owned()), ..self.outcome }
     }
 
-    /// A hook failed. What the gate said before counts; what nobody knows any more holds the answer back.
+    /// A hook failed. A verdict that the gate gave before counts; without knowledge of it the answer is withheld.
     fn after_failure(self, word: Option<ContainerWord>, why: &str) -> Outcome {
         match word {
             Some(ContainerWord::Yes) => Outcome { warning: Some(format!("after the run: {why}")), ..self.passed() },
@@ -202,7 +202,7 @@ impl Answer {
         }
     }
 
-    /// There is no verdict: an answer that needs one is held back, unless the run says that it goes out then.
+    /// There is no verdict: an answer that needs one is withheld, unless the run has `gateDefault: allow`.
     fn without(self, verdict: GateVerdict, why: &str) -> Outcome {
         let has_answer = self.outcome.phase == Phase::Succeeded;
         if self.gate == Some(GateDefault::Allow) && has_answer {
@@ -215,7 +215,7 @@ impl Answer {
         self.held_back(verdict, why)
     }
 
-    /// An answer that needs a word of the hooks is held back, and another has a warning.
+    /// Withholds an answer that needs a verdict; a run without a gate gets a warning.
     fn held_back(self, verdict: GateVerdict, why: &str) -> Outcome {
         if self.gate.is_some() && self.outcome.phase == Phase::Succeeded {
             return Outcome {
@@ -230,21 +230,21 @@ impl Answer {
     }
 }
 
-/// What the gate said in a pod that failed. Nothing where there is no pod to be asked any more.
+/// The gate's verdict in a pod that failed. `None` if the pod does not exist any more.
 fn gate_word(plan: &RunPlan, pod: Option<&Pod>) -> Option<ContainerWord> {
     let gate = plan.parts.iter().find(|it| it.role.gate().is_some())?;
     Some(faults::word_of(pod?, &gate.name.0))
 }
 
-/// What there is of the hooks' Job.
+/// The state of the hooks' Job.
 enum Found {
     Job(Arc<Job>),
-    /// It is there, and the watch has not told of it.
+    /// It exists and is not in the cache yet.
     NotSeenYet,
     Nothing,
 }
 
-/// The Job of the hooks that was made for this run. Another of that name would give the verdict of somebody else.
+/// The Job of the hooks that was created for this run. Another Job of that name would fake a verdict.
 async fn own_job(run: &AgentRun, context: &Context) -> Result<Found, Error> {
     let status = run.status.as_ref();
     let name = status.and_then(|it| it.post_run_job_name.clone()).unwrap_or_default();
@@ -257,7 +257,7 @@ async fn own_job(run: &AgentRun, context: &Context) -> Result<Found, Error> {
     if let Some(job) = seen.filter(|job| is_made(job)) {
         return Ok(Found::Job(job));
     }
-    // A watch may be behind, and what follows cannot be taken back.
+    // The cache may be behind, and what follows cannot be reverted.
     let api: kube::Api<Job> = kube::Api::namespaced(context.client.clone(), &namespace);
     let found = again(|| api.get_opt(name.as_str())).await;
     let found = found.map_err(Error::api("read", "Job", name.as_str()))?;
@@ -267,8 +267,8 @@ async fn own_job(run: &AgentRun, context: &Context) -> Result<Found, Error> {
     })
 }
 
-/// Has the agent's pod end before hooks begin, an agent that lingers among them. How long to wait for it; nothing when it has
-/// ended, or when its node had its time and says nothing.
+/// Stops the agent's pod before hooks start, also an agent that lingers. Returns how long to wait for it; `None` when
+/// it has ended, or when its node does not report that in time.
 async fn end_agent(run: &AgentRun, plan: &RunPlan, context: &Context) -> Result<Option<Duration>, Error> {
     let Some(pod) = pod_of(run, context).filter(|pod| !faults::is_still(pod)) else {
         return Ok(None);
@@ -278,7 +278,7 @@ async fn end_agent(run: &AgentRun, plan: &RunPlan, context: &Context) -> Result<
     }
     let report = run.status.as_ref().and_then(|it| it.report.as_ref());
     let ended = report.filter(|it| it.finished).map(|it| since(&it.reported_at));
-    // A pod that is to be kept has a while to end by itself.
+    // A pod that is to be kept gets some time to end by itself.
     let keep = run.spec.cleanup == Cleanup::Keep;
     if keep && let Some(rest) = ended.and_then(|it| end::LINGER.checked_sub(it)) {
         return Ok(Some(rest.max(WATCH_PAUSE)));
@@ -287,7 +287,7 @@ async fn end_agent(run: &AgentRun, plan: &RunPlan, context: &Context) -> Result<
     Ok(Some(Duration::from_secs(plan.deadlines.grace_seconds) + GRACE_SLACK))
 }
 
-/// Lets the hooks begin.
+/// Starts the hooks.
 async fn wake(job: &Job, context: &Context) -> Result<(), Error> {
     let namespace = job.namespace().unwrap_or_default();
     let api: kube::Api<Job> = kube::Api::namespaced(context.client.clone(), &namespace);
@@ -301,7 +301,6 @@ async fn wake(job: &Job, context: &Context) -> Result<(), Error> {
     woken.map_err(Error::api("start", "Job", name)).map(drop)
 }
 
-/// The pod of the hooks after the run.
 fn hook_pod(run: &AgentRun, context: &Context) -> Option<Arc<Pod>> {
     let pods = end::pods_of(run, context).into_iter();
     let is_hooks =
@@ -309,7 +308,7 @@ fn hook_pod(run: &AgentRun, context: &Context) -> Option<Arc<Pod>> {
     pods.filter(is_hooks).max_by_key(|it| it.creation_timestamp())
 }
 
-/// What was written down when the agent had ended.
+/// The run end that was recorded in the status when the agent ended.
 fn kept_outcome(run: &AgentRun) -> Outcome {
     let Some(status) = &run.status else {
         return Outcome::failed("nothing is known about its end");

@@ -1,4 +1,4 @@
-//! Runs that are not settled, found by their UID: thousands of finished ones are not looked through for each event.
+//! Runs that are not torn down, by their UID: an event must not cause a scan over thousands of finished runs.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
@@ -13,39 +13,38 @@ use super::resolve::is_active;
 use crate::fair::FairQueue;
 use crate::world::is_settled;
 
-/// Runs that are not settled.
 #[derive(Debug)]
 pub struct Index {
     inner: Mutex<Inner>,
     known: Once,
-    /// Runs that may go on at a time.
+    /// How many runs may be active at the same time.
     capacity: usize,
-    /// It may be the turn of another than before.
+    /// Is notified when other runs than before may have their turn.
     turns_changed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     runs: HashMap<String, Known>,
-    /// Of those, the active ones.
+    /// The active runs among them.
     active: Active,
-    /// Those that have their turn; the watch may not have shown that they begin.
+    /// Runs that were given a slot; the cache may not show yet that they have started.
     reserved: HashSet<String>,
-    /// Those that wait until fewer go on in the cluster; namespaces take turns.
+    /// Runs that wait for a slot in the cluster; namespaces take turns.
     queued: FairQueue<String>,
-    /// Those that wait until fewer of their tree go on.
+    /// Runs that wait until fewer runs of their tree are active.
     held_back: HashSet<String>,
-    /// Those whose Job this process has made; the watch may not have shown it yet.
+    /// Runs whose Job this process has created; the cache may not have it yet.
     made: HashSet<String>,
-    /// What this process has removed, by run: kind and name.
+    /// Objects that this process has deleted, by run: kind and name.
     removed: HashMap<String, HashSet<(String, String)>>,
-    /// What this process has created and not written down yet, by run: kind and name, and the UID.
+    /// Objects that this process has created and not recorded in the status yet, by run: kind, name and UID.
     created: HashMap<String, HashMap<(String, String), String>>,
 }
 
 impl Inner {
-    /// Takes note of where a run stands, and gives back what was known of it. This and [`Self::remove`] alone change
-    /// [`Self::runs`], so that [`Self::active`] follows.
+    /// Stores the state of a run and returns the previous one. Only this and [`Self::remove`] change [`Self::runs`], so
+    /// that [`Self::active`] stays consistent.
     fn insert(&mut self, uid: String, known: Known) -> Option<Known> {
         let namespace = known.reference.namespace.clone().unwrap_or_default();
         match known.standing {
@@ -60,7 +59,7 @@ impl Inner {
         self.runs.remove(uid)
     }
 
-    /// Those that wait for the cluster and whose turn it is, of so many that may go on.
+    /// The runs that wait for the cluster and have their turn, with so many slots in total.
     fn turns(&self, capacity: usize) -> Vec<String> {
         let free = capacity.saturating_sub(self.active.runs.len());
         let has = |namespace: &str| self.active.counts.get(namespace).copied().unwrap_or(0);
@@ -68,12 +67,12 @@ impl Inner {
     }
 }
 
-/// Active runs, counted as they come and go: every queued run asks now and then, and must not go through all runs each time.
+/// Active runs, counted incrementally: every queued run asks now and then, and must not cause a scan over all runs.
 #[derive(Debug, Default)]
 struct Active {
-    /// By UID, the namespace of each.
+    /// UID to namespace.
     runs: HashMap<String, String>,
-    /// How many there are of each namespace that has one.
+    /// Number of active runs per namespace, without zeros.
     counts: HashMap<String, usize>,
 }
 
@@ -103,45 +102,45 @@ struct Known {
     standing: Standing,
 }
 
-/// Where a run stands among others.
+/// Where a run is, as far as other runs are concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Standing {
-    /// It has not begun.
+    /// Not started.
     Waiting,
-    /// It has begun and is not over.
+    /// Started, and the phase is not terminal.
     Active,
-    /// It is over, and not everything of it is gone.
+    /// The phase is terminal, and not all objects are gone.
     Over,
 }
 
-/// What a sight of a run changes for others.
+/// What an update of a run changes for other runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sighted {
-    /// It is settled, and was not before.
+    /// It is torn down, and was not before.
     pub has_settled: bool,
-    /// It went on before, and does not any more: there is room for another.
+    /// It was active and is not any more: a slot is free.
     pub made_room: bool,
 }
 
-/// Why a run has to wait for its turn.
+/// Why a run has to wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Turn {
-    /// As many as may go on in the cluster.
+    /// The limit of the cluster is reached.
     OfCluster(String),
-    /// As many as may go on of its tree.
+    /// The limit of its tree is reached.
     OfTree(String),
-    /// It is gone, or the watch has not shown it: the watch wakes it, if it is still there.
+    /// It is deleted, or not in the cache yet: the watch requeues it if it still exists.
     Unseen,
 }
 
 impl Index {
-    /// Of no run, of which so many may go on at a time, shared by the weights of their namespaces.
+    /// An empty index for `capacity` active runs, shared by the weights of their namespaces.
     pub fn new(capacity: usize, weights: BTreeMap<String, u16>) -> Self {
         let inner = Inner { queued: FairQueue::with_weights(weights), ..Inner::default() };
         Self { inner: Mutex::new(inner), known: Once::new(), capacity, turns_changed: Notify::new() }
     }
 
-    /// Takes note of a run that was seen.
+    /// Updates the index for a run that the watch delivered.
     pub fn see(&self, run: &AgentRun) -> Sighted {
         let uid = run.uid().unwrap_or_default();
         if is_settled(run) {
@@ -168,7 +167,7 @@ impl Index {
         }
     }
 
-    /// A run is gone, or settled.
+    /// Removes a run that is deleted or torn down.
     pub fn forget(&self, uid: &str) -> Sighted {
         let mut inner = self.lock();
         inner.made.remove(uid);
@@ -180,13 +179,14 @@ impl Index {
         let known = inner.remove(uid);
         let made_room = (known.as_ref()).is_some_and(|it| it.standing == Standing::Active);
         if made_room {
-            // A reconciler forgets the run that it deletes, and wakes no others itself.
+            // A reconciler that deletes a run does not requeue others itself.
             self.turns_changed.notify_one();
         }
         Sighted { made_room, has_settled: known.is_some() }
     }
 
-    /// Takes note of every run that there is, once: when a controller begins, runs are looked at before all of them are told of.
+    /// Adds every existing run, once: after a start, runs are reconciled before the watch events of all of them are
+    /// dispatched.
     pub fn know(&self, all: impl FnOnce() -> Vec<Arc<AgentRun>>) {
         self.known.call_once(|| {
             for run in all() {
@@ -195,11 +195,11 @@ impl Index {
         });
     }
 
-    /// Gives a run its turn, unless `judge` says why its tree has to wait, from those that have theirs, or it is not the turn of its
-    /// namespace. In one step: of several that are looked at at once each must count the others.
+    /// Gives a run a slot, unless `judge` returns why its tree has to wait (it gets the active runs), or it is not the
+    /// turn of its namespace. Atomic: of several runs that are reconciled concurrently each must count the others.
     ///
-    /// A free place goes to the namespace that has fewest for its weight, so one that is asked about while others wait may be told to wait although
-    /// there is room: whose turn it is has been woken.
+    /// A free slot goes to the namespace with the fewest for its weight. So a run may have to wait although there is a
+    /// free slot: the run whose turn it is has been requeued.
     pub fn reserve(
         &self,
         run: &AgentRun,
@@ -210,8 +210,8 @@ impl Index {
         if inner.active.runs.contains_key(&uid) {
             return Ok(());
         }
-        // A reconcile that began before the run was deleted must not put it back: it is forgotten once, and would keep its place
-        // for ever.
+        // A reconcile that began before the run was deleted must not insert it again: deletion is handled once, and the
+        // run would keep its slot for ever.
         if !inner.runs.contains_key(&uid) {
             return Err(Turn::Unseen);
         }
@@ -237,7 +237,7 @@ impl Index {
         Ok(())
     }
 
-    /// A run that had its turn, or waits for it, cannot begin now.
+    /// Takes back the slot of a run that cannot start now, or its place in the queue.
     pub fn give_back(&self, uid: &str) {
         let mut inner = self.lock();
         if inner.reserved.remove(uid)
@@ -250,12 +250,12 @@ impl Index {
         self.leave_queue(&mut inner, uid);
     }
 
-    /// Comes back when it may be the turn of others than before.
+    /// Waits until other runs than before may have their turn.
     pub async fn turns_changed(&self) {
         self.turns_changed.notified().await;
     }
 
-    /// How many wait for their turn, of the cluster or of their tree.
+    /// Number of runs that wait for a slot, of the cluster or of their tree.
     pub fn queued(&self) -> usize {
         let inner = self.lock();
         inner.queued.len() + inner.held_back.len()
@@ -267,22 +267,21 @@ impl Index {
         }
     }
 
-    /// The run of this UID.
     pub fn find(&self, uid: &str) -> Option<ObjectRef<AgentRun>> {
         self.lock().runs.get(uid).map(|it| it.reference.clone())
     }
 
-    /// Every run that has begun and is not over.
+    /// Runs that have started and whose phase is not terminal.
     pub fn active(&self) -> Vec<ObjectRef<AgentRun>> {
         self.standing(Standing::Active)
     }
 
-    /// Every run that has not begun.
+    /// Runs that have not started.
     pub fn waiting(&self) -> Vec<ObjectRef<AgentRun>> {
         self.standing(Standing::Waiting)
     }
 
-    /// Every run that is not over.
+    /// Runs whose phase is not terminal.
     pub fn unfinished(&self) -> Vec<ObjectRef<AgentRun>> {
         let mut all = self.active();
         all.extend(self.waiting());
@@ -295,8 +294,8 @@ impl Index {
         those.map(|it| it.reference.clone()).collect()
     }
 
-    /// Those whose turn it may be now: of those that wait for the cluster as many as there is room for, and all that wait for their
-    /// tree. Who still has to wait says so again.
+    /// The runs to requeue after a slot has become free: of those that wait for the cluster as many as there are free
+    /// slots, and all that wait for their tree. A run that still has to wait enters its queue again.
     pub fn take_turns(&self) -> Vec<ObjectRef<AgentRun>> {
         let mut inner = self.lock();
         let mut turns = std::mem::take(&mut inner.held_back);
@@ -305,17 +304,16 @@ impl Index {
         known.map(|it| it.reference.clone()).collect()
     }
 
-    /// This process has made the run's Job.
     pub fn note_made(&self, uid: &str) {
         self.lock().made.insert(uid.to_owned());
     }
 
-    /// Whether it has.
+    /// Whether this process has created the run's Job.
     pub fn is_made(&self, uid: &str) -> bool {
         self.lock().made.contains(uid)
     }
 
-    /// This process has created an object of the run, and the API server gave it this UID.
+    /// Remembers the UID of an object that this process has created for the run.
     pub fn note_created(&self, uid: &str, kind: &str, name: &str, object: &str) {
         let mut inner = self.lock();
         let created = inner.created.entry(uid.to_owned()).or_default();
@@ -329,26 +327,25 @@ impl Index {
         created.get(&(kind.to_owned(), name.to_owned())).cloned()
     }
 
-    /// The UIDs of the run's objects are written down.
+    /// To be called when the UIDs of the run's objects are in its status.
     pub fn forget_created(&self, uid: &str) {
         self.lock().created.remove(uid);
     }
 
-    /// This process has removed an object of the run.
     pub fn note_removed(&self, uid: &str, kind: &str, name: &str) {
         let mut inner = self.lock();
         let removed = inner.removed.entry(uid.to_owned()).or_default();
         removed.insert((kind.to_owned(), name.to_owned()));
     }
 
-    /// Whether it has.
+    /// Whether this process has deleted that object of the run.
     pub fn is_removed(&self, uid: &str, kind: &str, name: &str) -> bool {
         let inner = self.lock();
         let removed = inner.removed.get(uid);
         removed.is_some_and(|it| it.contains(&(kind.to_owned(), name.to_owned())))
     }
 
-    /// An object that was removed is there all the same: it is to be removed again.
+    /// To be called when a deleted object still exists: it is to be deleted again.
     pub fn forget_removed(&self, uid: &str, kind: &str, name: &str) {
         if let Some(removed) = self.lock().removed.get_mut(uid) {
             removed.remove(&(kind.to_owned(), name.to_owned()));
@@ -356,7 +353,7 @@ impl Index {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // A panic elsewhere leaves the maps whole.
+        // A panic in another thread leaves the maps consistent.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! Fills what parts read: credentials for the gateway, and tokens of identities.
+//! Fills the Secrets that parts read: credentials for the gateway, and tokens of identities.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
@@ -21,10 +21,10 @@ use super::status::since;
 use crate::context::Context;
 use crate::surroundings::Surroundings;
 
-/// Seconds that a credential is good for beyond the run's ceiling: clocks differ, and the last answer may be long.
+/// Seconds beyond the run's ceiling for which a credential is valid: clocks differ, and the last answer may be long.
 const CREDENTIAL_SLACK: u64 = 600;
 
-/// Fills the Secrets that can be filled before they are made: what parts read at `/run/sympozium`.
+/// Fills the Secrets whose content is known before they are created: what parts read at `/run/sympozium`.
 ///
 /// # Errors
 ///
@@ -76,12 +76,12 @@ fn sign(plan: &RunPlan, name: &str, surroundings: &Surroundings) -> Result<Crede
     })?)
 }
 
-/// Asks for a token that is bound to its Secret, and writes it there. A token that is there already is replaced: nobody reads
-/// Secrets of runs, not even to see whether they are filled.
+/// Requests a token that is bound to its Secret, and writes it there. An existing token is replaced: the controller
+/// never reads Secrets of runs, not even to see whether they are filled.
 ///
 /// # Errors
 ///
-/// When the API server refuses.
+/// When the API server rejects a request.
 pub async fn write_token(
     plan: &RunPlan,
     skeleton: &Skeleton,
@@ -131,7 +131,7 @@ pub async fn write_token(
     Ok(())
 }
 
-/// The part of a token's life after which it is renewed.
+/// The share of a token's lifetime after which it is renewed.
 const RENEW_AFTER: f64 = 0.6;
 
 /// When tokens of runs were last written, by the run's UID.
@@ -141,19 +141,17 @@ pub struct Renewals {
 }
 
 impl Renewals {
-    /// How long ago the tokens of a run were written, as far as this process knows.
+    /// The age of a run's tokens, as far as this process knows.
     fn age(&self, uid: &str) -> Option<Duration> {
         let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
         times.get(uid).map(Instant::elapsed)
     }
 
-    /// They were written now.
     pub fn note(&self, uid: &str) {
         let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
         times.insert(uid.to_owned(), Instant::now());
     }
 
-    /// Forgets a run that is over.
     pub fn forget(&self, uid: &str) {
         let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
         times.remove(uid);
@@ -163,17 +161,16 @@ impl Renewals {
 /// Whose tokens are renewed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Renewed {
-    /// Everybody's.
     All,
-    /// Those of hooks: the agent has ended, and skills have none any more.
+    /// Those of hooks: the agent has ended, and the tokens of skills are revoked.
     Hooks,
 }
 
-/// Renews tokens of a run when they are due. After how long they are again.
+/// Renews the tokens of a run when they are due. Returns the time until they are due again.
 ///
 /// # Errors
 ///
-/// When the API server refuses.
+/// When the API server rejects a request.
 pub async fn renew(
     run: &AgentRun,
     plan: &RunPlan,
@@ -191,7 +188,7 @@ pub async fn renew(
     let uid = run.uid().unwrap_or_default();
     let status = run.status.as_ref();
     let granted = status.and_then(|it| it.granted_at.as_ref()).map(since);
-    // A process that has just begun knows only when the first were written.
+    // A process that has just started knows only when the first tokens were written.
     let age = context.renewals.age(&uid).or(granted).unwrap_or_default();
     if age < due {
         return Ok(Some(due - age));

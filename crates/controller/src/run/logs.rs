@@ -1,4 +1,4 @@
-//! The end of the logs of a run that failed.
+//! Reads the last log lines of a failed run.
 
 use std::time::Duration;
 
@@ -14,17 +14,17 @@ use tokio::time::timeout;
 use super::faults;
 use crate::context::Context;
 
-/// Lines of a log that are asked for.
+/// Lines to request per container.
 const LINES: i64 = 40;
-/// Bytes of a log that are asked for.
+/// Bytes to request per container.
 const BYTES: i64 = 64 << 10;
-/// Bytes of all logs of a run that are kept: its status must stay small.
+/// Limit for all logs of a run, in bytes: its status must stay small.
 const ALL: usize = 48 << 10;
 
-/// How long a node may take for one of them.
+/// Bounds the request for one log.
 const DEADLINE: Duration = Duration::from_secs(3);
 
-/// The containers of a failed run with the end of their logs: of those that failed, and of all others that have begun.
+/// The containers of a failed run with the end of their logs: those that failed, then all others that have started.
 pub async fn gather(pod: &Pod, context: &Context) -> Vec<ContainerFailure> {
     let mut failures = faults::failed_containers(pod);
     for name in faults::begun(pod) {
@@ -44,9 +44,9 @@ pub async fn gather(pod: &Pod, context: &Context) -> Vec<ContainerFailure> {
         let name = pod.name_any();
         let log = match timeout(DEADLINE, pods.logs(&name, &parameters)).await {
             Ok(Ok(log)) => log,
-            // A log that cannot be had is no reason to leave a run as it is.
+            // A log that cannot be read must not block the end of the run.
             Ok(Err(_)) => continue,
-            // A node that does not answer once is not asked again: others wait for their turn.
+            // A node that does not answer once is not asked again: other runs are waiting.
             Err(_) => break,
         };
         let kept = ending(&log, limits::LOG_TAIL.min(room));
@@ -58,7 +58,7 @@ pub async fn gather(pod: &Pod, context: &Context) -> Vec<ContainerFailure> {
     failures
 }
 
-/// The end of a log, from the beginning of a line, without what a terminal would act on or nobody sees.
+/// The end of a log, from the beginning of a line, without control or invisible characters.
 fn ending(log: &str, most: usize) -> String {
     let plain: String = log.chars().map(|it| if is_prose(it) { it } else { '\u{fffd}' }).collect();
     let plain = plain.trim_end();

@@ -1,4 +1,4 @@
-//! Makes and removes the objects of runs: never over one that is there, never one that is not the run's.
+//! Creates and deletes the objects of runs: never overwrites an existing object, never deletes one of another owner.
 
 mod compare;
 
@@ -22,7 +22,7 @@ use super::again::again;
 use super::error::{Error, is_conflict, is_missing};
 use crate::context::Context;
 
-/// How objects of a kind are addressed; nothing for a kind that runs do not have.
+/// The API resource of a kind; `None` for a kind that runs do not have.
 fn resource(kind: &str) -> Option<ApiResource> {
     Some(match kind {
         "ConfigMap" => ApiResource::erase::<ConfigMap>(&()),
@@ -40,7 +40,7 @@ fn resource(kind: &str) -> Option<ApiResource> {
     })
 }
 
-/// How Sandboxes of a version are addressed.
+/// The API resource of Sandboxes of a version.
 fn sandbox(version: SandboxVersion) -> ApiResource {
     let (group, version) = version.api_version().split_once('/').unwrap_or((version.api_version(), ""));
     ApiResource {
@@ -59,11 +59,11 @@ fn api(client: &Client, resource: &ApiResource, namespace: Option<&str>) -> Api<
     }
 }
 
-/// Makes an object, unless it is there and is this run's own. Gives its UID.
+/// Creates an object, unless it exists and belongs to this run. Returns its UID.
 ///
 /// # Errors
 ///
-/// When the API server refuses it, or one of that name is there that is not the run's.
+/// When the API server rejects it, or an object of that name exists that does not belong to the run.
 pub async fn make(context: &Context, object: &Object, run: &AgentRun) -> Result<String, Error> {
     let run_uid = run.uid().unwrap_or_default();
     let run_uid = run_uid.as_str();
@@ -104,7 +104,7 @@ pub async fn make(context: &Context, object: &Object, run: &AgentRun) -> Result<
                     }
                     there
                 }
-                // It is gone since, or never was there.
+                // It was deleted since, or the conflict had another reason.
                 None => again(|| api.create(&parameters, &sent))
                     .await
                     .map(created)
@@ -113,14 +113,14 @@ pub async fn make(context: &Context, object: &Object, run: &AgentRun) -> Result<
         }
         Err(error) => return Err(Error::api("create", kind, &name)(error)),
     };
-    // It may have been removed before, when this step was gone back to.
+    // It may have been deleted before, when this step was repeated.
     context.index.forget_removed(run_uid, kind, object.name());
     Ok(made.uid().unwrap_or_default())
 }
 
-/// The UID that an object of the run was made with, as it was written down or is remembered.
+/// The UID of an object that was created for the run, from memory or from the status.
 fn known_uid(context: &Context, run: &AgentRun, kind: &str, name: &str) -> Option<String> {
-    // What is remembered is newer: what was recorded may have been removed since, and made again.
+    // Memory is newer: the recorded object may have been deleted and created again.
     let run_uid = run.uid().unwrap_or_default();
     let remembered = context.index.created(&run_uid, kind, name);
     remembered.or_else(|| {
@@ -131,8 +131,8 @@ fn known_uid(context: &Context, run: &AgentRun, kind: &str, name: &str) -> Optio
     })
 }
 
-/// Replaces what is in a Secret that is there: what is signed for a run is signed anew each time, so it cannot be compared, and nothing
-/// that somebody else wrote is left in it.
+/// Replaces the data of an existing Secret: credentials are signed anew each time, so they cannot be compared, and
+/// nothing that another client wrote may stay in it.
 async fn refill(api: &Api<DynamicObject>, name: &str, wanted: &Value, there: &DynamicObject) -> Result<(), Error> {
     let patch = json!({
         "metadata": { "uid": there.uid(), "resourceVersion": there.resource_version() },
@@ -147,20 +147,19 @@ async fn refill(api: &Api<DynamicObject>, name: &str, wanted: &Value, there: &Dy
     Ok(())
 }
 
-/// What became of a removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Removal {
-    /// It is not there.
+    /// The object does not exist any more.
     Gone,
-    /// It will be gone when what holds it has let go.
+    /// It will be gone when its finalizers are removed or its grace period is over.
     Going,
 }
 
-/// The UID of what a record names, if it is there and the run's.
+/// The UID of the object that a record names, if it exists and belongs to the run.
 ///
 /// # Errors
 ///
-/// When the API server cannot be asked.
+/// When the API server does not answer.
 pub async fn find(
     context: &Context,
     record: &GrantRecord,
@@ -185,12 +184,12 @@ pub async fn find(
     Ok(there.filter(is_it).and_then(|it| it.uid()))
 }
 
-/// Removes what a record names: the object of that UID, or, where the UID was never written down, one that the run owns or that
-/// carries its label. Never another.
+/// Deletes the object that a record names: the one with the recorded UID or, without one, an object that the run owns
+/// or that has its label. Never another.
 ///
 /// # Errors
 ///
-/// When the API server cannot be asked, or refuses.
+/// When the API server does not answer, or rejects the request.
 pub async fn remove(
     context: &Context,
     record: &GrantRecord,
@@ -202,7 +201,7 @@ pub async fn remove(
         "Sandbox" => sandbox_version.map(sandbox),
         _ => resource(kind),
     };
-    // A kind that the cluster does not have any more has no objects either.
+    // A kind that the cluster does not serve any more has no objects.
     let Some(resource) = resource else {
         return Ok(Removal::Gone);
     };
@@ -233,7 +232,7 @@ pub async fn remove(
             None => Removal::Gone,
         }),
         Err(error) if is_missing(&error) => Removal::Gone,
-        // Another of that name is not ours to remove; but a conflict can have other reasons.
+        // An object of that name with another UID is not deleted; but a conflict can have other reasons.
         Err(error) if is_conflict(&error) => {
             let there = again(|| api.get_metadata_opt(name)).await;
             let there = there.map_err(Error::api("read", kind, name))?;
@@ -248,7 +247,7 @@ pub async fn remove(
     Ok(removal)
 }
 
-/// Whether an object whose UID was never written down is the run's.
+/// Whether an object without a recorded UID belongs to the run.
 fn is_of(there: &impl ResourceExt, run_uid: &str) -> bool {
     let labelled = || {
         let label = there.labels().get(labels::RUN_UID);

@@ -1,4 +1,4 @@
-//! A run that goes on: what its pod, its report and its author say, and what follows.
+//! Observes an active run: reads its pod, its report and its spec, and reacts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,12 +24,12 @@ use super::status::{Change, Says, condition, fresh, holds, now, since};
 use crate::context::{About, Context};
 use crate::world::World;
 
-/// How long beyond its ceiling a run is left to those who keep its clock.
+/// Time beyond its ceiling that a run gets before the controller stops it: bridge and Job enforce the limit first.
 pub const CEILING_SLACK: Duration = Duration::from_secs(15);
-/// How long beyond its grace a pod that was asked to end is waited for.
+/// Time beyond its grace period that a terminating pod gets.
 pub const GRACE_SLACK: Duration = Duration::from_secs(15);
 
-/// A run whose Job or Sandbox is there and whose pod was not seen yet.
+/// Handles a run whose Job or Sandbox exists and whose pod is not known yet.
 pub async fn starting(run: Arc<AgentRun>, context: &Context) -> Result<Action, Error> {
     let plan = context.plans.of(&run, context).await;
     let plan = match plan {
@@ -64,14 +64,14 @@ pub async fn starting(run: Arc<AgentRun>, context: &Context) -> Result<Action, E
     Ok(Action::requeue(start - waited))
 }
 
-/// How long ago the run was ready to start.
+/// Time since the run was ready to start.
 fn waited(run: &AgentRun) -> Duration {
     let granted = run.status.as_ref().and_then(|it| it.granted_at.as_ref());
     granted.map_or(Duration::ZERO, since)
 }
 
-/// The first pod of a run, and what was made for the run with the UID of what made the pod: its own Job or Sandbox. A name can be
-/// had by anybody.
+/// The first pod of a run, and the run's grant records with the UID of the pod's owner: its own Job or Sandbox. The UID
+/// is compared because any object can have that name.
 async fn first_pod(run: &AgentRun, context: &Context) -> Result<Option<(Arc<Pod>, Vec<GrantRecord>)>, Error> {
     let (uid, status) = (run.uid().unwrap_or_default(), run.status.as_ref());
     let pods = context.world.pods.state_filter(|pod| {
@@ -100,7 +100,7 @@ async fn first_pod(run: &AgentRun, context: &Context) -> Result<Option<(Arc<Pod>
     Ok(pods.into_iter().next().map(|pod| (pod, grants)))
 }
 
-/// The pod that the run's status names, as long as it is there.
+/// The pod that the run's status names, if it still exists.
 pub fn pod_of(run: &AgentRun, context: &Context) -> Option<Arc<Pod>> {
     let status = run.status.as_ref()?;
     let (name, uid) = (status.pod_name.as_ref()?, status.pod_uid.as_ref()?);
@@ -114,11 +114,11 @@ fn job(run: &AgentRun, context: &Context) -> Option<Arc<Job>> {
     World::find(&context.world.jobs, &run.namespace()?, name.as_str())
 }
 
-/// A run whose pod is known.
+/// Handles a run whose pod is known.
 pub async fn going(run: Arc<AgentRun>, context: &Context) -> Result<Action, Error> {
     let plan = match context.plans.of(&run, context).await {
         Ok(plan) => plan,
-        // Nobody knows any more what it may do.
+        // Without the plan it is unknown what the run may do.
         Err(error) if error.is_final() => {
             let pod = pod_of(&run, context);
             return stop(run, pod, Some(error.told()), None, context).await;
@@ -130,7 +130,7 @@ pub async fn going(run: Arc<AgentRun>, context: &Context) -> Result<Action, Erro
         return over(run, pod, context).await;
     }
     let Some(pod) = pod else {
-        // It may have reported in its last moment, and the watch of pods is ahead of that of runs.
+        // It may have reported just before its pod ended, and the watch of pods can be ahead of that of runs.
         let Some(run) = fresh(&run, context).await? else {
             return Ok(Action::await_change());
         };
@@ -186,13 +186,13 @@ fn least(times: &[Option<Duration>]) -> Duration {
     least.unwrap_or(Duration::from_secs(60)).max(Duration::from_millis(10))
 }
 
-/// Whether the run itself has said how it ended.
+/// Whether the bridge has reported the run end.
 fn is_finished(run: &AgentRun) -> bool {
     let report = run.status.as_ref().and_then(|it| it.report.as_ref());
     report.is_some_and(|it| it.finished)
 }
 
-/// Says that the agent works.
+/// Sets phase, `Started` and `NetworkEnforced` of a run whose containers have started.
 async fn began(run: &Arc<AgentRun>, pod: &Pod, context: &Context) -> Result<(), Error> {
     let spec = pod.spec.as_ref();
     let where_ = match spec.and_then(|it| it.host_users) {
@@ -213,7 +213,7 @@ async fn began(run: &Arc<AgentRun>, pod: &Pod, context: &Context) -> Result<(), 
     change.write(context).await.map(drop)
 }
 
-/// What the check of the network has found.
+/// The condition `NetworkEnforced` from the result of the network check.
 pub fn network_says(pod: &Pod) -> Option<Says> {
     Some(match faults::network(pod)? {
         Ok(()) => Says::yes("Enforced", "the run reaches what its plan lists and nothing else"),
@@ -221,7 +221,7 @@ pub fn network_says(pod: &Pod) -> Option<Says> {
     })
 }
 
-/// Tokens are renewed long before they expire. When the next is due.
+/// Renews tokens long before they expire. Returns the time until the next renewal.
 async fn renewal(run: &AgentRun, plan: &RunPlan, context: &Context) -> Result<Option<Duration>, Error> {
     if plan.identities.is_empty() || !holds(run, condition::GRANTED) {
         return Ok(None);
@@ -232,7 +232,7 @@ async fn renewal(run: &AgentRun, plan: &RunPlan, context: &Context) -> Result<Op
     inputs::renew(run, plan, Renewed::All, &surroundings, context).await
 }
 
-/// Something is in the way before there is a pod.
+/// Handles a start fault before there is a pod.
 async fn hindered(
     run: Arc<AgentRun>,
     fault: &Fault,
@@ -247,7 +247,7 @@ async fn hindered(
     Ok(Action::requeue(rest))
 }
 
-/// Something is in the way of the pod's containers.
+/// Handles a start fault of the pod's containers.
 async fn hindered_pod(
     run: Arc<AgentRun>,
     pod: Arc<Pod>,
@@ -265,8 +265,8 @@ async fn hindered_pod(
     Ok(Action::requeue(rest))
 }
 
-/// How much longer a fault is borne; nothing when it is over. What may pass has its time from when it was first seen, not from
-/// when the run began to wait for something else.
+/// How much longer a fault is tolerated; `None` when its time is up. A transient fault is timed from when it was first
+/// seen, not from when the run began to wait for something else.
 fn patience(run: &AgentRun, fault: &Fault, waited: Duration, start: Duration, context: &Context) -> Option<Duration> {
     let since = context.hindrances.since(&run.uid().unwrap_or_default(), fault.reason);
     let rest = match fault.patience {
@@ -281,7 +281,7 @@ async fn say_hindered(run: &Arc<AgentRun>, fault: &Fault, context: &Context) -> 
     let change = Change::of(run).say(condition::STARTED, Says::no(fault.reason, fault.message.clone()));
     let written = change.write(context).await?;
     if Arc::ptr_eq(&written, run) {
-        // It was said before.
+        // The condition is unchanged, so the Event was emitted before.
         return Ok(());
     }
     let about = About { type_: EventType::Warning, reason: fault.reason, action: "Start", note: &fault.message };
@@ -289,7 +289,7 @@ async fn say_hindered(run: &Arc<AgentRun>, fault: &Fault, context: &Context) -> 
     Ok(())
 }
 
-/// The pod's node, if it does not answer.
+/// The name of the pod's node if that is not ready.
 pub fn lost_node(pod: &Pod, context: &Context) -> Option<String> {
     let name = pod.spec.as_ref()?.node_name.as_deref()?;
     let node = context.world.nodes.get(&ObjectRef::new(name))?;

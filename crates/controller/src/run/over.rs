@@ -1,4 +1,4 @@
-//! The agent has ended, or is made to: its rights are gone at once, and what came of it is written down.
+//! Handles the end of the agent, by itself or forced: revokes its grants at once and collects the run end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use super::status::{Change, Says, condition, holds, since};
 use super::{faults, hooks, logs};
 use crate::context::Context;
 
-/// How long a kubelet may take to say how the agent ended, once the bridge has told that it did.
+/// How long the kubelet may take to report how the agent ended, once the bridge has reported that it did.
 const KUBELET_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Ends a run from outside: its rights are gone at once, and its pod is told to end. What it still has to say is waited for.
+/// Stops a run: revokes its grants at once and deletes its pod. Its last report is waited for.
 pub async fn stop(
     run: Arc<AgentRun>,
     pod: Option<Arc<Pod>>,
@@ -35,7 +35,7 @@ pub async fn stop(
         if let Some(why) = &why {
             change = change.fail(Some(why))?;
         }
-        // Before the pod goes: what its containers said goes with it.
+        // Before the pod is deleted: its logs are deleted with it.
         if why.is_some()
             && let Some(pod) = &pod
         {
@@ -54,7 +54,7 @@ pub async fn stop(
             end::remove_workload(&run, &pod, context).await?;
             Ok(Action::requeue(limit))
         }
-        // The deletion's time is the end of the grace, not its beginning.
+        // The deletion timestamp is the end of the grace period, not its beginning.
         Some(by) => {
             let late = Timestamp::now().duration_since(by.0);
             if late >= SignedDuration::try_from(GRACE_SLACK).unwrap_or(SignedDuration::ZERO) {
@@ -65,10 +65,10 @@ pub async fn stop(
     }
 }
 
-/// The agent has ended. Hooks come next, or nothing.
+/// Handles the end of the agent. Continues with the hooks, or ends the run.
 pub async fn over(run: Arc<AgentRun>, pod: Option<Arc<Pod>>, context: &Context) -> Result<Action, Error> {
-    // What skills could do ends with the agent, before anything else is asked or written. The hooks' own rights stay until they
-    // are done.
+    // Before any other request: the skills' grants end with the agent. The hooks keep their own grants until they are
+    // done.
     end::revoke_rights(&run, whose(&run), context).await?;
     if let Some(pause) = pod.as_deref().and_then(|pod| untold(&run, pod)) {
         return Ok(Action::requeue(pause));
@@ -92,8 +92,8 @@ pub async fn over(run: Arc<AgentRun>, pod: Option<Arc<Pod>>, context: &Context) 
     hooks::afterwards(run, context).await
 }
 
-/// The bridge knows at once that the agent is gone, and only the kubelet why (memory, say): how much longer to wait for its
-/// word. Usually the pod's change is seen before.
+/// The bridge knows at once that the agent is gone, and only the kubelet knows why (out of memory, for example).
+/// Returns how much longer to wait for the kubelet. Usually the pod's change arrives earlier.
 fn untold(run: &AgentRun, pod: &Pod) -> Option<Duration> {
     let report = run.status.as_ref()?.report.as_ref()?;
     let crashed = report.finished && report.ending == Some(ReportedEnding::Crashed);
@@ -103,7 +103,7 @@ fn untold(run: &AgentRun, pod: &Pod) -> Option<Duration> {
     KUBELET_PATIENCE.checked_sub(since(&report.reported_at)).filter(|it| !it.is_zero())
 }
 
-/// Whose rights end with the agent.
+/// The grants that end with the agent.
 fn whose(run: &AgentRun) -> end::Whose {
     match has_hooks(run) {
         true => end::Whose::Skills,
@@ -111,18 +111,17 @@ fn whose(run: &AgentRun) -> end::Whose {
     }
 }
 
-/// Whether hooks come after the agent.
 fn has_hooks(run: &AgentRun) -> bool {
     let status = run.status.as_ref();
     status.is_some_and(|it| it.post_run_job_name.is_some())
 }
 
-/// Why it has to end, once somebody has said so.
+/// The error in the status: a reason to stop the run that was recorded earlier.
 pub fn error_of(run: &AgentRun) -> Option<&str> {
     run.status.as_ref()?.error.as_deref()
 }
 
-/// What came of the agent, from what it reported and how its pod ended.
+/// The run end, from the bridge's report and the pod's status.
 async fn outcome(run: &AgentRun, pod: Option<&Pod>, context: &Context) -> Outcome {
     let status = run.status.as_ref();
     let report = status.and_then(|it| it.report.as_ref());

@@ -1,4 +1,4 @@
-//! Plans of runs that go on, as they are stored.
+//! Plans of active runs, in memory and as they are stored.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,17 +14,17 @@ use super::again::again;
 use super::error::{Error, is_missing};
 use crate::context::Context;
 
-/// The word of the plan's ConfigMap.
+/// The word in the name of the plan's ConfigMap.
 pub const PLAN: &str = "plan";
 
-/// Plans of runs that go on, by the run's UID.
+/// Plans of active runs, by the run's UID.
 #[derive(Debug, Default)]
 pub struct Plans {
     plans: Mutex<HashMap<String, Arc<RunPlan>>>,
 }
 
 impl Plans {
-    /// Keeps one that was just stored.
+    /// Remembers a plan that was just stored.
     pub fn keep(&self, plan: RunPlan) -> Arc<RunPlan> {
         let plan = Arc::new(plan);
         let uid = plan.run.uid.as_str().to_owned();
@@ -32,16 +32,15 @@ impl Plans {
         plan
     }
 
-    /// Forgets the plan of a run that is over.
     pub fn forget(&self, uid: &str) {
         self.lock().remove(uid);
     }
 
-    /// The plan of a run: the one that its status has the digest of, and no other.
+    /// The plan of a run: only the one with the digest in the run's status.
     ///
     /// # Errors
     ///
-    /// When it is not there any more, or was changed, or the API server cannot be asked.
+    /// When the plan is gone or was changed, or the API server does not answer.
     pub async fn of(&self, run: &AgentRun, context: &Context) -> Result<Arc<RunPlan>, Error> {
         let uid = run.uid().unwrap_or_default();
         let known = self.lock().get(&uid).cloned();
@@ -71,12 +70,12 @@ impl Plans {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<RunPlan>>> {
-        // A panic elsewhere leaves the map whole.
+        // A panic in another thread leaves the map consistent.
         self.plans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// As much of a run's identity as names are made of.
+/// The identity of a run, with the fields that object names are derived from.
 pub fn identity(run: &AgentRun) -> RunIdentity {
     RunIdentity {
         namespace: run.namespace().unwrap_or_default().into(),

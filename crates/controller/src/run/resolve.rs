@@ -1,4 +1,4 @@
-//! Finds what a run needs, admits it again and plans it. Reads what the watches have seen, and asks nobody.
+//! Resolves, admits, plans and renders a run. Reads only the caches, and sends no request.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,31 +19,27 @@ use super::index::Turn;
 use crate::context::Context;
 use crate::world::World;
 
-/// A run that may exist, and everything that will.
+/// An admitted and rendered run.
 #[derive(Debug)]
 pub struct Prepared {
-    /// The plan.
     pub plan: RunPlan,
-    /// Its objects.
     pub rendered: Rendered,
-    /// What is allowed but unwise.
+    /// Warnings of the admission.
     pub warnings: Vec<Reason>,
 }
 
-/// Why there is nothing to begin.
+/// Why a run cannot start now.
 #[derive(Debug, PartialEq)]
 pub enum NotNow {
-    /// Something that it names is not there yet.
+    /// An object that it names does not exist yet.
     Missing(Vec<Reason>),
-    /// Too much is going on.
+    /// It has to wait for a slot.
     Queued(Turn),
-    /// It may not be.
     Denied(Vec<Reason>),
-    /// It may be, and cannot.
+    /// It is admitted, and cannot be planned or rendered.
     Impossible(String),
 }
 
-/// Admits, plans and renders a run.
 pub fn prepare(run: &AgentRun, context: &Context, render_settings: &RenderSettings) -> Result<Prepared, NotNow> {
     let world = &context.world;
     let namespace = run.namespace().unwrap_or_default();
@@ -56,8 +52,8 @@ pub fn prepare(run: &AgentRun, context: &Context, render_settings: &RenderSettin
     let instance = World::find(&world.instances, &namespace, &name);
     let floor = World::find(&world.policies, system, FLOOR_POLICY);
     let floor_spec = floor.as_deref().map(|it| &it.spec);
-    // Authors are not recorded, so those of runs, and of agents and packs of this namespace, are unknown. Packs and agents of the
-    // system namespace are the operator's own: nothing is compared for them.
+    // Authors are not recorded, so those of runs, and of agents and packs of this namespace, are unknown. Packs and
+    // agents of the system namespace belong to the operator: nothing is compared for them.
     let unknown = Rights::of_unknown_author(floor_spec, &namespace);
     let of_namespace = elsewhere.map(|_| &unknown);
     let agents = Agents { agent: agent.as_deref(), instance: instance.as_deref(), author: of_namespace };
@@ -95,7 +91,7 @@ pub fn prepare(run: &AgentRun, context: &Context, render_settings: &RenderSettin
     };
     let admitted = match admit(&input) {
         Decision::Admitted(admitted) => admitted,
-        // Without its agent or a pack much else is wrong with a run: what is there decides once all of it is.
+        // Without its agent or a pack, a run has many other violations: they count once everything is found.
         Decision::Denied(denied) if denied.reasons.iter().any(|it| it.missing.is_some()) => {
             return Err(NotNow::Missing(denied.reasons));
         }
@@ -114,7 +110,7 @@ pub fn prepare(run: &AgentRun, context: &Context, render_settings: &RenderSettin
     Ok(Prepared { plan: planned.plan, rendered, warnings: admitted.warnings.clone() })
 }
 
-/// The handlers of the cluster's RuntimeClasses. There are a few of them.
+/// The handlers of the cluster's RuntimeClasses; there are only a few.
 fn handlers(world: &World) -> RuntimeClasses {
     let classes = world.runtime_classes.state().into_iter();
     classes.map(|class| (class.name_any(), class.handler.clone())).collect()
@@ -155,7 +151,7 @@ fn models(run: &AgentRun, world: &World, namespace: &str, elsewhere: Option<&str
     }
 }
 
-/// What the tree of the run says about depth and children. How many go on at a time is for the queue.
+/// Depth and number of siblings in the run's tree. The number of active runs is left to the queue.
 fn facts(run: &AgentRun, world: &World, namespace: &str) -> Facts {
     let Some(parent) = &run.spec.parent else {
         return Facts::default();
@@ -175,15 +171,15 @@ fn facts(run: &AgentRun, world: &World, namespace: &str) -> Facts {
     Facts { runs_in_tree: None, siblings: u32::try_from(siblings.len()).ok(), parent_depth: depth }
 }
 
-/// Whether a run has begun and is not over.
+/// Whether a run has started and its phase is not terminal.
 pub fn is_active(run: &AgentRun) -> bool {
     run.status
         .as_ref()
         .is_some_and(|status| status.plan_digest.is_some() && !status.phase.is_some_and(Phase::is_terminal))
 }
 
-/// Whether a run may begin, or has to wait for others: one below another for those of its tree, all for the cluster. How many
-/// there are is not said: it changes all the time, and would be written each time.
+/// Reserves a slot for a run. A child run waits for the limit of its tree, every run for that of the cluster. The
+/// message has no current count: it would change all the time, and be written each time.
 fn has_turn(run: &AgentRun, context: &Context, concurrent: u32) -> Result<(), Turn> {
     let world = &context.world;
     context.index.know(|| world.runs.state());
@@ -191,7 +187,7 @@ fn has_turn(run: &AgentRun, context: &Context, concurrent: u32) -> Result<(), Tu
         run.spec.parent.as_ref()?;
         let first = first_of_tree(run, world);
         let active = active.iter().filter_map(|it| world.runs.get(it));
-        // The first of a tree is not below anything.
+        // The root of a tree does not count towards its limit.
         let below = active.filter(|other| {
             other.spec.parent.is_some() && other.namespace() == run.namespace() && first_of_tree(other, world) == first
         });
@@ -200,7 +196,7 @@ fn has_turn(run: &AgentRun, context: &Context, concurrent: u32) -> Result<(), Tu
     })
 }
 
-/// The name of the run at the top of a run's tree. A chain that comes back to itself has no top: it ends where it is long enough.
+/// The name of the root of a run's tree. A cyclic chain has no root: the walk ends at the depth limit.
 fn first_of_tree(run: &AgentRun, world: &World) -> String {
     let namespace = run.namespace().unwrap_or_default();
     let mut name = run.name_any();

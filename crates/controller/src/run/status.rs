@@ -1,4 +1,4 @@
-//! The only place that writes to runs: the controller's own fields of their status, and its finalizer.
+//! The only module that writes to runs: the controller's own fields of their status, and its finalizer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,44 +18,43 @@ use crate::context::Context;
 
 pub use sympozium_api::agent_run::condition;
 
-/// Characters of a condition's message, as the API server takes them.
+/// Limit for a condition's message, in characters; the API server rejects longer ones.
 const MAX_MESSAGE: usize = 32_768;
 
-/// The time, as objects write it: to the second, so that what is read is what was written.
+/// The current time in whole seconds, as the API server stores it: so what is read equals what was written.
 pub fn now() -> Time {
     let now = Timestamp::now();
     Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }
 
-/// How long ago that was.
 pub fn since(time: &Time) -> Duration {
     let elapsed = Timestamp::now().duration_since(time.0);
     Duration::try_from(elapsed).unwrap_or_default()
 }
 
-/// What a condition says.
+/// The value of a condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Says {
     /// `True`, `False` or `Unknown`.
     pub status: &'static str,
-    /// In a word.
+    /// One CamelCase word.
     pub reason: String,
-    /// In a sentence.
+    /// One sentence.
     pub message: String,
 }
 
 impl Says {
-    /// It holds.
+    /// Status `True`.
     pub fn yes(reason: &str, message: impl Into<String>) -> Self {
         Self::new("True", reason, message)
     }
 
-    /// It does not hold.
+    /// Status `False`.
     pub fn no(reason: &str, message: impl Into<String>) -> Self {
         Self::new("False", reason, message)
     }
 
-    /// Nobody knows yet.
+    /// Status `Unknown`.
     pub fn unknown(reason: &str, message: impl Into<String>) -> Self {
         Self::new("Unknown", reason, message)
     }
@@ -67,8 +66,8 @@ impl Says {
     }
 }
 
-/// What a merge patch must say so that `new` takes the place of `old`: it merges objects, so a key that is not there any more stays
-/// unless it is set to null (RFC 7396). A list that was not empty and is left out when it is would stay for ever.
+/// The merge patch that replaces `old` by `new`. A merge patch merges objects, so a key that is missing in `new` has to
+/// be null (RFC 7396): a list that becomes empty, and is omitted for that, would otherwise stay for ever.
 fn replacement(old: &Value, new: Value) -> Value {
     match (old, new) {
         (Value::Object(old), Value::Object(mut new)) => {
@@ -85,7 +84,7 @@ fn replacement(old: &Value, new: Value) -> Value {
     }
 }
 
-/// Changes to a run's status that are written at once.
+/// Changes to a run's status that are written in one request.
 #[derive(Debug)]
 pub struct Change<'r> {
     run: &'r Arc<AgentRun>,
@@ -94,12 +93,11 @@ pub struct Change<'r> {
 }
 
 impl<'r> Change<'r> {
-    /// None yet.
     pub fn of(run: &'r Arc<AgentRun>) -> Self {
         Self { run, fields: Map::new(), conditions: None }
     }
 
-    /// Sets a field, by its name in the object, if it is not so already.
+    /// Sets a field, by its JSON name, if its value differs.
     pub fn set(mut self, field: &'static str, value: impl serde::Serialize) -> Result<Self, Error> {
         let value = serde_json::to_value(value)?;
         let status = serde_json::to_value(self.run.status.as_ref())?;
@@ -110,13 +108,13 @@ impl<'r> Change<'r> {
         Ok(self)
     }
 
-    /// Sets why the run failed, cut to what the API server takes.
+    /// Sets the error of the run, truncated to what the schema allows.
     pub fn fail(self, why: Option<&str>) -> Result<Self, Error> {
         let cut = |why: &str| why[..why.floor_char_boundary(limits::VALUE)].to_owned();
         self.set("error", why.map(cut))
     }
 
-    /// Says something, if it is not said already.
+    /// Sets a condition, if its value differs.
     pub fn say(mut self, type_: &'static str, says: Says) -> Self {
         let known = self.run.status.as_ref().map(|it| it.conditions.clone());
         let conditions = self.conditions.take().or(known).unwrap_or_default();
@@ -124,11 +122,11 @@ impl<'r> Change<'r> {
         self
     }
 
-    /// Writes what changed, if anything did. Gives the run as it is then.
+    /// Writes the changes, if there are any. Returns the run as it is afterwards.
     ///
     /// # Errors
     ///
-    /// When the API server refuses.
+    /// When the API server rejects the request.
     pub async fn write(self, context: &Context) -> Result<Arc<AgentRun>, Error> {
         let Self { run, mut fields, conditions } = self;
         let known = run.status.as_ref().map(|it| &it.conditions);
@@ -144,7 +142,7 @@ impl<'r> Change<'r> {
             fields.insert("observedGeneration".to_owned(), json!(run.metadata.generation));
         }
         let name = run.name_any();
-        // A run of the same name that came after this one is another.
+        // With the UID: a later run of the same name is a different run.
         let patch = json!({ "metadata": { "uid": run.uid() }, "status": fields });
         context.metrics.wrote("AgentRun", "status");
         let (api, parameters, patch) = (api(run, context), parameters(), Patch::Merge(&patch));
@@ -154,7 +152,7 @@ impl<'r> Change<'r> {
     }
 }
 
-/// A condition among others: when it changed is kept where it did not.
+/// Sets a condition in a list. The transition time changes only with the status.
 fn said(mut conditions: Vec<Condition>, type_: &str, says: Says, generation: Option<i64>) -> Vec<Condition> {
     let known = conditions.iter().position(|it| it.type_ == type_);
     let since = match known {
@@ -176,17 +174,16 @@ fn said(mut conditions: Vec<Condition>, type_: &str, says: Says, generation: Opt
     conditions
 }
 
-/// Whether a condition holds.
 pub fn holds(run: &AgentRun, type_: &str) -> bool {
     let conditions = run.status.iter().flat_map(|it| &it.conditions);
     conditions.filter(|it| it.type_ == type_).any(|it| it.status == "True")
 }
 
-/// Sees to it that the run cannot go before we let it.
+/// Adds our finalizer, so that the run cannot be deleted before it is torn down.
 ///
 /// # Errors
 ///
-/// When the API server refuses.
+/// When the API server rejects the request.
 pub async fn hold(run: Arc<AgentRun>, context: &Context) -> Result<Arc<AgentRun>, Error> {
     if run.finalizers().iter().any(|it| it == finalizer::RUN) {
         return Ok(run);
@@ -196,24 +193,24 @@ pub async fn hold(run: Arc<AgentRun>, context: &Context) -> Result<Arc<AgentRun>
     write_finalizers(&run, finalizers, context).await
 }
 
-/// Lets the run go.
+/// Removes our finalizer.
 ///
 /// # Errors
 ///
-/// When the API server refuses.
+/// When the API server rejects the request.
 pub async fn release(run: &Arc<AgentRun>, context: &Context) -> Result<Arc<AgentRun>, Error> {
     if !run.finalizers().iter().any(|it| it == finalizer::RUN) {
         return Ok(Arc::clone(run));
     }
     let others = run.finalizers().iter().filter(|it| *it != finalizer::RUN);
     match write_finalizers(run, others.cloned().collect(), context).await {
-        // It went with the last of them.
+        // The run was deleted with its last finalizer.
         Err(Error::Api { error, .. }) if is_missing(&error) => Ok(Arc::clone(run)),
         written => written,
     }
 }
 
-/// With the version that was seen: another who changes the list at the same time must not be overwritten.
+/// With the resource version: a concurrent change of the list by another client must not be overwritten.
 async fn write_finalizers(
     run: &Arc<AgentRun>,
     finalizers: Vec<String>,
@@ -227,7 +224,7 @@ async fn write_finalizers(
     } });
     context.metrics.wrote("AgentRun", "patch");
     let (api, parameters, patch) = (api(run, context), parameters(), Patch::Merge(&patch));
-    // Once: a second attempt would meet the version that the first one made.
+    // Once: a retry would conflict with the version that the first attempt created.
     let written = answered(api.patch(&name, &parameters, &patch)).await;
     let written = written.map_err(Error::api("write the finalizers of", "AgentRun", name))?;
     Ok(context.written.remember(written))
@@ -241,11 +238,11 @@ fn parameters() -> PatchParams {
     PatchParams { field_manager: Some(field_manager::CONTROLLER.to_owned()), ..PatchParams::default() }
 }
 
-/// The run as the API server has it now; nothing when it is gone.
+/// The run as the API server has it now; `None` when it is gone.
 ///
 /// # Errors
 ///
-/// When the API server cannot be asked.
+/// When the API server does not answer.
 pub async fn fresh(run: &AgentRun, context: &Context) -> Result<Option<Arc<AgentRun>>, Error> {
     let name = run.name_any();
     let api = api(run, context);
@@ -266,7 +263,7 @@ mod tests {
             replacement(&json!({"a": {"b": 1, "c": 2}}), json!({"a": {"c": 3}, "d": []})),
             json!({"a": {"b": null, "c": 3}, "d": []})
         );
-        // Lists and values are replaced whole.
+        // Lists and values are replaced as a whole.
         assert_eq!(replacement(&json!([{"a": 1}]), json!([])), json!([]));
         assert_eq!(replacement(&Value::Null, json!({"a": 1})), json!({"a": 1}));
     }

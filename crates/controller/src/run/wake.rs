@@ -1,4 +1,4 @@
-//! Which runs something that was seen concerns, and what was said about their pods.
+//! Maps watch events to runs that have to be reconciled, and keeps what is known about starts that fail.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -14,7 +14,7 @@ use super::index::Sighted;
 use crate::context::Context;
 use crate::world::{Seen, is_settled};
 
-/// The runs that are to be looked at again because of what was seen.
+/// The runs that have to be reconciled because of a watch event.
 pub fn wake(seen: &Seen, context: &Context) -> Vec<ObjectRef<AgentRun>> {
     let index = &context.index;
     match seen {
@@ -30,7 +30,7 @@ pub fn wake(seen: &Seen, context: &Context) -> Vec<ObjectRef<AgentRun>> {
                 return woken;
             }
             context.written.forget(&run.uid().unwrap_or_default());
-            // Once, to see who is beyond what is kept; or until its own time has come.
+            // Once, to apply the history limit; or again, until its retention time has passed.
             if has_settled || context.settings.keep.is_some() {
                 woken.push(this);
             }
@@ -50,7 +50,7 @@ pub fn wake(seen: &Seen, context: &Context) -> Vec<ObjectRef<AgentRun>> {
         | Seen::Pack(namespace, _)
         | Seen::Policy(namespace, _)
         | Seen::Model(namespace, _) => {
-            // What is in the system namespace is for all.
+            // Objects in the system namespace are visible to all namespaces.
             let everywhere = *namespace == context.settings.system_namespace;
             let mut waiting = index.waiting();
             waiting.retain(|it| everywhere || it.namespace.as_ref() == Some(namespace));
@@ -58,7 +58,7 @@ pub fn wake(seen: &Seen, context: &Context) -> Vec<ObjectRef<AgentRun>> {
         }
         Seen::Job(namespace, uid) | Seen::Pod(namespace, uid) => {
             let found = index.find(uid).into_iter();
-            // A label is easily forged; a run of another namespace is not concerned.
+            // Any client can set the label; a run of another namespace is not concerned.
             found.filter(|it| it.namespace.as_ref() == Some(namespace)).collect()
         }
         Seen::Refusal { namespace, job, said } => {
@@ -79,19 +79,19 @@ pub fn wake(seen: &Seen, context: &Context) -> Vec<ObjectRef<AgentRun>> {
             concerned
         }
         Seen::Node => index.active(),
-        // No run is made of it.
+        // No run depends on schedules.
         Seen::Schedule(..) => Vec::new(),
     }
 }
 
-/// What is in the way of runs, and since when this process knows.
+/// Start faults of runs, and since when this process has seen them, by the run's UID.
 #[derive(Debug, Default)]
 pub struct Hindrances {
     seen: Mutex<HashMap<String, (&'static str, Instant)>>,
 }
 
 impl Hindrances {
-    /// For how long this has been in the way of a run. What was in its way before is so no more.
+    /// How long a run has had this fault. A different fault of the same run restarts the time.
     pub fn since(&self, uid: &str, reason: &'static str) -> Duration {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -102,24 +102,22 @@ impl Hindrances {
         now.duration_since(known.1)
     }
 
-    /// Nothing is in its way.
     pub fn forget(&self, uid: &str) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.remove(uid);
     }
 }
 
-/// Most runs of which it is remembered that the API server refused their pods.
+/// Runs whose rejections are remembered, at most.
 const MAX_REFUSALS: usize = 4096;
 
-/// Why the API server did not let Jobs of runs have their pods, by the run's UID.
+/// Why the API server rejected the pods of Jobs of runs, by the run's UID.
 #[derive(Debug, Default)]
 pub struct Refusals {
     said: Mutex<HashMap<String, String>>,
 }
 
 impl Refusals {
-    /// Remembers what was said about the Job of a run.
     pub fn remember(&self, uid: &str, said: &str) {
         let mut all = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() < MAX_REFUSALS || all.contains_key(uid) {
@@ -127,13 +125,11 @@ impl Refusals {
         }
     }
 
-    /// What was said.
     pub fn of(&self, uid: &str) -> Option<String> {
         let all = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         all.get(uid).cloned()
     }
 
-    /// Forgets a run that is over.
     pub fn forget(&self, uid: &str) {
         let mut all = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         all.remove(uid);

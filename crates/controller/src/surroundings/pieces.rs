@@ -1,4 +1,4 @@
-//! From objects to what runs need of them. Pure.
+//! Extracts cluster facts from objects. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,14 +12,14 @@ use sympozium_plan::render::{GatewayAddress, SandboxVersion};
 use super::{API_SERVER, Overrides};
 use crate::settings::UserNamespaces;
 
-/// Addresses of the API server that a NetworkPolicy names; no control plane has more.
+/// Addresses of the API server in a NetworkPolicy; no control plane has more.
 const MAX_ADDRESSES: usize = 64;
-/// Bytes of the API server's certificates.
+/// Limit for the API server's CA certificates, in bytes.
 const MAX_CERTIFICATES: usize = 256 * 1024;
-/// The label that says what a node runs.
+/// The label with a node's operating system.
 const SYSTEM_LABEL: &str = "kubernetes.io/os";
 
-/// How the gateway is reached. Its ports are the same on Service and pods: a NetworkPolicy is about both.
+/// The address of the gateway. Ports of Service and pods must be the same: a NetworkPolicy applies to both.
 pub fn gateway(overrides: &Overrides, service: Option<&Service>, system_namespace: &str) -> Option<GatewayAddress> {
     let ip = match overrides.gateway {
         Some(ip) => ip,
@@ -28,7 +28,7 @@ pub fn gateway(overrides: &Overrides, service: Option<&Service>, system_namespac
             let ports = spec.ports.as_deref().unwrap_or_default();
             let has = |wanted: u16| ports.iter().any(|port| port.port == i32::from(wanted));
             (has(GATEWAY_PORT) && has(CANARY_PORT)).then_some(())?;
-            // A Service without an address of its own says `None`.
+            // A headless Service has the cluster IP `None`.
             spec.cluster_ip.as_deref()?.parse().ok()?
         }
     };
@@ -41,9 +41,9 @@ pub fn gateway(overrides: &Overrides, service: Option<&Service>, system_namespac
     })
 }
 
-/// Where the API server answers: the address of its Service, and its endpoints behind it. Of the slices only the one that API
-/// servers keep themselves is believed, see [`API_SERVER`]. Nothing until both are known: a run's NetworkPolicy that was made with
-/// one of them alone would not be recognised after a restart.
+/// The addresses of the API server: those of its Service and of the endpoints behind it. Only the slice that API
+/// servers maintain themselves is trusted, see [`API_SERVER_SERVICE`]. Empty until both are known: a NetworkPolicy that
+/// was rendered with one of them alone would differ from the one that is rendered after a restart.
 pub fn api_server<'a>(
     service: Option<&Service>,
     slices: impl Iterator<Item = &'a EndpointSlice>,
@@ -82,14 +82,13 @@ fn address(ip: &str, port: i32) -> Option<(IpAddr, u16)> {
     Some((ip.parse().ok()?, u16::try_from(port).ok()?))
 }
 
-/// The API server's certificates.
 pub fn certificates(map: &ConfigMap) -> Option<String> {
     let text = map.data.as_ref()?.get("ca.crt")?;
     (!text.is_empty() && text.len() <= MAX_CERTIFICATES).then(|| text.clone())
 }
 
-/// `hostUsers` of pods. Where it is left to us, pods get a user namespace when every Linux node that takes pods can give
-/// one: a pod that asks for it is refused by a node that cannot.
+/// `hostUsers` of pods. With `Auto`, pods get a user namespace if every schedulable Linux node supports it: a node
+/// without support rejects a pod that asks for one.
 pub fn host_users<'a>(setting: UserNamespaces, nodes: impl Iterator<Item = &'a Node>) -> Option<bool> {
     match setting {
         UserNamespaces::Always => Some(false),
@@ -108,7 +107,7 @@ fn takes_pods(node: &Node) -> bool {
     unschedulable != Some(true) && system.is_none_or(|system| system == "linux")
 }
 
-/// Of the handler that pods have without a RuntimeClass, which has no name.
+/// Whether the default handler, which has no name, supports user namespaces.
 fn has_user_namespaces(node: &Node) -> bool {
     let status = node.status.as_ref();
     let handlers = status.and_then(|it| it.runtime_handlers.as_deref());
@@ -119,7 +118,7 @@ fn has_user_namespaces(node: &Node) -> bool {
     })
 }
 
-/// The version of agent-sandbox that is served, the newer one first.
+/// The served version of agent-sandbox; the newer one is preferred.
 pub fn sandbox_version(definition: &CustomResourceDefinition) -> Option<SandboxVersion> {
     let conditions = definition.status.as_ref()?.conditions.as_deref()?;
     let established = |it: &&k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinitionCondition| {

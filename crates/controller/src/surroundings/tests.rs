@@ -1,4 +1,4 @@
-//! From objects to what runs need of them.
+//! Extraction of cluster facts from objects.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -80,7 +80,7 @@ fn the_api_server_is_its_service_and_its_endpoints() {
         pieces::api_server(Some(&service()), slices.iter()),
         [(ip("198.18.0.2"), 6443), (ip("203.0.113.1"), 443), (ip("2001:db8::1"), 443)]
     );
-    // One half alone is not known yet.
+    // With one source alone the addresses are not known yet.
     assert_eq!(pieces::api_server(Some(&service()), [].into_iter()), []);
     assert_eq!(pieces::api_server(None, slices.iter()), []);
 }

@@ -1,7 +1,7 @@
-//! Whether an object has the form that we give to objects of runs.
+//! Decides whether an object has the shape of those that we create for runs.
 //!
-//! Labels and annotations can be put on any object by whoever may change it; a name, an owner and what a binding leads to
-//! are of whoever made it. All of it has to fit together.
+//! Any client that may change an object can set labels and annotations on it; its name, its owner and the target of a
+//! binding are set by its author. All of them have to be consistent.
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::ServiceAccount;
@@ -12,39 +12,34 @@ use kube::{Api, Client, Resource, ResourceExt as _};
 use sympozium_api::labels::{self, annotation};
 use sympozium_plan::render::names::is_of_a_run;
 
-/// What came of looking at an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Formed {
-    /// It has our form.
     Ours,
-    /// It has not, and this is why.
+    /// The reason why it is not ours.
     Foreign(&'static str),
 }
 
-/// A kind that exists for runs.
+/// A kind of object that is created for runs.
 pub trait Form: Resource + Sized {
-    /// The kind.
     const NAME: &'static str;
 
-    /// Where it is.
     fn api(client: Client, namespace: Option<&str>) -> Api<Self>;
 
-    /// Whether it is of a namespace.
     fn is_namespaced() -> bool;
 
-    /// What else is wrong with it.
+    /// A check that only this kind needs: what is wrong with the object, if anything.
     fn odd(&self) -> Option<&'static str> {
         None
     }
 }
 
-/// The UID of the run that an object says it is of.
+/// The UID of the run in an object's label.
 pub fn run_uid(object: &impl Resource) -> Option<&str> {
     let labels = object.meta().labels.as_ref()?;
     labels.get(labels::RUN_UID).map(String::as_str)
 }
 
-/// A UID without its dashes, if it is one as an API server makes them.
+/// A UID without its dashes, if it has the form that API servers generate.
 pub fn digits(uid: &str) -> Option<String> {
     let groups: Vec<&str> = uid.split('-').collect();
     let lengths = groups.iter().map(|group| group.len());
@@ -53,7 +48,6 @@ pub fn digits(uid: &str) -> Option<String> {
     is_uid.then(|| groups.concat())
 }
 
-/// Looks at an object.
 pub fn judge<K: Form>(object: &K) -> Formed {
     odd(object).map_or(Formed::Ours, Formed::Foreign)
 }
@@ -96,7 +90,7 @@ fn odd<K: Form>(object: &K) -> Option<&'static str> {
     object.odd()
 }
 
-/// What the names of all objects of a run begin with, if this is one of them.
+/// The common prefix of the names of all objects of a run, if `name` has it.
 fn stem<'a>(name: &'a str, digits: &str) -> Option<&'a str> {
     let at = name.find(digits)?;
     let (stem, rest) = name.split_at(at + digits.len());
@@ -110,7 +104,7 @@ fn is_digest(text: &str) -> bool {
     digits.is_some_and(|digits| digits.len() == 64 && digits.bytes().all(plain))
 }
 
-/// A binding of ours gives a role to the one account of its name.
+/// Our bindings bind a role to the one account of the same name.
 fn odd_binding(
     object: &impl Resource,
     kind: &str,
@@ -203,7 +197,7 @@ fn namespaced_api<K>(client: Client, namespace: Option<&str>) -> Api<K>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
-    // An object in a namespace says which.
+    // The namespace of a namespaced object is always set.
     Api::namespaced(client, namespace.unwrap_or_default())
 }
 

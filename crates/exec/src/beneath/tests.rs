@@ -1,5 +1,5 @@
-//! Every case runs through both methods; `openat2` is the oracle for the walk, and the cases that are
-//! escapes also have their answer written down.
+//! Every case runs through both methods; `openat2` is the oracle for the walk, and the cases that are escapes also have
+//! their expected result.
 
 mod random;
 
@@ -65,12 +65,12 @@ fn is(error: &io::Error, errno: Errno) -> bool {
     Errno::from_io_error(error) == Some(errno)
 }
 
-/// What was opened, as a path relative to `base`, or the errno.
+/// The opened file, as a path relative to `base`, or the errno.
 fn answer(method: Method, base: &Path, path: &Path, flags: OFlags, resolve: Resolve) -> Result<PathBuf, Errno> {
     let dir = directory(base);
     let mode = if flags.contains(OFlags::CREATE) { Mode::from(0o640) } else { Mode::empty() };
-    // Renames by anybody on the machine disturb openat2, and one test here does nothing else. It gives EAGAIN;
-    // or it starts over without forgetting the links it counted, and a legal chain gets ELOOP. So ask again.
+    // Renames by any process on the machine disturb openat2, and one test here does nothing else. It returns EAGAIN; or
+    // it starts over without resetting the count of links, and a legal chain gets ELOOP. So try again.
     let deadline = Instant::now() + Duration::from_secs(60);
     let mut loops = 0;
     let opened = loop {
@@ -98,7 +98,7 @@ fn listing(base: &Path) -> BTreeSet<(PathBuf, u32)> {
     while let Some(path) = todo.pop() {
         for entry in fs::read_dir(path).into_iter().flatten() {
             let entry = entry.unwrap();
-            // Without search permission there is a name and nothing else.
+            // Without search permission only the name is accessible.
             let mode = entry.metadata().map_or(0, |meta| meta.mode());
             if FileType::from_raw_mode(mode) == FileType::Directory {
                 todo.push(entry.path());
@@ -110,12 +110,12 @@ fn listing(base: &Path) -> BTreeSet<(PathBuf, u32)> {
     found
 }
 
-/// Thousands of small files: in memory where there is such a place.
+/// Thousands of small files: in memory if possible.
 fn scratch() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// A tree that can be removed again by its owner, whatever the test sealed.
+/// A tree that its owner can remove again, whatever the test sealed.
 struct Tree {
     outer: TempDir,
     base: PathBuf,
@@ -128,7 +128,7 @@ impl Drop for Tree {
     }
 }
 
-/// A directory with one of everything. `base` is what paths are relative to; `secret` lies beside it.
+/// A directory with one entry of each kind. `base` is what paths are relative to; `secret` is beside it.
 fn tree() -> Tree {
     let outer = scratch();
     fs::set_permissions(outer.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -147,7 +147,7 @@ fn tree() -> Tree {
         ("d/abs", "/secret"),
         ("d/out", "../../secret"),
         ("escape", "../secret"),
-        // Nobody can harm this one, should a defence be missing.
+        // Harmless, should a defence be missing.
         ("absolute-escape", "/proc/version"),
         ("dangling", "new"),
         ("dangling-deep", "d/new"),
@@ -494,7 +494,7 @@ fn bind_mounts_are_mounts() {
     let (Ok(over), Ok(under)) = (copy(), copy()) else {
         sympozium_testkit::skip!("open_tree needs root");
     };
-    // The pair is attached to nothing but itself: no namespace sees it, and it goes when closed.
+    // The pair is attached nowhere: no namespace sees it, and it is gone when closed.
     let from_descriptor = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
     if rustix::mount::move_mount(&over, "", &under, "d", from_descriptor).is_err() {
         sympozium_testkit::skip!("mounts on detached mounts (Linux 6.15)");
@@ -555,12 +555,12 @@ fn a_link_swapped_in_during_use_leads_nowhere() {
                 }
             }
         });
-        // The walk meets the link at every one of its tries only when the two threads fall into step.
+        // The walk meets the link at every one of its tries only when the two threads run in step.
         assert!(unlucky < 200, "{unlucky} times");
     }
 }
 
-/// Every rename on the machine makes openat2 begin again at each `..`; a long path never gets through.
+/// Every rename on the machine makes openat2 start again at each `..`; a long path never succeeds.
 #[test]
 fn renames_elsewhere_do_not_starve_a_lookup() {
     let (tree, elsewhere) = (tree(), scratch());
@@ -576,7 +576,7 @@ fn renames_elsewhere_do_not_starve_a_lookup() {
     });
 }
 
-/// Exchanges two directory entries as fast as it can until `action` is over, in whichever way that ends.
+/// Exchanges two directory entries as fast as it can until `action` has ended, in whichever way.
 pub(crate) fn while_swapping(one: &Path, other: &Path, action: impl FnOnce()) {
     struct Done<'a>(&'a AtomicBool);
     impl Drop for Done<'_> {

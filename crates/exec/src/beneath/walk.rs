@@ -1,5 +1,5 @@
-//! The resolution of `openat2`, component by component, for kernels without it; and for whoever must look at
-//! every component on the way.
+//! The path resolution of `openat2`, component by component: for kernels without it, and for callers that must inspect
+//! every component.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use super::{Links, MAX_DEPTH, MAX_LINKS, MAX_RETRIES, Mounts, Request, Resolve, Scope};
 
-/// Something that was passed on the way to the file: `dir` itself, a directory or a link.
+/// A component before the file: `dir` itself, a directory or a link.
 pub(crate) struct Passed<'a> {
     pub(crate) fd: BorrowedFd<'a>,
     pub(crate) stat: &'a Stat,
@@ -21,7 +21,7 @@ pub(crate) struct Passed<'a> {
     pub(crate) path: &'a dyn Fn() -> PathBuf,
 }
 
-/// Where a walk ended.
+/// The result of a walk.
 #[derive(Debug)]
 pub(crate) struct Arrived {
     pub(crate) file: OwnedFd,
@@ -29,7 +29,7 @@ pub(crate) struct Arrived {
     pub(crate) path: PathBuf,
 }
 
-/// Resolves `path` component by component and shows each one passed to `visit`; the file itself is not shown.
+/// Resolves `path` component by component and passes each one to `visit`, except the file itself.
 pub(crate) fn walk(
     dir: BorrowedFd<'_>,
     path: &Path,
@@ -41,13 +41,13 @@ pub(crate) fn walk(
     Ok(Walk::new(dir, &request)?.run(&request, visit)?)
 }
 
-/// The walk: where it stands and how it came there.
+/// The state of a walk.
 pub(super) struct Walk<'a> {
     dir: BorrowedFd<'a>,
     resolve: Resolve,
     mount: MountId,
-    /// The directories entered below `dir`. `..` goes back along them and never asks the filesystem, so a
-    /// directory that is moved away meanwhile cannot lead out.
+    /// The directories entered below `dir`. `..` goes back along them and does not ask the file system, so a directory
+    /// that is moved meanwhile cannot lead outside.
     entered: Vec<(OwnedFd, OsString)>,
     links: usize,
 }
@@ -57,7 +57,7 @@ impl<'a> Walk<'a> {
         Ok(Self { dir, resolve: request.resolve, mount: MountId::of(dir)?, entered: Vec::new(), links: 0 })
     }
 
-    /// Follows `path_openat` in the kernel's fs/namei.c; the order of the checks decides which errno comes out.
+    /// Follows `path_openat` in the kernel's fs/namei.c; the order of the checks determines the errno.
     pub(super) fn run(mut self, request: &Request<'_>, visit: &mut dyn FnMut(&Passed<'_>)) -> Result<Arrived, Errno> {
         let flags = request.flags;
         let mut follow = !flags.contains(OFlags::NOFOLLOW) && !flags.contains(OFlags::CREATE | OFlags::EXCL);
@@ -84,7 +84,7 @@ impl<'a> Walk<'a> {
             }
             let last = split(tail).is_none();
             if last && !tail.is_empty() {
-                // A trailing slash asks for a directory, through a link too, and for every link after it.
+                // A trailing slash asks for a directory, also through a link, and for every link after it.
                 if flags.contains(OFlags::CREATE) {
                     self.search()?;
                     return Err(Errno::ISDIR);
@@ -123,11 +123,11 @@ impl<'a> Walk<'a> {
                 }
             }
             match rustix::fs::openat(self.here(), name, wanted, request.mode) {
-                // It was no link a moment ago, so somebody is swapping it: look again.
+                // It was not a link a moment ago, so another process is replacing it: try again.
                 Err(Errno::LOOP) if follow && tries < MAX_RETRIES => tries += 1,
                 file => {
                     let file = file?;
-                    // Looking does not trigger an automount, opening does (openat(2), O_PATH).
+                    // `O_PATH` does not trigger an automount, opening does (openat(2), O_PATH).
                     self.check_mount(file.as_fd())?;
                     return Ok(Arrived { path: self.path_of(Some(name)), file });
                 }
@@ -147,7 +147,7 @@ impl<'a> Walk<'a> {
         self.entered.last().map_or(self.dir, |(fd, _)| fd.as_fd())
     }
 
-    /// The kernel wants search permission before it looks at any component, `.` and `..` included.
+    /// The kernel requires search permission before it reads any component, including `.` and `..`.
     fn search(&self) -> Result<(), Errno> {
         rustix::fs::openat(self.here(), ".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map(drop)
     }
@@ -223,7 +223,7 @@ fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
 
 /// A link's target in place of the link; `tail` is empty or starts with a slash.
 fn join(mut target: Vec<u8>, tail: &[u8]) -> Vec<u8> {
-    // The slashes of a last component have been noted; repeating them here would ask for a directory named "".
+    // The slashes after a last component were handled already; repeating them would ask for a directory named "".
     if split(tail).is_some() {
         target.extend_from_slice(tail);
     }
@@ -233,8 +233,8 @@ fn join(mut target: Vec<u8>, tail: &[u8]) -> Vec<u8> {
 /// AppArmor's policy directory is a magic link as well.
 const APPARMORFS_MAGIC: rustix::fs::FsWord = 0x5a3c_69f0;
 
-/// Nothing in a link's metadata tells a magic link from a plain one, so the plain ones of procfs are listed.
-/// The target counts too: `/proc/1/ns/net` shares a name with the plain `/proc/net`.
+/// A link's metadata does not distinguish a magic link from a plain one, so the plain ones of procfs are listed. The
+/// target is compared too: `/proc/1/ns/net` shares a name with the plain `/proc/net`.
 fn is_plain_proc_link(name: &[u8], target: &[u8]) -> bool {
     match name {
         b"self" => target.iter().all(u8::is_ascii_digit),
@@ -245,7 +245,7 @@ fn is_plain_proc_link(name: &[u8], target: &[u8]) -> bool {
     }
 }
 
-/// `fs.protected_symlinks`; where it cannot be read it counts as set, as every distribution has it.
+/// `fs.protected_symlinks`; if it cannot be read it counts as set, as in every distribution.
 fn protected_symlinks() -> bool {
     static SET: OnceLock<bool> = OnceLock::new();
     *SET.get_or_init(|| {
@@ -253,19 +253,19 @@ fn protected_symlinks() -> bool {
     })
 }
 
-/// The rule of `fs.protected_symlinks` for the last link of a path: in a sticky, world-writable directory only
-/// the follower's own links and those of the directory's owner lead anywhere (proc_sys_fs(5)).
+/// The rule of `fs.protected_symlinks` for the last link of a path: in a sticky, world-writable directory only the
+/// follower's own links and those of the directory's owner are followed (proc_sys_fs(5)).
 pub(super) fn is_planted(link: &Stat, directory: &Stat, follower: u32) -> bool {
     const SHARED: u32 = 0o1002;
     link.st_uid != follower && directory.st_mode & SHARED == SHARED && link.st_uid != directory.st_uid
 }
 
-/// Which mount something is on.
+/// Identifies a mount.
 #[derive(PartialEq, Eq)]
 enum MountId {
-    /// From `statx`, Linux 5.8: tells bind mounts of one filesystem apart.
+    /// From `statx`, Linux 5.8: distinguishes bind mounts of one file system.
     Mount(u64),
-    /// All that older kernels say.
+    /// The only information on older kernels.
     Device(u64),
 }
 

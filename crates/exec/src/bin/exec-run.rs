@@ -1,10 +1,10 @@
-//! Runs one command in one profile, as a JSON document on standard input says, and prints what came of it.
+//! Runs one command in one profile, as described by a JSON document on standard input, and prints the result.
 //!
-//! With `lockdown` it restricts itself instead, as our other binaries do, and becomes the command. Started as
-//! `exec-run take-secret NAME` it takes a variable out of its environment and waits to be looked at.
+//! With `lockdown` it restricts itself instead, like our other binaries, and executes the command in its place. Started
+//! as `exec-run take-secret NAME` it takes a variable out of its environment and waits to be inspected.
 //!
-//! For tests and for trying things out: an executor in a process of its own can be killed, or run as another
-//! user. It is also the helper stage for processes whose `main` is not ours (test harnesses).
+//! For tests and experiments: an executor in a separate process can be killed, or run as another user. It is also the
+//! helper stage for processes whose `main` is not ours (test harnesses).
 
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
@@ -19,7 +19,7 @@ use sympozium_exec::lockdown::Lockdown;
 use sympozium_exec::world::Bind;
 use sympozium_exec::{Config, Executor, Floor, Layer, Profile, Request};
 
-/// The largest document that is read.
+/// Limit for the document, in bytes.
 const MAX_DOCUMENT_BYTES: u64 = 1024 * 1024;
 
 #[derive(Deserialize)]
@@ -47,30 +47,30 @@ struct Kept {
     writable: Vec<PathBuf>,
     #[serde(default)]
     tcp_connect: Vec<u16>,
-    /// What is there instead of everything.
+    /// Apply what is available instead of requiring everything.
     #[serde(default)]
     available: bool,
-    /// As on a kernel that knows no Landlock.
+    /// Behave as on a kernel without Landlock.
     #[serde(default)]
     without_landlock: bool,
-    /// And nothing new is listened at.
+    /// Also refuse new listeners.
     #[serde(default)]
     stop_listening: bool,
-    /// With a second thread, which must be noticed.
+    /// With a second thread, which must be detected.
     #[serde(default)]
     with_thread: bool,
-    /// And then only these, one after the other.
+    /// Then narrow to these paths, one after the other.
     #[serde(default)]
     narrowed: Vec<Paths>,
     /// With a second thread from the lock-down on.
     #[serde(default)]
     narrow_with_thread: bool,
-    /// And no program is executed, so the command is not either.
+    /// Also refuse to execute programs, including the command.
     #[serde(default)]
     stop_executing: bool,
 }
 
-/// What is left when a process narrows what it has.
+/// The paths that are left after narrowing.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Paths {
@@ -157,8 +157,8 @@ fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Says what was taken, backwards, so that the value itself is in this process only where `take` left it; drops it after
-/// a line on standard input, and ends after another.
+/// Prints the secret backwards, so that the value itself is in this process only where `take` left it; drops it after a
+/// line on standard input, and ends after another.
 fn take_secret(name: &str) -> std::result::Result<(), Box<dyn std::error::Error>> {
     let secret = sympozium_exec::secret_env::take(name)?;
     let backwards: Option<Vec<u8>> = (secret.as_ref()).map(|it| it.iter().rev().copied().collect());
@@ -173,8 +173,8 @@ fn take_secret(name: &str) -> std::result::Result<(), Box<dyn std::error::Error>
     Ok(())
 }
 
-/// Restrictions outlive exec, so the command shows what the process could still have done. Being
-/// non-dumpable does not, so that is told before.
+/// Restrictions outlive exec, so the command shows what the process could still have done. Being non-dumpable does not,
+/// so that is printed before.
 #[expect(clippy::disallowed_methods, reason = "the process itself becomes the program; nothing is started")]
 fn become_command(kept: Kept, argv: &[String]) -> std::result::Result<(), Box<dyn std::error::Error>> {
     if kept.without_landlock {
@@ -205,7 +205,7 @@ fn become_command(kept: Kept, argv: &[String]) -> std::result::Result<(), Box<dy
         serde_json::json!({
             "lockedDown": locked_down,
             "nonDumpable": non_dumpable,
-            // Our programs have threads, once they are locked down.
+            // Our programs have threads after the lock-down.
             "threads": std::thread::spawn(|| true).join().is_ok(),
             "listensUnbound": listens_unbound(),
             "coreLimit": rustix::process::getrlimit(rustix::process::Resource::Core).maximum,
@@ -222,7 +222,7 @@ fn listens_unbound() -> bool {
     socket.is_ok_and(|socket| listen(&socket, 1).is_ok())
 }
 
-/// Answers to everything that asks for Landlock as a kernel without it does.
+/// Makes calls that ask for Landlock fail as on a kernel without it.
 fn forget_landlock() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let calls = [(libc::SYS_landlock_create_ruleset, Vec::new())];
     let filter = SeccompFilter::new(

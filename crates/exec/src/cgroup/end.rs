@@ -1,4 +1,4 @@
-//! End everything in a cgroup, and remove it.
+//! Kills all processes of a cgroup, and removes it.
 
 use std::collections::HashSet;
 use std::fs;
@@ -13,18 +13,18 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_s
 use super::CgroupError;
 use super::place::write;
 
-/// How long a killed process may take to leave. Killed processes are gone in well under a millisecond unless they
-/// hang in the kernel, where no signal helps.
+/// How long a killed process may take to end. Killed processes are gone in well under a millisecond unless they hang in
+/// the kernel, where no signal helps.
 pub(super) const END_DEADLINE: Duration = Duration::from_secs(2);
 
-/// The same for `Drop`, which has no way to report.
+/// The same for `Drop`, which cannot report an error.
 pub(super) const DROP_DEADLINE: Duration = Duration::from_millis(250);
 
 const FIRST_PAUSE: Duration = Duration::from_micros(100);
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 
-/// Kills everything in the v2 cgroup `directory` at once. `Ok(false)`: this kernel has no `cgroup.kill`
-/// (it came with 5.14).
+/// Kills everything in the v2 cgroup `directory` at once. `Ok(false)`: this kernel has no `cgroup.kill` (it was added
+/// in 5.14).
 pub(super) fn kill_at_once(directory: &Path) -> Result<bool, CgroupError> {
     match write(directory, "cgroup.kill", "1") {
         Ok(()) => Ok(true),
@@ -33,14 +33,14 @@ pub(super) fn kill_at_once(directory: &Path) -> Result<bool, CgroupError> {
     }
 }
 
-/// Sends SIGKILL to everything that `directory` lists, until it lists nothing or `deadline` has passed.
-/// A tree that forks faster than this reads is only stopped by a pids limit of zero, which the caller sets.
+/// Sends SIGKILL to every process that `directory` lists, until it lists none or `deadline` has passed. A tree that
+/// forks faster than this reads is only stopped by a pids limit of zero, which the caller sets.
 pub(super) fn kill_one_by_one(directory: &Path, deadline: Duration) -> Result<(), CgroupError> {
     let listed = || members(directory).map_err(|source| read_failed(directory, source));
     wait_until(deadline, || {
         let members = listed()?;
-        // A pid may be reused between reading and killing. A pidfd pins one process; if the cgroup lists
-        // the pid after that, then the pinned process is the one meant.
+        // A pid may be reused between reading and killing. A pidfd pins one process; if the cgroup lists the pid after
+        // that, the pinned process is the right one.
         let pinned: Vec<_> = members.iter().map(|&pid| (pid, pidfd_open(pid, PidfdFlags::empty()))).collect();
         let still_listed = listed()?;
         for (pid, pidfd) in pinned {
@@ -50,8 +50,8 @@ pub(super) fn kill_one_by_one(directory: &Path, deadline: Duration) -> Result<()
             let _ = match pidfd {
                 Ok(pidfd) => pidfd_send_signal(pidfd, Signal::KILL),
                 Err(Errno::SRCH) => Ok(()),
-                // No pidfds (Linux before 5.3, some sandboxes), or no descriptor left: what remains of the
-                // race is the time since the second reading, and letting it live is worse.
+                // No pidfds (Linux before 5.3, some sandboxes), or no descriptor left: the remaining race is the time
+                // since the second reading, and not killing the process is worse.
                 Err(_) => kill_process(pid, Signal::KILL),
             };
         }
@@ -69,7 +69,7 @@ pub(super) fn wait_empty(directory: &Path, deadline: Duration) -> Result<(), Cgr
     if done { Ok(()) } else { survivors(directory, deadline) }
 }
 
-/// Removes `directory`, waiting for processes that are on their way out.
+/// Removes `directory`, waiting for processes that are exiting.
 pub(super) fn remove(directory: &Path, deadline: Duration) -> Result<(), CgroupError> {
     let failed = |source| CgroupError::Remove { path: directory.into(), source };
     let done = wait_until(deadline, || match fs::remove_dir(directory) {
@@ -81,15 +81,15 @@ pub(super) fn remove(directory: &Path, deadline: Duration) -> Result<(), CgroupE
     if done { Ok(()) } else { Err(failed(io::ErrorKind::ResourceBusy.into())) }
 }
 
-/// Processes that `directory` lists. A process that our pid namespace does not show is listed as 0, and
-/// as a target of `kill` that would be our own process group: it is left out.
+/// The processes that `directory` lists. A process that our pid namespace does not show is listed as 0, and as a target
+/// of `kill` that would be our own process group: it is left out.
 pub(crate) fn members(directory: &Path) -> io::Result<HashSet<Pid>> {
     let procs = fs::read_to_string(directory.join("cgroup.procs"))?;
     let raw = procs.lines().filter_map(|line| line.parse::<i32>().ok());
     Ok(raw.filter(|&pid| pid > 0).filter_map(Pid::from_raw).collect())
 }
 
-/// Tries `done` until it says so or fails, with growing pauses, at least once. `Ok(false)`: out of time.
+/// Calls `done` until it returns true or fails, with growing pauses, at least once. `Ok(false)`: out of time.
 fn wait_until(deadline: Duration, mut done: impl FnMut() -> Result<bool, CgroupError>) -> Result<bool, CgroupError> {
     let start = Instant::now();
     let mut pause = FIRST_PAUSE;

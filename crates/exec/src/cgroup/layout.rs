@@ -1,4 +1,4 @@
-//! Where the cgroup hierarchies are mounted, and where in them this process lives.
+//! The mounted cgroup hierarchies, and the cgroups of this process in them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,22 +9,22 @@ use serde::{Deserialize, Serialize};
 use super::CgroupError;
 use crate::guarantee::Layer;
 
-/// Which generation of cgroups a machine uses.
+/// The version of cgroups that a machine uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Version {
-    /// One hierarchy for every controller.
+    /// One hierarchy for all controllers.
     V2,
     /// One hierarchy per controller.
     V1,
     /// Controllers on v1, with a v2 hierarchy beside them (it has `cgroup.kill`, but no limits).
     Hybrid,
-    /// Nothing is mounted.
+    /// No hierarchy is mounted.
     None,
 }
 
 impl Version {
-    /// The name used on the wire and on the terminal.
+    /// The name in messages and in output.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::V2 => "v2",
@@ -41,7 +41,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// A controller that holds one of our limits.
+/// A controller of one of our limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Controller {
     Memory,
@@ -70,7 +70,7 @@ impl Controller {
     }
 }
 
-/// The cgroup hierarchies this process can see.
+/// The cgroup hierarchies that this process can see.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Layout {
     pub(crate) v1: BTreeMap<Controller, Hierarchy>,
@@ -81,13 +81,13 @@ pub struct Layout {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Hierarchy {
     pub mount: PathBuf,
-    /// The directory of the cgroup this process is in; absent when the mount does not show it (a bind
-    /// mount of another subtree, or a mount made in an outer cgroup namespace).
+    /// The directory of this process's cgroup; absent when the mount does not show it (a bind mount of another subtree,
+    /// or a mount from an outer cgroup namespace).
     pub own: Option<PathBuf>,
 }
 
 impl Hierarchy {
-    /// Our own cgroup and those above it that the mount shows, nearest first.
+    /// Our own cgroup and its ancestors within the mount, nearest first.
     pub fn chain(&self) -> impl Iterator<Item = &Path> {
         self.own.iter().flat_map(|own| own.ancestors()).take_while(|path| path.starts_with(&self.mount))
     }
@@ -103,7 +103,7 @@ impl Layout {
         ))
     }
 
-    /// The generation in use.
+    /// The version in use.
     pub fn version(&self) -> Version {
         match (self.v1.is_empty(), self.v2.is_some()) {
             (true, true) => Version::V2,
@@ -113,8 +113,8 @@ impl Layout {
         }
     }
 
-    /// Parses the two files. Mount points are taken to be below `root`, so that a tree in a temporary
-    /// directory can stand in for the machine's.
+    /// Parses the two files. Mount points are taken as below `root`, so that a tree in a temporary directory can
+    /// replace the machine's.
     pub(crate) fn parse(mountinfo: &str, own_cgroups: &str, root: &Path) -> Self {
         let mut layout = Self::default();
         for mount in mountinfo.lines().filter_map(Mount::parse) {
@@ -142,7 +142,7 @@ impl Layout {
     }
 }
 
-/// Any user may mount something at a place whose name is no text, and that must not hide the other lines.
+/// Any user may mount something at a path that is not UTF-8, and that must not hide the other lines.
 fn read_text(path: &Path) -> Result<String, CgroupError> {
     match std::fs::read(path) {
         Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
@@ -150,15 +150,15 @@ fn read_text(path: &Path) -> Result<String, CgroupError> {
     }
 }
 
-/// The same hierarchy may be mounted several times: one that shows our own cgroup is better than one
-/// that does not, and a later mount hides an earlier one at the same place.
+/// The same hierarchy may be mounted several times: a mount that shows our own cgroup is better than one that does not,
+/// and a later mount hides an earlier one at the same path.
 fn supersedes(new: &Hierarchy, old: Option<&Hierarchy>) -> bool {
     old.is_none_or(|old| old.mount == new.mount || (old.own.is_none() && new.own.is_some()))
 }
 
 /// The path column of the line of `/proc/self/cgroup` whose controllers column matches; see cgroups(7).
 fn own_path(own_cgroups: &str, matches: impl Fn(&str) -> bool) -> Option<&str> {
-    // Not `lines`, which drops a carriage return: the kernel allows it in a cgroup's name.
+    // Not `lines`, which strips a carriage return: the kernel allows it in a cgroup's name.
     own_cgroups.split('\n').find_map(|line| {
         let mut columns = line.splitn(3, ':').skip(1);
         let controllers = columns.next()?;
@@ -167,7 +167,7 @@ fn own_path(own_cgroups: &str, matches: impl Fn(&str) -> bool) -> Option<&str> {
     })
 }
 
-/// The columns of one line of mountinfo that matter here; see proc_pid_mountinfo(5).
+/// The relevant columns of one line of mountinfo; see proc_pid_mountinfo(5).
 struct Mount<'a> {
     root: String,
     point: String,
@@ -194,7 +194,7 @@ impl<'a> Mount<'a> {
         let mount = root.join(self.point.trim_start_matches('/'));
         let own = own
             .map(Path::new)
-            // "/../x" is how the kernel shows a cgroup outside of our cgroup namespace.
+            // The kernel shows a cgroup outside of our cgroup namespace as "/../x".
             .filter(|own| !own.components().any(|part| part == Component::ParentDir))
             .and_then(|own| own.strip_prefix(&self.root).ok())
             // Joining an empty path would add a trailing slash.
@@ -203,7 +203,7 @@ impl<'a> Mount<'a> {
     }
 }
 
-/// Undoes the octal escapes (`\040` and so on) of mountinfo.
+/// Decodes the octal escapes (`\040` and so on) of mountinfo.
 fn unescape(field: &str) -> String {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field.as_bytes();

@@ -1,4 +1,4 @@
-//! Who made a cgroup directory: names that say it, and the sweep that trusts nothing else.
+//! The owner of a cgroup directory, encoded in its name, and the sweep that relies on nothing else.
 
 use std::fs;
 use std::io;
@@ -13,15 +13,15 @@ use super::layout::Layout;
 
 const PREFIX: &str = "sympozium-";
 
-/// Longest part of a name that the caller chooses.
+/// Limit for the part of a name that the caller chooses.
 const MAX_HINT_BYTES: usize = 32;
 
-/// Most directories a sweep looks at: a bound, far above what a large machine has.
+/// Limit for the directories that a sweep reads: far above what a large machine has.
 const MAX_SWEPT_DIRECTORIES: usize = 20_000;
 
-/// The process that made a directory. A pid alone comes again; with its start time it does not, until the
-/// next boot, which no cgroup survives. The pid namespace keeps a process in another one, which cannot
-/// see the owner at all, from taking it for dead.
+/// The process that created a directory. A pid alone is reused; with its start time it is unique until the next boot,
+/// which no cgroup survives. The pid namespace keeps a process in another one, which cannot see the owner at all, from
+/// considering it dead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Owner {
     pid_namespace: u64,
@@ -45,7 +45,7 @@ impl Owner {
         Ok(Self { pid_namespace, pid: std::process::id(), start_ticks })
     }
 
-    /// A directory name that no other call gives, here or in any other process.
+    /// A directory name that no other call returns, in this or any other process.
     pub fn new_name(self, hint: &str) -> String {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -61,7 +61,7 @@ impl Owner {
         self.start_of_name(count) + &hint
     }
 
-    /// The owner that a directory name tells, if the name is one of ours.
+    /// The owner that is encoded in a directory name, if the name is one of ours.
     pub fn of_name(name: &str) -> Option<Self> {
         let mut parts = name.strip_prefix(PREFIX)?.splitn(5, '-');
         let owner = Self {
@@ -71,7 +71,7 @@ impl Owner {
         };
         let count: u64 = parts.next()?.parse().ok()?;
         parts.next()?;
-        // `parse` also takes signs and leading zeros, which we never write.
+        // `parse` also accepts signs and leading zeros, which we never write.
         name.starts_with(&owner.start_of_name(count)).then_some(owner)
     }
 
@@ -80,7 +80,7 @@ impl Owner {
         format!("{PREFIX}{pid_namespace}-{pid}-{start_ticks}-{count}-")
     }
 
-    /// Whether `self` is provably gone, as seen by `observer`. Any doubt counts as alive.
+    /// Whether `self` has provably ended, as seen by `observer`. Doubt counts as alive.
     fn is_gone(self, observer: Self) -> bool {
         if self.pid_namespace != observer.pid_namespace {
             return false;
@@ -88,7 +88,7 @@ impl Owner {
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else {
             return false;
         };
-        // Not by looking into /proc alone: with hidepid= a live process of another user is not there.
+        // Not by reading /proc alone: with hidepid= a live process of another user is not there.
         if test_kill_process(pid) == Err(Errno::SRCH) {
             return true;
         }
@@ -96,13 +96,13 @@ impl Owner {
     }
 }
 
-/// Removes empty directories whose owner died without removing them; gives the number removed.
+/// Removes empty directories whose owner died without removing them; returns the number of removed ones.
 ///
-/// The whole mounted tree is looked through, because the owner may have lived in a cgroup that is not
-/// above ours. Only names that [`Owner::new_name`] gives are considered, and the kernel itself refuses to
-/// remove a cgroup that holds a process.
+/// The whole mounted tree is searched, because the owner may have lived in a cgroup that is not an ancestor of ours.
+/// Only names that [`Owner::new_name`] creates are considered, and the kernel itself refuses to remove a cgroup with a
+/// process.
 pub(super) fn sweep(layout: &Layout, observer: Owner) -> usize {
-    // A /proc of another pid namespace would tell us of other processes under the same numbers.
+    // A /proc of another pid namespace would show other processes under the same numbers.
     if fs::read_link("/proc/self").ok() != Some(PathBuf::from(observer.pid.to_string())) {
         return 0;
     }
@@ -142,8 +142,8 @@ fn start_ticks(path: &Path) -> io::Result<u64> {
     start_in_stat(&fs::read(path)?).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Field 22 of `/proc/<pid>/stat`, counted after the command name, which may itself hold spaces, parentheses
-/// and bytes that are no text; see proc_pid_stat(5).
+/// Field 22 of `/proc/<pid>/stat`, counted after the command name, which may itself contain spaces, parentheses and
+/// bytes that are not UTF-8; see proc_pid_stat(5).
 pub(crate) fn start_in_stat(stat: &[u8]) -> Option<u64> {
     let after_name = stat.iter().rposition(|&byte| byte == b')')? + 1;
     let fields = std::str::from_utf8(stat.get(after_name..)?).ok()?;

@@ -1,4 +1,4 @@
-//! Make the directories of one sandbox and write its limits into them.
+//! Creates the directories of one sandbox and writes its limits.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,33 +11,33 @@ use super::Limits;
 use super::layout::{Controller, Hierarchy, Layout};
 use crate::guarantee::Layer;
 
-/// The scheduling period that CPU quotas are parts of; the kernel's own default.
+/// The scheduling period of CPU quotas; the kernel's own default.
 const CPU_PERIOD_MICROSECONDS: u64 = 100_000;
 
-/// The period of a quota below one core; the kernel's longest. Programs work in bursts: of a tenth of a core in the usual
-/// period, the first 10 ms would be followed by 90 ms of standing still.
+/// The period of a quota below one core; the kernel's longest. Programs work in bursts: with a tenth of a core in the
+/// default period, the first 10 ms would be followed by 90 ms of standing still.
 const LONG_CPU_PERIOD_MICROSECONDS: u64 = 1_000_000;
 
-/// The least that is asked for, in thousandths of a core: in the usual period it is the smallest quota the kernel takes.
+/// The smallest quota, in thousandths of a core: with the default period, it is the kernel's minimum.
 const MIN_CPU_MILLIS: u64 = 10;
 
-/// What could be made.
+/// The directories and limits that could be created.
 #[derive(Debug, Default)]
 pub(super) struct Placed {
-    /// Every directory made; a process of the sandbox is a member of all of them.
+    /// All created directories; a process of the sandbox is a member of all of them.
     pub directories: Vec<PathBuf>,
-    /// The one of them in the v2 hierarchy.
+    /// The one in the v2 hierarchy.
     pub v2: Option<PathBuf>,
-    /// Where a limit is live, by its controller.
+    /// The directory of each live limit, by its controller.
     pub limited: BTreeMap<Controller, PathBuf>,
     pub applied: BTreeMap<Layer, String>,
     pub not_applied: Vec<(Layer, String)>,
 }
 
-/// Makes directories called `name` and applies as many of `limits` as the machine lets us.
+/// Creates directories called `name` and applies as many of `limits` as the machine allows.
 ///
-/// `made` is called with each new directory before it is used. The kernel needs nothing here: it fills a
-/// new cgroup with its files by itself. A tree in a temporary directory is filled by the test.
+/// `made` is called with each new directory before it is used. The kernel needs nothing here: it fills a new cgroup
+/// with its files itself. In a temporary directory, a test does that.
 pub(super) fn place(layout: &Layout, limits: &Limits, name: &str, made: &dyn Fn(&Path)) -> Placed {
     let mut placed = Placed::default();
     let mut on_v2 = Vec::new();
@@ -52,11 +52,11 @@ pub(super) fn place(layout: &Layout, limits: &Limits, name: &str, made: &dyn Fn(
                 .refuse(controller, format!("no mounted cgroup hierarchy has the {} controller", controller.as_str())),
         }
     }
-    // A v2 directory is made even when it holds no limit: its cgroup.kill ends the sandbox at once.
+    // A v2 directory is created even without a limit: its cgroup.kill ends the sandbox at once.
     if let Some(hierarchy) = &layout.v2 {
         placed.limit_v2(hierarchy, &on_v2, name, made);
     }
-    // Without any directory `kill` would not know whom to end; membership alone is enough for that.
+    // Without any directory `kill` would not know the processes; membership alone is enough for that.
     if placed.directories.is_empty() {
         let hierarchies = Controller::ALL.iter().filter_map(|it| layout.v1.get(it));
         for own in hierarchies.filter_map(|hierarchy| hierarchy.own.as_deref()) {
@@ -69,7 +69,7 @@ pub(super) fn place(layout: &Layout, limits: &Limits, name: &str, made: &dyn Fn(
 }
 
 impl Placed {
-    /// v1: a child of our own cgroup, so that whatever limits us limits the sandbox too.
+    /// v1: a child of our own cgroup, so that our own limits apply to the sandbox too.
     fn limit_v1(
         &mut self,
         hierarchy: &Hierarchy,
@@ -98,9 +98,9 @@ impl Placed {
         }
     }
 
-    /// v2: below the nearest of our own cgroup and those above it that passes the controllers on. Our own
-    /// cannot, as a rule: it holds us, and a cgroup with processes may not pass controllers on ("no
-    /// internal processes", cgroups(7)); only the root of the tree may do both.
+    /// v2: below the nearest of our own cgroup and its ancestors that enables the controllers for its children. Our own
+    /// usually cannot: it contains us, and a cgroup with processes may not enable controllers ("no internal processes",
+    /// cgroups(7)); only the root of the tree may do both.
     fn limit_v2(&mut self, hierarchy: &Hierarchy, wanted: &[(Controller, u64)], name: &str, made: &dyn Fn(&Path)) {
         let controllers: Vec<_> = wanted.iter().map(|&(controller, _)| controller).collect();
         let mut best: Option<(&Path, Vec<Controller>)> = None;
@@ -157,7 +157,7 @@ impl Placed {
     fn make(&mut self, parent: &Path, name: &str, made: &dyn Fn(&Path)) -> io::Result<PathBuf> {
         let directory = parent.join(name);
         if !self.directories.contains(&directory) {
-            // A directory that is there already is not ours: an error, never adopted.
+            // An existing directory is not ours: an error, never adopted.
             fs::create_dir(&directory)?;
             made(&directory);
             self.directories.push(directory.clone());
@@ -175,8 +175,8 @@ impl Placed {
     }
 }
 
-/// Whether we may make a cgroup below `parent` and move processes into it. Moving needs write access to
-/// `cgroup.procs` of the nearest common ancestor of both ends, and that is `parent`.
+/// Whether we may create a cgroup below `parent` and move processes into it. Moving needs write access to
+/// `cgroup.procs` of the nearest common ancestor of both ends, which is `parent`.
 fn check_writable(parent: &Path) -> io::Result<()> {
     accessat(CWD, parent, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)?;
     let procs = parent.join("cgroup.procs");
@@ -184,8 +184,8 @@ fn check_writable(parent: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Those of `wanted` that children of `parent` get. In the root of the whole tree, where it is allowed
-/// beside processes, missing ones are switched on.
+/// Those of `wanted` that children of `parent` get. In the root of the whole tree, where that is allowed beside
+/// processes, missing ones are enabled.
 fn offered_by(parent: &Path, wanted: &[Controller]) -> Vec<Controller> {
     let listed = |file: &str| {
         let text = fs::read_to_string(parent.join(file)).unwrap_or_default();
@@ -195,13 +195,13 @@ fn offered_by(parent: &Path, wanted: &[Controller]) -> Vec<Controller> {
     };
     let passes = |names: &[String], controller: Controller| names.iter().any(|name| name == controller.as_str());
     let mut passed_on = listed("cgroup.subtree_control");
-    // Every cgroup but the root has a type.
+    // Every cgroup except the root has a type.
     let is_root = !parent.join("cgroup.type").exists();
     if is_root {
         let available = listed("cgroup.controllers");
         for &controller in wanted {
             if passes(&available, controller) && !passes(&passed_on, controller) {
-                // One at a time: a single refusal would undo the others. What failed is not listed below.
+                // One at a time: a single failure would undo the others. A controller that failed is not listed below.
                 let enable = format!("+{}", controller.as_str());
                 let _ = write(parent, "cgroup.subtree_control", &enable);
             }
@@ -216,7 +216,7 @@ fn write_v2(directory: &Path, controller: Controller, value: u64) -> io::Result<
     match controller {
         Controller::Memory => {
             write(directory, "memory.max", &value.to_string())?;
-            // Absent when the kernel counts no swap. Then the limit holds for memory alone.
+            // Absent when the kernel does not account swap. Then the limit applies to memory alone.
             let swap = match write(directory, "memory.swap.max", "0") {
                 Ok(()) => "no swap",
                 Err(error) if error.kind() == io::ErrorKind::NotFound => "swap not counted",
@@ -239,7 +239,7 @@ fn write_v2(directory: &Path, controller: Controller, value: u64) -> io::Result<
 fn write_v1(directory: &Path, controller: Controller, value: u64) -> io::Result<String> {
     match controller {
         Controller::Memory => {
-            // This order: memory and swap together may never be limited below memory alone.
+            // In this order: the limit for memory and swap together may never be below that for memory alone.
             write(directory, "memory.limit_in_bytes", &value.to_string())?;
             let memory_and_swap = "memory.memsw.limit_in_bytes";
             let swap = match write(directory, memory_and_swap, &value.to_string()) {
@@ -272,7 +272,7 @@ fn cpu_quota(cpu_millis: u64) -> (u64, u64, u64) {
     (millis, millis * period / 1000, period)
 }
 
-/// Writes one control file in one call: the kernel takes each write as one command.
+/// Writes one control file in one call: the kernel treats each write as one command.
 pub(super) fn write(directory: &Path, file: &str, value: &str) -> io::Result<()> {
     let mut file = fs::OpenOptions::new().write(true).open(directory.join(file))?;
     file.write_all(value.as_bytes())

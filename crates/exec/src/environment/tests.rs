@@ -12,7 +12,7 @@ fn requested(variables: &[(&str, &str)]) -> Vec<(String, String)> {
     variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
-/// What a command would see, without what every command has.
+/// The variables of a command, without those that every command has.
 fn seen(environment: &Environment, request: &[(&str, &str)]) -> Vec<String> {
     let standard = declared(&[]).with_request(&[]).unwrap();
     let entries = environment.with_request(&requested(request)).unwrap();

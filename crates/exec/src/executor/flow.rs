@@ -1,4 +1,4 @@
-//! The data of one running command: standard input in, both outputs out, and the worker's word.
+//! The streams of one running command: standard input, both outputs, and the worker's replies.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,10 +13,10 @@ use crate::outcome::{Captured, Stream};
 use crate::request::{DRAIN_LIMIT, Request};
 use crate::stage::wire::{self, ANSWER_BYTES, Answer, Word};
 
-/// Read and written at once. On the stack of the thread: of those that run commands there may be many.
+/// Size of one read or write. On the thread's stack: many threads may run commands.
 const CHUNK_BYTES: usize = 8 * 1024;
-/// A worker that has not answered this long after it should have is not relied on any more. Longer than
-/// the worker itself tries to kill a tree.
+/// A worker that has not replied this long after it should have is not relied on any more. Longer than the worker
+/// itself tries to kill a tree.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(super) struct Flow<'a> {
@@ -37,7 +37,7 @@ struct Output {
 }
 
 impl<'a> Flow<'a> {
-    /// Hands the job to the worker.
+    /// Sends the job to the worker.
     pub(super) fn start(
         worker: &'a OwnedFd,
         job: &[u8],
@@ -52,7 +52,7 @@ impl<'a> Flow<'a> {
             None
         } else {
             let (theirs, ours) = pipe_with(PipeFlags::CLOEXEC)?;
-            // Only our end: the two ends of a pipe have flags of their own.
+            // Only our end: the two ends of a pipe have separate flags.
             rustix::io::ioctl_fionbio(&ours, true)?;
             Some((theirs, ours))
         };
@@ -75,7 +75,7 @@ impl<'a> Flow<'a> {
         })
     }
 
-    /// Feeds and reads until the worker says that nothing of the command lives.
+    /// Writes and reads until the worker reports that all processes of the command have ended.
     pub(super) fn finish(
         mut self,
         mut cancel: Option<&Cancel>,
@@ -104,8 +104,8 @@ impl<'a> Flow<'a> {
                 match self.answer()? {
                     Answer::Lingering => self.lingering = true,
                     answer => {
-                        // Nobody of the command lives, so what is in the pipes is all there will be.
-                        // (A descriptor passed away over a socket could keep them open: never wait.)
+                        // All processes of the command have ended, so the pipes contain everything that will come. (A
+                        // descriptor that was passed over a socket could keep them open: never wait.)
                         let mut out = |bytes: &[u8]| watch(Stream::Stdout, bytes);
                         self.stdout.read_rest(&mut chunk, cap, &mut out)?;
                         let mut err = |bytes: &[u8]| watch(Stream::Stderr, bytes);
@@ -137,7 +137,7 @@ impl<'a> Flow<'a> {
         match rustix::io::write(&*pipe, &rest[..rest.len().min(CHUNK_BYTES)]) {
             Ok(written) => *rest = &rest[written..],
             Err(Errno::AGAIN | Errno::INTR) => return,
-            // The command does not want the rest. Not an error: `head` does not.
+            // The command does not read the rest. Not an error: `head` does not either.
             Err(_) => *rest = &[],
         }
         if rest.is_empty() {
@@ -182,15 +182,15 @@ struct Ready {
 }
 
 impl Output {
-    /// Never blocks: a command can open its output for reading, by `/proc/self/fd/1`, and be quicker than we are
-    /// after a poll.
+    /// Never blocks: a command can open its output for reading, by `/proc/self/fd/1`, and be faster than we are after a
+    /// poll.
     fn new(pipe: OwnedFd) -> io::Result<Self> {
-        // Only our end: the two ends of a pipe have flags of their own.
+        // Only our end: the two ends of a pipe have separate flags.
         rustix::io::ioctl_fionbio(&pipe, true)?;
         Ok(Self { pipe: Some(pipe), captured: Captured::default() })
     }
 
-    /// Reads once; call it when the pipe is readable.
+    /// Reads once; to be called when the pipe is readable.
     fn read(&mut self, chunk: &mut [u8], cap: usize, watch: &mut dyn FnMut(&[u8])) -> io::Result<()> {
         let Some(pipe) = &self.pipe else {
             return Ok(());
@@ -207,7 +207,7 @@ impl Output {
         Ok(())
     }
 
-    /// Reads what is there now, and nothing that comes later: whoever was given the other end, over a socket,
+    /// Reads what is there now, and nothing that comes later: a process that was given the other end, over a socket,
     /// could write for ever.
     fn read_rest(&mut self, chunk: &mut [u8], cap: usize, watch: &mut dyn FnMut(&[u8])) -> io::Result<()> {
         let Some(pipe) = self.pipe.take() else {
@@ -241,7 +241,7 @@ mod tests {
     fn output_that_somebody_else_read_is_not_waited_for() {
         let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC).unwrap();
         let mut stream = Output::new(ours).unwrap();
-        // A poll said that there is something, and the command took it back.
+        // The poll reported data, and the command read it back.
         stream.read(&mut [0; 10], 100, &mut |_| {}).unwrap();
         assert!(stream.pipe.is_some() && stream.captured.bytes.is_empty());
         drop(theirs);
@@ -252,7 +252,7 @@ mod tests {
         let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC).unwrap();
         let mut theirs = std::fs::File::from(theirs);
         theirs.write_all(&[b'x'; 1000]).unwrap();
-        // As a writer who is always quicker than we are: more is there before each look.
+        // Like a writer that is always faster: there is more before each read.
         let mut chunk = [0; 10];
         let mut stream = Output::new(ours).unwrap();
         let flood = std::thread::spawn(move || while theirs.write_all(&[b'y'; 4096]).is_ok() {});

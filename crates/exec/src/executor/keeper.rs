@@ -1,4 +1,4 @@
-//! The executor's link to its keeper: starting the helper stage, asking for workers, ending it.
+//! The executor's link to its keeper: starts the helper stage, requests workers, ends it.
 
 use std::ffi::CString;
 use std::io;
@@ -29,15 +29,15 @@ use crate::world::{Bind, BindAccess, World};
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// How long a keeper may take to end what is left.
 const END_LIMIT: Duration = Duration::from_secs(20);
-/// How long a keeper or worker may leave a message to it unread, or break off in the middle of one of its own. A
-/// command that can stop its worker must not stop us.
+/// How long a keeper or worker may leave a message unread, or stop in the middle of one of its own. A command that can
+/// stop its worker must not block the executor.
 const MESSAGE_LIMIT: Duration = Duration::from_secs(10);
-/// Descriptors handed to the stage must not collide with the numbers they get there.
+/// The lowest number for descriptors that are passed to the stage, above the fixed numbers that they get there.
 const ABOVE_FIXED: i32 = 10;
-/// Host UIDs for worlds made by root. Distributions leave this range alone (systemd's table of UIDs calls
-/// it unused), and no account has one of them.
+/// Host UIDs for sandboxes that root builds. Distributions do not use this range (systemd's table of UIDs calls it
+/// unused), and no account has one of them.
 const FIRST_WORLD_UID: u32 = 0x7000_0000;
-/// As a mask: the range ends well before the largest UID that old programs can hold (2³¹ − 1).
+/// A mask: the range ends well before the largest UID that old programs support (2³¹ − 1).
 const WORLD_UIDS: u32 = 0x07ff_ffff;
 
 /// A keeper that is ready.
@@ -49,17 +49,17 @@ pub(super) struct Started {
     pub(super) worker: Option<OwnedFd>,
 }
 
-/// The control socket and the keeper behind it. Dropping it ends the keeper and all below, and waits.
+/// The control socket and the keeper. Dropping it ends the keeper and all of its descendants, and waits.
 #[derive(Debug)]
 pub(super) struct KeeperLink {
     control: Option<OwnedFd>,
     keeper: Child,
-    /// Questions whose answer has not been read. Answers come in the order of the questions, so one that came
-    /// too late is not taken for another's.
+    /// Requests whose reply has not been read. Replies come in the order of the requests, so a late one is not taken
+    /// for the reply to another request.
     unanswered: u32,
 }
 
-/// Who runs commands, as this process sees it.
+/// The identity that runs commands, as this process sees it.
 pub(super) fn runner(config: &Config) -> Runner {
     if let Some(identity) = config.world.identity.filter(|_| config.profile.is_host()) {
         return Runner { uid: identity, gids: vec![identity] };
@@ -69,7 +69,7 @@ pub(super) fn runner(config: &Config) -> Runner {
     Runner { uid: rustix::process::geteuid().as_raw(), gids }
 }
 
-/// A host UID that no other world of this process has, and no world of another process that has made fewer than
+/// A host UID that no other sandbox of this process has, and no sandbox of another process that has built fewer than
 /// 4096. (Two that share one still share no pid, mount or user namespace.)
 pub(super) fn world_identity() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -84,26 +84,26 @@ pub(super) fn start(config: &Config) -> Result<Started, StartError> {
     let stage = spawn_stage(config, theirs).map_err(StartError::Stage)?;
     let mut link = KeeperLink { control: Some(control), keeper: stage, unanswered: 0 };
 
-    // Before it does anything: all it starts is then in the group.
+    // Before it does anything: all processes that it starts are then in the group.
     let (cgroup, limited) = limit(config, link.keeper.pid)?;
     wire::send_json(link.control()?, &setup(config), &[]).map_err(StartError::Stage)?;
-    // Asked for ahead: it is forked while we look at the report.
+    // Requested early: it is forked while we check the report.
     let (worker, theirs) = sockets().map_err(StartError::Stage)?;
     let asked = link.say(&Ask::Worker, Some(&theirs));
     drop(theirs);
-    // One that failed while it was built may be gone already, and has left word of why.
+    // A stage that failed may have ended already, and has sent the reason.
     let (mut live, root) = link.wait_until_ready()?;
     asked.map_err(StartError::Stage)?;
     live.extend(limited);
     if crate::features::is_gvisor() {
         live.insert(Layer::SandboxKernel, "gVisor".to_owned());
     }
-    // One that could not be forked is asked for again when it is needed, and then it is an error.
+    // A worker that could not be forked is requested again when it is needed, and then it is an error.
     let worker = link.hear().is_ok().then_some(worker);
     Ok(Started { link, live, root, cgroup, worker })
 }
 
-/// Our end, on which nothing takes for ever, and theirs.
+/// Our end, with timeouts in both directions, and theirs.
 fn sockets() -> io::Result<(OwnedFd, OwnedFd)> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     for direction in [Timeout::Send, Timeout::Recv] {
@@ -125,13 +125,13 @@ fn spawn_stage(config: &Config, control: OwnedFd) -> io::Result<Child> {
         &Birth {
             image: Image::File(program.as_fd()),
             argv: &[CString::from(STAGE_NAME)],
-            // Nothing of our environment: it may hold secrets, and the stage needs none of it.
+            // Nothing of our environment: it may contain secrets, and the stage needs none of it.
             envp: &[],
             descriptors: &[null.as_fd(), null.as_fd(), null.as_fd(), control.as_fd()],
             working_directory: None,
             rlimits: &[],
             landlock: None,
-            // The signal would come when the *thread* ends that made it. The closed socket tells instead.
+            // The signal would be sent when the *thread* ends that started it. The closed socket is used instead.
             dies_with_parent: false,
             signals: Signals::Blocked,
         },
@@ -152,7 +152,7 @@ fn limit(config: &Config, stage: Pid) -> Result<(Option<Cgroup>, Live), StartErr
             _ => {}
         }
     }
-    // What an executor left that was killed itself. Not worth failing for, and once is enough.
+    // Groups that a killed executor left behind. An error is ignored, and once is enough.
     static SWEEP: Once = Once::new();
     SWEEP.call_once(|| {
         let _ = crate::cgroup::sweep_stale();
@@ -176,8 +176,8 @@ fn setup(config: &Config) -> Setup {
     }
 }
 
-/// The world, with file systems in memory that leave some of it to processes: what is in files stays when the
-/// kernel kills for memory.
+/// The layout, with file systems in memory that leave some of it to processes: files stay when the kernel kills for
+/// memory.
 fn world(config: &Config) -> World {
     let mut world = config.world.clone();
     if let Some(memory) = config.limits.memory_bytes {
@@ -218,17 +218,17 @@ impl KeeperLink {
         }
     }
 
-    /// The stage forked the world's init, a child of ours too, and has ended.
+    /// The stage forked the sandbox's init, a child of ours too, and has ended.
     fn hand_over(&mut self, init: i32) -> io::Result<()> {
         let pid = Pid::from_raw(init).filter(|_| init > 0).ok_or(io::ErrorKind::InvalidData)?;
-        // It is our child and unreaped, so the number means what it says.
+        // It is our child and not reaped, so the number refers to it.
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
         let stage = std::mem::replace(&mut self.keeper, Child { pid, pidfd });
         reap(&stage, END_LIMIT);
         Ok(())
     }
 
-    /// A new worker's socket.
+    /// Requests a new worker and returns its socket.
     pub(super) fn new_worker(&mut self) -> io::Result<OwnedFd> {
         let (ours, theirs) = sockets()?;
         self.ask(&Ask::Worker, Some(&theirs))?;
@@ -238,8 +238,8 @@ impl KeeperLink {
     /// Returns when nothing is left of workers that died.
     pub(super) fn sweep(&mut self) -> io::Result<()> {
         self.ask(&Ask::Sweep, None).or_else(|error| {
-            // The keeper is dead or dying. Where it was init of a pid namespace, the kernel reports its end
-            // only when everything in there has ended.
+            // The keeper is dead or dying. If it was init of a pid namespace, the kernel reports its end only when
+            // everything in there has ended.
             wait_readable(&self.keeper.pidfd, END_LIMIT).map_err(|_| error)
         })
     }
@@ -257,7 +257,7 @@ impl KeeperLink {
         Ok(())
     }
 
-    /// The answer to the last question.
+    /// Receives the reply to the last request.
     fn hear(&mut self) -> io::Result<()> {
         let control = self.control.as_ref().ok_or_else(gone)?;
         loop {
@@ -272,13 +272,13 @@ impl KeeperLink {
         }
     }
 
-    /// A descriptor that is readable once the keeper is gone.
+    /// A descriptor that is readable once the keeper has ended.
     pub(super) fn end_of_keeper(&self) -> io::Result<OwnedFd> {
         self.keeper.pidfd.try_clone()
     }
 }
 
-/// Whether the process behind a pidfd has ended.
+/// Whether the process of a pidfd has ended.
 pub(super) fn is_over(process: &OwnedFd) -> bool {
     wait_readable(process, Duration::ZERO).is_ok()
 }
@@ -295,11 +295,11 @@ impl Drop for KeeperLink {
     }
 }
 
-/// Waits for a child of ours to end and reaps it; kills it when it takes too long.
+/// Waits for a child to end and reaps it; kills it after a timeout.
 fn reap(child: &Child, limit: Duration) {
     if wait_readable(&child.pidfd, limit).is_err() {
         let _ = rustix::process::pidfd_send_signal(&child.pidfd, Signal::KILL);
-        // What even that does not end within the limit stays a zombie rather than hold us up for ever.
+        // A process that does not end even then stays a zombie rather than block us for ever.
         let _ = wait_readable(&child.pidfd, limit);
     }
     let _ = rustix::process::waitpid(Some(child.pid), WaitOptions::NOHANG);
@@ -317,9 +317,8 @@ fn wait_readable(fd: &OwnedFd, limit: Duration) -> io::Result<()> {
     }
 }
 
-/// The identity of a world made by root, unless the caller chose one: a UID that nobody has, which needs
-/// idmapped mounts for what commands may write; without them the owner of those directories, if that is
-/// an ordinary user.
+/// The identity of a sandbox that root builds, unless the caller chose one: an unused UID, which needs idmapped mounts
+/// for writable directories; without them the owner of those directories, if that is an ordinary user.
 pub(super) fn identity(config: &Config, idmaps: Idmaps) -> Option<u32> {
     let root = rustix::process::geteuid().is_root();
     if config.profile != Profile::HostRoot || !root || config.world.identity.is_some() {
@@ -345,7 +344,7 @@ pub(super) enum Idmaps {
 }
 
 impl Idmaps {
-    /// What the caller wants to be true.
+    /// As far as the configuration allows it.
     pub(super) fn wanted(config: &Config) -> Self {
         if config.without.contains(&Layer::IdmappedMounts) { Self::Missing } else { Self::Available }
     }

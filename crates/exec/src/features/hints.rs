@@ -1,10 +1,10 @@
-//! What a person can do about a missing layer.
+//! Hints for missing layers.
 
 use super::{Features, Landlock, Obstacle, Support, UserNamespaces};
 use crate::cgroup::Version;
 use crate::guarantee::Layer;
 
-/// The next thing to try for a layer that is missing; `None` where nothing on this machine helps.
+/// What to try for a missing layer; `None` if nothing on this machine helps.
 pub fn hint(features: &Features, layer: Layer) -> Option<String> {
     match layer {
         Layer::LandlockFilesystem => landlock(features, "6.2", "3"),
@@ -36,7 +36,7 @@ pub fn hint(features: &Features, layer: Layer) -> Option<String> {
     }
 }
 
-/// What holds, but less well than it could.
+/// Guarantees that hold, but less well than they could.
 pub fn notes(features: &Features) -> Vec<String> {
     let mut notes = Vec::new();
     let limits = &features.cgroups.limits;

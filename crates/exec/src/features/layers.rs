@@ -1,4 +1,4 @@
-//! From features to layers, and from layers to the profile that would be live.
+//! Derives layers from features, and from layers the profile that would be live.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use super::{Features, Landlock, Support, UserNamespaces};
 use crate::guarantee::{Cell, Floor, Guarantee, Layer, Profile, cell};
 use crate::report::IsolationReport;
 
-/// Path rules hold from this ABI on: before it, `truncate` empties files that may only be read.
+/// Path rules count from this ABI on: before it, `truncate` empties files that may only be read.
 const FILESYSTEM_ABI: i32 = 3;
-/// TCP rules came with this ABI.
+/// TCP rules were added with this ABI.
 const TCP_ABI: i32 = 4;
-/// Scopes came with this ABI.
+/// Scopes were added with this ABI.
 const SCOPES_ABI: i32 = 6;
 
-/// A layer that a profile rests on and that this machine does not offer.
+/// A layer that a profile needs and that this machine does not offer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MissingLayer {
@@ -24,16 +24,16 @@ pub struct MissingLayer {
     pub layer: Layer,
     /// Why it cannot be used.
     pub why: String,
-    /// What a person can do about it, where something can be done.
+    /// What a person can do about it, if anything.
     pub hint: Option<String>,
 }
 
 /// The profile that this process would use, here and now.
 ///
-/// On gVisor that is `gvisor`; where a private root can be made, the host profile of this user; elsewhere
-/// `container`. A container that lets us make a private root but not the rest of a host profile is left
-/// at `container` too: there the rest is somebody's duty. On a machine it is nobody's, so the host profile
-/// stays, and its floor says what is missing.
+/// On gVisor that is `gvisor`; where a private root can be built, the host profile of this user; elsewhere `container`.
+/// A container in which a private root can be built but not the rest of a host profile gets `container` too: there the
+/// platform is responsible for the rest. On a machine no component is, so the host profile stays, and its floor shows
+/// what is missing.
 pub fn live_profile(features: &Features) -> Profile {
     if features.gvisor {
         return Profile::Gvisor;
@@ -54,8 +54,8 @@ fn floor_holds(features: &Features, profile: Profile) -> bool {
     IsolationReport::new(profile, expected_layers(features, profile)).below(&Floor::of_profile(profile)).is_empty()
 }
 
-/// The profile meant for a machine like this one, whether or not it can be live. Where it is not the live
-/// one, what it misses is worth fixing: outside of a pod nobody holds what `container` leaves to the kubelet.
+/// The profile that suits a machine like this one, whether or not it can be live. If it is not the live one, what it
+/// lacks is worth fixing: outside of a pod no component enforces what `container` delegates to the kubelet.
 pub fn suited_profile(features: &Features) -> Profile {
     if features.container_hints.is_empty() && !features.gvisor {
         host_profile(features)
@@ -64,7 +64,7 @@ pub fn suited_profile(features: &Features) -> Profile {
     }
 }
 
-/// The layers that the matrix rests on in `profile` and that this machine does not offer.
+/// The layers that the matrix needs in `profile` and that this machine does not offer.
 pub fn missing(features: &Features, profile: Profile) -> Vec<MissingLayer> {
     layers_of(profile)
         .into_iter()
@@ -75,7 +75,7 @@ pub fn missing(features: &Features, profile: Profile) -> Vec<MissingLayer> {
         .collect()
 }
 
-/// The layers that would be live in `profile`, with their details, as an isolation report has them.
+/// The layers that would be live in `profile`, with their details, as in an isolation report.
 pub fn expected_layers(features: &Features, profile: Profile) -> BTreeMap<Layer, String> {
     layers_of(profile)
         .into_iter()
@@ -86,7 +86,7 @@ pub fn expected_layers(features: &Features, profile: Profile) -> BTreeMap<Layer,
         .collect()
 }
 
-/// Every layer that some cell of `profile` rests on, in the order layers are printed.
+/// Every layer in some cell of `profile`, in the order in which layers are printed.
 pub fn layers_of(profile: Profile) -> Vec<Layer> {
     let used: Vec<Layer> = Guarantee::ALL
         .into_iter()
@@ -103,7 +103,7 @@ pub fn layers_of(profile: Profile) -> Vec<Layer> {
 /// Whether `layer` could be used on this machine.
 pub fn support_for(features: &Features, layer: Layer) -> Support {
     match layer {
-        // As old as any kernel we start on.
+        // Older than any kernel that we support.
         Layer::Supervisor | Layer::NoNewPrivileges | Layer::NoCapabilities | Layer::NonDumpable => Support::present(""),
         Layer::LandlockFilesystem => landlock(features, FILESYSTEM_ABI),
         Layer::LandlockTcp => landlock(features, TCP_ABI),

@@ -1,4 +1,4 @@
-//! What files and simple questions tell about the machine and this process.
+//! Facts about the machine and this process from files and simple queries.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ use super::{Cgroups, Landlock, Rlimit, Seccomp, Support, SystemCalls};
 use crate::cgroup::{Cgroup, Layout, Limits, Version};
 use crate::guarantee::Layer;
 
-/// The capabilities that decide what a sandbox can be made of.
+/// The capabilities that matter for building a sandbox.
 const RELEVANT_CAPABILITIES: [(&str, CapabilitySet); 10] = [
     ("CAP_SYS_ADMIN", CapabilitySet::SYS_ADMIN),
     ("CAP_SETUID", CapabilitySet::SETUID),
@@ -43,11 +43,11 @@ pub(super) fn under_seccomp_filter() -> bool {
     secure_computing_mode() == Ok(SecureComputingMode::Filter)
 }
 
-/// The constant that gVisor gives as the build of its kernel.
+/// The constant build time of gVisor's kernel.
 const GVISOR_BUILD: &str = "Sun Jan 10 15:06:54 PST 2016";
 
-/// What speaks for gVisor. One sign alone proves nothing: a Linux 4.4 may have been built at that very
-/// time, and anybody may call their kernel anything.
+/// Signs of gVisor. One sign alone proves nothing: a Linux 4.4 may have been built at that very time, and a kernel can
+/// have any name.
 pub(super) fn gvisor_signs() -> Vec<String> {
     let name = rustix::system::uname();
     let newer_call = statx(CWD, "/", AtFlags::empty(), StatxFlags::TYPE).is_ok();
@@ -146,7 +146,7 @@ pub(super) fn system_calls() -> SystemCalls {
     }
 }
 
-/// Makes a group with limits that every parent allows, and removes it.
+/// Creates a group with limits that every parent allows, and removes it.
 pub(super) fn cgroups() -> Cgroups {
     let limits = Limits { memory_bytes: Some(16 << 20), pids: Some(16), cpu_millis: Some(10) };
     let layers = [Layer::CgroupMemory, Layer::CgroupPids, Layer::CgroupCpu];
@@ -192,13 +192,13 @@ pub(super) fn rlimits() -> BTreeMap<String, Rlimit> {
     .collect()
 }
 
-/// The first line of a file in `/proc/sys`.
+/// The content of a file in `/proc/sys`, without its line break.
 pub(super) fn sysctl(name: &str) -> Option<String> {
     let text = fs::read_to_string(Path::new("/proc/sys").join(name)).ok()?;
     Some(text.trim_end().to_owned())
 }
 
-/// Whether the kernel lists children of a task (CONFIG_PROC_CHILDREN).
+/// Whether the kernel lists the children of a task (CONFIG_PROC_CHILDREN).
 pub(super) fn lists_children() -> bool {
     let process = std::process::id();
     Path::new(&format!("/proc/self/task/{process}/children")).exists()

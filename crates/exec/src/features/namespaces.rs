@@ -1,4 +1,4 @@
-//! Which namespaces can be made, and what stands in the way.
+//! Which namespaces can be created, and what prevents it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,39 +16,39 @@ use super::Support;
 use super::sys_probe::{Failure, Step, attempt, map_owners};
 use crate::guarantee::Layer;
 
-/// An unprivileged UID and GID to map to when we may map any.
+/// An unprivileged UID and GID for the mapping when any can be mapped.
 const UNPRIVILEGED: u32 = 65_534;
 
-/// Whether a user namespace can be made in which one can then act.
+/// Whether a user namespace can be created and used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "state")]
 pub enum UserNamespaces {
-    /// Made, mapped and used for a mount.
+    /// Created, mapped and used for a mount.
     Usable,
     /// Refused.
     Blocked {
-        /// By what, as far as one can tell.
+        /// The cause, as far as it can be determined.
         cause: Obstacle,
-        /// The step that was refused and the kernel's answer.
+        /// The step that was refused and the kernel's error.
         why: String,
     },
 }
 
-/// What keeps user namespaces from being made or used.
+/// What prevents user namespaces from being created or used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Obstacle {
     /// `user.max_user_namespaces` is 0.
     LimitIsZero,
-    /// `user.max_user_namespaces` are there already.
+    /// The limit `user.max_user_namespaces` is reached.
     LimitReached,
     /// They are nested as deep as the kernel allows.
     NestedTooDeep,
     /// `kernel.unprivileged_userns_clone` is 0 (Debian and derived kernels).
     SwitchedOffForUsers,
-    /// AppArmor takes the capabilities away (`kernel.apparmor_restrict_unprivileged_userns`, Ubuntu).
+    /// AppArmor removes the capabilities (`kernel.apparmor_restrict_unprivileged_userns`, Ubuntu).
     Apparmor,
-    /// A seccomp filter, as container runtimes install one.
+    /// A seccomp filter, such as that of a container runtime.
     SeccompFilter,
     /// The kernel was built without them.
     NotInKernel,
@@ -56,7 +56,7 @@ pub enum Obstacle {
     Unknown,
 }
 
-/// What the cause is told from.
+/// The settings from which the cause is determined.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Surroundings {
     pub max_user_namespaces: Option<u64>,
@@ -81,7 +81,7 @@ impl Surroundings {
         }
     }
 
-    /// Names the obstacle. The sysctls explain a refusal that was seen; they are never taken for one.
+    /// Determines the obstacle. The sysctls explain a refusal that was observed; they never count as one themselves.
     pub fn obstacle(&self, refused: Step, errno: Option<i32>) -> Obstacle {
         let making = refused == Step::Unshare(CLONE_NEWUSER);
         match errno {
@@ -109,8 +109,8 @@ impl Surroundings {
 /// The steps up to a user namespace in which this process is mapped.
 const IN_USER_NAMESPACE: [Step; 3] = [Step::Unshare(CLONE_NEWUSER), Step::Rendezvous, Step::BecomeMapped];
 
-/// Making one is not enough: where AppArmor restricts them, the namespace is made and mapped, and only
-/// what a private root needs is refused in it.
+/// Creating one is not enough: where AppArmor restricts them, the namespace is created and mapped, and only what a
+/// private root needs is refused in it.
 pub(super) fn probe_user(surroundings: &Surroundings) -> UserNamespaces {
     let then = [Step::Unshare(CLONE_NEWNS), Step::PrivateMounts, Step::MountTmpfs];
     match attempt_mapped(&then) {
@@ -122,7 +122,7 @@ pub(super) fn probe_user(surroundings: &Surroundings) -> UserNamespaces {
     }
 }
 
-/// The other namespaces, each in a user namespace of its own, as the host profiles make them.
+/// The other namespaces, each in its own user namespace, as the host profiles create them.
 pub(super) fn probe_others() -> BTreeMap<Layer, Support> {
     [
         (Layer::MountNamespace, CLONE_NEWNS),
@@ -145,8 +145,8 @@ pub(super) fn probe_others() -> BTreeMap<Layer, Support> {
     .collect()
 }
 
-/// A `/proc` that shows only the new pid namespace. Container runtimes cover parts of theirs, and then the
-/// kernel refuses a new one that would show what is covered.
+/// A `/proc` that shows only the new pid namespace. Container runtimes mask parts of theirs, and then the kernel
+/// refuses a new one that would show what is masked.
 pub(super) fn probe_private_proc() -> Support {
     support(attempt_mapped(&[
         Step::Unshare(CLONE_NEWNS | CLONE_NEWPID),
@@ -156,8 +156,8 @@ pub(super) fn probe_private_proc() -> Support {
     ]))
 }
 
-/// RLIMIT_NPROC counted per user namespace. Where it counts all processes of a UID on the machine, a
-/// limit stops the wrong ones.
+/// RLIMIT_NPROC counted per user namespace. Where it counts all processes of a UID on the machine, a limit stops the
+/// wrong ones.
 pub(super) fn probe_process_limit() -> Support {
     support(attempt_mapped(&[Step::ProcessLimit]))
 }
@@ -171,8 +171,8 @@ pub(super) fn probe_filter() -> Support {
     }))
 }
 
-/// Mounts with mapped owners, tried on a detached copy of the directory for temporary files. The copy is
-/// attached nowhere and gone when this returns.
+/// Mounts with mapped owners, tried on a detached copy of the directory for temporary files. The copy is attached
+/// nowhere and gone when this returns.
 pub(super) fn probe_idmapped_mounts() -> Support {
     let mut outcome = Err(io::ErrorKind::NotFound.into());
     let steps = [Step::Unshare(CLONE_NEWUSER), Step::Rendezvous];
@@ -203,8 +203,8 @@ fn attempt_mapped(then: &[Step]) -> Result<(), Failure> {
     })
 }
 
-/// Maps one ID. Whoever may map any takes an unprivileged one, as the sandboxes of root do; anybody else
-/// has only their own, and must first give up `setgroups` (user_namespaces(7)).
+/// Maps one ID. A process that may map any takes an unprivileged one, as the sandboxes of root do; any other can only
+/// map its own, and must first give up `setgroups` (user_namespaces(7)).
 fn write_maps(child: Pid) -> io::Result<()> {
     let write = |file: &str, text: String| fs::write(proc_file(child, file), text);
     if write("uid_map", format!("0 {UNPRIVILEGED} 1")).is_err() {
@@ -266,14 +266,14 @@ mod tests {
                 libc::EPERM,
                 Obstacle::SwitchedOffForUsers,
             ),
-            // Ubuntu: made and mapped, and then every capability is missing.
+            // Ubuntu: created and mapped, and then every capability is missing.
             (
                 Surroundings { unprivileged_userns_clone: Some(1), apparmor_restricts: Some(1), ..user },
                 Step::Unshare(CLONE_NEWNS),
                 libc::EPERM,
                 Obstacle::Apparmor,
             ),
-            // The restriction is for the unprivileged: as root it must be something else.
+            // The restriction is for unprivileged users: as root there must be another cause.
             (
                 Surroundings {
                     apparmor_restricts: Some(1),

@@ -1,10 +1,10 @@
-//! The raw system calls that probing needs and rustix does not have, and the child they are tried in.
+//! System calls for probing that rustix does not have, and the child process in which they are tried.
 //!
-//! `unshare`, a seccomp filter or a lowered limit cannot be undone, so they are tried in a child made for
-//! that. It is made by `fork`, also from a process with many threads. There POSIX allows the child only
-//! async-signal-safe calls until it execs, because a lock that another thread held at that moment stays
-//! locked for ever in the copy. So the child allocates nothing, formats nothing, takes no lock and cannot
-//! panic: it makes system calls on values prepared before the fork, reports through a pipe and `_exit`s.
+//! `unshare`, a seccomp filter or a lowered limit cannot be undone, so they are tried in a child process. It is created
+//! by `fork`, also from a process with many threads. There POSIX allows the child only async-signal-safe calls until it
+//! execs, because a lock that another thread held at that moment stays locked for ever in the copy. So the child
+//! allocates nothing, formats nothing, takes no lock and cannot panic: it makes system calls on values prepared before
+//! the fork, reports through a pipe and `_exit`s.
 #![expect(unsafe_code, reason = "fork and system calls that rustix does not offer safely")]
 
 mod calls;
@@ -20,19 +20,19 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 pub(super) use calls::*;
 
-/// How long a child may take. What it does takes microseconds; only a stuck kernel needs this.
+/// How long a child may take. Its work takes microseconds; only a stuck kernel needs this.
 const CHILD_DEADLINE: Duration = Duration::from_secs(10);
 
-/// One thing that the child tries, in a sequence.
+/// One step of a sequence that the child tries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     /// Leave namespaces, by `CLONE_NEW*` flags.
     Unshare(libc::c_int),
-    /// Wait for the parent, which writes the maps of the new user namespace meanwhile.
+    /// Wait for the parent, which meanwhile writes the maps of the new user namespace.
     Rendezvous,
     /// Become UID and GID 0 of the new user namespace.
     BecomeMapped,
-    /// Cut every mount off from the namespace it was copied from.
+    /// Detach every mount from the namespace it was copied from.
     PrivateMounts,
     /// Mount a tmpfs.
     MountTmpfs,
@@ -42,31 +42,31 @@ pub(super) enum Step {
     MountProc,
     /// Install a seccomp filter that allows everything.
     Filter,
-    /// Show that RLIMIT_NPROC counts inside the user namespace alone: with a limit of two, this process
-    /// may have one child and no second one. `EAGAIN`: not even one; `EOPNOTSUPP`: two.
+    /// Verify that RLIMIT_NPROC counts inside the user namespace alone: with a limit of two, this process may have one
+    /// child and no second one. `EAGAIN`: not even one; `EOPNOTSUPP`: two.
     ProcessLimit,
 }
 
-/// The step that failed, and how.
+/// The step that failed, and its error.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub step: Step,
     pub error: io::Error,
 }
 
-/// What the child reports: the number of a step, and its errno; or that it waits, or that all is done.
+/// A report of the child: the number of a step, and its errno; or that it waits, or that all steps succeeded.
 type Message = [u8; 8];
 const WAITING: i32 = -1;
 
-/// What the parent answers.
+/// The parent's replies.
 const GO_ON: &[u8; 1] = b"!";
 const GIVE_UP: &[u8; 1] = b".";
 
-/// Tries `steps` in a child, one after the other, up to the first failure. At [`Step::Rendezvous`] the
-/// child waits while `meanwhile` runs here with its pid; an error from there ends the attempt.
+/// Tries `steps` in a child, one after the other, up to the first failure. At [`Step::Rendezvous`] the child waits
+/// while `meanwhile` runs here with its pid; an error from there ends the attempt.
 ///
 /// # Errors
-/// No child could be made or heard. That a step is refused is not an error, but the inner result.
+/// The child could not be created or did not report. A refused step is not an error, but the inner result.
 pub(super) fn attempt(
     steps: &[Step],
     meanwhile: &mut dyn FnMut(Pid) -> io::Result<()>,
@@ -84,11 +84,11 @@ pub(super) fn attempt(
     let Some(pid) = Pid::from_raw(pid).filter(|_| pid > 0) else {
         return Err(io::Error::last_os_error());
     };
-    // Our copies must go, or the end of the child would not be seen.
+    // Our copies must be closed, or the end of the child would not be seen.
     drop((report_end, wait_end));
     let outcome = listen(steps, reports, releases, || meanwhile(pid));
-    // After its report the child ends by itself, when its own child has. To kill it then would leave that
-    // one to us, a zombie, where we are a subreaper. Not reaped yet, so the pid is still its own.
+    // After its report the child ends by itself, when its own child has. Killing it then would leave that one to us, as
+    // a zombie, if we are a subreaper. Not reaped yet, so the pid is still its own.
     if outcome.is_err() {
         let _ = kill_process(pid, Signal::KILL);
     }
@@ -118,8 +118,8 @@ fn listen(
             let error = io::Error::from_raw_os_error(errno);
             return Ok(Err(Failure { step, error }));
         }
-        // A refusal is written too. The end of the pipe would not do: a child that another thread forks
-        // just now has a copy of our end.
+        // A refusal is written too. Closing the pipe would not be enough: a child that another thread forks just now
+        // has a copy of our end.
         let outcome = meanwhile();
         releases.write_all(if outcome.is_ok() { GO_ON } else { GIVE_UP })?;
         if let Err(error) = outcome {
@@ -141,7 +141,7 @@ fn wait_readable(fd: BorrowedFd<'_>) -> io::Result<()> {
 /// The child. Only async-signal-safe calls, no allocation, no panic.
 ///
 /// # Safety
-/// Call it in a process just forked, whose memory nobody relies on afterwards.
+/// Call it in a process that was just forked, whose memory is not used afterwards.
 unsafe fn run_steps(steps: &[Step], report: libc::c_int, wait: libc::c_int) -> ! {
     let mut number: i32 = 0;
     for &step in steps {
@@ -163,10 +163,10 @@ unsafe fn run_steps(steps: &[Step], report: libc::c_int, wait: libc::c_int) -> !
     }
 }
 
-/// Gives 0 or an errno.
+/// Returns 0 or an errno.
 ///
 /// # Safety
-/// As `run_steps`.
+/// Like `run_steps`.
 unsafe fn run_step(step: Step, number: i32, report: libc::c_int, wait: libc::c_int) -> i32 {
     const NONE: *const libc::c_char = ptr::null();
     // SAFETY: every pointer is null where the call allows it, or leads to a constant or to a local that
@@ -180,7 +180,7 @@ unsafe fn run_step(step: Step, number: i32, report: libc::c_int, wait: libc::c_i
                 libc::read(wait, answer.as_mut_ptr().cast(), 1);
                 if answer == *GO_ON { 0 } else { libc::ECANCELED }
             }
-            // Raw: the wrappers of glibc make all threads follow, with locks and signals.
+            // Raw: glibc's wrappers change all threads, with locks and signals.
             Step::BecomeMapped => {
                 let zero: libc::c_long = 0;
                 if libc::syscall(libc::SYS_setresgid, zero, zero, zero) != 0 {
@@ -224,7 +224,7 @@ unsafe fn run_step(step: Step, number: i32, report: libc::c_int, wait: libc::c_i
 }
 
 /// # Safety
-/// As `run_steps`.
+/// Like `run_steps`.
 unsafe fn install_filter() -> i32 {
     let mut allow = libc::sock_filter {
         code: 0x06, // BPF_RET | BPF_K
@@ -244,7 +244,7 @@ unsafe fn install_filter() -> i32 {
 }
 
 /// # Safety
-/// As `run_steps`.
+/// Like `run_steps`.
 unsafe fn try_process_limit() -> i32 {
     let limit = libc::rlimit { rlim_cur: 2, rlim_max: 2 };
     // SAFETY: `limit` outlives the call; the forked children do nothing but wait for their end.
@@ -274,7 +274,7 @@ unsafe fn try_process_limit() -> i32 {
 }
 
 /// # Safety
-/// As `run_steps`.
+/// Like `run_steps`.
 unsafe fn fork_sleeper() -> libc::pid_t {
     // SAFETY: the child makes two async-signal-safe calls until it is killed, at the latest with its parent.
     unsafe {
@@ -302,7 +302,7 @@ fn errno_of(result: libc::c_int) -> i32 {
     if result == 0 { 0 } else { errno() }
 }
 
-/// Reading errno allocates nothing: std makes an integer of it.
+/// Reading errno does not allocate: std returns an integer.
 fn errno() -> i32 {
     io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }

@@ -10,7 +10,7 @@ fn probing_from_many_threads_gives_one_answer() {
     let threads: Vec<_> =
         (0..4).map(|_| thread::spawn(|| (0..4).map(|_| Features::detect()).collect::<Vec<_>>())).collect();
     for features in threads.into_iter().flat_map(|it| it.join().unwrap()) {
-        // Not compared whole: a refused cgroup is named in the reason, and has another name each time.
+        // Not compared as a whole: the reason contains the name of a refused cgroup, which differs each time.
         assert_eq!(features.user_namespaces, first.user_namespaces);
         assert_eq!(features.namespaces, first.namespaces);
         assert_eq!(features.private_proc, first.private_proc);

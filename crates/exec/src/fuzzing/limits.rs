@@ -1,4 +1,4 @@
-//! What the kernel says about control groups.
+//! Texts of the kernel about control groups.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,8 +9,8 @@ use crate::cgroup::layout::{Hierarchy, Layout};
 use crate::cgroup::owner::Owner;
 use crate::cgroup::{end, oom_kills_in};
 
-/// Whatever the two files say, we stay below the mounts that they name; and whatever names a mount point and a
-/// cgroup have, they are understood.
+/// Whatever the two files contain, all paths are below the mounts that they name; and whatever names a mount point and
+/// a cgroup have, they are parsed.
 ///
 /// The text is mountinfo, a line `---`, and `/proc/self/cgroup`.
 pub fn cgroup_layout(data: &[u8]) {
@@ -48,8 +48,8 @@ fn check_hierarchy(hierarchy: &Hierarchy) {
     assert_eq!(chain.len(), below.components().count() + 1);
 }
 
-/// A path as the kernel has them: absolute, without `.` and `..`. No cgroup has a line break in its name; the
-/// kernel refuses it.
+/// A path in the kernel's form: absolute, without `.` and `..`. No cgroup has a line break in its name; the kernel
+/// refuses it.
 fn plain_path(text: &str) -> String {
     let parts = text.split(['/', '\0', '\n']).filter(|part| !matches!(*part, "" | "." | "..")).take(8);
     match parts.map(|part| format!("/{part}")).collect::<String>() {
@@ -58,7 +58,7 @@ fn plain_path(text: &str) -> String {
     }
 }
 
-/// As `mangle` in the kernel's fs/proc_namespace.c.
+/// Like `mangle` in the kernel's fs/proc_namespace.c.
 fn escape(path: &str) -> String {
     let mut out = String::new();
     for letter in path.chars() {
@@ -70,7 +70,7 @@ fn escape(path: &str) -> String {
     out
 }
 
-/// The count of kills is the number behind its own name, among whatever other counters there are.
+/// The count of kills is the number after its own name, whatever other counters there are.
 pub fn cgroup_events(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let others: String =
@@ -85,8 +85,8 @@ pub fn cgroup_events(data: &[u8]) {
     assert!(count == 0 || written(count), "{count}");
 }
 
-/// Only numbers that stand alone on their line and name a single process are ever members: 0, which is a process
-/// that we cannot see, and negative numbers would be whole groups to `kill`.
+/// Only numbers that are alone on their line and refer to a single process are members: 0, which is a process that we
+/// cannot see, and negative numbers would be whole groups to `kill`.
 pub fn cgroup_procs(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let directory = Scratch::new();
@@ -102,7 +102,7 @@ pub fn cgroup_procs(data: &[u8]) {
     assert_eq!(members, expected);
 }
 
-/// Only names that we give are taken for ours, since what has such a name is removed.
+/// Only names that we generate are taken for ours, since directories with such a name are removed.
 pub fn cgroup_name(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let owner = Owner::current().expect("there is a /proc");
@@ -111,7 +111,7 @@ pub fn cgroup_name(data: &[u8]) {
     assert!(name.len() <= 128 && name.is_ascii() && !name.contains('/'), "{name:?}");
 
     if let Some(owner) = Owner::of_name(&text) {
-        // The number that counts is the only part besides the hint that two names of an owner differ in.
+        // Besides the hint, two names of an owner differ only in the counter.
         let same = owner.new_name("");
         let of_owner = |name: &str| name.split('-').take(4).collect::<Vec<_>>().join("-");
         assert_eq!(of_owner(&text), of_owner(&same));

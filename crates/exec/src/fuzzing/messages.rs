@@ -1,4 +1,4 @@
-//! What executor, keeper and workers send each other.
+//! The messages between executor, keeper and workers.
 
 use std::fmt::Debug;
 use std::io;
@@ -14,7 +14,7 @@ use crate::stage::keeper::{Ask, Told};
 use crate::stage::setup::{Hello, Setup};
 use crate::stage::wire::{self, ANSWER_BYTES, Answer, DecodeError, Job};
 
-/// What fits into a socket's buffer with nobody reading meanwhile, whatever the machine's defaults.
+/// The amount that fits into a socket's buffer without a reader, whatever the machine's defaults.
 const MAX_STREAM_BYTES: usize = 64 * 1024;
 
 /// A job has one message and a message one job; nothing can be cut off or added unnoticed.
@@ -42,8 +42,8 @@ fn check_job(message: &[u8]) {
     assert_eq!(Job::decode(&padded), Err(DecodeError::Length));
 }
 
-/// Whatever a worker's socket brings, in whatever pieces, is read as the protocol says: late words are skipped,
-/// and a job counts only when it is whole and has its five descriptors.
+/// Any bytes on a worker's socket, in any chunks, are interpreted by the protocol: late control bytes are skipped, and
+/// a job counts only when it is complete and has its five descriptors.
 pub fn job_stream(data: &[u8]) {
     let Some((&count, stream)) = data.split_first() else {
         return;
@@ -79,7 +79,7 @@ fn expected_job(stream: &[u8], descriptors: usize) -> Expected<Job> {
     }
 }
 
-/// A worker lives next to hostile commands. Its answers decode to what they say and nothing more.
+/// A worker runs next to hostile commands. Its replies decode to exactly their content.
 pub fn answer(data: &[u8]) {
     let mut message = [0; ANSWER_BYTES];
     let length = data.len().min(ANSWER_BYTES);
@@ -105,7 +105,7 @@ pub fn answer(data: &[u8]) {
     }
 }
 
-/// Control messages survive the socket and a second encoding. The first byte chooses the type.
+/// Control messages survive the socket and a second encoding. The first byte selects the type.
 pub fn control_message(data: &[u8]) {
     let Some((&kind, body)) = data.split_first() else {
         return;
@@ -139,7 +139,7 @@ fn check_control<T: Serialize + DeserializeOwned>(body: &[u8]) {
     assert_eq!(json(&again), once, "it changes on the way");
 }
 
-/// The frames around control messages: no length makes the reader wait, take too much, or lose its place.
+/// The frames around control messages: no length makes the reader block, read too much, or lose its position.
 pub fn control_stream(data: &[u8]) {
     let mut stream = &data[..data.len().min(MAX_STREAM_BYTES)];
     let (ours, theirs) = pair();
@@ -173,7 +173,7 @@ fn expected_message(stream: &mut &[u8]) -> Expected<Value> {
     serde_json::from_slice(body).map_or(Expected::Refused, Expected::Message)
 }
 
-/// What a reader makes of a stream.
+/// The expected result of reading a stream.
 #[derive(Debug)]
 enum Expected<T> {
     Message(T),
@@ -185,7 +185,7 @@ fn assert_same<T: Debug + PartialEq>(received: io::Result<Option<T>>, expected: 
     match (received, expected) {
         (Ok(Some(received)), Expected::Message(expected)) => assert_eq!(received, expected),
         (Ok(None), Expected::Gone) => {}
-        // EOF, or bytes that cannot be read: anything else would be an accident of the socket.
+        // EOF, or invalid bytes: any other error would be an accident of the socket.
         (Err(error), Expected::Refused) => {
             assert!(matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData), "{error:?}")
         }

@@ -1,4 +1,4 @@
-//! Paths that somebody hostile chose, and files that may be programs.
+//! Untrusted paths, and files that may be programs.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs;
@@ -14,14 +14,14 @@ use super::scratch::{Scratch, directory};
 use crate::beneath::{Links, MAX_LINKS, Method, Mounts, Resolve, Scope, open_with, walk};
 use crate::lookup::{self, Kind, LookupError, Program, Runner, SkillName};
 
-/// Steps per input: enough for every kind of link to meet every other, and quick.
+/// Steps per input: enough to combine all kinds of links, and quick.
 const MAX_STEPS: usize = 32;
 
-/// Both ways to resolve a path give the same answer, and never a file outside the directory.
+/// Both methods to resolve a path give the same result, and never a file outside the directory.
 ///
-/// Each line is a step: `d PATH`, `f PATH` and `l PATH TARGET` make a directory, a file or a link; `o XY PATH`
-/// opens a path, with the letters X and Y for flags and resolution. One tree per method, so that what one creates
-/// does not change what the other finds.
+/// Each line is a step: `d PATH`, `f PATH` and `l PATH TARGET` create a directory, a file or a link; `o XY PATH` opens
+/// a path, with the letters X and Y for flags and resolution. Each method has its own tree, so that files which one
+/// creates do not affect the other.
 pub fn beneath(data: &[u8]) {
     let methods: &[Method] = match Method::available() {
         Method::Openat2 => &[Method::Openat2, Method::Walk],
@@ -54,15 +54,15 @@ pub fn beneath(data: &[u8]) {
 #[derive(Debug)]
 struct Answer {
     opened: Result<PathBuf, Errno>,
-    /// What the walk met on its way to a refusal.
+    /// Number of links that the walk met before a refusal.
     links: usize,
 }
 
 impl Answer {
     fn agrees(&self, walk: &Self) -> bool {
-        // The kernel first resolves without locks. Where that does not do (a `..` that would leave, a name that is
-        // not cached) it starts over and goes on counting links, so that ELOOP hides the true refusal from half of
-        // its limit on.
+        // The kernel first resolves without locks. Where that fails (a `..` that would leave, a name that is not
+        // cached) it starts over and continues to count links, so that ELOOP hides the true error from half of its
+        // limit on.
         let counted_twice = self.opened == Err(Errno::LOOP) && walk.links > MAX_LINKS / 2;
         self.opened == walk.opened || walk.opened.is_err() && counted_twice
     }
@@ -70,7 +70,7 @@ impl Answer {
 
 struct Tree<'a> {
     base: &'a Path,
-    /// What was made, by path. Steps follow no link: whatever they make is below the base by its name.
+    /// The created directories, by path. Steps follow no link: whatever they create is below the base by its name.
     directories: HashSet<PathBuf>,
 }
 
@@ -120,7 +120,7 @@ impl<'a> Tree<'a> {
         answers
     }
 
-    /// The path of something new, if its parent is a directory that a step made.
+    /// The path of a new entry, if its parent is a directory that a step created.
     fn place(&self, path: &[u8]) -> Option<PathBuf> {
         let path = to_path(path);
         let parent = path.parent()?;
@@ -211,9 +211,9 @@ fn contents(base: &Path) -> BTreeSet<(PathBuf, u32)> {
 }
 
 /// Only an ELF file or a script is a program, by its first bytes; and a script, or a skill, only where its runner
-/// cannot put another one.
+/// cannot replace it.
 ///
-/// The first two bytes are the file's mode, the third is who would run it, the rest is the file.
+/// The first two bytes are the file's mode, the third selects the runner, the rest is the file.
 pub fn program(data: &[u8]) {
     let [low, high, who, content @ ..] = data else {
         return;

@@ -12,14 +12,14 @@ use rustix::fs::{Mode, OFlags, StatVfsMountFlags};
 pub(super) struct Scratch(PathBuf);
 
 impl Scratch {
-    /// In memory where that is possible: some targets make dozens of files per input.
+    /// In memory if possible: some targets create dozens of files per input.
     pub(super) fn new() -> Self {
         Self::below(Path::new("/dev/shm"))
             .or_else(|| Self::below(&std::env::temp_dir()))
             .expect("a directory for temporary files can be written")
     }
 
-    /// Where programs may be executed; container runtimes forbid it in `/dev/shm`.
+    /// In a directory where programs may be executed; container runtimes forbid it in `/dev/shm`.
     pub(super) fn for_programs() -> Self {
         let scratch = Self::new();
         if !scratch.forbids_programs() {
@@ -36,7 +36,7 @@ impl Scratch {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let mut builder = fs::DirBuilder::new();
         builder.mode(0o700);
-        // A name that is taken is somebody else's, or left from a process that crashed in here.
+        // A name that is taken belongs to another process, or was left by one that crashed.
         (0..1000).find_map(|_| {
             let count = COUNT.fetch_add(1, Ordering::Relaxed);
             let name = format!("sympozium-fuzz-{}-{count}", std::process::id());

@@ -1,4 +1,4 @@
-//! Names, variables, output, and lines of the kernel that hold what a process chose.
+//! Names, variables, output, and texts of the kernel that contain what a process chose.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -14,7 +14,7 @@ use crate::lookup::SkillName;
 use crate::outcome::Captured;
 use crate::stage::tree;
 
-/// A name is taken exactly when it matches `[A-Za-z0-9_+][A-Za-z0-9_.+-]{0,127}`, and then as it is.
+/// A name is accepted exactly when it matches `[A-Za-z0-9_+][A-Za-z0-9_.+-]{0,127}`, and is not changed.
 pub fn skill_name(data: &[u8]) {
     let Ok(name) = std::str::from_utf8(data) else {
         return;
@@ -32,7 +32,7 @@ pub fn skill_name(data: &[u8]) {
     }
 }
 
-/// Whatever a process calls itself, its parent and its start are read from behind its name.
+/// Whatever name a process has, its parent and its start time are read from behind that name.
 pub fn process_stat(data: &[u8]) {
     let fields = b") S 42 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 123456 9 10\n";
     let line = [b"7 (", data, fields].concat();
@@ -46,7 +46,7 @@ pub fn process_stat(data: &[u8]) {
     assert_eq!(owner::start_in_stat(data), owner::start_in_stat(&plain).filter(|_| has_name));
 }
 
-/// No log makes a gVisor of a kernel that shows no other sign of it.
+/// No log makes a kernel count as gVisor without another sign.
 pub fn kernel_log(data: &[u8]) {
     let log = String::from_utf8_lossy(data);
     let signs = |release, version: &str, log: &str| machine::signs_of_gvisor(release, version, log, true).len();
@@ -57,16 +57,16 @@ pub fn kernel_log(data: &[u8]) {
         assert_eq!(without >= GVISOR_SIGNS, certain, "{release}");
         assert!((0..=1).contains(&(signs(release, build, &log) - without)));
     }
-    // Release and version may hold anything as well. One sign each is all that they are, unless the release names
-    // gVisor outright.
+    // Release and version may contain anything as well. Each is one sign at most, unless the release names gVisor
+    // explicitly.
     let (release, version) = log.split_once('\n').unwrap_or((&log, ""));
     assert!(signs(release, "", "") <= 1 || release.ends_with("-gvisor"));
     assert!(signs("6.1", version, "") <= 1, "{version:?}");
 }
 
-/// Output is cut at the cap and nowhere else, and its text is how the whole output's text begins.
+/// Output is truncated at the limit and nowhere else, and its text is a prefix of the whole output's text.
 ///
-/// The first two bytes are the cap, the third is how much the command writes at once.
+/// The first two bytes are the limit, the third is how much the command writes at once.
 pub fn captured(data: &[u8]) {
     let [low, high, chunk, output @ ..] = data else {
         return;
@@ -97,10 +97,10 @@ pub fn captured(data: &[u8]) {
     }
 }
 
-/// A command's environment is exactly what the rules make of the declared and the requested variables. Refusals
-/// and debug output do not depend on the text of a value, so they cannot tell it.
+/// A command's environment is exactly what the rules derive from the declared and the requested variables. Refusals and
+/// debug output do not depend on the text of a value, so they cannot reveal it.
 ///
-/// Each line is a variable: `D` declares it, `R` requests it; in lower case its value comes 4096 times.
+/// Each line is a variable: `D` declares it, `R` requests it; in lower case its value is repeated 4096 times.
 pub fn environment(data: &[u8]) {
     let mut declared: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
     let mut requested: Vec<(String, String)> = Vec::new();
@@ -152,7 +152,7 @@ fn declare(variables: Vec<(Vec<u8>, Vec<u8>)>) -> Environment {
     Environment::declared(pairs.map(|(name, value)| (OsString::from_vec(name), OsString::from_vec(value))))
 }
 
-/// The rules once more, on bytes. `None`: some rule is broken.
+/// A second implementation of the rules, on bytes. `None`: a rule is violated.
 fn expected_environment(declared: &[(Vec<u8>, Vec<u8>)], requested: &[(String, String)]) -> Option<Vec<Vec<u8>>> {
     let mut all: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
     for (name, value) in declared.iter().rev() {
@@ -202,7 +202,7 @@ fn is_ours(name: &[u8]) -> bool {
     name.starts_with(b"SYMPOZIUM_") || name.starts_with(b"SKILL_TOKEN")
 }
 
-/// Another value of the same length that breaks the same rules.
+/// Another value of the same length that violates the same rules.
 fn mask(value: &[u8]) -> Vec<u8> {
     let parts = value.split(|&byte| byte == 0);
     let parts: Vec<_> = parts.map(|part| b"z".repeat(part.len())).collect();

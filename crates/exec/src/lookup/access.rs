@@ -1,14 +1,14 @@
-//! What an identity could do to a file, judged by somebody else.
+//! What another identity could do to a file.
 
 use std::os::fd::BorrowedFd;
 
 use rustix::fs::{FileType, Mode, OFlags, Stat, StatVfsMountFlags};
 use rustix::io::Errno;
 
-/// The identity that runs commands, as the process that does the lookup sees it.
+/// The identity that runs commands, as the process that performs the lookup sees it.
 ///
-/// Root is judged like any other: commands hold no capabilities, so the mode bits bind them. As they own what
-/// root owns, commands run as root find nothing trustworthy except on read-only mounts.
+/// Root is treated like any other: commands hold no capabilities, so the mode bits apply to them. As they own what root
+/// owns, commands that run as root find no trusted program except on read-only mounts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Runner {
     /// The user.
@@ -30,20 +30,20 @@ impl Runner {
         Mode::from_raw_mode(stat.st_mode).contains(bit)
     }
 
-    /// Whether this identity could change the object, now or after a `chmod`. A doubt counts as yes.
+    /// Whether this identity could change the object, now or after a `chmod`. Doubt counts as yes.
     ///
     /// `fd` may be opened with `O_PATH` if it is a directory or a link.
     pub(super) fn could_write(&self, fd: BorrowedFd<'_>, stat: &Stat) -> bool {
         let mode = Mode::from_raw_mode(stat.st_mode);
         let kind = FileType::from_raw_mode(stat.st_mode);
         let permitted = if stat.st_uid == self.uid {
-            // An owner can give himself any permission.
+            // An owner can grant itself any permission.
             true
         } else if kind == FileType::Symlink {
-            // Links show 0777 and nobody can write into one.
+            // Links show 0777 and cannot be written.
             false
         } else {
-            // The sticky bit keeps others from renaming what is there, not from adding what is not: `Way` sees to that.
+            // The sticky bit prevents others from renaming entries, not from adding them: `PathTrust` handles that.
             mode.contains(Mode::WOTH)
                 || mode.contains(Mode::WGRP) && (self.gids.contains(&stat.st_gid) || has_acl(fd, kind))
         };
@@ -51,8 +51,8 @@ impl Runner {
     }
 }
 
-/// Whether an access list may name further users. With one, the group bits of the mode are its mask (acl(5)), so
-/// this matters only where they include write.
+/// Whether an access list may name further users. With one, the group bits of the mode are its mask (acl(5)), so this
+/// matters only where they include write.
 fn has_acl(fd: BorrowedFd<'_>, kind: FileType) -> bool {
     const ACL: &str = "system.posix_acl_access";
     let queried = if kind == FileType::Directory {

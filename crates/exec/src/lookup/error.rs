@@ -1,4 +1,4 @@
-//! Why a lookup refuses.
+//! Errors of a lookup.
 
 use std::ffi::OsString;
 use std::io;
@@ -12,87 +12,87 @@ pub enum LookupError {
     /// The name is empty, `.` or `..`, or contains a slash or a NUL.
     #[error("program name {name:?} is not one path component")]
     Name {
-        /// As given.
+        /// The name as given.
         name: OsString,
     },
-    /// A path that must start at the root does not.
+    /// The path is not absolute.
     #[error("{path:?} is not an absolute path")]
     NotAbsolute {
-        /// As given.
+        /// The path as given.
         path: PathBuf,
     },
-    /// Nothing of that name in any place searched.
+    /// There is no such program in any directory that was searched.
     #[error("{path:?} was not found")]
     NotFound {
-        /// The name or path looked for.
+        /// The name or path that was looked for.
         path: PathBuf,
     },
-    /// The file, or something on the way to it, could not be opened.
+    /// The file, or a component of its path, could not be opened.
     #[error("cannot open {path:?}")]
     Open {
         /// The program.
         path: PathBuf,
-        /// What the kernel said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// A directory, FIFO, device or socket.
+    /// It is a directory, FIFO, device or socket.
     #[error("{path:?} is a {kind}, not a regular file")]
     NotAFile {
         /// The program.
         path: PathBuf,
-        /// What it is.
+        /// The kind of file.
         kind: &'static str,
     },
-    /// The mode bits give the runner no permission to execute it.
+    /// The mode bits do not allow the runner to execute it.
     #[error("{path:?} is not executable by uid {uid}")]
     NotExecutable {
         /// The program.
         path: PathBuf,
-        /// Who would have run it.
+        /// The runner.
         uid: u32,
     },
-    /// It lies on a mount that executes nothing.
+    /// It is on a `noexec` mount.
     #[error("{path:?} is on a noexec mount")]
     NoExecMount {
         /// The program.
         path: PathBuf,
     },
-    /// Neither ELF nor `#!`.
+    /// It is neither ELF nor a `#!` script.
     #[error("{path:?} has no executable format: neither an elf file nor a #! script")]
     Format {
         /// The program.
         path: PathBuf,
     },
-    /// Skills may not change identity.
+    /// Skills must not change identity.
     #[error("{path:?} has a setuid or setgid bit")]
     SetId {
         /// The program.
         path: PathBuf,
     },
-    /// Skills may not be world-writable, wherever they are.
+    /// Skills must not be world-writable, wherever they are.
     #[error("{path:?} is world-writable")]
     WorldWritable {
         /// The program.
         path: PathBuf,
     },
-    /// Whoever runs commands could put another file in its place.
+    /// The identity that runs commands could put another file in its place.
     #[error("{path:?} cannot be trusted: {what:?} is writable by uid {uid}, which runs commands")]
     Writable {
         /// The program.
         path: PathBuf,
-        /// The file, link or directory on the way, without links.
+        /// The file, link or directory that is writable, without links.
         what: PathBuf,
-        /// Who could write it.
+        /// The runner.
         uid: u32,
     },
-    /// Found relative to a directory whose own path is unknown.
+    /// It was found relative to a directory whose own path is unknown.
     #[error("script {path:?} can only be executed by an absolute path")]
     ScriptWithoutPath {
         /// The program.
         path: PathBuf,
     },
-    /// It was one file when checked and another when opened.
+    /// It was one file when it was checked and another when it was opened.
     #[error("{path:?} was replaced while it was looked at")]
     Replaced {
         /// The program.
@@ -101,7 +101,7 @@ pub enum LookupError {
 }
 
 impl LookupError {
-    /// Whether `execvp(3)` would look in the next directory.
+    /// Whether `execvp(3)` would continue with the next directory.
     pub(super) fn lets_the_search_go_on(&self) -> bool {
         match self {
             Self::NotAFile { .. } | Self::NotExecutable { .. } | Self::NoExecMount { .. } => true,

@@ -1,40 +1,40 @@
-//! The names skills may have.
+//! Names of skills.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The name of a skill: one path component that no shell, URL or option parser can read as anything else.
+/// The name of a skill: one path component that no shell, URL or option parser can interpret differently.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SkillName(String);
 
-/// Why something is no skill name.
+/// Why a text is not a skill name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SkillNameError {
-    /// Nothing at all.
+    /// It is empty.
     #[error("skill name is empty")]
     Empty,
-    /// More than [`SkillName::MAX_BYTES`].
+    /// It is longer than [`SkillName::MAX_BYTES`].
     #[error("skill name has {length} bytes, at most {} are allowed", SkillName::MAX_BYTES)]
     TooLong {
-        /// How many there were.
+        /// Its length in bytes.
         length: usize,
     },
-    /// A hidden file, a parent directory or an option.
+    /// It starts like a hidden file, a parent directory or an option.
     #[error("skill name starts with {0:?}")]
     Start(char),
-    /// Outside `[A-Za-z0-9_.+-]`.
+    /// It contains a character outside `[A-Za-z0-9_.+-]`.
     #[error("skill name contains {0:?}: only letters, digits and _ . + - are allowed")]
     Character(char),
 }
 
 impl SkillName {
-    /// The longest name.
+    /// Limit for a name, in bytes.
     pub const MAX_BYTES: usize = 128;
 
-    /// Reads a name as it came from a caller, already free of any URL encoding.
+    /// Parses a name as a caller sent it, without any URL encoding.
     ///
     /// # Errors
-    /// The first rule that it breaks.
+    /// The first rule that it violates.
     pub fn parse(name: &str) -> Result<Self, SkillNameError> {
         if name.len() > Self::MAX_BYTES {
             return Err(SkillNameError::TooLong { length: name.len() });
@@ -51,7 +51,7 @@ impl SkillName {
         }
     }
 
-    /// The name.
+    /// The name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

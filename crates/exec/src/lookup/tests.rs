@@ -1,5 +1,5 @@
-//! Real files in a directory that plays the root of the view. Nothing in it belongs to the runner unless a case
-//! says so, whoever runs the tests.
+//! Real files in a directory that is used as the root of the view. Nothing in it belongs to the runner unless a case
+//! says so, whichever user runs the tests.
 
 mod sticky;
 
@@ -65,7 +65,7 @@ impl View {
         symlink(target, self.real(path)).unwrap();
     }
 
-    /// Somebody who owns nothing here and is in none of its groups.
+    /// A user who owns nothing here and is in none of its groups.
     fn stranger(&self) -> Runner {
         let meta = fs::metadata(&self.path).unwrap();
         Runner { uid: meta.uid() + 1000, gids: vec![meta.gid() + 1000] }
@@ -86,7 +86,7 @@ impl View {
     }
 }
 
-/// Kind or message, with the runner's number (which depends on who runs the tests) left out.
+/// Kind or message, without the runner's number (which depends on the user who runs the tests).
 fn said(found: Result<Program, LookupError>) -> Result<Kind, String> {
     match found {
         Ok(program) => {
@@ -254,7 +254,7 @@ fn special_files_are_refused_without_opening_them() {
     drop(std::os::unix::net::UnixListener::bind(bin("socket")).unwrap());
     fs::create_dir(bin("dir")).unwrap();
     let mut cases = vec![("fifo", "fifo"), ("socket", "socket"), ("dir", "directory")];
-    // Major 4, minor 0 is a terminal: opening it would not only look at it.
+    // Major 4, minor 0 is a terminal: opening it would have effects.
     let device = rustix::fs::makedev(4, 0);
     match rustix::fs::mknodat(CWD, bin("tty"), FileType::CharacterDevice, Mode::from(0o755), device) {
         Ok(()) => cases.push(("tty", "device")),
@@ -309,7 +309,7 @@ fn skills_with_dangerous_mode_bits_are_refused() {
         let expected = format!("\"/usr/local/bin/tool\" {rule}");
         assert_eq!(view.skill("tool"), Err(expected), "{mode:o}");
     }
-    // no_new_privs takes the bit's effect away, so programs that are no skills may have it.
+    // no_new_privs disables the bit, so programs that are not skills may have it.
     view.set_mode("/usr/local/bin/tool", 0o4755);
     assert_eq!(view.find("tool"), Ok(Kind::Elf));
 }
@@ -335,7 +335,7 @@ fn the_class_of_the_runner_decides_who_may_execute() {
     }
 }
 
-/// Each thing on the way to `/usr/local/bin/far`, which is a link to `/opt/sub/far`, through a link in `/opt`.
+/// Each component of `/usr/local/bin/far`, which is a link to `/opt/sub/far`, through a link in `/opt`.
 #[test]
 fn anything_writable_on_the_way_is_refused() {
     let way = ["/", "/usr", "/usr/local", "/usr/local/bin", "/opt", "/opt/real", "/opt/real/far"];
@@ -354,7 +354,7 @@ fn anything_writable_on_the_way_is_refused() {
                 view.skill_as("far", &member).unwrap();
                 view.set_mode(what, mode);
                 let program = "/usr/local/bin/far";
-                // Only directories are in these, and nobody can swap one that is somebody else's.
+                // These contain only directories, and a directory of another user cannot be replaced.
                 if mode == 0o1757 && ["/", "/usr", "/usr/local"].contains(&what) {
                     assert!(view.skill_as("far", &member).is_ok(), "{what} {mode:o}");
                     continue;
@@ -444,7 +444,7 @@ fn group_write_is_no_harm_to_others_unless_an_access_list_says_so() {
     }
 }
 
-/// A mount that nobody else sees: it is attached nowhere and goes when closed.
+/// A mount that no other process sees: it is attached nowhere and gone when closed.
 fn mounted(attributes: MountAttrFlags) -> Result<(OwnedFd, View), Errno> {
     let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_create(context.as_fd())?;

@@ -1,4 +1,4 @@
-//! The way to a program: whether the identity that runs commands could change where it leads.
+//! Decides whether the identity that runs commands could change what the path of a program leads to.
 
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
@@ -8,19 +8,20 @@ use rustix::fs::{FileType, Mode, Stat};
 use super::access::Runner;
 use crate::beneath::Passed;
 
-/// What was passed so far.
+/// The components of a path that were visited so far.
 ///
-/// Whoever can write a directory can put something else into it. In a sticky one, as `/tmp` is, only its owner and the owner
-/// of an entry can replace what is there; so a directory in it that is somebody else's leads on to what it always did. Only
-/// a directory: a file or a link of somebody else could have been put there as a hard link, under a name of the runner's
-/// choice.
+/// An identity that can write a directory can put another entry into it. In a sticky one, such as `/tmp`, only its
+/// owner and the owner of an entry can replace that entry; so a directory in it that belongs to another user always
+/// leads to the same place. Only a directory: a file or a link of another user could have been put there as a hard
+/// link, under a name of the runner's choice.
 pub(super) struct Way<'r> {
     runner: &'r Runner,
-    /// Whose programs these are: besides root, the only one who is believed to have made a directory where everybody can.
+    /// The owner of the programs: besides root, the only one who is trusted to have created a directory where everyone
+    /// can.
     operator: u32,
-    /// Sticky directories in which the runner may make entries, and not replace those of others.
+    /// Sticky directories in which the runner may create entries, but not replace those of others.
     shared: Vec<PathBuf>,
-    /// The first thing that the runner could write.
+    /// The first component that the runner could write.
     writable: Option<PathBuf>,
 }
 
@@ -29,7 +30,7 @@ impl<'r> Way<'r> {
         Self { runner, operator: rustix::process::geteuid().as_raw(), shared: Vec::new(), writable: None }
     }
 
-    /// A directory or a link on the way.
+    /// Adds a directory or a link of the path.
     pub(super) fn pass(&mut self, passed: &Passed<'_>) {
         if self.writable.is_some() {
             return;
@@ -50,7 +51,7 @@ impl<'r> Way<'r> {
         }
     }
 
-    /// The program itself. Gives what the runner could write, there or on the way.
+    /// Adds the program itself. Returns the component that the runner could write, if there is one.
     pub(super) fn arrive(mut self, file: BorrowedFd<'_>, stat: &Stat, path: &Path) -> Option<PathBuf> {
         if self.writable.is_none() {
             self.writable = self.shared_parent(path);
@@ -70,7 +71,7 @@ impl<'r> Way<'r> {
         is_directory(stat) && Mode::from_raw_mode(stat.st_mode).contains(Mode::SVTX) && stat.st_uid != self.runner.uid
     }
 
-    /// Whether an entry of a sticky directory stays what it is, and was not planted.
+    /// Whether an entry of a sticky directory cannot be replaced, and was not planted.
     fn is_kept(&self, stat: &Stat) -> bool {
         is_directory(stat) && [0, self.operator].contains(&stat.st_uid)
     }

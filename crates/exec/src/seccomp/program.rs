@@ -1,9 +1,8 @@
-//! Rules about calls, and the BPF program that keeps them.
+//! Rules about system calls, and the BPF program that enforces them.
 //!
-//! Written here and not by seccompiler, whose programs ask about one call after the other: when a filter is
-//! loaded, the kernel runs it once for every call there is, to know which need no further look. Asking by halves
-//! makes that cheaper (the whole lock-down of a sandbox fell from about 0.6 to 0.4 ms), and one program can answer
-//! with several errors.
+//! Generated here and not by seccompiler, whose programs compare one call after the other: when a filter is loaded, the
+//! kernel runs it once for every call, to find those that need no further check. A binary search makes that cheaper
+//! (the whole lock-down of a sandbox fell from about 0.6 to 0.4 ms), and one program can return several errors.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +13,8 @@ use seccompiler::{BpfProgram, sock_filter};
 const ARCHITECTURE: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 const ARCHITECTURE: u32 = 0xc000_00b7;
-/// The x32 ABI has the architecture of x86-64 and call numbers of its own, with this bit: on a kernel that has
-/// it, every rule could be gone round.
+/// The x32 ABI has the architecture of x86-64 and its own call numbers, with this bit: on a kernel that supports it,
+/// every rule could be bypassed.
 const X32_BIT: u32 = 0x4000_0000;
 
 // struct seccomp_data { int nr; __u32 arch; __u64 instruction_pointer; __u64 args[6]; }
@@ -23,17 +22,18 @@ const OFFSET_OF_NUMBER: u32 = 0;
 const OFFSET_OF_ARCHITECTURE: u32 = 4;
 const OFFSET_OF_ARGUMENTS: u32 = 16;
 
-/// An argument that the kernel declares as an `int`, `unsigned int`, `pid_t`, mode or the like, by its number. Only the
-/// low half of the register reaches the kernel's code, so only that half is compared: a set upper bit must not slip by.
+/// An argument that the kernel declares as an `int`, `unsigned int`, `pid_t`, mode or the like, by its index. The
+/// kernel uses only the low half of the register, so only that half is compared: a set upper bit must not bypass a
+/// rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Int(pub(super) u8);
 
-/// An argument that is a pointer, by its number. All 64 bits are its value, so both halves are compared: a pointer whose
-/// low half is zero is not null.
+/// An argument that is a pointer, by its index. All 64 bits are significant, so both halves are compared: a pointer
+/// whose low half is zero is not null.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pointer(pub(super) u8);
 
-/// What one argument must be.
+/// A condition on one argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Condition {
     /// The low half, masked, equals the value, or differs from it.
@@ -67,8 +67,8 @@ impl Condition {
         Self::NotNull { argument }
     }
 
-    /// The instructions that fall through when the condition holds and jump over the `rest` instructions that follow
-    /// them when it does not.
+    /// The instructions, which fall through when the condition is true and skip the following `rest` instructions when
+    /// it is false.
     fn instructions(self, rest: usize) -> Vec<sock_filter> {
         let past = u8::try_from(rest).unwrap_or(u8::MAX);
         match self {
@@ -84,7 +84,7 @@ impl Condition {
             }
             Self::NotNull { argument } => vec![
                 load(high_half(argument.0)),
-                // Not zero: it holds, whatever the other half is.
+                // Not zero: the condition is true, whatever the other half is.
                 jump(libc::BPF_JEQ, 0, 0, 2),
                 load(low_half(argument.0)),
                 jump(libc::BPF_JEQ, 0, past, 0),
@@ -102,7 +102,7 @@ fn high_half(argument: u8) -> u32 {
     low_half(argument) + 4
 }
 
-/// Which calls are refused, and when. What is not in here is allowed.
+/// The refused calls, and their conditions. All other calls are allowed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Rules(BTreeMap<u32, Refusal>);
 
@@ -111,7 +111,7 @@ enum Refusal {
     Always {
         errno: i32,
     },
-    /// With "operation not permitted", if all conditions of one of the lists hold.
+    /// With `EPERM`, if all conditions of one of the lists are true.
     When(Vec<Vec<Condition>>),
 }
 
@@ -121,7 +121,7 @@ impl Rules {
         self.0.insert(number(call), Refusal::Always { errno });
     }
 
-    /// Refuses the call when all `conditions` hold. A call that is always refused stays so.
+    /// Refuses the call when all `conditions` are true. A call that is always refused stays so.
     pub(super) fn refuse_when(&mut self, call: c_long, conditions: &[Condition]) {
         let refusal = self.0.entry(number(call)).or_insert_with(|| Refusal::When(Vec::new()));
         if let Refusal::When(lists) = refusal {
@@ -129,7 +129,7 @@ impl Rules {
         }
     }
 
-    /// Every comparison of an argument, with the call it is about.
+    /// Every condition, with its call.
     #[cfg(test)]
     pub(super) fn comparisons(&self) -> impl Iterator<Item = (u32, Condition)> {
         self.0.iter().flat_map(|(&call, refusal)| {
@@ -141,7 +141,7 @@ impl Rules {
         })
     }
 
-    /// The program. A process that calls by another architecture's door (32-bit) is ended.
+    /// Compiles the program. A process that calls through another architecture's interface (32-bit) is killed.
     pub(super) fn program(&self) -> BpfProgram {
         let mut program = vec![
             load(OFFSET_OF_ARCHITECTURE),
@@ -160,11 +160,11 @@ impl Rules {
 }
 
 fn number(call: c_long) -> u32 {
-    // Call numbers are small and positive; one that is not can never be made.
+    // Call numbers are small and positive; any other can never be called.
     u32::try_from(call).unwrap_or(u32::MAX)
 }
 
-/// Finds the call by halves.
+/// Finds the call by binary search.
 fn search(calls: &[(u32, &Refusal)]) -> Vec<sock_filter> {
     match calls {
         [] => vec![answer(libc::SECCOMP_RET_ALLOW)],
@@ -176,7 +176,7 @@ fn search(calls: &[(u32, &Refusal)]) -> Vec<sock_filter> {
         _ => {
             let (lower, upper) = calls.split_at(calls.len() / 2);
             let lower_program = search(lower);
-            // A conditional jump goes no further than 255 instructions, a plain one anywhere.
+            // A conditional jump reaches at most 255 instructions, an unconditional one any distance.
             let skip = u32::try_from(lower_program.len()).unwrap_or(u32::MAX);
             let mut program =
                 vec![jump(libc::BPF_JGE, upper[0].0, 0, 1), instruction(libc::BPF_JMP | libc::BPF_JA, skip, 0, 0)];
@@ -187,7 +187,7 @@ fn search(calls: &[(u32, &Refusal)]) -> Vec<sock_filter> {
     }
 }
 
-/// What to answer to a call that was found.
+/// The instructions for a call that was found.
 fn decide(refusal: &Refusal) -> Vec<sock_filter> {
     let lists = match refusal {
         Refusal::Always { errno } => return vec![refuse(*errno)],
@@ -195,7 +195,7 @@ fn decide(refusal: &Refusal) -> Vec<sock_filter> {
     };
     let mut program = Vec::new();
     for conditions in lists {
-        // From the end, to know how far a condition that does not hold jumps: behind the refusal.
+        // From the end, because the length is needed for the jump of a false condition: behind the refusal.
         let mut list = vec![refuse(libc::EPERM)];
         for condition in conditions.iter().rev() {
             list.splice(0..0, condition.instructions(list.len()));
@@ -231,7 +231,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A call as the kernel shows it to a program.
+    /// A call as the kernel passes it to a program.
     fn call(number: u32, architecture: u32, arguments: &[u64]) -> [u32; 16] {
         let mut data = [0; 16];
         data[0] = number;
@@ -243,7 +243,7 @@ mod tests {
         data
     }
 
-    /// What a program answers, by the rules of classic BPF: enough of a machine to run ours.
+    /// The result of a program, by the rules of classic BPF: enough of an interpreter to run ours.
     fn run(program: &[sock_filter], data: &[u32; 16]) -> u32 {
         let (mut accumulator, mut next) = (0u32, 0usize);
         loop {
@@ -299,7 +299,7 @@ mod tests {
     }
 
     fn condition() -> impl Strategy<Value = Condition> {
-        // Few values, so that conditions hold often enough.
+        // Few values, so that conditions are true often enough.
         let int = (0u8..6, prop_oneof![Just(u32::MAX), 0u32..4], 0u32..4, any::<bool>());
         prop_oneof![
             3 => int.prop_map(|(argument, mask, value, differs)| Condition::Int {

@@ -1,4 +1,4 @@
-//! What a command shares with the rest of the machine where it has no namespaces, and must not use.
+//! Resources that a command shares with the machine where it has no namespaces, and must not use.
 
 use libc::c_long;
 
@@ -10,8 +10,8 @@ const SYS_REMOVEXATTRAT: c_long = 466;
 /// Linux 6.17; the same.
 const SYS_FILE_SETATTR: c_long = 469;
 
-/// Where a command has no root of its own, every file of its user is in reach, and Landlock does not look at calls that change
-/// only modes, owners, times and attributes. By descriptor they stay: what a command could open is its own.
+/// Without its own root, a command can reach every file of its user, and Landlock does not check calls that change only
+/// modes, owners, times and attributes. By descriptor they stay allowed: a command could only open its own files.
 pub(super) fn deny_metadata_by_path(rules: &mut Rules) {
     let calls = [
         libc::SYS_fchmodat,
@@ -40,14 +40,14 @@ pub(super) fn deny_metadata_by_path(rules: &mut Rules) {
     for call in calls {
         rules.refuse(call, libc::EPERM);
     }
-    // Without a path it is about a descriptor.
+    // Without a path it applies to a descriptor.
     rules.refuse_when(libc::SYS_utimensat, &[Condition::not_null(Pointer(1))]);
 }
 
-/// System V IPC objects and POSIX message queues belong to an IPC namespace and not to a process: made in the machine's
-/// own, they outlive the run, and those of the user's other processes are in reach by a number that can be guessed.
-/// Refused as a kernel without them would, which programs are prepared for. (POSIX shared memory and semaphores are files
-/// in `/dev/shm`, which Landlock keeps closed.)
+/// System V IPC objects and POSIX message queues belong to an IPC namespace and not to a process: in the machine's own
+/// namespace they outlive the run, and those of the user's other processes can be reached by a number that can be
+/// guessed. Refused with `ENOSYS`, as by a kernel without them, which programs are prepared for. (POSIX shared memory
+/// and semaphores are files in `/dev/shm`, to which Landlock gives no access.)
 pub(super) fn deny_ipc_objects(rules: &mut Rules) {
     for call in [
         libc::SYS_shmget,

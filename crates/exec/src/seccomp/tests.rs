@@ -28,9 +28,9 @@ fn every_filter_fits_the_kernel() {
 /// How wide an argument is in the kernel: `SYSCALL_DEFINE` of each call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Width {
-    /// Narrowed to 32 bits or fewer before it is looked at.
+    /// Narrowed to 32 bits or fewer before it is used.
     Int,
-    /// Looked at as a whole.
+    /// Used as a whole.
     Pointer,
 }
 

@@ -1,7 +1,7 @@
-//! The keeper: builds the world, forks workers on demand, and ends everything when the executor is gone.
+//! The keeper: builds the sandbox, forks workers on demand, and ends everything when the executor is gone.
 //!
-//! It is a subreaper (in a pid namespace: init). If a worker dies, what it left becomes the keeper's and
-//! is killed at once.
+//! It is a subreaper (in a pid namespace: init). If a worker dies, its descendants become children of the keeper and
+//! are killed at once.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -19,23 +19,23 @@ use super::{wire, worker};
 use crate::guarantee::Layer;
 use crate::sys::{self, Child, Fork, ParentIs};
 
-/// What the executor may ask of a keeper.
+/// A request of the executor to the keeper.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Ask {
-    /// Fork a worker on the socket that comes along.
+    /// Fork a worker on the socket that is attached.
     Worker,
-    /// Answer when nothing is left of workers that have died, or whose sockets the executor has closed.
+    /// Reply when nothing is left of workers that have died, or whose sockets the executor has closed.
     Sweep,
 }
 
-/// The keeper's answer to [`Ask::Worker`] (an error number) or [`Ask::Sweep`].
+/// The keeper's reply to [`KeeperRequest::Worker`] (with an error number) or [`KeeperRequest::Sweep`].
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Told {
     Done,
     Failed(i32),
 }
 
-/// From the first message of the executor to the end of everything.
+/// Runs from the first message of the executor to the end of everything.
 pub(crate) fn run(control: OwnedFd) -> io::Result<()> {
     let Some((setup, _)) = wire::receive_json::<Setup>(&control)? else {
         return Ok(());
@@ -58,18 +58,18 @@ pub(crate) fn run(control: OwnedFd) -> io::Result<()> {
     }
 }
 
-/// One straight sequence: nothing in it may be reordered.
+/// One fixed sequence: no step may be reordered.
 fn build(setup: &Setup, control: &OwnedFd, live: &mut Live) -> Result<Built, StepError> {
     // Namespaces and mounts first: they need the powers that all later steps give up.
     let oom_score = setup::enter_world(setup, control, live)?;
-    // Where every command's HOME points to. If it is there already, or cannot be, commands get by.
+    // The target of every command's HOME. If it exists, or cannot be created, commands still run.
     let _ = rustix::fs::mkdir(&setup.home, Mode::RWXU);
     if setup.wants(Layer::Supervisor) {
-        // Orphans of a worker that dies come to us, not to somebody who does not know what they are.
+        // Orphans of a worker that dies become our children, not those of a process that does not know them.
         rustix::process::set_child_subreaper(Some(Pid::INIT)).step("become a subreaper")?;
         live.insert(Layer::Supervisor, String::new());
     }
-    // Opened before Landlock hides it; the executor looks programs and directories up below it.
+    // Opened before Landlock hides it; the executor looks up programs and directories below it.
     let root = rustix::fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .step("open the root directory")?;
     let scopes = setup::lock_down(setup, live)?;
@@ -92,16 +92,16 @@ struct Keeper {
 
 struct Worker {
     child: Child,
-    /// Its end of its socket. That the other one is closed shows here too, whether the worker looks or not.
+    /// The worker's end of its socket. It shows when the other end is closed, whether the worker reads or not.
     socket: OwnedFd,
 }
 
-/// How long a worker whose socket was closed may take to end its command before it is ended with it. A command
-/// may have stopped it (where there are no Landlock scopes), or it hangs in the start of a program.
+/// How long a worker whose socket was closed may take to end its command before it is killed with it. A command may
+/// have stopped it (without Landlock scopes), or it hangs in the start of a program.
 const LOST_LIMIT: Duration = Duration::from_secs(2);
-/// How often what does not die is killed once the executor is gone.
+/// Interval between kills of what does not end once the executor is gone.
 const END_PAUSE: Duration = Duration::from_millis(50);
-/// When what could not be killed is tried again.
+/// Delay before another attempt to kill what could not be killed.
 const RETRY: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 impl Keeper {
@@ -117,7 +117,7 @@ impl Keeper {
             let asked = !fds[0].revents().is_empty();
             let worker_ended = fds[1..].iter().any(|fd| !fd.revents().is_empty());
             if worker_ended || unswept {
-                // What cannot be killed now stays ours: if we ended, it would become somebody else's.
+                // Processes that cannot be killed now stay our children: if we ended, they would get another parent.
                 unswept = self.sweep().is_err();
             }
             if asked && !self.answer()? {
@@ -129,7 +129,7 @@ impl Keeper {
 
     /// `false`: the executor is gone.
     fn answer(&mut self) -> io::Result<bool> {
-        // Anything but a well-formed message means that there is no executor to rely on.
+        // Any malformed message means that there is no executor to rely on.
         let Ok(Some((ask, descriptors))) = wire::receive_json(&self.control) else {
             return Ok(false);
         };
@@ -165,18 +165,18 @@ impl Keeper {
         }
     }
 
-    /// In the new process: keep the socket and the ruleset, close what belongs to the keeper.
+    /// In the new process: keeps the socket and the ruleset, closes the keeper's descriptors.
     fn become_worker(&mut self, socket: OwnedFd) -> io::Result<()> {
         const SOCKET: i32 = 3;
         const SCOPES: i32 = 4;
-        // Out of the way of the two fixed numbers, whatever they are now.
+        // Moves them away from the two fixed numbers, whatever they are now.
         let park = |fd: OwnedFd| rustix::io::fcntl_dupfd_cloexec(&fd, SCOPES + 1);
         let socket = park(socket)?;
         let scopes = self.scopes.take().map(park).transpose()?;
         let socket = sys::move_to(socket, SOCKET)?;
         let scopes = scopes.map(|fd| sys::move_to(fd, SCOPES)).transpose()?;
         debug_assert!(socket.as_raw_fd() == SOCKET);
-        // The keeper's own objects still name descriptors of that range: they must not be dropped.
+        // The keeper's own objects still refer to descriptors of that range: they must not be dropped.
         std::mem::forget(std::mem::take(&mut self.workers));
         sys::close_from(if scopes.is_some() { SCOPES + 1 } else { SCOPES })?;
         if self.supervises {
@@ -185,7 +185,7 @@ impl Keeper {
         worker::serve(&socket, scopes.as_ref())
     }
 
-    /// Ends workers that the executor has let go and that do not end by themselves.
+    /// Kills workers that the executor has released and that do not end by themselves.
     fn end_lost_workers(&self) -> io::Result<()> {
         let until = Instant::now() + LOST_LIMIT;
         for worker in &self.workers {
@@ -194,7 +194,7 @@ impl Keeper {
             }
             let left = until.saturating_duration_since(Instant::now());
             if !shows(&worker.child.pidfd, PollFlags::IN, left)? {
-                // Only we reap it, so the number cannot mean another process.
+                // Only we reap it, so the number cannot refer to another process.
                 kill_process(worker.child.pid, Signal::KILL)?;
                 shows(&worker.child.pidfd, PollFlags::IN, LOST_LIMIT)?;
             }
@@ -202,7 +202,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Reaps workers that ended and kills what they left behind.
+    /// Reaps workers that ended and kills their remaining descendants.
     fn sweep(&mut self) -> io::Result<()> {
         self.workers.retain(|worker| !shows(&worker.child.pidfd, PollFlags::IN, Duration::ZERO).unwrap_or(false));
         let spare: Vec<Pid> = self.workers.iter().map(|worker| worker.child.pid).collect();
@@ -212,8 +212,8 @@ impl Keeper {
         }
     }
 
-    /// The executor is gone, and with it its end of every worker's socket: workers end their commands and
-    /// themselves. We make sure of it. As init of a pid namespace our own end would do.
+    /// Handles the end of the executor. Its ends of all sockets are closed: workers end their commands and themselves.
+    /// This makes sure of it. As init of a pid namespace our own end would be enough.
     fn end(self) {
         while !matches!(tree::kill(Whom::All(None), |_| {}), Ok(0)) {
             std::thread::sleep(END_PAUSE);
@@ -221,7 +221,7 @@ impl Keeper {
     }
 }
 
-/// Whether a descriptor shows one of `flags` within `limit`.
+/// Whether a descriptor has one of `flags` within `limit`.
 fn shows(fd: &OwnedFd, flags: PollFlags, limit: Duration) -> io::Result<bool> {
     let until = Instant::now() + limit;
     loop {

@@ -1,7 +1,7 @@
-//! Whom the kernel kills first when memory runs out: commands, not the keeper they need.
+//! Makes the kernel kill commands, and not their keeper, when memory runs out.
 //!
-//! The kernel goes by size, and memory need not be anybody's (files in `/tmp`) or may be that of many small
-//! processes. Without this the keeper can be the largest of all, and the whole sandbox ends with it.
+//! The kernel chooses by size, and memory may belong to no process (files in `/tmp`) or to many small ones. Without
+//! this the keeper can be the largest process, and the whole sandbox ends with it.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;
@@ -11,12 +11,12 @@ use std::os::unix::fs::FileExt;
 pub(crate) const STEP: i32 = 300;
 const HIGHEST: i32 = 1000;
 
-/// This process's own score. It stays writable when `/proc` no longer is.
+/// The score of this process. The open file stays writable when `/proc` does not.
 #[derive(Debug)]
 pub(crate) struct OomScore(Option<(File, i32)>);
 
 impl OomScore {
-    /// Open it before `/proc` becomes read-only. Where it cannot be changed, commands get by.
+    /// Opens the file; to be called before `/proc` becomes read-only. Without permission the score stays unchanged.
     pub(crate) fn open() -> Self {
         let open = || {
             let path = "/proc/self/oom_score_adj";
@@ -28,19 +28,19 @@ impl OomScore {
         Self(open())
     }
 
-    /// From now on, what this process forks is killed sooner than it was meant to be itself.
+    /// From now on, processes that this one forks have a higher score.
     pub(crate) fn raise(&self) {
         self.set(|own| (own + STEP).min(HIGHEST));
     }
 
-    /// Back to what it was, which needs no privilege.
+    /// Restores the original score, which needs no privilege.
     pub(crate) fn restore(&self) {
         self.set(|own| own);
     }
 
     fn set(&self, score: impl Fn(i32) -> i32) {
         if let Self(Some((file, own))) = self {
-            // Without it only the order of killing is worse.
+            // On failure only the order of killing is worse.
             let _ = file.write_at(score(*own).to_string().as_bytes(), 0);
         }
     }

@@ -1,4 +1,4 @@
-//! What the executor tells the stage to build, and what the stage says it built.
+//! The specification that the executor sends to the stage, the stage's replies, and the lock-down.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -13,21 +13,21 @@ use crate::seccomp::{self, Guarded, Sockets};
 use crate::stage::oom_score::OomScore;
 use crate::world::{self, World};
 
-/// The layers that are live, with what there is to tell of each.
+/// The live layers, with additional information about each.
 pub(crate) type Live = BTreeMap<Layer, String>;
 
-/// Everything the stage needs to know.
+/// The specification of the sandbox for the stage.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Setup {
     pub(crate) profile: Profile,
-    /// Layers that the profile has and this executor must do without.
+    /// Layers of the profile that must be left out.
     pub(crate) without: BTreeSet<Layer>,
     pub(crate) landlock_abi: i32,
     pub(crate) view: View,
     pub(crate) tcp: Option<TcpPorts>,
     pub(crate) sockets: Sockets,
     pub(crate) processes: Processes,
-    /// Where the home of commands is made.
+    /// The home directory of commands, to be created.
     pub(crate) home: PathBuf,
     /// Only for `host-*`.
     pub(crate) world: Option<World>,
@@ -39,18 +39,18 @@ impl Setup {
     }
 }
 
-/// The stage's first words on the control socket.
+/// The stage's replies on the control socket, before it is ready.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Hello {
-    /// The process that goes on has this pid, as the executor sees it.
+    /// The pid of the process that continues, as the executor sees it.
     Pid(i32),
-    /// Built and locked down. The root directory of the view comes along as a descriptor.
+    /// Built and locked down. The root directory of the view is attached as a descriptor.
     Ready(Live),
-    /// A step failed; the process is gone.
+    /// A step failed; the process has ended.
     Failed(Failure),
 }
 
-/// Which step failed, and how.
+/// The step that failed, and the error, as they are sent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Failure {
     pub(crate) step: String,
@@ -58,7 +58,7 @@ pub(crate) struct Failure {
     pub(crate) message: String,
 }
 
-/// A step that failed while a world was built.
+/// A step that failed while a sandbox was built.
 #[derive(Debug)]
 pub(crate) struct StepError {
     step: String,
@@ -71,7 +71,7 @@ impl StepError {
     }
 }
 
-/// Puts the name of the step into an error.
+/// Adds the name of the step to an error.
 pub(crate) trait Step<T> {
     fn step(self, step: impl Into<String>) -> Result<T, StepError>;
 }
@@ -82,14 +82,14 @@ impl<T, E: Into<io::Error>> Step<T> for Result<T, E> {
     }
 }
 
-/// Restricts this process for good. The order matters: each step takes away what the next ones must not
-/// need. Returns the ruleset that every command enters on top.
+/// Restricts this process irrevocably. The order matters: each step removes what the next ones must not need. Returns
+/// the ruleset that every command enters in addition.
 pub(crate) fn lock_down(setup: &Setup, live: &mut Live) -> Result<Option<std::os::fd::OwnedFd>, StepError> {
     // First, because dropping the bounding set needs a capability.
     if setup.wants(Layer::NoCapabilities) && drop_capabilities().step("drop capabilities")? {
         live.insert(Layer::NoCapabilities, String::new());
     }
-    // Landlock and seccomp without privileges want it.
+    // Landlock and seccomp without privileges require it.
     if setup.wants(Layer::NoNewPrivileges) {
         rustix::thread::set_no_new_privs(true).step("set no_new_privs")?;
         live.insert(Layer::NoNewPrivileges, String::new());
@@ -102,7 +102,7 @@ pub(crate) fn lock_down(setup: &Setup, live: &mut Live) -> Result<Option<std::os
     no_core_files().step("set the core limit to 0")?;
 
     let abi = match setup.profile {
-        // gVisor has no Landlock. Not asking keeps the profile the same on every kernel.
+        // gVisor has no Landlock. Not probing keeps the profile the same on every kernel.
         Profile::Gvisor => 0,
         _ => setup.landlock_abi,
     };
@@ -110,7 +110,7 @@ pub(crate) fn lock_down(setup: &Setup, live: &mut Live) -> Result<Option<std::os
     let offers = |layer, since| abi >= since && setup.wants(layer);
     let tcp = setup.tcp.as_ref().filter(|_| offers(Layer::LandlockTcp, landlock::ABI_TCP));
     let view = Some(&setup.view).filter(|_| offers(Layer::LandlockFilesystem, landlock::ABI_FILESYSTEM));
-    // Made before this process loses the rights to other files; entered by each command.
+    // Created before this process loses access to other files; entered by each command.
     let scopes = if offers(Layer::LandlockScopes, landlock::ABI_SCOPES) {
         live.insert(Layer::LandlockScopes, detail.clone());
         let closer = view.filter(|_| setup.processes == Processes::Hidden);
@@ -152,7 +152,7 @@ pub(crate) fn lock_down(setup: &Setup, live: &mut Live) -> Result<Option<std::os
     Ok(scopes)
 }
 
-/// What keeper and workers see: they find the processes of a command in `/proc`, also where commands do not.
+/// The view of keeper and workers: they read the processes of a command in `/proc`, also where commands cannot.
 fn own_view(view: &View, processes: Processes) -> View {
     let mut view = view.clone();
     if processes == Processes::Hidden {
@@ -172,7 +172,7 @@ fn guarded() -> (Vec<i32>, Vec<i32>) {
         .unzip()
 }
 
-/// Builds the private world, if there is one to build. On return this process is its init.
+/// Builds the layout, if the profile has one. On return this process is its init.
 pub(crate) fn enter_world(
     setup: &Setup,
     control: &std::os::fd::OwnedFd,
@@ -184,7 +184,7 @@ pub(crate) fn enter_world(
     }
 }
 
-/// Gives up every capability. `false`: root would get some back by executing a program.
+/// Drops every capability. `false`: root would regain some by executing a program.
 fn drop_capabilities() -> io::Result<bool> {
     use rustix::thread::{
         CapabilitySet, CapabilitySets, capability_is_in_bounding_set, clear_ambient_capability_set,
@@ -192,8 +192,8 @@ fn drop_capabilities() -> io::Result<bool> {
     };
     let mut bounding_is_empty = true;
     for capability in CapabilitySet::all().iter() {
-        // Without CAP_SETPCAP the set stays, which only matters for root. Numbers that this kernel does
-        // not know are an error of the first call.
+        // Without CAP_SETPCAP the set stays, which only matters for root. For numbers that this kernel does not know
+        // the first call fails.
         if capability_is_in_bounding_set(capability).unwrap_or(false)
             && remove_capability_from_bounding_set(capability).is_err()
         {

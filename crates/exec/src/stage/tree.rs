@@ -1,9 +1,9 @@
-//! Ending a whole process tree.
+//! Kills a whole process tree.
 //!
-//! The caller is a subreaper (or pid 1), so whoever in the tree loses its parent becomes the caller's
-//! child: the tree is gone exactly when the kernel says that the caller has no child. Killing repeats
-//! until then, because a process may fork between being listed and being killed. Enough chains of
-//! fork-and-exit outrun any listing, so a caller in a [`Scope`] of its own lets the kernel do it in one step.
+//! The caller is a subreaper (or pid 1), so a process of the tree that loses its parent becomes the caller's child: the
+//! tree is gone exactly when the kernel reports that the caller has no child. Killing repeats until then, because a
+//! process may fork between being listed and being killed. Enough chains of fork-and-exit outrun any listing, so a
+//! caller in its own [`SignalScope`] lets the kernel do it in one step.
 
 use std::fs;
 use std::io;
@@ -16,31 +16,31 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_s
 use crate::landlock;
 use crate::sys::{self, Reap, Reaped};
 
-/// How long a tree may take to die after SIGKILL before it counts as unkillable (a process in an
-/// uninterruptible wait on a dead network file system, say).
+/// How long a tree may take to end after SIGKILL before it counts as unkillable (for example a process in an
+/// uninterruptible wait on a dead network file system).
 const KILL_LIMIT: Duration = Duration::from_secs(10);
-/// Passes without a pause in between: a chain of fork-and-exit is caught only by being quicker.
+/// Passes without a pause: a chain of fork-and-exit can only be caught by being faster.
 const EAGER_PASSES: u32 = 32;
-/// Ended processes that are reaped before somebody looks at the clock again.
+/// Limit for the processes that are reaped before the time is checked again.
 pub(crate) const REAPED_AT_ONCE: u32 = 256;
-/// Pauses between later passes.
+/// Pause between later passes.
 const PAUSE: Duration = Duration::from_micros(200);
-/// A keeper cannot ask the kernel whether it has children besides its workers, so it looks this often.
+/// A keeper cannot ask the kernel whether it has children besides its workers, so it checks this often.
 const EMPTY_PASSES: u32 = 3;
-/// A tree deeper than this is cut off level by level: each pass makes its upper part ours.
+/// A tree deeper than this is killed level by level: each pass makes its upper part our children.
 const MAX_DEPTH: usize = 64;
 
-/// Proof that this process is in a Landlock signal scope of its own: what it can signal is in that scope, and
-/// so is all it has started since.
+/// Proof that this process is in its own Landlock signal scope: every process that it can signal is in that scope, and
+/// so are all that it has started since.
 #[derive(Debug)]
 pub(crate) struct Scope(());
 
 impl Scope {
-    /// Enters the scope. `None`: it does not hold, and signals to "everybody" would really reach everybody.
+    /// Enters the scope. `None`: it has no effect, and a signal to all processes would really reach all of them.
     pub(crate) fn enter(ruleset: &OwnedFd) -> io::Result<Option<Self>> {
         let reaches = |pid| rustix::process::test_kill_process(pid);
         let parent = rustix::process::getppid();
-        // Seen before and out of reach now: nothing but the scope can have done that.
+        // Reachable before and not now: only the scope can be the cause.
         let before = parent.map(reaches);
         landlock::enter(ruleset)?;
         let after = parent.map(reaches);
@@ -48,19 +48,19 @@ impl Scope {
         Ok(holds.then_some(Self(())))
     }
 
-    /// Signals all in the scope but this process, in one step: the kernel holds off forks while it goes through
-    /// the processes, and a process with a deadly signal cannot fork (kill(2), `-1`).
+    /// Signals all processes in the scope except this one, in one step: the kernel blocks forks while it iterates over
+    /// the processes, and a process with a fatal signal cannot fork (kill(2), `-1`).
     fn signal_all(&self, signal: Signal) {
         sys::signal_all_in_reach(signal);
     }
 }
 
-/// Which descendants are meant.
+/// The descendants that are addressed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Whom<'a> {
-    /// All but these children (a keeper's workers) and theirs, as far as a listing shows them.
+    /// All except these children (a keeper's workers) and their descendants, as far as a listing shows them.
     AllBut(&'a [Pid]),
-    /// All; with a scope, whatever a listing shows.
+    /// All; with a scope, independent of a listing.
     All(Option<&'a Scope>),
 }
 
@@ -73,9 +73,9 @@ impl Whom<'_> {
     }
 }
 
-/// Kills the descendants meant and reaps them, passing each to `on_reaped`.
+/// Kills the addressed descendants and reaps them, passing each to `on_reaped`.
 ///
-/// Returns how many children are left besides the spared: 0, unless [`KILL_LIMIT`] passed.
+/// Returns the number of remaining children besides the excluded ones: 0, unless [`KILL_TIMEOUT`] has passed.
 pub(crate) fn kill(whom: Whom<'_>, mut on_reaped: impl FnMut(Reaped)) -> io::Result<usize> {
     let spare = whom.spared();
     let deadline = Instant::now() + KILL_LIMIT;
@@ -86,9 +86,10 @@ pub(crate) fn kill(whom: Whom<'_>, mut on_reaped: impl FnMut(Reaped)) -> io::Res
                 scope.signal_all(Signal::KILL);
                 1
             }
-            // It takes them long to die: count them.
+            // They take long to end: count them.
             Whom::All(Some(scope)) => match signal_listed(Signal::KILL, spare) {
-                // The scope is that of the commands, to whom `/proc` may be closed. The kernel still reaches them all.
+                // The scope is that of the commands, which may have no access to `/proc`. The kernel still reaches them
+                // all.
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                     scope.signal_all(Signal::KILL);
                     1
@@ -97,11 +98,11 @@ pub(crate) fn kill(whom: Whom<'_>, mut on_reaped: impl FnMut(Reaped)) -> io::Res
             },
             _ => signal_listed(Signal::KILL, spare)?,
         };
-        // A bound, because a storm of processes that end never lets the list run empty.
+        // Bounded, because a continuous stream of ending processes would never let the loop end.
         for _ in 0..REAPED_AT_ONCE {
             match sys::reap()? {
                 Reap::One(reaped) => on_reaped(reaped),
-                // The only proof: whatever a listing showed, a process may have slipped past it.
+                // The only proof: whatever a listing showed, a process may have been missed.
                 Reap::Childless => return Ok(0),
                 Reap::NoneYet => break,
             }
@@ -120,7 +121,7 @@ pub(crate) fn kill(whom: Whom<'_>, mut on_reaped: impl FnMut(Reaped)) -> io::Res
     unreachable!("the loop above has no end but its returns")
 }
 
-/// Sends `signal` to the descendants meant, once.
+/// Sends `signal` to the addressed descendants, once.
 pub(crate) fn signal(signal: Signal, whom: Whom<'_>) -> io::Result<()> {
     match whom {
         Whom::All(Some(scope)) => scope.signal_all(signal),
@@ -131,7 +132,7 @@ pub(crate) fn signal(signal: Signal, whom: Whom<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends `signal` to every descendant but the `spare` and theirs. Returns how many there were.
+/// Sends `signal` to every descendant except `spare` and theirs. Returns their number.
 fn signal_listed(signal: Signal, spare: &[Pid]) -> io::Result<usize> {
     let own = rustix::process::getpid();
     let mut level = Vec::new();
@@ -141,9 +142,9 @@ fn signal_listed(signal: Signal, spare: &[Pid]) -> io::Result<usize> {
             continue;
         }
         seen += 1;
-        // Listed before it is signalled: afterwards its children may be ours and no longer found here.
+        // Listed before it is signalled: afterwards its children may be ours and not be found here any more.
         level.extend(children(child)?.into_iter().map(|pid| (pid, child)));
-        // Only we reap our children, so this number cannot mean another process. A zombie is fine too.
+        // Only we reap our children, so this number cannot refer to another process. A zombie is fine too.
         let _ = kill_process(child, signal);
     }
     for _ in 0..MAX_DEPTH {
@@ -161,8 +162,8 @@ fn signal_listed(signal: Signal, spare: &[Pid]) -> io::Result<usize> {
     Ok(seen)
 }
 
-/// Signals a process that somebody else may reap, so that its number may come to mean a stranger: a
-/// descriptor holds on to whoever has the number now, and only then do we look whose child that is.
+/// Signals a process that another process may reap, so that its number may be reused: a pidfd pins the process that has
+/// the number now, and only then its parent is checked.
 fn signal_grandchild(pid: Pid, parent: Pid, signal: Signal) {
     let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else {
         return;
@@ -185,10 +186,10 @@ fn send(process: &OwnedFd, pid: Pid, signal: Signal) {
     }
 }
 
-/// The children of a process of one thread or more, from `/proc`.
+/// The children of a process of one or more threads, from `/proc`.
 ///
-/// Only processes below us are looked at. One that ends meanwhile has no children any more: they are
-/// listed as ours on the next pass.
+/// Only descendants are read. One that ends meanwhile has no children any more: they are listed as ours on the next
+/// pass.
 fn children(parent: Pid) -> io::Result<Vec<Pid>> {
     let tasks = match fs::read_dir(format!("/proc/{parent}/task")) {
         Ok(tasks) => tasks,
@@ -213,7 +214,7 @@ fn has_children_file() -> bool {
     fs::exists("/proc/thread-self/children").unwrap_or(false)
 }
 
-/// The same answer from `/proc/*/stat`, for kernels without the `children` file.
+/// The same result from `/proc/*/stat`, for kernels without the `children` file.
 fn children_by_scan(parent: Pid) -> io::Result<Vec<Pid>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
@@ -229,8 +230,8 @@ fn children_by_scan(parent: Pid) -> io::Result<Vec<Pid>> {
     Ok(found)
 }
 
-/// The parent's pid in a `/proc/<pid>/stat` line. The command name before it is the process's own choice
-/// and may hold spaces and brackets, so fields count from the *last* closing bracket.
+/// The parent's pid in a `/proc/<pid>/stat` line. The command name before it is chosen by the process and may contain
+/// spaces and brackets, so fields count from the *last* closing bracket.
 pub(crate) fn parent_in_stat(stat: &[u8]) -> Option<i32> {
     let after_name = stat.iter().rposition(|&byte| byte == b')')? + 1;
     let rest = std::str::from_utf8(stat.get(after_name..)?).ok()?;

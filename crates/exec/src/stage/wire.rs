@@ -1,8 +1,8 @@
-//! What executor, keeper and workers say to each other over their sockets.
+//! The messages between executor, keeper and workers.
 //!
-//! A job is one length-prefixed message with five descriptors; a worker's answers have a fixed size. Both
-//! ends check every number: a worker lives next to hostile commands, so the executor reads its answers as
-//! hostile input, and the decoder has a fuzz target.
+//! A job is one length-prefixed message with five descriptors; a worker's replies have a fixed size. Both ends check
+//! every number: a worker runs next to hostile commands, so the executor treats its replies as hostile input, and the
+//! decoder has a fuzz target.
 
 use std::ffi::{CStr, CString};
 use std::io::{self, IoSlice, IoSliceMut};
@@ -15,10 +15,10 @@ use rustix::net::{
     recvmsg, sendmsg,
 };
 
-/// The largest encoded job: the kernel's own limit for arguments and environment together is 2 MiB at
-/// the default stack limit, of which we take at most this.
+/// Limit for an encoded job, in bytes: the kernel's own limit for arguments and environment together is 2 MiB at the
+/// default stack limit, of which we use at most this.
 pub const MAX_JOB_BYTES: usize = 1536 * 1024;
-/// The largest message on the control socket.
+/// Limit for a message on the control socket, in bytes.
 pub(crate) const MAX_CONTROL_BYTES: usize = 256 * 1024;
 /// stdin, stdout, stderr, working directory, program.
 pub(crate) const JOB_DESCRIPTORS: usize = 5;
@@ -27,7 +27,7 @@ const MAGIC: u32 = 0x5359_4d31;
 const HEADER_BYTES: usize = 56;
 const UNLIMITED: u64 = u64::MAX;
 
-/// One command, as the worker gets it.
+/// One command, as it is sent to a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
     /// Execute the script at this path; `None`: execute the fifth descriptor.
@@ -36,11 +36,11 @@ pub struct Job {
     pub argv: Vec<CString>,
     /// The environment, `NAME=VALUE`.
     pub envp: Vec<CString>,
-    /// When the command's time is over.
+    /// Time until the command is terminated.
     pub timeout: Duration,
-    /// From TERM to KILL.
+    /// Time from SIGTERM to SIGKILL.
     pub grace: Duration,
-    /// How long descendants may go on once the command itself has ended.
+    /// How long descendants may continue once the command itself has ended.
     pub drain: Duration,
     /// `RLIMIT_FSIZE`.
     pub file_bytes: Option<u64>,
@@ -49,7 +49,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// The message, without its descriptors.
+    /// Encodes the message, without its descriptors.
     pub fn encode(&self) -> Vec<u8> {
         let strings = || self.script.iter().chain(&self.argv).chain(&self.envp);
         let body: usize = strings().map(|s| s.as_bytes_with_nul().len()).sum();
@@ -76,7 +76,7 @@ impl Job {
         out
     }
 
-    /// Reads a whole message back.
+    /// Decodes a complete message.
     pub fn decode(message: &[u8]) -> Result<Self, DecodeError> {
         let mut fields = Fields(message);
         if fields.u32()? != MAGIC {
@@ -121,16 +121,16 @@ impl Job {
     }
 }
 
-/// Why a message was refused.
+/// Why a message is invalid.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum DecodeError {
-    /// The first bytes are not ours.
+    /// It does not start with the magic number.
     #[error("the message does not start with the protocol's magic number")]
     Magic,
-    /// The message is shorter or longer than it says.
+    /// Its length does not match its content.
     #[error("the message's length does not fit its contents")]
     Length,
-    /// A flag or kind that this version does not know.
+    /// A flag or kind is unknown to this version.
     #[error("the message has an unknown flag or kind")]
     Flags,
     /// A job without a program name.
@@ -171,12 +171,12 @@ impl Fields<'_> {
     }
 }
 
-/// What a worker says about its job.
+/// A worker's reply about its job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// The command has ended, descendants live; send [`Word::Drained`] when nobody wants their output.
+    /// The command has ended, descendants live; send [`ControlByte::Drained`] when their output is not needed.
     Lingering,
-    /// Over: nothing of the command lives.
+    /// All processes of the command have ended.
     Over(Ended),
     /// The command did not start, with this error number.
     NotStarted(i32),
@@ -191,7 +191,7 @@ pub struct Ended {
     pub status: i32,
     /// Our timer ended it.
     pub timed_out: bool,
-    /// Cancelled by the executor.
+    /// The executor cancelled it.
     pub cancelled: bool,
     /// CPU time in user mode, descendants included.
     pub user: Duration,
@@ -199,15 +199,15 @@ pub struct Ended {
     pub system: Duration,
     /// The largest resident set of any of its processes.
     pub max_resident_bytes: u64,
-    /// How many descendants outlived the command and were killed.
+    /// Number of descendants that outlived the command and were killed.
     pub killed: u32,
 }
 
-/// Every answer has this many bytes.
+/// Size of every reply.
 pub const ANSWER_BYTES: usize = 48;
 
 impl Answer {
-    /// The message.
+    /// Encodes the message.
     pub fn encode(&self) -> [u8; ANSWER_BYTES] {
         let mut out = [0; ANSWER_BYTES];
         let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
@@ -234,7 +234,7 @@ impl Answer {
         out
     }
 
-    /// Reads an answer back.
+    /// Decodes a message.
     pub fn decode(message: &[u8; ANSWER_BYTES]) -> Result<Self, DecodeError> {
         let mut fields = Fields(message);
         let [kind, timed_out, cancelled, _] = fields.array()?;
@@ -264,24 +264,24 @@ fn micros(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// One byte from the executor to a worker whose command runs.
+/// One byte from the executor to a worker with a running command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Word {
     /// End the command now.
     Cancel = b'C',
-    /// Nobody reads the output any more: do not wait for descendants.
+    /// The output is not read any more: do not wait for descendants.
     Drained = b'D',
 }
 
 impl Word {
-    /// No job starts with such a byte.
+    /// Whether it is such a byte; no job starts with one.
     fn is_one(byte: u8) -> bool {
         [Self::Cancel, Self::Drained].iter().any(|&word| word as u8 == byte)
     }
 }
 
-/// Sends all of `message`; the descriptors travel with its first byte.
+/// Sends all of `message`; the descriptors are attached to its first byte.
 pub(crate) fn send(socket: impl AsFd, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -297,7 +297,7 @@ pub(crate) fn send(socket: impl AsFd, message: &[u8], descriptors: &[BorrowedFd<
     Ok(())
 }
 
-/// Fills `buffer`; descriptors that come along are added to `descriptors`. `false`: the peer is gone.
+/// Fills `buffer`; attached descriptors are added to `descriptors`. `false`: the peer is gone.
 pub(crate) fn receive(socket: impl AsFd, buffer: &mut [u8], descriptors: &mut Vec<OwnedFd>) -> io::Result<bool> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -330,7 +330,7 @@ pub(crate) fn receive_job(
     if !receive(&socket, buffer, &mut descriptors)? {
         return Ok(None);
     }
-    // A word that crossed the last command's end on its way is of no interest any more.
+    // A control byte that was sent while the last command ended is obsolete.
     while buffer.first().is_some_and(|&byte| Word::is_one(byte)) {
         buffer.rotate_left(1);
         if !receive(&socket, &mut buffer[7..], &mut descriptors)? {

@@ -1,7 +1,7 @@
-//! A worker: runs one command at a time and answers when nothing of it lives.
+//! A worker: runs one command at a time and replies when all of its processes have ended.
 //!
-//! It is a subreaper, so every descendant of the command ends up as its child. It takes the next job only
-//! when the kernel says that it has no child: a survivor of one command can never meet the next.
+//! It is a subreaper, so every descendant of the command ends up as its child. It takes the next job only when the
+//! kernel confirms that it has no child: a survivor of one command can never coexist with the next.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,18 +14,18 @@ use super::tree::{self, Scope, Whom};
 use super::wire::{self, Answer, Ended, Job, Word};
 use crate::sys::{self, Birth, Child, ChildStack, Image, Reap, Reaped};
 
-/// A message buffer that grew beyond this is given back after the job.
+/// A message buffer that grew beyond this is shrunk after the job.
 const KEPT_BUFFER_BYTES: usize = 64 * 1024;
-/// How often a worker looks for ended descendants while it waits for the last of them.
+/// Interval between checks for ended descendants while it waits for the last of them.
 const LINGER_LOOK: Duration = Duration::from_millis(2);
 
 /// Serves jobs until the executor closes the socket.
 ///
 /// `landlock` is the ruleset that each command enters on top of the worker's own restrictions.
 pub(crate) fn serve(socket: &OwnedFd, landlock: Option<&OwnedFd>) -> io::Result<()> {
-    // The worker's own scope, around those of its commands: it reaches all of them at once and nobody else.
+    // The worker's own scope, around those of its commands: it reaches all of them at once and no other process.
     let scope = landlock.map(Scope::enter).transpose()?.flatten();
-    // Orphans that end while the command runs are reaped at once: each that waits takes a pid from the rest.
+    // Orphans that end while the command runs are reaped at once: each zombie occupies a pid.
     sys::wake_when_a_child_ends()?;
     let mut stack = ChildStack::new();
     let mut buffer = Vec::new();
@@ -38,7 +38,7 @@ pub(crate) fn serve(socket: &OwnedFd, landlock: Option<&OwnedFd>) -> io::Result<
         };
         wire::send(socket, &answer.encode(), &[])?;
         if let Answer::Survivors(_) = answer {
-            // Never reuse a worker that still has a child; it stays their reaper until they die.
+            // Never reuse a worker that still has a child; it stays their reaper until they end.
             while tree::kill(Whom::All(scope.as_ref()), |_| {})? > 0 {}
             return Ok(());
         }
@@ -46,7 +46,7 @@ pub(crate) fn serve(socket: &OwnedFd, landlock: Option<&OwnedFd>) -> io::Result<
     Ok(())
 }
 
-/// A container may have been given less than what we would ask for.
+/// A container may have a lower limit than the requested one.
 fn within_hard_limit(open_files: u64) -> u64 {
     let hard = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
     hard.map_or(open_files, |hard| open_files.min(hard))
@@ -96,15 +96,15 @@ struct Command<'a> {
     main_ended: bool,
 }
 
-/// Why waiting stopped.
+/// Why a wait ended.
 enum Woken {
-    /// The command itself has ended, or a look at the children is due.
+    /// The command itself has ended, or the children have to be checked.
     Look,
-    /// The time that was given is over.
+    /// The time is up.
     TimeOver,
     Cancelled,
     Drained,
-    /// The executor is gone: nobody waits for the answer.
+    /// The executor is gone: the reply is not needed.
     Orphaned,
 }
 
@@ -172,7 +172,7 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// TERM to all, a grace period, then KILL.
+    /// SIGTERM to all, a grace period, then SIGKILL.
     fn terminate(mut self) -> io::Result<Answer> {
         if !self.job.grace.is_zero() {
             tree::signal(Signal::TERM, Whom::All(self.scope))?;
@@ -207,9 +207,9 @@ impl<'a> Command<'a> {
         })
     }
 
-    /// Reaps what has ended. `true`: provably nothing lives.
+    /// Reaps ended children. `true`: provably none is left.
     fn reap(&mut self) -> io::Result<bool> {
-        // A bound, because the deadline must be looked at however many end.
+        // Bounded, because the deadline must be checked however many end.
         for _ in 0..tree::REAPED_AT_ONCE {
             match sys::reap()? {
                 Reap::One(reaped) => account(&mut self.ended, &mut self.main_ended, self.child.pid, reaped),
@@ -226,7 +226,7 @@ impl<'a> Command<'a> {
             return Ok(Woken::TimeOver);
         }
         let mut fds = [PollFd::new(self.socket, PollFlags::IN), PollFd::new(&self.child.pidfd, PollFlags::IN)];
-        // The pidfd of a reaped process stays readable: from then on we look at short intervals.
+        // The pidfd of a reaped process stays readable: from then on the children are checked at short intervals.
         let (fds, left) = if self.main_ended {
             let look = left.map_or(LINGER_LOOK, |left| left.min(LINGER_LOOK));
             (&mut fds[..1], Some(look))
@@ -246,7 +246,7 @@ impl<'a> Command<'a> {
         match wire::receive(self.socket, &mut word, &mut Vec::new()) {
             Ok(true) if word[0] == Word::Cancel as u8 => Ok(Woken::Cancelled),
             Ok(true) if word[0] == Word::Drained as u8 => Ok(Woken::Drained),
-            // Closed, reset, or a word we do not know: the executor is not to be relied on.
+            // Closed, reset, or an unknown byte: the executor cannot be relied on.
             _ => Ok(Woken::Orphaned),
         }
     }

@@ -15,8 +15,8 @@ pub(super) struct Mapping {
 }
 
 impl Mapping {
-    /// The kernel takes a mapping in the form of a user namespace that has it. Nobody ever runs in this
-    /// one: a child makes it, we map it and keep its descriptor.
+    /// The kernel takes a mapping in the form of a user namespace that has it. No program ever runs in this one: a
+    /// child creates it, we map it and keep its descriptor.
     pub(super) fn user_namespace(&self) -> io::Result<OwnedFd> {
         let (ours, theirs) = rustix::net::socketpair(
             rustix::net::AddressFamily::UNIX,
@@ -29,7 +29,7 @@ impl Mapping {
             Fork::Child => {
                 let made = sys::unshare(UnshareFlags::NEWUSER).is_ok();
                 let _ = rustix::io::write(&theirs, &[u8::from(made)]);
-                // Stays until it is killed, or until we are gone.
+                // Waits until it is killed, or until this process has ended.
                 let _ = rustix::io::read(&theirs, &mut [0; 1]);
                 sys::exit_now(0);
             }

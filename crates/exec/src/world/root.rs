@@ -1,4 +1,4 @@
-//! The private root: put together from detached mount trees, read-only but for what is meant to be written.
+//! The private root: assembled from detached mount trees, read-only except for the writable parts.
 
 use std::ffi::CStr;
 use std::fs;
@@ -15,9 +15,9 @@ use super::{Bind, READ_ONLY, RootView, World, opening};
 use crate::stage::setup::{Step, StepError};
 use crate::sys;
 
-/// Directories that hold the system's programs and libraries.
+/// Directories with the system's programs and libraries.
 const SYSTEM_DIRECTORIES: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
-/// What of `/etc` programs need and everybody may know.
+/// The files of `/etc` that programs need and that are public.
 const SYSTEM_CONFIGURATION: [&str; 10] = [
     "/etc/alternatives",
     "/etc/ca-certificates",
@@ -31,8 +31,8 @@ const SYSTEM_CONFIGURATION: [&str; 10] = [
     "/etc/ssl",
 ];
 const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
-/// Where the new root is mounted for the moment before it becomes the root. Nobody else sees it, and no
-/// source of a mount is ever below it.
+/// The mount point of the new root for the moment before it becomes the root. No other process sees it, and no source
+/// of a mount is ever below it.
 const WORKBENCH: &str = "/proc";
 
 pub(super) fn build(
@@ -41,10 +41,10 @@ pub(super) fn build(
     binds: &[(&Bind, OwnedFd)],
     own_pids: bool,
 ) -> Result<(), StepError> {
-    // Nothing we mount may be seen outside, and nothing mounted outside later may appear here.
+    // Our mounts must not be visible outside, and later mounts outside must not appear here.
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .step("make mounts private")?;
-    // Everything that comes from the old root is taken as a detached tree before we leave it…
+    // Everything from the old root is cloned as a detached tree before we leave it…
     let system = match &world.root {
         RootView::HostSystem => system_trees()?,
         RootView::Directory(_) => Vec::new(),
@@ -62,8 +62,8 @@ pub(super) fn build(
             base.step(format!("overlay {}", directory.display()))?
         }
     };
-    // …and everything is put together inside the new one: a link in a foreign root file system
-    // (`/workspace` → `/etc`) leads nowhere but to itself.
+    // …and everything is mounted inside the new one: a link in a foreign root file system (`/workspace` → `/etc`) leads
+    // only into that root.
     change_root(&base)?;
 
     for (target, source) in &system {
@@ -115,7 +115,7 @@ enum System {
     Tree(OwnedFd),
 }
 
-/// What of the host a [`RootView::HostSystem`] shows, as far as it exists.
+/// The paths of the host that a [`RootView::HostSystem`] shows, if they exist.
 pub fn system_paths() -> impl Iterator<Item = &'static Path> {
     SYSTEM_DIRECTORIES.iter().chain(&SYSTEM_CONFIGURATION).map(Path::new)
 }
@@ -154,8 +154,8 @@ fn finish(context: &OwnedFd, attributes: MountAttrFlags) -> io::Result<OwnedFd> 
     .map_err(Into::into)
 }
 
-/// A root file system from a directory: mount points may have to be made in it, so a scratch layer lies on
-/// top, which becomes read-only with the rest.
+/// A root file system from a directory: mount points may have to be created in it, so a scratch layer is on top, which
+/// becomes read-only with the rest.
 fn overlay(directory: &OwnedFd) -> io::Result<OwnedFd> {
     let scratch = tmpfs(&[("size", "1m"), ("mode", "0755")])?;
     move_mount(&scratch, Path::new(WORKBENCH))?;
@@ -170,16 +170,16 @@ fn overlay(directory: &OwnedFd) -> io::Result<OwnedFd> {
     for (key, value) in [("lowerdir", lower.as_path()), ("upperdir", upper.as_path()), ("workdir", work.as_path())] {
         rustix::mount::fsconfig_set_string(&context, key, value)?;
     }
-    // In a user namespace overlayfs keeps its notes in user.* attributes.
+    // In a user namespace overlayfs stores its metadata in user.* attributes.
     rustix::mount::fsconfig_set_flag(&context, "userxattr")?;
     finish(&context, MountAttrFlags::empty())
 }
 
-/// A `/proc` of this pid namespace, read-only. It must be made while the old one is still visible: the
-/// kernel does not let a user namespace see more of `/proc` than it could before.
+/// A `/proc` of this pid namespace, read-only. It must be created while the old one is still visible: the kernel does
+/// not let a user namespace see more of `/proc` than it could before.
 fn new_proc(own_pids: bool) -> io::Result<OwnedFd> {
     if !own_pids {
-        // Only when a test switches the pid namespace off: then the host's has to do.
+        // Only when a test disables the pid namespace: then the host's is used.
         return clone_tree(Path::new("/proc"));
     }
     let context = rustix::mount::fsopen("proc", FsOpenFlags::FSOPEN_CLOEXEC)?;
@@ -190,7 +190,7 @@ fn move_mount(tree: &OwnedFd, target: &Path) -> io::Result<()> {
     rustix::mount::move_mount(tree, "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).map_err(Into::into)
 }
 
-/// Mounts `tree` at `target`, making the directory or empty file it needs and the directories above.
+/// Mounts `tree` at `target`, creating the directory or empty file it needs and the directories above.
 fn attach(tree: &OwnedFd, target: &Path) -> Result<(), StepError> {
     let place = || {
         make_parents(target)?;
@@ -222,7 +222,7 @@ fn tolerate_existing(result: rustix::io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Accounts, name service and hosts of the world, not of the host. A root from a directory brings its own.
+/// Accounts, name service and hosts of the sandbox, not of the host. A root from a directory has its own.
 fn write_configuration(world: &World) -> io::Result<()> {
     const FILES: [(&str, &str); 4] = [
         (
@@ -251,7 +251,7 @@ fn write_configuration(world: &World) -> io::Result<()> {
     fs::write("/etc/hosts", hosts)
 }
 
-/// Makes `base` the root and lets go of the old one, with whatever is mounted below it.
+/// Makes `base` the root and detaches the old one, with everything that is mounted below it.
 fn change_root(base: &OwnedFd) -> Result<(), StepError> {
     const HERE: &CStr = c".";
     move_mount(base, Path::new(WORKBENCH)).step("mount the root")?;
@@ -262,8 +262,8 @@ fn change_root(base: &OwnedFd) -> Result<(), StepError> {
     rustix::process::chdir("/").step("enter the new root")
 }
 
-/// The tree at a path on which no link is: whoever chose the path looked at it some time ago, and somebody else may have put
-/// a link there since.
+/// Clones the tree at a path without symbolic links: the path was checked some time ago, and another process may have
+/// replaced a component by a link since.
 pub(super) fn clone_tree_as_chosen(path: &Path) -> io::Result<OwnedFd> {
     let opened = rustix::fs::openat2(
         CWD,

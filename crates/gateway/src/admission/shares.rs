@@ -1,12 +1,12 @@
-//! What namespaces and runs hold of something that all of them share.
+//! The shares of namespaces and runs in a common resource.
 
 use std::collections::HashMap;
 
-/// As many anybody may hold while anything is free, whatever others hold: where there is little of something, halves are too
-/// small to be of use.
+/// Every holder may hold this many while anything is free, whatever others hold: of a scarce resource, half is too
+/// little to be useful.
 pub const MINIMUM_SHARE: usize = 8;
 
-/// What each namespace holds, and each run of it.
+/// What each namespace and each of its runs holds.
 #[derive(Debug, Default)]
 pub struct Shares {
     held: usize,
@@ -19,29 +19,28 @@ struct Namespace {
     runs: HashMap<String, usize>,
 }
 
-/// One of what is shared. It must be [given back](Shares::give_back).
+/// One unit of the resource. Must be given back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Share {
     namespace: String,
     run: String,
 }
 
-/// Who holds too much to be given more.
+/// Which holder exceeds its share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShareRefused {
     /// All runs of the namespace together.
     Namespace,
-    /// The run.
     Run,
 }
 
 impl Shares {
-    /// Gives one more to a run, of `free` that are free: if its namespace holds less than that, and the run less than its namespace
-    /// could still have.
+    /// Gives one more unit to a run, if its namespace holds less than `free`, and the run less than its namespace could
+    /// still get.
     ///
     /// # Errors
     ///
-    /// When one of them holds too much.
+    /// Returns which of them exceeds its share.
     pub fn take(&mut self, namespace: &str, run: &str, free: usize) -> Result<Share, ShareRefused> {
         let known = self.namespaces.get(namespace);
         let of_namespace = known.map_or(0, |it| it.held);
@@ -60,7 +59,6 @@ impl Shares {
         Ok(Share { namespace: namespace.to_owned(), run: run.to_owned() })
     }
 
-    /// Takes one back.
     pub fn give_back(&mut self, share: &Share) {
         let Some(namespace) = self.namespaces.get_mut(&share.namespace) else {
             return;
@@ -71,7 +69,7 @@ impl Shares {
         self.held -= 1;
         namespace.held -= 1;
         *run -= 1;
-        // Who holds nothing is not remembered: there are many.
+        // Holders of nothing are removed: there are many.
         if *run == 0 {
             namespace.runs.remove(&share.run);
         }
@@ -80,12 +78,11 @@ impl Shares {
         }
     }
 
-    /// What all of them hold.
+    /// Number of units in use.
     pub fn held(&self) -> usize {
         self.held
     }
 
-    /// What a namespace holds.
     #[cfg(test)]
     pub(super) fn of_namespace(&self, namespace: &str) -> usize {
         self.namespaces.get(namespace).map_or(0, |it| it.held)
@@ -93,7 +90,6 @@ impl Shares {
 }
 
 impl Share {
-    /// Whether it is this run's.
     pub fn is_of(&self, namespace: &str, run: &str) -> bool {
         self.namespace == namespace && self.run == run
     }

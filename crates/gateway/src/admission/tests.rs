@@ -8,7 +8,7 @@ fn address(last: u8) -> Option<IpAddr> {
     Some(IpAddr::from([10, 0, 0, last]))
 }
 
-/// As many connections as an address gets that shows no credential.
+/// As many connections without a credential as one address gets.
 fn hold(admission: &Arc<Admission>, peer: Option<IpAddr>) -> Vec<Permit> {
     std::iter::from_fn(|| admission.admit(peer).ok()).collect()
 }
@@ -41,7 +41,7 @@ fn an_address_without_a_credential_has_few_connections() {
     assert_eq!(held.len(), 4);
     let mapped = "::ffff:10.0.0.1".parse().unwrap();
     assert_eq!(admission.admit(Some(mapped)).map(drop), Err(Reason::UnauthenticatedOfPeer));
-    // Another has its own, and what is closed makes room.
+    // Another address has its own limit, and a closed connection makes room.
     assert_eq!(hold(&admission, address(2)).len(), 4);
     drop(held);
     assert_eq!(hold(&admission, address(1)).len(), 4);
@@ -67,11 +67,11 @@ fn nobody_without_a_credential_takes_what_others_need() {
     let admission = Admission::new(LIMITS);
     let mut bridge = admission.admit(address(1)).unwrap();
     bridge.authenticate("team", "run").unwrap();
-    // A hundred addresses that hold whatever they can.
+    // A hundred addresses that hold as much as they can.
     let hostile: Vec<_> = (10..110).flat_map(|it| hold(&admission, address(it))).collect();
     assert_eq!(hostile.len(), LIMITS.connections / 2);
     assert_eq!(admission.admit(address(200)).map(drop), Err(Reason::Unauthenticated));
-    // A run that is connected goes on to connect.
+    // A connected run can open further connections.
     for number in 0..16 {
         let mut permit = admission.admit(address(1)).unwrap();
         assert_eq!(permit.authenticate("team", "run"), Ok(()), "{number}");
@@ -103,7 +103,7 @@ fn a_run_leaves_room_for_others_of_its_namespace() {
     assert_eq!(one_more.authenticate("team", "1"), Ok(()));
 }
 
-/// Every pod of a namespace authenticates one connection and opens as many silent ones beside it as it gets.
+/// Every pod of a namespace authenticates one connection and opens as many silent ones as it gets.
 #[test]
 fn silent_connections_of_known_addresses_are_charged_to_their_namespace() {
     let admission = Admission::new(LIMITS);
@@ -135,10 +135,10 @@ fn a_pending_connection_is_charged_once_and_to_the_run_it_shows() {
     assert_eq!((charged("a"), admission.unauthenticated()), (3, 1));
     assert_eq!(other.authenticate("b", "2"), Ok(()));
     assert_eq!((charged("a"), charged("b")), (2, 1));
-    // The address is the last one's.
+    // The address belongs to the last run.
     let pending = admission.admit(address(1)).unwrap();
     assert_eq!((charged("a"), charged("b")), (2, 2));
-    // Where no connection with a credential is left, the next one is a stranger's.
+    // If no authenticated connection is left, the next one is anonymous.
     drop((bridge, same, other));
     assert_eq!((charged("a"), charged("b")), (0, 1));
     let stranger = admission.admit(address(1)).unwrap();
@@ -170,7 +170,7 @@ async fn a_burst_waits_for_its_first_to_show_credentials() {
         burst[0].authenticate("team", "run").unwrap();
     });
     assert!(waited.is_ok());
-    // Those that show nothing are not waited for longer than that.
+    // Connections without a credential are not waited for longer than that.
     let hostile = hold(&admission, address(2));
     let refused = admission.admit_within(address(2), patience).await;
     assert_eq!(refused.map(drop), Err(Reason::UnauthenticatedOfPeer));
@@ -222,8 +222,8 @@ proptest! {
                             prop_assert!(known || before.1 < free.max(MINIMUM_SHARE));
                             held.push(permit);
                         }
-                        // A known address that has not too many of its own is refused only where all is taken, or its
-                        // namespace's share.
+                        // A known address below its own limit is refused only if everything is taken, or the share of
+                        // its namespace.
                         Err(reason) if known && of_peer < 4 => match reason {
                             Reason::Connections => prop_assert_eq!(before.0, connections),
                             Reason::ConnectionsOfNamespace | Reason::ConnectionsOfRun => {
@@ -239,7 +239,7 @@ proptest! {
                     let namespace = namespace.to_string();
                     let before = admission.lock().shares.of_namespace(&namespace);
                     let shown = held[index].authenticate(&namespace, &run.to_string());
-                    // Who holds next to nothing is always given something.
+                    // A holder of next to nothing always gets something.
                     prop_assert!(shown.is_ok() || before >= MINIMUM_SHARE);
                 }
                 Act::Close { which } if !held.is_empty() => {

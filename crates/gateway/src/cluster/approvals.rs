@@ -1,8 +1,8 @@
-//! Questions to people: one `ToolApproval` each, decided through its status by whoever may write that.
+//! Questions to approvers: one `ToolApproval` each. Approvers vote in its status.
 //!
-//! An answer is about the object that was created for the question, by its UID: one that was deleted and made again is
-//! another, whatever it says. Objects are never removed or changed here. They say when they expire, their run owns them,
-//! and nothing happens on account of one that nobody waits for.
+//! An answer refers to the object that was created for the question, by its UID: an object that was deleted and created
+//! again is another one. Objects are never deleted or changed here. They have an expiry, their run owns them, and an
+//! object that no question waits for has no effect.
 
 mod rule;
 mod waiting;
@@ -31,7 +31,7 @@ use super::{PAGE, REQUEST_DEADLINE};
 use crate::metrics::Metrics;
 use crate::run_api::{Decider, Question, Unable};
 
-/// Questions as objects. Clones are the same.
+/// Stores questions as objects. Clones share their state.
 #[derive(Clone)]
 pub struct Approvals {
     client: Client,
@@ -41,30 +41,27 @@ pub struct Approvals {
     ready: watch::Sender<bool>,
 }
 
-/// What was seen of an object that somebody waits for.
+/// The last observed state of a question's object.
 #[derive(Debug, Clone, Default)]
 enum Seen {
-    /// Nothing yet.
     #[default]
     Nothing,
-    /// This, at last.
     There(Arc<ToolApproval>),
-    /// That it is gone: the UID that it had.
+    /// Deleted, with the UID that it had.
     Gone(Option<String>),
 }
 
 impl Approvals {
-    /// Of the runs of this cluster.
     pub fn new(client: Client, runs: Arc<Runs>, metrics: Arc<Metrics>) -> Self {
         Self { client, runs, metrics, waiting: Arc::default(), ready: watch::Sender::new(false) }
     }
 
-    /// Whether all requests for approval were listed once.
+    /// Whether all ToolApprovals have been listed once.
     pub fn is_ready(&self) -> bool {
         *self.ready.borrow()
     }
 
-    /// Watches for as long as it is polled.
+    /// Runs the watch until it is dropped.
     pub async fn watch(self) {
         let api: Api<ToolApproval> = Api::all(self.client.clone());
         let events = watcher(api, watcher::Config::default().page_size(PAGE)).default_backoff();
@@ -91,12 +88,12 @@ impl Approvals {
         }
     }
 
-    /// Tells whoever waits. Of those that nobody waits for nothing is kept.
+    /// Passes an object to the question that waits for it. Objects of other questions are dropped.
     fn see(&self, object: ToolApproval) {
         let told = self.lock().find(&key(&object));
         let Some(told) = told else { return };
         told.send_if_modified(|seen| {
-            // An answer to our own request may be read after a later one that the watch brought.
+            // The response to our own request may be read after a later version from the watch.
             let is_older = |before: &ToolApproval| before.uid() == object.uid() && version(before) > version(&object);
             if matches!(seen, Seen::There(before) if is_older(before)) {
                 return false;
@@ -106,8 +103,8 @@ impl Approvals {
         });
     }
 
-    /// Puts the question. Gives the object, which may have been there: the same question of the same run, put before a restart
-    /// or by way of another gateway.
+    /// Creates the object of a question, or finds it: the same question of the same run, asked before a restart or
+    /// through another gateway.
     async fn put(&self, question: &Question, name: &str) -> Result<ToolApproval, Unable> {
         let run = &question.run.run;
         let left = question.deadline.saturating_duration_since(Instant::now());
@@ -139,7 +136,7 @@ impl Approvals {
         Ok(found)
     }
 
-    /// Waits until enough people have said something about this object.
+    /// Waits until the votes on this object decide.
     async fn wait(
         &self,
         question: &Question,
@@ -150,7 +147,7 @@ impl Approvals {
         let rule = &question.run.approval;
         let uid = object.uid();
         loop {
-            // A timer may be late: what is there by now may have come after the time was up.
+            // A timer may fire late, so the current state may have come after the deadline.
             if until(&object.spec.expires_at).is_zero() {
                 return nobody(request);
             }
@@ -159,7 +156,7 @@ impl Approvals {
             match current {
                 Seen::Nothing => {}
                 Seen::Gone(gone) if gone == uid => return denied(request, None, replaced),
-                // Of one that was there before.
+                // Of an earlier object of the same name.
                 Seen::Gone(_) => {}
                 Seen::There(now) if now.uid() != uid || !is_same(&now.spec, &object.spec) => {
                     return denied(request, None, replaced);
@@ -191,7 +188,7 @@ impl Approvals {
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
-        // A panic elsewhere leaves the map whole.
+        // A panic in another thread leaves the map consistent.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -210,7 +207,7 @@ impl Decider for Approvals {
         let run = &question.run.run;
         let name = approval_name(run, &question.request.approval);
         let key = (run.namespace.as_str().to_owned(), name.clone());
-        // Before it is there, so that no answer is missed.
+        // Before the object exists, so that no vote is missed.
         let mut seen = (self.lock().enter(&key, question.run.uid())).map_err(Unable::Busy)?;
         self.metrics.waiting(1);
         let _waits = Waits { approvals: self, key };
@@ -218,7 +215,7 @@ impl Decider for Approvals {
         self.see(object.clone());
         let left = until(&object.spec.expires_at);
         tokio::select! {
-            // What comes too late is none.
+            // A vote after the deadline does not count.
             biased;
             () = sleep(left) => Ok(nobody(&question.request)),
             answer = self.wait(&question, &object, &mut seen) => Ok(answer),
@@ -226,7 +223,7 @@ impl Decider for Approvals {
     }
 }
 
-/// Forgets a question that nobody waits for any more.
+/// Removes a question when its answer is no longer awaited.
 struct Waits<'a> {
     approvals: &'a Approvals,
     key: Key,
@@ -242,7 +239,7 @@ impl Drop for Waits<'_> {
 fn spec(question: &Question, left: Duration) -> ToolApprovalSpec {
     let request = &question.request;
     let requested_at = now();
-    // Times are written in whole seconds, and one must be after the other.
+    // Times are stored in whole seconds, and the second must be later than the first.
     let left = left.as_secs_f64().ceil().max(1.0);
     let left = SignedDuration::try_from_secs_f64(left).unwrap_or(SignedDuration::from_secs(1));
     let expires_at = requested_at.0.checked_add(left).unwrap_or(Timestamp::MAX);
@@ -257,7 +254,7 @@ fn spec(question: &Question, left: Duration) -> ToolApprovalSpec {
     }
 }
 
-/// Whether two ask the same, whenever they do.
+/// Whether two objects ask the same, apart from their times.
 fn is_same(one: &ToolApprovalSpec, other: &ToolApprovalSpec) -> bool {
     let at_once = ToolApprovalSpec {
         requested_at: other.requested_at.clone(),
@@ -272,7 +269,7 @@ fn until(time: &Time) -> Duration {
     Duration::from_millis(u64::try_from(left).unwrap_or(0))
 }
 
-/// The answer when there was none in time.
+/// The answer if there was none in time.
 fn nobody(request: &ApprovalRequest) -> ApprovalAnswer {
     ApprovalAnswer {
         approval: request.approval.clone(),
@@ -296,7 +293,7 @@ fn key(object: &ToolApproval) -> Key {
     (object.namespace().unwrap_or_default(), object.name_any())
 }
 
-/// Versions of one kind are numbers that grow (KEP-5504).
+/// Resource versions of one kind are increasing numbers (KEP-5504).
 fn version(object: &ToolApproval) -> u64 {
     let version = object.metadata.resource_version.as_deref();
     version.and_then(|it| it.parse().ok()).unwrap_or(0)

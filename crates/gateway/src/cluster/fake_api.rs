@@ -1,4 +1,4 @@
-//! An API server that answers what a test says, for what must be asked once, or not at all.
+//! A fake API server for tests of requests that must be sent once, or not at all.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,17 +8,17 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// A request: its path, and its body where it has one.
+/// A request: its path, and its body if it has one.
 #[derive(Debug)]
 pub(super) struct Asked {
     pub(super) path: String,
     pub(super) body: Value,
 }
 
-/// What is answered; nothing, for as long as the test lasts.
+/// `None`: no response for as long as the test runs.
 pub(super) type Answer = Option<(u16, Value)>;
 
-/// How often it was asked.
+/// Number of requests.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Count(Arc<AtomicUsize>);
 
@@ -28,7 +28,7 @@ impl Count {
     }
 }
 
-/// Begins to answer.
+/// Starts the server.
 pub(super) async fn serve(answer: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> (Client, Count) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
@@ -44,7 +44,7 @@ pub(super) async fn serve(answer: impl Fn(&Asked) -> Answer + Send + Sync + 'sta
     (Client::try_from(config).unwrap(), count)
 }
 
-/// What an API server says of something that is not there.
+/// A NotFound status.
 pub(super) fn not_found() -> Answer {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "status": "Failure",

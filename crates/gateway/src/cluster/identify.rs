@@ -1,8 +1,8 @@
-//! Whose a token is: the API server says of which pod, and the pod is a run's or nobody's.
+//! Authenticates a token: the API server says to which pod it belongs, and the pod belongs to a run or not.
 //!
-//! Anybody may send anything, and each question to the API server costs. So what a token says of itself is read first, and
-//! one that is no run's by its own words is not asked about. Those that say they are of a pod that is known have room of
-//! their own, and each pod a few places in it: whoever makes up tokens keeps others waiting that nobody knows either.
+//! Every client can send any token, and each TokenReview costs. So the claims of the token are read first, and one that
+//! does not claim to belong to a run is not reviewed. Tokens that claim a known pod have a limit of their own, with a
+//! few slots for each pod: forged tokens only delay other tokens of unknown pods.
 
 mod claims;
 mod memory;
@@ -26,40 +26,40 @@ use super::{ACCOUNT, REQUEST_DEADLINE};
 use crate::metrics::{Metrics, Review};
 use crate::run_api::{Identify, Unidentified};
 
-/// How long an answer of the API server is believed. Whether the run is under way is looked up each time.
+/// How long the result of a TokenReview is cached. Whether the run is active is looked up each time.
 pub const REVIEW_LIFE: Duration = Duration::from_secs(10);
-/// Good answers that are remembered.
+/// Maximum number of cached valid tokens.
 pub const MAX_REVIEWS_KEPT: usize = 4096;
-/// Bad ones.
+/// Maximum number of cached invalid tokens.
 pub const MAX_BAD_KEPT: usize = 1024;
-/// Tokens that the API server is asked about at a time, of pods that are known.
+/// Maximum number of concurrent reviews of tokens that claim a known pod.
 pub const MAX_REVIEWS: usize = 32;
-/// The same, of pods that are not.
+/// The same for unknown pods.
 pub const MAX_REVIEWS_OF_UNKNOWN: usize = 8;
-/// Tokens that name the same pod, which are asked about or wait for that. Further ones are told to come again.
+/// Maximum number of tokens that claim the same pod and are reviewed or wait for it. Further ones are refused for now.
 pub const MAX_REVIEWS_OF_POD: usize = 4;
-/// Where a review says which pod the token is bound to.
+/// Where a TokenReview has the UID of the pod that the token is bound to.
 const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
-/// The domain of the hashes under which answers are remembered: no token is.
+/// The domain of the hashes that are cached instead of tokens.
 const DOMAIN: &str = "sympozium.ai/token/v1";
 
-/// Tokens of pods, for our audience.
+/// Authenticates tokens of pods for our audience.
 pub struct PodTokens {
     client: Client,
     runs: Arc<Runs>,
     metrics: Arc<Metrics>,
     known: Semaphore,
     unknown: Semaphore,
-    /// Of each pod that is named, tokens that are asked about.
+    /// Number of reviews in flight for each claimed pod.
     asking: Mutex<HashMap<String, usize>>,
     good: Memory<Bearer>,
     bad: Memory<()>,
 }
 
-/// Who holds a token.
+/// The bearer of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Bearer {
-    /// The namespace of its service account, which is that of its pod.
+    /// The namespace of its service account and its pod.
     namespace: String,
     /// The name of its service account.
     account: String,
@@ -68,7 +68,6 @@ struct Bearer {
 }
 
 impl PodTokens {
-    /// Of the runs of this cluster.
     pub fn new(client: Client, runs: Arc<Runs>, metrics: Arc<Metrics>) -> Self {
         Self {
             client,
@@ -83,7 +82,7 @@ impl PodTokens {
     }
 
     async fn bearer(&self, token: &str) -> Result<Bearer, Unidentified> {
-        // Whatever is no run's by its own words need not be asked about.
+        // A token that does not claim to belong to a run is not reviewed.
         let claims = Claims::read(token).map_err(|why| Unidentified::Nobody(why.to_owned()))?;
         let claimed = self.runs.claimed(&claims.namespace, &claims.account, &claims.pod);
         let room = match claimed {
@@ -108,7 +107,7 @@ impl PodTokens {
             let why = format!("too many tokens name pod {} at once", claims.pod);
             return Err(Unidentified::Later(why));
         };
-        // Never closed; whoever waits too long here is told to come again.
+        // Never closed. A request that waits too long here is refused for now.
         let room = room.acquire().await;
         let asked = Instant::now();
         let reviewed = self.review(token).await;
@@ -142,7 +141,7 @@ impl PodTokens {
     }
 }
 
-/// A token that is asked about, counted with the pod that it names.
+/// A review in flight, counted for the claimed pod.
 struct Place<'a> {
     asking: &'a Mutex<HashMap<String, usize>>,
     pod: String,
@@ -174,7 +173,7 @@ impl Drop for Place<'_> {
 }
 
 fn lock<T>(whole: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic elsewhere leaves each of them whole.
+    // A panic in another thread leaves the maps consistent.
     whole.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -183,7 +182,7 @@ impl Identify for PodTokens {
         let bearer = self.bearer(token).await?;
         let Bearer { namespace, account, pod } = &bearer;
         let whose = match self.runs.pod(namespace, pod) {
-            // Whoever is told that it is nobody ends its run: that is not for a watch to say which may be behind.
+            // A bridge whose token is rejected ends its run: a watch that may be behind must not decide that.
             PodOf::Unknown => self.runs.look(namespace, account, pod).await,
             whose => whose,
         };
@@ -196,15 +195,15 @@ impl Identify for PodTokens {
     }
 }
 
-/// What a review says, or why it says nothing that counts here.
+/// The bearer by a TokenReview, or why it does not count.
 fn read(status: TokenReviewStatus) -> Result<Bearer, String> {
     if status.authenticated != Some(true) {
         let why = status.error.unwrap_or_default();
-        // It may repeat what was sent, as far as names go.
+        // The message may repeat names from the token.
         let why: String = why.chars().take(200).collect();
         return Err(format!("the API server does not know the token: {why}"));
     }
-    // A server that knows nothing of audiences would let the token of anybody pass.
+    // A server without support for audiences would accept the token of any pod.
     if !status.audiences.unwrap_or_default().iter().any(|it| it == AUDIENCE) {
         return Err(format!("the token is not for {AUDIENCE}"));
     }

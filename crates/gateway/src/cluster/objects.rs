@@ -1,4 +1,4 @@
-//! What the objects that the gateway makes for a run have in common: their names, their labels, and that the run owns them.
+//! What all objects of the gateway have in common: names, labels, and the run as owner.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use sympozium_api::run_plan::RunIdentity;
 use sympozium_api::tool_approval::RunReference;
 use sympozium_plan::render::names::{label_value, object_name};
 
-/// Characters of the name of a question that are taken over into a name.
+/// Maximum number of characters of a question's ID in an object name.
 const MAX_WORD: usize = 64;
-/// The domain of hashes that stand for a name.
+/// The domain of hashes that replace an ID.
 const DOMAIN: &str = "sympozium.ai/approval-name/v1";
 /// Digits of such a hash.
 const HASH_DIGITS: usize = 32;
 
-/// Name, labels and owner. Not the label of what the controller removes: these stay for as long as their run.
+/// Name, labels and owner. Without the label of objects that the controller deletes: these live as long as their run.
 pub(super) fn metadata(run: &RunIdentity, name: String) -> ObjectMeta {
     let labels = [
         (labels::RUN, label_value(run.name.as_str())),
@@ -37,19 +37,19 @@ pub(super) fn metadata(run: &RunIdentity, name: String) -> ObjectMeta {
             name: run.name.as_str().to_owned(),
             uid: run.uid.as_str().to_owned(),
             controller: Some(true),
-            // The run need not wait for them, and setting it would take a right on the run.
+            // The deletion of the run need not wait for them, and setting it would require a permission on the run.
             block_owner_deletion: None,
         }]),
         ..ObjectMeta::default()
     }
 }
 
-/// The run, and no other of the same name.
+/// Refers to the run by UID, so not to another one of the same name.
 pub(super) fn reference(run: &RunIdentity) -> RunReference {
     RunReference { name: run.name.clone(), uid: run.uid.clone() }
 }
 
-/// The name of the `ToolApproval` of a question: what the bridge calls it where that can be a name, else its hash.
+/// The name of the `ToolApproval` of a question: from the bridge's ID if that is valid in a name, else from its hash.
 pub(super) fn approval_name(run: &RunIdentity, approval: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     if !approval.is_empty() && approval.len() <= MAX_WORD && approval.bytes().all(plain) {
@@ -57,7 +57,7 @@ pub(super) fn approval_name(run: &RunIdentity, approval: &str) -> String {
     }
     let hash = digest::of_canonical(DOMAIN, approval.as_bytes());
     let digits: String = hash.as_str().chars().skip("sha256:".len()).take(HASH_DIGITS).collect();
-    // The dash is in no name that is taken over.
+    // The dash does not occur in IDs that are used directly.
     object_name(run, &format!("q-{digits}"))
 }
 

@@ -1,9 +1,9 @@
-//! What runs report: receipts and transcript as `RunRecord`s that cannot be changed, the rest in the run's `status.report`.
+//! Stores reports: receipts and transcript as immutable `RunRecord`s, the rest in the run's `status.report`.
 //!
-//! Records come first, under names that follow from the run and the number of the piece; then the status says how many of
-//! them count, if it still says what it said before (a JSON patch with a `test`, which the API server makes at the version
-//! that it changes). So two gateways cannot both take the next report. A report that comes again after a crash between the
-//! two meets its own records, which must have the same lines.
+//! Records are written first, with names that follow from the run and the number of the segment. Then the status is
+//! updated to count them, if it still is what it was before (a JSON patch with a `test`, which the API server applies
+//! to the version that it changes). So two gateways cannot both accept the next report. A report that is sent again
+//! after a crash between the two finds its own records, which must have the same lines.
 
 mod calls;
 mod segments;
@@ -38,62 +38,56 @@ use crate::plans::RunFacts;
 use crate::run_api::{Kept, Reporter, Unable};
 use crate::settings::MAX_RUNS;
 
-/// Records of receipts that are read to learn which calls had not ended, where another gateway took the last report.
+/// Number of receipt records that are read again to find open calls, if another gateway accepted the last report.
 pub const LOOK_BACK: i64 = 8;
-/// Pieces of one kind: what the schema has numbers for.
+/// Maximum number of segments of one kind: the range of the schema.
 const MAX_SEGMENTS: i64 = 1_000_000;
 
-/// Keeps what runs report in the cluster. Clones are the same one.
+/// Stores reports in the cluster. Clones share their state.
 #[derive(Clone)]
 pub struct Reports {
     client: Client,
     runs: Arc<Runs>,
     metrics: Arc<Metrics>,
-    /// What the last report of each run left, to be asked for where it is not here.
+    /// The state after the last report of each run. A missing one is read from the cluster.
     known: Arc<Mutex<HashMap<String, Standing>>>,
 }
 
-/// How far a run has come: what its status says, and what is in its records.
+/// What the status and the records of a run contain so far.
 #[derive(Debug, Clone)]
 struct Standing {
-    /// Without the answer: nothing follows from it.
+    /// Without the answer, which is not needed here.
     report: Option<RunReport>,
     started_at: Option<Time>,
     calls: Calls,
-    /// Lines of the transcript, and the hash that covers them.
+    /// Number of lines of the transcript, and the hash that covers them.
     transcript_lines: i64,
     transcript_head: Digest,
 }
 
-/// Why a report is not kept.
 #[derive(Debug, thiserror::Error)]
 enum NotKept {
-    /// Somebody else has taken reports.
     #[error("another gateway has taken reports meanwhile")]
     Overtaken,
-    /// The run is gone.
     #[error("there is no such run any more")]
     Gone,
-    /// The API server says no.
+    /// The API server rejected the request.
     #[error("{what}")]
     Refused {
         what: &'static str,
         #[source]
         error: Box<kube::Error>,
     },
-    /// The API server does not answer.
     #[error("{0}: the API server did not answer in time")]
     Late(&'static str),
-    /// Under its name is another record.
+    /// Another record has this name.
     #[error("the record {0} is there and has other lines, or is another run's")]
     Another(String),
-    /// A record is missing that the status counts.
+    /// A record that the status counts is missing.
     #[error("the record {0} is not there, or not what was written")]
     Missing(String),
-    /// More than can be counted.
     #[error("the run has {MAX_SEGMENTS} records, and more are not kept")]
     Full,
-    /// It cannot be written.
     #[error("it cannot be written down")]
     Unwritable(#[source] Box<dyn Error + Send + Sync>),
 }
@@ -104,7 +98,7 @@ impl From<NotKept> for Unable {
             NotKept::Overtaken => Self::Overtaken,
             cause => Self::Failed {
                 message: "the report could not be kept".to_owned(),
-                // In one line: who logs it does not look at causes of causes.
+                // In one line: the logger does not print nested causes.
                 cause: Some(chain(&cause).into()),
             },
         }
@@ -112,10 +106,9 @@ impl From<NotKept> for Unable {
 }
 
 impl Reports {
-    /// Of the runs of this cluster.
     pub fn new(client: Client, runs: Arc<Runs>, metrics: Arc<Metrics>) -> Self {
         let known: Arc<Mutex<HashMap<String, Standing>>> = Arc::default();
-        // A run that ends without a last report would stay for ever.
+        // A run that ends without a last report would stay in the map.
         let of_all = Arc::clone(&known);
         runs.when_over(move |uid| drop(lock(&of_all).remove(uid)));
         Self { client, runs, metrics, known }
@@ -127,7 +120,7 @@ impl Reports {
         found.filter(|it| it.uid().as_deref() == Some(run.uid())).ok_or(NotKept::Gone)
     }
 
-    /// How far the run had come when it had made `reports` reports.
+    /// The state of a run after `reports` reports.
     async fn standing(&self, run: &RunFacts, reports: u64) -> Result<Standing, NotKept> {
         let count = |report: Option<&RunReport>| report.map_or(0, |it| it.reports);
         let is_it = |report: Option<&RunReport>| u64::try_from(count(report)) == Ok(reports);
@@ -152,7 +145,7 @@ impl Reports {
             let record = self.record(run, RecordKind::Receipts, number).await?;
             for line in &record.spec.lines {
                 if let Ok(receipt) = serde_json::from_str::<Receipt>(line) {
-                    // What it says about isolation was taken into account when it came.
+                    // Its isolation report was merged when it arrived.
                     standing.calls.follow(run, &receipt, &mut Vec::new());
                 }
             }
@@ -166,7 +159,7 @@ impl Reports {
         Ok(standing)
     }
 
-    /// A record that is counted.
+    /// Reads a record that the status counts.
     async fn record(&self, run: &RunFacts, kind: RecordKind, number: i64) -> Result<RunRecord, NotKept> {
         let name = record_name(run, kind, number);
         let found = asked("reading a record", self.records(run).get_opt(&name)).await?;
@@ -185,7 +178,7 @@ impl Reports {
         let before = standing.report.take();
         let mut isolation = before.as_ref().map_or_else(Vec::new, |it| it.isolation.clone());
         for line in &report.receipts {
-            // Each was read when the report was held against what is kept.
+            // Each line was parsed when the report was verified.
             if let Ok(receipt) = serde_json::from_str::<Receipt>(line) {
                 standing.calls.follow(run, &receipt, &mut isolation);
             }
@@ -227,7 +220,7 @@ impl Reports {
         Ok(())
     }
 
-    /// Writes a piece, or finds that it was written.
+    /// Writes a segment, or finds that it was written before.
     async fn write(&self, run: &RunFacts, segment: &Segment) -> Result<(), NotKept> {
         if segment.number >= MAX_SEGMENTS {
             return Err(NotKept::Full);
@@ -261,7 +254,8 @@ impl Reports {
             tracing::info!(run = run.uid(), record = name, "a record was written before");
             return Ok(());
         }
-        // Whoever took another report under this number has said so in the status by now, or it is none of ours.
+        // If another gateway accepted a different report with this number, the status says so by now. Otherwise the
+        // record is foreign.
         let status = self.read(run).await?.status.unwrap_or_default();
         let segments = status.report.and_then(|it| match segment.kind {
             RecordKind::Receipts => it.receipt_segments,
@@ -273,7 +267,7 @@ impl Reports {
         Err(NotKept::Another(name))
     }
 
-    /// Replaces what the status says, if that is `before`. Gives when the run started.
+    /// Replaces the report in the status if it is still `before`. Returns when the run started.
     async fn swap(
         &self,
         run: &RunFacts,
@@ -285,7 +279,7 @@ impl Reports {
             Some(before) => json!({
                 "op": "test", "path": "/status/report/reports", "value": before.reports,
             }),
-            // A field that is not there is null to a test, and to nothing else.
+            // A missing field equals null for a `test`, and only there.
             None => json!({ "op": "test", "path": "/status/report", "value": null }),
         };
         let patch = json!([
@@ -321,13 +315,13 @@ impl Reports {
 
     fn remember(&self, run: &str, standing: Standing) {
         let mut known = lock(&self.known);
-        // What is forgotten is asked for.
+        // A missing state is read from the cluster.
         if known.len() >= MAX_RUNS {
             known.clear();
         }
         known.insert(run.to_owned(), standing);
         drop(known);
-        // It may have come to be over while its report was kept, and then nobody says so again.
+        // The run may have ended while its report was stored. Then there is no further notification.
         if !self.runs.is_under_way(run) {
             lock(&self.known).remove(run);
         }
@@ -335,7 +329,7 @@ impl Reports {
 }
 
 fn lock(known: &Mutex<HashMap<String, Standing>>) -> MutexGuard<'_, HashMap<String, Standing>> {
-    // A panic elsewhere leaves the map whole.
+    // A panic in another thread leaves the map consistent.
     known.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -356,7 +350,7 @@ impl Reporter for Reports {
     }
 }
 
-/// What a record is called: the run's stem, `r` or `t`, and the number of the piece.
+/// The name of a record: the stem of the run, `r` or `t`, and the number of the segment.
 pub fn record_name(run: &RunFacts, kind: RecordKind, number: i64) -> String {
     let letter = match kind {
         RecordKind::Receipts => 'r',
@@ -384,7 +378,7 @@ fn transcript_segments(
 ) -> Result<Transcript, NotKept> {
     let kept = before.and_then(|it| it.transcript_bytes).unwrap_or(0);
     let room = run.transcript_bytes.saturating_sub(u64::try_from(kept).unwrap_or(0));
-    // What comes after a cut would look as if nothing were missing before it.
+    // Lines after a cut would look as if nothing were missing before them.
     let lines = match before.is_some_and(|it| it.transcript_cut) {
         true => &[][..],
         false => &report.transcript,
@@ -410,7 +404,7 @@ fn is_there(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_already_exists())
 }
 
-/// A test that failed, or a value that the schema does not take: the API server says the same of both.
+/// A failed `test`, or a value that violates the schema: the API server reports both in the same way.
 fn is_refused(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_invalid() || status.is_conflict())
 }

@@ -1,8 +1,8 @@
-//! The runs that are under way: one watch of all AgentRuns, and the plan of each run that has a pod.
+//! The active runs: one watch of all AgentRuns, and the plan of each run that has a pod.
 //!
-//! Of an AgentRun only what decides is read, and nothing is kept of one that is over: thousands of finished runs cost
-//! nothing here. A plan is taken by its digest, which is in the run's status; the ConfigMap may have been made anew by
-//! somebody, and then the run is not served.
+//! Of an AgentRun only the deciding fields are parsed, and nothing is stored of one that has ended: thousands of
+//! finished runs cost nothing here. A plan is identified by its digest, which is in the run's status. If the ConfigMap
+//! was replaced, the run is not served.
 
 mod fetch;
 mod look;
@@ -28,17 +28,17 @@ use self::over::{OverRuns, is_over};
 use super::PAGE;
 use crate::plans::Plans;
 
-/// Plans that are fetched at a time.
+/// Maximum number of concurrent plan fetches.
 pub const MAX_FETCHES: usize = 16;
-/// Looks at single runs at a time.
+/// Maximum number of concurrent lookups of single runs.
 pub const MAX_LOOKS: usize = 4;
-/// The word in the name of a plan's ConfigMap.
+/// The suffix of the name of a plan's ConfigMap.
 const PLAN: &str = "plan";
 
-/// An AgentRun, as far as it is read here: no texts, no conditions.
+/// An AgentRun with the fields that are parsed here: no texts, no conditions.
 type SeenRun = Object<Nothing, SeenStatus>;
 
-/// A spec that is not read.
+/// A spec that is not parsed.
 #[derive(Debug, Clone, Default, Deserialize)]
 struct Nothing {}
 
@@ -59,7 +59,6 @@ struct SeenReport {
     finished: bool,
 }
 
-/// The runs that are under way.
 pub struct Runs {
     client: Client,
     plans: Arc<Plans>,
@@ -70,80 +69,78 @@ pub struct Runs {
     when_over: OnceLock<Box<WhenOver>>,
 }
 
-/// What is done when a run is over, with its UID.
+/// Called with the UID of a run that has ended.
 type WhenOver = dyn Fn(&str) + Send + Sync;
 
 #[derive(Debug, Default)]
 struct Index {
     /// By UID.
     runs: HashMap<String, Known>,
-    /// UIDs of pods, to those of their runs.
+    /// UIDs of pods to UIDs of their runs.
     pods: HashMap<String, String>,
     over: OverRuns,
 }
 
-/// A run that is under way.
+/// An active run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Known {
     namespace: String,
     name: String,
     author: Option<String>,
     digest: Option<Digest>,
-    /// The first pod. No other is served.
+    /// The first pod. No other one is served.
     pod: Option<String>,
     plan: Fetched,
     /// Whether it has reported its end.
     finished: bool,
 }
 
-/// Who brought a run.
+/// How a run was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum By {
-    /// The watch, which brings each change in its order.
+    /// By the watch, which delivers each change in order.
     Watch,
-    /// A look, which may be older than what the watch has brought meanwhile.
+    /// By a lookup, whose result may be older than what the watch has delivered meanwhile.
     Look,
 }
 
-/// How far the plan of a run has come.
+/// The state of a run's plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fetched {
-    /// Nobody asks for it: there is no pod yet, or asking was given up.
+    /// Not fetched: there is no pod yet, or fetching was given up.
     No,
-    /// It is being asked for.
     Asking,
     /// The run is served.
     Yes,
-    /// It is another plan than the run's. The run is not served.
+    /// The ConfigMap has another plan. The run is not served.
     Never,
 }
 
-/// Whose a pod is.
+/// The owner of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PodOf {
-    /// This run's, which is served.
+    /// This run, which is served.
     Run(String),
-    /// Nobody can say yet.
+    /// Not known yet.
     Later(&'static str),
-    /// No run's that is known. The watch may be behind, or cut: [`Runs::look`] says more.
+    /// No known run. The watch may be behind or interrupted: a lookup decides.
     Unknown,
-    /// No run's that is under way.
+    /// No active run.
     Nobody(&'static str),
 }
 
-/// What can be said of a pod that a token names, before anybody has said that the token is good.
+/// Whether the pod that an unverified token claims can belong to a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Claimed {
-    /// It is the pod of a run that is known.
+    /// It is the pod of a known run.
     Known,
-    /// It may be that of a run.
+    /// It may belong to a run.
     Possible,
-    /// It is no run's.
+    /// It belongs to no run.
     No,
 }
 
 impl Runs {
-    /// With none known yet.
     pub fn new(client: Client, plans: Arc<Plans>) -> Arc<Self> {
         Arc::new(Self {
             client,
@@ -156,37 +153,35 @@ impl Runs {
         })
     }
 
-    /// Does this with each run that is over from now on. The first call counts.
+    /// Calls this for each run that ends from now on. Only the first call has an effect.
     pub(super) fn when_over(&self, act: impl Fn(&str) + Send + Sync + 'static) {
         let _ = self.when_over.set(Box::new(act));
     }
 
-    /// Whether a run is under way.
     pub(super) fn is_under_way(&self, uid: &str) -> bool {
         self.lock().runs.contains_key(uid)
     }
 
-    /// Whether all runs were listed once.
+    /// Whether all runs have been listed once.
     pub fn is_ready(&self) -> bool {
         *self.ready.borrow()
     }
 
-    /// How many are under way.
+    /// Number of active runs.
     pub fn len(&self) -> usize {
         self.lock().runs.len()
     }
 
-    /// Whether none is under way.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Who created a run, where that was recorded.
+    /// Who created a run, if that was recorded.
     pub(super) fn author(&self, uid: &str) -> Option<String> {
         self.lock().runs.get(uid)?.author.clone()
     }
 
-    /// Whose a pod of this namespace is.
+    /// The owner of a pod of this namespace.
     pub(super) fn pod(&self, namespace: &str, pod: &str) -> PodOf {
         let index = self.lock();
         if let Some(uid) = index.pods.get(pod)
@@ -210,7 +205,7 @@ impl Runs {
         PodOf::Unknown
     }
 
-    /// What there is to a pod of this namespace and this service account, where it is not certain that it is that.
+    /// Whether a pod that a token claims can belong to a run. Namespace, account and pod are unverified.
     pub(super) fn claimed(&self, namespace: &str, account: &str, pod: &str) -> Claimed {
         let index = self.lock();
         if index.pods.contains_key(pod) {
@@ -223,7 +218,7 @@ impl Runs {
         }
     }
 
-    /// Watches for as long as it is polled.
+    /// Runs the watch until it is dropped.
     pub async fn watch(self: Arc<Self>) {
         let resource = ApiResource::erase::<AgentRun>(&());
         let api: Api<SeenRun> = Api::all_with(self.client.clone(), &resource);
@@ -260,7 +255,7 @@ impl Runs {
         }
     }
 
-    /// Takes a run as it is now.
+    /// Updates the cache with the current state of a run.
     fn see(self: &Arc<Self>, seen: &SeenRun, by: By) {
         let Some(uid) = seen.uid() else { return };
         if let Some(why) = is_over(seen) {
@@ -282,7 +277,7 @@ impl Runs {
         });
         run.finished = status.report.is_some_and(|it| it.finished);
         let finished = run.finished;
-        // An empty name is nobody's: it would differ from everybody who says yes.
+        // An empty name is no author: it would differ from every approver.
         let author = seen.annotations().get(annotation::CREATED_BY);
         run.author = author.filter(|it| !it.trim().is_empty()).cloned();
         let pod = status.pod_uid.map(|it| it.as_str().to_owned());
@@ -321,7 +316,7 @@ impl Runs {
         }
     }
 
-    /// A run is over or gone.
+    /// Removes a run that has ended or was deleted.
     fn forget(&self, uid: &str, why: &str) {
         let mut index = self.lock();
         index.over.add(uid);
@@ -331,7 +326,7 @@ impl Runs {
         if let Some(pod) = &run.pod {
             index.pods.remove(pod);
         }
-        // Under the lock: a plan that is just arriving finds that its run is gone.
+        // Under the lock: a plan that arrives now finds that its run is gone.
         if run.plan != Fetched::No || run.pod.is_some() {
             self.plans.end(uid);
         }
@@ -349,7 +344,7 @@ impl Runs {
     }
 
     fn lock(&self) -> MutexGuard<'_, Index> {
-        // A panic elsewhere leaves the maps whole.
+        // A panic in another thread leaves the maps consistent.
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -361,7 +356,7 @@ impl Index {
     }
 }
 
-/// Of a run, as far as names follow from it.
+/// The fields of an identity that names are derived from.
 fn identity(namespace: &str, name: &str, uid: &str) -> RunIdentity {
     RunIdentity {
         namespace: NamespaceName::new(namespace),
@@ -390,7 +385,6 @@ pub(super) fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// A time, of now.
 pub(super) fn now() -> Time {
     Time(k8s_openapi::jiff::Timestamp::now())
 }

@@ -1,4 +1,4 @@
-//! Who asks: the credential in `Proxy-Authorization`.
+//! Authenticates the client by the credential in `Proxy-Authorization`.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -8,21 +8,21 @@ use zeroize::Zeroizing;
 
 use crate::events::Reason;
 
-/// Characters of the header's value: a name, a colon and a password in Base64.
+/// Maximum number of characters of the header: a name, a colon and a password in Base64.
 const MAX_VALUE_BYTES: usize = (MAX_USER_BYTES + 1 + PASSWORD_BYTES).div_ceil(3) * 4;
 
-/// Who asks, if the credential is good at `now`.
+/// The claims of the credential, if it is valid at `now`.
 ///
 /// # Errors
 ///
-/// When there is not exactly one credential, or it is not good.
+/// Returns an error if there is not exactly one credential, or if it is not valid.
 pub fn authenticate(keys: &KeyRing, fields: &Fields<'_>, now: u64) -> Result<Claims, Reason> {
     let is_ours = |name: &&str| name.eq_ignore_ascii_case("proxy-authorization");
     let mut sent = fields.iter().filter(|(name, _)| is_ours(name));
     let Some((_, value)) = sent.next() else {
         return Err(Reason::CredentialMissing);
     };
-    // Of two, another proxy might have taken the other one.
+    // Of two headers, another proxy might have used the other one.
     if sent.next().is_some() {
         return Err(Reason::CredentialMalformed);
     }

@@ -1,61 +1,54 @@
-//! Bodies of requests and responses, passed on by the framing that their heads announced, and no byte beyond it.
+//! Forwards bodies of requests and responses by the framing in their heads, and no byte beyond it.
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use super::meter::{Meter, Way};
 use crate::events::Reason;
 
-/// Bytes that are read at once.
+/// Bytes per read.
 const READ_BYTES: usize = 64 * 1024;
-/// Digits of a chunk's size: more than any chunk has, and no overflow.
+/// Maximum number of digits of a chunk size: larger than any chunk, and without overflow.
 const MAX_SIZE_DIGITS: usize = 15;
-/// Bytes of what may follow the last chunk. It is dropped.
+/// Maximum number of bytes of trailers. They are dropped.
 const MAX_TRAILER_BYTES: usize = 8 * 1024;
 
-/// Why a body was not passed on to its end.
+/// Why a body was not forwarded to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Whoever sends it broke off.
+    /// The sender broke off.
     Source,
-    /// Whoever gets it does not take it.
+    /// The receiver does not accept it.
     Sink,
-    /// It is not framed as it says.
+    /// It violates its framing.
     Malformed,
-    /// It is too much.
+    /// A byte limit is exceeded.
     Limit(Reason),
 }
 
-/// How a body is framed on the way out.
+/// How a body is framed for the receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encode {
-    /// As it is.
     Plain,
-    /// In chunks.
     Chunks,
 }
 
-/// Where a body comes from, with what has been read of it already.
+/// The sender of a body, with what has been read of it already.
 pub struct Source<'a, R> {
-    /// The connection.
     pub reader: R,
-    /// What was read and not looked at.
+    /// Bytes that were read and not parsed.
     pub buffered: &'a mut Vec<u8>,
 }
 
-/// Passes bodies on, counting.
+/// Forwards a body and counts its bytes.
 pub struct Passing<'a, R, W> {
-    /// From.
     pub source: Source<'a, R>,
-    /// To.
     pub sink: W,
-    /// Counts, in this direction.
     pub meter: &'a Meter,
-    /// Which direction it is.
     pub way: Way,
 }
 
 impl<R: AsyncRead + Unpin> Source<'_, R> {
-    /// Reads more; whether there was any.
+    /// Reads more. Returns `false` at the end.
     pub async fn more(&mut self) -> Result<bool, Fault> {
         self.buffered.reserve(READ_BYTES);
         let read = self.reader.read_buf(self.buffered).await;
@@ -64,7 +57,7 @@ impl<R: AsyncRead + Unpin> Source<'_, R> {
 }
 
 impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Passing<'_, R, W> {
-    /// Exactly this many bytes.
+    /// Forwards exactly this many bytes.
     pub async fn length(&mut self, mut left: u64) -> Result<(), Fault> {
         while left > 0 {
             if self.source.buffered.is_empty() && !self.source.more().await? {
@@ -78,7 +71,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Passing<'_, R, W> {
         Ok(())
     }
 
-    /// Chunks, each read and written anew: what comes out has one form only.
+    /// Forwards chunks, each parsed and written again: the output has only one notation.
     pub async fn chunked(&mut self, encode: Encode) -> Result<(), Fault> {
         loop {
             let line = self.line(MAX_SIZE_DIGITS + 2).await?;
@@ -105,7 +98,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Passing<'_, R, W> {
         }
     }
 
-    /// All that comes.
+    /// Forwards everything until the sender closes.
     pub async fn until_end(&mut self, encode: Encode) -> Result<(), Fault> {
         loop {
             if self.source.buffered.is_empty() && !self.source.more().await? {
@@ -140,7 +133,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Passing<'_, R, W> {
         }
     }
 
-    /// A line of at most `most` bytes with its end, which is left out. It ends with CR LF and has neither inside.
+    /// A line of at most `most` bytes including its CR LF, which is removed. It contains neither inside.
     async fn line(&mut self, most: usize) -> Result<Vec<u8>, Fault> {
         loop {
             let buffered = &mut *self.source.buffered;
@@ -164,7 +157,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Passing<'_, R, W> {
         }
     }
 
-    /// Writes the first bytes of what was read.
+    /// Forwards the first `count` buffered bytes.
     async fn write(&mut self, count: usize) -> Result<(), Fault> {
         let counted = self.meter.count(self.way, count);
         counted.map_err(Fault::Limit)?;

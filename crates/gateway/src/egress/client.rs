@@ -1,4 +1,4 @@
-//! The client's side of a connection: its heads, and our own answers.
+//! The client's side of a connection: reads its heads, and writes our own answers.
 
 use std::time::Duration;
 
@@ -10,53 +10,51 @@ use crate::events::Reason;
 use crate::run_api::PREFACE;
 use crate::settings::Settings;
 
-/// Bytes that are read at a time while a head is looked for.
+/// Bytes per read while a head is read.
 const READ_BYTES: usize = 4096;
-/// How long, and for how much, a connection that is refused still listens: a client that is sending would else lose
+/// How long, and for how many bytes, a refused connection is still read: a client that is sending would otherwise lose
 /// the answer to a reset.
 const LINGER: Duration = Duration::from_secs(2);
 const MAX_LINGER_BYTES: usize = 1 << 20;
-/// How long a client may take for an answer of ours.
+/// Timeout for writing an answer to the client.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
 
-/// A client, and what it sent that nobody has looked at yet.
+/// A client, with the bytes that were read and not parsed.
 #[derive(Debug)]
 pub struct Client<C> {
-    /// The connection.
     pub stream: C,
-    /// What came after the last head.
+    /// The bytes after the last head.
     pub buffered: Vec<u8>,
-    /// When the first byte of the first head came, where it was looked at before.
+    /// When the first byte of the first head arrived, if the protocol was detected before.
     begun: Option<Instant>,
 }
 
 /// What a connection begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opening {
-    /// With the beginning of HTTP/2, which no head of HTTP/1.1 begins with.
+    /// The HTTP/2 preface, which no HTTP/1.1 head begins with.
     RunApi,
-    /// With something else, or not with enough in time.
+    /// Something else, or not enough bytes in time.
     Other,
-    /// With nothing in time.
+    /// Nothing in time.
     Gone,
 }
 
 /// Why there is no next head.
 #[derive(Debug, PartialEq, Eq)]
 pub enum NoHead {
-    /// The client has gone, or has had nothing to say for long enough. Nobody is to be told.
+    /// The client is gone, or was idle for too long. It gets no answer.
     Gone,
-    /// What it sent is none.
+    /// What it sent is not a valid head.
     Refused(Reason),
 }
 
 impl<C: AsyncRead + AsyncWrite + Unpin> Client<C> {
-    /// Around a fresh connection.
     pub fn new(stream: C) -> Self {
         Self { stream, buffered: Vec::new(), begun: None }
     }
 
-    /// Reads as far as it takes to know. What was read stays, and the time that it took counts for the head.
+    /// Reads until the protocol is clear. The bytes stay buffered, and the time counts for the head.
     pub async fn opening(&mut self, settings: &Settings) -> Opening {
         let mut deadline = Instant::now() + settings.head_deadline;
         loop {
@@ -81,7 +79,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Client<C> {
         }
     }
 
-    /// The next head, its empty line included. `patience` is how long its first byte may take.
+    /// Reads the next head, including its empty line. `patience` limits the time until its first byte.
     pub async fn head(&mut self, settings: &Settings, patience: Duration) -> Result<Vec<u8>, NoHead> {
         let mut scanner = Scanner::default();
         let mut deadline = Instant::now() + patience;
@@ -111,7 +109,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Client<C> {
         }
     }
 
-    /// Tells the client that it cannot have what it asked for, and that this is the end of the connection.
+    /// Answers that the request is refused, and closes the connection.
     pub async fn refuse(&mut self, reason: Reason) {
         let answer = refusal(reason);
         let _ = timeout(ANSWER_DEADLINE, async {
@@ -134,7 +132,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Client<C> {
     }
 }
 
-/// An answer of ours.
+/// The response for a refusal.
 pub fn refusal(reason: Reason) -> Vec<u8> {
     let status = reason.status();
     let words = match status {
@@ -149,7 +147,7 @@ pub fn refusal(reason: Reason) -> Vec<u8> {
         504 => "Gateway Timeout",
         _ => "Refused",
     };
-    // Which reason it is helps whoever may ask, and is of no use to whoever may not.
+    // The reason helps an authenticated client, and must not help another one.
     let (challenge, header) = match status {
         407 => ("Proxy-Authenticate: Basic realm=\"sympozium\"\r\n", String::new()),
         _ => ("", format!("Sympozium-Reason: {}\r\n", reason.as_str())),
@@ -214,7 +212,7 @@ mod tests {
                     peer.write_all(piece).await.unwrap();
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
-                // Whoever ends here has said all.
+                // Here the client closes without sending more.
                 peer.shutdown().await.unwrap();
             });
             (opening, client.buffered)
@@ -228,7 +226,7 @@ mod tests {
         }
         assert_eq!(opened(&[]).await.0, Opening::Gone);
 
-        // Slow here and slow there are one slowness.
+        // The time before and after the detection counts together.
         let (mut peer, ours) = duplex(1024);
         let mut client = Client::new(ours);
         peer.write_all(b"P").await.unwrap();

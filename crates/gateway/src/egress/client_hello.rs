@@ -1,47 +1,47 @@
-//! The first message of TLS, as far as it says which server the client wants.
+//! Parses a TLS ClientHello as far as it names the server.
 //!
-//! It may come in any number of records and pieces. What is not exactly a ClientHello is refused: a server that is more
-//! tolerant than we are would otherwise see another name than we do. With ECH the name here is the outer one, which is
-//! the one that the network sees and that counts.
+//! It may arrive in any number of records and pieces. Everything that is not exactly a ClientHello is refused: a server
+//! that is more tolerant than this parser would otherwise see another name. With ECH the name here is the outer one,
+//! which is the one that the network sees and that counts.
 
-/// Bytes of the message. Those with keys for the time after quantum computers and an encrypted inner hello have about
-/// three thousand.
+/// Maximum number of bytes of the message. Those with post-quantum keys and an encrypted inner hello have about three
+/// thousand.
 pub const MAX_HELLO_BYTES: usize = 16 * 1024;
-/// Bytes on the wire, with the heads of records: clients may cut the message into small ones.
+/// Maximum number of bytes on the wire, including record headers: clients may split the message into small records.
 pub const MAX_WIRE_BYTES: usize = 32 * 1024;
-/// Bytes of a record, by RFC 8446.
+/// Maximum number of bytes of a record (RFC 8446).
 const MAX_RECORD_BYTES: usize = 1 << 14;
 /// Content types of records: change_cipher_spec, alert, handshake, application_data, heartbeat.
 const CONTENT_TYPES: std::ops::RangeInclusive<u8> = 20..=24;
-/// The major version in the head of every record since SSL 3.
+/// The major version in every record header since SSL 3.
 const MAJOR_VERSION: u8 = 3;
 pub(super) const HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
 const SERVER_NAME: u16 = 0;
 const HOST_NAME: u8 = 0;
 
-/// What the bytes so far are.
+/// The result of parsing the bytes so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hello {
     /// The beginning of a ClientHello.
     Incomplete,
-    /// A ClientHello, and whatever follows it.
+    /// A ClientHello, possibly followed by more bytes.
     Complete {
-        /// The server's name in lower case.
+        /// The server name in lower case.
         name: Option<String>,
         /// Bytes on the wire up to the end of its last record.
         length: usize,
     },
 }
 
-/// No ClientHello.
+/// The bytes violate the TLS framing, or are not a ClientHello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("this is no ClientHello")]
 pub struct Malformed;
 
-/// Whether bytes begin like a record of TLS, as far as they are there.
+/// Whether bytes can be the beginning of a TLS record.
 ///
-/// Two bytes decide, and any content type counts: servers exist that skip an empty record or a warning before the
+/// Two bytes decide, and every content type counts: some servers skip an empty record or a warning before the
 /// ClientHello, and a connection to such a server must not pass as something other than TLS.
 pub fn may_be_tls(bytes: &[u8]) -> bool {
     let kind = bytes.first();
@@ -49,22 +49,22 @@ pub fn may_be_tls(bytes: &[u8]) -> bool {
     kind.is_none_or(|it| CONTENT_TYPES.contains(it)) && major.is_none_or(|it| *it == MAJOR_VERSION)
 }
 
-/// The same, of a record that belongs to the handshake.
+/// The same for a handshake record.
 fn may_be_handshake(bytes: &[u8]) -> bool {
     may_be_tls(bytes) && bytes.first().is_none_or(|it| *it == HANDSHAKE)
 }
 
-/// Reads what came first on a connection, from its first byte on.
+/// Parses the first bytes of a connection.
 ///
 /// # Errors
 ///
-/// When it cannot become a ClientHello any more.
+/// Returns an error if they cannot become a ClientHello any more.
 pub fn read(wire: &[u8]) -> Result<Hello, Malformed> {
     let mut message = Vec::new();
     let mut rest = wire;
     loop {
         let Some((head, after)) = rest.split_at_checked(5) else {
-            // Part of a record's head. Its first bytes must fit all the same.
+            // An incomplete record header. Its first bytes must be valid all the same.
             let fits = may_be_handshake(&rest[..rest.len().min(2)]);
             return incomplete(fits, wire);
         };
@@ -79,12 +79,12 @@ pub fn read(wire: &[u8]) -> Result<Hello, Malformed> {
         }
         if let Some((head, body)) = message.split_at_checked(4) {
             let expected = usize::from(head[1]) << 16 | usize::from(head[2]) << 8 | usize::from(head[3]);
-            // A message after it in the same record would be one that we let through unseen.
+            // A further message in the same record would pass without inspection.
             if expected > MAX_HELLO_BYTES || body.len() > expected {
                 return Err(Malformed);
             }
             if body.len() == expected {
-                // The record ends with it, or what is still to come of the record is too much.
+                // The record must end with the message, otherwise it contains more.
                 let name = client_hello(body).filter(|_| whole).ok_or(Malformed)?;
                 let length = wire.len() - after.len() + length;
                 return Ok(Hello::Complete { name, length });
@@ -101,7 +101,7 @@ fn incomplete(fits: bool, wire: &[u8]) -> Result<Hello, Malformed> {
     if fits && wire.len() < MAX_WIRE_BYTES { Ok(Hello::Incomplete) } else { Err(Malformed) }
 }
 
-/// The server's name in a whole message, if it has one. `None` when it is no such message.
+/// The server name in a complete message, if it has one. `None` if the message is invalid.
 #[expect(clippy::option_option, reason = "no message, and a message without a name, are two things")]
 fn client_hello(body: &[u8]) -> Option<Option<String>> {
     let mut body = Bytes(body);
@@ -125,7 +125,7 @@ fn client_hello(body: &[u8]) -> Option<Option<String>> {
         let value = extensions.long()?;
         if kind == SERVER_NAME {
             let found = server_name(value)?;
-            // Servers differ in which of two they take.
+            // Servers differ in which of two names they use.
             if name.replace(found).is_some() {
                 return None;
             }
@@ -134,7 +134,7 @@ fn client_hello(body: &[u8]) -> Option<Option<String>> {
     Some(name)
 }
 
-/// Exactly one name.
+/// Parses a list of exactly one name.
 fn server_name(value: &[u8]) -> Option<String> {
     let mut value = Bytes(value);
     let mut list = Bytes(value.long()?);
@@ -148,7 +148,7 @@ fn server_name(value: &[u8]) -> Option<String> {
     Some(str::from_utf8(name).ok()?.to_ascii_lowercase())
 }
 
-/// What is left to read.
+/// A reader of the remaining bytes.
 struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
@@ -165,7 +165,7 @@ impl<'a> Bytes<'a> {
         Some(u16::from_be_bytes([high, low]))
     }
 
-    /// With its length in one byte before it.
+    /// A field with a length of one byte before it.
     fn short(&mut self) -> Option<&'a [u8]> {
         let &[length] = self.take(1)? else {
             return None;
@@ -173,7 +173,7 @@ impl<'a> Bytes<'a> {
         self.take(usize::from(length))
     }
 
-    /// With its length in two.
+    /// A field with a length of two bytes before it.
     fn long(&mut self) -> Option<&'a [u8]> {
         let length = self.number()?;
         self.take(usize::from(length))

@@ -1,4 +1,4 @@
-//! One decision: who asks, whether the plan lists it, all of its addresses, and the connection to one of them.
+//! Decides about one request: credential, plan, all addresses, and the connection to one of them.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, PoisonError};
@@ -28,7 +28,7 @@ pub(super) struct Refusal {
     pub(super) detail: Option<String>,
 }
 
-/// Everything that was decided about a request, with the connection that it allows.
+/// An allowed request, with the connection to its server.
 pub(super) struct Allowed<S> {
     pub(super) target: Target,
     pub(super) meter: Meter,
@@ -37,7 +37,7 @@ pub(super) struct Allowed<S> {
 }
 
 impl<O: Outside> Gateway<O> {
-    /// Decides about one request, and connects if it may.
+    /// Decides about one request, and connects if it is allowed.
     pub(super) async fn decide(
         &self,
         connection: u64,
@@ -82,7 +82,7 @@ impl<O: Outside> Gateway<O> {
         Ok(Allowed { target, meter, server, outgoing })
     }
 
-    /// Every address of a host that the plan lists, all of them checked. They are good for this one decision.
+    /// All addresses of a host that the plan lists, all of them checked. They are valid for this decision only.
     async fn addresses(
         &self,
         target: &Target,
@@ -112,7 +112,7 @@ impl<O: Outside> Gateway<O> {
         Ok(addresses)
     }
 
-    /// Connects to the first of the addresses that answers.
+    /// Connects to the first address that answers.
     async fn connect(
         &self,
         addresses: &[IpAddr],

@@ -1,4 +1,4 @@
-//! Where clients come in: they are counted, and it is found out whether they want the proxy or the run API.
+//! Accepts clients: counts them, and detects whether they use the proxy or the run API.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,26 +14,23 @@ use crate::events::Reason;
 use crate::outside::Outside;
 use crate::run_api::{self, Credentials, Decider, Identify, Prefixed, Reporter, RunApi, Scheduler, Service};
 
-/// Names of what is spoken inside of TLS.
+/// ALPN protocols.
 mod protocol {
-    /// The proxy.
     pub const HTTP_1: &[u8] = b"http/1.1";
-    /// The run API.
     pub const HTTP_2: &[u8] = b"h2";
 }
 
-/// The run API is served already.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the run API is served already")]
 pub struct ServedAlready;
 
 impl<O: Outside> Gateway<O> {
-    /// Serves the [run API](crate::run_api) from now on, on every connection that speaks HTTP/2. Without this there is the
-    /// way out only. Which it is does not change later: whoever does the work is chosen once.
+    /// Serves the [run API](crate::run_api) from now on, on every HTTP/2 connection. Without this call there is only
+    /// the proxy. The handlers are set once and do not change.
     ///
     /// # Errors
     ///
-    /// When it was called before.
+    /// Returns an error if it was called before.
     pub fn serve_run_api<I, D, R, S>(&self, api: RunApi<I, D, R, S>) -> Result<(), ServedAlready>
     where
         I: Identify,
@@ -46,13 +43,13 @@ impl<O: Outside> Gateway<O> {
         set.map_err(|_| ServedAlready)
     }
 
-    /// Says whose a token is by the keys of this gateway.
+    /// Authenticates tokens by the keys of this gateway.
     pub fn credentials(&self) -> Credentials {
         Credentials::new(Arc::clone(&self.keys))
     }
 
-    /// What a server of TLS before [`Self::serve_encrypted`] offers to speak inside, the preferred first: a client that
-    /// speaks both wants the proxy, for a bridge asks for the run API alone.
+    /// The ALPN protocols for `serve_tls`, the preferred one first: a client that offers both wants the proxy, because
+    /// a bridge offers only that of the run API.
     pub fn protocols(&self) -> Vec<Vec<u8>> {
         match self.run_api.get() {
             Some(_) => vec![protocol::HTTP_1.to_vec(), protocol::HTTP_2.to_vec()],
@@ -60,8 +57,8 @@ impl<O: Outside> Gateway<O> {
         }
     }
 
-    /// Serves one client that has no address, if there is room for it, until its connection ends. Where the run API is
-    /// served, its first bytes say which it wants.
+    /// Serves one client without an address, if there is room, until its connection ends. If the run API is served, the
+    /// first bytes decide which of the two the client wants.
     pub async fn serve<C>(&self, stream: C)
     where
         C: AsyncRead + AsyncWrite + Unpin + Send,
@@ -76,7 +73,7 @@ impl<O: Outside> Gateway<O> {
         }
     }
 
-    /// Serves one client that was [admitted](crate::admission::Admission::admit), as [`Self::serve`] does.
+    /// Serves one accepted client in the same way.
     pub async fn serve_admitted<C>(&self, stream: C, permit: Permit)
     where
         C: AsyncRead + AsyncWrite + Unpin + Send,
@@ -84,7 +81,7 @@ impl<O: Outside> Gateway<O> {
         self.serve_as(stream, Spoken::ByFirstBytes, permit).await;
     }
 
-    /// Tells a client that was not admitted why.
+    /// Tells a client why its connection is refused.
     pub async fn turn_away<C>(&self, stream: C, reason: Reason)
     where
         C: AsyncRead + AsyncWrite + Unpin + Send,
@@ -92,7 +89,7 @@ impl<O: Outside> Gateway<O> {
         Client::new(stream).refuse(reason).await;
     }
 
-    /// As [`Self::serve_admitted`], and the run API is not there: what bridges say is for encrypted connections.
+    /// Like `serve_accepted`, but without the run API: requests of bridges must be encrypted.
     pub async fn serve_proxy<C>(&self, stream: C, permit: Permit)
     where
         C: AsyncRead + AsyncWrite + Unpin + Send,
@@ -100,8 +97,7 @@ impl<O: Outside> Gateway<O> {
         self.serve_as(stream, Spoken::Proxy, permit).await;
     }
 
-    /// As [`Self::serve_admitted`], where TLS has agreed on what is spoken: one of [`Self::protocols`], or nothing, which means
-    /// the proxy.
+    /// Like `serve_accepted` for a TLS connection: its ALPN protocol decides. Without one it is the proxy.
     pub fn serve_encrypted<C>(&self, stream: TlsStream<C>, permit: Permit) -> impl Future<Output = ()> + Send
     where
         C: AsyncRead + AsyncWrite + Unpin + Send,
@@ -110,7 +106,7 @@ impl<O: Outside> Gateway<O> {
             Some(protocol::HTTP_2) => Spoken::RunApi,
             _ => Spoken::Proxy,
         };
-        // It has a kilobyte, of which each step that it is handed on through would hold a copy's room.
+        // Boxed: it has a kilobyte, and each future on the way would reserve room for it.
         self.serve_as(Box::new(stream), spoken, permit)
     }
 
@@ -142,7 +138,7 @@ impl<O: Outside> Gateway<O> {
         self.proxy(connection, client, permit).await;
     }
 
-    /// Which of the two a client wants.
+    /// Detects which of the two a client wants.
     async fn opening<C>(&self, client: &mut Client<C>) -> Opening
     where
         C: AsyncRead + AsyncWrite + Unpin + Send,
@@ -156,7 +152,7 @@ impl<O: Outside> Gateway<O> {
     }
 }
 
-/// What a client speaks, as far as that is known before its first byte.
+/// The protocol of a client, as far as it is known before the first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Spoken {
     ByFirstBytes,

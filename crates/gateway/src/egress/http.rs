@@ -1,7 +1,7 @@
-//! One plain request, passed on to the host that it is for, and its answer back.
+//! Forwards one plain request to its host, and the response back.
 //!
-//! The host gets a head that is written here from what was read, never the client's bytes, and with none of what is
-//! between client and proxy only. Each request has a connection of its own to the host, so each is decided anew.
+//! The host gets a head that is written here from the parsed one, never the client's bytes, and without hop-by-hop
+//! fields. Each request has its own connection to the host, so each one is decided about.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -16,49 +16,47 @@ use super::meter::{Meter, Way};
 use super::target::{Kind, Target};
 use crate::events::Reason;
 
-/// Answers like `100 Continue` before the one that counts.
+/// Maximum number of interim responses such as `100 Continue`.
 const MAX_INTERIM: usize = 8;
 
-/// A request as it is passed on.
+/// A request as it is forwarded.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Outgoing {
     head: Vec<u8>,
     framing: Framing,
-    /// The client waits for leave to send the body.
+    /// The client waits for `100 Continue` before it sends the body.
     expects: bool,
     is_head: bool,
     version: Version,
-    /// The client would like to ask again on this connection.
+    /// The client wants to send another request on this connection.
     again: bool,
 }
 
-/// What becomes of the client's connection.
+/// What happens with the client's connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// It may be used for a next request.
+    /// It may be used for another request.
     Again,
-    /// It ends.
     Close,
 }
 
-/// A request that was not answered to its end.
+/// A request without a complete response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unanswered {
-    /// Why.
     pub reason: Reason,
-    /// Whether the client can still be told.
+    /// Whether the client can still get an answer from us.
     pub silent: bool,
 }
 
 impl Outgoing {
-    /// Writes the head for the host.
+    /// Builds the head for the host.
     pub fn new(head: &RequestHead<'_>, target: &Target) -> Self {
         let Kind::Request { method, path } = &target.kind else {
             unreachable!("tunnels are not passed on as requests");
         };
         let mut out = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\n", target.authority()).into_bytes();
         write_fields(&mut out, &head.fields);
-        // A request that says nothing about its body has none, but a body of no bytes is said.
+        // A request without any framing has no body, but an explicit length of zero is forwarded.
         let says = |it: &(&str, &[u8])| it.0.eq_ignore_ascii_case("content-length");
         match head.framing {
             Framing::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
@@ -81,11 +79,11 @@ impl Outgoing {
     }
 }
 
-/// Passes a request on, and its answer back.
+/// Forwards a request and its response.
 ///
 /// # Errors
 ///
-/// When one of them could not be passed on to its end.
+/// Returns an error if one of them could not be forwarded to its end.
 pub async fn pass<C, S>(
     client: &mut Client<C>,
     mut server: S,
@@ -96,7 +94,7 @@ where
     C: AsyncRead + AsyncWrite + Unpin,
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    // Until something of an answer has been written.
+    // Until a byte of a response has been written.
     let silent = AtomicBool::new(true);
     let untold = |reason| Unanswered { reason, silent: true };
     meter.count(Way::Sent, request.head.len()).map_err(untold)?;
@@ -128,10 +126,10 @@ where
     let mut uploaded = None;
     let answered = loop {
         tokio::select! {
-            // Whether all was sent decides whether the connection may be used again.
+            // Whether everything was sent decides whether the connection can be reused.
             biased;
             result = &mut uploading, if uploaded.is_none() => match result {
-                // A host that wants no more may answer all the same.
+                // A host that does not read the rest may respond all the same.
                 Ok(()) | Err(Fault::Sink) => uploaded = Some(result),
                 Err(fault) => break Err(match fault {
                     Fault::Malformed => Reason::BodyMalformed,
@@ -149,7 +147,7 @@ where
     }
 }
 
-/// Reads an answer and passes it on.
+/// Reads a response and forwards it.
 async fn answer<R, W>(
     mut source: Source<'_, R>,
     client: W,
@@ -187,7 +185,7 @@ where
     Ok(if again { Next::Again } else { Next::Close })
 }
 
-/// The head that is not of an interim answer.
+/// Reads the head of the final response, after interim ones.
 async fn final_head<R: AsyncRead + Unpin>(source: &mut Source<'_, R>) -> Result<Vec<u8>, Reason> {
     for _ in 0..=MAX_INTERIM {
         let mut scanner = Scanner::default();
@@ -208,7 +206,7 @@ async fn final_head<R: AsyncRead + Unpin>(source: &mut Source<'_, R>) -> Result<
         let rest = source.buffered.split_off(end);
         let bytes = std::mem::replace(source.buffered, rest);
         match read_response(&bytes).map_err(|_| Reason::AnswerMalformed)?.status {
-            // Nobody asked for another protocol: the wish for one is not passed on.
+            // `Upgrade` is not forwarded, so no other protocol was requested.
             101 => return Err(Reason::AnswerMalformed),
             100..200 => {}
             _ => return Ok(bytes),
@@ -230,7 +228,7 @@ impl Body {
         if request.is_head || matches!(head.status, 204 | 304) {
             return Ok(Self::None);
         }
-        // Clients of HTTP/1.0 know no chunks: for them the end of the connection is the end of the body.
+        // HTTP/1.0 clients do not know chunks: for them the body ends with the connection.
         let encode = match request.version {
             Version::Http11 => Encode::Chunks,
             Version::Http10 => Encode::Plain,
@@ -262,11 +260,11 @@ fn answer_head(head: &ResponseHead<'_>, body: Body, again: bool) -> Vec<u8> {
     out
 }
 
-/// Fields that are between two neighbours only, or that are written anew.
+/// Hop-by-hop fields, and those that are written again.
 const NOT_PASSED_ON: &[&str] =
     &["connection", "content-length", "expect", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"];
 
-/// Writes the fields that are for the other end: none of a proxy's, and none that `Connection` names.
+/// Writes the end-to-end fields: none of a proxy, and none that `Connection` names.
 fn write_fields(out: &mut Vec<u8>, fields: &Fields<'_>) {
     let named: Vec<String> = tokens(fields, "connection").collect();
     for (name, value) in fields {
@@ -278,7 +276,7 @@ fn write_fields(out: &mut Vec<u8>, fields: &Fields<'_>) {
     }
 }
 
-/// The words of a field that is a list, in lower case.
+/// The items of a list field, in lower case.
 fn tokens<'a>(fields: &'a Fields<'_>, name: &'a str) -> impl Iterator<Item = String> + 'a {
     let of_name = fields.iter().filter(move |(it, _)| it.eq_ignore_ascii_case(name));
     let words = of_name.flat_map(|(_, value)| value.split(|byte| *byte == b','));

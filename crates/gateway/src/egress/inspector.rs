@@ -1,7 +1,8 @@
-//! Looks at the first bytes of a tunnel: TLS must be for the server that the tunnel was asked for.
+//! Inspects the first bytes of a tunnel: TLS must be for the server that the tunnel was requested for.
 //!
-//! A server may answer the ClientHello with a HelloRetryRequest (RFC 8446, 4.1.4) and take a second ClientHello, which must
-//! name the same server. So a tunnel is watched until the server has answered otherwise, or the second one was compared.
+//! A server may answer the ClientHello with a HelloRetryRequest (RFC 8446, 4.1.4) and accept a second ClientHello,
+//! which must name the same server. So a tunnel is inspected until the server has answered otherwise, or the second one
+//! was checked.
 
 use std::net::IpAddr;
 
@@ -11,12 +12,12 @@ use super::client_hello::{self, Hello};
 use super::records::{Answer, Records, ServerHello};
 use crate::events::Reason;
 
-/// The port where nothing but TLS is spoken.
+/// On this port only TLS is allowed.
 pub const TLS_PORT: u16 = 443;
-/// So many bytes tell whether a connection to another port is one of TLS.
+/// On other ports, this many bytes decide whether a connection is TLS.
 const TELLING_BYTES: usize = 2;
 
-/// Holds back what a client sends, until it is known to be good.
+/// Holds back what a client sends until it was checked.
 #[derive(Debug)]
 pub struct Inspector {
     expected: Host,
@@ -26,35 +27,34 @@ pub struct Inspector {
 
 #[derive(Debug)]
 enum State {
-    /// The first ClientHello is not complete.
+    /// The first ClientHello is incomplete.
     First { held: Vec<u8>, server_spoke: bool },
     /// It has passed, and the server has not answered.
     Unanswered { client: Records, server: ServerHello },
-    /// The server wants another ClientHello.
+    /// The server has asked for a second ClientHello.
     Retry { client: Records },
-    /// Which is not complete.
+    /// The second ClientHello is incomplete.
     Second { held: Vec<u8> },
-    /// Nothing more is to be looked at.
+    /// The inspection is complete.
     Done,
 }
 
 impl Inspector {
-    /// For a tunnel to this host and port.
     pub fn new(expected: Host, port: u16) -> Self {
         let held = Vec::new();
         Self { expected, tls_only: port == TLS_PORT, state: State::First { held, server_spoke: false } }
     }
 
-    /// Whether everything may pass from now on.
+    /// Whether everything passes from now on.
     pub fn is_done(&self) -> bool {
         matches!(self.state, State::Done)
     }
 
-    /// Takes what the client sent, and gives what may go on to the server: nothing while it is held back.
+    /// Takes bytes of the client, and returns what may be sent to the server: nothing while it is held back.
     ///
     /// # Errors
     ///
-    /// When the tunnel must be cut.
+    /// Returns an error if the tunnel must be cut.
     pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<u8>, Reason> {
         match &mut self.state {
             State::Done => Ok(bytes.to_vec()),
@@ -64,7 +64,7 @@ impl Inspector {
                 self.first(held, server_spoke)
             }
             State::Unanswered { client, .. } => {
-                // The server would read it after its answer, which nobody has seen yet.
+                // The server would read it after its answer, which has not been seen yet.
                 match client.walk(bytes) {
                     Ok(None) => Ok(bytes.to_vec()),
                     Ok(Some(_)) | Err(_) => Err(Reason::HelloMalformed),
@@ -87,7 +87,7 @@ impl Inspector {
         }
     }
 
-    /// Takes note of what the server sent, which passes in any case.
+    /// Inspects bytes of the server, which pass in any case.
     pub fn observe(&mut self, bytes: &[u8]) {
         match &mut self.state {
             State::First { server_spoke, .. } => *server_spoke = true,
@@ -122,7 +122,7 @@ impl Inspector {
             }
             Hello::Complete { name, length } => {
                 self.compare(name.as_deref())?;
-                // No server of TLS speaks first, so this is none, and there is no answer to wait for.
+                // No TLS server sends first, so this is not one, and there is no answer to wait for.
                 self.state = if server_spoke {
                     State::Done
                 } else {
@@ -157,7 +157,7 @@ impl Inspector {
         match (&self.expected, name) {
             (Host::Name(expected), Some(name)) if expected == name => Ok(()),
             (Host::Name(_), None) => Err(Reason::NoServerName),
-            // RFC 6066 has no server names that are addresses, so clients send none, or what they were given.
+            // RFC 6066 has no server names that are addresses, so clients send none, or the address itself.
             (Host::Address(_), None) => Ok(()),
             (Host::Address(expected), Some(name)) if name.parse::<IpAddr>().as_ref() == Ok(expected) => Ok(()),
             _ => Err(Reason::OtherServerName),

@@ -1,4 +1,4 @@
-//! What one tunnel or request uses, and when that is enough.
+//! Meters one tunnel or request, and enforces its limits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,16 +11,14 @@ use crate::events::{Outcome, Reason};
 use crate::plans::{Holder, Usage};
 use crate::settings::Settings;
 
-/// Which way bytes go.
+/// The direction of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// From the client.
     Sent,
-    /// To the client.
     Received,
 }
 
-/// Counts one tunnel or request; it takes up room until it is dropped.
+/// Counts one tunnel or request. It holds a connection slot of its credential and its run until it is dropped.
 #[derive(Debug)]
 pub struct Meter {
     holder: Holder,
@@ -28,18 +26,18 @@ pub struct Meter {
     sent: AtomicU64,
     received: AtomicU64,
     started: Instant,
-    /// The credential is worth nothing from then on.
+    /// When the credential expires.
     expires: Instant,
-    /// When the last byte passed, in milliseconds from the start.
+    /// When the last byte passed, in milliseconds since the start.
     last: AtomicU64,
 }
 
 impl Meter {
-    /// Takes up room for one more, while the credential is good for `left`.
+    /// Acquires the connection slots, with a credential that is valid for `left`.
     ///
     /// # Errors
     ///
-    /// When there is none.
+    /// Returns the limit that is exceeded.
     pub fn new(holder: Holder, settings: Arc<Settings>, left: Duration) -> Result<Self, Reason> {
         let of_credential = &holder.grant().usage;
         if !of_credential.enter(settings.connections_of_credential) {
@@ -59,16 +57,16 @@ impl Meter {
             expires: started + left,
             last: AtomicU64::new(0),
         };
-        // Whoever has used up everything does not get to connect either.
+        // If the byte budget is used up, connecting is refused as well.
         meter.count(Way::Sent, 0)?;
         Ok(meter)
     }
 
-    /// Counts bytes that are about to be passed on.
+    /// Counts bytes before they are passed on.
     ///
     /// # Errors
     ///
-    /// When they are too many.
+    /// Returns the limit that is exceeded.
     pub fn count(&self, way: Way, bytes: usize) -> Result<(), Reason> {
         let bytes = bytes as u64;
         let (counter, other) = match way {
@@ -91,7 +89,7 @@ impl Meter {
         }
     }
 
-    /// Waits until it must not go on, and says why. What has been decided ends with what it was decided upon.
+    /// Waits until the connection must be cut, and returns the reason. A decision ends with what it is based on.
     pub async fn ended(&self, mut ending: watch::Receiver<bool>) -> Reason {
         tokio::select! {
             () = self.holder.over() => Reason::RunOver,
@@ -116,7 +114,6 @@ impl Meter {
         }
     }
 
-    /// How it ended.
     pub fn outcome(&self, reason: Reason) -> Outcome {
         Outcome::Ended {
             reason,
@@ -126,7 +123,6 @@ impl Meter {
         }
     }
 
-    /// Whose it is.
     pub fn holder(&self) -> &Holder {
         &self.holder
     }

@@ -1,14 +1,14 @@
-//! Records of TLS that follow the first ClientHello, walked over and not kept.
+//! Walks over the TLS records after the first ClientHello, without buffering them.
 
 use super::client_hello::{HANDSHAKE, Malformed, may_be_tls};
 
-/// Bytes of the head of a record.
+/// Bytes of a record header.
 const HEAD_BYTES: usize = 5;
-/// Bytes of a record with its encryption, by RFC 5246; TLS 1.3 has less.
+/// Maximum number of bytes of an encrypted record (RFC 5246); TLS 1.3 allows less.
 const MAX_ENCRYPTED_BYTES: usize = (1 << 14) + 2048;
 const ALERT: u8 = 21;
 const SERVER_HELLO: u8 = 2;
-/// Bytes of a ServerHello up to the end of its random: the message's head, the version, the random.
+/// Bytes of a ServerHello up to the end of its random: message header, version, random.
 const RANDOM_END: usize = 4 + 2 + 32;
 /// The random of a ServerHello that is a HelloRetryRequest (RFC 8446, 4.1.3).
 pub(super) const RETRY_RANDOM: [u8; 32] = [
@@ -16,21 +16,21 @@ pub(super) const RETRY_RANDOM: [u8; 32] = [
     0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c,
 ];
 
-/// Where in a stream of records we are.
+/// The position in a stream of records.
 #[derive(Debug, Default)]
 pub struct Records {
     head: [u8; HEAD_BYTES],
     filled: usize,
-    /// Bytes of the current record that are still to come.
+    /// Remaining bytes of the current record.
     left: usize,
 }
 
 impl Records {
-    /// Walks over bytes of the stream, up to where a record of the handshake begins, and says where that is.
+    /// Walks over bytes up to the beginning of a handshake record, and returns its offset.
     ///
     /// # Errors
     ///
-    /// When these are no records.
+    /// Returns an error if these are not TLS records.
     pub fn walk(&mut self, bytes: &[u8]) -> Result<Option<usize>, Malformed> {
         let mut at = 0;
         while at < bytes.len() {
@@ -48,7 +48,7 @@ impl Records {
         Ok(None)
     }
 
-    /// Takes one byte of a head. Whether it was the last.
+    /// Takes one byte of a record header. Returns whether it was the last one.
     fn take_head(&mut self, byte: u8) -> Result<bool, Malformed> {
         self.head[self.filled] = byte;
         self.filled += 1;
@@ -67,18 +67,17 @@ impl Records {
     }
 }
 
-/// What a server answers to a ClientHello.
+/// The server's answer to a ClientHello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// That is not clear yet.
+    /// Not decided yet.
     Incomplete,
-    /// It wants another ClientHello.
     HelloRetryRequest,
-    /// It goes on, or speaks no TLS: it does not take another ClientHello in the clear.
+    /// The server continues, or does not use TLS: it does not accept another unencrypted ClientHello.
     Other,
 }
 
-/// The first message of a server, as far as it is needed.
+/// The beginning of the server's first message.
 #[derive(Debug, Default)]
 pub struct ServerHello {
     records: Records,
@@ -86,8 +85,7 @@ pub struct ServerHello {
 }
 
 impl ServerHello {
-    /// Reads more of what the server sends, from its first byte on, until it gives another answer than
-    /// [`Answer::Incomplete`].
+    /// Reads more of what the server sends, from its first byte on, until the answer is decided.
     pub fn read(&mut self, bytes: &[u8]) -> Answer {
         let mut rest = bytes;
         while let Some((first, after)) = rest.split_first() {
@@ -102,7 +100,7 @@ impl ServerHello {
             self.records.left -= body.len();
             rest = after;
             match self.records.head[0] {
-                // A warning, such as that it does not know the name, may come before.
+                // A warning, for example about an unknown name, may come first.
                 ALERT => {}
                 HANDSHAKE => {
                     let missing = RANDOM_END - self.message.len();
@@ -137,7 +135,7 @@ pub(crate) fn first_hello(name: &str) -> Vec<u8> {
     record(&[&[1, 0][..], &long(&parts.concat())].concat())
 }
 
-/// A HelloRetryRequest, as far as it is read: for tests and fuzzing.
+/// The beginning of a HelloRetryRequest: for tests and fuzzing.
 pub(crate) fn retry_request() -> Vec<u8> {
     let head = [SERVER_HELLO, 0, 0, 40, 3, 3];
     record(&[&head[..], &RETRY_RANDOM, &[0; 6]].concat())

@@ -1,7 +1,7 @@
-//! Bytes from one side to the other and back.
+//! Relays bytes between two connections.
 //!
-//! A tunnel that is idle holds no buffer: buffers belong to the thread, and a tunnel has one only while there is
-//! something in it that the other side has not taken yet.
+//! An idle tunnel holds no buffer: buffers belong to the thread, and a tunnel has one only while it holds bytes that
+//! the other side has not accepted yet.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -15,24 +15,24 @@ use super::inspector::Inspector;
 use super::meter::{Meter, Way};
 use crate::events::Reason;
 
-/// Bytes that are read at once, and the most that a stalled tunnel holds in each direction. With half of it, a tunnel has
-/// a tenth less throughput.
+/// Bytes per read, and the maximum that a stalled tunnel holds in each direction. With half of it, a tunnel has a tenth
+/// less throughput.
 const BUFFER_BYTES: usize = 128 * 1024;
-/// Buffers that a thread keeps.
+/// Maximum number of idle buffers of a thread.
 const KEPT_BUFFERS: usize = 4;
 
 thread_local! {
     static BUFFERS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A buffer of its full length.
+/// A buffer of full length.
 fn borrow() -> Vec<u8> {
     let kept = BUFFERS.with_borrow_mut(Vec::pop);
     kept.unwrap_or_else(|| vec![0; BUFFER_BYTES])
 }
 
 fn give_back(buffer: Vec<u8>) {
-    // What an inspector held back is smaller, and not of ours.
+    // A buffer of the inspector is smaller and not pooled.
     if buffer.len() == BUFFER_BYTES {
         BUFFERS.with_borrow_mut(|kept| {
             if kept.len() < KEPT_BUFFERS {
@@ -42,9 +42,9 @@ fn give_back(buffer: Vec<u8>) {
     }
 }
 
-/// Passes bytes both ways until both sides have ended, or one breaks, or `meter` says that it is enough.
+/// Relays bytes in both directions until both sides have ended, one fails, or `meter` reports a limit.
 ///
-/// `first` is what the client sent already. Nothing from the client passes before `inspector` has seen enough.
+/// `first` is what the client has sent already. Nothing of the client passes before `inspector` has checked it.
 pub async fn relay<C, S>(
     client: &mut C,
     server: &mut S,
@@ -58,7 +58,7 @@ where
 {
     let mut up = Direction::new(Way::Sent);
     let mut down = Direction::new(Way::Received);
-    // In a box that goes once it has seen enough: a tunnel may be open for hours.
+    // Boxed, and dropped after the inspection: a tunnel may be open for hours.
     let mut inspector = Some(Box::new(inspector));
     up.take(&first, meter, &mut inspector)?;
     drop(first);
@@ -73,12 +73,12 @@ where
     .await
 }
 
-/// What looks at a tunnel, until it has seen enough.
+/// The inspector, until it is done.
 type Inspecting = Option<Box<Inspector>>;
 
 struct Direction {
     way: Way,
-    /// What has been read and not been written, and how far it has.
+    /// Bytes that were read and not written, with the range that is left.
     waiting: Option<(Vec<u8>, usize, usize)>,
     unflushed: bool,
     phase: Phase,
@@ -87,7 +87,7 @@ struct Direction {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Open,
-    /// The reading side has ended; the writing one is to be told.
+    /// The reading side has ended, and the writing side must be shut down.
     Ending,
     Over,
 }
@@ -97,7 +97,7 @@ impl Direction {
         Self { way, waiting: None, unflushed: false, phase: Phase::Open }
     }
 
-    /// Takes bytes of the client that an inspector may have to look at.
+    /// Takes bytes of the client that may have to be inspected.
     fn take(&mut self, bytes: &[u8], meter: &Meter, inspecting: &mut Inspecting) -> Result<(), Reason> {
         if bytes.is_empty() {
             return Ok(());
@@ -148,7 +148,7 @@ impl Direction {
                     let Poll::Ready(ended) = Pin::new(&mut *writer).poll_shutdown(context) else {
                         return Ok(Poll::Pending);
                     };
-                    // Whoever is gone already needs not be told.
+                    // A peer that is gone already needs no shutdown.
                     let _ = ended;
                     self.phase = Phase::Over;
                 }
@@ -187,7 +187,7 @@ impl Direction {
         };
         if count == 0 {
             give_back(buffer);
-            // What an inspector still holds never was enough to be let through.
+            // Bytes that the inspector still holds back never pass.
             self.phase = Phase::Ending;
         } else if self.way == Way::Sent && inspecting.is_some() {
             self.take(&buffer[..count], meter, inspecting)?;
@@ -216,7 +216,7 @@ fn read_into<R: AsyncRead + Unpin>(
     Poll::Ready(Ok(read.filled().len()))
 }
 
-/// Nothing written is as bad as an error: the other side takes no more.
+/// Treats a write of zero bytes as an error: the other side accepts no more.
 fn some(written: io::Result<usize>) -> Result<usize, Reason> {
     match written {
         Ok(count @ 1..) => Ok(count),

@@ -1,32 +1,26 @@
-//! What a request asks for: a tunnel to a host and port, or a page of one.
+//! The target of a request: a tunnel to a host and port, or a URL.
 
 use sympozium_ipc::strict_head::{Fields, Framing, RequestHead, Version};
 use sympozium_plan::host::{Endpoint, Host};
 
 use crate::events::{Reason, What};
 
-/// Characters of a target that is none, in a log.
+/// Maximum number of characters of an invalid target in a log.
 const MAX_SHOWN: usize = 120;
 
-/// A request, as far as it decides where to connect.
+/// Where a request wants to connect, and for what.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// The host.
     pub host: Host,
-    /// Its port.
     pub port: u16,
-    /// What for.
     pub kind: Kind,
 }
 
-/// What for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
-    /// A tunnel.
     Tunnel,
-    /// One request, for this path and query.
+    /// One request for this path and query.
     Request {
-        /// The method.
         method: String,
         /// Begins with `/`.
         path: String,
@@ -34,11 +28,11 @@ pub enum Kind {
 }
 
 impl Target {
-    /// Reads it. There is one way to write each host and port; what programs could read differently is refused.
+    /// Parses the target. There is one notation of each host and port; ambiguous ones are refused.
     ///
     /// # Errors
     ///
-    /// When it is none, or its Host header names another host.
+    /// Returns an error if it is not valid, or if the Host header names another host.
     pub fn read(head: &RequestHead<'_>) -> Result<Self, Reason> {
         let target = if head.method == "CONNECT" {
             if head.framing != Framing::Length(0) || has(&head.fields, "content-length") {
@@ -48,7 +42,7 @@ impl Target {
             Self { host, port: port.ok_or(Reason::TargetMalformed)?, kind: Kind::Tunnel }
         } else {
             let endpoint = Endpoint::parse(head.target).map_err(|_| Reason::TargetMalformed)?;
-            // A request for https would end its encryption here.
+            // An https request would end its encryption here.
             if endpoint.encrypted || head.target.contains('#') {
                 return Err(Reason::TargetMalformed);
             }
@@ -66,11 +60,12 @@ impl Target {
         Ok(target)
     }
 
-    /// That the Host header names the same. Without a port it means the usual one, or for a tunnel the tunnel's.
+    /// Checks that the Host header names the same host. Without a port it means the default one, or for a tunnel the
+    /// tunnel's.
     fn check_host(&self, head: &RequestHead<'_>) -> Result<(), Reason> {
         let mut hosts = head.fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case("host"));
         let Some((_, value)) = hosts.next() else {
-            // The strict reader has seen to it that only HTTP/1.0 has none.
+            // The strict parser guarantees that only HTTP/1.0 can lack it.
             return match head.version {
                 Version::Http10 => Ok(()),
                 Version::Http11 => Err(Reason::HostMismatch),
@@ -85,7 +80,6 @@ impl Target {
         if host == self.host && port.unwrap_or(usual) == self.port { Ok(()) } else { Err(Reason::HostMismatch) }
     }
 
-    /// For events.
     pub fn what(&self) -> What {
         What {
             method: match &self.kind {
@@ -97,7 +91,7 @@ impl Target {
         }
     }
 
-    /// As a Host header has it.
+    /// As in a Host header.
     pub fn authority(&self) -> String {
         match self.port {
             80 => self.host.to_string(),
@@ -106,7 +100,7 @@ impl Target {
     }
 }
 
-/// As much of a target that is none as a log may have: no path, no query, no user and no password.
+/// The part of an invalid target that may be logged: no path, query, user name or password.
 pub(crate) fn shown(target: &str) -> String {
     let after_scheme = target.split_once("://").map_or(target, |it| it.1);
     let end = after_scheme.find(['/', '?', '#', '\\']);
@@ -119,7 +113,7 @@ fn has(fields: &Fields<'_>, wanted: &str) -> bool {
     fields.iter().any(|(name, _)| name.eq_ignore_ascii_case(wanted))
 }
 
-/// `host` or `host:port`, IPv6 addresses in brackets.
+/// Parses `host` or `host:port`, with IPv6 addresses in brackets.
 pub(crate) fn authority(text: &str) -> Option<(Host, Option<u16>)> {
     let (host, port) = match text.rsplit_once(':') {
         // A colon inside of brackets is part of an address.
@@ -127,14 +121,14 @@ pub(crate) fn authority(text: &str) -> Option<(Host, Option<u16>)> {
         Some((host, port)) => (host, Some(self::port(port)?)),
         None => (text, None),
     };
-    // An address without brackets has been cut at its last colon.
+    // An IPv6 address without brackets was split at its last colon.
     if host.contains(':') && !host.starts_with('[') {
         return None;
     }
     Some((Host::parse(host).ok()?, port))
 }
 
-/// One way to write each: decimal, without zeros before it.
+/// One notation: decimal, without leading zeros.
 fn port(text: &str) -> Option<u16> {
     let plain = text.len() <= 5 && !text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit());
     plain.then(|| text.parse().ok()).flatten()

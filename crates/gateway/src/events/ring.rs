@@ -1,4 +1,4 @@
-//! The last events, for watchers that come later, and for those who watch now.
+//! A ring of the last events, with watchers.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use super::{Event, Outcome, What, Who};
 
-/// The events of a gateway. Telling of one never waits for whoever watches.
+/// The events of a gateway. Emitting an event never waits for a watcher.
 #[derive(Debug)]
 pub struct Events {
     ring: Mutex<Ring>,
@@ -23,33 +23,32 @@ struct Ring {
     newest: u64,
 }
 
-/// Reads events one after the other.
+/// Reads events in order.
 #[derive(Debug)]
 pub struct Watcher {
     events: Arc<Events>,
     newest: watch::Receiver<u64>,
     next: u64,
-    /// The only run whose events are read.
+    /// Restricts the watcher to the events of this run.
     run: Option<String>,
 }
 
-/// Some events were gone before they were read.
+/// Some events were dropped before they were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{count} events were missed; the next is number {next}")]
 pub struct Missed {
-    /// How many.
     pub count: u64,
-    /// The one that is read next.
+    /// The sequence number that is read next.
     pub next: u64,
 }
 
 impl Events {
-    /// Keeps the last `capacity`, at least one.
+    /// Keeps the last `capacity` events, at least one.
     pub fn new(capacity: usize) -> Arc<Self> {
         Arc::new(Self { ring: Mutex::default(), newest: watch::Sender::new(0), capacity: capacity.max(1) })
     }
 
-    /// Adds one; gives its number.
+    /// Adds an event and returns its sequence number.
     pub fn tell(&self, connection: u64, who: Option<Who>, what: Option<What>, outcome: Outcome) -> u64 {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let at_milliseconds = now.map_or(0, |it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX));
@@ -68,46 +67,46 @@ impl Events {
         sequence
     }
 
-    /// Watches from the event with this number on: 1 for all that are kept, or [`Events::next`] for new ones only.
+    /// Watches from this sequence number on: 1 for all events in the ring, or the next number for new events only.
     pub fn subscribe(self: &Arc<Self>, from: u64) -> Watcher {
         Watcher { events: Arc::clone(self), newest: self.newest.subscribe(), next: from.max(1), run: None }
     }
 
-    /// The number that the next event will have.
+    /// The sequence number of the next event.
     pub fn next(&self) -> u64 {
         self.lock().newest + 1
     }
 
     fn lock(&self) -> MutexGuard<'_, Ring> {
-        // A panic elsewhere leaves the ring whole.
+        // A panic in another thread leaves the ring consistent.
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Watcher {
-    /// Of this run only. What was missed counts the events of all.
+    /// Restricts the watcher to this run. Missed events are counted for all runs.
     #[must_use]
     pub fn of_run(self, run: impl Into<String>) -> Self {
         Self { run: Some(run.into()), ..self }
     }
 
-    /// The next event; waits for it.
+    /// Waits for the next event.
     ///
     /// # Errors
     ///
-    /// When events were gone before they were read: once for each such gap, and then it goes on behind it.
+    /// Returns an error once for each gap of dropped events. The next call continues after it.
     pub async fn next(&mut self) -> Result<Arc<Event>, Missed> {
         loop {
             if let Some(found) = self.try_next() {
                 return found;
             }
             let next = self.next;
-            // The sender lives as long as the events that we hold.
+            // The sender lives as long as the events, which are held here.
             let _ = self.newest.wait_for(|newest| *newest >= next).await;
         }
     }
 
-    /// The next event, if it is there.
+    /// The next event, if there is one.
     pub fn try_next(&mut self) -> Option<Result<Arc<Event>, Missed>> {
         let ring = self.events.lock();
         let oldest = ring.events.front()?.sequence;

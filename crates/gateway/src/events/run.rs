@@ -1,30 +1,27 @@
-//! What runs report and ask: the outcomes of the run API.
+//! Events of the run API.
 
 use serde::Serialize;
 use sympozium_ipc::run_api::{ApprovalAnswer, ApprovalRequest, Ending};
 
 use super::Outcome;
 
-/// How a run ended, without what it said: answers are long, and whoever keeps reports has them.
+/// How a run ended, without its answer: answers are long, and the store of reports has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EndingKind {
-    /// With an answer.
     Answered,
-    /// The agent said why there is none.
+    /// The agent reported an error.
     Failed,
-    /// The agent left without a word.
+    /// The agent disconnected without a result.
     Crashed,
-    /// The agent never came.
+    /// The agent never connected.
     NeverCame,
-    /// Its time was up.
     TimedOut,
-    /// It was told to end.
+    /// It was told to terminate.
     Stopped,
 }
 
 impl EndingKind {
-    /// Of this one.
     pub fn of(ending: &Ending) -> Self {
         match ending {
             Ending::Answered { .. } => Self::Answered,

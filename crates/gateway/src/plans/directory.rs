@@ -1,4 +1,4 @@
-//! Plans as files: every `*.json` of a directory is the plan of a run, for as long as it is there.
+//! Plans as files: every `*.json` in a directory is the plan of an active run.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -13,23 +13,22 @@ use sympozium_api::run_plan::MAX_BYTES;
 use super::Plans;
 use crate::settings::MAX_RUNS;
 
-/// What came of reading a directory.
 #[derive(Debug, Default)]
 pub struct Loaded {
-    /// Runs that are active now.
+    /// Number of active runs.
     pub active: usize,
-    /// Runs that were active before, and are over.
+    /// Runs that were active before, and have ended.
     pub ended: Vec<String>,
-    /// Files that could not be used, and why.
+    /// Invalid files, with their errors.
     pub unusable: Vec<(PathBuf, anyhow::Error)>,
 }
 
-/// Makes the runs of a directory the active ones. A run whose file is gone, or holds no plan any more, is over: what
-/// cannot be read cannot be held to.
+/// Makes the runs of a directory the active ones. A run whose file is gone or is no valid plan any more has ended:
+/// without its plan, nothing can be checked.
 ///
 /// # Errors
 ///
-/// When the directory cannot be listed, or holds too many files. Then nothing has changed.
+/// Returns an error if the directory cannot be listed, or has too many files. Then nothing has changed.
 pub fn load_directory(plans: &Plans, directory: &Path) -> anyhow::Result<Loaded> {
     let mut loaded = Loaded::default();
     let mut present = BTreeSet::new();
@@ -67,7 +66,7 @@ fn files(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 fn read(path: &Path) -> anyhow::Result<RunPlan> {
-    // Without waiting for whoever would write into a FIFO.
+    // Does not block on a FIFO.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from)?);
     ensure!(file.metadata()?.is_file(), "it is not a regular file");

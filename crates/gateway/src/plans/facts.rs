@@ -1,4 +1,4 @@
-//! What the run API needs of a plan. A plan is large, and runs are many: the rest is not kept.
+//! The parts of a plan that the run API needs. Plans are large and runs are many, so the rest is dropped.
 
 use sympozium_api::RunPlan;
 use sympozium_api::digest::NoJson;
@@ -6,20 +6,19 @@ use sympozium_api::names::Digest;
 use sympozium_api::run_plan::{ApprovalPlan, Gate, Role, RunIdentity, SubagentPlan};
 use sympozium_ipc::receipt::Actor;
 
-/// What a plan says about reports, questions, and what a run asks others for.
+/// What a plan says about reports, questions and requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunFacts {
-    /// Whose plan it is.
     pub run: RunIdentity,
-    /// The plan's digest, from which the run's receipts follow.
+    /// The digest of the plan, which the chain of receipts starts from.
     pub plan: Digest,
-    /// Who decides where a gate is `ask`.
+    /// Who may approve where a gate is `ask`.
     pub approval: ApprovalPlan,
-    /// Most seconds that one question waits.
+    /// Maximum number of seconds that one question waits.
     pub approval_seconds: u64,
-    /// Runs that this one may start.
+    /// Subruns that this run may start.
     pub subagents: SubagentPlan,
-    /// Most bytes of the transcript that are kept.
+    /// Maximum number of bytes of the stored transcript.
     pub transcript_bytes: u64,
     tools: Vec<ToolFact>,
     parts: Vec<PartFact>,
@@ -40,11 +39,9 @@ struct ToolFact {
 }
 
 impl RunFacts {
-    /// Of this plan.
-    ///
     /// # Errors
     ///
-    /// When the plan has no digest, which does not happen to plans that `sympozium-plan` made.
+    /// Returns an error if the plan cannot be serialised, which does not happen to plans of `sympozium-plan`.
     pub fn of(plan: &RunPlan) -> Result<Self, NoJson> {
         let tools = plan.tools.iter().map(|tool| ToolFact {
             name: tool.name.clone(),
@@ -72,7 +69,6 @@ impl RunFacts {
         })
     }
 
-    /// The run's UID.
     pub fn uid(&self) -> &str {
         self.run.uid.as_str()
     }
@@ -92,7 +88,7 @@ impl RunFacts {
 
 #[cfg(test)]
 impl RunFacts {
-    /// Of the plan that every release must read, changed for a test.
+    /// From the plan that every release must read, changed for a test.
     pub(crate) fn example(change: impl FnOnce(&mut RunPlan)) -> std::sync::Arc<Self> {
         const PLAN: &[u8] = include_bytes!("../../../plan/src/plan/tests/fixtures/plan-v1.json");
         let mut plan = RunPlan::read(PLAN.trim_ascii()).unwrap();

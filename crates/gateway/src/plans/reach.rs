@@ -1,4 +1,4 @@
-//! What a credential opens, as rules over values; and which addresses a name that it opens may have.
+//! The allow-list of a credential, and the addresses that an allowed name may have. Pure.
 
 use std::net::IpAddr;
 
@@ -9,19 +9,17 @@ use super::Unusable;
 use crate::events::Reason;
 use crate::settings::{Loopback, MAX_RULES};
 
-/// The allow-list of one credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rules {
     public: bool,
     destinations: Vec<Destination>,
 }
 
-/// What allows a host and port, and which addresses it may have.
+/// The rule that allows a host and port, and the addresses that the host may have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Permission {
-    /// The rule, as events show it: `public`, or the destination as the plan lists it.
+    /// The rule in events: `public`, or the destination as the plan lists it.
     pub rule: String,
-    /// Which addresses the host may have.
     pub scope: Scope,
 }
 
@@ -30,18 +28,18 @@ pub struct Permission {
 pub enum Scope {
     /// Public ones, and those that the plan itself lists.
     Public,
-    /// Those of a site as well: the plan names a host of one site, exactly.
+    /// Private ones as well: the plan names exactly this private host.
     Site,
-    /// Those of this machine: the plan names it, exactly.
+    /// Loopback addresses: the plan names exactly this machine.
     Machine,
 }
 
 impl Rules {
-    /// Reads the allow-list of a plan.
+    /// Parses the allow-list of a plan.
     ///
     /// # Errors
     ///
-    /// When it has too many entries, or one that is no destination.
+    /// Returns an error if it has too many entries or an invalid one.
     pub fn of(credential: &GatewayCredential) -> Result<Self, Unusable> {
         let listed = &credential.reach.destinations;
         if listed.len() > MAX_RULES {
@@ -57,18 +55,18 @@ impl Rules {
         Ok(Self { public: credential.reach.public, destinations: read.collect::<Result<_, _>>()? })
     }
 
-    /// Whether a host and port may be asked for at all, before anybody is asked for its addresses.
+    /// Checks whether a host and port are allowed, before the name is resolved.
     ///
     /// # Errors
     ///
-    /// When they may not.
+    /// Returns the reason if they are not.
     pub fn permit(&self, host: &Host, port: u16) -> Result<Permission, Reason> {
-        // No plan opens these, by whatever rule.
+        // No rule of a plan allows these.
         if host.is_metadata() {
             return Err(Reason::Metadata);
         }
         let mut listed = self.destinations.iter().filter(|it| it.allows(host, port));
-        // A rule that names the host comes before one that covers it.
+        // An exact rule comes before a wildcard.
         let exact = listed.clone().find(|it| matches!(it.hosts, Hosts::One(_)));
         if let Some(rule) = exact {
             return Ok(Permission { rule: rule.to_string(), scope: scope_of(host) });
@@ -79,12 +77,12 @@ impl Rules {
         Ok(Permission { rule, scope: Scope::Public })
     }
 
-    /// Whether every one of these addresses may be connected to. One that may not spoils all: whoever answers for the
-    /// name could otherwise have us try until the right one comes.
+    /// Checks that all addresses may be connected to. One that may not is enough to refuse: otherwise a malicious name
+    /// server could make the gateway try until the right one comes.
     ///
     /// # Errors
     ///
-    /// With the first that may not be.
+    /// Returns the first address that is not allowed.
     pub fn check_addresses(
         &self,
         scope: Scope,
@@ -119,7 +117,7 @@ impl Rules {
                 scope == Scope::Site || listed()
             }
             Range::Loopback => loopback == Loopback::AsPlanned && (scope == Scope::Machine || listed()),
-            // Nobody is there, or everybody, or nobody knows who.
+            // No single known host has such an address.
             Range::Unspecified
             | Range::LinkLocal
             | Range::Metadata
@@ -130,8 +128,8 @@ impl Rules {
     }
 }
 
-/// What a plan opens that names this host. A name of the public network must have addresses of it, or whoever answers
-/// for the name decides where in our network a run gets to.
+/// The addresses for a host that a plan names exactly. A public name must have public addresses, or its name server
+/// would decide where in our network a run can connect.
 fn scope_of(host: &Host) -> Scope {
     match host {
         Host::Name(name) if is_this_machine(name) => Scope::Machine,
@@ -143,7 +141,7 @@ fn scope_of(host: &Host) -> Scope {
     }
 }
 
-/// Names that RFC 6761 keeps for this machine.
+/// Names that RFC 6761 reserves for this machine.
 pub(crate) fn is_this_machine(name: &str) -> bool {
     name == "localhost" || name.ends_with(".localhost")
 }

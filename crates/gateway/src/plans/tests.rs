@@ -122,7 +122,7 @@ fn a_run_that_is_over_stays_over() {
     assert!(!plans.end("r1"));
     assert_eq!(reason("r1", "web"), Some(Reason::RunOver));
     assert_eq!(plans.add_credentials("r1", &web), Err(Unusable::Over("r1".into())));
-    // Also one that was over before it was known.
+    // Also a run that ended before it was known.
     assert!(!plans.end("r2"));
     assert_eq!(plans.add_credentials("r2", &web), Err(Unusable::Over("r2".into())));
 }
@@ -156,14 +156,14 @@ fn a_directory_is_read_whatever_lies_in_it() {
     std::fs::write(at("changed.json"), PLAN.replace("tickets.example.com", "other.example.com")).unwrap();
     std::fs::write(at("notes.txt"), "not a plan").unwrap();
     std::fs::create_dir(at("directory.json")).unwrap();
-    // Nobody will ever write into it.
+    // A FIFO without a writer.
     let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR);
     rustix::fs::mknodat(rustix::fs::CWD, at("pipe.json"), kind, mode, 0).unwrap();
     let loaded = load_directory(&plans, directory.path()).unwrap();
     assert_eq!((loaded.active, loaded.ended), (1, Vec::<String>::new()));
     let unusable = loaded.unusable.iter();
     let unusable: Vec<_> = unusable.filter_map(|(path, _)| path.file_name()?.to_str()).collect();
-    // The first by name is the plan; another for the same run is none.
+    // The first file by name is the plan; another one for the same run is refused.
     assert_eq!(unusable, ["directory.json", "good.json", "half.json", "large.json", "pipe.json"]);
     let active = plans.active();
     std::fs::remove_file(at("changed.json")).unwrap();

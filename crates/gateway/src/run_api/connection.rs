@@ -1,4 +1,4 @@
-//! One connection that speaks HTTP/2: bounded in everything, and one run's.
+//! One HTTP/2 connection of the run API: bounded in everything, and for one run.
 
 use std::convert::Infallible;
 use std::io;
@@ -19,29 +19,29 @@ use super::{Claim, MAX_CONNECTIONS_OF_RUN, MAX_HEAD, MAX_STREAMS, Served};
 use crate::admission::Permit;
 use crate::plans::Run;
 
-/// How HTTP/2 begins.
+/// The HTTP/2 client preface.
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Bytes that a stream may send before somebody reads them.
+/// Flow-control window of a stream.
 const STREAM_WINDOW: u32 = 64 << 10;
-/// Bytes that all streams of a connection may.
+/// Flow-control window of a connection.
 const CONNECTION_WINDOW: u32 = 256 << 10;
-/// Bytes of a frame.
+/// Maximum number of bytes of a frame.
 const MAX_FRAME: u32 = 16 << 10;
-/// Bytes of answers that wait to be sent, of a stream.
+/// Maximum number of buffered answer bytes of a stream.
 const SEND_BUFFER: usize = 64 << 10;
-/// Bytes of the table of headers that a peer may make us keep.
+/// Size of the HPACK table.
 const HEADER_TABLE: u32 = 4 << 10;
-/// Streams that a peer opened and reset before we looked at them. One more ends the connection.
+/// Maximum number of streams that a peer resets before they are accepted. One more ends the connection.
 const MAX_RESET_BY_PEER: usize = 32;
-/// Streams that we had to reset. One more ends the connection.
+/// Maximum number of streams that we reset for an error. One more ends the connection.
 const MAX_RESET_BY_US: usize = 64;
-/// How long answers may take to be read once the run is over.
+/// How long pending answers may take after the run has ended.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Whose a connection is: nobody's before a token was shown, then one run's for good.
+/// The run that a connection belongs to: none before a token was authenticated, then one run for good.
 #[derive(Debug)]
 pub(crate) struct Whose {
-    /// Its number, for events.
+    /// The number of the connection, for events.
     pub(super) connection: u64,
     run: watch::Sender<Option<Arc<Run>>>,
     permit: Mutex<Permit>,
@@ -52,7 +52,7 @@ impl Whose {
         Self { connection, run: watch::Sender::new(None), permit: Mutex::new(permit) }
     }
 
-    /// Makes the connection this run's, if it is nobody's.
+    /// Claims the connection for this run, unless it has an owner.
     pub(super) fn claim(&self, run: &Arc<Run>) -> Claim {
         let mut claim = Claim::Ours;
         self.run.send_if_modified(|owner| match owner {
@@ -70,7 +70,7 @@ impl Whose {
                     claim = Claim::TooMany;
                     return false;
                 }
-                // A panic elsewhere leaves it whole.
+                // A panic in another thread leaves it consistent.
                 let mut permit = self.permit.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Err(reason) = permit.authenticate(run.namespace(), run.uid()) {
                     count.fetch_sub(1, order);
@@ -93,7 +93,7 @@ impl Drop for Whose {
     }
 }
 
-/// Serves a connection to its end: the client's, the run's, the gateway's, or that nobody has shown whose it is in time.
+/// Serves a connection until the client closes it, the run ends, the gateway shuts down, or no token arrives in time.
 pub(crate) async fn serve<C>(
     served: Arc<dyn Served>,
     stream: C,
@@ -162,7 +162,7 @@ fn builder() -> http2::Builder<TokioExecutor> {
     builder
 }
 
-/// A stream with what was read of it before.
+/// A stream with bytes that were read before.
 #[derive(Debug)]
 pub(crate) struct Prefixed<C> {
     first: Vec<u8>,

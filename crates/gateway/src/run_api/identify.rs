@@ -1,4 +1,4 @@
-//! Whose a token is, where the gateway's own key signs it.
+//! Authenticates tokens that are credentials of this gateway.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -8,8 +8,8 @@ use sympozium_ipc::run_api::RUN;
 
 use super::traits::{Identify, Unidentified};
 
-/// Tokens that are gateway credentials: `USER:PASSWORD` of the one that is named [`RUN`]. The gateway gives it out
-/// ([`Gateway::credentials`](crate::Gateway::credentials)), and it goes with the gateway's keys when they change.
+/// Tokens of the form `USER:PASSWORD`: the credential named [`RUN`]. The gateway creates it
+/// ([`Gateway::credentials`](crate::Gateway::credentials)), and it changes with the gateway's keys.
 #[derive(Debug, Clone)]
 pub struct Credentials {
     keys: Arc<RwLock<Arc<KeyRing>>>,
@@ -26,7 +26,7 @@ impl Credentials {
         let keys = Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner));
         let claims = keys.verify(user, password, now);
         let claims = claims.map_err(|refused| Unidentified::Nobody(refused.to_string()))?;
-        // The credential of a part opens hosts, and says nothing for the run.
+        // The credential of a part is for egress, and does not authenticate the run.
         if claims.name != RUN {
             return Err(nobody("the credential is a part's, and not the run's own"));
         }

@@ -1,4 +1,4 @@
-//! The run API on one machine: a person at a desk, files for what is reported, and nobody who schedules.
+//! The run API on one machine: a queue of questions for an approver, files for reports, and no scheduler.
 
 mod desk;
 mod records;
@@ -16,7 +16,7 @@ pub use desk::{Counted, Desk, MAX_AT_DESK, Pending, Person, Says, Undecidable, V
 pub(crate) use records::one_line;
 pub use records::{MAX_RECEIPT_BYTES, Records, RecordsError, RunReport, files};
 
-/// Where nobody can be asked: every answer is no, at once.
+/// For backends without an approver: denies every question at once.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NobodyToAsk;
 
@@ -33,7 +33,7 @@ impl Decider for NobodyToAsk {
     }
 }
 
-/// Where nothing is done later or elsewhere.
+/// For backends without a scheduler: refuses every request.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoScheduler;
 

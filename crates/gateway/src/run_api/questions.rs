@@ -1,4 +1,4 @@
-//! Questions to people: each is put once, answered once, and by then no when nobody answers.
+//! Questions to approvers: each is asked once and answered once, and the answer is no if it expires.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,18 +18,18 @@ use super::{MAX_OPEN_QUESTIONS, MAX_QUESTIONS, MAX_WAIT_SECONDS, Service, run_is
 use crate::events::Outcome;
 use crate::plans::{Run, RunFacts};
 
-/// How long a question stays that nobody waits with.
+/// How long a question stays open while no request waits for it.
 pub const ABANDONED_AFTER: Duration = Duration::from_secs(15);
 /// The domain of the digest of a question.
 const DOMAIN: &str = "sympozium.ai/question/v1";
 
-/// What came of a question, once there is something.
+/// `None` until the question is answered.
 type Verdict = Option<Result<ApprovalAnswer, ApiRefusal>>;
 
-/// A question that was put.
+/// A question that was asked.
 #[derive(Debug)]
 pub(crate) struct Asked {
-    /// The digest of all that was asked, but for how long it waits.
+    /// The digest of everything that was asked, except the waiting time.
     content: Digest,
     verdict: watch::Receiver<Verdict>,
 }
@@ -38,7 +38,7 @@ impl<I, D: Decider, R, S> Service<I, D, R, S>
 where
     Self: Send + Sync + 'static,
 {
-    /// Puts a question, or waits with whoever put it before.
+    /// Asks a question, or waits for the answer if it was asked before.
     pub(super) async fn question(
         self: &Arc<Self>,
         connection: u64,
@@ -60,7 +60,7 @@ where
         if run.is_over() {
             return Err(run_is_over());
         }
-        // Whoever asked is gone without an answer: it may be put again.
+        // The task that asked ended without an answer: the question may be asked again.
         let mut questions = run.state.questions();
         if questions.get(&name).is_some_and(|it| it.is_lost()) {
             questions.remove(&name);
@@ -90,7 +90,7 @@ where
             return Err(refuse(ApiRefusalCode::Denied, message));
         }
         if questions.len() >= MAX_QUESTIONS {
-            // Not that there is no room now: there will be none.
+            // Not `Busy`, because there will never be room again.
             let message = format!("a run asks at most {MAX_QUESTIONS} questions");
             return Err(refuse(ApiRefusalCode::Denied, message));
         }
@@ -114,17 +114,18 @@ where
         Ok(verdict)
     }
 
-    /// Waits for the answer, whoever else does. It ends with the answer, the question's time or the run.
+    /// Waits for the answer, independently of the requests that wait for it. Ends with the answer, the deadline or the
+    /// run.
     async fn wait(&self, connection: u64, run: Arc<Run>, question: Question, told: watch::Sender<Verdict>) {
         let request = question.request.clone();
         let (facts, deadline) = (Arc::clone(&question.run), question.deadline);
         let nobody = facts.approval.approvers.as_ref().is_some_and(Vec::is_empty);
         let verdict = tokio::select! {
-            // An answer that comes too late is none.
+            // An answer after the deadline does not count.
             biased;
             () = run.over() => return,
             () = sleep_until(deadline) => Ok(answer(&request, Decision::Expired, None)),
-            // Nobody is to be asked about what cannot happen any more.
+            // The action cannot happen any more.
             () = run.state.ended() => Ok(answer(&request, Decision::Expired, None)),
             () = abandoned(&told) => Ok(answer(&request, Decision::Expired, None)),
             decided = async {
@@ -141,7 +142,7 @@ where
                 told.send_replace(Some(Ok(answer)));
             }
             Err(unable) => {
-                // Nobody was asked, or nobody knows: the same question may be put again.
+                // The question was not asked, or its state is unknown: it may be asked again.
                 run.state.questions().remove(&request.approval);
                 told.send_replace(Some(Err(unable.into())));
             }
@@ -149,13 +150,13 @@ where
     }
 }
 
-/// Comes when nobody has waited for the answer for a while: the run has given the question up, and people are not to be asked
-/// for nothing. Whoever lost a connection is back long before.
+/// Resolves when no request has waited for the answer for a while: the run has given the question up, and approvers
+/// must not be asked in vain. A bridge that lost its connection is back long before.
 async fn abandoned(told: &watch::Sender<Verdict>) {
     let mut alone_since = None;
     loop {
         sleep(ABANDONED_AFTER / 3).await;
-        // The question itself is one of those who hold it.
+        // The question itself holds one receiver.
         if told.receiver_count() > 1 {
             alone_since = None;
             continue;
@@ -168,18 +169,17 @@ async fn abandoned(told: &watch::Sender<Verdict>) {
 }
 
 impl Asked {
-    /// Whether it waits for an answer.
     fn is_open(&self) -> bool {
         self.verdict.borrow().is_none()
     }
 
-    /// Whether it has no answer and will have none.
+    /// Whether it has no answer and will never have one.
     fn is_lost(&self) -> bool {
         self.is_open() && self.verdict.has_changed().is_err()
     }
 }
 
-/// Under the same name it is the same question, however long it is to wait this time.
+/// The same ID must be the same question, apart from the waiting time.
 fn content(request: &ApprovalRequest) -> Result<Digest, ApiRefusal> {
     let request = ApprovalRequest { wait_seconds: 0, ..request.clone() };
     digest(DOMAIN, &request).map_err(|_| refuse(ApiRefusalCode::Request, "this is no question"))
@@ -196,7 +196,7 @@ fn answer(request: &ApprovalRequest, decision: Decision, reason: Option<&str>) -
     }
 }
 
-/// Holds an answer against its question and the plan: what does not fit is a no.
+/// Checks an answer against its question and the plan: a mismatch is a no.
 fn checked(request: &ApprovalRequest, facts: &RunFacts, given: ApprovalAnswer) -> ApprovalAnswer {
     if given.approval != request.approval || given.action != request.action {
         tracing::error!(approval = request.approval, "an answer was about another action than the question");

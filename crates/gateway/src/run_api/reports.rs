@@ -1,4 +1,4 @@
-//! Reports: each follows from the one before, and so does every receipt in it.
+//! Verifies reports: each follows from the one before, and so does every receipt in it.
 
 use std::sync::Arc;
 
@@ -17,28 +17,26 @@ use crate::plans::Run;
 /// The domain of a report's digest.
 pub const DOMAIN: &str = "sympozium.ai/report/v1";
 
-/// How often a report is held against what is kept, where another gateway takes reports of the same run.
+/// Maximum number of attempts to store a report, if another gateway accepts reports of the same run.
 const MAX_ATTEMPTS: u32 = 3;
 
-/// What a report is to what is kept.
+/// How a report relates to the cursor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// The last one again: its answer was lost.
+    /// The last report again: its answer was lost.
     Again,
-    /// The next one.
     Next {
-        /// What is kept once it was taken.
+        /// The cursor after this report.
         kept: Kept,
-        /// Its receipts.
         receipts: Vec<Receipt>,
     },
 }
 
-/// Holds a report against what is kept. Values to values: nothing has happened yet.
+/// Verifies a report against the cursor. Pure.
 ///
 /// # Errors
 ///
-/// When it does not follow.
+/// Returns a refusal if it does not follow.
 pub(crate) fn step(kept: &Kept, report: &Report) -> Result<Step, ApiRefusal> {
     let broken = |message: String| refuse(ApiRefusalCode::Chain, message);
     let own = digest(DOMAIN, report).map_err(|_| {
@@ -86,7 +84,7 @@ impl<I, D, R: Reporter, S> Service<I, D, R, S>
 where
     Self: Send + Sync + 'static,
 {
-    /// Takes a report, in a task of its own: one that was begun is not half taken because a connection was lost.
+    /// Stores a report, in a task of its own: a lost connection must not interrupt it.
     pub(super) async fn report(
         self: &Arc<Self>,
         connection: u64,
@@ -109,10 +107,10 @@ where
 
     async fn take(&self, connection: u64, run: &Arc<Run>, report: Report) -> Result<Noted, ApiRefusal> {
         let facts = run.facts().ok_or_else(run_is_over)?;
-        // Those that wait behind one that hangs give up: they would take the room of everything else.
+        // Requests that wait behind one that hangs give up: they would hold the slots of all other requests.
         let locked = timeout(WORK_DEADLINE, run.state.reports.lock()).await;
         let mut known = locked.map_err(|_| too_slow())?;
-        // While it waited for the one before.
+        // It may have ended while this request waited for the previous one.
         if run.is_over() {
             return Err(run_is_over());
         }
@@ -138,7 +136,7 @@ where
                     *known = Some(before);
                     return Ok(Noted { receipts });
                 }
-                // It may follow from what another gateway has taken.
+                // It may follow from what another gateway has accepted.
                 Err(_) if !is_fresh && attempt < MAX_ATTEMPTS => continue,
                 Err(refusal) => {
                     *known = Some(before);

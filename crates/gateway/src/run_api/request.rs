@@ -1,4 +1,4 @@
-//! What a request says, read and held to its bounds before anybody acts on it.
+//! Parses requests and checks their bounds, before any handler is called.
 
 use std::collections::HashSet;
 
@@ -13,25 +13,25 @@ use sympozium_ipc::run_api::{
     ScheduleRequest, SubrunsRequest, path,
 };
 
-/// Characters of the name of a question.
+/// Maximum number of characters of a question's ID.
 pub const MAX_APPROVAL_NAME: usize = 128;
-/// Characters of a tool's or a pack's name.
+/// Maximum number of characters of the name of a tool or a pack.
 pub const MAX_TOOL_NAME: usize = 253;
-/// Characters of the name of a schedule, and of a task for a run below.
+/// Maximum number of characters of the name of a schedule, and of a task of a subrun.
 pub const MAX_TASK_NAME: usize = 63;
-/// Characters of a task, and of what an agent is told before it.
+/// Maximum number of characters of a task, and of a system prompt.
 pub const MAX_TASK: usize = limits::VALUE;
-/// Characters of a message.
+/// Maximum number of characters of a message.
 pub const MAX_MESSAGE: usize = limits::VALUE;
-/// Characters of the name of a channel, a chat or a thread.
+/// Maximum number of characters of the name of a channel, a chat or a thread.
 pub const MAX_CHANNEL_NAME: usize = 256;
-/// Characters of a time as Kubernetes writes it.
+/// Maximum number of characters of a Kubernetes duration.
 pub const MAX_TIMEOUT: usize = 32;
 
-/// What becomes of a schedule, in the words of the tool.
+/// The actions of the tool `schedule_task`.
 const SCHEDULE_ACTIONS: [&str; 5] = ["create", "update", "suspend", "resume", "delete"];
 
-/// What a run wants.
+/// A parsed request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Wish {
     Report(Box<Report>),
@@ -41,7 +41,7 @@ pub(crate) enum Wish {
     Subruns(SubrunsRequest),
 }
 
-/// Which of them, by its path.
+/// The kind of a request, by its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Report,
@@ -72,7 +72,7 @@ impl Kind {
         Ok(kind)
     }
 
-    /// A word for events.
+    /// The word in events.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Report => "report",
@@ -83,7 +83,7 @@ impl Kind {
         }
     }
 
-    /// Reads the body of such a request.
+    /// Parses the body of a request of this kind.
     pub(crate) fn read(self, body: &[u8]) -> Result<Wish, ApiRefusal> {
         if body.len() > MAX_REQUEST {
             return Err(too_large());
@@ -118,11 +118,11 @@ impl Kind {
     }
 }
 
-/// The token of a request: of the one `authorization` header, if there is one and it has the form.
+/// The bearer token of the only `authorization` header, if it is valid.
 pub(crate) fn token(headers: &HeaderMap) -> Option<&str> {
     let mut sent = headers.get_all(AUTHORIZATION).iter();
     let value = sent.next()?;
-    // Of two, another server might have taken the other one.
+    // Of two headers, another server might have used the other one.
     if sent.next().is_some() {
         return None;
     }
@@ -142,16 +142,16 @@ pub(crate) fn too_large() -> ApiRefusal {
 
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiRefusal> {
     serde_json::from_slice(body).map_err(|error| {
-        // It may repeat what was sent, as far as names go.
+        // The message may repeat names that were sent.
         let error = shortened(&error.to_string());
         let message = format!("the request is not one that this release understands: {error}");
         refuse(ApiRefusalCode::Request, message)
     })
 }
 
-/// Whether a text has between one and so many characters.
+/// Whether a text has between one and `most` characters.
 fn within(text: &str, most: usize) -> bool {
-    // A character has at most four bytes: long texts are not counted.
+    // A character has at most four bytes, so long texts need not be counted.
     !text.is_empty() && text.len() <= 4 * most && text.chars().count() <= most
 }
 
@@ -184,7 +184,7 @@ fn check_approval(request: &ApprovalRequest) -> Result<(), ApiRefusal> {
     Ok(())
 }
 
-/// Whether nothing in a text can move a cursor, reverse a line or hide. Lines end where the bridge ends them.
+/// Whether no character can move a cursor, reverse a line or be invisible. Line breaks are those of the bridge.
 fn is_harmless(shown: &str) -> bool {
     let others = |letter: &char| !matches!(letter, '\n' | '\\');
     let text: String = shown.chars().filter(others).collect();

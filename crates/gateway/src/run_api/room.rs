@@ -1,4 +1,4 @@
-//! Room for the bodies of requests: of each run, of each namespace, and of all.
+//! The memory budget for request bodies: of each run, of each namespace, and in total.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,7 +25,7 @@ struct Held {
     namespaces: HashMap<String, usize>,
 }
 
-/// The room that a body takes, until this is dropped.
+/// The memory of one body, reserved until this is dropped.
 #[derive(Debug)]
 pub(super) struct Room {
     rooms: Arc<Rooms>,

@@ -1,4 +1,4 @@
-//! What is remembered of a run for as long as it is not over.
+//! The state of an active run in the run API.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,29 +12,28 @@ use super::questions::Asked;
 use super::traits::Kept;
 use crate::plans::Run;
 
-/// One run, as far as it has come.
 #[derive(Debug)]
 pub(crate) struct RunState {
-    /// Connections that are this run's.
+    /// Open connections of this run.
     pub(super) connections: AtomicUsize,
-    /// Requests that are under way.
+    /// Requests in flight.
     requests: AtomicUsize,
-    /// Room for bodies that are being read or waited with.
+    /// Slots for bodies in memory.
     pub(super) bodies: Arc<Semaphore>,
-    /// What was taken of its reports; nothing before whoever keeps them was asked. One report at a time.
+    /// The cursor of its reports; `None` before the store was asked. The lock admits one report at a time.
     pub(super) reports: tokio::sync::Mutex<Option<Kept>>,
-    /// Whether its last report was taken.
+    /// Whether its last report was accepted.
     ended: watch::Sender<bool>,
     questions: Mutex<HashMap<String, Asked>>,
     subruns: Mutex<Subruns>,
 }
 
-/// Runs below this one.
+/// Counts of the subruns of this run.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Subruns {
-    /// Ever.
+    /// Started in total.
     pub(super) children: u32,
-    /// Now.
+    /// Running now.
     pub(super) running: u32,
 }
 
@@ -61,13 +60,13 @@ impl RunState {
         self.ended.send_replace(true);
     }
 
-    /// Comes back when its last report was taken.
+    /// Waits until the last report was accepted.
     pub(super) async fn ended(&self) {
-        // The other end is ours, so it cannot be gone.
+        // The sender lives in this struct, so this does not fail.
         let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
     }
 
-    // A panic elsewhere leaves each of them whole.
+    // A panic in another thread leaves the maps consistent.
     pub(super) fn questions(&self) -> MutexGuard<'_, HashMap<String, Asked>> {
         self.questions.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -77,12 +76,12 @@ impl RunState {
     }
 }
 
-/// A request that is under way, counted.
+/// A request in flight, counted until it is dropped.
 #[derive(Debug)]
 pub(super) struct Seat(Arc<Run>);
 
 impl Seat {
-    /// One more, unless there are as many as may be.
+    /// `None` if the run has too many requests in flight.
     pub(super) fn take(run: &Arc<Run>) -> Option<Self> {
         let more = |count: usize| (count < MAX_REQUESTS as usize).then_some(count + 1);
         let order = Ordering::Relaxed;

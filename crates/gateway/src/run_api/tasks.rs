@@ -1,4 +1,4 @@
-//! What a run asks others to do: schedules, messages, runs below it. Only what its plan has.
+//! Schedules, messages and subruns: only what the plan allows.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ where
                 Err(refuse(ApiRefusalCode::Failed, message))
             }
             Err(unable) => {
-                // Where none was begun none is counted; where nobody knows all are.
+                // If none was started, none is counted; if that is unknown, all are.
                 if !matches!(unable, Unable::Failed { .. }) {
                     places.give_back();
                 }
@@ -53,14 +53,14 @@ where
     }
 }
 
-/// The facts of a run whose plan has this tool, and which has not ended.
+/// The facts of a run whose plan has this tool, if the run has not reported its end.
 fn permitted<'r>(run: &'r Arc<Run>, tool: &str) -> Result<&'r Arc<RunFacts>, ApiRefusal> {
     let facts = run.facts().ok_or_else(run_is_over)?;
     match facts.gate(tool, None) {
         Some(Gate::Allow | Gate::Ask) if run.state.has_ended() => {
             Err(refuse(ApiRefusalCode::Denied, "the run has reported how it ended"))
         }
-        // Where the gate is `ask` the bridge has asked: it is the one who acts.
+        // If the gate is `ask`, the bridge has asked: it is the bridge that acts.
         Some(Gate::Allow | Gate::Ask) => Ok(facts),
         Some(Gate::Deny) | None => {
             Err(refuse(ApiRefusalCode::Denied, format!("the plan of this run does not have {tool}")))
@@ -75,7 +75,7 @@ async fn within_time(work: impl Future<Output = Result<Told, Unable>>) -> Result
     }
 }
 
-/// Children of a run, counted, and as many of them as run at a time for as long as this is there.
+/// Counted subruns. The concurrent ones are released on drop.
 #[derive(Debug)]
 struct Places {
     run: Arc<Run>,
@@ -117,7 +117,7 @@ impl Places {
         Ok(Self { run: Arc::clone(run), children, running })
     }
 
-    /// None was started.
+    /// Called if no subrun was started.
     fn give_back(&mut self) {
         let mut subruns = self.run.state.subruns();
         subruns.children = subruns.children.saturating_sub(self.children);

@@ -1,6 +1,6 @@
-//! Who does what runs ask for: one trait each, with an implementation for one machine and one for clusters.
+//! The handlers of the run API: one trait each, with an implementation for one machine and one for clusters.
 //!
-//! All of them are asked after everything that the gateway can check itself was checked.
+//! They are called after everything that the gateway can check itself was checked.
 
 use std::error::Error;
 use std::future::Future;
@@ -15,114 +15,106 @@ use tokio::time::Instant;
 
 use crate::plans::RunFacts;
 
-/// Says whose a token is.
+/// Authenticates the tokens of runs.
 pub trait Identify: Send + Sync + 'static {
-    /// The UID of the run that this token belongs to, and nothing when it is no token or no longer one. How long it takes
-    /// must not depend on how much of a token was right.
+    /// The UID of the run that this token belongs to. The duration must not depend on how much of a token is right.
     fn identify(&self, token: &str) -> impl Future<Output = Result<String, Unidentified>> + Send;
 }
 
-/// Why nobody could say whose a token is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unidentified {
-    /// It is nobody's. What was wrong is for the log.
+    /// The token is not valid. The reason is for the log.
     #[error("{0}")]
     Nobody(String),
-    /// Whoever would know cannot be asked now.
+    /// The token cannot be checked at the moment.
     #[error("{0}")]
     Later(String),
 }
 
-/// Finds a person who decides.
+/// Asks approvers.
 pub trait Decider: Send + Sync + 'static {
-    /// Puts a question to people, and waits for the answer.
+    /// Asks a question and waits for the answer.
     ///
-    /// It is called once for each question: whoever asks again, because the connection was lost, gets the answer of the
-    /// first call, which goes on meanwhile. After a restart of the gateway it may be called again for a question of the same
-    /// name. The future is dropped when the question's time is up and when the run is over; nobody is to be asked any more
-    /// then.
+    /// Called once for each question: a bridge that asks again, because its connection was lost, gets the answer of the
+    /// first call, which goes on meanwhile. After a restart of the gateway it may be called again for a question with
+    /// the same ID. The future is dropped when the question expires and when the run ends. Then approvers must not be
+    /// asked any more.
     ///
-    /// That the plan's rule about approvers is kept (who, how many, and whether the run's author is among them) is this
-    /// implementation's. The gateway checks that the answer is about this question, that it came in time, and that a yes for
-    /// the whole run is one that the plan permits.
+    /// The implementation must enforce the approval rule of the plan: who may approve, how many approvals are required,
+    /// and whether the run's author may approve. The gateway checks that the answer is for this question, that it is in
+    /// time, and that the plan permits an approval for the whole run.
     fn decide(&self, question: Question) -> impl Future<Output = Result<ApprovalAnswer, Unable>> + Send;
 }
 
-/// What a person is asked.
 #[derive(Debug, Clone)]
 pub struct Question {
-    /// The run that asks, with the rule about approvers.
+    /// The run, with its approval rule.
     pub run: Arc<RunFacts>,
-    /// What it asks.
     pub request: ApprovalRequest,
-    /// When the answer becomes no.
+    /// When the question expires.
     pub deadline: Instant,
 }
 
-/// Keeps what runs report.
+/// Stores reports.
 pub trait Reporter: Send + Sync + 'static {
-    /// What is kept of a run already. Asked before the first report of each run that this process serves: after a restart
-    /// the chain goes on where it was. Asked again when a report does not follow from what is known, and after
-    /// [`Unable::Overtaken`]: another gateway may have taken reports meanwhile.
+    /// The cursor of a run. Called before the first report of each run that this process serves: after a restart the
+    /// chain continues where it was. Called again if a report does not follow from the known cursor, and after a
+    /// conflict: another gateway may have accepted reports meanwhile.
     fn kept(&self, run: &Arc<RunFacts>) -> impl Future<Output = Result<Option<Kept>, Unable>> + Send;
 
-    /// Takes a report that follows from all before. `kept` is what is kept once it was taken.
+    /// Stores a report that follows from all before. `kept` is the cursor after it.
     ///
-    /// One at a time for each run, and never cut: the gateway waits for it even when nobody else does any more, and takes no
-    /// other report of the run meanwhile, so it must come to an end. When it fails nothing of the report is kept, and the
-    /// same report comes again.
+    /// Called once at a time for each run, and never cancelled: the gateway waits for it even if the request is gone,
+    /// and accepts no other report of the run meanwhile, so it must return. If it fails, nothing of the report is
+    /// stored, and the same report is sent again.
     fn take(&self, run: &Arc<RunFacts>, report: Report, kept: &Kept)
     -> impl Future<Output = Result<(), Unable>> + Send;
 }
 
-/// How far the reports of a run have come.
+/// How far the reports of a run got.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kept {
-    /// How many reports were taken: the number of the next.
+    /// Number of accepted reports, which is the number of the next one.
     pub reports: u64,
-    /// The digest of the last.
+    /// The digest of the last report.
     pub last: Option<Digest>,
-    /// How many receipts there are.
+    /// Number of receipts.
     pub receipts: u64,
-    /// The hash that covers them all.
+    /// The hash that covers all receipts.
     pub head: Digest,
-    /// What the run was doing.
     pub phase: Option<Phase>,
 }
 
 impl Kept {
-    /// Of a run that has reported nothing.
+    /// The cursor before the first report.
     pub fn nothing(plan: Digest) -> Self {
         Self { reports: 0, last: None, receipts: 0, head: plan, phase: None }
     }
 
-    /// Whether there will be no more.
+    /// Whether the run has reported its end.
     pub fn has_ended(&self) -> bool {
         self.phase == Some(Phase::Ended)
     }
 }
 
-/// Does what is to be done later or elsewhere.
+/// Schedules tasks, sends messages, and starts subruns.
 pub trait Scheduler: Send + Sync + 'static {
-    /// A task for later.
     fn schedule(
         &self,
         run: &Arc<RunFacts>,
         request: ScheduleRequest,
     ) -> impl Future<Output = Result<Told, Unable>> + Send;
 
-    /// A message to people.
     fn message(
         &self,
         run: &Arc<RunFacts>,
         request: MessageRequest,
     ) -> impl Future<Output = Result<Told, Unable>> + Send;
 
-    /// Starts runs below this one and waits for all of them. When the future is dropped nobody waits any more, and they
-    /// are to be ended.
+    /// Starts subruns and waits for all of them. When the future is dropped, they must be ended.
     ///
-    /// The gateway holds this run to its plan: levels, children, and how many of its own at a time. How many there are in
-    /// the whole tree is this implementation's to know.
+    /// The gateway enforces the limits of this run's plan: levels, children, and concurrent children. The
+    /// implementation must enforce the limits of the whole tree.
     fn subruns(
         &self,
         run: &Arc<RunFacts>,
@@ -130,25 +122,25 @@ pub trait Scheduler: Send + Sync + 'static {
     ) -> impl Future<Output = Result<SubrunsAnswer, Unable>> + Send;
 }
 
-/// Why something was not done: a sentence for the model, and the cause for the log.
+/// Why a handler failed: a message for the model, and a cause for the log.
 #[derive(Debug, thiserror::Error)]
 pub enum Unable {
-    /// Nobody here does that.
+    /// This backend cannot do it.
     #[error("{0}")]
     Unavailable(String),
-    /// It may not be.
+    /// It is not allowed.
     #[error("{0}")]
     Denied(String),
     /// There is no room for it now.
     #[error("{0}")]
     Busy(String),
-    /// Somebody else has taken reports of the run meanwhile: what was thought to be kept is not what is kept.
+    /// Another gateway has accepted reports of the run meanwhile: the cursor is out of date.
     #[error("reports of this run are taken by several gateways at once")]
     Overtaken,
-    /// It went wrong, and trying again may help.
+    /// It failed, and a retry may help.
     #[error("{message}")]
     Failed {
-        /// For whoever asked.
+        /// For the bridge.
         message: String,
         /// For the log only.
         #[source]

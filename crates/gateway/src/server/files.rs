@@ -1,4 +1,4 @@
-//! What the program reads from files: keys and certificates.
+//! Reads keys and certificates from files.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -16,16 +16,15 @@ use zeroize::Zeroizing;
 
 use crate::arguments::ServeArguments;
 
-/// How often files are looked at, where they change by themselves. The kubelet takes up to a minute to bring a new one.
+/// Polling interval for changed files. The kubelet takes up to a minute to update them.
 pub const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// What tells one state of files from another: where each leads, and when that was written. The kubelet swaps the link that
-/// all of them lead through.
+/// Identifies a version of files: where each path leads, and when that was written. The kubelet swaps the link that all
+/// of them lead through.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct State(Vec<Option<(PathBuf, SystemTime, u64)>>);
 
 impl State {
-    /// Of these files, now.
     pub fn of<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Self {
         let state = |path: &Path| {
             let target = fs::canonicalize(path).ok()?;
@@ -36,22 +35,20 @@ impl State {
     }
 }
 
-/// Bytes of such a file.
+/// Maximum number of bytes of such a file.
 const MAX_BYTES: u64 = 64 * 1024;
 
-/// The keys of credentials.
 pub fn keys(path: &Path) -> anyhow::Result<KeyRing> {
     let text = secret(path)?;
     KeyRing::parse(&text).with_context(|| format!("the keys in {}", path.display()))
 }
 
-/// A file with a secret in it.
 pub fn secret(path: &Path) -> anyhow::Result<Zeroizing<String>> {
     read(path).with_context(|| format!("reading {}", path.display()))
 }
 
 fn read(path: &Path) -> anyhow::Result<Zeroizing<String>> {
-    // Without waiting for whoever would write into a FIFO.
+    // Does not block on a FIFO.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from)?);
     ensure!(file.metadata()?.is_file(), "it is not a regular file");
@@ -61,7 +58,7 @@ fn read(path: &Path) -> anyhow::Result<Zeroizing<String>> {
     Ok(text)
 }
 
-/// What TLS is served with, if it is, and what may be spoken inside.
+/// The TLS configuration, if there is one, with these ALPN protocols.
 pub fn tls(arguments: &ServeArguments, protocols: Vec<Vec<u8>>) -> anyhow::Result<Option<TlsAcceptor>> {
     let (Some(certificate), Some(key)) = (&arguments.tls_cert, &arguments.tls_key) else {
         return Ok(None);
@@ -84,7 +81,7 @@ mod tests {
 
     use super::*;
 
-    /// As the kubelet does it: a directory for each version, a link to it that is renamed, and links through that.
+    /// As the kubelet does it: a directory for each version, a link to it that is renamed, and links through that one.
     #[test]
     fn files_that_the_kubelet_swaps_are_other_files() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The socket that parts of runs connect to: who is admitted, and who is turned away.
+//! The socket that parts of runs connect to: accepts or refuses clients.
 
 use std::future::Future;
 use std::io;
@@ -25,20 +25,20 @@ use crate::outside::Network;
 
 use super::turned_away::{MAX_TURNED_AWAY, TurnedAway};
 
-/// Descriptors besides those of connections.
+/// File descriptors besides those of connections.
 const FOR_THE_REST: usize = 256;
 /// How long a connection waits for room before it is refused.
 const BURST_PATIENCE: Duration = Duration::from_secs(2);
-/// How long to wait when the system has no room for another connection.
+/// The pause after a failed accept, when the system has no room for another connection.
 pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Silence after which the system asks whether a peer is still there, how often, and how many times.
+/// TCP keepalive: idle time, interval, and number of probes.
 const KEEP_ALIVE_AFTER: Duration = Duration::from_secs(60);
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
 const KEEP_ALIVE_TIMES: u32 = 4;
-/// The first byte of every TLS connection, and of no HTTP.
+/// The first byte of every TLS connection, and of no HTTP request.
 const TLS_HANDSHAKE: u8 = 0x16;
 
-/// Raises the limit of open files as far as it is needed: two for each connection.
+/// Raises the limit of open files as far as needed: two for each connection.
 pub fn make_room(connections: usize) -> anyhow::Result<()> {
     let wanted = (2 * (connections + MAX_TURNED_AWAY) + FOR_THE_REST) as u64;
     let limit = getrlimit(Resource::Nofile);
@@ -55,33 +55,31 @@ pub fn make_room(connections: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Has the system find out when a peer is gone without a word: a connection of the run API may be silent for as long as
-/// its run lasts, and asking in HTTP/2 would wake a bridge that has nothing to do.
+/// Enables TCP keepalive, to detect a peer that vanished silently: a connection of the run API may be idle for as long
+/// as its run, and HTTP/2 pings would wake an idle bridge.
 fn keep_alive(stream: &TcpStream) {
-    // A connection without is served as well.
+    // A connection without keepalive is served as well.
     let _ = sockopt::set_socket_keepalive(stream, true);
     let _ = sockopt::set_tcp_keepidle(stream, KEEP_ALIVE_AFTER);
     let _ = sockopt::set_tcp_keepintvl(stream, KEEP_ALIVE_EVERY);
     let _ = sockopt::set_tcp_keepcnt(stream, KEEP_ALIVE_TIMES);
 }
 
-/// What serves parts of runs.
 pub struct Serving {
-    /// The gateway.
     pub gateway: Arc<Gateway<Network>>,
-    /// Counts who is turned away.
+    /// Counts refused connections.
     pub metrics: Arc<Metrics>,
-    /// Which may be another one for the next connection.
+    /// May change for the next connection.
     pub tls: Option<watch::Receiver<TlsAcceptor>>,
-    /// Whether the proxy is there for clients without TLS too.
+    /// Whether the proxy also serves clients without TLS.
     pub plain_proxy: bool,
     /// Each connection holds a clone.
     pub open: mpsc::Sender<()>,
 }
 
-/// A client whose first byte can be looked at before anything is read.
+/// A client whose first byte can be peeked at.
 trait Peek {
-    /// Whether it begins a handshake of TLS.
+    /// Whether it begins a TLS handshake.
     fn begins_tls(&self) -> impl Future<Output = io::Result<bool>> + Send;
 }
 
@@ -96,14 +94,14 @@ impl Peek for TcpStream {
 }
 
 impl Peek for UnixStream {
-    /// A socket's bytes can not be looked at by way of the runtime, and a socket needs no two protocols.
+    /// Tokio cannot peek at a Unix socket, and a Unix socket needs no two protocols.
     async fn begins_tls(&self) -> io::Result<bool> {
         Ok(true)
     }
 }
 
 impl Serving {
-    /// Serves parts of runs. Gives the address that it listens on, if it is one.
+    /// Starts to listen. Returns the address, unless it is a Unix socket.
     pub async fn listen(
         self,
         at: &GatewayAddress,
@@ -141,7 +139,7 @@ impl Serving {
         }
     }
 
-    /// Accepts at once whoever comes, so that nobody is kept waiting by those who are turned away.
+    /// Accepts every connection at once, so that refused ones do not delay others.
     async fn accept<S>(
         self,
         next: impl AsyncFn() -> io::Result<(S, Option<IpAddr>)>,
@@ -178,7 +176,7 @@ impl Serving {
                     });
                 }
                 Err(reason) => {
-                    // Where many are turned away, the rest of them is closed without a word.
+                    // If many are refused, the rest of them is closed without an answer.
                     let Some(place) = turned_away.place(peer) else {
                         turned_away.note(peer, reason);
                         continue;
@@ -206,7 +204,6 @@ impl Serving {
     }
 }
 
-/// A client that has connected.
 struct Accepted<S> {
     gateway: Arc<Gateway<Network>>,
     tls: Option<TlsAcceptor>,
@@ -237,7 +234,7 @@ where
         }
     }
 
-    /// Says why, where HTTP can be spoken: a handshake of TLS is more than somebody gets who is not served.
+    /// Sends the reason if the client uses plain HTTP: a TLS handshake is too expensive for a refusal.
     async fn turn_away(self, reason: Reason) {
         let speaks_http = match (&self.tls, self.plain_proxy) {
             (None, _) => true,

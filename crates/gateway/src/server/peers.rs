@@ -1,17 +1,17 @@
-//! How many connections each address has: one pod must not take the room of all others, with or without a credential.
+//! Limits the connections of each address: one pod must not use up the room of all others, with or without a
+//! credential.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The addresses that are connected.
 #[derive(Debug)]
 pub struct Peers {
     most: usize,
     open: Mutex<HashMap<IpAddr, usize>>,
 }
 
-/// One connection of an address, until it is dropped.
+/// One connection of an address, counted until it is dropped.
 #[derive(Debug)]
 pub struct Seat {
     peers: Arc<Peers>,
@@ -19,12 +19,12 @@ pub struct Seat {
 }
 
 impl Peers {
-    /// At most so many of each.
+    /// `most` is the limit of each address.
     pub fn new(most: usize) -> Arc<Self> {
         Arc::new(Self { most, open: Mutex::default() })
     }
 
-    /// Room for one more of an address.
+    /// `None` if the address has too many connections.
     pub fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Seat> {
         let address = address.to_canonical();
         let mut open = self.lock();
@@ -38,7 +38,7 @@ impl Peers {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
-        // A panic elsewhere leaves the map whole.
+        // A panic in another thread leaves the map consistent.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -49,7 +49,7 @@ impl Drop for Seat {
         if let Some(count) = open.get_mut(&self.address) {
             *count -= 1;
             if *count == 0 {
-                // Addresses that are gone are not remembered: there are many.
+                // Addresses without connections are removed: there are many.
                 open.remove(&self.address);
             }
         }

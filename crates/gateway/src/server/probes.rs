@@ -1,4 +1,4 @@
-//! The sockets beside the one for parts of runs: probes, and the canary.
+//! The sockets besides the one for parts of runs: probes and metrics, and the canary.
 
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -15,16 +15,15 @@ use super::listen::{ACCEPT_PAUSE, bind};
 use super::peers::Peers;
 use crate::metrics::CONTENT_TYPE;
 
-/// Connections of probes, or to the canary, at once.
+/// Maximum number of connections of probes, or to the canary.
 const MAX_PROBES: usize = 64;
-/// The same, of one address: whoever stays silent must not keep the kubelet out.
+/// The same from one address: a silent client must not keep the kubelet out.
 const MAX_PROBES_OF_PEER: usize = 8;
-/// How long one of them may take.
+/// Timeout of one connection.
 const PROBE_DEADLINE: Duration = Duration::from_secs(5);
-/// What the canary says.
 pub const CANARY: &[u8] = b"sympozium-gateway canary: this pod is not held in by its NetworkPolicy\n";
 
-/// Says hello to everybody, at the same address as the gateway itself.
+/// Sends a greeting to every client, on the same address as the gateway.
 pub async fn canary(beside: Option<SocketAddr>, port: u16, closing: watch::Receiver<bool>) -> Result<(), Failure> {
     let address = beside.map_or(IpAddr::from(Ipv4Addr::LOCALHOST), |it| it.ip());
     let listener = bind(SocketAddr::new(address, port)).await?;
@@ -38,15 +37,13 @@ async fn say_hello(mut stream: TcpStream) {
     let _ = stream.shutdown().await;
 }
 
-/// Who answers probes.
 pub trait Probed: Send + Sync + 'static {
     /// Whether runs can be served, or why not.
     fn ready(&self) -> Result<(), &'static str>;
-    /// What was counted.
     fn metrics(&self) -> String;
 }
 
-/// Answers `GET /healthz`, `/readyz` and `/metrics`.
+/// Serves `GET /healthz`, `/readyz` and `/metrics`.
 pub async fn probes(
     address: SocketAddr,
     closing: watch::Receiver<bool>,
@@ -62,7 +59,7 @@ pub async fn probes(
 async fn answer_probe(mut stream: TcpStream, probed: Arc<impl Probed>) {
     let mut bytes = [0; 1024];
     let mut filled = 0;
-    // A probe's head is short; whatever does not fit is none.
+    // The head of a probe is short; a longer one is not answered.
     while !bytes[..filled].ends_with(b"\r\n\r\n") {
         match stream.read(&mut bytes[filled..]).await {
             Ok(count @ 1..) => filled += count,
@@ -96,7 +93,7 @@ async fn answer_probe(mut stream: TcpStream, probed: Arc<impl Probed>) {
     let _ = stream.shutdown().await;
 }
 
-/// Serves a few short connections at once.
+/// Serves a few short connections at a time.
 async fn small<F>(listener: TcpListener, mut closing: watch::Receiver<bool>, answer: impl Fn(TcpStream) -> F)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -147,7 +144,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (_close, closing) = watch::channel(false);
-        // Answers whoever has said something.
+        // Answers every client that has sent something.
         tokio::spawn(small(listener, closing, async |mut stream: TcpStream| {
             if stream.read_u8().await.is_ok() {
                 let _ = stream.write_all(b"ok").await;

@@ -1,4 +1,4 @@
-//! Connections for which there is no room: a few are told why, all are counted, and the log has a line now and then.
+//! Connections without room: a few get a reason, all are counted, and the log has a line from time to time.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,14 +11,13 @@ use super::peers::{Peers, Seat};
 use crate::events::Reason;
 use crate::metrics::Metrics;
 
-/// Connections that wait for room, or are told that there is none, at a time. Further ones are closed at once.
+/// Maximum number of connections that wait for room or are being refused. Further ones are closed at once.
 pub const MAX_TURNED_AWAY: usize = 128;
-/// The same, from one address.
+/// The same from one address.
 const MAX_TURNED_AWAY_OF_PEER: usize = 16;
-/// How long the log is silent about those after the one that it names.
+/// Interval of log lines.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 
-/// Those that are turned away.
 pub struct TurnedAway {
     metrics: Arc<Metrics>,
     room: Arc<Semaphore>,
@@ -26,14 +25,13 @@ pub struct TurnedAway {
     log: Mutex<LogLimit>,
 }
 
-/// One of them, until it is dropped.
+/// One of them, counted until it is dropped.
 pub struct Place {
     _of_all: OwnedSemaphorePermit,
     _of_peer: Option<Seat>,
 }
 
 impl TurnedAway {
-    /// Nobody yet.
     pub fn new(metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self {
             metrics,
@@ -43,7 +41,7 @@ impl TurnedAway {
         })
     }
 
-    /// A place for one more, if there is one.
+    /// `None` if there are too many.
     pub fn place(&self, peer: Option<IpAddr>) -> Option<Place> {
         let of_peer = match peer {
             Some(peer) => Some(self.peers.enter(peer)?),
@@ -53,7 +51,7 @@ impl TurnedAway {
         Some(Place { _of_all: of_all, _of_peer: of_peer })
     }
 
-    /// Counts one that was refused.
+    /// Counts a refused connection.
     pub fn note(&self, peer: Option<IpAddr>, reason: Reason) {
         self.metrics.turned_away(reason);
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
@@ -67,7 +65,7 @@ impl TurnedAway {
     }
 }
 
-/// One line in a while.
+/// Limits the rate of log lines.
 #[derive(Debug, Default)]
 struct LogLimit {
     last: Option<Instant>,
@@ -75,7 +73,7 @@ struct LogLimit {
 }
 
 impl LogLimit {
-    /// Whether there is to be a line now, and how many there were none for before.
+    /// Returns the number of suppressed lines if a line is due, otherwise `None`.
     fn pass(&mut self, now: Instant) -> Option<u64> {
         let is_due = |last| now.saturating_duration_since(last) >= LOG_EVERY;
         if self.last.is_none_or(is_due) {

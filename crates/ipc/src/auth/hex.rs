@@ -1,11 +1,11 @@
-//! Hexadecimal digits of secrets: no copy is left behind.
+//! Hexadecimal digits of secrets, without leaving copies in memory.
 
 use zeroize::Zeroizing;
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
 pub(super) fn encode(bytes: &[u8]) -> Zeroizing<String> {
-    // As long as it will be from the start: growing would leave a copy behind.
+    // Allocated at its full size: a string that grows leaves copies behind.
     let mut text = Zeroizing::new(String::with_capacity(2 * bytes.len()));
     for byte in bytes {
         for digit in [byte >> 4, byte & 15] {
@@ -15,7 +15,7 @@ pub(super) fn encode(bytes: &[u8]) -> Zeroizing<String> {
     text
 }
 
-/// Lower-case digits only: there is one way to write each value.
+/// Lower-case digits only, so that each value has exactly one form.
 pub(super) fn decode<const N: usize>(digits: &str) -> Option<Zeroizing<[u8; N]>> {
     if digits.len() != 2 * N {
         return None;

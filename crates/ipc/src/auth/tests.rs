@@ -1,4 +1,4 @@
-//! What a verifier accepts, and what not.
+//! Requests that a verifier accepts, and that it refuses.
 
 use proptest::prelude::*;
 
@@ -42,7 +42,7 @@ fn set(request: &mut ExecRequest, field: &str, value: Value) {
 #[test]
 fn the_mac_is_the_documented_one() {
     let request = signed(&mut Signer::new(key(0)), 1);
-    // Made with Python's hmac: over DOMAIN, a NUL and
+    // Computed with Python's hmac: over DOMAIN, a NUL and
     // {"_meta":{"counter":1,"expiresAtMs":1700000000000},"command":"echo hi","id":"1","target":"demo","timeout":30}
     let expected = "d31dd996dac648471101f96c04b5a0edfa86135614712b196f1f8596090b73c3";
     assert_eq!(request.meta.as_ref().unwrap()[MAC], expected);
@@ -116,7 +116,7 @@ fn a_key_is_shown_to_nobody() {
     assert_ne!(StartNonce::generate().unwrap(), StartNonce::generate().unwrap());
 }
 
-/// Something done to the bytes of a file.
+/// A change of the bytes of a file.
 #[derive(Debug, Clone)]
 enum Damage {
     Set(prop::sample::Index, u8),
@@ -183,8 +183,8 @@ proptest! {
         }
     }
 
-    /// However requests are delivered, repeated and mixed with forgeries: none is served twice, none after a later one, and no
-    /// forgery keeps a genuine one from being served.
+    /// However requests are delivered, repeated and mixed with forgeries: none is served twice, none after a later one,
+    /// and no forgery prevents a genuine one from being served.
     #[test]
     fn no_delivery_serves_a_request_twice_or_out_of_order(
         deliveries in prop::collection::vec((0..8_usize, any::<bool>()), 0..40),

@@ -1,4 +1,4 @@
-//! The keys that sign credentials: the first signs, all are good for verifying, so that one can take the place of another.
+//! The keys of credentials: the first one signs, all of them verify, so that keys can be rotated.
 
 use std::fmt;
 
@@ -6,12 +6,12 @@ use zeroize::{Zeroize as _, Zeroizing};
 
 use super::{KEY_BYTES, MAX_KEY_ID_BYTES};
 
-/// Keys at once: the one that signs, and those whose credentials have not all expired yet.
+/// Limit for the number of keys: the signing one, and those whose credentials have not all expired yet.
 pub const MAX_KEYS: usize = 8;
-/// Bytes of a text of keys, comments included.
+/// Limit for the text of a key ring, in bytes, including comments.
 const MAX_TEXT_BYTES: usize = 16 * 1024;
 
-/// What a key is called.
+/// The id of a key.
 pub type KeyId = String;
 
 /// The keys in use.
@@ -19,32 +19,32 @@ pub struct KeyRing {
     keys: Vec<(KeyId, Zeroizing<[u8; KEY_BYTES]>)>,
 }
 
-/// Why a text holds no keys. It repeats nothing of the text: a line in the wrong place may be a key.
+/// Why a text is not a key ring. The messages repeat nothing of the text: a misplaced line may be a key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnusableKeys {
-    /// Too long.
+    /// It is too long.
     #[error("it has more than {MAX_TEXT_BYTES} bytes")]
     TooLong,
-    /// No line with a key.
+    /// It has no key.
     #[error("it has no key")]
     None,
-    /// Too many.
+    /// It has more than [`MAX_KEYS`] keys.
     #[error("it has more than {MAX_KEYS} keys")]
     TooMany,
-    /// Not `ID KEY`.
+    /// This line is not `ID KEY`.
     #[error("line {0} is not an id of lower-case letters, digits and `-`, a space, and 64 hexadecimal digits")]
     Line(usize),
-    /// One id for two keys.
+    /// This line repeats an id.
     #[error("line {0} has the id of a key before it")]
     Twice(usize),
 }
 
 impl KeyRing {
-    /// One key.
+    /// A ring with one key.
     ///
     /// # Errors
     ///
-    /// When the id does not have the form of one.
+    /// When the id is malformed.
     pub fn single(id: &str, key: [u8; KEY_BYTES]) -> Result<Self, UnusableKeys> {
         if !is_key_id(id) {
             return Err(UnusableKeys::Line(1));
@@ -52,12 +52,12 @@ impl KeyRing {
         Ok(Self { keys: vec![(id.to_owned(), Zeroizing::new(key))] })
     }
 
-    /// Reads keys: one a line, its id, a space, 64 hexadecimal digits. Blank lines and those that start with `#` say
-    /// nothing. The first key signs.
+    /// Parses keys: one per line, with its id, a space and 64 hexadecimal digits. Blank lines and lines that start with
+    /// `#` are ignored. The first key signs.
     ///
     /// # Errors
     ///
-    /// When a line is no key, or there is none.
+    /// When a line is malformed, or there is no key.
     pub fn parse(text: &str) -> Result<Self, UnusableKeys> {
         if text.len() > MAX_TEXT_BYTES {
             return Err(UnusableKeys::TooLong);
@@ -103,7 +103,7 @@ impl KeyRing {
     }
 }
 
-/// Ids only.
+/// Prints ids only.
 impl fmt::Debug for KeyRing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.ids()).finish()

@@ -23,7 +23,7 @@ fn what_was_signed_is_verified_until_it_expires() {
 
 #[test]
 fn the_code_is_hmac_sha256_of_the_fields_with_their_lengths() {
-    // Computed apart from this code, with Python's hmac module.
+    // Computed independently, with Python's hmac module.
     let signed = ring().sign(&claims()).unwrap();
     assert_eq!(*signed.password, include_str!("expected-code.txt").trim());
 }

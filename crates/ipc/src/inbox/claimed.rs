@@ -1,4 +1,4 @@
-//! What an executor holds while it works on a request.
+//! The claims of an executor.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,10 +11,10 @@ use crate::message::{ExecResult, ResultProblem};
 use crate::names;
 use crate::volume::{Existing, Volume, VolumeError};
 
-/// Why a result is not on the volume. It may be tried again.
+/// Why a result was not written. It may be retried.
 #[derive(Debug, thiserror::Error)]
 pub enum AnswerError {
-    /// The result is about another request.
+    /// The result is for another request.
     #[error("the result is for {given}, and the claim for {claimed}")]
     OtherId {
         /// The id in the result.
@@ -22,10 +22,10 @@ pub enum AnswerError {
         /// The id of the claim.
         claimed: RequestId,
     },
-    /// No reader would take it.
+    /// Every reader would refuse it.
     #[error(transparent)]
     Result(#[from] ResultProblem),
-    /// It cannot be written, for one because the volume is full or read-only.
+    /// It cannot be written, for example because the volume is full or read-only.
     #[error(transparent)]
     Volume(#[from] VolumeError),
 }
@@ -39,16 +39,16 @@ impl Mine {
         self.lock().contains(id)
     }
 
-    // A set is whole after any panic, so a poisoned lock is as good as another.
+    // A set is consistent after any panic, so a poisoned lock is usable.
     fn lock(&self) -> std::sync::MutexGuard<'_, HashSet<RequestId>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A request that is ours to run or refuse, and nobody else's.
+/// A request that only this process may run or refuse.
 ///
-/// Dropped without an answer it counts as claimed by somebody who died: it is reported as [`Abandoned`] when its
-/// lease is over, and never run again.
+/// Dropped without an answer it counts as claimed by an executor that died: it is returned as [`AbandonedClaim`] when
+/// its lease has expired, and never run again.
 #[derive(Debug)]
 pub struct Claimed {
     volume: Volume,
@@ -62,13 +62,13 @@ impl Claimed {
         Self { volume: volume.clone(), id: id.clone(), mine: mine.clone() }
     }
 
-    /// Which request.
+    /// The request's id.
     #[must_use]
     pub fn id(&self) -> &RequestId {
         &self.id
     }
 
-    /// Puts the result in its place, whole or not at all. After an error it may be tried again.
+    /// Writes the result atomically. After an error it may be retried.
     ///
     /// # Errors
     /// When it is for another request, too large, or cannot be written.
@@ -78,11 +78,11 @@ impl Claimed {
         Ok(())
     }
 
-    /// Gives the request back, to be claimed again by whoever lists the directory next. An executor that has seen the
-    /// claim cannot know that nothing ran; it will report the request as [`Abandoned`] instead.
+    /// Releases the request, to be claimed again by the executor that lists the directory next. An executor that has
+    /// seen the claim cannot know that nothing ran; it will return the request as [`AbandonedClaim`] instead.
     ///
     /// # Caller's duties
-    /// Only when nothing of it has run.
+    /// Only if no part of it has run.
     pub fn release(self) {
         self.volume.remove_marker(&names::claim(&self.id));
     }
@@ -96,7 +96,8 @@ impl Drop for Claimed {
 
 /// A request whose claim is older than any command may run, and which has no result.
 ///
-/// Dropped without an answer it is given again, by a later look at the directory, to whoever comes first.
+/// Dropped without an answer it is returned again, by a later check of the directory, to the first executor that finds
+/// it.
 #[derive(Debug)]
 pub struct Abandoned {
     volume: Volume,
@@ -111,16 +112,16 @@ impl Abandoned {
         Self { volume: volume.clone(), id: id.clone(), mine: mine.clone(), answered: AtomicBool::new(false) }
     }
 
-    /// Which request.
+    /// The request's id.
     #[must_use]
     pub fn id(&self) -> &RequestId {
         &self.id
     }
 
-    /// Says that nobody knows what became of the request. A result that its holder has written meanwhile stays.
+    /// Answers that the outcome of the request is unknown. A result that its holder has written meanwhile stays.
     ///
     /// # Errors
-    /// As [`Claimed::answer`].
+    /// Like [`Claim::answer`].
     pub fn answer(&self, result: &ExecResult) -> Result<(), AnswerError> {
         let json = checked(&self.id, result)?;
         match self.volume.write(&names::result(&self.id), &json, Existing::Keep) {

@@ -1,22 +1,22 @@
-//! Requests to be looked at again at a certain time: a bounded list.
+//! Requests that are checked again at a certain time: a bounded list.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;
 
 use crate::id::RequestId;
 
-/// How many requests are remembered. Further ones are found again by listing the directory.
+/// Limit for the number of requests. Further ones are found again by listing the directory.
 pub(super) const MAX_LATER: usize = 1024;
 
-/// Why it is looked at again.
+/// Why a request is checked again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reason {
-    /// It may still be in the making.
+    /// It may still be incomplete.
     Growing {
-        /// When it was first seen like that.
+        /// When it was first seen incomplete.
         since: Instant,
     },
-    /// Somebody else has claimed it and may still answer.
+    /// Another executor has claimed it and may still answer.
     Leased,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Later {
 }
 
 impl Later {
-    /// Puts a request on the list, in place of what was there about it. `false`: the list is full.
+    /// Adds a request, replacing an earlier entry for it. `false`: the list is full.
     pub(super) fn insert(&mut self, id: &RequestId, at: Instant, reason: Reason) -> bool {
         self.remove(id);
         if self.reasons.len() >= MAX_LATER {
@@ -49,12 +49,12 @@ impl Later {
         self.reasons.contains_key(id)
     }
 
-    /// Whether it waits for somebody else's answer.
+    /// Whether it waits for the answer of another executor.
     pub(super) fn is_leased(&self, id: &RequestId) -> bool {
         matches!(self.reasons.get(id), Some((_, Reason::Leased)))
     }
 
-    /// Since when a request has been in the making.
+    /// Since when a request has been incomplete.
     pub(super) fn growing_since(&self, id: &RequestId) -> Option<Instant> {
         match self.reasons.get(id)? {
             (_, Reason::Growing { since }) => Some(*since),
@@ -62,12 +62,12 @@ impl Later {
         }
     }
 
-    /// When the first one is due.
+    /// The time of the first entry.
     pub(super) fn first(&self) -> Option<Instant> {
         self.times.first().map(|(at, _)| *at)
     }
 
-    /// Takes one whose time has come off the list.
+    /// Removes and returns an entry whose time has come.
     pub(super) fn due(&mut self, now: Instant) -> Option<(RequestId, Reason)> {
         if self.first()? > now {
             return None;

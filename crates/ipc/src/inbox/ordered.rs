@@ -1,8 +1,8 @@
-//! Requests in the order of their counters, where requests are verified.
+//! Serves authenticated requests in the order of their counters.
 //!
-//! A listing of a directory has no order, and may miss a file that was renamed into place while it went on. A request whose
-//! counter leaves a gap is therefore held until a listing that began after it was seen has ended: a request that was written
-//! before it, and not withdrawn, has been found by then.
+//! A directory listing has no order, and may miss a file that was renamed into place in the meantime. A request whose
+//! counter leaves a gap is therefore held until a listing that started after it was seen has ended: a request that was
+//! written before it, and not withdrawn, has been found by then.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -14,13 +14,13 @@ use crate::id::RequestId;
 use crate::message::{ExecRequest, RequestProblem};
 use crate::names;
 
-/// Requests that are held. Only requests of the bridge are; further ones are found by a later listing.
+/// Limit for held requests. Only requests of the bridge are held; further ones are found by a later listing.
 const MAX_HELD: usize = 256;
 
-/// What is to be done with a request file.
+/// The decision about a request file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// Serve it, and tell [`Ordered::served`].
+    /// Serve it, and call [`CounterOrder::mark_served`].
     Serve(u64),
     /// Hold it with this counter: earlier ones may still be found.
     Hold(u64),
@@ -29,18 +29,18 @@ pub(super) enum Admission {
 }
 
 impl Inbox {
-    /// From now on only what this verifier accepts is given out, in the order of its counters.
+    /// From now on only requests that this verifier accepts are returned, in the order of their counters.
     pub fn authenticate(&mut self, verifier: Verifier) {
         self.ordered = Some(Ordered::new(verifier));
     }
 
-    /// Holds a request of the bridge until it is known that none before it is there.
+    /// Holds a request of the bridge until it is known that no earlier one is left.
     pub(super) fn hold(&mut self, id: &RequestId, counter: u64) {
         let listing = self.sources.next_listing();
         let now = Instant::now();
         match self.ordered.as_mut().map(|it| it.hold(counter, id, listing)) {
             Some(Held::Now) => self.sources.scan_at(now),
-            // The listings go on until nothing is left that was not held.
+            // The listings continue until every request is held or served.
             Some(Held::NoRoom) => self.sources.scan_at(now + RETRY),
             Some(Held::Before) | None => {}
         }
@@ -52,7 +52,7 @@ impl Inbox {
         self.ordered.as_mut()?.release(ended)
     }
 
-    /// What the verifier does not accept. One that was served before may wait for an answer for its claim.
+    /// Handles a request that the verifier refuses. One that was served before may wait for an answer to its claim.
     pub(super) fn refuse(&mut self, id: &RequestId, problem: Unauthentic) -> Option<Arrival> {
         if matches!(problem, Unauthentic::Replayed { .. }) && matches!(self.volume.look(&names::claim(id)), Ok(Some(_)))
         {
@@ -62,11 +62,11 @@ impl Inbox {
     }
 }
 
-/// Whether a request is held.
+/// The result of holding a request.
 enum Held {
     Now,
     Before,
-    /// It, or a later one in its favour, is not: a listing must find that again.
+    /// It, or a later one in its place, is not held: a listing must find that again.
     NoRoom,
 }
 
@@ -74,7 +74,7 @@ enum Held {
 #[derive(Debug)]
 pub(super) struct Ordered {
     verifier: Verifier,
-    /// By counter: the request, and the listing after whose end it need not wait any more.
+    /// By counter: the request, and the number of the listing after which it need not wait any more.
     held: BTreeMap<u64, (RequestId, u64)>,
     /// The counter that may leave a gap now.
     released: Option<u64>,
@@ -85,7 +85,7 @@ impl Ordered {
         Self { verifier, held: BTreeMap::new(), released: None }
     }
 
-    /// What is to be done with what a file says.
+    /// Decides about a request file.
     pub(super) fn admit(&self, request: &Result<ExecRequest, RequestProblem>) -> Admission {
         let request = match request {
             Ok(request) => request,
@@ -99,8 +99,8 @@ impl Ordered {
         }
     }
 
-    /// Holds a request until the listing of this number has ended. Without room the latest one gives way: an earlier one that is
-    /// not held would be overtaken.
+    /// Holds a request until the listing of this number has ended. If the list is full, the latest one is dropped: an
+    /// earlier one that is not held would be overtaken.
     fn hold(&mut self, counter: u64, id: &RequestId, until_listing: u64) -> Held {
         match self.held.entry(counter) {
             Entry::Occupied(_) => return Held::Before,
@@ -113,7 +113,8 @@ impl Ordered {
         Held::NoRoom
     }
 
-    /// A request could not be looked at or claimed: none may overtake it before the listing of this number has ended.
+    /// To be called when a request could not be read or claimed: none may overtake it before the listing of this number
+    /// has ended.
     pub(super) fn postpone(&mut self, until_listing: u64) {
         for (_, until) in self.held.values_mut() {
             *until = until_listing.max(*until);
@@ -121,14 +122,15 @@ impl Ordered {
         self.released = None;
     }
 
-    /// The request with this counter is served.
+    /// To be called when the request with this counter is served.
     pub(super) fn served(&mut self, counter: u64) {
         self.verifier.advance(counter);
         self.held = self.held.split_off(&(counter + 1));
         self.released = None;
     }
 
-    /// The first held request, if it need not wait any more: it is the next in order, or the listing of its number has ended.
+    /// The first held request, if it need not wait any more: it is the next in order, or the listing of its number has
+    /// ended.
     fn release(&mut self, ended_listing: u64) -> Option<RequestId> {
         let (&counter, &(_, until)) = self.held.first_key_value()?;
         if counter != self.verifier.last() + 1 && until > ended_listing {

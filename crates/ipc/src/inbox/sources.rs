@@ -1,8 +1,8 @@
-//! Where the names of requests come from: events, and listings of the directory.
+//! The sources of request names: events, and listings of the directory.
 //!
-//! A listing goes on only as far as somebody pulls, so a directory of any size costs one buffer, and each name is
-//! looked at once per listing. Events come before names of a listing; a request that a routine listing finds is
-//! therefore one that no event has announced.
+//! A listing advances only as far as the caller pulls, so a directory of any size costs one buffer, and each name is
+//! examined once per listing. Events come before names of a listing; so a request that a routine listing finds is one
+//! that no event has announced.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -17,21 +17,21 @@ use crate::names::{self, Entry};
 use crate::volume::{Volume, VolumeError};
 use crate::watch::{Notice, PollReason, Watch, WatchMode};
 
-/// A name to be looked at.
+/// A name to be examined.
 #[derive(Debug)]
 pub(super) enum Candidate {
     Request(RequestId),
     Bad(Box<[u8]>, IdProblem),
 }
 
-/// Who gave the name.
+/// Where a name comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
     /// An event, or our own list.
     Event,
-    /// A listing that was expected to find something: at the start, after lost events, while polling.
+    /// A listing that was expected to find requests: at the start, after lost events, while polling.
     Scan,
-    /// A listing that should find nothing.
+    /// A listing that should find nothing new.
     SafetyScan,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Sources {
     next_origin: Origin,
     check_tools: bool,
     safety: Duration,
-    /// How many listings have begun, and the number of the last that has ended.
+    /// How many listings were started, and the number of the last one that has ended.
     begun_listings: u64,
     ended_listing: u64,
 }
@@ -60,7 +60,7 @@ impl Sources {
     pub(super) fn new(volume: &Volume, mode: WatchMode, safety: Duration) -> Self {
         let mut watch = Watch::new(mode, volume.tools());
         // CREATE too: links, FIFOs and directories are never closed after writing, and a file may get its name by
-        // link(2). All of them want an answer.
+        // link(2). All of them need an answer.
         watch.add(
             volume.tools(),
             WatchFlags::CLOSE_WRITE
@@ -69,7 +69,7 @@ impl Sources {
                 | WatchFlags::DELETE_SELF
                 | WatchFlags::MOVE_SELF,
         );
-        // A directory that somebody holds open is not told to be deleted, but its parent loses a name.
+        // There is no event for the deletion of a directory that is still open, but its parent loses a name.
         let root_watch = watch.add(volume.root(), WatchFlags::DELETE | WatchFlags::MOVED_FROM);
         Self {
             watch,
@@ -101,7 +101,7 @@ impl Sources {
         !self.announced.is_empty() || self.scan.is_some()
     }
 
-    /// The number of the listing that begins next.
+    /// The number of the listing that starts next.
     pub(super) fn next_listing(&self) -> u64 {
         self.begun_listings + 1
     }
@@ -121,7 +121,7 @@ impl Sources {
         self.next_origin = Origin::Scan;
     }
 
-    /// Leaves off and begins a new listing at `at`.
+    /// Aborts the current listing and starts a new one at `at`.
     pub(super) fn start_over_at(&mut self, at: Instant) {
         self.scan = None;
         self.next_scan = at;
@@ -147,7 +147,7 @@ impl Sources {
         self.go_on(now)
     }
 
-    /// Takes one batch of events; only names of requests are kept.
+    /// Reads one batch of events; only names of requests are kept.
     fn read_events(&mut self, now: Instant) {
         let Self { watch, root_watch, announced, check_tools, .. } = self;
         let mut overflow = false;
@@ -160,7 +160,7 @@ impl Sources {
             Notice::Overflow => overflow = true,
         });
         if overflow {
-            // What is being listed may have passed the place of what was lost.
+            // The current listing may have passed the position of a lost event.
             self.scan_at(now);
             if let Some((_, origin)) = &mut self.scan {
                 *origin = Origin::Scan;

@@ -1,4 +1,4 @@
-//! Taking a JSON object apart without believing it: known fields as raw text, each once, everything else skipped.
+//! Splits an untrusted JSON object: known fields as raw text, each at most once, all others skipped.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -7,31 +7,31 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// Why a text is not the object that was expected.
+/// Why a text is not the expected object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Damage {
-    /// The text stops before the object does.
+    /// The text ends before the object does.
     EndsEarly,
     /// Brackets are nested deeper than the limit.
     TooDeep,
-    /// It is not JSON, with the parser's words.
+    /// It is not JSON; contains the parser's message.
     NotJson(String),
-    /// It is JSON, and no object.
+    /// It is JSON of another type.
     NotAnObject,
-    /// This field is there twice.
+    /// This field is there more than once.
     Twice(&'static str),
 }
 
-/// The known fields of one object, not yet parsed. `N` is the number of `Names`.
+/// The known fields of one object, not yet parsed. `N` is the number of `names`.
 pub(super) struct Fields<'a, const N: usize> {
     names: &'static [&'static str; N],
     values: [Option<&'a RawValue>; N],
 }
 
 impl<'a, const N: usize> Fields<'a, N> {
-    /// Splits an object. No field costs memory here, and unknown ones are never looked into.
+    /// Splits an object. Fields are not copied, and unknown ones are not parsed.
     pub(super) fn split(bytes: &'a [u8], names: &'static [&'static str; N], max_depth: usize) -> Result<Self, Damage> {
-        // All of it, because the parser does not look into text that it skips.
+        // All of it, because the parser does not validate text that it skips.
         let text = std::str::from_utf8(bytes).map_err(|error| match error.error_len() {
             None => Damage::EndsEarly,
             Some(_) => Damage::NotJson(error.to_string()),
@@ -45,7 +45,7 @@ impl<'a, const N: usize> Fields<'a, N> {
             .and_then(|split| deserializer.end().map(|()| split))
             .map_err(|error| match error.classify() {
                 serde_json::error::Category::Eof => Damage::EndsEarly,
-                // A number that was cut behind its sign is a wrong number to the parser.
+                // To the parser, a number that is cut after its sign is a wrong number.
                 serde_json::error::Category::Syntax if is_at_end(&error, bytes) => Damage::EndsEarly,
                 serde_json::error::Category::Data => Damage::NotAnObject,
                 _ => Damage::NotJson(error.to_string()),
@@ -63,21 +63,21 @@ impl<'a, const N: usize> Fields<'a, N> {
         (text != "null").then_some(text)
     }
 
-    /// A field's value; `Err` when it is of another type.
+    /// A field's value; `Err` when it has another type.
     pub(super) fn get<T: Deserialize<'a>>(&self, name: &str) -> Result<Option<T>, ()> {
         self.raw(name).map(|text| serde_json::from_str(text).map_err(drop)).transpose()
     }
 }
 
-/// Whether it was the last byte that made the parser give up, and the text would have had to go on.
+/// Whether the parser failed at the last byte, where the text would have had to continue.
 fn is_at_end(error: &serde_json::Error, bytes: &[u8]) -> bool {
     let lines = 1 + bytes.iter().filter(|byte| **byte == b'\n').count();
     let last = bytes.rsplit(|byte| *byte == b'\n').next();
     error.line() == lines && last.is_some_and(|last| error.column() >= last.len() && last.ends_with(b"-"))
 }
 
-/// How deep brackets are nested, told without building anything. Damaged text gives some number too; the parser
-/// will find the damage.
+/// The nesting depth of brackets, computed without allocating. The result for malformed text is arbitrary; the parser
+/// will refuse that.
 fn depth(bytes: &[u8]) -> usize {
     let (mut now, mut deepest) = (0_usize, 0);
     let mut in_text = false;
@@ -129,7 +129,7 @@ impl<'a, const N: usize> Visitor<'a> for Split<'a, N> {
     }
 }
 
-/// A key of the object: its place among the known names.
+/// A key of the object, as its index among the known names.
 struct Key<const N: usize>(&'static [&'static str; N]);
 
 impl<'a, const N: usize> serde::de::DeserializeSeed<'a> for Key<N> {

@@ -1,8 +1,8 @@
-//! Making one word of a shell line from any text.
+//! Quoting of text for a shell.
 
-/// Quotes `text` so that a POSIX shell reads exactly one word from it, the text itself.
+/// Quotes `text` so that a POSIX shell reads it as exactly one word.
 ///
-/// Within single quotes nothing is special but the single quote, which is put between two quoted parts, escaped.
+/// Within single quotes only the single quote is special; it is escaped between two quoted parts.
 #[must_use]
 pub fn shell_word(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))

@@ -1,4 +1,4 @@
-//! `exec-request-{id}.json`: one command that somebody wants to be run.
+//! `exec-request-{id}.json`: a request to run one command.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,116 +13,116 @@ use super::quote::shell_word;
 use crate::id::{IdProblem, RequestId};
 use crate::volume::FileKind;
 
-/// The largest request file.
+/// Limit for a request file, in bytes.
 pub const MAX_REQUEST_BYTES: usize = 1 << 20;
-/// The longest `command`, argument or shell line: what the kernel takes as one argument of a program
-/// (`MAX_ARG_STRLEN`), without its closing NUL.
+/// Limit for `command`, an argument or a shell line, in bytes: the kernel's limit for one argument of a program
+/// (`MAX_ARG_STRLEN`), without its terminating NUL.
 pub const MAX_WORD_BYTES: usize = 128 * 1024 - 1;
-/// The most entries in `args` and in `argv`.
+/// Limit for the entries of `args` and of `argv`.
 pub const MAX_ARGUMENTS: usize = 4096;
-/// The longest `workDir`: the kernel's `PATH_MAX`, without its closing NUL.
+/// Limit for `workDir`, in bytes: the kernel's `PATH_MAX`, without its terminating NUL.
 pub const MAX_WORK_DIR_BYTES: usize = 4095;
-/// The largest `_meta`, as it stands in the file.
+/// Limit for `_meta`, in bytes of the file.
 pub const MAX_META_BYTES: usize = 16 * 1024;
-/// How deep the JSON of a message may be nested.
+/// Limit for the nesting depth of a message.
 pub const MAX_DEPTH: usize = 32;
-/// The timeout of a request that names none, or one below a second.
+/// The timeout of a request that has none, or one below a second.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
-/// The longest timeout, unless the executor is told another.
+/// The longest timeout, unless the executor is configured otherwise.
 pub const DEFAULT_MAX_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A request, with every field as it was sent and every bound kept.
+/// A request, with every field as it was sent and within its limit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExecRequest {
     /// The id, which is also in the file's name.
     pub id: RequestId,
-    /// What the shell is to run. May be empty, as it is when `argv` says what to run.
+    /// The shell command. May be empty, if there is `argv`.
     pub command: String,
     /// Further words for `command`; see [`shell_line`](Self::shell_line).
     pub args: Vec<String>,
-    /// Where to run it.
+    /// The working directory.
     pub work_dir: Option<String>,
-    /// Seconds, as sent; see [`effective_timeout`](Self::effective_timeout).
+    /// Timeout in seconds, as sent; see [`effective_timeout`](Self::effective_timeout).
     pub timeout: Option<i64>,
-    /// The pack that is meant, as sent; see [`targets`](Self::targets).
+    /// The pack that is addressed, as sent; see [`targets`](Self::targets).
     pub target: Option<String>,
-    /// When not empty: the program and its arguments, to be run without a shell, in place of `command`.
+    /// When not empty: the program and its arguments, to be run without a shell, instead of `command`.
     pub argv: Vec<String>,
-    /// What the command reads.
+    /// Standard input of the command.
     pub stdin: Option<String>,
-    /// Whatever the requester wants to say to whoever can read it, such as the ids of a trace.
+    /// Additional data of the requester, such as the ids of a trace.
     pub meta: Option<Map<String, Value>>,
 }
 
-/// Why a request is not run. Each text names the field and the limit, because the requester gets to read it.
+/// Why a request is not run. The messages name the field and the limit, because the requester reads them.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestProblem {
-    /// The file stops before its JSON does.
+    /// The file ends before its JSON does.
     #[error("the request ends early: its JSON is not complete")]
     EndsEarly,
-    /// The file is no JSON.
+    /// The file is not JSON.
     #[error("the request is not JSON: {0}")]
     NotJson(String),
-    /// The JSON is a list, a number or the like.
+    /// The JSON is not an object.
     #[error("the request must be a JSON object")]
     NotAnObject,
-    /// Brackets within brackets.
+    /// Brackets are nested too deeply.
     #[error("the request is nested deeper than {MAX_DEPTH} levels")]
     TooDeep,
-    /// A known field is there more than once, and readers would disagree about which one counts.
+    /// A known field is there more than once, and parsers would disagree about which one counts.
     #[error("the field `{0}` is there more than once")]
     Twice(&'static str),
-    /// A field that must be there is not.
+    /// A required field is missing.
     #[error("the field `{0}` is missing")]
     Missing(&'static str),
-    /// A field is of another type.
+    /// A field has the wrong type.
     #[error("the field `{field}` must be {expected}")]
     WrongType {
-        /// Which one.
+        /// The field's name.
         field: &'static str,
-        /// What it should be.
+        /// The expected type.
         expected: &'static str,
     },
     /// A field, or one entry of it, is too long.
     #[error("the field `{field}` has {bytes} bytes, and may have {limit}")]
     TooLong {
-        /// Which one.
+        /// The field's name.
         field: &'static str,
-        /// How long it is.
+        /// Its length.
         bytes: usize,
-        /// How long it may be.
+        /// The limit.
         limit: usize,
     },
     /// A list has too many entries.
     #[error("the field `{field}` has more than {limit} entries")]
     TooMany {
-        /// Which one.
+        /// The field's name.
         field: &'static str,
-        /// How many there may be.
+        /// The limit.
         limit: usize,
     },
     /// A NUL cannot be part of an argument or of a path.
     #[error("the field `{0}` holds a NUL character")]
     Nul(&'static str),
-    /// The id in the file breaks the rules.
+    /// The id in the file is malformed.
     #[error("the field `id` is not usable: {0}")]
     Id(#[from] IdProblem),
-    /// The file is not named after the id in it.
+    /// The id in the file differs from the id in its name.
     #[error("the field `id` does not equal the id in the file's name")]
     OtherId,
     /// The file is too large.
     #[error("the request has {bytes} bytes, and may have {MAX_REQUEST_BYTES}")]
     TooLarge {
-        /// How large it is.
+        /// Its size.
         bytes: u64,
     },
     /// The entry is a link, a directory, a FIFO or the like.
     #[error("the request must be a regular file, and is {0}")]
     NotAFile(FileKind),
-    /// The file has a second name, behind which it could be changed or be somebody else's.
+    /// The file has several names, so that it could be changed through another one, or belong to another program.
     #[error("the request has {links} names (hard links), and may have 1")]
     HardLinked {
-        /// How many names it has.
+        /// Number of its names.
         links: u64,
     },
     /// The file cannot be read.
@@ -131,7 +131,7 @@ pub enum RequestProblem {
 }
 
 impl RequestProblem {
-    /// Whether a writer that is not done yet looks like this, so that looking again may help.
+    /// Whether the file may just be incomplete, so that a later read may succeed.
     #[must_use]
     pub fn may_pass(&self) -> bool {
         matches!(self, Self::EndsEarly | Self::HardLinked { .. })
@@ -150,12 +150,12 @@ impl From<Damage> for RequestProblem {
     }
 }
 
-/// What a file says, as far as it can be read: the addressee is known even when the rest is refused, because a
-/// request for somebody else is theirs to refuse.
+/// A file, as far as it can be parsed: the target is known even when the rest is invalid, because an invalid request
+/// for another executor is for that one to refuse.
 pub(crate) struct Draft {
-    /// The target, when it can be told.
+    /// The target, if it can be read.
     pub(crate) target: Option<String>,
-    /// The request.
+    /// The request, or why it is invalid.
     pub(crate) request: Result<ExecRequest, RequestProblem>,
 }
 
@@ -171,7 +171,7 @@ const META: &str = "_meta";
 const NAMES: &[&str; 9] = &[ID, COMMAND, ARGS, WORK_DIR, TIMEOUT, TARGET, ARGV, STDIN, META];
 
 impl ExecRequest {
-    /// A request for a shell command, with every other field left out.
+    /// A request for a shell command, with every other field absent.
     #[must_use]
     pub fn new(id: RequestId, command: impl Into<String>) -> Self {
         Self {
@@ -187,12 +187,12 @@ impl ExecRequest {
         }
     }
 
-    /// Reads a request. `file_id` is the id in the file's name.
+    /// Parses a request. `file_id` is the id in the file's name.
     ///
     /// Unknown fields are ignored and `null` counts as absent. Memory is bounded by the size of `bytes`.
     ///
     /// # Errors
-    /// The first problem found; nothing of such a request may be run.
+    /// The first error; no part of such a request may be run.
     pub fn parse(bytes: &[u8], file_id: &RequestId) -> Result<Self, RequestProblem> {
         Self::draft(bytes, file_id).request
     }
@@ -244,10 +244,10 @@ impl ExecRequest {
         Ok(request)
     }
 
-    /// The JSON of this request, which is known to be one that [`parse`](Self::parse) takes.
+    /// The JSON of this request, which [`parse`](Self::parse) accepts.
     ///
     /// # Errors
-    /// What an executor would refuse is not worth sending.
+    /// When an executor would refuse it.
     pub fn to_json(&self) -> Result<Vec<u8>, RequestProblem> {
         let wire = self.wire(self.meta.as_ref());
         let json = serde_json::to_vec(&wire).map_err(|error| RequestProblem::NotJson(error.to_string()))?;
@@ -255,7 +255,7 @@ impl ExecRequest {
         Ok(json)
     }
 
-    /// The RFC 8785 form of this request with another `_meta`: what a MAC is computed over.
+    /// The RFC 8785 form of this request with another `_meta`: the input of a MAC.
     pub(crate) fn to_canonical_json(&self, meta: Option<&Map<String, Value>>) -> Result<Vec<u8>, NoJson> {
         canonical(&self.wire(meta))
     }
@@ -274,7 +274,7 @@ impl ExecRequest {
         }
     }
 
-    /// How long the command may take: what was asked for, at most `max`. Nothing, or less than a second, asks for
+    /// The timeout of the command: the requested one, at most `max`. Without one, or with less than a second, it is
     /// [`DEFAULT_TIMEOUT`].
     #[must_use]
     pub fn effective_timeout(&self, max: Duration) -> Duration {
@@ -287,7 +287,7 @@ impl ExecRequest {
 
     /// `command`, followed by each of `args` quoted as one word.
     ///
-    /// Newlines at the end of `command` would cut it off from its arguments. The shell executors lose them too, when
+    /// Newlines at the end of `command` would separate it from its arguments. The shell executors lose them too, when
     /// they read the field into a variable.
     #[must_use]
     pub fn shell_line(&self) -> String {
@@ -302,8 +302,8 @@ impl ExecRequest {
         line
     }
 
-    /// Whether an executor of `pack` may take this request. Without a target anybody may, and an executor without
-    /// a pack may take anything.
+    /// Whether an executor of `pack` may take this request. Without a target every executor may, and an executor
+    /// without a pack may take any request.
     #[must_use]
     pub fn targets(&self, pack: Option<&str>) -> bool {
         targets(self.target.as_deref(), pack)
@@ -311,7 +311,8 @@ impl ExecRequest {
 }
 
 impl Draft {
-    /// As [`ExecRequest::targets`]. What cannot be read counts as addressed to anybody, so that it gets an answer.
+    /// Like [`ExecRequest::targets`]. A file that cannot be parsed counts as addressed to all, so that it gets an
+    /// answer.
     pub(crate) fn targets(&self, pack: Option<&str>) -> bool {
         targets(self.target.as_deref(), pack)
     }
@@ -325,10 +326,10 @@ fn targets(target: Option<&str>, pack: Option<&str>) -> bool {
     }
 }
 
-/// A pack's name as it is compared: what `tr '[:upper:]' '[:lower:]' | tr -d '[:space:]'` makes of it in the C
-/// locale. Only ASCII changes, so that no look-alike of another alphabet becomes equal.
+/// A pack's name in the form in which it is compared: the output of `tr '[:upper:]' '[:lower:]' | tr -d '[:space:]'` in
+/// the C locale. Only ASCII is changed, so that no look-alike of another alphabet becomes equal.
 pub(crate) fn normalised(name: &str) -> String {
-    // `char::is_ascii_whitespace` leaves out the vertical tab, which `[:space:]` holds.
+    // `char::is_ascii_whitespace` excludes the vertical tab, which `[:space:]` includes.
     let is_space = |letter: &char| matches!(letter, ' ' | '\t'..='\r');
     name.chars().filter(|letter| !is_space(letter)).map(|letter| letter.to_ascii_lowercase()).collect()
 }

@@ -1,4 +1,4 @@
-//! `exec-result-{id}.json`: what became of a request.
+//! `exec-result-{id}.json`: the result of a request.
 
 use std::time::Duration;
 
@@ -10,94 +10,94 @@ use super::request::{MAX_DEPTH, MAX_META_BYTES};
 use crate::id::RequestId;
 use crate::volume::FileKind;
 
-/// The largest result file. Two outputs of 51,200 bytes fit even when every byte needs an escape.
+/// Limit for a result file, in bytes. Two outputs of 51,200 bytes fit even when every byte needs an escape.
 pub const MAX_RESULT_BYTES: usize = 1 << 20;
 
-/// A result: the documented five fields, and what we have to say beyond them.
+/// A result: the five documented fields, and our own `_meta`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExecResult {
     /// The id of the request.
     pub id: RequestId,
     /// The command's exit code.
     pub exit_code: i64,
-    /// What it wrote.
+    /// The command's standard output.
     pub stdout: String,
-    /// What it complained about.
+    /// The command's standard error.
     pub stderr: String,
-    /// Whether it was ended because its time was over.
+    /// Whether it was killed because its time was up.
     pub timed_out: bool,
-    /// `_meta`, which only our executors write. From others it is absent, or ignored when it has another shape.
+    /// `_meta`, which only our executors write. From others it is absent, or ignored when it is malformed.
     pub meta: Option<ResultMeta>,
 }
 
-/// What our executors add to a result. It is a claim by whoever wrote the file, like everything in it.
+/// What our executors add to a result. Like everything in the file, it is an unverified claim of its author.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResultMeta {
-    /// Which outputs were cut.
+    /// Which outputs were truncated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub truncated: Option<Truncated>,
-    /// How long the command ran.
+    /// Duration of the command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_millis: Option<u64>,
-    /// What isolation was live, as the executor reports it.
+    /// The isolation that was live, as the executor reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<Value>,
-    /// What became of it, when it did not simply run: `refused`, `ambiguous`, `cancelled`.
+    /// Why it did not simply run: `refused`, `ambiguous`, `cancelled`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
 }
 
-/// Which outputs were cut at their limit.
+/// Which outputs were truncated at their limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Truncated {
-    /// Standard output was.
+    /// Whether standard output was truncated.
     #[serde(default)]
     pub stdout: bool,
-    /// Standard error was.
+    /// Whether standard error was truncated.
     #[serde(default)]
     pub stderr: bool,
 }
 
-/// Why a result is not believed.
+/// Why a result is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ResultProblem {
-    /// The file is no complete JSON object.
+    /// The file is not a complete JSON object.
     #[error("the result is not a JSON object: {0}")]
     NotJson(String),
-    /// Brackets within brackets.
+    /// Brackets are nested too deeply.
     #[error("the result is nested deeper than {MAX_DEPTH} levels")]
     TooDeep,
     /// A known field is there more than once.
     #[error("the field `{0}` of the result is there more than once")]
     Twice(&'static str),
-    /// A field that must be there is not.
+    /// A required field is missing.
     #[error("the field `{0}` of the result is missing")]
     Missing(&'static str),
-    /// A field is of another type.
+    /// A field has the wrong type.
     #[error("the field `{field}` of the result must be {expected}")]
     WrongType {
-        /// Which one.
+        /// The field's name.
         field: &'static str,
-        /// What it should be.
+        /// The expected type.
         expected: &'static str,
     },
-    /// The result is about another request.
+    /// The result is for another request.
     #[error("the field `id` of the result does not equal the id of the request")]
     OtherId,
     /// The file is too large.
     #[error("the result has {bytes} bytes, and may have {MAX_RESULT_BYTES}")]
     TooLarge {
-        /// How large it is.
+        /// Its size.
         bytes: u64,
     },
     /// The entry is a link, a directory, a FIFO or the like.
     #[error("the result must be a regular file, and is {0}")]
     NotAFile(FileKind),
-    /// The file has a second name.
+    /// The file has several names.
     #[error("the result has {links} names (hard links), and may have 1")]
     HardLinked {
-        /// How many names it has.
+        /// Number of its names.
         links: u64,
     },
     /// The file cannot be read.
@@ -117,10 +117,10 @@ impl From<Damage> for ResultProblem {
     }
 }
 
-/// The exit code of a result that the executor, and not a command, is the author of; as `timeout(1)` has it.
+/// The exit code of a result that comes from the executor and not from a command, as in `timeout(1)`.
 pub const EXECUTOR_FAILED: i64 = 125;
 
-/// Exit codes of a command that was ended from outside: by `timeout(1)`, by SIGKILL, by SIGTERM.
+/// Exit codes of a command that was killed: by `timeout(1)`, by SIGKILL, by SIGTERM.
 const ENDED_FROM_OUTSIDE: [i64; 3] = [124, 137, 143];
 
 const ID: &str = "id";
@@ -132,12 +132,12 @@ const META: &str = "_meta";
 const NAMES: &[&str; 6] = &[ID, EXIT_CODE, STDOUT, STDERR, TIMED_OUT, META];
 
 impl ExecResult {
-    /// Reads the result of the request `id`, written by an executor that nobody vouches for.
+    /// Parses the result of the request `id`, written by an untrusted executor.
     ///
-    /// A missing `timedOut` is `false`: some executors leave it out. Unknown fields are ignored.
+    /// A missing `timedOut` is `false`: some executors omit it. Unknown fields are ignored.
     ///
     /// # Errors
-    /// The first problem found.
+    /// The first error.
     pub fn parse(bytes: &[u8], id: &RequestId) -> Result<Self, ResultProblem> {
         if bytes.len() > MAX_RESULT_BYTES {
             let bytes = bytes.len() as u64;
@@ -161,8 +161,8 @@ impl ExecResult {
         })
     }
 
-    /// A result for a request that was not run, or not seen through. `outcome` is a word for programs, `message` a
-    /// sentence for people, found on standard error.
+    /// A result for a request that was not run, or not completed. `outcome` is a word for programs, `message` a
+    /// sentence for people, written to standard error.
     #[must_use]
     pub fn failed(id: RequestId, outcome: &str, message: impl Into<String>) -> Self {
         Self {
@@ -175,10 +175,10 @@ impl ExecResult {
         }
     }
 
-    /// The JSON of this result, in the documented order of its fields.
+    /// The JSON of this result, with the fields in their documented order.
     ///
     /// # Errors
-    /// [`ResultProblem::TooLarge`]: no reader would take it.
+    /// [`ResultError::TooLarge`]: every reader would refuse it.
     pub fn to_json(&self) -> Result<Vec<u8>, ResultProblem> {
         let wire = Wire {
             id: self.id.as_str(),
@@ -196,9 +196,9 @@ impl ExecResult {
         Ok(json)
     }
 
-    /// Whether the command timed out, judged by somebody who waited for `elapsed`.
+    /// Whether the command timed out, for a caller that waited for `elapsed`.
     ///
-    /// Executors that we did not write may not say so when the command, and not `timeout(1)`, chose the exit code.
+    /// Other executors may not report it when the command, and not `timeout(1)`, chose the exit code.
     #[must_use]
     pub fn timed_out_after(&self, elapsed: Duration, timeout: Duration) -> bool {
         self.timed_out || ENDED_FROM_OUTSIDE.contains(&self.exit_code) && elapsed >= timeout

@@ -86,7 +86,7 @@ fn damage_is_named() {
     let invalid = b"{\"id\":\"1\",\"command\":\"\xff\"}";
     assert!(matches!(ExecRequest::parse(invalid, &id("1")), Err(RequestProblem::NotJson(_))));
     assert_eq!(problem(r#"{"id":"1","command":"a","command":"b"}"#), RequestProblem::Twice("command"));
-    // A key may be spelt with escapes and is the same key.
+    // A key may be written with escapes and is the same key.
     assert_eq!(problem(r#"{"id":"1","command":"a","comm\u0061nd":"b"}"#), RequestProblem::Twice("command"));
 }
 

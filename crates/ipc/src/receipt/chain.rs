@@ -1,18 +1,18 @@
-//! Makes lines, each with the hash of the one before.
+//! Produces lines, each with the hash of the previous one.
 
 use sympozium_api::digest::{NoJson, canonical, of_canonical};
 use sympozium_api::names::Digest;
 
 use super::{DOMAIN, Event, MAX_LINE_BYTES, MAX_NUMBER, Receipt};
 
-/// The chain of one run, as far as it has come.
+/// The chain of one run: number of lines and last hash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chain {
     next: u64,
     head: Digest,
 }
 
-/// A line that has been added.
+/// A line that was added.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
     /// The JSON, without a line break.
@@ -24,16 +24,16 @@ pub struct Line {
 /// Why a line was not added.
 #[derive(Debug, thiserror::Error)]
 pub enum TooLong {
-    /// It would be longer than a line may be.
+    /// It would be longer than the limit; contains its length in bytes.
     #[error("the receipt has {0} bytes; {MAX_LINE_BYTES} fit into a line")]
     Bytes(usize),
-    /// A value that has no JSON.
+    /// It cannot be written as JSON.
     #[error(transparent)]
     Json(#[from] NoJson),
 }
 
 impl Chain {
-    /// The chain of a run with this plan.
+    /// The empty chain of a run with this plan.
     pub fn new(plan: Digest) -> Self {
         Self { next: 0, head: plan }
     }
@@ -43,7 +43,7 @@ impl Chain {
         of_canonical(DOMAIN, line.as_bytes())
     }
 
-    /// How many lines there are.
+    /// Number of lines.
     pub fn len(&self) -> u64 {
         self.next
     }
@@ -53,16 +53,17 @@ impl Chain {
         self.next == 0
     }
 
-    /// The hash that covers all lines so far; the plan's digest when there is none.
+    /// The hash over all lines so far; the plan's digest when there is none.
     pub fn head(&self) -> &Digest {
         &self.head
     }
 
-    /// Adds what happened.
+    /// Adds an event.
     ///
     /// # Errors
     ///
-    /// When the line would be too long, which it is for no [bounded](Event::bounded) event. The chain is as it was then.
+    /// When the line would be too long, which is impossible for a [truncated](Event::truncate) event. The chain is
+    /// unchanged then.
     pub fn add(&mut self, at_ms: u64, event: Event) -> Result<Line, TooLong> {
         let receipt = Receipt {
             number: self.next,

@@ -1,15 +1,16 @@
-//! What a receipt says. No argument and no output is in it, only hashes and sizes of them: receipts are kept and shown.
+//! The content of a receipt. It has no arguments and no output, only their hashes and sizes: receipts are stored and
+//! shown.
 
 use serde::{Deserialize, Serialize};
 use sympozium_api::names::Digest;
 use sympozium_api::run_plan::Gate;
 use sympozium_api::text::is_visible;
 
-/// Most characters of a text in a receipt.
+/// Limit for a text in a receipt, in characters.
 pub const MAX_TEXT: usize = 256;
-/// The largest number in a receipt: beyond it, JSON is not read alike everywhere, and a line would not be read at all.
+/// The largest number in a receipt: JSON parsers may not read larger ones exactly, and a line would be invalid.
 pub const MAX_NUMBER: u64 = (1 << 53) - 1;
-/// Most guarantees that a receipt names, and most characters of one, or of a profile.
+/// Limits for the guarantees in a receipt: how many, and the characters of one or of a profile.
 const MAX_GUARANTEES: usize = 16;
 const MAX_WORD: usize = 32;
 
@@ -17,13 +18,13 @@ const MAX_WORD: usize = 32;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Receipt {
-    /// Its place in the chain, from 0.
+    /// Its position in the chain, from 0.
     pub number: u64,
-    /// The hash of the line before; of the first, the digest of the plan.
+    /// The hash of the previous line; in the first line, the digest of the plan.
     pub previous: Digest,
-    /// When, in milliseconds since 1970. By the clock of who wrote it.
+    /// The time in milliseconds since 1970, by the writer's clock.
     pub at_ms: u64,
-    /// What happened.
+    /// The event.
     pub event: Event,
 }
 
@@ -31,7 +32,7 @@ pub struct Receipt {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "kind", deny_unknown_fields)]
 pub enum Event {
-    /// The bridge began.
+    /// The bridge started.
     #[serde(rename_all = "camelCase")]
     Started {
         /// The run's UID.
@@ -39,101 +40,101 @@ pub enum Event {
         /// The program and its version.
         by: String,
     },
-    /// A tool was asked for, and this was the answer. Nothing had happened yet.
+    /// A tool was called, and this was decided. Nothing was executed yet.
     #[serde(rename_all = "camelCase")]
     Called {
-        /// The call, unique in the run.
+        /// The number of the call, unique in the run.
         call: u64,
-        /// The tool.
+        /// The tool's name.
         tool: String,
-        /// The pack whose sidecar would act.
+        /// The pack whose sidecar would execute it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pack: Option<String>,
         /// The hash of the arguments.
         arguments: Digest,
-        /// The gate that the plan has for it; none when it has no such tool.
+        /// The tool's gate in the plan; absent for an unknown tool.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         gate: Option<Gate>,
-        /// What was decided.
+        /// The decision.
         decided: Decided,
-        /// Why not, where it was not allowed.
+        /// Why the call was not allowed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
-    /// A person was asked about an action.
+    /// A question about an action was sent to an approver.
     #[serde(rename_all = "camelCase")]
     Asked {
-        /// The call.
+        /// The number of the call.
         call: u64,
-        /// The hash of the exact action: what a person decides about.
+        /// The hash of the exact action that is to be decided.
         action: Digest,
-        /// The request for approval.
+        /// The name of the question.
         approval: String,
     },
-    /// A person decided, or nobody did in time.
+    /// An approver decided, or the question expired.
     #[serde(rename_all = "camelCase")]
     Answered {
-        /// The call.
+        /// The number of the call.
         call: u64,
-        /// The hash of the exact action, as it was answered.
+        /// The hash of the exact action, as it is in the answer.
         action: Digest,
-        /// The answer.
+        /// The decision.
         decided: Decided,
-        /// Whose it is; nobody's when the time ran out.
+        /// The approver; absent when the question expired.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,
     },
     /// A call ended.
     #[serde(rename_all = "camelCase")]
     Acted {
-        /// The call.
+        /// The number of the call.
         call: u64,
-        /// Who acted. What the agent says of itself binds an honest one only.
+        /// Who executed it. What the agent reports about itself is reliable only if the agent is honest.
         by: Actor,
         /// The hash of the exact action.
         action: Digest,
-        /// How it ended.
+        /// The result.
         outcome: Outcome,
-        /// What it wrote.
+        /// The size of the output.
         output: Transferred,
-        /// Milliseconds that it took.
+        /// Duration in milliseconds.
         duration_ms: u64,
         /// The isolation that was live.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         isolation: Option<IsolationSeen>,
     },
-    /// The model was asked.
+    /// A request was sent to the model.
     #[serde(rename_all = "camelCase")]
     Model {
-        /// Which request this was.
+        /// The number of the request.
         request: u64,
-        /// The status of the answer; none when there was no answer.
+        /// The HTTP status of the answer; absent when there was no answer.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         status: Option<u16>,
-        /// Bytes to and from it.
+        /// Bytes that were sent.
         sent_bytes: u64,
-        /// Bytes from it.
+        /// Bytes that were received.
         received_bytes: u64,
-        /// Tokens that it read, where it said so.
+        /// Tokens that the model read, if the provider reported them.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         input_tokens: Option<u64>,
-        /// Tokens that it wrote, where it said so.
+        /// Tokens that the model wrote, if the provider reported them.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output_tokens: Option<u64>,
-        /// Milliseconds that it took.
+        /// Duration in milliseconds.
         duration_ms: u64,
-        /// Why there was no answer, or not all of it.
+        /// Why there was no answer, or only a part of it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<String>,
     },
-    /// Something was in a skill's `/ipc` that neither the bridge wrote nor an honest executor.
+    /// An entry was found in a skill's `/ipc` that neither the bridge nor an honest executor wrote.
     #[serde(rename_all = "camelCase")]
     Foreign {
         /// The pack whose `/ipc` it is.
         pack: String,
-        /// What it was.
+        /// The kind of entry.
         what: ForeignKind,
-        /// The name of the file.
+        /// The file name.
         name: String,
         /// Whether it ended the run.
         ends_run: bool,
@@ -141,48 +142,48 @@ pub enum Event {
     /// The run ended.
     #[serde(rename_all = "camelCase")]
     Ended {
-        /// How.
+        /// The result.
         outcome: Outcome,
-        /// The hash of its answer.
+        /// The hash of the run's answer.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         result: Option<Digest>,
     },
 }
 
-/// What was found in a skill's `/ipc`.
+/// The kind of a foreign entry in a skill's `/ipc`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ForeignKind {
     /// A request that the bridge did not write, one of its own that was changed or came a second time, or the chance of one: the
     /// bridge could not see all.
     Request,
-    /// A claim of no request of the bridge.
+    /// A claim without a request of the bridge.
     Claim,
     /// A result of no request of the bridge, or a second one.
     Result,
     /// A `done` before the end of the run.
     Done,
-    /// The announcement of a further start of the executor.
+    /// The announcement of another start of the executor.
     Start,
 }
 
-/// What was decided about a call.
+/// The decision about a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Decided {
-    /// It may happen.
+    /// It may be executed.
     Allowed,
-    /// A person is asked.
+    /// An approver is asked.
     Waiting,
-    /// It may not.
+    /// It may not be executed.
     Denied,
-    /// It was no call that could happen: no such tool, arguments that do not fit, too many at a time.
+    /// It was not a valid call: unknown tool, invalid arguments, too many at a time.
     Refused,
-    /// Nobody answered in time, which means no.
+    /// No approver answered in time, which denies it.
     Expired,
 }
 
-/// Who acted.
+/// Who executed a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Actor {
@@ -194,53 +195,54 @@ pub enum Actor {
     Skill,
 }
 
-/// How something ended.
+/// The result of a call or a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "is", deny_unknown_fields)]
 pub enum Outcome {
-    /// As it should.
+    /// It succeeded.
     Done,
-    /// By itself, with this code.
+    /// The program exited with this code.
     #[serde(rename_all = "camelCase")]
     Exited {
-        /// The code.
+        /// The exit code.
         code: i32,
     },
-    /// It was ended, because its time was up.
+    /// It was stopped because its time was up.
     TimedOut,
-    /// It was ended, because nobody wanted it any more.
+    /// It was stopped because it was cancelled.
     Cancelled,
-    /// It could not be done, or nobody knows whether it was.
+    /// It failed, or it is unknown whether it was executed.
     #[serde(rename_all = "camelCase")]
     Failed {
-        /// Why.
+        /// The reason.
         why: String,
     },
 }
 
-/// How much something wrote.
+/// The size of an output.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Transferred {
     /// Bytes that were kept.
     pub bytes: u64,
-    /// Whether there were more.
+    /// Whether there was more.
     pub truncated: bool,
 }
 
-/// The isolation that was live, as the executor said.
+/// The isolation that was live, as the executor reported it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct IsolationSeen {
-    /// Where the command ran.
+    /// The profile.
     pub profile: String,
-    /// What was enforced around it.
+    /// The guarantees that were enforced.
     pub guarantees: Vec<String>,
 }
 
 impl Event {
-    /// The same within the bounds of a receipt, whatever others have put into it: numbers that everybody reads alike, texts that
-    /// are cut, words that are words. A chain takes every event that went through here.
+    /// The event within the limits of a receipt, whatever others have put into it: numbers that every parser reads
+    /// exactly, texts that are truncated and printable, words that are words. A chain accepts every event that was
+    /// truncated.
     #[must_use]
     pub fn bounded(self) -> Self {
         match self {
@@ -323,7 +325,8 @@ fn number(number: u64) -> u64 {
     number.min(MAX_NUMBER)
 }
 
-/// A text of others as a receipt may hold it: cut, and without characters that nobody sees or that change how others are seen.
+/// Foreign text as a receipt may contain it: truncated, and without characters that are invisible or change how others
+/// are displayed.
 pub fn shortened(text: &str) -> String {
     const CUT: char = '…';
     let mut letters = text.chars();

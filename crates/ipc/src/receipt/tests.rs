@@ -42,7 +42,7 @@ fn event(number: u64) -> Event {
     }
 }
 
-/// So many lines, and the head after each.
+/// This number of lines, and the head after each.
 fn lines(count: u64) -> (Vec<String>, Chain) {
     let mut chain = Chain::new(plan());
     let lines = (0..count).map(|number| chain.add(number, event(number)).expect("it fits").text).collect();
@@ -69,7 +69,7 @@ fn an_end_that_was_cut_off_shows_by_the_head_that_was_reported() {
     let broken = check(&lines[..4], Some(chain.head())).expect_err("a line is missing");
     assert_eq!(broken.line, 5);
     assert!(matches!(broken.problem, Problem::Head { .. }), "{broken}");
-    // Without a head nobody can know.
+    // Without a head it cannot be detected.
     assert!(check(&lines[..4], None).is_ok());
 }
 
@@ -104,7 +104,7 @@ fn the_chain_of_another_plan_does_not_hold() {
 #[test]
 fn texts_of_others_are_cut_and_cannot_move_a_cursor() {
     assert_eq!(shortened("a\u{1b}[2J\u{202e}\nb"), "a\u{fffd}[2J\u{fffd}\u{fffd}b");
-    // Letters, for those who ask what is alphanumeric, and blank.
+    // Letters, according to `is_alphanumeric`, and blank.
     assert_eq!(shortened("a\u{3164}\u{ffa0}b"), "a\u{fffd}\u{fffd}b");
     let long = shortened(&"w".repeat(MAX_TEXT + 1));
     assert_eq!(long.chars().count(), MAX_TEXT);
@@ -113,7 +113,7 @@ fn texts_of_others_are_cut_and_cannot_move_a_cursor() {
     assert_eq!(shortened(&"w".repeat(MAX_TEXT)), "w".repeat(MAX_TEXT));
 }
 
-/// An event in which everything that others can choose is what they chose.
+/// An event in which every foreign field has a hostile value.
 fn hostile(kind: u8, number: u64, text: &str) -> Event {
     let (text, hash) = (text.to_owned(), plan());
     match kind {
@@ -154,7 +154,7 @@ fn hostile(kind: u8, number: u64, text: &str) -> Event {
 }
 
 proptest! {
-    /// A line that could not be read again would keep everything after it from being reported.
+    /// A line that could not be read again would block everything after it from being reported.
     #[test]
     fn whatever_is_in_an_event_its_line_fits_and_reads_back(
         kind in 0..8_u8,
@@ -172,7 +172,7 @@ proptest! {
 }
 
 proptest! {
-    /// Whoever changes, removes, repeats or moves lines of a chain whose head is known is found out.
+    /// Any change, removal, repetition or reordering of lines of a chain whose head is known is detected.
     #[test]
     fn every_change_shows(
         count in 1_u64..12,

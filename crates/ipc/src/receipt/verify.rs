@@ -1,63 +1,63 @@
-//! Reads lines again, and says where a chain is broken.
+//! Reads lines and verifies their chain.
 
 use sympozium_api::digest::{canonical, of_canonical};
 use sympozium_api::names::Digest;
 
 use super::{DOMAIN, MAX_LINE_BYTES, Receipt};
 
-/// A chain that holds.
+/// A valid chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verified {
-    /// The lines.
+    /// The receipts, in order.
     pub receipts: Vec<Receipt>,
-    /// The hash of the last.
+    /// The hash of the last line.
     pub head: Digest,
 }
 
-/// Where a chain is broken.
+/// Where a chain is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct Broken {
-    /// The line, from 1. One after the last where the end is missing.
+    /// The number of the line, from 1. One after the last line if the end is missing.
     pub line: usize,
-    /// What is wrong with it.
+    /// The error in that line.
     pub problem: Problem,
 }
 
-/// What is wrong with a line.
+/// Why a line is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    /// Longer than lines are.
+    /// It is too long; contains its length in bytes.
     #[error("it has {0} bytes; receipts have at most {MAX_LINE_BYTES}")]
     Length(usize),
-    /// No receipt, or one of another release.
+    /// It is not a receipt, or a receipt of another release.
     #[error("it is not a receipt that this release understands")]
     Form,
-    /// Written otherwise than receipts are, so it is not the line that was hashed.
+    /// It is not canonical JSON, so it is not the line that was hashed.
     #[error("it is not written as receipts are")]
     Writing,
-    /// Out of order.
+    /// It is out of order.
     #[error("it is number {found}, and {expected} was expected")]
     Number {
-        /// What should be there.
+        /// The expected number.
         expected: u64,
-        /// What is.
+        /// The number in the line.
         found: u64,
     },
-    /// Not what followed.
+    /// It does not have the hash of the previous line.
     #[error("it does not follow from the line before, or the run has another plan")]
     Previous,
-    /// Cut off, or continued.
+    /// The end is missing, or lines were appended.
     #[error("the last line has hash {found}, and the run reported {expected}")]
     Head {
-        /// What was reported.
+        /// The head that the run reported.
         expected: Digest,
-        /// What is there.
+        /// The head of these lines.
         found: Digest,
     },
 }
 
-/// Reads a chain line by line, with nothing kept but how far it has come: for whoever gets it in pieces.
+/// Verifies a chain line by line, without storing the lines: for callers that receive it in parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verifier {
     next: u64,
@@ -70,32 +70,32 @@ impl Verifier {
         Self::resume(0, plan)
     }
 
-    /// Behind so many lines, of which the last has this hash.
+    /// After `lines` lines, the last of which has the hash `head`.
     pub fn resume(lines: u64, head: Digest) -> Self {
         Self { next: lines, head }
     }
 
-    /// How many lines were read.
+    /// Number of lines that were read.
     pub fn lines(&self) -> u64 {
         self.next
     }
 
-    /// The hash of the last; the plan's digest when there was none.
+    /// The hash of the last line; the plan's digest when there was none.
     pub fn head(&self) -> &Digest {
         &self.head
     }
 
-    /// The next line.
+    /// Reads the next line.
     ///
     /// # Errors
     ///
-    /// When it is not the next line of this chain. Nothing has changed then.
+    /// When it is not the next line of this chain. The state is unchanged then.
     pub fn read(&mut self, text: &str) -> Result<Receipt, Problem> {
         if text.len() > MAX_LINE_BYTES {
             return Err(Problem::Length(text.len()));
         }
         let receipt: Receipt = serde_json::from_str(text).map_err(|_| Problem::Form)?;
-        // Two texts of one meaning would have two hashes, and only one of them was reported.
+        // Two forms of the same JSON would have two hashes, and only one of them was reported.
         match canonical(&receipt) {
             Ok(written) if written == text.as_bytes() => {}
             _ => return Err(Problem::Writing),
@@ -112,12 +112,12 @@ impl Verifier {
     }
 }
 
-/// Whether these lines are the receipts of a run with this plan, and, where the last head that it reported is known, all of
-/// them.
+/// Verifies that these lines are the receipts of a run with this plan and, if the last reported head is given, that
+/// they are complete.
 ///
 /// # Errors
 ///
-/// With the first line that is wrong.
+/// The first invalid line.
 pub fn verify<'l>(
     lines: impl IntoIterator<Item = &'l str>,
     plan: &Digest,

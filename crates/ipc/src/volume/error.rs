@@ -1,4 +1,4 @@
-//! What entries are, and what can be wrong with a volume.
+//! Kinds of entries, and errors of a volume.
 
 use std::fmt;
 use std::io;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
-/// What kind of thing a directory entry is.
+/// The kind of a directory entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FileKind {
     /// A regular file.
@@ -20,9 +20,9 @@ pub enum FileKind {
     Fifo,
     /// A socket.
     Socket,
-    /// A device.
+    /// A character or block device.
     Device,
-    /// Something is mounted there.
+    /// A mount point, whatever is mounted there.
     MountPoint,
 }
 
@@ -53,65 +53,65 @@ impl FileKind {
     }
 }
 
-/// What is wrong with the volume.
+/// An error of the volume.
 #[derive(Debug, thiserror::Error)]
 pub enum VolumeError {
-    /// The directory cannot be opened.
+    /// The IPC directory cannot be opened.
     #[error("cannot open the IPC directory {path}")]
     Open {
-        /// Which directory.
+        /// The IPC directory.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// `tools` cannot be made or opened.
+    /// `tools` cannot be created or opened.
     #[error("cannot open {path}/tools")]
     Tools {
         /// The IPC directory.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// `tools` is there and is something else than a directory of this volume.
+    /// `tools` exists and is not a directory of this volume.
     #[error("{path}/tools must be a directory of the volume itself, and is {kind}")]
     ToolsKind {
         /// The IPC directory.
         path: PathBuf,
-        /// What it is.
+        /// The kind of the entry.
         kind: FileKind,
     },
-    /// `tools` was removed or another directory was put in its place.
+    /// `tools` was removed or replaced by another directory.
     #[error("{path}/tools was removed or replaced while it was in use")]
     Gone {
         /// The IPC directory.
         path: PathBuf,
     },
-    /// A file cannot be written, for one because the volume is full or read-only. Nothing is left of it.
+    /// A file cannot be written, for example because the volume is full or read-only. No part of it is left.
     #[error("cannot write {name}")]
     Write {
         /// The file's final name.
         name: String,
-        /// Why.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
     /// A file cannot be removed.
     #[error("cannot remove {name}")]
     Remove {
-        /// Its name.
+        /// The file's name.
         name: String,
-        /// Why.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// An entry cannot be looked at.
+    /// The metadata of an entry cannot be read.
     #[error("cannot look at {name}")]
     Look {
-        /// Its name.
+        /// The entry's name.
         name: String,
-        /// Why.
+        /// The system's error.
         #[source]
         source: io::Error,
     },

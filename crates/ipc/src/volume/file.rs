@@ -1,4 +1,4 @@
-//! One file: how it is read when nobody vouches for it, and written so that nobody sees half of it.
+//! Reads an untrusted file, and writes a file atomically.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,33 +11,33 @@ use super::{FileKind, Volume};
 /// Why a file is not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ReadProblem {
-    /// There is none.
+    /// It does not exist.
     Missing,
-    /// It is something else.
+    /// It is not a regular file.
     Kind(FileKind),
     /// It has several names.
     HardLinked { links: u64 },
-    /// It is larger than the cap.
+    /// It is larger than the limit.
     TooLarge { bytes: u64 },
-    /// This process has run out of something; the file is not to blame.
+    /// This process has run out of a resource; the file itself may be fine.
     NotNow(Errno),
     /// It cannot be read.
     Unreadable(Errno),
 }
 
-/// A file that was opened: who it is, and its descriptor, which keeps its inode number from being used again.
+/// An opened file: its metadata, and its descriptor, which prevents reuse of its inode number.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(super) file: OwnedFd,
     pub(super) stat: Stat,
 }
 
-/// Whether a file may take the place of another.
+/// Whether a file may replace an existing one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Existing {
-    /// Yes.
+    /// It may.
     Replace,
-    /// No: `EEXIST`.
+    /// It may not: `EEXIST`.
     Keep,
 }
 
@@ -45,7 +45,7 @@ impl Opened {
     /// Whether `name` still leads to this file.
     pub(crate) fn is_still(&self, volume: &Volume, name: &str) -> Result<bool, Errno> {
         let there = volume.look(name)?;
-        // The descriptor is still open here, so the number cannot belong to a newer file.
+        // The descriptor is still open here, so the inode number cannot belong to a newer file.
         let _open = &self.file;
         Ok(there.is_some_and(|there| identity(&there) == identity(&self.stat)))
     }
@@ -56,7 +56,7 @@ impl Opened {
     }
 }
 
-/// Which file a name led to, and its last change, which nobody can set back.
+/// Which file a name led to, and its change time, which cannot be set back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stamp(Option<(u64, u64, i64, i64, u64)>);
 
@@ -74,7 +74,7 @@ impl Stamp {
     }
 }
 
-/// When content or names changed last. A time that has not come yet is now: nobody gets a longer grace by it.
+/// When content or names changed last. A time in the future counts as now: it must not extend a timeout.
 pub(crate) fn changed(stat: &Stat) -> SystemTime {
     let time = |seconds: i64, nanoseconds: u64| {
         let seconds = u64::try_from(seconds).unwrap_or_default();
@@ -90,12 +90,12 @@ pub(super) fn identity(stat: &Stat) -> (u64, u64) {
     (stat.st_dev, stat.st_ino)
 }
 
-/// What stands in the way, when `error` says that something does.
+/// The kind of the entry, if `error` means that it is of the wrong kind.
 pub(super) fn kind_behind(error: Errno, directory: BorrowedFd<'_>, name: &str) -> Option<FileKind> {
     match error {
         Errno::XDEV => Some(FileKind::MountPoint),
         Errno::LOOP => Some(FileKind::Link),
-        // A device on a file system mounted `nodev` is forbidden, as is a directory without permission.
+        // A device on a file system mounted `nodev` gives EACCES, as does a directory without permission.
         Errno::NOTDIR | Errno::NXIO | Errno::NODEV | Errno::ACCESS => {
             let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
             let kind = FileKind::of(stat.st_mode);
@@ -130,7 +130,7 @@ pub(super) fn read_all(file: BorrowedFd<'_>, stat: &Stat, cap: usize) -> Result<
     if size > cap as u64 {
         return Err(ReadProblem::TooLarge { bytes: size });
     }
-    // It may grow while it is read: one byte beyond the cap tells.
+    // It may grow while it is read: one byte beyond the limit shows that.
     let mut content = Vec::with_capacity(usize::try_from(size).unwrap_or(cap) + 1);
     let mut piece = [0_u8; 8192];
     loop {
@@ -148,7 +148,7 @@ pub(super) fn read_all(file: BorrowedFd<'_>, stat: &Stat, cap: usize) -> Result<
 pub(super) fn write_all(file: BorrowedFd<'_>, mut content: &[u8]) -> Result<(), Errno> {
     while !content.is_empty() {
         let count = rustix::io::retry_on_intr(|| rustix::io::write(file, content))?;
-        // A write of nothing would go on for ever.
+        // A write of zero bytes would loop for ever.
         if count == 0 {
             return Err(Errno::NOSPC);
         }
@@ -163,7 +163,7 @@ pub(super) fn place(directory: BorrowedFd<'_>, temporary: &str, name: &str, exis
     }
     let flags = RenameFlags::NOREPLACE;
     match rustix::fs::renameat_with(directory, temporary, directory, name, flags) {
-        // Network file systems and gVisor do not know the flag. A look leaves a gap, but it is small.
+        // Network file systems and gVisor do not support the flag. The check beforehand leaves a small race.
         Err(Errno::INVAL | Errno::NOSYS) => match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => rustix::fs::renameat(directory, temporary, directory, name),
             Ok(_) => Err(Errno::EXIST),

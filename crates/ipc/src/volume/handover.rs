@@ -1,4 +1,4 @@
-//! How an executor announces its start, and how the bridge hands it the key for that start: two files beside `tools`.
+//! The announcement of an executor's start, and the bridge's key for that start: two files beside `tools`.
 
 use std::ops::RangeInclusive;
 
@@ -14,27 +14,27 @@ use crate::auth::{KEY_BYTES, NONCE_BYTES, RequestKey, StartNonce, StartReport};
 use crate::beneath;
 use crate::names;
 
-/// Most bytes of an announcement; a report of ours has a tenth of it.
+/// Limit for an announcement, in bytes; ours has a tenth of it.
 pub const MAX_START_BYTES: usize = 4096;
-/// Bytes of the handed key: the nonce's digits, a space, the key's digits and a newline.
+/// Size of the key file: the nonce's digits, a space, the key's digits and a newline.
 const HANDED_BYTES: usize = 2 * NONCE_BYTES + 1 + 2 * KEY_BYTES + 1;
 
-/// What a volume says about the start of its executor.
+/// The announcement on a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Announced {
-    /// None has announced itself.
+    /// There is none.
     Nothing,
-    /// This start.
+    /// The announced start.
     Start(StartReport),
-    /// Something is in the place of the announcement that no executor of ours writes.
+    /// The entry is not an announcement that our executors write.
     Unusable,
 }
 
 impl Volume {
-    /// Announces the start of an executor, in place of an earlier one.
+    /// Announces the start of an executor, replacing an earlier announcement.
     ///
     /// # Errors
-    /// When it cannot be written, for one because a directory is in its place.
+    /// When it cannot be written, for example because a directory is in its place.
     pub fn announce_start(&self, start: &StartReport) -> Result<(), VolumeError> {
         let content = start.to_line();
         let root = self.root();
@@ -42,10 +42,10 @@ impl Volume {
         Ok(())
     }
 
-    /// The start that was announced last.
+    /// Reads the latest announcement.
     ///
     /// # Errors
-    /// When the volume cannot be looked at.
+    /// When the volume cannot be read.
     pub fn announced_start(&self) -> Result<Announced, VolumeError> {
         Ok(match self.read_beside(names::START, 1..=MAX_START_BYTES)? {
             Beside::Missing => Announced::Nothing,
@@ -57,7 +57,7 @@ impl Volume {
         })
     }
 
-    /// Hands the key to the executor that announced this start. To be done once.
+    /// Hands the key to the executor that announced this start. Must be called once.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -72,10 +72,10 @@ impl Volume {
         Ok(())
     }
 
-    /// Takes the key for this start off the volume, if it is there. A key for another start is removed, and is none.
+    /// Takes the key for this start from the volume, if it is there. A key for another start is removed and ignored.
     ///
     /// # Errors
-    /// When it cannot be read or, having been read, not be removed: a command must never find it.
+    /// When it cannot be read or, after reading, not removed: a command must never find it.
     pub fn take_key(&self, start: &StartNonce) -> Result<Option<RequestKey>, VolumeError> {
         let key = match self.read_beside(names::KEY, HANDED_BYTES..=HANDED_BYTES)? {
             Beside::Missing => return Ok(None),
@@ -88,7 +88,7 @@ impl Volume {
         }
     }
 
-    /// Reads a regular file of so many bytes beside `tools`. Never waits.
+    /// Reads a regular file of a size in `sizes` beside `tools`. Never blocks.
     fn read_beside(&self, name: &str, sizes: RangeInclusive<usize>) -> Result<Beside, VolumeError> {
         let root = self.root();
         let opened = beneath::open(self.method(), root, name, OFlags::RDONLY, Mode::empty());
@@ -102,7 +102,7 @@ impl Volume {
         let is_plain = FileKind::of(stat.st_mode) == FileKind::File && stat.st_nlink == 1;
         let size = usize::try_from(stat.st_size).unwrap_or(usize::MAX);
         if !is_plain || !sizes.contains(&size) {
-            // Removed since it was opened.
+            // The file was removed since it was opened.
             return Ok(match stat.st_nlink {
                 0 => Beside::Missing,
                 _ => Beside::Other,
@@ -122,10 +122,10 @@ impl Volume {
     }
 }
 
-/// What is behind a name beside `tools`.
+/// The state of a file beside `tools`.
 enum Beside {
     Missing,
-    /// Not a file of that size.
+    /// Not a regular file, or not of the expected size.
     Other,
     Content(Zeroizing<Vec<u8>>),
 }

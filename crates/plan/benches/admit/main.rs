@@ -1,7 +1,7 @@
-//! What admission costs: `make bench SUITE=admit`. One function measures each row of `bench/rows/admit.txt`.
+//! The cost of admission: `make bench SUITE=admit`. One function measures each row of `bench/rows/admit.txt`.
 //!
-//! A ratio is measured in alternating rounds, ours and the reference one after the other, and its median counts:
-//! whatever else the machine does hits both.
+//! A ratio is measured in alternating rounds, ours and the reference one after the other, and its median counts: other
+//! load of the machine affects both.
 
 #![expect(
     clippy::expect_used,
@@ -20,7 +20,7 @@ use objects::Objects;
 use sympozium_plan::admit::{Decision, admit};
 use sympozium_testkit::bench::{Suite, Target, median};
 
-/// Decisions, or readings, in one round of one side.
+/// Decisions, or reads, in one round of one side.
 const ROUND: u32 = 500;
 const ROUNDS: usize = 31;
 
@@ -32,7 +32,7 @@ fn main() {
     println!("wrote {}", path.display());
 }
 
-/// A run with four skills, a policy and a floor, against reading the same objects.
+/// A run with four skills, a policy and a floor, compared with reading the same objects.
 fn admission(suite: &mut Suite) {
     let texts = objects::texts();
     let read = objects::read(&texts);
@@ -65,7 +65,7 @@ fn timed(work: impl Fn()) -> Duration {
     started.elapsed()
 }
 
-/// Everything that a caller does with objects at hand.
+/// Everything that a caller does when it has the objects.
 fn decide(objects: &Objects) {
     objects.with_input(|input| {
         let decision = admit(black_box(input));

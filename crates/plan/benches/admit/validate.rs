@@ -1,10 +1,10 @@
-//! What checking a file on the command line costs, against starting a program at all.
+//! The cost of checking a file on the command line, compared with starting any program.
 
 use sympozium_testkit::bench::raw::{against_true, c_string};
 use sympozium_testkit::bench::{Suite, Target};
 use sympozium_testkit::static_build;
 
-/// `sympozium validate` as a whole process, against starting `/bin/true`.
+/// `sympozium validate` as a whole process, compared with starting `/bin/true`.
 pub fn validation(suite: &mut Suite) {
     // As it ships: a static binary.
     let program = static_build::shipped("sympozium").expect("it can be built static");

@@ -1,4 +1,4 @@
-//! What planning, rendering and explaining cost: `make bench SUITE=plan`. One function measures each row of
+//! The cost of planning, rendering and explaining: `make bench SUITE=plan`. One function measures each row of
 //! `bench/rows/plan.txt`.
 
 #![expect(
@@ -20,7 +20,7 @@ use sympozium_testkit::bench::raw::{against_true, c_string};
 use sympozium_testkit::bench::{Suite, Target, median};
 use sympozium_testkit::static_build;
 
-/// Plans, or readings, in one round of one side.
+/// Plans, or reads, in one round of one side.
 const ROUND: u32 = 200;
 const ROUNDS: usize = 31;
 
@@ -32,7 +32,7 @@ fn main() {
     println!("wrote {}", path.display());
 }
 
-/// Plan and objects of a run with four skills, by the clock and against reading the same objects from JSON.
+/// Plan and objects of a run with four skills, as a duration and compared with reading the same objects from JSON.
 fn planning(suite: &mut Suite) {
     let texts = objects::texts();
     let read = objects::read(&texts);
@@ -77,7 +77,7 @@ fn timed(work: impl Fn()) -> Duration {
     started.elapsed()
 }
 
-/// `sympozium explain` as a whole process, against starting `/bin/true`.
+/// `sympozium explain` as a whole process, compared with starting `/bin/true`.
 fn explaining(suite: &mut Suite) {
     // As it ships: a static binary.
     let program = static_build::shipped("sympozium").expect("it can be built static");

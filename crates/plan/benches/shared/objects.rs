@@ -1,4 +1,4 @@
-//! A run with four skills, as it is in a cluster: two packs read the Kubernetes API, one has a Secret, one is texts.
+//! A run with four skills, as in a cluster: two packs read the Kubernetes API, one has a Secret, one has only texts.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use sympozium_plan::admit::{
     Agents, Candidates, Facts, Input, NO_RUNTIME_CLASSES, PackCandidates, PackObject, Settings,
 };
 
-/// What a decision needs.
+/// The objects that a decision needs.
 pub struct Objects {
     run: AgentRun,
     agent: Agent,
@@ -20,7 +20,7 @@ pub struct Objects {
 }
 
 impl Objects {
-    /// Puts them together as a caller does who has them at hand.
+    /// Calls `look` with the input, as a caller that has the objects.
     pub fn with_input<T>(&self, look: impl FnOnce(&Input<'_>) -> T) -> T {
         let packs: BTreeMap<SkillPackName, PackCandidates<'_>> = self
             .packs
@@ -79,7 +79,7 @@ pub fn texts() -> Vec<Vec<u8>> {
     objects.iter().map(|it| it.to_string().into_bytes()).collect()
 }
 
-/// Reads them.
+/// Reads the objects.
 pub fn read(texts: &[Vec<u8>]) -> Objects {
     let [run, agent, policy, floor, packs @ ..] = texts else {
         panic!("there are four objects and the packs");
@@ -185,7 +185,7 @@ fn with_sidecar(name: &str, names: &[&str]) -> Value {
     })
 }
 
-/// Short ones: long texts would make reading look dear.
+/// Short texts: long ones would make reading look expensive.
 fn skills(names: &[&str]) -> Value {
     let text = "# Steps\n\n1. Look.\n2. Think.\n3. Say what you saw.\n";
     let skill = |name: &&str| json!({ "name": name, "description": "What it is for.", "requires": { "bins": ["kubectl"] }, "content": text });

@@ -1,4 +1,5 @@
-//! Where the requests of a run's model go, with its key: resolved by one function, for admission and for the plan.
+//! The address that the requests of a run's model go to, with its key. One function resolves it, for admission and for
+//! the plan.
 
 use sympozium_api::agent_run::RunModel;
 
@@ -7,36 +8,36 @@ use super::model::{Endpoints, ResolvedModel, is_credential, resolved_model};
 use super::{Case, Input};
 use crate::host::{Endpoint, Host, InvalidHost};
 
-/// Where requests to a model go.
+/// The address of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelAddress {
-    /// The address.
+    /// Where requests go.
     pub endpoint: Endpoint,
-    /// What says so.
+    /// Which field or object sets the address.
     pub source: AddressSource,
 }
 
-/// What says where a model is.
+/// What sets the address of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AddressSource {
     /// The run, in `baseURL`.
     BaseUrl,
-    /// The provider has one address for everybody.
+    /// The provider has one address for all customers.
     Provider,
-    /// It is the Service of a `Model` of this namespace.
+    /// The Service of a `Model` in this namespace.
     Service {
-        /// The namespace.
+        /// The namespace of the `Model`.
         namespace: String,
     },
     /// The status of a `Model`.
     Status,
 }
 
-/// The address of a run's model. None where it has none: a script, or something that is missing.
+/// The address of a run's model. `None` where it has none: a scripted model, or a missing `Model` or `baseURL`.
 ///
 /// # Errors
 ///
-/// When what says the address does not say one.
+/// When the configured address is not a URL.
 pub fn model_address(input: &Input<'_>, model: &RunModel) -> Option<Result<ModelAddress, InvalidHost>> {
     if let Some(reference) = &model.model_ref {
         let found = resolved_model(input, reference)?;
@@ -55,7 +56,7 @@ pub fn model_address(input: &Input<'_>, model: &RunModel) -> Option<Result<Model
     }
 }
 
-/// The URL of a `Model`: what its status says, or else its Service at the port of its spec.
+/// The URL of a `Model`: the one in its status, or else its Service at the port of its spec.
 pub fn model_url(found: &ResolvedModel<'_, '_>) -> String {
     let status = found.model.status.as_ref();
     let known = status.and_then(|it| it.endpoint.clone());
@@ -71,7 +72,7 @@ fn service_url(found: &ResolvedModel<'_, '_>) -> String {
 fn served(found: &ResolvedModel<'_, '_>) -> Result<ModelAddress, InvalidHost> {
     let endpoint = Endpoint::parse(&model_url(found))?;
     let service = Endpoint::parse(&service_url(found))?;
-    // The Service of a Model whose name has dots would be one of another name.
+    // A Model whose name has dots would lead to the Service of another name.
     let is_service = service.host.is_service() && (&service.host, service.port) == (&endpoint.host, endpoint.port);
     let source = if is_service {
         AddressSource::Service { namespace: found.namespace.to_owned() }
@@ -81,7 +82,7 @@ fn served(found: &ResolvedModel<'_, '_>) -> Result<ModelAddress, InvalidHost> {
     Ok(ModelAddress { endpoint, source })
 }
 
-/// That requests may go where they would go, and a key with them.
+/// Checks that requests, and the model key with them, may go to the model's address.
 pub fn check(case: &Case<'_, '_>, model: &RunModel, findings: &mut Findings) {
     let own = Endpoints::of(&model.provider);
     let field = match (&model.model_ref, &model.base_url) {
@@ -96,7 +97,7 @@ pub fn check(case: &Case<'_, '_>, model: &RunModel, findings: &mut Findings) {
             let remedy = "write it as `https://host/path`, with credentials in `authSecretRef`";
             return findings.deny(&case.subject, told(field, "model-url", message, remedy));
         }
-        // Of a Model that is missing that is said already.
+        // A missing Model is reported elsewhere.
         None if model.model_ref.is_none() && own == Endpoints::Named => {
             return findings.deny(
                 &case.subject,
@@ -141,7 +142,7 @@ pub fn check(case: &Case<'_, '_>, model: &RunModel, findings: &mut Findings) {
                 "use `https://`, or leave the key out",
             ),
         );
-    // What a Service leads to is decided by the authors of Services in its namespace: a policy must say that it may have the key.
+    // The authors of Services in a namespace decide what a Service leads to: a policy must allow that it gets the key.
     } else if !is_listed && !is_opened_service {
         findings.deny(
             &case.subject,
@@ -155,7 +156,8 @@ pub fn check(case: &Case<'_, '_>, model: &RunModel, findings: &mut Findings) {
     }
 }
 
-/// Whether requests have a secret with them. A credential that is written into the run itself is one on the wire all the same.
+/// Whether requests carry a secret. A credential that is written into the run itself counts too: it is sent all the
+/// same.
 fn has_secret(model: &RunModel) -> bool {
     let key = model.auth_secret_ref.as_ref();
     key.is_some_and(|it| !it.as_str().is_empty())
@@ -163,7 +165,7 @@ fn has_secret(model: &RunModel) -> bool {
         || model.provider_headers.keys().any(|it| is_credential(it))
 }
 
-/// Why an address is refused, and what to do.
+/// Why an address is denied, and what to do.
 fn refused(address: &ModelAddress, model: &RunModel) -> (String, String) {
     let Endpoint { host, port, .. } = &address.endpoint;
     match &address.source {

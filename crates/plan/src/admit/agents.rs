@@ -1,4 +1,4 @@
-//! The agent of a run: that it names one, and that there is one.
+//! The agent of a run: the run names one, and it exists. Also the task.
 
 use sympozium_api::AgentSpec;
 use sympozium_api::agent_run::{RunMode, Task};
@@ -6,7 +6,7 @@ use sympozium_api::agent_run::{RunMode, Task};
 use super::finding::{Findings, told};
 use super::{Case, Input, Subject};
 
-/// The agent's spec, where the run names exactly one that exists once.
+/// The agent's spec, where the run names exactly one agent that exists once.
 pub fn resolve<'a>(input: &Input<'a>, subject: &Subject, findings: &mut Findings) -> Option<&'a AgentSpec> {
     let spec = &input.run.spec;
     let Some(name) = spec.agent() else {
@@ -59,10 +59,10 @@ pub fn resolve<'a>(input: &Input<'a>, subject: &Subject, findings: &mut Findings
     }
 }
 
-/// How a structured task is done; the only way that there is.
+/// The only mode of a structured task.
 const SIDECAR_DRIVEN: &str = "sidecar-driven";
 
-/// That the run has something to do, said in a form that means something.
+/// Checks that the run has a task, in a valid form.
 pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     let task = case.run.spec.task.as_ref();
     match task {
@@ -91,7 +91,7 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     }
 }
 
-/// A server waits for tasks; every other run has one.
+/// A run in server mode waits for tasks; every other run needs one.
 fn no_task(case: &Case<'_, '_>, findings: &mut Findings) {
     if case.run.spec.mode == RunMode::Task {
         findings.deny(

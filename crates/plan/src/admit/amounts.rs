@@ -9,13 +9,13 @@ use super::sandbox::has_container;
 use super::{Amounts, Case, ResolvedPack, Subject};
 use crate::quantity::Amount;
 
-/// What is left for the agent at least, where the run says how much its sandbox may use.
+/// The minimum that must be left for the agent, where the run sets the resources of its whole sandbox.
 pub const LEAST_AGENT: Amounts = Amounts::of(250, 512);
 
-/// What the run's containers may use together, held against the policy's ceilings.
+/// The resources of all containers of the run together, checked against the policy's maximum.
 ///
-/// Sidecars live as long as the run; hooks before it come while the agent and the bridge have not started, so of these
-/// the larger counts.
+/// Sidecars live as long as the run. Hooks before the run end before the agent and the bridge start, so the larger of
+/// the two counts.
 pub fn check(case: &Case<'_, '_>, findings: &mut Findings) -> Amounts {
     let usual = &case.input.settings.amounts;
     let mut beside = Amounts::default();
@@ -59,7 +59,8 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) -> Amounts {
     total
 }
 
-/// What a pack's sidecar may use: what is written, or else the usual, and at least what the pack says that it needs.
+/// The limits of a pack's sidecar: those in the pack, or else the defaults, and at least what the pack says that it
+/// needs.
 fn of_sidecar(pack: &ResolvedPack<'_>, sidecar: &Sidecar, usual: Amounts, findings: &mut Findings) -> Amounts {
     let subject = pack.subject();
     let resources = sidecar.resources.clone().unwrap_or_default();
@@ -89,7 +90,7 @@ fn of_sidecar(pack: &ResolvedPack<'_>, sidecar: &Sidecar, usual: Amounts, findin
     amounts
 }
 
-/// That the sandbox may use what the packs need whose commands run in it: those without a sidecar.
+/// Checks that the sandbox has the resources of the packs whose commands run in it: those without a sidecar.
 fn check_sandbox(case: &Case<'_, '_>, amounts: Amounts, findings: &mut Findings) {
     if !has_container(case) {
         return;
@@ -117,7 +118,7 @@ fn check_sandbox(case: &Case<'_, '_>, amounts: Amounts, findings: &mut Findings)
     }
 }
 
-/// What a pack says that it needs. What is no amount needs nothing; [`check_needs`] says so.
+/// The resources that a pack says that it needs. An invalid quantity counts as zero; [`check_needs`] reports it.
 fn needed(spec: &SkillPackSpec) -> Amounts {
     let needs = spec.runtime_requirements.as_ref();
     Amounts {
@@ -126,12 +127,12 @@ fn needed(spec: &SkillPackSpec) -> Amounts {
     }
 }
 
-/// What a pack's sidecar may use where it does not say.
+/// The limits of a pack's sidecar that sets none.
 pub fn usual_of_pack(spec: &SkillPackSpec, usual: Amounts) -> Amounts {
     larger(usual, needed(spec))
 }
 
-/// That what a pack needs are amounts.
+/// Checks that the quantities of a pack's requirements are valid.
 pub fn check_needs(subject: &Subject, spec: &SkillPackSpec, findings: &mut Findings) {
     let Some(needs) = &spec.runtime_requirements else {
         return;
@@ -144,7 +145,7 @@ pub fn check_needs(subject: &Subject, spec: &SkillPackSpec, findings: &mut Findi
     }
 }
 
-/// What the agent may use: the usual, or what the others leave of what the run gives its sandbox as a whole.
+/// The limits of the agent: the default, or what the other containers leave of the limits of the whole sandbox.
 fn of_agent(case: &Case<'_, '_>, others: Amounts, findings: &mut Findings) -> Amounts {
     let usual = case.input.settings.amounts.agent;
     let sandbox = case.run.spec.agent_sandbox.as_ref();
@@ -153,7 +154,7 @@ fn of_agent(case: &Case<'_, '_>, others: Amounts, findings: &mut Findings) -> Am
         return usual;
     };
     let field = "spec.agentSandbox.resources";
-    // Says what is wrong with the texts.
+    // Reports invalid quantities.
     of_resources(&case.subject, field, Some(resources), Amounts::default(), findings);
     let mut left = |name: &str, others: Amount, least: Amount, usual: Amount| {
         let limit = read(resources.limits.get(name));
@@ -180,13 +181,13 @@ fn of_agent(case: &Case<'_, '_>, others: Amounts, findings: &mut Findings) -> Am
     }
 }
 
-/// An amount that is written and is one; otherwise nothing.
+/// The value of a quantity; zero where it is absent or invalid.
 pub fn read(quantity: Option<&Quantity>) -> Amount {
     let amount = quantity.and_then(|it| Amount::parse(&it.text()).ok());
     amount.unwrap_or(Amount::ZERO)
 }
 
-/// The larger of request and limit of each, or the usual amount.
+/// The larger of request and limit of each resource, or the default.
 fn of_resources(
     subject: &Subject,
     field: &str,
@@ -215,7 +216,7 @@ fn of_resources(
         let field = |list: &str| format!("{field}.{list}.{name}");
         let request = resources.requests.get(name);
         let request = request.map(|it| amount(subject, &field("requests"), it, usual, findings));
-        // A request alone leaves the container with the usual limit.
+        // A request alone leaves the container with the default limit.
         let written = resources.limits.get(name);
         let limit = limit(subject, &field("limits"), written, usual, findings);
         request.map_or(limit, |request| request.max(limit))
@@ -223,7 +224,7 @@ fn of_resources(
     Amounts { cpu: largest("cpu", usual.cpu), memory: largest("memory", usual.memory) }
 }
 
-/// A written limit, or the usual one. Zero is no limit to Kubernetes, but the absence of one.
+/// A limit, or the default. Kubernetes takes a limit of zero for no limit.
 fn limit(
     subject: &Subject,
     field: &str,
@@ -248,7 +249,7 @@ fn limit(
     amount(subject, field, quantity, usual, findings)
 }
 
-/// A written amount, or the usual one where it is none.
+/// The value of a quantity, or the default where it is invalid.
 fn amount(subject: &Subject, field: &str, quantity: &Quantity, usual: Amount, findings: &mut Findings) -> Amount {
     Amount::parse(&quantity.text()).unwrap_or_else(|error| {
         let remedy = "write it as `200m` or `256Mi`";
@@ -257,7 +258,7 @@ fn amount(subject: &Subject, field: &str, quantity: &Quantity, usual: Amount, fi
     })
 }
 
-/// That a written limit is one; for objects that are looked at alone.
+/// Checks one limit, for objects that are checked alone.
 pub fn check_limit(subject: &Subject, field: &str, quantity: Option<&Quantity>, findings: &mut Findings) {
     limit(subject, field, quantity, Amount::ZERO, findings);
 }

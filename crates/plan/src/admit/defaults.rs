@@ -1,4 +1,4 @@
-//! Fills in what a run leaves to its agent, its policy and the installation. Doing it again changes nothing.
+//! Fills in what a run leaves to its agent, its policy and the installation. Idempotent.
 
 use sympozium_api::agent::{AgentConfig, AgentSpec};
 use sympozium_api::agent_run::RunModel;
@@ -12,7 +12,7 @@ use super::Input;
 use crate::duration::DEFAULT_RUN_TIMEOUT;
 use crate::policy::{EffectivePolicy, PolicyDefaults};
 
-/// The run with everything filled in.
+/// The run with all defaults filled in.
 pub fn filled_in(
     input: &Input<'_>,
     agent: Option<&AgentSpec>,
@@ -69,7 +69,7 @@ fn from_agent(spec: &mut AgentRunSpec, agent: &AgentSpec, provider: String) {
     if spec.image_pull_secrets.is_empty() {
         spec.image_pull_secrets.clone_from(&agent.image_pull_secrets);
     }
-    // Together, because a mount means the volume of its own list.
+    // Together, because a mount refers to a volume of its own list.
     if spec.volumes.is_empty() && spec.volume_mounts.is_empty() {
         spec.volumes.clone_from(&agent.volumes);
         spec.volume_mounts.clone_from(&agent.volume_mounts);
@@ -85,7 +85,7 @@ fn from_policy(spec: &mut AgentRunSpec, input: &Input<'_>, policy: &EffectivePol
     if let Some(sandbox) = spec.agent_sandbox.as_mut().filter(|it| it.enabled)
         && sandbox.runtime_class.is_none()
     {
-        // A default that is not allowed would only deny the run with a reason that its author cannot mend.
+        // A default that is not allowed would only deny the run for a reason that its author cannot fix.
         let candidates = [&defaults.runtime_class, &input.settings.default_runtime_class];
         let class = candidates
             .into_iter()
@@ -110,14 +110,14 @@ fn model_of(agent: &AgentSpec, config: &AgentConfig, provider: String) -> RunMod
     }
 }
 
-/// The first of the agent's credentials that fits.
+/// The first of the agent's credentials that matches the provider.
 fn credential(agent: &AgentSpec, provider: &str) -> Option<OptionalSecretName> {
     let fits = |of: &Option<String>| of.as_ref().is_none_or(|of| of.eq_ignore_ascii_case(provider));
     let found = agent.auth_refs.iter().find(|it| fits(&it.provider))?;
     Some(OptionalSecretName::new(found.secret.as_str()))
 }
 
-/// The provider of an agent, which its spec does not name: by its label, its credentials, its address, its model.
+/// The provider of an agent, whose spec does not name it: by its label, its credentials, its address, its model.
 fn provider(input: &Input<'_>, agent: &AgentSpec) -> String {
     let metadata = match (input.agents.agent, input.agents.instance) {
         (Some(agent), _) => Some(&agent.metadata),

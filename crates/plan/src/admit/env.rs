@@ -1,4 +1,4 @@
-//! Environment variables: of the run, of packs, of hooks, and those that parameters become.
+//! Environment variables: of the run, of packs, of hooks, and those of parameters.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,9 +9,9 @@ use super::finding::{Findings, Told, told};
 use super::{Case, Subject};
 use crate::environment::{SetBy, denied, looks_like_a_credential};
 
-/// What every parameter's variable starts with.
+/// The prefix of the variables of parameters.
 const PARAMETER_PREFIX: &str = "SKILL_";
-/// Fields of a pod that a variable may show.
+/// Fields of a pod that a variable may have as its value.
 pub(super) const POD_FIELDS: &[&str] = &[
     "metadata.name",
     "metadata.namespace",
@@ -22,7 +22,7 @@ pub(super) const POD_FIELDS: &[&str] = &[
     "status.podIP",
     "status.podIPs",
 ];
-/// Fields of a pod that a file may show: of the others the kubelet makes none.
+/// Fields of a pod that a file may contain: the kubelet does not write the others to files.
 pub(super) const POD_FIELDS_IN_FILES: &[&str] = &["metadata.name", "metadata.namespace", "metadata.uid"];
 
 /// The variable that a parameter of a pack becomes.
@@ -30,7 +30,7 @@ pub fn parameter_variable(key: &str) -> String {
     format!("{PARAMETER_PREFIX}{}", key.to_ascii_uppercase())
 }
 
-/// All variables of a run but those of hooks, which are looked at with the hooks.
+/// Checks all variables of a run except those of hooks, which are checked with the hooks.
 pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     check_map(&case.subject, "spec.env", &case.run.spec.env, findings);
     for pack in &case.packs {
@@ -41,7 +41,7 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     }
 }
 
-/// Variables that reach the agent.
+/// Checks variables that reach the agent.
 pub fn check_map(subject: &Subject, field: &str, env: &BTreeMap<String, String>, findings: &mut Findings) {
     for name in env.keys() {
         let at = || format!("{field}.{}", crate::text::shown(name));
@@ -61,7 +61,7 @@ pub fn check_map(subject: &Subject, field: &str, env: &BTreeMap<String, String>,
     }
 }
 
-/// Names of the run's variables that the author of a hook lets in, beside the hook's own variables.
+/// Checks the names of the run's variables that the author of a hook accepts, beside the hook's own variables.
 pub fn check_names(subject: &Subject, field: &str, names: &[EnvName], own: &[EnvVar], findings: &mut Findings) {
     for (index, name) in names.iter().enumerate() {
         let at = || format!("{field}[{index}]");
@@ -76,7 +76,7 @@ pub fn check_names(subject: &Subject, field: &str, names: &[EnvName], own: &[Env
     }
 }
 
-/// Variables of one container, by whoever chose what runs in it.
+/// Checks the variables of one container that are set by the author who chose what runs in it.
 pub fn check_list(subject: &Subject, field: &str, env: &[EnvVar], findings: &mut Findings) {
     let mut seen = BTreeSet::new();
     for (index, variable) in env.iter().enumerate() {
@@ -142,7 +142,7 @@ fn check_source(subject: &Subject, field: &str, variable: &EnvVar, source: &EnvV
     }
 }
 
-/// Parameters reach a sidecar as `SKILL_` and the key in capitals.
+/// Parameters reach a sidecar as `SKILL_` and the key in upper case.
 fn check_parameters(subject: &Subject, field: &str, params: &BTreeMap<String, String>, findings: &mut Findings) {
     let mut seen = BTreeSet::new();
     for key in params.keys() {
@@ -158,7 +158,7 @@ fn check_parameters(subject: &Subject, field: &str, params: &BTreeMap<String, St
     }
 }
 
-/// What is wrong with a variable's name, if anything.
+/// The violation of a variable's name, if there is one.
 fn refused(name: &str, by: SetBy, field: impl Fn() -> String) -> Option<Told> {
     let shown = crate::text::shown(name);
     if EnvName::new(name).check().is_err() {

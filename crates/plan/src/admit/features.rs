@@ -1,4 +1,4 @@
-//! Features that a policy closes.
+//! Features that a policy disables.
 
 use sympozium_api::Feature;
 
@@ -6,7 +6,7 @@ use super::Case;
 use super::finding::{Findings, told};
 use super::unused::policy_subject;
 
-/// That nothing of the run needs a closed feature. Tools of closed features are denied where tools are.
+/// Checks that the run needs no disabled feature. Tools of disabled features are denied with the other tools.
 pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     for name in &case.policy.closed_unknown {
         let name = crate::text::shown(name);

@@ -1,35 +1,36 @@
-//! What admission has to say, each time with the place, the rule and the way out.
+//! Violations and warnings of admission, each with the field, the rule and a hint.
 
 use std::fmt;
 
-/// Most reasons, and most warnings, that one decision has: enough to mend an object, and a bound for hostile ones.
+/// Maximum number of violations, and of warnings, of one decision: enough to correct an object, and a bound for hostile
+/// ones.
 pub const MAX_FINDINGS: usize = 256;
 
-/// An object that something is said about.
+/// An object that a violation is about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Subject {
-    /// Its kind.
+    /// The kind of the object.
     pub kind: &'static str,
-    /// Its namespace, where it is known.
+    /// The namespace, where it is known.
     pub namespace: Option<String>,
-    /// Its name; empty where the API server has yet to choose one.
+    /// The name; empty where the API server has yet to generate one.
     pub name: String,
 }
 
 /// Why a run is denied, or what is unwise about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reason {
-    /// The object that is to be changed.
+    /// The object that must be changed.
     pub subject: Subject,
     /// The field in it, as a path such as `spec.sidecar.env[2].name`.
     pub field: String,
-    /// The rule, by a name that stays the same.
+    /// The name of the rule, which is stable.
     pub rule: &'static str,
     /// What is wrong.
     pub message: String,
-    /// What to do.
+    /// What to do about it.
     pub remedy: String,
-    /// The object that is not there, when that is the reason: waiting may help.
+    /// The missing object, when that is the violation: waiting may help.
     pub missing: Option<Subject>,
 }
 
@@ -52,14 +53,14 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Collects what is found.
+/// Collects violations and warnings.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     pub reasons: Vec<Reason>,
     pub warnings: Vec<Reason>,
 }
 
-/// One finding before it is known whose it is.
+/// A violation before its subject is known.
 pub(crate) struct Told {
     pub field: String,
     pub rule: &'static str,
@@ -67,7 +68,7 @@ pub(crate) struct Told {
     pub remedy: String,
 }
 
-/// Writes down one finding.
+/// Builds a violation.
 pub(crate) fn told(
     field: impl Into<String>,
     rule: &'static str,
@@ -111,7 +112,7 @@ fn reason(subject: &Subject, told: Told, missing: Option<Subject>) -> Reason {
 }
 
 fn push(list: &mut Vec<Reason>, reason: Reason) {
-    // The same can be found twice where a value is used twice.
+    // The same violation can occur twice where a value is used twice.
     if list.len() < MAX_FINDINGS && !list.contains(&reason) {
         list.push(reason);
     }
@@ -127,7 +128,7 @@ pub(crate) mod suspension {
         static SUSPENDED: RefCell<BTreeSet<&'static str>> = const { RefCell::new(BTreeSet::new()) };
     }
 
-    /// Calls `body`; in this thread the rules deny nothing meanwhile.
+    /// Calls `body`. Meanwhile the rules deny nothing in this thread.
     pub fn without_rules<T>(rules: &BTreeSet<&'static str>, body: impl FnOnce() -> T) -> T {
         SUSPENDED.set(rules.clone());
         let value = body();

@@ -1,4 +1,5 @@
-//! Grants at the Kubernetes API: the base ceiling, the policy's, the author's own rights, the floor's consent.
+//! Grants at the Kubernetes API: the built-in ceiling, the policy's ceiling, the author's own permissions, the floor's
+//! consent.
 
 use sympozium_api::rbac::RbacRule;
 
@@ -8,10 +9,10 @@ use crate::policy::EffectivePolicy;
 use crate::policy::grants::can_be_listed;
 use crate::rbac::{MAX_GRANT, Rule, Scope, combinations, covers, escalations, look_at};
 
-/// What to do about a right in the whole cluster that no exception can be about.
+/// The hint for a cluster-wide permission that no exception can cover.
 pub const READING_ONLY: &str = "ask for less, or use `rbac`: in the whole cluster exceptions cover reading only";
 
-/// Everything that packs and hooks ask for.
+/// Checks all permissions that packs and hooks request.
 pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     for pack in &case.packs {
         let Some(sidecar) = pack.sidecar() else {
@@ -48,7 +49,8 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
         }
     }
     if let Some(hooks) = &case.run.spec.lifecycle {
-        // The agent's hooks are its author's: whoever may start its runs need not hold what they do.
+        // The agent's hooks belong to its author: users who may start its runs need not hold the permissions of the
+        // hooks.
         let is_agents = case.agent.agents.default.lifecycle.as_ref() == Some(hooks);
         let author = if is_agents {
             Author { who: "the agent's author", rights: case.input.agents.author }
@@ -64,7 +66,7 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     }
 }
 
-/// Whether the rules are few enough to be taken apart one by one: each of them, and all together.
+/// Whether the rules are small enough to be expanded: each of them, and all together.
 pub fn check_size(subject: &Subject, lists: &[(&'static str, &[RbacRule])], findings: &mut Findings) -> bool {
     let mut total: usize = 0;
     let mut fits = true;
@@ -96,14 +98,14 @@ pub fn check_size(subject: &Subject, lists: &[(&'static str, &[RbacRule])], find
     fits
 }
 
-/// Who asks, and what they may do, if that is known.
+/// The author of an object, and their permissions, if these are known.
 #[derive(Debug, Clone, Copy)]
 pub struct Author<'a> {
     pub who: &'static str,
     pub rights: Option<&'a Rights>,
 }
 
-/// The ceilings. Without a policy only the form of the rules is looked at.
+/// Checks the ceilings. Without a policy, only that the rules are complete.
 pub fn check_rules(
     subject: &Subject,
     field: &str,
@@ -149,7 +151,7 @@ pub fn check_rules(
     }
 }
 
-/// Nobody hands out what they do not hold.
+/// Checks that an author grants only permissions that they hold.
 pub fn check_author(
     subject: &Subject,
     field: &str,

@@ -1,4 +1,4 @@
-//! Containers before and after the agent.
+//! Hooks: containers before and after the agent.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::finding::{Findings, told};
 use super::{Case, Subject, env, timing};
 use crate::duration::MAX_HOOK_TIMEOUT;
 
-/// Each hook with its place, such as `preRun[0]`.
+/// Each hook with its field, such as `preRun[0]`.
 pub fn all(hooks: &LifecycleHooks) -> impl Iterator<Item = (String, &LifecycleHook)> {
     let placed = |list: &'static str, hooks: &'_ [LifecycleHook]| -> Vec<(String, usize)> {
         (0..hooks.len()).map(|index| (format!("{list}[{index}]"), index)).collect()
@@ -18,7 +18,7 @@ pub fn all(hooks: &LifecycleHooks) -> impl Iterator<Item = (String, &LifecycleHo
     before.chain(after).map(|((place, _), hook)| (place, hook))
 }
 
-/// The hooks of a run; their images and grants are looked at with those of others.
+/// Checks the hooks of a run. Their images and grants are checked with those of packs.
 pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     let Some(hooks) = &case.run.spec.lifecycle else {
         return;
@@ -46,7 +46,7 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     }
 }
 
-/// What is wrong with hooks whatever the policy.
+/// Checks hooks independently of the policy.
 pub fn check_hooks(subject: &Subject, field: &str, hooks: &LifecycleHooks, findings: &mut Findings) {
     for (place, hook) in all(hooks) {
         let field = format!("{field}.{place}");
@@ -85,7 +85,7 @@ pub fn check_hooks(subject: &Subject, field: &str, hooks: &LifecycleHooks, findi
     }
 }
 
-/// Whether access to `resource` is access to `denied`: the same, a part of it, or everything.
+/// Whether access to `resource` includes access to `denied`: the same, a subresource of it, or everything.
 fn reaches(resource: &str, denied: &str) -> bool {
     let resource = resource.to_ascii_lowercase();
     let below = |inner: &str, outer: &str| {
@@ -95,7 +95,7 @@ fn reaches(resource: &str, denied: &str) -> bool {
         return true;
     }
     match (resource.split_once('/'), denied.split_once('/')) {
-        // `*/exec` and `pods/*` reach `pods/exec`.
+        // `*/exec` and `pods/*` include `pods/exec`.
         (Some((main, sub)), Some((denied_main, denied_sub))) => {
             (main == "*" || main == denied_main) && (sub == "*" || sub == denied_sub)
         }

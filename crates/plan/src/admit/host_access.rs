@@ -1,4 +1,4 @@
-//! Access to the node: only what the policy names, pack by pack.
+//! Access to the node: only what the policy lists, pack by pack.
 
 use sympozium_api::skill_pack::HostAccess;
 
@@ -7,7 +7,7 @@ use super::{Case, ResolvedPack, Subject};
 use crate::path;
 use crate::policy::allowed::HostDirectory;
 
-/// Every pack that asks for the node.
+/// Checks every pack that requests access to the node.
 pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     for pack in &case.packs {
         let Some(access) = pack.sidecar().and_then(|it| it.host_access.as_ref()) else {
@@ -51,7 +51,8 @@ fn check_pack(case: &Case<'_, '_>, pack: &ResolvedPack<'_>, access: &HostAccess,
     }
 }
 
-/// That the policies give a pack access to the node: by its name, with where it comes from, for anybody can take a name.
+/// Checks that the policies allow a pack access to the node, by its name and its namespace: any user can choose any
+/// name.
 pub fn check_name(case: &Case<'_, '_>, pack: &ResolvedPack<'_>, field: &str, findings: &mut Findings) {
     let host = &case.policy.host;
     let id = pack.id(case);
@@ -81,8 +82,8 @@ pub fn check_name(case: &Case<'_, '_>, pack: &ResolvedPack<'_>, field: &str, fin
     }
 }
 
-/// A pod has one network and one set of processes: what one pack has of the node, all containers of the run have. So every pack must be
-/// one that may have it, and there is nothing else in the pod that nobody has asked about.
+/// A pod has one network and one PID namespace: what one pack has of the node, all containers of the run have. So the
+/// policies must allow it to every pack, and the pod must not have other containers that no policy names.
 fn check_namespaces(case: &Case<'_, '_>, findings: &mut Findings) {
     let uses = |pack: &&ResolvedPack<'_>| {
         let access = pack.sidecar().and_then(|it| it.host_access.as_ref());
@@ -103,7 +104,7 @@ fn check_namespaces(case: &Case<'_, '_>, findings: &mut Findings) {
             ),
         );
     };
-    // Packs that ask for the node themselves were judged by name above.
+    // Packs that request access to the node themselves were checked by name above.
     let asks = |pack: &ResolvedPack<'_>| {
         let access = pack.sidecar().and_then(|it| it.host_access.as_ref());
         access.is_some_and(|it| it.enabled)
@@ -122,7 +123,7 @@ fn check_namespaces(case: &Case<'_, '_>, findings: &mut Findings) {
     }
 }
 
-/// That the policy gives a directory of the node.
+/// Checks that the policy allows a directory of the node.
 pub fn check_directory(
     case: &Case<'_, '_>,
     subject: &Subject,

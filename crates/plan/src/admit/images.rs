@@ -5,7 +5,7 @@ use super::{Case, Subject};
 use crate::image::Image;
 use crate::policy::EffectivePolicy;
 
-/// Every image of the run. Our own parts are not here: they are the installation's.
+/// Checks every image of the run but those of our own parts, which the installation sets.
 pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     for pack in &case.packs {
         if let Some(sidecar) = pack.sidecar() {
@@ -24,7 +24,7 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     }
 }
 
-/// One image: that it is one, and from where the policy allows.
+/// Checks one image: a valid reference, from a registry that the policy allows.
 pub fn check_image(
     subject: &Subject,
     field: &str,

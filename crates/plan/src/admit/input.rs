@@ -1,4 +1,4 @@
-//! What admission looks at. All of it is data: whoever calls has fetched it.
+//! The input of admission. All of it is data that the caller has fetched.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,36 +16,38 @@ use crate::rbac::{Rule, Scope, harmless};
 pub struct Input<'a> {
     /// The run, as it was written.
     pub run: &'a AgentRun,
-    /// Its namespace. What the run's metadata says about that does not count.
+    /// The namespace of the run. The namespace in the run's metadata is ignored.
     pub namespace: &'a str,
-    /// The agent that it names, by both kinds that an agent may have.
+    /// The agent that the run names, by both kinds that an agent may have.
     pub agents: Agents<'a>,
     /// The packs that [`wanted_packs`] names, by name.
     pub packs: &'a BTreeMap<SkillPackName, PackCandidates<'a>>,
     /// The policy that [`wanted_policy`] names.
     pub policies: Candidates<'a, SympoziumPolicy>,
-    /// The cluster's floor.
+    /// The policy floor of the cluster.
     pub floor: Option<&'a SympoziumPolicySpec>,
-    /// The model that the run names in `modelRef`: in the namespace it names or else its own, and in the system's.
+    /// The model that the run names in `modelRef`: in the namespace of the reference or else the run's, and in the
+    /// system namespace.
     pub models: Candidates<'a, Model>,
     /// What the run's author may do. Absent, nothing is compared: for a run of one machine, where no rights are granted.
     pub author: Option<&'a Rights>,
-    /// The RuntimeClasses of the cluster, or of the files: the handler of each, by name. A name that is not here proves nothing.
+    /// The RuntimeClasses of the cluster, or of the files: the handler of each, by name. A name that is not in the map
+    /// proves nothing.
     pub runtime_classes: &'a RuntimeClasses,
-    /// What is going on besides.
+    /// Facts about other runs.
     pub facts: Facts,
-    /// How this installation is set up.
+    /// The settings of this installation.
     pub settings: &'a Settings,
 }
 
 /// The handlers of RuntimeClasses, by the name of the class.
 pub type RuntimeClasses = BTreeMap<String, String>;
 
-/// Where nobody has looked for RuntimeClasses.
+/// For callers that do not know the RuntimeClasses.
 pub static NO_RUNTIME_CLASSES: RuntimeClasses = RuntimeClasses::new();
 
-/// Handlers that give a pod a kernel of its own, unless the operator lists others: those that gVisor and Kata Containers are
-/// installed under.
+/// Handlers that give a pod its own kernel, unless the operator lists others: the names under which gVisor and Kata
+/// Containers are installed.
 pub const KERNEL_HANDLERS: [&str; 6] = ["runsc", "gvisor", "kata", "kata-qemu", "kata-clh", "kata-fc"];
 
 /// The agent of a run, by both kinds.
@@ -60,12 +62,12 @@ pub struct Agents<'a> {
     pub author: Option<&'a Rights>,
 }
 
-/// An object by name, in the two namespaces where it is looked for.
+/// An object by name, in the two namespaces that are searched.
 #[derive(Debug)]
 pub struct Candidates<'a, K> {
     /// In the run's namespace.
     pub own: Option<&'a K>,
-    /// In the system's namespace. Absent when that is the run's.
+    /// In the system namespace. Absent when that is the run's namespace.
     pub system: Option<&'a K>,
 }
 
@@ -83,44 +85,44 @@ impl<K> Default for Candidates<'_, K> {
     }
 }
 
-/// A pack by name, in the two namespaces where it is looked for.
+/// A pack by name, in the two namespaces that are searched.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PackCandidates<'a> {
     /// In the run's namespace.
     pub own: Option<PackObject<'a>>,
-    /// In the system's namespace. Absent when that is the run's.
+    /// In the system namespace. Absent when that is the run's namespace.
     pub system: Option<PackObject<'a>>,
 }
 
-/// A pack, and what is known about who wrote it.
+/// A pack, and what is known about its author.
 #[derive(Debug, Clone, Copy)]
 pub struct PackObject<'a> {
-    /// The pack.
+    /// The SkillPack.
     pub pack: &'a SkillPack,
     /// What its author may do, in the run's namespace. Absent, nothing is compared, as for [agents](Agents::author).
     pub author: Option<&'a Rights>,
 }
 
-/// What somebody may do at the Kubernetes API.
+/// The permissions of a user at the Kubernetes API.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rights {
-    /// Whether they may hand out rights they do not have: verb `escalate` on `skillpacks`.
+    /// Whether the user may grant permissions that they do not hold: verb `escalate` on `skillpacks`.
     pub may_escalate: bool,
-    /// Their rules in the run's namespace.
+    /// The user's rules in the run's namespace.
     pub namespace: Vec<Rule>,
-    /// Their rules in the whole cluster, which hold in the namespace too.
+    /// The user's rules in the whole cluster, which apply in the namespace too.
     pub cluster: Vec<Rule>,
 }
 
 impl Rights {
-    /// What is known to be harmless, and no more.
+    /// Only the permissions that are known to be harmless.
     pub fn harmless() -> Self {
         Self { may_escalate: false, namespace: harmless(Scope::Namespace), cluster: harmless(Scope::Cluster) }
     }
 
-    /// What an author is taken to hold of whom nothing is recorded: nothing, and in a namespace that the floor lists in
-    /// `clusterRBACNamespaces` what is harmless. That list says where grants may be, not that every user of the namespace holds what
-    /// the floor's exceptions leave to packs of the system namespace.
+    /// The permissions that an author of whom nothing is recorded is assumed to hold: none, and in a namespace that the
+    /// floor lists in `clusterRBACNamespaces` the harmless ones. That list says where grants may be, not that every
+    /// user of the namespace holds what the floor's exceptions leave to packs of the system namespace.
     pub fn of_unknown_author(floor: Option<&SympoziumPolicySpec>, namespace: &str) -> Self {
         let listed = floor.and_then(|it| it.rbac_policy.as_ref()).and_then(|it| it.cluster_rbac_namespaces.as_ref());
         match listed {
@@ -130,50 +132,50 @@ impl Rights {
     }
 }
 
-/// What is going on besides the run. What is unknown is not checked.
+/// Facts about other runs. Unknown facts are not checked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// Runs of the same tree that are going on, without this one.
+    /// Number of active runs of the same tree, without this one.
     pub runs_in_tree: Option<u32>,
-    /// Runs that the parent has started, without this one.
+    /// Number of runs that the parent has started, without this one.
     pub siblings: Option<u32>,
-    /// How many runs are above the parent.
+    /// Number of runs above the parent.
     pub parent_depth: Option<u32>,
 }
 
-/// How an installation is set up.
+/// The settings of an installation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// Where built-in packs and policies live.
+    /// The namespace of built-in packs and policies.
     pub system_namespace: String,
-    /// The RuntimeClass of runs in agent-sandbox for which nobody names one.
+    /// The RuntimeClass of runs in agent-sandbox that name none.
     pub default_runtime_class: Option<ObjectName>,
-    /// Handlers of RuntimeClasses that give a pod a kernel of its own.
+    /// Handlers of RuntimeClasses that give a pod its own kernel.
     pub kernel_handlers: BTreeSet<String>,
-    /// What each container uses for which nobody says.
+    /// The default resources of each container.
     pub amounts: ContainerAmounts,
-    /// What it serves besides the runs themselves.
+    /// The optional services that are available.
     pub services: Services,
 }
 
-/// What an installation serves besides the runs themselves. A tool that nothing serves could only fail and is not offered; a
-/// run that cannot work without something that nothing serves is denied.
+/// The optional services of an installation. A tool without its service could only fail and is not offered; a run that
+/// needs a missing service is denied.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Services {
-    /// Whether messages are carried to channels: `send_channel_message`.
+    /// Whether messages are delivered to channels: `send_channel_message`.
     pub channels: bool,
     /// Whether tasks are scheduled: `schedule_task`.
     pub schedules: bool,
-    /// Whether runs are started below others: `spawn_subagents`.
+    /// Whether runs can start runs: `spawn_subagents`.
     pub subagents: bool,
     /// Whether sandboxes are claimed from warm pools: `agentSandbox.warmPoolRef`.
     pub warm_pools: bool,
-    /// Whether runs wait for requests: `mode: server`.
+    /// Whether runs can wait for requests: `mode: server`.
     pub server_mode: bool,
 }
 
 impl Services {
-    /// Whether the tool of this name can do anything.
+    /// Whether the service of this tool is available; true for tools that need none.
     pub fn serve(self, tool: &str) -> bool {
         match tool {
             SEND_CHANNEL_MESSAGE => self.channels,
@@ -184,7 +186,7 @@ impl Services {
     }
 }
 
-/// What containers use for which nobody says.
+/// The default resources of containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContainerAmounts {
     /// The agent.
@@ -199,17 +201,17 @@ pub struct ContainerAmounts {
     pub hook: Amounts,
 }
 
-/// What one container may use at most.
+/// Maximum resources of one container.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Amounts {
-    /// CPU.
+    /// CPU, in cores.
     pub cpu: Amount,
-    /// Memory.
+    /// Memory, in bytes.
     pub memory: Amount,
 }
 
 impl Amounts {
-    /// So many thousandths of a CPU, so many MiB.
+    /// From millicores and MiB.
     pub const fn of(cpu_thousandths: u64, memory_mebibytes: u64) -> Self {
         Self { cpu: Amount::thousandths(cpu_thousandths), memory: Amount::whole(memory_mebibytes << 20) }
     }
@@ -244,7 +246,7 @@ impl<'a> Agents<'a> {
     }
 }
 
-/// The packs that must be fetched for a run: its own, or the agent's where it names none.
+/// The packs that must be fetched for a run: its own, or those of the agent where it names none.
 pub fn wanted_packs(run: &AgentRun, agents: Agents<'_>) -> Vec<SkillPackName> {
     let of_agent = agents.spec().map(|spec| spec.skills.as_slice());
     let skills = match run.spec.skills.as_slice() {

@@ -1,4 +1,5 @@
-//! The kernel of a run's own: by the handler of its RuntimeClass, never by the name that somebody gave the class.
+//! Whether a run has its own kernel: by the handler of its RuntimeClass, never by the name of the class, which anyone
+//! can choose.
 
 use sympozium_api::AgentRun;
 use sympozium_api::guarantee::Guarantee;
@@ -10,7 +11,7 @@ use super::{Case, Input};
 /// Handlers of gVisor, whose kernel an executor recognises from inside.
 const GVISOR_HANDLERS: [&str; 2] = ["runsc", "gvisor"];
 
-/// That a run has the kernel that its policy requires.
+/// Checks that a run has its own kernel when its policy requires it.
 pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     let guarantees = &case.policy.isolation.guarantees;
     if !guarantees.contains(&Guarantee::Kernel) || of_run(case.input, case.run).is_some() {
@@ -51,14 +52,14 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     findings.deny(&case.subject, told(field, "isolation-kernel", message, remedy));
 }
 
-/// The kernel that a run has of its own, where its RuntimeClass is known and the operator lists the handler.
+/// The run's own kernel, where its RuntimeClass is known and the operator lists the handler.
 pub fn of_run(input: &Input<'_>, run: &AgentRun) -> Option<KernelPlan> {
     let handler = input.runtime_classes.get(runtime_class(run)?)?;
     let is_listed = input.settings.kernel_handlers.contains(handler);
     is_listed.then(|| KernelPlan { handler: handler.clone(), gvisor: GVISOR_HANDLERS.contains(&handler.as_str()) })
 }
 
-/// The RuntimeClass of a run that is in agent-sandbox; nothing else has one.
+/// The RuntimeClass of a run in agent-sandbox; other runs have none.
 fn runtime_class(run: &AgentRun) -> Option<&str> {
     let sandbox = run.spec.agent_sandbox.as_ref().filter(|it| it.enabled)?;
     sandbox.runtime_class.as_ref().map(|class| class.as_str())

@@ -1,4 +1,4 @@
-//! The model of a run, and where its requests go.
+//! The model of a run, and the addresses of providers.
 
 use sympozium_api::Model;
 use sympozium_api::agent_run::RunModel;
@@ -8,19 +8,19 @@ use super::finding::{Findings, told};
 use super::{Case, Input, Subject, address};
 use crate::host::{Destination, Endpoint};
 
-/// Where a provider's requests go when nobody says otherwise.
+/// The default address of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Endpoints {
-    /// To these hosts, at this port.
+    /// This host, at this port.
     At(&'static str, u16),
-    /// To an address that the run must name.
+    /// The run must set the address.
     Named,
-    /// Nowhere: the bridge answers itself.
+    /// No address: the bridge answers itself.
     Nowhere,
 }
 
-/// The providers that are known. Others need `baseURL`. Of hosts that a provider lets its customers name, none is its own:
-/// anybody can be behind them.
+/// The known providers. Others need `baseURL`. Hosts whose names customers choose are not listed as a provider's own:
+/// any customer can be behind them.
 const PROVIDERS: &[(&str, Endpoints)] = &[
     ("anthropic", Endpoints::At("api.anthropic.com", 443)),
     ("azure", Endpoints::Named),
@@ -44,13 +44,13 @@ const PROVIDERS: &[(&str, Endpoints)] = &[
 ];
 
 impl Endpoints {
-    /// Those of a provider, in any case.
+    /// The address of a provider; case is ignored.
     pub fn of(provider: &str) -> Self {
         let found = PROVIDERS.iter().find(|(name, _)| name.eq_ignore_ascii_case(provider));
         found.map_or(Self::Named, |(_, endpoints)| *endpoints)
     }
 
-    /// Whether an address is one of the provider's own.
+    /// Whether an address is the provider's own.
     pub(super) fn include(self, endpoint: &Endpoint) -> bool {
         let Self::At(host, port) = self else {
             return false;
@@ -60,10 +60,10 @@ impl Endpoints {
     }
 }
 
-/// Names, namespaces, addresses.
+/// Checks the model's name, its namespace and its address.
 pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     let Some(model) = &case.run.spec.model else {
-        // Of two agents of one name neither fills it in; that is said already.
+        // Of two agents of one name, neither fills it in; that is reported elsewhere.
         if case.input.agents.agent.is_some() && case.input.agents.instance.is_some() {
             return;
         }
@@ -75,7 +75,7 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
         Some(reference) => check_reference(case, model, reference, findings),
         None => true,
     };
-    // Of a Model that is not for the run it does not matter where it is.
+    // The address of a Model that the run may not use does not matter.
     if is_allowed {
         address::check(case, model, findings);
     }
@@ -83,7 +83,7 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     check_node_selector(case, model, findings);
 }
 
-/// That every label of a node is one.
+/// Checks that every entry of the node selector is a valid label.
 fn check_node_selector(case: &Case<'_, '_>, model: &RunModel, findings: &mut Findings) {
     for (key, value) in &model.node_selector {
         if !crate::text::is_label_key(key) || !crate::text::is_label_value(value) {
@@ -101,7 +101,7 @@ fn check_node_selector(case: &Case<'_, '_>, model: &RunModel, findings: &mut Fin
     }
 }
 
-/// Headers go out with every request: each is one header, and none is a place for a secret.
+/// Headers are sent with every request: each must be a single header, and must not hold a secret.
 fn check_headers(case: &Case<'_, '_>, model: &RunModel, findings: &mut Findings) {
     for (name, value) in &model.provider_headers {
         let shown = crate::text::shown(name);
@@ -126,16 +126,16 @@ fn check_headers(case: &Case<'_, '_>, model: &RunModel, findings: &mut Findings)
     }
 }
 
-/// Headers that say where a request ends and whom it is for.
+/// Headers that decide where a request ends and which host it is for.
 const FRAMING: &[&str] = &["connection", "content-length", "host", "te", "trailer", "transfer-encoding", "upgrade"];
-/// Whether a header of this name, in any case, holds a credential. By parts of names and not by a list of headers: each provider
-/// has one of its own (`x-goog-api-key`, `ocp-apim-subscription-key`, `x-auth-token`).
+/// Whether a header of this name, in any case, holds a credential. Matches parts of names and not a list of headers:
+/// each provider has its own (`x-goog-api-key`, `ocp-apim-subscription-key`, `x-auth-token`).
 pub(super) fn is_credential(header: &str) -> bool {
     let lower = header.to_ascii_lowercase();
     CREDENTIAL_PARTS.iter().any(|part| lower.contains(part))
 }
 
-/// What the names of headers with credentials contain.
+/// Parts of the names of headers that hold credentials.
 const CREDENTIAL_PARTS: &[&str] = &["auth", "cookie", "credential", "key", "password", "secret", "token"];
 
 fn check_name(case: &Case<'_, '_>, field: &str, name: &str, findings: &mut Findings) {
@@ -153,18 +153,18 @@ fn check_name(case: &Case<'_, '_>, field: &str, name: &str, findings: &mut Findi
     }
 }
 
-/// A `Model` that a run names, and where it was found.
+/// A `Model` that a run names, and the namespace that it was found in.
 #[derive(Debug, Clone, Copy)]
 pub struct ResolvedModel<'r, 'a> {
-    /// The model.
+    /// The Model object.
     pub model: &'a Model,
-    /// Its name.
+    /// The name of the Model.
     pub name: &'r str,
-    /// Its namespace.
+    /// The namespace of the Model.
     pub namespace: &'r str,
 }
 
-/// The `Model` that a reference means: in the namespace that it names, or else in the run's own, or else in the system's.
+/// The `Model` of a reference: in the namespace that it names, or else in the run's, or else in the system namespace.
 pub fn resolved_model<'r, 'a: 'r>(input: &Input<'a>, reference: &'r ModelRef) -> Option<ResolvedModel<'r, 'a>> {
     let named = reference.as_str().split_once('/');
     let (namespace, name) = named.unwrap_or((input.namespace, reference.as_str()));
@@ -175,8 +175,8 @@ pub fn resolved_model<'r, 'a: 'r>(input: &Input<'a>, reference: &'r ModelRef) ->
     Some(ResolvedModel { model, name, namespace })
 }
 
-/// A `Model` of the cluster: that it is there, and that the policy allows it and its namespace. Whether the run may use those of its
-/// namespace.
+/// Checks a `Model` of the cluster: it exists, and the policy allows it and its namespace. Returns whether the
+/// namespace is allowed.
 fn check_reference(case: &Case<'_, '_>, model: &RunModel, reference: &ModelRef, findings: &mut Findings) -> bool {
     let field = "spec.model.modelRef";
     let Some(found) = resolved_model(case.input, reference) else {

@@ -1,4 +1,4 @@
-//! Hosts that packs and the agent reach.
+//! The hosts that packs and the agent reach.
 
 use sympozium_api::skill_pack::Sidecar;
 
@@ -8,7 +8,7 @@ use super::{Case, Subject};
 use crate::policy::reach::destination;
 use crate::policy::tools::{Action, FETCH_URL};
 
-/// Every host that a pack declares.
+/// Checks every host that a pack declares.
 pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     for pack in &case.packs {
         let Some(sidecar) = pack.sidecar() else {
@@ -35,7 +35,7 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     }
 }
 
-/// That the hosts of a pack are hosts.
+/// Checks that the hosts of a pack are valid.
 pub fn check_form(subject: &Subject, sidecar: &Sidecar, findings: &mut Findings) {
     for (index, egress) in sidecar.egress.iter().enumerate() {
         if let Err(error) = destination(egress) {
@@ -46,7 +46,7 @@ pub fn check_form(subject: &Subject, sidecar: &Sidecar, findings: &mut Findings)
     }
 }
 
-/// What the agent reads on the web can tell it to send what a skill knows there.
+/// Warns where pages that the agent reads could make it send out what a skill knows.
 pub fn warn_about_fetching(case: &Case<'_, '_>, tools: &[ToolDecision], findings: &mut Findings) {
     let fetches = tools.iter().any(|tool| tool.name == FETCH_URL && tool.action == Action::Allow);
     if !fetches || !case.policy.reach.public {

@@ -1,4 +1,4 @@
-//! Objects that are looked at alone, when somebody writes them.
+//! Checks of single objects, when they are written.
 
 use sympozium_api::skill_pack::Executor;
 use sympozium_api::{AgentSpec, ModelSpec, SkillPack, SkillPackSpec, SympoziumPolicySpec, SympoziumScheduleSpec};
@@ -12,7 +12,7 @@ use super::{
 use crate::policy::EffectivePolicy;
 use crate::rbac::Scope;
 
-/// What is wrong or unwise about a pack. `author` is who writes it: nobody hands out what they do not hold.
+/// Violations and warnings of a pack. `author` holds the permissions of its author, who may grant only those.
 pub fn admit_pack(pack: &SkillPack, namespace: Option<&str>, author: Option<&Rights>) -> Denied {
     let mut findings = Findings::default();
     let name = pack.metadata.name.as_deref().unwrap_or_default();
@@ -42,7 +42,7 @@ pub fn admit_pack(pack: &SkillPack, namespace: Option<&str>, author: Option<&Rig
     verdict(findings)
 }
 
-/// The part of a pack's rules that runs look at again without more to know.
+/// The rules of a pack that apply without a run; runs check them again.
 pub(super) fn check_pack(subject: &Subject, spec: &SkillPackSpec, findings: &mut Findings) {
     skills::check(subject, spec, findings);
     ours::check_pack(subject, spec, findings);
@@ -71,7 +71,7 @@ pub(super) fn check_pack(subject: &Subject, spec: &SkillPackSpec, findings: &mut
     }
 }
 
-/// What is wrong or unwise about an agent, by either kind's name.
+/// Violations and warnings of an agent, of either kind.
 ///
 /// `has_namesake` says whether there is an object of the other kind with its name: the two kinds share one name space.
 pub fn admit_agent(subject: &Subject, spec: &AgentSpec, has_namesake: bool) -> Denied {
@@ -110,7 +110,7 @@ pub fn admit_agent(subject: &Subject, spec: &AgentSpec, has_namesake: bool) -> D
     verdict(findings)
 }
 
-/// What an agent's hooks may do that its author may not. Runs that take the hooks over as they are have them from here.
+/// Permissions of an agent's hooks that its author does not hold. Runs inherit these hooks.
 pub fn admit_agent_author(subject: &Subject, spec: &AgentSpec, author: &Rights) -> Denied {
     let mut findings = Findings::default();
     if let Some(hooks) = &spec.agents.default.lifecycle {
@@ -121,7 +121,7 @@ pub fn admit_agent_author(subject: &Subject, spec: &AgentSpec, author: &Rights) 
     verdict(findings)
 }
 
-/// Entries of a policy that mean nothing. They never allow more than was meant, so that a mistake shows as a denial.
+/// Invalid entries of a policy. They never allow more than was meant, so that a mistake shows as a denial.
 pub fn admit_policy(subject: &Subject, spec: &SympoziumPolicySpec) -> Denied {
     let mut findings = Findings::default();
     for entry in EffectivePolicy::invalid_entries(spec) {
@@ -143,14 +143,14 @@ pub fn admit_policy(subject: &Subject, spec: &SympoziumPolicySpec) -> Denied {
     verdict(findings)
 }
 
-/// What is unwise about a schedule.
+/// Warnings of a schedule.
 pub fn admit_schedule(subject: &Subject, spec: &SympoziumScheduleSpec) -> Denied {
     let mut findings = Findings::default();
     unused::check_schedule(subject, spec, &mut findings);
     verdict(findings)
 }
 
-/// What is wrong or unwise about a model's server, which no run has: it is looked at when it is written.
+/// Violations and warnings of a model server. It is not part of a run, so it is checked when it is written.
 pub fn admit_model(subject: &Subject, spec: &ModelSpec) -> Denied {
     let mut findings = Findings::default();
     let field = "spec.inference.env";

@@ -1,5 +1,5 @@
-//! Objects that are made for runs. Their names are known as soon as a run is there, so nobody else may name them: a pack
-//! that could would read another's token.
+//! Names of objects that we create for runs. They are predictable once a run exists, so no manifest may refer to them:
+//! a pack that could would read the token of another skill.
 
 use serde_json::Value;
 use sympozium_api::SkillPackSpec;
@@ -10,7 +10,7 @@ use super::finding::{Findings, told};
 use super::{Case, Subject, hooks};
 use crate::render::names::is_of_a_run;
 
-/// Every Secret, ConfigMap and claim that the run itself names.
+/// Checks every Secret, ConfigMap and claim that the run itself names.
 pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     let spec = &case.run.spec;
     let mut look = Look { subject: &case.subject, findings };
@@ -37,7 +37,7 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     }
 }
 
-/// Every one that a pack names.
+/// Checks those that a pack names.
 pub fn check_pack(subject: &Subject, spec: &SkillPackSpec, findings: &mut Findings) {
     let Some(sidecar) = &spec.sidecar else {
         return;
@@ -76,7 +76,7 @@ impl Look<'_> {
         }
     }
 
-    /// Volumes are taken over as they stand, so every text in them counts, wherever it is.
+    /// Volumes are copied to the pod as they are, so every text in them is checked, wherever it is.
     fn volumes(&mut self, field: &str, volumes: &[Volume]) {
         for (index, volume) in volumes.iter().enumerate() {
             for (kind, source) in &volume.source {

@@ -1,4 +1,4 @@
-//! The packs of a run: where each comes from.
+//! The packs of a run, and the namespace that each comes from.
 
 use std::collections::BTreeMap;
 
@@ -17,32 +17,32 @@ use crate::policy::packs::PackId;
 /// A pack as a run uses it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResolvedPack<'a> {
-    /// Its name.
+    /// The name of the pack.
     pub name: SkillPackName,
     /// The namespace that it was found in.
     pub namespace: String,
-    /// Its UID, once it has one.
+    /// The UID of the object, once it has one.
     pub uid: Option<String>,
-    /// Whose it is.
+    /// Whether it is of the run's namespace or of the system's.
     pub origin: PackOrigin,
-    /// What it says.
+    /// The spec of the pack.
     pub spec: &'a SkillPackSpec,
-    /// The run's settings for it.
+    /// The run's parameters for it.
     pub params: BTreeMap<String, String>,
-    /// What its author may do, where that is known.
+    /// The permissions of its author, where they are known.
     pub author: Option<&'a Rights>,
-    /// Its place in the run's list.
+    /// Its index in the run's list.
     pub(super) index: usize,
     /// Whether the run starts its sidecar.
     pub starts: bool,
 }
 
-/// Whose a pack is.
+/// The namespace of a pack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PackOrigin {
-    /// Of the run's namespace.
+    /// The run's namespace.
     Own,
-    /// Of the system's.
+    /// The system namespace.
     System,
 }
 
@@ -52,7 +52,7 @@ impl<'a> ResolvedPack<'a> {
         self.spec.sidecar.as_ref().filter(|_| self.starts)
     }
 
-    /// The pack, as policies mean it.
+    /// The pack, as policies name it.
     pub(super) fn id<'p>(&'p self, case: &Case<'_, '_>) -> PackId<'p> {
         PackId {
             namespace: &self.namespace,
@@ -67,7 +67,7 @@ impl<'a> ResolvedPack<'a> {
     }
 }
 
-/// Finds the pack of each skill.
+/// Resolves the pack of each skill.
 pub fn resolve<'a>(case: &Case<'_, 'a>, findings: &mut Findings) -> Vec<ResolvedPack<'a>> {
     check_skills(&case.subject, &case.run.spec.skills, findings);
     let mut packs: Vec<ResolvedPack<'a>> = Vec::new();
@@ -93,7 +93,7 @@ pub fn resolve<'a>(case: &Case<'_, 'a>, findings: &mut Findings) -> Vec<Resolved
     packs
 }
 
-/// That the policy allows a pack; of one that is not there, that it allows one of the places where it may appear.
+/// Checks that the policy allows a pack; for a missing one, that it allows one of the namespaces where it may appear.
 fn check_allowed(
     case: &Case<'_, '_>,
     name: &SkillPackName,
@@ -123,7 +123,7 @@ fn check_allowed(
     );
 }
 
-/// That every skill names something, and no pack comes twice.
+/// Checks that every skill names something, and no pack is listed twice.
 pub fn check_skills(subject: &Subject, skills: &[SkillRef], findings: &mut Findings) {
     for (index, skill) in skills.iter().enumerate() {
         let field = format!("spec.skills[{index}].skillPackRef");
@@ -142,7 +142,7 @@ pub fn check_skills(subject: &Subject, skills: &[SkillRef], findings: &mut Findi
     }
 }
 
-/// Which of the two places counts.
+/// Chooses between the two namespaces.
 fn choose<'a>(
     case: &Case<'_, 'a>,
     name: &SkillPackName,

@@ -1,4 +1,4 @@
-//! The policy that an agent names: that it exists, and where.
+//! The policy that an agent names: that it exists, and in which namespace.
 
 use sympozium_api::{AgentSpec, SympoziumPolicySpec};
 
@@ -6,7 +6,7 @@ use super::finding::{Findings, told};
 use super::{Input, Subject};
 use crate::policy::EffectivePolicy;
 
-/// The named policy's spec. When one is named and not found the run is denied.
+/// The spec of the named policy. The run is denied when it is not found.
 pub fn resolve<'a>(
     input: &Input<'a>,
     agent: Option<&AgentSpec>,
@@ -46,7 +46,7 @@ pub fn resolve<'a>(
     }
 }
 
-/// Only the floor can say so: a policy that replaces another must not permit itself.
+/// Only the floor can allow it: a policy that replaces another must not permit itself.
 fn may_shadow(input: &Input<'_>) -> bool {
     input.floor.is_some_and(|floor| {
         floor.pack_policy.is_some() && EffectivePolicy::from_floor(floor, &input.settings.system_namespace).shadowing

@@ -1,4 +1,4 @@
-//! The two sandboxes of a run, and what filters its system calls.
+//! The two kinds of sandboxes of a run, and its seccomp filter.
 
 use sympozium_api::Guarantee;
 use sympozium_api::agent_run::RunMode;
@@ -11,7 +11,7 @@ use crate::image::Image;
 use crate::policy::allowed::Allowed;
 use crate::policy::isolation::Seccomp;
 
-/// Requirements, exclusivity, RuntimeClasses, seccomp.
+/// Checks requirements, exclusivity, RuntimeClass, security context and seccomp.
 pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     requirements(case, findings);
     exclusivity(case, findings);
@@ -67,14 +67,15 @@ fn requirements(case: &Case<'_, '_>, findings: &mut Findings) {
     }
 }
 
-/// That the commands of a pack run in the image that it needs, and that they run anywhere if it says what they need.
+/// Checks that the commands of a pack run in the image that it needs, and that there is a container for a pack with
+/// requirements.
 fn check_container(case: &Case<'_, '_>, pack: &ResolvedPack<'_>, findings: &mut Findings) {
     let Some(needs) = &pack.spec.runtime_requirements else {
         return;
     };
     let sandbox = case.run.spec.sandbox.as_ref();
     let sandbox = sandbox.filter(|_| has_container(case));
-    // Where the commands run, the image there (ours where none is named), and what says which.
+    // Where the commands run, the image there (ours where none is named), and the field that sets it.
     let (place, image, subject, field) = match (pack.sidecar(), sandbox) {
         (Some(sidecar), _) => {
             ("its sidecar", Some(sidecar.image.as_str()), pack.subject(), "spec.runtimeRequirements.image")
@@ -126,12 +127,12 @@ fn check_container(case: &Case<'_, '_>, pack: &ResolvedPack<'_>, findings: &mut 
     );
 }
 
-/// Whether two references mean one image: `alpine` is `docker.io/library/alpine`.
+/// Whether two references mean the same image: `alpine` is `docker.io/library/alpine`.
 fn is_same_image(one: &str, other: &str) -> bool {
     one == other || matches!((Image::parse(one), Image::parse(other)), (Ok(one), Ok(other)) if one == other)
 }
 
-/// That our executor starts every command, where the policy demands what only it can attest.
+/// Checks that our executor runs every command, where the policy requires guarantees that only it can attest.
 fn attested(case: &Case<'_, '_>, findings: &mut Findings) {
     let demanded = case.policy.isolation.guarantees.iter();
     let demanded: Vec<_> = demanded.filter(|it| **it != Guarantee::Kernel).collect();
@@ -159,7 +160,7 @@ fn attested(case: &Case<'_, '_>, findings: &mut Findings) {
 fn exclusivity(case: &Case<'_, '_>, findings: &mut Findings) {
     let (sandbox, agent_sandbox) = enabled(case);
     if sandbox && agent_sandbox {
-        // A policy that the agent names, that is: the floor holds for every run and binds none here.
+        // Only a policy that the agent names counts here, not the floor, which applies to every run.
         if case.agent.policy_ref.is_some() {
             findings.deny(
                 &case.subject,
@@ -250,7 +251,7 @@ fn runtime_class(case: &Case<'_, '_>, findings: &mut Findings) {
     }
 }
 
-/// Wishes that would loosen what every container has, or that come to nothing.
+/// Settings that would loosen what every container has, or that have no effect.
 fn security_context(case: &Case<'_, '_>, findings: &mut Findings) {
     let sandbox = case.run.spec.sandbox.as_ref();
     if sandbox.is_some_and(|it| !it.enabled && it.security_context.is_some()) {
@@ -317,7 +318,7 @@ fn seccomp(case: &Case<'_, '_>, findings: &mut Findings) {
                 "remove the profile, so that the policy's is used",
             ),
         ),
-        // A profile on the node may only log: which of them filters, the operator knows.
+        // A profile on the node may only log: the operator knows which of them filter.
         Some(Some(profile @ Seccomp::Localhost(_))) if !case.policy.seccomp_choices.covers(&profile) => {
             findings.deny(
                 &case.subject,
@@ -344,18 +345,18 @@ fn seccomp(case: &Case<'_, '_>, findings: &mut Findings) {
     }
 }
 
-/// What the run asks for in a sandbox that it has.
+/// The security context of an enabled sandbox.
 fn context<'c>(case: &Case<'c, '_>) -> Option<&'c SandboxSecurityContext> {
     let sandbox = case.run.spec.sandbox.as_ref().filter(|it| it.enabled)?;
     sandbox.security_context.as_ref()
 }
 
-/// Whether the run has a container `sandbox`: where both are on, agent-sandbox takes its place.
+/// Whether the run has a container `sandbox`: where both kinds are enabled, agent-sandbox takes its place.
 pub fn has_container(case: &Case<'_, '_>) -> bool {
     enabled(case) == (true, false)
 }
 
-/// Whether each of the two is on.
+/// Whether `sandbox` is enabled, and whether `agentSandbox` is.
 pub fn enabled(case: &Case<'_, '_>) -> (bool, bool) {
     let spec = &case.run.spec;
     let on = |sandbox: &Sandbox| sandbox.enabled;

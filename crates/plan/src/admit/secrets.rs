@@ -1,4 +1,4 @@
-//! Secrets: what is the bridge's stays the bridge's.
+//! Secrets: the Secrets of the model are for the bridge only.
 
 use sympozium_api::environment::EnvVar;
 use sympozium_api::open::Volume;
@@ -6,7 +6,7 @@ use sympozium_api::open::Volume;
 use super::finding::{Findings, told};
 use super::{Case, Subject};
 
-/// That no pack and no hook has the key of the model's provider, or the headers that stand for one.
+/// Checks that no pack and no hook has the model key, or the Secret of provider headers.
 pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     let Some(model) = &case.run.spec.model else {
         return;

@@ -1,4 +1,4 @@
-//! The texts of a pack, and the files beside them.
+//! Skill texts of a pack, and the files beside them.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +10,10 @@ use sympozium_api::skill_pack::{Skill, SkillFile};
 use super::Subject;
 use super::finding::{Findings, Told, told};
 
-/// Bytes of all texts and files of one pack: they reach the run in one ConfigMap, which holds 1 MiB.
+/// Maximum size of all texts and files of one pack: they reach the run in one ConfigMap, which holds 1 MiB.
 pub const MAX_PACK_BYTES: usize = 900 << 10;
 
-/// What is wrong with the texts of a pack, whatever the run.
+/// Checks the texts of a pack, independently of a run.
 pub fn check(subject: &Subject, spec: &SkillPackSpec, findings: &mut Findings) {
     for (index, skill) in spec.skills.iter().enumerate() {
         let field = format!("spec.skills[{index}]");
@@ -79,7 +79,7 @@ fn files(field: &str, skill: &Skill) -> Vec<Told> {
     problems
 }
 
-/// What a file holds; nothing where its Base64 is none.
+/// The contents of a file; `None` where its Base64 is invalid.
 pub fn contents(file: &SkillFile) -> Option<Vec<u8>> {
     match &file.content_base64 {
         Some(text) => BASE64.decode(text).ok(),
@@ -87,7 +87,7 @@ pub fn contents(file: &SkillFile) -> Option<Vec<u8>> {
     }
 }
 
-/// What a skill takes of a ConfigMap, in which what is no text is Base64.
+/// The size of a skill in a ConfigMap, where binary data is Base64.
 fn size(skill: &Skill) -> usize {
     let of_file = |file: &SkillFile| {
         let texts = [&file.content, &file.content_base64];

@@ -1,5 +1,5 @@
-//! What volumes of the allowed types may say: a table of keys and forms for each type. What is not in it is denied, for
-//! the pod takes a volume's source over as it stands.
+//! The fields that volumes of the allowed types may have: a table of keys and value types. Other fields are denied,
+//! because the source of a volume is copied to the pod as it is.
 
 use serde_json::Value;
 
@@ -8,14 +8,14 @@ use super::env::POD_FIELDS_IN_FILES;
 use super::finding::{Findings, told};
 use crate::quantity::Amount;
 
-/// Most bytes of the name of an object.
+/// Maximum length of an object's name.
 const MAX_NAME_BYTES: usize = 253;
-/// All bits of a file's mode that say who reads, writes and executes.
+/// All permission bits of a file's mode.
 const MAX_MODE: u64 = 0o777;
 
-/// The form of a value.
+/// The type of a value.
 enum Form {
-    /// Looked at elsewhere.
+    /// Checked elsewhere.
     Any,
     /// `true` or `false`.
     Flag,
@@ -25,19 +25,19 @@ enum Form {
     Key,
     /// The name of an object.
     Name,
-    /// A plain path below the volume.
+    /// A plain path relative to the volume.
     Below,
-    /// Who reads, writes and executes a file.
+    /// The permission bits of a file.
     Mode,
-    /// An amount, as Kubernetes writes it.
+    /// A Kubernetes quantity.
     Amount,
     /// One of these texts.
     One(&'static [&'static str]),
-    /// Texts by name.
+    /// An object whose values are texts.
     Texts,
-    /// Any number of these.
+    /// A list of values of this type.
     List(&'static Form),
-    /// Some of these keys.
+    /// An object with some of these keys.
     Keys(&'static [(&'static str, Form)]),
 }
 
@@ -54,7 +54,7 @@ const SOURCES: &[(&str, Form)] = &[
     ),
     ("downwardAPI", Form::Keys(&[("defaultMode", Form::Mode), ("items", Form::List(&SHOWN))])),
     ("emptyDir", Form::Keys(&[("medium", Form::One(&["", "Memory"])), ("sizeLimit", Form::Amount)])),
-    // Without `selector`, `volumeName` and `dataSource`, which choose what somebody else has stored.
+    // Without `selector`, `volumeName` and `dataSource`, which choose data that others have stored.
     ("ephemeral", Form::Keys(&[("volumeClaimTemplate", CLAIM)])),
     ("hostPath", Form::Keys(&[("path", Form::Any), ("type", Form::One(HOST_TYPES))])),
     ("persistentVolumeClaim", Form::Keys(&[("claimName", Form::Name), ("readOnly", Form::Flag)])),
@@ -101,19 +101,19 @@ const CLAIM: Form = Form::Keys(&[
     ),
 ]);
 
-/// Types of paths of the node that are there already, and are files.
+/// Types of paths of the node that exist already, and are files or directories.
 const PLAIN_HOST_TYPES: &[&str] = &["", "Directory", "File"];
 const HOST_TYPES: &[&str] =
     &["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
 
-/// Whether a path of the node is more than read even where its mount is read-only: it is made, or it is something that
-/// answers.
+/// Whether a path of the node is more than read even with a read-only mount: it is created, or it is a socket or a
+/// device.
 pub fn is_more_than_read(host_path: &Value) -> bool {
     let kind = host_path.get("type").and_then(Value::as_str);
     kind.is_some_and(|it| !PLAIN_HOST_TYPES.contains(&it))
 }
 
-/// That a volume, or a source of a projected one, says only what the table has.
+/// Checks that a volume, or a source of a projected one, has only the fields of the table.
 pub fn check(subject: &Subject, field: &str, kind: &str, source: &Value, findings: &mut Findings) {
     let Some((_, form)) = SOURCES.iter().find(|(name, _)| *name == kind) else {
         return;
@@ -124,7 +124,7 @@ pub fn check(subject: &Subject, field: &str, kind: &str, source: &Value, finding
     look(subject, field, form, source, findings);
 }
 
-/// That a Secret is named as its place asks for: Kubernetes has two words for it.
+/// Checks that the Secret is named in the right field: Kubernetes has two words for it.
 pub fn check_secret_name(subject: &Subject, field: &str, place: SecretPlace, source: &Value, findings: &mut Findings) {
     let (word, other) = match place {
         SecretPlace::Volume => ("secretName", "name"),
@@ -139,9 +139,9 @@ pub fn check_secret_name(subject: &Subject, field: &str, place: SecretPlace, sou
 /// Where a Secret is named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SecretPlace {
-    /// In a volume of its own.
+    /// In a `secret` volume.
     Volume,
-    /// Among the sources of a projected one.
+    /// Among the sources of a projected volume.
     Projected,
 }
 
@@ -176,7 +176,7 @@ fn look(subject: &Subject, field: &str, form: &Form, value: &Value, findings: &m
             (value.is_array(), "a list")
         }
         Form::Keys(keys) => {
-            // To the API server a key with nothing in it is not there.
+            // The API server ignores a key whose value is null.
             let written = value.as_object().into_iter().flatten();
             for (name, value) in written.filter(|(_, value)| !value.is_null()) {
                 let field = format!("{field}.{}", crate::text::shown(name));

@@ -1,4 +1,4 @@
-//! Runs that runs start: how deep, how many.
+//! Runs that are started by runs: maximum depth and number.
 
 use sympozium_api::{AgentSpec, limits};
 
@@ -11,13 +11,14 @@ use crate::policy::EffectivePolicy;
 pub struct SubagentBounds {
     /// Levels below the first run.
     pub depth: u32,
-    /// At a time, in the whole tree.
+    /// Concurrent runs in the whole tree.
     pub concurrent: u32,
-    /// Of one run.
+    /// Runs that one run may start.
     pub children: u32,
 }
 
-/// What policy and agent leave. An agent that does not say may start as few as one that says nothing but that it may.
+/// The bounds that policy and agent leave. An agent without the section has the same bounds as one with an empty
+/// section.
 pub fn subagent_bounds(policy: &EffectivePolicy, agent: Option<&AgentSpec>) -> SubagentBounds {
     let number = |number: i32| u32::try_from(number).unwrap_or(0);
     let agent = agent.and_then(|it| it.agents.default.subagents.clone());
@@ -33,7 +34,7 @@ pub fn subagent_bounds(policy: &EffectivePolicy, agent: Option<&AgentSpec>) -> S
     }
 }
 
-/// Depth and number. Whatever nobody limits has the limits of the API.
+/// Checks depth and number. Without a policy, the limits of the API apply.
 pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     let Some(parent) = &case.run.spec.parent else {
         return;

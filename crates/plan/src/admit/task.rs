@@ -1,4 +1,4 @@
-//! What the agent is told: bounded as it is stored, so that an admitted run can be planned.
+//! Task and system prompt: bounded in their stored form, so that an admitted run can be planned.
 
 use serde::Serialize;
 use sympozium_api::digest;
@@ -7,14 +7,14 @@ use sympozium_api::run_plan::MAX_BYTES;
 use super::Case;
 use super::finding::{Findings, told};
 
-/// Bytes of task and system prompt in the plan, where a character may take six. The rest of [`MAX_BYTES`] is for everything
-/// else that a plan holds.
+/// Maximum size of task and system prompt in the plan, where one character may take six bytes. The rest of
+/// [`MAX_BYTES`] is for everything else in a plan.
 pub const MAX_TASK_BYTES: usize = MAX_BYTES / 8 * 5;
 
-/// That the plan has room for what the agent is told.
+/// Checks that task and system prompt fit into the plan.
 pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     let spec = &case.run.spec;
-    // What cannot be written has no length; planning says so.
+    // A value that cannot be serialised counts as too large.
     let bytes = written(&spec.task) + written(&spec.system_prompt);
     if bytes > MAX_TASK_BYTES {
         findings.deny(

@@ -1,4 +1,4 @@
-//! How long things may take.
+//! Timeouts of runs and hooks.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use super::finding::{Findings, told};
 use super::{Case, Subject};
 use crate::duration::{MAX_RUN_TIMEOUT, MIN_TIMEOUT, written};
 
-/// That the run's time is one.
+/// Checks the timeout of the run.
 pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     if let Some(timeout) = &case.run.spec.timeout {
         check_timeout(&case.subject, "spec.timeout", timeout, MAX_RUN_TIMEOUT, findings);
     }
 }
 
-/// That a time is one, and within its bounds.
+/// Checks that a timeout is valid and within its bounds.
 pub fn check_timeout(subject: &Subject, field: &str, timeout: &DurationText, most: Duration, findings: &mut Findings) {
     let range = format!("write a time from {} to {}, such as `10m`", written(MIN_TIMEOUT), written(most));
     match timeout.get() {

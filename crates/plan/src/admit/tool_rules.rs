@@ -1,4 +1,4 @@
-//! Rules of a policy that do not mean what their author may have meant.
+//! Rules of a policy that may not mean what their author meant.
 
 use super::Case;
 use super::finding::{Findings, told};
@@ -7,7 +7,7 @@ use super::unused::policy_subject;
 use crate::policy::packs::PackId;
 use crate::policy::tools::{BUILT_IN, EXECUTE_COMMAND, Tool};
 
-/// Rules that would give more than holds, for a pack of the same name in the system namespace.
+/// Warns about rules that would allow more, but only for a pack of the same name in the system namespace.
 pub fn warn_about_other_packs(case: &Case<'_, '_>, tools: &[ToolDecision], findings: &mut Findings) {
     let is_ours = |name: &str| BUILT_IN.iter().any(|(built_in, _)| *built_in == name);
     for (pattern, action) in case.policy.gates.rules() {
@@ -43,7 +43,7 @@ pub fn warn_about_other_packs(case: &Case<'_, '_>, tools: &[ToolDecision], findi
     }
 }
 
-/// Whether more would be given to the same tool of a pack of the system namespace.
+/// Whether the same tool of a pack of the system namespace would be allowed more.
 fn is_held_by_origin(case: &Case<'_, '_>, tool: &ToolDecision) -> bool {
     let (Some(pack), Some(namespace)) = (tool.pack.as_deref(), namespace_of(case, tool)) else {
         return false;

@@ -1,4 +1,4 @@
-//! The tools of a run: what packs declare, and what becomes of a call of each.
+//! The tools of a run: what packs declare, and the decision about each.
 
 use std::collections::BTreeMap;
 
@@ -32,14 +32,14 @@ const NATIVE: &[&str] = &[
     SPAWN_SUBAGENTS,
 ];
 
-/// A tool of a run, and what becomes of a call.
+/// A tool of a run, and the decision about its calls.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ToolDecision {
-    /// The pack whose sidecar acts; none for the agent's own tools.
+    /// The pack whose sidecar runs it; `None` for the agent's own tools.
     pub pack: Option<String>,
-    /// Its name.
+    /// The name of the tool.
     pub name: String,
-    /// What becomes of a call.
+    /// The decision about its calls.
     pub action: Action,
 }
 
@@ -68,7 +68,7 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) -> Vec<ToolDecision> 
     decided
 }
 
-/// What the policy says about each tool, without the run's own narrowing.
+/// The decision of the policy about each tool, before the run's own `toolPolicy`.
 fn decisions(case: &Case<'_, '_>) -> Vec<ToolDecision> {
     let policy = case.policy;
     let native = NATIVE.iter().map(|name| {
@@ -79,7 +79,8 @@ fn decisions(case: &Case<'_, '_>) -> Vec<ToolDecision> {
         };
         decision(case, None, name, Tool::BuiltIn(name), open)
     });
-    // Whoever attaches a skill wants it read: what holds for tools without a rule does not hold for this one.
+    // An attached skill is meant to be read, so the policy's default for tools without a rule does not apply to this
+    // one.
     let load_skill = has_texts(case).then(|| ToolDecision {
         pack: None,
         name: LOAD_SKILL.to_owned(),
@@ -100,12 +101,12 @@ fn decisions(case: &Case<'_, '_>) -> Vec<ToolDecision> {
     native.chain(commands).chain(declared).chain(load_skill).collect()
 }
 
-/// The run's own sandbox, which is ours as the packs of the system namespace are.
+/// The run's own sandbox, which is treated as a pack of the system namespace.
 fn sandbox_id<'c>(case: &Case<'c, '_>) -> PackId<'c> {
     PackId { namespace: &case.input.settings.system_namespace, name: SANDBOX_PACK, is_of_system: true }
 }
 
-/// The namespace of the pack whose tool it is.
+/// The namespace of the pack that the tool belongs to.
 pub(super) fn namespace_of<'c>(case: &'c Case<'_, '_>, tool: &ToolDecision) -> Option<&'c str> {
     let name = tool.pack.as_deref()?;
     let pack = case.packs.iter().find(|pack| pack.name == name);
@@ -129,21 +130,21 @@ fn is_open(case: &Case<'_, '_>, feature: Option<Feature>) -> bool {
     feature.is_none_or(|feature| !case.policy.closed.contains(&feature))
 }
 
-/// Whether the run's own narrowing leaves a tool.
+/// Whether the run's own `toolPolicy` allows a tool.
 fn permits(case: &Case<'_, '_>, policy: &ToolPolicy, tool: &ToolDecision) -> bool {
     let named = |patterns: &[ToolPattern]| patterns.iter().any(|pattern| is_about(case, pattern.as_str(), tool));
     let is_allowed = tool.name == LOAD_SKILL || policy.allow.as_deref().is_none_or(named);
     is_allowed && !named(&policy.deny)
 }
 
-/// Whether the agent has texts to read.
+/// Whether the agent has skill texts to read.
 fn has_texts(case: &Case<'_, '_>) -> bool {
     let mut skills = case.run.spec.skills.iter();
     let mut packs = case.packs.iter();
     skills.any(|skill| skill.config_map_ref.is_some()) || packs.any(|pack| pack.starts && !pack.spec.skills.is_empty())
 }
 
-/// Whether a tool of a pack is for one of its skills: where each says which tools are, the others are for nobody.
+/// Whether a tool of a pack is for one of its skills: where every skill lists its tools, the others are denied.
 fn is_for_a_skill(case: &Case<'_, '_>, tool: &ToolDecision) -> bool {
     let mut packs = case.packs.iter();
     let pack = packs.find(|pack| tool.pack.as_deref() == Some(pack.name.as_str()));
@@ -155,7 +156,7 @@ fn is_for_a_skill(case: &Case<'_, '_>, tool: &ToolDecision) -> bool {
         })
 }
 
-/// Whether a pattern names a tool: `tool`, `pack/tool`, `pack/*`, `namespace/pack/tool`, `namespace/pack/*` or `*`.
+/// Whether a pattern matches a tool: `tool`, `pack/tool`, `pack/*`, `namespace/pack/tool`, `namespace/pack/*` or `*`.
 pub(super) fn is_about(case: &Case<'_, '_>, pattern: &str, tool: &ToolDecision) -> bool {
     let Some((packs, name)) = pattern.rsplit_once('/') else {
         return pattern == "*" || pattern == tool.name;
@@ -167,7 +168,7 @@ pub(super) fn is_about(case: &Case<'_, '_>, pattern: &str, tool: &ToolDecision) 
     is_of_pack && (name == "*" || name == tool.name)
 }
 
-/// Tools that the run lists by name and the policy denies: the run would not be what its author asked for.
+/// Denies tools that the run lists by name and the policy denies: the run would not be what its author asked for.
 fn asked_but_denied(case: &Case<'_, '_>, run_policy: &ToolPolicy, tools: &[ToolDecision], findings: &mut Findings) {
     for (index, pattern) in run_policy.allow.iter().flatten().enumerate() {
         let pattern = pattern.as_str();
@@ -189,14 +190,15 @@ fn asked_but_denied(case: &Case<'_, '_>, run_policy: &ToolPolicy, tools: &[ToolD
     }
 }
 
-/// Names that mean no tool are mostly misspelt.
+/// Names that match no tool are probably misspelt.
 fn unknown_patterns(case: &Case<'_, '_>, tools: &[ToolDecision], findings: &mut Findings) {
     let known = |pattern: &str| {
         pattern == "*"
             || tools.iter().any(|tool| is_about(case, pattern, tool))
             || BUILT_IN.iter().any(|(name, _)| *name == pattern)
     };
-    // A policy is for many runs: what it says of other packs is no mistake, but a plain name that nobody has may be.
+    // A policy is for many runs: rules about other packs are expected, but a plain name that matches nothing may be a
+    // mistake.
     let of_policy = case.policy.gates.rules().map(|(pattern, _)| pattern);
     for pattern in of_policy.filter(|it| !it.contains('/') && !known(it)) {
         findings.warn(
@@ -304,7 +306,7 @@ fn unique_across_packs(case: &Case<'_, '_>, findings: &mut Findings) {
     }
 }
 
-/// What is wrong with the tools of one pack, whatever the run.
+/// Checks the tools of one pack, independently of a run.
 pub fn check_declarations(subject: &Subject, sidecar: &Sidecar, findings: &mut Findings) {
     for (index, tool) in sidecar.tools.iter().enumerate() {
         let field = format!("spec.sidecar.tools[{index}]");

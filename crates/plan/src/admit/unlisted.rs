@@ -1,4 +1,4 @@
-//! Grants of rights that are not known to be harmless: they need the floor's consent.
+//! Grants of permissions that are not known to be harmless: they need the floor's consent.
 
 use sympozium_api::rbac::RbacRule;
 
@@ -9,12 +9,12 @@ use crate::policy::EffectivePolicy;
 use crate::policy::grants::can_be_listed;
 use crate::rbac::{MAX_GRANT, Rule, Scope, combinations, escalations, look_at, unlisted};
 
-/// Rights of one rule that a denial names; of more it says how many there are.
+/// Number of permissions of one rule that a denial names; for the rest it gives their number.
 const NAMED: usize = 4;
-/// Words of each list of a rule that it repeats. Kubernetes has eight verbs.
+/// Number of words of each list of a rule that it repeats. Kubernetes has eight verbs.
 const WORDS: usize = 8;
 
-/// Everything that packs and hooks ask for.
+/// Checks all permissions that packs and hooks request.
 pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     for pack in &case.packs {
         let Some(sidecar) = pack.sidecar() else {
@@ -45,7 +45,7 @@ fn check_lists(
     let rules: Vec<_> = rules.collect();
     let sizes = rules.iter().map(|(_, rule, _)| combinations(rule));
     let total = sizes.fold(0, usize::saturating_add);
-    // What is too large to be taken apart is denied for that.
+    // Rules that are too large to be expanded are denied for that.
     if total > MAX_GRANT || rules.iter().any(|(_, rule, _)| look_at(rule).is_err()) {
         return;
     }
@@ -81,7 +81,7 @@ fn check_lists(
     }
 }
 
-/// A rule as one writes it into a policy.
+/// A rule in YAML, as it is written in a policy.
 fn as_yaml(rule: &Rule) -> String {
     let words = |words: &[String]| {
         let is_plain = |word: &str| {

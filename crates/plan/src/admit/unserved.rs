@@ -1,11 +1,12 @@
-//! What a run cannot do without and nothing serves here. It is denied before anything exists, not when it is to be made.
+//! Services that a run needs and the installation does not have. Such a run is denied at admission, before anything
+//! exists.
 
 use sympozium_api::agent_run::RunMode;
 
 use super::Case;
 use super::finding::{Findings, told};
 
-/// Claims on warm pools, and runs that wait for requests.
+/// Checks claims on warm pools, and runs in server mode.
 pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     let services = case.input.settings.services;
     let spec = &case.run.spec;

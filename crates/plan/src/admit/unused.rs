@@ -1,7 +1,8 @@
-//! Fields that are accepted and that nothing acts on, each with the reason. No field is accepted and ignored: it works, or it
-//! is on this list, and then its use is warned about. One that restricts would be a promise that nobody keeps: it denies.
+//! Fields that are accepted and have no effect, each with the reason. No field is accepted and ignored: it has an
+//! effect, or it is in this table, and its use gives a warning. A field that restricts would be a promise that is not
+//! enforced: it denies.
 //!
-//! `crates/plan/src/fields` holds every leaf of every schema against this list.
+//! `crates/plan/src/fields` checks every leaf of every schema against this table.
 
 use sympozium_api::agent_run::Task;
 use sympozium_api::model::{Inference, ModelResources, ModelStorage};
@@ -13,27 +14,27 @@ use super::policies::agent_subject;
 use super::{Case, Subject};
 use sympozium_api::labels::FLOOR_POLICY;
 
-/// One such field.
+/// A field without an effect.
 pub struct UnusedField {
-    /// Where it is, with everything below it.
+    /// The path of the field; it includes everything below it.
     pub field: &'static str,
-    /// What its use means.
+    /// The result of its use.
     pub effect: Effect,
-    /// Why nothing acts on it.
+    /// Why it has no effect.
     pub reason: &'static str,
     is_used: IsUsed,
 }
 
-/// What it means that nothing acts on a field.
+/// What it means that a field has no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// Something is not done: warned about.
+    /// Something is not done: a warning.
     Missing,
-    /// Something is not prevented: denied.
+    /// Something is not prevented: a violation.
     Restricting,
-    /// Every value is met by what holds anyway: nothing to say.
+    /// Every value is satisfied anyway: nothing to report.
     Met,
-    /// It is for people who read it: nothing to say.
+    /// Information for people: nothing to report.
     Information,
 }
 
@@ -54,7 +55,7 @@ const NO_DEVICES: &str = "claims of the pod on devices are not made";
 const FOR_PEOPLE: &str = "it is shown to people who look for an object";
 const NO_MODELS: &str = "nothing serves models; `modelRef` reads name, namespace, server type and port";
 
-/// The table. Whoever makes a field work takes its row out.
+/// The table. A change that implements a field removes its row.
 pub const UNUSED_FIELDS: &[UnusedField] = &[
     row("spec.canaryMode", Missing, "nothing watches canary runs", Run(|it| it.canary_mode == Some(true))),
     row(
@@ -196,7 +197,7 @@ impl UnusedField {
         }
     }
 
-    /// Says that it is used and nothing acts on it.
+    /// Reports the use of the field.
     fn tell(&self, subject: &Subject, findings: &mut Findings) {
         let Self { field, effect, reason, .. } = self;
         match effect {
@@ -213,35 +214,35 @@ impl UnusedField {
     }
 }
 
-/// Says which of them a run and its agent use. Packs are looked at with [`check_pack`].
+/// Reports the unused fields of a run and its agent. Packs are checked by [`check_pack`].
 pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
-    // As it was written: what the agent gives a run is said of the agent.
+    // The run as it was written: what it inherits from the agent is reported for the agent.
     let written = &case.input.run.spec;
     tell(&case.subject, findings, |it| matches!(it, Run(is_used) if is_used(written)));
     check_agent(&agent_subject(case.input), case.agent, findings);
 }
 
-/// Says which of them an agent uses.
+/// Reports the unused fields of an agent.
 pub fn check_agent(subject: &Subject, spec: &AgentSpec, findings: &mut Findings) {
     tell(subject, findings, |it| matches!(it, Agent(is_used) if is_used(spec)));
 }
 
-/// Says which of them a pack uses.
+/// Reports the unused fields of a pack.
 pub fn check_pack(subject: &Subject, spec: &SkillPackSpec, findings: &mut Findings) {
     tell(subject, findings, |it| matches!(it, Pack(is_used) if is_used(spec)));
 }
 
-/// Says which of them a policy uses.
+/// Reports the unused fields of a policy.
 pub fn check_policy(subject: &Subject, spec: &SympoziumPolicySpec, findings: &mut Findings) {
     tell(subject, findings, |it| matches!(it, Policy(is_used) if is_used(spec)));
 }
 
-/// Says which of them a schedule uses.
+/// Reports the unused fields of a schedule.
 pub fn check_schedule(subject: &Subject, spec: &SympoziumScheduleSpec, findings: &mut Findings) {
     tell(subject, findings, |it| matches!(it, Schedule(is_used) if is_used(spec)));
 }
 
-/// Says which of them a model uses.
+/// Reports the unused fields of a model.
 pub fn check_model(subject: &Subject, spec: &ModelSpec, findings: &mut Findings) {
     tell(subject, findings, |it| matches!(it, Model(is_used) if is_used(spec)));
 }
@@ -252,7 +253,7 @@ fn tell(subject: &Subject, findings: &mut Findings, is_used: impl Fn(&IsUsed) ->
     }
 }
 
-/// The policy that holds: the named one, or else the floor.
+/// The policy that applies: the named one, or else the floor.
 pub(super) fn policy_subject(case: &Case<'_, '_>) -> Subject {
     let kind = "SympoziumPolicy";
     match &case.agent.policy_ref {
@@ -265,7 +266,7 @@ pub(super) fn policy_subject(case: &Case<'_, '_>) -> Subject {
 mod tests {
     use super::*;
 
-    /// No field restricts without effect at present, so the row is made up.
+    /// No unused field restricts at present, so the row is made up.
     #[test]
     fn a_field_that_restricts_and_is_not_enforced_denies() {
         let said = |effect| {

@@ -1,4 +1,4 @@
-//! Volumes: what they are, who mounts them, and where.
+//! Volumes: their types, who mounts them, and where.
 
 use std::collections::BTreeSet;
 
@@ -13,14 +13,14 @@ use super::sources::{self, SecretPlace};
 use super::{Case, ResolvedPack, Subject};
 use crate::path::{self, Container};
 
-/// Types of volumes that hold nothing of anybody else's.
+/// Types of volumes that any part may mount.
 const ANYBODY: &[&str] = &["configMap", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim"];
 /// Types that may hold a credential: for packs, never for the agent.
 const PACKS: &[&str] = &["secret"];
-/// What a `projected` volume may be made of, besides [`PACKS`].
+/// Sources of a `projected` volume, besides [`PACKS`].
 const PROJECTED: &[&str] = &["configMap", "downwardAPI"];
 
-/// Whose a volume is. Only its owner mounts it.
+/// The owner of a volume. Only its owner mounts it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum VolumeOwner {
     /// The agent's container.
@@ -32,15 +32,15 @@ pub enum VolumeOwner {
 /// A volume of a run, under a name that no other part can know.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RunVolume {
-    /// Whose it is.
+    /// The part that mounts it.
     pub owner: VolumeOwner,
-    /// What its owner calls it.
+    /// The name in the manifest of its owner.
     pub name: String,
-    /// What the pod calls it: made of numbers, so that no two names can run into each other.
+    /// The name in the pod. It consists of numbers, so that two names cannot collide.
     pub pod_name: String,
 }
 
-/// All volumes of a run.
+/// Checks all volumes of a run, and names them.
 pub fn check(case: &Case<'_, '_>, findings: &mut Findings) -> Vec<RunVolume> {
     let spec = &case.run.spec;
     check_agent(&case.subject, &spec.volumes, &spec.volume_mounts, findings);
@@ -66,14 +66,14 @@ fn named<'v>(owner: VolumeOwner, start: &str, volumes: &'v [Volume]) -> impl Ite
     })
 }
 
-/// What is wrong with the volumes of an agent's container, whatever the policy.
+/// Checks the volumes of an agent's container, independently of the policy.
 pub fn check_agent(subject: &Subject, volumes: &[Volume], mounts: &[VolumeMount], findings: &mut Findings) {
     let agent = Owner { subject: subject.clone(), field: "spec", is_agent: true, place: Container::Ours };
     check_volumes(&agent, volumes, findings);
     check_mounts(&agent, volumes, mounts, Vec::new(), findings);
 }
 
-/// What is wrong with the volumes of a pack, whatever the policy.
+/// Checks the volumes of a pack, independently of the policy.
 pub fn check_sidecar(subject: &Subject, sidecar: &Sidecar, findings: &mut Findings) {
     let owner = Owner { subject: subject.clone(), field: "spec.sidecar", is_agent: false, place: Container::Foreign };
     check_volumes(&owner, &sidecar.volumes, findings);
@@ -89,12 +89,12 @@ pub fn check_sidecar(subject: &Subject, sidecar: &Sidecar, findings: &mut Findin
     check_mounts(&owner, &sidecar.volumes, &sidecar.volume_mounts, places, findings);
 }
 
-/// Whose volumes are looked at.
+/// The owner of the volumes that are checked.
 struct Owner {
     subject: Subject,
     field: &'static str,
     is_agent: bool,
-    /// What of its container is not for volumes.
+    /// Whose image the container has: decides which paths are reserved.
     place: Container,
 }
 
@@ -141,7 +141,7 @@ fn check_source(owner: &Owner, field: &str, kind: &str, source: &Value, findings
             look();
             check_projected(owner, &field, source, findings);
         }
-        // The path with the policy, where the whole run is looked at.
+        // The path is checked with the policy, where the whole run is known.
         "hostPath" if !owner.is_agent => look(),
         "hostPath" => findings.deny(
             &owner.subject,
@@ -167,7 +167,7 @@ fn check_source(owner: &Owner, field: &str, kind: &str, source: &Value, findings
     }
 }
 
-/// Each source of a projected volume by itself; a token of a ServiceAccount never.
+/// Checks each source of a projected volume. A token of a ServiceAccount is always denied.
 fn check_projected(owner: &Owner, field: &str, source: &Value, findings: &mut Findings) {
     let Some(sources) = source.get("sources").and_then(Value::as_array) else {
         let message = "a projected volume needs a list of `sources`";
@@ -259,7 +259,7 @@ fn check_mounts(
     }
 }
 
-/// That `recursiveReadOnly` is a word that restricts, on a mount that it can restrict.
+/// Checks that `recursiveReadOnly` is a valid value, on a mount that it can restrict.
 fn check_recursion(subject: &Subject, field: &str, mount: &VolumeMount, findings: &mut Findings) {
     let Some(written) = mount.recursive_read_only.as_deref() else {
         return;
@@ -277,7 +277,7 @@ fn check_recursion(subject: &Subject, field: &str, mount: &VolumeMount, findings
     findings.deny(subject, told(field, "mount-recursion", message, remedy));
 }
 
-/// Directories of the node that a pack mounts as volumes.
+/// Checks the directories of the node that a pack mounts as volumes.
 fn host_paths(case: &Case<'_, '_>, pack: &ResolvedPack<'_>, sidecar: &Sidecar, findings: &mut Findings) {
     let subject = &pack.subject();
     for (index, volume) in sidecar.volumes.iter().enumerate() {

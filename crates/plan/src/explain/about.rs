@@ -1,4 +1,4 @@
-//! Which run, which model, which texts.
+//! The run, its model and its skill texts.
 
 use serde::Serialize;
 use sympozium_api::agent_run::RunMode;
@@ -6,31 +6,31 @@ use sympozium_api::run_plan::{ModelPlan, Role, RunPlan, SkillPlan, SkillSource, 
 
 use super::tools::digest_of;
 
-/// Which run.
+/// The run that is explained.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunAbout {
-    /// Its namespace.
+    /// The namespace of the run.
     pub namespace: String,
-    /// Its name.
+    /// The name of the run.
     pub name: String,
-    /// Its UID, which names of objects are made of.
+    /// The UID of the run, which is part of the names of its objects.
     pub uid: String,
     /// `Agent` or `SympoziumInstance`.
     pub agent_kind: String,
-    /// The agent.
+    /// The name of the agent.
     pub agent: String,
     /// Whether the run ends with its task.
     pub mode: RunMode,
-    /// What it is made of: `Job` or `Sandbox`.
+    /// The kind of its workload: `Job` or `Sandbox`.
     pub workload: &'static str,
-    /// The pool that a running Sandbox is claimed from.
+    /// The warm pool that a running Sandbox is claimed from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warm_pool: Option<String>,
     /// The run that started it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
-    /// The digest of what the agent is told to do, and how.
+    /// The digest of task and system prompt.
     pub task_digest: String,
     /// The objects that the plan was made from.
     pub made_from: Vec<ObjectAbout>,
@@ -40,36 +40,36 @@ pub struct RunAbout {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectAbout {
-    /// Its kind.
+    /// The kind of the object.
     pub kind: String,
-    /// Its namespace.
+    /// The namespace of the object.
     pub namespace: String,
-    /// Its name.
+    /// The name of the object.
     pub name: String,
     /// The digest of its spec.
     pub digest: String,
 }
 
-/// The model.
+/// The model of the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ModelAbout {
-    /// Who serves it.
+    /// The provider that serves it.
     pub provider: String,
     /// The provider's name for it.
     pub model: String,
-    /// The one address that requests go to; absent when the bridge answers itself.
+    /// The only address that requests go to; absent when the bridge answers itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
     /// Whether requests to that address are encrypted; true when the bridge answers itself.
     pub is_encrypted: bool,
-    /// The digest of everything that requests are made with.
+    /// The digest of all settings of requests.
     pub settings_digest: String,
-    /// Where its key is, and who reads it.
+    /// Where the model key is, and which part reads it.
     pub keys: Vec<ModelKeyAbout>,
-    /// Names of headers that every request has.
+    /// Names of headers of every request.
     pub headers: Vec<String>,
-    /// A Secret with more of them, which the bridge alone sees.
+    /// A Secret with further headers, which only the bridge reads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub headers_secret: Option<String>,
     /// The ConfigMap with the turns of a scripted model.
@@ -81,15 +81,15 @@ pub struct ModelAbout {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ModelKeyAbout {
-    /// The Secret.
+    /// The name of the Secret.
     pub secret: String,
-    /// The key in it, which is also the variable.
+    /// The key in the Secret, which is also the variable.
     pub key: String,
     /// The part that reads it.
     pub read_by: String,
 }
 
-/// A text that the agent reads.
+/// A skill text that the agent reads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SkillAbout {
@@ -99,23 +99,23 @@ pub struct SkillAbout {
     /// The skill's name in the pack.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skill: Option<String>,
-    /// The ConfigMap that it is from, with whatever that holds when the run starts.
+    /// The ConfigMap that it is from, with its contents at the start of the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config_map: Option<String>,
     /// The digest of text and files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
-    /// Where the agent finds it.
+    /// The directory where the agent reads it.
     pub directory: String,
-    /// What it is good for.
+    /// The skill's description.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// The only tools that are for it; all that the run has when absent.
+    /// The only tools that are for it; all tools of the run when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowed_tools: Option<Vec<String>>,
     /// Files beside the text.
     pub files: Vec<String>,
-    /// Those of them that the pack's sidecar can start.
+    /// Those files that the pack's sidecar can execute.
     pub programs: Vec<String>,
 }
 
@@ -123,16 +123,16 @@ pub struct SkillAbout {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Executor {
-    /// A program of ours.
+    /// One of our programs.
     Ours,
-    /// Our executor, put into the image: commands are confined, and what was live is reported.
+    /// Our executor, injected into the image: commands are confined, and their isolation is reported.
     Injected,
-    /// What the image starts: nobody attests to more than the pod's spec.
+    /// The entrypoint of the image: nothing is attested beyond the pod's spec.
     Image,
 }
 
 impl Executor {
-    /// As comparisons say it.
+    /// The word in comparisons.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Ours => "ours",
@@ -173,7 +173,7 @@ pub fn run(plan: &RunPlan) -> RunAbout {
 }
 
 pub fn plan_digest(plan: &RunPlan) -> String {
-    // A plan was read from JSON, or is written as such.
+    // A plan was read from JSON, or can be written as JSON.
     let mut value = serde_json::to_value(plan).unwrap_or_default();
     if let Some(fields) = value.as_object_mut() {
         fields.remove("resolved");
@@ -191,7 +191,7 @@ pub fn model(plan: &RunPlan) -> ModelAbout {
         model: model.clone(),
         endpoint: endpoint.as_ref().map(|it| {
             let scheme = if it.encrypted { "https" } else { "http" };
-            // People put keys behind a question mark.
+            // Users put keys into the query.
             let path = match it.path.split_once('?') {
                 Some((path, _)) => format!("{path}?…"),
                 None => it.path.clone(),
@@ -214,7 +214,7 @@ pub fn model(plan: &RunPlan) -> ModelAbout {
     }
 }
 
-/// The bridge's name. A plan without one has no model either, so the role's name will do.
+/// The bridge's name. A plan without a bridge has no model either, so the default name will do.
 pub fn bridge(plan: &RunPlan) -> String {
     let bridge = plan.parts.iter().find(|part| part.role == Role::Bridge);
     bridge.map_or_else(|| "ipc-bridge".to_owned(), |part| part.name.to_string())

@@ -1,4 +1,4 @@
-//! How much, how long, how well held, and who decides.
+//! Limits, deadlines, isolation and approval.
 
 use serde::Serialize;
 use sympozium_api::agent_run::Cleanup;
@@ -10,10 +10,10 @@ use sympozium_api::sandbox::SeccompProfileType;
 use super::tools::full_name;
 use crate::policy::tools::SPAWN_SUBAGENTS;
 
-/// How a run without a filter of system calls is called.
+/// The name of having no seccomp filter.
 pub const UNCONFINED: &str = "Unconfined";
 
-/// How much of everything.
+/// Limits of the run, its parts and its tools.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Limits {
@@ -23,32 +23,32 @@ pub struct Limits {
     pub parts: Vec<PartLimits>,
     /// Of each tool.
     pub tools: Vec<ToolCallLimits>,
-    /// Runs that this one may start; nothing where it has no tool for that.
+    /// Runs that this one may start; absent where it has no tool for that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sub_runs: Option<SubagentPlan>,
 }
 
-/// How much one part may use.
+/// Limits of one part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PartLimits {
-    /// The part.
+    /// The name of the part.
     pub part: String,
-    /// What it asks for and may not exceed.
+    /// Its requests and limits.
     #[serde(flatten)]
     pub amounts: AmountsPlan,
-    /// How long it may take, where that is less than the run.
+    /// Its timeout, where that is less than the run's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<u64>,
 }
 
-/// How much of one tool there may be.
+/// Limits of one tool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolCallLimits {
     /// The tool, as `tool` or `pack/tool`.
     pub tool: String,
-    /// Its limits.
+    /// The limits of its calls.
     #[serde(flatten)]
     pub limits: ToolLimits,
 }
@@ -57,11 +57,11 @@ pub struct ToolCallLimits {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Isolation {
-    /// Guarantees that must hold around every command.
+    /// Guarantees that must be enforced around every command.
     pub floor: Vec<Guarantee>,
-    /// Guarantees that need not: the run starts without them, and says so.
+    /// Guarantees that are not required: the run starts without them, and reports it.
     pub not_required: Vec<Guarantee>,
-    /// The filter of system calls.
+    /// The seccomp profile.
     pub seccomp: String,
     /// The RuntimeClass; the cluster's default when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -70,40 +70,40 @@ pub struct Isolation {
     pub node_selector: std::collections::BTreeMap<String, String>,
 }
 
-/// How long everything lasts.
+/// How long the run, its grants and its data last.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Lifetime {
     /// Deadlines, each in seconds.
     #[serde(flatten)]
     pub deadlines: Deadlines,
-    /// How long the hooks after the run may take, from when it has ended; absent when there are none.
+    /// Timeout of the hooks after the run, from its end; absent when there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after_run_seconds: Option<u64>,
-    /// How long the longest-lived token for the Kubernetes API is good for; absent when there is none.
+    /// The longest lifetime of a token for the Kubernetes API; absent when there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_seconds: Option<u64>,
-    /// When rights end, in words; empty when there are none.
+    /// When grants end, in words; empty when there are none.
     pub rights_end: Vec<String>,
-    /// What becomes of the pod afterwards.
+    /// Whether the pod is deleted afterwards.
     pub cleanup: Cleanup,
     /// What outlasts the run, in words.
     pub outlasts: Vec<String>,
 }
 
-/// Who decides where a person is asked.
+/// Who approves questions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ApprovalAbout {
-    /// Whether any tool asks.
+    /// Whether any tool has the gate `ask`.
     pub is_asked: bool,
-    /// Who may decide, in words.
+    /// Who may approve, in words.
     pub approvers: Vec<String>,
-    /// How many must say yes.
+    /// The number of approvers who must vote approve.
     pub required: u32,
-    /// Whether a yes may be given for the identical action as often as the run repeats it.
+    /// Whether an approval may also cover repetitions of the identical action in this run.
     pub run_scope: bool,
-    /// Whether whoever started the run may approve what it does.
+    /// Whether the author of the run may approve its actions.
     pub run_author: bool,
 }
 
@@ -131,7 +131,7 @@ pub fn limits(plan: &RunPlan) -> Limits {
     }
 }
 
-/// Whether the run may start others: there are levels left, and the tool for it is not denied.
+/// Whether the run may start others: levels are left, and the tool is not denied.
 pub fn starts_runs(plan: &RunPlan) -> bool {
     let mut tools = plan.tools.iter();
     plan.subagents.levels > 0

@@ -1,4 +1,4 @@
-//! What a change adds to what a run may do, and what it takes away.
+//! What a change adds to the powers of a run, and what it removes.
 
 use std::collections::BTreeMap;
 
@@ -7,43 +7,43 @@ use serde::Serialize;
 use super::Explanation;
 use super::powers::{Power, Section};
 
-/// What became of one power.
+/// The change of one power.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Change {
-    /// More or less.
+    /// Whether it is more or less than before.
     pub direction: Direction,
-    /// The power as it is now, or as it was when it is gone.
+    /// The new power, or the old one when it was removed.
     #[serde(flatten)]
     pub power: Power,
-    /// The value that it had, when it has another one now.
+    /// The old value, when the power has another one now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub was: Option<String>,
 }
 
-/// Whether a change gives or takes.
+/// Whether a change adds or removes power.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Direction {
-    /// It was not there.
+    /// The power is new.
     Added,
-    /// It is more than it was.
+    /// The power is larger than before.
     Widened,
-    /// It is something else, and neither more nor less.
+    /// The power is different, and neither larger nor smaller.
     Other,
-    /// It is less than it was.
+    /// The power is smaller than before.
     Narrowed,
-    /// It is not there any more.
+    /// The power is gone.
     Removed,
 }
 
-/// How many powers are what they were.
+/// The number of powers that did not change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Kept(pub usize);
 
 impl Change {
-    /// Whether the run may do more by it. What it is made of gives no power by itself.
+    /// Whether the run may do more after this change. Code and texts of the run give no power by themselves.
     pub fn adds(&self) -> bool {
         self.power.section != Section::MadeOf
             && !self.comes_with_another()
@@ -52,15 +52,16 @@ impl Change {
 }
 
 impl Change {
-    /// Whether it is a detail of something that is told as new or gone itself.
+    /// Whether it is a detail of something that is itself reported as added or removed.
     pub fn comes_with_another(&self) -> bool {
         self.power.is_detail && matches!(self.direction, Direction::Added | Direction::Removed)
     }
 }
 
-/// Every power that changed, the most dangerous section first, in it what is added first; and how many did not change.
+/// Every power that changed, ordered by section, the most dangerous first, and in it the added ones first; and the
+/// number of those that did not change.
 ///
-/// What was added or changed, with what did not, is all that the new one has.
+/// The added, changed and unchanged ones together are all powers of the new explanation.
 pub fn compare(old: &Explanation, new: &Explanation) -> (Vec<Change>, Kept) {
     let (old, new) = (old.powers(), new.powers());
     let by_key: BTreeMap<_, &Power> = old.iter().map(|it| (it.key(), it)).collect();
@@ -78,11 +79,11 @@ pub fn compare(old: &Explanation, new: &Explanation) -> (Vec<Change>, Kept) {
         let direction = match (before.rank, power.rank) {
             (Some(before), Some(now)) if now > before => Direction::Widened,
             (Some(before), Some(now)) if now < before => Direction::Narrowed,
-            // Another one of its kind may hold less.
+            // Another value of the same rank may isolate less.
             (Some(_), Some(_)) if power.section == Section::Isolation => Direction::Widened,
-            // Two ways to write one amount.
+            // Two notations of one quantity.
             (Some(_), Some(_)) => Direction::Other,
-            // A bound that cannot be compared may be more.
+            // A bound that cannot be compared may be wider.
             _ if power.section != Section::MadeOf => Direction::Widened,
             _ => Direction::Other,
         };

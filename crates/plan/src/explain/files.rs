@@ -1,22 +1,22 @@
-//! What is mounted, and what that is.
+//! Volumes: their kinds, and which parts mount them.
 
 use serde::Serialize;
 use serde_json::Value;
 use sympozium_api::open::Volume;
 use sympozium_api::run_plan::{Medium, Mount, PlanVolume, RunPlan, VolumeSource, place};
 
-/// Whether something may be changed.
+/// Whether a volume may be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Access {
     /// It may be read.
     ReadOnly,
-    /// It may be changed too.
+    /// It may be read and written.
     ReadWrite,
 }
 
 impl Access {
-    /// As tables say it.
+    /// The word in tables.
     pub fn word(self) -> &'static str {
         match self {
             Self::ReadOnly => "read",
@@ -32,15 +32,15 @@ impl Access {
     }
 }
 
-/// What a volume is.
+/// The kind of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum VolumeKind {
-    /// Empty at first, and gone with the run.
+    /// Empty at first, and deleted with the run.
     Scratch,
-    /// Texts of skills.
+    /// Skill texts.
     Texts,
-    /// What a part is told about the run.
+    /// The input of a part.
     Input,
     /// A token for the Kubernetes API.
     Token,
@@ -50,40 +50,40 @@ pub enum VolumeKind {
     ConfigMap,
     /// A directory of the node.
     Host,
-    /// Storage that is there before the run and after it.
+    /// Storage that exists before and after the run.
     Storage,
-    /// Several of these in one, or something else that a user declared.
+    /// A projected volume, or another type that a user declared.
     Other,
 }
 
-/// One volume.
+/// One volume of the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeAbout {
-    /// What the run calls it.
+    /// The name of the volume in the run.
     pub volume: String,
-    /// What it is.
+    /// The kind of the volume.
     pub kind: VolumeKind,
-    /// The same in words.
+    /// A description of the volume in words.
     pub what: String,
-    /// How much fits, where that is bounded.
+    /// The size, where it is bounded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<String>,
-    /// Who sees it.
+    /// The parts that mount it.
     pub mounted_by: Vec<MountedBy>,
 }
 
-/// Who sees a volume.
+/// A mount of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MountedBy {
-    /// The part.
+    /// The part that mounts it.
     pub part: String,
-    /// Where.
+    /// The path in the part.
     pub path: String,
-    /// Whether it may change it.
+    /// Whether the part may write to it.
     pub access: Access,
-    /// The part of the volume that it sees.
+    /// The path inside of the volume that is mounted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sub_path: Option<String>,
 }
@@ -115,7 +115,7 @@ fn about(plan: &RunPlan, volume: &PlanVolume) -> VolumeAbout {
     }
 }
 
-/// What a volume of the plan is, in words; a mount of a volume that is not there is told too.
+/// The mounted volume in words. A mount of a volume that does not exist is described too.
 pub fn named(plan: &RunPlan, mount: &Mount) -> String {
     match plan.volume(&mount.volume) {
         Some(volume) => what(plan, volume),
@@ -123,13 +123,13 @@ pub fn named(plan: &RunPlan, mount: &Mount) -> String {
     }
 }
 
-/// What a mount shows; nobody knows of a volume that is not there.
+/// The kind of the mounted volume; `Other` for a volume that does not exist.
 pub fn kind_of(plan: &RunPlan, mount: &Mount) -> VolumeKind {
     let volume = plan.volume(&mount.volume);
     volume.map_or(VolumeKind::Other, |it| kind(&it.source))
 }
 
-/// The digest of everything that the plan says about what a mount shows.
+/// The digest of everything in the plan about the mounted volume.
 pub fn digest(plan: &RunPlan, mount: &Mount) -> String {
     let volume = plan.volume(&mount.volume).map(|it| &it.source);
     super::tools::digest_of(&serde_json::to_value(volume).unwrap_or_default())
@@ -186,7 +186,7 @@ fn what(plan: &RunPlan, volume: &PlanVolume) -> String {
     }
 }
 
-/// What scratch space is for, by the places where it is seen.
+/// The purpose of scratch space, from the paths where it is mounted.
 fn purpose(plan: &RunPlan, volume: &PlanVolume) -> Option<String> {
     for part in &plan.parts {
         let mut mounts = part.mounts.iter().filter(|it| it.volume == volume.name);
@@ -203,14 +203,14 @@ fn purpose(plan: &RunPlan, volume: &PlanVolume) -> Option<String> {
     None
 }
 
-/// The directory of the node that a declared volume is, whatever else it says that it is.
+/// The directory of the node in a declared volume, whatever other sources it has.
 pub fn host_path(volume: &Volume) -> Option<String> {
     let source = volume.source.get("hostPath")?;
     let path = source.get("path").and_then(Value::as_str);
     Some(path.unwrap_or("(unnamed)").to_owned())
 }
 
-/// The key that says what a declared volume is. Admission lets only one through.
+/// The key with the type of a declared volume. Admission allows only one.
 fn type_of(volume: &Volume) -> &str {
     volume.source.keys().next().map_or("emptyDir", String::as_str)
 }
@@ -254,20 +254,20 @@ fn projected(source: &Value) -> String {
     }
 }
 
-/// What a volume may hold that lets its reader be somebody.
+/// The credential that a volume may contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
-    /// Nothing of the kind.
+    /// No credential.
     Plain,
     /// A Secret.
     Secret,
     /// A token for the Kubernetes API.
     Token,
-    /// Nobody here knows.
+    /// Not known.
     Unknown,
 }
 
-/// What a declared volume holds, of each of its sources.
+/// The credentials in each source of a declared volume.
 pub fn contents(volume: &Volume) -> Vec<Content> {
     let mut found = Vec::new();
     for (type_, source) in &volume.source {
@@ -291,7 +291,7 @@ fn content(type_: &str) -> Content {
     }
 }
 
-/// The claim of a volume that is there before the run and after it.
+/// The PersistentVolumeClaim of a volume that exists before and after the run.
 pub fn lasting(volume: &PlanVolume) -> Option<String> {
     let VolumeSource::Declared { volume } = &volume.source else {
         return None;
@@ -302,7 +302,7 @@ pub fn lasting(volume: &PlanVolume) -> Option<String> {
     Some(format!("PersistentVolumeClaim {name}"))
 }
 
-/// The Secrets that a declared volume holds.
+/// The Secrets in a declared volume.
 pub fn secrets_in(volume: &Volume) -> Vec<String> {
     let mut found = Vec::new();
     let mut add = |source: Option<&Value>, field: &str| {

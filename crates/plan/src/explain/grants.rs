@@ -1,4 +1,4 @@
-//! Who may do what at the Kubernetes API.
+//! Identities of the run at the Kubernetes API, and their permissions.
 
 use serde::Serialize;
 use sympozium_api::rbac::RbacRule;
@@ -10,32 +10,32 @@ use crate::rbac::{Implication, Rule, Scope, implications};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IdentityAbout {
-    /// Whose it is: a pack's, or the hooks'.
+    /// The pack that it belongs to; absent for the one of the hooks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pack: Option<String>,
-    /// Its name in the cluster.
+    /// The name of the ServiceAccount.
     pub service_account: String,
-    /// Its namespace.
+    /// The namespace of the ServiceAccount.
     pub namespace: String,
     /// The parts that have its token.
     pub used_by: Vec<String>,
-    /// How long a token is good for if nobody revokes or renews it.
+    /// Lifetime of a token if it is neither revoked nor renewed.
     pub token_seconds: u64,
-    /// What it may do.
+    /// The permissions of the identity.
     pub grants: Vec<Grant>,
 }
 
-/// One rule, and what follows from it.
+/// One rule, and its consequences.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Grant {
-    /// Where it holds.
+    /// Where the rule applies.
     pub scope: Scope,
-    /// The rule.
+    /// The RBAC rule.
     pub rule: RbacRule,
     /// The rule in words.
     pub words: String,
-    /// What follows from it beyond its words.
+    /// Consequences of the rule beyond its text.
     pub implies: Vec<Implication>,
 }
 
@@ -63,7 +63,7 @@ fn grant(scope: Scope, rule: &RbacRule) -> Grant {
     Grant { scope, rule: rule.clone(), words: words(rule), implies: implications(&Rule::from(rule), scope) }
 }
 
-/// `get, list pods, services; of apps: …`: verbs first, as people say it, whole.
+/// The whole rule, verbs first: `get, list pods, services (apps)`.
 fn words(rule: &RbacRule) -> String {
     let mut words = format!("{} {}", rule.verbs.join(", "), rule.resources.join(", "));
     let groups: Vec<&str> = rule.api_groups.iter().map(String::as_str).collect();
@@ -81,7 +81,7 @@ fn words(rule: &RbacRule) -> String {
     words
 }
 
-/// What an identity is called in the cluster.
+/// The name of an identity's ServiceAccount in the cluster.
 pub fn service_account(plan: &RunPlan, identity: &Identity) -> String {
     let word = identity.name.0.replace('-', "");
     crate::render::names::object_name(&plan.run, &word)

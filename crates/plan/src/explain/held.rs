@@ -1,24 +1,24 @@
-//! What parts hold that lets them be somebody.
+//! Credentials that parts hold.
 
 use sympozium_api::run_plan::{Part, Role, RunPlan, VolumeSource};
 
 use super::files::{self, Content};
 
-/// Whether anybody in the run has a token for the Kubernetes API.
+/// Whether any part of the run has a token for the Kubernetes API.
 pub fn has_token(plan: &RunPlan) -> bool {
     let volumes = plan.volumes.iter().map(|it| &it.source);
     let mut contents = volumes.flat_map(contents);
     !plan.identities.is_empty() || contents.any(|it| matches!(it, Content::Token))
 }
 
-/// Whether somebody sees a volume of which nobody here knows what it holds.
+/// Whether a part mounts a volume whose contents are not known here.
 pub fn has_unknown(plan: &RunPlan) -> bool {
     let volumes = plan.volumes.iter().map(|it| &it.source);
     let mut contents = volumes.flat_map(contents);
     contents.any(|it| matches!(it, Content::Unknown))
 }
 
-/// Whether the agent is given anything to be let in with: a Secret, a token, or a credential of the gateway.
+/// Whether the agent holds any credential: a Secret, a token, or a credential of the gateway.
 pub fn agent_has_credential(plan: &RunPlan) -> bool {
     let mut agents = plan.parts.iter().filter(|it| it.role == Role::Agent);
     agents.any(|agent| has_credential(plan, agent))
@@ -31,7 +31,7 @@ fn has_credential(plan: &RunPlan, part: &Part) -> bool {
     let volumes = part.mounts.iter().map(|it| plan.volume(&it.volume));
     let mut contents = volumes.flatten().flat_map(|it| contents(&it.source));
     let in_volumes = contents.any(|it| !matches!(it, Content::Plain));
-    // What the bridge and skills are told about a run has their credentials in it.
+    // The inputs of bridge and skills contain their credentials.
     let mut told = part.mounts.iter().filter_map(|it| plan.volume(&it.volume));
     let of_others = told.any(|it| match &it.source {
         VolumeSource::Input { part: whose } => *whose != part.name,

@@ -1,18 +1,18 @@
-//! What may be reached.
+//! What may be reached over the network.
 
 use serde::Serialize;
 use sympozium_api::run_plan::{Destination, Part, Reach, Role, RunPlan};
 
-/// What is reached in the node's network.
+/// What is reachable in the node's network.
 const NODE: &str = "whatever the node reaches";
 
-/// What may be reached, part by part and by the whole pod.
+/// What may be reached, by each part and by the whole pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Network {
     /// By each part, through the gateway.
     pub parts: Vec<PartNetwork>,
-    /// By the pod as a whole: a NetworkPolicy cannot tell containers apart.
+    /// By the pod as a whole: a NetworkPolicy cannot distinguish containers.
     pub pod: PodNetwork,
 }
 
@@ -20,15 +20,15 @@ pub struct Network {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PartNetwork {
-    /// The part.
+    /// The name of the part.
     pub part: String,
     /// Whether it may reach every public host.
     pub any_public_host: bool,
-    /// Hosts with their ports, whether public or not; `*` is any port.
+    /// Hosts with their ports, public or not; `*` is any port.
     pub hosts: Vec<String>,
     /// Whether it has a token for the Kubernetes API.
     pub kubernetes_api: bool,
-    /// Whether it has the node's network instead of the pod's: parts of one pod all do, or none.
+    /// Whether it has the node's network instead of the pod's: either all parts of a pod have it, or none.
     pub node_network: bool,
 }
 
@@ -36,13 +36,13 @@ pub struct PartNetwork {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodNetwork {
-    /// Where packets may go.
+    /// Destinations that the NetworkPolicy allows.
     pub egress: Vec<&'static str>,
-    /// Who may connect to it. Nobody.
+    /// Peers that may connect to the pod: none.
     pub ingress: Vec<&'static str>,
-    /// Whether names can be looked up. They cannot: the gateway does.
+    /// Whether the pod has DNS: it does not, the gateway resolves names.
     pub dns: bool,
-    /// Whether a run is refused where nothing enforces this.
+    /// Whether the run is refused where this is not enforced.
     pub enforced_or_refused: bool,
 }
 
@@ -52,7 +52,7 @@ pub fn of(plan: &RunPlan) -> Network {
         egress.push("the Kubernetes API server");
     }
     if has_node_network(plan) {
-        // No NetworkPolicy holds for it.
+        // NetworkPolicies do not apply to it.
         egress = vec![NODE];
     }
     let floor = &plan.isolation.floor;
@@ -85,7 +85,7 @@ fn reaches<'a>(plan: &'a RunPlan, part: &'a Part) -> impl Iterator<Item = &'a Re
     credentials.map(|it| &it.reach)
 }
 
-/// `host:port`, with brackets where the host has colons of its own.
+/// `host:port`, with brackets around an IPv6 address.
 pub fn destination(destination: &Destination) -> String {
     let Destination { host, port } = destination;
     let port = port.map_or_else(|| "*".to_owned(), |port| port.to_string());
@@ -95,7 +95,8 @@ pub fn destination(destination: &Destination) -> String {
     }
 }
 
-/// Whether the run's pod has the node's network. One part that asks for it is enough: Kubernetes gives it to a whole pod.
+/// Whether the run's pod has the node's network. One part that requests it is enough: Kubernetes gives it to a whole
+/// pod.
 pub fn has_node_network(plan: &RunPlan) -> bool {
     let mut access = plan.parts.iter().filter_map(|it| it.host_access.as_ref());
     access.any(|it| it.enabled && it.host_network)

@@ -1,11 +1,11 @@
-//! What parts have of the node that they run on.
+//! Access of parts to the node that they run on.
 
 use sympozium_api::run_plan::{Mount, Part, PlanVolume, RunPlan, VolumeSource};
 use sympozium_api::skill_pack::HostAccess;
 
 use super::files::{self, Access};
 
-/// What a part has of the node, in words; nothing for most.
+/// The access of a part to the node, in words; empty for most parts.
 pub fn of(plan: &RunPlan, part: &Part) -> Vec<String> {
     let access = part.host_access.as_ref().filter(|it| it.enabled);
     let mut words = access.map(powers).unwrap_or_default();
@@ -13,7 +13,7 @@ pub fn of(plan: &RunPlan, part: &Part) -> Vec<String> {
         let path = plan.volume(&mount.volume).and_then(path);
         words.extend(path.map(|path| seen(mount, &path)));
     }
-    // A directory that host access names is a volume of the plan too.
+    // A directory in `hostAccess` is a volume of the plan too.
     let mut told = Vec::new();
     for word in words {
         if !told.contains(&word) {
@@ -23,13 +23,13 @@ pub fn of(plan: &RunPlan, part: &Part) -> Vec<String> {
     told
 }
 
-/// Whether a run has anything of the node.
+/// Whether a run has any access to the node.
 pub fn is_touched(plan: &RunPlan) -> bool {
     let mut parts = plan.parts.iter();
     parts.any(|part| !of(plan, part).is_empty()) || !unseen(plan).is_empty()
 }
 
-/// Directories of the node that the pod has and no part sees.
+/// Directories of the node that are volumes of the pod and that no part mounts.
 pub fn unseen(plan: &RunPlan) -> Vec<String> {
     let volumes = plan.volumes.iter();
     let unseen = volumes.filter(|it| plan.mounted_by(&it.name).next().is_none());

@@ -1,4 +1,4 @@
-//! The containers of a run, or its process trees.
+//! The parts of a run: containers, or process trees on one machine.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -12,91 +12,91 @@ use super::files::{self, Access, VolumeKind};
 use super::tools::digest_of;
 use super::{grants, network, node};
 
-/// One part.
+/// One part of the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PartAbout {
     /// The name of its container.
     pub part: String,
-    /// What it is for: `agent`, `bridge`, `skill`, `sandbox`, `preRun`, `postRun`.
+    /// Its role: `agent`, `bridge`, `skill`, `sandbox`, `preRun`, `postRun`.
     pub role: &'static str,
     /// The pack or the hook.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// Whether what it says about the run's result counts.
+    /// Whether it is a gate hook, which decides about the result.
     pub is_gate: bool,
-    /// What becomes of the result when it says nothing, where that is not to keep it back.
+    /// What happens to the result without a verdict, unless it is blocked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gate_default: Option<GateDefault>,
-    /// Its image.
+    /// The image of the container.
     pub image: String,
-    /// When its image is pulled; as the cluster does by itself when absent.
+    /// The image pull policy; the cluster's default when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image_pull_policy: Option<ImagePullPolicy>,
     /// What runs commands in it.
     pub executor: Executor,
-    /// What starts instead of the image's entrypoint.
+    /// The command in place of the image's entrypoint.
     pub command: Vec<String>,
-    /// Its variables, with digests instead of values: people write into manifests what they should not.
+    /// Its variables, with digests instead of values: users write secrets into manifests that should not be there.
     pub environment: Vec<VariableAbout>,
-    /// What it sees besides its image.
+    /// Its mounts.
     pub mounts: Vec<MountAbout>,
     /// What it may reach, in words.
     pub reaches: Vec<String>,
-    /// Who it is at the Kubernetes API; nobody when absent.
+    /// Its ServiceAccount; absent when it has no identity at the Kubernetes API.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_account: Option<String>,
-    /// What it has of the node, in words; nothing for most.
+    /// Its access to the node, in words; empty for most parts.
     pub node: Vec<String>,
-    /// Ports that it listens at.
+    /// Ports that it listens on.
     pub ports: Vec<String>,
 }
 
-/// One variable.
+/// One environment variable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VariableAbout {
-    /// Its name.
+    /// The name of the variable.
     pub name: String,
-    /// Where its value is from.
+    /// The source of its value.
     pub from: VariableSource,
-    /// The digest of a value that is written in the manifest.
+    /// The digest of a value in the manifest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
 }
 
-/// Where the value of a variable is from.
+/// The source of a variable's value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum VariableSource {
-    /// Written in the manifest.
+    /// A value in the manifest.
     Value,
     /// A Secret, by name and key.
     Secret(String, String),
     /// A ConfigMap, by name and key.
     ConfigMap(String, String),
-    /// The pod.
+    /// A field of the pod.
     Pod,
 }
 
-/// Where a part sees a volume.
+/// A mount of a part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MountAbout {
-    /// Where.
+    /// The path in the part.
     pub path: String,
-    /// Whether it may change it.
+    /// Whether the part may write to it.
     pub access: Access,
-    /// What it is.
+    /// The kind of the volume.
     pub kind: VolumeKind,
-    /// The same in words.
+    /// A description of the volume in words.
     pub what: String,
-    /// The digest of everything that is said about the volume.
+    /// The digest of everything in the plan about the volume.
     pub digest: String,
-    /// The part of the volume that it sees.
+    /// The path inside of the volume that is mounted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sub_path: Option<String>,
-    /// The others that see the same.
+    /// The other parts that mount the same volume.
     pub shared_with: Vec<String>,
 }
 

@@ -14,41 +14,41 @@ use super::parts::{VariableAbout, VariableSource};
 use super::tools::Arguments;
 use list::{List, add_grant};
 
-/// Single rights that one rule is taken apart into. A larger one is compared as a whole.
+/// Maximum number of single permissions that one rule is expanded into. A larger rule is compared as a whole.
 pub const MAX_SINGLE_RIGHTS: usize = 4_096;
 
-/// What a power is about. The order is the order of danger, in which changes are shown.
+/// What a power is about. The order is the order of danger, in which changes are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Section {
-    /// The node that the run is on.
+    /// Access to the node.
     Node,
-    /// Rights at the Kubernetes API.
+    /// Permissions at the Kubernetes API.
     Kubernetes,
-    /// Secrets.
+    /// Secrets that are read.
     Secrets,
-    /// Hosts.
+    /// Hosts that are reached.
     Network,
-    /// Tools.
+    /// Tools that are offered.
     Tools,
-    /// Who decides.
+    /// Who approves.
     Approval,
-    /// What need not be enforced.
+    /// Guarantees that are not required.
     Isolation,
     /// Mounts.
     Files,
     /// Runs that this one may start.
     SubRuns,
-    /// How long.
+    /// Deadlines and lifetimes.
     Lifetime,
-    /// How much.
+    /// Limits.
     Limits,
-    /// What the run is made of. A change here gives no power by itself.
+    /// Code and texts of the run. A change here gives no power by itself.
     MadeOf,
 }
 
 impl Section {
-    /// All of them, in order.
+    /// All sections, in order.
     pub const ALL: [Self; 12] = [
         Self::Node,
         Self::Kubernetes,
@@ -64,7 +64,7 @@ impl Section {
         Self::MadeOf,
     ];
 
-    /// As a heading.
+    /// The heading of the section.
     pub fn title(self) -> &'static str {
         match self {
             Self::Node => "Node",
@@ -89,29 +89,29 @@ impl Section {
 pub struct Power {
     /// What it is about.
     pub section: Section,
-    /// Whether more rights follow from it, so that it is shown first.
+    /// Whether it leads to further permissions, so that it is printed first.
     #[serde(skip)]
     pub is_heavy: bool,
-    /// Whose: a part, a pack; empty for the run's.
+    /// The part or pack that has it; empty for the run as a whole.
     pub of: String,
-    /// What. Together with the section and the owner it says which power this is.
+    /// What it is. Together with section and owner it identifies the power.
     pub what: String,
-    /// How much of it, where that can change.
+    /// Its extent, where that can change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// What follows from it.
+    /// Its consequences.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub means: Vec<String>,
-    /// How much more than another value this one is.
+    /// Orders values: a higher rank is more power.
     #[serde(skip)]
     pub rank: Option<u128>,
-    /// Whether it is worth telling only when it changes.
+    /// Whether it is printed only when it changes.
     #[serde(skip)]
     pub is_detail: bool,
 }
 
 impl Power {
-    /// Which power it is, whatever its value.
+    /// Identifies the power, independently of its value.
     pub fn key(&self) -> (Section, &str, &str) {
         (self.section, &self.of, &self.what)
     }
@@ -130,7 +130,7 @@ impl Explanation {
             let order = |it: &Power| (it.section, !it.is_heavy);
             order(a).cmp(&order(b)).then_with(|| a.key().cmp(&b.key()))
         });
-        // Two rules may give the same; of two values the greater one counts.
+        // Two rules may give the same power; the larger value counts.
         powers.dedup_by(|later, kept| {
             let same = later.key() == kept.key();
             if same && later.rank > kept.rank {
@@ -186,7 +186,7 @@ impl Explanation {
                 let what = format!("free text as arguments of {}", tool.tool);
                 list.add(Section::Tools, owner, &what);
             }
-            // What a schema lets through cannot be counted: any other one may be more.
+            // What a schema accepts cannot be counted: any other schema may accept more.
             let what = format!("arguments of {}", tool.tool);
             list.detail(Section::Tools, owner, &what, &tool.arguments_digest);
             if !tool.program.is_empty() {
@@ -218,7 +218,7 @@ impl Explanation {
                     Access::ReadOnly => ("read", 0),
                     Access::ReadWrite => ("write", 1),
                 };
-                // The name of an account has the run's UID in it, which says nothing about powers.
+                // The name of a ServiceAccount contains the run's UID, which is irrelevant for powers.
                 let what = match mount.kind {
                     VolumeKind::Token => "token of its ServiceAccount",
                     _ => &mount.what,
@@ -228,7 +228,7 @@ impl Explanation {
                     None => format!("{}: {what}", mount.path),
                 };
                 list.valued(Section::Files, &part.part, &what, value, Some(rank));
-                // Which keys of a Secret, how much of a disk: other settings may show more.
+                // Which keys of a Secret, how much of a disk: other settings may give more.
                 let what = format!("settings of what is at {}", mount.path);
                 list.detail(Section::Files, &part.part, &what, &mount.digest);
             }
@@ -272,12 +272,12 @@ impl Explanation {
     }
 }
 
-/// Words of a command line, so that no two lists of them look the same.
+/// Formats a command line as JSON, so that different lists of words never look the same.
 fn words(words: &[String]) -> String {
     serde_json::Value::from(words).to_string()
 }
 
-/// What a variable is set to, as far as it is told.
+/// The value of a variable, or its digest.
 fn value(variable: &VariableAbout) -> String {
     match (&variable.from, &variable.digest) {
         (VariableSource::Value, digest) => digest.clone().unwrap_or_default(),

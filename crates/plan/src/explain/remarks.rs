@@ -1,4 +1,4 @@
-//! What one should know that no table says. Only what applies to the run is said.
+//! Caveats that no table shows. Only those that apply to the run are returned.
 
 use std::collections::BTreeSet;
 
@@ -16,9 +16,9 @@ use crate::image::Image;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Remark {
-    /// A name that stays the same.
+    /// A stable identifier.
     pub id: &'static str,
-    /// The caveat.
+    /// The text of the caveat.
     pub text: String,
 }
 
@@ -39,7 +39,7 @@ fn add(remarks: &mut Vec<Remark>, id: &'static str, text: impl Into<String>) {
     remarks.push(Remark { id, text });
 }
 
-/// Names of the parts for which something holds.
+/// Names of the parts that satisfy a predicate.
 fn parts(plan: &RunPlan, holds: impl Fn(&Part) -> bool) -> Vec<String> {
     let found = plan.parts.iter().filter(|part| holds(part));
     found.map(|part| part.name.to_string()).collect()
@@ -56,7 +56,7 @@ fn about_node(plan: &RunPlan, remarks: &mut Vec<Remark>) {
     }
 }
 
-/// Kubernetes gives some things of the node to a whole pod, whichever container they are for.
+/// Kubernetes gives some access to the node to a whole pod, whichever container it is for.
 fn about_node_of_pod(plan: &RunPlan, remarks: &mut Vec<Remark>) {
     if network::has_node_network(plan) {
         add(

@@ -1,4 +1,4 @@
-//! Secrets: by name, who sees them, and how.
+//! Secrets: by name, which parts read them, and how.
 
 use std::collections::BTreeMap;
 
@@ -12,20 +12,20 @@ use super::files::secrets_in;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SecretAbout {
-    /// Its name.
+    /// The name of the Secret.
     pub secret: String,
-    /// Who sees it, and how.
+    /// The parts that read it, and how.
     pub seen: Vec<SecretSeen>,
 }
 
-/// One way to see a Secret.
+/// One use of a Secret.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SecretSeen {
-    /// The part; absent for the kubelet.
+    /// The part that reads it; absent for the kubelet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
-    /// How, in words.
+    /// How it is read, in words.
     pub how: String,
 }
 

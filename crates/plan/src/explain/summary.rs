@@ -1,4 +1,4 @@
-//! The most important, in a few sentences.
+//! The most important facts, in a few sentences.
 
 use std::collections::BTreeSet;
 
@@ -10,17 +10,17 @@ use super::tools::{Arguments, ToolAbout};
 use super::{held, network, node, secrets, tools};
 use crate::rbac::{Scope, Weight};
 
-/// What a run can and cannot do. Each sentence goes on from `This run can` or `It cannot`.
+/// What a run can and cannot do. Each sentence continues `This run can` or `It cannot`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Summary {
     /// `This run can …`
     pub can: Vec<String>,
-    /// `It cannot …`; empty for a run that has anything of the node, because that can undo every bound.
+    /// `It cannot …`; empty for a run with any access to the node, which can circumvent every bound.
     pub cannot: Vec<String>,
 }
 
-/// Names that a sentence lists before it counts the rest.
+/// Number of names that a sentence lists before it counts the rest.
 const LISTED: usize = 4;
 
 pub fn of(plan: &RunPlan) -> Summary {
@@ -90,7 +90,7 @@ fn kubernetes(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String>) {
     }
 }
 
-/// What follows from a rule and is more than it says.
+/// Consequences of a rule that give more permissions than it names.
 fn consequences(grant: &Grant) -> impl Iterator<Item = String> {
     let heavy = grant.implies.iter();
     let heavy = heavy.filter(|it| it.weight == Weight::MoreRights);
@@ -191,7 +191,7 @@ fn listed(words: &[String]) -> String {
     format!("{} and {rest} more", words[..LISTED].join(", "))
 }
 
-/// As people say it: `1 h 30 min`.
+/// Formats a duration as `1 h 30 min`.
 pub fn duration(seconds: u64) -> String {
     let units = [(86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")];
     let mut rest = seconds;

@@ -1,4 +1,4 @@
-//! Every power of a plan is explained, a comparison loses none, and remarks are made where they apply.
+//! Every power of a plan is explained, a comparison loses none, and remarks occur where they apply.
 
 mod bounds;
 mod differences;

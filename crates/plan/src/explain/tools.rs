@@ -1,43 +1,43 @@
-//! Tools: what the model can ask for, what becomes of it, and who acts.
+//! Tools: what the model can call, the decision about calls, and what executes them.
 
 use serde::Serialize;
 use serde_json::{Value, json};
 use sympozium_api::run_plan::{Acts, Gate, RunPlan, ToolPlan};
 
-/// One tool.
+/// One tool of the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolAbout {
-    /// Its name.
+    /// The name of the tool.
     pub tool: String,
-    /// The pack whose sidecar acts.
+    /// The pack whose sidecar executes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pack: Option<String>,
-    /// What becomes of a call.
+    /// The gate of its calls.
     pub gate: Gate,
-    /// Who acts.
+    /// What executes it.
     pub by: ActsBy,
     /// The part in which the command runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
-    /// The program, with what always comes first.
+    /// The program, with its fixed first arguments.
     pub program: Vec<String>,
-    /// What holds the arguments.
+    /// Whether a schema bounds the arguments.
     pub arguments: Arguments,
-    /// The digest of what holds them: the schema, and how they are handed over.
+    /// The digest of the schema, and of how arguments are passed.
     pub arguments_digest: String,
-    /// What it does, as the model is told.
+    /// The description for the model.
     pub description: String,
 }
 
 impl ToolAbout {
-    /// `tool` or `pack/tool`, as policies write it.
+    /// `tool` or `pack/tool`, as in policies.
     pub fn full_name(&self) -> String {
         full_name(self.pack.as_deref(), &self.tool)
     }
 }
 
-/// `tool` or `pack/tool`, as policies write it.
+/// `tool` or `pack/tool`, as in policies.
 pub fn full_name(pack: Option<&str>, tool: &str) -> String {
     match pack {
         Some(pack) => format!("{pack}/{tool}"),
@@ -45,7 +45,7 @@ pub fn full_name(pack: Option<&str>, tool: &str) -> String {
     }
 }
 
-/// Who acts.
+/// What executes a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ActsBy {
@@ -59,20 +59,20 @@ pub enum ActsBy {
     Program,
 }
 
-/// What holds the arguments of a tool.
+/// Whether a schema bounds the arguments of a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Arguments {
-    /// A schema: what does not fit never reaches who acts.
+    /// Arguments that do not match the schema are refused before the tool is executed.
     Schema,
-    /// Nothing: they are a command line or a program of their own.
+    /// The arguments are a command line or code, which a schema does not bound.
     FreeText,
 }
 
-/// What digests in an explanation are of.
+/// The domain of digests in an explanation.
 const DIGEST_DOMAIN: &str = "sympozium.ai/explanation/v1";
 
-/// Programs that run what they are told, so that a schema of texts holds nothing.
+/// Programs that execute their arguments, so that a schema of strings bounds nothing.
 const INTERPRETERS: &[&str] = &[
     "ash", "awk", "bash", "bun", "busybox", "chroot", "dash", "deno", "ed", "emacs", "env", "eval", "expect", "find",
     "fish", "gawk", "gdb", "git", "go", "java", "jshell", "ksh", "lua", "make", "mawk", "nice", "node", "nohup", "npx",
@@ -110,7 +110,7 @@ fn about(tool: &ToolPlan) -> ToolAbout {
     }
 }
 
-/// Of the schema, and for a program of how arguments become words of a command line or its input.
+/// Covers the schema, and for a program how arguments become its command line or its input.
 fn arguments_digest(tool: &ToolPlan) -> String {
     let handing = match &tool.acts {
         Acts::Program { input_mode, positional_args, .. } => {
@@ -121,13 +121,13 @@ fn arguments_digest(tool: &ToolPlan) -> String {
     digest_of(&json!({"parameters": tool.parameters, "handing": handing}))
 }
 
-/// The digest of a piece of a plan. What came in as JSON has one.
+/// The digest of a value of a plan. Values that came from JSON always have one.
 pub fn digest_of(value: &Value) -> String {
     let digest = sympozium_api::digest::digest(DIGEST_DOMAIN, value);
     digest.map_or_else(|error| error.to_string(), |it| it.to_string())
 }
 
-/// Whether the model decides about any argument.
+/// Whether the model chooses any argument.
 fn takes_arguments(tool: &ToolPlan) -> bool {
     let schema = &tool.parameters.0;
     let is_empty = |field: &str| match schema.get(field) {
@@ -139,11 +139,11 @@ fn takes_arguments(tool: &ToolPlan) -> bool {
     !has_none || schema.contains_key("$ref")
 }
 
-/// Whether any word of a program is one that runs what it is told: `timeout 5 sh -c` is one too.
+/// Whether any word of a program is an interpreter: `timeout 5 sh -c` counts too.
 fn is_interpreter(program: &[String]) -> bool {
     program.iter().any(|word| {
         let name = word.rsplit('/').next().unwrap_or(word);
-        // With a version behind it, it is the same: `python3.13`.
+        // A version at the end does not matter: `python3.13`.
         let plain = name.trim_end_matches(|it: char| it.is_ascii_digit() || it == '.' || it == '-');
         INTERPRETERS.contains(&name) || INTERPRETERS.contains(&plain)
     })

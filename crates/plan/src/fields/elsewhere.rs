@@ -1,6 +1,7 @@
-//! Fields that change neither plan nor objects and are no less used: by whom. And those that are there to be denied.
+//! Fields that change neither plan nor objects and are used elsewhere, with the file that uses them. Also those whose
+//! other values are denied.
 
-/// Kind, field with all below it, and the file that uses or writes it.
+/// Kind, field with everything below it, and the file that uses or writes it.
 pub const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("AgentRun", "spec.cancel", "crates/controller/src/run/begin.rs"),
     ("AgentRun", "spec.dryRun", "crates/controller/src/run/begin.rs"),
@@ -60,7 +61,7 @@ pub const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("SympoziumSchedule", "status.conditions", "crates/controller/src/unserved.rs"),
 ];
 
-/// Parts of a status that nothing writes yet, and why.
+/// Status fields that nothing writes yet, and why.
 pub const UNWRITTEN: &[(&str, &str, &str)] = &[
     ("AgentRun", "status.sandboxClaimName", "no warm pools are served"),
     ("AgentRun", "status.deploymentName", "no server mode is served"),
@@ -83,8 +84,8 @@ pub const UNWRITTEN: &[(&str, &str, &str)] = &[
     ("Model", "status.placementMessage", "nothing serves models"),
 ];
 
-/// Leaves whose other values are denied, each with the rule: a name of something that must be there, a wish that is never granted,
-/// or what a policy bounds. By another rule a denial may only say that the value has the wrong form.
+/// Leaves whose other values are denied, each with the rule: a reference to an object that must exist, a setting that
+/// is never allowed, or a bound of a policy. A denial by another rule may only say that the value is malformed.
 pub const DENIED: &[(&str, &str, &str)] = &[
     ("AgentRun", "spec.agentRef", "agent-refs-differ"),
     ("AgentRun", "spec.instanceRef", "agent-refs-differ"),

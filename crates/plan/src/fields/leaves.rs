@@ -1,4 +1,4 @@
-//! The leaves of all schemas: fields that hold a value, not others.
+//! The leaves of all schemas: fields that hold a value and no further fields.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
@@ -6,14 +6,14 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use serde_json::Value;
 use sympozium_api::crds;
 
-/// One leaf.
+/// One leaf of a schema.
 #[derive(Debug, Clone)]
 pub struct Leaf {
     pub kind: String,
-    /// Such as `spec.skills[].params.*`: `[]` is any member of a list, `*` any key of a map, `?` any further key of an object
-    /// that takes more than its schema says.
+    /// Such as `spec.skills[].params.*`: `[]` is any member of a list, `*` any key of a map, `?` any further key of an
+    /// object that accepts more than its schema lists.
     pub path: String,
-    /// Whether it takes anything.
+    /// Whether it accepts any value.
     pub is_open: bool,
     pub type_: Option<String>,
     pub is_amount: bool,
@@ -22,7 +22,7 @@ pub struct Leaf {
     pub most: Option<f64>,
 }
 
-/// All of them, by kind.
+/// The leaves of all kinds.
 pub fn leaves() -> Vec<Leaf> {
     let mut leaves = Vec::new();
     for definition in crds::all() {

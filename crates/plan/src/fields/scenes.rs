@@ -1,4 +1,4 @@
-//! Runs with everything around them in which fields are changed, and what becomes of them.
+//! Scenes: a run with all its objects, in which fields are changed, and the result.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,16 +13,17 @@ use crate::plan::tests::world::World;
 use crate::plan::{PlanSettings, plan};
 use crate::render::{RenderSettings, render};
 
-/// Objects of a run that is admitted, and what becomes of it.
+/// The objects of a run that is admitted, and the result.
 pub struct Scene {
     pub objects: Vec<Value>,
     pub outcome: Outcome,
 }
 
-/// What becomes of a run.
+/// The result for a run.
 #[derive(Debug, PartialEq)]
 pub enum Outcome {
-    /// Plan, objects and explanation, without digests of the objects that they were made from: those differ with every word.
+    /// Plan, objects and explanation, without digests of the objects that they were made from: those change with every
+    /// character.
     Admitted(Box<Value>),
     /// The rules by which it is denied.
     Denied(BTreeSet<&'static str>),
@@ -42,7 +43,7 @@ const SCENES: &[&str] = &[
     "served-model",
 ];
 
-/// One object of each kind that uses every field that nothing acts on.
+/// One object of each kind that uses every field without an effect.
 const UNUSED: &str = "unused";
 
 pub fn all() -> Vec<Scene> {
@@ -78,7 +79,7 @@ pub fn read<K: DeserializeOwned>(value: Value) -> K {
     serde_json::from_value(value).expect("it has the form")
 }
 
-/// The least that an object of a kind can say.
+/// The smallest valid spec of a kind.
 pub fn plain(kind: &str) -> Value {
     match kind {
         "AgentRun" => json!({ "agentRef": "a", "task": "Look around." }),
@@ -89,7 +90,7 @@ pub fn plain(kind: &str) -> Value {
     }
 }
 
-/// What admission says about a run itself: rule and field.
+/// The warnings of admission about a run itself: rule and field.
 pub fn said_of_run(run: &Value) -> BTreeSet<(&'static str, String)> {
     let mut run = run.clone();
     run["metadata"] = json!({ "name": "r", "namespace": "team", "uid": "u" });
@@ -121,7 +122,7 @@ fn is_readable(object: &Value) -> bool {
 }
 
 impl Outcome {
-    /// What becomes of the run of these objects; nothing where one of them cannot be read.
+    /// The result for the run of these objects; `None` where one of them cannot be read.
     pub fn of(objects: Vec<Value>) -> Option<Self> {
         if !objects.iter().all(is_readable) {
             return None;

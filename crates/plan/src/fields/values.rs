@@ -1,10 +1,10 @@
-//! Other values for a leaf, and where in an object to put them.
+//! Other values for a leaf, and the paths in an object where they are set.
 
 use serde_json::{Value, json};
 
 use super::leaves::Leaf;
 
-/// A place of a leaf in one object.
+/// The path of a leaf in one object.
 #[derive(Debug, Clone)]
 pub struct Place {
     steps: Vec<Step>,
@@ -17,7 +17,7 @@ enum Step {
 }
 
 impl Place {
-    /// Wherever an object has the leaf, or something that it can be put into.
+    /// All paths where an object has the leaf, or a parent that it can be added to.
     pub fn all(object: &Value, leaf: &Leaf) -> Vec<Self> {
         let words = leaf.path.replace("[]", ".[]");
         let words: Vec<&str> = words.split('.').collect();
@@ -33,7 +33,7 @@ impl Place {
         })
     }
 
-    /// The object with another value there.
+    /// The object with another value at this path.
     pub fn put(&self, object: &Value, value: Value) -> Value {
         let mut changed = object.clone();
         let mut at = &mut changed;
@@ -65,7 +65,7 @@ fn find(value: &Value, words: &[&str], steps: Vec<Step>, places: &mut Vec<Place>
     };
     let and = |step: Step| -> Vec<Step> { steps.iter().cloned().chain([step]).collect() };
     match *word {
-        // The object itself takes more keys.
+        // The object itself accepts further keys.
         "?" => places.push(Place { steps }),
         "[]" => {
             for (index, item) in value.as_array().into_iter().flatten().enumerate() {
@@ -82,7 +82,7 @@ fn find(value: &Value, words: &[&str], steps: Vec<Step>, places: &mut Vec<Place>
         }
         key => match value.get(key) {
             Some(item) => find(item, rest, and(Step::Key(key.to_owned())), places),
-            // A scalar, or a list of them, can be added.
+            // A scalar, or a list of scalars, can be added.
             None if value.is_object() && (rest.is_empty() || rest == ["[]"]) => {
                 find(&Value::Null, rest, and(Step::Key(key.to_owned())), places);
             }
@@ -91,7 +91,7 @@ fn find(value: &Value, words: &[&str], steps: Vec<Step>, places: &mut Vec<Place>
     }
 }
 
-/// Values of a leaf that differ from the present one, most of them of the right form.
+/// Values of a leaf that differ from the current one, most of them well-formed.
 pub fn candidates(leaf: &Leaf, current: Option<&Value>) -> Vec<Value> {
     let mut values = special(leaf, current);
     values.extend(leaf.values.iter().cloned());
@@ -118,7 +118,7 @@ pub fn candidates(leaf: &Leaf, current: Option<&Value>) -> Vec<Value> {
     values
 }
 
-/// Values of fields whose form the schema does not say, by how the field is called.
+/// Values of fields whose syntax is not in the schema, by the name of the field.
 fn special(leaf: &Leaf, current: Option<&Value>) -> Vec<Value> {
     let path = leaf.path.as_str();
     let ends = |end: &str| path.ends_with(end);

@@ -1,13 +1,14 @@
-//! What kind of place an address is, whatever way it is written: who may be reached there is decided by it.
+//! Address ranges. Which destinations are allowed depends on the range of the address, in whatever notation it is
+//! written.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The range that an address belongs to. An IPv6 address that carries an IPv4 address belongs to that one's range: a
-/// translator on the way, or this machine's own kernel, takes it out and sends there.
+/// The range of an address. An IPv6 address that embeds an IPv4 address belongs to the range of the latter: a
+/// translator on the way, or this machine's own kernel, extracts it and sends there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Range {
-    /// Of the public network.
+    /// The public Internet.
     Public,
     /// `0.0.0.0/8` and `::`, which many systems take for this machine.
     Unspecified,
@@ -19,30 +20,30 @@ pub enum Range {
     Shared,
     /// One site: `fc00::/7`.
     UniqueLocal,
-    /// One link.
+    /// One link: `169.254/16` and `fe80::/10`.
     LinkLocal,
-    /// Where a cloud tells a machine its credentials.
+    /// The metadata service of a cloud, which serves the credentials of the machine.
     Metadata,
-    /// Many at once.
+    /// `224/4` and `ff00::/8`.
     Multicast,
-    /// All at once.
+    /// `255.255.255.255`.
     Broadcast,
-    /// Written in books.
+    /// Reserved for documentation.
     Documentation,
-    /// For measuring networks.
+    /// Reserved for benchmarks of networks.
     Benchmarking,
-    /// Not given out, or for protocols.
+    /// Not allocated, or reserved for protocols.
     Reserved,
 }
 
-/// Metadata services at addresses of other ranges.
+/// IPv4 metadata services outside of the link-local range.
 const METADATA_V4: [Ipv4Addr; 3] =
     [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::new(192, 0, 0, 192)];
-/// As above.
+/// The IPv6 metadata service of AWS, in the unique-local range.
 const METADATA_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0x0254);
 
 impl Range {
-    /// The range of an address.
+    /// The range that an address belongs to.
     pub fn of(address: IpAddr) -> Self {
         match address {
             IpAddr::V4(address) => of_v4(address),
@@ -50,7 +51,7 @@ impl Range {
         }
     }
 
-    /// What logs and messages call it.
+    /// The name in logs and messages.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Public => "public",
@@ -106,7 +107,7 @@ fn of_v6(address: Ipv6Addr) -> Range {
         [0, 0, 0, 0, 0, 0, 0, 1] => return Range::Loopback,
         _ => {}
     }
-    // The carried addresses come before the ranges: what they are is where packets go.
+    // The embedded addresses come before the ranges: packets are sent to them.
     let carried = carried(address).into_iter().flatten().map(of_v4);
     if let Some(worst) = carried.reduce(|one, other| match one {
         Range::Public => other,
@@ -123,22 +124,22 @@ fn of_v6(address: Ipv6Addr) -> Range {
         [0x2001, 0x0002, 0, ..] => Range::Benchmarking,
         // Protocol assignments.
         [0x2001, 0..=0x01ff, ..] => Range::Reserved,
-        // Only 2000::/3 is given out.
+        // Only 2000::/3 is allocated.
         [0x2000..=0x3fff, ..] => Range::Public,
         _ => Range::Reserved,
     }
 }
 
-/// The IPv4 addresses that translators, tunnels and kernels take from an IPv6 one.
+/// The IPv4 addresses that translators, tunnels and kernels extract from an IPv6 address.
 fn carried(address: Ipv6Addr) -> [Option<Ipv4Addr>; 2] {
     let segments = address.segments();
     let last = joined(segments[6], segments[7]);
     match segments {
         // Mapped, translated (SIIT), and the old compatible ones.
         [0, 0, 0, 0, 0, 0xffff, ..] | [0, 0, 0, 0, 0xffff, 0, ..] | [0, 0, 0, 0, 0, 0, ..] => [Some(last), None],
-        // NAT64, by the well-known prefix.
+        // NAT64 with the well-known prefix.
         [0x0064, 0xff9b, 0, 0, 0, 0, ..] => [Some(last), None],
-        // NAT64, by a prefix of the site's: 48 bits long, or longer and at the end.
+        // NAT64 with a prefix of the site: 48 bits long, or longer with the address at the end.
         [0x0064, 0xff9b, 1, high, low, next, ..] => {
             let [_, third] = low.to_be_bytes();
             let [fourth, _] = next.to_be_bytes();
@@ -148,7 +149,7 @@ fn carried(address: Ipv6Addr) -> [Option<Ipv4Addr>; 2] {
         }
         // 6to4.
         [0x2002, high, low, ..] => [Some(joined(high, low)), None],
-        // Teredo: the server, and the client with every bit turned over.
+        // Teredo: the server, and the client with all bits inverted.
         [0x2001, 0, high, low, ..] => {
             let client = joined(!segments[6], !segments[7]);
             [Some(joined(high, low)), Some(client)]

@@ -38,7 +38,7 @@ fn hosts() {
 fn public_hosts() {
     for text in [
         "api.openai.com",
-        // Local by its letters, and not by its labels.
+        // Ends like a local name, but not at a label boundary.
         "a.elocalhost",
         "local.example.com",
         "8.8.8.8",

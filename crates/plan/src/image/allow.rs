@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::{Host, Image, InvalidImage, parse_repository, shown};
 
-/// One entry: a host, or a place on it. `ghcr.io/org` allows the repository of that path and those below it, by whole
+/// One entry: a host, or a path on it. `ghcr.io/org` allows the repository of that path and those below it, by whole
 /// path components; `ghcr.io/org/*` only those below it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Registry {
@@ -14,23 +14,23 @@ pub struct Registry {
     only_below: bool,
 }
 
-/// A text that is no such entry.
+/// Why a text is not an entry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidRegistry {
-    /// The first part is no host.
+    /// The first component is not a host.
     #[error("`{0}` does not begin with a registry's host; images of Docker Hub are below `docker.io/`")]
     NoHost(String),
-    /// A part of it has the wrong form.
+    /// Host or path has the wrong syntax.
     #[error(transparent)]
     Part(#[from] InvalidImage),
 }
 
 impl Registry {
-    /// Reads an entry. A slash at the end means nothing.
+    /// Parses an entry. A slash at the end is ignored.
     ///
     /// # Errors
     ///
-    /// When it has no host, or a part of it has the wrong form.
+    /// When it has no host, or the syntax of host or path is wrong.
     pub fn parse(text: &str) -> Result<Self, InvalidRegistry> {
         if text.len() > super::MAX_NAME_BYTES {
             return Err(InvalidImage::TooLong(super::MAX_NAME_BYTES).into());
@@ -67,7 +67,7 @@ impl Registry {
         self.host == image.host && self.is_above(image.repository.split('/'), false)
     }
 
-    /// Whether everything that `other` allows is allowed by this entry too.
+    /// Whether this entry allows everything that `other` allows.
     pub fn covers(&self, other: &Self) -> bool {
         self.host == other.host && self.is_above(other.path.iter().map(String::as_str), other.only_below)
     }

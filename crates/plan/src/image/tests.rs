@@ -82,7 +82,8 @@ fn what_is_no_reference() {
     );
 }
 
-/// Found by fuzzing: nothing is below a name of the greatest length, so an entry for that is refused by its length alone.
+/// Found by fuzzing: nothing is below a name of the maximum length, so an entry for that is rejected by its length
+/// alone.
 #[test]
 fn an_entry_may_be_as_long_as_a_name_and_no_longer() {
     let host = "registry.example/";
@@ -130,7 +131,7 @@ fn entries_allow_by_whole_components() {
     }
 }
 
-/// Texts that are often references.
+/// Texts that are often valid references.
 fn reference() -> impl Strategy<Value = String> {
     (
         prop::option::of("(([a-z0-9-]{1,6}\\.){1,2}[a-z]{1,3}|localhost|\\[::1\\])(:[0-9]{1,5})?"),

@@ -1,4 +1,4 @@
-//! From a plan to what the agent reads of it.
+//! The part of a plan that the agent reads.
 
 use serde_json::{Value, json};
 use sympozium_api::RunPlan;
@@ -7,7 +7,7 @@ use sympozium_api::run_plan::{Acts, AgentView, Gate, OfferedTool, Role, Root, To
 
 use crate::policy::tools::EXECUTE_COMMAND;
 
-/// The agent's view of a plan. A tool whose gate is `deny` is not in it.
+/// The agent's view of a plan. Tools whose gate is `deny` are left out.
 pub fn agent_view(plan: &RunPlan) -> AgentView {
     AgentView {
         format: plan.format,
@@ -26,7 +26,7 @@ pub fn agent_view(plan: &RunPlan) -> AgentView {
     }
 }
 
-/// All that the agent mounts, but for what is ours and its shared memory.
+/// All mounts of the agent but those for our own use and its shared memory.
 fn roots(plan: &RunPlan) -> Vec<Root> {
     let agent = plan.parts.iter().find(|part| part.role == Role::Agent);
     let mounts = agent.map_or(&[][..], |part| &part.mounts);
@@ -48,7 +48,7 @@ fn offered(tools: &[ToolPlan]) -> Vec<OfferedTool> {
         .collect();
     let mut offered: Vec<OfferedTool> = Vec::new();
     for tool in tools.iter().filter(open) {
-        // One for all packs: the target says which.
+        // One entry for all packs: the parameter `target` chooses the pack.
         if offered.iter().any(|it| it.name == tool.name) {
             continue;
         }
@@ -61,14 +61,15 @@ fn offered(tools: &[ToolPlan]) -> Vec<OfferedTool> {
             description: tool.description.clone(),
             parameters,
             native: tool.acts == Acts::Agent,
-            // Commands say in each call which pack they are for.
+            // Commands name the pack in each call.
             pack: (tool.name != EXECUTE_COMMAND).then(|| tool.pack.clone()).flatten(),
         });
     }
     offered
 }
 
-/// Lists the packs that a command can be for. A stored plan may have anything where a schema should be; that stays as it is.
+/// Lists the packs that a command can target. A stored plan may have any value in place of a schema; that stays as it
+/// is.
 fn name_targets(parameters: &mut OpenObject, targets: &[&str]) {
     let properties = parameters.0.get_mut("properties");
     let target = properties.and_then(Value::as_object_mut).map(|it| it.entry("target").or_insert_with(|| json!({})));

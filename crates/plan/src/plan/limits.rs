@@ -1,4 +1,4 @@
-//! How much a run may use, and how long everything may take.
+//! Limits and timeouts of runs.
 
 use std::time::Duration;
 
@@ -7,45 +7,45 @@ use sympozium_api::run_plan::{Deadlines, RunLimits, ToolLimits};
 use crate::admit::Admitted;
 use crate::policy::tools::Action;
 
-/// Rounds of the agent's loop: a task that needs more is not going anywhere.
+/// Iterations of the agent's loop: a task that needs more makes no progress.
 pub const ITERATIONS: u32 = 50;
-/// Requests to the model: a few tries for each round.
+/// Requests to the model: a few attempts for each iteration.
 pub const MODEL_REQUESTS: u32 = 200;
-/// Requests to the model in a minute.
+/// Requests to the model per minute.
 pub const MODEL_REQUESTS_PER_MINUTE: u32 = 60;
-/// Bytes of one request to the model: the whole conversation is in it.
+/// Bytes of one request to the model: it contains the whole conversation.
 pub const MODEL_REQUEST_BYTES: u64 = 16 << 20;
 /// Bytes of one answer of the model.
 pub const MODEL_ANSWER_BYTES: u64 = 4 << 20;
-/// Calls of tools.
+/// Tool calls of a run.
 pub const TOOL_CALLS: u32 = 500;
-/// Calls of tools at a time.
+/// Concurrent tool calls.
 pub const CONCURRENT_TOOL_CALLS: u32 = 8;
-/// Bytes of the answer that a run gives. It is stored in the run's status.
+/// Bytes of the result of a run. It is stored in the run's status.
 pub const RESULT_BYTES: u64 = 256 << 10;
-/// Bytes of the transcript that is kept.
+/// Bytes of the transcript that is stored.
 pub const TRANSCRIPT_BYTES: u64 = 16 << 20;
-/// Seconds that waiting for people may add to a run: half a working day.
+/// Seconds that waiting for approvals may add to a run: half a working day.
 pub const WAITING_SECONDS: u64 = 4 * 60 * 60;
-/// Seconds until the agent must be at the door.
+/// Seconds until the agent must have connected to the door.
 pub const CONNECT_SECONDS: u64 = 60;
-/// Seconds that a part has to end when it is told to.
+/// Seconds that a part has to exit after it is asked to.
 pub const GRACE_SECONDS: u64 = 10;
-/// Seconds for everything before the parts: images, volumes, the check of the network.
+/// Seconds for everything before the parts start: images, volumes, the check of the network.
 pub const START_SECONDS: u64 = 5 * 60;
 
-/// What an installation gives every run.
+/// The limits and timeouts of every run of an installation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
-    /// How much a run may use.
+    /// Limits of a run.
     pub run: RunLimits,
-    /// Seconds that waiting for people may add to a run of which a tool asks.
+    /// Seconds that waiting for approvals may add to a run that has a tool with gate `ask`.
     pub waiting_seconds: u64,
-    /// Seconds until the agent must be at the door.
+    /// Seconds until the agent must have connected to the door.
     pub connect_seconds: u64,
-    /// Seconds that a part has to end when it is told to.
+    /// Seconds that a part has to exit after it is asked to.
     pub grace_seconds: u64,
-    /// Seconds for everything besides: images, volumes, the check of the network.
+    /// Seconds for everything before the parts start: images, volumes, the check of the network.
     pub start_seconds: u64,
 }
 
@@ -72,29 +72,29 @@ impl Default for Limits {
     }
 }
 
-/// Most seconds of a command, as the protocol of sidecars has it.
+/// Maximum seconds of a command, as in the protocol of sidecars.
 pub const COMMAND_SECONDS: u32 = 120;
-/// Most seconds of a native tool.
+/// Maximum seconds of a native tool.
 pub const NATIVE_SECONDS: u32 = 30;
-/// Bytes of each stream of a command, as the protocol of sidecars has it.
+/// Bytes of each output stream of a command, as in the protocol of sidecars.
 pub const COMMAND_OUTPUT: u32 = 51_200;
-/// Bytes of the answer of a native tool. A page from the web is larger before it is made readable.
+/// Bytes of the answer of a native tool. A page from the web is larger before it is converted to text.
 pub const NATIVE_OUTPUT: u32 = 2 << 20;
 /// Bytes of the arguments of a call.
 pub const ARGUMENT_BYTES: u32 = 1 << 20;
-/// Commands of one pack at a time. The executor has as many workers.
+/// Concurrent commands of one pack. The executor has as many workers.
 pub const COMMANDS_AT_A_TIME: u32 = 4;
-/// Commands of one pack in a minute.
+/// Commands of one pack per minute.
 pub const COMMANDS_PER_MINUTE: u32 = 120;
-/// Calls of one native tool at a time.
+/// Concurrent calls of one native tool.
 pub const NATIVE_AT_A_TIME: u32 = 8;
-/// Calls of one native tool in a minute.
+/// Calls of one native tool per minute.
 pub const NATIVE_PER_MINUTE: u32 = 300;
-/// Bytes of the arguments, and of the answer, of a tool that others see the effects of.
+/// Bytes of the arguments, and of the answer, of a tool with effects outside of the run.
 pub const OUTWARD_BYTES: u32 = 64 << 10;
-/// Calls of such a tool at a time.
+/// Concurrent calls of such a tool.
 pub const OUTWARD_AT_A_TIME: u32 = 1;
-/// Calls of such a tool in a minute.
+/// Calls of such a tool per minute.
 pub const OUTWARD_PER_MINUTE: u32 = 10;
 
 /// The limits of tools that run commands.
@@ -106,7 +106,7 @@ pub const COMMAND: ToolLimits = ToolLimits {
     per_minute: COMMANDS_PER_MINUTE,
 };
 
-/// The limits of the others.
+/// The limits of native tools.
 pub const NATIVE: ToolLimits = ToolLimits {
     timeout_seconds: NATIVE_SECONDS,
     argument_bytes: ARGUMENT_BYTES,
@@ -115,7 +115,7 @@ pub const NATIVE: ToolLimits = ToolLimits {
     per_minute: NATIVE_PER_MINUTE,
 };
 
-/// The limits of tools that others see the effects of: messages, schedules, runs.
+/// The limits of tools with effects outside of the run: messages, schedules, runs.
 pub const OUTWARD: ToolLimits = ToolLimits {
     timeout_seconds: NATIVE_SECONDS,
     argument_bytes: OUTWARD_BYTES,
@@ -124,15 +124,15 @@ pub const OUTWARD: ToolLimits = ToolLimits {
     per_minute: OUTWARD_PER_MINUTE,
 };
 
-/// Bytes of a path, as Linux has it.
+/// Bytes of a path, as in Linux.
 pub const PATH: usize = 4096;
-/// Seconds of a command for which nobody says.
+/// Seconds of a command that sets no timeout.
 pub const USUAL_COMMAND_SECONDS: u32 = 30;
 /// Edits of one file in one call.
 pub const EDITS: usize = 256;
-/// Characters of a page that a call may ask for.
+/// Maximum number of characters of a page that a call may request.
 pub const PAGE_CHARACTERS: u32 = 100_000;
-/// Characters of a page for which nobody says.
+/// Characters of a page when a call does not set the number.
 pub const USUAL_PAGE_CHARACTERS: u32 = 50_000;
 /// Headers of one request.
 pub const HEADERS: usize = 32;
@@ -140,20 +140,20 @@ pub const HEADERS: usize = 32;
 pub const HEADER: usize = 8192;
 /// Characters of a message.
 pub const MESSAGE: usize = 16_384;
-/// Characters of a name that a channel gives a chat or a thread.
+/// Characters of a channel's name for a chat or a thread.
 pub const CHAT: usize = 256;
-/// Characters of a cron line.
+/// Characters of a cron expression.
 pub const CRON_LINE: usize = 128;
-/// Characters of a task that an agent gives.
+/// Characters of a task for a subagent.
 pub const TASK: usize = 32_768;
-/// Characters of a time such as `5m`.
+/// Characters of a duration such as `5m`.
 pub const TIMEOUT: usize = 32;
 
 /// The deadlines of a run.
 pub fn deadlines(admitted: &Admitted<'_>, limits: &Limits) -> Deadlines {
     let spec = &admitted.run.spec;
     let written = spec.timeout.as_ref().and_then(|it| it.get().ok());
-    // Admission has filled it in and looked at it.
+    // Admission has filled it in and checked it.
     let run = written.map_or(0, whole_seconds);
     let asks = admitted.tools.iter().any(|it| it.action == Action::Ask);
     let waiting = if asks { limits.waiting_seconds } else { 0 };
@@ -171,16 +171,16 @@ pub fn deadlines(admitted: &Admitted<'_>, limits: &Limits) -> Deadlines {
     }
 }
 
-/// Seconds of a hook for which nobody says.
+/// Seconds of a hook that sets no timeout.
 pub const HOOK_SECONDS: u64 = 5 * 60;
 
-/// Seconds that a hook may take.
+/// Timeout of a hook in seconds.
 pub fn hook_seconds(timeout: Option<&sympozium_api::duration::DurationText>) -> u64 {
     let written = timeout.and_then(|it| it.get().ok());
     written.map_or(HOOK_SECONDS, whole_seconds)
 }
 
-/// Rounded up: half a second is still some time.
+/// Rounds up, so that half a second does not become zero.
 fn whole_seconds(span: Duration) -> u64 {
     span.as_secs() + u64::from(span.subsec_nanos() > 0)
 }

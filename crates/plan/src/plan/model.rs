@@ -1,4 +1,4 @@
-//! The model of a run: where it answers, how it is spoken to, and which variables of the bridge have its key.
+//! The model of a run: its address, its wire format, and the variables of the bridge that hold its key.
 
 use sympozium_api::agent_run::RunModel;
 use sympozium_api::names::{EnvName, ObjectName, SecretName};
@@ -6,7 +6,7 @@ use sympozium_api::run_plan::{ModelEndpoint, ModelKey, ModelPlan, WireFormat};
 
 use crate::admit::{AddressSource, Admitted, Input, ModelAddress, model_address};
 
-/// What is not the same for every provider: how it is spoken to, the path of its API, and the variable of its key.
+/// What differs between providers: the wire format, the path of the API, and the variable of the key.
 struct Provider {
     name: &'static str,
     wire: WireFormat,
@@ -25,22 +25,22 @@ const PROVIDERS: &[Provider] = &[
     of("mistral", "/v1", "MISTRAL_API_KEY"),
     of("openrouter", "/api/v1", "OPENROUTER_API_KEY"),
 ];
-/// All others speak as OpenAI does.
+/// All other providers have the API of OpenAI.
 const USUAL: Provider = of("openai", "/v1", "OPENAI_API_KEY");
-/// A key in a Secret that is for no provider in particular.
+/// The key in a Secret that is not for a particular provider.
 const ANY_KEY: &str = "API_KEY";
-/// The provider whose answers are written down.
+/// The provider whose answers come from a script.
 const SCRIPTED: &str = "scripted";
 
-/// One that speaks as OpenAI does.
+/// A provider with the wire format of OpenAI.
 const fn of(name: &'static str, base_path: &'static str, key: &'static str) -> Provider {
     Provider { name, wire: WireFormat::OpenAi, base_path, key }
 }
 
-/// The model of a run.
+/// Plans the model of a run.
 pub fn plan(input: &Input<'_>, admitted: &Admitted<'_>) -> ModelPlan {
     let nothing = RunModel::default();
-    // Admission denies a run without one.
+    // Admission denies a run without a model.
     let model = admitted.run.spec.model.as_ref().unwrap_or(&nothing);
     let is = |provider: &&Provider| provider.name.eq_ignore_ascii_case(&model.provider);
     let provider = PROVIDERS.iter().find(is).unwrap_or(&USUAL);
@@ -59,7 +59,7 @@ pub fn plan(input: &Input<'_>, admitted: &Admitted<'_>) -> ModelPlan {
     }
 }
 
-/// One variable for the provider's key and one for a key that names no provider; nothing else of the Secret is seen.
+/// One variable for the provider's key and one for a key without a provider; nothing else of the Secret is read.
 fn keys(model: &RunModel, provider: &Provider) -> Vec<ModelKey> {
     let secret = model.auth_secret_ref.as_ref().map(|it| it.as_str());
     let Some(secret) = secret.filter(|it| !it.is_empty()) else {
@@ -69,10 +69,10 @@ fn keys(model: &RunModel, provider: &Provider) -> Vec<ModelKey> {
     vec![key(provider.key), key(ANY_KEY)]
 }
 
-/// Where admission has found that the model is. A scripted one is inside the bridge.
+/// The address that admission has resolved. A scripted model is inside the bridge and has none.
 fn endpoint(input: &Input<'_>, model: &RunModel, provider: &Provider, wire: WireFormat) -> Option<ModelEndpoint> {
     let ModelAddress { endpoint, source } = model_address(input, model)?.ok()?;
-    // What a cluster serves speaks as OpenAI does.
+    // Models that a cluster serves have the API of OpenAI.
     let (usual_path, wire) = match source {
         AddressSource::Service { .. } | AddressSource::Status => (USUAL.base_path, WireFormat::OpenAi),
         AddressSource::BaseUrl | AddressSource::Provider => (provider.base_path, wire),

@@ -1,12 +1,13 @@
-//! Names of containers: readable where possible, and never two alike, whatever packs and hooks are called.
+//! Names of containers: readable where possible, and unique whatever packs and hooks are called.
 
-/// Characters of the name of a container.
+/// Maximum length of the name of a container.
 const MOST: usize = 63;
 
-/// A container's name for each of `names`, which differ: `start` and the name where that is a name for a container, and
-/// otherwise what fits of it and its number.
+/// A container name for each of `names`, which must be distinct: `start` and the name where that is a valid container
+/// name, and otherwise a prefix of it and its number.
 ///
-/// No two are equal: names with a number end in `-x` and that number, and a name that ends so by itself gets one too.
+/// No two are equal: names with a number end in `-x` and that number, and a name that already ends so gets a number
+/// too.
 pub fn part_names<'a>(start: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let named = |(number, name): (usize, &str)| {
         let plain = format!("{start}-{name}");

@@ -1,4 +1,5 @@
-//! What each part may reach: the model's host for the bridge, the web for `fetch_url`, a pack's hosts for its sidecar.
+//! The hosts that each part may reach: the model's host for the bridge, the web for `fetch_url`, a pack's hosts for its
+//! sidecar.
 
 use sympozium_api::run_plan::{Destination, GatewayCredential, ModelPlan, PartName, Reach};
 
@@ -10,10 +11,10 @@ use crate::policy::tools::{Action, FETCH_URL};
 
 /// The credential for requests to the model.
 const MODEL: &str = "model";
-/// The credential for pages that the agent asks for: the model's host is not the web.
+/// The credential for pages that the agent fetches, which does not include the model's host.
 const WEB: &str = "web";
 
-/// Every credential of a run, the bridge's first.
+/// Every gateway credential of a run, those of the bridge first.
 pub fn credentials(admitted: &Admitted<'_>, model: &ModelPlan, packs: &[PackPart<'_>]) -> Vec<GatewayCredential> {
     let bridge =
         |name: &str, reach| GatewayCredential { name: name.to_owned(), part: PartName(BRIDGE.to_owned()), reach };
@@ -25,7 +26,7 @@ pub fn credentials(admitted: &Admitted<'_>, model: &ModelPlan, packs: &[PackPart
     let of_web = fetches.then(|| bridge(WEB, web(admitted)));
     let of_packs = packs.iter().filter_map(|pack| {
         let hosts = pack.sidecar.egress.iter();
-        // Admission has read them all.
+        // Admission has parsed them all.
         let hosts: Vec<Destination> = hosts.filter_map(|egress| Some(written(&destination(egress).ok()?))).collect();
         (!hosts.is_empty()).then(|| GatewayCredential {
             name: pack.part.0.clone(),
@@ -43,7 +44,7 @@ fn only(destinations: impl IntoIterator<Item = Destination>) -> Reach {
     Reach { public: false, destinations }
 }
 
-/// What the policy lets runs reach.
+/// The hosts that the policy allows.
 fn web(admitted: &Admitted<'_>) -> Reach {
     let reach = &admitted.policy.reach;
     Reach { public: reach.public, ..only(reach.listed().map(written)) }

@@ -1,7 +1,8 @@
-//! The parts of a run and everything they mount.
+//! The parts of a run and their mounts.
 //!
-//! What a part may see is decided here, mount by mount: the agent no credential, a skill nothing of another skill, the bridge
-//! its end of every skill's files and never the workspace. A volume's name is made of our words and numbers only.
+//! What a part may see is decided here, mount by mount: the agent has no credential, a skill has nothing of another
+//! skill, the bridge has its end of every skill's `/ipc` and never the workspace. Names of volumes consist of fixed
+//! words and numbers only.
 
 mod hooks;
 mod ours;
@@ -26,30 +27,30 @@ use super::names::part_names;
 use crate::admit::{Admitted, Amounts, Input, LEAST_AGENT, VolumeOwner};
 use crate::policy::tools::Action;
 
-/// The variable that tells an executor which pack it is.
+/// The variable with the name of the executor's pack.
 const PACK_VARIABLE: &str = "SYMPOZIUM_SKILL_PACK";
 
-/// What is kept for the agent of what it may use: it waits for the model most of the time.
+/// Requests of the agent, below its limits: it waits for the model most of the time.
 pub const AGENT_KEPT: Amounts = LEAST_AGENT;
-/// What is kept for the bridge.
+/// Requests of the bridge.
 pub const BRIDGE_KEPT: Amounts = Amounts::of(50, 64);
-/// What is kept for the container `sandbox`, where the run does not say.
+/// Requests of the container `sandbox`, where the run sets none.
 pub const SANDBOX_KEPT: Amounts = Amounts::of(100, 256);
-/// What is kept for a hook.
+/// Requests of a hook.
 pub const HOOK_KEPT: Amounts = Amounts::of(100, 128);
 
-/// How much fits into the workspace.
+/// Size of the workspace.
 pub const WORKSPACE_SIZE: &str = "1Gi";
-/// How much fits into a part's `/tmp`.
+/// Size of a part's `/tmp`.
 pub const TMP_SIZE: &str = "256Mi";
-/// How much fits into a part's `/dev/shm`. It counts as memory of the part.
+/// Size of a part's `/dev/shm`. It counts as memory of the part.
 pub const SHM_SIZE: &str = "64Mi";
-/// How much fits into the files between bridge and skill: requests and results, each bounded.
+/// Size of `/ipc` between bridge and skill: requests and results, each bounded.
 pub const IPC_SIZE: &str = "64Mi";
-/// How much fits beside the socket between agent and bridge.
+/// Size of the volume with the socket between agent and bridge.
 pub const DOOR_SIZE: &str = "1Mi";
 
-/// Parts, what they mount, and who they are.
+/// Parts, their volumes, and their identities.
 pub struct Built<'a> {
     pub parts: Vec<Part>,
     pub volumes: Vec<PlanVolume>,
@@ -57,19 +58,19 @@ pub struct Built<'a> {
     pub packs: Vec<PackPart<'a>>,
 }
 
-/// The part of a pack.
+/// The sidecar of a pack.
 pub struct PackPart<'a> {
-    /// The pack.
+    /// The name of the pack.
     pub pack: String,
-    /// Its place among the run's packs; volumes and identities are named by it.
+    /// Its index among the run's packs; volumes and identities are named by it.
     pub number: usize,
-    /// What its author wrote.
+    /// The spec of the sidecar.
     pub sidecar: &'a Sidecar,
-    /// The part.
+    /// The name of the part.
     pub part: PartName,
 }
 
-/// Puts the parts together, in the order in which they are listed.
+/// Builds the parts, in the order in which they are listed.
 pub fn build<'a>(admitted: &Admitted<'a>, model: &ModelPlan, settings: &PlanSettings, input: &Input<'_>) -> Built<'a> {
     let mut builder = Builder {
         admitted,
@@ -93,7 +94,7 @@ pub fn build<'a>(admitted: &Admitted<'a>, model: &ModelPlan, settings: &PlanSett
     parts.extend(builder.sandbox());
     parts.extend(builder.hooks());
     whole_sandbox::apply(admitted, &mut parts);
-    // Where nobody has files there is no workspace.
+    // Where no part mounts the workspace, there is none.
     let mut volumes = builder.volumes;
     volumes.retain(|volume| {
         let mut mounts = parts.iter().flat_map(|part| &part.mounts);
@@ -144,7 +145,7 @@ impl Builder<'_, '_> {
         self.volume(name.to_owned(), source)
     }
 
-    /// With hooks after the run it outlives the pod that the agent is in.
+    /// With hooks after the run, the workspace outlives the agent's pod.
     fn add_workspace(&mut self) {
         let hooks = self.admitted.run.spec.lifecycle.as_ref();
         if hooks.is_some_and(|it| !it.post_run.is_empty()) {
@@ -155,7 +156,7 @@ impl Builder<'_, '_> {
         }
     }
 
-    /// What every part has of its own: scratch space and shared memory, in which nobody else can leave or find anything.
+    /// The scratch space and shared memory of a part, which no other part can access.
     fn own_space(&mut self, start: &str) -> Vec<Mount> {
         let tmp = self.scratch(&format!("{start}-tmp"), Medium::Disk, TMP_SIZE);
         let shm = self.scratch(&format!("{start}-shm"), Medium::Memory, SHM_SIZE);
@@ -196,7 +197,7 @@ impl Builder<'_, '_> {
         made
     }
 
-    /// Whether the policy leaves one of these tools.
+    /// Whether the policy allows one of these tools.
     fn has_tool(&self, names: &[&str]) -> bool {
         let mut tools = self.admitted.tools.iter();
         tools.any(|tool| tool.pack.is_none() && names.contains(&tool.name.as_str()) && tool.action != Action::Deny)
@@ -227,7 +228,7 @@ fn variable(name: &str, value: &str) -> EnvVar {
     EnvVar { name: EnvName::new(name), value: Some(value.to_owned()), value_from: None }
 }
 
-/// Sets a variable, instead of one of the same name that is there.
+/// Sets a variable; replaces one of the same name.
 fn set(env: &mut Vec<EnvVar>, variable: EnvVar) {
     match env.iter_mut().find(|it| it.name == variable.name) {
         Some(there) => *there = variable,
@@ -235,7 +236,7 @@ fn set(env: &mut Vec<EnvVar>, variable: EnvVar) {
     }
 }
 
-/// Limits as they are, and of them a share that is kept: parts of ours wait most of the time.
+/// Limits as they are, and requests below them: our parts wait most of the time.
 fn shared(limits: Amounts, request: Amounts) -> AmountsPlan {
     let text = |amount: crate::quantity::Amount| Quantity::Text(amount.to_string());
     AmountsPlan {

@@ -12,7 +12,7 @@ use crate::admit::{Admitted, Input, model_url, resolved_model, wanted_policy};
 /// The domain of the digest of a spec.
 const DOMAIN: &str = "sympozium.ai/spec/v1";
 
-/// What a digest of a model is about.
+/// The data that the digest of a model covers.
 #[derive(Serialize)]
 struct ServedModel<'m> {
     spec: &'m ModelSpec,
@@ -50,14 +50,14 @@ pub fn objects(input: &Input<'_>, admitted: &Admitted<'_>) -> Result<Vec<Resolve
     let reference = model.and_then(|it| it.model_ref.as_ref());
     if let Some(found) = reference.and_then(|it| resolved_model(input, it)) {
         let metadata = (&found.model.metadata.name, &found.model.metadata.uid);
-        // Where it is need not follow from its spec.
+        // The address need not follow from the spec.
         let served = ServedModel { spec: &found.model.spec, endpoint: model_url(&found) };
         objects.push(object("Model", found.namespace, metadata, &served)?);
     }
     Ok(objects)
 }
 
-/// The one in the first namespace, or else the one in the system's, with where it is.
+/// The object in the first namespace, or else the one in the system namespace, with its namespace.
 fn either<'k, K>(
     own: Option<&'k K>,
     of_system: Option<&'k K>,

@@ -1,4 +1,4 @@
-//! The texts that the agent can read.
+//! The skill texts that the agent can read.
 
 use sympozium_api::digest::NoJson;
 use sympozium_api::names::{Digest, ToolPattern};
@@ -8,10 +8,10 @@ use sympozium_api::skill_pack::{Skill, SkillFile};
 use super::PackTexts;
 use crate::admit::{Admitted, ResolvedPack, contents};
 
-/// Below it are the ConfigMaps that are skills. No pack has this name.
+/// The directory of the ConfigMaps that are skills. No pack can have this name.
 pub const CONFIG_MAPS: &str = "_config";
 
-/// The packs whose texts the agent sees, each with its number: those that have texts and are of use in this run.
+/// The packs whose texts the agent sees, each with its index: those that have texts and are active in this run.
 pub fn packs_with_texts<'p, 'a>(admitted: &'p Admitted<'a>) -> impl Iterator<Item = (usize, &'p ResolvedPack<'a>)> {
     let packs = admitted.packs.iter().enumerate();
     packs.filter(|(_, pack)| pack.starts && !pack.spec.skills.is_empty())
@@ -36,7 +36,7 @@ pub fn texts<'a>(admitted: &Admitted<'a>) -> Vec<PackTexts<'a>> {
     texts.collect()
 }
 
-/// Every skill of the run.
+/// Plans every skill of the run.
 pub fn plans(admitted: &Admitted<'_>) -> Result<Vec<SkillPlan>, NoJson> {
     let mut plans = Vec::new();
     for (_, pack) in packs_with_texts(admitted) {
@@ -56,15 +56,15 @@ pub fn plans(admitted: &Admitted<'_>) -> Result<Vec<SkillPlan>, NoJson> {
     Ok(plans)
 }
 
-/// The digest of a skill's text and files, as the agent finds them.
+/// The digest of a skill's text and files, as the agent reads them.
 ///
 /// # Errors
 ///
-/// Never for what was read from JSON.
+/// Never for a skill that was read from JSON.
 pub fn skill_digest(skill: &Skill) -> Result<Digest, NoJson> {
     let mut all = SkillContents::new(skill.content.as_bytes());
     for file in &skill.files {
-        // Admission has read it.
+        // Admission has checked it.
         let content = contents(file).unwrap_or_default();
         all.add(&file.path, is_executable(file), &content);
     }
@@ -98,8 +98,8 @@ fn of_pack(admitted: &Admitted<'_>, pack: &str, skill: &Skill) -> Result<SkillPl
     })
 }
 
-/// A pattern as the bridge matches it, by tool and pack: a run has one pack of a name, and which namespace that is from is known here.
-/// Nothing for a pattern that names a pack of another namespace: no tool of the run is meant.
+/// The pattern in the form that the bridge matches, by tool and pack: a run has only one pack of a name, and its
+/// namespace is known here. `None` for a pattern that names a pack of another namespace: it matches no tool of the run.
 fn without_namespace(admitted: &Admitted<'_>, pattern: &ToolPattern) -> Option<ToolPattern> {
     let words: Vec<&str> = pattern.as_str().split('/').collect();
     let [namespace, name, tool] = words.as_slice() else {

@@ -1,4 +1,4 @@
-//! What holds of every plan, and what some plans are.
+//! Properties of every plan, and some fixed plans.
 
 mod fixed;
 mod limits;

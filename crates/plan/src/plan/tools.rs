@@ -1,4 +1,4 @@
-//! The tool table: what the bridge looks up before anything happens.
+//! The tool table, which the bridge consults for every call.
 
 mod native;
 
@@ -35,7 +35,7 @@ pub fn table(
     table
 }
 
-/// A decision as the bridge needs it. Nothing for a tool that nobody could act on: it does not exist then.
+/// The entry of the table for a decision. `None` for a tool that no part can execute: then it does not exist.
 fn tool(decision: &ToolDecision, packs: &[PackPart<'_>]) -> Option<ToolPlan> {
     let gate = decision.action.gate();
     let name = decision.name.as_str();
@@ -77,7 +77,7 @@ fn tool(decision: &ToolDecision, packs: &[PackPart<'_>]) -> Option<ToolPlan> {
     Some(made(acts, &declared.description, parameters(declared), COMMAND))
 }
 
-/// What a declared tool takes: its schema, which is always one of an object.
+/// The parameters of a declared tool: its schema, which always describes an object.
 fn parameters(tool: &Tool) -> OpenObject {
     let mut schema = tool
         .parameters

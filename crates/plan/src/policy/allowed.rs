@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-/// Something that stands for a set of things: a name, a beginning of names, a registry, hosts.
+/// A pattern that denotes a set: a name, a prefix of names, a registry, hosts.
 ///
-/// Two scopes have at most one largest common part, which makes intersections of lists exact.
+/// Two patterns have at most one largest common subset, which makes intersections of lists exact.
 pub trait Scope: Clone + Ord {
-    /// Whether everything in `other` is in this.
+    /// Whether `self` includes everything in `other`.
     fn covers(&self, other: &Self) -> bool;
 
-    /// What is in both, if anything.
+    /// The intersection, if it is not empty.
     fn common(&self, other: &Self) -> Option<Self> {
         if self.covers(other) {
             Some(other.clone())
@@ -21,18 +21,18 @@ pub trait Scope: Clone + Ord {
     }
 }
 
-/// What a list allows: everything, or only what is within its members. No member covers another, so that two lists that
-/// allow the same are equal.
+/// The meaning of an allow-list: everything, or only what its members include. No member covers another, so that two
+/// lists that allow the same are equal.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Allowed<T> {
     /// Everything: there is no list.
     All,
-    /// Only what is within these.
+    /// Only what these members include.
     Only(BTreeSet<T>),
 }
 
 impl<T: Scope> Allowed<T> {
-    /// A list of these.
+    /// A list of these members.
     pub fn only(members: impl IntoIterator<Item = T>) -> Self {
         let members: BTreeSet<T> = members.into_iter().collect();
         let largest =
@@ -45,7 +45,7 @@ impl<T: Scope> Allowed<T> {
         members.map_or(Self::All, Self::only)
     }
 
-    /// A list of nothing.
+    /// The empty list.
     pub fn nothing() -> Self {
         Self::Only(BTreeSet::new())
     }
@@ -62,7 +62,7 @@ impl<T: Scope> Allowed<T> {
         }
     }
 
-    /// Whether something that `is_within` a member, by the caller's judgement, is allowed.
+    /// Whether any member passes `is_within`, or there is no list.
     pub fn allows(&self, is_within: impl FnMut(&T) -> bool) -> bool {
         match self {
             Self::All => true,
@@ -70,7 +70,7 @@ impl<T: Scope> Allowed<T> {
         }
     }
 
-    /// Whether a scope as a whole is allowed.
+    /// Whether everything in a pattern is allowed.
     pub fn covers(&self, scope: &T) -> bool {
         self.allows(|member| member.covers(scope))
     }
@@ -109,17 +109,17 @@ impl Scope for crate::host::Destination {
     }
 }
 
-/// A model's name, or the beginning of names.
+/// A model's name, or a prefix of names.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ModelPattern {
-    /// This one.
+    /// Exactly this name.
     Exactly(String),
-    /// `start*`
+    /// `prefix*`
     Starting(String),
 }
 
 impl ModelPattern {
-    /// Reads a pattern: `*` at the end stands for any rest.
+    /// Parses a pattern: `*` at the end matches any text.
     pub fn new(text: &str) -> Self {
         match text.strip_suffix('*') {
             Some(start) => Self::Starting(start.to_owned()),
@@ -127,7 +127,7 @@ impl ModelPattern {
         }
     }
 
-    /// Whether the pattern is about this model.
+    /// Whether this model matches.
     pub fn is_about(&self, model: &str) -> bool {
         match self {
             Self::Exactly(name) => name == model,
@@ -155,10 +155,10 @@ impl std::fmt::Display for ModelPattern {
     }
 }
 
-/// A directory of the node, with what is below it.
+/// A directory of the node, with everything below it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HostDirectory {
-    /// Where it is: a plain path without a slash at the end; empty for the root.
+    /// A plain path without a slash at the end; empty for the root.
     pub path: String,
     /// Whether it may be written to.
     pub writable: bool,

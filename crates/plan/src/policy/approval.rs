@@ -1,39 +1,39 @@
-//! Who decides where a tool's action is `ask`.
+//! Who approves calls of tools whose gate is `ask`.
 
 use sympozium_api::policy::{ApprovalPolicy, Approver};
 
 use super::allowed::{Allowed, Scope};
 
-/// Seconds that a request for approval waits when no policy says.
+/// Seconds until a question expires when no policy sets it.
 pub const DEFAULT_EXPIRY_SECONDS: u32 = 600;
 
-/// Who decides, how many of them, and how long there is.
+/// Who approves, how many votes are needed, and how long a question stays open.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Approval {
-    /// Who may decide.
+    /// Who may approve.
     pub approvers: Allowed<Approver>,
-    /// How many must say yes.
+    /// The number of approvers who must vote approve.
     pub required: u32,
-    /// How many seconds a request waits, where a policy says.
+    /// Seconds until a question expires, where a policy sets it.
     pub expiry_seconds: Option<u32>,
-    /// Whether a yes may hold for repetitions.
+    /// Whether an approval may also cover repetitions of the action in the same run.
     pub run_scope: bool,
-    /// Whether whoever started the run may approve.
+    /// Whether the author of the run may approve.
     pub run_author: bool,
 }
 
 impl Approval {
-    /// Whatever a person likes.
+    /// No restrictions.
     pub fn anything() -> Self {
         Self { approvers: Allowed::All, required: 1, expiry_seconds: None, run_scope: true, run_author: true }
     }
 
-    /// What holds when a policy says nothing: each yes is for one action.
+    /// The default of a policy without this section: each approval is for one action.
     pub fn usual() -> Self {
         Self { run_scope: false, ..Self::anything() }
     }
 
-    /// What a policy says.
+    /// From the section of a policy.
     pub fn of(policy: &ApprovalPolicy) -> Self {
         Self {
             approvers: Allowed::listed(policy.approvers.clone()),
@@ -44,7 +44,7 @@ impl Approval {
         }
     }
 
-    /// What satisfies both.
+    /// The stricter of both.
     #[must_use]
     pub fn meet(&self, other: &Self) -> Self {
         Self {
@@ -56,7 +56,7 @@ impl Approval {
         }
     }
 
-    /// Seconds that a request waits.
+    /// Seconds until a question expires.
     pub fn expiry(&self) -> u32 {
         self.expiry_seconds.unwrap_or(DEFAULT_EXPIRY_SECONDS)
     }

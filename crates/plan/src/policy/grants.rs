@@ -1,4 +1,4 @@
-//! What skills and hooks may be granted at the Kubernetes API.
+//! Bounds of what skills and hooks may be granted at the Kubernetes API.
 
 use std::collections::BTreeSet;
 
@@ -11,17 +11,17 @@ use crate::rbac::{Rule, Scope, TooMany, covers, only_reads};
 /// Bounds of grants.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Grants {
-    /// Sets of rules, each of which every granted rule must be within.
+    /// Sets of rules. Each of them must cover every granted rule.
     ceilings: BTreeSet<BTreeSet<Rule>>,
-    /// What is granted although more rights follow from it: what every one of these sets has, or everything.
+    /// Escalations that are granted nevertheless: those in every one of these sets, or all.
     exceptions: Exceptions,
     /// What is granted although it is not known to be harmless.
     consents: Exceptions,
-    /// Namespaces whose runs may be granted something in the whole cluster.
+    /// Namespaces whose runs may have cluster-wide grants.
     pub cluster_namespaces: Allowed<String>,
 }
 
-/// What the policies that hold list as exceptions. All of them must.
+/// The exceptions of all policies that apply. An exception counts only when all of them list it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Exceptions {
     Any,
@@ -37,7 +37,7 @@ impl Exceptions {
         }
     }
 
-    /// Whether every one of the sets has all of a right.
+    /// Whether every one of the sets covers a permission.
     fn cover(&self, right: &Rule) -> bool {
         match self {
             Self::Any => true,
@@ -59,7 +59,7 @@ impl Grants {
         }
     }
 
-    /// What holds when a floor says nothing, or there is none: nobody has consented to anything.
+    /// The default of a floor without this section, and of no floor: there is no consent to anything.
     pub fn without_consent() -> Self {
         Self {
             consents: Exceptions::InEach([BTreeSet::new()].into()),
@@ -68,13 +68,13 @@ impl Grants {
         }
     }
 
-    /// What holds when a policy says nothing: no exceptions.
+    /// The default of a policy without this section: no exceptions.
     pub fn usual() -> Self {
         Self { exceptions: Exceptions::InEach([BTreeSet::new()].into()), ..Self::anything() }
     }
 
-    /// What a floor says. It consents to what it lists as exceptions, and to grants in the whole cluster for the namespaces that
-    /// it lists: for it not to mind is not enough.
+    /// From a floor. It consents to its exceptions, and to cluster-wide grants for the namespaces that it lists. Not
+    /// mentioning them is not consent.
     pub fn of_floor(policy: &RbacPolicy) -> Self {
         let mut grants = Self::of(policy);
         grants.consents = grants.exceptions.clone();
@@ -84,7 +84,7 @@ impl Grants {
         grants
     }
 
-    /// What a policy says.
+    /// From the section of a policy.
     pub fn of(policy: &RbacPolicy) -> Self {
         let rules = |rules: &[RbacRule]| rules.iter().map(Rule::from).collect();
         let namespaces = policy.cluster_rbac_namespaces.as_ref();
@@ -113,13 +113,13 @@ impl Grants {
         can_be_listed(right, scope) && self.exceptions.cover(right)
     }
 
-    /// Whether the floor lists a right that is not known to be harmless. A policy cannot consent in its place: an author of
-    /// policies in one namespace would consent for the cluster.
+    /// Whether the floor lists a permission that is not known to be harmless. A policy cannot consent in its place: an
+    /// author of policies in one namespace would consent for the cluster.
     pub fn consents_to(&self, right: &Rule, scope: Scope) -> bool {
         can_be_listed(right, scope) && self.consents.cover(right)
     }
 
-    /// A single right of a rule that a ceiling does not have; nothing when all are within all ceilings.
+    /// A single permission of a rule that a ceiling does not cover; `None` when every ceiling covers all of them.
     pub fn beyond_ceiling(&self, rule: &Rule) -> Result<Option<Rule>, TooMany> {
         for ceiling in &self.ceilings {
             let ceiling: Vec<_> = ceiling.iter().cloned().collect();
@@ -131,8 +131,8 @@ impl Grants {
     }
 }
 
-/// Whether an exception can be about a right. Exceptions do not say where they hold, and the author of one has the namespace of a
-/// run in mind: across the cluster they cover reading, and no write.
+/// Whether an exception can cover a permission. Exceptions do not say where they apply, and their author has the
+/// namespace of a run in mind: cluster-wide they cover reads and no writes.
 pub fn can_be_listed(right: &Rule, scope: Scope) -> bool {
     scope == Scope::Namespace || only_reads(right)
 }

@@ -1,33 +1,33 @@
-//! What skills may have of the node.
+//! The access to the node that skills may have.
 
 use sympozium_api::policy::HostAccessPolicy;
 
 use super::allowed::{Allowed, HostDirectory};
 use super::packs::{self, PackId};
 
-/// Powers over the node. Nothing is given that is not named here.
+/// Access to the node. Everything else of the node is denied.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HostPowers {
-    /// The packs that may have them, each as `namespace/name`.
+    /// The packs that may have it, each as `namespace/name`.
     pub packs: Allowed<String>,
-    /// Namespaces besides the system's whose packs may have them. Only the floor opens these.
+    /// Namespaces, in addition to the system namespace, whose packs may have it. Only the floor opens these.
     pub namespaces: Allowed<String>,
-    /// The node's network.
+    /// The network namespace of the node.
     pub network: bool,
-    /// The node's processes.
+    /// The PID namespace of the node.
     pub processes: bool,
-    /// Every power.
+    /// Privileged containers.
     pub privileged: bool,
     /// Root in the container.
     pub root: bool,
     /// Whether directories of the node may be mounted at all.
     pub mounts: bool,
-    /// Which of them.
+    /// The directories that may be mounted.
     pub directories: Allowed<HostDirectory>,
 }
 
 impl HostPowers {
-    /// All of them.
+    /// Full access.
     pub fn all() -> Self {
         Self {
             packs: Allowed::All,
@@ -41,7 +41,7 @@ impl HostPowers {
         }
     }
 
-    /// None.
+    /// No access.
     pub fn none() -> Self {
         Self {
             packs: Allowed::nothing(),
@@ -55,7 +55,7 @@ impl HostPowers {
         }
     }
 
-    /// What a policy names. Whether mounts are on is said in another part of it.
+    /// From the section of a policy. Whether mounts are allowed is in another section.
     pub fn of(policy: &HostAccessPolicy, mounts: bool, system_namespace: &str) -> Self {
         let namespaces = policy.namespaces.as_ref();
         let directories = policy.allowed_host_paths.iter();
@@ -78,17 +78,17 @@ impl HostPowers {
         }
     }
 
-    /// Whether a pack may have any of them.
+    /// Whether a pack may have any of this access.
     pub fn include(&self, pack: PackId<'_>) -> bool {
         self.allows_namespace(pack) && self.packs.covers(&pack.to_string())
     }
 
-    /// Whether packs of its namespace may have any of them.
+    /// Whether packs of its namespace may have any of this access.
     pub fn allows_namespace(&self, pack: PackId<'_>) -> bool {
         pack.is_of_system || self.namespaces.covers(&pack.namespace.to_owned())
     }
 
-    /// What both give.
+    /// What both allow.
     #[must_use]
     pub fn meet(&self, other: &Self) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! How runs are isolated, and how much they may use.
+//! Required isolation of runs, and their maximum resources.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,36 +11,37 @@ use sympozium_api::sandbox::{SeccompProfile, SeccompProfileType};
 use super::allowed::{Allowed, Scope};
 use crate::quantity::{Amount, InvalidAmount};
 
-/// What a run's isolation must be, and how much it may use.
+/// Required isolation of a run, and its maximum resources.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Isolation {
-    /// Whether a run needs a sandbox of either sort.
+    /// Whether a run needs a sandbox of either kind.
     pub sandbox_required: bool,
     /// Whether a run needs agent-sandbox.
     pub agent_sandbox_required: bool,
     /// The RuntimeClasses that may be used.
     pub runtime_classes: Allowed<String>,
-    /// The filters of system calls that may be used.
+    /// The seccomp filters that may be used.
     pub seccomp: Allowed<Seccomp>,
-    /// Most CPU of a whole run.
+    /// Maximum CPU of a whole run.
     pub max_cpu: Option<Amount>,
-    /// Most memory of a whole run.
+    /// Maximum memory of a whole run.
     pub max_memory: Option<Amount>,
-    /// What must be enforced around every command.
+    /// The guarantees that must be enforced around every command.
     pub guarantees: BTreeSet<Guarantee>,
 }
 
-/// A filter of system calls that is one.
+/// A seccomp profile that filters.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Seccomp {
-    /// The container runtime's own.
+    /// The filter of the container runtime.
     RuntimeDefault,
-    /// A file on the node.
+    /// A profile file on the node.
     Localhost(String),
 }
 
 impl Seccomp {
-    /// The filter that a profile means; nothing for `Unconfined`, for a file without a name, and for a name without need.
+    /// The filter of a profile; `None` for `Unconfined`, for `Localhost` without a valid file name, and for
+    /// `RuntimeDefault` with one.
     pub fn of(profile: &SeccompProfile) -> Option<Self> {
         match profile.type_ {
             SeccompProfileType::RuntimeDefault => profile.localhost_profile.is_none().then_some(Self::RuntimeDefault),
@@ -70,7 +71,7 @@ impl fmt::Display for Seccomp {
 }
 
 impl Isolation {
-    /// No demands and no bounds.
+    /// No requirements and no maximum.
     pub fn any() -> Self {
         Self {
             sandbox_required: false,
@@ -83,7 +84,7 @@ impl Isolation {
         }
     }
 
-    /// What a policy demands, and the amounts in it that are none. Such an amount allows nothing.
+    /// From the section of a policy, with the invalid quantities in it. An invalid quantity allows nothing.
     pub fn of(policy: &SandboxPolicy) -> (Self, Vec<(&'static str, InvalidAmount)>) {
         let mut invalid = Vec::new();
         let mut amount = |field, quantity: &Option<Quantity>| {
@@ -103,7 +104,7 @@ impl Isolation {
             sandbox_required: policy.required,
             agent_sandbox_required: agent_sandbox.is_some_and(|it| it.required),
             runtime_classes: classes,
-            // A profile that is none allows none: nothing runs unconfined.
+            // An invalid profile allows no filter: nothing runs unconfined.
             seccomp: Allowed::listed(policy.seccomp_profile.as_ref().map(Seccomp::of)),
             max_cpu,
             max_memory,
@@ -112,7 +113,7 @@ impl Isolation {
         (isolation, invalid)
     }
 
-    /// What satisfies both.
+    /// The requirements of both.
     #[must_use]
     pub fn meet(&self, other: &Self) -> Self {
         let least = |left: Option<Amount>, right| [left, right].into_iter().flatten().min();

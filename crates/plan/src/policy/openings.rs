@@ -1,4 +1,5 @@
-//! The parts of a policy that open what is closed otherwise, which differ by role: the floor bounds and does not give.
+//! The sections of a policy that open what is closed by default. They depend on the role: the floor bounds and does not
+//! grant.
 
 use sympozium_api::SympoziumPolicySpec;
 use sympozium_api::policy::SandboxPolicy;
@@ -11,7 +12,7 @@ use super::isolation::Seccomp;
 use super::{EffectivePolicy, Role, packs};
 
 impl EffectivePolicy {
-    /// The parts that open something, which differ by role.
+    /// Sets the sections that open something, which depend on the role.
     pub(super) fn set_openings(&mut self, spec: &SympoziumPolicySpec, role: Role, system_namespace: &str) {
         self.set_model_services(spec, role);
         self.set_seccomp_choices(spec, role);
@@ -44,7 +45,8 @@ impl EffectivePolicy {
         }
     }
 
-    /// A namespace is opened by a list that has it. A floor without a list leaves that to the other, unless it closes the network.
+    /// A namespace is opened by a list that has it. A floor without a list leaves that to the other policy, unless it
+    /// closes the network.
     fn set_model_services(&mut self, spec: &SympoziumPolicySpec, role: Role) {
         let models = spec.model_policy.as_ref();
         let is_listed = models.is_some_and(|it| it.allowed_namespaces.is_some());
@@ -56,7 +58,8 @@ impl EffectivePolicy {
         };
     }
 
-    /// A file of the node is opened by a policy that names it. A floor that names none leaves that to the other.
+    /// A profile file of the node is opened by a policy that names it. A floor that names none leaves that to the other
+    /// policy.
     fn set_seccomp_choices(&mut self, spec: &SympoziumPolicySpec, role: Role) {
         let sandbox = spec.sandbox_policy.as_ref();
         let named = sandbox.and_then(|it| it.seccomp_profile.as_ref());

@@ -1,7 +1,7 @@
-//! Packs by name, as policies mean them.
+//! Packs as policies name them.
 //!
-//! A pack's name alone says nothing about who wrote it: whoever may write packs in a namespace can take any name. So a rule that
-//! gives something means the pack of the system namespace, unless it is written `namespace/name`.
+//! A pack's name alone says nothing about its author: any user who may write packs in a namespace can use any name. So
+//! a rule that grants something means the pack of the system namespace, unless it is written `namespace/name`.
 
 use std::fmt;
 
@@ -9,14 +9,14 @@ use sympozium_api::names::PackRef;
 
 use super::allowed::Allowed;
 
-/// A pack, with where it was found.
+/// A pack, with the namespace that it was found in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PackId<'a> {
-    /// Its namespace.
+    /// The namespace of the pack.
     pub namespace: &'a str,
-    /// Its name.
+    /// The name of the pack.
     pub name: &'a str,
-    /// Whether the namespace is the system's.
+    /// Whether it is the system namespace.
     pub is_of_system: bool,
 }
 

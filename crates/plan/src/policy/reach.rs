@@ -1,31 +1,31 @@
-//! What a run may reach.
+//! The hosts that a run may reach.
 
 use sympozium_api::network::NetworkPolicy;
 
 use super::allowed::Allowed;
 use crate::host::{Destination, Host, Hosts};
 
-/// Destinations: public hosts or not, and those that are listed.
+/// Allowed destinations: whether public hosts are, and a list.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Reach {
     /// Whether every public host may be reached.
     pub public: bool,
-    /// What else may be. Where public hosts may be reached, they are not listed again.
+    /// Further destinations. Where public hosts are allowed, they are not listed again.
     listed: Allowed<Destination>,
 }
 
 impl Reach {
-    /// Everything, of private networks too.
+    /// Everything, private networks included.
     pub fn anything() -> Self {
         Self { public: true, listed: Allowed::All }
     }
 
-    /// Public hosts, and nothing else.
+    /// Public hosts only.
     pub fn public() -> Self {
         Self::new(true, Allowed::nothing())
     }
 
-    /// What a policy reaches that lists these.
+    /// From the section of a policy, with its parsed list.
     pub fn of(policy: &NetworkPolicy, listed: Allowed<Destination>) -> Self {
         Self::new(!policy.deny_all, listed)
     }
@@ -38,7 +38,7 @@ impl Reach {
         Self { public, listed }
     }
 
-    /// What both reach.
+    /// What both allow.
     #[must_use]
     pub fn meet(&self, other: &Self) -> Self {
         let common = self.listed.meet(&other.listed);
@@ -60,7 +60,7 @@ impl Reach {
         self.public || self.listed != Allowed::nothing()
     }
 
-    /// What else may be reached. Of what is without a list, nothing is.
+    /// The listed destinations; none where there is no list.
     pub fn listed(&self) -> impl Iterator<Item = &Destination> {
         match &self.listed {
             Allowed::Only(listed) => Some(listed.iter()),
@@ -81,7 +81,7 @@ impl Reach {
     }
 }
 
-/// What a policy lists, and the entries in it that are no hosts.
+/// The list of a policy, and its entries that are not hosts.
 pub fn listed(policy: &NetworkPolicy) -> (Allowed<Destination>, Vec<(usize, String)>) {
     let mut listed = Vec::new();
     let mut invalid = Vec::new();
@@ -94,7 +94,7 @@ pub fn listed(policy: &NetworkPolicy) -> (Allowed<Destination>, Vec<(usize, Stri
     (Allowed::only(listed), invalid)
 }
 
-/// An entry as a destination; the port of HTTPS when none is written.
+/// Parses an entry; the default port is that of HTTPS.
 pub fn destination(egress: &sympozium_api::network::Egress) -> Result<Destination, String> {
     let port = u16::try_from(egress.port())
         .ok()
@@ -103,7 +103,8 @@ pub fn destination(egress: &sympozium_api::network::Egress) -> Result<Destinatio
     Destination::parse(egress.host.as_str(), Some(port)).map_err(|error| error.to_string())
 }
 
-/// Whether all hosts of a destination are public ones. It is never some of them: what is private ends so.
+/// Whether all hosts of a destination are public. It is never only some of them: private names are recognised by their
+/// end.
 fn is_public(destination: &Destination) -> bool {
     match &destination.hosts {
         Hosts::One(host) => host.is_public(),

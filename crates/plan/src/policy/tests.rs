@@ -6,7 +6,7 @@ use sympozium_api::SympoziumPolicySpec;
 
 use super::*;
 
-/// Policies of few words each, so that two of them often have something in common.
+/// Policies with few entries each, so that two of them often have something in common.
 pub fn any_policy() -> impl Strategy<Value = SympoziumPolicySpec> {
     let parts = prop::collection::vec(any_part(), 0..8);
     parts.prop_map(|parts| {
@@ -127,7 +127,7 @@ fn any_opening() -> impl Strategy<Value = (&'static str, Value)> {
     ]
 }
 
-/// Values of the lattice: policies in either role, what holds without them, and the top.
+/// Values of the lattice: policies in either role, the defaults without them, and the top.
 pub fn any_effective() -> impl Strategy<Value = EffectivePolicy> {
     prop_oneof![
         4 => any_policy().prop_map(|spec| EffectivePolicy::from_named(&spec, SYSTEM_NAMESPACE)),

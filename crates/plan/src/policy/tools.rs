@@ -1,4 +1,4 @@
-//! Which tools may be used, which not, and for which a person is asked.
+//! The gates of tools: which calls are allowed, which are denied, and which need approval.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,26 +8,26 @@ use sympozium_api::run_plan;
 
 use super::packs::PackId;
 
-/// The tool that runs commands in a sidecar.
+/// Runs a command in a sidecar.
 pub const EXECUTE_COMMAND: &str = "execute_command";
-/// The tool that reaches hosts.
+/// Fetches a page from the network.
 pub const FETCH_URL: &str = "fetch_url";
-/// The tool that goes by the event bus.
+/// Sends a message over the event bus.
 pub const SEND_CHANNEL_MESSAGE: &str = "send_channel_message";
 
-/// The tool that reads a file.
+/// Reads a file.
 pub const READ_FILE: &str = "read_file";
-/// The tool that writes one.
+/// Writes a file.
 pub const WRITE_FILE: &str = "write_file";
-/// The tool that changes one.
+/// Edits a file.
 pub const EDIT_FILE: &str = "edit_file";
-/// The tool that lists a directory.
+/// Lists a directory.
 pub const LIST_DIRECTORY: &str = "list_directory";
-/// The tool that keeps recurring tasks.
+/// Manages recurring tasks.
 pub const SCHEDULE_TASK: &str = "schedule_task";
-/// The tool that starts runs.
+/// Starts runs below this one.
 pub const SPAWN_SUBAGENTS: &str = "spawn_subagents";
-/// The tool that reads the text of a skill.
+/// Reads the text of a skill.
 pub const LOAD_SKILL: &str = "load_skill";
 
 /// Tools that no pack may declare, with the feature that each belongs to.
@@ -51,14 +51,14 @@ pub const BUILT_IN: &[(&str, Option<Feature>)] = &[
     ("workflow_memory_list", None),
 ];
 
-/// What becomes of a call, the strictest first.
+/// The decision about a call, the strictest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
-    /// It is refused.
+    /// The call is refused.
     Deny,
-    /// A person decides.
+    /// An approver decides.
     Ask,
-    /// It is made.
+    /// The call is dispatched.
     Allow,
 }
 
@@ -73,7 +73,7 @@ impl From<ToolAction> for Action {
 }
 
 impl Action {
-    /// The same in a plan.
+    /// The same as the gate of a plan.
     pub const fn gate(self) -> run_plan::Gate {
         match self {
             Self::Deny => run_plan::Gate::Deny,
@@ -98,26 +98,26 @@ impl Action {
     }
 }
 
-/// A tool of a run, as gates see it.
+/// A tool of a run, as the rules of a policy match it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tool<'a> {
-    /// One that every run has.
+    /// A tool that every run has.
     BuiltIn(&'a str),
     /// A command in the sidecar of a pack.
     Command {
-        /// The pack.
+        /// The pack of the sidecar.
         pack: PackId<'a>,
     },
-    /// One that a pack declares.
+    /// A tool that a pack declares.
     Declared {
-        /// The pack.
+        /// The pack that declares it.
         pack: PackId<'a>,
-        /// Its name.
+        /// The name of the tool.
         name: &'a str,
     },
 }
 
-/// The gates of all policies that hold: what the strictest says is done. Without any, everything is allowed.
+/// The gates of all policies that apply: the strictest decides. Without any, everything is allowed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Gates(BTreeSet<Gate>);
 
@@ -125,12 +125,13 @@ pub struct Gates(BTreeSet<Gate>);
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Gate {
     default: Action,
-    /// By `tool`, `pack/tool`, `pack/*`, `namespace/pack/tool` or `namespace/pack/*`. Of two rules for one pattern the stricter is kept.
+    /// By `tool`, `pack/tool`, `pack/*`, `namespace/pack/tool` or `namespace/pack/*`. Of two rules for one pattern, the
+    /// stricter one is stored.
     rules: BTreeMap<String, Action>,
 }
 
 impl Gates {
-    /// The gates of one policy; none when it has no such part.
+    /// The gates of one policy; none when it has no such section.
     pub fn of(gating: Option<&ToolGating>) -> Self {
         Self(gating.map(Gate::of).into_iter().collect())
     }
@@ -141,19 +142,19 @@ impl Gates {
         Self(self.0.union(&other.0).cloned().collect())
     }
 
-    /// What becomes of a call of a tool.
+    /// The decision about calls of a tool.
     pub fn action(&self, tool: Tool<'_>) -> Action {
         let actions = self.0.iter().map(|gate| gate.action(tool));
         actions.reduce(Action::stricter).unwrap_or(Action::Allow)
     }
 
-    /// What the rules say that name a tool and nothing else; the defaults do not count.
+    /// The decision of the rules that name exactly this tool; defaults do not count.
     pub fn written(&self, name: &str) -> Option<Action> {
         let rules = self.0.iter().filter_map(|gate| gate.rules.get(name));
         rules.copied().min()
     }
 
-    /// Every rule: the pattern that it names, and what it says.
+    /// Every rule: its pattern, and its action.
     pub fn rules(&self) -> impl Iterator<Item = (&str, Action)> {
         self.0.iter().flat_map(|gate| {
             let rules = gate.rules.iter();
@@ -170,7 +171,7 @@ impl Gate {
             let kept = rules.entry(rule.tool.as_str().to_owned()).or_insert(action);
             *kept = action.min(*kept);
         }
-        // `*` is what holds for the rest, as the default is; being written out, it counts instead.
+        // `*` applies to all other tools, as the default does; when it is written, it replaces the default.
         let default = rules.remove("*").unwrap_or(gating.default_action.into());
         Self { default, rules }
     }
@@ -179,7 +180,7 @@ impl Gate {
         let found = match tool {
             Tool::BuiltIn(name) => Found { rule: self.rules.get(name).copied(), ceiling: None },
             Tool::Command { pack } => self.find(pack, EXECUTE_COMMAND),
-            // A tool of a sidecar is a command in it by another name.
+            // A declared tool of a sidecar is a command in it by another name.
             Tool::Declared { pack, name } => {
                 let found = self.find(pack, name);
                 match found.rule {
@@ -192,11 +193,11 @@ impl Gate {
         found.ceiling.map_or(action, |it| action.stricter(it))
     }
 
-    /// What the rules say about a tool of a pack. The most exact name decides alone; of the others, none of which is more exact,
-    /// the stricter.
+    /// The rules about a tool of a pack. The most specific pattern decides alone; of the others, none of which is more
+    /// specific, the stricter.
     ///
-    /// Names that anybody can give to a pack or to a tool of it mean those of the system namespace. Of packs from elsewhere they only
-    /// take away.
+    /// Any user can choose the name of a pack or of its tools, so a pattern without a namespace means packs of the
+    /// system namespace. For other packs it only restricts.
     fn find(&self, pack: PackId<'_>, tool: &str) -> Found {
         let rule = |pattern: String| self.rules.get(&pattern).copied();
         let strictest = |rules: &[Option<Action>]| rules.iter().flatten().min().copied();
@@ -218,17 +219,17 @@ impl Gate {
     }
 }
 
-/// What the rules of one policy say about a tool.
+/// The result of the rules of one policy for a tool.
 #[derive(Debug, Clone, Copy)]
 struct Found {
-    /// What holds in place of the default.
+    /// Replaces the default.
     rule: Option<Action>,
-    /// What holds where it is stricter.
+    /// An upper bound of the action.
     ceiling: Option<Action>,
 }
 
 impl Found {
-    /// Where no rule was found, that of another tool, and the ceilings of both.
+    /// Falls back to the rule of another tool where none was found, and applies the bounds of both.
     fn or_else(&self, other: &Self) -> Self {
         Self { rule: self.rule.or(other.rule), ceiling: [self.ceiling, other.ceiling].into_iter().flatten().min() }
     }
@@ -250,13 +251,13 @@ mod tests {
     const SYSTEM: PackId<'_> = PackId { namespace: "sympozium-system", name: "p", is_of_system: true };
     const TEAM: PackId<'_> = PackId { namespace: "team", name: "p", is_of_system: false };
 
-    /// Whoever may write packs in a namespace can give a pack, and its tools, any name.
+    /// Users who may write packs in a namespace can give a pack, and its tools, any name.
     #[test]
     fn names_without_a_namespace_give_nothing_to_packs_from_elsewhere() {
         use ToolAction::{Allow, Ask, Deny};
         type Row<'r> = (ToolAction, &'r [(&'r str, ToolAction)], Action, Action);
         let rules: &[Row<'_>] = &[
-            // The rules, what becomes of `t` of the system's pack, and of the pack of its name in another namespace.
+            // The rules, the action for `t` of the system's pack, and for the pack of that name in another namespace.
             (Deny, &[("p/*", Allow)], Action::Allow, Action::Deny),
             (Deny, &[("p/t", Allow)], Action::Allow, Action::Deny),
             (Deny, &[("p/t", Ask)], Action::Ask, Action::Deny),
@@ -266,12 +267,12 @@ mod tests {
             (Allow, &[("execute_command", Ask), ("t", Allow)], Action::Allow, Action::Ask),
             (Allow, &[("p/*", Deny), ("p/t", Allow)], Action::Allow, Action::Deny),
             (Allow, &[("p/execute_command", Deny), ("p/t", Allow)], Action::Allow, Action::Deny),
-            // What takes away holds for both.
+            // Rules that restrict apply to both.
             (Allow, &[("p/*", Deny)], Action::Deny, Action::Deny),
             (Allow, &[("p/t", Ask)], Action::Ask, Action::Ask),
             (Allow, &[("t", Deny)], Action::Deny, Action::Deny),
             (Allow, &[("p/execute_command", Ask)], Action::Ask, Action::Ask),
-            // With its namespace a rule means one of them.
+            // With a namespace a rule means one of them.
             (Deny, &[("team/p/*", Allow)], Action::Deny, Action::Allow),
             (Deny, &[("team/p/t", Allow)], Action::Deny, Action::Allow),
             (Deny, &[("sympozium-system/p/t", Allow)], Action::Allow, Action::Deny),

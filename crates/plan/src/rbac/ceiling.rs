@@ -1,19 +1,19 @@
-//! What no pack and no hook may ask for unless a policy lists it: rights from which more rights follow.
+//! Permissions that no pack and no hook may request unless a policy lists them: those that lead to further permissions.
 
 use std::collections::BTreeSet;
 
 use super::Rule;
 
-/// A kind of right from which more rights follow.
+/// A class of permissions that lead to further permissions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Escalation {
     /// `*` anywhere: it grows with every API that is installed later.
     Wildcard,
-    /// `escalate`, `bind`, `impersonate` and other verbs that hand out or take on rights.
+    /// `escalate`, `bind`, `impersonate` and other verbs that grant or assume permissions.
     Verb,
     /// Commands, ports and containers of other pods.
     PodAccess,
-    /// Writes to pods or pod templates: any image, ServiceAccount and Secret of the namespace follows.
+    /// Writes to pods or pod templates, which give access to any image, ServiceAccount and Secret of the namespace.
     PodWrite,
     /// Tokens of ServiceAccounts.
     Token,
@@ -23,26 +23,26 @@ pub enum Escalation {
     Rbac,
     /// Certificates that the cluster trusts.
     Certificate,
-    /// What changes how the API server answers: webhooks, admission policies, kinds, aggregated APIs.
+    /// Objects that change how the API server answers: webhooks, admission policies, CRDs, aggregated APIs.
     Api,
     /// Requests through the API server to nodes, pods and services.
     Proxy,
-    /// Volumes of the cluster, which may be directories of a node.
+    /// Cluster-wide volumes, which may be directories of a node.
     Volume,
-    /// Writes to NetworkPolicies: what a run may reach is held by one.
+    /// Writes to NetworkPolicies: one of them confines the run.
     Network,
-    /// Writes to namespaces, whose labels say which rules hold in them.
+    /// Writes to namespaces, whose labels decide which rules apply in them.
     Namespace,
     /// Writes to nodes, and the choice of the node of a pod.
     Node,
-    /// Paths that are no resources.
+    /// Paths that are not resources.
     Path,
-    /// Our own kinds: a skill must not approve itself, or start runs of its own.
+    /// Our own kinds: a skill must not approve its own questions, or start runs.
     Ourselves,
 }
 
 impl Escalation {
-    /// Why it is refused, as the end of a sentence that begins with the right.
+    /// Why it is denied, as the end of a sentence that begins with the permission.
     pub fn why(self) -> &'static str {
         match self {
             Self::Wildcard => "`*` also means whatever is installed later",
@@ -67,7 +67,7 @@ impl Escalation {
     }
 }
 
-/// The single rights of a rule from which more follow, each with its kind, every kind once per resource or verb.
+/// The single permissions of a rule that lead to further permissions, each with its class, once per resource and verb.
 pub fn escalations(rule: &Rule) -> Vec<(Escalation, Rule)> {
     let mut found = Vec::new();
     for path in each_once(&rule.non_resource_urls) {
@@ -95,13 +95,13 @@ pub fn escalations(rule: &Rule) -> Vec<(Escalation, Rule)> {
     found
 }
 
-/// Words in their order, none twice: then no single right is met twice either.
+/// Removes duplicates and keeps the order, so that no single permission is seen twice.
 fn each_once(words: &[String]) -> Vec<&String> {
     let mut seen = BTreeSet::new();
     words.iter().filter(|word| seen.insert(*word)).collect()
 }
 
-/// The first kind, in the order of the enum, that a single right belongs to.
+/// The first class, in the order of this match, that a single permission belongs to.
 fn escalation(group: &str, resource: &str, verb: &str) -> Option<Escalation> {
     let (main, sub) = match resource.split_once('/') {
         Some((main, sub)) => (main, Some(sub)),
@@ -121,7 +121,7 @@ fn escalation(group: &str, resource: &str, verb: &str) -> Option<Escalation> {
         () if core && main == "namespaces" && writes => Escalation::Namespace,
         () if core && main == "nodes" && writes => Escalation::Node,
         () if core && main == "bindings" && writes => Escalation::Node,
-        // Of whatever group: network plugins have kinds of their own beside Kubernetes'.
+        // In any group: network plugins have such kinds of their own.
         () if writes && main.ends_with("networkpolicies") => Escalation::Network,
         () if writes && sub != Some("scale") && POD_TEMPLATES.contains(&(group, main)) => Escalation::PodWrite,
         () if writes && SANDBOX_GROUPS.contains(&group) => Escalation::PodWrite,
@@ -133,17 +133,17 @@ fn escalation(group: &str, resource: &str, verb: &str) -> Option<Escalation> {
     Some(found)
 }
 
-/// Whether objects of a kind are pods, or hold a template of them.
+/// Whether objects of a kind are pods, or contain a pod template.
 pub(super) fn holds_pods(group: &str, resource: &str) -> bool {
     POD_TEMPLATES.contains(&(group, resource)) || SANDBOX_GROUPS.contains(&group)
 }
 
 const OUR_GROUP: &str = "sympozium.ai";
-/// Verbs that are about rights themselves.
+/// Verbs that act on permissions.
 const HANDING_OUT: &[&str] = &["approve", "attest", "bind", "escalate", "impersonate", "sign"];
-/// Subresources of pods that reach into them.
+/// Subresources that give access to a running pod.
 const POD_ACCESS: &[&str] = &["attach", "ephemeralcontainers", "exec", "portforward"];
-/// Kinds that are pods or hold a template of them.
+/// Kinds that are pods or contain a pod template.
 const POD_TEMPLATES: &[(&str, &str)] = &[
     ("", "pods"),
     ("", "podtemplates"),
@@ -159,7 +159,7 @@ const POD_TEMPLATES: &[(&str, &str)] = &[
     ("extensions", "deployments"),
     ("extensions", "replicasets"),
 ];
-/// Groups whose objects are pods in another wrapping.
+/// Groups whose objects wrap pods.
 const SANDBOX_GROUPS: &[&str] = &["agents.x-k8s.io", "extensions.agents.x-k8s.io"];
 /// Groups whose objects change how the API server answers.
 const API_GROUPS: &[&str] = &["admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io"];

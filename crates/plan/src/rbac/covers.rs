@@ -1,27 +1,28 @@
-//! Whether rules that somebody holds cover a rule that is asked for: the question that Kubernetes asks before it lets
-//! somebody write a Role.
+//! Whether the rules that a user holds cover a requested rule: the check that Kubernetes makes before a user may write
+//! a Role.
 
 use super::{Rule, resource_stands_for, stands_for};
 
-/// Most single rights (one group, resource, verb and name) that one rule is taken apart into. A rule that somebody wrote to be
-/// read has a few hundred.
+/// Maximum number of single permissions (one group, resource, verb and name) that one rule is expanded into. A rule
+/// that is written to be read has a few hundred.
 pub const MAX_COMBINATIONS: usize = 4096;
-/// Most single rights of everything that one pack, or the hooks of one run, ask for. Who admits takes all of them apart.
+/// Maximum number of single permissions that one pack, or the hooks of one run, may request. Admission expands all of
+/// them.
 pub const MAX_GRANT: usize = 4 * MAX_COMBINATIONS;
 
-/// A rule that has more than [`MAX_COMBINATIONS`] single rights.
+/// A rule has more than [`MAX_COMBINATIONS`] single permissions.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the rule means {0} single rights, at most {MAX_COMBINATIONS} are looked at")]
 pub struct TooMany(pub usize);
 
-/// What of `asked` is not covered by `held`, as a single right; nothing when all of it is.
+/// The first single permission of `asked` that `held` does not cover; `None` when all are covered.
 ///
-/// Rights that several held rules give only together count, as in Kubernetes: the rule is taken apart into single
-/// rights, each of which must be in one held rule.
+/// Permissions that several held rules give only together count, as in Kubernetes: the rule is expanded into single
+/// permissions, each of which must be covered by one held rule.
 ///
 /// # Errors
 ///
-/// When the rule has too many single rights to look at.
+/// When the rule has too many single permissions.
 pub fn covers(held: &[Rule], asked: &Rule) -> Result<Option<Rule>, TooMany> {
     if held.iter().any(|held| covers_whole(held, asked)) {
         return Ok(None);
@@ -30,11 +31,11 @@ pub fn covers(held: &[Rule], asked: &Rule) -> Result<Option<Rule>, TooMany> {
     Ok(single_rights(asked).find(|right| !held.iter().any(|held| covers_whole(held, right))))
 }
 
-/// That a rule can be taken apart.
+/// Checks that a rule is small enough to be expanded.
 ///
 /// # Errors
 ///
-/// When it has too many single rights to look at.
+/// When it has too many single permissions.
 pub fn look_at(rule: &Rule) -> Result<(), TooMany> {
     match combinations(rule) {
         count if count > MAX_COMBINATIONS => Err(TooMany(count)),
@@ -42,7 +43,7 @@ pub fn look_at(rule: &Rule) -> Result<(), TooMany> {
     }
 }
 
-/// How many single rights a rule has.
+/// The number of single permissions of a rule.
 pub fn combinations(rule: &Rule) -> usize {
     [&rule.api_groups, &rule.resources, &rule.verbs]
         .iter()
@@ -51,7 +52,7 @@ pub fn combinations(rule: &Rule) -> usize {
         .fold(rule.non_resource_urls.len().max(1), usize::saturating_mul)
 }
 
-/// Whether one held rule has everything of a rule.
+/// Whether one held rule covers a whole rule.
 fn covers_whole(held: &Rule, asked: &Rule) -> bool {
     let all = |held: &[String], asked: &[String], is: fn(&str, &str) -> bool| {
         asked.iter().all(|asked| held.iter().any(|held| is(held, asked)))
@@ -66,12 +67,12 @@ fn covers_whole(held: &Rule, asked: &Rule) -> bool {
         && (asked.resources.is_empty() || names)
 }
 
-/// A path, or a beginning of paths that ends in `*`.
+/// Whether a path, or a prefix that ends in `*`, covers the requested path.
 fn path_stands_for(held: &str, asked: &str) -> bool {
     stands_for(held, asked) || held.strip_suffix('*').is_some_and(|start| asked.starts_with(start))
 }
 
-/// Every single right of a rule: on a resource, and on a path.
+/// Every single permission of a rule, on resources and on paths.
 fn single_rights(rule: &Rule) -> impl Iterator<Item = Rule> + '_ {
     let names = || rule.resource_names.iter().map(Some).chain(rule.resource_names.is_empty().then_some(None));
     let one = |word: &String| vec![word.clone()];

@@ -1,23 +1,25 @@
-//! The rights that are known to be harmless. Everything else needs somebody's consent.
+//! Permissions that are known to be harmless. All others need consent.
 //!
-//! A list of what is dangerous is never complete: every API that is installed brings kinds whose controllers act with
-//! rights of their own. So this list says what is harmless, and [`escalations`] says of some of the rest why it is not.
+//! A list of dangerous permissions is never complete: every API that is installed brings kinds whose controllers act
+//! with permissions of their own. So this list names what is harmless, and [`escalations`] explains for some of the
+//! rest why it is not.
 
 use std::collections::BTreeMap;
 
 use super::{Escalation, Rule, Scope, escalations};
 
-/// What may be asked of a resource.
+/// The harmless verbs on a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verbs {
     /// `get`, `list` and `watch`.
     Read,
-    /// The same, and to set a number of replicas. In one namespace: across the cluster it stops the work of others.
+    /// The same, and setting the number of replicas. Only in one namespace: across the cluster it can stop the work of
+    /// others.
     Scale,
 }
 
 impl Verbs {
-    /// The verbs themselves.
+    /// The verbs that are harmless in this scope.
     const fn within(self, scope: Scope) -> &'static [&'static str] {
         match (self, scope) {
             (Self::Scale, Scope::Namespace) => &["get", "list", "watch", "update", "patch"],
@@ -29,8 +31,8 @@ impl Verbs {
 /// The verbs that change nothing.
 const READS: [&str; 3] = ["get", "list", "watch"];
 
-/// Whether a rule asks for nothing but to read. `get` of `pods/exec` runs commands and that of a proxy sends requests, and a wildcard
-/// stands for both.
+/// Whether a rule allows only reads. `get` on `pods/exec` runs commands, `get` on a proxy sends requests, and a
+/// wildcard includes both.
 pub fn only_reads(rule: &Rule) -> bool {
     use Escalation::{PodAccess, Proxy, Wildcard};
     let acts = |kind: &Escalation| matches!(kind, PodAccess | Proxy | Wildcard);
@@ -38,10 +40,11 @@ pub fn only_reads(rule: &Rule) -> bool {
         && !escalations(rule).iter().any(|(kind, _)| acts(kind))
 }
 
-/// Group, resources and what may be asked of them.
+/// Group, resources and the harmless verbs on them.
 ///
-/// Reading is what the ClusterRole `view` of Kubernetes reads: ordinary objects of a namespace, no Secret, no rule of access. To
-/// that come nodes, volumes, storage classes and measurements, which the packs that we ship read, and `scale`.
+/// Reads are those of the ClusterRole `view` of Kubernetes: ordinary objects of a namespace, no Secrets, no RBAC
+/// objects. In addition there are nodes, volumes, storage classes and metrics, which the packs that we ship read, and
+/// `scale`.
 const HARMLESS: &[(&str, &[&str], Verbs)] = &[
     (
         "",
@@ -99,7 +102,7 @@ const HARMLESS: &[(&str, &[&str], Verbs)] = &[
     ("storage.k8s.io", &["storageclasses", "volumeattachments"], Verbs::Read),
 ];
 
-/// The rights that are known to be harmless, as rules: all that an author holds of whom nothing is known.
+/// The harmless permissions as rules: what an author is assumed to hold when nothing is known about them.
 pub fn harmless(scope: Scope) -> Vec<Rule> {
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
     let classes = HARMLESS.iter();
@@ -113,8 +116,8 @@ pub fn harmless(scope: Scope) -> Vec<Rule> {
         .collect()
 }
 
-/// The rights of a rule that are neither known to be harmless nor escalations, which are refused by themselves: one rule for
-/// each group and resource, with all of its verbs.
+/// The permissions of a rule that are neither known to be harmless nor escalations, which are denied separately: one
+/// rule for each group and resource, with all of its verbs.
 ///
 /// Wildcards are escalations. So every right of every rule is harmless, or here, or in [`escalations`].
 pub fn unlisted(rule: &Rule, scope: Scope) -> Vec<Rule> {
@@ -235,7 +238,7 @@ mod tests {
         }
         let scale = right("apps", "deployments/scale", "patch");
         assert_eq!(unlisted(&scale, Scope::Namespace), []);
-        // Whoever scales everything to nothing stops the work of every team.
+        // A user who scales everything to zero stops the work of every team.
         assert_eq!(unlisted(&scale, Scope::Cluster), [scale]);
     }
 
@@ -281,8 +284,8 @@ mod tests {
     }
 
     proptest! {
-        /// A right that is in no class of the table comes back as unlisted or as an escalation, and one with a `*` in it, which
-        /// stands for every right, always does.
+        /// A permission that is not in the table is returned as unlisted or as an escalation, and one with a `*`, which
+        /// covers every permission, always is.
         #[test]
         fn nothing_outside_of_the_table_passes(rule in any_rule(), cluster in any::<bool>()) {
             let scope = if cluster { Scope::Cluster } else { Scope::Namespace };
@@ -311,7 +314,7 @@ mod tests {
             }
         }
 
-        /// An author who holds what is harmless can hand out what needs no consent, and nothing else.
+        /// An author who holds the harmless permissions can grant what needs no consent, and nothing else.
         #[test]
         fn what_is_harmless_covers_what_needs_no_consent(rule in any_rule(), cluster in any::<bool>()) {
             let scope = if cluster { Scope::Cluster } else { Scope::Namespace };
@@ -320,7 +323,8 @@ mod tests {
             prop_assert_eq!(is_covered, needs_none, "{}", rule);
         }
 
-        /// What a rule stands for decides, not how it is written: if it covers a right outside of the table, it does not pass.
+        /// What a rule covers decides, not how it is written: if it covers a permission outside of the table, it does
+        /// not pass.
         #[test]
         fn wildcards_stand_for_everything(rule in any_rule(), other in any_rule()) {
             let stands = |held: &[String], asked: &[String], is: fn(&str, &str) -> bool| {

@@ -1,7 +1,8 @@
-//! What a rule of access means beyond its words.
+//! Consequences of RBAC rules beyond their text.
 //!
-//! `patch deployments` does not say that any Secret of the namespace can be read by it; people who grant it should be told.
-//! Every right in [`escalations`] has a consequence here, and so have milder ones that people grant without a second thought.
+//! `patch deployments` does not say that it can be used to read any Secret of the namespace; people who grant it should
+//! know. Every permission in [`escalations`] has a consequence here, and so have less severe ones that are often
+//! granted without much thought.
 
 #[cfg(test)]
 mod tests;
@@ -10,41 +11,41 @@ use serde::Serialize;
 
 use super::{Escalation, Rule, escalations};
 
-/// Where a rule holds.
+/// Where a rule applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Scope {
     /// In one namespace.
     Namespace,
-    /// In all of them, and for what is in none.
+    /// In all namespaces, and to cluster-scoped objects.
     Cluster,
 }
 
-/// How much follows. The order is that of what a reader should see first.
+/// How severe a consequence is, in the order in which a reader should see them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Weight {
-    /// More rights than the rule names.
+    /// More permissions than the rule names.
     MoreRights,
-    /// Others' work can be stopped, changed or redirected.
+    /// The work of others can be stopped, changed or redirected.
     Disturbance,
-    /// What others hold can be read.
+    /// Data of others can be read.
     Disclosure,
 }
 
-/// Something that follows from a rule.
+/// A consequence of a rule.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Implication {
-    /// How much follows.
+    /// How severe it is.
     pub weight: Weight,
-    /// From which of its rights, as a person would say it: `patch deployments`.
+    /// The permissions that it follows from, in short form: `patch deployments`.
     pub rights: Vec<String>,
-    /// What follows, as the end of a sentence that begins with the right.
+    /// The consequence, as the end of a sentence that begins with the permission.
     pub consequence: String,
 }
 
-/// Everything that follows from a rule, the heaviest first, each consequence once.
+/// All consequences of a rule, the most severe first, each once.
 pub fn implications(rule: &Rule, scope: Scope) -> Vec<Implication> {
     let mut found: Vec<Implication> = Vec::new();
     let mut add = |weight, consequence: &str, right: &Rule| {
@@ -72,7 +73,7 @@ pub fn implications(rule: &Rule, scope: Scope) -> Vec<Implication> {
         let (group, resource, verb) = right;
         let milder = milder(group, resource, verb);
         let own = one(rule, right);
-        // What nobody here knows may lead to anything. Of several groups, one has the resource.
+        // An unknown write may lead to anything. Of several groups, only one has the resource.
         let is_known = |group: &String| {
             let same = (group.as_str(), resource, verb);
             !self::milder(same.0, same.1, same.2).is_empty() || !escalations(&one(rule, same)).is_empty()
@@ -98,7 +99,7 @@ pub fn implications(rule: &Rule, scope: Scope) -> Vec<Implication> {
     found
 }
 
-/// What is in no namespace: there is nothing of a tenant to be read of it.
+/// Cluster-scoped resources: reading them shows nothing of a tenant.
 const OF_NO_NAMESPACE: &[&str] = &[
     "certificatesigningrequests",
     "clusterroles",
@@ -113,7 +114,7 @@ const OF_NO_NAMESPACE: &[&str] = &[
 
 const READS: &[&str] = &["get", "list", "watch"];
 
-/// Group, resource and verb of every single right.
+/// Group, resource and verb of every single permission.
 fn single(rule: &Rule) -> impl Iterator<Item = (&str, &str, &str)> {
     rule.resources.iter().flat_map(move |resource| {
         rule.api_groups.iter().flat_map(move |group| {
@@ -133,7 +134,7 @@ fn one(rule: &Rule, (group, resource, verb): (&str, &str, &str)) -> Rule {
     }
 }
 
-/// A right without its group and the names of objects, which stand in the rule itself.
+/// A permission without its group and the names of objects, which are in the rule itself.
 fn said(right: &Rule) -> String {
     let things = match right.resources.as_slice() {
         [] => &right.non_resource_urls,
@@ -142,7 +143,7 @@ fn said(right: &Rule) -> String {
     format!("{} {}", right.verbs.join(","), things.join(","))
 }
 
-/// Fills in where it holds, and for which objects.
+/// Fills in the placeholders for the scope and for the named objects.
 fn in_place(consequence: &str, scope: Scope, names: &[String]) -> String {
     let place = match scope {
         Scope::Namespace => "the namespace",
@@ -152,7 +153,7 @@ fn in_place(consequence: &str, scope: Scope, names: &[String]) -> String {
     consequence.replace("{place}", place).replace("{any}", any)
 }
 
-/// What follows from a right that leads to more rights.
+/// The consequence of a permission that leads to further permissions.
 fn of_escalation(escalation: Escalation, resource: &str, verb: &str) -> (Weight, &'static str) {
     use Weight::{Disclosure, Disturbance, MoreRights};
     let deletes = matches!(verb, "delete" | "deletecollection");
@@ -231,7 +232,7 @@ const CERTIFICATES: &str = "can have certificates issued that the cluster trusts
 const UNKNOWN: &str = "may lead to anything: what follows from it is not known here";
 const NODES: &str = "can choose where pods run, and draw others' pods to a node";
 
-/// Rights that a `*` stands for, of those that matter most.
+/// Examples of the most dangerous permissions that a `*` covers.
 const WORST: &[(&str, &str, &str)] = &[
     ("", "secrets", "get"),
     ("apps", "deployments", "patch"),
@@ -242,7 +243,7 @@ const WORST: &[(&str, &str, &str)] = &[
     ("", "pods", "delete"),
 ];
 
-/// What follows from a right with `*` in it, by what the `*` stands for.
+/// Consequences of a permission with `*`, by the dangerous permissions that the `*` covers.
 fn of_wildcard(right: &Rule) -> Vec<(Weight, &'static str)> {
     let held = std::slice::from_ref(right);
     let stood_for = WORST.iter().filter(|(group, resource, verb)| {
@@ -259,7 +260,7 @@ fn of_wildcard(right: &Rule) -> Vec<(Weight, &'static str)> {
         .collect()
 }
 
-/// What follows from rights that nobody is refused for.
+/// Consequences of permissions that are not escalations.
 fn milder(group: &str, resource: &str, verb: &str) -> Vec<(Weight, &'static str)> {
     use Weight::{Disclosure, Disturbance};
     let reads = READS.contains(&verb) || verb == "*";

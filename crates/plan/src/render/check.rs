@@ -1,4 +1,4 @@
-//! What a plan must hold to before it is written down. Plans that `plan` made do; a plan that was stored may be another's.
+//! Checks of a plan before it is rendered. Plans that `plan` made pass; a stored plan may come from elsewhere.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::RenderError;
 use super::container::OWN_NAMES;
 use super::volumes::EXECUTOR;
 
-/// Whether names name something, and the agent holds nothing.
+/// Checks that names are valid and unique, and that the agent holds no credential.
 pub fn check(plan: &RunPlan) -> Result<(), RenderError> {
     let mut parts = BTreeSet::new();
     for part in &plan.parts {
@@ -31,7 +31,7 @@ pub fn check(plan: &RunPlan) -> Result<(), RenderError> {
     find(plan, &Role::Bridge, "bridge").map(drop)
 }
 
-/// The part of a role that every run has, once.
+/// The part of a role that every run has exactly once.
 pub fn find<'a>(plan: &'a RunPlan, role: &Role, name: &'static str) -> Result<&'a Part, RenderError> {
     let mut parts = plan.parts.iter().filter(|part| part.role == *role);
     match (parts.next(), parts.next()) {
@@ -57,7 +57,7 @@ pub fn volume<'a>(plan: &'a RunPlan, name: &str) -> Result<&'a PlanVolume, Rende
         .ok_or_else(|| RenderError::Missing { what: "volume", name: name.to_owned() })
 }
 
-/// Invariant 1 of the design, once more where it would take effect: no credential, and no way round the door.
+/// Invariant 1 of the design, checked again where it takes effect: no credential, and no way around the door.
 fn agent(plan: &RunPlan, agent: &Part) -> Result<(), RenderError> {
     let denied = |what| Err(RenderError::AgentCredential { what });
     if agent.identity.is_some() {
@@ -95,7 +95,7 @@ fn agent(plan: &RunPlan, agent: &Part) -> Result<(), RenderError> {
     Ok(())
 }
 
-/// Whether somebody mounts it as the files through which a skill gets its commands.
+/// Whether a part mounts the volume at the path through which a skill gets its commands.
 fn is_ipc(plan: &RunPlan, volume: &str) -> bool {
     let mounts = plan.parts.iter().flat_map(|part| &part.mounts);
     mounts.filter(|mount| mount.volume.0 == volume).any(|mount| {

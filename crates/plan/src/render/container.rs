@@ -1,4 +1,4 @@
-//! The containers of a pod: those of the plan's parts, and two of our own that go first.
+//! The containers of a pod: those of the plan's parts, and two init containers of our own before them.
 
 use std::collections::BTreeMap;
 
@@ -22,23 +22,23 @@ use super::metadata::Run;
 use super::security;
 use super::volumes::EXECUTOR;
 
-/// The container that brings the executor for images that have none.
+/// The container that provides the executor for images that have none.
 const COPY_EXECUTOR: &str = "copy-executor";
 /// Containers that are in no plan. No part may have such a name.
 pub const OWN_NAMES: &[&str] = &[CHECK_NETWORK, COPY_EXECUTOR];
 
-/// CPU that is kept for such a container, and that it may not exceed.
+/// CPU request and limit of such a container.
 pub const OWN_CPU: (&str, &str) = ("10m", "100m");
-/// The same of memory.
+/// Memory request and limit of such a container.
 pub const OWN_MEMORY: (&str, &str) = ("16Mi", "64Mi");
 
-/// Where the executor is, in its own image and in those that it is put into.
+/// The directory of the executor, in its own image and in those that it is injected into.
 const EXECUTOR_DIRECTORY: &str = "/opt/sympozium/bin";
 const EXECUTOR_FILE: &str = "/opt/sympozium/bin/skill-sidecar";
-/// Where its copy is made.
+/// Where the copy is written.
 const EXECUTOR_COPY: &str = "/executor";
 
-/// Hosts that are not asked for through the gateway: the API server, and the pod itself.
+/// Hosts that are not reached through the gateway: the API server, and the pod itself.
 const NO_PROXY: &str = "$(KUBERNETES_SERVICE_HOST),127.0.0.1,localhost";
 
 /// The container of a part.
@@ -52,7 +52,7 @@ pub fn part(run: &Run<'_>, part: &Part) -> Result<Container, RenderError> {
     };
     if part.role == Role::Bridge {
         let gateway = &run.settings.gateway;
-        // A ConfigMap can be deleted and made again; arguments of a pod cannot.
+        // A ConfigMap can be deleted and created again; arguments of a pod cannot change.
         args.push(format!("--plan-digest={}", run.digest));
         args.push(format!("--gateway={}:{}", gateway.name, gateway.port));
         args.push(platform_words(&executor_place(run).platform));
@@ -88,9 +88,9 @@ pub fn part(run: &Run<'_>, part: &Part) -> Result<Container, RenderError> {
     })
 }
 
-/// Where the executors of a pod run, and what the cluster holds around them: mounts and limits are in the pod that is made
-/// here, the network is checked before anything starts, a kernel is the handler's that the operator lists. How many processes
-/// a pod may have is the kubelet's alone, and nothing in a pod shows it.
+/// The profile of the executors of a pod, and the guarantees that the cluster provides around them: mounts and limits
+/// are in the pod that is rendered here, the network is checked before anything starts, a kernel comes from a handler
+/// that the operator lists. Only the kubelet decides how many processes a pod may have, and nothing in a pod shows it.
 fn executor_place(run: &Run<'_>) -> ExecutorPlace {
     let mut platform = vec![Guarantee::Filesystem, Guarantee::Network, Guarantee::Memory, Guarantee::Cpu];
     if run.settings.pod_pids_limit {
@@ -108,8 +108,8 @@ fn executor_place(run: &Run<'_>) -> ExecutorPlace {
     ExecutorPlace { profile, platform }
 }
 
-/// Waits until the gateway answers and its canary does not: a NetworkPolicy that nobody enforces looks like any other.
-/// Where the plan's floor has no network, it says so and lets the run start.
+/// Waits until the gateway answers and its canary does not: a NetworkPolicy that is not enforced looks like any other.
+/// Where the plan's isolation floor has no network, it only logs that and lets the run start.
 pub fn check_network(run: &Run<'_>) -> Result<Container, RenderError> {
     let bridge = check::find(run.plan, &Role::Bridge, "bridge")?;
     let gateway = &run.settings.gateway;
@@ -128,7 +128,7 @@ pub fn check_network(run: &Run<'_>) -> Result<Container, RenderError> {
     Ok(container)
 }
 
-/// Copies the executor to where skills without one find it.
+/// Copies the executor to the volume of skills without one.
 pub fn copy_executor(run: &Run<'_>, image: &ImageRef) -> Container {
     let mut container = own(run, COPY_EXECUTOR, image.as_str(), None);
     container.command = Some(vec!["cp".to_owned(), EXECUTOR_FILE.to_owned(), EXECUTOR_COPY.to_owned()]);
@@ -147,13 +147,13 @@ fn own(run: &Run<'_>, name: &str, image: &str, policy: Option<ImagePullPolicy>) 
         image_pull_policy: policy.map(|it| pull_policy(it).to_owned()),
         resources: Some(amounts(OWN_CPU, OWN_MEMORY)),
         security_context: Some(security::of_container(&run.plan.isolation.seccomp, None)),
-        // What they say is why a run does not start.
+        // Their output is the reason why a run does not start.
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
         ..Container::default()
     }
 }
 
-/// Makes a container one that stays beside the agent (a native sidecar).
+/// Makes a container a native sidecar, which stays beside the agent.
 pub fn beside(container: Container) -> Container {
     Container { restart_policy: Some("Always".to_owned()), ..container }
 }
@@ -169,7 +169,7 @@ fn mount(mount: &Mount) -> VolumeMount {
     }
 }
 
-/// The variables by which programs find the gateway. The value holds the part's credential.
+/// The variables with the address of the gateway's proxy. The value contains the part's credential.
 fn proxy(secret: &str) -> impl Iterator<Item = EnvVar> {
     let through = ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"];
     let past = ["NO_PROXY", "no_proxy"];
@@ -246,8 +246,8 @@ const fn pull_policy(policy: ImagePullPolicy) -> &'static str {
     }
 }
 
-/// A text as it is. Kubernetes would put other variables of the container where it says `$(NAME)`: whoever sets one could
-/// have a Secret's value shown in it.
+/// Escapes a text. Kubernetes would expand `$(NAME)` to another variable of the container: a user who sets one variable
+/// could have the value of a Secret shown in it.
 fn literal(text: &str) -> String {
     text.replace('$', "$$")
 }
@@ -256,7 +256,7 @@ fn literals(texts: &[String]) -> Vec<String> {
     texts.iter().map(|text| literal(text)).collect()
 }
 
-/// Kubernetes writes no empty lists.
+/// Kubernetes objects have no empty lists.
 fn filled<T>(list: Vec<T>) -> Option<Vec<T>> {
     (!list.is_empty()).then_some(list)
 }

@@ -1,7 +1,7 @@
 //! The command line of our executor in a skill's container.
 //!
-//! The image in which it starts is what it is to confine, so every option is on the command line and `--injected` makes the
-//! executor read no other: whatever the image sets in its `ENV` counts for nothing.
+//! The executor starts in the image that it must confine. So every option is on the command line, and `--injected`
+//! makes the executor read no other source: variables in the `ENV` of the image have no effect.
 
 use sympozium_api::RunPlan;
 use sympozium_api::guarantee::Guarantee;
@@ -12,28 +12,27 @@ use crate::plan::COMMAND_SECONDS;
 
 /// Seconds after the longest command until a claim without a result counts as lost.
 const LEASE_GRACE_SECONDS: u32 = 30;
-/// Commands at a time for each call of a tool that a run may have at a time: those that nobody waits for any more end beside
-/// new ones.
+/// Concurrent commands for each concurrent tool call of a run: commands that were abandoned end while new ones run.
 const COMMANDS_FOR_EACH_CALL: u32 = 2;
 /// The bounds of the executor's own options.
 const MAX_COMMAND_SECONDS: u32 = 86_400;
 const MAX_CONCURRENT: u32 = 1024;
 
-/// What a backend knows about where an executor runs.
+/// What a backend knows about the place where an executor runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecutorPlace {
     /// The executor's profile.
     pub profile: ExecutorProfile,
-    /// Guarantees that the platform holds; see [`platform_words`].
+    /// Guarantees that the platform provides; see [`platform_words`].
     pub platform: Vec<Guarantee>,
 }
 
 /// The profile of an executor, where the backend knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExecutorProfile {
-    /// The executor looks at the kernel.
+    /// The executor detects the kernel.
     Detected,
-    /// A kernel of Linux. On any other the executor does not start.
+    /// A Linux kernel. On any other the executor does not start.
     Container,
     /// gVisor. On any other kernel the executor does not start.
     Gvisor,
@@ -71,13 +70,13 @@ pub fn executor_arguments(plan: &RunPlan, part: &Part, at: &ExecutorPlace) -> Ve
     let writable = part.mounts.iter().filter(|mount| !mount.read_only);
     let writable = writable.map(|mount| mount.path.as_str());
     let ours = [place::IPC, place::INPUT];
-    // What holds a path of ours is not for commands as a whole.
+    // A mount that overlaps one of our paths is not writable for commands.
     let writable = writable.filter(|path| !ours.iter().any(|it| overlap(path, it)));
     arguments.extend(writable.map(|path| format!("--writable={path}")));
     arguments
 }
 
-/// The arguments about how long, how much at once and what is logged: the same wherever the executor is.
+/// The arguments for timeouts, concurrency and logging: the same for every backend.
 pub fn limit_arguments(plan: &RunPlan, part: &Part) -> Vec<String> {
     let seconds = command_seconds(plan, &part.name);
     let concurrent = plan.limits.concurrent_tool_calls;
@@ -91,18 +90,18 @@ pub fn limit_arguments(plan: &RunPlan, part: &Part) -> Vec<String> {
     ]
 }
 
-/// How executors are told the floor of a plan.
+/// The argument for the isolation floor of a plan.
 pub fn floor_words(floor: &[Guarantee]) -> String {
     format!("--minimum-isolation={}", words(floor))
 }
 
-/// How bridge and executors are told what the platform around the skills holds: an executor that reports one of these as
-/// `delegated` is believed, and any other that is delegated counts as not held.
+/// The argument that tells bridge and executors which guarantees the platform provides: when an executor reports one of
+/// these as `delegated` it is accepted, and any other that is delegated counts as not enforced.
 pub fn platform_words(platform: &[Guarantee]) -> String {
     format!("--platform-holds={}", words(platform))
 }
 
-/// The longest command of a part, in seconds.
+/// The longest timeout of a part's commands, in seconds.
 fn command_seconds(plan: &RunPlan, name: &PartName) -> u32 {
     let tools = plan.tools.iter().filter(|tool| match &tool.acts {
         Acts::Shell { part } | Acts::Program { part, .. } => part == name,

@@ -1,6 +1,6 @@
-//! Who parts are at the Kubernetes API, and what that lets them do.
+//! Identities of parts at the Kubernetes API, and their permissions.
 //!
-//! The order is that of creation. It is taken back from the end: bindings first, which works at once.
+//! The order is that of creation. Grants are revoked from the end: bindings first, which takes effect at once.
 
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject};
@@ -13,13 +13,14 @@ use super::metadata::{About, Run};
 use super::names::word;
 use super::{Output, Purpose, RenderError, Skeleton, Stage};
 
-/// The word of the ServiceAccount of the run's pods. It has no right, and no container its token for the API server.
+/// The suffix of the ServiceAccount of the run's pods. It has no permissions, and no container has its token for the
+/// API server.
 pub const POD: &str = "pod";
 /// The keys of a token's Secret, which are the files that clients look for.
 pub const TOKEN_KEYS: &[&str] = &[key::API_SERVER_CERTIFICATE, key::NAMESPACE, key::IDENTITY_TOKEN];
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// Adds the pod's own account, and every identity with its rights.
+/// Adds the pod's own ServiceAccount, and every identity with its permissions.
 pub fn render(run: &Run<'_>, output: &mut Output) -> Result<(), RenderError> {
     output.add(Stage::Grants, account(run, POD, component::AGENT_RUN.into()));
     for identity in &run.plan.identities {
@@ -86,7 +87,7 @@ fn render_one(run: &Run<'_>, identity: &Identity, output: &mut Output) -> Result
     Ok(())
 }
 
-/// Without a token in pods that use it: who gets one is in the plan.
+/// Pods that use it get no token automatically: the plan says which parts have one.
 fn account(run: &Run<'_>, word: &str, about: About<'_>) -> ServiceAccount {
     ServiceAccount {
         metadata: run.namespaced(word, about),

@@ -1,4 +1,4 @@
-//! What parts read about their run: the plan, the agent's view of it, texts of skills, and Secrets to be filled.
+//! What parts read about their run: the plan, the agent's view of it, skill texts, and Secrets that are filled later.
 
 use std::collections::BTreeMap;
 
@@ -20,29 +20,30 @@ use crate::plan::{PackTexts, agent_view, skill_digest};
 
 /// Keys of our ConfigMaps and Secrets, which are also the names of files at `/run/sympozium`.
 pub mod key {
-    /// The plan, in the bridge's input: the bytes that the digest is of.
+    /// The plan, in the bridge's input: the bytes that the digest covers.
     pub const PLAN: &str = "plan.json";
-    /// What the agent reads of the plan, in its input.
+    /// The agent's view of the plan, in its input.
     pub const AGENT: &str = sympozium_api::run_plan::AgentView::FILE;
     /// The run's own token for the gateway, in the bridge's input. The kubelet writes and renews it.
     pub const TOKEN: &str = "token";
-    /// The certificate that the gateway's is checked by, in the input of every part that reaches it.
+    /// The CA certificate of the gateway, in the input of every part that reaches it.
     pub const GATEWAY_CERTIFICATE: &str = "ca.crt";
-    /// Certificates of authorities that the bridge trusts besides the public ones, in its input, where the operator has set some.
+    /// Certificates of further CAs that the bridge trusts, in its input, where the operator has set some.
     pub const CERTIFICATES: &str = "certificates.pem";
-    /// The gateway as a proxy, with the part's credential in it, in the input of every part but the bridge that has one.
+    /// The URL of the gateway's proxy, with the part's credential in it, in the input of every part but the bridge that
+    /// has one.
     pub const PROXY: &str = "proxy";
-    /// A credential of the bridge: this, and what the plan calls it.
+    /// A credential of the bridge: this prefix, and its name in the plan.
     pub const CREDENTIAL: &str = "credential-";
     /// The token of an identity, in its Secret.
     pub const IDENTITY_TOKEN: &str = "token";
-    /// The certificate that the API server's is checked by, beside that token.
+    /// The CA certificate of the API server, beside that token.
     pub const API_SERVER_CERTIFICATE: &str = "ca.crt";
     /// The run's namespace, beside that token.
     pub const NAMESPACE: &str = "namespace";
 }
 
-/// The word of the plan's ConfigMap.
+/// The suffix of the plan's ConfigMap.
 pub const PLAN: &str = "plan";
 
 /// Adds everything that parts read.
@@ -77,7 +78,7 @@ pub fn render(run: &Run<'_>, plan: Vec<u8>, texts: &[PackTexts<'_>], output: &mu
     Ok(())
 }
 
-/// A Secret that somebody else fills.
+/// A Secret that the backend fills.
 pub fn empty_secret(run: &Run<'_>, word: &str, component: &'static str, pack: Option<&str>) -> Secret {
     Secret {
         metadata: run.namespaced(word, About { component, pack }),
@@ -86,7 +87,7 @@ pub fn empty_secret(run: &Run<'_>, word: &str, component: &'static str, pack: Op
     }
 }
 
-/// The keys of a part's Secret; none where it has no Secret.
+/// The keys of a part's Secret; empty where it has no Secret.
 pub fn keys(run: &Run<'_>, part: &Part) -> Vec<String> {
     let plan = run.plan;
     if part.role == Role::Bridge {
@@ -105,12 +106,12 @@ pub fn keys(run: &Run<'_>, part: &Part) -> Vec<String> {
     Vec::new()
 }
 
-/// Whether a part reaches something by way of the gateway, without knowing how.
+/// Whether a part reaches hosts through the gateway's proxy.
 pub fn has_proxy(plan: &RunPlan, part: &Part) -> bool {
     part.role != Role::Bridge && plan.credentials.iter().any(|it| it.part == part.name)
 }
 
-/// The word of what a part reads, after the volume that shows it: names of parts are users'.
+/// The suffix of a part's input, from the volume that mounts it: users choose the names of parts.
 fn input_word(plan: &RunPlan, part: &Part) -> Result<String, RenderError> {
     let is_its = |source: &VolumeSource| matches!(source, VolumeSource::Input { part: it } if *it == part.name);
     let mut volumes = plan.volumes.iter();
@@ -119,13 +120,13 @@ fn input_word(plan: &RunPlan, part: &Part) -> Result<String, RenderError> {
     word("a volume", &volume.name.0)
 }
 
-/// The name of what a part reads: a Secret, or of the agent a ConfigMap.
+/// The name of a part's input: a Secret, or for the agent a ConfigMap.
 pub fn input_name(run: &Run<'_>, part: &Part) -> Result<String, RenderError> {
     Ok(run.names.of(&input_word(run.plan, part)?))
 }
 
 fn plan_config_map(run: &Run<'_>, plan: Vec<u8>) -> ConfigMap {
-    // Canonical JSON is UTF-8; were it not, the bytes would still be those of the digest.
+    // Canonical JSON is UTF-8. If it were not, the bytes would still be those of the digest.
     let (data, binary_data) = match String::from_utf8(plan) {
         Ok(text) => (Some(entry(key::PLAN, text)), None),
         Err(bytes) => (None, Some(entry(key::PLAN, ByteString(bytes.into_bytes())))),
@@ -153,7 +154,7 @@ fn is_mounted(plan: &RunPlan, pack: &str) -> bool {
     sources.any(|source| matches!(source, VolumeSource::Texts { pack: it, .. } if it == pack))
 }
 
-/// The texts of a pack, with their number.
+/// The texts of a pack, with their index.
 pub fn texts_of<'t, 'a>(texts: &'t [PackTexts<'a>], pack: &str) -> Result<(usize, &'t PackTexts<'a>), RenderError> {
     let mut numbered = texts.iter().enumerate();
     numbered
@@ -161,12 +162,12 @@ pub fn texts_of<'t, 'a>(texts: &'t [PackTexts<'a>], pack: &str) -> Result<(usize
         .ok_or_else(|| RenderError::Missing { what: "the texts of pack", name: pack.to_owned() })
 }
 
-/// The word of the ConfigMap with the texts of this number.
+/// The suffix of the ConfigMap with the texts of this index.
 pub fn texts_word(number: usize) -> String {
     format!("texts{number}")
 }
 
-/// The key of a skill's text. Names of skills and files need not be keys.
+/// The key of a skill's text. Names of skills and files need not be valid keys.
 pub fn text_key(skill: usize) -> String {
     format!("skill-{skill}.md")
 }
@@ -176,7 +177,7 @@ pub fn file_key(skill: usize, file: usize) -> String {
     format!("skill-{skill}-file-{file}")
 }
 
-/// Texts are in a plan by their digests; a pack may have changed since.
+/// Checks that texts are those of the plan, which has their digests: a pack may have changed since.
 fn planned(plan: &RunPlan, texts: &PackTexts<'_>) -> Result<(), RenderError> {
     for skill in texts.skills {
         let found = skill_digest(skill)?;
@@ -199,7 +200,7 @@ fn texts_config_map(run: &Run<'_>, number: usize, texts: &PackTexts<'_>) -> Conf
         for (file_number, file) in skill.files.iter().enumerate() {
             let key = file_key(skill_number, file_number);
             if file.content_base64.is_some() {
-                // Admission has read it.
+                // Admission has checked it.
                 binary.insert(key, ByteString(contents(file).unwrap_or_default()));
             } else {
                 data.insert(key, file.content.clone().unwrap_or_default());
@@ -215,7 +216,7 @@ fn texts_config_map(run: &Run<'_>, number: usize, texts: &PackTexts<'_>) -> Conf
     }
 }
 
-/// A workspace that is there until the hooks after the run have ended.
+/// A workspace that exists until the hooks after the run have ended.
 fn claim(run: &Run<'_>, volume: &PlanVolume, size: &str) -> Result<PersistentVolumeClaim, RenderError> {
     let class = run.settings.storage_class.as_ref();
     Ok(PersistentVolumeClaim {

@@ -1,4 +1,4 @@
-//! Jobs: the run, and what comes after it.
+//! Jobs: the run, and the hooks after it.
 
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
@@ -9,7 +9,7 @@ use sympozium_api::labels::component;
 use super::metadata::Run;
 use super::pod::seconds;
 
-/// The word of the Job with the hooks after a run.
+/// The suffix of the Job with the hooks after a run.
 const AFTER: &str = "post";
 
 /// The Job of a run.
@@ -19,7 +19,8 @@ pub fn run(run: &Run<'_>, template: PodTemplateSpec) -> Job {
     job(run, metadata, deadline, template)
 }
 
-/// The Job of the hooks after a run. Each has its time; what their pod needs to start and to end is added as for an agent.
+/// The Job of the hooks after a run. Its deadline is the sum of their timeouts, and the time that a pod needs to start
+/// and to end, as for an agent.
 pub fn after(run: &Run<'_>, template: PodTemplateSpec) -> Job {
     let deadline = run.plan.after_run_seconds().unwrap_or_default();
     let metadata = run.namespaced(AFTER, component::POST_RUN);

@@ -1,4 +1,4 @@
-//! What every object of a run says about itself: whose it is, what for, and by which plan.
+//! Metadata of every object of a run: its owner, its purpose and the digest of its plan.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::settings::RenderSettings;
 const PRODUCT: &str = "sympozium";
 /// The value of [`labels::ROLE`] on pods.
 const AGENT_ROLE: &str = "agent";
-/// Keeps a scaled-down node from ending a run half way: commands are never executed twice.
+/// Keeps the cluster autoscaler from evicting a run: commands are never executed twice.
 const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
 
 /// A run that is being rendered.
@@ -27,12 +27,12 @@ pub struct Run<'a> {
     labels: BTreeMap<String, String>,
 }
 
-/// What an object is for.
+/// The purpose of an object.
 #[derive(Clone, Copy)]
 pub struct About<'a> {
     /// The value of [`labels::COMPONENT`].
     pub component: &'static str,
-    /// The pack, where it is for one.
+    /// The pack, where the object is for one.
     pub pack: Option<&'a str>,
 }
 
@@ -57,17 +57,17 @@ impl<'a> Run<'a> {
         Self { plan, settings, names, digest, uid, labels: labels.into() }
     }
 
-    /// Of an object in the run's namespace: the run owns it.
+    /// For an object in the run's namespace: the run owns it.
     pub fn namespaced<'b>(&self, word: &str, about: impl Into<About<'b>>) -> ObjectMeta {
         self.owned(self.names.of(word), about.into())
     }
 
-    /// Of what starts the run.
+    /// For the workload of the run.
     pub fn workload(&self, name: String) -> ObjectMeta {
         self.owned(name, labels::component::AGENT_RUN.into())
     }
 
-    /// Of an object of the whole cluster: nothing in a namespace can own it, so labels find it.
+    /// For a cluster-scoped object: nothing in a namespace can own it, so it is found by labels.
     pub fn cluster_wide<'b>(&self, word: &str, about: impl Into<About<'b>>) -> ObjectMeta {
         ObjectMeta {
             name: Some(self.names.of(word)),
@@ -77,7 +77,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Of a pod, with annotations for its runtime.
+    /// For a pod, with annotations for its runtime.
     pub fn pod(&self, component: &'static str, annotations: BTreeMap<String, String>) -> ObjectMeta {
         let mut labels = self.labels(component.into());
         labels.insert(labels::ROLE.to_owned(), AGENT_ROLE.to_owned());

@@ -1,7 +1,7 @@
-//! What objects are called: readable at the front, unique at the back.
+//! Names of objects: readable at the front, unique at the back.
 //!
-//! A name ends in the run's UID and a word of ours. Both are of a form that nobody else chooses, so neither a second run of
-//! the same name nor names that are equal as far as they fit can meet in one.
+//! A name ends in the run's UID and a fixed suffix. No user chooses either, so neither a second run of the same name
+//! nor names with the same truncated prefix can collide.
 
 use sympozium_api::digest;
 use sympozium_api::names::Uid;
@@ -13,18 +13,18 @@ use super::RenderError;
 const READABLE: usize = 16;
 /// Hexadecimal digits of a UID in a name.
 const UID_DIGITS: usize = 32;
-/// Characters of a word at the end of a name, so that all of it has at most 63: 16, a dash, 32, a dash and this.
+/// Maximum length of the suffix, so that a name has at most 63 characters: 16, a dash, 32, a dash and this.
 pub const WORD: usize = 13;
-/// Characters of a label's value.
+/// Maximum length of a label's value.
 const LABEL_VALUE: usize = 63;
-/// Characters that are kept of a value that is too long.
+/// Characters that are left of a value that is too long.
 const KEPT: usize = 46;
 /// Digits of the hash after them.
 const HASH_DIGITS: usize = 16;
 /// The domain of hashes in names.
 const DOMAIN: &str = "sympozium.ai/name/v1";
 
-/// The name of an object of a run. `word` is lower-case letters and digits, at most [`WORD`] of them.
+/// The name of an object of a run. `word` is a suffix of lower-case letters and digits, at most [`WORD`] of them.
 pub fn object_name(run: &RunIdentity, word: &str) -> String {
     Names::new(run).of(word)
 }
@@ -36,7 +36,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// Those of this run.
+    /// The names of the objects of this run.
     pub fn new(run: &RunIdentity) -> Self {
         let mut stem: String = run
             .name
@@ -56,18 +56,18 @@ impl Names {
         Self { stem }
     }
 
-    /// The name of what starts the run.
+    /// The name of the workload.
     pub fn workload(&self) -> &str {
         &self.stem
     }
 
-    /// The name of anything else.
+    /// The name of another object, by its suffix.
     pub fn of(&self, word: &str) -> String {
         format!("{}-{word}", self.stem)
     }
 }
 
-/// A word for the end of a name, from what the plan calls something.
+/// The suffix for something that the plan names.
 pub(super) fn word(what: &'static str, name: &str) -> Result<String, RenderError> {
     let word = name.replace('-', "");
     let ours = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
@@ -77,7 +77,7 @@ pub(super) fn word(what: &'static str, name: &str) -> Result<String, RenderError
     Ok(word)
 }
 
-/// Whether a name has the form of [`object_name`]: it ends in the digits of a UID, or in those and a word.
+/// Whether a name has the form of [`object_name`]: it ends in the digits of a UID, or in those and a suffix.
 pub fn is_of_a_run(name: &str) -> bool {
     let is_uid =
         |part: &str| part.len() == UID_DIGITS && part.bytes().all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f'));
@@ -87,7 +87,7 @@ pub fn is_of_a_run(name: &str) -> bool {
     (is_uid(last) && before.is_some()) || (before.is_some_and(is_uid) && parts.next().is_some())
 }
 
-/// The UID of an object as an API server makes them, without dashes; of any other text its hash.
+/// A UID as an API server generates it, without dashes; for any other text its hash.
 fn uid_digits(uid: &Uid) -> String {
     if uid.is_canonical_uuid() {
         return uid.as_str().replace('-', "");
@@ -95,7 +95,7 @@ fn uid_digits(uid: &Uid) -> String {
     hash(uid.as_str(), UID_DIGITS)
 }
 
-/// A label's value for any name: itself where it is one, and otherwise what fits of it and its hash.
+/// A label value for any name: the name itself where it is valid, and otherwise a prefix of it and its hash.
 pub fn label_value(name: &str) -> String {
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);

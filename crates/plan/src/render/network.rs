@@ -1,4 +1,4 @@
-//! What the pods of a run reach: the gateway, and the API server where a part has an identity. No names are looked up.
+//! What the pods of a run reach: the gateway, and the API server where a part has an identity. They have no DNS.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,12 +12,12 @@ use sympozium_api::labels::component;
 
 use super::metadata::Run;
 
-/// The word of the policy.
+/// The suffix of the NetworkPolicy.
 const NETWORK: &str = "network";
 /// The label with a namespace's name, which the API server sets.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
-/// The one policy of a run, for all its pods. Nobody may connect to them.
+/// The one NetworkPolicy of a run, for all its pods. It allows no ingress.
 pub fn policy(run: &Run<'_>) -> NetworkPolicy {
     let mut egress = vec![gateway(run)];
     if !run.plan.identities.is_empty() {
@@ -35,7 +35,8 @@ pub fn policy(run: &Run<'_>) -> NetworkPolicy {
     }
 }
 
-/// Its pods, and the address of its Service: which of them counts differs between networks. The canary's port is neither.
+/// The pods of the gateway, and the address of its Service: network plugins differ in which of them they match. The
+/// canary's port is not included.
 fn gateway(run: &Run<'_>) -> NetworkPolicyEgressRule {
     let settings = run.settings;
     let namespace = settings.system_namespace.as_str().to_owned();

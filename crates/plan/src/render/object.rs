@@ -1,4 +1,4 @@
-//! The objects that exist for runs, one type for all kinds.
+//! The objects that exist for runs: one type for all kinds.
 
 use k8s_openapi::Resource as _;
 use k8s_openapi::api::batch::v1::Job;
@@ -13,12 +13,12 @@ use super::settings::SandboxVersion;
 
 macro_rules! objects {
     ($($(#[$doc:meta])* $kind:ident),* $(,)?) => {
-        /// One object.
+        /// One Kubernetes object of a run.
         #[derive(Debug, Clone, PartialEq, Serialize)]
         #[serde(untagged)]
         pub enum Object {
             $($(#[$doc])* $kind(Box<$kind>),)*
-            /// What makes the pod of a run in agent-sandbox.
+            /// The workload of a run in agent-sandbox.
             Sandbox(Box<Sandbox>),
         }
 
@@ -59,25 +59,25 @@ macro_rules! objects {
 }
 
 objects! {
-    /// The plan, texts of skills, what the agent reads.
+    /// The plan, skill texts, the agent's view.
     ConfigMap,
-    /// What a part reads that others must not.
+    /// Input of a part that other parts must not read.
     Secret,
-    /// Who a part is.
+    /// The identity of a part.
     ServiceAccount,
     /// A workspace that outlives its pod.
     PersistentVolumeClaim,
     /// What the run's pods reach.
     NetworkPolicy,
-    /// What an identity may do in the namespace.
+    /// The permissions of an identity in the namespace.
     Role,
-    /// That it may.
+    /// Binds a Role to an identity.
     RoleBinding,
-    /// What an identity may do in the cluster.
+    /// The permissions of an identity in the cluster.
     ClusterRole,
-    /// That it may.
+    /// Binds a ClusterRole to an identity.
     ClusterRoleBinding,
-    /// What makes a pod.
+    /// The workload of a run, or of its hooks.
     Job,
 }
 
@@ -87,29 +87,29 @@ impl From<Sandbox> for Object {
     }
 }
 
-/// A Sandbox of agent-sandbox, as far as we write one.
+/// A Sandbox of agent-sandbox, with the fields that we set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sandbox {
-    /// The version that it is written for.
+    /// The API version that it is written for.
     pub version: SandboxVersion,
     /// Name, labels, owner.
     pub metadata: ObjectMeta,
-    /// The pod. Of its metadata only labels and annotations are taken over.
+    /// The pod. Of its metadata only labels and annotations are used.
     pub pod_template: PodTemplateSpec,
 }
 
 impl Object {
-    /// The name.
+    /// The name; empty where it has none.
     pub fn name(&self) -> &str {
         self.metadata().name.as_deref().unwrap_or_default()
     }
 
-    /// The namespace; none for objects of the whole cluster.
+    /// The namespace; `None` for cluster-scoped objects.
     pub fn namespace(&self) -> Option<&str> {
         self.metadata().namespace.as_deref()
     }
 
-    /// The pod that it makes, if it makes one.
+    /// The pod template, for kinds that have one.
     pub fn pod_template(&self) -> Option<&PodTemplateSpec> {
         match self {
             Self::Job(job) => job.spec.as_ref().map(|spec| &spec.template),
@@ -122,7 +122,7 @@ impl Object {
     ///
     /// # Errors
     ///
-    /// Never for what [`render`](super::render) made.
+    /// Never for objects that [`render`](super::render) made.
     pub fn to_value(&self) -> serde_json::Result<Value> {
         serde_json::to_value(self)
     }

@@ -1,4 +1,4 @@
-//! The pods of a run: one during it, and one after it where there are hooks.
+//! The pods of a run: one for the run, and one after it where there are hooks.
 
 use k8s_openapi::api::core::v1::{Container, HostAlias, LocalObjectReference, PodDNSConfig, PodSpec, PodTemplateSpec};
 use sympozium_api::labels::component;
@@ -9,12 +9,12 @@ use super::metadata::Run;
 use super::{RenderError, container, identities, security, volumes};
 use crate::plan::PackTexts;
 
-/// Nobody answers there: a run looks up no names, and a program that tries is told so at once.
+/// No server answers there: a run has no DNS, and a program that tries it fails at once.
 const NO_NAME_SERVER: &str = "127.0.0.1";
 
 /// The pod with agent, bridge, skills and the hooks before them.
 ///
-/// The order of its init containers is that of their start. Skills stay (they are native sidecars), so that hooks and the
+/// The order of its init containers is the order in which they start. Skills are native sidecars, so that hooks and the
 /// agent find them running; the kubelet ends them after agent and bridge.
 pub fn during(run: &Run<'_>, texts: &[PackTexts<'_>]) -> Result<PodTemplateSpec, RenderError> {
     let parts: Vec<&Part> = (run.plan.parts.iter()).filter(|part| !part.role.is_after()).collect();
@@ -49,7 +49,7 @@ pub fn afterwards(run: &Run<'_>, texts: &[PackTexts<'_>]) -> Result<PodTemplateS
     template(run, component::POST_RUN, &parts, first, last, texts)
 }
 
-/// What goes before everything else.
+/// The init containers of our own, which come first.
 fn our_own(run: &Run<'_>, parts: &[&Part]) -> Result<Vec<Container>, RenderError> {
     let mut own = vec![container::check_network(run)?];
     if let Some(image) = injected(parts) {
@@ -58,7 +58,7 @@ fn our_own(run: &Run<'_>, parts: &[&Part]) -> Result<Vec<Container>, RenderError
     Ok(own)
 }
 
-/// The image of the executor that is put into others, if it is into any: a plan names one.
+/// The image of the injected executor, if a part uses it: a plan names only one.
 fn injected<'p>(parts: &[&'p Part]) -> Option<&'p ImageRef> {
     parts.iter().find_map(|part| match &part.start {
         Start::Injected { executor } => Some(executor),
@@ -89,12 +89,12 @@ fn template(
     };
     let host_network = access(|access| access.host_network);
     let host_pid = access(|access| access.host_pid);
-    // What the nodes can is known of their usual runtime only: another may be without.
+    // User namespaces are known to work only for the default runtime of the nodes: another one may not support them.
     let host_users = match &plan.isolation.runtime_class {
         Some(_) => run.settings.host_users.filter(|it| *it),
         None => run.settings.host_users,
     };
-    // Kubernetes has no such pod; who wants both has to say which.
+    // Kubernetes accepts no such pod; the user must choose one of the two.
     if host_users == Some(false)
         && let Some(part) = host_network.or(host_pid)
     {
@@ -134,7 +134,7 @@ fn template(
     Ok(PodTemplateSpec { metadata: Some(run.pod(component, annotations)), spec: Some(spec) })
 }
 
-/// Seconds as Kubernetes counts them.
+/// Seconds in the type of the Kubernetes API.
 pub fn seconds(seconds: u64) -> i64 {
     i64::try_from(seconds).unwrap_or(i64::MAX)
 }

@@ -1,4 +1,4 @@
-//! A Sandbox of agent-sandbox: the same pod, made by another controller.
+//! A Sandbox of agent-sandbox: the same pod, created by another controller.
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -11,7 +11,7 @@ use super::object::Sandbox;
 use super::pod::seconds;
 use super::settings::SandboxVersion;
 
-/// What its name begins with: agent-sandbox may make a Service of that name, which has to begin with a letter.
+/// The prefix of its name: agent-sandbox may create a Service of that name, which must begin with a letter.
 const PREFIX: &str = "sb-";
 
 /// The Sandbox of a run.
@@ -25,14 +25,14 @@ pub fn render(run: &Run<'_>, mut template: PodTemplateSpec) -> Result<Sandbox, R
         metadata.labels.get_or_insert_default().extend([mark()]);
     }
     if let Some(spec) = &mut template.spec {
-        // A Job would keep the time; here the kubelet does.
+        // For a Job its controller enforces the deadline; here the kubelet does.
         spec.active_deadline_seconds = Some(seconds(run.plan.deadlines.ceiling_seconds));
     }
     Ok(Sandbox { version, metadata, pod_template: template })
 }
 
 impl Sandbox {
-    /// Its kind.
+    /// The kind of the object.
     pub const KIND: &'static str = "Sandbox";
 }
 
@@ -46,7 +46,8 @@ impl Serialize for Sandbox {
             metadata: &'a ObjectMeta,
             spec: Spec<'a>,
         }
-        /// That it runs is said although it is the default: a default that changes must not start nothing.
+        /// That it runs is explicit although it is the default, so that a change of the default does not stop runs from
+        /// starting.
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
         struct Spec<'a> {

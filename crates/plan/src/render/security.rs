@@ -1,10 +1,10 @@
-//! What holds every container in: the `restricted` level of Pod Security, and a root file system that nobody writes.
+//! Security contexts: the `restricted` level of Pod Security, and a read-only root file system.
 
 use k8s_openapi::api::core::v1::{Capabilities, PodSecurityContext, SeccompProfile, SecurityContext};
 use sympozium_api::sandbox::{self, SeccompProfileType};
 use sympozium_api::skill_pack::HostAccess;
 
-/// Whom every container runs as. Who somebody is in a run is told by volumes, never by this.
+/// The user of every container. Parts are told apart by their volumes, never by their user.
 const USER: i64 = 1000;
 const ROOT: i64 = 0;
 
@@ -20,7 +20,7 @@ pub fn of_pod(seccomp: &sandbox::SeccompProfile) -> PodSecurityContext {
     }
 }
 
-/// For a container. Only access to the node, which a policy must have named, loosens anything.
+/// For a container. Only access to the node, which a policy must have allowed, loosens anything.
 pub fn of_container(seccomp: &sandbox::SeccompProfile, host_access: Option<&HostAccess>) -> SecurityContext {
     let access = host_access.filter(|access| access.enabled);
     let privileged = access.is_some_and(|access| access.privileged);
@@ -29,7 +29,7 @@ pub fn of_container(seccomp: &sandbox::SeccompProfile, host_access: Option<&Host
         run_as_non_root: Some(user != ROOT),
         run_as_user: Some(user),
         run_as_group: Some(user),
-        // The API server refuses `privileged` without it.
+        // The API server rejects `privileged` without it.
         allow_privilege_escalation: Some(privileged),
         privileged: privileged.then_some(true),
         read_only_root_filesystem: Some(true),

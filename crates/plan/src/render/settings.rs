@@ -1,4 +1,4 @@
-//! What a plan does not know: the cluster around the run.
+//! What a plan does not contain: facts and settings of the cluster.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -6,31 +6,32 @@ use std::net::{IpAddr, Ipv4Addr};
 use sympozium_api::labels;
 use sympozium_api::names::{NamespaceName, ObjectName};
 
-/// Seconds that a finished Job stays where nobody removes it.
+/// Seconds until Kubernetes removes a finished Job that was not removed before.
 pub const TTL_SECONDS: i32 = 300;
 
-/// The cluster around a run.
+/// Facts and settings of the cluster.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RenderSettings {
-    /// Where the gateway is.
+    /// The namespace of the gateway.
     pub system_namespace: NamespaceName,
     /// How the gateway is reached.
     pub gateway: GatewayAddress,
-    /// Where the API server answers: its endpoints, and the address of its Service. Only runs with an identity reach it.
+    /// Addresses of the API server: its endpoints, and its Service. Only runs with an identity reach it.
     pub api_server: Vec<(IpAddr, u16)>,
-    /// `hostUsers` of pods: `false` for a user namespace, `true` for none, left to the cluster when absent. Who calls knows
-    /// whether the nodes can.
+    /// `hostUsers` of pods: `false` for a user namespace, `true` for none, left to the cluster when absent. The caller
+    /// knows whether the nodes support it.
     pub host_users: Option<bool>,
     /// The version of agent-sandbox that the cluster serves, if it has it.
     pub sandbox_version: Option<SandboxVersion>,
-    /// Seconds that a finished Job stays where nobody removes it; for ever when absent.
+    /// Seconds until Kubernetes removes a finished Job; never when absent.
     pub ttl_seconds_after_finished: Option<i32>,
     /// The StorageClass of workspaces that outlive their pod; the cluster's default when absent.
     pub storage_class: Option<ObjectName>,
-    /// Whether the kubelets bound the processes of a pod (`podPidsLimit`). The operator says so: nothing in a pod shows it.
+    /// Whether the kubelets bound the processes of a pod (`podPidsLimit`). The operator sets it: nothing in a pod shows
+    /// it.
     pub pod_pids_limit: bool,
-    /// PEM certificates of authorities that a run's bridge trusts for the model's endpoint and for pages, besides the public ones.
-    /// Set by the operator alone: nothing of a run can name one.
+    /// PEM certificates of further CAs that a run's bridge trusts for the model's endpoint and for pages, in addition
+    /// to the public ones. Only the operator sets them: nothing of a run can name one.
     pub certificates: Option<String>,
 }
 
@@ -41,9 +42,9 @@ pub struct GatewayAddress {
     pub ip: IpAddr,
     /// The port that runs may reach, of Service and pods.
     pub port: u16,
-    /// The port that nobody may reach: where it answers, nothing enforces NetworkPolicies.
+    /// The port that no run may reach: where it answers, NetworkPolicies are not enforced.
     pub canary_port: u16,
-    /// The name in its certificate. Runs look up no names: they are told the address.
+    /// The name in its certificate. Runs have no DNS: the pod maps the name to the address.
     pub name: String,
     /// The labels of its pods.
     pub pod_labels: BTreeMap<String, String>,
@@ -58,7 +59,7 @@ pub enum SandboxVersion {
     V1Beta1,
 }
 
-/// Without a cluster: addresses for documentation (RFC 5737), at which nothing answers.
+/// For use without a cluster: addresses for documentation (RFC 5737), at which nothing answers.
 impl Default for RenderSettings {
     fn default() -> Self {
         Self {
@@ -69,7 +70,7 @@ impl Default for RenderSettings {
                 (IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2)), 6443),
             ],
             host_users: None,
-            // The only one that agent-sandbox serves since 1.0. What is tried on a real server is the older one.
+            // The only one that agent-sandbox serves since 1.0. Tests on a real server use the older one.
             sandbox_version: Some(SandboxVersion::V1Beta1),
             ttl_seconds_after_finished: Some(TTL_SECONDS),
             storage_class: None,
@@ -93,7 +94,7 @@ impl Default for GatewayAddress {
 }
 
 impl SandboxVersion {
-    /// As objects write it, with the group.
+    /// Group and version, as in objects.
     pub const fn api_version(self) -> &'static str {
         match self {
             Self::V1Alpha1 => "agents.x-k8s.io/v1alpha1",

@@ -1,4 +1,4 @@
-//! What holds of everything that is rendered, and what some runs become.
+//! Properties of all rendered objects, and the objects of some runs.
 
 mod certificates;
 mod golden;
@@ -15,7 +15,7 @@ use crate::admit::Reason;
 use crate::plan::tests::world::World;
 use crate::plan::{PackTexts, PlanSettings, plan};
 
-/// The plan and the texts of an admitted run; the reasons when it is not.
+/// The plan and the texts of an admitted run; the violations when it is not.
 fn with_plan<T>(world: &World, look: impl FnOnce(&RunPlan, &[PackTexts<'_>]) -> T) -> Result<T, Vec<Reason>> {
     world.admitted(|input, admitted| {
         let planned = plan(input, admitted, &PlanSettings::default()).expect("a plan");

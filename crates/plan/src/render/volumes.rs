@@ -1,4 +1,4 @@
-//! What the containers of a pod mount.
+//! The volumes of a pod.
 
 use std::collections::BTreeMap;
 
@@ -21,15 +21,15 @@ use super::names::word;
 use super::{RenderError, check, identities};
 use crate::plan::PackTexts;
 
-/// The volume with the executor for skills that bring none. No volume of a plan may have this name.
+/// The volume with the executor for skills whose image has none. No volume of a plan may have this name.
 pub const EXECUTOR: &str = "executor";
-/// How much fits into it: one program.
+/// Its size: one program.
 pub const EXECUTOR_SIZE: &str = "64Mi";
-/// How much fits into scratch space that a user declares without saying.
+/// Size of an emptyDir that a user declares without one.
 pub const EMPTY_DIR_SIZE: &str = "1Gi";
-/// Whom the run's own token is for. It is worth nothing anywhere else.
+/// The audience of the run's own token. No other service accepts it.
 const AUDIENCE: &str = "sympozium-gateway";
-/// Seconds that it is good for: the fewest that there are. The kubelet renews it.
+/// Lifetime of that token in seconds: the minimum. The kubelet renews it.
 pub const TOKEN_SECONDS: i64 = 600;
 
 /// Readable for the pod's group, which every container has.
@@ -52,7 +52,8 @@ pub fn executor() -> Volume {
     scratch(EXECUTOR, Medium::Disk, EXECUTOR_SIZE)
 }
 
-/// What gVisor must be told about scratch space that containers share, or sockets and events in it do not work.
+/// Annotations that tell gVisor which scratch space containers share; without them sockets and inotify do not work
+/// there.
 pub fn gvisor_annotations(run: &Run<'_>, parts: &[&Part], injected: bool) -> BTreeMap<String, String> {
     let mut annotations = BTreeMap::new();
     let mut share = |volume: &str, medium: Medium| {
@@ -78,7 +79,7 @@ pub fn gvisor_annotations(run: &Run<'_>, parts: &[&Part], injected: bool) -> BTr
     annotations
 }
 
-/// How many of the parts mount it.
+/// How many of the parts mount the volume.
 fn mounts(parts: &[&Part], volume: &VolumeName) -> usize {
     let mounts = |part: &&&Part| part.mounts.iter().any(|mount| mount.volume == *volume);
     parts.iter().filter(mounts).count()
@@ -135,7 +136,7 @@ fn scratch(name: &str, medium: Medium, size: &str) -> Volume {
     }
 }
 
-/// What a part reads about the run, put together from what is its own.
+/// The volume of a part's input, projected from its own sources.
 fn input(run: &Run<'_>, part: &PartName, empty: Volume) -> Result<Volume, RenderError> {
     let part = run.plan.part(part).ok_or_else(|| RenderError::Missing { what: "part", name: part.0.clone() })?;
     let name = inputs::input_name(run, part)?;
@@ -178,7 +179,7 @@ fn input(run: &Run<'_>, part: &PartName, empty: Volume) -> Result<Volume, Render
     Ok(Volume { projected: Some(projected), ..empty })
 }
 
-/// Keys are named one by one: a container does not start before all of them are there.
+/// Keys are listed one by one: a container does not start before all of them are there.
 fn item(key: &str, mode: i32) -> KeyToPath {
     KeyToPath { key: key.to_owned(), path: key.to_owned(), mode: Some(mode) }
 }
@@ -193,7 +194,7 @@ fn token(run: &Run<'_>, identity: &IdentityName) -> Result<SecretVolumeSource, R
     })
 }
 
-/// Every file at its place below the skill's directory. Programs can be started only where they are asked for as such.
+/// Every file at its path below the skill's directory. Files are executable only where `programs` is set.
 fn pack_texts(
     run: &Run<'_>,
     pack: &str,
@@ -225,8 +226,8 @@ fn pack_texts(
     })
 }
 
-/// Scratch space of a user with a bound: without one it could fill the node's disk. A volume that does not say what it is
-/// is scratch space too.
+/// Sets the size of a user's scratch space: without a limit it could fill the node's disk. A volume without a source is
+/// scratch space too.
 fn with_size(mut volume: Volume) -> Volume {
     let is_empty = Volume { name: String::new(), ..volume.clone() } == Volume::default();
     if is_empty {
@@ -239,7 +240,8 @@ fn with_size(mut volume: Volume) -> Volume {
     volume
 }
 
-/// A volume as a user wrote it, under our name. What our types do not know is refused, because it would be lost.
+/// A volume as a user wrote it, under our name. Fields that our types do not know are refused, because they would be
+/// lost.
 fn declared(name: &str, volume: &open::Volume) -> Result<Volume, RenderError> {
     let unknown = || RenderError::UnknownVolume { name: volume.name.as_str().to_owned() };
     let mut written = serde_json::Map::new();

@@ -1,3 +1,3 @@
-//! What holds of the crate as a whole.
+//! Tests of the crate as a whole.
 
 mod fuzz;

@@ -22,7 +22,7 @@ fn addresses_and_what_is_made_of_them() {
             "xn--bcher-kva.example",
             "/%C3%BC?q=a%20b",
         ),
-        // Every way to write an address becomes the one that the gateway judges.
+        // Every notation of an address becomes the one that the gateway checks.
         ("http://2130706433/", "127.0.0.1", 80, "127.0.0.1", "/"),
         ("http://0x7f.1/", "127.0.0.1", 80, "127.0.0.1", "/"),
         ("http://0177.0.0.01/", "127.0.0.1", 80, "127.0.0.1", "/"),
@@ -111,7 +111,7 @@ fn redirects() {
     }
     let no_text = from.redirected(b"/\xff");
     assert_eq!(no_text, Err(address(NoAddress::Characters)));
-    // The other way is no worse than it was.
+    // An upgrade is allowed.
     let plain = Address::parse("http://a.example/").unwrap();
     assert!(plain.redirected(b"https://a.example/").is_ok());
 }
@@ -145,7 +145,7 @@ fn a_query_that_nobody_asked_for_is_not_shown() {
     }
 }
 
-/// Texts near to addresses.
+/// Texts that resemble URLs.
 fn nearly() -> impl Strategy<Value = String> {
     let scheme = prop::sample::select(vec!["http://", "https://", "HTTP://", "http:", "//", ""]);
     (scheme, "[a-zA-Z0-9.:@%/?#\\[\\]\\\\ \t\u{fc}\u{3002}_-]{0,40}").prop_map(|(a, b)| a.to_owned() + &b)

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The body that comes in pieces of this size, and whether there is more of it.
+/// Decodes a body that arrives in pieces of this size.
 fn decoded(encoding: Encoding, bytes: &[u8], size: usize, most: usize) -> Result<(Vec<u8>, bool), Garbled> {
     let mut decoder = Decoder::new(encoding, most);
     for piece in bytes.chunks(size) {
@@ -17,7 +17,7 @@ fn decoded(encoding: Encoding, bytes: &[u8], size: usize, most: usize) -> Result
     decoder.finish()
 }
 
-/// In every way that there is.
+/// In every encoding.
 fn encoded(body: &[u8]) -> [(Encoding, Vec<u8>); 4] {
     let level = Compression::default();
     let (mut gzip, mut zlib, mut raw) = (Vec::new(), Vec::new(), Vec::new());
@@ -49,7 +49,7 @@ fn encodings_by_their_names() {
 
 #[test]
 fn a_bomb_stops_at_the_bound() {
-    // 16 MiB of nothing are 16 KiB.
+    // 16 MiB of zeros are compressed to 16 KiB.
     let nothing = std::io::repeat(0).take(16 << 20);
     let mut bomb = Vec::new();
     GzEncoder::new(nothing, Compression::best()).read_to_end(&mut bomb).unwrap();
@@ -65,7 +65,7 @@ fn a_bomb_stops_at_the_bound() {
 
 #[test]
 fn a_body_that_becomes_nothing_stops_too() {
-    // Stored blocks without a byte in them, never the last one.
+    // Empty stored blocks, none of them the last one.
     let empty = b"\x00\x00\x00\xff\xff".repeat(100_000);
     let (page, truncated) = decoded(Encoding::Deflate, &empty, 4096, 1000).unwrap();
     assert_eq!((page.len(), truncated), (0, true));
@@ -90,7 +90,7 @@ fn what_is_not_compressed_as_it_says_is_no_page() {
             let refused = decoded(encoding, bytes, 2, 100);
             assert_eq!(refused, Err(NOT_DECODED), "{encoding:?} {bytes:?}");
         }
-        // An answer without a body.
+        // A response without a body.
         assert_eq!(decoded(encoding, b"", 1, 100), Ok((Vec::new(), false)));
     }
     for (encoding, bytes) in encoded(b"a page that is long enough to be cut").into_iter().skip(1) {

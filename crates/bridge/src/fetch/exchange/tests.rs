@@ -2,12 +2,12 @@ use tokio::io::duplex;
 
 use super::*;
 
-/// What is made of an answer that comes in pieces of this size, after which the server ends.
+/// Reads a response that arrives in pieces of this size, after which the server closes.
 async fn fetched(text: &[u8], size: usize, most: usize) -> Result<Page, BrokenAnswer> {
     let (near, mut far) = duplex(size);
     let text = text.to_vec();
     let serving = tokio::spawn(async move {
-        // The reader may have had enough before the end.
+        // The reader may have stopped before the end.
         let _ = far.write_all(&text).await;
     });
     let page = match Answer::read(near).await {

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::fetch::fuzzing::fetch_body;
 
-/// The body in bytes that come in pieces of this size, and what is left of the frame.
+/// Reads a body that arrives in pieces of this size. Returns it with the final state.
 fn read(mut frame: Frame, bytes: &[u8], size: usize) -> Result<(Vec<u8>, Frame), Garbled> {
     let mut body = Vec::new();
     for mut piece in bytes.chunks(size.max(1)) {

@@ -1,4 +1,4 @@
-//! One level of a JSON object: each name once, each value as it was written.
+//! One level of a JSON object: each name once, each value as raw text.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,22 +9,17 @@ use serde_json::value::RawValue;
 
 use super::MAX_FIELDS;
 
-/// The fields of an object.
 #[derive(Debug)]
 pub struct Fields<'a>(BTreeMap<String, &'a RawValue>);
 
-/// Why something is no object for us.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoObject {
-    /// A name is there twice, however it is written.
+    /// A name occurs twice, also if it is escaped differently.
     Twice(String),
-    /// More than [`MAX_FIELDS`].
     TooMany,
-    /// Not JSON, or not an object.
     Json(String),
 }
 
-/// What a value is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Object,
@@ -36,7 +31,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// A raw value is JSON without white space around it: its first byte says what it is.
+    /// A raw value has no white space around it, so its first byte decides.
     pub fn of(value: &RawValue) -> Self {
         match value.get().as_bytes().first() {
             Some(b'{') => Self::Object,
@@ -49,13 +44,13 @@ impl Kind {
     }
 }
 
-/// The text of a value that is one.
+/// The value as a string, if it is one.
 pub fn text(value: &RawValue) -> Option<String> {
     serde_json::from_str(value.get()).ok()
 }
 
 impl<'a> Fields<'a> {
-    /// Reads an object, and nothing after it.
+    /// Parses an object that must be the whole input.
     pub fn read(json: &'a [u8]) -> Result<Self, NoObject> {
         let mut refused = None;
         let mut reader = serde_json::Deserializer::from_slice(json);
@@ -81,7 +76,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Takes each name once. A name is compared as it is read, so no escape makes a second one of it.
+/// Collects fields and refuses duplicate names. Names are compared unescaped.
 struct Once<'r>(&'r mut Option<NoObject>);
 
 impl<'de> Visitor<'de> for Once<'_> {
@@ -109,13 +104,14 @@ impl<'de> Visitor<'de> for Once<'_> {
     }
 }
 
-/// Does something with each item of a list, until it says to stop. Whether all were taken; nothing of them is kept.
+/// Calls `action` for each item of a list until it returns `false`. Returns whether all items were visited. Nothing is
+/// stored.
 pub fn each_item<'a>(list: &'a RawValue, action: &mut dyn FnMut(&'a RawValue) -> bool) -> bool {
     let mut reader = serde_json::Deserializer::from_str(list.get());
     reader.deserialize_seq(Items(action)).is_ok()
 }
 
-/// The same with the fields of an object, however often a name is there.
+/// The same for the fields of an object, including duplicates.
 pub fn each_field<'a>(object: &'a RawValue, action: &mut dyn FnMut(&str, &'a RawValue) -> bool) -> bool {
     let mut reader = serde_json::Deserializer::from_str(object.get());
     reader.deserialize_map(Pairs(action)).is_ok()

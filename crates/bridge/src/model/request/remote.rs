@@ -1,73 +1,69 @@
-//! Content that the provider would have to get from elsewhere.
+//! Finds content that the provider would fetch from elsewhere.
 //!
-//! An image may be written as an address, and then the provider fetches it: the agent would reach any host, with any words in
-//! the address, past the gateway; a server of models in a cluster would reach the cluster. A file may be named by what the
-//! provider has kept for the owner of the key. Neither is needed: content can be sent inline. So wherever content has a
-//! field that names a place, it holds `data:` and nothing else, however the field's name is written.
+//! An image may be given as a URL, which the provider fetches: the agent would reach any host past the gateway, with
+//! any text in the URL, and a model server in a cluster would reach the cluster. A file may be given as the ID of what
+//! the provider has stored for the owner of the key. Neither is needed, because content can be sent inline. So in
+//! content, every field that holds a URL must hold a `data:` URL, however its name is written.
 //!
-//! Calls of tools and their arguments are not content. They are read by the model and by us, and may name what they like.
+//! Tool calls and their arguments are not content. The model and the bridge read them, and they may name anything.
 
 use serde_json::value::RawValue;
 
-/// Levels of arrays and objects in messages. Results of tools with images in them need seven.
+/// Maximum nesting depth of messages. Tool results with images need seven levels.
 pub const MAX_LEVELS: usize = 16;
-/// Fields that hold an address. Compared without regard to letters, as some servers do.
+/// Fields that hold a URL. Compared without case, as some servers do.
 const ADDRESSES: &[&str] = &["audio_url", "file_uri", "file_url", "fileuri", "image_url", "uri", "url", "video_url"];
-/// Fields that name what a provider keeps.
+/// Fields that name objects stored at the provider.
 const KEPT: &[&str] = &["container_id", "file_id", "file_ids"];
-/// How content that is there begins, as it is written: who writes it with escapes has something to hide.
+/// The beginning of inline content as raw JSON: an escaped one is refused, because an honest agent does not escape it.
 const INLINE: &str = "\"data:";
-/// Most bytes of a name that could be one of these, in whichever letters.
+/// Maximum number of bytes of a name that can match, in any case.
 const MAX_NAME: usize = 64;
 
-/// Why messages do not go out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Remote {
-    /// They name a place.
+    /// They refer to content elsewhere.
     #[error("must not have content elsewhere, as in `{0}`: send it inline, as `data:`")]
     Place(&'static str),
-    /// They are nested too deep to look into.
     #[error("must not be nested more than {MAX_LEVELS} deep")]
     TooDeep,
-    /// A name in them cannot be read.
     #[error("must not have a name that cannot be read")]
     Unreadable,
 }
 
-/// Whether messages hold all of their content.
+/// Checks that messages have no remote content.
 pub fn check_messages(messages: &RawValue) -> Result<(), Remote> {
     walk(messages, At::Messages, MAX_LEVELS)
 }
 
-/// Whether what is content itself, such as the text of a system, is all there.
+/// Checks that content, such as a system prompt, is not remote.
 pub fn check_content(content: &RawValue) -> Result<(), Remote> {
     walk(content, At::Content, MAX_LEVELS)
 }
 
-/// Where in a request we are.
+/// The position in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum At {
     /// The list of messages, or a message of it.
     Messages,
-    /// What a message holds, at any depth.
+    /// The content of a message, at any depth.
     Content,
-    /// The value of a field that holds an address.
+    /// The value of a field that holds a URL.
     Address(&'static str),
 }
 
-/// A list or an object that is open.
+/// An open list or object.
 #[derive(Debug, Clone, Copy)]
 struct Open {
     is_object: bool,
-    /// Where its items are, or its names.
+    /// The position of its items or fields.
     at: At,
-    /// Whether a name comes next.
     expects_name: bool,
-    /// What the name before the next value makes of it.
+    /// What the last name says about the next value.
     value: Field,
 }
 
-/// Once through the text, which was read before and is JSON: it may have many megabytes.
+/// One pass over text that was parsed before and is valid JSON: it may have many megabytes.
 fn walk(value: &RawValue, at: At, levels: usize) -> Result<(), Remote> {
     let json = value.get();
     let bytes = json.as_bytes();
@@ -121,7 +117,7 @@ fn check_text(is: Field, text: &str) -> Result<(), Remote> {
     }
 }
 
-/// The value of this name, which is in its quotes.
+/// Classifies the value of a field by its quoted name.
 fn named(at: At, quoted: &str) -> Result<Field, Remote> {
     let field = if quoted.contains('\\') {
         let name: String = serde_json::from_str(quoted).map_err(|_| Remote::Unreadable)?;
@@ -135,13 +131,13 @@ fn named(at: At, quoted: &str) -> Result<Field, Remote> {
     }
 }
 
-/// The quote that ends the text which begins here.
+/// The index of the quote that ends the string at `start`.
 fn end_of_text(json: &[u8], start: usize) -> usize {
     let mut index = start + 1;
     while let Some(rest) = json.get(index..) {
         match rest.iter().position(|byte| matches!(byte, b'"' | b'\\')) {
             Some(found) if rest[found] == b'"' => return index + found,
-            // What is escaped is no end.
+            // An escaped quote does not end the string.
             Some(found) => index += found + 2,
             None => break,
         }
@@ -149,7 +145,7 @@ fn end_of_text(json: &[u8], start: usize) -> usize {
     json.len()
 }
 
-/// The bracket that ends the list or object which begins here.
+/// The index of the bracket that ends the container at `start`.
 fn end_of_container(json: &[u8], start: usize) -> usize {
     let (mut depth, mut index) = (0_usize, start);
     while let Some(byte) = json.get(index) {
@@ -165,7 +161,7 @@ fn end_of_container(json: &[u8], start: usize) -> usize {
     index
 }
 
-/// What a field is to us.
+/// What a field means for the check.
 #[derive(Debug, Clone, Copy)]
 enum Field {
     Skipped,
@@ -175,14 +171,14 @@ enum Field {
 
 fn field(at: At, name: &str) -> Field {
     let others = match at {
-        // Calls are beside the content of a message.
+        // Tool calls are beside the content of a message.
         At::Messages => Field::Skipped,
         At::Content | At::Address(_) => Field::Holds(At::Content),
     };
     if name.len() > MAX_NAME {
         return others;
     }
-    // The long s and the sign for Kelvin are letters too where letters are not told apart.
+    // Both conversions, because the long s and the Kelvin sign are equal to ASCII letters in a comparison without case.
     let name = name.to_uppercase().to_lowercase();
     let one_of = |names: &[&'static str]| names.iter().find(|it| **it == name).copied();
     if let Some(name) = one_of(ADDRESSES) {

@@ -17,7 +17,7 @@ fn rules(wire: WireFormat) -> Rules {
     }
 }
 
-/// What goes out, or why not.
+/// The forwarded request, or the error.
 fn sent(wire: WireFormat, body: &str) -> Result<String, String> {
     let accepted = rules(wire).check(&Bytes::copy_from_slice(body.as_bytes()));
     let accepted = accepted.map_err(|refusal| {
@@ -30,7 +30,7 @@ fn sent(wire: WireFormat, body: &str) -> Result<String, String> {
     Ok(String::from_utf8(bytes).expect("UTF-8"))
 }
 
-/// With this beside `model` and `messages`.
+/// With these fields beside `model` and `messages`.
 fn with(wire: WireFormat, more: &str) -> Result<String, String> {
     sent(wire, &format!(r#"{{"model":"m-1","messages":[],{more}}}"#))
 }
@@ -88,7 +88,7 @@ fn a_stream_is_always_asked_for_what_it_cost() {
     ] {
         assert_eq!(sent(OPEN_AI, &body), Ok(expected));
     }
-    // Some say it without being asked, and take the question for an error.
+    // Some providers report the usage without being asked, and reject the option.
     let mut mistral = rules(OPEN_AI);
     mistral.asks_for_usage = false;
     let body = Bytes::from_static(br#"{"model":"m-1","stream":true,"messages":[]}"#);
@@ -262,7 +262,7 @@ fn the_rest_of_the_top_level_is_what_it_must_be() {
             whole => assert_eq!(refused, whole, "{body}"),
         }
     }
-    // All at once.
+    // All errors at once.
     assert_eq!(
         sent(OPEN_AI, r#"{"stream":0,"n":0}"#),
         Err("`model` must be `m-1`; `stream` must be true or false; `n` must be 1; `messages` must be a list"
@@ -282,7 +282,7 @@ fn bounds_hold_on_both_sides() {
         );
         assert_eq!(sent(OPEN_AI, &body).is_ok(), fits, "{levels}");
     }
-    // Brackets in texts are no levels.
+    // Brackets in strings are not levels.
     let text = r#"[\"\\"#.repeat(MAX_DEPTH);
     assert!(sent(OPEN_AI, &format!(r#"{{"model":"m-1","messages":["{text}"]}}"#)).is_ok());
     for (bytes, code) in [(100_000, None), (100_001, Some(RefusalCode::Size))] {
@@ -356,7 +356,7 @@ fn value() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    /// Whatever an allowed request says, what goes out is what came in, but that a stream is asked for what it cost.
+    /// An accepted request is forwarded unchanged, except that a stream asks for its usage.
     #[test]
     fn allowed_requests_go_out_as_they_came(
         messages in prop::collection::vec(value(), 0..4),

@@ -1,4 +1,4 @@
-//! The tools that a request offers, and the choice among them.
+//! Checks the tools that a request offers, and the choice among them.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use sympozium_api::run_plan::WireFormat;
 use super::object::{Fields, Kind, NoObject, each_item, text};
 use super::{MAX_FIELDS, MAX_TOOLS, listed, shown};
 
-/// A field of a tool: its name, what it may be, and whether it must be there.
+/// A field of a tool: its name, the allowed kinds of value, and whether it is required.
 type Field = (&'static str, &'static [Kind], Need);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -17,16 +17,16 @@ enum Need {
     May,
 }
 
-/// A function as OpenAI has it, below `function`.
+/// The fields of `function` in OpenAI's format.
 const FUNCTION: &[Field] = &[
     ("name", &[Kind::Text], Need::Must),
     ("description", &[Kind::Text, Kind::Null], Need::May),
     ("parameters", &[Kind::Object, Kind::Null], Need::May),
     ("strict", &[Kind::Bool, Kind::Null], Need::May),
 ];
-/// What is around it.
+/// The fields around it.
 const OPEN_AI: &[Field] = &[("type", &[Kind::Text], Need::Must), ("function", &[Kind::Object], Need::Must)];
-/// A function as Anthropic has it.
+/// The fields of a tool in Anthropic's format.
 const ANTHROPIC: &[Field] = &[
     ("name", &[Kind::Text], Need::Must),
     ("description", &[Kind::Text], Need::May),
@@ -36,7 +36,7 @@ const ANTHROPIC: &[Field] = &[
     ("type", &[Kind::Text, Kind::Null], Need::May),
 ];
 
-/// Whether all tools are functions that are open to the run.
+/// Checks that all tools are functions that the run has.
 pub fn check(wire: WireFormat, open: &BTreeSet<String>, tools: &RawValue, problems: &mut Vec<String>) {
     let mut list = Vec::new();
     let all = each_item(tools, &mut |tool| {
@@ -91,7 +91,7 @@ fn anthropic(place: &str, tool: &RawValue) -> Result<String, String> {
     name_of(place, &fields)
 }
 
-/// What a provider acts on by itself is told apart by its type; that is said first, because it is why.
+/// Checks the type first, because it is what identifies tools that the provider executes: the clearest error.
 fn check_type(place: &str, fields: &Fields<'_>, expected: &str) -> Result<(), String> {
     match fields.get("type").filter(|it| Kind::of(it) != Kind::Null) {
         None => Ok(()),
@@ -135,7 +135,7 @@ fn read<'a>(place: &str, value: &'a RawValue) -> Result<Fields<'a>, String> {
     })
 }
 
-/// Whether the choice is among the run's tools.
+/// Checks that the choice is one of the run's tools.
 pub fn check_choice(wire: WireFormat, open: &BTreeSet<String>, choice: &RawValue, problems: &mut Vec<String>) {
     let chosen = match wire {
         WireFormat::OpenAi => open_ai_choice(choice),

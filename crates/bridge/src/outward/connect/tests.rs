@@ -11,12 +11,12 @@ fn credential() -> Credential {
     keys.sign(&claims).unwrap()
 }
 
-/// What is made of an answer that comes in pieces of this size, after which the other side ends.
+/// Reads an answer that arrives in pieces of this size, after which the gateway closes.
 async fn read_in_pieces(text: &[u8], size: usize) -> Result<Bytes, TunnelError> {
     let (mut near, mut far) = duplex(size);
     let text = text.to_vec();
     let writing = tokio::spawn(async move {
-        // The reader may have had enough before the end.
+        // The reader may have stopped before the end.
         let _ = far.write_all(&text).await;
     });
     let read = answer(&mut near).await;
@@ -57,7 +57,7 @@ fn the_head_is_one_that_a_strict_reader_takes_and_has_the_credential() {
 async fn what_follows_a_yes_is_the_tunnels() {
     let text = b"HTTP/1.1 200 Connection established\r\n\r\nSSH-2.0";
     assert_eq!(read_in_pieces(text, 4096).await.unwrap(), "SSH-2.0");
-    // What was not read with the head is still to be read.
+    // What was not read with the head is still unread.
     assert_eq!(read_in_pieces(text, 1).await.unwrap(), "");
 }
 
@@ -74,7 +74,7 @@ async fn a_no_keeps_its_words_within_bounds() {
         (refused("error: \x1b[31mred\n", ""), None, "[31mred"),
         (refused("", "Sympozium-Reason: <b>\r\n"), None, "the gateway answers 403"),
         (refused(&long, word), Some("not-in-plan"), &long[..1024]),
-        // Less than promised, and no promise.
+        // Shorter than announced, and without a length.
         ("HTTP/1.1 403 no\r\nContent-Length: 99\r\n\r\nerror: no".to_owned(), None, "no"),
         ("HTTP/1.1 403 no\r\n\r\nno".to_owned(), None, "no"),
         ("HTTP/1.1 403 no\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno".to_owned(), None, "the gateway answers 403"),

@@ -24,14 +24,14 @@ async fn an_outage_is_told_once() {
         events.map_err(|it| it.text()).unwrap().len()
     };
     assert_eq!(fails(&mut trouble, 0), 1);
-    // That it is about to be asked again says nothing about whether it answers.
+    // A new list request does not mean that the server responds.
     trouble.saw(&Seen::Nothing);
     assert_eq!(fails(&mut trouble, 40), 0);
     assert_eq!(fails(&mut trouble, 100), 0);
     assert_eq!(fails(&mut trouble, 200), 0);
-    // It was taken up again without a word, and is cut again much later.
+    // The watch recovered silently, and fails again much later.
     assert_eq!(fails(&mut trouble, 400), 1);
-    // It has answered: the next time is another.
+    // The server has responded: the next failure is another outage.
     trouble.saw(&Seen::Fine);
     assert_eq!(fails(&mut trouble, 401), 1);
     trouble.saw(&Seen::Run(Box::new(run())));
@@ -78,7 +78,7 @@ async fn whoever_reads_first_misses_nothing_of_a_long_run() {
                 "firstLine": segment * LINES, "lines": lines, "head": digest},
         })
     };
-    // The first comes last, and with it all others.
+    // The first segment arrives last, and with it all others become ready.
     let records: Vec<Value> = (0..SEGMENTS).rev().map(record).collect();
     let there = serde_json::to_value(&run).unwrap();
     let fake = Fake::new(move |_, path| {

@@ -1,7 +1,7 @@
-//! From objects to events: what a run of a cluster tells, in the words of a run of this machine.
+//! Projects the objects of a run in a cluster into the events that a run of this machine emits.
 //!
-//! A function from what was seen to what is told, with no clock and no cluster: objects come in any order and more than
-//! once, events come in order and once.
+//! Objects go in, events come out, without a clock and without a client: objects arrive in any order and more than
+//! once, events are in order and emitted once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,19 +20,20 @@ use crate::local::record::Outcome;
 use crate::origin;
 use crate::place::Place;
 
-/// Bytes of pieces of one kind that are kept until those before them have come. The API server lists by name, so that r10 and
-/// r100 come before r2: of a long run most pieces come too soon. Those that do not fit are read again when it is their turn.
+/// Bytes of segments of one kind that are buffered until the segments before them have arrived. The API server lists by
+/// name, so that r10 and r100 come before r2: most segments of a long run arrive early. Those that do not fit are read
+/// again when it is their turn.
 const MAX_AHEAD_BYTES: usize = 32 << 20;
-/// Questions of a run that are kept.
+/// The maximum number of questions of one run.
 const MAX_QUESTIONS: usize = 1_024;
-/// How long nobody may look at a run before that is told.
+/// How long a run may stay without a status before a warning says so.
 const UNSEEN_MS: u64 = 15_000;
-/// How long what a run left may take to come, once it is over.
+/// How long to wait for the records of a run once it is terminal.
 const RECORDS_MS: u64 = 10_000;
-/// How long it may take to see that nothing of it is left.
+/// How long to wait for the record that the run is torn down.
 const REVOKED_MS: u64 = 60_000;
 
-/// What was told so far.
+/// The state of the projection: the objects as last seen, and what was emitted.
 #[derive(Debug)]
 pub struct Told {
     run: AgentRun,
@@ -50,19 +51,19 @@ pub struct Told {
     model_requests: u64,
     transcript: Pieces,
     receipts: Pieces,
-    /// None before the plan is known, and when the chain has broken.
+    /// `None` before the plan is known, and after the chain has broken.
     verifier: Option<Verifier>,
     open: BTreeMap<String, Question>,
-    /// Questions that were told.
+    /// Questions that an event was emitted for.
     asked: BTreeSet<String>,
-    /// When it was first seen to be over.
+    /// When the run was first seen to be terminal.
     over_ms: Option<u64>,
     is_gone: bool,
     has_ended: bool,
 }
 
 impl Told {
-    /// Of a run that was just created or found, in a place that commands name so.
+    /// For a run that was just created or found; `place` has the flags that select its cluster.
     pub fn new(run: AgentRun, place: Place, now_ms: u64) -> Self {
         Self {
             place,
@@ -94,20 +95,21 @@ impl Told {
         &self.run
     }
 
-    /// Whether the plan is to be read now.
+    /// Whether the caller should read the plan now.
     pub fn wants_plan(&self) -> bool {
         let digest = self.run.status.as_ref().and_then(|it| it.plan_digest.as_ref());
         digest.is_some() && !self.is_planned
     }
 
-    /// The name of a record that is next, came too soon and was not kept: it is to be read now.
+    /// The name of the next record if it arrived early and was dropped: the caller should read it now.
     pub fn wants_record(&self) -> Option<String> {
         let pieces = [&self.receipts, &self.transcript];
         let wanted = pieces.into_iter().find_map(Pieces::wanted)?;
         Some(self.names.of(&wanted)).filter(|_| self.is_planned && !self.has_ended)
     }
 
-    /// What there is under the name that [`Self::wants_record`] gave. Nothing, or another's record, is not asked for again.
+    /// Handles the result of reading the record that `needs_record` named. A record that does not exist or belongs to
+    /// another run is not requested again.
     pub fn read_record(&mut self, read: Option<RunRecord>, now_ms: u64) -> Vec<Event> {
         let wanted = self.wants_record();
         let events = read.map(|it| self.saw_record(it, now_ms));
@@ -121,12 +123,12 @@ impl Told {
         events.unwrap_or_default()
     }
 
-    /// Whether the end was told.
+    /// Whether the end was emitted.
     pub fn has_ended(&self) -> bool {
         self.has_ended
     }
 
-    /// The plan was read, or cannot be.
+    /// Handles the plan; `None` when it cannot be read.
     pub fn plan(&mut self, plan: Option<Box<RunPlan>>, now_ms: u64) -> Vec<Event> {
         let status = view::status(&self.run);
         let Some(digest) = status.plan_digest.filter(|_| !self.is_planned) else {
@@ -151,16 +153,15 @@ impl Told {
             directory: None,
             workspace: None,
         }];
-        // What came before belongs behind it.
+        // What was seen before belongs after the plan.
         events.extend(self.changes(now_ms));
         events.extend(self.lines());
         events
     }
 
-    /// The run was seen.
     pub fn saw_run(&mut self, run: AgentRun, now_ms: u64) -> Vec<Event> {
         if run.metadata.uid != self.run.metadata.uid {
-            // Another of the same name: ours is gone.
+            // Another run of the same name: ours is deleted.
             return self.saw_no_run(now_ms);
         }
         self.run = run;
@@ -170,13 +171,11 @@ impl Told {
         self.changes(now_ms)
     }
 
-    /// The run is not there any more.
     pub fn saw_no_run(&mut self, now_ms: u64) -> Vec<Event> {
         self.is_gone = true;
         self.tick(now_ms)
     }
 
-    /// A record was seen.
     pub fn saw_record(&mut self, record: RunRecord, now_ms: u64) -> Vec<Event> {
         if !records::is_of(&record, &self.run, &self.names) {
             return Vec::new();
@@ -191,7 +190,6 @@ impl Told {
         events
     }
 
-    /// A question was seen.
     pub fn saw_approval(&mut self, approval: &ToolApproval, now_ms: u64) -> Vec<Event> {
         let uid = self.run.metadata.uid.as_deref();
         if uid != Some(approval.spec.run.uid.as_str()) || self.has_ended {
@@ -201,7 +199,7 @@ impl Told {
         if let Some((decision, by)) = question::decision(approval) {
             return match self.open.remove(&name) {
                 Some(_) => vec![Event::Answered { approval: name, decision: Some(decision), by }],
-                // It was decided before anybody looked.
+                // It was decided before its question was emitted.
                 None => Vec::new(),
             };
         }
@@ -215,7 +213,7 @@ impl Told {
         vec![Event::Asked { question }]
     }
 
-    /// Time passed.
+    /// Handles deadlines that have passed.
     pub fn tick(&mut self, now_ms: u64) -> Vec<Event> {
         let mut events = Vec::new();
         let expired: Vec<String> = (self.open.iter())
@@ -237,7 +235,7 @@ impl Told {
         events
     }
 
-    /// When [`Self::tick`] may have something to tell, though nothing is seen.
+    /// When [`Self::tick`] may have something to emit although no object changes.
     pub fn due_ms(&self) -> Option<u64> {
         let questions = self.open.values().map(|it| it.deadline_ms);
         let unseen = self.created_ms + UNSEEN_MS;
@@ -248,7 +246,7 @@ impl Told {
         all.min().filter(|_| !self.has_ended)
     }
 
-    /// What is in the way of the start, as far as it was not told.
+    /// Emits the conditions that keep the run from starting, unless they were emitted already.
     fn hindrances(&mut self) -> Vec<Event> {
         let now: BTreeMap<String, String> = match view::outcome(&self.run) {
             Some(_) => BTreeMap::new(),
@@ -267,7 +265,7 @@ impl Told {
         events
     }
 
-    /// What has changed in the run itself.
+    /// Emits what has changed in the run itself.
     fn changes(&mut self, now_ms: u64) -> Vec<Event> {
         let mut events = self.hindrances();
         for (part, report) in view::isolation(&self.run, None) {
@@ -299,22 +297,22 @@ impl Told {
     }
 
     fn used(&mut self, usage: Usage) -> Option<Event> {
-        // Receipts that have come may be ahead of the report, or it of them.
+        // The receipts may be ahead of the report, or the report of the receipts.
         let usage = Usage { model_requests: usage.model_requests.max(self.model_requests), ..usage };
         let is_new = self.usage != usage;
         self.usage = usage;
         is_new.then_some(Event::Usage { usage })
     }
 
-    /// The lines that are next.
+    /// Emits the lines that are next.
     fn lines(&mut self) -> Vec<Event> {
-        // Before the plan is told nothing else is.
+        // The plan is the first event.
         if !self.is_planned {
             return Vec::new();
         }
         let mut events = Vec::new();
         for line in self.transcript.take() {
-            // Lines are the agent's: one that is no JSON is a text.
+            // The agent writes these lines: one that is not JSON is a text.
             let line = serde_json::from_str(&line).unwrap_or(serde_json::Value::String(line));
             events.push(Event::Transcript { line });
         }
@@ -346,7 +344,7 @@ impl Told {
         events
     }
 
-    /// The end, once everything is known that should come before it, or has taken too long.
+    /// Emits the end, once everything that should come before it has arrived or has taken too long.
     fn end(&mut self, now_ms: u64) -> Vec<Event> {
         if self.has_ended {
             return Vec::new();
@@ -396,7 +394,7 @@ impl Told {
         events
     }
 
-    /// Whether every line has come that the run reported.
+    /// Whether all segments that the run reported have arrived.
     fn is_complete(&self) -> bool {
         let Some(report) = self.run.status.as_ref().and_then(|it| it.report.as_ref()) else {
             return true;
@@ -407,14 +405,14 @@ impl Told {
     }
 }
 
-/// Pieces of one kind: those that are next, and those that came too soon.
+/// The segments of one kind: lines that are ready, and segments that arrived early.
 #[derive(Debug)]
 struct Pieces {
     kind: RecordKind,
     next: i32,
     ahead: BTreeMap<i32, Vec<String>>,
     ahead_bytes: usize,
-    /// Those that came too soon and were not kept.
+    /// Segments that arrived early and did not fit.
     left_out: BTreeSet<i32>,
     ready: Vec<String>,
 }
@@ -444,7 +442,7 @@ impl Pieces {
         }
     }
 
-    /// What the piece is called in its run that is next, and was left out.
+    /// The name of the next segment in its run, if that segment was dropped.
     fn wanted(&self) -> Option<String> {
         let is_wanted = self.left_out.contains(&self.next);
         is_wanted.then(|| records::piece(self.kind, self.next))

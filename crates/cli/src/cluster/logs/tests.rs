@@ -24,7 +24,7 @@ fn what_is_missing_is_said() {
     let of = |segments: &[usize], reported: Value| missing(&records(segments), Some(&report(reported)));
     assert_eq!(of(&[2, 0, 1], json!(3)), None);
     assert_eq!(of(&[0], json!(null)), None);
-    // More than was reported is there when the report is still to come.
+    // More segments than reported exist while the next report is still to come.
     assert_eq!(of(&[0, 1], json!(1)), None);
     let gap = of(&[0, 1, 3], json!(4)).unwrap();
     assert!(gap.contains("RunRecord t2 of the run is missing"), "{gap}");

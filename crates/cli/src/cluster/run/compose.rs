@@ -1,4 +1,4 @@
-//! From files and flags to the objects that a run in a cluster is made of.
+//! Assembles the objects of a run in a cluster from files and flags.
 
 use anyhow::anyhow;
 use serde_json::{Value, json};
@@ -15,27 +15,25 @@ use crate::run::compose::inputs::Inputs;
 use crate::run::compose::unreadable;
 use crate::validate::{Completeness, Conclusion, Demand, Object, ObjectKind, Purpose, Schemas, Session};
 
-/// What the name of a run begins with that has none.
+/// The `generateName` of a run without a name.
 const GENERATED: &str = "run-";
 
 /// Everything that is sent to the cluster.
 #[derive(Debug, PartialEq)]
 pub struct Composed {
-    /// What the run needs, of what the files have.
+    /// The objects of the files that the run may need, in the order of creation.
     pub objects: Vec<Wanted>,
-    /// The run.
     pub run: Value,
-    /// Its namespace.
     pub namespace: String,
-    /// What a person should know.
     pub warnings: Vec<String>,
 }
 
-/// Reads, chooses and changes, as for a run of this machine; nothing is asked of the cluster.
+/// Reads the files and applies the flags, as for a run of this machine. Sends nothing to the cluster.
 ///
 /// # Errors
 ///
-/// When it is not clear which run is meant, a flag means nothing in a cluster, or the files say what no cluster would take.
+/// When it is not clear which run is meant, a flag has no meaning in a cluster, or the files have what no cluster would
+/// admit.
 pub fn compose(arguments: &RunArguments, namespace: &str) -> Result<Composed, Failure> {
     refuse(arguments)?;
     let inputs = Inputs::of(arguments)?;
@@ -64,12 +62,12 @@ pub fn compose(arguments: &RunArguments, namespace: &str) -> Result<Composed, Fa
     Ok(Composed { objects, run, namespace, warnings })
 }
 
-/// Where the run is.
+/// Where the run comes from.
 #[derive(Debug)]
 enum Place {
-    /// It is an object of the files.
+    /// An object of the files, by its index.
     Run(usize),
-    /// It is made for an agent, by its name and, if the files have it, its place.
+    /// A new run for an agent, by the agent's name and, if the files have it, its index.
     Agent(AgentNamed),
 }
 
@@ -79,7 +77,7 @@ struct AgentNamed {
     index: Option<usize>,
 }
 
-/// Refuses what means nothing in a cluster, with what to do instead.
+/// Fails on flags that have no meaning in a cluster, with a hint what to do instead.
 fn refuse(arguments: &RunArguments) -> Result<(), Failure> {
     let key = "put the key into a Secret of the namespace, and name it in `authRefs` of the agent";
     let is_directory = |skill: &&String| directory(skill).is_some() && skill.contains('/');
@@ -127,7 +125,7 @@ fn place(arguments: &RunArguments, objects: &[Object]) -> Result<Place, Failure>
         let of_files = agents.iter().any(|it| objects[*it].name.name == *name);
         return match of_files {
             true => only(objects, &agents, name, "agent").map(named),
-            // It is in the cluster, or the run will say that it is not.
+            // It exists in the cluster, or the run's conditions will say that it does not.
             false => Ok(Place::Agent(AgentNamed { name: name.clone(), index: None })),
         };
     }
@@ -143,7 +141,7 @@ fn place(arguments: &RunArguments, objects: &[Object]) -> Result<Place, Failure>
     }
 }
 
-/// The run as it is written, or made anew, and its namespace.
+/// The run of the files or a new one, and its namespace.
 fn written(place: &Place, objects: &[Object], namespace: &str) -> (String, Value) {
     match place {
         Place::Run(index) => {
@@ -166,13 +164,13 @@ fn written(place: &Place, objects: &[Object], namespace: &str) -> (String, Value
     }
 }
 
-/// What the flags make of it.
+/// Applies the flags to the run.
 fn change(arguments: &RunArguments, inputs: &Inputs, run: &mut Value, namespace: &str) -> Result<(), Failure> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let old = &run["metadata"];
     let (name, begins) = (text(&old["name"]), text(&old["generateName"]));
     let mut metadata = json!({"namespace": namespace});
-    // What else is there is of another run: its UID, its owner, its version.
+    // The other fields of the metadata are of another run: its UID, its owner, its version.
     for field in ["labels", "annotations"] {
         if old[field].is_object() {
             metadata[field] = old[field].clone();
@@ -216,7 +214,7 @@ fn change(arguments: &RunArguments, inputs: &Inputs, run: &mut Value, namespace:
 fn change_model(arguments: &RunArguments, spec: &mut Value) -> Result<(), Failure> {
     if let Some((provider, model)) = arguments.model.as_deref().and_then(|it| it.split_once('/')) {
         let own = spec["model"]["provider"].as_str();
-        // Of another provider nothing holds: neither address, key nor headers.
+        // Nothing of another provider applies: neither address, key nor headers.
         if own.is_none_or(|it| !it.eq_ignore_ascii_case(provider)) {
             spec["model"] = json!({"provider": provider});
         }
@@ -235,7 +233,7 @@ fn change_model(arguments: &RunArguments, spec: &mut Value) -> Result<(), Failur
     Ok(())
 }
 
-/// What the run may need, of all objects, in the order in which it is created.
+/// The objects that the run may need, in the order of creation.
 fn wanted(objects: &[Object], warnings: &mut Vec<String>) -> Vec<Wanted> {
     let mut wanted: Vec<Wanted> = Vec::new();
     for object in objects {
@@ -251,7 +249,7 @@ fn wanted(objects: &[Object], warnings: &mut Vec<String>) -> Vec<Wanted> {
             warnings.push(left_alone(&name.kind, &name.name));
             continue;
         };
-        // Of two with one name the first counts, as everywhere.
+        // Of two objects with one name the first counts, as everywhere.
         let is_known = |it: &Wanted| it.kind == kind && it.name == name.name && it.namespace == name.namespace;
         if !wanted.iter().any(is_known) {
             wanted.push(Wanted {
@@ -266,7 +264,7 @@ fn wanted(objects: &[Object], warnings: &mut Vec<String>) -> Vec<Wanted> {
     wanted
 }
 
-/// Whether the objects are what their kinds allow, and nothing among them denies the run for certain.
+/// Fails if the objects violate their schemas, or if something among them denies the run for certain.
 fn judge(session: Session<'_>, run: &str) -> Result<(), Failure> {
     let demand = Demand { run: Some(run), uid: None, purpose: Purpose::Check };
     let schemas = &mut Schemas::default();
@@ -337,7 +335,7 @@ metadata: {name: other}
         );
         let names: Vec<_> = composed.objects.iter().map(|it| (it.kind, it.name.as_str())).collect();
         assert_eq!(names, [(Needed::Secret, "key"), (Needed::Agent, "worker")]);
-        // In the form that the API server takes.
+        // In the form that the API server accepts.
         assert_eq!(composed.objects[1].value["spec"]["skills"], json!([{"skillPackRef": "tools"}]));
         assert_eq!(composed.warnings, ["Service `other` of the files is left alone; `kubectl apply` makes it"]);
     }

@@ -9,7 +9,7 @@ fn failure() -> Failure {
     Failure::new(anyhow!("no"), "try")
 }
 
-/// Lets what was begun come to its end.
+/// Lets spawned tasks run to completion.
 async fn settle() {
     for _ in 0..4 {
         tokio::task::yield_now().await;
@@ -21,7 +21,7 @@ async fn a_word_that_was_not_heard_is_given_again() {
     let mut cancelling = Cancelling::No;
     assert_eq!(cancelling.tell(ready(Err(failure()))), Telling::OnItsWay);
     settle().await;
-    // The second time it is heard, and the third has nothing to add.
+    // The second request succeeds, and the third adds nothing.
     assert_eq!(cancelling.tell(ready(Ok(()))), Telling::OnItsWay);
     settle().await;
     assert_eq!(cancelling.tell(async { panic!("it was told twice") }), Telling::Told);
@@ -35,13 +35,13 @@ async fn whoever_leaves_is_told_that_nobody_heard() {
     cancelling.tell(ready(Err(failure())));
     let heard = cancelling.finish(LAST_WORD).await;
     assert!(matches!(heard, Some(Err(_))), "{heard:?}");
-    // One that is on its way for ever is not heard.
+    // A request that never completes times out.
     let mut cancelling = Cancelling::No;
     cancelling.tell(pending());
     assert_eq!(cancelling.tell(ready(Ok(()))), Telling::OnItsWay);
     let heard = cancelling.finish(LAST_WORD).await;
     assert!(heard.is_none(), "{heard:?}");
-    // Nobody has said anything.
+    // No cancellation was requested.
     let heard = Cancelling::No.finish(LAST_WORD).await;
     assert!(matches!(heard, Some(Ok(()))), "{heard:?}");
 }

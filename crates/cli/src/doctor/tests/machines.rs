@@ -1,4 +1,4 @@
-//! Machines as `Features::detect` sees them.
+//! Machines as `Features::detect` reports them.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ pub fn all() -> [Features; 6] {
     ]
 }
 
-/// The class of machine that the tests of this repository run on.
+/// The kind of machine that the tests of this repository run on.
 pub fn root_with_hybrid_cgroups() -> Features {
     let present = Support::present("");
     let limit = |value| Rlimit { soft: Some(value), hard: None };
@@ -74,7 +74,7 @@ pub fn root_with_hybrid_cgroups() -> Features {
     }
 }
 
-/// An ordinary user where systemd has delegated nothing to this session.
+/// An ordinary user to whose session systemd has delegated nothing.
 pub fn ordinary_user_on_cgroup_v2() -> Features {
     let refused = "/sys/fs/cgroup/user.slice/user-1000.slice/session-2.scope: Permission denied (os error 13)";
     Features {
@@ -93,7 +93,7 @@ pub fn ordinary_user_on_cgroup_v2() -> Features {
     }
 }
 
-/// Ubuntu 24.04: a user namespace is made, and then AppArmor refuses what one needs it for.
+/// Ubuntu 24.04: a user namespace can be created, and AppArmor then refuses everything that it would be needed for.
 pub fn ubuntu_with_blocked_user_namespaces() -> Features {
     let why = "making the namespace inside a user namespace: Operation not permitted (os error 1)";
     Features {
@@ -106,7 +106,7 @@ pub fn ubuntu_with_blocked_user_namespaces() -> Features {
     }
 }
 
-/// Debian 11: no Landlock, and RLIMIT_NPROC counts all over the machine.
+/// Debian 11: no Landlock, and RLIMIT_NPROC counts across the whole machine.
 pub fn linux_5_10_without_landlock() -> Features {
     Features {
         kernel_release: "5.10.0-32-amd64".to_owned(),

@@ -1,4 +1,4 @@
-//! How much, how well held, and how long.
+//! The bounds of a run: limits, isolation, lifetime.
 
 use sympozium_api::agent_run::Cleanup;
 use sympozium_api::guarantee::Guarantee;

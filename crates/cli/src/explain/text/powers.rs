@@ -1,4 +1,4 @@
-//! What a run may do: tools, rights, network, secrets.
+//! The powers of a run: tools, permissions, network, secrets.
 
 use std::collections::BTreeMap;
 
@@ -62,7 +62,7 @@ fn acts(tool: &ToolAbout) -> String {
     }
 }
 
-/// A program by the last piece of its path: `-o json` has the whole.
+/// A program by the last segment of its path; `-o json` has the whole path.
 fn command(program: &[String]) -> String {
     let (program, rest) = match program {
         [program, rest @ ..] => (program.as_str(), rest),
@@ -127,7 +127,7 @@ pub fn kubernetes(page: &mut Page, it: &Explanation) {
     page.line(2, "!! more rights follow; ! others can be disturbed; - others' data can be read");
 }
 
-/// Single rights, with those that have the same verbs in one: `get/list pods, services`.
+/// Permissions on one line, grouped by verbs: `get/list pods, services`.
 fn together(rights: &[String]) -> String {
     let mut verbs: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for right in rights {
@@ -143,7 +143,7 @@ fn together(rights: &[String]) -> String {
     rights.collect::<Vec<_>>().join("; ")
 }
 
-/// Every consequence once, with all rights that it follows from, the heaviest first.
+/// Every consequence once, with all permissions that it follows from, the most severe first.
 fn merged<'i>(all: impl Iterator<Item = &'i Implication>) -> Vec<Implication> {
     let mut by_text: BTreeMap<(Weight, &str), Vec<String>> = BTreeMap::new();
     for implication in all {

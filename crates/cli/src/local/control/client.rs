@@ -1,4 +1,4 @@
-//! The side of the commands: one request for each connection, and it waits for the answer.
+//! The client: one connection per request.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -15,29 +15,29 @@ use super::super::event::{Event, Question, Timed};
 use super::super::state::RunDirectory;
 use super::{How, MAX_ANSWER, Reply, Request, Word, address};
 
-/// How long a run may take to let somebody in, or to answer.
+/// Time for the run to accept the connection, and for each reply.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// A connection to a run that goes on.
+/// A connection to a running run.
 #[derive(Debug)]
 pub struct Client {
     stream: BufReader<UnixStream>,
 }
 
-/// What became of a person's word.
+/// The effect of a vote.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decided {
-    /// The question is answered.
+    /// The question is decided.
     Answered,
-    /// So many more must say yes.
+    /// This many more approvals are needed.
     More(u32),
-    /// It is written down, and how many must say yes is not known here.
+    /// The vote is stored; how many are needed is not known here.
     Noted,
-    /// It does not count, and why.
+    /// The vote was not counted, and why.
     Refused(String),
 }
 
-/// The events of a run, as they come.
+/// The events of a run, as they happen.
 #[derive(Debug)]
 pub struct Following {
     stream: BufReader<UnixStream>,
@@ -45,17 +45,14 @@ pub struct Following {
 }
 
 impl Client {
-    /// To the run with this directory. Nobody when nobody listens there: the run is over, or has not begun.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be told.
+    /// Connects to the run with this directory. `None` if no process listens: the run has ended, or has not opened its
+    /// socket yet.
     pub fn connect(directory: &RunDirectory) -> anyhow::Result<Option<Self>> {
         let reach = || -> rustix::io::Result<UnixStream> {
             let (_opened, path) = address(directory)?;
             let flags = SocketFlags::CLOEXEC;
             let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-            // Before it connects: where others wait to be let in already, that waits too.
+            // Before connecting: when the backlog is full, connect blocks too.
             set_socket_timeout(&socket, Timeout::Send, Some(DEADLINE))?;
             set_socket_timeout(&socket, Timeout::Recv, Some(DEADLINE))?;
             connect(&socket, &SocketAddrUnix::new(path)?)?;
@@ -68,11 +65,6 @@ impl Client {
         }
     }
 
-    /// The questions that wait for a person.
-    ///
-    /// # Errors
-    ///
-    /// When the run does not answer.
     pub fn questions(self) -> anyhow::Result<Vec<Question>> {
         match self.ask(&Request::Questions)? {
             Reply::Questions { questions } => Ok(questions),
@@ -80,11 +72,7 @@ impl Client {
         }
     }
 
-    /// A person's word about one exact action.
-    ///
-    /// # Errors
-    ///
-    /// When the run does not answer. Then nobody knows whether it counts.
+    /// Votes on one exact action. After an error it is unknown whether the vote counts.
     pub fn decide(self, approval: &str, action: &Digest, says: Word, reason: Option<&str>) -> anyhow::Result<Decided> {
         let request = Request::Decide {
             approval: approval.to_owned(),
@@ -100,11 +88,7 @@ impl Client {
         }
     }
 
-    /// Ends the run. It has not ended yet when this returns.
-    ///
-    /// # Errors
-    ///
-    /// When the run does not answer.
+    /// Asks the run to end. Returns before it has ended.
     pub fn stop(self, how: How) -> anyhow::Result<()> {
         match self.ask(&Request::Stop { how })? {
             Reply::Stopping => Ok(()),
@@ -112,14 +96,10 @@ impl Client {
         }
     }
 
-    /// Every event from the first on.
-    ///
-    /// # Errors
-    ///
-    /// When the run cannot be asked.
+    /// Streams every event from the first on.
     pub fn follow(mut self) -> anyhow::Result<Following> {
         self.send(&Request::Follow)?;
-        // Nothing may happen for a long time. When the run dies, the kernel closes this.
+        // There may be no event for a long time. If the run dies, the kernel closes the connection.
         let stream = self.stream.get_ref();
         (stream.set_read_timeout(None)).context("cannot wait for the run")?;
         Ok(Following { stream: self.stream, is_over: false })
@@ -137,7 +117,7 @@ impl Client {
         line.push(b'\n');
         let written = self.stream.get_mut().write_all(&line);
         match written {
-            // It has said why, and closed.
+            // The run has refused the connection and closed it; the reason can still be read.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             other => other.context("the run does not listen"),
         }
@@ -147,7 +127,7 @@ impl Client {
 impl Iterator for Following {
     type Item = anyhow::Result<Timed>;
 
-    /// The next event; waits for it. Nothing after the last, and an error where the run was gone without one.
+    /// Waits for the next event. `None` after the last one; an error if the run closed the connection without it.
     fn next(&mut self) -> Option<Self::Item> {
         if self.is_over {
             return None;
@@ -163,7 +143,7 @@ impl Iterator for Following {
     }
 }
 
-/// An event, or the reason why there are none.
+/// Reads an event, or the refusal that was sent instead.
 fn read_or_refused(stream: &mut BufReader<UnixStream>) -> anyhow::Result<Option<Timed>> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -178,7 +158,7 @@ fn read_or_refused(stream: &mut BufReader<UnixStream>) -> anyhow::Result<Option<
     }
 }
 
-/// The next line; nothing at the end.
+/// Reads a line; `None` at the end of the stream.
 fn read<T: for<'d> Deserialize<'d>>(stream: &mut BufReader<UnixStream>) -> anyhow::Result<Option<T>> {
     let mut line = Vec::new();
     let mut bounded = stream.take(MAX_ANSWER as u64 + 1);

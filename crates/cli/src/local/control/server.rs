@@ -1,4 +1,4 @@
-//! The side of the run.
+//! The server, in the process of the run.
 
 use std::io;
 use std::sync::Arc;
@@ -20,21 +20,21 @@ use super::{
     LAST_WORDS, MAX_ANSWER, MAX_CONNECTIONS, MAX_REASON, MAX_REQUEST, REQUEST_DEADLINE, Reply, Request, WRITE_DEADLINE,
 };
 
-/// How many processes above another are looked at.
+/// Ancestors of a process that are examined.
 const MAX_ANCESTORS: usize = 1024;
 
-/// How long nobody is let in when the system has no room for another connection.
+/// Pause after a failed accept, such as when the system is out of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves whoever connects, until the run's last event has gone to all who follow it, or they have had [`LAST_WORDS`] to
-/// read it. Dropping it ends every connection.
+/// Serves clients until every follower has received the run's last event, at most [`LAST_WORDS`] after it. Dropping the
+/// future closes every connection.
 pub async fn serve(listener: UnixListener, handle: Arc<Handle>) {
     let mut connections = JoinSet::new();
     let mut ended = std::pin::pin!(ended(handle.events.reader()));
     loop {
         tokio::select! {
             () = &mut ended => break,
-            // Those that are over make room.
+            // Reap finished connections, to make room.
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) if is_ours(&stream) => {
@@ -65,8 +65,8 @@ async fn ended(mut events: Reader) {
     while !matches!(events.next().await.event, Event::Ended { .. }) {}
 }
 
-/// Whether it is the user that runs this, or root; and no process of a run, which may have the same user: neither this run
-/// nor another one answers questions.
+/// Whether the peer is the user of this process, or root, and not a process of any run. Those may have the same user,
+/// and must not answer questions.
 fn is_ours(stream: &UnixStream) -> bool {
     let ours = rustix::process::geteuid().as_raw();
     let Ok(peer) = stream.peer_cred() else {
@@ -75,8 +75,8 @@ fn is_ours(stream: &UnixStream) -> bool {
     [0, ours].contains(&peer.uid()) && peer.pid().is_some_and(|pid| !is_below_a_run(pid))
 }
 
-/// Whether a process descends from this one, or from the sandbox stage of any other run: everything that a run starts does,
-/// whichever state directory and release it has. One that cannot be looked at counts as such.
+/// Whether a process descends from this one, or from the sandbox stage of any other run, as every process of a run
+/// does, whatever its state directory and release. A process that cannot be examined counts as one of a run.
 pub(super) fn is_below_a_run(pid: i32) -> bool {
     let us = std::process::id().cast_signed();
     if pid == us {
@@ -98,7 +98,7 @@ pub(super) fn is_below_a_run(pid: i32) -> bool {
     true
 }
 
-/// What `/proc` says of a process to everybody.
+/// What `/proc` shows of a process to every user.
 struct Process {
     is_stage: bool,
     parent: i32,
@@ -106,9 +106,9 @@ struct Process {
 
 impl Process {
     fn read(pid: i32) -> Option<Self> {
-        // A name may be any bytes.
+        // The name may contain any bytes.
         let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-        // It is in brackets and may hold some itself: it ends at the last one.
+        // The name is in parentheses and may contain some: it ends at the last one.
         let (start, end) = (stat.iter().position(|it| *it == b'(')?, stat.iter().rposition(|it| *it == b')')?);
         let name = stat.get(start + 1..end)?;
         let rest = std::str::from_utf8(&stat[end + 1..]).ok()?;
@@ -119,13 +119,13 @@ impl Process {
     }
 }
 
-/// Says that there is no room, to somebody who is not waited for: an empty socket has room for the line.
+/// Refuses without waiting: the buffer of a new socket has room for the line.
 fn refuse_at_once(stream: &UnixStream) -> io::Result<()> {
     let why = format!("{MAX_CONNECTIONS} others are connected to this run already");
     stream.try_write(&line(&Reply::Refused { why })).map(|_| ())
 }
 
-/// One connection, from its request to its last line.
+/// Handles one connection, from its request to its last line.
 async fn attend(stream: UnixStream, handle: Arc<Handle>) {
     let (from, mut to) = stream.into_split();
     let mut from = BufReader::new(from);
@@ -137,7 +137,7 @@ async fn attend(stream: UnixStream, handle: Arc<Handle>) {
     let _ = write(&mut to, &line(&reply)).await;
 }
 
-/// The one line that whoever connects has to write.
+/// Reads the one line of a request.
 async fn request(from: &mut BufReader<OwnedReadHalf>) -> Result<Request, String> {
     let mut bytes = Vec::new();
     let mut bounded = from.take(MAX_REQUEST as u64);
@@ -176,9 +176,9 @@ fn answer(handle: &Handle, request: Request) -> Reply {
     }
 }
 
-/// Writes every event, until the last, or until the reader is gone.
+/// Writes every event until the last, or until the client is gone.
 async fn follow(mut from: BufReader<OwnedReadHalf>, mut to: OwnedWriteHalf, mut events: Reader) {
-    // Nothing more is to come from there: whatever comes, and be it the end, ends it.
+    // A follower sends nothing more: any input, or the end of it, ends the connection.
     let mut gone = [0; 1];
     let mut gone = std::pin::pin!(from.read(&mut gone));
     loop {
@@ -198,14 +198,15 @@ async fn follow(mut from: BufReader<OwnedReadHalf>, mut to: OwnedWriteHalf, mut 
     }
 }
 
-/// A value as a line. All that we write has JSON; an empty line would end the reader's patience, not ours.
+/// Formats a value as a line. Everything that is sent has a JSON form; if it had not, the client would fail to parse
+/// the empty line.
 fn line(value: &impl Serialize) -> Vec<u8> {
     let mut bytes = serde_json::to_vec(value).unwrap_or_default();
     bytes.push(b'\n');
     bytes
 }
 
-/// Writes a line, to a reader who reads.
+/// Writes a line, within the time that a client has to read it.
 async fn write(to: &mut OwnedWriteHalf, bytes: &[u8]) -> io::Result<()> {
     match timeout(WRITE_DEADLINE, to.write_all(bytes)).await {
         Ok(written) => written,

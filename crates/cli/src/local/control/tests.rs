@@ -1,4 +1,4 @@
-//! Both sides, and others who write whatever they like.
+//! Client and server, and hostile clients.
 
 mod peers;
 
@@ -20,7 +20,7 @@ use crate::local::realise::Handle;
 use crate::local::record::Outcome;
 use crate::local::state::State;
 
-/// A run that is served on a runtime of its own, as `sympozium run` does it.
+/// A run that is served on a runtime of its own, as by `sympozium run`.
 struct Served {
     directory: RunDirectory,
     handle: Arc<Handle>,
@@ -68,13 +68,13 @@ impl Served {
         Client::connect(&self.directory).unwrap().unwrap()
     }
 
-    /// Somebody who speaks for themselves.
+    /// A raw connection.
     fn stream(&self) -> UnixStream {
         let (_opened, path) = address(&self.directory).unwrap();
         UnixStream::connect(path).unwrap()
     }
 
-    /// Everything that is said to these bytes.
+    /// Sends bytes, and returns the whole reply.
     fn said_to(&self, bytes: &[u8]) -> String {
         let mut stream = self.stream();
         stream.write_all(bytes).unwrap();
@@ -140,7 +140,7 @@ fn all_who_follow_get_the_last_event_though_the_run_is_over() {
         assert_eq!(reader.next().unwrap().unwrap().event, warning("one"));
     }
     let ended = run.end();
-    // It returns by itself, and then everybody has it.
+    // The server returns by itself; by then every follower has the last event.
     run.thread.take().unwrap().join().unwrap();
     for mut reader in following {
         assert_eq!(reader.next().unwrap().unwrap().event, ended);
@@ -220,7 +220,7 @@ fn one_too_many_is_told_so_and_room_comes_back() {
     let mut following: Vec<Following> = Vec::new();
     for _ in 0..MAX_CONNECTIONS {
         let mut reader = run.client().follow().unwrap();
-        // It is served now, not only waiting to be let in.
+        // It is being served, not just queued in the backlog.
         assert_eq!(reader.next().unwrap().unwrap().event, warning("one"));
         following.push(reader);
     }
@@ -255,7 +255,7 @@ async fn who_says_nothing_is_refused_and_who_does_not_read_is_left() {
 
     let mut deaf = tokio::net::UnixStream::connect(&path).await.unwrap();
     tokio::io::AsyncWriteExt::write_all(&mut deaf, b"{\"request\":\"follow\"}\n").await.unwrap();
-    // More than a socket holds.
+    // More than a socket buffers.
     for _ in 0..64 {
         events.tell(warning(&"x".repeat(64 << 10)));
     }
@@ -309,7 +309,7 @@ fn another_user_is_not_heard() {
         sympozium_testkit::skip!("to be another user needs root");
     }
     let run = Served::new();
-    // Whoever runs this opens the doors that keep others away before they get here.
+    // Opens the permissions that would keep other users away before they reach the socket.
     let open = |path: &Path| {
         let mode = std::fs::Permissions::from_mode(0o777);
         std::fs::set_permissions(path, mode).unwrap();
@@ -323,10 +323,10 @@ fn another_user_is_not_heard() {
     let path = run.directory.control();
     assert!(path.as_os_str().len() < 108);
     let said = std::thread::spawn(move || {
-        // Of this thread alone, which ends with it.
+        // For this thread alone, which ends with the closure.
         rustix::thread::set_thread_uid(Uid::from_raw(65_534)).unwrap();
         let mut stream = UnixStream::connect(path).unwrap();
-        // It may be closed before this is written.
+        // The server may have closed the connection before.
         let _ = stream.write_all(b"{\"request\":\"stop\",\"how\":\"now\"}\n");
         let mut said = Vec::new();
         let _ = stream.read_to_end(&mut said);
@@ -342,7 +342,7 @@ fn who_descends_from_this_process_is_not_heard() {
     let us = std::process::id().cast_signed();
     let parent = rustix::process::getppid().unwrap().as_raw_pid();
     assert!(!is_below_a_run(us) && !is_below_a_run(parent) && !is_below_a_run(1));
-    // A child, and a child of it.
+    // A child and a grandchild.
     let mut child = sympozium_testkit::command("sh")
         .args(["-c", "sleep 60 & echo $!; wait"])
         .stdout(std::process::Stdio::piped())
@@ -355,6 +355,6 @@ fn who_descends_from_this_process_is_not_heard() {
     let grandchild = rustix::process::Pid::from_raw(grandchild).unwrap();
     rustix::process::kill_process(grandchild, rustix::process::Signal::KILL).unwrap();
     child.wait().unwrap();
-    // One that is gone cannot be looked at.
+    // A process that has exited cannot be examined.
     assert!(is_below_a_run(child.id().cast_signed()));
 }

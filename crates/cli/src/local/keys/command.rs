@@ -1,4 +1,4 @@
-//! The command that prints the key: the user's own, and run as they would run it.
+//! Runs `--key-command`, the user's own command that prints the key, with the user's rights and environment.
 
 use std::io::Read;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -13,19 +13,17 @@ use zeroize::Zeroizing;
 use super::{MAX_KEY_BYTES, text};
 use crate::manifests::problem::is_printable;
 
-/// How long the command may take.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
-/// Bytes of what it says went wrong that are shown: the last ones.
+/// Bytes of its stderr that an error message quotes: the last ones.
 const SHOWN_BYTES: usize = 2 << 10;
-/// How long it may take to end once it has closed its output.
+/// How often its exit status is polled after it has closed its output.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What the command prints.
+/// Runs the command and returns the key that it printed.
 pub fn output(command: &str) -> anyhow::Result<Zeroizing<String>> {
     output_within(command, TIMEOUT)
 }
 
-/// The same, with another bound.
 pub fn output_within(command: &str, timeout: Duration) -> anyhow::Result<Zeroizing<String>> {
     let mut running = Running::start(command)?;
     let deadline = Instant::now() + timeout;
@@ -50,7 +48,7 @@ pub fn output_within(command: &str, timeout: Duration) -> anyhow::Result<Zeroizi
     text(&printed).context("the output of the key command")
 }
 
-/// The command with everything that it starts; killed unless it ends well.
+/// The command and every process in its group, killed unless it succeeds.
 struct Running {
     child: Child,
     stdout: Receiver<Zeroizing<Vec<u8>>>,
@@ -67,7 +65,7 @@ impl Running {
         let mut shell = Command::new("sh");
         let mut child = shell
             .args(["-c", command])
-            // A group of its own, to be ended as a whole.
+            // A process group of its own, so that it can be killed as a whole.
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -85,13 +83,13 @@ impl Running {
         })
     }
 
-    /// Everything that it prints, or more than a key has.
+    /// Waits for its output: all of it, or more than a key may have.
     fn printed(&self, deadline: Instant) -> anyhow::Result<Zeroizing<Vec<u8>>> {
         let left = deadline.saturating_duration_since(Instant::now());
         self.stdout.recv_timeout(left).map_err(|_| too_long())
     }
 
-    /// How it ended.
+    /// Waits for its exit.
     fn ended(&mut self, deadline: Instant) -> anyhow::Result<ExitStatus> {
         loop {
             if let Some(status) = self.child.try_wait().context("cannot wait for the key command")? {
@@ -104,9 +102,9 @@ impl Running {
         }
     }
 
-    /// The end of what it says on standard error, fit for a terminal.
+    /// The last bytes of its stderr, printable.
     fn said(&mut self) -> String {
-        // Whatever it left running may hold the other end.
+        // Its children may hold the other end of the pipe open.
         self.kill();
         let said = self.stderr.recv_timeout(Duration::from_secs(1));
         let said = said.unwrap_or_default();
@@ -117,7 +115,7 @@ impl Running {
 
     fn kill(&mut self) {
         if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            // It may be gone already.
+            // It may have exited already.
             let _ = kill_process_group(group, Signal::KILL);
         }
     }
@@ -139,21 +137,21 @@ fn too_long() -> anyhow::Error {
 fn receive(read: impl FnOnce() -> Zeroizing<Vec<u8>> + Send + 'static) -> Receiver<Zeroizing<Vec<u8>>> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
-        // Nobody may wait for it any more.
+        // The receiver may have timed out.
         let _ = sender.send(read());
     });
     receiver
 }
 
-/// The first bytes, one more than a key has.
+/// Reads one byte more than a key may have.
 fn first(stream: impl Read) -> Zeroizing<Vec<u8>> {
     let mut bytes = Zeroizing::new(Vec::new());
-    // What was read before an error is not the key; its exit code says so.
+    // Bytes read before an error are not the key; the exit status shows that.
     let _ = stream.take(MAX_KEY_BYTES as u64 + 1).read_to_end(&mut bytes);
     bytes
 }
 
-/// The last bytes.
+/// Reads everything and keeps the last bytes.
 fn last(mut stream: impl Read) -> Zeroizing<Vec<u8>> {
     let mut kept = Zeroizing::new(Vec::new());
     let mut chunk = [0; 1024];

@@ -13,7 +13,7 @@ fn keys() -> Vec<ModelKey> {
     vec![key("OPENAI_API_KEY"), key("API_KEY")]
 }
 
-/// Everything that could give a key.
+/// Every source of keys.
 #[derive(Default)]
 struct Given<'g> {
     file: Option<&'g Path>,
@@ -78,7 +78,7 @@ fn the_first_source_that_has_a_key_counts() {
     let variables = [("OPENAI_API_KEY", ""), ("API_KEY_FILE", path)];
     let given = Given { environment: Some(&variables), ..Given::default() };
     assert_eq!(given.find(&keys()), found("API_KEY", "sk-file"));
-    // A plan without a place for a key wants none.
+    // A plan without a variable for a key needs none.
     assert_eq!(all(Some(&file), None).find(&[]), Ok(None));
 }
 
@@ -164,7 +164,7 @@ fn a_key_command_that_hangs_is_ended_with_everything_it_started() {
     let directory = tempfile::tempdir().unwrap();
     let pids = directory.path().join("pids");
     let command = format!("sleep 1000 & echo $! $$ > {}; wait", pids.display());
-    // It has more time where the machine is too slow for it to start anything.
+    // Repeated with a longer timeout if the machine was too slow to start it.
     let written = growing(Duration::from_millis(500)).find_map(|time| {
         let error = command::output_within(&command, time).unwrap_err();
         assert_eq!(error.to_string(), "the key command takes too long; it is ended");

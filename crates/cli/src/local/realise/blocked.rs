@@ -1,4 +1,5 @@
-//! What becomes of a run where user namespaces are blocked: said, with the remedy; then it is held by what is left, or refused.
+//! The fallback on machines that block user namespaces: the run continues in weaker sandboxes with a warning, or is
+//! refused. Either way the user gets the hint of `sympozium doctor`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,12 +22,11 @@ use crate::local::record::Outcome;
 use crate::local::volumes::Volumes;
 use crate::local::worlds::{Ground, Sandbox};
 
-/// How long what a killed sandbox left may take to end.
+/// Time for the orphans of killed sandboxes to exit.
 const ORPHANS_END: Duration = Duration::from_secs(5);
-/// How often it is looked at.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What sandboxes are made from, kept until the first of them are there.
+/// What sandboxes are built from, kept until the first ones are there, because the fallback builds them again.
 pub struct Means {
     pub prepared: Prepared,
     pub volumes: Volumes,
@@ -61,9 +61,9 @@ impl Means {
 }
 
 impl Run {
-    /// The run without namespaces, where it asks for nothing that takes them. Nothing of it has started yet.
+    /// Runs without namespaces, if the run requires nothing that needs them. No part has started yet.
     pub(super) async fn without_namespaces(&mut self, means: &Means, error: StartError) -> Outcome {
-        // Looking takes a few children and their ends.
+        // Probing starts child processes and waits for them.
         let remedy = tokio::task::spawn_blocking(remedy).await;
         let remedy = remedy.unwrap_or_default();
         let refused = |why: &str| Outcome::Refused {
@@ -72,7 +72,7 @@ impl Run {
             ),
         };
         if rustix::process::geteuid().is_root() {
-            // Nothing but files would stand between a command and the machine.
+            // Root would have only file permissions between its commands and the machine.
             return refused("it is started as root");
         }
         let workspace = means.workspace.as_deref();
@@ -84,26 +84,27 @@ impl Run {
             Ok(sandboxes) => sandboxes,
             Err(error) => return refused(&format!("{error:#}")),
         };
-        // Where a sandbox has no init of its own, what is left of one that was killed comes to us, and not to the machine's.
+        // These sandboxes have no init of their own: orphans of a killed one must come to this process, not to the
+        // machine's init.
         if let Err(error) = rustix::process::set_child_subreaper(Some(Pid::INIT)) {
             return refused(&error.to_string());
         }
         self.adopts = true;
         self.events.tell(Event::Warning { text: warning(&error, workspace, &remedy) });
         for (part, _) in &sandboxes {
-            // Made for the first attempt; nobody has written to it.
+            // Created by the first attempt, and empty.
             let log = self.directory.logs().join(format!("{}.log", part.name));
             let _ = std::fs::remove_file(log);
         }
         match self.attempt(sandboxes).await {
             Ok(outcome) => outcome,
-            // Nothing in these sandboxes is a namespace.
+            // None of these sandboxes uses a namespace.
             Err(error) => refused(&error.to_string()),
         }
     }
 }
 
-/// Ends what came to us when its sandbox was killed. What cannot be ended is told of as left over.
+/// Kills and reaps the orphans of killed sandboxes. What cannot be killed is reported as left over.
 pub async fn end_orphans() {
     let until = Instant::now() + ORPHANS_END;
     loop {
@@ -112,7 +113,7 @@ pub async fn end_orphans() {
             return;
         }
         for pid in orphans {
-            // Ours, and unreaped: the number means nobody else.
+            // An unreaped child: the PID cannot have been reused.
             let _ = kill_process(pid, Signal::KILL);
             let _ = waitpid(Some(pid), WaitOptions::NOHANG);
         }
@@ -135,7 +136,7 @@ fn warning(error: &StartError, workspace: Option<&Path>, remedy: &str) -> String
     )
 }
 
-/// What `sympozium doctor` says about it.
+/// The hint of `sympozium doctor`.
 fn remedy() -> String {
     hint(Features::get(), Layer::UserNamespace)
         .unwrap_or_else(|| "`sympozium doctor` says what is in the way".to_owned())

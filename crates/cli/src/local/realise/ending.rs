@@ -1,4 +1,4 @@
-//! What came of a run, from how its parts ended and what the bridge reported.
+//! Derives the run end from how the parts ended and what the bridge reported.
 
 use sympozium_api::lifecycle::GateDefault;
 use sympozium_api::run_plan::{Part, Role};
@@ -11,23 +11,21 @@ use crate::local::record::Outcome;
 use crate::local::supervise::{How, PartEnd};
 use crate::local::worlds::Sandbox;
 
-/// How the parts ended.
 #[derive(Debug, Default)]
 pub struct Ends {
     agent: Option<PartEnd>,
     bridge: Option<PartEnd>,
-    /// The first skill that failed while the run went on.
+    /// The first skill that failed before the bridge ended.
     skill: Option<PartEnd>,
-    /// Whether a person ended the run.
+    /// Whether the user ended the run.
     pub stopped: bool,
-    /// Whether whatever was left was killed.
+    /// Whether the remaining parts were killed.
     pub killed: bool,
-    /// Whether that was because the run's time was up, whoever keeps its clock.
+    /// Whether they were killed because the run's time was up, by any clock.
     pub out_of_time: bool,
 }
 
 impl Ends {
-    /// Takes note of an end.
     pub fn add(&mut self, role: &Role, end: PartEnd) {
         match role {
             Role::Agent => self.agent = Some(end),
@@ -39,19 +37,17 @@ impl Ends {
         }
     }
 
-    /// Whether nobody thinks any more.
     pub const fn agent_is_over(&self) -> bool {
         self.agent.is_some()
     }
 
-    /// Whether nothing can be dispatched any more.
+    /// Whether the bridge has ended: from then on nothing can be dispatched.
     pub const fn bridge_is_over(&self) -> bool {
         self.bridge.is_some()
     }
 }
 
 impl Run {
-    /// What came of it.
     pub(super) fn outcome(&self, ends: &Ends) -> Outcome {
         let reported = Records::open(self.directory.path().parent().unwrap_or(self.directory.path()))
             .and_then(|records| records.report(&self.record.uid));
@@ -62,7 +58,7 @@ impl Run {
         if ends.stopped {
             return Outcome::Cancelled;
         }
-        // A skill that is gone is why the agent was told to end.
+        // A failed skill is why the agent was asked to end.
         if let Some(skill) = &ends.skill {
             return Outcome::Failed { why: skill.describe() };
         }
@@ -83,7 +79,7 @@ impl Run {
         }
     }
 
-    /// Hooks after the run, one after the other. One that is a gate decides whether the answer goes out.
+    /// Runs the post-run hooks, one after the other. A gate hook decides whether the answer is released.
     pub(super) async fn after(&mut self, hooks: Vec<(Part, Sandbox)>, outcome: Outcome) -> Outcome {
         let mut outcome = outcome;
         for (part, sandbox) in hooks {
@@ -97,7 +93,7 @@ impl Run {
                 continue;
             }
             let ended = self.hook_end(&part, sandbox).await;
-            // A gate that ended by itself has given its verdict; one that did not is as good as none.
+            // A gate hook that exited by itself has decided. One that was killed or lost has not.
             let has_verdict = matches!(&ended, Ok(end) if matches!(end.how, How::Ended(_)));
             let ended = ended.and_then(|end| judge(end).map_err(Into::into));
             if let Err(unmade) = ended {

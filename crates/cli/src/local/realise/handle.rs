@@ -1,4 +1,4 @@
-//! What others may do with a run that goes on: see its questions, answer them, end it.
+//! The control surface of a running run: list its questions, vote on them, end it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,46 +15,38 @@ use crate::local::prepared::Approve;
 use crate::local::state::read_bounded;
 use crate::local::time::now_ms;
 
-/// What others may do with a run that goes on.
 #[derive(Debug)]
 pub struct Handle {
-    /// Everything that happens.
     pub events: EventLog,
     uid: String,
     desk: Desk,
     stop: watch::Sender<Stop>,
     person: Person,
-    /// Questions that somebody was told of, and whose answer nobody was told of.
+    /// Questions that were emitted as asked, and not yet as answered.
     open: Mutex<BTreeMap<String, Question>>,
 }
 
-/// Whether a run is to end.
+/// Whether and how a run is to end. Levels only increase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stop {
-    /// It goes on.
     No,
-    /// The agent is told, and has its time to end.
+    /// The agent is asked to end, and gets its grace period.
     Gently,
     /// Everything is killed.
     Now,
 }
 
 impl Handle {
-    /// Of a run that has just begun.
     pub fn new(uid: String, desk: Desk, events: EventLog) -> Self {
         Self { events, uid, desk, stop: watch::Sender::new(Stop::No), person: this_user(), open: Mutex::default() }
     }
 
-    /// The questions that wait for a person.
+    /// The pending questions.
     pub fn questions(&self) -> Vec<Question> {
         self.desk.pending().iter().map(question).collect()
     }
 
-    /// A person's word about one exact action: whoever is at this user's terminal, which is the run's author.
-    ///
-    /// # Errors
-    ///
-    /// When it does not count; the question waits on then.
+    /// Votes on one exact action as this user, who is the author of the run. On an error the question stays pending.
     pub fn decide(
         &self,
         approval: &str,
@@ -78,7 +70,7 @@ impl Handle {
         Ok(counted)
     }
 
-    /// Ends the run. What was asked for before is not taken back.
+    /// Asks the run to end. A request cannot be withdrawn or weakened.
     pub fn stop(&self, how: Stop) {
         self.stop.send_if_modified(|now| {
             let more = how > *now;
@@ -89,17 +81,18 @@ impl Handle {
         });
     }
 
-    /// Whether the run is to end, and when that changes.
+    /// Watches the requested level.
     pub fn stopping(&self) -> watch::Receiver<Stop> {
         self.stop.subscribe()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Question>> {
-        // A panic elsewhere leaves the map whole.
+        // A panic of another thread leaves the map intact.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells of questions that are new, and of those that nobody waits for any more.
+    /// Emits events for new questions and for those that are no longer pending; answers new ones if `--approve` says
+    /// so.
     fn look(&self, approve: Approve) {
         let pending = self.questions();
         let mut new = Vec::new();
@@ -141,12 +134,12 @@ impl Handle {
     }
 }
 
-/// Tells of questions as they come and go, for as long as it is polled.
+/// Emits events for questions while it is polled.
 pub async fn watch_questions(handle: Arc<Handle>, approve: Approve) {
     let mut changes = handle.desk.changes();
     loop {
         handle.look(approve);
-        // The desk is held by the handle: it does not close.
+        // The handle holds the queue, so this does not fail.
         if changes.changed().await.is_err() {
             return;
         }
@@ -168,14 +161,14 @@ fn question(pending: &Pending) -> Question {
     }
 }
 
-/// Who decides here: this user, who started the run.
+/// The approver here is the current user, who started the run.
 fn this_user() -> Person {
     let uid = rustix::process::getuid().as_raw();
     let name = user_name(uid).unwrap_or_else(|| format!("uid {uid}"));
     Person { name, groups: Vec::new(), is_author: true }
 }
 
-/// What `/etc/passwd` calls a user. Not what the environment says: that can be anything.
+/// The name of a user in `/etc/passwd`. The environment is not trusted for it.
 fn user_name(uid: u32) -> Option<String> {
     const MOST_BYTES: u64 = 1 << 20;
     let text = read_bounded(Path::new("/etc/passwd"), MOST_BYTES).ok()?;

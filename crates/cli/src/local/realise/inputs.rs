@@ -1,4 +1,4 @@
-//! What parts read about their run: the plan, the agent's view of it, credentials at the gateway.
+//! The input files of the parts: the plan, the agent's view of it, credentials for the gateway.
 
 use std::collections::BTreeMap;
 
@@ -15,17 +15,13 @@ use crate::local::forward::PROXY_PORT;
 use crate::local::prepared::Prepared;
 use crate::local::time::now_ms;
 
-/// Seconds that a credential is good for beyond the longest that its run may take.
+/// How long a credential outlives the maximum duration of its run.
 const SPARE_SECONDS: u64 = 3600;
 
-/// Files by part, and the gateway's address as a proxy by part.
+/// The files of each part, and the proxy URL of each part that has egress.
 pub type Inputs = (BTreeMap<PartName, BTreeMap<String, Vec<u8>>>, BTreeMap<String, Zeroizing<String>>);
 
-/// What each part reads, and the gateway's address for those that know it as a proxy.
-///
-/// # Errors
-///
-/// When something has no form that can be written.
+/// Builds the files of each part, and the proxy URLs of parts that reach the gateway as a proxy.
 pub fn of(prepared: &Prepared, keys: &KeyRing) -> anyhow::Result<Inputs> {
     let plan = &prepared.plan;
     let expires = now_ms() / 1000 + plan.deadlines.ceiling_seconds + SPARE_SECONDS;

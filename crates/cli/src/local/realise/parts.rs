@@ -1,4 +1,4 @@
-//! The parts of a run while it goes on: started together, ended in order.
+//! Starts the parts of a run, supervises them, and ends them in order.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -18,18 +18,17 @@ use crate::local::record::Outcome;
 use crate::local::supervise::{self, Built, Gate, How, PartEnd, PartLog, Restart, Task};
 use crate::local::worlds::Sandbox;
 
-/// How long the bridge may take beyond its grace to say how the run ended.
+/// Time for the bridge to report the run end, beyond its grace period.
 const LAST_REPORT: Duration = Duration::from_secs(15);
-/// How long skills may take to see that they are done.
+/// Time for skills to exit after the bridge.
 const SKILLS_END: Duration = Duration::from_secs(3);
 
-/// A part that was started.
 struct Started {
     cancel: Cancel,
     executor: Weak<Executor>,
 }
 
-/// All parts that are there.
+/// The parts that have not ended.
 #[derive(Default)]
 struct Living {
     parts: BTreeMap<String, Started>,
@@ -42,7 +41,7 @@ impl Living {
         }
     }
 
-    /// Kills everything that is left.
+    /// Kills every part.
     fn kill(&self) {
         for part in self.parts.values() {
             part.cancel.cancel();
@@ -53,11 +52,11 @@ impl Living {
     }
 }
 
-/// Why a part is not there.
+/// Why a part was not started.
 pub(super) enum Unmade {
     /// User namespaces are blocked.
     Blocked(StartError),
-    /// The run is over by it.
+    /// The run ends because of it.
     Over(Outcome),
 }
 
@@ -68,7 +67,7 @@ impl From<Outcome> for Unmade {
 }
 
 impl Unmade {
-    /// What comes of the run, where nothing else is tried.
+    /// The run end, if there is no fallback.
     pub(super) fn into_outcome(self) -> Outcome {
         match self {
             Self::Over(outcome) => outcome,
@@ -82,7 +81,7 @@ impl Unmade {
     }
 }
 
-/// What the end of a hook means for the run.
+/// Turns the end of a hook into that of the run, unless the hook succeeded.
 pub(super) fn judge(end: PartEnd) -> Result<(), Outcome> {
     match end {
         end if end.is_well() => Ok(()),
@@ -92,7 +91,7 @@ pub(super) fn judge(end: PartEnd) -> Result<(), Outcome> {
 }
 
 impl Run {
-    /// From the first hook to the last part's end.
+    /// Runs everything, from the first hook to the end of the last part.
     pub(super) async fn live(&mut self, means: &Means) -> Outcome {
         let sandboxes = std::mem::take(&mut self.sandboxes);
         match self.attempt(sandboxes).await {
@@ -101,7 +100,7 @@ impl Run {
         }
     }
 
-    /// The same in these sandboxes. The error is that user namespaces are blocked; then nothing has run.
+    /// Runs everything in these sandboxes. An error means that user namespaces are blocked; then nothing has run.
     pub(super) async fn attempt(&mut self, all: Vec<(Part, Sandbox)>) -> Result<Outcome, StartError> {
         let (mut before, mut after, mut beside) = (Vec::new(), Vec::new(), Vec::new());
         for (part, sandbox) in all {
@@ -122,19 +121,19 @@ impl Run {
         Ok(self.after(after, outcome).await)
     }
 
-    /// One hook, to its end, which must be a good one.
+    /// Runs a hook that must succeed.
     async fn hook(&mut self, part: &Part, sandbox: Sandbox) -> Result<(), Unmade> {
         let end = self.hook_end(part, sandbox).await?;
         Ok(judge(end)?)
     }
 
-    /// One hook, to its end.
+    /// Runs a hook until it ends.
     pub(super) async fn hook_end(&mut self, part: &Part, sandbox: Sandbox) -> Result<PartEnd, Unmade> {
         let name = part.name.0.clone();
         let (ended, mut ends) = mpsc::unbounded_channel();
         let mut living = Living::default();
         let mut stopping = self.handle.stopping();
-        // What was asked for before this began counts as well.
+        // Consider a request from before this point, too.
         stopping.mark_changed();
         let built = self.spawn(part, sandbox, Restart::Never, None, &mut living, &ended)?;
         drop(ended);
@@ -153,7 +152,7 @@ impl Run {
         }
     }
 
-    /// Starts a part on its thread.
+    /// Starts a part on its own thread.
     fn spawn(
         &self,
         part: &Part,
@@ -182,7 +181,7 @@ impl Run {
         Ok(when_built)
     }
 
-    /// Waits for a sandbox, and tells what holds it.
+    /// Waits until a sandbox is built, and emits its isolation report.
     async fn built(
         &mut self,
         part: &str,
@@ -192,7 +191,7 @@ impl Run {
         let refused = |why: String| Outcome::Refused { why: format!("the sandbox of {part} cannot be made: {why}") };
         let built = match built.await {
             Ok(Ok(built)) => built,
-            // Where another sandbox could be made, the machine has them, and was short of them now.
+            // If another sandbox was built, namespaces are not blocked: this was a temporary shortage.
             Ok(Err(error)) if error.is_blocked_namespaces() && self.record.isolation.is_empty() => {
                 return Err(Unmade::Blocked(error));
             }
@@ -215,7 +214,7 @@ impl Run {
         Ok(())
     }
 
-    /// Agent, bridge and skills, from their sandboxes to the last end.
+    /// Runs agent, bridge and skills, from their sandboxes to the end of the last one.
     async fn together(&mut self, parts: Vec<(Part, Sandbox)>) -> Result<Outcome, StartError> {
         let (ended, mut ends) = mpsc::unbounded_channel();
         let mut living = Living::default();
@@ -223,7 +222,7 @@ impl Run {
         let mut built = Vec::new();
         let mut roles = BTreeMap::new();
         let (mut refused, mut blocked) = (None, None);
-        // The agent last: it waits for all others, and its sandbox is the least work.
+        // The agent last: it waits for all others, and its sandbox is the cheapest.
         let (agent, others): (Vec<_>, Vec<_>) = (parts.into_iter()).partition(|(part, _)| part.role == Role::Agent);
         for (part, sandbox) in others.into_iter().chain(agent) {
             let restart = match part.role {
@@ -264,7 +263,7 @@ impl Run {
         }
     }
 
-    /// Until nothing lives.
+    /// Supervises until no part is left.
     async fn supervise(
         &mut self,
         ends: &mut mpsc::UnboundedReceiver<PartEnd>,
@@ -275,11 +274,11 @@ impl Run {
         let mut stopping = self.handle.stopping();
         let mut reports = self.watched.now.subscribe();
         let ceiling = Duration::from_secs(self.deadlines.ceiling_seconds);
-        // When whatever is left is killed.
+        // When the remaining parts are killed.
         let mut deadline = Instant::now() + ceiling;
         let agent = name_of(roles, &Role::Agent);
         let bridge = name_of(roles, &Role::Bridge);
-        // What was asked for before this began counts as well.
+        // Consider a request from before this point, too.
         stopping.mark_changed();
         while !living.parts.is_empty() {
             tokio::select! {
@@ -292,7 +291,7 @@ impl Run {
                             deadline = deadline.min(Instant::now() + Duration::from_secs(self.grace) + LAST_REPORT);
                         }
                         Role::Bridge => {
-                            // Nobody is left to serve the agent, nor to send commands.
+                            // Without the bridge the agent has no model, and skills get no commands.
                             living.cancel(&agent);
                             deadline = deadline.min(Instant::now() + SKILLS_END);
                         }
@@ -305,7 +304,7 @@ impl Run {
                 }
                 _ = stopping.changed() => match *stopping.borrow_and_update() {
                     Stop::No => {}
-                    // The bridge writes down that a person ended it, and shuts the door; that ends the agent.
+                    // The bridge records the cancellation and closes the door, which ends the agent.
                     Stop::Gently => {
                         all.stopped = true;
                         living.cancel(&bridge);
@@ -323,7 +322,7 @@ impl Run {
                 () = sleep_until(deadline) => {
                     living.kill();
                     all.out_of_time |= !all.agent_is_over() && !all.bridge_is_over();
-                    // What cannot be killed is told of as left over; it is not waited for without end.
+                    // What cannot be killed is reported as left over; waiting for it is bounded.
                     deadline = Instant::now() + LAST_REPORT;
                     if all.killed {
                         break;

@@ -41,7 +41,7 @@ fn what_is_set_is_there_until_it_is_removed() {
     assert!(store.remove("github", Some("user")).unwrap());
     assert!(!store.remove("github", Some("user")).unwrap());
     assert_eq!(store.get("github").unwrap(), Some(secret(&[("token", "t2")])));
-    // Without its last key there is no Secret.
+    // Without its last key the Secret is removed.
     assert!(store.remove("github", Some("token")).unwrap());
     assert_eq!(store.names().unwrap(), ["a.b"]);
     assert!(store.remove("a.b", None).unwrap());
@@ -94,7 +94,7 @@ fn files_that_others_could_read_or_put_there_are_refused() {
     fs::remove_dir(&path).unwrap();
     rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
     refused("is not a regular file");
-    // Such a thing can be removed, and what it points to stays.
+    // It can be removed, and the target of the link is kept.
     assert!(store.remove("github", None).unwrap());
     assert!(elsewhere.exists());
 }

@@ -1,7 +1,7 @@
-//! The bytes of a skill's directory, and of nothing else.
+//! Reads the files of a skill's directory, and nothing else.
 //!
-//! Everything is opened beneath the directory's descriptor, no link is followed, and what was opened is looked at again:
-//! whatever is swapped meanwhile, only regular files of this directory are read.
+//! Everything is opened beneath the directory's descriptor, no link is followed, and the type is checked again after
+//! opening: even if files are swapped meanwhile, only regular files of this directory are read.
 
 mod search;
 
@@ -22,7 +22,7 @@ use super::FILE_NAME;
 use super::limits::{MAX_DEPTH, MAX_ENTRIES, MAX_FILE_BYTES, MAX_FILES, MAX_SKILL_BYTES};
 pub use search::{Found, search};
 
-/// No link is followed, wherever on the way; other file systems are as good as any.
+/// No link is followed, anywhere on the path; mount points may be crossed.
 const WITHOUT_LINKS: Resolve = Resolve { scope: Scope::Beneath, links: Links::Refuse, mounts: Mounts::Cross };
 
 /// What may still be read, over all skills.
@@ -32,7 +32,7 @@ pub struct Allowance {
     pub entries: usize,
 }
 
-/// A skill as it lies in its directory.
+/// The files of a skill.
 #[derive(Debug, Default)]
 pub struct RawSkill {
     pub directory_name: Option<String>,
@@ -40,7 +40,7 @@ pub struct RawSkill {
     pub text: Vec<u8>,
     /// The files beside it, by path.
     pub files: Vec<RawFile>,
-    /// What was left out, and what cannot be.
+    /// Warnings about files that were left out, and errors.
     pub problems: Problems,
 }
 
@@ -50,11 +50,11 @@ pub struct RawFile {
     /// Below the skill's directory, in the form of [`SkillFilePath`].
     pub path: String,
     pub bytes: Vec<u8>,
-    /// Whether its mode says that it can be executed.
+    /// Whether its mode has an execute bit.
     pub has_execute_bit: bool,
 }
 
-/// Opens a directory that the user named: a link to it is as good as itself.
+/// Opens a directory that the user named; the path may be a link.
 ///
 /// # Errors
 /// Those of `open(2)`.
@@ -66,16 +66,15 @@ pub fn open(path: &Path) -> io::Result<OwnedFd> {
 /// Opens a directory that was found below another.
 ///
 /// # Errors
-/// Those of `openat2(2)`; `ELOOP` when there is a link on the way.
+/// Those of `openat2(2)`; `ELOOP` when there is a link on the path.
 pub fn open_below(directory: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK;
     beneath::open(directory.as_fd(), path, flags, Mode::empty(), WITHOUT_LINKS)
 }
 
-/// Reads a skill.
 ///
 /// # Errors
-/// When `SKILL.md` cannot be read. What is wrong with other files is among the problems.
+/// When `SKILL.md` cannot be read. Problems with other files are in the result.
 pub fn read(
     directory: &OwnedFd,
     directory_name: Option<String>,
@@ -92,7 +91,7 @@ pub fn read(
     };
     let mut reading =
         Reading { skill: RawSkill { directory_name, text, ..RawSkill::default() }, allowance, entries: 0, bytes: 0 };
-    // What stops the walk is among the problems.
+    // The reason for stopping is among the problems.
     let _: Result<(), Stopped> = reading.walk(directory, "", 0);
     Ok(reading.skill)
 }
@@ -100,7 +99,7 @@ pub fn read(
 /// The rest of the directory is not read.
 struct Stopped;
 
-/// Why there is nothing of a file.
+/// Why a file was not read.
 enum Unread {
     TooLarge,
     Problem(Problem),
@@ -222,11 +221,11 @@ impl Reading<'_> {
 }
 
 fn is_path(path: &str) -> bool {
-    // Beside `SKILL.md` a second one in another case would be it on some machines.
+    // A second `SKILL.md` in another case would be the same file on some machines.
     SkillFilePath::from(path).check().is_ok() && !path.eq_ignore_ascii_case(FILE_NAME)
 }
 
-/// The names in a directory, sorted, or nothing when there are more than `most`.
+/// The names in a directory, sorted; `None` when there are more than `most`.
 fn names(directory: &OwnedFd, most: usize) -> io::Result<Option<Vec<OsString>>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory)? {
@@ -244,10 +243,10 @@ fn names(directory: &OwnedFd, most: usize) -> io::Result<Option<Vec<OsString>>> 
     Ok(Some(names))
 }
 
-/// The bytes of a regular file of `directory`, and whether it can be executed.
+/// The bytes of a regular file of `directory`, and whether it is executable.
 fn read_file(directory: &OwnedFd, name: &OsStr, allowance: &mut Allowance) -> Result<(Vec<u8>, bool), Unread> {
     let failed = |error: &io::Error| Unread::Problem(not_read(error));
-    // Without waiting for whoever is at the other end, should it be a pipe by now.
+    // Do not block on a writer, in case the file has been replaced by a pipe.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
     let opened = beneath::open(directory.as_fd(), Path::new(name), flags, Mode::empty(), WITHOUT_LINKS);
     let file = File::from(opened.map_err(|error| failed(&error))?);
@@ -264,7 +263,7 @@ fn read_file(directory: &OwnedFd, name: &OsStr, allowance: &mut Allowance) -> Re
         return Err(Unread::Problem(problem.hint("read the skills in several calls")));
     }
     let mut bytes = Vec::new();
-    // One more than allowed, so that a file that grows shows.
+    // One byte more than allowed, to detect a file that grows.
     let most = (MAX_FILE_BYTES as u64).min(allowance.bytes) + 1;
     let mut limited = file.take(most);
     limited.read_to_end(&mut bytes).map_err(|error| failed(&error))?;
@@ -276,7 +275,7 @@ fn read_file(directory: &OwnedFd, name: &OsStr, allowance: &mut Allowance) -> Re
     Ok((bytes, mode & 0o111 != 0))
 }
 
-/// Why a directory or a file of a skill cannot be read.
+/// The problem of a directory or a file of a skill that cannot be read.
 pub fn not_read(error: &io::Error) -> Problem {
     let (message, hint) = match error.kind() {
         io::ErrorKind::NotFound => {

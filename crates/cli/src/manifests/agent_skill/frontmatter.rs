@@ -1,4 +1,4 @@
-//! `SKILL.md` taken apart: YAML between two lines of `---`, then Markdown.
+//! Splits and parses `SKILL.md`: YAML between two lines of `---`, then Markdown.
 
 mod requote;
 
@@ -10,31 +10,31 @@ use super::super::tree::{Mark, Node, Value};
 
 const FENCE: &str = "---";
 
-/// How a skill begins, for hints.
+/// How to begin a skill, for hints.
 const EXAMPLE: &str = "begin the file with `---`, `name: …` and `description: …` on lines of their own, and `---`";
 
-/// What `SKILL.md` holds.
+/// The content of `SKILL.md`.
 #[derive(Debug)]
 pub struct Document {
-    /// The frontmatter: an object whose places are those in the file.
+    /// The frontmatter: an object with the positions in the file.
     pub head: Node,
     /// The text of the frontmatter, on the lines of the file.
     head_text: String,
-    /// The Markdown, with line feeds between its lines, and nothing in it that is no text.
+    /// The Markdown, with line feeds between its lines, and without control characters.
     pub body: String,
-    /// Where it starts.
+    /// The position of the body.
     pub body_at: Mark,
     pub warnings: Vec<Problem>,
 }
 
-/// Takes the bytes of `SKILL.md` apart.
+/// Parses the bytes of `SKILL.md`.
 ///
 /// # Errors
-/// When it is no text, has no frontmatter, or one that is no YAML even with its values quoted.
+/// When it is not text, has no frontmatter, or one that is not YAML even with its values quoted.
 pub fn parse(bytes: Vec<u8>, budget: &mut Budget) -> Result<Document, Problems> {
     let text = match String::from_utf8(bytes) {
         Ok(text) => text,
-        // It fails again, with the place.
+        // Decode again to get the position of the error.
         Err(error) => match decode(error.into_bytes()) {
             Ok(text) => text,
             Err(problem) => return Err(one(problem)),
@@ -44,7 +44,7 @@ pub fn parse(bytes: Vec<u8>, budget: &mut Budget) -> Result<Document, Problems> 
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
     let parts = split(&text).map_err(one)?;
     let head_text = decode(parts.head.into_bytes()).map_err(one)?;
-    // What `clean` takes out of the body reaches no model, and is told by a rule of its own.
+    // Control characters that are removed from the body reach no model, and have a rule of their own.
     let before_body = &text[..text.len() - parts.body.len()];
     let kept_body = parts.body.replace(|it| !is_text(it), " ");
     let mut warnings = hidden::warnings(&format!("{before_body}{kept_body}"));
@@ -55,7 +55,7 @@ pub fn parse(bytes: Vec<u8>, budget: &mut Budget) -> Result<Document, Problems> 
 }
 
 impl Document {
-    /// A scalar as it is written: `1.10` is a text here, though YAML has a number in mind.
+    /// A scalar as it is written: `1.10` is a text here, although YAML resolves it to a number.
     pub fn text_of(&self, node: &Node) -> Option<String> {
         match &node.value {
             Value::Text(text) => Some(text.clone()),
@@ -71,7 +71,7 @@ impl Document {
 }
 
 struct Parts<'a> {
-    /// With an empty line for each line above it, so that places are those of the file.
+    /// With an empty line for each line above it, so that positions are those of the file.
     head: String,
     body: &'a str,
     body_line: u32,
@@ -121,7 +121,7 @@ fn load_head(text: &str, budget: &mut Budget, warnings: &mut Vec<Problem>) -> Re
             }));
         }
     }
-    // What kubectl would read differently does not matter: it never sees this file.
+    // Warnings about kubectl do not matter: it never reads this file.
     loaded.problems.kept.retain(|it| it.severity == Severity::Error);
     if has_error(&loaded.problems) {
         return Err(loaded.problems);
@@ -144,7 +144,7 @@ fn load_head(text: &str, budget: &mut Budget, warnings: &mut Vec<Problem>) -> Re
     }
 }
 
-/// Whether quotes could help: against what is too large or too deep they must not.
+/// Whether adding quotes could help. Errors about size or depth must not be bypassed this way.
 fn is_slip(problems: &Problems) -> bool {
     let mut errors = problems.kept.iter().filter(|it| it.severity == Severity::Error);
     has_error(problems) && errors.all(|it| matches!(it.rule, "syntax" | "alias"))
@@ -155,7 +155,7 @@ fn has_error(problems: &Problems) -> bool {
     problems.errors_left_out > 0 || problems.kept.iter().any(is_error)
 }
 
-/// The text without what is none: control characters go, and what ends a line for some readers ends it for all.
+/// Removes control characters, and turns line separators into line feeds, so that all readers see the same lines.
 fn clean(body: &str, at: Mark, warnings: &mut Vec<Problem>) -> String {
     let cleaned: String = body
         .chars()
@@ -176,7 +176,7 @@ fn clean(body: &str, at: Mark, warnings: &mut Vec<Problem>) -> String {
     }
 }
 
-/// Whether a character can stand in a text that goes through YAML, editors and terminals unharmed.
+/// Whether YAML, editors and terminals all handle a character unchanged.
 pub fn is_text(character: char) -> bool {
     match character {
         '\n' | '\t' => true,

@@ -1,11 +1,11 @@
-//! How much of a skill's directory is read. Skills are downloaded from strangers.
+//! Bounds on what is read of a skill's directory. Skills are downloaded from untrusted sources.
 
 use sympozium_api::limits;
 
-/// Bytes of `SKILL.md` and of each file beside it: what a field of a SkillPack holds.
+/// Bytes of `SKILL.md` and of each file beside it: the maximum of a field of a SkillPack.
 pub const MAX_FILE_BYTES: usize = limits::LONG_TEXT;
 
-/// Bytes of a file that is no text: in Base64 three bytes become four.
+/// Bytes of a binary file: in Base64 three bytes become four.
 pub const MAX_BINARY_BYTES: usize = MAX_FILE_BYTES / 4 * 3;
 
 /// Bytes of everything in one skill, as a pack counts them.
@@ -14,13 +14,13 @@ pub const MAX_SKILL_BYTES: usize = sympozium_plan::admit::MAX_PACK_BYTES;
 /// Files beside `SKILL.md`.
 pub const MAX_FILES: usize = limits::SKILL_FILES;
 
-/// Entries of a skill's directory that are looked at, whatever they are.
+/// Entries of a skill's directory that are examined, whatever they are.
 pub const MAX_ENTRIES: usize = 1_000;
 
-/// Directories within a skill's directory, and on the way to one.
+/// Levels of directories within a skill's directory, and above it in a search.
 pub const MAX_DEPTH: usize = 6;
 
-/// Directories that are looked at in search of skills.
+/// Directories that are searched for skills.
 pub const MAX_DIRECTORIES: usize = 2_000;
 
 /// Skills of one directory that are read into one pack.

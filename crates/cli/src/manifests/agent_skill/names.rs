@@ -1,8 +1,8 @@
-//! Names as the standard has them: lower case, digits and single hyphens.
+//! Names as the standard defines them: lower case, digits and single hyphens.
 
 use sympozium_api::names::SkillName;
 
-/// `name` made to fit, if anything is left of it.
+/// `name` with invalid characters replaced; `None` if nothing is left of it.
 pub fn fitted(name: &str) -> Option<String> {
     let mut fitted = String::new();
     for character in name.chars().flat_map(char::to_lowercase) {
@@ -21,7 +21,6 @@ pub fn fitted(name: &str) -> Option<String> {
     (!fitted.is_empty()).then_some(fitted)
 }
 
-/// Whether it needs no fitting.
 pub fn is_fit(name: &str) -> bool {
     fitted(name).as_deref() == Some(name)
 }

@@ -1,7 +1,7 @@
-//! Skills to a SkillPack.
+//! Builds a SkillPack from skills.
 //!
-//! A pack made here has texts, and a sidecar with an image and the workspace if one of its skills runs commands. It has
-//! no rights, no network, no secret, no environment and no access to the node: whoever wants those writes them.
+//! Such a pack has texts, and a sidecar with an image and the workspace if one of its skills runs commands. It has no
+//! permissions, no network, no secret, no environment and no access to the node: users add those to the manifest.
 
 use std::collections::BTreeMap;
 
@@ -19,10 +19,10 @@ use super::tools::AllowedTool;
 /// The image of our own executor and a shell, of this version.
 pub const BASE_IMAGE: &str = concat!("ghcr.io/sympozium-ai/sympozium/skill-sidecar:", env!("CARGO_PKG_VERSION"));
 
-/// Where imported packs say that they come from.
+/// The `source` of imported packs.
 const SOURCE: &str = "agent-skill";
 
-/// What whoever imports says about the pack.
+/// The options of the user who imports the pack.
 #[derive(Debug, Default, Clone)]
 pub struct PackOptions {
     /// Instead of the name of its only skill.
@@ -33,7 +33,7 @@ pub struct PackOptions {
     pub category: Option<String>,
 }
 
-/// What is unwise about a skill in a pack with these options.
+/// Warnings about a skill in a pack with these options.
 pub fn warnings(skill: &Skill, options: &PackOptions) -> Vec<Problem> {
     let needed = skill.spec.requires.as_ref().map_or(&[][..], |it| &it.bins);
     if options.image.is_some() || needed.is_empty() {
@@ -44,7 +44,6 @@ pub fn warnings(skill: &Skill, options: &PackOptions) -> Vec<Problem> {
     vec![Problem::warning("skill-programs", Mark::START, message).hint(hint)]
 }
 
-/// The pack of one or more skills.
 pub fn build(skills: Vec<Skill>, options: &PackOptions) -> SkillPack {
     let only = match skills.as_slice() {
         [only] => Some(only),
@@ -74,7 +73,7 @@ pub fn build(skills: Vec<Skill>, options: &PackOptions) -> SkillPack {
     pack
 }
 
-/// Our executor is put into an image that somebody names: most have none.
+/// Our executor is injected into an image that the user names: most images have none.
 fn sidecar(options: &PackOptions) -> Sidecar {
     let (image, executor) = match &options.image {
         Some(image) => (image.as_str(), Executor::Injected),
@@ -110,7 +109,7 @@ fn annotations(skill: &Skill, is_only: bool) -> Vec<(String, String)> {
     texts.into_iter().filter_map(named).collect()
 }
 
-/// The pack as a document, with the places of its only skill if it has one.
+/// The pack as a document, with the positions of its only skill if it has one.
 ///
 /// # Errors
 /// Never, but the types cannot say so.
@@ -119,13 +118,13 @@ pub fn document(pack: &SkillPack, places: Option<Places>) -> Result<Node, serde_
     Ok(node(value, Path::Root, places.as_ref()))
 }
 
-/// The problem of a pack that cannot be written, whichever it is.
+/// The problem of a pack that cannot be serialised.
 pub fn not_written(error: &serde_json::Error) -> Problem {
     let message = format!("cannot be written as a SkillPack: {error}");
     Problem::error("skill", Mark::START, message).hint("report this")
 }
 
-/// Recurses as deep as a SkillPack does.
+/// Recurses as deep as a SkillPack is.
 fn node(value: serde_json::Value, path: Path<'_>, places: Option<&Places>) -> Node {
     use serde_json::Value as Json;
     let at = places.map_or(Mark::START, |places| places.of(&path.to_string()));
@@ -151,7 +150,7 @@ fn node(value: serde_json::Value, path: Path<'_>, places: Option<&Places>) -> No
 }
 
 impl Places {
-    /// Where the field of the only skill's pack is written, or what it was made from.
+    /// The position of a field of the pack, or of what it was made from.
     fn of(&self, path: &str) -> Mark {
         let fields = [
             ("metadata.name", self.name),

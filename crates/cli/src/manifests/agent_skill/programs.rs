@@ -1,11 +1,11 @@
-//! Which program runs a script: by its first line, or else by the end of its name.
+//! The interpreter of a script: by its first line, or else by its file extension.
 
 use std::path::Path;
 
-/// What the base image has.
+/// The only interpreter of the base image.
 pub const SHELL: &str = "sh";
 
-/// Endings that leave no doubt.
+/// Extensions that are unambiguous.
 const BY_EXTENSION: &[(&str, &str)] = &[
     ("sh", SHELL),
     ("bash", "bash"),
@@ -16,10 +16,10 @@ const BY_EXTENSION: &[(&str, &str)] = &[
     ("pl", "perl"),
 ];
 
-/// Bytes of a first line that are looked at; the kernel looks at as many.
+/// Bytes of a first line that are examined, as many as the kernel does.
 const MAX_FIRST_LINE: usize = 255;
 
-/// Whether the file says itself what runs it.
+/// Whether the file has a `#!` line.
 pub fn has_interpreter(bytes: &[u8]) -> bool {
     bytes.starts_with(b"#!")
 }

@@ -1,4 +1,4 @@
-//! One skill of a pack, from the bytes of its directory.
+//! Makes one skill of a pack from the files of its directory.
 
 use std::collections::BTreeMap;
 
@@ -15,13 +15,13 @@ use super::limits::{MAX_ANNOTATION_BYTES, MAX_BINARY_BYTES, MAX_DESCRIPTION, MAX
 use super::tools::AllowedTool;
 use super::{names, programs, tools};
 
-/// A skill, and what its pack must know of it.
+/// A skill, and what its pack needs to know about it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Skill {
-    /// Without `allowedTools`, which name the pack.
+    /// Without `allowedTools`, which contain the pack's name.
     pub spec: SkillSpec,
     pub allowed_tools: Option<Vec<AllowedTool>>,
-    /// Whether commands belong to it, so that it needs a sidecar.
+    /// Whether it has scripts or may run commands, so that it needs a sidecar.
     pub runs_commands: bool,
     pub license: Option<String>,
     pub compatibility: Option<String>,
@@ -32,7 +32,7 @@ pub struct Skill {
     pub places: Places,
 }
 
-/// Where in `SKILL.md` the fields of a skill are written.
+/// The positions of a skill's fields in `SKILL.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Places {
     pub name: Mark,
@@ -41,7 +41,7 @@ pub struct Places {
     pub allowed_tools: Mark,
 }
 
-/// Makes a skill of what was read; nothing when there is an error among the problems.
+/// Parses a skill; `None` when there is an error among the problems.
 pub fn interpret(raw: RawSkill, budget: &mut Budget) -> (Option<Skill>, Problems) {
     let mut problems = raw.problems;
     let document = match frontmatter::parse(raw.text, budget) {
@@ -71,9 +71,9 @@ const ALLOWED_TOOLS: &str = "allowed-tools";
 /// The fields of the standard.
 const FIELDS: &[&str] = &[NAME, DESCRIPTION, LICENSE, COMPATIBILITY, METADATA, ALLOWED_TOOLS];
 
-/// What of `metadata` has a field in a pack.
+/// The keys of `metadata` that have a field in a pack.
 const OWN_PLACES: &[&str] = &["version", "category", BINS];
-/// Programs that the skill's commands need, between spaces: what on one machine is taken from the machine.
+/// Programs that the skill's commands need, separated by spaces. A run on one machine uses those of the machine.
 const BINS: &str = "bins";
 
 struct Reading<'a> {
@@ -90,7 +90,7 @@ impl<'a> Reading<'a> {
         let license = self.annotation(LICENSE);
         let compatibility = self.annotation(COMPATIBILITY);
         let mut metadata = self.metadata();
-        // What is too long for the field stays with the rest.
+        // What is too long for the field stays in `metadata`.
         let mut word = |key: &str| {
             let fits = |text: &String| text.chars().count() <= MAX_WORD;
             metadata.get(key).is_some_and(fits).then(|| metadata.remove(key))?
@@ -148,7 +148,8 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// The entry of a field. `allowedTools` counts as well as `allowed-tools`: what narrows must not be lost to a slip.
+    /// The entry of a field. `allowedTools` counts as `allowed-tools`: a restriction must not be lost to a spelling
+    /// mistake.
     fn field(&self, name: &str) -> Option<&'a Entry> {
         let exact = self.entries().iter().find(|entry| entry.key == name);
         exact.or_else(|| {
@@ -237,7 +238,7 @@ impl<'a> Reading<'a> {
         Some((text.chars().take(MAX_DESCRIPTION).collect(), at))
     }
 
-    /// A text that is kept as an annotation.
+    /// A text that is stored as an annotation.
     fn annotation(&mut self, field: &str) -> Option<String> {
         let entry = self.field(field)?;
         let text = self.document.text_of(&entry.node).map(|it| plain(it.trim()));
@@ -253,7 +254,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// The programs that the author lists. What cannot be one is left out, and said.
+    /// The programs that the author lists. Reports a warning about invalid names.
     fn bins(&mut self, listed: Option<String>) -> Vec<String> {
         let listed = listed.unwrap_or_default();
         let words = listed.split([' ', ',', '\t', '\n']).filter(|it| !it.is_empty());
@@ -282,7 +283,7 @@ impl<'a> Reading<'a> {
         let mut kept = BTreeMap::new();
         let mut bytes = 0;
         for inner in entries {
-            // As JSON, at worst: quotes, a colon and a comma, and each character escaped.
+            // In JSON, at worst: quotes, a colon and a comma, and each character escaped.
             bytes += 6;
             match self.document.text_of(&inner.node) {
                 Some(text) => {
@@ -293,7 +294,7 @@ impl<'a> Reading<'a> {
                 None if inner.node.value == Value::Null => {}
                 None => self.wrong_type(inner.at, &inner.key, "a text", &inner.node),
             }
-            // What is too long is left out as a whole, so that the rest of it need not be looked at.
+            // If it is too long, all of it is left out, so that the rest need not be read.
             if bytes > MAX_ANNOTATION_BYTES {
                 self.too_long::<()>(entry);
                 return OWN_PLACES
@@ -345,13 +346,13 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// A key as it is compared: `allowed_tools`, `allowedTools` and `Allowed-Tools` are one.
+/// A key in the form in which keys are compared: `allowed_tools`, `allowedTools` and `Allowed-Tools` are equal.
 fn letters(key: &str) -> String {
     let kept = key.chars().filter(|it| !matches!(it, '-' | '_' | ' '));
     kept.flat_map(char::to_lowercase).collect()
 }
 
-/// The text without characters that are none; escapes in YAML can write any.
+/// The text without control characters, which escapes in YAML can produce.
 fn plain(text: &str) -> String {
     text.chars().filter(|it| is_text(*it)).collect()
 }
@@ -360,7 +361,7 @@ fn is_executable(file: &RawFile) -> bool {
     file.has_execute_bit || programs::has_interpreter(&file.bytes)
 }
 
-/// What is meant to be started, whether or not its mode came along.
+/// Files that are meant to be executed, whether or not their mode was preserved.
 fn is_script(file: &RawFile) -> bool {
     is_executable(file) || file.path.starts_with("scripts/")
 }

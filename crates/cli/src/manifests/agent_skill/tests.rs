@@ -1,4 +1,4 @@
-//! Skills from bytes and from directories, the good, the careless and the hostile.
+//! Skills from bytes and from directories: correct, careless and hostile ones.
 
 mod directories;
 mod frontmatters;
@@ -55,8 +55,8 @@ fn any_line() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// The body of the fuzz target holds the properties: no panic, only texts, an image and the workspace, and the same
-    /// after writing and reading.
+    /// The body of the fuzz target checks the properties: no panic, only texts, an image and the workspace, and the
+    /// same after a round trip.
     #[test]
     fn whatever_the_bytes_are_a_pack_gives_nothing_away(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         crate::fuzzing::agent_skill(&bytes);

@@ -1,6 +1,6 @@
-//! `allowed-tools`: the names that skills use for tools, as ours.
+//! `allowed-tools`: maps the tool names of other agents to ours.
 //!
-//! The list narrows. What is not known is left out of it, which narrows further; nothing here can open a tool.
+//! The list narrows. Unknown names are left out of it, which narrows further; nothing here can allow a tool.
 
 use sympozium_api::names::ToolPattern;
 use sympozium_plan::policy::tools::{BUILT_IN, EXECUTE_COMMAND, FETCH_URL};
@@ -9,7 +9,7 @@ use super::super::problem::{Problem, quoted};
 use super::super::tree::{Mark, Node, Value};
 use super::limits::MAX_TOOLS;
 
-/// What other agents call their tools. Case does not matter.
+/// The names that other agents have for tools. Case does not matter.
 const USUAL: &[(&str, &str)] = &[
     ("bash", EXECUTE_COMMAND),
     ("shell", EXECUTE_COMMAND),
@@ -25,9 +25,9 @@ const USUAL: &[(&str, &str)] = &[
 /// A tool that the skill may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AllowedTool {
-    /// Commands in the sidecar of the skill's own pack, whatever that will be called.
+    /// Commands in the sidecar of the skill's own pack, whose name is not known yet.
     OwnCommands,
-    /// As a pattern of ours.
+    /// A pattern in our own form.
     Pattern(String),
 }
 
@@ -126,7 +126,7 @@ impl Reading {
     }
 }
 
-/// The tool that a name means. A command is always one of the skill's own sidecar, so that its scripts run nowhere else.
+/// The tool that a name means. A command always runs in the skill's own sidecar, so that its scripts run nowhere else.
 fn tool(name: &str) -> Option<AllowedTool> {
     let usual = USUAL.iter().find(|(it, _)| name.eq_ignore_ascii_case(it));
     let name = usual.map_or(name, |(_, ours)| *ours);
@@ -138,7 +138,7 @@ fn tool(name: &str) -> Option<AllowedTool> {
     (is_ours || is_of_pack).then(|| AllowedTool::Pattern(name.to_owned()))
 }
 
-/// Words between spaces and commas; brackets hold both, as in `Bash(git add:*, jq)`.
+/// Words separated by spaces and commas, except within brackets, as in `Bash(git add:*, jq)`.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_usize;
     let is_between = move |character: char| {

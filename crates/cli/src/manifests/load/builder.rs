@@ -1,4 +1,4 @@
-//! Events to nodes, with everything counted.
+//! Builds nodes from the parser's events, and counts them.
 
 mod words;
 
@@ -11,9 +11,8 @@ use super::super::problem::{Problem, Problems, quoted};
 use super::super::tree::{Entry, Mark, Node, Value};
 use super::{Budget, mark, too_deep};
 
-/// Why reading cannot go on, and how much of it is lost.
+/// Why parsing stops, and how much is lost.
 pub enum Stop {
-    /// This document.
     Document(Problem),
     /// This document and all that follow in the file.
     File(Problem),
@@ -24,14 +23,14 @@ pub struct Builder<'a> {
     budget: &'a mut Budget,
     /// The collections that are open, outermost first.
     open: Vec<Open>,
-    /// The values that have an anchor and are complete.
+    /// The complete values that have an anchor.
     anchors: HashMap<usize, Anchored>,
     root: Option<Node>,
 }
 
 struct Open {
     at: Mark,
-    /// 0 without.
+    /// 0 if there is none.
     anchor: usize,
     size: Size,
     content: Content,
@@ -45,7 +44,7 @@ enum Content {
 #[derive(Default)]
 struct OpenMap {
     entries: Vec<Entry>,
-    /// Read, and waiting for its value.
+    /// A key that waits for its value.
     key: Option<Key>,
     merge: Option<(Mark, Vec<Node>)>,
 }
@@ -61,7 +60,7 @@ struct Anchored {
     size: Size,
 }
 
-/// What a copy of a value costs.
+/// The cost of a copy of a value.
 #[derive(Clone, Copy)]
 struct Size {
     nodes: usize,
@@ -102,7 +101,7 @@ impl<'a> Builder<'a> {
             }
             Event::SequenceEnd | Event::MappingEnd => self.close(),
             Event::Alias(id) => self.alias(id, at),
-            // The stream's own marks; comments and such are not asked for.
+            // Stream events; comments are disabled.
             _ => Ok(()),
         }
     }
@@ -219,11 +218,11 @@ impl<'a> Builder<'a> {
         self.complete(node, open.anchor, open.size)
     }
 
-    /// Each key once, and behind them what is merged and not there already.
+    /// Each key once, followed by merged entries whose keys are not present yet.
     fn close_map(&mut self, map: OpenMap) -> Vec<Entry> {
         let mut entries = map.entries;
         let mut by_key: Vec<usize> = (0..entries.len()).collect();
-        // Stable: of equal keys the first in the file stays first.
+        // A stable sort: of equal keys the first in the file stays first.
         by_key.sort_by(|&one, &other| entries[one].key.cmp(&entries[other].key));
         let mut repeated = Vec::new();
         let mut first = 0;
@@ -289,7 +288,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Puts a complete value where it belongs.
+    /// Adds a complete value to its parent.
     fn complete(&mut self, node: Node, anchor: usize, size: Size) -> Result<(), Stop> {
         if anchor != 0 {
             self.keep_anchor(anchor, &node, size)?;
@@ -309,7 +308,7 @@ impl<'a> Builder<'a> {
                     map.entries.push(Entry { key, at, node });
                 }
                 Some(Key::Merge(at)) => return self.merge(at, node),
-                // `is_key_next` sent keys another way.
+                // `is_key_next` handles keys.
                 None => {}
             },
         }
@@ -344,7 +343,7 @@ impl<'a> Builder<'a> {
     }
 
     fn keep_anchor(&mut self, anchor: usize, node: &Node, size: Size) -> Result<(), Stop> {
-        // Anchors within anchors would otherwise keep a copy per level for free.
+        // Otherwise anchors within anchors would store a copy per level for free.
         self.count_copy(size, node.at)?;
         let node = node.clone();
         self.anchors.insert(anchor, Anchored { node, size });

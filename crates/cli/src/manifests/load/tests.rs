@@ -1,4 +1,4 @@
-//! What manifests look like, and what hostile ones look like.
+//! Ordinary and hostile manifests.
 
 use std::fmt::Write as _;
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::*;
 use crate::manifests::limits::MAX_DIRECTORY_DEPTH;
 
-/// Names relative to `root`, with the message of what is wrong.
+/// Names relative to `root`, with the messages of problems.
 fn found(root: &Path, inputs: &[PathBuf]) -> Vec<(String, String)> {
     let prefix = format!("{}/", root.display());
     let shown = |source: Source| {
@@ -158,7 +158,7 @@ fn the_bound_on_a_file_and_on_all_files_holds_to_the_byte() {
     assert_eq!(read(&mut reader, 1), Ok(1));
 }
 
-/// Without opening it, which would wait for a writer.
+/// Without opening it, which would block until there is a writer.
 #[test]
 fn a_pipe_with_a_name_is_refused() {
     let root = tempfile::tempdir().unwrap();

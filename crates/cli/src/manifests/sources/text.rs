@@ -1,9 +1,9 @@
-//! Bytes to text, without the characters on which YAML parsers disagree.
+//! Decodes bytes into text, and rejects characters on which YAML parsers disagree.
 
 use super::super::problem::Problem;
 use super::super::tree::Mark;
 
-/// UTF-8, with or without a byte-order mark, and without characters that make two parsers see two documents.
+/// UTF-8, with or without a byte-order mark, and without characters that two parsers would interpret differently.
 pub fn decode(bytes: Vec<u8>) -> Result<String, Problem> {
     if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
         return Err(
@@ -12,7 +12,7 @@ pub fn decode(bytes: Vec<u8>) -> Result<String, Problem> {
     }
     let mut text = String::from_utf8(bytes).map_err(|error| {
         let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-        // The part before the first bad byte is valid by definition.
+        // The part before the first invalid byte is valid by definition.
         let at = end_of(&String::from_utf8_lossy(good));
         Problem::error("encoding", at, "a byte that is not UTF-8")
             .hint("save the file as UTF-8; binary data belongs in base64")
@@ -27,12 +27,12 @@ pub fn decode(bytes: Vec<u8>) -> Result<String, Problem> {
 }
 
 /// Control characters are not YAML, and a NUL ends the text for some parsers. The three line separators end a line for
-/// kubectl (YAML 1.1) and not for us (1.2): behind one, a comment here is a field there.
+/// kubectl (YAML 1.1) and not for us (1.2): behind one, our comment is a field for kubectl.
 fn is_refused(character: char) -> bool {
     match character {
         '\t' | '\n' | '\r' => false,
         '\u{85}' | '\u{2028}' | '\u{2029}' => true,
-        // In JSON's texts this one is allowed; elsewhere it changes nothing.
+        // JSON allows it in texts; elsewhere it changes nothing.
         '\u{7f}' => false,
         other => other.is_control(),
     }
@@ -51,7 +51,7 @@ fn refusal(at: Mark, character: char) -> Problem {
         .hint(format!("in a text, write it as \"\\u{code:04X}\"; elsewhere take it out"))
 }
 
-/// The place right behind `text`.
+/// The position right behind `text`.
 fn end_of(text: &str) -> Mark {
     let last_line = text.rsplit('\n').next().unwrap_or("");
     let lines = text.bytes().filter(|byte| *byte == b'\n').count();

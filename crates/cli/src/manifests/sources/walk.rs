@@ -1,4 +1,4 @@
-//! The manifests below a directory.
+//! Finds the manifests below a directory.
 
 use std::fs::{self, DirEntry};
 use std::io;
@@ -12,7 +12,6 @@ use super::unreadable;
 
 const EXTENSIONS: &[&str] = &["yaml", "yml", "json"];
 
-/// What is worth reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
     /// A file of manifests.
@@ -21,10 +20,10 @@ pub enum What {
     Skill,
 }
 
-/// What lies there or, with a problem, what was found in its place.
+/// A path with its kind, or the problem with it.
 type Found = (PathBuf, Result<What, Problem>);
 
-/// Walks directories, and looks at no more entries than is allowed, whichever directories they are in.
+/// Walks directories, with one bound on the entries of all of them.
 pub struct Walk {
     entries_left: usize,
 }
@@ -51,7 +50,7 @@ impl Walk {
             Ok(entries) => entries,
             Err(problem) => return found.push((directory.to_owned(), Err(problem))),
         };
-        // Whatever else is there belongs to the skill.
+        // Everything else in the directory belongs to the skill.
         if entries.iter().any(|entry| entry.file_name() == FILE_NAME) {
             return found.push((directory.to_owned(), Ok(What::Skill)));
         }
@@ -83,7 +82,8 @@ impl Walk {
         }
     }
 
-    /// What is in a directory, by name, without what is hidden: editors and mounted ConfigMaps keep second copies there.
+    /// The entries of a directory, by name, without hidden ones: editors and mounted ConfigMaps keep second copies
+    /// there.
     fn entries(&mut self, directory: &Path) -> Result<Vec<DirEntry>, Problem> {
         let mut entries = Vec::new();
         let read = |error: &io::Error| unreadable(error);
@@ -111,7 +111,7 @@ fn is_manifest(path: &Path) -> bool {
     extension.is_some_and(|extension| EXTENSIONS.contains(&extension))
 }
 
-/// A link may stay inside the directory that was named: what is checked should be what the directory holds.
+/// A link must stay inside the directory that was named: what is checked should be what the directory contains.
 fn link_problem(link: &Path, root: &Path) -> Option<Problem> {
     match fs::canonicalize(link) {
         Err(error) => Some(unreadable(&error)),

@@ -1,7 +1,7 @@
-//! Which run is meant, and what the flags make of it.
+//! Selects the run that is meant, and applies the flags to it.
 //!
-//! Flags change the objects of the files, or add objects where there are none; then everything is judged together, as if it
-//! had been written so.
+//! Flags change the objects of the files, or add objects if there are none; then everything is validated together, as
+//! if it had been written so.
 
 mod model;
 mod policy;
@@ -26,50 +26,45 @@ use crate::origin::COMMAND_LINE;
 use crate::run::arguments::RunArguments;
 use crate::validate::{Object, ObjectName, Session, closest};
 
-/// The agent that is made from flags alone.
+/// The name of the agent that is built from flags alone.
 const ASSISTANT: &str = "assistant";
-/// The policy of that agent: commands need an approval.
+/// The policy of that agent: commands need approval.
 const USUAL_POLICY: &str = "default";
 
-/// The run that is meant, with everything that decides about it in the session.
+/// The selected run. Everything that decides about it is in the session.
 #[derive(Debug)]
 pub struct Chosen {
-    /// The run's name.
     pub run: ObjectName,
-    /// What a person should know about the choice.
+    /// What the user should know about the choice.
     pub warnings: Vec<String>,
 }
 
-/// What composing needs to know.
+/// The inputs of the selection.
 pub struct Composing<'c> {
     pub arguments: &'c RunArguments,
     pub inputs: &'c Inputs,
     pub surroundings: &'c Surroundings<'c>,
-    /// Whether a Secret of this name is in the run's namespace.
+    /// Whether the run's namespace has a Secret of this name. Arguments: session, namespace, name.
     pub has_secret: &'c dyn Fn(&Session<'_>, &str, &str) -> bool,
-    /// The UID of the run.
     pub uid: &'c str,
-    /// The place of the first object of the file that `--policy` names.
+    /// The index of the first object that comes from the file of `--policy`.
     pub first_of_policy_file: usize,
 }
 
-/// Where the run is.
+/// What the run is made from. Numbers are indices of objects in the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// It is an object.
+    /// An AgentRun of the files.
     Run(usize),
-    /// It is made for an agent.
+    /// An agent of the files; the AgentRun is built.
     Agent(usize),
-    /// Both are made.
+    /// Flags alone: agent and AgentRun are built.
     Nowhere,
 }
 
 impl Composing<'_> {
-    /// Finds the run that is meant, or makes it, and changes it as the flags say.
-    ///
-    /// # Errors
-    ///
-    /// When it is not clear which run is meant, or a flag names what is not there.
+    /// Finds or builds the run that is meant, and changes it as the flags say. Fails if it is ambiguous which run is
+    /// meant, or a flag names something that does not exist.
     pub fn choose(&self, session: &mut Session<'_>, reader: &mut Reader) -> Result<Chosen, Failure> {
         self.take_policy_of_file(session)?;
         let place = self.place(session.objects())?;
@@ -77,7 +72,7 @@ impl Composing<'_> {
             Place::Run(index) | Place::Agent(index) => session.objects()[index].name.namespace.clone(),
             Place::Nowhere => self.arguments.cluster.namespace_here().to_owned(),
         };
-        // Before any place is remembered: it can take objects away.
+        // Before any index is kept: it can remove objects.
         let policy = self.choose_policy(session, place, &namespace)?;
         let place = self.place(session.objects())?;
         let objects = session.objects();
@@ -167,7 +162,7 @@ impl Composing<'_> {
         Ok(())
     }
 
-    /// The packs that `--skill` names. Directories become packs of the run's namespace.
+    /// Resolves the packs that `--skill` names. Directories become packs of the run's namespace.
     fn skills(&self, session: &mut Session<'_>, reader: &mut Reader, namespace: &str) -> Result<Vec<String>, Failure> {
         let mut names: Vec<String> = Vec::new();
         for skill in &self.arguments.skills {
@@ -183,7 +178,7 @@ impl Composing<'_> {
                 _ if is_known(session) => vec![skill.clone()],
                 _ => return Err(unknown_skill(session.objects(), skill)),
             };
-            // A directory that cannot be read has findings, which decide.
+            // A directory that cannot be read has findings, which are reported later.
             for name in found {
                 if !names.contains(&name) {
                     names.push(name);
@@ -232,7 +227,7 @@ impl Composing<'_> {
             return;
         };
         let node = &mut object.node;
-        // One of the manifest's own is of another run.
+        // A UID in the manifest is that of another run.
         node.set(&["metadata", "uid"], json!(self.uid));
         if object.name.name.is_empty() {
             let start = node.at(&["metadata", "generateName"]).and_then(Node::as_text);
@@ -269,7 +264,7 @@ fn change_agent(session: &mut Session<'_>, agent: Option<usize>, skills: &[Strin
     }
 }
 
-/// Adds an object as if a file had it; gives its place.
+/// Adds an object as if a file contained it, and returns its index.
 pub fn add(session: &mut Session<'_>, object: Value) -> usize {
     let index = session.objects().len();
     let loaded = Loaded { documents: vec![Node::from_json(object, Mark::START)], ..Loaded::default() };
@@ -277,13 +272,12 @@ pub fn add(session: &mut Session<'_>, object: Value) -> usize {
     index
 }
 
-/// The places of objects.
 pub fn indices(objects: &[Object], is: impl Fn(&Object) -> bool) -> Vec<usize> {
     let all = objects.iter().enumerate();
     all.filter(|(_, it)| is(it)).map(|(index, _)| index).collect()
 }
 
-/// Whether it is an agent, by either name.
+/// Whether it is an Agent, or a SympoziumInstance, its older name.
 pub fn is_agent(object: &Object) -> bool {
     object.is(Kind::Agent) || object.is(Kind::SympoziumInstance)
 }
@@ -292,7 +286,7 @@ fn packs(objects: &[Object]) -> impl Iterator<Item = &Object> {
     objects.iter().filter(|it| it.is(Kind::SkillPack))
 }
 
-/// The agent that a run names.
+/// The name of the agent that a run refers to.
 fn agent_name(run: &Node) -> Option<&str> {
     let named = |field: &str| run.at(&["spec", field]).and_then(Node::as_text);
     named("agentRef").or_else(|| named("instanceRef"))
@@ -304,11 +298,7 @@ fn agent_of(objects: &[Object], run: usize) -> Option<usize> {
     objects.iter().position(|it| is_agent(it) && it.name.name == name && it.name.namespace == run.name.namespace)
 }
 
-/// The one object of this name.
-///
-/// # Errors
-///
-/// When there is none, or several.
+/// Finds the one object of this name among `among`.
 pub fn only(objects: &[Object], among: &[usize], name: &str, what: &'static str) -> Result<usize, Failure> {
     let mut called = among.iter().filter(|index| objects[**index].name.name == name);
     match (called.next(), called.next()) {
@@ -324,7 +314,7 @@ pub fn only(objects: &[Object], among: &[usize], name: &str, what: &'static str)
     }
 }
 
-/// That it is not clear which of them is meant.
+/// The failure if several objects match and none is named.
 pub fn several(objects: &[Object], all: &[usize], what: &str, flag: &str) -> Failure {
     let names: Vec<&str> = all.iter().map(|it| objects[*it].name.name.as_str()).collect();
     Failure::usage(
@@ -354,7 +344,7 @@ fn unknown_skill(objects: &[Object], skill: &str) -> Failure {
     unknown("skill", skill, &known)
 }
 
-/// Names that a hint lists.
+/// Names listed in a hint.
 const LISTED: usize = 20;
 
 fn listed(names: &[&str]) -> String {
@@ -366,7 +356,7 @@ fn listed(names: &[&str]) -> String {
     format!("{}{more}", shown.join(", "))
 }
 
-/// A skill's directory, if it is one.
+/// The directory of a skill, if `skill` is one or the `SKILL.md` in it.
 pub fn directory(skill: &str) -> Option<PathBuf> {
     let path = Path::new(skill);
     let path = match path.file_name() {
@@ -380,7 +370,7 @@ pub fn directory(skill: &str) -> Option<PathBuf> {
     path.join(FILE_NAME).is_file().then(|| path.to_owned())
 }
 
-/// The packs that were read since, moved into the run's namespace.
+/// Moves the packs from index `before` on into the run's namespace, and returns their names.
 fn taken(session: &mut Session<'_>, before: usize, namespace: &str) -> Vec<String> {
     let mut names = Vec::new();
     for index in before..session.objects().len() {
@@ -396,7 +386,7 @@ fn taken(session: &mut Session<'_>, before: usize, namespace: &str) -> Vec<Strin
     names
 }
 
-/// A list of packs, with what the manifests say about those of them that they name too.
+/// A `skills` list for these packs, with the settings that the manifests have for them.
 pub fn references(skills: &[String], from: &[&Node]) -> Value {
     let written = |name: &String| {
         let lists = from.iter().filter_map(|it| it.at(&["spec", "skills"])?.as_list());

@@ -1,4 +1,4 @@
-//! ConfigMaps and Secrets: what the files and this machine have, and what the plan needs of it.
+//! ConfigMaps and Secrets: those of the files and of this machine, and what the plan needs of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,12 +18,11 @@ use crate::manifests::problem::quoted;
 use crate::manifests::tree::{Node, Value as NodeValue};
 use crate::validate::{Object, ObjectKind};
 
-/// What an object of one of these kinds holds, by key.
 type Entries = BTreeMap<String, Zeroizing<Vec<u8>>>;
-/// Those of a namespace, by name; or why one cannot be used.
+/// Objects by name; or why one cannot be used.
 type Named = BTreeMap<String, Result<Secret, String>>;
 
-/// ConfigMaps and Secrets of the files, of one namespace.
+/// The ConfigMaps and Secrets of the files, in one namespace.
 #[derive(Debug, Default)]
 pub struct Data {
     config_maps: Named,
@@ -31,7 +30,6 @@ pub struct Data {
 }
 
 impl Data {
-    /// Those among the objects.
     pub fn of(objects: &[Object], namespace: &str) -> Self {
         let mut data = Self::default();
         for object in objects {
@@ -47,14 +45,14 @@ impl Data {
             if object.name.namespace == namespace {
                 let read = entries(&object.node, kind == "Secret");
                 let read = read.map_err(|error| format!("{} {}: {error:#}", kind, quoted(&object.name.name)));
-                // Of two with one name the first counts, as everywhere.
+                // Of two objects with one name the first counts, as everywhere.
                 named.entry(object.name.name.clone()).or_insert(read);
             }
         }
         data
     }
 
-    /// Whether a Secret of this name is among the files.
+    /// Whether the files have a Secret of this name.
     pub fn has_secret(objects: &[Object], namespace: &str, name: &str) -> bool {
         objects.iter().any(|it| {
             it.kind == ObjectKind::Foreign("Secret".to_owned())
@@ -72,11 +70,7 @@ impl Data {
         }
     }
 
-    /// What the plan names of both kinds.
-    ///
-    /// # Errors
-    ///
-    /// With everything that is nowhere.
+    /// Finds what the plan names of both kinds. The error lists everything that is missing.
     pub fn for_plan(&self, plan: &RunPlan, state: &State) -> Result<Found, Failure> {
         let needs = Needs::of(plan);
         let namespace = plan.run.namespace.as_str();
@@ -116,7 +110,7 @@ impl Data {
     }
 }
 
-/// How a Secret is set.
+/// The command that sets a Secret.
 fn set_hint(namespace: &str, name: &str, key: &str) -> String {
     match namespace {
         "default" => format!("sympozium secret set {name} {key}"),
@@ -128,7 +122,7 @@ fn unusable(error: anyhow::Error) -> Failure {
     Failure::new(error, "correct it, or remove it and set it again")
 }
 
-/// What a plan needs of both kinds, found.
+/// The ConfigMaps and Secrets that a plan needs.
 #[derive(Debug, Default)]
 pub struct Found {
     pub config_maps: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
@@ -169,7 +163,7 @@ fn entries(node: &Node, is_secret: bool) -> anyhow::Result<Secret> {
     Ok(entries)
 }
 
-/// What a plan names.
+/// The ConfigMaps and Secrets that a plan names.
 #[derive(Debug, Default)]
 struct Needs {
     config_maps: BTreeMap<String, Need>,
@@ -179,14 +173,14 @@ struct Needs {
 /// What is needed of one object.
 #[derive(Debug, Default)]
 struct Need {
-    /// Whether something cannot be without it.
+    /// Whether the object must exist.
     required: bool,
-    /// Keys that something cannot be without.
+    /// Keys that must exist.
     keys: BTreeSet<String>,
 }
 
 impl Need {
-    /// What to say if it is not there.
+    /// The message if it is missing.
     fn missing(&self, kind: &str, name: &str, data: Option<&Secret>) -> Option<String> {
         match (data, self.first_missing(data)) {
             (None, _) if self.required => Some(format!("{kind} {} is nowhere", quoted(name))),
@@ -220,7 +214,7 @@ impl Needs {
                 _ => {}
             }
         }
-        // The bridge's variables are the model's key, which is looked for in more places.
+        // The bridge's variables hold the model key, which has more sources.
         let parts = plan.parts.iter().filter(|it| it.role != Role::Bridge);
         let sources = parts.flat_map(|it| &it.env).filter_map(|it| it.value_from.as_ref());
         for source in sources {

@@ -1,4 +1,4 @@
-//! Where the root of an image is on this machine.
+//! The directory with the root file system of an image on this machine.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -8,22 +8,18 @@ use anyhow::anyhow;
 use crate::failure::Failure;
 use crate::manifests::problem::quoted;
 
-/// Bytes of a file name, as far as file systems of Linux go.
+/// The limit of Linux file systems.
 const MAX_NAME: usize = 255;
 
-/// The directory for the root of an image, whether it is there or not; `None` where there can be none.
+/// The directory for the root of an image, which need not exist; `None` if the reference cannot be a directory name.
 pub fn of(data: Option<&Path>, image: &str) -> Option<PathBuf> {
     let name = name(image)?;
     Some(data?.join("images").join(name))
 }
 
-/// Refuses an image whose root is there under the name that earlier releases gave it. They wrote `_` for every special
-/// character, so that `a/b:1` and `a/b_1` shared a directory: nobody but the user knows whose it is. No name of this release
-/// has a `_`.
-///
-/// # Errors
-///
-/// With the command that renames it.
+/// Refuses an image whose root exists under the name that earlier releases gave it. They replaced every special
+/// character by `_`, so that `a/b:1` and `a/b_1` shared a directory: only the user knows which image it is. No name of
+/// this release contains a `_`. The hint has the command that renames it.
 pub fn check_old_name(data: Option<&Path>, image: &str) -> Result<(), Failure> {
     let Some((data, new)) = data.zip(of(data, image)) else {
         return Ok(());
@@ -44,8 +40,8 @@ pub fn check_old_name(data: Option<&Path>, image: &str) -> Result<(), Failure> {
     Err(Failure::new(error, hint))
 }
 
-/// The name of an image's directory: its reference with every special character percent-encoded, so that no two images have
-/// the same.
+/// The name of an image's directory: its reference with every special character percent-encoded, so that no two images
+/// share one.
 fn name(image: &str) -> Option<String> {
     let mut name = String::with_capacity(image.len());
     for character in image.chars() {
@@ -55,7 +51,7 @@ fn name(image: &str) -> Option<String> {
         }
         let mut bytes = [0; 4];
         for byte in character.encode_utf8(&mut bytes).bytes() {
-            // Writing to a string cannot fail.
+            // Writing to a String cannot fail.
             let _ = write!(name, "%{byte:02X}");
         }
     }
@@ -92,7 +88,7 @@ mod tests {
         assert_eq!(of(None, "x"), None);
     }
 
-    /// What a name was made from.
+    /// Decodes the name of a directory.
     fn decoded(name: &str) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut rest = name.as_bytes();
@@ -116,7 +112,8 @@ mod tests {
         #[test]
         fn no_two_images_share_a_directory(image in prop_oneof!["[a-c_./:@%F2-]{1,12}", ".{0,12}"]) {
             if let Some(name) = name(&image) {
-                // It can be turned back, so it is of no other; and it is one component, and none of an earlier release.
+                // It is reversible, so no other image has it; it is one component, and not a name of an earlier
+                // release.
                 prop_assert_eq!(decoded(&name), image.as_bytes());
                 prop_assert_eq!(Path::new(&name).components().count(), 1);
                 prop_assert!(!name.contains(['/', '_', '\0']) && name != "..");
@@ -141,7 +138,7 @@ mod tests {
             assert!(check_old_name(Some(data), image).is_ok(), "{image}");
         }
         assert!(check_old_name(None, "a/b:1").is_ok());
-        // As the hint says.
+        // The command of the hint.
         let new = of(Some(data), "a/b:1").unwrap();
         std::fs::rename(images.join("a_b_1"), &new).unwrap();
         assert!(check_old_name(Some(data), "a/b:1").is_ok() && new.is_dir());

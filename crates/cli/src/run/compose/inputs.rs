@@ -1,4 +1,4 @@
-//! Which of the arguments are files, and which is the task.
+//! Separates the positional arguments of `run` into files and the task.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -9,21 +9,15 @@ use crate::failure::Failure;
 use crate::manifests::problem::quoted;
 use crate::run::arguments::RunArguments;
 
-/// What was named.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Inputs {
     /// Files, directories, and `-`.
     pub files: Vec<PathBuf>,
-    /// What the agent is to do.
     pub task: Option<String>,
 }
 
 impl Inputs {
-    /// Sorts the arguments.
-    ///
-    /// # Errors
-    ///
-    /// When there are two tasks, or one that is no text.
+    /// Fails if there are two tasks, or one that is not UTF-8.
     pub fn of(arguments: &RunArguments) -> Result<Self, Failure> {
         let mut inputs = Self { files: Vec::new(), task: arguments.task.clone() };
         for input in &arguments.inputs {
@@ -51,13 +45,13 @@ impl Inputs {
     }
 }
 
-/// Whether an argument is a file, and nothing else that could be meant.
+/// Whether an argument is a file and cannot be the task.
 pub fn is_file(input: &OsStr) -> bool {
     let path = Path::new(input);
     let extension = path.extension().and_then(OsStr::to_str);
     input == "-"
         || matches!(extension, Some("yaml" | "yml" | "json"))
-        // A link to nowhere is a file that cannot be read, and no task.
+        // A dangling link is a file that cannot be read, not the task.
         || path.symlink_metadata().is_ok()
 }
 

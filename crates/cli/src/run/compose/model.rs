@@ -1,4 +1,4 @@
-//! The model that is meant where no manifest says it, and what must be open for it.
+//! The model of a run if no manifest names one, and the egress that it needs.
 
 use std::path::Path;
 
@@ -18,10 +18,10 @@ use crate::run::arguments::RunArguments;
 
 /// Bytes of `config.yaml`.
 const MAX_CONFIG_BYTES: u64 = 64 << 10;
-/// The Secret with a key, where a provider's name cannot be in a Secret's.
+/// The Secret with the key of a provider whose name cannot be part of a Secret's name.
 pub const ANY_KEY_SECRET: &str = "model-key";
 
-/// Where servers on this machine usually listen.
+/// Providers that are servers on this machine, with their default addresses.
 const LOCAL_SERVERS: &[(&str, &str)] = &[
     ("llama-server", "http://127.0.0.1:8080/v1"),
     ("llamacpp", "http://127.0.0.1:8080/v1"),
@@ -30,23 +30,22 @@ const LOCAL_SERVERS: &[(&str, &str)] = &[
     ("vllm", "http://127.0.0.1:8000/v1"),
 ];
 
-/// Providers whose key in the environment is reason enough to use them: the variable, and a model that suits most tasks.
+/// Providers that are used if their key is the only one in the environment: the variable, and the model to use.
 const USUAL: &[(&str, &str)] =
     &[("ANTHROPIC_API_KEY", "anthropic/claude-sonnet-4-20250514"), ("OPENAI_API_KEY", "openai/gpt-4o")];
 
-/// A model that a person chose, or had chosen before.
+/// A model that the user chose, on the command line or in the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
-    /// Who serves it.
     pub provider: String,
     /// The provider's name for it.
     pub model: String,
-    /// Where, if it is not the provider's own address.
+    /// `None` for the provider's own address.
     pub base_url: Option<String>,
 }
 
 impl Choice {
-    /// A model by its two names, at the address where it usually is on this machine.
+    /// A model by `provider/model`. A local server without `base_url` gets its default address.
     pub fn new(name: &str, base_url: Option<&str>) -> Self {
         let (provider, model) = name.split_once('/').unwrap_or((name, ""));
         let is = |(local, _): &&(&str, &str)| local.eq_ignore_ascii_case(provider);
@@ -54,11 +53,8 @@ impl Choice {
         Self { provider: provider.to_owned(), model: model.to_owned(), base_url: base_url.or(usual).map(str::to_owned) }
     }
 
-    /// The model of a run that no manifest is of.
-    ///
-    /// # Errors
-    ///
-    /// When nothing says which: with the ways to say it.
+    /// The model of a run that no manifest describes: from the flags, the configuration or the environment. If there is
+    /// none, the hint lists the ways to name one.
     pub fn usual(
         arguments: &RunArguments,
         configuration: Option<&Path>,
@@ -84,7 +80,7 @@ impl Choice {
         }
     }
 
-    /// As a run has it.
+    /// The `model` of an AgentRun.
     pub fn to_json(&self, secret: Option<&str>) -> Value {
         let mut model = json!({"provider": self.provider, "model": self.model});
         if let Some(url) = &self.base_url {
@@ -96,7 +92,7 @@ impl Choice {
         model
     }
 
-    /// The Secret that its key would be in.
+    /// The name of the Secret with its key.
     pub fn secret(&self) -> String {
         let name = format!("{}-key", self.provider.to_ascii_lowercase());
         match SecretName::from(name.as_str()).check() {
@@ -105,12 +101,12 @@ impl Choice {
         }
     }
 
-    /// Whether it is at an address of its provider that wants a key.
+    /// Whether it is at its provider's own address, which requires a key.
     pub fn needs_key(&self) -> bool {
         self.base_url.is_none() && matches!(Endpoints::of(&self.provider), Endpoints::At(..))
     }
 
-    /// Whether a server on this machine is given the key that the environment has for it.
+    /// Whether it is served on this machine, and the environment has a key for its provider.
     pub fn has_local_key(&self, environment: &Environment<'_>) -> bool {
         let is = |(_, name): &&(&str, &str)| {
             name.split('/').next().is_some_and(|it| it.eq_ignore_ascii_case(&self.provider))
@@ -122,16 +118,14 @@ impl Choice {
     }
 }
 
-/// What must be open so that a model at this address can be reached, as a policy lists it; nothing where it is no address,
-/// which admission says.
+/// The egress rule for a model at this address; `None` if the address is invalid, which admission reports.
 pub fn egress(url: &str) -> Option<Value> {
     let Endpoint { host, port, .. } = Endpoint::parse(url).ok()?;
-    // A policy has no form for these.
+    // An egress rule cannot express IPv6 addresses.
     let is_listable = !matches!(host, Host::Address(std::net::IpAddr::V6(_)));
     is_listable.then(|| json!({"host": host.to_string(), "port": port}))
 }
 
-/// Whether a host is this machine.
 pub fn is_this_machine(host: &Host) -> bool {
     match host {
         Host::Name(name) => name == "localhost" || name.ends_with(".localhost"),
@@ -149,7 +143,7 @@ fn no_model(keys: usize) -> Failure {
     Failure::new(error, hint)
 }
 
-/// `CONFIG/config.yaml`
+/// `CONFIG/config.yaml`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Configured {
     model: Option<String>,
@@ -162,7 +156,7 @@ impl Configured {
         let Ok(found) = std::fs::metadata(&path) else {
             return Ok(Self::default());
         };
-        // It says where the key goes.
+        // This file decides where the key is sent.
         if !is_only_ours(&found) {
             bail!("{} belongs to somebody else, or others may write to it", path.display());
         }

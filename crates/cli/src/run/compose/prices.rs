@@ -1,4 +1,4 @@
-//! What tokens cost, where the user keeps a table of prices.
+//! The user's price table.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -9,22 +9,19 @@ use sympozium_plan::prices::{MAX_BYTES, Prices};
 
 use crate::failure::Failure;
 
-/// The table in the configuration directory.
+/// In the configuration directory.
 const FILE_NAME: &str = "prices.json";
 
-/// The prices of `CONFIG/prices.json`; none where there is no such file.
-///
-/// # Errors
-///
-/// When it is there and cannot be used: a run without a cost would look like one whose model has no price.
+/// Reads `CONFIG/prices.json`; `None` if it does not exist. A file that cannot be used is an error: a run without a
+/// cost would look like one whose model has no price.
 pub fn read(configuration: Option<&Path>) -> Result<Option<Prices>, Failure> {
     let Some(path) = configuration.map(|it| it.join(FILE_NAME)) else {
         return Ok(None);
     };
     let read = || -> anyhow::Result<Option<Prices>> {
-        // Before it is opened: a pipe would keep us waiting.
+        // Checked before opening: opening a pipe would block.
         let found = match fs::metadata(&path) {
-            // A link to nowhere is a table that cannot be read.
+            // A dangling link is a table that cannot be read.
             Err(error) if error.kind() == io::ErrorKind::NotFound && path.symlink_metadata().is_err() => {
                 return Ok(None);
             }

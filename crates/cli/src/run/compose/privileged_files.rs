@@ -1,8 +1,9 @@
-//! Setuid and setgid files in the directories of this machine that a run may write to: its workspace and its claims.
+//! Looks for setuid and setgid files in directories of this machine that a run may write to: its workspace and its
+//! claims.
 //!
-//! A sandbox makes none: seccomp refuses it. But one that is there already can be rewritten through a shared mapping, for
-//! which the kernel does not take the bits away as it does for `write`. What a skill writes into it would then run outside
-//! of the sandbox with the identity of the directory's owner: root's, if root owns it.
+//! A sandbox cannot create such files: seccomp refuses it. But an existing one can be rewritten through a shared
+//! mapping, for which the kernel does not clear the bits as it does for `write`. What a skill writes into it would then
+//! run outside of the sandbox as the owner of the directory: as root, if root owns it.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt as _;
@@ -17,9 +18,9 @@ use crate::local::state::State;
 use crate::local::volumes::{WORKSPACE, claim_name, find_claim};
 use crate::manifests::problem::quoted;
 
-/// Entries of a directory that are looked at before a run.
+/// Entries of a directory that are examined.
 const MAX_ENTRIES: usize = 250_000;
-/// Files that are named.
+/// Files listed in an error message.
 const MAX_NAMED: usize = 5;
 
 const SET_USER_ID: u32 = 0o4000;
@@ -27,22 +28,18 @@ const SET_GROUP_ID: u32 = 0o2000;
 const GROUP_MAY_EXECUTE: u32 = 0o0010;
 const OTHERS_MAY_WRITE: u32 = 0o0022;
 
-/// A directory that outlives runs, and how a person gives the run another.
+/// A writable directory that outlives runs.
 struct Directory {
     what: String,
     path: PathBuf,
-    /// What to do when it cannot be searched.
+    /// The hint if it cannot be searched.
     readable: String,
-    /// What to do instead of changing its files.
+    /// What the user can do instead of changing its files.
     instead: &'static str,
 }
 
-/// Refuses directories with such files, if any part of the run may write to them. Volumes that are made for the run are empty
-/// at first, so they have none.
-///
-/// # Errors
-///
-/// With the files, and how to take the bits away.
+/// Refuses directories with such files if any part of the run may write to them. Volumes that are created for the run
+/// are empty at first, so they have none. The hint has the command that clears the bits.
 pub fn check(
     plan: &RunPlan,
     state: &State,
@@ -122,11 +119,11 @@ fn refusal(directory: &Directory, files: &[PathBuf]) -> Failure {
 struct Found {
     /// Relative to the directory.
     files: Vec<PathBuf>,
-    /// Why there may be more.
+    /// Why the search is incomplete, if it is.
     unseen: Option<String>,
 }
 
-/// Walks a directory, following no link.
+/// Walks a directory without following links.
 fn find(root: &Path, most: usize) -> anyhow::Result<Found> {
     let owner = fs::metadata(root).with_context(|| format!("cannot look at {}", root.display()))?.uid();
     let mut found = Found::default();
@@ -150,7 +147,7 @@ fn find(root: &Path, most: usize) -> anyhow::Result<Found> {
                 return Ok(found);
             }
             left -= 1;
-            // What disappears meanwhile is not there for the run either.
+            // A file that disappears meanwhile is not there for the run either.
             let Ok((path, metadata)) = entry.and_then(|it| Ok((it.path(), it.metadata()?))) else {
                 continue;
             };
@@ -166,14 +163,15 @@ fn find(root: &Path, most: usize) -> anyhow::Result<Found> {
     Ok(found)
 }
 
-/// Whether it runs as its owner or its group. Without the right to execute, the second bit means something else.
+/// Whether it runs as its owner or its group. Without execute permission for the group, the setgid bit does not mean
+/// that.
 fn is_privileged(metadata: &Metadata) -> bool {
     let mode = metadata.mode();
     let group = SET_GROUP_ID | GROUP_MAY_EXECUTE;
     metadata.is_file() && (mode & SET_USER_ID != 0 || mode & group == group)
 }
 
-/// Whether a run may write to it: in there, what the directory's owner owns is the run's.
+/// Whether a run may write to it: the run acts as the owner of the directory.
 fn may_be_written(metadata: &Metadata, owner: u32) -> bool {
     metadata.uid() == owner || metadata.mode() & OTHERS_MAY_WRITE != 0
 }
@@ -241,7 +239,7 @@ mod tests {
         {
             let path = workspace.path().join(name);
             fs::write(&path, "").unwrap();
-            // Before the mode: a change of owner takes the bits away.
+            // Before the mode: changing the owner clears the bits.
             chown(&path, Some(owner), None).unwrap();
             fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
         }

@@ -1,4 +1,4 @@
-//! What one machine does not have: said before anything starts, with what to do instead.
+//! Refuses plans that need what one machine does not have, before anything starts, with what to do instead.
 
 use anyhow::anyhow;
 use serde_json::Value;
@@ -13,17 +13,13 @@ use crate::failure::Failure;
 use crate::manifests::problem::quoted;
 
 const IN_A_CLUSTER: &str = "run it in a cluster (`sympozium render` prints the objects), or leave out what needs one";
-/// Fields of the run that a variable may have here.
+/// Fields of the run that a variable may refer to here.
 pub const FIELDS: &[&str] = &["metadata.name", "metadata.namespace", "metadata.uid"];
 
-/// Something that is not here, and what to do.
+/// What is not supported, and a hint.
 type Reason = (String, &'static str);
 
-/// Refuses a plan that cannot be realised on one machine.
-///
-/// # Errors
-///
-/// With everything that it needs and that is not here.
+/// Refuses a plan that cannot be realised on one machine. The error lists everything that it needs and that is missing.
 pub fn check(plan: &RunPlan) -> Result<(), Failure> {
     let mut reasons = Vec::new();
     check_run(plan, &mut reasons);

@@ -1,4 +1,5 @@
-//! What each pack and hook is run from: the root of its image where this machine has one, or else programs of this machine.
+//! Finds what each pack and hook is run from: the root of its image if this machine has it, otherwise programs of this
+//! machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -14,14 +15,10 @@ use crate::local::binaries::{Binary, is_name};
 use crate::local::prepared::{PackRoot, root_key};
 use crate::manifests::problem::quoted;
 
-/// What every command line is given to.
+/// The program that runs every command line.
 const SHELL: &str = "sh";
 
-/// Finds the roots of all parts that are not ours.
-///
-/// # Errors
-///
-/// With every program that is declared and not here.
+/// Finds the roots of all parts that are not our own. The error lists every declared program that is missing.
 pub fn find(
     plan: &RunPlan,
     texts: &BTreeMap<String, Vec<Skill>>,
@@ -71,7 +68,7 @@ fn wanted(part: &Part, texts: &BTreeMap<String, Vec<Skill>>) -> BTreeSet<String>
             let requires = skills.filter_map(|it| it.requires.as_ref());
             wanted.extend(requires.flat_map(|it| it.bins.iter().cloned()));
         }
-        // What a hook starts is all that it declares.
+        // A hook declares only the program that it starts.
         (Role::PreRun { .. } | Role::PostRun { .. }, Start::Image { command, .. }) => {
             wanted.extend(command.first().filter(|it| !it.contains('/')).cloned());
         }
@@ -80,7 +77,7 @@ fn wanted(part: &Part, texts: &BTreeMap<String, Vec<Skill>>) -> BTreeSet<String>
     wanted
 }
 
-/// Tools of a pack whose program nothing declares: they would not be found.
+/// Warnings for tools whose program no skill of the pack declares: it would not be found.
 fn undeclared(plan: &RunPlan, part: &Part, wanted: &BTreeSet<String>) -> Vec<String> {
     let tools = plan.tools.iter().filter_map(|tool| match &tool.acts {
         Acts::Program { part: of, exec, .. } if *of == part.name => Some((tool, exec.first()?)),
@@ -110,7 +107,7 @@ fn or_unpack(image: Option<&Path>) -> String {
     image.map_or_else(String::new, |image| format!(", or unpack the root of its image into {}", image.display()))
 }
 
-/// Programs that are not here, by whose they are.
+/// Missing programs, by the pack or hook that declares them.
 #[derive(Default)]
 struct Missing {
     by: BTreeMap<String, Vec<String>>,

@@ -1,8 +1,8 @@
-//! Claims of the system namespace.
+//! Denies objects of files that pretend to be in the system namespace.
 //!
-//! A policy that gives something to a pack by its name alone gives it to the pack of the system namespace: in a cluster only an
-//! administrator writes there. On one machine every file can write that word, so it is worth nothing unless the object is one
-//! that is shipped.
+//! A policy that grants something to a pack by its name alone means the pack of the system namespace: in a cluster only
+//! an administrator can write there. On one machine any file can name that namespace, so it counts only for objects
+//! that are shipped.
 
 use sympozium_api::labels::SYSTEM_NAMESPACE;
 use sympozium_api::{SkillPack, SympoziumPolicy};
@@ -13,19 +13,19 @@ use crate::manifests::problem::{Problem, quoted};
 use crate::manifests::tree::Mark;
 use crate::validate::{Object, ObjectKind, ObjectName, Session};
 
-/// Whether the files of a run stay out of the system namespace.
+/// Whether objects of the files claim the system namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claims {
-    /// They do.
     None,
-    /// The run is denied: the session has a finding for each claim, as far as findings are kept.
+    /// The run is denied: the session has a finding for each claim, up to the limit of findings.
     Denied,
 }
 
-/// Denies objects of the files that claim to be the system's and are not shipped, and a run in that namespace, whose own objects
-/// would all be the system's. The file with the floor is the machine's and not the run's.
+/// Denies objects of the files that claim the system namespace and are not shipped, and a run in that namespace, whose
+/// own objects would all be the system's. The file with the floor belongs to the machine, not to the run, and is
+/// exempt.
 ///
-/// To be asked once flags have chosen policies and skills: what was left out then claims nothing.
+/// To be called after the flags have selected policies and skills: what was removed then claims nothing.
 pub fn check(session: &mut Session<'_>, run: &ObjectName) -> Claims {
     let floor = session.floor_file();
     let objects = session.objects().iter().enumerate();
@@ -60,7 +60,8 @@ fn message(object: &Object, run: &ObjectName) -> String {
     }
 }
 
-/// Whether it is of a kind that runs of every namespace take from the system's, and is not what is shipped there.
+/// Whether it is of a kind that runs of every namespace take from the system namespace, and differs from what is
+/// shipped.
 fn is_impostor(object: &Object) -> bool {
     let name = object.name.name.as_str();
     let json = || object.node.to_json();
@@ -75,7 +76,7 @@ fn is_impostor(object: &Object) -> bool {
             let shipped = built_in::policy(name).map(|it| it.spec);
             shipped.is_none() || read.map(|it| it.spec) != shipped
         }
-        // None is shipped.
+        // No Model is shipped.
         ObjectKind::Ours(Kind::Model) => true,
         ObjectKind::Ours(_) | ObjectKind::Foreign(_) => false,
     }

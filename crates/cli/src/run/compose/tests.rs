@@ -21,7 +21,7 @@ mod shipped_names;
 
 const UID: &str = "0b5e2f0a-6d0e-4b53-8d1f-3f2a9a1c7e44";
 
-/// A machine of its own: state, configuration, data, programs and files.
+/// A separate machine: state, configuration, data, programs and files.
 struct Machine {
     root: TempDir,
     variables: HashMap<String, OsString>,
@@ -55,7 +55,7 @@ impl Machine {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
-    /// Writes a file, and gives its path as it is typed.
+    /// Writes a file, and returns its path as an argument.
     fn file(&self, name: &str, text: &str) -> String {
         let path = self.path("files").join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -80,7 +80,7 @@ impl Machine {
         compose_in(&arguments, &self.state(), &surroundings, UID)
     }
 
-    /// The exit code, and what is said.
+    /// Exit code and output.
     #[track_caller]
     fn refused(&self, typed: &[&str]) -> (u8, String) {
         match self.compose(typed) {
@@ -89,7 +89,7 @@ impl Machine {
         }
     }
 
-    /// That it is refused with this code, and with all of these words.
+    /// Asserts that the run is refused with this code, and with all of these words.
     #[track_caller]
     fn refuses(&self, typed: &[&str], expected: u8, words: &[&str]) {
         let (code, text) = self.refused(typed);

@@ -1,7 +1,7 @@
-//! Calls of tools: what the bridge recorded, with the arguments that the transcript has for it.
+//! Tool calls: what the bridge recorded, with the arguments from the transcript.
 //!
-//! Receipts hold hashes, not arguments, and the transcript is the agent's word that may come earlier or later. They belong
-//! together by the hash. A call whose arguments are not there yet waits a moment, then it is shown without.
+//! Receipts contain hashes instead of arguments, and the transcript, which the agent writes, may come earlier or later.
+//! They are matched by the hash. An ended call whose arguments are missing waits a moment, then it is printed without.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,16 +12,15 @@ use super::line::{Fit, Line, Look};
 use super::wire::{self, shortened};
 use super::words::duration;
 
-/// How long a call that has ended waits for its arguments. The bridge passes the transcript on after a second.
+/// How long an ended call waits for its arguments. The bridge forwards the transcript after a second.
 pub const PATIENCE_MS: u64 = 1_500;
-/// Calls that are remembered, of each kind. Of more the oldest are shown as they are.
+/// Calls that are kept, of each kind. Beyond that the oldest are printed as they are.
 const MAX_REMEMBERED: usize = 1_024;
 /// Rows of the reason why a call was not done.
 const REASON_ROWS: usize = 3;
-/// Where the tool's name begins.
+/// The column of the tool's name.
 const COLUMN: usize = 22;
 
-/// What is known about calls.
 #[derive(Debug, Default)]
 pub struct Calls {
     said: VecDeque<Said>,
@@ -29,17 +28,16 @@ pub struct Calls {
     ended: Vec<Ended>,
 }
 
-/// A call of the transcript that no receipt was found for.
+/// A call of the transcript without a matching receipt.
 #[derive(Debug)]
 struct Said {
     call: wire::Call,
-    /// Whether a receipt says that it was refused. The agent may try it again.
+    /// Whether a receipt says that it was refused. The agent may retry it.
     was_refused: bool,
-    /// When the agent says that it ended, and how it failed if it did.
+    /// When the agent reported its end, and the error if it failed.
     ended: Option<(u64, Option<String>)>,
 }
 
-/// A call that goes on.
 #[derive(Debug, Clone)]
 struct Open {
     tool: String,
@@ -49,7 +47,6 @@ struct Open {
     since_ms: u64,
 }
 
-/// A call that has ended.
 #[derive(Debug)]
 struct Ended {
     call: Open,
@@ -66,7 +63,7 @@ struct How {
 }
 
 impl Calls {
-    /// The model makes a call.
+    /// Adds a call that the model makes.
     pub fn said(&mut self, call: wire::Call) {
         let known =
             |it: &Open| it.shown.is_none() && it.tool == call.tool && Some(&it.arguments) == call.arguments.as_ref();
@@ -81,17 +78,17 @@ impl Calls {
         self.said.push_back(Said { call, was_refused: false, ended: None });
     }
 
-    /// The agent says what came of a call. Counts only for one that the bridge never heard of.
+    /// Adds the result that the agent reports. Used only for calls that the bridge has no receipt of.
     pub fn result(&mut self, at_ms: u64, id: &str, failed: bool, text: String) {
         let mut said = self.said.iter_mut();
         if let Some(said) = said.find(|it| it.call.id == id && it.ended.is_none()) {
-            // Of what a receipt has told already, there is nothing to tell.
+            // A refusal has been printed from the receipt already.
             let why = Some(text).filter(|_| failed && !said.was_refused);
             said.ended = Some((at_ms, why));
         }
     }
 
-    /// The bridge decided or somebody acted.
+    /// Adds a receipt of a decision or an action.
     pub fn receipt(&mut self, at_ms: u64, event: &Event) {
         match event {
             Event::Called { call, tool, pack, arguments, decided, reason, .. } => {
@@ -128,7 +125,7 @@ impl Calls {
         }
     }
 
-    /// What is to be shown by now.
+    /// Takes the lines that are due.
     pub fn lines(&mut self, now_ms: u64) -> Vec<Line> {
         let mut lines = Vec::new();
         let too_many = self.ended.len().saturating_sub(MAX_REMEMBERED);
@@ -155,7 +152,7 @@ impl Calls {
         lines
     }
 
-    /// Everything that is left, at the end.
+    /// Takes all lines at the end of the run.
     pub fn rest(&mut self, now_ms: u64) -> Vec<Line> {
         for (_, open) in std::mem::take(&mut self.open) {
             let how = How::outcome(&Outcome::Cancelled);
@@ -164,7 +161,7 @@ impl Calls {
         self.lines(u64::MAX)
     }
 
-    /// When [`Self::lines`] has something to show, though nothing happens.
+    /// When [`Self::lines`] will have lines, if nothing happens before.
     pub fn due_ms(&self) -> Option<u64> {
         let ended = self.ended.iter().map(|it| it.at_ms);
         let said = self.said.iter().filter_map(|it| Some(it.ended.as_ref()?.0));
@@ -172,7 +169,7 @@ impl Calls {
         Some(first.saturating_add(PATIENCE_MS))
     }
 
-    /// The call that goes on for longest: what it is, and since when.
+    /// The oldest open call as text, and its start in milliseconds since 1970.
     pub fn going_on(&self) -> Option<(String, u64)> {
         let open = self.open.values().next()?;
         let shown = open.shown.as_deref().unwrap_or_default();
@@ -180,7 +177,7 @@ impl Calls {
         Some((text.trim_end().to_owned(), open.since_ms))
     }
 
-    /// The arguments of a call, from what the model said: by their hash.
+    /// Finds the arguments of a call in the transcript, by their hash.
     fn arguments(&mut self, tool: &str, arguments: &Digest, decided: Decided) -> Option<String> {
         let known = |it: &Said| it.call.tool == tool && it.call.arguments.as_ref() == Some(arguments);
         let place = self.said.iter().position(known)?;
@@ -248,7 +245,7 @@ impl Said {
     }
 }
 
-/// What is ours stands first: nothing of a model can push it away or stand in its place.
+/// Our own words come first: no text of a model can push them away or take their place.
 fn lines(how: &How, took: &str, name: &str, shown: &str) -> Vec<Line> {
     let line = Line::cut()
         .plain("  ")

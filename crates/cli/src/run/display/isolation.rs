@@ -1,4 +1,4 @@
-//! What holds the parts of a run, in a line.
+//! The isolation of the parts of a run, as lines.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use sympozium_exec::report::Standing;
 
 use super::line::{Line, Look};
 
-/// The lines about all parts: those that are held alike are told together.
+/// One line for all parts with the same isolation.
 pub fn lines(parts: &BTreeMap<String, IsolationReport>) -> Vec<Line> {
     let mut groups: Vec<(String, Vec<&str>)> = Vec::new();
     for (part, report) in parts {
@@ -35,7 +35,7 @@ pub fn lines(parts: &BTreeMap<String, IsolationReport>) -> Vec<Line> {
     lines
 }
 
-/// The live layers, by the names under which people know them.
+/// The live layers, by their common names.
 pub fn summary(report: &IsolationReport) -> String {
     let layers = &report.layers;
     let has = |all: &[Layer]| all.iter().any(|layer| layers.contains_key(layer));
@@ -51,7 +51,7 @@ pub fn summary(report: &IsolationReport) -> String {
     }
     let groups = [Layer::CgroupMemory, Layer::CgroupPids, Layer::CgroupCpu];
     if let Some(detail) = groups.iter().find_map(|layer| layers.get(layer)) {
-        // `v1: 134217728 bytes, no swap`: how much is another question.
+        // `v1: 134217728 bytes, no swap`: only the version is wanted.
         let version = detail.split(':').next().unwrap_or_default();
         names.push(format!("cgroup {version}").trim_end().to_owned());
     }
@@ -64,7 +64,7 @@ pub fn summary(report: &IsolationReport) -> String {
     }
 }
 
-/// Where no layers are told, as from a cluster: what holds, or who is to see to it.
+/// For reports without layers, as from a cluster: the guarantees that hold, or who provides them.
 fn by_guarantees(report: &IsolationReport) -> String {
     let standings = || report.guarantees.iter();
     let enforced: Vec<&str> = standings()
@@ -84,7 +84,7 @@ fn by_guarantees(report: &IsolationReport) -> String {
     }
 }
 
-/// The guarantees that a part does not have and another machine would give, each once.
+/// The guarantees that a part lacks and another machine could provide, each once.
 fn missing(parts: &BTreeMap<String, IsolationReport>) -> Vec<String> {
     let mut missing: Vec<String> = Vec::new();
     for report in parts.values() {

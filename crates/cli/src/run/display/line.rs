@@ -1,18 +1,18 @@
-//! A line for a person, before anybody knows how wide the terminal is.
+//! A line for a terminal whose width is not known yet.
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 use crate::manifests::problem::printable;
 
-/// What stands where something was cut off.
+/// Marks the place where a text was truncated.
 const CUT: char = '…';
-/// Columns that are left for words, however narrow the terminal is and however far a line is indented.
+/// Columns that are left for text, however narrow the terminal and however deep the indentation.
 const LEAST_COLUMNS: usize = 8;
-/// Columns of a terminal that is too narrow for what is aligned, and how far lines are indented there.
+/// Below this width nothing is aligned, and the indentation is limited.
 const NARROW: usize = 50;
 const NARROW_INDENT: usize = 4;
 
-/// How a piece of text looks where there are colours. What it means is in the words.
+/// The style of a piece of text, if colours are used. Colours add no information.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Look {
     Plain,
@@ -23,16 +23,16 @@ pub enum Look {
     Asking,
 }
 
-/// What becomes of a line that is longer than the terminal is wide.
+/// What happens to a line that is wider than the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fit {
-    /// It ends at the edge.
+    /// It is truncated.
     Cut,
-    /// It goes on in further lines, at this column, and after so many of them it ends.
+    /// It is wrapped: continuation lines start at `column`; after `lines` lines it is truncated.
     Wrap { column: usize, lines: usize },
 }
 
-/// One line. Nothing in it makes a terminal act: every text passes [`printable`].
+/// One line. Every text in it passes [`printable`], so a terminal acts on nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
     pieces: Vec<(Look, String)>,
@@ -40,35 +40,35 @@ pub struct Line {
 }
 
 impl Line {
-    /// With nothing in it.
+    /// An empty line.
     pub const fn new(fit: Fit) -> Self {
         Self { pieces: Vec::new(), fit }
     }
 
-    /// One that ends at the edge.
+    /// A line that is truncated at the edge.
     pub const fn cut() -> Self {
         Self::new(Fit::Cut)
     }
 
-    /// One that is shown whole, further lines beginning at this column.
+    /// A line that is wrapped; continuation lines start at `column`.
     pub const fn whole(column: usize) -> Self {
         Self::new(Fit::Wrap { column, lines: usize::MAX })
     }
 
-    /// With this text at its end.
+    /// Appends a text.
     #[must_use]
     pub fn add(mut self, look: Look, text: &str) -> Self {
         self.pieces.push((look, printable(text)));
         self
     }
 
-    /// With this plain text at its end.
+    /// Appends a text without a style.
     #[must_use]
     pub fn plain(self, text: &str) -> Self {
         self.add(Look::Plain, text)
     }
 
-    /// As it is written: for so many columns (any number of them where there is no terminal), with colours or without.
+    /// Renders the line for a width (`None`: unlimited, if there is no terminal), with or without colours.
     pub fn written(&self, columns: Option<usize>, colours: bool) -> String {
         let squeezed = squeezed(&self.pieces);
         let (pieces, most) = match columns {
@@ -126,7 +126,7 @@ fn trimmed(mut row: Row) -> Row {
     row
 }
 
-/// Without the blanks that align what stands below each other.
+/// Removes the blanks that align columns.
 fn squeezed(row: &Row) -> Row {
     let (mut blanks, mut has_words) = (0, false);
     let squeezed = row.iter().map(|(look, text)| {
@@ -144,7 +144,7 @@ fn squeezed(row: &Row) -> Row {
     squeezed.collect()
 }
 
-/// As much as fits into so many columns, with a mark at its end where that is not all.
+/// Truncates to a width, with an ellipsis if something is cut off.
 fn cut(row: &Row, columns: usize) -> Row {
     let all: usize = row.iter().map(|(_, text)| text.width()).sum();
     if all <= columns {
@@ -167,7 +167,7 @@ fn cut(row: &Row, columns: usize) -> Row {
     kept
 }
 
-/// The beginning of a text that takes at most so many columns.
+/// The longest beginning of a text that is at most `columns` wide.
 pub fn columns_of(text: &str, columns: usize) -> &str {
     let mut used = 0;
     for (at, character) in text.char_indices() {
@@ -179,9 +179,9 @@ pub fn columns_of(text: &str, columns: usize) -> &str {
     text
 }
 
-/// In rows of at most so many columns, broken between words, and within those that are longer.
+/// Wraps to a width, between words, or within a word that is longer than a row.
 fn wrapped(row: &Row, columns: usize, column: usize, lines: usize) -> Vec<Row> {
-    // On a narrow terminal words come before indentation.
+    // On a narrow terminal text is more important than indentation.
     let column = column.min(columns.saturating_sub(LEAST_COLUMNS));
     let mut rows: Vec<Row> = Vec::new();
     let mut now = Row::new();
@@ -199,7 +199,7 @@ fn wrapped(row: &Row, columns: usize, column: usize, lines: usize) -> Vec<Row> {
             while word.trim_end_matches(' ').width() > columns.saturating_sub(used).max(1) {
                 let mut piece = columns_of(word, columns.saturating_sub(used).max(1));
                 if piece.is_empty() {
-                    // A wide character on a terminal of one column.
+                    // A wide character on a terminal with one column.
                     let first = word.chars().next().map_or(0, char::len_utf8);
                     piece = &word[..first];
                 }

@@ -1,4 +1,4 @@
-//! Whole runs as a person sees them.
+//! Whole runs as the user sees them.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::origin::Origin;
 
 const DIGEST: &str = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
 
-/// A run that is told event by event, and what was shown of it.
+/// A display that is fed event by event, and the lines that it returned.
 struct Told {
     display: Display,
     now_ms: u64,
@@ -22,7 +22,7 @@ struct Told {
     lines: Vec<Line>,
 }
 
-/// Of policies and packs from different places.
+/// Policies and packs of different origins.
 fn origins() -> Vec<ResolvedFrom> {
     let file = |path: &str| Origin::File { path: path.into() };
     [
@@ -169,7 +169,7 @@ fn answered() -> Outcome {
     Outcome::Succeeded { answer: "All is well.".to_owned() }
 }
 
-/// A run with most of what can happen.
+/// A run with most kinds of events.
 fn eventful() -> Told {
     let mut told = Told::started();
     let get = json!({"command": "kubectl", "args": ["get", "pods", "-A"], "target": "k8s-ops"});
@@ -253,7 +253,7 @@ fn arguments_may_come_before_or_after_their_receipt() {
     assert_eq!((after.text(None).as_str(), after.display.due_ms().is_some()), ("", true));
     after.line(said());
     assert_eq!(after.text(None), expected);
-    // All of it at once, what came of the call before the receipts of it.
+    // Everything at once, the result of the call before its receipts.
     let mut late = Told::started();
     late.lines.clear();
     late.line(said());
@@ -281,7 +281,7 @@ fn a_call_that_the_agent_itself_refuses_is_shown_once() {
         told.text(None),
         "  refused             become_root  why=fun\n                      there is no such tool\n"
     );
-    // One that the bridge refused is told by its receipt, and its result tells nothing new.
+    // A refusal by the bridge is printed from its receipt; the result adds nothing.
     let mut told = Told::started();
     told.lines.clear();
     let arguments = json!({"command": "id"});

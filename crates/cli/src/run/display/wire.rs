@@ -1,59 +1,52 @@
-//! Lines of the transcript, as far as they are shown: what the model says, and which calls it makes.
+//! Parses lines of the transcript, as far as the display needs them: the text and the calls of the model.
 //!
-//! The message of an answer is in the format of its provider: calls are `tool_calls` beside the content (OpenAI), or blocks
-//! of it (Anthropic). All of it is the agent's word: it is shown, and nothing is decided by it.
+//! The message of an answer is in the format of its provider: calls are `tool_calls` beside the content (OpenAI), or
+//! blocks of it (Anthropic). The agent writes all of it, so it is untrusted: it is printed, and nothing is decided by
+//! it.
 
 use serde_json::Value;
 use sympozium_api::digest::digest;
 use sympozium_api::names::Digest;
 use sympozium_bridge::calls::ARGUMENTS_DOMAIN;
 
-/// Characters of a call's arguments that are shown. The rest is in the transcript.
+/// Characters of a call's arguments that are printed. The transcript has the rest.
 const MAX_ARGUMENTS: usize = 300;
-/// Calls of one answer that are looked at.
+/// Calls of one answer that are examined.
 const MAX_CALLS: usize = 128;
-/// Arguments that say more than others, shown first and without their names.
+/// Arguments that are printed first, and without their names.
 const TELLING: [&str; 5] = ["command", "path", "url", "query", "name"];
 
-/// What a line says.
+/// A parsed line.
 #[derive(Debug, PartialEq)]
 pub enum Told {
-    /// The model said something.
-    Answer {
-        /// In words.
-        text: Option<String>,
-        /// The calls that it makes.
-        calls: Vec<Call>,
-    },
-    /// What came of a call.
+    /// An answer of the model.
+    Answer { text: Option<String>, calls: Vec<Call> },
+    /// The result of a call.
     Result {
-        /// The model's name for the call.
+        /// The model's ID of the call.
         id: String,
-        /// Whether it did not do what was asked.
         failed: bool,
-        /// What the model is told.
+        /// The text that the model was given.
         text: String,
     },
-    /// Something else for people.
+    /// A note for the user.
     Note(String),
-    /// Nothing that is shown.
+    /// A line that is not printed.
     Nothing,
 }
 
-/// A call that a model makes.
+/// A call of the model.
 #[derive(Debug, PartialEq)]
 pub struct Call {
-    /// The model's name for it.
+    /// The model's ID of the call.
     pub id: String,
-    /// The tool.
     pub tool: String,
-    /// The hash of its arguments, as receipts have it. None where they are no JSON.
+    /// The hash of its arguments, as in receipts. `None` if they are not JSON.
     pub arguments: Option<Digest>,
-    /// The arguments for a person to read.
+    /// The arguments as text.
     pub shown: String,
 }
 
-/// Reads a line.
 pub fn told(line: &Value) -> Told {
     let text = |name: &str| line[name].as_str().map(str::to_owned);
     match line["kind"].as_str() {
@@ -74,7 +67,7 @@ fn calls(message: &Value) -> Vec<Call> {
     let of_openai = message["tool_calls"].as_array().into_iter().flatten();
     let of_openai = of_openai.map(|it| {
         let arguments = it["function"]["arguments"].as_str().unwrap_or_default();
-        // Some servers leave the arguments out where there are none.
+        // Some servers leave empty arguments out.
         let arguments = if arguments.trim().is_empty() { "{}" } else { arguments };
         let read = serde_json::from_str(arguments).map_err(|_| arguments);
         call(&it["id"], &it["function"]["name"], read)
@@ -98,7 +91,7 @@ fn call(id: &Value, tool: &Value, arguments: Result<Value, &str>) -> Call {
     }
 }
 
-/// Arguments in a line: what says most without its name, then the rest by name.
+/// Formats arguments on one line: the most telling one without its name, then the others by name.
 fn shown(arguments: &Value) -> String {
     let Value::Object(all) = arguments else {
         return shortened(&arguments.to_string());
@@ -108,7 +101,7 @@ fn shown(arguments: &Value) -> String {
     if let Some((_, value)) = telling {
         pieces.push(value.to_owned());
     }
-    // Words that belong behind a command.
+    // The words of a command line follow its command.
     let words = telling.filter(|(name, _)| *name == "command");
     let words = words.and_then(|_| all.get("args")?.as_array());
     for word in words.into_iter().flatten() {
@@ -130,7 +123,7 @@ fn value_shown(value: &Value) -> String {
     }
 }
 
-/// A text of one line that is not too long.
+/// Truncates a text of one line.
 pub fn shortened(text: &str) -> String {
     match text.char_indices().nth(MAX_ARGUMENTS) {
         Some((at, _)) => format!("{}…", &text[..at]),

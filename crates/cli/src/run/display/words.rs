@@ -1,8 +1,7 @@
-//! Times and numbers as a person reads them.
+//! Durations and numbers as text.
 
 use sympozium_ipc::run_api::Usage;
 
-/// How long something took.
 pub fn duration(milliseconds: u64) -> String {
     let seconds = milliseconds / 1000;
     match milliseconds {
@@ -13,7 +12,7 @@ pub fn duration(milliseconds: u64) -> String {
     }
 }
 
-/// The same while it goes on: nothing that changes faster than it can be read.
+/// The duration of something in progress: with nothing that changes faster than it can be read.
 pub fn elapsed(milliseconds: u64) -> String {
     match milliseconds {
         ..60_000 => format!("{} s", milliseconds / 1000),
@@ -21,7 +20,7 @@ pub fn elapsed(milliseconds: u64) -> String {
     }
 }
 
-/// A number with its thousands apart.
+/// A number with thousands separators.
 pub fn number(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -34,7 +33,7 @@ pub fn number(number: u64) -> String {
     text
 }
 
-/// So many of something.
+/// A number with the singular or plural of what is counted.
 pub fn count(how_many: u64, one: &str, more: &str) -> String {
     match how_many {
         1 => format!("1 {one}"),
@@ -42,7 +41,6 @@ pub fn count(how_many: u64, one: &str, more: &str) -> String {
     }
 }
 
-/// What was used, in a line.
 pub fn usage(usage: &Usage) -> String {
     let Usage { model_requests, input_tokens, output_tokens, estimated, tool_calls } = usage;
     let about = if *estimated { "about " } else { "" };

@@ -1,4 +1,4 @@
-//! Whether the receipts of a run are those that it wrote, all of them, and nothing else.
+//! Verifies that the receipts of a run are those that it wrote: complete, in order, and nothing else.
 
 use std::fmt;
 use std::fs::File;
@@ -22,27 +22,27 @@ use crate::local::state::{RunDirectory, State, read_bounded};
 use crate::manifests::problem::printable;
 use crate::output::answer;
 
-/// A chain that holds.
+/// A verified chain of receipts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checked {
     pub receipts: u64,
     pub head: Digest,
-    /// Bytes behind what was reported last, which a crash left there.
+    /// Bytes after the last reported receipt, which a crash left there.
     pub behind: u64,
-    /// Whether the run goes on, and has more to come.
+    /// Whether the run is running, and will write more receipts.
     pub is_alive: bool,
-    /// Whether it is known that these are all.
+    /// Whether it is known that these are all receipts.
     pub is_whole: bool,
 }
 
-/// Told each receipt that holds, as it is written and as it is; says whether to go on.
+/// Called with each valid receipt, as text and parsed. Returns whether to continue.
 pub type Told<'t> = dyn FnMut(&str, &Receipt) -> bool + 't;
 
-/// What the end of a chain must be, as far as that is known.
+/// The expected end of a chain, as far as it is known.
 pub struct End<'e> {
     /// The hash of the last line.
     pub head: Option<&'e Digest>,
-    /// How many lines there are.
+    /// The number of lines.
     pub count: Option<u64>,
     /// Bytes of the file that count.
     pub bytes: u64,
@@ -72,7 +72,7 @@ pub fn run(arguments: &VerifyArguments) -> Result<ExitCode, Failure> {
     if let (Some(file), Some(plan)) = (&arguments.file, &arguments.plan) {
         let end = End { head: arguments.head.as_ref(), count: arguments.count, bytes: u64::MAX };
         let name = printable(&file.display().to_string());
-        // Whoever names a file may name what they like, a link or a pipe too.
+        // Links and pipes are permitted: the user named the file.
         let opened = File::open(file).with_context(|| format!("cannot read {name}"));
         let checked = opened.and_then(|opened| chain(opened, plan, &end, &mut |_, _| true));
         return tell([match checked {
@@ -89,7 +89,7 @@ pub fn run(arguments: &VerifyArguments) -> Result<ExitCode, Failure> {
             true => Which::All,
             false => Which::Named,
         };
-        // One after the other: what is kept of a run may be much.
+        // One after the other, because the receipts of a run can be large.
         let mut code = ExitCode::SUCCESS;
         for run in &runs {
             if tell([verdict_in(&cluster, which, run)?])? != ExitCode::SUCCESS {
@@ -112,17 +112,17 @@ pub fn run(arguments: &VerifyArguments) -> Result<ExitCode, Failure> {
 /// Which runs are verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
-    /// Those that somebody named.
+    /// Those that the user named.
     Named,
-    /// All that there are.
     All,
 }
 
-/// Whether what a cluster keeps of a run holds, in a line.
+/// Verifies the receipts that a cluster stores of a run. Returns a line for the user; `Err` if they do not hold.
 ///
 /// # Errors
 ///
-/// When it cannot be read and was named. Of all runs one may be gone by now, and the others are there: a line says so.
+/// If a named run cannot be read. With [`Which::All`], where a run may have been deleted meanwhile, that is only a
+/// line.
 pub fn verdict_in(cluster: &Cluster, which: Which, run: &str) -> Result<Result<String, String>, Failure> {
     match (cluster::audit::kept(cluster, run), which) {
         (Ok(kept), _) => Ok(verdict(&Kept::Cluster(Box::new(kept)))),
@@ -133,7 +133,7 @@ pub fn verdict_in(cluster: &Cluster, which: Which, run: &str) -> Result<Result<S
     }
 }
 
-/// Whether what is kept of a run holds, in a line.
+/// Verifies the stored receipts of a run. Returns a line for the user; `Err` if they do not hold.
 fn verdict(kept: &Kept) -> Result<String, String> {
     let name = kept.name();
     match kept.check(&mut |_, _| true) {
@@ -142,7 +142,7 @@ fn verdict(kept: &Kept) -> Result<String, String> {
     }
 }
 
-/// Prints a line for each, and says whether all hold.
+/// Prints the lines. The exit code is 0 if all hold.
 fn tell(all: impl IntoIterator<Item = Result<String, String>>) -> Result<ExitCode, Failure> {
     let mut code = ExitCode::SUCCESS;
     for one in all {
@@ -159,11 +159,8 @@ fn broken(name: &str, error: &anyhow::Error) -> String {
     format!("broken: {name}: {}", printable(&format!("{error:#}")))
 }
 
-/// Everything that is kept of a run, from its plan to the last hash that it reported.
-///
-/// # Errors
-///
-/// With the first thing that is wrong.
+/// Verifies everything that is stored of a run, from its plan to the last hash that it reported. The error is the first
+/// defect.
 pub fn check(directory: &RunDirectory, record: &RunRecord, told: &mut Told<'_>) -> anyhow::Result<Checked> {
     let is_alive = directory.is_alive();
     let plan = read_bounded(&directory.at("plan.json"), MAX_BYTES as u64)?;
@@ -171,7 +168,7 @@ pub fn check(directory: &RunDirectory, record: &RunRecord, told: &mut Told<'_>) 
     if plan != record.plan {
         bail!("plan.json has digest {plan}, and run.json says {}", record.plan);
     }
-    // First: while the run goes on it is replaced after the receipts that it speaks of are there.
+    // Before the receipts: in a running run the report is replaced after the receipts that it covers are written.
     let path = directory.at(files::REPORT);
     if std::fs::symlink_metadata(&path).is_err() {
         if is_alive {
@@ -198,7 +195,7 @@ pub fn check(directory: &RunDirectory, record: &RunRecord, told: &mut Told<'_>) 
     Ok(Checked { behind: length.saturating_sub(report.receipts_bytes), is_alive, ..checked })
 }
 
-/// The lines of a file, one after the other, in bounded memory.
+/// Verifies the lines of a file one by one, in bounded memory.
 fn chain(file: File, plan: &Digest, end: &End<'_>, told: &mut Told<'_>) -> anyhow::Result<Checked> {
     let mut lines = Lines::new(file, end.bytes, MAX_LINE_BYTES);
     let mut verifier = Verifier::new(plan.clone());
@@ -216,28 +213,20 @@ fn chain(file: File, plan: &Digest, end: &End<'_>, told: &mut Told<'_>) -> anyho
         };
         let text = str::from_utf8(&bytes).map_err(|_| wrong(Problem::Form))?;
         if !read_line(&mut verifier, number, text, told)? {
-            // Nobody wants to know more.
+            // The caller has seen enough.
             break;
         }
     }
     finish(&mut verifier, end, number)
 }
 
-/// The next line of a chain, told if it holds. Whether somebody wants to know more.
-///
-/// # Errors
-///
-/// When it does not.
+/// Verifies the next line of a chain, and passes it on. Returns whether to continue.
 pub fn read_line(verifier: &mut Verifier, number: usize, text: &str, told: &mut Told<'_>) -> anyhow::Result<bool> {
     let receipt = verifier.read(text).map_err(|problem| Broken { line: number, problem })?;
     Ok(told(text, &receipt))
 }
 
-/// Whether a chain ends as it should.
-///
-/// # Errors
-///
-/// When it does not.
+/// Checks the end of a chain.
 pub fn finish(verifier: &mut Verifier, end: &End<'_>, lines: usize) -> anyhow::Result<Checked> {
     let found = verifier.lines();
     if let Some(expected) = end.count
@@ -257,7 +246,7 @@ pub fn finish(verifier: &mut Verifier, end: &End<'_>, lines: usize) -> anyhow::R
         && expected != verifier.head()
     {
         let problem = Problem::Head { expected: expected.clone(), found: verifier.head().clone() };
-        // It may also be that the last line is another one.
+        // Another cause can be that the last line was replaced.
         return Err(Broken { line: lines.max(1), problem }.into());
     }
     Ok(Checked {

@@ -1,4 +1,4 @@
-//! A receipt in words.
+//! Receipts as text.
 
 use sympozium_api::names::Digest;
 use sympozium_ipc::receipt::{Actor, Decided, Event, ForeignKind, Outcome, Receipt};
@@ -7,7 +7,6 @@ use super::super::span;
 use crate::local::time::written;
 use crate::manifests::problem::printable;
 
-/// One line.
 pub fn line(receipt: &Receipt) -> String {
     let what = event(&receipt.event);
     let Receipt { number, at_ms, .. } = receipt;
@@ -128,7 +127,7 @@ fn ending(outcome: &Outcome) -> String {
     }
 }
 
-/// As much of a hash as tells one from another in a list; `-o jsonl` has all of it.
+/// Enough of a hash to tell one from another in a list; `-o jsonl` has all of it.
 fn short(digest: &Digest) -> String {
     digest.to_string().chars().take(19).collect()
 }

@@ -12,16 +12,16 @@ use sympozium_plan::admit::{
 
 use super::store::{Lookup, Store};
 
-/// A run, with what it names.
+/// A run, with the objects that it names.
 pub struct Case<'s> {
     run: &'s AgentRun,
     namespace: &'s str,
     author: Option<&'s Rights>,
     pub agents: Agents<'s>,
     packs: BTreeMap<SkillPackName, PackCandidates<'s>>,
-    /// The packs, with where they are from.
+    /// The packs, with their origin.
     pub found_packs: BTreeMap<SkillPackName, Lookup<'s, SkillPack>>,
-    /// The policy, with where it is from.
+    /// The policy, with its origin.
     pub found_policy: Lookup<'s, SympoziumPolicy>,
     models: Candidates<'s, Model>,
     runtime_classes: &'s RuntimeClasses,

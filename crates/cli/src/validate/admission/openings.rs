@@ -1,14 +1,14 @@
 //! Denials that a policy which is not among the files could lift.
 //!
-//! A policy does not only forbid: it can also give what nobody has without it, such as access to the node, or fill in
-//! what a run leaves out. Where the policy or the floor is not known, such a denial is not certain.
+//! A policy does not only forbid: it can also grant what a run does not have by default, such as access to the node, or
+//! set defaults for what a run leaves out. If the policy or the floor is unknown, such a denial is uncertain.
 
 use sympozium_api::{AgentRun, SympoziumPolicySpec};
 use sympozium_plan::admit::{Agents, Candidates, Reason, wanted_policy};
 
 use crate::manifests::problem::quoted;
 
-/// Rules that speak when no policy has given something, and that the policy of the agent can give.
+/// Rules that deny what no policy has allowed, and that the policy of the agent can allow.
 const OPENED_BY_POLICY: &[&str] = &[
     "egress-not-allowed",
     "host-access",
@@ -22,15 +22,15 @@ const OPENED_BY_POLICY: &[&str] = &[
     "seccomp-localhost",
 ];
 
-/// The same for the floor. Everything else it only bounds.
+/// The same for the floor, which only bounds everything else.
 const OPENED_BY_FLOOR: &[&str] =
     &["cluster-rbac-consent", "host-access-namespace", "policy-ambiguous", "rbac-author", "rbac-unlisted"];
 
-/// Rules about the RuntimeClass of a run in agent-sandbox that names none. Policies can have a default, which counts
-/// here when it is known, and the installation can, which no file tells.
+/// Rules about the RuntimeClass of a run in agent-sandbox that names none. A policy may have a default, which counts
+/// here if the policy is known; the installation may have one too, which is in no file.
 const OPENED_BY_DEFAULT_CLASS: &[&str] = &["isolation-kernel", "runtime-class-missing"];
 
-/// What is known about the cluster's floor.
+/// What is known about the policy floor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum KnownFloor<'a> {
     Is(&'a SympoziumPolicySpec),
@@ -49,7 +49,7 @@ impl<'a> KnownFloor<'a> {
     }
 }
 
-/// What is not known of that which decides about one run.
+/// Which of the objects that decide about one run are unknown.
 #[derive(Debug)]
 pub struct Unknown {
     policy: Option<UnknownPolicy>,
@@ -60,19 +60,19 @@ pub struct Unknown {
 
 #[derive(Debug)]
 enum UnknownPolicy {
-    /// The agent is not there, so nobody knows which policy it names.
+    /// The agent is missing, so it is unknown which policy it names.
     OfUnknownAgent,
     Named(String),
 }
 
-/// A denial that is not certain, in words.
+/// The message about a denial that is uncertain.
 pub struct Doubt {
     pub message: String,
     pub hint: String,
 }
 
 impl Unknown {
-    /// About objects that no policy decides on.
+    /// For objects that no policy decides about.
     pub fn nothing() -> Self {
         Self { policy: None, floor: false, class_is_open: false }
     }

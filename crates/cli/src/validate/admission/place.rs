@@ -1,4 +1,4 @@
-//! Where the field is written that admission speaks of: in the run, or in the agent that it was taken from.
+//! Locates the field of a violation: in the run, or in the agent that the run inherits it from.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use super::super::object::Object;
 use crate::kinds::Kind;
 use crate::manifests::tree::Mark;
 
-/// What a run takes from its agent: the field of the run, and the one of the agent. Longer ones first.
+/// The fields that a run inherits from its agent: the run's field, and the agent's. Longer ones first.
 const TAKEN: &[(&str, &str)] = &[
     ("spec.model.authSecretRef", "spec.authRefs"),
     ("spec.model.baseURL", "spec.agents.default.baseURL"),
@@ -34,18 +34,17 @@ const AGENT_FIELDS: &[&str] = &["spec.agentRef", "spec.instanceRef"];
 
 /// The objects that a decision was about.
 pub struct Places {
-    /// The object that was judged, or the agent in whose place a run was.
+    /// The object that was checked, or the agent that a run was made up for.
     main: usize,
-    /// The run's agent, if it has one among the files.
+    /// The run's agent, if it is among the files.
     agent: Option<usize>,
-    /// Whether there is no such run in the files.
+    /// Whether the files have no such run.
     is_imagined: bool,
 }
 
-/// Kind, namespace and name.
 pub type Name<'a> = (&'a str, &'a str, &'a str);
 
-/// Where each object is; of two with one name the first.
+/// The index of each object; of two objects with one name, the first.
 pub fn by_name(objects: &[Object]) -> HashMap<Name<'_>, usize> {
     let mut by_name = HashMap::new();
     for (index, object) in objects.iter().enumerate() {
@@ -56,7 +55,7 @@ pub fn by_name(objects: &[Object]) -> HashMap<Name<'_>, usize> {
     by_name
 }
 
-/// Which object, which of its fields, and where that is.
+/// An object, one of its fields, and the position of that field.
 pub struct Place {
     pub object: usize,
     pub field: String,
@@ -73,18 +72,17 @@ impl Places {
         self
     }
 
-    /// Of a run that was made up for an agent.
+    /// For a run that was made up for an agent.
     pub fn of_agent(agent: usize) -> Self {
         Self { main: agent, agent: Some(agent), is_imagined: true }
     }
 
-    /// Whether there is no such run in the files.
     pub fn is_imagined(&self) -> bool {
         self.is_imagined
     }
 
-    /// Whether a reason can be trusted. Of a run without its agent, what it says itself can, and that it names none: what
-    /// else it leaves out may be with the agent.
+    /// Whether a violation is certain. For a run without its agent only violations of its own fields are, and that it
+    /// names no agent: other fields may be set by the agent.
     pub fn can_tell(&self, reason: &Reason, objects: &[Object]) -> bool {
         let is_run_alone = self.agent.is_none() && objects[self.main].is(Kind::AgentRun);
         let is_about_agent = AGENT_FIELDS.contains(&reason.field.as_str());
@@ -100,7 +98,7 @@ impl Places {
         let namespace = subject.namespace.as_deref().unwrap_or(own);
         match by_name.get(&(subject.kind, namespace, &subject.name)) {
             Some(object) => place(*object, &reason.field, objects),
-            // Something that an installation ships: the object that named it is the one to change.
+            // It is about a shipped object: the object that names it is the one to change.
             None => Place { object: self.main, field: String::new(), at: objects[self.main].node.at },
         }
     }
@@ -123,7 +121,7 @@ fn place(object: usize, field: &str, objects: &[Object]) -> Place {
     Place { object, field: field.to_owned(), at: objects[object].node.locate(field) }
 }
 
-/// The agent's field that fills in a field of the run.
+/// The agent's field that a field of the run is inherited from.
 fn taken_from(field: &str) -> Option<String> {
     TAKEN.iter().find_map(|(of_run, of_agent)| {
         let rest = field.strip_prefix(of_run)?;

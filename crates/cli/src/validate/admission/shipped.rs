@@ -1,4 +1,4 @@
-//! Names of what is shipped: an object of the files does not take the place of the shipped one by taking its name.
+//! Names of shipped objects: an object of the files does not replace the shipped one by having its name.
 
 use sympozium_api::AgentRun;
 use sympozium_api::agent::SkillRef;
@@ -9,36 +9,35 @@ use super::case::Case;
 use crate::manifests::problem::quoted;
 use crate::origin::{COMMAND_LINE, Origin, PACK, POLICY, ResolvedFrom};
 
-/// What the objects of a case are found among.
 #[derive(Clone, Copy)]
 pub struct Among<'a> {
     pub objects: &'a [Object],
     pub files: &'a [String],
 }
 
-/// An object of the files that has the name of a shipped one and is another, for one run.
+/// An object of the files that has the name of a shipped one and differs from it, for one run.
 struct Clash {
-    /// The kind of the two.
+    /// The kind of both.
     what: &'static str,
     name: String,
-    /// The place of the one of the files.
+    /// The index of the object of the files.
     index: usize,
-    /// The object and field that name it.
+    /// The object that refers to it; `field` has the reference.
     subject: Subject,
     field: String,
     weight: Weight,
 }
 
-/// Whether anything can let the object of the files count.
+/// Whether the object of the files can be permitted.
 enum Weight {
-    /// It is in the run's namespace: consent to shadowing can. Admission has asked, and denies by this rule if there is none.
+    /// It is in the run's namespace: a policy can allow shadowing. Admission denies with this rule if none does.
     Ambiguous(&'static str),
-    /// It claims to be in the system's namespace: nothing can.
+    /// It claims to be in the system namespace, which nothing can permit.
     Certain,
 }
 
-/// The reasons of admission, with better words where the name of a shipped object is taken, and with those that admission cannot
-/// know of.
+/// The violations of admission, with better messages for names of shipped objects, and with those that admission cannot
+/// know.
 pub fn reasons(
     case: &Case<'_>,
     run: &AgentRun,
@@ -120,7 +119,7 @@ fn clashes(case: &Case<'_>, run: &AgentRun, namespace: &str) -> Vec<Clash> {
 }
 
 impl Clash {
-    /// What is wrong, and what to do.
+    /// The message and the hint.
     fn words(&self, among: Among<'_>) -> (String, String) {
         let object = &among.objects[self.index];
         let file = &among.files[object.file];
@@ -144,7 +143,7 @@ impl Clash {
     }
 }
 
-/// Where the policy and the packs of a run came from, each as admission chooses it.
+/// Where the policy and the packs of a run came from, as admission chooses them.
 pub fn origins(case: &Case<'_>, among: Among<'_>) -> Vec<ResolvedFrom> {
     let of = |kind: &str, name: &str, own: Option<usize>, system: Option<usize>, shipped| {
         let from = match own.or(system) {

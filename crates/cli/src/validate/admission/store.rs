@@ -1,4 +1,4 @@
-//! The objects of the files as what they are, by name.
+//! The objects of the files, parsed into their types, by name.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,7 +18,7 @@ use crate::manifests::tree::Node;
 /// Namespace and name.
 type Key = (String, String);
 
-/// By name; with each its place among all objects. Of two with one name the first counts.
+/// Objects by name, each with its index among all objects. Of two objects with one name the first counts.
 type Named<K> = HashMap<Key, (usize, K)>;
 
 #[derive(Default)]
@@ -30,32 +30,32 @@ pub struct Store {
     pub models: Named<Model>,
     pub schedules: Named<SympoziumSchedule>,
     pub runs: Vec<(usize, AgentRun)>,
-    /// The handlers of the RuntimeClasses among the files. What is not among them is not known: a name proves nothing.
+    /// The handlers of the RuntimeClasses among the files. Others are unknown: a class's name proves nothing.
     pub runtime_classes: RuntimeClasses,
-    /// The policies of an installation, those that somebody names.
+    /// The shipped policies that an object names.
     built_in_policies: HashMap<&'static str, SympoziumPolicy>,
-    /// The same for packs.
+    /// The shipped packs that an object names.
     built_in_packs: HashMap<&'static str, SkillPack>,
-    /// The places of objects that the command line chose by their files.
+    /// The indices of objects that the command line selected by their files.
     chosen: HashSet<usize>,
 }
 
-/// The objects of one name that count for an object of some namespace, and where they are from.
+/// The objects of one name that an object of some namespace can refer to, and their origins.
 #[derive(Debug)]
 pub struct Lookup<'s, K> {
-    /// What admission chooses from.
+    /// The objects that admission chooses from.
     pub candidates: Candidates<'s, K>,
-    /// The place of the candidate of the own namespace.
+    /// The index of the candidate of the own namespace.
     pub own: Option<usize>,
-    /// The place of the candidate of the system's namespace; none of one that is shipped.
+    /// The index of the candidate of the system namespace; `None` for a shipped one.
     pub system: Option<usize>,
-    /// An object that claims the system's namespace and the name of a shipped object, and is another. It is no candidate: what
-    /// is in the system's namespace is what is shipped.
+    /// The index of an object that claims the system namespace and the name of a shipped object, and differs from it.
+    /// It is not a candidate: the system namespace has the shipped object.
     pub impostor: Option<usize>,
 }
 
 impl<K> Lookup<'_, K> {
-    /// Whether the candidate of the system's namespace is shipped.
+    /// Whether the candidate of the system namespace is shipped.
     pub fn is_shipped(&self) -> bool {
         self.candidates.system.is_some() && self.system.is_none()
     }
@@ -68,8 +68,8 @@ impl<K> Default for Lookup<'_, K> {
 }
 
 impl Store {
-    /// Reads the objects that their schemas accept. Others too, if they can be read: whoever mends one error should not
-    /// meet the next only then. Policies and models with an error are left out, because what they give is not known.
+    /// Parses the objects that conform to their schemas, and others if they can be parsed: users should see all
+    /// findings at once. Policies and models with an error are left out, because what they allow is unknown.
     pub fn of(objects: &[Object], files: &[String], beyond: Beyond, findings: &mut Findings) -> Self {
         let mut store = Self::default();
         for (index, object) in objects.iter().enumerate() {
@@ -84,7 +84,7 @@ impl Store {
             if !object.is_sound && decides_about_others {
                 continue;
             }
-            // Why an object with an error cannot be read was told with the error.
+            // For an object with an error the error was reported already.
             if let Err(error) = store.add(index, object, kind)
                 && object.is_sound
             {
@@ -120,8 +120,8 @@ impl Store {
         }
     }
 
-    /// Keeps the handler of a RuntimeClass. Of two of one name with different handlers neither counts: a cluster has one of
-    /// them, and nobody knows which.
+    /// Records the handler of a RuntimeClass. Of two with one name and different handlers neither counts: a cluster has
+    /// one of them, and it is unknown which.
     fn add_runtime_class(&mut self, object: &Object) {
         let text = |field: &str| object.node.get(field).and_then(Node::as_text);
         let is_one =
@@ -137,7 +137,7 @@ impl Store {
         }
     }
 
-    /// Reads what somebody names, and nothing else: the packs are long.
+    /// Parses only what the objects name: the packs are long.
     fn add_built_in(&mut self) {
         let agents = self.agents.values().map(|(_, it)| &it.spec);
         let instances = self.instances.values().map(|(_, it)| &it.spec);
@@ -172,14 +172,14 @@ impl Store {
         }
     }
 
-    /// The agent of a run, by its place.
+    /// The index of a run's agent.
     pub fn agent_index(&self, namespace: &str, run: &AgentRun) -> Option<usize> {
         let key = (namespace.to_owned(), run.spec.agent()?.as_str().to_owned());
         let agent = self.agents.get(&key).map(|(index, _)| *index);
         agent.or_else(|| self.instances.get(&key).map(|(index, _)| *index))
     }
 
-    /// The agents that no run among the files is of, with their names, in the order of the files.
+    /// The agents that no run among the files names, in the order of the files.
     pub fn agents_without_runs<'o>(&self, objects: &'o [Object]) -> Vec<(usize, &'o str)> {
         let with_runs: HashSet<usize> = self
             .runs
@@ -195,16 +195,16 @@ impl Store {
         all.into_iter().map(|index| (index, objects[index].name.name.as_str())).collect()
     }
 
-    /// Where an installation looks: the object's own namespace, and the system's.
+    /// As in a cluster: from the object's own namespace, and from the system namespace.
     pub fn candidates<'s, K>(&'s self, named: &'s Named<K>, namespace: &str, name: &str) -> Candidates<'s, K> {
         let found = |namespace: &str| get(named, namespace, name).map(|(_, object)| object);
         Candidates { own: found(namespace), system: found(SYSTEM_NAMESPACE).filter(|_| namespace != SYSTEM_NAMESPACE) }
     }
 
-    /// The same for policies, of which the files need not have those that are shipped.
+    /// The same for policies, including shipped ones that the files do not have.
     pub fn policies_called(&self, namespace: &str, name: &str) -> Lookup<'_, SympoziumPolicy> {
         let shipped = self.built_in_policies.get(name);
-        // The floor of the system's namespace is the operator's own.
+        // The operator owns the floor of the system namespace.
         let is_operators = name == FLOOR_POLICY && get(&self.policies, SYSTEM_NAMESPACE, name).is_some();
         let shipped = shipped.filter(|_| !is_operators);
         self.look_up(&self.policies, shipped, namespace, name, |a, b| a.spec == b.spec)
@@ -216,8 +216,8 @@ impl Store {
         self.look_up(&self.packs, shipped, namespace, name, |a, b| a.spec == b.spec)
     }
 
-    /// A shipped object is the one of its name in the system's namespace. One of the files that is the same is that object,
-    /// wherever it says it is; another one of its name does not replace it.
+    /// A shipped object is in the system namespace. An equal object of the files is that object, whatever namespace it
+    /// names; a different one of its name does not replace it.
     fn look_up<'s, K>(
         &'s self,
         named: &'s Named<K>,
@@ -270,7 +270,8 @@ fn add<K: DeserializeOwned>(named: &mut Named<K>, index: usize, object: &Object)
     Ok(())
 }
 
-/// Of a file, without the status: what our programs write there decides, and what anybody writes into a file must not.
+/// Without the status if the object is from a file: our programs decide by the status that they wrote, and anyone can
+/// write a file.
 fn read<K: DeserializeOwned>(object: &Object) -> Result<K, serde_json::Error> {
     let mut value = object.node.to_json();
     if let Some(fields) = value.as_object_mut().filter(|_| !object.is_stored) {

@@ -1,4 +1,4 @@
-//! Decisions about what the files hold, and where they are told.
+//! Admission of the runs of files, and the positions of its findings.
 
 use sympozium_plan::plan::{PlanSettings, plan};
 
@@ -86,14 +86,14 @@ fn the_packs_that_are_shipped_need_not_be_among_the_files() {
         findings(&with(AGENT, &run("k8s-ops"))),
         ["warning 10 : cluster-rbac-consent", "warning 16 spec.skills[0].skillPackRef: fetch-unrestricted",]
     );
-    // What an exception is needed for, three times, and told once for each right.
+    // Permissions that need an exception, used three times, and reported once for each permission.
     let found = findings(&with(AGENT, &run("k8s-ops-admin")));
     let denied = found.iter().filter(|it| it.starts_with("denied"));
     assert!(denied.clone().all(|it| it.ends_with(": rbac-escalation")), "{found:?}");
     assert_eq!(denied.count(), 21, "{found:?}");
 }
 
-/// By kind, namespace and whether the files are everything: what is said where one of them takes the name of a shipped object.
+/// The findings where an object of the files has the name of a shipped one, by kind, namespace and completeness.
 #[test]
 fn a_shipped_name_is_the_shipped_object() {
     let policy = "---\napiVersion: sympozium.ai/v1alpha1\nkind: SympoziumPolicy\nmetadata: {name: permissive}\nspec:\n  toolGating: {defaultAction: allow}\n";
@@ -119,12 +119,12 @@ fn a_shipped_name_is_the_shipped_object() {
         for completeness in [Completeness::Partial, Completeness::Complete] {
             assert_eq!(said(&of_system, completeness), [format!("denied {field}: shipped-name")]);
         }
-        // Elsewhere it is nothing to the run.
+        // In another namespace it does not concern the run.
         let elsewhere = object.replace("metadata: {name", "metadata: {namespace: other, name");
         let elsewhere = format!("{elsewhere}{agent}{run}");
         assert_eq!(said(&elsewhere, Completeness::Complete), [] as [&str; 0]);
     }
-    // The shipped objects themselves are no others.
+    // The shipped objects themselves do not clash.
     let shipped = format!(
         "{}\n---\n{}\n{agent}{run}",
         built_in::policy_text("permissive").unwrap(),
@@ -133,7 +133,7 @@ fn a_shipped_name_is_the_shipped_object() {
     assert_eq!(said(&shipped, Completeness::Complete), [] as [&str; 0]);
 }
 
-/// A cluster has what it has: there nothing stands for it.
+/// In a cluster, shipped objects do not stand in for missing ones.
 #[test]
 fn what_goes_to_a_cluster_is_not_compared_with_what_is_shipped_here() {
     let pack = PACK.replace("{name: p}", "{name: code-review}");
@@ -196,7 +196,7 @@ spec:
     image: example.com/i:1
 ";
 
-/// A run with the pack, whose agent has a policy that is not there.
+/// A run with the pack, whose agent names a policy that is missing.
 fn with_unknown_policy(of_pack: &str) -> String {
     let agent = AGENT.replace("spec:\n", "spec:\n  policyRef: elsewhere\n");
     let run = run("  agentRef: a\n  task: hello\n  skills: [{skillPackRef: p}]");
@@ -236,7 +236,7 @@ fn what_an_unknown_policy_may_allow_is_a_warning() {
         let summary = report(&text, Completeness::Partial).summary();
         assert!(summary.ends_with("; 1 run not decided for what is missing"));
 
-        // With a policy that is there and does not give it, the same is certain.
+        // With a known policy that does not allow it, the same denial is certain.
         let known = text.replace("policyRef: elsewhere", "policyRef: default");
         let mut found = findings(&known);
         found.sort();
@@ -283,7 +283,7 @@ fn consent_of_an_unknown_floor_is_not_taken_for_refused() {
         )]
     );
     let denied = [format!("denied: {message} ({remedy})")];
-    // The files are everything, or the floor is among them: then it is certain. The floor that we ship consents.
+    // The files are complete, or the floor is among them: then it is certain. The shipped floor consents.
     assert_eq!(consent(&text, Completeness::Complete), [] as [&str; 0]);
     let elsewhere = text.replace("metadata: {name: ", "metadata: {namespace: team, name: ");
     let of_team = denied[0].replace("`default`", "`team`");
@@ -385,7 +385,7 @@ fn a_runtime_class_may_come_from_the_cluster() {
     assert_eq!(kernel("\n  agentSandbox: {enabled: true}"), ["warning 23 spec.agentSandbox: isolation-kernel"]);
 }
 
-/// The red team's class: a name that looks like a kernel of its own, and a handler that is none.
+/// The RuntimeClass of the red team: its name looks like a separate kernel, and its handler is none.
 #[test]
 fn a_kernel_is_known_by_the_handler_of_a_runtime_class_among_the_files() {
     let policy = "---\napiVersion: sympozium.ai/v1alpha1\nkind: SympoziumPolicy\nmetadata: {name: k}\nspec:\n  sandboxPolicy: {minimumIsolation: [kernel]}\n";
@@ -411,7 +411,7 @@ fn a_kernel_is_known_by_the_handler_of_a_runtime_class_among_the_files() {
     assert_eq!(kernel("fast", &[class(api, "fast", "kata-qemu")]), none);
     let foreign = [class("example.com/v1", "gvisor", "runsc")];
     assert_eq!(kernel("gvisor", &foreign), denied);
-    // Which of the two a cluster has, nobody knows.
+    // It is unknown which of the two a cluster has.
     let both = [class(api, "gvisor", "runsc"), class(api, "gvisor", "runc")];
     assert_eq!(kernel("gvisor", &both), denied);
 }
@@ -451,7 +451,7 @@ fn host_of_model(session: Session<'_>) -> Result<String, Vec<&'static str>> {
     seen.unwrap()
 }
 
-/// Whoever writes a file can write any status into it, and with it where the key goes.
+/// The author of a file can write any status into it, and thus where the key goes.
 #[test]
 fn the_status_of_an_object_in_a_file_counts_for_nothing() {
     let policy = "---\napiVersion: sympozium.ai/v1alpha1\nkind: SympoziumPolicy\nmetadata: {name: p}\nspec:\n  modelPolicy: {allowedNamespaces: [default]}\n";
@@ -464,7 +464,7 @@ fn the_status_of_an_object_in_a_file_counts_for_nothing() {
     let mut of_files = Session::new("default");
     of_files.add("a.yaml".to_owned(), Ok(with(&others, model)));
     assert_eq!(host_of_model(of_files).as_deref(), Ok("model-m.default.svc"));
-    // What an API server has, our programs wrote: it is judged like any other address.
+    // Our programs wrote the status that an API server has stored: it is checked like any other address.
     let mut stored = Session::new("default");
     stored.add("a.yaml".to_owned(), Ok(others));
     stored.add_stored("b.yaml".to_owned(), load(model, &mut Budget::default()));

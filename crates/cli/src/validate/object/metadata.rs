@@ -1,4 +1,4 @@
-//! `metadata`, which the schema of a CRD leaves to the API server.
+//! Checks `metadata`, which the schema of a CRD leaves to the API server.
 
 use sympozium_api::names::{NamespaceName, ObjectName};
 
@@ -7,7 +7,7 @@ use super::Sink;
 use crate::manifests::problem::{Problem, quoted};
 use crate::manifests::tree::{Node, Path, Value};
 
-/// What people write, then what the API server adds and `kubectl get -o yaml` shows.
+/// The fields that users write, then those that the API server adds and `kubectl get -o yaml` prints.
 const FIELDS: &[&str] = &[
     "name",
     "generateName",
@@ -26,7 +26,7 @@ const FIELDS: &[&str] = &[
     "uid",
 ];
 
-/// Checks what every object needs: a name that the API server takes, and maps of texts.
+/// Checks what every object needs: a valid name, and maps of strings.
 pub fn check(object: &Node, sink: &mut Sink<'_>) {
     let path = Path::Root.field("metadata");
     let Some(entry) = object.entry("metadata") else {
@@ -99,7 +99,7 @@ fn check_texts(node: &Node, path: Path<'_>, sink: &mut Sink<'_>) {
     }
 }
 
-/// The text, or a finding that it is none.
+/// The text; reports a finding if the node is not a text.
 fn text<'a>(node: &'a Node, path: Path<'_>, sink: &mut Sink<'_>) -> Option<&'a str> {
     if node.as_text().is_none() {
         sink(path, schema::wrong_type(node, schema::Type::String));

@@ -1,4 +1,4 @@
-//! References that are there, and references that are not.
+//! References that resolve, and references that do not.
 
 use super::*;
 use crate::kinds::tests::schema;
@@ -131,10 +131,10 @@ fn one_name_is_one_object() {
     );
 }
 
-/// Every field of the schemas that is called like a reference is in the table, or is known to be none of ours.
+/// Every field of the schemas that is named like a reference is in the table, or is known not to be one.
 #[test]
 fn every_field_that_looks_like_a_reference_is_looked_up() {
-    /// In open or outside objects, in the status, or resolved by somebody else.
+    /// In free-form or foreign objects, in the status, or resolved elsewhere.
     const ELSEWHERE: &[&str] =
         &["valueFrom", "envFrom", "status", "runtimeClass", "warmPoolRef", "storageClass", "volumes"];
     fn walk(schema: &serde_json::Value, path: String, found: &mut Vec<String>) {

@@ -1,4 +1,4 @@
-//! The answer for people and for programs.
+//! The text and the JSON output.
 
 use super::*;
 use crate::manifests::limits::MAX_FINDINGS;

@@ -1,4 +1,4 @@
-//! The patterns of our schemas in words: what a text should be, how to write it, and one that is right.
+//! Descriptions of the patterns of our schemas: what a text should be, how to write it, and an example.
 
 use regex_lite::Regex;
 use sympozium_api::duration::DurationText;
@@ -10,7 +10,7 @@ use sympozium_api::quantity::Quantity;
 
 use crate::manifests::problem::printable;
 
-/// Characters of a guess that is worth showing.
+/// The maximum number of characters of a suggestion.
 const LONGEST_GUESS: usize = 60;
 
 /// The meaning of a pattern.
@@ -19,7 +19,7 @@ pub struct Form {
     pub pattern: &'static str,
     /// With its article.
     pub what: &'static str,
-    /// What it consists of.
+    /// How to write such a text.
     how: &'static str,
     pub example: &'static str,
 }
@@ -28,7 +28,7 @@ const fn form(pattern: &'static str, what: &'static str, how: &'static str, exam
     Form { pattern, what, how, example }
 }
 
-/// Every pattern that a schema of ours has; a test compares.
+/// Every pattern that our schemas have; a test compares.
 pub const FORMS: &[Form] = &[
     form(DurationText::PATTERN, "a duration", "write numbers with units (ms, s, m, h)", "1h30m"),
     form(
@@ -134,13 +134,12 @@ pub const FORMS: &[Form] = &[
     ),
 ];
 
-/// What a pattern means.
 pub fn of(pattern: &str) -> Option<&'static Form> {
     FORMS.iter().find(|form| form.pattern == pattern)
 }
 
 impl Form {
-    /// What to do about `typed`: the text that was probably meant, or how such a text is written.
+    /// The hint for `typed`: the text that was probably meant, or how such a text is written.
     pub fn hint(&self, typed: &str) -> String {
         match self.mended(typed) {
             Some(mended) => format!("did you mean \"{}\"?", printable(&mended)),
@@ -148,11 +147,11 @@ impl Form {
         }
     }
 
-    /// The nearest text that has the form, where the slip is a common one.
+    /// The closest text that matches the pattern, for common mistakes.
     fn mended(&self, typed: &str) -> Option<String> {
         let pattern = Regex::new(self.pattern).ok()?;
         let lower = typed.trim().to_lowercase();
-        // A number alone is mostly seconds.
+        // A number alone usually means seconds.
         let seconds = (self.pattern == DurationText::PATTERN).then(|| format!("{lower}s"));
         [Some(typed.to_owned()), Some(typed.trim().to_owned()), seconds, Some(lower.replace('_', "-")), Some(lower)]
             .into_iter()

@@ -1,4 +1,4 @@
-//! `allOf`, `anyOf`, `oneOf` and `not`: conditions on a value whose fields are described elsewhere in the schema.
+//! `allOf`, `anyOf`, `oneOf` and `not`: conditions on a value whose fields other parts of the schema describe.
 
 use super::{Schema, Sink, check as check_all, words};
 use crate::manifests::problem::Problem;
@@ -50,10 +50,10 @@ pub fn check(node: &Node, schema: &Schema, path: Path<'_>, sink: &mut Sink<'_>) 
     }
 }
 
-/// Where nothing shorter can be said.
+/// The hint where nothing shorter can be said.
 const LOOK_UP: &str = "`sympozium crds` prints what each field takes";
 
-/// What to write for a value that no branch takes.
+/// The hint for a value that no branch accepts.
 fn way_out(branches: &[Schema]) -> String {
     if fields_of(branches).is_some() {
         return "set one of these".to_owned();
@@ -75,7 +75,7 @@ fn fits(node: &Node, schema: &Schema) -> bool {
     fits
 }
 
-/// The fields that tell the branches apart, when that is all they say.
+/// The fields that distinguish the branches, if the branches require one field each and nothing else.
 fn fields_of(branches: &[Schema]) -> Option<Vec<&str>> {
     let mut fields = Vec::new();
     for branch in branches {

@@ -1,8 +1,8 @@
-//! The part of a structural schema that says something about values.
+//! The part of a structural schema that constrains values.
 //!
-//! The schemas of our kinds are embedded in this form (`crates/cli/schemas`, one file for each kind), because making one
-//! from the Rust types takes ten times as long as everything else that checking a file takes. `cargo xtask crds` writes
-//! them, and `cargo xtask check` holds them to the types.
+//! The schemas of our kinds are embedded in this form (`crates/cli/schemas`, one file for each kind), because
+//! generating one from the Rust types takes ten times as long as everything else that checking a file takes. `cargo
+//! xtask crds` writes them, and `cargo xtask check` compares them with the types.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::kinds::Kind;
 
-/// What is allowed at one place. A word that is not here cannot be read, so that none is passed by unseen.
+/// A schema. Unknown keywords fail to parse, so that none is ignored silently.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Schema {
@@ -60,7 +60,6 @@ pub struct Schema {
     pub not: Option<Box<Schema>>,
 }
 
-/// The types that a schema knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Type {
@@ -72,7 +71,7 @@ pub enum Type {
     Boolean,
 }
 
-/// What the fields may hold that have no schema of their own.
+/// The schema of fields that are not listed.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub enum Additional {
@@ -81,7 +80,7 @@ pub enum Additional {
 }
 
 impl Schema {
-    /// Of the objects of a kind; a test reads them all.
+    /// The schema of a kind; a test parses them all.
     pub fn of(kind: Kind) -> Option<Self> {
         serde_json::from_str(text(kind)).ok()
     }

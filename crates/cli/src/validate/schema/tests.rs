@@ -1,4 +1,4 @@
-//! Every keyword of a structural schema, with a value that fits and one that does not.
+//! Every keyword of a structural schema, with a value that is valid and one that is not.
 
 use serde_json::{Value as Json, json};
 
@@ -276,7 +276,7 @@ fn conditions_on_values() {
     rejects(&schema, "{a: x}", "form: must not have `a` [remove it, or choose another value]");
 }
 
-/// Every pattern of every schema has words, and its example is right.
+/// Every pattern of every schema has a description, and its example matches.
 #[test]
 fn every_pattern_has_words() {
     fn patterns(schema: &Json, found: &mut std::collections::BTreeSet<String>) {
@@ -302,7 +302,7 @@ fn every_pattern_has_words() {
     }
 }
 
-/// What a hint offers in quotes is accepted when it is written.
+/// What a hint suggests in quotes is accepted when it is written.
 #[test]
 fn what_is_offered_for_a_text_is_accepted() {
     use sympozium_api::duration::DurationText;

@@ -1,10 +1,10 @@
-//! How the schema's findings say things.
+//! Texts for the findings about schemas.
 
 use super::Type;
 use crate::manifests::problem::quoted;
 use crate::manifests::tree::Value;
 
-/// Lists of names up to this long are shown whole.
+/// Lists of names up to this length are printed completely.
 pub const FEW: usize = 12;
 
 /// A type of the schema, with its article.
@@ -19,7 +19,7 @@ pub fn of_type(wanted: Type) -> &'static str {
     }
 }
 
-/// What a value is, and which one where that is short.
+/// The type of a value, with the value itself where it is short.
 pub fn of_value(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
@@ -30,7 +30,7 @@ pub fn of_value(value: &Value) -> String {
     }
 }
 
-/// The value itself where it is short.
+/// The value itself where it is short, or else its type.
 pub fn shown(value: &Value) -> String {
     match value {
         Value::Bool(value) => quoted(&value.to_string()),
@@ -40,7 +40,7 @@ pub fn shown(value: &Value) -> String {
     }
 }
 
-/// What to do about a value of the wrong type.
+/// How to fix a value of the wrong type.
 pub fn type_hint(value: &Value, wanted: Type) -> String {
     match (value, wanted) {
         (Value::Null, _) => "is the value missing, or indented too little?".to_owned(),

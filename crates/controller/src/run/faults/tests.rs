@@ -1,4 +1,4 @@
-//! What a kubelet, a scheduler and an API server say, and what becomes of it.
+//! Statuses and messages of kubelet, scheduler and API server, and how they are explained.
 
 use serde_json::{Value, json};
 
@@ -109,7 +109,7 @@ fn the_bridge_is_the_run() {
     };
     assert!(!has_ended(&both(&running, &running)));
     assert!(!has_ended(&both(&over, &running)));
-    // An agent that lingers does not keep the run.
+    // An agent that lingers does not keep the run active.
     assert!(has_ended(&both(&running, &over)));
     assert!(!is_still(&both(&running, &over)));
     assert!(is_still(&both(&over, &over)));

@@ -1,4 +1,4 @@
-//! Whose turn it is.
+//! Which runs get a slot.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -19,7 +19,7 @@ fn run_of(namespace: &str, name: &str, status: serde_json::Value) -> AgentRun {
     serde_json::from_value(run).expect("a run")
 }
 
-/// At most two at a time.
+/// An index with two slots.
 fn index() -> Index {
     Index::new(2, BTreeMap::new())
 }
@@ -49,22 +49,22 @@ fn of_many_that_come_at_once_as_many_begin_as_may() {
     assert_eq!(reserve(&index, "a"), Ok(()));
     assert_eq!(reserve(&index, "b"), Ok(()));
     assert_eq!(reserve(&index, "c"), full);
-    // The watch shows the first as it was before it began: it has its turn all the same.
+    // The watch delivers the first as it was before it started: it keeps its slot.
     index.see(&run("a", json!({})));
     assert_eq!(reserve(&index, "d"), full);
     assert_eq!(names(index.active()), ["a", "b"]);
     // It does not need another.
     assert_eq!(reserve(&index, "a"), Ok(()));
 
-    // One ends: the one that waits longest is next.
+    // One ends: the one that has waited longest is next.
     let over = index.see(&run("a", json!({ "phase": "Succeeded" })));
     assert!(over.made_room && !over.has_settled);
     assert_eq!(names(index.take_turns()), ["c"]);
     assert_eq!(reserve(&index, "c"), Ok(()));
     assert_eq!(reserve(&index, "d"), full);
-    // What is over is nobody's turn, and does not wait for anything.
+    // A terminal run has no turn, and waits for nothing.
     assert_eq!(names(index.waiting()), ["d"]);
-    // It is not told twice that there is room.
+    // The free slot is reported only once.
     assert!(!index.see(&run("a", json!({ "phase": "Succeeded" }))).made_room);
 }
 
@@ -78,7 +78,7 @@ fn a_turn_that_cannot_be_used_is_given_back() {
     assert_eq!(reserve(&index, "b"), Ok(()));
     index.give_back("uid-a");
     assert_eq!(reserve(&index, "c"), Ok(()));
-    // One that began for good does not give anything back by seeing it.
+    // A run that has started does not release its slot by being seen.
     index.see(&run("b", json!({ "planDigest": format!("sha256:{}", "0".repeat(64)) })));
     index.give_back("uid-b");
     index.see(&run("b", json!({ "planDigest": format!("sha256:{}", "0".repeat(64)) })));
@@ -97,7 +97,7 @@ fn one_that_went_keeps_nobody_from_its_turn() {
     assert_eq!(names(index.take_turns()), ["d"]);
 }
 
-/// A reconcile of a run that was deleted meanwhile asks for a turn all the same.
+/// A reconcile of a run that was deleted meanwhile asks for a slot all the same.
 #[test]
 fn one_that_is_forgotten_takes_no_place_and_no_turn() {
     let index = index();
@@ -112,7 +112,7 @@ fn one_that_is_forgotten_takes_no_place_and_no_turn() {
     index.see(&run("a", json!({ "phase": "Succeeded" })));
     assert_eq!(names(index.take_turns()), ["d"]);
     assert_eq!(reserve(&index, "d"), Ok(()));
-    // Nor where there is room.
+    // Nor if there is a free slot.
     index.forget("uid-b");
     assert_eq!(reserve(&index, "b"), Err(Turn::Unseen));
     assert_eq!(names(index.active()), ["d"]);
@@ -143,13 +143,13 @@ fn a_namespace_with_thousands_of_runs_does_not_delay_another_s_single_one() {
         assert_eq!(began.is_ok(), number < 2, "{number}");
     }
     assert_eq!(ask("modest", "m"), full());
-    // The next place is the other's, whoever asks first.
+    // The next slot belongs to the other namespace, whichever asks first.
     index.see(&run_of("greedy", "g0", json!({ "phase": "Succeeded" })));
     assert_eq!(names(index.take_turns()), ["m"]);
     assert_eq!(ask("greedy", "g2"), full());
     assert_eq!(ask("greedy", "new"), full());
     assert_eq!(ask("modest", "m"), Ok(()));
-    // With one each, they take turns again.
+    // With one slot each, they take turns again.
     index.see(&run_of("greedy", "g1", json!({ "phase": "Succeeded" })));
     assert_eq!(names(index.take_turns()), ["g2"]);
     assert_eq!(ask("greedy", "g2"), Ok(()));
@@ -165,12 +165,12 @@ fn all_places_are_used_while_nobody_else_waits() {
     }
 }
 
-/// The reconciler that deletes a run forgets it before the watch shows that it is gone, and that shows no room any more.
+/// The reconciler that deletes a run removes it before the watch event, which then frees no slot any more.
 #[test]
 fn active_runs_are_shared_by_weight() {
     let weights = BTreeMap::from([("heavy".to_owned(), 4)]);
     let index = Index::new(10, weights);
-    // All wait before any may begin, so that none is first.
+    // All wait before any may start, so that none is first.
     let ask = |namespace: &str, number: usize| {
         let run = run_of(namespace, &format!("{namespace}-{number}"), json!({}));
         index.see(&run);
@@ -275,7 +275,7 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 proptest! {
-    /// What is counted is what there is.
+    /// The counts equal what there is.
     #[test]
     fn active_runs_are_those_that_stand_as_such(acts in proptest::collection::vec(act(), 0..120)) {
         let index = Index::new(4, BTreeMap::new());

@@ -1,8 +1,9 @@
-//! Whether an object that is there is the one that this controller would have made. Pure.
+//! Decides whether an existing object is the one that this controller would have created. Pure.
 //!
-//! A run's object is known by the UID that the API server answered its creation with, which nobody can forge: it is in the run's
-//! status once everything was made, and in memory before. Only after a crash in between there is none. Then what is there is
-//! adopted if it is what we would have made: whoever else made it has gained nothing by that. Where that cannot be told, it is not.
+//! An object of a run is identified by the UID that the API server returned on creation, which cannot be forged: it is
+//! in the run's status once everything was created, and in memory before. Only after a crash in between there is none.
+//! Then an existing object is adopted if it equals the one that we would create: another author has gained nothing by
+//! that. Where that cannot be decided, it is not adopted.
 
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
@@ -13,7 +14,7 @@ use sympozium_plan::quantity::Amount;
 use super::super::error::Error;
 use super::is_of;
 
-/// The parts of an object that make it what it is, by kind. What is there already must have the same.
+/// The fields that are compared exactly, by kind.
 const ESSENCE: &[(&str, &[&str])] = &[
     ("ConfigMap", &["data", "binaryData", "immutable"]),
     ("Role", &["rules"]),
@@ -22,24 +23,23 @@ const ESSENCE: &[(&str, &[&str])] = &[
     ("ClusterRoleBinding", &["roleRef", "subjects"]),
     ("NetworkPolicy", &["spec"]),
     ("ServiceAccount", &["automountServiceAccountToken"]),
-    // What is in it is written anew.
+    // Its data is replaced.
     ("Secret", &["type", "immutable"]),
 ];
-/// Kinds whose `spec` the API server completes.
+/// Kinds whose `spec` gets defaults from the API server.
 const COMPLETED: &[&str] = &["Job", "PersistentVolumeClaim", "Sandbox"];
-/// Kinds whose labels and annotations are instructions to others: to clouds, about identities, and to drivers.
+/// Kinds whose labels and annotations other controllers act on: cloud identities, and storage drivers.
 const INSTRUCTED: &[&str] = &["PersistentVolumeClaim", "ServiceAccount"];
 
-/// Whose an object should be.
+/// The identity that an object should have.
 #[derive(Debug, Clone, Copy)]
 pub struct Expected<'a> {
-    /// The run.
     pub run_uid: &'a str,
-    /// The object's own UID, where it is known.
+    /// The object's own UID, if it is known.
     pub uid: Option<&'a str>,
 }
 
-/// Whether what is there is what we made, or would have made.
+/// Returns an error unless the existing object is what we created, or would have created.
 pub fn compare(
     kind: &str,
     name: &str,
@@ -54,7 +54,7 @@ pub fn compare(
     if expected.uid.is_some() && there.uid().as_deref() != expected.uid {
         return Err(foreign("it was replaced by another"));
     }
-    // Only the controller may put our label on what has a run's name: admission holds that.
+    // Only the controller may set our label on an object with a run's name: an admission policy enforces that.
     let ours = there.labels().get(labels::MANAGED_BY).map(String::as_str);
     if ours != Some(labels::MANAGER) {
         return Err(foreign("somebody else made it"));
@@ -95,7 +95,7 @@ pub fn compare(
     if COMPLETED.contains(&kind) {
         let spec = |object: &Value| object.get("spec").cloned().unwrap_or_default();
         let (sent, mut there) = (spec(wanted), spec(&there.data));
-        // Who made a claim may have chosen the volume, and what is in it.
+        // The author of a claim may have chosen the volume, and its content.
         if expected.uid.is_some()
             && let Some(there) = there.as_object_mut()
         {
@@ -108,7 +108,7 @@ pub fn compare(
     Ok(())
 }
 
-/// Whether `there` is what was sent, with what the API server fills in. What it fills in is listed: a field that is not might be
+/// Whether `there` equals `sent` plus defaults of the API server. The defaults are listed: an unlisted field might be
 /// the one that matters.
 fn is_completed(sent: &Value, there: &Value) -> bool {
     match (sent, there) {
@@ -125,7 +125,7 @@ fn is_completed(sent: &Value, there: &Value) -> bool {
             sent.len() == there.len() && pairs.all(|(sent, there)| is_completed(sent, there))
         }
         (Value::String(sent), Value::String(there)) if sent != there => {
-            // The API server writes amounts in its own way.
+            // The API server normalises quantities.
             let amounts = (Amount::parse(sent), Amount::parse(there));
             matches!(amounts, (Ok(sent), Ok(there)) if sent == there)
         }
@@ -133,7 +133,8 @@ fn is_completed(sent: &Value, there: &Value) -> bool {
     }
 }
 
-/// Whether the API server leaves out what is sent as that: the same as nothing. `false` is not, but where it is what nothing means.
+/// Whether the API server omits such a value, because it means the same as no value. `false` counts only for the listed
+/// fields.
 fn is_left_out(key: &str, value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -147,16 +148,17 @@ fn is_left_out(key: &str, value: &Value) -> bool {
     }
 }
 
-/// Whether the API server writes that by itself where nothing was sent.
+/// Whether the API server sets this value by default.
 fn is_filled_in(key: &str, value: &Value, beside: &Map<String, Value>) -> bool {
     let filled_in = match key {
-        // By the Job's controller: labels and what selects by them. With a selector of somebody's own, `manualSelector` is true.
+        // From the Job controller: labels and the selector for them. A selector by another author needs
+        // `manualSelector: true`.
         "selector"
         | "batch.kubernetes.io/controller-uid"
         | "batch.kubernetes.io/job-name"
         | "controller-uid"
         | "job-name"
-        // The cluster's default, where we name none.
+        // The cluster's default class, where we name none.
         | "storageClassName" => return true,
         "serviceAccount" => return beside.get("serviceAccountName") == Some(value),
         "creationTimestamp" => Value::Null,
@@ -182,7 +184,7 @@ fn is_filled_in(key: &str, value: &Value, beside: &Map<String, Value>) -> bool {
         "scheme" => json!("HTTP"),
         "apiVersion" => json!("v1"),
         "divisor" => json!("0"),
-        // Of a Sandbox.
+        // A field of Sandboxes.
         "shutdownPolicy" => json!("Retain"),
         "volumeMode" => json!("Filesystem"),
         "resources" | "securityContext" => json!({}),

@@ -1,4 +1,4 @@
-//! Random trees and paths: both methods give the same answer.
+//! Random trees and paths: both methods give the same result.
 
 use proptest::prelude::*;
 
@@ -47,7 +47,7 @@ fn plant(entries: &[Entry]) -> (TempDir, PathBuf) {
     fs::write(outer.path().join("a"), "outside").unwrap();
     for entry in entries {
         let (Entry::Directory(place) | Entry::File(place) | Entry::Link(place, _)) = entry;
-        // Real directories all the way: a link planted before must not lead the test itself out.
+        // Only real directories: a link planted before must not lead the test itself outside.
         let mut directory = base.clone();
         let reached = Path::new(place).parent().unwrap().iter().all(|part| {
             directory.push(part);

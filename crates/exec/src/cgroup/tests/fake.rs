@@ -1,4 +1,4 @@
-//! A directory that looks like a cgroup2 mount: this machine class has no v2 controllers.
+//! A directory that looks like a cgroup2 mount: test machines have no v2 controllers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ impl FakeTree {
         )
     }
 
-    /// Makes a group, with the files the kernel would put there.
+    /// Creates a group, with the files that the kernel would create.
     fn create(&self) -> (Cgroup, Vec<String>) {
         let fill = |path: &Path| {
             for file in ["cgroup.procs", "cgroup.kill"] {
@@ -61,7 +61,7 @@ impl FakeTree {
         (cgroup, applied)
     }
 
-    /// The reasons, with this tree's own path taken out.
+    /// The reasons, with this tree's own path removed.
     fn reasons(&self, cgroup: &Cgroup) -> Vec<String> {
         let root = self.directory.path().to_str().unwrap();
         cgroup.not_applied().iter().map(|(layer, why)| format!("{layer}: {}", why.replace(root, ""))).collect()
@@ -99,7 +99,7 @@ fn a_cgroup_we_cannot_write_is_passed_over() {
     let tree = FakeTree::new("user/app");
     tree.cgroup("user", "cpu memory pids", "cpu memory pids");
     tree.cgroup("user/app", "cpu memory pids", "cpu memory pids");
-    // Stands in for a refusal: as root, permission bits of a temporary directory refuse nothing.
+    // Simulates a refusal: as root, permission bits of a temporary directory have no effect.
     fs::remove_file(tree.path("user/app/cgroup.procs")).unwrap();
     let (cgroup, applied) = tree.create();
     assert_eq!(applied.len(), 3);
@@ -128,7 +128,7 @@ fn in_the_root_controllers_are_switched_on_and_believed_only_when_listed() {
     let tree = FakeTree::new("");
     fs::write(tree.path("").join("cgroup.controllers"), "memory hugetlb").unwrap();
     let (cgroup, applied) = tree.create();
-    // The fake kernel keeps what we wrote and switches nothing on.
+    // The fake kernel stores what we wrote and enables nothing.
     assert_eq!(read(&tree.path(""), "cgroup.subtree_control"), "+memory");
     assert_eq!(applied, [""; 0]);
     assert_eq!(cgroup.not_applied().len(), 3);
@@ -195,8 +195,8 @@ fn kill_writes_cgroup_kill_and_otherwise_spares_processes_it_cannot_name() {
     cgroup.kill().unwrap();
     assert_eq!(read(directory, "cgroup.kill"), "1");
 
-    // A kernel without cgroup.kill, and members that our pid namespace does not show: to signal process
-    // 0 would be to end this very test.
+    // A kernel without cgroup.kill, and members that our pid namespace does not show: signalling process 0 would end
+    // this very test.
     fs::remove_file(directory.join("cgroup.kill")).unwrap();
     fs::write(directory.join("cgroup.procs"), "0\n-1\n").unwrap();
     cgroup.kill().unwrap();

@@ -16,7 +16,7 @@ use crate::guarantee::Layer;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A group with `limits`, all of them live; otherwise the test is skipped, out loud.
+/// A group with `limits`, all of them live; otherwise the test is skipped with a message.
 fn group(layout: &Layout, limits: Limits) -> Option<Cgroup> {
     let (cgroup, _) = Cgroup::create_in(layout, &limits, "test", &|_| ()).unwrap();
     if let Some((layer, why)) = cgroup.not_applied().first() {
@@ -69,7 +69,7 @@ fn population(cgroup: &Cgroup) -> usize {
     members(&cgroup.directories[0]).unwrap().len()
 }
 
-/// Removes the group and shows that no directory is left.
+/// Removes the group and asserts that no directory is left.
 fn remove(cgroup: Cgroup) {
     let directories = cgroup.directories.clone();
     cgroup.remove().unwrap();
@@ -83,10 +83,10 @@ fn a_memory_hog_is_killed_by_the_kernel_and_counted() {
         return;
     };
     assert_eq!(cgroup.oom_kills(), 0);
-    // tail must keep all of it, for there is no line end before the end.
+    // tail must keep all of it, because there is no line end before the end.
     let status = wait(start(&cgroup, "head -c 256M /dev/zero | tail -n 1"));
     assert!(!status.success());
-    // At least one: the kernel may have to kill another of them before the first has given its memory back.
+    // At least one: the kernel may have to kill another of them before the first has freed its memory.
     wait_for("the kernel's count", || cgroup.oom_kills() >= 1);
     cgroup.kill().unwrap();
     remove(cgroup);
@@ -235,7 +235,7 @@ fn a_helper_enters_by_descriptor() {
     remove(cgroup);
 }
 
-/// A directory of this test's own making in the machine's tree.
+/// A directory that this test creates in the machine's tree.
 struct Leftover(PathBuf);
 
 impl Leftover {
@@ -269,7 +269,7 @@ fn a_sweep_removes_what_dead_owners_left_and_nothing_else() {
     let stale_name = name.replacen(&format!("-{}-", std::process::id()), &format!("-{dead_pid}-"), 1);
     let stale = Leftover::make(here, &stale_name);
     let foreign = Leftover::make(here, &format!("not-{stale_name}"));
-    // One inside another cgroup than ours, as when the owner lived elsewhere.
+    // One inside another cgroup than ours, as if the owner had lived elsewhere.
     let nested = Leftover::make(&foreign.0, &stale_name);
 
     // Another test process may sweep at the same time and be first.

@@ -1,4 +1,4 @@
-//! System calls that answer a question and change nothing, made in this very process.
+//! System calls that query without side effects, made in this process.
 
 use std::io;
 use std::mem::size_of;
@@ -8,7 +8,7 @@ fn checked(result: libc::c_long) -> io::Result<libc::c_long> {
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// The Landlock ABI. `ENOSYS`: not in this kernel; `EOPNOTSUPP`: switched off at boot; see landlock(7).
+/// The Landlock ABI. `ENOSYS`: not in this kernel; `EOPNOTSUPP`: disabled at boot; see landlock(7).
 pub(in crate::features) fn landlock_abi() -> io::Result<i32> {
     const LANDLOCK_CREATE_RULESET_VERSION: libc::c_long = 1;
     let none: libc::c_long = 0;
@@ -19,7 +19,7 @@ pub(in crate::features) fn landlock_abi() -> io::Result<i32> {
     i32::try_from(abi).map_err(io::Error::other)
 }
 
-/// Whether the kernel knows a seccomp action, one of the `SECCOMP_RET_*`.
+/// Whether the kernel supports a seccomp action, one of the `SECCOMP_RET_*`.
 pub(in crate::features) fn seccomp_action(action: u32) -> io::Result<()> {
     let operation = libc::c_long::from(libc::SECCOMP_GET_ACTION_AVAIL);
     let flags: libc::c_long = 0;
@@ -28,7 +28,7 @@ pub(in crate::features) fn seccomp_action(action: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether `close_range` is there: asked to close a range in which no descriptor can be.
+/// Whether `close_range` is available: called with a range in which no descriptor can be.
 pub(in crate::features) fn close_range() -> io::Result<()> {
     let (nowhere, flags) = (libc::c_long::from(u32::MAX), libc::c_long::from(0));
     // SAFETY: no descriptor has this number, so nothing is closed.
@@ -36,8 +36,8 @@ pub(in crate::features) fn close_range() -> io::Result<()> {
     Ok(())
 }
 
-/// Whether `clone3` is there: called with no arguments at all it must complain about them, not about
-/// the call. Container runtimes hide it behind `ENOSYS`.
+/// Whether `clone3` is available: called without arguments it must fail because of them, not because of the call.
+/// Container runtimes hide it behind `ENOSYS`.
 pub(in crate::features) fn clone3() -> io::Result<()> {
     let none: libc::c_long = 0;
     // SAFETY: arguments of size zero are refused before they are read.
@@ -75,7 +75,7 @@ pub(in crate::features) fn map_owners(tree: BorrowedFd<'_>, user_namespace: Borr
     Ok(())
 }
 
-/// The kernel's log, as far as it fits. Refused to most users on Linux, open to all on gVisor.
+/// The kernel's log, as far as it fits. Not readable for most users on Linux, readable for all on gVisor.
 pub(in crate::features) fn kernel_log() -> io::Result<String> {
     const SYSLOG_ACTION_READ_ALL: libc::c_int = 3;
     let mut text = vec![0_u8; 16 * 1024];

@@ -1,4 +1,4 @@
-//! Skills below a directory like `/tmp`: writable for everybody, and sticky.
+//! Skills below a directory like `/tmp`: world-writable and sticky.
 
 use super::*;
 
@@ -7,9 +7,9 @@ struct Case {
     what: &'static str,
     /// Of `/shared`.
     mode: u32,
-    /// Of `/shared` and of `/shared/skills`; `None` is whoever runs the tests.
+    /// Of `/shared` and of `/shared/skills`; `None` is the user who runs the tests.
     owners: [Option<Owner>; 2],
-    /// Where the skill is looked for.
+    /// The directory in which the skill is looked up.
     skills: &'static str,
     expected: Result<(), &'static str>,
 }

@@ -1,7 +1,7 @@
-//! What people have said, held against the rule of the plan. Values to values.
+//! Evaluates votes by the approval rule of the plan. Pure.
 //!
-//! Who wrote a vote is not in the object: that `by` and `groups` are the writer's own is the API server's to hold, by a
-//! ValidatingAdmissionPolicy that an installation comes with. What is decided here is who of them counts.
+//! The object does not say who wrote a vote: that `by` and `groups` are the writer's own is enforced by the API server,
+//! with a ValidatingAdmissionPolicy that an installation includes. Here it is decided whose votes count.
 
 use std::collections::BTreeSet;
 
@@ -11,30 +11,23 @@ use sympozium_api::tool_approval::{ApprovalDecision, ApprovalScope, ToolApproval
 
 use crate::cluster::ACCOUNT;
 
-/// What came of it so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// More people must say something.
+    /// More votes are needed.
     Open,
-    /// Enough have said yes.
+    /// Enough approvers have approved.
     Yes {
-        /// Who, in order.
+        /// The approvers, sorted.
         by: Vec<String>,
-        /// Whether all of them mean the identical action as often as the run repeats it.
+        /// Whether all of them approve the identical action for the whole run.
         for_the_run: bool,
-        /// Why.
         reason: Option<String>,
     },
-    /// Somebody has said no, or a yes was given that cannot count and cannot be taken back.
-    No {
-        /// Who.
-        by: Option<String>,
-        /// Why.
-        reason: Option<String>,
-    },
+    /// An approver has denied it, or a final approval does not count and cannot be withdrawn.
+    No { by: Option<String>, reason: Option<String> },
 }
 
-/// One person's word, from wherever it stands in the status.
+/// One vote, from anywhere in the status.
 #[derive(Debug, Clone, Copy)]
 struct Word<'a> {
     by: &'a str,
@@ -42,11 +35,11 @@ struct Word<'a> {
     decision: ApprovalDecision,
     reason: Option<&'a str>,
     scope: Option<ApprovalScope>,
-    /// Whether it is the decision itself, which stands for ever.
+    /// Whether it is the final decision, which cannot be changed.
     is_final: bool,
 }
 
-/// Why a yes does not count.
+/// Why an approval does not count.
 fn disqualified(rule: &ApprovalPlan, author: Option<&str>, word: &Word<'_>) -> Option<String> {
     let is_named = |kind: ApproverKind, name: &str| match kind {
         ApproverKind::User => name == word.by,
@@ -57,7 +50,8 @@ fn disqualified(rule: &ApprovalPlan, author: Option<&str>, word: &Word<'_>) -> O
     {
         return Some(format!("{} said yes, and the policy of this run does not name them as an approver", word.by));
     }
-    // Whoever may make accounts may make as many as votes are wanted: one counts when somebody has named it.
+    // A user who may create service accounts could create as many as votes are required: one counts only if the policy
+    // names it.
     let named = rule.approvers.as_deref().unwrap_or_default();
     let is_it = |it: &Approver| it.kind == ApproverKind::User && it.name == word.by;
     if word.by.starts_with(ACCOUNT) && !named.iter().any(is_it) {
@@ -75,15 +69,15 @@ fn disqualified(rule: &ApprovalPlan, author: Option<&str>, word: &Word<'_>) -> O
     None
 }
 
-/// Whether the rule can be kept at all: an author who may not approve must be known.
+/// Whether the rule can be applied: an author who may not approve must be known.
 pub(super) fn is_decidable(rule: &ApprovalPlan, author: Option<&str>) -> bool {
     rule.run_author || author.is_some()
 }
 
-/// What has been decided.
+/// Evaluates the votes of a status.
 pub(super) fn judge(rule: &ApprovalPlan, author: Option<&str>, status: &ToolApprovalStatus) -> Outcome {
     let words: Vec<Word<'_>> = words(status);
-    // One no is enough, whoever may write it: it opens nothing.
+    // One denial is enough, by any writer: it permits nothing.
     if let Some(no) = words.iter().find(|it| it.decision == ApprovalDecision::Denied) {
         return Outcome::No { by: Some(no.by.to_owned()), reason: no.reason.map(str::to_owned) };
     }
@@ -91,7 +85,7 @@ pub(super) fn judge(rule: &ApprovalPlan, author: Option<&str>, status: &ToolAppr
     let (mut for_the_run, mut reason) = (true, None);
     for word in &words {
         if let Some(why) = disqualified(rule, author, word) {
-            // Everybody who looks sees a yes that nobody can take back: better a no at once than one by waiting.
+            // The object shows an approval that cannot be withdrawn: a denial at once is better than a timeout.
             if word.is_final {
                 return Outcome::No { by: None, reason: Some(why) };
             }
@@ -126,7 +120,7 @@ fn words(status: &ToolApprovalStatus) -> Vec<Word<'_>> {
         })
         .collect();
     if let (Some(decision), Some(by)) = (status.decision, &status.decided_by) {
-        // Their vote, where there is one, says in whose name they decided.
+        // The vote of the same user has the groups.
         let vote = status.votes.iter().find(|it| it.by == *by);
         words.push(Word {
             by,

@@ -1,4 +1,4 @@
-//! Questions that wait for a person, shared fairly: a namespace that asks much does not keep another from asking at all.
+//! Pending questions, shared fairly: a namespace with many questions does not keep another one from asking.
 
 use std::collections::HashMap;
 
@@ -7,13 +7,12 @@ use tokio::sync::watch;
 use super::Seen;
 use crate::admission::{Share, ShareRefused, Shares};
 
-/// Questions of all runs that wait at a time. Further ones are told that there is no room.
+/// Maximum number of pending questions of all runs. Further ones are refused.
 pub const MAX_WAITING: usize = 4096;
 
-/// Namespace and name.
+/// Namespace and name of the object.
 pub type Key = (String, String);
 
-/// Questions that wait.
 #[derive(Debug, Default)]
 pub struct Waiting {
     questions: HashMap<Key, (watch::Sender<Seen>, Share)>,
@@ -21,11 +20,11 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// A question begins to wait, and is told what is seen of its object.
+    /// Adds a question. The receiver gets the observed states of its object.
     ///
     /// # Errors
     ///
-    /// When there is no room for it; what to tell whoever asks.
+    /// Returns a message for the bridge if there is no room.
     pub fn enter(&mut self, key: &Key, run: &str) -> Result<watch::Receiver<Seen>, String> {
         let free = MAX_WAITING.saturating_sub(self.questions.len());
         if free == 0 {
@@ -47,14 +46,13 @@ impl Waiting {
         Ok(seen)
     }
 
-    /// A question does not wait any more.
     pub fn leave(&mut self, key: &Key) {
         if let Some((_, share)) = self.questions.remove(key) {
             self.shares.give_back(&share);
         }
     }
 
-    /// Whom to tell what is seen of an object.
+    /// The sender for the states of an object, if a question waits for it.
     pub fn find(&self, key: &Key) -> Option<watch::Sender<Seen>> {
         self.questions.get(key).map(|(told, _)| told.clone())
     }
@@ -69,7 +67,7 @@ mod tests {
         (namespace.to_owned(), number.to_string())
     }
 
-    /// As many questions as they get of runs of one namespace, each run as many as it may.
+    /// As many questions as the runs of one namespace get.
     fn flood(waiting: &mut Waiting, namespace: &str) -> usize {
         let asked = (0..2 * MAX_WAITING).filter(|number| {
             let run = format!("{namespace}-{}", number / MAX_OPEN_QUESTIONS);
@@ -99,14 +97,14 @@ mod tests {
         let many = flood(&mut waiting, "greedy");
         let one_more = key("greedy", 2 * MAX_WAITING);
         assert!(waiting.enter(&one_more, "run").is_err());
-        // Some of them never waited, because their run had its share: they give nothing back.
+        // Some of them never waited, because their run had its share: they release nothing.
         for number in 0..2 * MAX_WAITING {
             waiting.leave(&key("greedy", number));
         }
         waiting.leave(&key("greedy", 0));
         assert_eq!(waiting.shares.held(), 0);
         assert_eq!(flood(&mut waiting, "greedy"), many);
-        // Nobody waits twice with one.
+        // A question can be added once.
         let twice = waiting.enter(&key("greedy", 0), "run").map(drop);
         assert_eq!(twice, Err("this question waits already".to_owned()));
     }

@@ -1,4 +1,4 @@
-//! What a token says of itself, which anybody can write: enough to refuse it, and never enough to believe it.
+//! The claims of a token, which every client can forge: enough to refuse it, never enough to trust it.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -6,7 +6,7 @@ use serde::Deserialize;
 use sympozium_api::installation::AUDIENCE;
 use sympozium_ipc::run_api::MAX_TOKEN;
 
-/// Whose a token says that it is, for our audience.
+/// Who a token for our audience claims to belong to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Claims {
     pub(super) namespace: String,
@@ -16,7 +16,7 @@ pub(super) struct Claims {
     pub(super) pod: String,
 }
 
-/// The second part of a service account's token (KEP-1205).
+/// The payload of a service account token (KEP-1205).
 #[derive(Debug, Deserialize)]
 struct Payload {
     aud: Audiences,
@@ -50,11 +50,11 @@ struct Account {
 }
 
 impl Claims {
-    /// Reads them.
+    /// Parses the claims without verifying them.
     ///
     /// # Errors
     ///
-    /// When it is not the token of a pod for our audience.
+    /// Returns an error if this is not a token of a pod for our audience.
     pub(super) fn read(token: &str) -> Result<Self, &'static str> {
         let mut parts = token.split('.');
         let (Some(_), Some(payload), Some(_), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {

@@ -1,4 +1,4 @@
-//! Answers that are believed for a while, by the hash of what was asked about.
+//! A bounded cache whose entries expire.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -9,7 +9,6 @@ use tokio::time::Instant;
 
 use super::lock;
 
-/// At most so many answers, each for so long.
 pub(super) struct Memory<V> {
     most: usize,
     life: Duration,
@@ -27,7 +26,7 @@ impl<V: Clone> Memory<V> {
         (asked.elapsed() < self.life).then(|| answer.clone())
     }
 
-    /// Keeps an answer, where there is room: whoever has too many is asked about again.
+    /// Stores an entry if there is room. What is not stored is asked for again.
     pub(super) fn put(&self, key: Digest, asked: Instant, answer: V) {
         let mut answers = lock(&self.answers);
         if answers.len() >= self.most {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::cluster::fake_api::{self, Answer, Count};
 
-/// A service account of a run that nobody knows.
+/// A service account of an unknown run.
 const STRANGE: &str = "a-3f2c1a9077f44c629f0e0123456789ab-pod";
 
 fn token(payload: &Value, signature: &str) -> String {
@@ -16,7 +16,7 @@ fn token(payload: &Value, signature: &str) -> String {
     format!("e30.{payload}.{signature}")
 }
 
-/// What a token of this pod says, for our audience.
+/// The claims of a token of this pod, for our audience.
 fn says(account: &str, pod: &str) -> Value {
     json!({
         "aud": [AUDIENCE],
@@ -27,7 +27,7 @@ fn says(account: &str, pod: &str) -> Value {
     })
 }
 
-/// Tokens where one run is known, by its pod `known`.
+/// Tokens with one known run, which has the pod `known`.
 async fn tokens(review: impl Fn(&str) -> Answer + Send + Sync + 'static) -> (Arc<PodTokens>, Count) {
     let (client, count) = fake_api::serve(move |asked| match asked.body["spec"]["token"].as_str() {
         Some(token) => review(token),
@@ -70,7 +70,7 @@ async fn what_is_no_runs_by_its_own_words_is_not_asked_about() {
         assert!(matches!(answer, Err(Unidentified::Nobody(_))), "{token}");
     }
     assert_eq!(count.get(), 0);
-    // One that is bad is asked about once.
+    // An invalid token is reviewed once.
     let mut one_audience = says("default", "known");
     one_audience["aud"] = json!(AUDIENCE);
     for _ in 0..3 {
@@ -80,7 +80,7 @@ async fn what_is_no_runs_by_its_own_words_is_not_asked_about() {
     assert_eq!(count.get(), 1);
 }
 
-/// One early no would end the run of whoever asks.
+/// One early rejection would end the run.
 #[tokio::test]
 async fn a_pod_that_the_watch_does_not_know_is_looked_for_before_it_is_refused() {
     let run = json!({
@@ -111,7 +111,7 @@ async fn a_pod_that_the_watch_does_not_know_is_looked_for_before_it_is_refused()
     let token = token(&says(STRANGE, "pod"), "x");
     let why = "the run waits for its pod, and this may be it (pod pod)".to_owned();
     assert_eq!(tokens.identify(&token).await, Err(Unidentified::Later(why)));
-    // It is over: the token is still remembered as good, and the no comes at once.
+    // The run has ended: the token is still cached as valid, and the rejection is immediate.
     let uid = "3f2c1a90-77f4-4c62-9f0e-0123456789ab";
     runs.sees(uid, json!({ "phase": "Failed" }));
     let answer = tokens.identify(&token).await;
@@ -120,7 +120,7 @@ async fn a_pod_that_the_watch_does_not_know_is_looked_for_before_it_is_refused()
 
 #[tokio::test]
 async fn tokens_that_are_made_up_keep_no_known_pod_waiting() {
-    // The API server takes its time with each of them.
+    // The API server is slow with each of them.
     let (tokens, count) = tokens(|token| match token.ends_with(".good") {
         true => unknown_to_the_api_server(),
         false => None,

@@ -1,4 +1,4 @@
-//! What receipts say about calls that have not ended: whose they are, and which wait for a person.
+//! Tracks open calls by their receipts: their packs, and which of them wait for an approval.
 
 use std::collections::BTreeMap;
 
@@ -9,20 +9,19 @@ use sympozium_ipc::receipt::{Event, IsolationSeen, Receipt};
 
 use crate::plans::RunFacts;
 
-/// Calls that are remembered at a time. A run has far fewer under way.
+/// Maximum number of open calls that are tracked. A run has far fewer.
 const MAX_CALLS: usize = 256;
 
-/// Calls that have not ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Calls {
-    /// The pack of each.
+    /// The pack of each open call.
     called: BTreeMap<u64, Option<String>>,
-    /// The question of each that waits for a person.
+    /// The question of each call that waits for an approval.
     asked: BTreeMap<u64, String>,
 }
 
 impl Calls {
-    /// Takes the next receipt, and what it says about isolation.
+    /// Applies the next receipt, and merges its isolation report.
     pub fn follow(&mut self, facts: &RunFacts, receipt: &Receipt, isolation: &mut Vec<IsolationRecord>) {
         match &receipt.event {
             Event::Called { call, pack, .. } => {
@@ -53,13 +52,13 @@ impl Calls {
         }
     }
 
-    /// The questions that wait, oldest first.
+    /// The pending questions, oldest first.
     pub fn waiting(&self) -> impl Iterator<Item = &str> {
         self.asked.values().map(String::as_str)
     }
 }
 
-/// One record for each part and profile. Of several commands only what was around all of them counts.
+/// One record for each part and profile. Only guarantees that every command had are listed.
 fn merge(isolation: &mut Vec<IsolationRecord>, part: &str, seen: &IsolationSeen) {
     let is_named = |guarantee: &Guarantee| seen.guarantees.iter().any(|it| it == guarantee.as_str());
     let guarantees: Vec<Guarantee> = Guarantee::ALL.into_iter().filter(is_named).collect();

@@ -1,4 +1,4 @@
-//! Lines in pieces that an object can hold. Values to values: the same report gives the same pieces, whoever makes them.
+//! Splits lines into segments that fit into an object. Pure: the same report gives the same segments on every gateway.
 
 use serde_json::json;
 use sympozium_api::digest::{NoJson, digest};
@@ -9,42 +9,41 @@ use sympozium_ipc::receipt::{Problem, Verifier};
 
 use crate::run_api::local::one_line;
 
-/// Bytes of the lines of one piece, as they are stored. etcd takes 1.5 MiB, and there is more in an object than its lines.
+/// Maximum number of bytes of the lines of one segment, as they are stored. etcd accepts 1.5 MiB, and an object has
+/// more than its lines.
 pub const MAX_SEGMENT_BYTES: usize = 1 << 20;
-/// Characters of a line that was too long and is kept in part, with what says so around it.
+/// Maximum number of characters of a truncated line, without the JSON around it.
 const KEPT_OF_LINE: usize = RECORD_LINE - 128;
-/// The domain of the hash of a line of a transcript: of it and the hash of the one before, which is the plan's digest for the
-/// first.
+/// The domain of the hash of a transcript line: of the line and the hash of the previous one, which for the first is
+/// the plan's digest.
 const TRANSCRIPT: &str = "sympozium.ai/transcript/v1";
 
-/// A piece.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Segment {
     pub kind: RecordKind,
-    /// Which, from 0.
+    /// From 0.
     pub number: i64,
-    /// The number of its first line.
     pub first_line: i64,
     pub lines: Vec<String>,
-    /// The hash that covers everything before it; none before the first.
+    /// The hash that covers everything before this segment; `None` for the first.
     pub previous_head: Option<Digest>,
-    /// The hash that covers everything up to its end.
+    /// The hash that covers everything up to the end of this segment.
     pub head: Digest,
 }
 
-/// Where the next piece goes.
+/// The position of the next segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
     pub kind: RecordKind,
-    /// Pieces so far.
+    /// Number of segments so far.
     pub segments: i64,
-    /// Lines so far.
+    /// Number of lines so far.
     pub lines: i64,
     /// The hash that covers them.
     pub head: Digest,
 }
 
-/// Puts lines, each with the hash that covers it, into pieces.
+/// Splits lines, each with the hash that covers it.
 fn pieces(place: Place, lines: Vec<(String, Digest)>) -> Vec<Segment> {
     let mut segments: Vec<Segment> = Vec::new();
     let mut bytes = 0;
@@ -77,11 +76,11 @@ fn pieces(place: Place, lines: Vec<(String, Digest)>) -> Vec<Segment> {
     segments
 }
 
-/// The pieces of receipts.
+/// Splits receipts.
 ///
 /// # Errors
 ///
-/// When they do not follow from those before.
+/// Returns an error if they do not follow the previous ones.
 pub(super) fn receipts(place: Place, lines: &[String]) -> Result<Vec<Segment>, Problem> {
     let number = u64::try_from(place.lines).unwrap_or(u64::MAX);
     let mut verifier = Verifier::resume(number, place.head.clone());
@@ -93,21 +92,21 @@ pub(super) fn receipts(place: Place, lines: &[String]) -> Result<Vec<Segment>, P
     Ok(pieces(place, hashed))
 }
 
-/// What is kept of a transcript.
+/// The part of a transcript that is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Transcript {
     pub segments: Vec<Segment>,
-    /// Bytes of the lines in them.
+    /// Bytes of the lines in the segments.
     pub bytes: i64,
     /// Whether there was more.
     pub cut: bool,
 }
 
-/// The pieces of a transcript: the lines that fit into `room` bytes, up to the first that does not.
+/// Splits a transcript: the lines that fit into `room` bytes, up to the first that does not.
 ///
 /// # Errors
 ///
-/// Never, for lines are texts.
+/// Never, because lines are strings.
 pub(super) fn transcript(place: Place, lines: &[String], room: u64) -> Result<Transcript, NoJson> {
     let (mut bytes, mut cut) = (0, false);
     let mut head = place.head.clone();
@@ -126,14 +125,14 @@ pub(super) fn transcript(place: Place, lines: &[String], room: u64) -> Result<Tr
     Ok(Transcript { segments: pieces(place, hashed), bytes: i64::try_from(bytes).unwrap_or(i64::MAX), cut })
 }
 
-/// A line of JSON that an object can hold: itself, or its beginning as a text in an object that says so.
+/// Truncates a line of JSON that is too long: an object then has its beginning as a string.
 fn short_line(line: &str) -> String {
     if line.len() <= RECORD_LINE || line.chars().count() <= RECORD_LINE {
         return line.to_owned();
     }
     let (mut characters, mut end) = (0, 0);
     for (place, letter) in line.char_indices() {
-        // As the text of a JSON string.
+        // As escaped in a JSON string.
         characters += match letter {
             '"' | '\\' => 2,
             '\0'..='\x1f' => 6,
@@ -147,7 +146,7 @@ fn short_line(line: &str) -> String {
     json!({ "cut": line[..end], "bytes": line.len() }).to_string()
 }
 
-/// Bytes of a text as the API server stores it: it escapes more than JSON asks for.
+/// Bytes of a text as the API server stores it: it escapes more than JSON requires.
 pub(super) fn stored_bytes(text: &str) -> usize {
     // Two quotes and a comma.
     text.chars().map(stored_character).sum::<usize>() + 3
@@ -192,7 +191,7 @@ mod tests {
         let heads: Vec<_> = all.iter().map(|it| it.previous_head.clone()).collect();
         assert_eq!(heads, [None, Some(all[0].head.clone()), Some(all[1].head.clone())]);
         assert_eq!(all[2].head, head);
-        // In two reports they are other pieces of the same chain.
+        // In two reports they are other segments of the same chain.
         let first = receipts(place(RecordKind::Receipts), &lines[..100]).unwrap();
         let next = Place { segments: 1, lines: 100, head: first[0].head.clone(), ..place(RecordKind::Receipts) };
         let second = receipts(next.clone(), &lines[100..200]).unwrap();
@@ -240,7 +239,7 @@ mod tests {
         };
         assert_eq!(kept(14), (3, 14, false));
         assert_eq!(kept(13), (2, 11, true));
-        // What comes later would look as if nothing were missing before it.
+        // Later lines would look as if nothing were missing before them.
         assert_eq!(kept(10), (1, 3, true));
         assert_eq!(kept(0), (0, 0, true));
     }

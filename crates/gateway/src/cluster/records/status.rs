@@ -1,4 +1,4 @@
-//! What a run's status says of its reports, from what it said before and the next report. Values to values.
+//! Builds `status.report` from its previous value and the next report. Pure.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use sympozium_api::agent_run::{ReportedEnding, ReportedPhase, RunReport, TokenUsage};
@@ -12,29 +12,29 @@ use super::segments::{Transcript, stored_character};
 use crate::cluster::objects::approval_name;
 use crate::run_api::Kept;
 
-/// Bytes of the longest text in a status, as it is stored: the controller writes the answer a second time, and a run's
-/// manifest is in the same object, for which etcd has 1.5 MiB.
+/// Maximum number of bytes of the longest text in a status, as it is stored: the controller writes the answer a second
+/// time, and the run's manifest is in the same object, for which etcd has 1.5 MiB.
 pub const MAX_STORED_TEXT: usize = 400 << 10;
-/// What a text that was cut ends in.
+/// The suffix of a truncated text.
 const CUT: &str = "… (cut)";
 
-/// What is known besides the report.
+/// What is needed besides the report.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Around<'a> {
     pub run: &'a RunIdentity,
-    /// What the status says now.
+    /// The current report in the status.
     pub before: Option<&'a RunReport>,
-    /// What is kept once the report was taken.
+    /// The cursor after this report.
     pub kept: &'a Kept,
     pub calls: &'a Calls,
-    /// Records of receipts, with those of this report.
+    /// Number of receipt records, including those of this report.
     pub receipt_segments: i64,
     pub transcript: &'a Transcript,
     pub started_at: Option<&'a Time>,
     pub now: &'a Time,
 }
 
-/// What the status will say, but for isolation.
+/// The next report in the status, without isolation.
 pub(super) fn report(report: &Report, around: Around<'_>) -> RunReport {
     let Around { before, kept, .. } = around;
     let before_or = |read: fn(&RunReport) -> Option<i64>| before.and_then(read).unwrap_or(0);
@@ -81,7 +81,7 @@ pub(super) fn report(report: &Report, around: Around<'_>) -> RunReport {
     }
 }
 
-/// What a status says is kept.
+/// The cursor of a report in a status.
 pub(super) fn kept(report: &RunReport, plan: &sympozium_api::names::Digest) -> Kept {
     let count = |number: i64| u64::try_from(number).unwrap_or(0);
     Kept {
@@ -123,10 +123,10 @@ fn number(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// A text of at most so many characters, and no more bytes than can be stored. What was cut says so at its end.
+/// Truncates a text to this many characters, and to the bytes that can be stored. A truncated text has a suffix.
 fn shortened(text: &str, most: usize) -> String {
     let (mut characters, mut bytes) = (0, 0);
-    // Where a cut one would end.
+    // The end of the text if it is truncated.
     let mut end = 0;
     for (place, letter) in text.char_indices() {
         characters += 1;

@@ -29,7 +29,7 @@ async fn what_is_known_of_a_run_goes_with_it() {
     // Its bridge was killed, and the controller has ended it.
     runs.sees("crashed", json!({ "phase": "Failed" }));
     assert_eq!(known(), ["goes-on"]);
-    // A report that was being kept meanwhile.
+    // A report that was being stored meanwhile.
     reports.remember("crashed", standing());
     assert_eq!(known(), ["goes-on"]);
 }

@@ -1,4 +1,4 @@
-//! The plan of a run, asked for until it is there, and held against the digest in the run's status.
+//! Fetches the plan of a run, with retries, and checks it against the digest in the run's status.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,38 +15,30 @@ use super::{Fetched, PLAN, Runs, chain};
 use crate::cluster::REQUEST_DEADLINE;
 use crate::plans::Unusable;
 
-/// How often a plan is asked for that is not there, before the next change of its run.
+/// Maximum number of attempts before the next change of the run.
 pub const MAX_ATTEMPTS: u32 = 12;
-/// The pause after the first time; it doubles each time.
+/// The pause after the first attempt. It doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
-/// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Why a plan cannot be used.
 #[derive(Debug, thiserror::Error)]
 enum NoPlan {
-    /// The API server did not give it.
     #[error("the plan cannot be read")]
     Unread(#[source] Box<kube::Error>),
-    /// The API server did not answer.
     #[error("the API server did not answer in time")]
     Late,
-    /// Not there.
     #[error("there is no ConfigMap {0} with the plan in it")]
     Absent(String),
-    /// Not the run's.
     #[error("the ConfigMap holds another plan than the one that the run was admitted with")]
     Another(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// Another run's.
     #[error("the plan is that of another run")]
     AnotherRun,
-    /// No room.
     #[error("there is no room for another run")]
     NoRoom(#[source] Unusable),
 }
 
 impl NoPlan {
-    /// Whether asking again may help.
+    /// Whether a retry may help.
     fn may_pass(&self) -> bool {
         match self {
             Self::Unread(_) | Self::Late | Self::Absent(_) | Self::NoRoom(_) => true,
@@ -56,7 +48,7 @@ impl NoPlan {
 }
 
 impl Runs {
-    /// Asks for a plan until it is there, within bounds.
+    /// Fetches a plan, with a bounded number of retries.
     pub(super) async fn fetch(self: Arc<Self>, run: RunIdentity, digest: Digest) {
         let uid = run.uid.as_str();
         let mut pause = FIRST_PAUSE;
@@ -101,7 +93,7 @@ impl Runs {
             return Err(NoPlan::AnotherRun);
         }
         let mut index = self.lock();
-        // It may be over by now.
+        // The run may have ended by now.
         let Some(known) = index.runs.get_mut(run.uid.as_str()) else {
             return Ok(());
         };

@@ -1,8 +1,8 @@
-//! A look at one run that the watch has not brought.
+//! Looks up one run that the watch has not delivered.
 //!
-//! Whoever is told that their token is nobody's ends its run, so that is not said because a watch is behind or was cut. The
-//! service account of a run's pod has a name that follows from the run, and so has the ConfigMap with its plan, which says
-//! what the run is called. None of that is believed: it leads to an AgentRun, and what is in that counts.
+//! A bridge whose token is rejected ends its run, so a token is not rejected because a watch is behind or interrupted.
+//! The service account of a run's pod has a name that follows from the run, and so has the ConfigMap with its plan,
+//! which has the name of the run. None of that is trusted: it leads to an AgentRun, and only that counts.
 
 use std::sync::Arc;
 
@@ -21,16 +21,16 @@ use crate::cluster::REQUEST_DEADLINE;
 /// Hexadecimal digits of each group of a UUID.
 const GROUPS: [usize; 5] = [8, 4, 4, 4, 12];
 
-/// What the names of a run's objects begin with.
+/// The common prefix of the names of a run's objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stem {
     text: String,
-    /// The run's UID, as API servers make them.
+    /// The run's UID, as API servers generate them.
     pub(super) uid: String,
 }
 
 impl Stem {
-    /// Of the service account of a run's pod.
+    /// The stem of the service account of a run's pod.
     pub(super) fn of(account: &str) -> Option<Self> {
         let (text, _) = account.rsplit_once('-')?;
         if !is_of_a_run(text) || !is_of_a_run(account) {
@@ -47,7 +47,7 @@ impl Stem {
     }
 }
 
-/// The one thing of a plan that is read here.
+/// The only field of a plan that is parsed here.
 #[derive(Debug, Deserialize)]
 struct Named {
     run: NamedRun,
@@ -59,8 +59,8 @@ struct NamedRun {
 }
 
 impl Runs {
-    /// Whose a pod of this service account is, of which nobody knew. The API server is asked, and not more often than the
-    /// answer can change: what is known of the run decides where it does.
+    /// Looks up the owner of a pod that is not in the cache. The API server is asked, but not more often than its
+    /// answer can change: the cache decides if it has the run.
     pub(in crate::cluster) async fn look(self: &Arc<Self>, namespace: &str, account: &str, pod: &str) -> PodOf {
         let nobody = PodOf::Nobody("the pod is no run's that is under way");
         let Some(stem) = Stem::of(account) else {
@@ -69,7 +69,7 @@ impl Runs {
         if let Some(decided) = self.decided(&stem) {
             return decided;
         }
-        // Never closed; whoever waits too long here is told to come again.
+        // Never closed. A request that waits too long here is refused for now.
         let _room = self.looks.acquire().await;
         match self.find(namespace, &stem).await {
             Ok(Some(run)) => self.see(&run, By::Look),
@@ -85,7 +85,7 @@ impl Runs {
         }
     }
 
-    /// What is known of the run whose names begin like this, when the pod is not the one that it has.
+    /// What the cache says about the run with this stem, if the pod is not the run's.
     fn decided(&self, stem: &Stem) -> Option<PodOf> {
         let index = self.lock();
         if index.over.contains(&stem.uid) {

@@ -1,4 +1,4 @@
-//! Which runs are over.
+//! Decides which runs have ended.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -6,10 +6,11 @@ use sympozium_api::agent_run::Phase;
 
 use super::SeenRun;
 
-/// Runs that are over and remembered as such: what a look brings may be older than what the watch has brought.
+/// Maximum number of ended runs that are remembered: the result of a lookup may be older than what the watch has
+/// delivered.
 pub const MAX_OVER: usize = 4096;
 
-/// The UIDs of the runs that were seen to be over last.
+/// The UIDs of the runs that ended last.
 #[derive(Debug, Default)]
 pub(super) struct OverRuns {
     set: HashSet<String>,
@@ -34,7 +35,7 @@ impl OverRuns {
     }
 }
 
-/// Why a run is over; nothing when it is not. A phase that this release does not know is none that it serves.
+/// Why a run has ended, or `None`. A run with a phase that this release does not know is not served.
 pub(super) fn is_over(run: &SeenRun) -> Option<&'static str> {
     if run.metadata.deletion_timestamp.is_some() {
         return Some("it is being deleted");

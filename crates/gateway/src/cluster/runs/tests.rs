@@ -18,19 +18,19 @@ fn seen_of(uid: &str, namespace: &str, status: Value) -> SeenRun {
     serde_json::from_value(run).unwrap()
 }
 
-/// With a client that nobody asks anything: no test here has a plan to fetch.
+/// With a client that is never used: no test here has a plan to fetch.
 fn runs() -> Arc<Runs> {
     let config = kube::Config::new(http::Uri::from_static("http://127.0.0.1:9"));
     Runs::new(Client::try_from(config).unwrap(), Arc::default())
 }
 
 impl Runs {
-    /// The watch brings a run of namespace `team`.
+    /// The watch delivers a run of namespace `team`.
     pub(in crate::cluster) fn sees(self: &Arc<Self>, uid: &str, status: Value) {
         self.see(&seen_of(uid, "team", status), By::Watch);
     }
 
-    /// The watch has brought all there were.
+    /// The watch has delivered the whole list.
     pub(in crate::cluster) fn listed(&self) {
         self.ready.send_replace(true);
     }
@@ -108,7 +108,7 @@ async fn who_created_a_run_is_known_where_it_was_recorded() {
     run.metadata.annotations = Some(BTreeMap::from([author]));
     runs.see(&run, By::Watch);
     assert_eq!(runs.author("uid").as_deref(), Some("jo"));
-    // Nobody has that name, so everybody would be somebody else.
+    // No user has that name, so every approver would differ from the author.
     for empty in ["", " "] {
         let author = (annotation::CREATED_BY.to_owned(), empty.to_owned());
         run.metadata.annotations = Some(BTreeMap::from([author]));

@@ -98,11 +98,11 @@ fn whatever_begins_like_a_record_is_tls() {
         (&[][..], true),
         (&[22], true),
         (&[22, 3], true),
-        // Whatever follows: an empty record, another message, a length that no record has.
+        // Whatever follows: an empty record, another message, a length that is too large for a record.
         (&[22, 3, 1, 0, 0, 22], true),
         (&[22, 3, 3, 0, 1, 2], true),
         (&[22, 3, 9, 0xff, 0xff], true),
-        // Servers exist that skip a warning before the ClientHello.
+        // Some servers skip a warning before the ClientHello.
         (&[21, 3, 1, 0, 2, 1, 100], true),
         (&[20, 3, 3, 0, 1, 1], true),
         (&[23, 3, 3, 0, 0], true),
@@ -120,7 +120,7 @@ fn whatever_begins_like_a_record_is_tls() {
 #[test]
 fn a_message_cut_short_inside_is_refused() {
     let good = named("a.example");
-    // Every length in it made one larger or smaller.
+    // Every length in it, increased or decreased by one.
     let mut wrong = 0;
     for at in 4..good.len() {
         for change in [1, 0xff] {

@@ -8,13 +8,13 @@ fn inspector(port: u16) -> Inspector {
     Inspector::new(Host::parse("a.example").unwrap(), port)
 }
 
-/// What a tunnel does, in order.
+/// The bytes of a tunnel, in order.
 enum Step {
     Client(Vec<u8>),
     Server(Vec<u8>),
 }
 
-/// How many bytes of the client pass, or why the tunnel is cut; the same in whatever pieces the bytes come.
+/// How many bytes of the client pass, or why the tunnel is cut. The result must not depend on how the bytes are split.
 fn inspect(port: u16, steps: &[Step]) -> Result<usize, Reason> {
     let in_pieces = |size: usize| {
         let mut inspector = inspector(port);
@@ -60,7 +60,7 @@ fn what_looks_like_tls_at_any_port_has_to_be_a_hello() {
         (vec![22, 3, 1, 0, 4, 2, 0, 0, 0], cut, cut),
         (first_hello("b.example"), Err(Reason::OtherServerName), Err(Reason::OtherServerName)),
         (b"SSH-2.0-x".to_vec(), Err(Reason::NotTls), Ok(9)),
-        // Held back until it is clear.
+        // Held back until it is decided.
         (vec![22], Ok(0), Ok(0)),
         (vec![22, 1, 2], Err(Reason::NotTls), Ok(3)),
     ] {
@@ -106,7 +106,7 @@ fn a_second_hello_names_the_same_server() {
         ("the same, later", cut, vec![client(&[&first]), client(&[CHANGE_CIPHER_SPEC, &evil])]),
         ("no records", cut, vec![client(&[&first, b"GET / HTTP/1.1"])]),
         (
-            // TLS 1.2: messages of the handshake in the clear, and then encrypted.
+            // TLS 1.2: unencrypted handshake messages, and then encrypted ones.
             "a server that goes on",
             Ok(first.len() + 9 + 6 + evil.len()),
             vec![

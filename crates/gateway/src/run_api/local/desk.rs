@@ -1,4 +1,4 @@
-//! Questions in memory, for a person who is there: in front of a terminal, or of a program that asks them.
+//! A queue of questions in memory, for an approver at a terminal or behind another program.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,107 +12,91 @@ use tokio::time::Instant;
 use super::super::traits::{Decider, Question, Unable};
 use crate::plans::RunFacts;
 
-/// Questions of all runs that wait at a desk. Further ones are told that there is no room.
+/// Maximum number of pending questions of all runs. Further ones are refused.
 pub const MAX_AT_DESK: usize = 1000;
 
-/// The questions that wait. Clones are the same desk.
+/// The pending questions. Clones share the queue.
 #[derive(Debug, Clone)]
 pub struct Desk {
     questions: Arc<Mutex<BTreeMap<Key, Waiting>>>,
-    /// Counts what was put, answered and taken away.
+    /// Counts changes of the queue.
     changes: watch::Sender<u64>,
 }
 
-/// The run, and the question's name in it.
+/// The run, and the ID of the question in it.
 type Key = (String, String);
 
 #[derive(Debug)]
 struct Waiting {
     pending: Pending,
-    /// Who said yes so far, and whether all of them for the whole run.
+    /// Who has approved so far, and whether all of them for the whole run.
     yes: BTreeSet<String>,
     for_the_run: bool,
     told: oneshot::Sender<ApprovalAnswer>,
 }
 
-/// A question that waits.
 #[derive(Debug, Clone)]
 pub struct Pending {
-    /// The run that asks.
     pub run: Arc<RunFacts>,
-    /// What it asks.
     pub request: ApprovalRequest,
-    /// When the answer becomes no.
+    /// When the question expires.
     pub deadline: Instant,
 }
 
-/// Who decides. Whoever calls says who it is; the desk holds that against the plan.
+/// A person who votes. The caller authenticates them; the queue checks them against the plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Person {
-    /// The name.
     pub name: String,
-    /// The groups that they are in.
     pub groups: Vec<String>,
     /// Whether they started the run.
     pub is_author: bool,
 }
 
-/// What a person says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Says {
-    /// Yes, this once.
+    /// Approve, this once.
     Yes,
-    /// Yes, to the identical action as often as the run repeats it.
+    /// Approve the identical action for the whole run.
     YesForTheRun,
-    /// No.
     No,
 }
 
-/// A person's word about one exact action.
+/// A vote about one exact action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict<'v> {
     /// The run's UID.
     pub run: &'v str,
-    /// The question's name in it.
+    /// The ID of the question in the run.
     pub approval: &'v str,
-    /// The hash of what the person was shown.
+    /// The hash of the action that the person was shown.
     pub action: &'v Digest,
-    /// What they say.
     pub says: Says,
-    /// Who it is.
     pub by: &'v Person,
-    /// Why, for the model to read.
+    /// The reason, for the model.
     pub reason: Option<&'v str>,
 }
 
-/// What became of a person's word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counted {
     /// The question is answered.
     Decided,
-    /// So many more must say yes.
+    /// This many more approvals are needed.
     More(u32),
 }
 
-/// Why a person's word does not count.
+/// Why a vote does not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Undecidable {
-    /// Not there, or not any more.
     #[error("there is no such question, or it was answered, or its time is up")]
     Unknown,
-    /// Another action than the one that is asked about.
     #[error("the question is about another action than the one that was decided about")]
     Action,
-    /// Not among those who may.
     #[error("the policy of this run does not name this person as an approver")]
     Approver,
-    /// Started it themselves.
     #[error("the policy of this run does not let its author approve what it does")]
     Author,
-    /// Not for more than once.
     #[error("the policy of this run wants each action to be approved by itself")]
     ForTheRun,
-    /// Said so before.
     #[error("this person has said yes already; another one must")]
     Twice,
 }
@@ -124,12 +108,11 @@ impl Default for Desk {
 }
 
 impl Desk {
-    /// With no question.
     pub fn new() -> Self {
         Self { questions: Arc::default(), changes: watch::Sender::new(0) }
     }
 
-    /// What waits, by run and name.
+    /// The pending questions, by run and ID.
     pub fn pending(&self) -> Vec<Pending> {
         let questions = self.lock();
         questions.values().map(|it| it.pending.clone()).collect()
@@ -140,14 +123,14 @@ impl Desk {
         self.changes.subscribe()
     }
 
-    /// Takes a person's word. One no is enough; as many yes as the plan wants. A question is answered once.
+    /// Counts a vote. One denial is enough; approvals as the plan requires. A question is answered once.
     ///
-    /// An answer that is given in the moment in which the question's time is up may be too late all the same: what the run
-    /// was told is in the gateway's events.
+    /// A vote in the moment in which the question expires may be too late all the same: what the run was told is in the
+    /// gateway's events.
     ///
     /// # Errors
     ///
-    /// When it does not count. The question waits on then.
+    /// Returns an error if the vote does not count. The question stays pending.
     pub fn decide(&self, verdict: &Verdict<'_>) -> Result<Counted, Undecidable> {
         let key = (verdict.run.to_owned(), verdict.approval.to_owned());
         let mut questions = self.lock();
@@ -176,7 +159,7 @@ impl Desk {
         drop(questions);
         self.changed();
         let answer = waiting.pending.answer(verdict, &waiting.yes, waiting.for_the_run);
-        // Nobody waits any more when the time was up this moment.
+        // The question has expired in this moment.
         waiting.told.send(answer).map_err(|_| Undecidable::Unknown)?;
         Ok(Counted::Decided)
     }
@@ -186,13 +169,13 @@ impl Desk {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Waiting>> {
-        // A panic elsewhere leaves the map whole.
+        // A panic in another thread leaves the map consistent.
         self.questions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Waiting {
-    /// Whether this person may say this.
+    /// Checks whether this person may vote like this.
     fn check(&self, verdict: &Verdict<'_>) -> Result<(), Undecidable> {
         let rule = &self.pending.run.approval;
         let is_named = |approver: &Approver| match approver.kind {
@@ -204,7 +187,7 @@ impl Waiting {
             return Err(Undecidable::Approver);
         }
         match verdict.says {
-            // Whoever may approve may refuse, and whoever started a run may refuse what it does.
+            // Every approver may deny, and so may the author of a run.
             Says::No => Ok(()),
             Says::Yes | Says::YesForTheRun if verdict.by.is_author && !rule.run_author => Err(Undecidable::Author),
             Says::YesForTheRun if !rule.run_scope => Err(Undecidable::ForTheRun),
@@ -260,7 +243,7 @@ impl Decider for Desk {
     }
 }
 
-/// Takes a question away that nobody waits for any more.
+/// Removes a question when its answer is no longer awaited.
 struct OnDesk<'d> {
     desk: &'d Desk,
     key: Key,

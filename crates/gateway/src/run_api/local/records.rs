@@ -1,13 +1,13 @@
-//! What runs report, as files: a directory for each run that its owner alone may open.
+//! Stores reports as files: one directory for each run, with access for its owner only.
 //!
 //! | file | what |
 //! |---|---|
-//! | `receipts.jsonl` | the receipts, a line each, as `sympozium audit verify` reads them |
-//! | `transcript.jsonl` | what was said, a line of JSON each, as much as the plan keeps |
-//! | `report.json` | a [`RunReport`]: phase, usage, head, ending |
+//! | `receipts.jsonl` | the receipts, one per line, as `sympozium audit verify` reads them |
+//! | `transcript.jsonl` | the transcript, one JSON value per line, as much as the plan allows |
+//! | `report.json` | a report: phase, usage, head, run end |
 //!
-//! `report.json` is replaced as a whole and says how many bytes of the other two count: what a crash left behind them is
-//! cut off by the next report. Everything is opened beneath descriptors, and no link is followed.
+//! `report.json` is replaced as a whole and has the valid lengths of the other two: what a crash left behind them is
+//! cut off by the next report. All files are opened relative to descriptors, and no link is followed.
 
 mod directory;
 
@@ -24,112 +24,97 @@ use super::super::traits::{Kept, Reporter, Unable};
 use crate::plans::RunFacts;
 use directory::{Directory, RunDirectory};
 
-/// Bytes of the receipts of one run.
+/// Maximum number of bytes of the receipts of one run.
 pub const MAX_RECEIPT_BYTES: u64 = 256 << 20;
-/// Bytes of a `report.json`: what one request can hold, and the rest.
+/// Maximum number of bytes of a `report.json`: what one request can hold, and the rest.
 const MAX_REPORT_BYTES: u64 = 2 * MAX_REQUEST as u64;
 
-/// What the files of a run are called.
+/// The file names of a run.
 pub mod files {
-    /// The receipts.
     pub const RECEIPTS: &str = "receipts.jsonl";
-    /// The transcript.
     pub const TRANSCRIPT: &str = "transcript.jsonl";
-    /// Everything else.
     pub const REPORT: &str = "report.json";
     /// A report that is being written.
     pub(super) const NEW_REPORT: &str = "report.json.new";
 }
 
-/// A directory with one for each run. Clones are the same one.
+/// A directory with one subdirectory for each run. Clones share it.
 ///
-/// Old runs stay until somebody removes them: how long records are kept is not this program's to know.
+/// Old runs stay until they are deleted by other means: this program does not know how long records are needed.
 #[derive(Debug, Clone)]
 pub struct Records {
     directory: Arc<Directory>,
     path: PathBuf,
 }
 
-/// How far a run has come: `report.json`.
+/// `report.json`: the state of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RunReport {
-    /// The run's UID.
     pub run: String,
-    /// The plan's digest, from which the receipts follow.
+    /// The digest of the plan, which the chain of receipts starts from.
     pub plan: Digest,
-    /// What it is doing.
     pub phase: Phase,
-    /// What the agent last said it is doing.
+    /// The agent's last progress message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
-    /// What was used.
     pub usage: Usage,
-    /// How many receipts there are.
+    /// Number of receipts.
     pub receipts: u64,
-    /// The hash that covers them all.
+    /// The hash that covers all receipts.
     pub head: Digest,
-    /// How it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ending: Option<Ending>,
-    /// How many reports there were.
+    /// Number of reports.
     pub reports: u64,
-    /// The digest of the last.
+    /// The digest of the last report.
     pub last_report: Digest,
-    /// Bytes of the receipts that count.
+    /// Valid bytes of the receipts.
     pub receipts_bytes: u64,
-    /// Bytes of the transcript that count.
+    /// Valid bytes of the transcript.
     pub transcript_bytes: u64,
-    /// Whether there was more of it than the plan keeps.
+    /// Whether the transcript was longer than the plan allows.
     pub transcript_cut: bool,
 }
 
-/// Why something cannot be kept or read.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordsError {
-    /// The system says no.
     #[error("{path}")]
     Io {
-        /// Where.
         path: String,
-        /// Why.
         #[source]
         error: io::Error,
     },
-    /// No name of a directory.
     #[error("`{0}` is not the UID of a run")]
     Uid(String),
-    /// Others could write there, or it is something else.
     #[error("{0} is not a file or directory of ours alone")]
     NotOurs(String),
-    /// Not what was written.
     #[error("{0} was changed by somebody else, or is of another run or release")]
     Changed(String),
-    /// No more.
     #[error("the receipts of this run have {MAX_RECEIPT_BYTES} bytes, and more are not kept")]
     Full,
 }
 
 impl Records {
-    /// In this directory, which is made if it is not there.
+    /// Opens this directory, and creates it if it does not exist.
     ///
     /// # Errors
     ///
-    /// When it cannot be made or opened.
+    /// Returns an error if it cannot be created or opened.
     pub fn open(path: &Path) -> Result<Self, RecordsError> {
         Ok(Self { directory: Arc::new(Directory::open(path)?), path: path.to_owned() })
     }
 
-    /// Where the files of a run are.
+    /// The directory of a run.
     pub fn path(&self, run: &str) -> PathBuf {
         self.path.join(run)
     }
 
-    /// How far a run has come; nothing when it has not reported.
+    /// Reads the state of a run; `None` if it has not reported.
     ///
     /// # Errors
     ///
-    /// When it cannot be read, or is not what was written.
+    /// Returns an error if it cannot be read, or was changed.
     pub fn report(&self, run: &str) -> Result<Option<RunReport>, RecordsError> {
         match self.directory.run(run)? {
             Some(directory) => read(&directory),
@@ -165,7 +150,7 @@ impl Reporter for Records {
     }
 }
 
-/// Files are written by threads that may wait.
+/// File operations may block, so they run on a blocking thread.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, RecordsError> + Send + 'static,
 ) -> Result<T, Unable> {
@@ -189,7 +174,7 @@ fn read(directory: &RunDirectory) -> Result<Option<RunReport>, RecordsError> {
 fn write(records: &Directory, run: &RunFacts, report: Report, kept: &Kept) -> Result<(), RecordsError> {
     let directory = records.make_run(run.uid())?;
     let before = read(&directory)?;
-    // Whoever else writes here would be overwritten, and nobody would know.
+    // Another writer's report would be overwritten silently.
     if before.as_ref().map_or(0, |it| it.reports) + 1 != kept.reports {
         return Err(directory.changed(files::REPORT));
     }
@@ -209,7 +194,7 @@ fn write(records: &Directory, run: &RunFacts, report: Report, kept: &Kept) -> Re
 
     let room = run.transcript_bytes.saturating_sub(transcript_before);
     let (lines, transcript_cut) = match cut_before {
-        // What comes later would look as if nothing were missing before it.
+        // Later lines would look as if nothing were missing before them.
         true => (String::new(), true),
         false => fitting(&report.transcript, room),
     };
@@ -236,7 +221,7 @@ fn write(records: &Directory, run: &RunFacts, report: Report, kept: &Kept) -> Re
     let bytes = serde_json::to_vec_pretty(&written);
     let bytes = bytes.map_err(|_| directory.changed(files::REPORT))?;
     if ended {
-        // Before the report that says that they are there.
+        // Before the report that refers to them.
         directory.sync(&receipts, files::RECEIPTS)?;
         directory.sync(&transcript, files::TRANSCRIPT)?;
     }
@@ -257,7 +242,8 @@ fn fitting(lines: &[String], room: u64) -> (String, bool) {
     (text, false)
 }
 
-/// A line of JSON as it is. Anything else, for the agent wrote it, as a JSON text: it must not look like two lines.
+/// A line of JSON as it is. Anything else, because the agent wrote it, as a JSON string: it must not look like two
+/// lines.
 pub(crate) fn one_line(line: &str) -> String {
     let is_json = serde_json::from_str::<serde::de::IgnoredAny>(line).is_ok();
     if is_json && !line.contains(['\n', '\r']) {
@@ -266,7 +252,7 @@ pub(crate) fn one_line(line: &str) -> String {
     serde_json::Value::from(line).to_string()
 }
 
-/// As much of a text as fits into so many bytes.
+/// Truncates a text to this many bytes.
 fn beginning(mut text: String, most: usize) -> String {
     text.truncate(text.floor_char_boundary(most));
     text

@@ -56,7 +56,7 @@ fn reports_follow_from_each_other() {
     let (three, count) = next(&two, &third);
     assert_eq!((three.reports, three.receipts, count), (3, 5, 3));
 
-    // A gap, one that was long ago, and the last one with another content.
+    // A gap, an old report, and the last one with another content.
     assert!(broken(&one, &third).contains("report 2, and 1"));
     assert!(broken(&three, &first).contains("report 0, and 3"));
     let other = Report { progress: Some("other".to_owned()), ..third };
@@ -75,7 +75,7 @@ fn receipts_follow_from_each_other_and_from_the_plan() {
         broken(&kept, &report)
     };
     assert!(with(&|it| it.first_receipt = 1).contains("number 1, and 2"));
-    // Cut off, left out, moved, forged.
+    // Truncated, left out, reordered, forged.
     assert!(with(&|it| drop(it.receipts.pop())).contains("do not lead"));
     assert!(with(&|it| drop(it.receipts.remove(0))).contains("receipt 2:"));
     assert!(with(&|it| it.receipts.swap(1, 2)).contains("receipt 3:"));

@@ -1,4 +1,4 @@
-//! What a rule in the schemas refuses, admission refuses too: the table of the kinds goes through both.
+//! Admission denies everything that a rule in the schemas rejects: the table of the kinds goes through both.
 
 use serde_json::{Value, json};
 use sympozium_api::{Agent, AgentRun, SkillPack, SympoziumPolicy};
@@ -16,7 +16,7 @@ fn admission_refuses_what_rules_refuse() {
     for case in table["cases"].as_array().expect("a list") {
         let name = case["name"].as_str().expect("a name");
         let kind = case["kind"].as_str().expect("a kind");
-        // Changes of stored objects are the API server's business; the other kinds are not admitted here.
+        // The API server checks changes of stored objects; the other kinds are not admitted here.
         let ours = ["Agent", "AgentRun", "SkillPack", "SympoziumPolicy"].contains(&kind);
         if !ours || !case["update"].is_null() {
             continue;
@@ -33,7 +33,7 @@ fn admission_refuses_what_rules_refuse() {
                 assert_eq!(denied, Some(true), "{name}");
                 refused += 1;
             }
-            // Whether a volume's type is for runs, no schema says.
+            // No schema restricts the types of volumes.
             (None, denied) if name != "a volume of a type that we do not know" => {
                 assert_eq!(denied, Some(false), "{name}");
                 accepted += 1;
@@ -44,7 +44,7 @@ fn admission_refuses_what_rules_refuse() {
     assert!(refused >= 10 && accepted >= 10, "{refused} {accepted}");
 }
 
-/// Nothing when the object cannot be read.
+/// `None` when the object cannot be read.
 fn denies(kind: &str, object: Value) -> Option<bool> {
     let denied = match kind {
         "Agent" => {

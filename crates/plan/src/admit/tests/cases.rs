@@ -1,4 +1,4 @@
-//! The cases of `tests/cases`: for every rule what passes, what fails, and in which words.
+//! The cases of `tests/cases`: for every rule what passes, what fails, and the messages.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,23 +10,23 @@ use sympozium_testkit::runs::violations;
 use super::world::{World, yaml};
 use crate::admit::Reason;
 
-/// One rule.
+/// The case of one rule.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Case {
-    /// Its name.
+    /// The name of the rule.
     rule: String,
-    /// Changes with which the run is admitted and the rule has nothing to say.
+    /// Changes with which the run is admitted and the rule reports nothing.
     passes: String,
-    /// Changes with which the rule speaks up.
+    /// Changes with which the rule reports something.
     fails: String,
-    /// All reasons then.
+    /// All violations then.
     #[serde(default)]
     denied: Vec<String>,
     /// All warnings of the rule then. Others are not listed.
     #[serde(default)]
     warned: Vec<String>,
-    /// What to do, as it is said first.
+    /// The first hint.
     remedy: String,
 }
 
@@ -41,7 +41,7 @@ const FILES: &[(&str, &str)] = &[
     ("volumes", include_str!("../../../tests/cases/volumes.yaml")),
 ];
 
-/// The changes of all cases, of those that pass twice.
+/// The changes of all cases; those that pass are included twice.
 pub fn all_changes() -> &'static [serde_json::Value] {
     static ALL: LazyLock<Vec<serde_json::Value>> = LazyLock::new(|| {
         let cases = FILES.iter().flat_map(|(_, text)| yaml::<Vec<Case>>(text));
@@ -97,9 +97,9 @@ fn there_is_a_case_for_every_rule() {
     rules.remove("policy-entry");
     rules.remove("pack-too-large");
     rules.remove("dns-by-gateway");
-    // No field restricts and is unused; a row that does is looked at in `fields`.
+    // No unused field restricts; a made-up row is tested in `fields`.
     rules.remove("field-unenforced");
-    // Too long to be written down.
+    // Too long for a case.
     rules.remove("task-too-large");
     assert_eq!(rules, cases);
 }

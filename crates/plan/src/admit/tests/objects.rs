@@ -1,4 +1,4 @@
-//! Objects that are looked at alone.
+//! Objects that are checked alone.
 
 use sympozium_api::{AgentSpec, SkillPack, SkillPackSpec, SympoziumPolicySpec};
 
@@ -118,7 +118,7 @@ fn the_hooks_of_an_agent_are_its_authors() {
     assert_eq!(rules(&denied), [("rbac-author", "spec.agents.default.lifecycle.rbac[0]")]);
     let holds = rights("[{apiGroups: [''], resources: [events], verbs: [list]}]");
     assert_eq!(rules(&admit_agent_author(&subject, &agent, &holds)), []);
-    // Whoever starts a run need not hold what its agent's hooks do. Whoever wrote the agent must.
+    // The user who starts a run need not hold the permissions of its agent's hooks. The author of the agent must.
     let holds = "agentAuthor: {namespace: [{apiGroups: [''], resources: [events], verbs: [list]}]}";
     let run = World::new(&format!("agent: {{{spec}}}\nauthor: {{}}\n{holds}"));
     assert_eq!(run.decide().0, []);

@@ -1,4 +1,4 @@
-//! What holds for every run and every policy.
+//! Properties of every run and every policy.
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
@@ -13,7 +13,7 @@ use crate::admit::{Decision, MAX_FINDINGS, agents, decide, run_subject};
 use crate::policy::tests::{any_effective, any_policy};
 use crate::policy::{EffectivePolicy, PolicyDefaults};
 
-/// Texts that have been trouble somewhere.
+/// Texts that have caused bugs elsewhere.
 const HOSTILE: &[&str] = &[
     "",
     " ",
@@ -42,11 +42,11 @@ const HOSTILE: &[&str] = &[
     "Unconfined",
 ];
 
-/// Worlds of the cases, several merged, some texts in them replaced.
+/// Harnesses of the cases, several merged, some texts in them replaced.
 fn any_world() -> impl Strategy<Value = Option<World>> {
     let changes = prop::collection::vec(any::<prop::sample::Index>(), 0..5);
     let replaced = prop::collection::vec((any::<prop::sample::Index>(), any_value()), 0..3);
-    // Of the hosts that generated policies list, and others.
+    // Some of the hosts that generated policies list, and others.
     let address = prop::sample::select(
         &[
             "https://api.github.com/v1",
@@ -72,7 +72,7 @@ fn any_world() -> impl Strategy<Value = Option<World>> {
     })
 }
 
-/// Mostly texts, for only they are read wherever a text is wanted.
+/// Mostly texts, because only they can be read wherever a text is expected.
 fn any_value() -> impl Strategy<Value = Value> {
     let numbers = prop::sample::select(&[-1, 0, 1, 65_536, i64::MAX, i64::MIN][..]);
     prop_oneof![
@@ -85,7 +85,7 @@ fn any_value() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// Values that hold no others.
+/// The number of leaf values.
 fn count(value: &Value) -> usize {
     match value {
         Value::Array(items) => items.iter().map(count).sum::<usize>().max(1),
@@ -94,7 +94,7 @@ fn count(value: &Value) -> usize {
     }
 }
 
-/// Puts another value in the place of the one of that number.
+/// Replaces the leaf value of that number.
 fn replace(value: &mut Value, mut at: usize, by: Value) {
     let parts: Vec<&mut Value> = match value {
         Value::Array(items) if !items.is_empty() => items.iter_mut().collect(),

@@ -149,7 +149,7 @@ fn restrictive_requires_a_sandbox_and_denies_what_is_not_listed() {
     let (_, _, tools) = admitted(&with_policy(&sandboxed, RESTRICTIVE));
     for (name, action) in tools {
         let expected = match name.as_str() {
-            // The last reads the text of the skill that the run names, and nothing else.
+            // The last one reads the text of the skill that the run names, and nothing else.
             "read_file" | "list_directory" | "load_skill" => Action::Allow,
             "echo-demo/execute_command" | "sandbox/execute_command" => Action::Ask,
             _ => Action::Deny,
@@ -385,7 +385,8 @@ run:
     assert_eq!(spec.agent_sandbox.and_then(|it| it.warm_pool_ref), Some("wp-my-agent".into()));
 }
 
-/// `modelRef` is one more way to say where the key goes: the Model's author says it, or whoever writes Services in its namespace.
+/// `modelRef` is one more way to set where the key goes: the author of the Model sets it, or users who may write
+/// Services in its namespace.
 #[test]
 fn the_address_of_a_model_is_judged_as_any_other() {
     const OPEN: &str = "{modelPolicy: {allowedNamespaces: [team]}}";
@@ -401,9 +402,9 @@ fn the_address_of_a_model_is_judged_as_any_other() {
         ("m", None, OPEN, CLOSED, both),
         ("m", None, OPEN, "{networkPolicy: {denyAll: true}, modelPolicy: {allowedNamespaces: [team]}}", &[]),
         ("m", None, OPEN, "{modelPolicy: {allowedNamespaces: [other]}}", &["model-namespace"]),
-        // There is no Service of such a name: the address means a host of another Service.
+        // There is no Service of such a name: the address is a host of another Service.
         ("a.b", None, OPEN, "null", &["model-endpoint", "model-url-plain"]),
-        // What the status says.
+        // The address in the status.
         ("m", Some("http://model-m.team.svc:8080/v1"), OPEN, "null", &[]),
         ("m", Some("http://model-m.team.svc:9090/v1"), OPEN, "null", both),
         ("m", Some("http://model-m.other.svc:8080/v1"), OPEN, "null", both),
@@ -433,7 +434,8 @@ fn the_address_of_a_model_is_judged_as_any_other() {
     }
 }
 
-/// A profile on the node may only log. Without a policy that names it a run would choose how much of its pod is filtered.
+/// A profile on the node may only log. Without a policy that names it a run would choose how much of its pod is
+/// filtered.
 #[test]
 fn a_profile_of_the_node_is_for_policies_to_name() {
     const NAMES: &str = "{sandboxPolicy: {seccompProfile: {type: Localhost, localhostProfile: audit.json}}}";
@@ -446,7 +448,7 @@ fn a_profile_of_the_node_is_for_policies_to_name() {
         (true, NAMES, "{sandboxPolicy: {}}", &[]),
         (true, NAMES, NAMES, &[]),
         (true, NAMES, OTHER, &["seccomp-profile", "seccomp-none-left"]),
-        // What the floor names it applies itself, and gives to nothing that chooses.
+        // The floor applies the profile that it names itself, and lets no run choose it.
         (true, "null", NAMES, &["seccomp-localhost"]),
         (true, "null", OTHER, &["seccomp-profile"]),
         (false, "null", "null", &[]),

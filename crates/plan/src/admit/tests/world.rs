@@ -1,4 +1,4 @@
-//! A run with everything around it, made from one piece of YAML.
+//! A run with all its objects, made from one piece of YAML.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::rbac::Rule;
 /// The run's namespace.
 pub const NAMESPACE: &str = "team";
 
-/// What every case starts from: a run that is admitted, with nothing to warn about.
+/// The base of every case: a run that is admitted without warnings.
 const BASE: &str = "
 run:
   agentRef: a
@@ -30,7 +30,7 @@ agent:
   agents: {default: {model: gpt-4o-mini}}
 ";
 
-/// What is written about a world.
+/// The YAML of a harness.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct Written {
@@ -51,7 +51,7 @@ struct Written {
     siblings: Option<u32>,
     parent_depth: Option<u32>,
     default_runtime_class: Option<String>,
-    /// Whether the installation serves everything.
+    /// Whether the installation has every service.
     serves_all: bool,
     runtime_classes: RuntimeClasses,
     kernel_handlers: Option<Vec<String>>,
@@ -71,7 +71,7 @@ impl From<WrittenRights> for Rights {
     }
 }
 
-/// A run with everything around it.
+/// A run with all its objects.
 #[derive(Debug, Clone)]
 pub struct World {
     pub run: AgentRun,
@@ -98,7 +98,7 @@ impl World {
         Self::read(merged([yaml(changes)])).expect("a world")
     }
 
-    /// Reads a whole world.
+    /// Reads a whole harness.
     pub fn read(written: Value) -> serde_json::Result<Self> {
         let written: Written = serde_json::from_value(written)?;
         let policy_ref = (written.policy.is_some() || written.system_policy.is_some()).then(|| "p".into());
@@ -180,7 +180,7 @@ impl World {
         }
     }
 
-    /// What is found: reasons, warnings, and the run as it is when it is admitted.
+    /// The violations, the warnings, and the run as it is when it is admitted.
     pub fn decide(&self) -> (Vec<Reason>, Vec<Reason>, Option<AgentRun>) {
         match admit(&self.input(&self.packs())) {
             Decision::Admitted(admitted) => (Vec::new(), admitted.warnings, Some(admitted.run)),

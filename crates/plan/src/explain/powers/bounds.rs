@@ -1,4 +1,4 @@
-//! Bounds as powers: less of them is more.
+//! Bounds as powers: a weaker bound is more power.
 
 use sympozium_api::agent_run::Cleanup;
 use sympozium_api::run_plan::Gate;
@@ -11,7 +11,7 @@ use crate::explain::bounds::UNCONFINED;
 use crate::explain::tools::ToolAbout;
 use crate::quantity::Amount;
 
-/// Which of two values holds less.
+/// Whether a value isolates more or less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Weakness {
     Stronger,
@@ -56,7 +56,7 @@ impl Explanation {
         self.add_limits(list);
     }
 
-    /// What holds the run besides guarantees. Of two that rank the same nobody knows which holds more.
+    /// Isolation besides guarantees. Of two values of the same rank it is not known which one isolates more.
     fn add_isolation(&self, list: &mut List) {
         let isolation = &self.isolation;
         let mut add = |of: &str, what: &str, value: &str, rank: Weakness| {

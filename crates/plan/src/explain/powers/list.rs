@@ -1,4 +1,4 @@
-//! Powers one by one.
+//! The list of powers.
 
 use sympozium_api::rbac::RbacRule;
 
@@ -6,9 +6,9 @@ use super::{MAX_SINGLE_RIGHTS, Power, Section};
 use crate::explain::grants::{Grant, IdentityAbout};
 use crate::rbac::{Rule, Scope, Weight, implications};
 
-/// Rights one by one, because two rules can say in other words what one did before.
+/// Adds the permissions of a grant one by one, because two rules can express what one rule did before.
 pub fn add_grant(list: &mut List, identity: &IdentityAbout, grant: &Grant) {
-    // No pack can be called so.
+    // No pack can have this name.
     let owner = identity.pack.as_deref().unwrap_or("the hooks");
     let rule = &grant.rule;
     let names = rule.resource_names.len().max(1);
@@ -45,7 +45,7 @@ pub fn add_grant(list: &mut List, identity: &IdentityAbout, grant: &Grant) {
     }
 }
 
-/// Powers as they come.
+/// Collects powers.
 #[derive(Default)]
 pub struct List(pub Vec<Power>);
 
@@ -63,7 +63,7 @@ impl List {
         });
     }
 
-    /// What any change of may give more, and what nobody needs to read before it changes.
+    /// Adds a value that is printed only when it changes. Any change of it may be more power.
     pub fn detail(&mut self, section: Section, of: &str, what: &str, value: &str) {
         self.valued(section, of, what, value, None);
         if let Some(power) = self.0.last_mut() {
@@ -79,7 +79,7 @@ impl List {
         }
     }
 
-    /// A bound. None at all is more than any number.
+    /// Adds a limit. No limit is more than any number.
     pub fn number(&mut self, section: Section, of: &str, what: &str, number: Option<u64>) {
         let value = number.map_or_else(|| "no limit".to_owned(), |it| it.to_string());
         let rank = number.map_or(u128::MAX, u128::from);

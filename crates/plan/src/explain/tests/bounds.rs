@@ -1,4 +1,4 @@
-//! What the summary says that a run cannot do is held against its plan.
+//! What the summary says that a run cannot do is checked against its plan.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use crate::explain::{Arguments, explain};
 use crate::rbac::Weight;
 use crate::render::{RenderSettings, render};
 
-/// Whether a run has anything of the node.
+/// Whether a run has any access to the node.
 fn touches_node(plan: &RunPlan) -> bool {
     let volumes = plan.volumes.iter().any(|it| match &it.source {
         VolumeSource::Host { .. } => true,
@@ -27,7 +27,7 @@ fn touches_node(plan: &RunPlan) -> bool {
         })
 }
 
-/// Whether a part mounts a volume of a kind, or a declared volume in whose text a word is.
+/// Whether a part mounts a volume of a kind, or a declared volume whose JSON contains a word.
 fn mounts(plan: &RunPlan, part: &Part, word: &str, is_one: fn(&VolumeSource) -> bool) -> bool {
     let volumes = part.mounts.iter().map(|it| plan.volume(&it.volume));
     volumes.flatten().any(|volume| match &volume.source {
@@ -50,7 +50,7 @@ fn sees_token(plan: &RunPlan, part: &Part) -> bool {
     part.identity.is_some() || mounts(plan, part, "\"serviceAccountToken\":", is_token)
 }
 
-/// Whether a sentence is true, as the plan alone says.
+/// Whether a sentence is true, by the plan alone.
 fn holds(plan: &RunPlan, sentence: &str) -> bool {
     let explanation = explain(plan);
     let offered = |it: &&sympozium_api::run_plan::ToolPlan| it.gate != Gate::Deny;
@@ -180,7 +180,7 @@ fn a_volume_of_a_pack_that_is_of_the_node_is_told_everywhere() {
     assert_eq!(explanation.summary.can[0], can);
 }
 
-/// The hooks after a run are a Job of their own, and may go on when everything else has ended.
+/// The hooks after a run are a Job of their own, and may continue when everything else has ended.
 #[test]
 fn hooks_after_a_run_have_their_time_and_their_rights() {
     let plan = plan(|it| {
@@ -214,7 +214,7 @@ fn hooks_after_a_run_have_their_time_and_their_rights() {
     assert_eq!(last, Some(expected));
     let rights = &explanation.lifetime.rights_end;
     assert!(rights.contains(&"those of the hooks, when the hooks after the run have ended".into()));
-    // What is told is what the cluster is told.
+    // The cluster gets the same value.
     let rendered = render(&plan, &[], &RenderSettings::default()).expect("objects");
     let objects = rendered.objects.iter().map(|it| it.object.to_value());
     let jobs: Vec<Value> = objects

@@ -1,11 +1,11 @@
-//! Changes that give power are seen as such, however they are written.
+//! Changes that add power are recognised, however they are written.
 
 use serde_json::{Value, json};
 
 use super::remarks::{add, plan, skill, tool};
 use crate::explain::{Direction, Section, compare, explain};
 
-/// What changes, as direction, section, and whose what it is.
+/// The changes, as direction, section, and owner with power.
 fn changes(old: impl FnOnce(&mut Value), new: impl FnOnce(&mut Value)) -> Vec<(Direction, Section, String)> {
     let (changes, _) = compare(&explain(&plan(old)), &explain(&plan(new)));
     let changes = changes.into_iter();
@@ -139,7 +139,7 @@ fn what_else_a_plan_says_is_compared() {
             made("settings of the model"),
         ]
     );
-    // A key behind a question mark is not printed, and seen when it changes.
+    // A key in the query is not printed, and its change is noticed.
     let (old, new) = (endpoint(true, "/?key=a"), endpoint(true, "/?key=b"));
     assert_eq!(changes(old, new), [made("settings of the model")]);
     let shown = explain(&plan(endpoint(true, "/v1?key=a"))).model.endpoint;

@@ -1,4 +1,4 @@
-//! Plans of any form: what a planner would never make included, because an explanation is not to depend on that.
+//! Plans of any form, including those that a planner would never make, because an explanation must not depend on that.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -7,7 +7,7 @@ use proptest::sample::select;
 use serde_json::{Value, json};
 use sympozium_api::RunPlan;
 
-/// A text as manifests have them, and as somebody has them who wants to be misread.
+/// A text as in manifests, or one that is meant to be misread.
 pub fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         3 => "[a-z][a-z0-9-]{0,8}",
@@ -90,7 +90,7 @@ fn host_access() -> impl Strategy<Value = Value> {
     )
 }
 
-/// In a box: so many strategies in one another would not fit a test's stack.
+/// Boxed: so many nested strategies would not fit on a test's stack.
 fn part(name: &'static str, role: Value) -> BoxedStrategy<Value> {
     (
         vec(mount(), 0..4),

@@ -1,4 +1,4 @@
-//! What holds of the explanation of every plan.
+//! Properties of the explanation of every plan.
 
 use std::collections::BTreeSet;
 
@@ -9,13 +9,13 @@ use sympozium_api::run_plan::{Gate, VolumeSource};
 use super::plans::any_plan;
 use crate::explain::{Direction, Explanation, Kept, Power, Section, compare, explain};
 
-/// The powers of one section, as whose and what.
+/// The powers of one section, as owner and power.
 fn of(powers: &[Power], section: Section) -> Vec<(&str, &str)> {
     let found = powers.iter().filter(|it| it.section == section);
     found.map(|it| (it.of.as_str(), it.what.as_str())).collect()
 }
 
-/// What identifies powers with their values.
+/// The identity of powers with their values.
 fn set(powers: impl IntoIterator<Item = Power>) -> BTreeSet<(Section, String, String, Option<String>)> {
     let powers = powers.into_iter();
     powers.map(|it| (it.section, it.of, it.what, it.value)).collect()
@@ -43,7 +43,7 @@ fn every_mount_is_told(plan: &RunPlan, explanation: &Explanation, powers: &[Powe
 fn every_destination_is_told(plan: &RunPlan, powers: &[Power]) {
     let network = of(powers, Section::Network);
     let names: BTreeSet<&str> = plan.parts.iter().map(|it| it.name.0.as_str()).collect();
-    // A credential for a part that does not exist is nobody's.
+    // A credential of a part that does not exist belongs to no part.
     for credential in plan.credentials.iter().filter(|it| names.contains(it.part.0.as_str())) {
         let part = credential.part.0.as_str();
         if credential.reach.public {
@@ -174,7 +174,7 @@ proptest! {
         prop_assert_eq!(common.len(), kept);
         let union: BTreeSet<_> = changed.union(&common).cloned().collect();
         prop_assert_eq!(union, after);
-        // And back: what is removed one way is added the other.
+        // In the other direction, removed powers are added ones.
         let (back, _) = compare(&new, &old);
         let keys = |changes: &[crate::explain::Change], direction| -> BTreeSet<(Section, String, String)> {
             let found = changes.iter().filter(|it| it.direction == direction);

@@ -1,11 +1,11 @@
-//! Each remark is made where it applies, and nowhere else.
+//! Each remark occurs where it applies, and nowhere else.
 
 use serde_json::{Value, json};
 use sympozium_api::RunPlan;
 
 use crate::explain::{Arguments, explain};
 
-/// A plan about which there is nothing to remark.
+/// A plan without remarks.
 fn base() -> Value {
     let amounts = json!({"cpuRequest": "1", "cpuLimit": "1", "memoryRequest": "1Gi", "memoryLimit": "1Gi"});
     let part = |name: &str, role: &str| {
@@ -100,7 +100,7 @@ fn what_is_in_the_run_is_remarked() {
         remarks(|it| add(&mut it["parts"], part.clone())),
         ["node-access", "node-network", "node-processes", "shared-pod"]
     );
-    // What one part asks for, the whole pod gets.
+    // The whole pod gets what one part requests.
     let explanation = explain(&plan(|it| add(&mut it["parts"], part)));
     assert!(explanation.network.parts.iter().all(|it| it.node_network));
     assert_eq!(explanation.network.pod.egress, ["whatever the node reaches"]);
@@ -206,10 +206,10 @@ fn a_program_that_runs_what_it_is_told_takes_free_text() {
         (json!(["/usr/bin/python3", "-c"]), text(), Arguments::FreeText),
         (json!(["sh", "/skills/a/b.sh"]), nothing(), Arguments::Schema),
         (json!(["python3.13"]), text(), Arguments::FreeText),
-        // What is not named is let through.
+        // Properties that are not named are accepted.
         (json!(["sh"]), json!({"properties": {}}), Arguments::FreeText),
         (json!(["sh"]), json!({"additionalProperties": false, "patternProperties": {".*": {}}}), Arguments::FreeText),
-        // Nobody says what it takes.
+        // Nothing bounds the arguments.
         (json!(["sh"]), json!({}), Arguments::FreeText),
     ] {
         assert_eq!(with(exec.clone(), parameters), expected, "{exec}");

@@ -25,7 +25,7 @@ const TABLE_V4: &[(&str, u32, Range)] = &[
     ("240.0.0.0", 4, Range::Reserved),
 ];
 
-/// Of two rows that fit the first counts.
+/// Of two rows that match, the first counts.
 fn expected_v4(address: Ipv4Addr) -> Range {
     let row = TABLE_V4.iter().find(|(first, bits, _)| {
         let first: Ipv4Addr = first.parse().expect("an address");

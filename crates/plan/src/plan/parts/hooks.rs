@@ -1,4 +1,5 @@
-//! Containers before and after the agent. They are the agent's author's: they see the workspace, and what they declare.
+//! Hooks: containers before and after the agent. The author of the agent controls them: they see the workspace, and
+//! what they declare.
 
 use sympozium_api::lifecycle::{GateDefault, LifecycleHook};
 use sympozium_api::run_plan::{Identity, IdentityName, Part, PartName, Role, Start, place};
@@ -16,7 +17,7 @@ enum When {
 }
 
 impl When {
-    /// What names of its parts and volumes begin with.
+    /// The prefix of the names of its parts and volumes.
     const fn word(self) -> &'static str {
         match self {
             Self::Before => "pre",
@@ -32,7 +33,7 @@ impl When {
             Self::After => Role::PostRun {
                 hook: name,
                 gate,
-                // It says something about gates only.
+                // It applies to gate hooks only.
                 gate_default: match gate {
                     true => gate_default,
                     false => GateDefault::Block,
@@ -82,9 +83,9 @@ impl Builder<'_, '_> {
     ) -> Part {
         let spec = &self.admitted.run.spec;
         let agent = spec.agent().map(|it| it.as_str()).unwrap_or_default();
-        // Of the run's variables only those that the hook's author lists: whoever may start a run may not know, or may not be
-        // told, what the hook's programs do with others. They come first, so that they change nothing that the author wrote, nor
-        // whom the hook is told it is for, and cannot refer to what follows.
+        // Of the run's variables, only those that the hook's author lists: a user who may start a run may not know, or
+        // may not be told, what the hook's programs do with others. They come first, so that they override neither what
+        // the author wrote nor the variables that identify the run, and cannot refer to what follows.
         let of_run = spec.env.iter();
         let of_run = of_run.filter(|(name, _)| hook.env_from_run.iter().any(|it| it.as_str() == *name));
         let mut env: Vec<_> = of_run.map(|(name, value)| variable(name, value)).collect();

@@ -11,14 +11,15 @@ use crate::plan::skills::{CONFIG_MAPS, config_maps, packs_with_texts};
 use crate::policy::tools::{EDIT_FILE, LIST_DIRECTORY, READ_FILE, WRITE_FILE};
 
 impl Builder<'_, '_> {
-    /// Thinks. It sees texts, and files as far as its tools may touch them; no Secret, no token, no other part's files.
+    /// The part that runs the model loop. It sees skill texts, and files as far as its tools may access them; no
+    /// Secret, no token, no files of other parts.
     pub fn agent(&mut self) -> Part {
         let name = PartName(AGENT.to_owned());
         let admitted = self.admitted;
         let spec = &admitted.run.spec;
         let mut mounts = self.own_space(AGENT);
         mounts.push(self.input(AGENT, &name));
-        // The bridge makes the socket; the agent only goes through it.
+        // The bridge creates the socket; the agent only connects to it.
         mounts.push(read_only(door(), place::DOOR));
         mounts.extend(self.agent_workspace());
         for (number, pack) in packs_with_texts(admitted) {
@@ -50,7 +51,7 @@ impl Builder<'_, '_> {
         }
     }
 
-    /// The workspace is as open to the agent as its file tools are: where they are all denied it is not there.
+    /// The agent's access to the workspace is that of its file tools: where they are all denied it has no workspace.
     fn agent_workspace(&self) -> Option<Mount> {
         if self.has_tool(&[WRITE_FILE, EDIT_FILE]) {
             return Some(writable(workspace(), place::WORKSPACE));
@@ -59,7 +60,7 @@ impl Builder<'_, '_> {
         reads.then(|| read_only(workspace(), place::WORKSPACE))
     }
 
-    /// What the author mounted for the agent is as open to it as the workspace is.
+    /// The volumes that the author mounted for the agent are as accessible as the workspace.
     fn agent_volumes(&mut self) -> Vec<Mount> {
         let Some(Mount { read_only, .. }) = self.agent_workspace() else {
             return Vec::new();
@@ -72,7 +73,8 @@ impl Builder<'_, '_> {
         mounts
     }
 
-    /// Decides. It has the model's key and its end of every skill's files, and nothing of the workspace.
+    /// The part that decides about tool calls. It has the model key and its end of every skill's `/ipc`, and no
+    /// workspace.
     pub fn bridge(&mut self, model: &ModelPlan, packs: &[PackPart<'_>]) -> Part {
         let name = PartName(BRIDGE.to_owned());
         let mut mounts = self.own_space("bridge");
@@ -103,7 +105,7 @@ impl Builder<'_, '_> {
                 secret_key_ref: Some(KeyReference {
                     name: ObjectName::new(key.secret.as_str()),
                     key: key.variable.as_str().to_owned(),
-                    // Of the two that are looked for, one is enough.
+                    // One of the two keys is enough.
                     optional: Some(true),
                 }),
                 ..EnvVarSource::default()

@@ -13,11 +13,11 @@ use super::{
 use crate::admit::{Amounts, ResolvedPack, SANDBOX_PACK, VolumeOwner, parameter_variable, usual_of_pack};
 use crate::quantity::Amount;
 
-/// Seconds that a token is good for: the fewest that the API server gives. Whoever realises the plan renews it.
+/// Lifetime of a token in seconds: the minimum of the API server. The backend renews it.
 pub const TOKEN_SECONDS: u64 = 600;
 
 impl<'a> Builder<'_, 'a> {
-    /// Acts for one pack. It sees what the pack declares and what is its own, and nothing of another pack.
+    /// The sidecar of one pack. It sees what the pack declares and its own volumes, and nothing of another pack.
     pub fn skill(&mut self, part: &PackPart<'a>, pack: &ResolvedPack<'a>) -> Part {
         let sidecar = part.sidecar;
         let start = format!("skill-{}", part.number);
@@ -29,7 +29,7 @@ impl<'a> Builder<'_, 'a> {
         if !sidecar.egress.is_empty() {
             mounts.push(self.input(&start, &part.part));
         }
-        // Texts are for the agent; files are for whoever runs them.
+        // Texts are for the agent; files are for the part that executes them.
         if pack.spec.skills.iter().any(|skill| !skill.files.is_empty()) {
             let source = VolumeSource::Texts { pack: part.pack.clone(), programs: true };
             let volume = self.volume(format!("{start}-texts"), source);
@@ -69,7 +69,7 @@ impl<'a> Builder<'_, 'a> {
         }
     }
 
-    /// Acts for commands that name no skill: the workspace, and nothing else.
+    /// The part for commands that name no skill. It sees the workspace, and nothing else.
     pub fn sandbox(&mut self) -> Option<Part> {
         if !self.has_sandbox() {
             return None;
@@ -114,7 +114,7 @@ impl<'a> Builder<'_, 'a> {
         writable(volume, place::IPC)
     }
 
-    /// Directories of the node that a policy lets the pack have.
+    /// The directories of the node that a policy allows the pack.
     fn of_node(&mut self, start: &str, sidecar: &Sidecar) -> Vec<Mount> {
         let access = sidecar.host_access.iter().filter(|it| it.enabled);
         let mut mounts = Vec::new();
@@ -126,7 +126,7 @@ impl<'a> Builder<'_, 'a> {
         mounts
     }
 
-    /// Who the pack is at the Kubernetes API, if it has any right there.
+    /// The identity of the pack at the Kubernetes API, if it has any permission there.
     fn identity(&mut self, start: &str, part: &PackPart<'_>, mounts: &mut Vec<Mount>) -> Option<IdentityName> {
         let sidecar = part.sidecar;
         if sidecar.rbac.is_empty() && sidecar.cluster_rbac.is_empty() {
@@ -144,14 +144,14 @@ impl<'a> Builder<'_, 'a> {
         Some(name)
     }
 
-    /// The token of an identity, where every client looks for it.
+    /// The token of an identity, mounted where every client looks for it.
     pub fn token(&mut self, start: &str, identity: &IdentityName) -> Mount {
         let source = VolumeSource::Token { identity: identity.clone() };
         read_only(self.volume(format!("{start}-token"), source), place::TOKEN)
     }
 }
 
-/// A pack's amounts are kept for it as a whole.
+/// A pack's limits are also its requests.
 fn written(sidecar: &Sidecar, usual: Amounts) -> AmountsPlan {
     let resources = sidecar.resources.clone().unwrap_or_default();
     let usual_text = |amount: Amount| Quantity::Text(amount.to_string());
@@ -162,7 +162,7 @@ fn written(sidecar: &Sidecar, usual: Amounts) -> AmountsPlan {
 
 fn of_sandbox(resources: Option<&Resources>, usual: Amounts) -> AmountsPlan {
     let amount = |quantity: Option<&Quantity>| {
-        // Admission has read it.
+        // Admission has checked it.
         quantity.and_then(|it| Amount::parse(&it.text()).ok())
     };
     let limit = |name: &str, usual: Amount| amount(resources.and_then(|it| it.limits.get(name))).unwrap_or(usual);

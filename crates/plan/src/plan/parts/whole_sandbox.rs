@@ -1,4 +1,4 @@
-//! What a run gives its sandbox as a whole: what the other parts leave of it is the agent's.
+//! Resources of a run's whole sandbox: the agent gets what the other parts leave.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use super::AGENT_KEPT;
 use crate::admit::{Admitted, read_amount};
 use crate::quantity::Amount;
 
-/// Gives the agent what `agentSandbox.resources` leaves for it. Admission has seen to it that there is enough, and has counted
-/// no less than this.
+/// Gives the agent what `agentSandbox.resources` leaves for it. Admission has checked that it is enough, and has
+/// counted no less than this.
 pub fn apply(admitted: &Admitted<'_>, parts: &mut [Part]) {
     let sandbox = admitted.run.spec.agent_sandbox.as_ref();
     let resources = sandbox.filter(|it| it.enabled).and_then(|it| it.resources.as_ref());
@@ -44,7 +44,7 @@ pub fn apply(admitted: &Admitted<'_>, parts: &mut [Part]) {
     give(memory_kept, memory_most, memory_request, memory_limit, AGENT_KEPT.memory);
 }
 
-/// What is set aside is never more than the limit.
+/// Sets request and limit. The request is never above the limit.
 fn give(kept: &mut Quantity, most: &mut Quantity, request: Option<Amount>, limit: Option<Amount>, least: Amount) {
     let request = request.map_or(least, |it| it.max(least));
     let limit = limit.unwrap_or_else(|| read_amount(Some(most)).max(request));

@@ -1,4 +1,4 @@
-//! Plans of some runs, as they are to be.
+//! Plans of some runs, with their expected contents.
 
 use serde_json::{Value, json};
 use sympozium_api::RunPlan;
@@ -70,7 +70,7 @@ fn what_the_agent_is_told_is_bounded_as_it_is_stored() {
     assert_eq!(rules(most + 1), ["task-too-large"]);
 }
 
-/// A stored plan may be anybody's.
+/// A stored plan may come from elsewhere.
 #[test]
 fn the_agents_view_of_a_plan_with_odd_schemas() {
     let shell = |parameters: Value| {
@@ -214,13 +214,13 @@ fn a_skill_narrows_the_tools_of_its_pack() {
     }
 }
 
-/// The bridge knows packs by their names alone.
+/// The bridge identifies packs only by their names.
 #[test]
 fn tools_of_a_skill_are_planned_without_namespaces() {
     for (allowed, expected) in [
         ("[team/p/*, other/p/*]", &["p/*"][..]),
         ("[team/p/act, team/q/act, p/act, q/*, act, '*']", &["p/act", "p/act", "q/*", "act", "*"]),
-        // Nothing is left to allow, which must not become no limit.
+        // An empty list must not become no limit.
         ("[other/p/*]", &[]),
         ("[sympozium-system/p/*]", &[]),
     ] {
@@ -252,7 +252,7 @@ fn the_filter_of_a_pod_is_the_policys_choice() {
     };
     for (sandbox, policies, expected) in [
         ("sandbox: {enabled: true}".to_owned(), String::new(), None),
-        // A sandbox that the run does not have says nothing about the others.
+        // A sandbox that the run does not have does not change the others.
         (asks(false), String::new(), None),
         (asks(false), names("floor", "strict.json"), Some("strict.json")),
         (asks(true), names("p", "audit.json"), Some("audit.json")),
@@ -304,7 +304,7 @@ fn a_run_does_not_change_what_hooks_are_told() {
     });
 }
 
-/// Of a run's variables the agent has all, a hook those that its author lists, and nothing else has any.
+/// The agent has all variables of a run, a hook those that its author lists, and no other part has any.
 #[test]
 fn variables_of_a_run_reach_only_who_lists_them() {
     let manifests = "kind: AgentRun\nmetadata: {name: r, namespace: team, uid: u}\n\
@@ -332,7 +332,7 @@ fn variables_of_a_run_reach_only_who_lists_them() {
     });
 }
 
-/// Names come back, UIDs do not: a plan says which object of a name it was made from.
+/// Names are reused, UIDs are not: a plan says which object of a name it was made from.
 #[test]
 fn what_a_plan_was_made_from_has_its_uid() {
     let manifests = "kind: AgentRun\nmetadata: {name: r, namespace: team, uid: u}\n\
@@ -359,7 +359,7 @@ fn what_a_plan_was_made_from_has_its_uid() {
     });
 }
 
-/// Where the key goes need not follow from the Model's spec: the status can say so.
+/// The address that the key goes to need not follow from the Model's spec: the status can set it.
 #[test]
 fn the_digest_of_a_model_has_its_address() {
     let manifests = |status: &str| {

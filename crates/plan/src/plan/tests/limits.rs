@@ -1,4 +1,4 @@
-//! `docs/limits.md` says what the code does.
+//! `docs/limits.md` matches the code.
 
 use sympozium_api::run_plan::{MAX_BYTES, ToolLimits};
 

@@ -18,7 +18,7 @@ use crate::policy::tools::{Action, LOAD_SKILL};
 use crate::quantity::Amount;
 use crate::rbac::{Rule, Scope, unlisted};
 
-/// A plan beside what it was made from.
+/// A plan beside the input that it was made from.
 pub struct Powers<'p, 'a> {
     pub plan: &'p RunPlan,
     pub admitted: &'p Admitted<'a>,
@@ -30,7 +30,7 @@ pub fn secret_of(variable: &EnvVar) -> Option<&str> {
     Some(from.secret_key_ref.as_ref()?.name.as_str())
 }
 
-/// Every Secret that a part sees as variables or files.
+/// Every Secret that a part reads as variables or files.
 pub fn secrets_of<'p>(plan: &'p RunPlan, part: &'p Part) -> BTreeSet<&'p str> {
     let mut secrets: BTreeSet<&str> = part.env.iter().filter_map(secret_of).collect();
     for mount in &part.mounts {
@@ -46,7 +46,7 @@ pub fn secrets_of<'p>(plan: &'p RunPlan, part: &'p Part) -> BTreeSet<&'p str> {
 }
 
 impl<'p> Powers<'p, '_> {
-    /// All of them.
+    /// Checks all powers.
     pub fn only_shrink(&self) {
         self.rights();
         self.reach();
@@ -126,7 +126,7 @@ impl<'p> Powers<'p, '_> {
         }
     }
 
-    /// Where the model answers: at the `Model`'s address, at one that the policy lists, or at the provider's own.
+    /// The model's address: that of the `Model`, one that the policy lists, or the provider's own.
     fn model_address(&self) -> (&'p str, Option<u16>) {
         let model = self.admitted.run.spec.model.as_ref().expect("a model");
         let planned = self.plan.model.endpoint.as_ref().expect("an address");
@@ -186,7 +186,7 @@ impl<'p> Powers<'p, '_> {
         }
     }
 
-    /// Each part sees the Secrets that were admitted for it, and the model's are the bridge's.
+    /// Each part reads the Secrets that were admitted for it, and only the bridge those of the model.
     fn secrets(&self) {
         let model = &self.plan.model;
         let of_model: BTreeSet<&str> = (model.keys.iter().map(|it| it.secret.as_str()))
@@ -211,7 +211,7 @@ impl<'p> Powers<'p, '_> {
         }
     }
 
-    /// What a part has of the node is what its pack asked for, and the policy opens all of it.
+    /// A part has the access to the node that its pack requested, and the policy allows all of it.
     fn node(&self) {
         let host = &self.admitted.policy.host;
         for part in &self.plan.parts {
@@ -297,7 +297,7 @@ impl<'p> Powers<'p, '_> {
         assert!(planned.children <= bounds.children);
     }
 
-    /// What runs at a time has no more than was admitted, and that no more than the policy allows.
+    /// Concurrent parts have no more resources than were admitted, and these are no more than the policy allows.
     fn amounts(&self) {
         let read = |quantity: &Quantity| Amount::parse(&quantity.text()).expect("an amount");
         let of = |amounts: &AmountsPlan| {

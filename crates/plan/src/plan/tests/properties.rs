@@ -1,4 +1,4 @@
-//! What holds of every plan: powers only shrink, the agent has none, and skills see nothing of each other.
+//! Properties of every plan: powers only shrink, the agent has none, and skills see nothing of each other.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::admit::Admitted;
 use crate::path::overlap;
 use crate::plan::{PlanSettings, Planned, agent_view, plan};
 
-/// Looks at the plan of a generated run; nothing happens when it is denied.
+/// Checks the plan of a generated run; does nothing when the run is denied.
 fn each_plan(
     seed: u64,
     look: impl FnOnce(&Planned<'_>, &Admitted<'_>) -> Result<(), TestCaseError>,
@@ -28,7 +28,7 @@ fn each_plan(
         .unwrap_or(Ok(()))
 }
 
-/// Whether a part sees a Secret or a token.
+/// Whether a part reads a Secret or a token.
 fn holds_credential(plan: &RunPlan, part: &Part) -> bool {
     part.mounts.iter().any(|mount| {
         let source = plan.volume(&mount.volume).map(|it| &it.source);
@@ -47,7 +47,7 @@ fn most_generated_runs_are_admitted() {
     assert!(count > 120, "{count} of 200");
 }
 
-/// What the properties below say is worth as much as what is made up for them.
+/// The properties below are only as good as the runs that are generated for them.
 #[test]
 fn generated_runs_have_every_kind_of_power() {
     let mut seen = BTreeSet::new();
@@ -139,7 +139,7 @@ proptest! {
             prop_assert!(agent.identity.is_none() && agent.host_access.is_none());
             prop_assert!(plan.credentials.iter().all(|it| it.part != agent.name));
             prop_assert!(agent.mounts.iter().all(|it| !overlap(it.path.as_str(), place::IPC)));
-            // What it reads of the plan tells it no address, no Secret and no denied tool.
+            // Its view of the plan has no address, no Secret and no denied tool.
             let view = serde_json::to_string(&agent_view(plan)).expect("JSON");
             let pulled = plan.placement.image_pull_secrets.iter().map(|it| it.name.as_str());
             let seen = plan.parts.iter().flat_map(|it| secrets_of(plan, it));
@@ -164,7 +164,7 @@ proptest! {
             let planned = plan(input, admitted, &settings).expect("a plan");
             Powers { plan: &planned.plan, admitted, input }.only_shrink();
         });
-        // Who is denied has no powers.
+        // A denied run has no powers.
         drop(looked);
     }
 

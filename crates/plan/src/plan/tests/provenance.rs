@@ -1,9 +1,10 @@
-//! Invariant 12: what is in a plan was judged by admission.
+//! Invariant 12: everything in a plan was checked by admission.
 //!
-//! [`walk::trace`] goes through a plan a second time, without admission's code and types: it reads the plan and the manifests as JSON, and
-//! says for every destination, right, Secret, mount, host namespace, image and variable which field of which manifest allows it. Where
-//! nothing does, it fails. That it can fail is tested from three sides: something is added to the plan, a field is taken away from a
-//! manifest, or a rule of admission is suspended and something is added to a manifest that only this rule denies.
+//! [`walk::trace`] walks through a plan a second time, without admission's code and types: it reads the plan and the
+//! manifests as JSON, and finds for every destination, permission, Secret, mount, host namespace, image and variable
+//! the field of a manifest that allows it. Where no field does, it fails. That it can fail is tested in three ways:
+//! something is added to the plan, a field is removed from a manifest, or a rule of admission is suspended and
+//! something is added to a manifest that only this rule denies.
 
 mod isolation;
 mod mutations;
@@ -26,7 +27,7 @@ use crate::plan::{PlanSettings, plan};
 use mutations::{MUTATIONS, take_away};
 use walk::trace;
 
-/// The plan of generated objects as JSON; nothing when the run is denied.
+/// The plan of generated objects as JSON; `None` when the run is denied.
 fn planned(objects: &[Value]) -> Option<Value> {
     let world = World::try_of(objects.to_vec())?;
     decided(&world).ok()
@@ -53,7 +54,8 @@ proptest! {
         }
     }
 
-    /// A field that allows something is not there for show: without it the same plan is no longer allowed, and admission knows.
+    /// A field that allows something is necessary: without it the same plan is no longer allowed, and admission
+    /// notices.
     #[test]
     fn without_a_field_that_allows_it_a_plan_is_not_traced(seed: u64) {
         let objects = generated(seed);
@@ -62,7 +64,7 @@ proptest! {
             let mut less = objects.clone();
             take_away(&mut less, &field);
             prop_assert!(trace(&plan, &less).is_err(), "{:?} is not needed", field);
-            // What admission makes of it instead is traced again, or there is nothing.
+            // The plan that admission then makes is traced again, or there is none.
             if let Some(plan) = planned(&less) {
                 let traced = trace(&plan, &less);
                 prop_assert!(traced.is_ok(), "without {:?}: {:?}", field, traced.err());
@@ -70,7 +72,7 @@ proptest! {
         }
     }
 
-    /// A plan with anything more in it than admission has judged is not traced.
+    /// A plan with anything that admission has not checked is not traced.
     #[test]
     fn with_anything_more_a_plan_is_not_traced(seed: u64) {
         let objects = generated(seed);
@@ -85,12 +87,13 @@ proptest! {
     }
 }
 
-/// Runs in which each violation is tried, and in how many of them it must be denied by its rule alone, and noticed without the rule.
+/// Runs in which each violation is tried, and in how many of them it must be denied by its rule alone, and noticed
+/// without the rule.
 const TRIED_RUNS: u64 = 120;
 const DENIED_RUNS: usize = 3;
 
-/// Of what a rule denies, a plan has nothing. No other rule denies these runs: without the rule they are planned, and the walk, which
-/// has tables of its own, does not trace the plan.
+/// A plan contains nothing that a rule denies. No other rule denies these runs: without the rule they are planned, and
+/// the walk, which has tables of its own, does not trace the plan.
 #[test]
 fn what_a_rule_denies_is_in_no_plan() {
     let keep = |seed: u64| Some(keeping_rules(seed)).filter(|it| planned(it).is_some());
@@ -108,7 +111,8 @@ fn what_a_rule_denies_is_in_no_plan() {
                     assert!(traced.is_ok(), "{rule}: {what} is planned: {:?}", traced.err());
                 }
                 Err(rules) => {
-                    // What an author does not hold is denied besides: of hooks no author is known, so nothing else denies alone.
+                    // Permissions that an author does not hold are denied too: the author of hooks is unknown, so no
+                    // other rule denies alone.
                     let own = BTreeSet::from([rule, "rbac-author"]);
                     if rules.contains(rule) && rules.is_subset(&own) {
                         denied += 1;
@@ -131,10 +135,11 @@ fn what_a_rule_denies_is_in_no_plan() {
     assert!(unproven.is_empty(), "{}", unproven.join("\n"));
 }
 
-/// A part of a policy that admission does not read shows: what is planned without it is not traced to manifests that have it.
+/// A section of a policy that admission does not read is noticed: a plan made without it is not traced to manifests
+/// that have it.
 #[test]
 fn a_part_of_a_policy_that_is_not_read_is_noticed() {
-    // Of what opens something by being there, the part that bounds it.
+    // For sections that open something by being present, the field that bounds it.
     let parts = [
         "/spec/networkPolicy",
         "/spec/modelPolicy",
@@ -146,7 +151,7 @@ fn a_part_of_a_policy_that_is_not_read_is_noticed() {
         "/spec/toolGating",
         "/spec/featureGates",
     ];
-    // Most generated runs keep within their policies: those with a violation are what a part denies.
+    // Most generated runs comply with their policies: those with a violation are what a section denies.
     let kept: Vec<Vec<Value>> = (0..6).map(keeping_rules).collect();
     let violated = violations().flat_map(|it| kept.iter().filter_map(|objects| it.apply(objects.clone())));
     let runs: Vec<Vec<Value>> = violated.chain((0..TRIED_RUNS).map(generated)).collect();
@@ -167,8 +172,8 @@ fn a_part_of_a_policy_that_is_not_read_is_noticed() {
     }
 }
 
-/// The properties say as much as what is made up for them: every mutation must have something to change, and every kind of field must
-/// allow something.
+/// The properties are only as good as the generated runs: every mutation must have something to change, and every kind
+/// of field must allow something.
 #[test]
 fn everything_is_tried() {
     let mut tried: BTreeMap<&str, u32> = MUTATIONS.iter().map(|(what, _)| (*what, 0)).collect();

@@ -1,4 +1,5 @@
-//! Plans as the first release stored them. They stay as they are: later releases read them, and write them again as they were.
+//! Plans as the first release stored them. They never change: later releases read them, and serialise them to the same
+//! bytes.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -12,8 +13,8 @@ use sympozium_api::run_plan::*;
 use sympozium_api::skill_pack::{HostAccess, InputMode};
 use sympozium_api::{Guarantee, RunPlan};
 
-/// Of a usual run, of one that has everything that a plan can have, of one with a kernel of its own, and of one whose gate is open
-/// without a verdict.
+/// Of an ordinary run, of one that has everything that a plan can have, of one with its own kernel, and of one whose
+/// gate is open without a verdict.
 pub const STORED: [&[u8]; 4] = [
     include_bytes!("fixtures/plan-v1.json"),
     include_bytes!("fixtures/plan-v1-everything.json"),
@@ -31,7 +32,7 @@ fn plans_of_an_earlier_release_are_read() {
     }
 }
 
-/// A field or a variant that is in no stored plan could be renamed without a test that fails.
+/// A field or a variant that is in no stored plan could be renamed without a failing test.
 #[test]
 fn the_stored_plans_have_every_field_and_every_variant() {
     let stored: Vec<Value> = STORED.iter().map(|it| serde_json::from_slice(it).expect("JSON")).collect();
@@ -64,7 +65,7 @@ fn the_stored_plans_have_every_field_and_every_variant() {
         ("limits", fields::<RunLimits>()),
         ("deadlines", fields::<Deadlines>()),
         ("placement", fields::<PlacementPlan>()),
-        // The fields of variants, which are not to be had from their types.
+        // The fields of variants, which cannot be obtained from their types.
         ("workload", names(&["kind", "warmPool"])),
         ("parts/*/start", names(&["kind", "command", "args", "executor"])),
         ("parts/*/role", names(&["kind", "pack", "hook", "gate", "gateDefault"])),
@@ -100,7 +101,7 @@ fn the_stored_plans_have_every_field_and_every_variant() {
     }
 }
 
-/// Every value at a place, with `*` for each member of a list.
+/// Every value at a path, with `*` for each member of a list.
 fn at<'v>(values: &'v [Value], place: &str) -> Vec<&'v Value> {
     let mut found: Vec<&Value> = values.iter().collect();
     for step in place.split('/').filter(|it| !it.is_empty()) {
@@ -116,7 +117,7 @@ fn names(names: &[&str]) -> BTreeSet<String> {
     names.iter().map(|it| (*it).to_owned()).collect()
 }
 
-/// The fields of a type, as it asks for them when it is read.
+/// The fields of a type, as it requests them from a deserialiser.
 fn fields<T: DeserializeOwned>() -> BTreeSet<String> {
     struct Asked<'c>(&'c Cell<&'static [&'static str]>);
 
@@ -148,7 +149,7 @@ fn fields<T: DeserializeOwned>() -> BTreeSet<String> {
     names(asked.get())
 }
 
-/// The variants of a type, as it names them when it is asked for another.
+/// The variants of a type, as it names them in the error for an unknown one.
 fn variants<T: DeserializeOwned + fmt::Debug>(tag: Option<&str>) -> BTreeSet<String> {
     let other = match tag {
         Some(tag) => json!({ tag: "another" }),

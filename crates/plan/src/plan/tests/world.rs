@@ -13,7 +13,7 @@ use crate::admit::{
     Settings, admit,
 };
 
-/// A run and everything around it.
+/// A run and all its objects.
 pub struct World {
     pub run: AgentRun,
     agent: Option<Agent>,
@@ -28,12 +28,12 @@ pub struct World {
 }
 
 impl World {
-    /// Takes objects as they come.
+    /// Sorts objects by their kind.
     pub fn of(objects: impl IntoIterator<Item = Value>) -> Self {
         Self::try_of(objects).expect("objects of their kinds")
     }
 
-    /// The same; nothing where one is not what its kind says.
+    /// The same; `None` where one does not match its kind.
     pub fn try_of(objects: impl IntoIterator<Item = Value>) -> Option<Self> {
         let mut run = None;
         let mut world = Self {
@@ -81,9 +81,9 @@ impl World {
         named.map(|it| it.as_str()) == policy.metadata.name.as_deref()
     }
 
-    /// Looks at the run as it is admitted; the reasons when it is not.
+    /// Calls `look` with the run as it is admitted; returns the violations when it is not.
     pub fn admitted<T>(&self, look: impl FnOnce(&Input<'_>, &Admitted<'_>) -> T) -> Result<T, Vec<Reason>> {
-        // As the controller does it: authors of what is in the namespace are not recorded.
+        // As the controller does it: authors of objects in the namespace are not recorded.
         let floor = self.floor.as_ref().map(|it| &it.spec);
         let unknown = Rights::of_unknown_author(floor, &self.namespace);
         let author = Some(&unknown);

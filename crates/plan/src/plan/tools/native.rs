@@ -1,4 +1,4 @@
-//! Tools that need no pack: what each takes and does, in words for the model.
+//! Tools that need no pack: their parameters and descriptions for the model.
 
 use serde_json::{Value, json};
 use sympozium_api::limits;
@@ -18,18 +18,18 @@ use crate::policy::tools::{
 /// Characters of a skill's name, written as `skill` or `pack/skill`.
 const SKILL_REFERENCE: usize = 320;
 
-/// A tool of ours.
+/// A built-in tool.
 pub struct Native {
     pub acts: Acts,
     pub description: &'static str,
     pub parameters: OpenObject,
 }
 
-/// What `execute_command` does.
+/// The description of `execute_command`.
 pub const COMMAND_DESCRIPTION: &str = "Run a shell command in the isolated sidecar of a skill and return its output. \
 The command has the programs of that sidecar's image and none of this process's files but /workspace.";
 
-/// What `execute_command` takes.
+/// The parameters of `execute_command`.
 pub fn command_parameters() -> OpenObject {
     schema(
         json!({
@@ -42,7 +42,7 @@ pub fn command_parameters() -> OpenObject {
     )
 }
 
-/// The tool of this name, if it is one of ours and an agent can have it.
+/// The built-in tool of this name, if an agent can have it.
 pub fn of(name: &str) -> Option<Native> {
     let (acts, description, parameters) = match name {
         READ_FILE => (
@@ -173,7 +173,7 @@ fn path(description: &str) -> Value {
     json!({ "type": "string", "minLength": 1, "maxLength": PATH, "description": format!("{description} An absolute path, or one below {}.", place::WORKSPACE) })
 }
 
-/// A schema of an object that takes nothing else.
+/// The schema of an object without further properties.
 fn schema(properties: Value, required: &[&str]) -> OpenObject {
     let fields = [
         ("type", json!("object")),

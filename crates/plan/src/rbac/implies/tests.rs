@@ -156,7 +156,7 @@ fn a_wildcard_is_told_by_what_it_stands_for() {
     );
 }
 
-/// Whoever adds a right to those that are refused must say what follows from it.
+/// A change that adds an escalation must add its consequence.
 #[test]
 fn every_refused_right_has_a_consequence() {
     for group in [
@@ -223,7 +223,7 @@ fn every_refused_right_has_a_consequence() {
     }
 }
 
-/// Nobody is told that nothing follows from what nobody here knows.
+/// An unknown permission is never reported to be without consequences.
 #[test]
 fn writes_that_are_not_known_may_lead_to_anything() {
     for (group, resource, verb) in [

@@ -1,4 +1,4 @@
-//! Authorities that the operator has set reach the bridge and no other container; without the setting, none.
+//! CAs that the operator has set reach the bridge and no other container; without the setting, none.
 
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use sympozium_api::run_plan::Role;
@@ -36,7 +36,7 @@ fn certificates_reach_the_bridge_only_where_the_operator_has_set_some() {
 
     let settings = RenderSettings { certificates: Some("a certificate".to_owned()), ..RenderSettings::default() };
     let (same_plan, trusting) = rendered(manifests, &settings);
-    // A plan is a run's; authorities are the installation's.
+    // CAs belong to the installation, not to the plan of a run.
     assert_eq!(same_plan, plan);
     let mut parts = plan.parts.iter();
     let bridge = parts.find(|it| it.role == Role::Bridge).expect("a bridge");

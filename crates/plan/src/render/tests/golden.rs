@@ -1,4 +1,4 @@
-//! Manifests in, objects out, to be read by people.
+//! Manifests in, objects out, for people to read.
 
 use k8s_openapi::api::core::v1::Container;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use super::rendered;
 use crate::plan::agent_view;
 use crate::render::RenderSettings;
 
-/// The objects as they are sent, but for what other tests look at: the plan itself, and its digest.
+/// The objects as they are sent, without what other tests check: the plan itself, and its digest.
 fn shown(manifests: &str) -> Value {
     let (plan, rendered) = rendered(manifests, &RenderSettings::default());
     let planned = [
@@ -39,7 +39,7 @@ macro_rules! golden {
             #[test]
             fn $test() {
                 let shown = shown(include_str!(concat!("fixtures/", $name, ".yaml")));
-                // It changes with every word of a plan; that it is the right one is looked at elsewhere.
+                // It changes with every word of a plan; other tests check that it is the right one.
                 insta::with_settings!({ filters => vec![("sha256:[0-9a-f]{64}", "(digest)")] }, {
                     insta::assert_yaml_snapshot!($name, shown);
                 });
@@ -57,7 +57,7 @@ golden! {
     a_kernel_of_its_own: "gvisor";
 }
 
-/// What is named after runs and packs, and what that becomes: no two are alike, nothing is too long.
+/// Names made from those of runs and packs: no two are alike, none is too long.
 #[test]
 fn names_that_would_run_into_each_other() {
     let manifests = include_str!("fixtures/hostile-names.yaml");

@@ -1,4 +1,4 @@
-//! Looking at what was rendered.
+//! Checks of rendered objects.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +34,7 @@ pub fn is_label_value(value: &str) -> bool {
     value.len() <= 63 && value.chars().all(inner) && ends(value.chars().next()) && ends(value.chars().last())
 }
 
-/// What only access to the node loosens, as the parts in this pod have it.
+/// The security context of the pod, which only the access to the node of its parts loosens.
 pub fn pod_is_held_in(plan: &RunPlan, spec: &PodSpec) {
     let in_pod = |part: &&Part| containers(spec).any(|it| it.name == part.name.0);
     let access = || plan.parts.iter().filter(in_pod).filter_map(|it| it.host_access.as_ref());
@@ -132,7 +132,7 @@ pub fn same_amounts(part: &Part, container: &Container) {
     assert_eq!(made, expected, "{}", part.name);
 }
 
-/// What starts is what the plan says; the bridge is told besides which plan, and where the gateway is.
+/// The command is that of the plan; the bridge also gets the digest of the plan and the address of the gateway.
 pub fn same_start(plan: &RunPlan, rendered: &Rendered, part: &Part, container: &Container) {
     let (command, mut args) = match &part.start {
         Start::Image { command, args } if !part.attests() => (command.clone(), args.clone()),
@@ -187,7 +187,7 @@ fn platform(plan: &RunPlan) -> String {
     format!("--platform-holds=filesystem,network,memory,cpu{kernel}")
 }
 
-/// As in the plan, and then how to find the gateway, where the plan lets the part reach anything.
+/// As in the plan, followed by those for the gateway, where the plan lets the part reach anything.
 pub fn same_variables(plan: &RunPlan, part: &Part, container: &Container) {
     let planned = serde_json::to_value(&part.env).expect("variables");
     let planned = planned.as_array().expect("a list");

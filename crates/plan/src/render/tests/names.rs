@@ -28,7 +28,7 @@ fn a_name_begins_with_the_runs_and_ends_with_its_uid_and_what_it_is_for() {
     let digits = "0123abcd4567489a8bcdef0123456789";
     let rows = [
         ("short", format!("short-{digits}-plan")),
-        // Cut where a dash would be last, and with a dot inside.
+        // Truncated where a dash would be last, and with a dot inside.
         ("fifteen-letter.-and-more", format!("fifteen-letter-{digits}-plan")),
         ("a.b", format!("a-b-{digits}-plan")),
         (&"x".repeat(253), format!("{}-{digits}-plan", "x".repeat(16))),
@@ -38,7 +38,7 @@ fn a_name_begins_with_the_runs_and_ends_with_its_uid_and_what_it_is_for() {
     }
 }
 
-/// Whatever is no UUID as the API server writes them is hashed: two spellings of one are two runs.
+/// Every text that is not a UUID as the API server writes it is hashed: two spellings of one are two runs.
 #[test]
 fn other_uids_are_hashed() {
     let uids = [

@@ -1,4 +1,4 @@
-//! What holds of every run, however it is called and whatever it has.
+//! Properties of every run, whatever its name and its contents.
 //!
 //! Numbers in comments are those of the design's invariants.
 
@@ -22,7 +22,7 @@ use crate::plan::tests::powers::secrets_of;
 use crate::plan::tests::world::World;
 use crate::render::{Object, Purpose, RenderSettings, Rendered, Stage, render};
 
-/// A run of a number; nothing where it is not admitted.
+/// The run of a seed; `None` where it is not admitted.
 fn run(seed: u64) -> Option<(RunPlan, Rendered)> {
     run_with(seed, |_| {})
 }
@@ -38,7 +38,8 @@ fn run_with(seed: u64, change: impl FnOnce(&mut World)) -> Option<(RunPlan, Rend
     looked.ok()
 }
 
-/// The tests below say nothing about runs that are not admitted: there must be few of them, and all kinds of the others.
+/// The tests below check nothing about runs that are not admitted: there must be few of them, and all kinds of the
+/// others.
 #[test]
 fn most_runs_that_are_made_up_are_rendered() {
     assert!(RUNS.len() > 120, "{}", RUNS.len());
@@ -61,7 +62,7 @@ fn most_runs_that_are_made_up_are_rendered() {
     assert!(items().any(|item| item.stage == Stage::AfterRun));
 }
 
-/// Runs that every check below looks at, each with its number. They cost more than the checks.
+/// The runs that all checks below use, each with its seed. They cost more than the checks.
 static RUNS: LazyLock<Vec<(u64, RunPlan, Rendered)>> = LazyLock::new(|| {
     let seeds = 1000..1000 + 200;
     let runs = seeds.filter_map(|seed| run(seed).map(|(plan, rendered)| (seed, plan, rendered)));
@@ -76,7 +77,7 @@ macro_rules! of_every_run {
             #[test]
             fn $test() {
                 for (seed, $plan, $rendered) in RUNS.iter() {
-                    // Shown when the check fails.
+                    // Printed when the check fails.
                     eprintln!("the run of seed {seed}");
                     $body
                 }
@@ -106,7 +107,7 @@ of_every_run! {
         assert_eq!(rendered.stage(Stage::Workload).count(), 1);
     }
 
-    /// 5: what is in the namespace goes with the run, and the rest is found by its labels.
+    /// 5: namespaced objects are deleted with the run, and the rest is found by its labels.
     every_object_says_whose_it_is(plan, rendered) {
         for item in &rendered.objects {
             let metadata = item.object.metadata();
@@ -136,7 +137,7 @@ of_every_run! {
             for container in containers(&spec) {
                 container_is_held_in(plan, container);
             }
-            // Native sidecars are the only containers that are started again.
+            // Native sidecars are the only containers that are restarted.
             for container in spec.init_containers.iter().flatten() {
                 let is_beside = container.restart_policy.as_deref() == Some("Always");
                 let acts = container.name.starts_with("skill-") || container.name == "sandbox";
@@ -175,7 +176,7 @@ of_every_run! {
         assert_eq!(found.len(), plan.parts.len());
     }
 
-    /// 1: no credential, and no way round the door.
+    /// 1: no credential, and no way around the door.
     the_agent_holds_nothing(plan, rendered) {
         let (spec, _) = pods(rendered).next().expect("a pod");
         let agent = containers(&spec).find(|it| it.name == "agent").expect("an agent");
@@ -193,7 +194,7 @@ of_every_run! {
             let mut others = others.filter(|other| other.name == mount.name);
             assert!(others.all(|other| !other.mount_path.starts_with("/ipc")));
         }
-        // Neither its container nor what it reads names an address or a Secret.
+        // Neither its container nor its input has an address or a Secret.
         let input = rendered.objects.iter().find_map(|item| match &item.object {
             Object::ConfigMap(it) => it.data.as_ref()?.get("agent.json").cloned(),
             _ => None,
@@ -206,7 +207,7 @@ of_every_run! {
         }
     }
 
-    /// 2: a pod has of the node what the plan names, and images are pulled with what it names.
+    /// 2: a pod has the access to the node that the plan gives, and images are pulled with the Secrets of the plan.
     what_is_of_the_node_is_the_plans(plan, rendered) {
         let mut planned: BTreeSet<(&str, &str)> = BTreeSet::new();
         for volume in &plan.volumes {
@@ -250,7 +251,7 @@ of_every_run! {
         }
     }
 
-    /// A skill sees what is its own, the workspace, and nothing of another.
+    /// A skill sees its own volumes, the workspace, and nothing of another skill.
     what_skills_share_is_the_workspace_and_the_executor(plan, rendered) {
         for (spec, _) in pods(rendered) {
             let mut users: BTreeMap<&str, Vec<(&str, &str, bool)>> = BTreeMap::new();
@@ -282,7 +283,7 @@ of_every_run! {
         }
     }
 
-    /// 2: rights are the plan's, and theirs whose they are.
+    /// 2: permissions are those of the plan, for the identities of the plan.
     rights_are_those_of_the_plan(plan, rendered) {
         let mut granted: BTreeMap<(&str, String), Vec<PolicyRule>> = BTreeMap::new();
         let mut bound: BTreeMap<(&str, String), (RoleRef, Vec<Subject>)> = BTreeMap::new();
@@ -327,7 +328,7 @@ of_every_run! {
         assert_eq!((granted.len(), bound.len()), (expected, expected));
     }
 
-    /// A token is where its identity is.
+    /// A token is only mounted by the parts of its identity.
     tokens_are_seen_by_their_identity_only(plan, rendered) {
         for skeleton in &rendered.skeletons {
             let Purpose::Token { identity, .. } = &skeleton.purpose else { continue };
@@ -345,7 +346,7 @@ of_every_run! {
         }
     }
 
-    /// Every Secret of ours is empty, and who fills it is told every key that a container waits for.
+    /// Every Secret of ours is empty, and lists every key that a container waits for.
     skeletons_have_every_key_that_is_read(_plan, rendered) {
         let mut read: BTreeSet<(String, String)> = BTreeSet::new();
         for (spec, _) in pods(rendered) {
@@ -408,7 +409,7 @@ of_every_run! {
         }
     }
 
-    /// Without it sockets and events between containers do not work in gVisor.
+    /// Without it sockets and inotify between containers do not work in gVisor.
     shared_scratch_space_is_told_to_gvisor(_plan, rendered) {
         for (_, template) in templates(rendered) {
             let spec = template.spec.clone().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! When an image is pulled is the author's choice, for each of their images, and reaches the container that has it.
+//! The author of an image chooses when it is pulled, and the policy reaches its container.
 
 use super::look::{containers, pods};
 use super::rendered;

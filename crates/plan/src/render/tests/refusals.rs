@@ -1,4 +1,4 @@
-//! Plans that are not written down, and settings that change what is.
+//! Plans that are refused, and settings that change the objects.
 
 use serde_json::json;
 use sympozium_api::RunPlan;
@@ -21,7 +21,7 @@ use crate::render::{RenderError, RenderSettings, Rendered, SandboxVersion, rende
 
 const ONE_SKILL: &str = include_str!("fixtures/one-skill.yaml");
 
-/// What becomes of a run with one skill when its plan is changed.
+/// The result for a run with one skill when its plan is changed.
 fn changed(change: impl FnOnce(&mut RunPlan)) -> Result<Rendered, RenderError> {
     changed_for(&RenderSettings::default(), change)
 }
@@ -196,7 +196,7 @@ fn texts_that_changed_since_are_refused() {
     assert_eq!(none, "the plan names the texts of pack `tickets` and does not have it");
 }
 
-/// The pod of a run as JSON, for what is looked at in passing.
+/// The pod of a run as JSON, for short checks.
 fn pod(rendered: &Rendered) -> serde_json::Value {
     let template = rendered.objects.iter().find_map(|it| it.object.pod_template());
     let mut spec = serde_json::to_value(template).expect("a pod")["spec"].take();
@@ -233,7 +233,7 @@ fn access_to_the_node_loosens_its_own_container_only() {
     }
     assert_eq!(spec["securityContext"], plain["securityContext"]);
 
-    // What is switched off counts for nothing.
+    // Access that is disabled has no effect.
     let off = changed(|plan| {
         everything(plan);
         plan.parts[2].host_access.as_mut().expect("access").enabled = false;
@@ -307,7 +307,7 @@ fn addresses_of_both_families_are_written_as_one_host() {
     );
 }
 
-/// Without a bound it could fill the node's disk.
+/// Without a limit it could fill the node's disk.
 #[test]
 fn scratch_space_of_users_is_bounded() {
     for (source, expected) in [
@@ -329,7 +329,7 @@ fn scratch_space_of_users_is_bounded() {
     }
 }
 
-/// Nothing in a pod shows whether its kubelet bounds processes, so the operator has to say so.
+/// Nothing in a pod shows whether its kubelet bounds processes, so the operator must set it.
 #[test]
 fn a_floor_with_pids_needs_the_word_of_the_operator() {
     let floor = |plan: &mut RunPlan| plan.isolation.floor = vec![Guarantee::Pids];
@@ -342,7 +342,7 @@ fn a_floor_with_pids_needs_the_word_of_the_operator() {
     assert!(bridge.contains(&holds), "{bridge:?}");
 }
 
-/// gVisor is recognised by the executor, so nobody vouches for it; another kernel looks like the node's.
+/// The executor recognises gVisor, so the platform does not vouch for it; another kernel looks like the node's.
 #[test]
 fn a_listed_handler_decides_what_the_executor_is_told() {
     for (handler, gvisor, profile, holds) in [

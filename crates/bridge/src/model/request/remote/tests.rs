@@ -16,7 +16,7 @@ fn what_is_in_the_request_passes() {
         r#"[{"role":"user","content":[{"type":"file","file":{"filename":"a.pdf","file_data":"AAAA"}}]}]"#,
         r#"[{"role":"user","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AAAA"}}]}]"#,
         r#"[{"role":"user","content":[{"type":"text","text":"x","cache_control":{"type":"ephemeral"},"n":1e999}]}]"#,
-        // What tools are asked for.
+        // Arguments of tool calls.
         r#"[{"role":"assistant","content":[{"type":"tool_use","id":"1","name":"fetch_url","input":{"url":"https://example.com","file_id":1}}]}]"#,
         r#"[{"role":"assistant","tool_calls":[{"id":"1","type":"function","function":{"name":"fetch_url","arguments":"{\"url\":\"https://example.com\"}"}}]}]"#,
         r#"[{"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":[{"type":"text","text":"url"}]}]}]"#,

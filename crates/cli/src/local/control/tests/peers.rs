@@ -1,4 +1,4 @@
-//! Who is heard at the socket, by whom it descends from.
+//! Which processes may use the socket, by their ancestors.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use super::super::server::is_below_a_run;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A process that outlived its parent, so that it is not below this one; ended when dropped.
+/// A process that outlived its parent, so that it does not descend from this one; killed on drop.
 struct Orphan(rustix::process::Pid);
 
 impl Orphan {
-    /// Runs a shell line, in which `$SLEEP` is a line that starts the process that is asked about.
+    /// Runs a shell line, in which `$SLEEP` starts the process to examine.
     fn of(line: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("pid");
@@ -34,7 +34,7 @@ impl Orphan {
 
 impl Drop for Orphan {
     fn drop(&mut self) {
-        // Its group, which `setsid` has made, and so those that wait for it.
+        // Its process group, which `setsid` created, with the shells that wait for it.
         let group = rustix::process::getpgid(Some(self.0)).unwrap();
         rustix::process::kill_process_group(group, rustix::process::Signal::KILL).unwrap();
     }
@@ -47,9 +47,9 @@ fn who_descends_from_another_run_is_not_heard() {
     for (line, is_below) in [
         (r#"eval "$SLEEP""#.to_owned(), false),
         (format!(r#"{stage}; eval "$SLEEP""#), true),
-        // However many are in between.
+        // However many processes are in between.
         (format!(r#"{stage}; sh -c 'sh -c "$SLEEP"; :'; :"#), true),
-        // What those call themselves changes nothing.
+        // Their names change nothing.
         (format!(r#"{stage}; sh -c 'printf ") S 1 (" > /proc/$$/comm; eval "$SLEEP"'; :"#), true),
         (r#"printf ") S 1 (" > /proc/$$/comm; eval "$SLEEP""#.to_owned(), false),
     ] {

@@ -1,4 +1,4 @@
-//! The skills below a directory such as `.agents/skills`.
+//! Finds the skills below a directory such as `.agents/skills`.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -12,20 +12,20 @@ use super::super::FILE_NAME;
 use super::super::limits::{MAX_DEPTH, MAX_DIRECTORIES, MAX_SKILLS};
 use super::{names, open_below, unreadable};
 
-/// A directory that has `SKILL.md`, or something of that name.
+/// A directory with an entry called `SKILL.md`.
 #[derive(Debug)]
 pub struct Found {
-    /// Below the directory that was searched; empty for itself.
+    /// Below the directory that was searched; empty for that directory itself.
     pub path: PathBuf,
     pub directory: OwnedFd,
 }
 
 /// The skills of `root`, in the order of names: itself if it is one, else those below it.
 ///
-/// Hidden directories and links are left alone, and nothing is searched within a skill.
+/// Hidden directories and links are skipped, and skills are not searched for further skills.
 ///
 /// # Errors
-/// When there is more to look at than the bounds allow, or a directory cannot be read.
+/// When a bound is exceeded, or a directory cannot be read.
 pub fn search(root: OwnedFd) -> Result<Vec<Found>, Problem> {
     let mut search = Search { directories: 0, entries: 0, found: Vec::new() };
     search.enter(root, PathBuf::new(), 0)?;

@@ -1,11 +1,11 @@
-//! The slip that breaks most frontmatters: `description: Use this when: …`, where the second colon makes YAML see a
-//! mapping within a mapping.
+//! Corrects the most frequent mistake in frontmatter: `description: Use this when: …`, where the second colon makes
+//! YAML parse a mapping within a mapping.
 
 use super::super::super::tree::Mark;
 
-/// The text with quotes around values that need them, and the keys of those; nothing when no value does.
+/// The text with quotes around values that need them, and the keys of those; `None` when no value does.
 ///
-/// Lines stay where they are. A value that goes on over lines further in gets its end quote there.
+/// Line numbers do not change. A value that continues on indented lines gets its closing quote at its end.
 pub fn quote_values(text: &str) -> Option<(String, Vec<(String, Mark)>)> {
     let mut quoted: Vec<String> = Vec::new();
     let mut keys = Vec::new();
@@ -43,7 +43,7 @@ pub fn quote_values(text: &str) -> Option<(String, Vec<(String, Mark)>)> {
         let escaped = |it: &str| it.trim_end().replace('\'', "''");
         let start = line.len() - field.value.len();
         quoted.push(format!("{}'{}", &line[..start], escaped(field.value)));
-        // Blank lines at the end belong to nobody: the quote closes before them.
+        // The quote closes before trailing blank lines.
         let used = rest.iter().rposition(|it| !it.trim().is_empty()).map_or(0, |last| last + 1);
         quoted.extend(rest[..used].iter().map(|it| escaped(it)));
         if let Some(last) = quoted.last_mut() {
@@ -74,7 +74,7 @@ impl<'a> Field<'a> {
         (is_key && !value.is_empty()).then_some(Self { key, value })
     }
 
-    /// Whether YAML would not take the value as the plain text that it looks like.
+    /// Whether YAML would not parse the value as the plain text that it looks like.
     fn needs_quotes(&self) -> bool {
         let value = self.value.trim_end();
         let is_quoted = |quote: char| value.len() > 1 && value.starts_with(quote) && value.ends_with(quote);

@@ -1,4 +1,4 @@
-//! Directories that strangers made.
+//! Untrusted directories.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -92,7 +92,7 @@ fn what_is_no_file_of_the_skill_is_left_out_by_name() {
     symlink("nowhere", root.join("dangling")).unwrap();
     assert!(command("mkfifo").arg(root.join("pipe")).status().unwrap().success());
     let _socket = UnixListener::bind(root.join("socket")).unwrap();
-    // Only root can make a device: for others it is one entry less.
+    // Only root can create a device: for other users there is one entry less.
     let device = command("mknod").arg(root.join("zero")).args(["c", "1", "5"]).output();
     let has_device = device.is_ok_and(|it| it.status.success());
     let skill = read(root).unwrap();
@@ -220,10 +220,10 @@ fn what_is_read_counts_for_all_skills_together() {
     assert_eq!(messages(&second), ["`file`: too much in all; it is not read"]);
 }
 
-/// The text, a file and a directory are swapped for links to a secret, as fast as it goes, while they are read.
+/// The text, a file and a directory are swapped for links to a secret, as fast as possible, while they are read.
 #[test]
 fn whatever_is_swapped_meanwhile_nothing_outside_is_read() {
-    /// Swaps until it is enough, and readings after which it is enough whatever the other thread did.
+    /// The number of swaps that is enough, and the number of reads after which the test ends in any case.
     const SWAPS: usize = 30_000;
     const READINGS: usize = 200_000;
     let outside = tempfile::tempdir().unwrap();

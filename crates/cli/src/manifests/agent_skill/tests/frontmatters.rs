@@ -1,4 +1,4 @@
-//! The head of `SKILL.md`: what is taken, what is put right, and what is hopeless.
+//! The frontmatter of `SKILL.md`: what is accepted, what is corrected, and what is rejected.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::super::tools::AllowedTool;
 use super::{raw, read};
 use crate::manifests::agent_skill::limits::{MAX_ANNOTATION_BYTES, MAX_DESCRIPTION};
 
-/// What a skill became: name, description, text, and the problems.
+/// The parsed skill: name, description, text, and the problems.
 fn became(text: &str) -> (String, String, String, Vec<String>) {
     let (skill, problems) = read(raw(text));
     let skill = skill.unwrap_or_else(|| panic!("{text}: {problems:?}"));
@@ -83,7 +83,7 @@ fn what_can_be_put_right_is_with_a_warning() {
     }
 }
 
-/// A slip in the name of what narrows must not widen.
+/// A misspelt restriction must not widen what is allowed.
 #[test]
 fn allowed_tools_by_another_spelling_still_narrow() {
     for key in ["allowed_tools", "allowedTools", "Allowed-Tools"] {
@@ -191,6 +191,6 @@ fn what_is_hidden_in_description_and_text_is_told_with_its_place() {
         "---\nname: skill\ndescription: Reads\u{200b} files\u{e0069}.\n---\n# Title\n\nUse \u{202e}it\u{2069}.\n";
     let (_, description, content, problems) = became(text);
     assert_eq!(problems, ["3:19 warning hidden-characters", "7:5 warning hidden-characters",]);
-    // It is the author's text, and its digest is of all of it.
+    // It is the author's text, and its digest covers all of it.
     assert!(description.contains('\u{e0069}') && content.contains('\u{202e}'));
 }

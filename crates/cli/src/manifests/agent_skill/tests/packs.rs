@@ -1,4 +1,4 @@
-//! What a pack is made of.
+//! The content of a pack.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What scalars mean, and what kubectl would make of them.
+//! Resolves scalars, and warns where kubectl would resolve them differently.
 
 use granit_parser::{ScalarStyle, Tag};
 
@@ -8,14 +8,14 @@ use super::super::super::tree::{Mark, Value};
 use super::{Builder, Stop};
 
 impl Builder<'_> {
-    /// What a scalar in the place of a value means.
+    /// The value of a scalar.
     pub(super) fn resolve(&mut self, text: &str, style: ScalarStyle, tag: Option<&Tag>, at: Mark) -> Value {
         let scalar = match tag.map(Tag::core_suffix) {
             None if style != ScalarStyle::Plain => Scalar::Text,
             None => {
                 let scalar = scalars::core(text);
                 let theirs = scalars::kubectl(text);
-                // A number that cannot be held is an error already.
+                // A number that cannot be represented is an error already.
                 if scalar != Scalar::NotFinite && !scalar.means_the_same(&theirs) {
                     self.warn_of_reading(text, &scalar, &theirs, at);
                 }
@@ -63,7 +63,7 @@ impl Builder<'_> {
         self.problems.add(Problem::warning("ambiguous", at, message).hint(hint));
     }
 
-    /// JSON has texts as keys only, so kubectl writes numbers and booleans as JSON would; null it refuses.
+    /// JSON has only texts as keys, so kubectl converts numbers and booleans as JSON writes them; it rejects null.
     pub(super) fn check_plain_key(&mut self, text: &str, at: Mark) -> Result<(), Stop> {
         let theirs = scalars::kubectl(text);
         match &theirs {

@@ -1,4 +1,4 @@
-//! What the flags say about the model: which, where, with what key, and what must be open for it.
+//! Applies the flags about the model: which one, its address, its key, and the egress that it needs.
 
 use serde_json::json;
 use sympozium_api::labels::API_VERSION;
@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::manifests::tree::Node;
 use crate::validate::Session;
 
-/// The policy that opens the address of a model that the command line names.
+/// The policy that permits egress to a model that the command line names.
 const OWN_POLICY: &str = "command-line";
 
 impl Composing<'_> {
@@ -20,7 +20,7 @@ impl Composing<'_> {
         Choice::usual(self.arguments, configuration.as_deref(), environment)
     }
 
-    /// The model of a run that no manifest is of.
+    /// Sets the model of a run that is built from flags.
     pub(super) fn set_usual_model(
         &self,
         session: &mut Session<'_>,
@@ -37,7 +37,7 @@ impl Composing<'_> {
         Ok(())
     }
 
-    /// What the flags say about the model of a manifest.
+    /// Changes the model of a manifest as the flags say.
     pub(super) fn set_model(&self, session: &mut Session<'_>, run: usize, agent: Option<usize>, namespace: &str) {
         let arguments = self.arguments;
         let url = arguments.base_url.as_deref();
@@ -49,7 +49,7 @@ impl Composing<'_> {
                 return;
             };
             let provider = own.as_ref().and_then(|it| it.get("provider")?.as_text());
-            // Of another provider nothing holds: neither address, key nor headers.
+            // Settings for another provider do not apply: neither address, key nor headers.
             if provider.is_some_and(|it| it.eq_ignore_ascii_case(&choice.provider)) {
                 run.node.set(&["spec", "model", "model"], json!(choice.model));
                 run.node.remove(&["spec", "model", "modelRef"]);
@@ -80,7 +80,7 @@ impl Composing<'_> {
         }
     }
 
-    /// A key that the command line gives needs a Secret's name to go by, where the manifest names none.
+    /// Adds a reference to a Secret if the manifest has none: the key that a flag gives is looked up by it.
     fn make_place_for_key(&self, session: &mut Session<'_>, run: usize, agent: Option<usize>) {
         let has = |node: &Node, path: &[&str]| {
             let found = node.at(path);
@@ -103,7 +103,7 @@ impl Composing<'_> {
         }
     }
 
-    /// The Secret with the key of a model that the command line names, where it needs one or one is at hand.
+    /// The Secret with the key of a model that the command line names, if the model needs a key or one is available.
     fn secret_of(
         &self,
         session: &Session<'_>,
@@ -118,7 +118,7 @@ impl Composing<'_> {
             None => true,
         };
         if of_agent.is_some_and(|all| all.iter().any(|it| fits(&it))) {
-            // The agent's own is filled in by admission.
+            // Admission fills in the agent's own.
             return None;
         }
         let secret = choice.secret();
@@ -130,8 +130,8 @@ impl Composing<'_> {
         wanted.then_some(secret)
     }
 
-    /// A model at an address that the command line names must be reachable, so that is opened: where the agent names no
-    /// policy of its own, which nobody but its author changes.
+    /// Permits egress to an address of a model that the command line names, if the agent has no policy of its own. That
+    /// of an agent is changed by its author only.
     pub(super) fn open_model(
         &self,
         session: &mut Session<'_>,

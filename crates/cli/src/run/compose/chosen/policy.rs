@@ -1,7 +1,7 @@
-//! Which policy the flags mean.
+//! Selects the policy that the flags mean.
 //!
-//! A name that is shipped means what is shipped, whatever the files have under that name; a file means the policy in it, whatever
-//! its name.
+//! The name of a shipped policy means the shipped one, whatever the files have under that name; a file means the policy
+//! in it, whatever its name.
 
 use anyhow::anyhow;
 use serde_json::json;
@@ -16,16 +16,15 @@ use crate::manifests::problem::{printable, quoted};
 use crate::run::arguments::PolicyChoice;
 use crate::validate::{Object, Session};
 
-/// The policy that the flags mean, and what there is to say about it.
 #[derive(Debug, Default)]
 pub struct ChosenPolicy {
-    /// Its name; none where the flags mean none.
+    /// `None` if the flags name none.
     pub name: Option<String>,
     pub warnings: Vec<String>,
 }
 
 impl Composing<'_> {
-    /// Of the file that `--policy` names, leaves the one policy in it. Whatever else is there was not asked for.
+    /// Keeps the one policy of the file that `--policy` names, and removes its other objects.
     pub(super) fn take_policy_of_file(&self, session: &mut Session<'_>) -> Result<(), Failure> {
         let Some(PolicyChoice::InFile(path)) = &self.arguments.policy else {
             return Ok(());
@@ -57,7 +56,8 @@ impl Composing<'_> {
         Ok(())
     }
 
-    /// The policy that the flags mean. Takes policies away that have its name and are not meant: objects may change their places.
+    /// Selects the policy that the flags mean. Removes other policies of its name, which changes the indices of
+    /// objects.
     pub(super) fn choose_policy(
         &self,
         session: &mut Session<'_>,
@@ -65,7 +65,7 @@ impl Composing<'_> {
         namespace: &str,
     ) -> Result<ChosenPolicy, Failure> {
         match &self.arguments.policy {
-            // An agent that is made from flags has the usual one.
+            // An agent that is built from flags has the default policy.
             None if place == Place::Nowhere => {
                 Ok(ChosenPolicy { name: None, warnings: keep_shipped(session, USUAL_POLICY, namespace) })
             }
@@ -81,7 +81,7 @@ impl Composing<'_> {
     }
 }
 
-/// That there is a policy of this name.
+/// Checks that a policy of this name exists.
 fn check_name(objects: &[Object], name: &str, namespace: &str) -> Result<(), Failure> {
     let of_files = objects.iter().filter(|it| it.is(Kind::SympoziumPolicy));
     let of_files = of_files.filter(|it| [namespace, SYSTEM_NAMESPACE].contains(&it.name.namespace.as_str()));
@@ -93,7 +93,7 @@ fn check_name(objects: &[Object], name: &str, namespace: &str) -> Result<(), Fai
     }
 }
 
-/// Takes policies away that have the name of a shipped one and are not it; says so.
+/// Removes policies with the name of a shipped one that differ from it. Returns a warning if there were any.
 fn keep_shipped(session: &mut Session<'_>, name: &str, namespace: &str) -> Vec<String> {
     let Some(shipped) = built_in::policy(name) else {
         return Vec::new();
@@ -118,7 +118,7 @@ fn keep_shipped(session: &mut Session<'_>, name: &str, namespace: &str) -> Vec<S
     }
 }
 
-/// Puts the policy that was chosen by its file into the run's namespace, in the place of all others of its name.
+/// Moves the policy that was chosen by its file into the run's namespace, and removes all others of its name.
 fn keep_chosen(session: &mut Session<'_>, namespace: &str) -> Option<String> {
     let index = session.objects().iter().position(|it| it.is_chosen)?;
     let policy = session.object_mut(index)?;
@@ -133,7 +133,7 @@ fn keep_chosen(session: &mut Session<'_>, namespace: &str) -> Option<String> {
     Some(name)
 }
 
-/// Whether it is a policy of this name that an agent of the namespace could mean.
+/// Whether it is a policy of this name that an agent of the namespace could refer to.
 fn is_called(object: &Object, name: &str, namespace: &str) -> bool {
     object.is(Kind::SympoziumPolicy)
         && object.name.name == name

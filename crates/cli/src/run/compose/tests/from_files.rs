@@ -1,4 +1,4 @@
-//! Runs of manifests.
+//! Runs from manifests.
 
 use super::*;
 
@@ -27,7 +27,7 @@ fn the_only_run_is_meant() {
     let prepared = composed(machine.compose(&[&file]));
     let plan = &prepared.plan;
     assert_eq!((plan.run.name.as_str(), plan.run.namespace.as_str()), ("nightly", "team"));
-    // A run that was is another.
+    // The UID of the manifest is that of an earlier run.
     assert_eq!(plan.run.uid, UID);
     assert_eq!(plan.task.task, Some(Task::Text("Review it.".to_owned())));
     assert_eq!(plan.deadlines.run_seconds, 300);
@@ -58,7 +58,7 @@ fn flags_change_what_a_manifest_says() {
     assert_eq!(key_of(&prepared), Some(("GROQ_API_KEY", "sk-groq")));
     let prepared = composed(machine.compose(&[&file, "--model", "openai/gpt-x"]));
     assert_eq!(prepared.plan.model.model, "gpt-x");
-    // The agent's own Secret is the one that is looked into.
+    // The Secret of the agent is used.
     assert_eq!(prepared.plan.model.keys[0].secret, "openai-key");
     machine.refuses(&[&file, "--policy", "nothing"], USAGE, &["no policy `nothing`"]);
 }
@@ -72,7 +72,7 @@ fn an_agent_needs_a_task_and_a_run_gets_its_own_name() {
     let run = &prepared.plan.run;
     assert_eq!((run.name.as_str(), run.agent.as_str()), ("run-0b5e2f0a", "reviewer"));
     assert_eq!(run.namespace, "team");
-    // Skills of the command line are of the run's namespace too.
+    // Skills of the command line are in the run's namespace too.
     let skill = "---\nname: hello\ndescription: Use it to greet.\n---\n# Hello\n";
     let path = machine.file("hello/SKILL.md", skill);
     let prepared = composed(machine.compose(&[&file, "Do it", "--skill", &path]));
@@ -106,12 +106,12 @@ fn of_several_one_is_chosen() {
 fn files_that_cannot_be_used_are_told_line_by_line() {
     let machine = Machine::new();
     let file = machine.file("bad.yaml", &format!("{AGENT}{RUN}").replace("task:", "tsk:"));
-    // With the task given, what is misspelt still counts: it may be a restriction.
+    // Although the task is given, a misspelt field counts: it may be a restriction.
     machine.refuses(&[&file, "x"], FAILED, &["bad.yaml:12:", "tsk", "the manifests cannot be used as they are"]);
     machine.refuses(&["missing.yaml", "x"], FAILED, &["no such file or directory"]);
     let mut poor = Machine::new();
     poor.variables.clear();
-    // What cannot be read is told before what nobody could know without it.
+    // An unreadable file is reported before what cannot be known without it.
     poor.refuses(&["missing.yaml"], FAILED, &["no such file or directory"]);
     let lonely = machine.file("lonely.yaml", RUN);
     machine.refuses(&[&lonely], FAILED, &["error[", "reviewer", "is missing"]);
@@ -146,7 +146,7 @@ fn the_floor_is_the_machines_and_never_the_manifests() {
     let machine = Machine::new();
     let closed = machine.file("closed.yaml", CLOSED);
     machine.refuses(&["x", "--floor", &closed], DENIED, &["only-this"]);
-    // Among the files it would be the run's own word about itself.
+    // Among the files it would be the run's own statement about itself.
     let prepared = composed(machine.compose(&["x", &closed]));
     assert_eq!(prepared.warnings.len(), 1, "{:?}", prepared.warnings);
     assert!(prepared.warnings[0].contains("the floor among the files does not count"));

@@ -1,4 +1,4 @@
-//! Runs that no manifest is of.
+//! Runs from flags alone.
 
 use super::*;
 
@@ -62,7 +62,7 @@ fn flags_say_what_the_run_is() {
     assert_eq!(key_of(&prepared), Some(("ANTHROPIC_API_KEY", "sk-ant")));
     let texts = &prepared.texts["code-review"];
     assert_eq!(*texts, built_in::pack("code-review").unwrap().spec.skills);
-    // It has texts only: nothing is run from anywhere.
+    // It has skill texts only: no part needs a root.
     assert!(prepared.roots.is_empty());
     assert_eq!(prepared.workspace, Some(workspace));
     assert_eq!(prepared.approve, Approve::All);
@@ -96,12 +96,12 @@ fn a_directory_with_a_skill_is_a_pack() {
         };
         assert_eq!(prepared.root_of(part("skill-count-lines")), Some(&root));
         assert_eq!(prepared.root_of(part("agent")), None);
-        // What a skill does is asked about, unless a policy says otherwise.
+        // The actions of a skill need approval, unless a policy says otherwise.
         let gates = prepared.plan.tools.iter().filter(|it| it.pack.is_some());
         let gates: Vec<Gate> = gates.map(|it| it.gate).collect();
         assert!(!gates.is_empty() && gates.iter().all(|it| *it == Gate::Ask), "{gates:?}");
     }
-    // The root of an image comes before programs of the machine.
+    // The root of an image takes precedence over programs of the machine.
     let prepared = composed(machine.compose(&["Count", "--skill", directory]));
     let image = prepared.plan.parts[2].image.as_str();
     let usual = |it: char| it.is_ascii_alphanumeric() || it == '.' || it == '-';
@@ -157,7 +157,7 @@ fn a_model_on_this_machine_needs_no_key_and_is_all_that_is_opened() {
         });
         assert!(only_it, "{:?}", prepared.plan.credentials);
     }
-    // The rest of the usual policy holds: a command is asked about.
+    // The rest of the default policy holds: commands need approval.
     let skill = "---\nname: hello\ndescription: Use it to greet.\n---\n# Hello\n";
     let path = machine.file("hello/SKILL.md", skill);
     machine.file("hello/scripts/hello.sh", "#!/bin/sh\necho hello\n");
@@ -166,7 +166,7 @@ fn a_model_on_this_machine_needs_no_key_and_is_all_that_is_opened() {
     let tools = plan.tools.iter().filter(|it| it.pack.is_some());
     let gates: Vec<Gate> = tools.map(|it| it.gate).collect();
     assert!(!gates.is_empty() && gates.iter().all(|it| *it == Gate::Ask), "{gates:?}");
-    // A policy that somebody chose is not opened.
+    // A policy that the user chose is not widened.
     let typed = ["x", "--model", "ollama/qwen3", "--policy", "default"];
     machine.refuses(&typed, DENIED, &["denied[model-endpoint]", "error: the run is denied", "allowedEgress"]);
 }

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 
-/// A pack with a sidecar of these fields, an agent with it, and its run.
+/// A pack with a sidecar of these fields, an agent that uses it, and a run.
 fn manifests(sidecar: &str, run: &str) -> String {
     format!(
         "\
@@ -141,7 +141,7 @@ fn what_only_a_cluster_has_is_refused() {
         let file = machine.file("all.yaml", &manifests(&sidecar, run));
         machine.refuses(&[&file], FAILED, words);
     }
-    // Nothing serves it in a cluster either.
+    // Denied in a cluster, too.
     let file = machine.file("all.yaml", &manifests("", "  mode: server"));
     machine.refuses(&[&file], DENIED, &["server-mode-unserved", "server mode"]);
     for source in ["emptyDir: {}", "persistentVolumeClaim: {claimName: cache}"] {
@@ -247,7 +247,7 @@ fn a_claim_with_setuid_files_is_refused() {
     let reading = machine.file("reading.yaml", &pack("reading", true));
     let writing = ["x", &writing, "--skill", "writing"];
     let reading = ["x", &reading, "--skill", "reading"];
-    // One that no run has made yet has nothing in it, and is not made by looking.
+    // A claim that no run has created is empty, and the search does not create it.
     composed(machine.compose(&writing));
     let claim = machine.path("state").join("volumes/default/cache");
     assert!(!claim.exists());
@@ -265,7 +265,7 @@ fn a_claim_with_setuid_files_is_refused() {
         let elsewhere = [&writing[..], &["-n", "elsewhere"]].concat();
         composed(machine.compose(&elsewhere));
     }
-    // A skill that closes its claim hides nothing by it.
+    // A skill that removes all permissions of its claim does not hide its files.
     fs::set_permissions(&claim, PermissionsExt::from_mode(0o000)).unwrap();
     machine.refuses(&writing, FAILED, &["in claim `cache`"]);
 }

@@ -1,9 +1,9 @@
-//! A name that is shipped means what is shipped, whatever else is called so.
+//! A shipped name means the shipped object, whatever else has the name.
 
 use super::*;
 use crate::origin::{Origin, PACK, POLICY, ResolvedFrom};
 
-/// A policy that asks nobody, under any name.
+/// A policy under which no tool needs approval.
 fn policy(name: &str, namespace: &str) -> String {
     format!(
         "---\napiVersion: sympozium.ai/v1alpha1\nkind: SympoziumPolicy\nmetadata: {{name: {name}, namespace: {namespace}}}\nspec: {{toolGating: {{defaultAction: allow}}}}\n"
@@ -26,7 +26,7 @@ fn skill(name: &str) -> String {
     format!("---\nname: {name}\ndescription: Use it to greet.\n---\n# Hello\n")
 }
 
-/// What becomes of a command, and where the policy came from.
+/// The gate of the pack's tool, and the origin of the policy.
 fn held_to(prepared: &Prepared, name: &str) -> (Gate, Origin) {
     let mut tools = prepared.plan.tools.iter();
     let gate = tools.find(|it| it.pack.as_deref() == Some("hello"));
@@ -47,7 +47,7 @@ fn from_file(path: &str) -> Origin {
 
 const NAMESPACES: [&str; 2] = ["default", "sympozium-system"];
 
-/// A machine with a skill that acts, and how it is named.
+/// A machine with a skill that has a tool, and the argument that names the skill.
 fn with_skill() -> (Machine, String) {
     let machine = Machine::new();
     let path = machine.file("hello/SKILL.md", &skill("hello"));
@@ -55,7 +55,7 @@ fn with_skill() -> (Machine, String) {
     (machine, path)
 }
 
-/// The warning, if the files have a policy that was left out.
+/// Whether there is the warning that a policy of the files was left out.
 fn says_left_out(prepared: &Prepared) -> bool {
     let mut warnings = prepared.warnings.iter();
     warnings.any(|it| it.contains("among the files does not count: name its file with --policy"))
@@ -68,7 +68,7 @@ fn a_policy_of_the_files_does_not_replace_a_shipped_one() {
         let file = machine.file(&format!("{namespace}/policy.yaml"), &policy("default", namespace));
         let directory = file.strip_suffix("/policy.yaml").unwrap();
         for input in [file.as_str(), directory] {
-            // Implied, and by name: the shipped one.
+            // By default, and by name: the shipped one.
             for choice in [&[][..], &["--policy", "default"]] {
                 let mut typed = vec!["x", input, "--skill", &skill];
                 typed.extend(choice);
@@ -77,7 +77,7 @@ fn a_policy_of_the_files_does_not_replace_a_shipped_one() {
                 assert_eq!(held_to(&prepared, "default"), expected, "{typed:?}");
                 assert!(says_left_out(&prepared), "{:?}", prepared.warnings);
             }
-            // By its file, which may be among the others too: the one in it.
+            // By its file, even if that is also among the inputs: the one in the file.
             for others in [&[][..], &[input]] {
                 let mut typed = vec!["x", "--skill", &skill, "--policy", &file];
                 typed.extend(others);
@@ -116,12 +116,12 @@ fn an_agent_of_the_files_cannot_mean_a_policy_that_takes_a_shipped_name() {
                 "give yours another name, or choose it by its file: sympozium run --policy ./FILE.yaml",
             ],
         );
-        // Chosen by its file, though the file has more than it.
+        // Chosen by its file, although the file contains more.
         let typed = ["x", &file, "--skill", &skill, "--policy", &file];
         let prepared = composed(machine.compose(&typed));
         assert_eq!(held_to(&prepared, "restrictive"), (Gate::Allow, from_file(&file)));
         assert_eq!(prepared.plan.run.agent, "worker");
-        // By name the shipped one is meant, and that wants a sandbox.
+        // By name the shipped one is meant, which requires a sandbox.
         machine.refuses(
             &["x", &file, "--skill", &skill, "--policy", "restrictive"],
             DENIED,
@@ -142,7 +142,7 @@ fn a_policy_is_taken_from_a_file_of_its_own() {
     machine.refuses(&["x", "--policy", "./missing.yaml"], FAILED, &["no such file or directory"]);
     let misspelt = machine.file("misspelt.yaml", &policy("a", "default").replace("toolGating", "toolGatin"));
     machine.refuses(&["x", "--policy", &misspelt], FAILED, &["toolGatin"]);
-    // Wherever it says that it is, it holds in the run's namespace; what else the file has is not run.
+    // Whatever namespace it has, it applies in the run's namespace; other objects of the file are ignored.
     let more = format!("{}{}", policy("careful", "elsewhere"), agent("permissive", "x"));
     let file = machine.file("more.yaml", &more);
     let typed = ["x", "--skill", &skill, "--policy", &file, "-n", "team"];
@@ -152,7 +152,7 @@ fn a_policy_is_taken_from_a_file_of_its_own() {
     let mut resolved = prepared.plan.resolved.iter();
     let found = resolved.find(|it| it.name == "careful").unwrap();
     assert_eq!(found.namespace, "team");
-    // The floor is nobody's to choose so.
+    // The floor cannot be chosen like this.
     let floor = machine.file(
         "floor.yaml",
         &policy("floor", "sympozium-system").replace("toolGating", "subagentPolicy: {maxDepth: 0}, toolGating"),
@@ -226,7 +226,7 @@ fn a_file_that_is_the_shipped_object_is_the_shipped_object() {
             assert_eq!(prepared.origins, expected, "{typed:?} {namespace:?}");
             assert!(!says_left_out(&prepared));
         }
-        // One changed word, and it is another.
+        // With one changed word it is a different policy.
         let changed = machine.file("changed.yaml", &all.replacen("maxDepth: 5", "maxDepth: 6", 1));
         machine.refuses(&["x", &changed], DENIED, &["is shipped"]);
     }
@@ -251,7 +251,7 @@ fn where_everything_came_from_is_known() {
     let prepared = composed(machine.compose(&typed));
     let made = origin(&prepared, POLICY, "command-line");
     assert_eq!(made, Origin::CommandLine);
-    // What the flags make has a name too, and nobody takes it.
+    // The policy that flags build has a name too, which no file can take.
     for namespace in NAMESPACES {
         let squatter = machine.file("squatter.yaml", &policy("command-line", namespace));
         let (code, text) = machine.refused(&["x", "--model", "ollama/qwen3", &squatter]);
@@ -264,7 +264,7 @@ fn where_everything_came_from_is_known() {
     }
 }
 
-/// What a stranger's file may have in the system namespace, and nothing gives it: each with the line of its claim.
+/// What an untrusted file may put into the system namespace is denied, each with the line of the claim.
 #[test]
 fn the_system_namespace_is_what_is_shipped_and_nothing_else() {
     let machine = Machine::new();
@@ -286,14 +286,14 @@ fn the_system_namespace_is_what_is_shipped_and_nothing_else() {
             "hint: leave `namespace` out",
             "error: the run is denied",
         ];
-        // Whether anything of the run names it or not.
+        // Whether or not the run refers to it.
         let file = machine.file("all.yaml", &format!("{agent}{object}"));
         machine.refuses(&["x", &file], DENIED, &words);
         let elsewhere = object.replace("namespace: sympozium-system", "namespace: elsewhere");
         let file = machine.file("all.yaml", &format!("{agent}{elsewhere}"));
         composed(machine.compose(&["x", &file]));
     }
-    // In a run of that namespace everything would be the system's.
+    // In a run of that namespace every object would be the system's.
     let run = "---\napiVersion: sympozium.ai/v1alpha1\nkind: AgentRun\nmetadata: {name: r, namespace: sympozium-system}\nspec: {agentRef: worker, task: x}\n";
     let own = agent.replace("{name: worker}", "{name: worker, namespace: sympozium-system}");
     let by_run = machine.file("run.yaml", &format!("{own}{run}"));
@@ -304,7 +304,7 @@ fn the_system_namespace_is_what_is_shipped_and_nothing_else() {
     }
 }
 
-/// The floor of the machine gives something to packs by their names, and a stranger's file takes the name.
+/// The floor of the machine grants something to packs by name, and an untrusted file takes the name.
 #[test]
 fn what_a_floor_gives_to_the_systems_pack_is_not_given_to_a_strangers() {
     let machine = Machine::new();
@@ -335,7 +335,7 @@ fn what_a_floor_gives_to_the_systems_pack_is_not_given_to_a_strangers() {
     for gives in [allowed, unasked] {
         assert_denied(compose(gives, "sympozium-system"), "shipped-name");
     }
-    // Without the claim it is a pack like any other.
+    // Outside of the system namespace it is a pack like any other.
     assert_denied(compose(allowed, "default"), "pack-not-allowed");
     let prepared = composed(compose(unasked, "default"));
     let mut tools = prepared.plan.tools.iter();

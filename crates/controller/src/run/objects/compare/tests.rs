@@ -1,4 +1,4 @@
-//! What is adopted, and what is not.
+//! Which objects are adopted, and which are not.
 
 use serde_json::json;
 
@@ -34,7 +34,7 @@ fn merge(into: &mut Value, from: Value) {
     }
 }
 
-/// Of each kind that is new here: as it is sent, and what the API server and the platform make of it.
+/// For each kind: the object as it is sent, and with the defaults of the API server and the platform.
 fn samples() -> Vec<(Value, Value)> {
     let pod = json!({
         "serviceAccountName": "a", "automountServiceAccountToken": false, "restartPolicy": "Never",
@@ -74,7 +74,7 @@ fn samples() -> Vec<(Value, Value)> {
         pod.as_object_mut().expect("a map").remove("hostNetwork");
     }
 
-    // The API server completes little of a custom resource: it does not know that there is a pod in it.
+    // The API server sets few defaults in a custom resource: it does not know that it contains a pod.
     let pod = job.pointer("/spec/template/spec").cloned().unwrap_or_default();
     let sandbox = json!({ "spec": { "replicas": 1, "podTemplate": { "spec": pod } } });
     let sandbox = object("Sandbox", sandbox);

@@ -97,7 +97,7 @@ fn a_group_is_one_that_the_vote_is_given_in() {
     assert_eq!(judge(&rule, None, &with(&["dev"])), Outcome::Open);
     // The name of a user is not that of a group.
     assert_eq!(judge(&rule, None, &votes(&[vote("sre", Approved, &[])])), Outcome::Open);
-    // A decision says nothing about groups, unless the vote beside it does.
+    // A decision has no groups, unless the vote beside it has.
     assert!(matches!(judge(&rule, None, &decided("jo", Approved)), Outcome::No { .. }));
     let mut both = decided("jo", Approved);
     both.votes = with(&["sre"]).votes;
@@ -106,7 +106,7 @@ fn a_group_is_one_that_the_vote_is_given_in() {
     assert!(matches!(judge(&rule, None, &both), Outcome::No { .. }));
 }
 
-/// Whoever may make accounts and bind roles could be any number of voters.
+/// A user who may create service accounts and bind roles could be any number of voters.
 #[test]
 fn an_account_says_yes_where_it_is_named_and_no_everywhere() {
     let bot = "system:serviceaccount:team:bot";
@@ -115,7 +115,7 @@ fn an_account_says_yes_where_it_is_named_and_no_everywhere() {
     assert_eq!(judge(&two, None, &both), Outcome::Open);
     let with = |approvers| ApprovalPlan { approvers, ..rule() };
     let alone = votes(&[vote(bot, Approved, &["sre"])]);
-    // That its group is named is not enough: everybody's accounts are in those of their namespace.
+    // That its group is named is not enough: every account of a namespace is in the namespace's group.
     let group = with(named(ApproverKind::Group, "sre"));
     assert_eq!(judge(&group, None, &alone), Outcome::Open);
     assert_eq!(judge(&rule(), None, &alone), Outcome::Open);
@@ -136,7 +136,7 @@ fn an_author_who_may_not_is_known_and_left_out() {
     let by = |name: &str| votes(&[vote(name, Approved, &[])]);
     assert_eq!(judge(&rule, Some("me"), &by("me")), Outcome::Open);
     assert_eq!(judge(&rule, Some("me"), &by("jo")), yes(&["jo"]));
-    // Whoever it is might be the one.
+    // Any unknown user might be the author.
     assert_eq!(judge(&rule, None, &by("jo")), Outcome::Open);
     assert!(!is_decidable(&rule, None));
     assert!(is_decidable(&rule, Some("me")));

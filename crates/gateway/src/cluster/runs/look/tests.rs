@@ -17,7 +17,7 @@ fn run(uid: &str, status: &Value) -> Answer {
     Some((200, run))
 }
 
-/// Runs whose watch has brought nothing, and the cluster as it is.
+/// A cache whose watch has delivered nothing, and the cluster as it is.
 async fn behind(of_run: impl Fn() -> Answer + Send + Sync + 'static) -> (Arc<Runs>, Count) {
     let (client, count) = fake_api::serve(move |asked| {
         let plan = json!({ "run": { "name": "a-run-with-a-long-name" } });
@@ -93,7 +93,7 @@ async fn a_run_that_is_over_or_has_another_pod_is_refused() {
             let found = runs.look("team", ACCOUNT, "pod").await;
             assert!(is_nobody(&found), "{status}: {found:?}");
         }
-        // What is known by then is not asked for again.
+        // The cached state is not requested again.
         assert_eq!(count.get(), 2, "{status}");
     }
 }
@@ -112,7 +112,7 @@ async fn what_leads_to_no_run_is_nobodys_and_what_cannot_be_asked_comes_again() 
     assert!(is_later(&broken.look("team", ACCOUNT, "pod").await));
 }
 
-/// The look was answered before the run ended, and is read after the watch has brought the end.
+/// The lookup was answered before the run ended, and its result is read after the watch has delivered the end.
 #[tokio::test]
 async fn a_look_brings_nothing_back() {
     let (runs, _) = behind(fake_api::not_found).await;

@@ -32,7 +32,7 @@ fn person(name: &str) -> Person {
     Person { name: name.to_owned(), groups: vec![format!("group-of-{name}")], is_author: false }
 }
 
-/// A question on a desk, and what will be answered.
+/// A pending question, and its future answer.
 struct Asked {
     desk: Desk,
     run: String,
@@ -94,7 +94,7 @@ async fn the_rule_about_approvers_is_kept() {
     .await;
     let (one, two, three) = (person("one"), person("two"), person("three"));
     let author = Person { is_author: true, ..one.clone() };
-    // A group's name is not a person's.
+    // The name of a group is not that of a person.
     let posing = person("group-of-two");
     let no = |why| Err(why);
     assert_eq!(asked.decide(Says::Yes, &three), no(Undecidable::Approver));
@@ -105,7 +105,7 @@ async fn the_rule_about_approvers_is_kept() {
     assert_eq!(asked.decide(Says::Yes, &one), no(Undecidable::Twice));
     assert_eq!(asked.decide(Says::Yes, &two), Ok(Counted::Decided));
     let by = Some("one, two".to_owned());
-    // Not all of them said so.
+    // Not all of them approved for the whole run.
     assert_eq!(asked.answer().await, (Decision::Approved, by, false));
 }
 

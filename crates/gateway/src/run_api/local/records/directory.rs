@@ -1,4 +1,4 @@
-//! Files beneath a directory's descriptor: no path is walked twice, no link is followed, nothing is opened that could wait.
+//! Files relative to a directory descriptor: no path is resolved twice, no link is followed, no open blocks.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -12,12 +12,12 @@ use sympozium_api::names::Uid;
 
 use super::RecordsError;
 
-/// Of directories and of files: their owner's.
+/// Access for the owner only.
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
-/// What others may do.
+/// The permission bits of group and others.
 const OTHERS: u32 = 0o077;
-/// In every way to open a file here.
+/// Flags for every open: it follows no link and does not block.
 const NEVER_WAIT: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
 /// The directory of all runs.
@@ -45,9 +45,9 @@ impl Directory {
         Ok(Self { descriptor })
     }
 
-    /// The directory of a run, if it is there.
+    /// Opens the directory of a run, if it exists.
     pub(super) fn run(&self, uid: &str) -> Result<Option<RunDirectory>, RecordsError> {
-        // A UID is one component of a path, and never `.` or `..`.
+        // A valid UID is one path component, and never `.` or `..`.
         if Uid::new(uid).check().is_err() {
             return Err(RecordsError::Uid(uid.to_owned()));
         }
@@ -68,7 +68,7 @@ impl Directory {
         Ok(Some(RunDirectory { descriptor, run: uid.to_owned() }))
     }
 
-    /// The directory of a run, made if it is not there.
+    /// Opens the directory of a run, and creates it if it does not exist.
     pub(super) fn make_run(&self, uid: &str) -> Result<RunDirectory, RecordsError> {
         if let Some(directory) = self.run(uid)? {
             return Ok(directory);
@@ -82,7 +82,7 @@ impl Directory {
 }
 
 impl RunDirectory {
-    /// A whole file, if it is there.
+    /// Reads a whole file, if it exists.
     pub(super) fn read(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>, RecordsError> {
         let flags = OFlags::RDONLY | NEVER_WAIT;
         let descriptor = match openat(&self.descriptor, name, flags, Mode::empty()) {
@@ -100,7 +100,7 @@ impl RunDirectory {
         Ok(Some(bytes))
     }
 
-    /// Writes behind the first `before` bytes of a file, and cuts off what was there.
+    /// Writes after the first `before` bytes of a file, and truncates it after them.
     pub(super) fn append(&self, name: &str, before: u64, bytes: &[u8]) -> Result<File, RecordsError> {
         let flags = OFlags::WRONLY | OFlags::CREATE | NEVER_WAIT;
         let mut file = self.create(name, flags)?;
@@ -120,7 +120,7 @@ impl RunDirectory {
         Ok(file)
     }
 
-    /// Puts a file in the place of another in one step; so that it survives a loss of power, where that is asked for.
+    /// Replaces a file atomically. If `durable` is set, it survives a power failure.
     pub(super) fn replace(&self, name: &str, new: &str, bytes: &[u8], durable: bool) -> Result<(), RecordsError> {
         match unlinkat(&self.descriptor, new, rustix::fs::AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
@@ -153,7 +153,7 @@ impl RunDirectory {
         let mode = Mode::from_raw_mode(FILE_MODE);
         let descriptor = openat(&self.descriptor, name, flags, mode);
         let descriptor = descriptor.map_err(|error| self.not_opened(name, error))?;
-        // Whatever the mask of this process is.
+        // Independent of the umask of this process.
         fchmod(&descriptor, mode).map_err(|error| self.not_opened(name, error))?;
         self.regular(name, descriptor)
     }

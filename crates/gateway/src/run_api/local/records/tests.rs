@@ -168,7 +168,7 @@ async fn what_others_changed_is_not_gone_on_with() {
     let text = cause(world.take(|_| {}).await);
     assert!(text.contains("report.json was changed"), "{text}");
     assert!(world.records().kept(&world.facts).await.is_err());
-    // Another plan's.
+    // A report of another plan.
     let mut other = World::new(77);
     other.directory = tempfile::tempdir().unwrap();
     other.take(|_| {}).await.unwrap();

@@ -1,4 +1,4 @@
-//! Rights at the Kubernetes API: what a pack or a hook may ask for, and who must consent.
+//! Permissions at the Kubernetes API: what a pack or a hook may request, and who must consent.
 
 use super::*;
 
@@ -51,7 +51,7 @@ fn an_exception_must_be_listed_by_the_policy_and_by_the_floor() {
     }
 }
 
-/// The floor's word is enough for it, and no policy's is where the floor speaks of rights.
+/// The floor's consent is enough for it, and no policy's is where the floor has the section.
 #[test]
 fn a_right_that_is_not_known_to_be_harmless_needs_the_floors_consent() {
     let pack = pack_with("rbac: [{apiGroups: [coordination.k8s.io], resources: [leases], verbs: [get]}]");
@@ -65,11 +65,11 @@ fn a_right_that_is_not_known_to_be_harmless_needs_the_floors_consent() {
         (lists, lists, true),
         (lists, speaks, false),
         (speaks, speaks, false),
-        // No policy consents where the floor is silent, or there is none.
+        // No policy consents where the floor has no section, or there is no floor.
         (lists, "null", false),
         (lists, "{}", false),
         (lists, "{networkPolicy: {denyAll: false}}", false),
-        // A policy that bounds rights bounds these too.
+        // A policy that bounds permissions bounds these too.
         ("{rbacPolicy: {ceiling: [{apiGroups: [''], resources: [pods], verbs: [get]}]}}", lists, false),
     ] {
         let world = World::new(&format!("{pack}\npolicy: {policy}\nfloor: {floor}"));
@@ -77,7 +77,8 @@ fn a_right_that_is_not_known_to_be_harmless_needs_the_floors_consent() {
     }
 }
 
-/// Under the floor that we ship, which lists these namespaces, with authors that are not recorded: as the controller admits.
+/// Under the floor that we ship, which lists these namespaces, with authors that are not recorded: as the controller
+/// admits.
 fn of_unknown_authors(changes: &str, listed: &[&str]) -> World {
     let mut world = World::new(changes);
     let mut floor = shipped(FLOOR);
@@ -91,8 +92,8 @@ fn of_unknown_authors(changes: &str, listed: &[&str]) -> World {
     world
 }
 
-/// To list a namespace consents to grants there. It does not give its users what the floor's exceptions leave to packs of the system
-/// namespace.
+/// Listing a namespace consents to grants there. It does not give its users what the floor's exceptions leave to packs
+/// of the system namespace.
 #[test]
 fn an_unknown_author_grants_what_is_harmless_and_only_where_the_floor_lists_the_namespace() {
     let rule =
@@ -126,7 +127,7 @@ fn an_unknown_author_grants_what_is_harmless_and_only_where_the_floor_lists_the_
             assert_eq!(rules(&[]), elsewhere, "{changes}");
         }
     }
-    // The operator's own pack has what the exceptions are there for.
+    // The operator's own pack has the permissions that the exceptions are for.
     let pack = pack_with("rbac: [{apiGroups: [''], resources: [services, configmaps], verbs: [get, create, patch]}]");
     let mut world = of_unknown_authors(&pack.replace("own:", "system:"), &[]);
     world.pack_author = None;
@@ -150,7 +151,7 @@ fn no_exception_covers_writes_in_the_whole_cluster() {
         ),
     ] {
         let mut world = with(rule);
-        // The policy excepts whatever the floor leaves to it.
+        // The policy excepts everything that the floor leaves to it.
         world.policy = world.floor.clone().map(|it| SympoziumPolicy::new("p", it));
         if let Some(agent) = &mut world.agent {
             agent.spec.policy_ref = Some("p".into());

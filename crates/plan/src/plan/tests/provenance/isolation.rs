@@ -1,12 +1,12 @@
-//! Tools with their features, isolation, and bounds of amounts and depth.
+//! Tools with their features, isolation, and bounds of resources and depth.
 
 use serde_json::Value;
 
 use super::walk::{Untraced, Walk, demand, list, text};
 
-/// Features that policies close.
+/// Features that policies disable.
 const FEATURES: &[&str] = &["browser-automation", "code-execution", "file-access", "sub-agents"];
-/// Tools of ours, which no pack may declare, with the feature that each needs.
+/// Built-in tools, which no pack may declare, with the feature that each needs.
 const TOOLS: &[(&str, Option<&str>)] = &[
     ("edit_file", Some("file-access")),
     ("fetch_url", None),
@@ -19,7 +19,7 @@ const TOOLS: &[(&str, Option<&str>)] = &[
     ("write_file", Some("file-access")),
 ];
 const COMMAND: &str = "execute_command";
-/// Handlers of RuntimeClasses that give a pod a kernel of its own.
+/// Handlers of RuntimeClasses that give a pod its own kernel.
 const KERNELS: &[&str] = &["runsc", "kata"];
 
 impl Walk<'_> {
@@ -30,7 +30,7 @@ impl Walk<'_> {
             .any(|it| it["pack"].is_null() && it["gate"] != "deny" && names.contains(&text(&it["name"])))
     }
 
-    /// Every tool that can be called: its feature is open, and no rule closes it.
+    /// Every tool that can be called: its feature is enabled, and no rule denies it.
     pub fn tools(&self) -> Result<(), Untraced> {
         let tools = list(&self.plan["tools"]);
         for (index, tool) in tools.iter().enumerate() {
@@ -56,13 +56,13 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// That a tool of ours is asked about where a policy wants that, and denied where one does.
+    /// A built-in tool has the gate `ask` where a policy requires that, and `deny` where one does.
     fn gate(&self, tool: &Value) -> Result<(), Untraced> {
         for policy in [self.policy, self.floor] {
             let gating = self.get(policy, "/spec/toolGating");
             let mut rules = list(&gating["rules"]).iter();
             let rule = rules.find(|it| it["tool"] == tool["name"]);
-            // Skills are attached to be read: what holds for tools without a rule does not hold for that.
+            // Skills are attached to be read: the default for tools without a rule does not apply to that.
             let usual = match tool["name"] == "load_skill" {
                 true => &Value::Null,
                 false => &gating["defaultAction"],
@@ -74,7 +74,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// What is around every command: as strict as both policies want it.
+    /// The isolation of every command: as strict as both policies require.
     pub fn isolation(&mut self) -> Result<(), Untraced> {
         let parts = list(&self.plan["parts"]);
         let isolation = &self.plan["isolation"];
@@ -107,13 +107,13 @@ impl Walk<'_> {
         let needs_executor = floor.iter().any(|it| it != "kernel");
         let stranger = parts.iter().find(|it| needs_executor && !is_attested(it));
         demand(stranger.is_none(), || format!("{stranger:?} attests nothing"))?;
-        // Nothing serves these where runs are generated.
+        // The generated installations do not have these services.
         let served = self.plan["workload"]["warmPool"].is_null() && self.plan["task"]["mode"] != "server";
         demand(served, || "a warm pool or a server".to_owned())
     }
 
-    /// The filter of system calls: that of the runtime, or a file of the node that the policies name. A run can choose it where the
-    /// agent's own policy names it; what only the floor names is not the run's to choose.
+    /// The seccomp filter: that of the runtime, or a file of the node that the policies name. A run can choose it where
+    /// the agent's own policy names it, and not where only the floor does.
     fn seccomp(&mut self, filter: &Value) -> Result<(), Untraced> {
         let what = || format!("the filter {filter}");
         let is_it = |it: &Value| it["type"] == filter["type"] && it["localhostProfile"] == filter["localhostProfile"];
@@ -141,7 +141,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Amounts and depth, as far as policies and the agent bound them. Every feature that a policy closes exists.
+    /// Resources and depth, as far as policies and the agent bound them. Every feature that a policy disables exists.
     pub fn bounds(&self) -> Result<(), Untraced> {
         let parent = &self.plan["run"]["parent"];
         let is_closed = !parent.is_null() && self.is_closed("sub-agents");
@@ -170,7 +170,7 @@ impl Walk<'_> {
                 let parts = list(&self.plan["parts"]).iter();
                 let lasting = parts.filter(|it| !matches!(text(&it["role"]["kind"]), "preRun" | "postRun"));
                 let used: f64 = lasting.map(|it| quantity(&it["amounts"][amount])).sum();
-                // A little more for sums of fractions.
+                // A small tolerance for sums of fractions.
                 let is_within = most.is_null() || used <= quantity(most) * 1.000_001;
                 demand(is_within, || format!("{used} of {amount}"))?;
             }
@@ -179,7 +179,7 @@ impl Walk<'_> {
     }
 }
 
-/// A quantity as Kubernetes writes them, as far as generated runs have them.
+/// A Kubernetes quantity, as far as generated runs have them.
 fn quantity(value: &Value) -> f64 {
     if let Some(number) = value.as_f64() {
         return number;

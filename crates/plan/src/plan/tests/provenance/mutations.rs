@@ -1,11 +1,11 @@
-//! What may be wrong with a plan, and what may be missing from manifests.
+//! Errors of plans, and fields that may be missing from manifests.
 
 use serde_json::{Value, json};
 
 use super::node::secret_volume;
 use super::walk::{Field, list};
 
-/// A change of a plan that gives it more. Whether there was something to change.
+/// A change of a plan that gives it more. Returns whether there was something to change.
 type Mutation = fn(&mut Value) -> bool;
 
 /// Changes, by name.
@@ -226,7 +226,7 @@ pub const MUTATIONS: &[(&str, Mutation)] = &[
     }),
 ];
 
-/// Takes a field away: of a list every member, of a switch its being on, of anything else all.
+/// Removes a field: every member of a list, turns a switch off, removes anything else.
 pub fn take_away(objects: &mut [Value], (object, pointer): &Field) {
     let Some(value) = objects[*object].pointer_mut(pointer) else {
         return;
@@ -273,7 +273,7 @@ fn push(place: Option<&mut Value>, value: Value) -> bool {
     list.map(|it| it.push(value)).is_some()
 }
 
-/// Denies tools to an agent that has the workspace by them, and writes to it unless a tool that reads is left.
+/// Denies tools to an agent that has the workspace because of them, and writes to it unless a tool that reads is left.
 fn deny_tools(plan: &mut Value, names: &[&str]) -> bool {
     let mut mounts = list(&plan["parts"][0]["mounts"]).iter();
     let has = mounts.any(|it| it["volume"] == "workspace" && it["readOnly"] != true);
@@ -311,7 +311,7 @@ fn image(plan: &mut Value, role: &str) -> bool {
     set(found.map(|it| &mut it["image"]), json!("evil.example.net/x:1"))
 }
 
-/// A power over the node for a skill that has not asked for it.
+/// Access to the node for a skill that has not requested it.
 fn power(plan: &mut Value, power: &str) -> bool {
     let has = |it: &Value| it["role"]["kind"] == "skill" && it["hostAccess"][power] != true;
     let Some(part) = list_mut(plan, "parts").find(|it| has(it)) else {

@@ -11,9 +11,9 @@ const PROVIDERS: &[(&str, &str, u64)] = &[
     ("groq", "api.groq.com", 443),
     ("ollama", "ollama.default.svc", 11434),
 ];
-/// What hosts begin with that answer with the credentials of the machine.
+/// Prefixes of hosts that serve the credentials of the machine.
 const METADATA: &[&str] = &["169.254.", "metadata.", "[fe80:", "fe80:"];
-/// Headers that say where a request ends and which server it is for.
+/// Headers that decide where a request ends and which server it is for.
 const FRAMING: &[&str] = &["connection", "content-length", "host", "transfer-encoding"];
 
 const EGRESS: &str = "/spec/networkPolicy/allowedEgress";
@@ -22,7 +22,7 @@ fn is_public(host: &str) -> bool {
     !host.ends_with(".svc") && host.contains('.')
 }
 
-/// Whether a pattern has all of another.
+/// Whether a pattern covers a host and port.
 fn covers(pattern: &Value, host: &str, port: u64) -> bool {
     let hosts = text(&pattern["host"]);
     let of_domain = hosts.strip_prefix('*').is_some_and(|it| host.ends_with(it));
@@ -34,7 +34,7 @@ impl Walk<'_> {
         list(self.get(policy, EGRESS)).iter().any(|it| covers(it, host, port))
     }
 
-    /// Whether both policies let a run reach a host, and what says so.
+    /// Whether both policies let a run reach a host, and which fields allow it.
     fn reach(&mut self, host: &str, port: u64) -> Result<(), Untraced> {
         for policy in [self.policy, self.floor] {
             let network = self.get(policy, "/spec/networkPolicy");
@@ -82,7 +82,7 @@ impl Walk<'_> {
         let fetches = list(&self.plan["tools"]).iter().any(|it| is_fetch(&it));
         demand(fetches, || "the web, which no tool reaches".to_owned())?;
         if reach["public"] == true {
-            // The web as a whole is open where any host of it is.
+            // The whole web is allowed where any host of it is.
             self.reach("any.example.net", 443)?;
         }
         for destination in list(&reach["destinations"]) {
@@ -111,7 +111,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Which model, where it is, and what goes there.
+    /// The model, its address, and what is sent there.
     pub fn model(&mut self) -> Result<(), Untraced> {
         let asked = self.get(self.run, "/spec/model");
         let model = &self.plan["model"];
@@ -181,7 +181,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// In which ways an address is allowed, each with the fields that it takes.
+    /// The ways in which an address is allowed, each with the fields that it needs.
     fn ways_to_model(&self, asked: &Value, host: &str, port: u64) -> Result<Vec<Vec<Field>>, Untraced> {
         let mut ways = Vec::new();
         let own = (text(&asked["provider"]), host, port);
@@ -191,7 +191,7 @@ impl Walk<'_> {
         let policy = self.policy;
         let floor = self.get(self.floor, "/spec/networkPolicy");
         let floor_lists = self.is_listed(self.floor, host, port);
-        // A floor that leaves public hosts open leaves it to the policy to list them.
+        // A floor that allows public hosts leaves it to the policy to list them.
         let floor_opens = floor.is_null() || (floor["denyAll"] == false && is_public(host));
         if self.is_listed(policy, host, port) && (floor_opens || floor_lists) {
             let mut fields = vec![(policy, EGRESS.to_owned())];

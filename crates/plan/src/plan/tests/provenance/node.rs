@@ -1,4 +1,4 @@
-//! Mounts, and what a part has of the node.
+//! Mounts, and access of parts to the node.
 
 use serde_json::{Value, json};
 
@@ -6,16 +6,16 @@ use super::volumes::is_plain;
 use super::walk::{Untraced, Walk, demand, list, text};
 
 const PATHS: &str = "/spec/hostAccessPolicy/allowedHostPaths";
-/// Powers over the node that policies give one by one.
+/// Access to the node that policies allow one by one.
 const POWERS: &[&str] = &["hostNetwork", "hostPID", "privileged", "runAsRoot"];
-/// Those of them that everything in a pod shares.
+/// Those that all containers of a pod share.
 const NAMESPACES: &[&str] = &["hostNetwork", "hostPID"];
 /// Tools of the agent that write files, and those that read them.
 const WRITERS: &[&str] = &["edit_file", "write_file"];
 const READERS: &[&str] = &["list_directory", "read_file"];
 
 impl Walk<'_> {
-    /// Everything that a part mounts.
+    /// All mounts of a part.
     pub fn mounts(&mut self, part: &Value) -> Result<(), Untraced> {
         for mount in list(&part["mounts"]) {
             let name = text(&mount["volume"]);
@@ -31,7 +31,7 @@ impl Walk<'_> {
                 ("scratch" | "kept", ..) => {
                     let is_own = self.scratch(part, role, pack, name, text(&mount["path"]));
                     demand(is_own, what)?;
-                    // The workspace is as open to the agent as its file tools are.
+                    // The agent's access to the workspace is that of its file tools.
                     if role == "agent" && name == "workspace" {
                         demand(self.may_touch_files(mount), what)?;
                     }
@@ -105,7 +105,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Whether the agent has a tool that reads files, and one that writes them where a mount lets it.
+    /// Whether the agent has a tool that reads files, and one that writes them where a mount allows it.
     fn may_touch_files(&self, mount: &Value) -> bool {
         let writes = self.has_tool(WRITERS);
         writes || (mount["readOnly"] == true && self.has_tool(READERS))
@@ -167,7 +167,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// What a part has of the node besides directories.
+    /// Access of a part to the node besides directories.
     pub fn node(&mut self, part: &Value) -> Result<(), Untraced> {
         let access = &part["hostAccess"];
         if access.is_null() {
@@ -192,13 +192,13 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The policies that decide about the node: that of the agent, and the floor if it speaks of it.
+    /// The policies that decide about the node: that of the agent, and the floor if it has the section.
     fn minding(&self) -> Vec<usize> {
         let floor = self.get(self.floor, "/spec/hostAccessPolicy");
         [Some(self.policy), (!floor.is_null()).then_some(self.floor)].into_iter().flatten().collect()
     }
 
-    /// That policies give a pack access to the node: by name, and by where it comes from.
+    /// Policies allow a pack access to the node: by name, and by its namespace.
     fn given(&mut self, pack: usize) -> Result<(), Untraced> {
         let what = format!("the node for {}", self.qualified(pack));
         let policy = self.get(self.policy, "/spec/hostAccessPolicy");
@@ -221,7 +221,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// That policies give a directory of the node.
+    /// Policies allow a directory of the node.
     fn directory(&mut self, pack: usize, path: &str, writable: bool) -> Result<(), Untraced> {
         self.given(pack)?;
         let what = format!("{path} of the node");
@@ -245,7 +245,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// A pod has its namespaces once: where one pack has the node's, every container must be one that may.
+    /// A pod has its namespaces once: where one pack has the node's, every container must be allowed to.
     pub fn node_namespaces(&mut self) -> Result<(), Untraced> {
         let parts = list(&self.plan["parts"]);
         let has = |part: &Value| NAMESPACES.iter().any(|it| part["hostAccess"][*it] == true);

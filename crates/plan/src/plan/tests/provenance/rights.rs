@@ -1,4 +1,4 @@
-//! Rights at the Kubernetes API.
+//! Permissions at the Kubernetes API.
 
 use serde_json::{Value, json};
 
@@ -6,8 +6,8 @@ use super::walk::{Untraced, Walk, demand, list, text};
 
 const EXCEPTIONS: &str = "/spec/rbacPolicy/exceptions";
 
-/// What may be read without consent, by group. This is written down apart from the product's own table, so that a mistake in one of
-/// the two shows.
+/// What may be read without consent, by group. Separate from the product's own table, so that a mistake in one of the
+/// two is noticed.
 const READABLE: &[(&str, &str)] = &[
     (
         "",
@@ -18,7 +18,7 @@ const READABLE: &[(&str, &str)] = &[
 ];
 /// What may also be written without consent, in one namespace.
 const SCALABLE: &[(&str, &str)] = &[("apps", "deployments/scale")];
-/// Of what needs consent, resources of the core group from which more rights follow, whatever the verb.
+/// Of what needs consent, resources of the core group that lead to further permissions, whatever the verb.
 const ESCALATING: &[&str] = &["secrets", "pods/exec", "pods/attach", "pods/portforward"];
 
 /// One verb on one resource of one group, for all objects or for those of some names.
@@ -30,7 +30,7 @@ struct Right<'r> {
 }
 
 impl<'r> Right<'r> {
-    /// Takes a rule apart.
+    /// Expands a rule.
     fn all(rule: &'r Value) -> Result<Vec<Self>, Untraced> {
         let mut rights = Vec::new();
         for group in list(&rule["apiGroups"]) {
@@ -65,7 +65,7 @@ impl<'r> Right<'r> {
         is_wildcard || (self.group.is_empty() && ESCALATING.contains(&self.resource))
     }
 
-    /// Whether one of these rules has it.
+    /// Whether one of these rules includes it.
     fn is_in(&self, rules: &Value) -> bool {
         let has = |words: &Value, word: &str| list(words).iter().any(|it| it == word || it == "*");
         list(rules).iter().any(|rule| {
@@ -87,8 +87,8 @@ impl std::fmt::Display for Right<'_> {
 }
 
 impl Walk<'_> {
-    /// Rules are those of the pack or the hooks. In the namespace of the run their author is unknown: the floor trusts it, or they
-    /// have none. What is not known to be harmless is excepted, and everything is within every ceiling.
+    /// Rules are those of the pack or the hooks. In the namespace of the run their author is unknown: the floor trusts
+    /// it, or they have none. What is not known to be harmless is excepted, and everything is within every ceiling.
     pub fn rights(&mut self) -> Result<(), Untraced> {
         for identity in list(&self.plan["identities"]) {
             let (object, own, cluster) = match identity["pack"].as_str() {
@@ -153,7 +153,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// That a right is within the ceilings, and for hooks none of what policies deny to them.
+    /// A permission is within the ceilings, and hooks have none that policies deny to them.
     fn bound(&mut self, right: &Right<'_>, is_of_hooks: bool) -> Result<(), Untraced> {
         for policy in [self.policy, self.floor] {
             let field = "/spec/rbacPolicy/ceiling";

@@ -1,14 +1,14 @@
-//! Variables.
+//! Environment variables.
 
 use serde_json::{Value, json};
 
 use super::walk::{Untraced, Walk, demand, list, text};
 
-/// Some of the names that no manifest may set: programs start, load or believe what these say.
+/// Some of the names that no manifest may set: programs start, load or trust their values.
 const DENIED: &[&str] =
     &["BASH_ENV", "HTTPS_PROXY", "KUBECONFIG", "LD_PRELOAD", "NODE_OPTIONS", "PATH", "PYTHONPATH", "SKILL_TOKEN"];
 
-/// Fields of a pod that a variable may show.
+/// Fields of a pod that a variable may have as its value.
 const SHOWN: &[&str] = &["metadata.name", "metadata.namespace", "metadata.uid"];
 
 impl Walk<'_> {
@@ -30,7 +30,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The field that says a variable; no object for what we say ourselves.
+    /// The field that sets a variable; no object for those that we set.
     fn variable(
         &self,
         part: &Value,
@@ -89,7 +89,8 @@ impl Walk<'_> {
         })
     }
 
-    /// That a variable of a manifest has a name that is not denied, one value, and a source that is not another part's.
+    /// A variable of a manifest has a name that is not denied, one value, and a source that does not belong to another
+    /// part.
     fn form(&self, part: &Value, variable: &Value) -> Result<(), Untraced> {
         let what = || format!("the variable {variable} of {}", part["name"]);
         let name = text(&variable["name"]);

@@ -1,10 +1,10 @@
-//! Volumes of manifests, and the places where they are mounted.
+//! Volumes of manifests, and the paths where they are mounted.
 
 use serde_json::Value;
 
 use super::walk::{Untraced, Walk, demand, list, text};
 
-/// What a volume may be, and the keys of each.
+/// The types of volumes, and the keys of each.
 const TYPES: &[(&str, &str)] = &[
     ("configMap", "defaultMode items name optional"),
     ("downwardAPI", "defaultMode items"),
@@ -14,29 +14,29 @@ const TYPES: &[(&str, &str)] = &[
     ("projected", "defaultMode sources"),
     ("secret", "defaultMode items name optional secretName"),
 ];
-/// What only a pack may have.
+/// Types that only a pack may have.
 const OF_PACKS: &[&str] = &["hostPath", "secret"];
-/// What a projected volume may be made of.
+/// Sources of a projected volume.
 const PROJECTED: &[&str] = &["configMap", "downwardAPI", "secret"];
-/// Places that belong to us or to the kernel, in every container.
+/// Paths that belong to us or to the kernel, in every container.
 const RESERVED: &[&str] = &["/dev", "/ipc", "/proc", "/run", "/skills", "/sys", "/tmp", "/var/run", "/workspace"];
-/// Places of the programs of our own images.
+/// Paths of the programs of our own images.
 const PROGRAMS: &[&str] = &["/bin", "/etc", "/lib", "/sbin", "/usr"];
 
-/// Whether a path means the same to every reader.
+/// Whether a path is unambiguous.
 pub fn is_plain(path: &str) -> bool {
     let mut words = path.split('/').skip(1);
     path.starts_with('/') && words.all(|it| !matches!(it, "" | "." | ".."))
 }
 
-/// Whether one path is the other, or lies above or below it.
+/// Whether two paths are equal, or one lies below the other.
 fn overlap(one: &str, other: &str) -> bool {
     let is_below = |path: &str, of: &str| path.strip_prefix(of).is_some_and(|it| it.is_empty() || it.starts_with('/'));
     is_below(one, other) || is_below(other, one)
 }
 
 impl Walk<'_> {
-    /// That a volume of a manifest is what its owner may have, and names nothing of another's.
+    /// A volume of a manifest has a type that its owner may have, and names nothing of another part.
     pub fn volume(&self, volume: &Value, is_agent: bool) -> Result<(), Untraced> {
         let what = || format!("the volume {volume}");
         let sources = volume.as_object().into_iter().flatten();
@@ -71,7 +71,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// That nothing of a part is mounted over something else of it, and nothing of a manifest over what is ours or the kernel's.
+    /// No mount of a part covers another, and no mount of a manifest covers our paths or the kernel's.
     pub fn places(&self, part: &Value) -> Result<(), Untraced> {
         let mounts = list(&part["mounts"]);
         for (index, mount) in mounts.iter().enumerate() {

@@ -6,18 +6,18 @@ use serde_json::{Value, json};
 
 /// The namespace whose objects are trusted.
 pub const SYSTEM: &str = "sympozium-system";
-/// What images of ours begin with.
+/// The prefix of our own images.
 const OURS: &str = "ghcr.io/sympozium-ai/sympozium/";
 
 const DEFAULT_IMAGE: &str = "/spec/sandboxPolicy/defaultImage";
 
-/// A field: which of the objects, and where in it.
+/// A field: the index of the object, and the JSON pointer.
 pub type Field = (usize, String);
 
 /// Why a power is not traced.
 pub type Untraced = String;
 
-/// Goes through a plan; all fields that allow something of it, or the first power that none allows.
+/// Walks through a plan; returns all fields that allow something of it, or the first power that none allows.
 pub fn trace(plan: &Value, objects: &[Value]) -> Result<BTreeSet<Field>, Untraced> {
     let mut walk = Walk::new(plan, objects)?;
     walk.packs()?;
@@ -87,12 +87,12 @@ impl<'w> Walk<'w> {
         })
     }
 
-    /// What a field says.
+    /// The value of a field.
     pub fn get(&self, object: usize, pointer: &str) -> &'w Value {
         self.objects[object].pointer(pointer).unwrap_or(&Value::Null)
     }
 
-    /// Notes that a field allows something.
+    /// Records that a field allows something.
     pub fn by(&mut self, object: usize, pointer: impl Into<String>) {
         self.used.insert((object, pointer.into()));
     }
@@ -101,7 +101,7 @@ impl<'w> Walk<'w> {
         text(&self.objects[self.run]["metadata"]["namespace"])
     }
 
-    /// A pack of the run, by name: that of its namespace before that of the system's.
+    /// A pack of the run, by name: that of its namespace before that of the system namespace.
     pub fn pack(&self, name: &str) -> Result<usize, Untraced> {
         let found = self.pack_in(self.namespace(), name);
         let found = found.or_else(|| self.pack_in(SYSTEM, name));
@@ -115,20 +115,20 @@ impl<'w> Walk<'w> {
         self.objects.iter().position(is)
     }
 
-    /// Whether a policy closes a feature.
+    /// Whether a policy disables a feature.
     pub fn is_closed(&self, feature: &str) -> bool {
         let gates = [self.policy, self.floor].map(|it| self.get(it, "/spec/featureGates"));
         gates.iter().any(|it| it[feature] == false)
     }
 
-    /// That an object which a manifest names is not one that was made for a run.
+    /// An object that a manifest names is not one that was created for a run.
     pub fn foreign(&self, name: &Value) -> Result<(), Untraced> {
         let is_uid = |it: &str| it.len() == 32 && it.bytes().all(|it| it.is_ascii_hexdigit());
         let is_of_run = text(name).split('-').skip(1).any(is_uid);
         demand(!is_of_run, || format!("{name}, which was made for a run"))
     }
 
-    /// That a Secret of a part other than the bridge is not one of the model's.
+    /// A Secret of a part other than the bridge is not one of the model's.
     pub fn not_of_model(&self, name: &Value) -> Result<(), Untraced> {
         let model = self.get(self.run, "/spec/model");
         let own = [&model["authSecretRef"], &model["providerHeadersSecretRef"]];
@@ -146,7 +146,7 @@ impl<'w> Walk<'w> {
         self.objects[pack]["metadata"]["namespace"] == SYSTEM
     }
 
-    /// Whether a list of packs has one: by name alone it means the system's.
+    /// Whether a list of packs has one: a name alone means the system namespace.
     pub fn lists_pack(&self, names: &Value, pack: usize) -> bool {
         let names = list(names).iter().map(text);
         let mut qualified = names.map(|it| match it.contains('/') {
@@ -164,7 +164,7 @@ impl<'w> Walk<'w> {
         }
     }
 
-    /// The hook of a part, and where it is written.
+    /// The hook of a part, and its field.
     pub fn hook(&self, part: &Value) -> Result<(usize, String), Untraced> {
         let (object, lifecycle) = self.hooks();
         let field = match text(&part["role"]["kind"]) {
@@ -177,7 +177,7 @@ impl<'w> Walk<'w> {
         Ok((object, format!("{field}/{index}")))
     }
 
-    /// The pack that a part acts for.
+    /// The pack of a part.
     pub fn pack_of(&self, part: &Value) -> Result<Option<usize>, Untraced> {
         match text(&part["role"]["kind"]) {
             "skill" => self.pack(text(&part["role"]["pack"])).map(Some),
@@ -185,7 +185,7 @@ impl<'w> Walk<'w> {
         }
     }
 
-    /// Every pack with a part: the run names it, and the policies let it. No two parts act for the same.
+    /// Every pack with a part: the run names it, and the policies allow it. No two parts are for the same pack.
     fn packs(&mut self) -> Result<(), Untraced> {
         let parts = list(&self.plan["parts"]);
         for (index, part) in parts.iter().enumerate() {
@@ -216,7 +216,7 @@ impl<'w> Walk<'w> {
         Ok(())
     }
 
-    /// That the policies let packs come from where a pack comes from.
+    /// The policies allow packs of the pack's namespace.
     fn origin(&mut self, pack: usize) -> Result<(), Untraced> {
         let what = || format!("pack {}", self.qualified(pack));
         let name = text(&self.objects[pack]["metadata"]["name"]);
@@ -254,7 +254,7 @@ impl<'w> Walk<'w> {
             "sandbox" if self.get(self.run, "/spec/sandbox/image").is_string() => {
                 (self.run, "/spec/sandbox/image".to_owned())
             }
-            // A sandbox that names none has the policy's, before the floor's.
+            // A sandbox that names no image has the policy's, before the floor's.
             "sandbox" if self.default_image().is_some() => {
                 let object = self.default_image().unwrap_or(self.policy);
                 (object, DEFAULT_IMAGE.to_owned())
