@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
-use sympozium_api::run_plan::place;
+use sympozium_api::run_plan::paths;
 use sympozium_program::LogArguments;
 
 /// How long input and bridge are waited for when nobody says, in seconds.
@@ -46,10 +46,10 @@ Exit codes:
 )]
 pub struct Arguments {
     /// The directory of the run's inputs.
-    #[arg(long, value_name = "DIR", env = "SYMPOZIUM_AGENT_INPUT", default_value = place::INPUT)]
+    #[arg(long, value_name = "DIR", env = "SYMPOZIUM_AGENT_INPUT", default_value = paths::INPUT)]
     pub input: PathBuf,
     /// The directory with the bridge's socket.
-    #[arg(long, value_name = "DIR", env = "SYMPOZIUM_AGENT_DOOR", default_value = place::DOOR)]
+    #[arg(long, value_name = "DIR", env = "SYMPOZIUM_AGENT_DOOR", default_value = paths::DOOR)]
     pub door: PathBuf,
     /// The root of the image that this runs in: its files can be read, but for what is mounted into it. Not for programs that
     /// run on a host.

@@ -19,7 +19,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sympozium_ipc::door::{
-    PermitAnswer, PermitReport, Progress, REFUSED, REMAINING, Refusal, RunResult, SOCKET, ToolAnswer, ToolCall, path,
+    PermitAnswer, PermitReport, Progress, REFUSED_HEADER, REMAINING_HEADER, Refusal, RunResult, SOCKET_NAME,
+    ToolAnswer, ToolCall, path,
 };
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
@@ -76,7 +77,7 @@ impl Door {
     ///
     /// When the bridge is not there in time, or does not speak HTTP/2.
     pub async fn connect(directory: &Path, patience: Duration, time: Arc<Time>) -> io::Result<(Self, JoinHandle<()>)> {
-        let stream = connected(&directory.join(SOCKET), patience).await?;
+        let stream = connected(&directory.join(SOCKET_NAME), patience).await?;
         let (requests, connection) = http2::Builder::new(TokioExecutor::new())
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(WINDOW)
@@ -87,7 +88,7 @@ impl Door {
             .map_err(io::Error::other)?;
         let connection = tokio::spawn(async move {
             if let Err(error) = connection.await {
-                let error = sympozium_program::chain(&error);
+                let error = sympozium_program::error_chain(&error);
                 tracing::info!(error, "the connection to the bridge broke");
             }
         });
@@ -101,7 +102,7 @@ impl Door {
     /// When the bridge says no, or is gone.
     pub async fn model(&self, request: Vec<Bytes>) -> Result<Response<Incoming>, DoorError> {
         let answer = self.post(path::MODEL, Pieces(request.into())).await?;
-        match answer.headers().contains_key(REFUSED) {
+        match answer.headers().contains_key(REFUSED_HEADER) {
             true => Err(refused(answer.into_body()).await),
             false => Ok(answer),
         }
@@ -172,7 +173,7 @@ impl Door {
     async fn ask<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, DoorError> {
         let body = serde_json::to_vec(body).map_err(DoorError::gone)?;
         let answer = self.post(path, Pieces::one(body.into())).await?;
-        if answer.headers().contains_key(REFUSED) {
+        if answer.headers().contains_key(REFUSED_HEADER) {
             return Err(refused(answer.into_body()).await);
         }
         let body = match collected(answer.into_body(), MAX_CALL_ANSWER).await {
@@ -192,7 +193,7 @@ impl Door {
             Ok(answer) => answer,
             Err(error) => return Err(self.broken(error.into())),
         };
-        if let Some(left) = number(answer.headers(), REMAINING) {
+        if let Some(left) = number(answer.headers(), REMAINING_HEADER) {
             self.time.set_left(Duration::from_millis(left));
         }
         Ok(answer)
@@ -248,7 +249,7 @@ async fn refused(body: Incoming) -> DoorError {
 }
 
 async fn taken(answer: Response<Incoming>) -> Result<(), DoorError> {
-    match answer.headers().contains_key(REFUSED) {
+    match answer.headers().contains_key(REFUSED_HEADER) {
         true => Err(refused(answer.into_body()).await),
         false => Ok(()),
     }

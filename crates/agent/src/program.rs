@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Parser as _;
-use sympozium_ipc::door::{ASKED_TO_END, RunResult};
+use sympozium_ipc::door::{RunResult, SHUTDOWN_ERROR};
 use sympozium_program::{Failure, start_logging};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
@@ -47,7 +47,7 @@ pub fn main_with(
         Err(error) => error.exit(),
     };
     start_logging(&arguments.log);
-    start(&arguments, tools).unwrap_or_else(|failure| failure.report())
+    start(&arguments, tools).unwrap_or_else(|failure| failure.print())
 }
 
 /// One straight sequence. Nothing is read before the network is gone; nothing but the view is read before the files are.
@@ -156,11 +156,11 @@ fn last_line(result: &RunResult) -> Line<'_> {
 }
 
 fn cancelled() -> RunResult {
-    RunResult::Failure { error: ASKED_TO_END.to_owned() }
+    RunResult::Failure { error: SHUTDOWN_ERROR.to_owned() }
 }
 
 fn is_cancelled(result: &RunResult) -> bool {
-    matches!(result, RunResult::Failure { error } if error == ASKED_TO_END)
+    matches!(result, RunResult::Failure { error } if error == SHUTDOWN_ERROR)
 }
 
 fn unusable(error: UnusableView) -> Failure {

@@ -92,7 +92,7 @@ impl Settings {
         let request_time = match get(variable::REQUEST_TIME).as_deref().map(str::trim) {
             None | Some("" | "0" | "0s") => REQUEST_TIME,
             Some(value) => sympozium_api::duration::DurationText::new(value)
-                .get()
+                .to_duration()
                 .map_err(|_| bad(variable::REQUEST_TIME, value, TIME))?,
         };
         Ok(Self {

@@ -126,7 +126,7 @@ fn planned_text(skill: &SkillPlan, roots: &Roots, digest: &Digest, bytes: u64) -
 }
 
 fn text_path(skill: &SkillPlan) -> String {
-    format!("{}/{}", skill.directory, SkillPlan::TEXT)
+    format!("{}/{}", skill.directory, SkillPlan::TEXT_FILE)
 }
 
 /// Files of a skill, as they are listed.

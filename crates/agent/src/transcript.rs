@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use serde::Serialize;
 use serde_json::value::RawValue;
-use sympozium_ipc::door::{MAX_TRANSCRIPT_PIECE, RefusalCode};
+use sympozium_ipc::door::{MAX_TRANSCRIPT_CHUNK, RefusalCode};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use crate::door::{Door, DoorError};
 
 /// Bytes of each text of a line that would be longer than a piece. Two of them fit, whatever has to be escaped in them.
-const CUT_TEXT: usize = MAX_TRANSCRIPT_PIECE / 13;
+const CUT_TEXT: usize = MAX_TRANSCRIPT_CHUNK / 13;
 /// The last line of a transcript that is full.
 const FULL: &[u8] = b"{\"kind\":\"note\",\"text\":\"the transcript is full\"}\n";
 /// How long a bridge that has no room is waited for, and between two tries.
@@ -131,7 +131,7 @@ fn written(at_ms: u64, line: &Line<'_>) -> Bytes {
         Bytes::from(harmless(written) + "\n")
     };
     let whole = write(line);
-    match whole.len() <= MAX_TRANSCRIPT_PIECE {
+    match whole.len() <= MAX_TRANSCRIPT_CHUNK {
         true => whole,
         false => write(&line.cut()),
     }
@@ -207,7 +207,7 @@ async fn send(door: Door, mut lines: mpsc::Receiver<Bytes>, most: u64) {
         // What waits already goes along.
         let mut piece = BytesMut::from(&first[..]);
         while let Ok(line) = lines.try_recv() {
-            if piece.len() + line.len() > MAX_TRANSCRIPT_PIECE {
+            if piece.len() + line.len() > MAX_TRANSCRIPT_CHUNK {
                 next = Some(line);
                 break;
             }
@@ -308,7 +308,7 @@ mod tests {
             Line::End { answer: Some(&long), error: None },
         ] {
             let written = written(0, &line);
-            assert!(written.len() <= MAX_TRANSCRIPT_PIECE, "{}", written.len());
+            assert!(written.len() <= MAX_TRANSCRIPT_CHUNK, "{}", written.len());
             assert!(written.len() > 10 << 10, "{}", written.len());
             serde_json::from_slice::<Value>(&written).expect("JSON");
         }

@@ -56,7 +56,7 @@ pub struct AgentSpec {
     pub agents: AgentConfigs,
     /// The skill packs that runs of the agent may use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = limits::SKILLS), transform = schema::Rules(ONE_OF_EACH_PACK))]
+    #[schemars(length(max = limits::SKILLS), transform = schema::Rules(UNIQUE_PACKS))]
     pub skills: Vec<SkillRef>,
     /// The policy that the agent is held to. One that does not exist denies every run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -93,7 +93,7 @@ pub struct AgentSpec {
 }
 
 /// The rule of every list of skills: a pack has one sidecar in a run, so it cannot be listed twice.
-pub(crate) const ONE_OF_EACH_PACK: &[(&str, &str)] = &[(
+pub(crate) const UNIQUE_PACKS: &[(&str, &str)] = &[(
     "self.all(one, !has(one.skillPackRef) || self.exists_one(other, has(other.skillPackRef) && other.skillPackRef == one.skillPackRef))",
     "a pack can be listed once",
 )];
@@ -101,7 +101,7 @@ pub(crate) const ONE_OF_EACH_PACK: &[(&str, &str)] = &[(
 /// Settings of the agent's runs, by name. There is one name.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct AgentConfigs {
     /// What every run of the agent starts from.
     pub default: AgentConfig,
@@ -110,7 +110,7 @@ pub struct AgentConfigs {
 /// What a run of an agent is like, unless the run says otherwise.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct AgentConfig {
     /// The model, by the provider's name for it.
     #[schemars(length(min = 1, max = limits::SHORT_TEXT))]
@@ -158,7 +158,7 @@ pub struct AgentConfig {
 /// How many agents a run may start, and how deep.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct Subagents {
     /// Levels below the first run.
     #[serde(default = "defaults::number::<2>")]
@@ -183,7 +183,7 @@ impl Default for Subagents {
 /// A skill pack that an agent or a run uses.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested, transform = schema::Rules(&[(
+#[schemars(transform = schema::drop_description, transform = schema::Rules(&[(
     "has(self.skillPackRef) || has(self.configMapRef)",
     "a skill names a pack in `skillPackRef` or a ConfigMap in `configMapRef`",
 )]))]
@@ -203,7 +203,7 @@ pub struct SkillRef {
 /// A Secret with a credential.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct CredentialRef {
     /// The provider that it is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -247,7 +247,7 @@ pub struct AgentStatus {
 
 /// Where an agent stands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub enum AgentPhase {
     /// Something that it needs is not there yet.
     #[default]

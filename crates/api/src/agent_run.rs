@@ -6,7 +6,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::agent::{ONE_OF_EACH_PACK, SkillRef};
+use crate::agent::{SkillRef, UNIQUE_PACKS};
 use crate::defaults;
 use crate::duration::DurationText;
 use crate::lifecycle::LifecycleHooks;
@@ -22,8 +22,8 @@ mod task;
 
 pub use status::{
     AgentRunStatus, ContainerFailure, CostEstimate, CostSource, Delegate, GateVerdict, GrantRecord, IsolationRecord,
-    Phase, ReportedEnding, ReportedPhase, ResolvedObject, Revocation, RunReport, TIME_IS_UP, TokenUsage, condition,
-    reason,
+    Phase, ReportedEnding, ReportedPhase, ResolvedObject, Revocation, RunReport, TIMEOUT_ERROR_PREFIX, TokenUsage,
+    condition, reason,
 };
 pub use task::{StructuredTask, Task};
 
@@ -39,9 +39,9 @@ pub use task::{StructuredTask, Task};
     category = "sympozium",
     doc = "One task for one agent. Its skills have their rights for as long as it lasts, and no longer.",
     derive = "PartialEq",
-    validation = (rules::ONE_PLAN, "a run is planned once: `status.planDigest` stays"),
-    validation = (rules::ONE_POD, "a run has one pod: `status.podUID` stays"),
-    validation = (rules::OVER_IS_OVER, "a run that is over stays over"),
+    validation = (rules::PLAN_IS_FINAL, "a run is planned once: `status.planDigest` stays"),
+    validation = (rules::POD_IS_FINAL, "a run has one pod: `status.podUID` stays"),
+    validation = (rules::TERMINAL_IS_FINAL, "a run that is over stays over"),
     printcolumn(name = "Agent", type_ = "string", json_path = ".spec['agentRef','instanceRef']"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "Pod", type_ = "string", json_path = ".status.podName"),
@@ -64,7 +64,7 @@ pub use task::{StructuredTask, Task};
     )
 )]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::Rules(rules::SPEC))]
+#[schemars(transform = schema::Rules(rules::SPEC_RULES))]
 pub struct AgentRunSpec {
     /// The agent, in the same namespace. This or `instanceRef` is needed; if both are set they must be equal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -95,7 +95,7 @@ pub struct AgentRunSpec {
     pub parent: Option<ParentRun>,
     /// The skill packs; the agent's when empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = limits::SKILLS), transform = schema::Rules(ONE_OF_EACH_PACK))]
+    #[schemars(length(max = limits::SKILLS), transform = schema::Rules(UNIQUE_PACKS))]
     pub skills: Vec<SkillRef>,
     /// The tools that this run may use, of those that the policy permits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -198,7 +198,7 @@ impl AgentRunSpec {
 /// The model of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct RunModel {
     /// Who serves it: `openai`, `anthropic`, `ollama` and so on.
     #[schemars(length(min = 1, max = limits::WORD))]
@@ -236,7 +236,7 @@ pub struct RunModel {
 /// The run that started another.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct ParentRun {
     /// Its name.
     pub run_name: RunName,
@@ -251,7 +251,7 @@ pub struct ParentRun {
 /// The tools that a run may use, of those that the policy permits.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct ToolPolicy {
     /// These and no others, as `tool`, `pack/tool`, `pack/*`, `namespace/pack/tool` or `namespace/pack/*`. Absent: no such limit. Empty: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -266,7 +266,7 @@ pub struct ToolPolicy {
 /// What becomes of a run's pod.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub enum Cleanup {
     /// It goes when the run is over.
     #[default]
@@ -278,7 +278,7 @@ pub enum Cleanup {
 /// Whether a run ends with its task.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub enum RunMode {
     /// It does.
     #[default]

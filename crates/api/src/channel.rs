@@ -12,7 +12,7 @@ use crate::schema;
 /// One chat connection.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct Channel {
     /// Where the chat is: `telegram`, `slack`, `discord` or `whatsapp`.
     #[serde(rename = "type")]
@@ -42,7 +42,7 @@ pub struct Channel {
 /// Where a chat is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub enum ChannelType {
     /// Telegram.
     Telegram,
@@ -57,7 +57,7 @@ pub enum ChannelType {
 /// Whose messages reach the agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct AccessControl {
     /// People whose messages do; everybody's when empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -80,7 +80,7 @@ pub struct AccessControl {
 /// Words that silence an agent and wake it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct Triggers {
     /// After these it says nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -95,7 +95,7 @@ pub struct Triggers {
 /// What only Slack has. An emoji `none` means no reaction.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct SlackOptions {
     /// The reaction to a message that starts a run; `eyes` when absent, `none` for no reaction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -124,7 +124,7 @@ pub struct SlackOptions {
 /// What starts a run from Slack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub enum SlackTrigger {
     /// The agent's name in a message.
     Mention,
@@ -137,7 +137,7 @@ pub enum SlackTrigger {
 /// How a chat connection is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct ChannelStatus {
     /// Which one.
     #[serde(rename = "type")]

@@ -8,14 +8,14 @@ use crate::names::Digest;
 /// A value cannot be serialised as JSON: a map whose keys are not texts, or a number that is not finite.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot be written as JSON")]
-pub struct NoJson(#[from] serde_json::Error);
+pub struct CanonicalJsonError(#[from] serde_json::Error);
 
 /// Canonical JSON: no white space, sorted keys, numbers in their shortest form.
 ///
 /// # Errors
 ///
 /// When the value cannot be serialised as JSON.
-pub fn canonical(value: &impl Serialize) -> Result<Vec<u8>, NoJson> {
+pub fn to_canonical_json(value: &impl Serialize) -> Result<Vec<u8>, CanonicalJsonError> {
     Ok(serde_json_canonicalizer::to_vec(value)?)
 }
 
@@ -24,12 +24,12 @@ pub fn canonical(value: &impl Serialize) -> Result<Vec<u8>, NoJson> {
 /// # Errors
 ///
 /// When the value cannot be serialised as JSON.
-pub fn digest(domain: &str, value: &impl Serialize) -> Result<Digest, NoJson> {
-    Ok(of_canonical(domain, &canonical(value)?))
+pub fn digest(domain: &str, value: &impl Serialize) -> Result<Digest, CanonicalJsonError> {
+    Ok(digest_canonical(domain, &to_canonical_json(value)?))
 }
 
 /// The hash of a value that is canonical JSON already.
-pub fn of_canonical(domain: &str, json: &[u8]) -> Digest {
+pub fn digest_canonical(domain: &str, json: &[u8]) -> Digest {
     let mut hash = Sha256::new();
     hash.update(domain.as_bytes());
     // No domain contains this byte, so that no domain can continue into a value.
@@ -51,9 +51,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn order_and_white_space_do_not_count_and_the_domain_does() -> Result<(), NoJson> {
+    fn order_and_white_space_do_not_count_and_the_domain_does() -> Result<(), CanonicalJsonError> {
         let value = json!({ "b": 1.0, "a": [1e30, "\u{20ac}"] });
-        assert_eq!(canonical(&value)?, "{\"a\":[1e+30,\"\u{20ac}\"],\"b\":1}".as_bytes());
+        assert_eq!(to_canonical_json(&value)?, "{\"a\":[1e+30,\"\u{20ac}\"],\"b\":1}".as_bytes());
         let one = digest("one", &value)?;
         assert_eq!(one.check(), Ok(()));
         assert_eq!(one, digest("one", &json!({ "a": [1e30, "\u{20ac}"], "b": 1 }))?);

@@ -19,7 +19,7 @@ pub struct InvalidDuration(String);
 
 impl DurationText {
     /// Maximum number of characters.
-    pub const MOST: usize = 64;
+    pub const MAX_CHARS: usize = 64;
     /// The syntax, as a regular expression for the schema. Nine digits per number are far from any overflow.
     pub const PATTERN: &'static str = r"^(0|([0-9]{1,9}(\.[0-9]{1,9})?(ns|us|µs|ms|s|m|h))+)$";
 
@@ -38,30 +38,30 @@ impl DurationText {
     /// # Errors
     ///
     /// When the text does not match [`Self::PATTERN`].
-    pub fn get(&self) -> Result<Duration, InvalidDuration> {
-        parse(&self.0).ok_or_else(|| InvalidDuration(self.0.chars().take(Self::MOST).collect()))
+    pub fn to_duration(&self) -> Result<Duration, InvalidDuration> {
+        parse(&self.0).ok_or_else(|| InvalidDuration(self.0.chars().take(Self::MAX_CHARS).collect()))
     }
 }
 
 /// Maximum number of digits before or after the point.
-const DIGITS: usize = 9;
+const MAX_DIGITS: usize = 9;
 
 fn parse(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);
     }
-    if text.is_empty() || text.chars().count() > DurationText::MOST {
+    if text.is_empty() || text.chars().count() > DurationText::MAX_CHARS {
         return None;
     }
     let mut nanoseconds: u128 = 0;
     let mut rest = text;
     while !rest.is_empty() {
-        let (whole, after) = digits(rest)?;
+        let (whole, after) = split_digits(rest)?;
         let (fraction, after) = match after.strip_prefix('.') {
-            Some(after) => digits(after)?,
+            Some(after) => split_digits(after)?,
             None => ("", after),
         };
-        let (unit, after) = unit(after)?;
+        let (unit, after) = split_unit(after)?;
         nanoseconds += whole.parse::<u128>().ok()? * unit;
         if !fraction.is_empty() {
             let scale = 10_u128.pow(u32::try_from(fraction.len()).ok()?);
@@ -75,13 +75,13 @@ fn parse(text: &str) -> Option<Duration> {
 }
 
 /// Splits one to [`DIGITS`] digits from the rest.
-fn digits(text: &str) -> Option<(&str, &str)> {
+fn split_digits(text: &str) -> Option<(&str, &str)> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    (1..=DIGITS).contains(&end).then(|| text.split_at(end))
+    (1..=MAX_DIGITS).contains(&end).then(|| text.split_at(end))
 }
 
 /// A unit in nanoseconds, and the rest. Longer names come first, or `ms` would be parsed as `m`.
-fn unit(text: &str) -> Option<(u128, &str)> {
+fn split_unit(text: &str) -> Option<(u128, &str)> {
     const UNITS: &[(&str, u128)] = &[
         ("ns", 1),
         ("us", 1_000),
@@ -116,7 +116,7 @@ impl JsonSchema for DurationText {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "maxLength": Self::MOST, "pattern": Self::PATTERN })
+        json_schema!({ "type": "string", "maxLength": Self::MAX_CHARS, "pattern": Self::PATTERN })
     }
 }
 
@@ -140,11 +140,11 @@ mod tests {
             ("1500us", 1),
             ("1500µs", 1),
         ] {
-            let meaning = DurationText::new(text).get().map(|span| span.as_millis());
+            let meaning = DurationText::new(text).to_duration().map(|span| span.as_millis());
             assert_eq!(meaning, Ok(milliseconds), "{text}");
         }
         for text in ["", "10", "m", "-5m", "5 m", "1d", ".5s", "5.s", "1h30", "1234567890s", "٣s"] {
-            assert_eq!(DurationText::new(text).get(), Err(InvalidDuration(text.to_owned())));
+            assert_eq!(DurationText::new(text).to_duration(), Err(InvalidDuration(text.to_owned())));
         }
     }
 
@@ -152,8 +152,8 @@ mod tests {
         #[test]
         fn what_the_schema_takes_has_a_meaning(text in r"(0|([0-9.]{0,10}(ns|us|µs|ms|s|m|h|d)?){0,8})") {
             let taken = regex::Regex::new(DurationText::PATTERN)?.is_match(&text)
-                && text.chars().count() <= DurationText::MOST;
-            prop_assert_eq!(DurationText::new(text).get().is_ok(), taken);
+                && text.chars().count() <= DurationText::MAX_CHARS;
+            prop_assert_eq!(DurationText::new(text).to_duration().is_ok(), taken);
         }
     }
 }

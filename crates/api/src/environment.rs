@@ -11,7 +11,7 @@ use crate::schema;
 /// One variable, with a value or a place where the value is found.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested, transform = schema::Rules(&[(
+#[schemars(transform = schema::drop_description, transform = schema::Rules(&[(
     "!(has(self.value) && has(self.valueFrom))",
     "a variable has `value` or `valueFrom`, not both",
 )]))]
@@ -30,7 +30,7 @@ pub struct EnvVar {
 /// Where a value is found; exactly one is set.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested, transform = schema::Rules(&[(
+#[schemars(transform = schema::drop_description, transform = schema::Rules(&[(
     "[has(self.secretKeyRef), has(self.configMapKeyRef), has(self.fieldRef), has(self.resourceFieldRef)].filter(set, set).size() == 1",
     "`valueFrom` needs exactly one of `secretKeyRef`, `configMapKeyRef`, `fieldRef` and `resourceFieldRef`",
 )]))]
@@ -52,7 +52,7 @@ pub struct EnvVarSource {
 /// One key of a Secret or ConfigMap.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct KeyReference {
     /// The object's name.
     pub name: ObjectName,
@@ -67,7 +67,7 @@ pub struct KeyReference {
 /// A field of the pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct FieldReference {
     /// The version that the path is written for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -81,7 +81,7 @@ pub struct FieldReference {
 /// A request or limit of a container.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct ResourceFieldReference {
     /// The container; the one that has the variable when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]

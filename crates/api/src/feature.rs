@@ -10,7 +10,7 @@ use crate::schema;
 /// Something that a policy's `featureGates` opens or closes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub enum Feature {
     /// Commands: `execute_command`, tools of sidecars, the container `sandbox`.
     CodeExecution,

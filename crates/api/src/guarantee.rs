@@ -10,7 +10,7 @@ use crate::schema;
 /// Something that is enforced around every command of a run. The executor has the same list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub enum Guarantee {
     /// A command sees and writes only the files it was given.
     Filesystem,

@@ -14,7 +14,7 @@ use crate::schema;
 /// Hooks of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct LifecycleHooks {
     /// Containers that run, one after the other, before the agent starts. When one fails the run fails.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -37,7 +37,7 @@ pub struct LifecycleHooks {
 /// What becomes of an answer that no gate decided about.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub enum GateDefault {
     /// It goes out.
     Allow,
@@ -56,7 +56,7 @@ impl GateDefault {
 /// One hook.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct LifecycleHook {
     /// Its name, for logs and messages.
     pub name: LabelName,
@@ -79,7 +79,7 @@ pub struct LifecycleHook {
     pub env: Vec<EnvVar>,
     /// Names of variables that it takes from the run's `env`. Of variables that are not listed here it sees none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = limits::ENVIRONMENT), transform = schema::set)]
+    #[schemars(length(max = limits::ENVIRONMENT), transform = schema::list_set)]
     pub env_from_run: Vec<EnvName>,
     /// How long it may take, such as `5m`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -65,9 +65,9 @@ pub const APPROVER_GROUPS: usize = 16;
 /// Approvals that a policy may require.
 pub const APPROVALS: i32 = 10;
 /// The shortest lifetime of a question, in seconds.
-pub const APPROVAL_SECONDS_LEAST: i32 = 10;
+pub const MIN_APPROVAL_SECONDS: i32 = 10;
 /// The longest lifetime of a question, in seconds.
-pub const APPROVAL_SECONDS_MOST: i32 = 86_400;
+pub const MAX_APPROVAL_SECONDS: i32 = 86_400;
 /// Characters of the summary that an approver reads.
 pub const APPROVAL_SUMMARY: usize = 4096;
 /// Lines in one segment of a record.

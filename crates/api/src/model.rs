@@ -63,7 +63,7 @@ pub struct ModelSpec {
 /// Where a model comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested, transform = schema::Rules(&[(
+#[schemars(transform = schema::drop_description, transform = schema::Rules(&[(
     "has(self.url) || has(self.modelID)",
     "a model comes from an address in `url` or has a name in `modelID`",
 )]))]
@@ -99,7 +99,7 @@ impl Default for ModelSource {
 /// Where a model is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct ModelStorage {
     /// How much room it has.
     #[serde(default = "ten_gibibytes")]
@@ -122,7 +122,7 @@ impl Default for ModelStorage {
 /// The server that runs a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested, transform = schema::Rules(&[(
+#[schemars(transform = schema::drop_description, transform = schema::Rules(&[(
     "self.serverType != 'custom' || has(self.image)",
     "a `custom` server needs an `image`",
 )]))]
@@ -150,7 +150,7 @@ pub struct Inference {
     pub args: Vec<String>,
     /// Its environment variables.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = limits::ENVIRONMENT), transform = schema::by_name)]
+    #[schemars(length(max = limits::ENVIRONMENT), transform = schema::list_by_name)]
     pub env: Vec<EnvVar>,
     /// A Secret with a token for Hugging Face, in the key `token`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -185,7 +185,7 @@ impl Default for Inference {
 /// Which server runs a model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub enum ServerType {
     /// llama.cpp.
     #[default]
@@ -201,7 +201,7 @@ pub enum ServerType {
 /// What a model's server asks for, and may not exceed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct ModelResources {
     /// Graphics processors.
     #[serde(default)]
@@ -232,7 +232,7 @@ impl Default for ModelResources {
 /// How a node is chosen for a model.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct Placement {
     /// By whom: `manual` (`nodeSelector` and the scheduler), `auto` (the best fit) or `dra` (resource claims).
     #[serde(default)]
@@ -250,7 +250,7 @@ pub struct Placement {
 /// By whom a node is chosen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub enum PlacementMode {
     /// By us: the best fit.
     Auto,
@@ -297,7 +297,7 @@ pub struct ModelStatus {
 
 /// Where a model stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub enum ModelPhase {
     /// Nothing has begun.
     Pending,

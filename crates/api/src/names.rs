@@ -9,7 +9,7 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-mod forms;
+mod syntax;
 
 /// A text that does not have the required syntax.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -22,9 +22,9 @@ pub struct InvalidText {
 }
 
 /// Characters of an invalid text that an error repeats.
-const SHOWN: usize = 64;
+const MAX_REPEATED_CHARS: usize = 64;
 
-macro_rules! texts {
+macro_rules! text_types {
     ($($(#[$doc:meta])* $name:ident, $what:literal, $most:literal, $pattern:literal, $form:path;)*) => {
         $(
             $(#[$doc])*
@@ -58,7 +58,7 @@ macro_rules! texts {
                         return Ok(());
                     }
                     Err(InvalidText {
-                        text: self.0.chars().take(SHOWN).collect(),
+                        text: self.0.chars().take(MAX_REPEATED_CHARS).collect(),
                         what: $what,
                     })
                 }
@@ -124,57 +124,57 @@ macro_rules! texts {
     };
 }
 
-texts! {
+text_types! {
     /// The name of an `Agent` or a `SympoziumInstance`, which share one name space.
-    AgentName, "a name of an agent", 253, r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", forms::is_subdomain;
+    AgentName, "a name of an agent", 253, r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", syntax::is_subdomain;
     /// The name of an `AgentRun`.
-    RunName, "a name of a run", 253, r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", forms::is_subdomain;
+    RunName, "a name of a run", 253, r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", syntax::is_subdomain;
     /// The name of a `SkillPack`.
-    SkillPackName, "a name of a skill pack", 253, r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", forms::is_subdomain;
+    SkillPackName, "a name of a skill pack", 253, r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", syntax::is_subdomain;
     /// The name of a `SympoziumPolicy`.
-    PolicyName, "a name of a policy", 253, r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", forms::is_subdomain;
+    PolicyName, "a name of a policy", 253, r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", syntax::is_subdomain;
     /// The name of a `Secret`.
-    SecretName, "a name of a Secret", 253, r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", forms::is_subdomain;
+    SecretName, "a name of a Secret", 253, r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", syntax::is_subdomain;
     /// The name of a `Secret`, or empty where none is needed.
-    OptionalSecretName, "a name of a Secret, or empty", 253, r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$", forms::is_subdomain_or_empty;
+    OptionalSecretName, "a name of a Secret, or empty", 253, r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$", syntax::is_subdomain_or_empty;
     /// The name of any other Kubernetes object: a ConfigMap, a RuntimeClass, a StorageClass, a warm pool.
-    ObjectName, "a name of an object", 253, r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", forms::is_subdomain;
+    ObjectName, "a name of an object", 253, r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", syntax::is_subdomain;
     /// The name of a namespace.
-    NamespaceName, "a name of a namespace", 63, r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", forms::is_label;
+    NamespaceName, "a name of a namespace", 63, r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", syntax::is_label;
     /// The name of a volume, a port or a container.
-    LabelName, "a name of at most 63 lower-case letters, digits and `-`", 63, r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", forms::is_label;
+    LabelName, "a name of at most 63 lower-case letters, digits and `-`", 63, r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", syntax::is_label;
     /// A `Model` in the same namespace, or in another one as `namespace/name`.
-    ModelRef, "a name of a model, or `namespace/name`", 317, r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?/)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", forms::is_qualified_name;
+    ModelRef, "a name of a model, or `namespace/name`", 317, r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?/)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", syntax::is_qualified_name;
     /// A `SkillPack` of the system namespace, or of another one as `namespace/name`.
-    PackRef, "a name of a skill pack, or `namespace/name`", 317, r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?/)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", forms::is_qualified_name;
+    PackRef, "a name of a skill pack, or `namespace/name`", 317, r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?/)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", syntax::is_qualified_name;
     /// The name of one skill in a pack; its text is the file of this name below `/skills`.
-    SkillName, "a name of a skill", 63, r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$", forms::is_skill_name;
+    SkillName, "a name of a skill", 63, r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$", syntax::is_skill_name;
     /// The path of a skill's file below the skill's directory. No component begins with `.` or `-`.
-    SkillFilePath, "a path below the skill's directory", 255, r"^[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*$", forms::is_skill_file_path;
+    SkillFilePath, "a path below the skill's directory", 255, r"^[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*$", syntax::is_skill_file_path;
     /// The name of a tool that a pack declares.
-    ToolName, "a name of a tool", 64, r"^[a-z][a-z0-9_]*$", forms::is_tool_name;
+    ToolName, "a name of a tool", 64, r"^[a-z][a-z0-9_]*$", syntax::is_tool_name;
     /// The pattern of a rule about tools: `tool`, `pack/tool`, `pack/*`, `namespace/pack/tool` or `namespace/pack/*`;
     /// `*` for all.
-    ToolPattern, "`tool`, `pack/tool`, `pack/*`, `namespace/pack/tool`, `namespace/pack/*` or `*`", 384, r"^(\*|[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)?(/(\*|[A-Za-z0-9._-]+))?)$", forms::is_tool_pattern;
+    ToolPattern, "`tool`, `pack/tool`, `pack/*`, `namespace/pack/tool`, `namespace/pack/*` or `*`", 384, r"^(\*|[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)?(/(\*|[A-Za-z0-9._-]+))?)$", syntax::is_tool_pattern;
     /// A container image as in a pod.
-    ImageRef, "an image reference", 512, r"^[!-~]+$", forms::is_printable_word;
+    ImageRef, "an image reference", 512, r"^[!-~]+$", syntax::is_printable_word;
     /// A host name, an IPv4 address, or `*.` and a domain for every host below it.
-    HostPattern, "a host name", 253, r"^(\*\.)?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$", forms::is_host_pattern;
+    HostPattern, "a host name", 253, r"^(\*\.)?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$", syntax::is_host_pattern;
     /// The name of an environment variable, as Kubernetes accepts it.
-    EnvName, "a name of an environment variable", 256, r"^[-._A-Za-z][-._A-Za-z0-9]*$", forms::is_env_name;
+    EnvName, "a name of an environment variable", 256, r"^[-._A-Za-z][-._A-Za-z0-9]*$", syntax::is_env_name;
     /// An absolute path where something is mounted.
-    MountPath, "a path from the root", 1024, r"^/[^:\x00-\x1f]*$", forms::is_mount_path;
+    MountPath, "a path from the root", 1024, r"^/[^:\x00-\x1f]*$", syntax::is_mount_path;
     /// The UID that the API server gave an object.
-    Uid, "a UID", 64, r"^[A-Za-z0-9-]+$", forms::is_uid;
+    Uid, "a UID", 64, r"^[A-Za-z0-9-]+$", syntax::is_uid;
     /// A SHA-256 sum.
-    Digest, "`sha256:` and 64 hexadecimal digits", 71, r"^sha256:[0-9a-f]{64}$", forms::is_digest;
+    Digest, "`sha256:` and 64 hexadecimal digits", 71, r"^sha256:[0-9a-f]{64}$", syntax::is_digest;
 }
 
 impl Uid {
     /// Whether it is a UUID as the API server writes it: 32 lower-case digits with dashes at their positions. Other
     /// spellings of the same number are different texts.
     pub fn is_canonical_uuid(&self) -> bool {
-        forms::is_canonical_uuid(&self.0)
+        syntax::is_canonical_uuid(&self.0)
     }
 }
 

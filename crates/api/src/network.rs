@@ -10,7 +10,7 @@ use crate::schema;
 /// A host, and the port at which it may be reached.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct Egress {
     /// The host's name or IPv4 address; `*.` and a domain for every host below it.
     pub host: HostPattern,
@@ -33,7 +33,7 @@ impl Egress {
 /// What runs may reach.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct NetworkPolicy {
     /// Whether nothing but `allowedEgress` and the model may be reached. Otherwise `fetch_url` reaches public hosts.
     #[serde(default = "crate::defaults::yes")]

@@ -43,7 +43,7 @@ pub struct Volume {
 
 /// A Secret in a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SecretInVolume<'v> {
+pub struct VolumeSecret<'v> {
     /// The name of the Secret; `None` where it is not a text.
     pub name: Option<&'v str>,
     /// The field with the name, relative to the volume.
@@ -53,14 +53,14 @@ pub struct SecretInVolume<'v> {
 impl Volume {
     /// Every Secret in the volume, itself or projected. One without a valid name is included, so that no caller
     /// overlooks it.
-    pub fn secrets(&self) -> Vec<SecretInVolume<'_>> {
-        let whole = self.source.get("secret").map(|source| SecretInVolume {
+    pub fn secrets(&self) -> Vec<VolumeSecret<'_>> {
+        let whole = self.source.get("secret").map(|source| VolumeSecret {
             name: source.get("secretName").and_then(Value::as_str),
             field: "secret.secretName".to_owned(),
         });
-        let projected = self.projected().filter_map(|(index, source)| {
+        let projected = self.projected_sources().filter_map(|(index, source)| {
             let secret = source.get("secret")?;
-            Some(SecretInVolume {
+            Some(VolumeSecret {
                 name: secret.get("name").and_then(Value::as_str),
                 field: format!("projected.sources[{index}].secret.name"),
             })
@@ -71,10 +71,10 @@ impl Volume {
     /// Whether the volume contains a Secret or a token of a ServiceAccount.
     pub fn holds_credential(&self) -> bool {
         let token = |(_, source): (usize, &Value)| source.get("serviceAccountToken").is_some();
-        !self.secrets().is_empty() || self.projected().any(token)
+        !self.secrets().is_empty() || self.projected_sources().any(token)
     }
 
-    fn projected(&self) -> impl Iterator<Item = (usize, &Value)> {
+    fn projected_sources(&self) -> impl Iterator<Item = (usize, &Value)> {
         let projected = self.source.get("projected");
         let sources = projected.and_then(|it| it.get("sources")?.as_array());
         sources.into_iter().flatten().enumerate()
@@ -103,7 +103,7 @@ impl JsonSchema for Volume {
 /// Where a container sees a volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct VolumeMount {
     /// The volume's name.
     pub name: LabelName,
@@ -133,7 +133,7 @@ pub struct VolumeMount {
 /// Names an object in the same namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct LocalReference {
     /// The object's name.
     pub name: ObjectName,

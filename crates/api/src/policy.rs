@@ -55,7 +55,7 @@ pub struct SympoziumPolicySpec {
     pub tool_gating: Option<ToolGating>,
     /// Features that are on or off: `code-execution`, `sub-agents`, `browser-automation`, `file-access`. On when absent.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(transform = schema::Entries(16), transform = schema::Rules(&[(
+    #[schemars(transform = schema::MaxEntries(16), transform = schema::Rules(&[(
         "self.all(feature, feature in ['code-execution', 'sub-agents', 'browser-automation', 'file-access'])",
         "a feature is `code-execution`, `sub-agents`, `browser-automation` or `file-access`",
     )]))]
@@ -89,7 +89,7 @@ pub struct SympoziumPolicySpec {
 /// How runs are isolated, and how much they may use.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct SandboxPolicy {
     /// Whether every run needs `sandbox.enabled` or `agentSandbox.enabled`.
     #[serde(default)]
@@ -115,14 +115,14 @@ pub struct SandboxPolicy {
     /// What must be enforced around every command, or the run is refused: `filesystem`, `network`, `processes`, `syscalls`,
     /// `memory`, `pids`, `cpu`, `kernel`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = Guarantee::ALL.len()), transform = schema::set)]
+    #[schemars(length(max = Guarantee::ALL.len()), transform = schema::list_set)]
     pub minimum_isolation: Vec<Guarantee>,
 }
 
 /// Whether runs must use agent-sandbox.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested, transform = schema::Rules(&[(
+#[schemars(transform = schema::drop_description, transform = schema::Rules(&[(
     "!has(self.defaultRuntimeClass) || !has(self.allowedRuntimeClasses) || self.defaultRuntimeClass in self.allowedRuntimeClasses",
     "`defaultRuntimeClass` must be one of `allowedRuntimeClasses`",
 )]))]
@@ -142,7 +142,7 @@ pub struct AgentSandboxPolicy {
 /// How many agents a run may start, and how deep.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct SubagentPolicy {
     /// Levels below the first run.
     #[serde(default = "defaults::number::<3>")]
@@ -163,7 +163,7 @@ impl Default for SubagentPolicy {
 /// Which tools may be used, which not, and for which a person is asked.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct ToolGating {
     /// What holds for tools without a rule: `allow`, `deny` or `ask`.
     #[serde(default)]
@@ -178,7 +178,7 @@ pub struct ToolGating {
 /// What holds for one tool, or for all tools of a pack.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct ToolRule {
     /// `tool`, `pack/tool`, `pack/*`, `namespace/pack/tool` or `namespace/pack/*`.
     pub tool: ToolPattern,
@@ -189,7 +189,7 @@ pub struct ToolRule {
 /// What becomes of a call of a tool.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub enum ToolAction {
     /// It is made.
     #[default]

@@ -23,7 +23,7 @@ pub enum Quantity {
 
 impl Quantity {
     /// Maximum number of characters.
-    pub const MOST: usize = 32;
+    pub const MAX_CHARS: usize = 32;
     /// The syntax of a text, as a regular expression for the schema. There is no sign: no quantity of ours can be
     /// negative.
     pub const PATTERN: &'static str = r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]+)?$";
@@ -62,7 +62,7 @@ impl JsonSchema for Quantity {
         json_schema!({
             "x-kubernetes-int-or-string": true,
             "minimum": 0,
-            "maxLength": Self::MOST,
+            "maxLength": Self::MAX_CHARS,
             "pattern": Self::PATTERN,
         })
     }
@@ -71,15 +71,15 @@ impl JsonSchema for Quantity {
 /// What a container asks for and may not exceed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct Resources {
     /// What is set aside, by resource: `cpu`, `memory` and others.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(transform = schema::Entries(limits::ENTRIES))]
+    #[schemars(transform = schema::MaxEntries(limits::ENTRIES))]
     pub requests: BTreeMap<String, Quantity>,
     /// What must not be exceeded, by resource.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(transform = schema::Entries(limits::ENTRIES))]
+    #[schemars(transform = schema::MaxEntries(limits::ENTRIES))]
     pub limits: BTreeMap<String, Quantity>,
     /// Claims of the pod on devices that the container uses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -90,7 +90,7 @@ pub struct Resources {
 /// A claim of the pod on a device.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct ResourceClaim {
     /// The claim's name in the pod.
     pub name: LabelName,

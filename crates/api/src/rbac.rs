@@ -9,7 +9,7 @@ use crate::schema;
 /// Some verbs on some resources.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct RbacRule {
     /// Groups of the resources; the empty text is the core group.
     #[schemars(length(min = 1, max = limits::RBAC_WORDS), inner(length(max = 253)))]

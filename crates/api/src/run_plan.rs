@@ -8,13 +8,13 @@
 //! default, so that plans of earlier releases can be read, and serialise to the same bytes.
 
 mod agent_view;
+mod encoding;
 mod identity;
+mod limits;
 mod model;
 mod network;
 mod part;
-mod read;
 mod skill;
-mod timing;
 mod tool;
 mod volume;
 
@@ -29,15 +29,15 @@ use crate::open::LocalReference;
 use crate::policy::Approver;
 use crate::sandbox::SeccompProfile;
 
-pub use agent_view::{AgentView, OfferedTool, Places, Root};
+pub use agent_view::{AgentPaths, AgentView, OfferedTool, Root};
+pub use encoding::{DOMAIN, FORMAT, Format, MAX_BYTES, UnreadablePlan};
 pub use identity::{Identity, IdentityName};
+pub use limits::{Deadlines, RunLimits};
 pub use model::{ModelEndpoint, ModelKey, ModelPlan, WireFormat};
-pub use network::{Destination, GatewayCredential, Reach};
-pub use part::{AmountsPlan, Part, PartName, Role, Start};
-pub use read::{DOMAIN, FORMAT, Format, MAX_BYTES, UnreadablePlan};
+pub use network::{AllowedHosts, Destination, GatewayCredential};
+pub use part::{Part, PartName, ResourcesPlan, Role, Start};
 pub use skill::{FindSkillError, SkillContents, SkillFilePlan, SkillPlan, SkillSource};
-pub use timing::{Deadlines, RunLimits};
-pub use tool::{Acts, Gate, ToolLimits, ToolPlan};
+pub use tool::{Gate, ToolHandler, ToolLimits, ToolPlan};
 pub use volume::{Medium, Mount, PlanVolume, RecursiveReadOnly, VolumeName, VolumeSource};
 
 /// The name of the container `sandbox` where a pack is expected. No pack may have this name.
@@ -55,7 +55,7 @@ pub mod container {
 }
 
 /// Paths in a part's container, the same on every backend.
-pub mod place {
+pub mod paths {
     /// The files that parts of a run share.
     pub const WORKSPACE: &str = "/workspace";
     /// Skill texts, below it by pack and skill.
@@ -267,7 +267,7 @@ impl RunPlan {
     /// the time that a pod needs to start and to end.
     pub fn after_run_seconds(&self) -> Option<u64> {
         let deadlines = &self.deadlines;
-        let hooks = self.parts.iter().filter(|part| part.role.is_after());
+        let hooks = self.parts.iter().filter(|part| part.role.is_post_run());
         let seconds = hooks.map(|hook| hook.timeout_seconds.unwrap_or(deadlines.run_seconds));
         let around = deadlines.start_seconds.saturating_add(deadlines.grace_seconds);
         let all = seconds.reduce(u64::saturating_add)?;
@@ -275,7 +275,7 @@ impl RunPlan {
     }
 
     /// The parts that mount a volume.
-    pub fn mounted_by(&self, volume: &VolumeName) -> impl Iterator<Item = &Part> {
+    pub fn parts_mounting(&self, volume: &VolumeName) -> impl Iterator<Item = &Part> {
         self.parts.iter().filter(|part| part.mounts.iter().any(|mount| mount.volume == *volume))
     }
 }

@@ -66,7 +66,7 @@ pub struct RunRecordSpec {
 /// What a record's lines are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub enum RecordKind {
     /// One line for each decision and action.
     Receipts,

@@ -12,7 +12,7 @@ use crate::schema;
 
 /// When an image is pulled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub enum ImagePullPolicy {
     /// At every start.
     Always,
@@ -25,7 +25,7 @@ pub enum ImagePullPolicy {
 /// A container `sandbox` in the run's pod, for commands that name no skill: no secret, no network, the workspace.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct Sandbox {
     /// Whether there is one.
     pub enabled: bool,
@@ -46,7 +46,7 @@ pub struct Sandbox {
 /// Wishes about the confinement of a container.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct SandboxSecurityContext {
     /// Whether its root file system is read-only. It always is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -65,7 +65,7 @@ pub struct SandboxSecurityContext {
 /// Capabilities of the kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct Capabilities {
     /// Those to take away.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -76,7 +76,7 @@ pub struct Capabilities {
 /// A filter of system calls.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested, transform = schema::Rules(&[(
+#[schemars(transform = schema::drop_description, transform = schema::Rules(&[(
     "has(self.localhostProfile) == (self.type == 'Localhost')",
     "`localhostProfile` goes with `type: Localhost`, and only with it",
 )]))]
@@ -92,7 +92,7 @@ pub struct SeccompProfile {
 
 /// Which filter of system calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub enum SeccompProfileType {
     /// The container runtime's own.
     RuntimeDefault,
@@ -105,7 +105,7 @@ pub enum SeccompProfileType {
 /// A run in a Sandbox of agent-sandbox instead of a Job: with gVisor or Kata, a kernel of its own.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct AgentSandbox {
     /// Whether the run is made so.
     pub enabled: bool,
@@ -124,7 +124,7 @@ pub struct AgentSandbox {
 /// How the runs of an agent use agent-sandbox, unless they say otherwise.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct AgentSandboxDefaults {
     /// Whether runs are made so.
     pub enabled: bool,
@@ -139,7 +139,7 @@ pub struct AgentSandboxDefaults {
 /// Sandboxes that wait ready.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct WarmPool {
     /// How many.
     #[serde(default = "defaults::number::<2>")]

@@ -102,7 +102,7 @@ impl SympoziumScheduleSpec {
 /// What kind of work a schedule is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub enum ScheduleType {
     /// A look at how things are.
     Heartbeat,
@@ -115,7 +115,7 @@ pub enum ScheduleType {
 
 /// What happens when it is time and the last run still goes on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub enum ConcurrencyPolicy {
     /// Nothing.
     #[default]
@@ -129,7 +129,7 @@ pub enum ConcurrencyPolicy {
 /// When the first run comes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub enum FirstTick {
     /// At once.
     #[default]
@@ -168,7 +168,7 @@ pub struct SympoziumScheduleStatus {
 
 /// Where a schedule stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub enum SchedulePhase {
     /// Runs come.
     Active,

@@ -9,7 +9,7 @@ use crate::limits;
 /// For types that are used in fields: keeps the field's description and removes the type's.
 ///
 /// For an optional field, the Kubernetes form of the schema would keep the type's instead.
-pub fn nested(schema: &mut Schema) {
+pub fn drop_description(schema: &mut Schema) {
     schema.remove("description");
 }
 
@@ -40,16 +40,16 @@ impl Transform for TextMap {
 }
 
 /// Bounds the entries of any other map.
-pub struct Entries(pub usize);
+pub struct MaxEntries(pub usize);
 
-impl Transform for Entries {
+impl Transform for MaxEntries {
     fn transform(&mut self, schema: &mut Schema) {
         schema.insert("maxProperties".to_owned(), json!(self.0));
     }
 }
 
 /// A list without order and duplicates; it is merged member by member.
-pub fn set(schema: &mut Schema) {
+pub fn list_set(schema: &mut Schema) {
     schema.insert("x-kubernetes-list-type".to_owned(), json!("set"));
 }
 
@@ -104,13 +104,13 @@ pub fn conditions(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// A list whose members are identified by `name`; it is merged member by member, and names are unique.
-pub fn by_name(schema: &mut Schema) {
+pub fn list_by_name(schema: &mut Schema) {
     schema.insert("x-kubernetes-list-type".to_owned(), json!("map"));
     schema.insert("x-kubernetes-list-map-keys".to_owned(), json!(["name"]));
 }
 
 /// A list whose members are identified by `path`.
-pub fn by_path(schema: &mut Schema) {
+pub fn list_by_path(schema: &mut Schema) {
     schema.insert("x-kubernetes-list-type".to_owned(), json!("map"));
     schema.insert("x-kubernetes-list-map-keys".to_owned(), json!(["path"]));
 }

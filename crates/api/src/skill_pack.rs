@@ -38,7 +38,7 @@ pub use sidecar::{Executor, HostAccess, HostMount, InputMode, Port, PortProtocol
 #[serde(rename_all = "camelCase")]
 pub struct SkillPackSpec {
     /// The skills: each a text that the agent can read.
-    #[schemars(length(max = limits::SKILL_TEXTS), transform = schema::by_name)]
+    #[schemars(length(max = limits::SKILL_TEXTS), transform = schema::list_by_name)]
     pub skills: Vec<Skill>,
     /// What the pack is about, for people who look for one: `kubernetes`, `sre`, `development` and so on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -57,7 +57,7 @@ pub struct SkillPackSpec {
     pub runtime_requirements: Option<RuntimeRequirements>,
     /// Features that the pack brings, such as `browser-automation`. A policy's gates may close them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = Feature::ALL.len()), transform = schema::set)]
+    #[schemars(length(max = Feature::ALL.len()), transform = schema::list_set)]
     pub features: Vec<Feature>,
     /// The container in which the skills' commands run. A pack without one is texts only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -67,7 +67,7 @@ pub struct SkillPackSpec {
 /// One skill.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct Skill {
     /// Its name. The agent finds the text below `/skills`.
     pub name: SkillName,
@@ -90,14 +90,14 @@ pub struct Skill {
     /// Files beside the text: scripts, references, templates. The agent reads them; scripts run in the pack's sidecar only,
     /// which sees them at the same place, `/skills/` and the names of pack and skill.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = limits::SKILL_FILES), transform = schema::by_path)]
+    #[schemars(length(max = limits::SKILL_FILES), transform = schema::list_by_path)]
     pub files: Vec<SkillFile>,
 }
 
 /// A file of a skill.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested, transform = schema::Rules(&[
+#[schemars(transform = schema::drop_description, transform = schema::Rules(&[
     (
         "has(self.content) != has(self.contentBase64)",
         "a file has `content` or `contentBase64`",
@@ -126,7 +126,7 @@ pub struct SkillFile {
 /// What a skill needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct SkillRequirements {
     /// Programs. A local run without the pack's image takes them from the machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -141,7 +141,7 @@ pub struct SkillRequirements {
 /// What a pack needs to be of use.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct RuntimeRequirements {
     /// An image that has everything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -181,7 +181,7 @@ pub struct SkillPackStatus {
 
 /// Where a pack stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub enum SkillPackPhase {
     /// Runs can use it.
     Ready,

@@ -103,7 +103,7 @@ pub fn push_escaped(text: &mut String, character: char) {
 
 /// The byte offsets of invisible characters in a text of several lines: those that are [`Hidden`](Visibility::Hidden),
 /// and joiners and selectors where no script uses them, such as between Latin letters or several in a row.
-pub fn find_unseen(text: &str) -> impl Iterator<Item = (usize, char)> {
+pub fn find_invisible(text: &str) -> impl Iterator<Item = (usize, char)> {
     let mut before = None;
     let mut in_a_row = 0;
     let mut characters = text.char_indices().peekable();

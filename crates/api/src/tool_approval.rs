@@ -87,7 +87,7 @@ pub struct ToolApprovalSpec {
 /// A run, and no other of the same name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct RunReference {
     /// Its name, in the same namespace.
     pub name: RunName,
@@ -136,7 +136,7 @@ pub struct ToolApprovalStatus {
 /// Yes or no.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub enum ApprovalDecision {
     /// Yes.
     Approved,
@@ -147,7 +147,7 @@ pub enum ApprovalDecision {
 /// How far a yes goes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub enum ApprovalScope {
     /// One time.
     #[default]
@@ -159,7 +159,7 @@ pub enum ApprovalScope {
 /// One person's vote.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct ApprovalVote {
     /// Who, as the API server knows them.
     #[schemars(length(min = 1, max = 512))]

@@ -24,7 +24,7 @@ impl Session {
     }
 
     fn active_skill(&self) -> Option<&SkillPlan> {
-        let index = (*lock(&self.active))?;
+        let index = (*lock(&self.active_skill_index))?;
         self.plan.skills.get(index)
     }
 
@@ -32,7 +32,7 @@ impl Session {
     /// because the agent loads nothing by it either.
     pub(crate) fn activate_skill(&self, name: &str) {
         if let Ok(index) = SkillPlan::find(&self.plan.skills, name) {
-            *lock(&self.active) = Some(index);
+            *lock(&self.active_skill_index) = Some(index);
         }
     }
 
@@ -41,14 +41,14 @@ impl Session {
     /// # Errors
     ///
     /// Returns the refusal for the model if it does not.
-    pub(crate) fn is_for_active_skill(&self, tool: &ToolPlan) -> Result<(), Refusal> {
+    pub(crate) fn check_active_skill(&self, tool: &ToolPlan) -> Result<(), Refusal> {
         let Some(skill) = self.active_skill() else {
             return Ok(());
         };
         let Some(allowed) = &skill.allowed_tools else {
             return Ok(());
         };
-        if tool.name == LOAD_SKILL || allowed.iter().any(|it| names(it.as_str(), tool)) {
+        if tool.name == LOAD_SKILL || allowed.iter().any(|it| matches(it.as_str(), tool)) {
             return Ok(());
         }
         let listed = allowed.iter().take(MAX_LISTED).map(|it| it.as_str());
@@ -66,7 +66,7 @@ impl Session {
 }
 
 /// Whether a pattern matches a tool: `tool`, `pack/tool`, `pack/*` or `*`.
-fn names(pattern: &str, tool: &ToolPlan) -> bool {
+fn matches(pattern: &str, tool: &ToolPlan) -> bool {
     match pattern.split_once('/') {
         Some((pack, name)) => tool.pack.as_deref() == Some(pack) && (name == "*" || name == tool.name),
         None => pattern == "*" || pattern == tool.name,

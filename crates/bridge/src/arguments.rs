@@ -7,11 +7,11 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use sympozium_api::guarantee::Guarantee;
 use sympozium_api::names::Digest;
-use sympozium_api::run_plan::place;
+use sympozium_api::run_plan::paths;
 use sympozium_program::LogArguments;
 
 use crate::check_network::{CheckNetwork, DEFAULT_TIMEOUT, Enforcement, MAX_TIMEOUT};
-use crate::inputs::Places;
+use crate::inputs::Directories;
 use crate::program::GatewayTarget;
 
 /// Default time to wait for the plan, in seconds.
@@ -76,25 +76,25 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct ServeArguments {
     /// The digest of the run's plan. Another plan is refused.
-    #[arg(long, value_name = "sha256:DIGEST", env = "SYMPOZIUM_BRIDGE_PLAN_DIGEST", required = true, value_parser = digest)]
+    #[arg(long, value_name = "sha256:DIGEST", env = "SYMPOZIUM_BRIDGE_PLAN_DIGEST", required = true, value_parser = parse_digest)]
     pub plan_digest: Option<Digest>,
     /// The gateway: the only address that is ever connected to.
     #[arg(long, value_name = "HOST:PORT|unix:PATH", env = "SYMPOZIUM_GATEWAY", required = true, value_parser = GatewayTarget::parse)]
     pub gateway: Option<GatewayTarget>,
     /// The directory of the run's inputs.
-    #[arg(long, value_name = "DIR", env = "SYMPOZIUM_BRIDGE_INPUT", default_value = place::INPUT)]
+    #[arg(long, value_name = "DIR", env = "SYMPOZIUM_BRIDGE_INPUT", default_value = paths::INPUT)]
     pub input: PathBuf,
     /// The directory in which the agent finds the socket.
-    #[arg(long, value_name = "DIR", env = "SYMPOZIUM_BRIDGE_DOOR", default_value = place::DOOR)]
+    #[arg(long, value_name = "DIR", env = "SYMPOZIUM_BRIDGE_DOOR", default_value = paths::DOOR)]
     pub door: PathBuf,
     /// The directory with the skills' directories.
-    #[arg(long, value_name = "DIR", env = "SYMPOZIUM_BRIDGE_IPC", default_value = place::IPC)]
+    #[arg(long, value_name = "DIR", env = "SYMPOZIUM_BRIDGE_IPC", default_value = paths::IPC)]
     pub ipc: PathBuf,
     /// The directory of headers for the model's provider.
-    #[arg(long, value_name = "DIR", env = "SYMPOZIUM_BRIDGE_HEADERS", default_value = place::HEADERS)]
+    #[arg(long, value_name = "DIR", env = "SYMPOZIUM_BRIDGE_HEADERS", default_value = paths::HEADERS)]
     pub headers: PathBuf,
     /// The directory with the script of a scripted model.
-    #[arg(long, value_name = "DIR", env = "SYMPOZIUM_BRIDGE_SCRIPT", default_value = place::SCRIPT)]
+    #[arg(long, value_name = "DIR", env = "SYMPOZIUM_BRIDGE_SCRIPT", default_value = paths::SCRIPT)]
     pub script: PathBuf,
     /// How long the plan may take to appear, as in a sandbox that was started before its run [seconds].
     #[arg(long, value_name = "N", env = "SYMPOZIUM_BRIDGE_WAIT_FOR_INPUT", default_value_t = WAIT_FOR_INPUT_SECONDS,
@@ -106,7 +106,7 @@ pub struct ServeArguments {
     pub certificates: Option<PathBuf>,
     /// Guarantees that the platform around the skills holds, such as memory,cpu; or none. Where an executor reports one of
     /// them as delegated, that counts as held; any other that is delegated does not.
-    #[arg(long, value_name = "LIST", hide = true, default_value = NOTHING, value_delimiter = ',', value_parser = guarantee)]
+    #[arg(long, value_name = "LIST", hide = true, default_value = NONE_WORD, value_delimiter = ',', value_parser = parse_guarantee)]
     pub platform_holds: Vec<PlatformWord>,
     /// A pack whose executor verifies who wrote a request although the plan does not say so: one machine starts ours for packs
     /// that it has no image of.
@@ -118,28 +118,28 @@ pub struct ServeArguments {
 }
 
 /// The word of `--platform-holds` for no guarantee.
-const NOTHING: &str = "none";
+const NONE_WORD: &str = "none";
 
 /// A word of `--platform-holds`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlatformWord {
-    Nothing,
+    None,
     Guarantee(Guarantee),
 }
 
 impl ServeArguments {
     /// Guarantees that the platform around the skills holds, without the word `none`.
-    pub fn platform(&self) -> Vec<Guarantee> {
+    pub fn platform_guarantees(&self) -> Vec<Guarantee> {
         let words = self.platform_holds.iter();
         let held = words.filter_map(|word| match word {
-            PlatformWord::Nothing => None,
+            PlatformWord::None => None,
             PlatformWord::Guarantee(guarantee) => Some(*guarantee),
         });
         held.collect()
     }
 
-    pub fn places(&self) -> Places {
-        Places {
+    pub fn directories(&self) -> Directories {
+        Directories {
             input: self.input.clone(),
             door: self.door.clone(),
             ipc: self.ipc.clone(),
@@ -149,7 +149,7 @@ impl ServeArguments {
     }
 
     /// How long the plan may take to appear.
-    pub const fn wait_for_input(&self) -> Duration {
+    pub const fn input_timeout(&self) -> Duration {
         Duration::from_secs(self.wait_for_input)
     }
 }
@@ -179,7 +179,7 @@ pub struct CheckNetworkArguments {
 }
 
 impl CheckNetworkArguments {
-    pub const fn check(&self) -> CheckNetwork {
+    pub const fn to_check(&self) -> CheckNetwork {
         CheckNetwork {
             gateway: self.gateway,
             canary: self.canary,
@@ -189,19 +189,19 @@ impl CheckNetworkArguments {
     }
 }
 
-fn guarantee(word: &str) -> Result<PlatformWord, String> {
-    if word == NOTHING {
-        return Ok(PlatformWord::Nothing);
+fn parse_guarantee(word: &str) -> Result<PlatformWord, String> {
+    if word == NONE_WORD {
+        return Ok(PlatformWord::None);
     }
     let mut all = Guarantee::ALL.into_iter();
     let found = all.find(|it| it.as_str() == word);
     found.map(PlatformWord::Guarantee).ok_or_else(|| {
         let known = Guarantee::ALL.map(Guarantee::as_str).join(", ");
-        format!("it is none of {known}, {NOTHING}")
+        format!("it is none of {known}, {NONE_WORD}")
     })
 }
 
-fn digest(text: &str) -> Result<Digest, String> {
+fn parse_digest(text: &str) -> Result<Digest, String> {
     let digest = Digest::new(text);
     match digest.check() {
         Ok(()) => Ok(digest),
@@ -223,16 +223,16 @@ mod tests {
         let words = ["x", "--plan-digest", DIGEST, "--gateway=gateway:8443"];
         let arguments = Arguments::parse_from(words);
         assert!(arguments.command.is_none());
-        let places = Places {
+        let places = Directories {
             input: "/run/sympozium".into(),
             door: "/run/door".into(),
             ipc: "/ipc".into(),
             headers: "/run/headers".into(),
             script: "/run/script".into(),
         };
-        assert_eq!(arguments.serve.places(), places);
+        assert_eq!(arguments.serve.directories(), places);
         assert_eq!(arguments.serve.plan_digest, Some(Digest::new(DIGEST)));
-        assert_eq!(arguments.serve.platform(), []);
+        assert_eq!(arguments.serve.platform_guarantees(), []);
     }
 
     #[test]
@@ -241,7 +241,7 @@ mod tests {
             let words = ["x", "--plan-digest", DIGEST, "--gateway=gateway:8443"];
             let list = format!("--platform-holds={list}");
             let words = words.into_iter().chain([list.as_str()]);
-            Arguments::try_parse_from(words).map(|it| it.serve.platform())
+            Arguments::try_parse_from(words).map(|it| it.serve.platform_guarantees())
         };
         assert_eq!(read("none").unwrap(), []);
         let all = Guarantee::ALL.map(Guarantee::as_str).join(",");
@@ -264,7 +264,7 @@ mod tests {
             enforcement: Enforcement::Required,
             timeout: DEFAULT_TIMEOUT,
         };
-        assert_eq!(arguments.check(), expected);
+        assert_eq!(arguments.to_check(), expected);
     }
 
     #[test]

@@ -7,20 +7,20 @@
 use std::time::Duration;
 
 use sympozium_api::names::Digest;
-use sympozium_ipc::action::{Action, MAX_SHOWN};
+use sympozium_ipc::action::{Action, MAX_SUMMARY};
 use sympozium_ipc::door::{Refusal, RefusalCode};
-use sympozium_ipc::receipt::{Decided, Event, shortened};
-use sympozium_ipc::run_api::{ApiRefusalCode, ApprovalAnswer, ApprovalRequest, Decision, Phase, path};
+use sympozium_ipc::receipt::{CallDecision, Event, truncate_printable};
+use sympozium_ipc::run_api::{ApiRefusalCode, ApprovalAnswer, ApprovalRequest, BridgePhase, Decision, path};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::calls::refusal;
+use crate::run_api_client::RunApiError;
 use crate::session::{Session, lock};
-use crate::upward::Unanswered;
 
 /// The pause before a question is sent again after the connection was lost.
-const PAUSE: Duration = Duration::from_secs(1);
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum number of actions approved for the whole run. An approver gives each of them by hand.
-const MAX_STANDING: usize = 1_000;
+const MAX_RUN_APPROVALS: usize = 1_000;
 
 pub(crate) struct Question<'a> {
     pub call: u64,
@@ -30,14 +30,14 @@ pub(crate) struct Question<'a> {
     pub identical: Action<'a>,
 }
 
-enum Answer {
-    Given(ApprovalAnswer),
+enum AskOutcome {
+    Answered(ApprovalAnswer),
     /// The question could not be asked.
-    Unasked(String),
+    Unavailable(String),
     /// No approver answered in time.
     Expired,
     /// The agent no longer waits.
-    Unwanted,
+    Cancelled,
 }
 
 impl Session {
@@ -50,22 +50,22 @@ impl Session {
         let unhashed = |_| refusal(RefusalCode::Request, "the action has no hash");
         let action = question.action.digest().map_err(unhashed)?;
         let identical = question.identical.digest().map_err(unhashed)?;
-        let approved = lock(&self.standing).get(&identical).cloned();
+        let approved = lock(&self.run_approvals).get(&identical).cloned();
         if let Some(by) = approved {
             // Approved before, for the whole run. Each use has its own receipt.
-            self.answered(question.call, &action, Decided::Allowed, by);
+            self.record_answer(question.call, &action, CallDecision::Allowed, by);
             return Ok(action);
         }
-        let Some(shown) = question.action.shown() else {
+        let Some(shown) = question.action.summary() else {
             let message = format!(
-                "a person must approve this, and would have to read more than {MAX_SHOWN} characters; make it shorter"
+                "a person must approve this, and would have to read more than {MAX_SUMMARY} characters; make it shorter"
             );
             let refusal = refusal(RefusalCode::Arguments, &message);
-            self.answered(question.call, &action, Decided::Refused, None);
+            self.record_answer(question.call, &action, CallDecision::Refused, None);
             return Err(refusal);
         };
         let most = Duration::from_secs(self.plan.deadlines.approval_seconds);
-        let wait = most.min(self.clock.waiting_left());
+        let wait = most.min(self.clock.approval_time_left());
         let request = ApprovalRequest {
             approval: question.action.nonce.to_owned(),
             tool: question.action.tool.to_owned(),
@@ -79,114 +79,114 @@ impl Session {
             action: action.clone(),
             approval: request.approval.clone(),
         });
-        self.records.phase(Phase::Waiting);
-        let held = self.clock.hold();
+        self.records.set_phase(BridgePhase::Waiting);
+        let held = self.clock.pause();
         let answer = tokio::select! {
             biased;
-            answer = self.put(&request, Instant::now() + wait) => answer,
-            () = unwanted => Answer::Unwanted,
+            answer = self.send_question(&request, Instant::now() + wait) => answer,
+            () = unwanted => AskOutcome::Cancelled,
         };
         drop(held);
-        self.records.phase(Phase::Working);
-        self.judge(question, answer, action, identical)
+        self.records.set_phase(BridgePhase::Working);
+        self.apply_answer(question, answer, action, identical)
     }
 
     /// Records that the agent stopped waiting before the question was asked.
-    pub(crate) fn unasked(&self, question: &Question<'_>) -> Refusal {
+    pub(crate) fn refuse_unasked(&self, question: &Question<'_>) -> Refusal {
         if let Ok(action) = question.action.digest() {
-            self.answered(question.call, &action, Decided::Refused, None);
+            self.record_answer(question.call, &action, CallDecision::Refused, None);
         }
         refusal(RefusalCode::Unavailable, "nobody waits for this any more")
     }
 
     /// Sends the question until it is answered or the deadline has passed.
-    async fn put(&self, request: &ApprovalRequest, deadline: Instant) -> Answer {
+    async fn send_question(&self, request: &ApprovalRequest, deadline: Instant) -> AskOutcome {
         let putting = async {
             loop {
-                let answer = self.upward.post(path::APPROVALS, request).await;
+                let answer = self.run_api.post(path::APPROVALS, request).await;
                 match answer {
-                    Ok(answer) => return Answer::Given(answer),
-                    Err(Unanswered::Refused(refusal)) => match refusal.code {
+                    Ok(answer) => return AskOutcome::Answered(answer),
+                    Err(RunApiError::Refused(refusal)) => match refusal.code {
                         ApiRefusalCode::Busy | ApiRefusalCode::Failed => {}
-                        _ => return Answer::Unasked(refusal.message),
+                        _ => return AskOutcome::Unavailable(refusal.message),
                     },
                     // The same ID is the same question, so it can be sent again.
                     Err(problem) => tracing::warn!(%problem, "the question is put again"),
                 }
-                sleep(PAUSE).await;
+                sleep(RETRY_PAUSE).await;
             }
         };
         tokio::select! {
             biased;
             // First: an approval after the deadline does not count.
-            () = sleep_until(deadline) => Answer::Expired,
+            () = sleep_until(deadline) => AskOutcome::Expired,
             answer = putting => answer,
         }
     }
 
-    fn judge(
+    fn apply_answer(
         &self,
         question: &Question<'_>,
-        answer: Answer,
+        answer: AskOutcome,
         action: Digest,
         identical: Digest,
     ) -> Result<Digest, Refusal> {
-        let told = |decided, by| self.answered(question.call, &action, decided, by);
+        let told = |decided, by| self.record_answer(question.call, &action, decided, by);
         match answer {
-            Answer::Given(answer) if answer.action != action || answer.approval != question.action.nonce => {
+            AskOutcome::Answered(answer) if answer.action != action || answer.approval != question.action.nonce => {
                 tracing::error!("an answer is about something else than was asked");
-                told(Decided::Refused, None);
+                told(CallDecision::Refused, None);
                 let message = "the answer was about something else, which means no";
                 Err(refusal(RefusalCode::Disapproved, message))
             }
-            Answer::Given(answer) => {
-                let by = answer.by.as_deref().map(shortened);
+            AskOutcome::Answered(answer) => {
+                let by = answer.by.as_deref().map(truncate_printable);
                 match answer.decision {
                     Decision::Approved => {
                         if answer.for_the_run && self.plan.approval.run_scope {
-                            let mut standing = lock(&self.standing);
-                            if standing.len() < MAX_STANDING {
+                            let mut standing = lock(&self.run_approvals);
+                            if standing.len() < MAX_RUN_APPROVALS {
                                 standing.insert(identical, by.clone());
                             }
                         }
-                        told(Decided::Allowed, by);
+                        told(CallDecision::Allowed, by);
                         Ok(action)
                     }
                     Decision::Denied => {
-                        told(Decided::Denied, by);
-                        let reason = answer.reason.as_deref().map(shortened);
+                        told(CallDecision::Denied, by);
+                        let reason = answer.reason.as_deref().map(truncate_printable);
                         let reason = reason.map_or(String::new(), |reason| format!(": {reason}"));
                         let message = format!("a person was asked and said no{reason}");
                         Err(refusal(RefusalCode::Disapproved, &message))
                     }
                     Decision::Expired => {
-                        told(Decided::Expired, None);
-                        Err(nobody_answered())
+                        told(CallDecision::Expired, None);
+                        Err(expired_refusal())
                     }
                 }
             }
-            Answer::Expired => {
-                told(Decided::Expired, None);
-                Err(nobody_answered())
+            AskOutcome::Expired => {
+                told(CallDecision::Expired, None);
+                Err(expired_refusal())
             }
-            Answer::Unasked(why) => {
-                told(Decided::Refused, None);
-                let message = format!("nobody can be asked, which means no: {}", shortened(&why));
+            AskOutcome::Unavailable(why) => {
+                told(CallDecision::Refused, None);
+                let message = format!("nobody can be asked, which means no: {}", truncate_printable(&why));
                 Err(refusal(RefusalCode::Disapproved, &message))
             }
-            Answer::Unwanted => {
-                told(Decided::Refused, None);
+            AskOutcome::Cancelled => {
+                told(CallDecision::Refused, None);
                 Err(refusal(RefusalCode::Unavailable, "nobody waits for this any more"))
             }
         }
     }
 
-    fn answered(&self, call: u64, action: &Digest, decided: Decided, by: Option<String>) {
+    fn record_answer(&self, call: u64, action: &Digest, decided: CallDecision, by: Option<String>) {
         self.records.add(Event::Answered { call, action: action.clone(), decided, by });
     }
 }
 
-fn nobody_answered() -> Refusal {
+fn expired_refusal() -> Refusal {
     let message = "a person had to approve this, and nobody answered in time, which means no";
     refusal(RefusalCode::Expired, message)
 }

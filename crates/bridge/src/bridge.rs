@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use http::HeaderName;
-use sympozium_api::digest::of_canonical;
+use sympozium_api::digest::digest_canonical;
 use sympozium_exec::lockdown::stop_listening;
 use sympozium_ipc::door::RunResult;
-use sympozium_ipc::receipt::{Event, Outcome, shortened};
-use sympozium_ipc::run_api::{Ending, Phase};
+use sympozium_ipc::receipt::{Event, Outcome, truncate_printable};
+use sympozium_ipc::run_api::{BridgePhase, ReportedEnd};
 use sympozium_program::Failure;
 use tokio::net::UnixStream;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -22,76 +22,76 @@ use tokio::time::{Instant, timeout, timeout_at};
 use zeroize::Zeroizing;
 
 use crate::door::{self, Door};
+use crate::egress_client::EgressClient;
 use crate::inputs::{self, Inputs};
 use crate::key::secret_header;
 use crate::model::{Model, ModelParts};
-use crate::outward::Outward;
-use crate::program::Started;
-use crate::reporter::{Reported, report};
-use crate::session::{Over, Session, SessionParts};
-use crate::upward::Upward;
+use crate::program::ServeContext;
+use crate::reporter::{ReportOutcome, report};
+use crate::run_api_client::RunApiClient;
+use crate::session::{Session, SessionEnd, SessionParts};
 
 /// How long an agent that has sent its result may take to close its connection.
-const LEAVE_PATIENCE: Duration = Duration::from_secs(5);
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How far apart the parts of a run may receive the signal to terminate.
-const SIGNALS_APART: Duration = Duration::from_secs(2);
+const SIGNAL_SKEW: Duration = Duration::from_secs(2);
 /// How long a command whose result is no longer needed may take to end by itself.
-const END_BY_ITSELF: Duration = Duration::from_millis(200);
+const SELF_EXIT_TIMEOUT: Duration = Duration::from_millis(200);
 /// How far the agent's clock may be ahead of the bridge's: the time that a message takes on a busy machine.
-const CLOCKS_APART: Duration = Duration::from_millis(500);
+const CLOCK_SKEW: Duration = Duration::from_millis(500);
 /// How long the last report is retried if the bridge was not told to terminate.
-const LAST_REPORT_PATIENCE: Duration = Duration::from_secs(60);
+const LAST_REPORT_TIMEOUT: Duration = Duration::from_secs(60);
 /// After SIGTERM: the tenths of the grace period until running calls must have ended, and until everything must be
 /// reported. The rest is for writing `done`.
-const SETTLED_TENTHS: u32 = 5;
-const REPORTED_TENTHS: u32 = 9;
+const DRAIN_TENTHS: u32 = 5;
+const REPORT_TENTHS: u32 = 9;
 /// The domain of the hash of a result.
 const RESULT_DOMAIN: &str = "sympozium.ai/result/v1";
 /// The names of the credentials for web pages and for the model.
-const WEB: &str = "web";
-const MODEL: &str = "model";
+const WEB_CREDENTIAL: &str = "web";
+const MODEL_CREDENTIAL: &str = "model";
 
 /// Serves the run of the inputs until it has ended.
-pub async fn run(started: Started) -> ExitCode {
+pub async fn run(started: ServeContext) -> ExitCode {
     let served = serve(started).await;
-    served.unwrap_or_else(|failure: Failure| failure.report())
+    served.unwrap_or_else(|failure: Failure| failure.print())
 }
 
-async fn serve(started: Started) -> Result<ExitCode, Failure> {
-    let mut told = Told::new()?;
+async fn serve(started: ServeContext) -> Result<ExitCode, Failure> {
+    let mut told = ShutdownSignals::new()?;
     let (session, door) = prepare(started)?;
     let reporting = {
         let session = Arc::clone(&session);
         tokio::spawn(async move {
-            let reported = report(&session.records, &session.upward, || session.usage()).await;
-            if let Reported::Unwanted(why) = &reported {
-                session.end(Over::Unwanted(why.clone()));
+            let reported = report(&session.records, &session.run_api, || session.usage()).await;
+            if let ReportOutcome::Refused(why) = &reported {
+                session.end(SessionEnd::ReportsRefused(why.clone()));
             }
             reported
         })
     };
-    let end = work(&session, door, &mut told).await;
-    let times = Times::new(&end, Duration::from_secs(session.plan.deadlines.grace_seconds));
+    let end = wait_and_serve(&session, door, &mut told).await;
+    let times = ShutdownDeadlines::new(&end, Duration::from_secs(session.plan.deadlines.grace_seconds));
     tokio::select! {
-        () = settle(&session, times.settled) => {}
-        () = told.stop() => session.give_up(),
+        () = drain_calls(&session, times.drain) => {}
+        () = told.recv() => session.abandon_actions(),
     }
-    let ending = ending(&session, end);
-    let event = ended(&ending);
+    let ending = run_end(&session, end);
+    let event = end_event(&ending);
     tracing::info!(outcome = ?event, "the run is over");
-    session.records.end(event, ending);
+    session.records.finish(event, ending);
     let mut reporting = reporting;
     let reported = tokio::select! {
-        reported = timeout_at(times.reported, &mut reporting) => reported,
+        reported = timeout_at(times.report, &mut reporting) => reported,
         // A second signal shortens the report: what is left is the time that a part has to exit.
-        () = told.stop() => timeout_at(Instant::now() + times.short, &mut reporting).await,
+        () = told.recv() => timeout_at(Instant::now() + times.stop_report_timeout, &mut reporting).await,
     };
-    let complete = matches!(reported, Ok(Ok(Reported::Everything)));
+    let complete = matches!(reported, Ok(Ok(ReportOutcome::Complete)));
     if !complete {
         tracing::error!("the end of the run could not be reported");
     }
     // Must be last, see the module.
-    tell_skills(&session);
+    write_done(&session);
     Ok(match complete {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
@@ -99,7 +99,7 @@ async fn serve(started: Started) -> Result<ExitCode, Failure> {
 }
 
 /// Writes `done` for every skill.
-fn tell_skills(session: &Session) {
+fn write_done(session: &Session) {
     for (pack, skill) in &session.skills {
         if let Err(error) = skill.write_done() {
             tracing::error!(pack, %error, "the skill cannot be told that the run is over");
@@ -108,15 +108,15 @@ fn tell_skills(session: &Session) {
 }
 
 /// Sets up everything that can fail before the run begins.
-fn prepare(started: Started) -> Result<(Arc<Session>, Door), Failure> {
-    let Started { inputs, key, gateway, lockdown, places, roots, platform, verifying } = started;
+fn prepare(started: ServeContext) -> Result<(Arc<Session>, Door), Failure> {
+    let ServeContext { inputs, key, gateway, lockdown, directories: places, roots, platform, verifying } = started;
     let Inputs { plan, plan_digest, mut credentials, gateway_certificates, headers, script, .. } = inputs;
-    let outward = Outward::new(gateway, gateway_certificates.as_deref());
+    let outward = EgressClient::new(gateway, gateway_certificates.as_deref());
     let outward =
         outward.map_err(|error| Failure::new(error, "the gateway's certificates come with the run's inputs"))?;
     let outward = match roots {
         Some(roots) => outward
-            .trusting(&roots)
+            .with_extra_roots(&roots)
             .map_err(|error| Failure::new(error, "--certificates is a file of PEM certificates"))?,
         None => outward,
     };
@@ -129,16 +129,16 @@ fn prepare(started: Started) -> Result<(Arc<Session>, Door), Failure> {
     });
     let model = Model::new(ModelParts {
         plan: &plan,
-        outward: Arc::clone(&outward),
-        credential: credentials.remove(MODEL),
+        egress: Arc::clone(&outward),
+        credential: credentials.remove(MODEL_CREDENTIAL),
         key,
         headers: headers.collect::<anyhow::Result<_>>()?,
         script: script.map(String::into_bytes),
     });
     let model = model.map_err(|error| Failure::new(error, "`sympozium explain` shows the plan"))?;
     let input = places.input.clone();
-    let upward = Upward::new(Arc::clone(&outward), move || inputs::read_token(&input).ok());
-    let logs = logs(plan.run.name.as_str());
+    let upward = RunApiClient::new(Arc::clone(&outward), move || inputs::read_token(&input).ok());
+    let logs = logs_command(plan.run.name.as_str());
     let by = format!(
         "ipc-bridge {} (landlock {}, missing {:?})",
         env!("CARGO_PKG_VERSION"),
@@ -151,10 +151,10 @@ fn prepare(started: Started) -> Result<(Arc<Session>, Door), Failure> {
             plan,
             plan_digest,
             model: Arc::new(model),
-            outward,
-            upward,
-            web: credentials.remove(WEB),
-            logs,
+            egress: outward,
+            run_api: upward,
+            web_credential: credentials.remove(WEB_CREDENTIAL),
+            logs_command: logs,
             platform,
             verifying,
         },
@@ -170,12 +170,12 @@ fn prepare(started: Started) -> Result<(Arc<Session>, Door), Failure> {
         let hint = "a container's seccomp profile must let it use seccomp; RuntimeDefault does";
         Failure::new(error, hint)
     })?;
-    session.records.add(Event::Started { run, by: shortened(&by) });
+    session.records.add(Event::Started { run, by: truncate_printable(&by) });
     Ok((session, door))
 }
 
 /// The command that prints a skill's logs, with `{part}` as a placeholder.
-fn logs(run: &str) -> String {
+fn logs_command(run: &str) -> String {
     // In a pod, the host name is the pod's name.
     let pod = rustix::system::uname().nodename().to_string_lossy().into_owned();
     match std::env::var_os("KUBERNETES_SERVICE_HOST") {
@@ -184,195 +184,197 @@ fn logs(run: &str) -> String {
     }
 }
 
-enum End {
+enum StopCause {
     /// The agent never connected.
-    NeverCame,
+    NeverConnected,
     /// The agent closed its connection.
-    Left,
+    Disconnected,
     /// The run's time was up.
     TimedOut,
     /// The bridge was told to terminate.
-    Stopped,
+    Signalled,
     /// The agent violated the protocol, or went on after too many refusals.
     Misbehaved(&'static str),
     /// A command was less isolated than the plan requires.
     BelowFloor,
     /// The gateway takes no reports of this run.
-    Unwanted(String),
+    ReportsRefused(String),
     /// What a skill does can no longer be known.
     Compromised(String),
 }
 
 /// Waits for the agent, then serves it. Returns when the door is closed for good.
-async fn work(session: &Arc<Session>, door: Door, told: &mut Told) -> End {
+async fn wait_and_serve(session: &Arc<Session>, door: Door, told: &mut ShutdownSignals) -> StopCause {
     let patience = Duration::from_secs(session.plan.deadlines.connect_seconds);
     let agent = tokio::select! {
-        agent = timeout(patience, door.agent()) => match agent {
+        agent = timeout(patience, door.accept_agent()) => match agent {
             Ok(Ok(agent)) => agent,
             Ok(Err(error)) => {
                 tracing::error!(%error, "the door broke");
-                return End::NeverCame;
+                return StopCause::NeverConnected;
             }
-            Err(_) => return End::NeverCame,
+            Err(_) => return StopCause::NeverConnected,
         },
-        () = told.stop() => return End::Stopped,
-        over = session.over() => return of_over(over),
+        () = told.recv() => return StopCause::Signalled,
+        over = session.wait_end() => return stop_cause(over),
     };
     session.clock.start();
-    session.records.phase(Phase::Working);
-    listen(session, agent, told).await
+    session.records.set_phase(BridgePhase::Working);
+    serve_agent(session, agent, told).await
 }
 
-async fn listen(session: &Arc<Session>, agent: UnixStream, told: &mut Told) -> End {
+async fn serve_agent(session: &Arc<Session>, agent: UnixStream, told: &mut ShutdownSignals) -> StopCause {
     let serving = door::serve(session, agent);
     tokio::pin!(serving);
     let over = tokio::select! {
-        () = &mut serving => return stopped_or_left(session, told).await,
-        () = session.clock.run_out() => return End::TimedOut,
-        () = told.stop() => return End::Stopped,
-        over = session.over() => over,
+        () = &mut serving => return classify_disconnect(session, told).await,
+        () = session.clock.wait_expired() => return StopCause::TimedOut,
+        () = told.recv() => return StopCause::Signalled,
+        over = session.wait_end() => over,
     };
-    if over == Over::Finished {
+    if over == SessionEnd::Finished {
         // The agent knows that its result was accepted, and disconnects by itself.
         tokio::select! {
-            _ = timeout(LEAVE_PATIENCE, serving) => {}
-            () = told.stop() => return End::Stopped,
+            _ = timeout(DISCONNECT_TIMEOUT, serving) => {}
+            () = told.recv() => return StopCause::Signalled,
         }
-        return stopped_or_left(session, told).await;
+        return classify_disconnect(session, told).await;
     }
-    of_over(over)
+    stop_cause(over)
 }
 
 /// Decides why the agent disconnected. When a pod is deleted, all of its containers are signalled, and the agent
 /// possibly a moment before the bridge. The agent's report alone does not turn a failure into a stop.
-async fn stopped_or_left(session: &Session, told: &mut Told) -> End {
-    if session.agent_was_asked_to_end() && timeout(SIGNALS_APART, told.stop()).await.is_ok() {
-        return End::Stopped;
+async fn classify_disconnect(session: &Session, told: &mut ShutdownSignals) -> StopCause {
+    if session.agent_was_terminated() && timeout(SIGNAL_SKEW, told.recv()).await.is_ok() {
+        return StopCause::Signalled;
     }
-    End::Left
+    StopCause::Disconnected
 }
 
-fn of_over(over: Over) -> End {
+fn stop_cause(over: SessionEnd) -> StopCause {
     match over {
-        Over::Finished => End::Left,
-        Over::Misbehaved(how) => End::Misbehaved(how),
-        Over::BelowFloor => End::BelowFloor,
-        Over::Unwanted(why) => End::Unwanted(why),
-        Over::Compromised(why) => End::Compromised(why),
+        SessionEnd::Finished => StopCause::Disconnected,
+        SessionEnd::Misbehaved(how) => StopCause::Misbehaved(how),
+        SessionEnd::BelowFloor => StopCause::BelowFloor,
+        SessionEnd::ReportsRefused(why) => StopCause::ReportsRefused(why),
+        SessionEnd::Compromised(why) => StopCause::Compromised(why),
     }
 }
 
 /// The deadlines of the shutdown.
-struct Times {
+struct ShutdownDeadlines {
     /// Running calls must have ended.
-    settled: Instant,
+    drain: Instant,
     /// Everything must be reported.
-    reported: Instant,
+    report: Instant,
     /// The time for reporting if the bridge is told to terminate meanwhile.
-    short: Duration,
+    stop_report_timeout: Duration,
 }
 
-impl Times {
+impl ShutdownDeadlines {
     /// After SIGTERM the grace period is for everything, because the part is killed after it. Otherwise nothing limits
     /// the bridge from outside.
-    fn new(end: &End, grace: Duration) -> Self {
+    fn new(end: &StopCause, grace: Duration) -> Self {
         let now = Instant::now();
-        let short = grace / 10 * REPORTED_TENTHS;
+        let short = grace / 10 * REPORT_TENTHS;
         match end {
-            End::Stopped => Self {
-                settled: now + grace / 10 * SETTLED_TENTHS,
-                reported: now + short,
-                short: grace / 10 * SETTLED_TENTHS,
+            StopCause::Signalled => Self {
+                drain: now + grace / 10 * DRAIN_TENTHS,
+                report: now + short,
+                stop_report_timeout: grace / 10 * DRAIN_TENTHS,
             },
-            _ => Self { settled: now + grace, reported: now + grace + LAST_REPORT_PATIENCE, short },
+            _ => Self { drain: now + grace, report: now + grace + LAST_REPORT_TIMEOUT, stop_report_timeout: short },
         }
     }
 }
 
 /// Waits until running calls have ended, or until the deadline. Their results are no longer needed: if a command does
 /// not end shortly, `done` tells its executor to end it. The executor still reports how the command ended, and exits.
-async fn settle(session: &Session, deadline: Instant) {
-    session.lapse_all();
-    let moment = deadline.min(Instant::now() + END_BY_ITSELF);
-    if timeout_at(moment, session.quiet()).await.is_ok() {
+async fn drain_calls(session: &Session, deadline: Instant) {
+    session.expire_permits();
+    let moment = deadline.min(Instant::now() + SELF_EXIT_TIMEOUT);
+    if timeout_at(moment, session.wait_idle()).await.is_ok() {
         return;
     }
-    tell_skills(session);
-    if timeout_at(deadline, session.quiet()).await.is_err() {
+    write_done(session);
+    if timeout_at(deadline, session.wait_idle()).await.is_err() {
         tracing::warn!("the run ends before some of its commands do");
     }
-    session.give_up();
+    session.abandon_actions();
 }
 
 /// How the run ended. A result of the agent counts, whatever happened afterwards; but an agent that was told to
 /// terminate reports a failure, and that is not a failure of the agent.
-fn ending(session: &Session, end: End) -> Ending {
+fn run_end(session: &Session, end: StopCause) -> ReportedEnd {
     // Before the agent's result, which may depend on such a command.
     if let Some(why) = session.below_floor() {
-        return Ending::Failed { error: format!("the run was ended: {why}") };
+        return ReportedEnd::Failed { error: format!("the run was ended: {why}") };
     }
     if let Some(why) = session.compromised.get() {
-        return Ending::Failed { error: why.clone() };
+        return ReportedEnd::Failed { error: why.clone() };
     }
     match session.take_result() {
-        Some(RunResult::Answer { text }) => return Ending::Answered { text },
-        Some(RunResult::Failure { .. }) if matches!(end, End::Stopped) => return Ending::Stopped,
+        Some(RunResult::Answer { text }) => return ReportedEnd::Answered { text },
+        Some(RunResult::Failure { .. }) if matches!(end, StopCause::Signalled) => return ReportedEnd::Stopped,
         // The agent has a clock too, which may be slightly ahead.
-        Some(RunResult::Failure { .. }) if session.clock.work_left() < CLOCKS_APART => {
-            return Ending::TimedOut;
+        Some(RunResult::Failure { .. }) if session.clock.work_time_left() < CLOCK_SKEW => {
+            return ReportedEnd::TimedOut;
         }
-        Some(RunResult::Failure { error }) => return Ending::Failed { error },
+        Some(RunResult::Failure { error }) => return ReportedEnd::Failed { error },
         None => {}
     }
     let usage = session.usage();
-    let known = |what: &str| Ending::Crashed {
+    let known = |what: &str| ReportedEnd::Crashed {
         known: format!(
             "{what}; it had asked the model {} times and called {} tools",
             usage.model_requests, usage.tool_calls
         ),
     };
     match end {
-        End::NeverCame => Ending::NeverCame,
-        End::TimedOut => Ending::TimedOut,
-        End::Stopped => Ending::Stopped,
-        End::Left => known("the agent left without a result"),
-        End::Misbehaved(how) => known(&format!("the agent was cut off: {how}")),
-        End::BelowFloor => known("the run was ended below its isolation floor"),
-        End::Unwanted(why) => known(&format!("nothing that happens can be reported: {}", shortened(&why))),
-        End::Compromised(why) => Ending::Failed { error: why },
+        StopCause::NeverConnected => ReportedEnd::NeverCame,
+        StopCause::TimedOut => ReportedEnd::TimedOut,
+        StopCause::Signalled => ReportedEnd::Stopped,
+        StopCause::Disconnected => known("the agent left without a result"),
+        StopCause::Misbehaved(how) => known(&format!("the agent was cut off: {how}")),
+        StopCause::BelowFloor => known("the run was ended below its isolation floor"),
+        StopCause::ReportsRefused(why) => {
+            known(&format!("nothing that happens can be reported: {}", truncate_printable(&why)))
+        }
+        StopCause::Compromised(why) => ReportedEnd::Failed { error: why },
     }
 }
 
-fn ended(ending: &Ending) -> Event {
-    let failed = |why: &str| Outcome::Failed { why: shortened(why) };
+fn end_event(ending: &ReportedEnd) -> Event {
+    let failed = |why: &str| Outcome::Failed { why: truncate_printable(why) };
     let outcome = match ending {
-        Ending::Answered { .. } => Outcome::Done,
-        Ending::Failed { error } => failed(error),
-        Ending::Crashed { known } => failed(known),
-        Ending::NeverCame => failed("the agent never came"),
-        Ending::TimedOut => Outcome::TimedOut,
-        Ending::Stopped => Outcome::Cancelled,
+        ReportedEnd::Answered { .. } => Outcome::Done,
+        ReportedEnd::Failed { error } => failed(error),
+        ReportedEnd::Crashed { known } => failed(known),
+        ReportedEnd::NeverCame => failed("the agent never came"),
+        ReportedEnd::TimedOut => Outcome::TimedOut,
+        ReportedEnd::Stopped => Outcome::Cancelled,
     };
     let result = match ending {
-        Ending::Answered { text } => Some(of_canonical(RESULT_DOMAIN, text.as_bytes())),
+        ReportedEnd::Answered { text } => Some(digest_canonical(RESULT_DOMAIN, text.as_bytes())),
         _ => None,
     };
     Event::Ended { outcome, result }
 }
 
 /// SIGTERM and SIGINT.
-struct Told {
+struct ShutdownSignals {
     terminate: Signal,
     interrupt: Signal,
 }
 
-impl Told {
+impl ShutdownSignals {
     fn new() -> Result<Self, Failure> {
         let of = |kind| signal(kind).context("signals cannot be received");
         Ok(Self { terminate: of(SignalKind::terminate())?, interrupt: of(SignalKind::interrupt())? })
     }
 
-    async fn stop(&mut self) {
+    async fn recv(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}

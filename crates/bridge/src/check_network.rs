@@ -19,7 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::arguments::CheckNetworkArguments;
-use crate::program::runtime;
+use crate::program::build_runtime;
 
 /// Default timeout of the whole check.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
@@ -27,12 +27,12 @@ pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
 pub const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
 /// How long a canary that answers is asked again if the result is only reported. Every run in a cluster without
 /// enforcement waits this long.
-pub const SETTLING: Duration = Duration::from_secs(10);
+pub const REPORTED_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of one attempt to reach the gateway.
-const GATEWAY_PATIENCE: Duration = Duration::from_secs(3);
+const GATEWAY_TIMEOUT: Duration = Duration::from_secs(3);
 /// Timeout of one attempt to reach the canary: once for connecting, and once for its greeting. Where packets are
 /// dropped, every run waits this long.
-const CANARY_PATIENCE: Duration = Duration::from_secs(1);
+const CANARY_TIMEOUT: Duration = Duration::from_secs(1);
 /// Concurrent attempts to reach the canary: a lost packet must not look like a policy.
 const CANARY_ATTEMPTS: usize = 3;
 /// How long after the attempts at the canary the gateway is asked. Networks that filter packets in software decide
@@ -43,7 +43,7 @@ const CONTROL_DELAY: Duration = Duration::from_millis(50);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// The interval of log lines while waiting.
-const PROGRESS: Duration = Duration::from_secs(10);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 /// The beginning of the canary's greeting.
 const GREETING: &[u8] = b"sympozium-gateway canary";
 /// Maximum number of bytes read from an answer.
@@ -71,12 +71,12 @@ pub enum Enforcement {
 pub enum Verdict {
     /// The gateway answers, and the canary is unreachable.
     Enforced,
-    NotEnforced(Answer),
+    NotEnforced(CanaryAnswer),
 }
 
 /// What a peer at the canary's address does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
+pub enum CanaryAnswer {
     /// It sends the canary's greeting.
     Canary,
     /// It sends something else.
@@ -85,7 +85,7 @@ pub enum Answer {
     Nothing,
 }
 
-impl Answer {
+impl CanaryAnswer {
     const fn text(self) -> &'static str {
         match self {
             Self::Canary => "the gateway's canary answers",
@@ -97,7 +97,7 @@ impl Answer {
 
 #[derive(Debug, thiserror::Error)]
 #[error("the gateway at {gateway} did not answer in {} s", .waited.as_secs())]
-pub struct NoGateway {
+pub struct GatewayUnreachable {
     pub gateway: SocketAddr,
     pub waited: Duration,
     /// The error of the last attempt.
@@ -108,8 +108,8 @@ pub struct NoGateway {
 /// `ipc-bridge check-network`.
 pub(crate) fn main(arguments: &CheckNetworkArguments) -> Result<ExitCode, Failure> {
     start_logging(&arguments.log);
-    let check = arguments.check();
-    let verdict = runtime()?.block_on(async {
+    let check = arguments.to_check();
+    let verdict = build_runtime()?.block_on(async {
         let mut terminate = signal(SignalKind::terminate()).context("cannot wait for signals")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for signals")?;
         let ended = || {
@@ -129,12 +129,12 @@ pub(crate) fn main(arguments: &CheckNetworkArguments) -> Result<ExitCode, Failur
     match (verdict, check.enforcement) {
         (Verdict::Enforced, _) => {
             tracing::info!(%canary, "the run's NetworkPolicy is enforced");
-            tell(&arguments.termination_log, "enforced");
+            write_termination_log(&arguments.termination_log, "enforced");
             Ok(ExitCode::SUCCESS)
         }
         (Verdict::NotEnforced(answer), Enforcement::Required) => {
             let text = format!("the run's NetworkPolicy is not enforced: {} ({canary})", answer.text());
-            tell(&arguments.termination_log, &format!("unenforced: {text}"));
+            write_termination_log(&arguments.termination_log, &format!("unenforced: {text}"));
             Err(Failure::new(
                 anyhow!(text),
                 "use a network plugin that enforces NetworkPolicies, or a policy whose isolation floor does not need the network",
@@ -143,7 +143,7 @@ pub(crate) fn main(arguments: &CheckNetworkArguments) -> Result<ExitCode, Failur
         (Verdict::NotEnforced(answer), Enforcement::Reported) => {
             let text = format!("unenforced: nothing holds this run's network in: {} ({canary})", answer.text());
             tracing::warn!(%canary, "{text}");
-            tell(&arguments.termination_log, &text);
+            write_termination_log(&arguments.termination_log, &text);
             Ok(ExitCode::SUCCESS)
         }
     }
@@ -155,19 +155,19 @@ impl CheckNetwork {
     /// # Errors
     ///
     /// Returns an error if the gateway does not answer in time.
-    pub async fn run(&self) -> Result<Verdict, NoGateway> {
+    pub async fn run(&self) -> Result<Verdict, GatewayUnreachable> {
         let start = Instant::now();
         let end = start + self.timeout;
-        self.gateway_answers(start, end).await?;
+        self.wait_for_gateway(start, end).await?;
         tracing::info!(gateway = %self.gateway, "the gateway answers");
         let settled = match self.enforcement {
             Enforcement::Required => end,
-            Enforcement::Reported => end.min(Instant::now() + SETTLING),
+            Enforcement::Reported => end.min(Instant::now() + REPORTED_TIMEOUT),
         };
-        let mut pauses = Pauses::new();
+        let mut pauses = Backoff::new();
         let mut progress = Progress::new();
         loop {
-            let (found, gateway_answers) = tokio::join!(self.canary_answers(), self.gateway_answers_afterwards());
+            let (found, gateway_answers) = tokio::join!(self.probe_canary(), self.gateway_still_answers());
             let answer = match found {
                 Some(answer) => answer,
                 // A packet that was sent after those to the canary got through, so those were dropped and not only
@@ -175,10 +175,10 @@ impl CheckNetwork {
                 None if gateway_answers => return Ok(Verdict::Enforced),
                 // Nothing was reachable, by policy or because a busy node delivers nothing: this proves nothing.
                 None => {
-                    let late = Instant::now() + GATEWAY_PATIENCE;
-                    self.gateway_answers(start, end.max(late)).await?;
-                    if Instant::now() >= end + GATEWAY_PATIENCE {
-                        return Err(NoGateway {
+                    let late = Instant::now() + GATEWAY_TIMEOUT;
+                    self.wait_for_gateway(start, end.max(late)).await?;
+                    if Instant::now() >= end + GATEWAY_TIMEOUT {
+                        return Err(GatewayUnreachable {
                             gateway: self.gateway,
                             waited: start.elapsed(),
                             last: io::ErrorKind::TimedOut.into(),
@@ -198,17 +198,17 @@ impl CheckNetwork {
         }
     }
 
-    async fn gateway_answers(&self, start: Instant, end: Instant) -> Result<(), NoGateway> {
-        let mut pauses = Pauses::new();
+    async fn wait_for_gateway(&self, start: Instant, end: Instant) -> Result<(), GatewayUnreachable> {
+        let mut pauses = Backoff::new();
         let mut progress = Progress::new();
         loop {
-            let last = match timeout(GATEWAY_PATIENCE, TcpStream::connect(self.gateway)).await {
+            let last = match timeout(GATEWAY_TIMEOUT, TcpStream::connect(self.gateway)).await {
                 Ok(Ok(_)) => return Ok(()),
                 Ok(Err(error)) => error,
                 Err(_) => io::ErrorKind::TimedOut.into(),
             };
             if Instant::now() >= end {
-                return Err(NoGateway { gateway: self.gateway, waited: start.elapsed(), last });
+                return Err(GatewayUnreachable { gateway: self.gateway, waited: start.elapsed(), last });
             }
             if progress.is_due() {
                 let seconds = start.elapsed().as_secs();
@@ -219,18 +219,18 @@ impl CheckNetwork {
     }
 
     /// Whether the gateway accepts a connection that is opened a moment after those to the canary.
-    async fn gateway_answers_afterwards(&self) -> bool {
+    async fn gateway_still_answers(&self) -> bool {
         sleep(CONTROL_DELAY).await;
-        matches!(timeout(CANARY_PATIENCE, TcpStream::connect(self.gateway)).await, Ok(Ok(_)))
+        matches!(timeout(CANARY_TIMEOUT, TcpStream::connect(self.gateway)).await, Ok(Ok(_)))
     }
 
     /// What answers at the canary's address, or `None` if all attempts failed.
-    async fn canary_answers(&self) -> Option<Answer> {
-        let attempts: [_; CANARY_ATTEMPTS] = std::array::from_fn(|_| tokio::spawn(attempt(self.canary)));
+    async fn probe_canary(&self) -> Option<CanaryAnswer> {
+        let attempts: [_; CANARY_ATTEMPTS] = std::array::from_fn(|_| tokio::spawn(probe_once(self.canary)));
         let mut found = None;
         for attempt in attempts {
             // A task that panicked is no evidence of a policy.
-            let answer = attempt.await.unwrap_or(Some(Answer::Nothing));
+            let answer = attempt.await.unwrap_or(Some(CanaryAnswer::Nothing));
             found = found.or(answer);
         }
         found
@@ -238,12 +238,12 @@ impl CheckNetwork {
 }
 
 /// Connects and reads. Any answer got through; a refused, reset or dropped connection did not.
-async fn attempt(canary: SocketAddr) -> Option<Answer> {
-    let connecting = timeout(CANARY_PATIENCE, TcpStream::connect(canary)).await;
+async fn probe_once(canary: SocketAddr) -> Option<CanaryAnswer> {
+    let connecting = timeout(CANARY_TIMEOUT, TcpStream::connect(canary)).await;
     let mut stream = connecting.ok()?.ok()?;
     let mut answer = [0; MAX_ANSWER_BYTES];
     let mut filled = 0;
-    let reading = timeout(CANARY_PATIENCE, async {
+    let reading = timeout(CANARY_TIMEOUT, async {
         while filled < answer.len() {
             match stream.read(&mut answer[filled..]).await? {
                 0 => break,
@@ -254,18 +254,18 @@ async fn attempt(canary: SocketAddr) -> Option<Answer> {
     });
     let ending = reading.await;
     match (&answer[..filled], ending) {
-        (text, _) if text.starts_with(GREETING) => Some(Answer::Canary),
+        (text, _) if text.starts_with(GREETING) => Some(CanaryAnswer::Canary),
         // Accepted and closed without a byte: by a middlebox. The canary always sends a greeting.
         (b"", Ok(_)) => None,
-        (b"", Err(_)) => Some(Answer::Nothing),
-        _ => Some(Answer::SomethingElse),
+        (b"", Err(_)) => Some(CanaryAnswer::Nothing),
+        _ => Some(CanaryAnswer::SomethingElse),
     }
 }
 
 /// Exponential backoff up to a bound.
-struct Pauses(Duration);
+struct Backoff(Duration);
 
-impl Pauses {
+impl Backoff {
     const fn new() -> Self {
         Self(FIRST_PAUSE)
     }
@@ -286,7 +286,7 @@ impl Progress {
 
     fn is_due(&mut self) -> bool {
         let now = Instant::now();
-        let due = self.0.is_none_or(|last| now - last >= PROGRESS);
+        let due = self.0.is_none_or(|last| now - last >= PROGRESS_INTERVAL);
         if due {
             self.0 = Some(now);
         }
@@ -296,7 +296,7 @@ impl Progress {
 
 /// Writes a line to the container's termination log, which the kubelet reads. Outside of pods this file does not exist,
 /// and it is not created.
-fn tell(path: &Path, line: &str) {
+fn write_termination_log(path: &Path, line: &str) {
     let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     if let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) {
         let written = writeln!(std::fs::File::from(file), "{line}");
@@ -322,7 +322,7 @@ mod tests {
     async fn pauses_grow_to_a_bound_and_end_with_the_time() {
         let start = Instant::now();
         let end = start + Duration::from_secs(10);
-        let mut pauses = Pauses::new();
+        let mut pauses = Backoff::new();
         let mut times = Vec::new();
         while Instant::now() < end {
             pauses.wait(end).await;

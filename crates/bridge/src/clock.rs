@@ -27,7 +27,7 @@ struct State {
 
 /// The clock is stopped until this is dropped.
 #[derive(Debug)]
-pub struct Held<'c>(&'c Clock);
+pub struct ClockPause<'c>(&'c Clock);
 
 impl Clock {
     /// A clock that is not started yet, with this much time to work, and this much to wait for approvers.
@@ -44,42 +44,42 @@ impl Clock {
     }
 
     /// Stops the clock until the guard is dropped.
-    pub fn hold(&self) -> Held<'_> {
+    pub fn pause(&self) -> ClockPause<'_> {
         let mut state = self.state();
-        state.settle();
+        state.update();
         state.holders += 1;
         drop(state);
         self.changed.notify_waiters();
-        Held(self)
+        ClockPause(self)
     }
 
     /// How much longer the agent may work.
-    pub fn work_left(&self) -> Duration {
+    pub fn work_time_left(&self) -> Duration {
         let mut state = self.state();
-        state.settle();
+        state.update();
         state.work
     }
 
     /// How much longer the run may wait for approvers, in total.
-    pub fn waiting_left(&self) -> Duration {
+    pub fn approval_time_left(&self) -> Duration {
         let mut state = self.state();
-        state.settle();
+        state.update();
         state.waiting
     }
 
     /// Returns when no working time is left.
-    pub async fn run_out(&self) {
+    pub async fn wait_expired(&self) {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             // Enabled before the state is read, so that no change is missed.
             changed.as_mut().enable();
-            let end = self.state().end();
+            let end = self.state().deadline();
             match end {
                 Some(end) => tokio::select! {
                     () = sleep_until(end) => {
                         let mut state = self.state();
-                        state.settle();
+                        state.update();
                         if state.holders == 0 && state.work.is_zero() {
                             return;
                         }
@@ -98,7 +98,7 @@ impl Clock {
 
 impl State {
     /// Subtracts the time since the last update.
-    fn settle(&mut self) {
+    fn update(&mut self) {
         let Some(since) = self.since else { return };
         let now = Instant::now();
         let passed = now.saturating_duration_since(since);
@@ -110,15 +110,15 @@ impl State {
         self.since = Some(now);
     }
 
-    fn end(&self) -> Option<Instant> {
+    fn deadline(&self) -> Option<Instant> {
         (self.holders == 0).then(|| Some(self.since? + self.work))?
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for ClockPause<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state();
-        state.settle();
+        state.update();
         state.holders = state.holders.saturating_sub(1);
         drop(state);
         self.0.changed.notify_waiters();
@@ -134,7 +134,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     async fn has_run_out(clock: &Clock) -> bool {
-        timeout(Duration::ZERO, clock.run_out()).await.is_ok()
+        timeout(Duration::ZERO, clock.wait_expired()).await.is_ok()
     }
 
     #[tokio::test(start_paused = true)]
@@ -144,16 +144,16 @@ mod tests {
         assert!(!has_run_out(&clock).await, "it does not run before the start");
         clock.start();
         advance(9 * SECOND).await;
-        let held = clock.hold();
+        let held = clock.pause();
         advance(60 * SECOND).await;
         assert!(!has_run_out(&clock).await);
-        assert_eq!(clock.waiting_left(), 40 * SECOND);
-        let second = clock.hold();
+        assert_eq!(clock.approval_time_left(), 40 * SECOND);
+        let second = clock.pause();
         drop(held);
         advance(30 * SECOND).await;
         assert!(!has_run_out(&clock).await, "one still waits");
         drop(second);
-        assert_eq!(clock.waiting_left(), 10 * SECOND);
+        assert_eq!(clock.approval_time_left(), 10 * SECOND);
         assert!(!has_run_out(&clock).await);
         advance(SECOND).await;
         assert!(has_run_out(&clock).await);
@@ -163,10 +163,10 @@ mod tests {
     async fn whoever_waits_for_the_end_sees_every_change() {
         let clock = Clock::new(2 * SECOND, 100 * SECOND);
         let began = Instant::now();
-        tokio::join!(clock.run_out(), async {
+        tokio::join!(clock.wait_expired(), async {
             clock.start();
             tokio::time::sleep(SECOND).await;
-            let held = clock.hold();
+            let held = clock.pause();
             tokio::time::sleep(20 * SECOND).await;
             drop(held);
         });

@@ -26,10 +26,10 @@ use sympozium_ipc::credential::Credential;
 use sympozium_ipc::door::{Refusal, RefusalCode, ToolAnswer};
 use tokio::time::timeout;
 
-use crate::outward::{Outward, Stream, TunnelError};
-use address::{Address, NoAddress, NoRedirect};
-use exchange::{Answer, BrokenAnswer};
-use headers::{Headers, RefusedHeader};
+use crate::egress_client::{EgressClient, Stream, TunnelError};
+use address::{Address, AddressError, RedirectError};
+use exchange::{PageResponse, ResponseError};
+use headers::{HeaderError, Headers};
 
 pub use address::{MAX_LOCATION_BYTES, MAX_URL_BYTES};
 pub use decode::ENCODED_SLACK;
@@ -51,15 +51,15 @@ const MAX_CAUSE: usize = 300;
 /// * `Unavailable`: the server does not answer, not in time, or not in valid HTTP.
 /// * `Busy`, `Budget`: the gateway has no connection left, or has passed on as many bytes as it may.
 pub async fn fetch(
-    outward: &Outward,
+    outward: &EgressClient,
     credential: &Credential,
     arguments: &Value,
     limits: &ToolLimits,
 ) -> Result<ToolAnswer, Refusal> {
     let seconds = limits.timeout_seconds;
-    let fetching = follow(outward, credential, arguments, limits);
+    let fetching = fetch_page(outward, credential, arguments, limits);
     let fetched = timeout(Duration::from_secs(seconds.into()), fetching).await;
-    fetched.unwrap_or(Err(FetchError::Slow { seconds })).map_err(FetchError::into_refusal)
+    fetched.unwrap_or(Err(FetchError::Timeout { seconds })).map_err(FetchError::into_refusal)
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -67,11 +67,11 @@ enum FetchError {
     #[error("`{0}` is not of the kind that this tool takes")]
     Argument(&'static str),
     #[error("`url` cannot be fetched: {0}")]
-    Address(#[from] NoAddress),
+    Address(#[from] AddressError),
     #[error("`headers` cannot be sent: {0}")]
-    Header(#[from] RefusedHeader),
+    Header(#[from] HeaderError),
     #[error("`{host}` sends a redirect that is not followed: {why}")]
-    Redirect { host: String, why: NoRedirect },
+    Redirect { host: String, why: RedirectError },
     #[error("more than {MAX_REDIRECTS} redirects, the last by `{host}`")]
     TooManyRedirects { host: String },
     #[error("`{host}` cannot be reached: {source}")]
@@ -80,9 +80,9 @@ enum FetchError {
     #[error("`{host}` cannot be reached: the gateway does not take this run's credential for the web (any more)")]
     Credential { host: String },
     #[error("`{host}` {source}")]
-    Answer { host: String, source: BrokenAnswer },
+    Answer { host: String, source: ResponseError },
     #[error("no whole answer within {seconds} s")]
-    Slow { seconds: u32 },
+    Timeout { seconds: u32 },
 }
 
 impl FetchError {
@@ -91,7 +91,7 @@ impl FetchError {
             Self::Argument(_) | Self::Address(_) | Self::Header(_) => RefusalCode::Arguments,
             Self::Redirect { .. } | Self::Credential { .. } => RefusalCode::Denied,
             Self::Tunnel { source, .. } => refusal_code(source),
-            Self::TooManyRedirects { .. } | Self::Answer { .. } | Self::Slow { .. } => RefusalCode::Unavailable,
+            Self::TooManyRedirects { .. } | Self::Answer { .. } | Self::Timeout { .. } => RefusalCode::Unavailable,
         };
         let mut message = self.to_string();
         if let Self::Tunnel { source, .. } = &self
@@ -119,8 +119,8 @@ fn refusal_code(error: &TunnelError) -> RefusalCode {
     }
 }
 
-async fn follow(
-    outward: &Outward,
+async fn fetch_page(
+    outward: &EgressClient,
     credential: &Credential,
     arguments: &Value,
     limits: &ToolLimits,
@@ -129,7 +129,7 @@ async fn follow(
     let asked = Address::parse(url.ok_or(FetchError::Argument("url"))?)?;
     let mut headers = match arguments.get("headers") {
         None => Headers::default(),
-        Some(Value::Object(object)) => Headers::of(object)?,
+        Some(Value::Object(object)) => Headers::from_json(object)?,
         Some(_) => return Err(FetchError::Argument("headers")),
     };
     let most = usize::try_from(limits.output_bytes).unwrap_or(usize::MAX);
@@ -137,13 +137,13 @@ async fn follow(
     let mut redirects = 0;
     loop {
         let broken = |source| FetchError::Answer { host: address.authority(), source };
-        let stream = open(outward, credential, &address).await?;
-        let answer = Answer::ask(stream, &address, &headers).await.map_err(broken)?;
+        let stream = open_stream(outward, credential, &address).await?;
+        let answer = PageResponse::send(stream, &address, &headers).await.map_err(broken)?;
         let Some(location) = answer.location() else {
-            let page = answer.page(most).await.map_err(broken)?;
+            let page = answer.read_page(most).await.map_err(broken)?;
             return Ok(ToolAnswer::Page {
                 status: page.status,
-                url: address.shown(&asked),
+                url: address.reported_url(&asked),
                 content_type: page.content_type,
                 body: STANDARD.encode(&page.body),
                 truncated: page.truncated,
@@ -154,9 +154,9 @@ async fn follow(
             return Err(FetchError::TooManyRedirects { host });
         }
         redirects += 1;
-        let next = address.redirected(location);
+        let next = address.resolve_redirect(location);
         let next = next.map_err(|why| FetchError::Redirect { host, why })?;
-        if !next.is_at_the_same_server_as(&address) {
+        if !next.has_same_origin(&address) {
             // Headers are meant for one server: another one does not get them, and a redirect back does not restore
             // them.
             headers = Headers::default();
@@ -165,7 +165,7 @@ async fn follow(
     }
 }
 
-async fn open(outward: &Outward, credential: &Credential, address: &Address) -> Result<Stream, FetchError> {
+async fn open_stream(outward: &EgressClient, credential: &Credential, address: &Address) -> Result<Stream, FetchError> {
     let unreached = |source| {
         let host = address.authority();
         match source {
@@ -176,8 +176,8 @@ async fn open(outward: &Outward, credential: &Credential, address: &Address) -> 
     let host = address.host();
     let tunnel = outward.tunnel(credential, host, address.port());
     let tunnel = tunnel.await.map_err(unreached)?;
-    if !address.is_encrypted() {
+    if !address.is_https() {
         return Ok(tunnel);
     }
-    outward.encrypted(tunnel, host).await.map_err(unreached)
+    outward.start_tls(tunnel, host).await.map_err(unreached)
 }

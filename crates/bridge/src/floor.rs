@@ -29,7 +29,7 @@ impl IsolationFloor {
     /// The floor of a plan, on a platform that holds these guarantees. `ours` are packs that run with our executor
     /// although the plan names an image.
     pub fn new(plan: &RunPlan, ours: &BTreeSet<String>, platform: &[Guarantee]) -> Self {
-        let attesting = plan.parts.iter().filter(|part| part.attests());
+        let attesting = plan.parts.iter().filter(|part| part.is_attested());
         Self {
             required: plan.isolation.floor.clone(),
             platform: platform.iter().copied().collect(),
@@ -42,7 +42,7 @@ impl IsolationFloor {
 
     /// Describes what a pack's isolation report lacks, or `None` if it meets the floor. A required guarantee that is
     /// not reported counts as missing.
-    pub fn missing(&self, pack: &str, isolation: Option<&Value>) -> Option<String> {
+    pub fn describe_missing(&self, pack: &str, isolation: Option<&Value>) -> Option<String> {
         if !self.attesting.contains(pack) {
             return None;
         }
@@ -104,7 +104,7 @@ mod tests {
                 let isolation = json!({ "profile": "container", "guarantees": guarantees });
                 for (platform, holds) in [(&[][..], alone), (&[guarantee][..], with_platform)] {
                     let floor = floor(&Guarantee::ALL, platform);
-                    let missing = floor.missing(OURS, Some(&isolation));
+                    let missing = floor.describe_missing(OURS, Some(&isolation));
                     assert_eq!(missing.is_none(), holds, "{guarantee}: {word}, {missing:?}");
                     let told = missing.is_none_or(|it| it.contains(guarantee.as_str()));
                     assert!(told, "{guarantee}");
@@ -123,15 +123,15 @@ mod tests {
             Some(json!({ "guarantees": ["syscalls"] })),
         ] {
             let floor = floor(&[Guarantee::Syscalls], &Guarantee::ALL);
-            assert!(floor.missing(OURS, isolation.as_ref()).is_some());
+            assert!(floor.describe_missing(OURS, isolation.as_ref()).is_some());
         }
-        assert_eq!(floor(&[], &[]).missing(OURS, None), None);
+        assert_eq!(floor(&[], &[]).describe_missing(OURS, None), None);
     }
 
     #[test]
     fn an_image_that_starts_itself_attests_nothing() {
         let floor = floor(&[Guarantee::Kernel], &[]);
-        assert_eq!(floor.missing(FOREIGN, None), None);
+        assert_eq!(floor.describe_missing(FOREIGN, None), None);
         let plan = RunPlan::read(PLAN).unwrap();
         let starts = |pack: &str| {
             let mut parts = plan.parts.iter();
@@ -144,6 +144,6 @@ mod tests {
         plan.isolation.floor = vec![Guarantee::Kernel];
         let ours = BTreeSet::from([FOREIGN.to_owned()]);
         let floor = IsolationFloor::new(&plan, &ours, &[]);
-        assert!(floor.missing(FOREIGN, None).is_some());
+        assert!(floor.describe_missing(FOREIGN, None).is_some());
     }
 }

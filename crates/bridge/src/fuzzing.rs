@@ -13,16 +13,16 @@ pub use crate::fetch::fuzzing::{fetch_address, fetch_body};
 
 use crate::command;
 use crate::model::redact::{MIN_SECRET, Redactor};
-use crate::model::request::{MAX_FIELDS, Rules};
-use crate::model::usage::Counter;
-use crate::table::Table;
+use crate::model::request::{MAX_FIELDS, RequestRules};
+use crate::model::usage::UsageCounter;
+use crate::table::ToolTable;
 use sympozium_ipc::sse::{Reader, Sink};
 
 /// Returns if every property holds for `data`, and panics otherwise.
-pub type Body = fn(data: &[u8]);
+pub type FuzzTarget = fn(data: &[u8]);
 
 /// Every target by its name, which is also the name of its corpus and of its program in `fuzz/`.
-pub const TARGETS: &[(&str, Body)] = &[
+pub const TARGETS: &[(&str, FuzzTarget)] = &[
     ("bridge_request", bridge_request),
     ("bridge_sse", bridge_sse),
     ("door_call", door_call),
@@ -51,7 +51,7 @@ pub fn door_call(data: &[u8]) {
         Ok(tools) => tools,
         Err(error) => panic!("the table is one: {error}"),
     };
-    let table = match Table::of(&tools) {
+    let table = match ToolTable::from_tools(&tools) {
         Ok(table) => table,
         Err(error) => panic!("{error}"),
     };
@@ -66,7 +66,7 @@ pub fn door_call(data: &[u8]) {
     assert_ne!(found.tool.gate, Gate::Deny);
     let target = found.tool.pack.as_deref().unwrap_or_default();
     let id = RequestId::from_nanoseconds(1);
-    let Ok(request) = command::request(id.clone(), found.tool, target, &found.arguments) else {
+    let Ok(request) = command::build_request(id.clone(), found.tool, target, &found.arguments) else {
         return;
     };
     assert_eq!(request.target.as_deref(), Some(target));
@@ -82,12 +82,12 @@ pub fn door_call(data: &[u8]) {
 /// Forwarding is idempotent.
 pub fn bridge_request(data: &[u8]) {
     for wire in [WireFormat::OpenAi, WireFormat::Anthropic] {
-        let rules = Rules {
+        let rules = RequestRules {
             wire,
             model: "m".to_owned(),
             tools: ["a", "b"].map(str::to_owned).into(),
-            bytes: 1 << 20,
-            asks_for_usage: wire == WireFormat::OpenAi,
+            max_bytes: 1 << 20,
+            requests_usage: wire == WireFormat::OpenAi,
         };
         let body = Bytes::copy_from_slice(data);
         let accepted = match rules.check(&body) {
@@ -156,9 +156,9 @@ pub fn bridge_sse(data: &[u8]) {
     for content_type in [&b"text/event-stream"[..], b"application/json"] {
         for wire in [WireFormat::OpenAi, WireFormat::Anthropic] {
             let count = |pieces: &[&[u8]]| {
-                let mut counter = Counter::new(wire, Some(content_type));
-                pieces.iter().for_each(|piece| counter.read(piece));
-                counter.end()
+                let mut counter = UsageCounter::new(wire, Some(content_type));
+                pieces.iter().for_each(|piece| counter.count(piece));
+                counter.finish()
             };
             assert_eq!(count(&pieces), count(&[data]));
         }
@@ -180,7 +180,7 @@ impl Sink for Events {
         self.open.extend_from_slice(bytes);
     }
 
-    fn end(&mut self) {
+    fn end_event(&mut self) {
         self.whole.push(std::mem::take(&mut self.open));
     }
 }
@@ -200,7 +200,7 @@ fn redact(secret: &[u8], pieces: &[&[u8]]) {
     for piece in pieces {
         out.extend_from_slice(&redactor.pass(Bytes::copy_from_slice(piece)));
     }
-    out.extend_from_slice(&redactor.end());
+    out.extend_from_slice(&redactor.finish());
     let came = pieces.concat();
     assert_eq!(out.len(), came.len());
     // Stars that the redactor wrote may complete a secret that contains stars.

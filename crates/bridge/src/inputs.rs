@@ -18,9 +18,9 @@ use sympozium_api::run_plan::{self, GatewayCredential, Role, UnreadablePlan};
 use sympozium_ipc::credential::{Credential, MAX_USER_BYTES, PASSWORD_BYTES};
 use zeroize::Zeroizing;
 
-use crate::model::is_ours;
-use crate::outward::MAX_ROOTS_BYTES;
-use file::{content, names, read, read_text};
+use crate::egress_client::MAX_ROOTS_BYTES;
+use crate::model::is_reserved_header;
+use file::{invalid_content, list_names, read, read_text};
 
 /// Maximum number of bytes of the run's token.
 pub const MAX_TOKEN_BYTES: usize = 16 << 10;
@@ -38,14 +38,14 @@ pub const MAX_SCRIPT_BYTES: usize = 1 << 20;
 const MAX_CREDENTIAL_BYTES: usize = MAX_USER_BYTES + 1 + PASSWORD_BYTES + 2;
 
 /// File names in the input directory.
-const PLAN: &str = "plan.json";
-const TOKEN: &str = "token";
-const CERTIFICATES: &str = "ca.crt";
-const CREDENTIAL: &str = "credential-";
+const PLAN_FILE: &str = "plan.json";
+const TOKEN_FILE: &str = "token";
+const CERTIFICATES_FILE: &str = "ca.crt";
+const CREDENTIAL_PREFIX: &str = "credential-";
 
 /// The directories that the bridge reads and writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Places {
+pub struct Directories {
     /// Plan, credentials, token, certificates.
     pub input: PathBuf,
     /// The directory of the socket for the agent.
@@ -74,7 +74,7 @@ pub struct Inputs {
 
 /// Whether the run must have a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TokenNeed {
+pub enum TokenRequirement {
     /// The gateway is reached by network, and authenticates the run by its token.
     Required,
     /// The gateway knows the run by its socket. A token is read if there is one.
@@ -83,7 +83,7 @@ pub enum TokenNeed {
 
 /// Why the inputs cannot be used. Contains no secret.
 #[derive(Debug, thiserror::Error)]
-pub enum UnusableInput {
+pub enum InputError {
     #[error("{0} is missing")]
     Missing(PathBuf),
     #[error("{path} cannot be read")]
@@ -106,7 +106,7 @@ pub enum UnusableInput {
     Content { path: PathBuf, why: &'static str },
 }
 
-impl UnusableInput {
+impl InputError {
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Plan { source: UnreadablePlan::Digest { .. }, .. } => {
@@ -131,21 +131,21 @@ impl UnusableInput {
 /// # Errors
 ///
 /// Returns an error if the file is not the plan of this digest.
-pub fn read_plan(input: &Path, digest: &Digest) -> Result<Option<RunPlan>, UnusableInput> {
-    let path = input.join(PLAN);
+pub fn read_plan(input: &Path, digest: &Digest) -> Result<Option<RunPlan>, InputError> {
+    let path = input.join(PLAN_FILE);
     let bytes = match read(&path, run_plan::MAX_BYTES) {
         Ok(bytes) => bytes,
-        Err(UnusableInput::Missing(_)) => return Ok(None),
+        Err(InputError::Missing(_)) => return Ok(None),
         Err(error) => return Err(error),
     };
     // The digest first: nothing else of a wrong plan is parsed.
-    let plan = RunPlan::read_expected(&bytes, digest);
-    plan.map(Some).map_err(|source| UnusableInput::Plan { path, source })
+    let plan = RunPlan::read_verified(&bytes, digest);
+    plan.map(Some).map_err(|source| InputError::Plan { path, source })
 }
 
 /// The file that [`read_plan`] reads.
 pub fn plan_path(input: &Path) -> PathBuf {
-    input.join(PLAN)
+    input.join(PLAN_FILE)
 }
 
 /// Reads the current token of the run. The kubelet renews it well before it expires, so call this for each use.
@@ -153,11 +153,11 @@ pub fn plan_path(input: &Path) -> PathBuf {
 /// # Errors
 ///
 /// Returns an error if there is none, or if it is not a valid token.
-pub fn read_token(input: &Path) -> Result<Zeroizing<String>, UnusableInput> {
-    let path = input.join(TOKEN);
+pub fn read_token(input: &Path) -> Result<Zeroizing<String>, InputError> {
+    let path = input.join(TOKEN_FILE);
     let token = read_text(&path, MAX_TOKEN_BYTES)?;
     if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(content(path, "is not a token"));
+        return Err(invalid_content(path, "is not a token"));
     }
     Ok(token)
 }
@@ -167,7 +167,7 @@ pub fn read_token(input: &Path) -> Result<Zeroizing<String>, UnusableInput> {
 /// # Errors
 ///
 /// Returns an error if the file cannot be read or is too long.
-pub fn read_certificates(path: &Path) -> Result<Vec<u8>, UnusableInput> {
+pub fn read_certificates(path: &Path) -> Result<Vec<u8>, InputError> {
     Ok(read(path, MAX_ROOTS_BYTES)?.to_vec())
 }
 
@@ -180,33 +180,33 @@ impl Inputs {
     pub fn read(
         plan: RunPlan,
         plan_digest: Digest,
-        places: &Places,
-        token_need: TokenNeed,
-    ) -> Result<Self, UnusableInput> {
+        places: &Directories,
+        token_need: TokenRequirement,
+    ) -> Result<Self, InputError> {
         let mut credentials = BTreeMap::new();
         for wanted in bridge_credentials(&plan) {
-            let path = places.input.join(format!("{CREDENTIAL}{}", wanted.name));
+            let path = places.input.join(format!("{CREDENTIAL_PREFIX}{}", wanted.name));
             let text = read_text(&path, MAX_CREDENTIAL_BYTES)?;
             let run = plan.run.uid.as_str();
-            let credential = credential(&text, run, &wanted.name);
-            let credential = credential.map_err(|why| content(path, why))?;
+            let credential = parse_credential(&text, run, &wanted.name);
+            let credential = credential.map_err(|why| invalid_content(path, why))?;
             credentials.insert(wanted.name.clone(), credential);
         }
         let token = match (read_token(&places.input), token_need) {
             (Ok(token), _) => Some(token),
-            (Err(UnusableInput::Missing(_)), TokenNeed::Optional) => None,
+            (Err(InputError::Missing(_)), TokenRequirement::Optional) => None,
             (Err(error), _) => return Err(error),
         };
         Ok(Self {
             credentials,
             token,
-            gateway_certificates: certificates(&places.input.join(CERTIFICATES))?,
+            gateway_certificates: read_gateway_certificates(&places.input.join(CERTIFICATES_FILE))?,
             headers: match &plan.model.headers_secret {
-                Some(_) => headers(&places.headers)?,
+                Some(_) => read_headers(&places.headers)?,
                 None => BTreeMap::new(),
             },
             script: match &plan.model.script {
-                Some(_) => Some(script(&places.script)?),
+                Some(_) => Some(read_script(&places.script)?),
                 None => None,
             },
             plan,
@@ -228,7 +228,7 @@ fn bridge_credentials(plan: &RunPlan) -> impl Iterator<Item = &GatewayCredential
 
 /// Parses `USER:PASSWORD`. Only the gateway can verify it. But the bridge can see whether it belongs to another run or
 /// has another purpose, which is an error in the Secret.
-fn credential(text: &str, run: &str, name: &str) -> Result<Credential, &'static str> {
+fn parse_credential(text: &str, run: &str, name: &str) -> Result<Credential, &'static str> {
     const NO_CREDENTIAL: &str = "is not a credential of the gateway";
     let (user, password) = text.split_once(':').ok_or(NO_CREDENTIAL)?;
     let is_hexadecimal = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
@@ -252,38 +252,38 @@ fn credential(text: &str, run: &str, name: &str) -> Result<Credential, &'static 
 }
 
 /// Reads CA certificates as PEM. The TLS library parses them.
-fn certificates(path: &Path) -> Result<Option<Vec<u8>>, UnusableInput> {
+fn read_gateway_certificates(path: &Path) -> Result<Option<Vec<u8>>, InputError> {
     const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
     let bytes = match read(path, MAX_CERTIFICATES_BYTES) {
         Ok(bytes) => bytes,
-        Err(UnusableInput::Missing(_)) => return Ok(None),
+        Err(InputError::Missing(_)) => return Ok(None),
         Err(error) => return Err(error),
     };
     if !bytes.windows(BEGIN.len()).any(|part| part == BEGIN) {
-        return Err(content(path, "has no certificate in it"));
+        return Err(invalid_content(path, "has no certificate in it"));
     }
     Ok(Some(bytes.to_vec()))
 }
 
 /// Reads one header from each file: the file name is its name.
-fn headers(directory: &Path) -> Result<BTreeMap<String, Zeroizing<String>>, UnusableInput> {
+fn read_headers(directory: &Path) -> Result<BTreeMap<String, Zeroizing<String>>, InputError> {
     let mut headers = BTreeMap::new();
-    for name in names(directory, MAX_HEADERS)? {
+    for name in list_names(directory, MAX_HEADERS)? {
         let path = directory.join(&name);
         let lower = name.to_ascii_lowercase();
         if !is_header_name(&name) {
-            return Err(content(path, "is not called as a header can be"));
+            return Err(invalid_content(path, "is not called as a header can be"));
         }
-        if is_ours(&lower) {
-            return Err(content(path, "is a header that is not for you to set"));
+        if is_reserved_header(&lower) {
+            return Err(invalid_content(path, "is a header that is not for you to set"));
         }
         let value = read_text(&path, MAX_HEADER_BYTES)?;
         let is_plain = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
         if value.is_empty() || value.trim() != *value || !value.bytes().all(is_plain) {
-            return Err(content(path, "is not the value of a header"));
+            return Err(invalid_content(path, "is not the value of a header"));
         }
         if headers.insert(lower, value).is_some() {
-            return Err(content(path, "is there twice, in different spellings"));
+            return Err(invalid_content(path, "is there twice, in different spellings"));
         }
     }
     Ok(headers)
@@ -295,12 +295,12 @@ fn is_header_name(name: &str) -> bool {
 }
 
 /// Reads the only file in the directory, whatever its name.
-fn script(directory: &Path) -> Result<String, UnusableInput> {
-    match &names(directory, 1)?[..] {
+fn read_script(directory: &Path) -> Result<String, InputError> {
+    match &list_names(directory, 1)?[..] {
         [name] => {
             let mut text = read_text(&directory.join(name), MAX_SCRIPT_BYTES)?;
             Ok(std::mem::take(&mut *text))
         }
-        _ => Err(content(directory, "has no script in it")),
+        _ => Err(invalid_content(directory, "has no script in it")),
     }
 }

@@ -17,7 +17,7 @@ pub struct ProviderKey {
 
 /// Why there is no usable key. Contains no part of the key.
 #[derive(Debug, thiserror::Error)]
-pub enum UnusableKey {
+pub enum KeyError {
     /// The environment could not be read and overwritten.
     #[error("the key in {variable} cannot be taken")]
     Environment {
@@ -38,12 +38,12 @@ impl ProviderKey {
     /// # Errors
     ///
     /// Returns an error if a variable cannot be overwritten, or if the first key is not valid in a header.
-    pub fn take(keys: &[ModelKey]) -> Result<Option<Self>, UnusableKey> {
+    pub fn take(keys: &[ModelKey]) -> Result<Option<Self>, KeyError> {
         let mut first = None;
         for key in keys {
             let variable = key.variable.clone();
             let taken = secret_env::take(variable.as_str());
-            let taken = taken.map_err(|source| UnusableKey::Environment { variable: variable.clone(), source })?;
+            let taken = taken.map_err(|source| KeyError::Environment { variable: variable.clone(), source })?;
             if let (Some(value), None) = (taken, &first) {
                 first = Self::new(variable, value).transpose();
             }
@@ -56,7 +56,7 @@ impl ProviderKey {
     /// # Errors
     ///
     /// Returns an error if a header cannot hold it.
-    pub fn new(variable: EnvName, mut value: Zeroizing<Vec<u8>>) -> Result<Option<Self>, UnusableKey> {
+    pub fn new(variable: EnvName, mut value: Zeroizing<Vec<u8>>) -> Result<Option<Self>, KeyError> {
         while let Some(b'\n' | b'\r') = value.last() {
             value.pop();
         }
@@ -70,12 +70,12 @@ impl ProviderKey {
                 if value.bytes().all(|byte| byte.is_ascii_graphic()) {
                     Ok(Some(Self { variable, value }))
                 } else {
-                    Err(UnusableKey::Characters(variable))
+                    Err(KeyError::Characters(variable))
                 }
             }
             Err(error) => {
                 error.into_bytes().zeroize();
-                Err(UnusableKey::Characters(variable))
+                Err(KeyError::Characters(variable))
             }
         }
     }

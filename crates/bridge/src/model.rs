@@ -35,23 +35,23 @@ use sympozium_ipc::credential::Credential;
 use sympozium_ipc::door::{Refusal, RefusalCode};
 
 pub use account::MAX_CONCURRENT;
-pub use answer::{AnswerBody, BrokenAnswer, CHUNK_DEADLINE};
-pub use pool::IDLE_LIMIT;
-pub use proxy::{ANSWER_DEADLINE, CONNECT_DEADLINE, MAX_HEAD, MAX_HEADER, MAX_HEADERS};
-pub(crate) use wire::is_ours;
+pub use answer::{AnswerBody, AnswerError, CHUNK_TIMEOUT};
+pub use pool::IDLE_TIMEOUT;
+pub use proxy::{ANSWER_TIMEOUT, CONNECT_TIMEOUT, MAX_HEAD, MAX_HEADER, MAX_HEADERS};
+pub(crate) use wire::is_reserved_header;
 
 use account::{Account, Exchange};
-use answer::Source;
+use answer::AnswerSource;
 use proxy::{Proxy, Secrets};
-use request::{Accepted, Pieces, Rules, length};
-use text_length::{Kind, TextLength};
+use request::{AcceptedRequest, Pieces, RequestRules, total_length};
+use text_length::{Counting, TextLength};
 
+use crate::egress_client::EgressClient;
 use crate::key::ProviderKey;
-use crate::outward::Outward;
-use crate::scripted::{Player, UnusableScript};
+use crate::scripted::{Player, ScriptError};
 
 pub struct Model {
-    rules: Rules,
+    rules: RequestRules,
     wire: WireFormat,
     answer_bytes: u64,
     account: Arc<Account>,
@@ -65,7 +65,7 @@ enum Endpoint {
 
 pub struct ModelParts<'a> {
     pub plan: &'a RunPlan,
-    pub outward: Arc<Outward>,
+    pub egress: Arc<EgressClient>,
     /// The credential for the model at the gateway. A scripted model needs none.
     pub credential: Option<Credential>,
     /// The model key, if the provider requires one.
@@ -77,7 +77,7 @@ pub struct ModelParts<'a> {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum UnusableModel {
+pub enum ModelError {
     #[error("the plan names neither an endpoint nor a script for the model `{0}`")]
     NoEndpoint(String),
     #[error("there is no credential to reach the model through the gateway")]
@@ -92,12 +92,12 @@ pub enum UnusableModel {
     #[error("a scripted model speaks as OpenAI does, and the plan has another format")]
     ScriptFormat,
     #[error("the script cannot be used")]
-    Script(#[from] UnusableScript),
+    Script(#[from] ScriptError),
 }
 
 /// The totals of one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Spent {
+pub struct ExchangeStats {
     /// The status of the answer, if there was one.
     pub status: Option<u16>,
     pub sent_bytes: u64,
@@ -135,23 +135,23 @@ impl Model {
     /// # Errors
     ///
     /// Returns an error if the plan or its secrets cannot be used.
-    pub fn new(parts: ModelParts<'_>) -> Result<Self, UnusableModel> {
+    pub fn new(parts: ModelParts<'_>) -> Result<Self, ModelError> {
         let plan = &parts.plan.model;
         let endpoint = match (&plan.endpoint, parts.script) {
             (Some(endpoint), _) => {
-                let credential = parts.credential.ok_or(UnusableModel::NoCredential)?;
+                let credential = parts.credential.ok_or(ModelError::NoCredential)?;
                 let secrets = Secrets { key: parts.key, headers: parts.headers };
-                let proxy = Proxy::new(plan, endpoint, parts.outward, credential, secrets)?;
+                let proxy = Proxy::new(plan, endpoint, parts.egress, credential, secrets)?;
                 Endpoint::Provider(Box::new(proxy))
             }
             (None, Some(_)) if plan.wire != WireFormat::OpenAi => {
-                return Err(UnusableModel::ScriptFormat);
+                return Err(ModelError::ScriptFormat);
             }
             (None, Some(script)) => Endpoint::Scripted(Player::new(&script)?),
-            (None, None) => return Err(UnusableModel::NoEndpoint(plan.model.clone())),
+            (None, None) => return Err(ModelError::NoEndpoint(plan.model.clone())),
         };
         Ok(Self {
-            rules: Rules::new(parts.plan),
+            rules: RequestRules::new(parts.plan),
             wire: plan.wire,
             answer_bytes: parts.plan.limits.model_answer_bytes,
             account: Arc::new(Account::new(&parts.plan.limits)),
@@ -170,18 +170,20 @@ impl Model {
     pub async fn ask(
         self: &Arc<Self>,
         body: Bytes,
-        ended: impl FnOnce(Spent) + Send + 'static,
+        ended: impl FnOnce(ExchangeStats) + Send + 'static,
     ) -> Result<Response<AnswerBody>, Refusal> {
         let account = Arc::clone(&self.account);
         let mut exchange = Exchange::new(account, self.wire, Box::new(ended));
         let admitted = self.rules.check(&body).and_then(|accepted| {
-            exchange.begin(text_length(&accepted.pieces))?;
+            exchange.begin(count_text(&accepted.pieces))?;
             Ok(accepted)
         });
         let answered = match (admitted, &self.endpoint) {
             (Err(refusal), _) => Err(refusal),
             (Ok(accepted), Endpoint::Provider(proxy)) => self.ask_provider(proxy, accepted, &mut exchange).await,
-            (Ok(accepted), Endpoint::Scripted(player)) => play(player, &body, accepted.streamed, &mut exchange).await,
+            (Ok(accepted), Endpoint::Scripted(player)) => {
+                ask_scripted(player, &body, accepted.streamed, &mut exchange).await
+            }
         };
         match answered {
             Ok((response, redactors)) => {
@@ -201,20 +203,20 @@ impl Model {
     async fn ask_provider(
         &self,
         proxy: &Proxy,
-        accepted: Accepted,
+        accepted: AcceptedRequest,
         exchange: &mut Exchange,
-    ) -> Result<(Response<Source>, Vec<redact::Redactor>), Refusal> {
-        let bytes = length(&accepted.pieces);
+    ) -> Result<(Response<AnswerSource>, Vec<redact::Redactor>), Refusal> {
+        let bytes = total_length(&accepted.pieces);
         // Set before sending, because this future may be dropped after the request was sent. Reset if nothing was sent.
-        exchange.sending(bytes);
+        exchange.set_sent(bytes);
         let (response, connection) = match proxy.send(accepted).await {
             Ok(answered) => answered,
             Err(failed) => {
                 if !failed.was_sent {
-                    exchange.sending(0);
+                    exchange.set_sent(0);
                 }
                 if let Some(status) = failed.status {
-                    exchange.answered(status, None);
+                    exchange.begin_answer(status, None);
                 }
                 return Err(Refusal { code: RefusalCode::Model, message: failed.message, retry_after_ms: None });
             }
@@ -222,35 +224,35 @@ impl Model {
         let (head, body) = response.into_parts();
         let content_type = head.headers.get(http::header::CONTENT_TYPE);
         let content_type = content_type.map(HeaderValue::as_bytes);
-        exchange.answered(head.status.as_u16(), content_type);
-        let mut answer = Response::new(Source::Provider(body, Some(connection)));
+        exchange.begin_answer(head.status.as_u16(), content_type);
+        let mut answer = Response::new(AnswerSource::Provider(body, Some(connection)));
         *answer.status_mut() = head.status;
-        *answer.headers_mut() = proxy.passed_headers(&head.headers);
+        *answer.headers_mut() = proxy.filter_headers(&head.headers);
         Ok((answer, proxy.redactors()))
     }
 }
 
 /// Bytes of text in a request.
-fn text_length(pieces: &Pieces) -> u64 {
-    let mut text = TextLength::new(Kind::Request);
+fn count_text(pieces: &Pieces) -> u64 {
+    let mut text = TextLength::new(Counting::Request);
     pieces.iter().for_each(|piece| text.read(piece));
     text.bytes()
 }
 
-async fn play(
+async fn ask_scripted(
     player: &Player,
     body: &[u8],
     streamed: bool,
     exchange: &mut Exchange,
-) -> Result<(Response<Source>, Vec<redact::Redactor>), Refusal> {
-    exchange.sending(body.len() as u64);
-    let answer = player.play(body, streamed).inspect_err(|_| exchange.sending(0))?;
+) -> Result<(Response<AnswerSource>, Vec<redact::Redactor>), Refusal> {
+    exchange.set_sent(body.len() as u64);
+    let answer = player.play(body, streamed).inspect_err(|_| exchange.set_sent(0))?;
     if !answer.delay.is_zero() {
         tokio::time::sleep(answer.delay).await;
     }
     let content_type = answer.content_type;
-    exchange.answered(answer.status.as_u16(), Some(content_type.as_bytes()));
-    let mut response = Response::new(Source::Pieces(answer.pieces));
+    exchange.begin_answer(answer.status.as_u16(), Some(content_type.as_bytes()));
+    let mut response = Response::new(AnswerSource::Buffered(answer.pieces));
     *response.status_mut() = answer.status;
     let headers = response.headers_mut();
     headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static(content_type));

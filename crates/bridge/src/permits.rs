@@ -6,20 +6,20 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sympozium_api::run_plan::Acts;
+use sympozium_api::run_plan::ToolHandler;
 use sympozium_ipc::door::{PermitAnswer, PermitReport, Refusal, RefusalCode};
-use sympozium_ipc::receipt::{Actor, Outcome, Transferred, shortened};
+use sympozium_ipc::receipt::{Actor, Outcome, OutputSize, truncate_printable};
 use tokio::task::AbortHandle;
 
-use crate::calls::{Way, refusal};
-use crate::session::{Acting, Session, Slot, Turn, lock};
+use crate::calls::{Route, refusal};
+use crate::session::{InFlight, Session, Slot, Turn, lock};
 
 /// The tool whose permits select the active skill.
 pub(crate) const LOAD_SKILL: &str = "load_skill";
 
 /// A permit that was issued and not reported yet.
 pub(crate) struct Permit {
-    lapses: AbortHandle,
+    expiry: AbortHandle,
     _turn: Turn,
     _slot: Slot,
 }
@@ -30,16 +30,16 @@ impl Session {
     /// # Errors
     ///
     /// Returns the refusal for the model.
-    pub async fn permit(
+    pub async fn issue_permit(
         self: &Arc<Self>,
         name: &str,
         body: &[u8],
         unwanted: impl Future<Output = ()> + Send,
     ) -> Result<PermitAnswer, Refusal> {
         tokio::pin!(unwanted);
-        let begun = self.begin(Way::Permit, name, body, &mut unwanted).await?;
-        debug_assert_eq!(begun.tool.acts, Acts::Agent);
-        let work = self.work(&begun)?;
+        let begun = self.accept(Route::Permit, name, body, &mut unwanted).await?;
+        debug_assert_eq!(begun.tool.acts, ToolHandler::Agent);
+        let work = self.invocation(&begun)?;
         let allowed = self.allow(&begun, &work, &mut unwanted).await?;
         if name == LOAD_SKILL
             && let Some(skill) = begun.arguments.get("name").and_then(|it| it.as_str())
@@ -52,13 +52,13 @@ impl Session {
         let lapses = tokio::spawn(async move {
             tokio::time::sleep(Duration::from_secs(seconds)).await;
             if let Some(session) = session.upgrade() {
-                session.lapse(permit);
+                session.expire_permit(permit);
             }
         });
-        let acting = Acting { by: Actor::Agent, action: allowed.action, since: Instant::now() };
-        self.begins(permit, acting);
+        let acting = InFlight { by: Actor::Agent, action: allowed.action, since: Instant::now() };
+        self.start_action(permit, acting);
         lock(&self.permits)
-            .insert(permit, Permit { lapses: lapses.abort_handle(), _turn: allowed.turn, _slot: begun.slot });
+            .insert(permit, Permit { expiry: lapses.abort_handle(), _turn: allowed.turn, _slot: begun.slot });
         Ok(PermitAnswer { permit })
     }
 
@@ -73,28 +73,28 @@ impl Session {
             let message = "there is no such permit, or not any more";
             return Err(refusal(RefusalCode::Request, message));
         };
-        permit.lapses.abort();
+        permit.expiry.abort();
         let outcome = match report.outcome {
-            Outcome::Failed { why } => Outcome::Failed { why: shortened(&why) },
+            Outcome::Failed { why } => Outcome::Failed { why: truncate_printable(&why) },
             outcome => outcome,
         };
-        let output = Transferred { bytes: report.bytes, truncated: false };
-        self.ends(number, outcome, output, None);
+        let output = OutputSize { bytes: report.bytes, truncated: false };
+        self.finish_action(number, outcome, output, None);
         Ok(())
     }
 
     /// Expires all permits that are open when the run ends.
-    pub(crate) fn lapse_all(&self) {
+    pub(crate) fn expire_permits(&self) {
         let open: Vec<u64> = lock(&self.permits).keys().copied().collect();
-        open.into_iter().for_each(|permit| self.lapse(permit));
+        open.into_iter().for_each(|permit| self.expire_permit(permit));
     }
 
-    fn lapse(&self, number: u64) {
+    fn expire_permit(&self, number: u64) {
         let permit = lock(&self.permits).remove(&number);
         if let Some(permit) = permit {
-            permit.lapses.abort();
+            permit.expiry.abort();
             let outcome = Outcome::Failed { why: "the agent never said what came of it".to_owned() };
-            self.ends(number, outcome, Transferred::default(), None);
+            self.finish_action(number, outcome, OutputSize::default(), None);
         }
     }
 }

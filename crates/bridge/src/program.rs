@@ -1,7 +1,7 @@
 //! The process: what it reads, how it restricts itself, and in which order.
 
 mod gateway;
-mod waiting;
+mod plan_wait;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -11,27 +11,27 @@ use anyhow::{Context as _, anyhow};
 use clap::Parser as _;
 use sympozium_api::guarantee::Guarantee;
 use sympozium_exec::features::is_gvisor;
-use sympozium_exec::lockdown::{Lockdown, LockedDown};
+use sympozium_exec::lockdown::{Lockdown, LockdownReport};
 use sympozium_program::{Failure, start_logging};
 use tokio::runtime::Runtime;
 
 use crate::arguments::{Arguments, Command, ServeArguments};
-use crate::inputs::{self, Inputs, Places, TokenNeed, UnusableInput};
+use crate::egress_client::GatewayAddress;
+use crate::inputs::{self, Directories, InputError, Inputs, TokenRequirement};
 use crate::key::ProviderKey;
-use crate::outward::GatewayAddress;
 use crate::{bridge, check_network};
 
 pub use gateway::{GatewayTarget, MAX_ADDRESSES};
 
 /// Everything that a run is served with. From here on the process can access nothing else.
-pub struct Started {
+pub struct ServeContext {
     pub inputs: Inputs,
     /// The model key, if the plan has one and it was set.
     pub key: Option<ProviderKey>,
     pub gateway: GatewayAddress,
-    pub lockdown: LockedDown,
+    pub lockdown: LockdownReport,
     /// The directories of the door and the skills.
-    pub places: Places,
+    pub directories: Directories,
     /// Certificates of CAs that are trusted for servers besides the public ones, as PEM.
     pub roots: Option<Vec<u8>>,
     /// Guarantees that the platform around the skills holds.
@@ -51,24 +51,24 @@ pub fn main(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) ->
         Some(Command::CheckNetwork(arguments)) => check_network::main(arguments),
         None => serve(&arguments.serve),
     };
-    outcome.unwrap_or_else(|failure| failure.report())
+    outcome.unwrap_or_else(|failure| failure.print())
 }
 
 fn serve(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
     start_logging(&arguments.log);
     let started = start(arguments)?;
-    let runtime = runtime()?;
+    let runtime = build_runtime()?;
     Ok(runtime.block_on(bridge::run(started)))
 }
 
 /// One straight sequence. Before the lockdown, only the gateway's address and the plan are read, and the digest of the
 /// plan is checked before a byte of it is parsed.
-fn start(arguments: &ServeArguments) -> Result<Started, Failure> {
+fn start(arguments: &ServeArguments) -> Result<ServeContext, Failure> {
     let (Some(digest), Some(target)) = (&arguments.plan_digest, &arguments.gateway) else {
         let error = anyhow!("there is no run to serve");
         return Err(Failure::new(error, "name it with --plan-digest and --gateway"));
     };
-    let places = arguments.places();
+    let places = arguments.directories();
     // While names can still be resolved: /etc/hosts is out of reach afterwards.
     let gateway = target.resolve().map_err(|error| {
         let error = anyhow::Error::new(error).context(format!("the gateway {target} cannot be found"));
@@ -76,7 +76,7 @@ fn start(arguments: &ServeArguments) -> Result<Started, Failure> {
         Failure::new(error, hint)
     })?;
     // The plan names the variables that hold a key.
-    let plan = waiting::for_plan(&places.input, digest, arguments.wait_for_input())?;
+    let plan = plan_wait::wait_for_plan(&places.input, digest, arguments.input_timeout())?;
     // Before the lockdown, which closes /proc, and before anything else is read: after this, no key is left in the
     // environment.
     let key = ProviderKey::take(&plan.model.keys).map_err(|error| {
@@ -89,17 +89,17 @@ fn start(arguments: &ServeArguments) -> Result<Started, Failure> {
     }
     // Out of reach afterwards, wherever it is.
     let roots = match &arguments.certificates {
-        Some(path) => Some(inputs::read_certificates(path).map_err(unusable)?),
+        Some(path) => Some(inputs::read_certificates(path).map_err(input_failure)?),
         None => None,
     };
     // While the kernel can still be asked. The result is cached.
     let gvisor = is_gvisor();
     let lockdown = lock_down(&places, &gateway)?;
     let token_need = match gateway {
-        GatewayAddress::Tcp { .. } => TokenNeed::Required,
-        GatewayAddress::Unix(_) => TokenNeed::Optional,
+        GatewayAddress::Tcp { .. } => TokenRequirement::Required,
+        GatewayAddress::Unix(_) => TokenRequirement::Optional,
     };
-    let inputs = Inputs::read(plan, digest.clone(), &places, token_need).map_err(unusable)?;
+    let inputs = Inputs::read(plan, digest.clone(), &places, token_need).map_err(input_failure)?;
     tracing::info!(
         run = %inputs.plan.run.uid,
         plan = %inputs.plan_digest,
@@ -109,19 +109,19 @@ fn start(arguments: &ServeArguments) -> Result<Started, Failure> {
         credentials = inputs.credentials.len(),
         "the run's inputs were read"
     );
-    Ok(Started {
+    Ok(ServeContext {
         inputs,
         key,
         gateway,
         lockdown,
-        places,
+        directories: places,
         roots,
-        platform: arguments.platform(),
+        platform: arguments.platform_guarantees(),
         verifying: arguments.verifying.iter().cloned().collect(),
     })
 }
 
-fn lock_down(places: &Places, gateway: &GatewayAddress) -> Result<LockedDown, Failure> {
+fn lock_down(places: &Directories, gateway: &GatewayAddress) -> Result<LockdownReport, Failure> {
     let lockdown = Lockdown {
         readable: vec![places.input.clone(), places.headers.clone(), places.script.clone()],
         writable: vec![places.ipc.clone(), places.door.clone()],
@@ -146,13 +146,13 @@ fn lock_down(places: &Places, gateway: &GatewayAddress) -> Result<LockedDown, Fa
     Ok(locked_down)
 }
 
-fn unusable(error: UnusableInput) -> Failure {
+fn input_failure(error: InputError) -> Failure {
     let hint = error.hint();
     Failure::new(error, hint)
 }
 
 /// Single-threaded.
-pub(crate) fn runtime() -> Result<Runtime, Failure> {
+pub(crate) fn build_runtime() -> Result<Runtime, Failure> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("the runtime cannot be started")?;
     Ok(runtime)

@@ -18,30 +18,30 @@ use bytes::Bytes;
 use http::StatusCode;
 use sympozium_ipc::door::{Refusal, RefusalCode};
 
-pub use script::{MAX_CALLS, MAX_DELAY_MS, MAX_SCRIPT, MAX_TURNS, UnusableScript};
+pub use script::{MAX_CALLS, MAX_DELAY_MS, MAX_SCRIPT, MAX_TURNS, ScriptError};
 
-use received::Received;
-use script::{Script, Then, Turn};
+use received::ReceivedRequest;
+use script::{NextTurn, Script, Turn};
 
 pub struct Player {
     script: Script,
-    place: Mutex<Place>,
+    position: Mutex<Position>,
 }
 
 /// The position in the script.
 #[derive(Debug, Default)]
-struct Place {
+struct Position {
     /// Number of requests so far.
     requests: u64,
     /// Index of the next turn.
     next: usize,
     /// Index of the turn that is repeated while the next one does not match.
-    repeats: Option<usize>,
+    repeating: Option<usize>,
 }
 
 /// The answer of a turn.
 #[derive(Debug)]
-pub struct Played {
+pub struct ScriptedAnswer {
     pub status: StatusCode,
     pub content_type: &'static str,
     /// The body, in the pieces in which it is sent.
@@ -57,8 +57,8 @@ impl Player {
     /// # Errors
     ///
     /// Returns an error if it is not valid.
-    pub fn new(yaml: &[u8]) -> Result<Self, UnusableScript> {
-        Ok(Self { script: Script::read(yaml)?, place: Mutex::default() })
+    pub fn new(yaml: &[u8]) -> Result<Self, ScriptError> {
+        Ok(Self { script: Script::parse(yaml)?, position: Mutex::default() })
     }
 
     /// Answers a request, which was checked before.
@@ -66,41 +66,42 @@ impl Player {
     /// # Errors
     ///
     /// Returns a refusal if no turn matches.
-    pub fn play(&self, body: &[u8], streamed: bool) -> Result<Played, Refusal> {
-        let received = Received::read(body).map_err(|why| unfit(format!("it cannot be read: {why}")))?;
-        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn play(&self, body: &[u8], streamed: bool) -> Result<ScriptedAnswer, Refusal> {
+        let received =
+            ReceivedRequest::parse(body).map_err(|why| no_match_refusal(format!("it cannot be read: {why}")))?;
+        let mut place = self.position.lock().unwrap_or_else(PoisonError::into_inner);
         place.requests += 1;
-        let turn = self.find(&mut place, &received).map_err(unfit)?;
-        let about = answer::About { request: place.requests, model: &received.model, bytes: body.len() as u64 };
-        Ok(answer::write(turn, &about, streamed))
+        let turn = self.find_turn(&mut place, &received).map_err(no_match_refusal)?;
+        let about = answer::RequestInfo { request: place.requests, model: &received.model, bytes: body.len() as u64 };
+        Ok(answer::write_answer(turn, &about, streamed))
     }
 
     /// The next turn, or the one before it if that repeats.
-    fn find(&self, place: &mut Place, received: &Received) -> Result<&Turn, String> {
+    fn find_turn(&self, place: &mut Position, received: &ReceivedRequest) -> Result<&Turn, String> {
         let turns = &self.script.turns;
         let mut misfits = Vec::new();
         match turns.get(place.next) {
-            None if place.repeats.is_none() => {
+            None if place.repeating.is_none() => {
                 return Err(format!("request {} comes after the last of its {} turns", place.requests, turns.len()));
             }
             None => {}
-            Some(turn) => match received.misfit(turn, place.requests) {
+            Some(turn) => match received.mismatch(turn, place.requests) {
                 None => {
                     let index = place.next;
                     place.next = match turn.then {
-                        Then::End => turns.len(),
-                        Then::Next | Then::Repeat => index + 1,
+                        NextTurn::End => turns.len(),
+                        NextTurn::Next | NextTurn::Repeat => index + 1,
                     };
-                    place.repeats = (turn.then == Then::Repeat).then_some(index);
+                    place.repeating = (turn.then == NextTurn::Repeat).then_some(index);
                     return Ok(turn);
                 }
                 Some(misfit) => misfits.push(format!("turn {} expects {misfit}", place.next + 1)),
             },
         }
-        if let Some(index) = place.repeats
+        if let Some(index) = place.repeating
             && let Some(turn) = turns.get(index)
         {
-            match received.misfit(turn, place.requests) {
+            match received.mismatch(turn, place.requests) {
                 None => return Ok(turn),
                 Some(misfit) => {
                     misfits.push(format!("turn {}, which repeats, expects {misfit}", index + 1));
@@ -112,7 +113,7 @@ impl Player {
 }
 
 /// Not an error of a provider, because retrying would not help.
-fn unfit(why: String) -> Refusal {
+fn no_match_refusal(why: String) -> Refusal {
     Refusal {
         code: RefusalCode::Request,
         message: format!("the script of the model has no answer: {why}"),

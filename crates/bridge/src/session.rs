@@ -14,57 +14,57 @@ use sympozium_api::RunPlan;
 use sympozium_api::guarantee::Guarantee;
 use sympozium_api::names::Digest;
 use sympozium_ipc::credential::Credential;
-use sympozium_ipc::door::{ASKED_TO_END, Refusal, RefusalCode, RunResult};
-use sympozium_ipc::receipt::{Actor, Event, IsolationSeen, MAX_NUMBER, Outcome, Transferred};
+use sympozium_ipc::door::{Refusal, RefusalCode, RunResult, SHUTDOWN_ERROR};
+use sympozium_ipc::receipt::{Actor, Event, MAX_NUMBER, Outcome, OutputSize, ReportedIsolation};
 use sympozium_ipc::run_api::Usage;
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, mpsc, watch};
 
-use crate::calls::{milliseconds, refusal};
+use crate::calls::{elapsed_ms, refusal};
 use crate::clock::Clock;
+use crate::egress_client::EgressClient;
 use crate::floor::IsolationFloor;
 use crate::model::Model;
-use crate::outward::Outward;
-use crate::pace::{Bounds, Pace, Wait};
 use crate::permits::Permit;
+use crate::rate::{LimitExceeded, RateBounds, RateLimiter};
 use crate::records::Records;
+use crate::run_api_client::RunApiClient;
 use crate::skill::{OpenError, Skill, Verification};
-use crate::table::{Table, UnusableSchema};
-use crate::upward::Upward;
+use crate::table::{InvalidSchema, ToolTable};
 
 /// After this many refusals the agent is disconnected: each costs work, and most have a receipt.
 pub const MAX_REFUSALS: u64 = 1_000;
 
 pub struct Session {
     pub(crate) plan: RunPlan,
-    pub(crate) table: Table,
+    pub(crate) table: ToolTable,
     pub(crate) skills: BTreeMap<String, Skill>,
     pub(crate) records: Records,
     pub(crate) clock: Clock,
-    pub(crate) upward: Upward,
-    pub(crate) outward: Arc<Outward>,
-    pub(crate) web: Option<Credential>,
+    pub(crate) run_api: RunApiClient,
+    pub(crate) egress: Arc<EgressClient>,
+    pub(crate) web_credential: Option<Credential>,
     pub(crate) model: Arc<Model>,
     /// The command that prints a skill's logs, with `{part}` as a placeholder.
-    pub(crate) logs: String,
+    pub(crate) logs_command: String,
     pub(crate) permits: Mutex<HashMap<u64, Permit>>,
     /// Actions that an approver approved for the whole run, by their hash without a nonce, with the approver's name.
-    pub(crate) standing: Mutex<HashMap<Digest, Option<String>>>,
+    pub(crate) run_approvals: Mutex<HashMap<Digest, Option<String>>>,
     turn: Arc<RwLock<()>>,
-    paces: Mutex<Paces>,
+    rate_limiters: Mutex<RateLimiters>,
     calls: AtomicU64,
     model_requests: AtomicU64,
     /// Requests to the model that are in flight.
-    models: watch::Sender<u32>,
+    model_requests_in_flight: watch::Sender<u32>,
     refusals: AtomicU64,
     /// Calls that act at the moment, by call number.
-    acting: Mutex<BTreeMap<u64, Acting>>,
+    in_flight: Mutex<BTreeMap<u64, InFlight>>,
     /// The skill that the agent loaded last, as an index into the plan.
-    pub(crate) active: Mutex<Option<usize>>,
+    pub(crate) active_skill_index: Mutex<Option<usize>>,
     result: Mutex<Option<RunResult>>,
     pub(crate) floor: IsolationFloor,
     /// Why the run was ended, if a command was less isolated than the plan requires.
     below_floor: OnceLock<String>,
-    over: watch::Sender<Option<Over>>,
+    end_reason: watch::Sender<Option<SessionEnd>>,
     /// Why results of skills can no longer be trusted.
     pub(crate) compromised: OnceLock<String>,
 }
@@ -73,12 +73,12 @@ pub struct SessionParts {
     pub plan: RunPlan,
     pub plan_digest: Digest,
     pub model: Arc<Model>,
-    pub outward: Arc<Outward>,
-    pub upward: Upward,
+    pub egress: Arc<EgressClient>,
+    pub run_api: RunApiClient,
     /// The credential for web pages, if the plan allows them.
-    pub web: Option<Credential>,
+    pub web_credential: Option<Credential>,
     /// The command that prints a skill's logs, with `{part}` as a placeholder.
-    pub logs: String,
+    pub logs_command: String,
     pub platform: Vec<Guarantee>,
     /// Packs whose executor the backend has replaced with ours, which verifies requests.
     pub verifying: BTreeSet<String>,
@@ -86,22 +86,22 @@ pub struct SessionParts {
 
 /// Why a session ends, unless the agent just disconnects.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Over {
+pub enum SessionEnd {
     /// The agent sent its result.
     Finished,
     /// The agent did something that `agent-runner` never does.
     Misbehaved(&'static str),
     BelowFloor,
     /// The gateway takes no reports of this run.
-    Unwanted(String),
+    ReportsRefused(String),
     /// What a skill does can no longer be known.
     Compromised(String),
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum Unservable {
+pub enum SessionError {
     #[error(transparent)]
-    Schema(#[from] UnusableSchema),
+    Schema(#[from] InvalidSchema),
     #[error("the volume of skill pack `{pack}` cannot be used")]
     Volume {
         pack: String,
@@ -111,7 +111,7 @@ pub enum Unservable {
 }
 
 /// A call that acts at the moment.
-pub(crate) struct Acting {
+pub(crate) struct InFlight {
     pub by: Actor,
     /// The hash of the exact action.
     pub action: Digest,
@@ -119,9 +119,9 @@ pub(crate) struct Acting {
 }
 
 /// Rate limiters of all calls together and of each tool, by its index in the plan.
-struct Paces {
-    all: Pace,
-    each: Vec<Pace>,
+struct RateLimiters {
+    all: RateLimiter,
+    each: Vec<RateLimiter>,
 }
 
 /// A call counts against the limits until this is dropped.
@@ -135,7 +135,7 @@ pub enum Turn {
     /// Other calls may act at the same time.
     Shared(OwnedRwLockReadGuard<()>),
     /// No other call acts.
-    Alone(OwnedRwLockWriteGuard<()>),
+    Exclusive(OwnedRwLockWriteGuard<()>),
 }
 
 impl Session {
@@ -145,9 +145,19 @@ impl Session {
     /// # Errors
     ///
     /// Returns an error if a volume or a schema cannot be used.
-    pub fn new(parts: SessionParts, ipc: &Path) -> Result<Arc<Self>, Unservable> {
-        let SessionParts { plan, plan_digest, model, outward, upward, web, logs, platform, verifying } = parts;
-        let table = Table::new(&plan)?;
+    pub fn new(parts: SessionParts, ipc: &Path) -> Result<Arc<Self>, SessionError> {
+        let SessionParts {
+            plan,
+            plan_digest,
+            model,
+            egress: outward,
+            run_api: upward,
+            web_credential: web,
+            logs_command: logs,
+            platform,
+            verifying,
+        } = parts;
+        let table = ToolTable::new(&plan)?;
         let floor = IsolationFloor::new(&plan, &verifying, &platform);
         let mut skills = BTreeMap::new();
         let (notify, notices) = mpsc::unbounded_channel();
@@ -155,26 +165,26 @@ impl Session {
             let Some(pack) = part.role.pack() else {
                 continue;
             };
-            let verification = match part.attests() || verifying.contains(pack) {
+            let verification = match part.is_attested() || verifying.contains(pack) {
                 true => Verification::Verifies,
                 false => Verification::Unverified,
             };
             let directory = ipc.join(pack);
             let skill = Skill::open(&directory, pack, verification, &floor, notify.clone())
-                .map_err(|source| Unservable::Volume { pack: pack.to_owned(), source })?;
+                .map_err(|source| SessionError::Volume { pack: pack.to_owned(), source })?;
             skills.insert(pack.to_owned(), skill);
         }
         let (limits, deadlines) = (&plan.limits, &plan.deadlines);
         let seconds = std::time::Duration::from_secs;
         let each = plan.tools.iter().map(|tool| {
-            Pace::new(Bounds {
+            RateLimiter::new(RateBounds {
                 concurrent: tool.limits.concurrent,
                 per_minute: tool.limits.per_minute,
                 total: u64::MAX,
             })
         });
-        let paces = Paces {
-            all: Pace::new(Bounds {
+        let paces = RateLimiters {
+            all: RateLimiter::new(RateBounds {
                 concurrent: limits.concurrent_tool_calls,
                 per_minute: u32::MAX,
                 total: u64::from(limits.tool_calls),
@@ -186,29 +196,29 @@ impl Session {
             clock: Clock::new(seconds(deadlines.run_seconds), seconds(deadlines.waiting_seconds)),
             table,
             skills,
-            upward,
-            outward,
-            web,
+            run_api: upward,
+            egress: outward,
+            web_credential: web,
             model,
-            logs,
+            logs_command: logs,
             permits: Mutex::default(),
-            standing: Mutex::default(),
+            run_approvals: Mutex::default(),
             turn: Arc::default(),
-            paces: Mutex::new(paces),
+            rate_limiters: Mutex::new(paces),
             calls: AtomicU64::new(0),
             model_requests: AtomicU64::new(0),
-            models: watch::Sender::new(0),
+            model_requests_in_flight: watch::Sender::new(0),
             refusals: AtomicU64::new(0),
-            acting: Mutex::default(),
-            active: Mutex::default(),
+            in_flight: Mutex::default(),
+            active_skill_index: Mutex::default(),
             result: Mutex::default(),
             floor,
             below_floor: OnceLock::new(),
-            over: watch::Sender::new(None),
+            end_reason: watch::Sender::new(None),
             compromised: OnceLock::new(),
             plan,
         });
-        session.follow(notices);
+        session.follow_notices(notices);
         Ok(session)
     }
 
@@ -217,24 +227,30 @@ impl Session {
     }
 
     /// Counts a refusal against the agent. Refusals that may succeed at another time do not count.
-    pub(crate) fn refused(&self, code: RefusalCode) {
+    pub(crate) fn count_refusal(&self, code: RefusalCode) {
         use RefusalCode::{Arguments, Denied, Request, Size, UnknownTool};
         if !matches!(code, Arguments | Denied | Request | Size | UnknownTool) {
             return;
         }
         if self.refusals.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_REFUSALS {
-            self.end(Over::Misbehaved("it went on asking for what it is refused"));
+            self.end(SessionEnd::Misbehaved("it went on asking for what it is refused"));
         }
     }
 
     /// Registers a call that acts now. `finish_action` writes its receipt.
-    pub(crate) fn begins(&self, call: u64, acting: Acting) {
-        lock(&self.acting).insert(call, acting);
+    pub(crate) fn start_action(&self, call: u64, acting: InFlight) {
+        lock(&self.in_flight).insert(call, acting);
     }
 
     /// Records the outcome of a call. Does nothing if the run end has recorded it already.
-    pub(crate) fn ends(&self, call: u64, outcome: Outcome, output: Transferred, isolation: Option<IsolationSeen>) {
-        let Some(acting) = lock(&self.acting).remove(&call) else {
+    pub(crate) fn finish_action(
+        &self,
+        call: u64,
+        outcome: Outcome,
+        output: OutputSize,
+        isolation: Option<ReportedIsolation>,
+    ) {
+        let Some(acting) = lock(&self.in_flight).remove(&call) else {
             return;
         };
         self.records.add(Event::Acted {
@@ -243,63 +259,63 @@ impl Session {
             action: acting.action,
             outcome,
             output,
-            duration_ms: milliseconds(acting.since),
+            duration_ms: elapsed_ms(acting.since),
             isolation,
         });
     }
 
     /// Records a failure for every call that still acts, because the run ends now.
-    pub(crate) fn give_up(&self) {
-        let calls: Vec<u64> = lock(&self.acting).keys().copied().collect();
+    pub(crate) fn abandon_actions(&self) {
+        let calls: Vec<u64> = lock(&self.in_flight).keys().copied().collect();
         for call in calls {
             let outcome = Outcome::Failed { why: "the run ended before it did".to_owned() };
-            self.ends(call, outcome, Transferred::default(), None);
+            self.finish_action(call, outcome, OutputSize::default(), None);
         }
     }
 
     /// Fails if the session has ended: then nothing more is started.
-    pub(crate) fn goes_on(&self) -> Result<(), Refusal> {
-        match &*self.over.borrow() {
+    pub(crate) fn check_open(&self) -> Result<(), Refusal> {
+        match &*self.end_reason.borrow() {
             None => Ok(()),
             Some(_) => Err(refusal(RefusalCode::Unavailable, "the run is over")),
         }
     }
 
     /// Counts a call of the tool at this index.
-    pub(crate) fn slot(self: &Arc<Self>, index: usize) -> Result<Slot, Refusal> {
+    pub(crate) fn acquire_slot(self: &Arc<Self>, index: usize) -> Result<Slot, Refusal> {
         let now = Instant::now();
-        self.goes_on()?;
-        let mut paces = lock(&self.paces);
-        let Paces { all, each } = &mut *paces;
+        self.check_open()?;
+        let mut paces = lock(&self.rate_limiters);
+        let RateLimiters { all, each } = &mut *paces;
         let own = &mut each[index];
-        all.has_room(now).map_err(|wait| too_many(wait, "the run", "more tool calls"))?;
+        all.check(now).map_err(|wait| rate_refusal(wait, "the run", "more tool calls"))?;
         let name = &self.plan.tools[index].name;
-        own.has_room(now).map_err(|wait| too_many(wait, &format!("`{name}`"), "more calls"))?;
+        own.check(now).map_err(|wait| rate_refusal(wait, &format!("`{name}`"), "more calls"))?;
         all.begin(now);
         own.begin(now);
         Ok(Slot { session: Arc::clone(self), index })
     }
 
     /// Waits for the right to act together with other calls.
-    pub(crate) async fn turn(&self) -> Turn {
+    pub(crate) async fn take_turn(&self) -> Turn {
         Turn::Shared(Arc::clone(&self.turn).read_owned().await)
     }
 
     /// Waits until no call acts, and keeps others from starting.
-    pub(crate) async fn turn_alone(&self) -> Turn {
-        Turn::Alone(Arc::clone(&self.turn).write_owned().await)
+    pub(crate) async fn take_exclusive_turn(&self) -> Turn {
+        Turn::Exclusive(Arc::clone(&self.turn).write_owned().await)
     }
 
     /// Registers a request to the model. It is in flight until the guard is dropped.
-    pub(crate) fn model_begins(self: &Arc<Self>) -> ModelExchange {
-        self.models.send_modify(|open| *open += 1);
+    pub(crate) fn begin_model_exchange(self: &Arc<Self>) -> ModelExchange {
+        self.model_requests_in_flight.send_modify(|open| *open += 1);
         ModelExchange { session: Arc::clone(self), number: self.model_requests.fetch_add(1, Ordering::Relaxed) }
     }
 
     /// Waits until no call acts and no model request is in flight. New calls wait meanwhile.
-    pub(crate) async fn quiet(&self) {
-        let mut models = self.models.subscribe();
-        let (_turn, _models) = tokio::join!(self.turn_alone(), models.wait_for(|open| *open == 0));
+    pub(crate) async fn wait_idle(&self) {
+        let mut models = self.model_requests_in_flight.subscribe();
+        let (_turn, _models) = tokio::join!(self.take_exclusive_turn(), models.wait_for(|open| *open == 0));
     }
 
     /// Stores the agent's result. Returns `false` if there is one already.
@@ -310,13 +326,13 @@ impl Session {
         }
         *kept = Some(result);
         drop(kept);
-        self.end(Over::Finished);
+        self.end(SessionEnd::Finished);
         true
     }
 
     /// Whether the agent reported that it was told to terminate.
-    pub(crate) fn agent_was_asked_to_end(&self) -> bool {
-        matches!(&*lock(&self.result), Some(RunResult::Failure { error }) if error == ASKED_TO_END)
+    pub(crate) fn agent_was_terminated(&self) -> bool {
+        matches!(&*lock(&self.result), Some(RunResult::Failure { error }) if error == SHUTDOWN_ERROR)
     }
 
     pub(crate) fn take_result(&self) -> Option<RunResult> {
@@ -324,8 +340,8 @@ impl Session {
     }
 
     /// Ends the session. Only the first reason counts.
-    pub(crate) fn end(&self, over: Over) {
-        self.over.send_if_modified(|kept| {
+    pub(crate) fn end(&self, over: SessionEnd) {
+        self.end_reason.send_if_modified(|kept| {
             let first = kept.is_none();
             if first {
                 *kept = Some(over);
@@ -338,7 +354,7 @@ impl Session {
     pub(crate) fn end_below_floor(&self, why: String) {
         tracing::error!(why, "the run is ended");
         let _ = self.below_floor.set(why);
-        self.end(Over::BelowFloor);
+        self.end(SessionEnd::BelowFloor);
     }
 
     /// Why the run was ended, if a command was less isolated than the plan requires.
@@ -347,10 +363,10 @@ impl Session {
     }
 
     /// Waits until the session ends, and returns the reason.
-    pub(crate) async fn over(&self) -> Over {
-        let mut over = self.over.subscribe();
+    pub(crate) async fn wait_end(&self) -> SessionEnd {
+        let mut over = self.end_reason.subscribe();
         match over.wait_for(Option::is_some).await {
-            Ok(reason) => reason.clone().unwrap_or(Over::Finished),
+            Ok(reason) => reason.clone().unwrap_or(SessionEnd::Finished),
             Err(_) => std::future::pending().await,
         }
     }
@@ -369,7 +385,7 @@ impl Session {
 
     /// The command that prints the logs of a part.
     pub(crate) fn logs_of(&self, part: &str) -> String {
-        self.logs.replace("{part}", part)
+        self.logs_command.replace("{part}", part)
     }
 }
 
@@ -389,31 +405,31 @@ impl ModelExchange {
 
 impl Drop for ModelExchange {
     fn drop(&mut self) {
-        self.session.models.send_modify(|open| *open -= 1);
+        self.session.model_requests_in_flight.send_modify(|open| *open -= 1);
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let mut paces = lock(&self.session.paces);
+        let mut paces = lock(&self.session.rate_limiters);
         paces.all.end();
         paces.each[self.index].end();
     }
 }
 
-fn too_many(wait: Wait, who: &str, what: &str) -> Refusal {
+fn rate_refusal(wait: LimitExceeded, who: &str, what: &str) -> Refusal {
     let (code, message, wait) = match wait {
-        Wait::Running => (
+        LimitExceeded::Concurrent => (
             RefusalCode::Busy,
             format!("too much is going on for {who} at this moment; wait for an answer first"),
             None,
         ),
-        Wait::For(wait) => (
+        LimitExceeded::PerMinute(wait) => (
             RefusalCode::Rate,
             format!("{who} may not have {what} in this minute"),
             u64::try_from(wait.as_millis()).ok(),
         ),
-        Wait::Over => {
+        LimitExceeded::Total => {
             (RefusalCode::Budget, format!("{who} may not have {what} at all; finish with what there is"), None)
         }
     };

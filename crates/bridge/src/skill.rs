@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-use sympozium_ipc::requester::{SubmitError, Withdrawn};
-use sympozium_ipc::{ExecRequest, ExecResult, RequestId, RequestKey, ResultProblem, Volume, VolumeError, WatchMode};
+use sympozium_ipc::requester::{SubmitError, Withdrawal};
+use sympozium_ipc::{ExecRequest, ExecResult, RequestId, RequestKey, ResultError, Volume, VolumeError, WatchMode};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
@@ -20,13 +20,13 @@ use findings::Findings;
 pub use findings::{Finding, Notice, Verification};
 
 /// Maximum number of queued orders for the driver of a volume. The rate limits of calls keep the queue shorter.
-const ORDERS: usize = 64;
+const MAX_QUEUED_ORDERS: usize = 64;
 
 #[derive(Debug, Clone)]
 pub struct Skill {
     volume: Volume,
     orders: mpsc::Sender<Order>,
-    leaving: Arc<AtomicBool>,
+    done_written: Arc<AtomicBool>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -38,27 +38,27 @@ pub enum OpenError {
 }
 
 #[derive(Debug)]
-pub enum Executed {
+pub enum Execution {
     /// The skill answered. It may lie about its own commands, but not about another skill's.
     Answered(Box<ExecResult>),
     /// The result cannot be used.
-    Unbelievable(ResultProblem),
+    Invalid(ResultError),
     /// The request could not be written. Nothing was run.
-    NotAsked(SubmitError),
+    NotSubmitted(SubmitError),
     /// `done` was written by something other than the bridge. Whether the command was started is unknown.
-    Left {
+    StoppedByOther {
         /// Whether an executor had claimed it.
         claimed: bool,
     },
     /// The executor was restarted and no longer knows the request. The command may have run in part.
     Restarted,
     /// No result in time.
-    Silent {
+    NoAnswer {
         /// Whether an executor had claimed it: then it may have been run.
         claimed: bool,
     },
     /// The call was cancelled before an executor had claimed the command.
-    TakenBack,
+    Cancelled,
 }
 
 enum Order {
@@ -66,18 +66,18 @@ enum Order {
         request: Box<ExecRequest>,
         /// When the call stops waiting.
         expires: SystemTime,
-        answer: oneshot::Sender<Answer>,
+        answer: oneshot::Sender<OrderReply>,
     },
     /// Withdraws a request. If it was started already, the call still waits for its result.
-    Withdraw { id: RequestId, found: oneshot::Sender<Withdrawn> },
+    Withdraw { id: RequestId, found: oneshot::Sender<Withdrawal> },
     /// The same, but the call no longer waits: a late result is deleted.
-    GiveUp { id: RequestId, found: oneshot::Sender<Withdrawn> },
+    Abandon { id: RequestId, found: oneshot::Sender<Withdrawal> },
 }
 
-enum Answer {
-    Result(Result<ExecResult, ResultProblem>),
-    NotAsked(SubmitError),
-    Left,
+enum OrderReply {
+    Result(Result<ExecResult, ResultError>),
+    NotSubmitted(SubmitError),
+    StoppedByOther,
     Restarted,
 }
 
@@ -100,12 +100,12 @@ impl Skill {
             Verification::Verifies => Some(RequestKey::generate().map_err(OpenError::Random)?),
             Verification::Unverified => None,
         };
-        let (orders, taken) = mpsc::channel(ORDERS);
+        let (orders, taken) = mpsc::channel(MAX_QUEUED_ORDERS);
         let leaving = Arc::new(AtomicBool::new(false));
         let findings = Findings::new(pack, verification, notices);
         let driver = Driver::new(&volume, Arc::clone(&leaving), key, floor.clone(), findings, WatchMode::default());
-        tokio::spawn(driver.drive(taken));
-        Ok(Self { volume, orders, leaving })
+        tokio::spawn(driver.run(taken));
+        Ok(Self { volume, orders, done_written: leaving })
     }
 
     /// Has a command run at most once. `unwanted` cancels it only while no executor has claimed it. A command that was
@@ -115,13 +115,13 @@ impl Skill {
         request: ExecRequest,
         patience: Duration,
         unwanted: impl Future<Output = ()>,
-    ) -> Executed {
+    ) -> Execution {
         let id = request.id.clone();
         let deadline = Instant::now() + patience;
         let (answer, answered) = oneshot::channel();
         let order = Order::Submit { request: Box::new(request), expires: SystemTime::now() + patience, answer };
         if self.orders.send(order).await.is_err() {
-            return Executed::Silent { claimed: false };
+            return Execution::NoAnswer { claimed: false };
         }
         tokio::pin!(answered, unwanted);
         let mut wanted = true;
@@ -129,20 +129,20 @@ impl Skill {
             tokio::select! {
                 biased;
                 answer = &mut answered => return match answer {
-                    Ok(Answer::Result(Ok(result))) => Executed::Answered(Box::new(result)),
-                    Ok(Answer::Result(Err(problem))) => Executed::Unbelievable(problem),
-                    Ok(Answer::NotAsked(error)) => Executed::NotAsked(error),
-                    Ok(Answer::Restarted) => Executed::Restarted,
-                    Ok(Answer::Left) => Executed::Left { claimed: self.give_up(id).await },
-                    Err(_) => Executed::Silent { claimed: true },
+                    Ok(OrderReply::Result(Ok(result))) => Execution::Answered(Box::new(result)),
+                    Ok(OrderReply::Result(Err(problem))) => Execution::Invalid(problem),
+                    Ok(OrderReply::NotSubmitted(error)) => Execution::NotSubmitted(error),
+                    Ok(OrderReply::Restarted) => Execution::Restarted,
+                    Ok(OrderReply::StoppedByOther) => Execution::StoppedByOther { claimed: self.abandon(id).await },
+                    Err(_) => Execution::NoAnswer { claimed: true },
                 },
                 () = sleep_until(deadline) => {
-                    return Executed::Silent { claimed: self.give_up(id).await };
+                    return Execution::NoAnswer { claimed: self.abandon(id).await };
                 }
                 () = &mut unwanted, if wanted => {
                     wanted = false;
                     if !self.withdraw(id.clone()).await {
-                        return Executed::TakenBack;
+                        return Execution::Cancelled;
                     }
                 }
             }
@@ -151,19 +151,19 @@ impl Skill {
 
     /// Withdraws a request. Returns whether an executor has claimed it.
     async fn withdraw(&self, id: RequestId) -> bool {
-        self.take_back(|found| Order::Withdraw { id, found }).await
+        self.send_withdrawal(|found| Order::Withdraw { id, found }).await
     }
 
     /// Withdraws a request and stops waiting for its result. Returns whether an executor has claimed it.
-    async fn give_up(&self, id: RequestId) -> bool {
-        self.take_back(|found| Order::GiveUp { id, found }).await
+    async fn abandon(&self, id: RequestId) -> bool {
+        self.send_withdrawal(|found| Order::Abandon { id, found }).await
     }
 
-    async fn take_back(&self, order: impl FnOnce(oneshot::Sender<Withdrawn>) -> Order) -> bool {
+    async fn send_withdrawal(&self, order: impl FnOnce(oneshot::Sender<Withdrawal>) -> Order) -> bool {
         let (found, withdrawn) = oneshot::channel();
         let sent = self.orders.send(order(found)).await;
         // If the driver is gone, the command may have been started.
-        sent.is_err() || !matches!(withdrawn.await, Ok(Withdrawn::NotStarted))
+        sent.is_err() || !matches!(withdrawn.await, Ok(Withdrawal::NotStarted))
     }
 
     /// Tells the skill that the run has ended. The executor ends its commands, and their results still arrive.
@@ -172,7 +172,7 @@ impl Skill {
     ///
     /// Returns an error if the file cannot be written.
     pub fn write_done(&self) -> Result<(), VolumeError> {
-        self.leaving.store(true, Ordering::Relaxed);
+        self.done_written.store(true, Ordering::Relaxed);
         self.volume.write_done()
     }
 }

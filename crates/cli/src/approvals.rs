@@ -4,10 +4,10 @@
 //! terminal, or names the hash: nothing is approved unseen.
 
 pub mod arguments;
+pub mod pending;
 mod select;
 #[cfg(test)]
 mod tests;
-pub mod waiting;
 
 pub use arguments::{ApprovalsArguments, ApproveArguments, DenyArguments};
 
@@ -19,72 +19,72 @@ use anyhow::{Context as _, anyhow};
 use crate::arguments::OutputFormat;
 use crate::cluster::{self, Cluster, ClusterArguments};
 use crate::failure::{FAILED, Failure};
-use crate::local::control::{Client, Decided, MAX_REASON, Word};
-use crate::local::state::State;
+use crate::local::control::{Client, MAX_REASON_CHARS, VoteResult, WireVote};
+use crate::local::state::StateDirectory;
 use crate::manifests::problem::printable;
-use crate::output::{answer, json, note};
-use select::{Wanted, select};
-use waiting::{Asker, Waiting};
+use crate::output::{print_stderr, print_stdout, to_json};
+use pending::{PendingQuestion, VoteRecipient};
+use select::{Selection, select};
 
 /// Bytes read from the prompt.
-const MAX_TYPED: u64 = 1024;
+const MAX_INPUT_BYTES: u64 = 1024;
 
 pub fn list(arguments: &ApprovalsArguments) -> Result<ExitCode, Failure> {
-    let waiting = Source::open(&arguments.cluster)?.all()?;
+    let waiting = QuestionSource::open(&arguments.cluster)?.list()?;
     match arguments.output {
         OutputFormat::Json => {
-            let all: Vec<_> = waiting.iter().map(Waiting::view).collect();
-            answer(&json(&all)?)?;
+            let all: Vec<_> = waiting.iter().map(PendingQuestion::view).collect();
+            print_stdout(&to_json(&all)?)?;
         }
-        OutputFormat::Text if waiting.is_empty() => note("no run waits for a person"),
+        OutputFormat::Text if waiting.is_empty() => print_stderr("no run waits for a person"),
         OutputFormat::Text => {
-            let texts: Vec<String> = waiting.iter().map(Waiting::text).collect();
-            answer(&texts.join("\n"))?;
+            let texts: Vec<String> = waiting.iter().map(PendingQuestion::text).collect();
+            print_stdout(&texts.join("\n"))?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Where questions come from and votes go to: the runs of this machine, or a cluster.
-enum Source {
-    Here(State),
+enum QuestionSource {
+    Local(StateDirectory),
     Cluster(Box<Cluster>),
 }
 
-impl Source {
+impl QuestionSource {
     fn open(arguments: &ClusterArguments) -> Result<Self, Failure> {
-        Ok(match Cluster::chosen(arguments)? {
+        Ok(match Cluster::select(arguments)? {
             Some(cluster) => Self::Cluster(Box::new(cluster)),
-            None => Self::Here(State::open()?),
+            None => Self::Local(StateDirectory::open()?),
         })
     }
 
-    fn all(&self) -> Result<Vec<Waiting>, Failure> {
+    fn list(&self) -> Result<Vec<PendingQuestion>, Failure> {
         match self {
-            Self::Here(state) => waiting::all(state),
-            Self::Cluster(cluster) => cluster::approvals::all(cluster),
+            Self::Local(state) => pending::list_local(state),
+            Self::Cluster(cluster) => cluster::approvals::list_questions(cluster),
         }
     }
 
-    fn find(&self, run: &str) -> Result<String, Failure> {
+    fn find_uid(&self, run: &str) -> Result<String, Failure> {
         match self {
-            Self::Here(state) => state.find(run).map(|(_, record)| record.uid),
+            Self::Local(state) => state.find_run(run).map(|(_, record)| record.uid),
             Self::Cluster(cluster) => Ok(cluster.find(run)?.uid),
         }
     }
 
-    fn decide(&self, question: &Waiting, says: Word, reason: Option<&str>) -> anyhow::Result<Decided> {
+    fn vote(&self, question: &PendingQuestion, says: WireVote, reason: Option<&str>) -> anyhow::Result<VoteResult> {
         let approval = &question.question.approval;
         let action = &question.question.action;
-        match (self, &question.asker) {
-            (_, Asker::Process(directory)) => match Client::connect(directory)? {
-                Some(client) => client.decide(approval, action, says, reason),
-                None => Ok(Decided::Refused("the run is over".to_owned())),
+        match (self, &question.recipient) {
+            (_, VoteRecipient::Process(directory)) => match Client::connect(directory)? {
+                Some(client) => client.vote(approval, action, says, reason),
+                None => Ok(VoteResult::Refused("the run is over".to_owned())),
             },
-            (Self::Cluster(cluster), Asker::Object(object)) => {
-                cluster::approvals::decide_now(cluster, object, says, reason)
+            (Self::Cluster(cluster), VoteRecipient::Object(object)) => {
+                cluster::approvals::cast_vote_blocking(cluster, object, says, reason)
             }
-            (Self::Here(_), Asker::Object(_)) => {
+            (Self::Local(_), VoteRecipient::Object(_)) => {
                 anyhow::bail!("the question is one of a cluster")
             }
         }
@@ -92,11 +92,11 @@ impl Source {
 }
 
 pub fn approve(arguments: &ApproveArguments) -> Result<ExitCode, Failure> {
-    let reason = checked(arguments.reason.as_deref())?;
-    let wanted = Wanted { words: &arguments.words, actions: &arguments.actions, all: arguments.all };
-    let source = Source::open(&arguments.cluster)?;
-    let questions = select(source.all()?, &|run| source.find(run), &wanted)?;
-    let is_unseen = |it: &&Waiting| !arguments.actions.contains(&it.question.action);
+    let reason = check_reason(arguments.reason.as_deref())?;
+    let wanted = Selection { words: &arguments.words, actions: &arguments.actions, all: arguments.all };
+    let source = QuestionSource::open(&arguments.cluster)?;
+    let questions = select(source.list()?, &|run| source.find_uid(run), &wanted)?;
+    let is_unseen = |it: &&PendingQuestion| !arguments.actions.contains(&it.question.action);
     let unseen = questions.iter().filter(is_unseen).count();
     if unseen > 0 && !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
         return Err(Failure::new(
@@ -105,20 +105,20 @@ pub fn approve(arguments: &ApproveArguments) -> Result<ExitCode, Failure> {
         ));
     }
     let says = match arguments.for_the_run {
-        true => Word::YesForTheRun,
-        false => Word::Yes,
+        true => WireVote::YesForTheRun,
+        false => WireVote::Yes,
     };
     let mut code = ExitCode::SUCCESS;
     for question in &questions {
         if is_unseen(&question) {
-            note(question.text().trim_end());
-            if !arguments.yes && !confirmed()? {
-                note("not approved; it waits on");
+            print_stderr(question.text().trim_end());
+            if !arguments.yes && !confirm()? {
+                print_stderr("not approved; it waits on");
                 code = ExitCode::from(FAILED);
                 continue;
             }
         }
-        if !decide(&source, question, says, reason)? {
+        if !vote(&source, question, says, reason)? {
             code = ExitCode::from(FAILED);
         }
     }
@@ -126,22 +126,22 @@ pub fn approve(arguments: &ApproveArguments) -> Result<ExitCode, Failure> {
 }
 
 pub fn deny(arguments: &DenyArguments) -> Result<ExitCode, Failure> {
-    let reason = checked(arguments.reason.as_deref())?;
-    let wanted = Wanted { words: &arguments.words, actions: &arguments.actions, all: arguments.all };
-    let source = Source::open(&arguments.cluster)?;
+    let reason = check_reason(arguments.reason.as_deref())?;
+    let wanted = Selection { words: &arguments.words, actions: &arguments.actions, all: arguments.all };
+    let source = QuestionSource::open(&arguments.cluster)?;
     let mut code = ExitCode::SUCCESS;
-    for question in &select(source.all()?, &|run| source.find(run), &wanted)? {
-        if !decide(&source, question, Word::No, reason)? {
+    for question in &select(source.list()?, &|run| source.find_uid(run), &wanted)? {
+        if !vote(&source, question, WireVote::No, reason)? {
             code = ExitCode::from(FAILED);
         }
     }
     Ok(code)
 }
 
-fn checked(reason: Option<&str>) -> Result<Option<&str>, Failure> {
+fn check_reason(reason: Option<&str>) -> Result<Option<&str>, Failure> {
     match reason {
-        Some(reason) if reason.chars().count() > MAX_REASON => Err(Failure::usage(
-            anyhow!("the reason has more than {MAX_REASON} characters"),
+        Some(reason) if reason.chars().count() > MAX_REASON_CHARS => Err(Failure::usage(
+            anyhow!("the reason has more than {MAX_REASON_CHARS} characters"),
             "the model reads it: say it shorter",
         )),
         reason => Ok(reason),
@@ -149,37 +149,42 @@ fn checked(reason: Option<&str>) -> Result<Option<&str>, Failure> {
 }
 
 /// Submits a vote and prints its effect. Returns whether the run accepted it.
-fn decide(source: &Source, question: &Waiting, says: Word, reason: Option<&str>) -> Result<bool, Failure> {
-    let name = question.name();
+fn vote(
+    source: &QuestionSource,
+    question: &PendingQuestion,
+    says: WireVote,
+    reason: Option<&str>,
+) -> Result<bool, Failure> {
+    let name = question.display_name();
     let failed = |error: anyhow::Error| {
         Failure::new(
             error.context(format!("nobody knows whether {name} is decided")),
-            format!("`sympozium approvals{}` says whether it still waits", question.place.flags()),
+            format!("`sympozium approvals{}` says whether it still waits", question.target.as_str()),
         )
     };
-    let decided = source.decide(question, says, reason).map_err(failed)?;
+    let decided = source.vote(question, says, reason).map_err(failed)?;
     let text = match (decided, says) {
-        (Decided::Refused(why), _) => {
-            note(&format!("error: {name} is not decided: {}", printable(&why)));
+        (VoteResult::Refused(why), _) => {
+            print_stderr(&format!("error: {name} is not decided: {}", printable(&why)));
             return Ok(false);
         }
-        (Decided::More(1), _) => format!("noted: {name}: one more person must say yes"),
-        (Decided::More(more), _) => format!("noted: {name}: {more} more people must say yes"),
-        (Decided::Noted, _) => {
+        (VoteResult::MoreNeeded(1), _) => format!("noted: {name}: one more person must say yes"),
+        (VoteResult::MoreNeeded(more), _) => format!("noted: {name}: {more} more people must say yes"),
+        (VoteResult::Recorded, _) => {
             format!("noted: {name}: whether that is enough is decided by the run's plan, which you may not read")
         }
-        (Decided::Answered, Word::No) => format!("denied: {name}"),
-        (Decided::Answered, Word::Yes) => format!("approved: {name}"),
-        (Decided::Answered, Word::YesForTheRun) => {
+        (VoteResult::Decided, WireVote::No) => format!("denied: {name}"),
+        (VoteResult::Decided, WireVote::Yes) => format!("approved: {name}"),
+        (VoteResult::Decided, WireVote::YesForTheRun) => {
             format!("approved: {name}, as often as the run repeats it")
         }
     };
-    answer(&(text + "\n"))?;
+    print_stdout(&(text + "\n"))?;
     Ok(true)
 }
 
 /// Asks on the terminal. Anything but `y` or `yes` means no.
-fn confirmed() -> Result<bool, Failure> {
+fn confirm() -> Result<bool, Failure> {
     let ask = || -> anyhow::Result<bool> {
         let mut stderr = io::stderr().lock();
         // Input typed before the prompt is not an answer to it.
@@ -187,7 +192,7 @@ fn confirmed() -> Result<bool, Failure> {
         write!(stderr, "Approve this? [y/N] ")?;
         stderr.flush()?;
         let mut typed = String::new();
-        io::stdin().lock().take(MAX_TYPED).read_line(&mut typed)?;
+        io::stdin().lock().take(MAX_INPUT_BYTES).read_line(&mut typed)?;
         Ok(["y", "yes"].contains(&typed.trim().to_lowercase().as_str()))
     };
     ask()

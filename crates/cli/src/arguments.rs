@@ -149,7 +149,7 @@ pub struct ValidateArguments {
     pub floor: Option<PathBuf>,
 
     /// The namespace of objects that name none.
-    #[arg(short, long, default_value = "default", value_parser = namespace)]
+    #[arg(short, long, default_value = "default", value_parser = parse_namespace)]
     pub namespace: String,
 
     /// How to print the findings.
@@ -245,7 +245,7 @@ pub struct RenderArguments {
     pub run: Option<String>,
 
     /// The UID of the run, if it has none in its metadata. With several runs, --run says which.
-    #[arg(long, value_parser = crate::planning::uid)]
+    #[arg(long, value_parser = crate::planning::parse_uid)]
     pub uid: Option<String>,
 
     /// A file with the policy that is the cluster's floor.
@@ -253,7 +253,7 @@ pub struct RenderArguments {
     pub floor: Option<PathBuf>,
 
     /// The namespace of objects that name none.
-    #[arg(short, long, default_value = "default", value_parser = namespace)]
+    #[arg(short, long, default_value = "default", value_parser = parse_namespace)]
     pub namespace: String,
 
     /// The address and port of the gateway; one at which nothing answers when absent.
@@ -298,7 +298,7 @@ Exit codes:
   2  the command line was not understood")]
 pub struct CrdsArguments {
     /// Only these kinds.
-    #[arg(value_name = "KIND", value_parser = kinds())]
+    #[arg(value_name = "KIND", value_parser = kind_parser())]
     pub kinds: Vec<String>,
 
     /// How to print them.
@@ -337,7 +337,7 @@ pub struct VersionArguments {
 }
 
 /// Parses the name of a namespace.
-pub fn namespace(typed: &str) -> Result<String, &'static str> {
+pub fn parse_namespace(typed: &str) -> Result<String, &'static str> {
     match NamespaceName::from(typed).check() {
         Ok(()) => Ok(typed.to_owned()),
         Err(_) => Err(
@@ -347,7 +347,7 @@ pub fn namespace(typed: &str) -> Result<String, &'static str> {
 }
 
 /// The kinds that the command line accepts.
-fn kinds() -> clap::builder::PossibleValuesParser {
+fn kind_parser() -> clap::builder::PossibleValuesParser {
     Kind::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>().into()
 }
 

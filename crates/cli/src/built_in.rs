@@ -38,20 +38,20 @@ pub const POLICIES: &[(&str, &str)] = manifests!("policies":
 );
 
 pub fn pack_text(name: &str) -> Option<&'static str> {
-    text(PACKS, name)
+    find_text(PACKS, name)
 }
 
 pub fn policy_text(name: &str) -> Option<&'static str> {
-    text(POLICIES, name)
+    find_text(POLICIES, name)
 }
 
 /// A test checks that every embedded text parses.
 pub fn pack(name: &str) -> Option<SkillPack> {
-    read(pack_text(name)?)
+    parse(pack_text(name)?)
 }
 
 pub fn policy(name: &str) -> Option<SympoziumPolicy> {
-    read(policy_text(name)?)
+    parse(policy_text(name)?)
 }
 
 /// The floor of an unmodified installation.
@@ -59,12 +59,12 @@ pub fn floor() -> Option<SympoziumPolicy> {
     policy(FLOOR_POLICY)
 }
 
-fn text(manifests: &[(&str, &'static str)], name: &str) -> Option<&'static str> {
+fn find_text(manifests: &[(&str, &'static str)], name: &str) -> Option<&'static str> {
     let found = manifests.iter().find(|(known, _)| *known == name);
     found.map(|(_, text)| *text)
 }
 
-fn read<K: DeserializeOwned>(text: &str) -> Option<K> {
+fn parse<K: DeserializeOwned>(text: &str) -> Option<K> {
     let document = load(text, &mut Budget::default()).documents.into_iter().next()?;
     serde_json::from_value(document.to_json()).ok()
 }

@@ -6,10 +6,10 @@ use clap::Args;
 
 use crate::cluster::{self, Cluster, ClusterArguments};
 use crate::failure::{FAILED, Failure};
-use crate::local::control::{Client, How};
-use crate::local::state::State;
-use crate::output::{answer, note};
-use crate::runs::named;
+use crate::local::control::{Client, StopMode};
+use crate::local::state::StateDirectory;
+use crate::output::{print_stderr, print_stdout};
+use crate::runs::display_name;
 
 /// The arguments of `cancel`.
 #[derive(Debug, Args)]
@@ -39,7 +39,7 @@ pub struct CancelArguments {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Told {
+pub enum CancelResult {
     /// The run accepted the request.
     Ending { name: String },
     /// The run had ended before.
@@ -47,17 +47,17 @@ pub enum Told {
 }
 
 pub fn run(arguments: &CancelArguments) -> Result<ExitCode, Failure> {
-    let cluster = Cluster::chosen(&arguments.cluster)?;
+    let cluster = Cluster::select(&arguments.cluster)?;
     let mut code = ExitCode::SUCCESS;
     for run in &arguments.runs {
         let told = match &cluster {
             Some(cluster) => cluster::cancel::cancel(cluster, run)?,
-            None => cancel_here(run)?,
+            None => cancel_local(run)?,
         };
         match told {
-            Told::Ending { name } => answer(&format!("ending {name}\n"))?,
-            Told::IsOver { name, word } => {
-                note(&format!("error: {name} is over already: {word}"));
+            CancelResult::Ending { name } => print_stdout(&format!("ending {name}\n"))?,
+            CancelResult::IsOver { name, word } => {
+                print_stderr(&format!("error: {name} is over already: {word}"));
                 code = ExitCode::from(FAILED);
             }
         }
@@ -65,19 +65,19 @@ pub fn run(arguments: &CancelArguments) -> Result<ExitCode, Failure> {
     Ok(code)
 }
 
-fn cancel_here(run: &str) -> Result<Told, Failure> {
-    let (directory, record) = State::open()?.find(run)?;
-    let name = named(&record);
+fn cancel_local(run: &str) -> Result<CancelResult, Failure> {
+    let (directory, record) = StateDirectory::open()?.find_run(run)?;
+    let name = display_name(&record);
     let hint = "`sympozium show` says how it stands";
     let failed = |error: anyhow::Error| Failure::new(error, hint);
-    if let Some(outcome) = directory.outcome(&record) {
-        let word = outcome.word();
-        return Ok(Told::IsOver { name, word });
+    if let Some(outcome) = directory.run_end(&record) {
+        let word = outcome.as_str();
+        return Ok(CancelResult::IsOver { name, word });
     }
     let Some(client) = Client::connect(&directory).map_err(failed)? else {
         let error = anyhow::anyhow!("{name} begins or ends just now, and does not listen");
         return Err(Failure::new(error, "try again in a moment"));
     };
-    client.stop(How::Gently).map_err(failed)?;
-    Ok(Told::Ending { name })
+    client.stop(StopMode::Gently).map_err(failed)?;
+    Ok(CancelResult::Ending { name })
 }

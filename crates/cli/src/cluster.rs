@@ -7,11 +7,12 @@
 pub mod approvals;
 mod arguments;
 pub mod audit;
+mod call_error;
 pub mod cancel;
 mod connection;
 pub mod explain;
 #[cfg(test)]
-mod fake;
+mod fake_api_server;
 mod follow;
 pub mod logs;
 mod objects;
@@ -19,7 +20,6 @@ mod plan;
 mod platform;
 mod question;
 mod records;
-mod refused;
 pub mod remove;
 pub mod run;
 pub mod show;
@@ -28,8 +28,8 @@ mod tests;
 pub mod view;
 
 pub use arguments::ClusterArguments;
+pub use call_error::Role;
 pub use connection::Connection;
-pub use refused::Role;
 
 use std::future::Future;
 
@@ -40,16 +40,16 @@ use sympozium_api::AgentRun;
 use tokio::runtime::Runtime;
 
 use crate::failure::Failure;
-use crate::manifests::problem::quoted;
-use crate::output::note;
-use arguments::Namespace;
+use crate::manifests::problem::quote;
+use crate::output::print_stderr;
+use arguments::NamespaceFlag;
 
 /// Objects per list page. A run's status may hold an answer and log tails, and only one page is in memory at a time.
-pub const PAGE: u32 = 50;
+pub const PAGE_SIZE: u32 = 50;
 /// The maximum number of runs that are listed, in no particular order: the API server does not sort.
 pub const MAX_RUNS: usize = 20_000;
 /// The minimum length of a UID prefix that names a run.
-const LEAST_OF_UID: usize = 4;
+const MIN_UID_PREFIX: usize = 4;
 
 /// A connection to a cluster with a runtime, for synchronous commands.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ pub struct Cluster {
 
 /// An AgentRun with the identity that every stored object has.
 #[derive(Debug, Clone)]
-pub struct Found {
+pub struct FoundRun {
     pub name: String,
     pub uid: String,
     pub run: AgentRun,
@@ -72,8 +72,8 @@ impl Cluster {
     /// # Errors
     ///
     /// When it is not clear how to reach the cluster.
-    pub fn chosen(arguments: &ClusterArguments) -> Result<Option<Self>, Failure> {
-        Self::of(arguments, Namespace::Chooses)
+    pub fn select(arguments: &ClusterArguments) -> Result<Option<Self>, Failure> {
+        Self::open(arguments, NamespaceFlag::SelectsCluster)
     }
 
     /// The same for commands whose `--namespace` also applies to files.
@@ -81,11 +81,11 @@ impl Cluster {
     /// # Errors
     ///
     /// When it is not clear how to reach the cluster.
-    pub fn chosen_beside_files(arguments: &ClusterArguments) -> Result<Option<Self>, Failure> {
-        Self::of(arguments, Namespace::IsAboutFiles)
+    pub fn select_with_files(arguments: &ClusterArguments) -> Result<Option<Self>, Failure> {
+        Self::open(arguments, NamespaceFlag::AppliesToFiles)
     }
 
-    fn of(arguments: &ClusterArguments, namespace: Namespace) -> Result<Option<Self>, Failure> {
+    fn open(arguments: &ClusterArguments, namespace: NamespaceFlag) -> Result<Option<Self>, Failure> {
         let Some(choice) = arguments.choice(namespace) else {
             return Ok(None);
         };
@@ -98,7 +98,7 @@ impl Cluster {
         Ok(Some(Self { runtime, connection }))
     }
 
-    pub fn wait<T>(&self, future: impl Future<Output = T>) -> T {
+    pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
         self.runtime.block_on(future)
     }
 
@@ -107,8 +107,8 @@ impl Cluster {
     /// # Errors
     ///
     /// When there is none, or more than one.
-    pub fn find(&self, wanted: &str) -> Result<Found, Failure> {
-        self.wait(find(&self.connection, wanted))
+    pub fn find(&self, wanted: &str) -> Result<FoundRun, Failure> {
+        self.block_on(find(&self.connection, wanted))
     }
 }
 
@@ -117,19 +117,19 @@ impl Cluster {
 /// # Errors
 ///
 /// When there is none, or more than one.
-pub async fn find(connection: &Connection, wanted: &str) -> Result<Found, Failure> {
+pub async fn find(connection: &Connection, wanted: &str) -> Result<FoundRun, Failure> {
     // Do not send what is not a valid name: it would become part of the request's path.
     let is_name = sympozium_api::names::RunName::from(wanted).check().is_ok();
     if is_name {
-        let doing = format!("read AgentRun {}", quoted(wanted));
+        let doing = format!("read AgentRun {}", quote(wanted));
         let runs = connection.runs();
         let run = connection.call(&doing, Role::Viewer, runs.get_opt(wanted));
         if let Some(run) = run.await? {
-            return found(run);
+            return identify_run(run);
         }
     }
     let mut fitting = Vec::new();
-    if wanted.len() >= LEAST_OF_UID {
+    if wanted.len() >= MIN_UID_PREFIX {
         let mut count = 0;
         let is_wanted = |run: AgentRun| {
             let uid = run.metadata.uid.as_deref();
@@ -138,9 +138,9 @@ pub async fn find(connection: &Connection, wanted: &str) -> Result<Found, Failur
             // Two matches are enough to know that the prefix is ambiguous.
             (fits && count <= 2).then_some(run)
         };
-        let (runs, has_more) = list(connection, is_wanted).await?;
+        let (runs, has_more) = list_runs(connection, is_wanted).await?;
         if has_more {
-            warn_of_more();
+            warn_truncated();
         }
         fitting.extend(runs);
     } else {
@@ -149,28 +149,28 @@ pub async fn find(connection: &Connection, wanted: &str) -> Result<Found, Failur
         let one = ListParams::default().limit(1);
         connection.call("list AgentRuns", Role::Viewer, runs.list(&one)).await?;
     }
-    let place = connection.place.flags();
+    let place = connection.target.as_str();
     match (fitting.pop(), fitting.is_empty()) {
-        (Some(only), true) => found(only),
+        (Some(only), true) => identify_run(only),
         (Some(_), false) => Err(Failure::new(
-            anyhow!("several runs have a UID that begins with {}", quoted(wanted)),
+            anyhow!("several runs have a UID that begins with {}", quote(wanted)),
             format!("write more of it; `sympozium runs{place}` lists them"),
         )),
         (None, _) => Err(Failure::new(
-            anyhow!("there is no run {} in namespace {}", quoted(wanted), quoted(&connection.namespace)),
+            anyhow!("there is no run {} in namespace {}", quote(wanted), quote(&connection.namespace)),
             format!("`sympozium runs{place}` lists them; -n names another namespace"),
         )),
     }
 }
 
-fn found(run: AgentRun) -> Result<Found, Failure> {
+fn identify_run(run: AgentRun) -> Result<FoundRun, Failure> {
     let (Some(name), Some(uid)) = (run.metadata.name.clone(), run.uid()) else {
         return Err(Failure::new(
             anyhow!("the API server answers with a run that has no name or no UID"),
             "see that the address in the kubeconfig is that of a Kubernetes API server",
         ));
     };
-    Ok(Found { name, uid, run })
+    Ok(FoundRun { name, uid, run })
 }
 
 /// Lists all runs of the namespace page by page and collects what `keep` returns; nothing else stays in memory. The
@@ -179,13 +179,13 @@ fn found(run: AgentRun) -> Result<Found, Failure> {
 /// # Errors
 ///
 /// When they cannot be listed.
-pub async fn list<T>(
+pub async fn list_runs<T>(
     connection: &Connection,
     mut keep: impl FnMut(AgentRun) -> Option<T>,
 ) -> Result<(Vec<T>, bool), Failure> {
     let runs = connection.runs();
     let (mut kept, mut count) = (Vec::new(), 0);
-    let mut parameters = ListParams::default().limit(PAGE);
+    let mut parameters = ListParams::default().limit(PAGE_SIZE);
     loop {
         let page = connection.call("list AgentRuns", Role::Viewer, runs.list(&parameters));
         let page = page.await?;
@@ -201,6 +201,6 @@ pub async fn list<T>(
     }
 }
 
-pub fn warn_of_more() {
-    note(&format!("warning: there are more than {MAX_RUNS} runs, and some of them were not looked at"));
+pub fn warn_truncated() {
+    print_stderr(&format!("warning: there are more than {MAX_RUNS} runs, and some of them were not looked at"));
 }

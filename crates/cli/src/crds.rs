@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::arguments::{CrdsArguments, ObjectFormat};
 use crate::failure::Failure;
-use crate::output::{answer, json, yaml};
+use crate::output::{print_stdout, to_json, to_yaml};
 
 /// Prints the definitions of the named kinds, or all.
 pub fn run(arguments: &CrdsArguments) -> Result<ExitCode, Failure> {
@@ -16,17 +16,17 @@ pub fn run(arguments: &CrdsArguments) -> Result<ExitCode, Failure> {
     if !arguments.kinds.is_empty() {
         definitions.retain(|it| arguments.kinds.contains(&it.spec.names.kind));
     }
-    answer(&match arguments.output {
-        ObjectFormat::Yaml => documents(&definitions)?,
+    print_stdout(&match arguments.output {
+        ObjectFormat::Yaml => to_yaml_documents(&definitions)?,
         ObjectFormat::Json => match definitions.as_slice() {
-            [one] => json(one)?,
-            all => json(&json!({"apiVersion": "v1", "kind": "List", "items": all}))?,
+            [one] => to_json(one)?,
+            all => to_json(&json!({"apiVersion": "v1", "kind": "List", "items": all}))?,
         },
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn documents(definitions: &[CustomResourceDefinition]) -> Result<String, Failure> {
+fn to_yaml_documents(definitions: &[CustomResourceDefinition]) -> Result<String, Failure> {
     let mut text = String::new();
     for definition in definitions {
         // Converted to a `Value` first, whose keys are sorted, as in `config/crds`.
@@ -34,7 +34,7 @@ fn documents(definitions: &[CustomResourceDefinition]) -> Result<String, Failure
             .context("cannot write a definition as YAML")
             .map_err(|error| Failure::new(error, "report this"))?;
         text.push_str("---\n");
-        text.push_str(&yaml(&value)?);
+        text.push_str(&to_yaml(&value)?);
     }
     Ok(text)
 }

@@ -11,18 +11,18 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::{Args, Parser};
 use serde_json::Value;
-use sympozium_gateway::run_api::local::Says;
+use sympozium_gateway::run_api::local::Vote;
 
 use crate::failure::{FAILED, Failure};
 use crate::local::event::{Event, Question};
 use crate::local::realise::LocalRun;
-use crate::local::record::Outcome;
-use crate::local::state::{State, replace};
-use crate::output::answer;
+use crate::local::record::RunEnd;
+use crate::local::state::{StateDirectory, replace_file};
+use crate::output::print_stdout;
 use crate::run::arguments::RunArguments;
-use crate::run::compose::compose;
-use crate::run::signals::{Asks, Signals};
-use crate::run::start_patiently;
+use crate::run::assemble::assemble;
+use crate::run::signals::{SignalRequest, Signals};
+use crate::run::start_interruptible;
 use steps::{CallResult, STEPS, Step};
 
 const MANIFESTS: &str = include_str!("demo/demo.yaml");
@@ -56,23 +56,23 @@ pub struct DemoArguments {
 
 pub fn run(arguments: &DemoArguments) -> Result<ExitCode, Failure> {
     if arguments.print {
-        answer(MANIFESTS)?;
+        print_stdout(MANIFESTS)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let state = State::open()?;
+    let state = StateDirectory::open()?;
     let hint = "see that the state directory is not full";
-    let directory = state.directory("demo").map_err(|error| Failure::new(error, hint))?;
+    let directory = state.make_subdirectory("demo").map_err(|error| Failure::new(error, hint))?;
     let manifests = directory.join("demo.yaml");
-    replace(&manifests, MANIFESTS.as_bytes()).map_err(|error| Failure::new(error, hint))?;
+    replace_file(&manifests, MANIFESTS.as_bytes()).map_err(|error| Failure::new(error, hint))?;
     let mut words = vec!["run".into(), manifests.into_os_string()];
     if let Some(model) = &arguments.model {
         words.extend(["--model".into(), model.into()]);
-        let arguments = OfRun::parse_from(words).run;
+        let arguments = RunParser::parse_from(words).run;
         return crate::run::run(&arguments);
     }
     words.extend(["--policy".into(), "shop".into()]);
-    let arguments = OfRun::parse_from(words).run;
-    let prepared = compose(&arguments, &state)?;
+    let arguments = RunParser::parse_from(words).run;
+    let prepared = assemble(&arguments, &state)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -83,38 +83,38 @@ pub fn run(arguments: &DemoArguments) -> Result<ExitCode, Failure> {
         let mut signals = Signals::listen()
             .context("cannot listen for signals")
             .map_err(|error| Failure::new(error, "try again in another terminal, and report this"))?;
-        let run = start_patiently(prepared, &state, &mut signals).await?;
-        show(run, signals).await
+        let run = start_interruptible(prepared, &state, &mut signals).await?;
+        show_events(run, signals).await
     })
 }
 
 #[derive(Debug, Parser)]
-struct OfRun {
+struct RunParser {
     #[command(flatten)]
     run: RunArguments,
 }
 
-async fn show(run: LocalRun, mut signals: Signals) -> Result<ExitCode, Failure> {
-    let mut told = Telling::default();
+async fn show_events(run: LocalRun, mut signals: Signals) -> Result<ExitCode, Failure> {
+    let mut told = Progress::default();
     let mut events = run.handle.events.reader();
     loop {
         let timed = tokio::select! {
             timed = events.next() => timed,
             asks = signals.next() => {
                 match asks {
-                    Asks::End(how) => run.handle.stop(how),
-                    Asks::Leave => return Ok(ExitCode::from(FAILED)),
-                    Asks::Resized => {}
+                    SignalRequest::Stop(how) => run.handle.stop(how),
+                    SignalRequest::Exit => return Ok(ExitCode::from(FAILED)),
+                    SignalRequest::Resized => {}
                 }
                 continue;
             }
         };
         match &timed.event {
             Event::Planned { skills, workspace, .. } => {
-                say("An agent with two skills on this machine: no cluster, no daemon, no container runtime.")?;
-                say(&format!("  skills     {}, each in a sandbox of its own", skills.join(" and ")))?;
+                print("An agent with two skills on this machine: no cluster, no daemon, no container runtime.")?;
+                print(&format!("  skills     {}, each in a sandbox of its own", skills.join(" and ")))?;
                 if let Some(workspace) = workspace {
-                    say(&format!("  workspace  {}", workspace.display()))?;
+                    print(&format!("  workspace  {}", workspace.display()))?;
                 }
             }
             Event::Isolated { part, report } if part == "skill-logs" => {
@@ -122,18 +122,18 @@ async fn show(run: LocalRun, mut signals: Signals) -> Result<ExitCode, Failure> 
                     .filter(|guarantee| report.holds(**guarantee))
                     .map(|guarantee| guarantee.as_str())
                     .collect();
-                say(&format!("  isolation  {} ({})", held.join(", "), report.profile))?;
+                print(&format!("  isolation  {} ({})", held.join(", "), report.profile))?;
             }
             Event::Asked { question } => {
-                let says = decision(question);
-                told.said_no |= says == Says::No;
+                let says = scripted_vote(question);
+                told.has_denied |= says == Vote::Deny;
                 // If the question is gone, the run has ended, and its last event says so.
-                let _ = run.handle.decide(&question.approval, &question.action, says, None);
+                let _ = run.handle.vote(&question.approval, &question.action, says, None);
             }
-            Event::Transcript { line } => told.line(line)?,
-            Event::Warning { text } => say(&format!("  note: {}", printable(text)))?,
+            Event::Transcript { line } => told.print_line(line)?,
+            Event::Warning { text } => print(&format!("  note: {}", printable(text)))?,
             Event::Ended { outcome, leftovers, .. } => {
-                return end(&run, &told, outcome, leftovers);
+                return print_end(&run, &told, outcome, leftovers);
             }
             _ => {}
         }
@@ -141,26 +141,26 @@ async fn show(run: LocalRun, mut signals: Signals) -> Result<ExitCode, Failure> 
 }
 
 /// The scripted approver: approves the refund that the task asks for, denies any other.
-fn decision(question: &Question) -> Says {
+fn scripted_vote(question: &Question) -> Vote {
     let is_task = question.shown.contains("1042") && question.shown.contains("12.50");
     match is_task {
-        true => Says::Yes,
-        false => Says::No,
+        true => Vote::Approve,
+        false => Vote::Deny,
     }
 }
 
 /// What has been printed so far.
 #[derive(Default)]
-struct Telling {
+struct Progress {
     results: BTreeMap<String, bool>,
-    headed: Option<&'static str>,
+    last_heading: Option<&'static str>,
     /// Whether the scripted approver has denied a question.
-    said_no: bool,
+    has_denied: bool,
 }
 
-impl Telling {
+impl Progress {
     /// Prints a line of the transcript if it is the result of one of the demo's steps.
-    fn line(&mut self, line: &Value) -> Result<(), Failure> {
+    fn print_line(&mut self, line: &Value) -> Result<(), Failure> {
         let text = |field: &str| line.get(field).and_then(Value::as_str);
         let (Some("result"), Some(id)) = (text("kind"), text("id")) else {
             return Ok(());
@@ -169,12 +169,12 @@ impl Telling {
             return Ok(());
         };
         let failed = line.get("failed").and_then(Value::as_bool) == Some(true);
-        let result = CallResult { failed, text: text("text").unwrap_or_default(), said_no: self.said_no };
-        let well = (step.is_well)(&result);
+        let result = CallResult { failed, text: text("text").unwrap_or_default(), was_denied: self.has_denied };
+        let well = (step.is_expected)(&result);
         self.results.insert(id.to_owned(), well);
-        if self.headed != Some(step.heading) {
-            self.headed = Some(step.heading);
-            say(&format!("\n{}", step.heading))?;
+        if self.last_heading != Some(step.heading) {
+            self.last_heading = Some(step.heading);
+            print(&format!("\n{}", step.heading))?;
         }
         let verdict = match (well, step.is_attack) {
             (true, false) => "done   ",
@@ -182,56 +182,58 @@ impl Telling {
             (false, false) => "FAILED ",
             (false, true) => "NOT STOPPED",
         };
-        say(&format!("  {verdict}  {:<47}  {}", step.what, shown(step, &result, well)))
+        print(&format!("  {verdict}  {:<47}  {}", step.action, explain_result(step, &result, well)))
     }
 }
 
 /// Why the step went as expected, or the unexpected result.
-fn shown(step: &Step, result: &CallResult<'_>, well: bool) -> String {
+fn explain_result(step: &Step, result: &CallResult<'_>, well: bool) -> String {
     match well {
-        true => step.why.to_owned(),
+        true => step.reason.to_owned(),
         false => printable(result.text).chars().take(300).collect(),
     }
 }
 
-fn end(run: &LocalRun, told: &Telling, outcome: &Outcome, leftovers: &[String]) -> Result<ExitCode, Failure> {
-    say("\nWhat is left")?;
-    let verified = crate::runs::audit::verified(&run.directory);
+fn print_end(run: &LocalRun, told: &Progress, outcome: &RunEnd, leftovers: &[String]) -> Result<ExitCode, Failure> {
+    print("\nWhat is left")?;
+    let verified = crate::runs::audit::verify_receipts(&run.directory);
     let receipts = match &verified {
         Ok(text) => format!("  done     {:<47}  {text}", "receipts of every decision and action"),
         Err(error) => format!("  FAILED   receipts: {error:#}"),
     };
-    say(&receipts)?;
+    print(&receipts)?;
     match leftovers {
-        [] => say(&format!("  done     {:<47}  none: looked for, not assumed", "processes, mounts, sockets, secrets"))?,
-        _ => say(&format!("  FAILED   left over: {}", leftovers.join(", ")))?,
+        [] => {
+            print(&format!("  done     {:<47}  none: looked for, not assumed", "processes, mounts, sockets, secrets"))?
+        }
+        _ => print(&format!("  FAILED   left over: {}", leftovers.join(", ")))?,
     }
-    let record = run.directory.record().map_err(|error| Failure::new(error, "`sympozium runs` lists runs"))?;
+    let record = run.directory.read_record().map_err(|error| Failure::new(error, "`sympozium runs` lists runs"))?;
     let uid = &record.uid[..8];
     // As the user called it: after `make demo` the program is not in PATH.
     let program = std::env::args().next().unwrap_or_default();
-    say("\nLook closer:")?;
+    print("\nLook closer:")?;
     for (words, what) in [
         (format!("logs {uid}"), "what the model said and did"),
         (format!("audit {uid}"), "each decision, with what held it"),
         ("demo --print".to_owned(), "the manifests: run them, change them"),
     ] {
-        say(&format!("  {program} {words:<15}  {what}"))?;
+        print(&format!("  {program} {words:<15}  {what}"))?;
     }
     let all = STEPS.iter().all(|step| told.results.get(step.call) == Some(&true));
-    let well = all && verified.is_ok() && leftovers.is_empty() && matches!(outcome, Outcome::Succeeded { .. });
+    let well = all && verified.is_ok() && leftovers.is_empty() && matches!(outcome, RunEnd::Succeeded { .. });
     if !well {
-        say(&format!("\nThe demo did not go as it must: the run {}.", outcome.word()))?;
-        if let Outcome::Failed { why } | Outcome::Refused { why } = outcome {
-            say(&printable(why))?;
+        print(&format!("\nThe demo did not go as it must: the run {}.", outcome.as_str()))?;
+        if let RunEnd::Failed { why } | RunEnd::Refused { why } = outcome {
+            print(&printable(why))?;
         }
         return Ok(ExitCode::from(FAILED));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn say(line: &str) -> Result<(), Failure> {
-    answer(&format!("{line}\n"))
+fn print(line: &str) -> Result<(), Failure> {
+    print_stdout(&format!("{line}\n"))
 }
 
 /// The text of a tool, without characters that a terminal acts on.

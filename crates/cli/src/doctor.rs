@@ -12,16 +12,16 @@ use sympozium_exec::features::Features;
 
 use crate::arguments::{DoctorArguments, OutputFormat};
 use crate::failure::{FAILED, Failure};
-use crate::output::{answer, json};
+use crate::output::{print_stdout, to_json};
 use diagnosis::Diagnosis;
 
 /// Probes this machine and prints the diagnosis to stdout.
 pub fn run(arguments: &DoctorArguments) -> Result<ExitCode, Failure> {
-    let diagnosis = Diagnosis::of(Features::get());
+    let diagnosis = Diagnosis::from_features(Features::get());
     let text = match arguments.output {
         OutputFormat::Text => text::render(&diagnosis),
-        OutputFormat::Json => json(&diagnosis)?,
+        OutputFormat::Json => to_json(&diagnosis)?,
     };
-    answer(&text)?;
+    print_stdout(&text)?;
     Ok(if diagnosis.is_healthy() { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
 }

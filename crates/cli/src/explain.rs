@@ -14,13 +14,15 @@ use sympozium_plan::explain::{Explanation, explain};
 
 use crate::arguments::{ExplainArguments, ExplainFormat};
 use crate::cluster::{self, Cluster};
-use crate::failure::{ADDED, Failure};
-use crate::output::{answer, json, note, yaml};
-use crate::planning::{self, Denial, NIL_UID, Planning, Request, Run, RunOutcome, plan_any, plan_runs};
+use crate::failure::{Failure, POWER_ADDED};
+use crate::output::{print_stderr, print_stdout, to_json, to_yaml};
+use crate::planning::{
+    self, NIL_UID, PlanRequest, PlanResults, PlannedRun, RunResult, ViolationView, plan_files, plan_runs,
+};
 use crate::validate::{Conclusion, Finding, ObjectName};
 
 pub fn run(arguments: &ExplainArguments) -> Result<ExitCode, Failure> {
-    let cluster = Cluster::chosen_beside_files(&arguments.cluster)?;
+    let cluster = Cluster::select_with_files(&arguments.cluster)?;
     if arguments.diff {
         if cluster.is_some() {
             return Err(Failure::usage(
@@ -31,7 +33,7 @@ pub fn run(arguments: &ExplainArguments) -> Result<ExitCode, Failure> {
         return compare(arguments);
     }
     let planning = match cluster {
-        Some(cluster) => cluster::explain::planning(&cluster, arguments)?,
+        Some(cluster) => cluster::explain::explain_inputs(&cluster, arguments)?,
         None => {
             let request = request(arguments, &arguments.files);
             plan_runs(&request, |planned| Ok(explain(&planned.plan)))?
@@ -39,12 +41,12 @@ pub fn run(arguments: &ExplainArguments) -> Result<ExitCode, Failure> {
     };
     match arguments.output {
         ExplainFormat::Text => {
-            answer(&text::render(&planning))?;
-            planning::tell(&planning);
+            print_stdout(&text::render(&planning))?;
+            planning::print_failures(&planning);
             note_warnings(&planning);
         }
-        ExplainFormat::Json => answer(&json(&Answer::of(&planning))?)?,
-        ExplainFormat::Yaml => answer(&yaml(&Answer::of(&planning))?)?,
+        ExplainFormat::Json => print_stdout(&to_json(&ExplainOutput::from_results(&planning))?)?,
+        ExplainFormat::Yaml => print_stdout(&to_yaml(&ExplainOutput::from_results(&planning))?)?,
     }
     Ok(planning.conclusion().exit_code())
 }
@@ -59,58 +61,58 @@ fn compare(arguments: &ExplainArguments) -> Result<ExitCode, Failure> {
     };
     let planned = |path: &PathBuf| {
         let request = request(arguments, std::slice::from_ref(path));
-        plan_any(&request, |planned| Ok(explain(&planned.plan)))
+        plan_files(&request, |planned| Ok(explain(&planned.plan)))
     };
     // A run that only one side has was added or removed.
     let (old, new) = (planned(old), planned(new));
     if old.is_empty() && new.is_empty() {
-        return Err(planning::nothing(&request(arguments, &arguments.files)));
+        return Err(planning::no_runs_failure(&request(arguments, &arguments.files)));
     }
-    let differences = difference::of(&old, &new);
+    let differences = difference::compare_runs(&old, &new);
     match arguments.output {
         ExplainFormat::Text => {
-            answer(&difference::render(&differences))?;
-            planning::tell(&old);
-            planning::tell(&new);
+            print_stdout(&difference::render(&differences))?;
+            planning::print_failures(&old);
+            planning::print_failures(&new);
         }
-        ExplainFormat::Json => answer(&json(&differences)?)?,
-        ExplainFormat::Yaml => answer(&yaml(&differences)?)?,
+        ExplainFormat::Json => print_stdout(&to_json(&differences)?)?,
+        ExplainFormat::Yaml => print_stdout(&to_yaml(&differences)?)?,
     }
     // Whether the old files were denied does not matter for the new ones.
     let conclusion = match old.conclusion() {
-        Conclusion::Broken => Conclusion::Broken,
-        Conclusion::Well | Conclusion::Denied => new.conclusion(),
+        Conclusion::Invalid => Conclusion::Invalid,
+        Conclusion::Passed | Conclusion::Denied => new.conclusion(),
     };
     Ok(match conclusion {
-        Conclusion::Well if differences.adds() => ExitCode::from(ADDED),
+        Conclusion::Passed if differences.has_additions() => ExitCode::from(POWER_ADDED),
         conclusion => conclusion.exit_code(),
     })
 }
 
-fn request<'r>(arguments: &'r ExplainArguments, files: &'r [PathBuf]) -> Request<'r> {
-    Request {
+fn request<'r>(arguments: &'r ExplainArguments, files: &'r [PathBuf]) -> PlanRequest<'r> {
+    PlanRequest {
         files,
         floor: arguments.floor.as_deref(),
-        namespace: arguments.cluster.namespace_here(),
+        namespace: arguments.cluster.local_namespace(),
         run: arguments.run.as_deref(),
         uid: NIL_UID,
     }
 }
 
-fn note_warnings(planning: &Planning<Explanation>) {
+fn note_warnings(planning: &PlanResults<Explanation>) {
     match planning.report.warnings() {
         0 => {}
-        1 => note("1 warning; `sympozium validate` shows it"),
-        count => note(&format!("{count} warnings; `sympozium validate` shows them")),
+        1 => print_stderr("1 warning; `sympozium validate` shows it"),
+        count => print_stderr(&format!("{count} warnings; `sympozium validate` shows them")),
     }
 }
 
 /// The JSON and YAML output. Fields may be added; none changes its meaning.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Answer<'a> {
+struct ExplainOutput<'a> {
     /// Explanations of the admitted runs.
-    runs: Vec<Explained<'a>>,
+    runs: Vec<RunExplanation<'a>>,
     /// Denied runs, each with all violations.
     denied: Vec<DeniedRun<'a>>,
     /// Runs that could not be decided or planned, because something is missing or cannot be realised.
@@ -121,7 +123,7 @@ struct Answer<'a> {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Explained<'a> {
+struct RunExplanation<'a> {
     /// Whether the files have no such run, and this is the simplest one that the agent could have.
     assumed: bool,
     #[serde(flatten)]
@@ -132,20 +134,21 @@ struct Explained<'a> {
 #[serde(rename_all = "camelCase")]
 struct DeniedRun<'a> {
     run: &'a ObjectName,
-    reasons: &'a [Denial],
+    reasons: &'a [ViolationView],
 }
 
-impl<'a> Answer<'a> {
-    fn of(planning: &'a Planning<Explanation>) -> Self {
-        let denied = |run: &'a Run<Explanation>| match &run.outcome {
-            RunOutcome::Denied(reasons) => Some(DeniedRun { run: &run.name, reasons }),
+impl<'a> ExplainOutput<'a> {
+    fn from_results(planning: &'a PlanResults<Explanation>) -> Self {
+        let denied = |run: &'a PlannedRun<Explanation>| match &run.result {
+            RunResult::Denied(reasons) => Some(DeniedRun { run: &run.name, reasons }),
             _ => None,
         };
-        let undecided = |run: &&Run<Explanation>| matches!(run.outcome, RunOutcome::Undecided | RunOutcome::Failed(_));
+        let undecided =
+            |run: &&PlannedRun<Explanation>| matches!(run.result, RunResult::Undecided | RunResult::Failed(_));
         Self {
             runs: planning
-                .made()
-                .map(|(run, explanation)| Explained { assumed: run.is_assumed, explanation })
+                .admitted()
+                .map(|(run, explanation)| RunExplanation { assumed: run.is_assumed, explanation })
                 .collect(),
             denied: planning.runs.iter().filter_map(denied).collect(),
             undecided: planning.runs.iter().filter(undecided).map(|it| &it.name).collect(),

@@ -14,7 +14,7 @@ pub const USAGE: u8 = 2;
 pub const DENIED: u8 = 3;
 
 /// Exit code of a comparison that found more power than before.
-pub const ADDED: u8 = 4;
+pub const POWER_ADDED: u8 = 4;
 
 /// An error, and what to try next.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl Failure {
     }
 
     /// Error and hint in one line, to be quoted in another message.
-    pub fn words(&self) -> String {
+    pub fn summary(&self) -> String {
         format!("{:#} ({})", self.error, self.hint)
     }
 

@@ -19,7 +19,7 @@ use crate::manifests::load::{Budget, load};
 use crate::manifests::problem::{Problem, Severity, is_printable};
 use crate::manifests::sources::decode;
 use crate::manifests::tree::{Node, Value};
-use crate::output::escaped;
+use crate::output::escape_json;
 use crate::page::WIDTH;
 use crate::planning::{NIL_UID, plan_session};
 use crate::validate::{Completeness, Report, Schemas, Session};
@@ -31,11 +31,11 @@ pub type Target = fn(data: &[u8]);
 pub const TARGETS: &[(&str, Target)] = &[("agent_skill", agent_skill), ("manifest", manifest)];
 
 /// Longer keys may not survive the round trip, because escapes make them longer than a key may be.
-const SHORT_KEY: usize = 150;
+const MAX_SHORT_KEY: usize = 150;
 
 /// Nodes that a file may have. With the product's limit, a million, a file of aliases takes a second, and fuzzing makes
 /// no progress.
-const NODES: usize = 10_000;
+const MAX_NODES: usize = 10_000;
 
 // Built once per thread: building them is the most expensive part, and they do not change.
 thread_local! {
@@ -51,23 +51,23 @@ pub fn manifest(data: &[u8]) {
         return;
     };
     let lines = text.split(['\n', '\r']).count();
-    let loaded = load(&text, &mut Budget::of_nodes(NODES));
+    let loaded = load(&text, &mut Budget::with_nodes(MAX_NODES));
     let mut nodes = 0;
     for document in &loaded.documents {
-        look_at(document, 0, lines, &mut nodes);
+        check_node(document, 0, lines, &mut nodes);
     }
-    assert!(nodes <= NODES);
-    if loaded.problems.kept.is_empty() {
-        loaded.documents.iter().for_each(means_the_same_as_json);
+    assert!(nodes <= MAX_NODES);
+    if loaded.problems.items.is_empty() {
+        loaded.documents.iter().for_each(check_json_round_trip);
     }
-    explanation(&text);
-    report(text, lines);
+    check_explanation(&text);
+    check_report(text, lines);
 }
 
 /// The explanation of a run fits the width, and has no character that a terminal acts on.
-fn explanation(text: &str) {
-    let mut session = Session::with_budget("default", Budget::of_nodes(NODES));
-    session.add("fuzz.yaml".to_owned(), Ok(text.to_owned()));
+fn check_explanation(text: &str) {
+    let mut session = Session::with_budget("default", Budget::with_nodes(MAX_NODES));
+    session.add_text("fuzz.yaml".to_owned(), Ok(text.to_owned()));
     let planning = SCHEMAS.with_borrow_mut(|schemas| {
         let make = |planned: &Planned<'_>| Ok(explain(&planned.plan));
         plan_session(session, schemas, None, NIL_UID, make)
@@ -77,23 +77,23 @@ fn explanation(text: &str) {
         assert!(line.chars().all(is_printable), "{line:?}");
         assert!(line.width() <= WIDTH, "{line:?}");
     }
-    for (_, explanation) in planning.made() {
+    for (_, explanation) in planning.admitted() {
         assert_eq!(compare(explanation, explanation).0, []);
     }
 }
 
 /// Separates the files of a skill in the input of [`agent_skill`].
-const NEXT_FILE: &[u8] = b"\0FILE\0";
+const FILE_SEPARATOR: &[u8] = b"\0FILE\0";
 
 /// The bytes of a skill's directory: `SKILL.md`, and files beside it.
 ///
 /// Whatever they are, the resulting pack is accepted by schema and admission, grants nothing but texts, an image and
 /// the workspace, and survives being written as YAML and read again.
 pub fn agent_skill(data: &[u8]) {
-    let mut parts = data.windows(NEXT_FILE.len()).enumerate();
-    let end = parts.find(|(_, window)| *window == NEXT_FILE);
+    let mut parts = data.windows(FILE_SEPARATOR.len()).enumerate();
+    let end = parts.find(|(_, window)| *window == FILE_SEPARATOR);
     let (text, file) = match end {
-        Some((end, _)) => (&data[..end], Some(&data[end + NEXT_FILE.len()..])),
+        Some((end, _)) => (&data[..end], Some(&data[end + FILE_SEPARATOR.len()..])),
         None => (data, None),
     };
     let file = file.map(|bytes| RawFile {
@@ -109,16 +109,16 @@ pub fn agent_skill(data: &[u8]) {
             files: file.clone().into_iter().collect(),
             ..RawSkill::default()
         },
-        &mut Budget::of_nodes(NODES),
+        &mut Budget::with_nodes(MAX_NODES),
     );
-    for problem in &loaded.problems.kept {
+    for problem in &loaded.problems.items {
         assert!(problem.at.line as usize <= lines + 1, "{problem:?}");
         let is_safe = |text: &str| !text.chars().any(char::is_control);
         assert!(is_safe(&problem.message), "{problem:?}");
         assert!(problem.hint.as_deref().is_none_or(is_safe), "{problem:?}");
     }
     let is_error = |problem: &Problem| problem.severity == Severity::Error;
-    let is_broken = loaded.problems.errors_left_out > 0 || loaded.problems.kept.iter().any(is_error);
+    let is_broken = loaded.problems.errors_omitted > 0 || loaded.problems.items.iter().any(is_error);
     let [document] = loaded.documents.as_slice() else {
         assert!(is_broken && loaded.documents.is_empty());
         return;
@@ -135,14 +135,14 @@ fn check_pack(document: &Node, file: Option<&RawFile>) {
     }
     let yaml = serde_saphyr::to_string(&pack).expect("a pack is YAML");
     let again = load(&yaml, &mut Budget::default());
-    let told: Vec<_> = again.problems.kept.iter().filter(|it| it.severity == Severity::Error).collect();
+    let told: Vec<_> = again.problems.items.iter().filter(|it| it.severity == Severity::Error).collect();
     assert!(told.is_empty(), "{told:?} in:\n{yaml}");
     let read: Vec<SkillPack> =
         again.documents.iter().map(|it| serde_json::from_value(it.to_json()).expect("it is a pack")).collect();
     assert_eq!(read, std::slice::from_ref(&pack), "in:\n{yaml}");
-    let kept = pack.spec.skills[0].files.first().map(sympozium_plan::admit::contents);
+    let kept = pack.spec.skills[0].files.first().map(sympozium_plan::admit::decode_contents);
     assert_eq!(kept, file.map(|it| Some(it.bytes.clone())), "a file is kept exactly");
-    let found = findings("skill.yaml", yaml);
+    let found = find_rules("skill.yaml", yaml);
     // A skill may be called like the sandbox; a pack may not. That is the one finding to expect.
     let is_reserved = |finding: &&str| *finding != "pack-name-reserved";
     let found: Vec<&str> = found.iter().map(String::as_str).filter(is_reserved).collect();
@@ -150,37 +150,37 @@ fn check_pack(document: &Node, file: Option<&RawFile>) {
 }
 
 /// The rules that validation reports for a text.
-fn findings(name: &str, text: String) -> Vec<String> {
-    let report = validated(name, text);
+fn find_rules(name: &str, text: String) -> Vec<String> {
+    let report = validate_text(name, text);
     report.findings().iter().map(|it| it.rule.clone()).collect()
 }
 
-fn look_at(node: &Node, depth: usize, lines: usize, nodes: &mut usize) {
+fn check_node(node: &Node, depth: usize, lines: usize, nodes: &mut usize) {
     *nodes += 1;
     assert!(depth <= MAX_DEPTH, "too deep");
     assert!(node.at.line as usize <= lines + 1, "no such line");
     match &node.value {
-        Value::List(list) => list.iter().for_each(|it| look_at(it, depth + 1, lines, nodes)),
+        Value::List(list) => list.iter().for_each(|it| check_node(it, depth + 1, lines, nodes)),
         Value::Map(entries) => {
             let keys: HashSet<&str> = entries.iter().map(|entry| entry.key.as_str()).collect();
             assert_eq!(keys.len(), entries.len(), "a key comes twice");
             for entry in entries {
-                look_at(&entry.node, depth + 1, lines, nodes);
+                check_node(&entry.node, depth + 1, lines, nodes);
             }
         }
         Value::Text(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
-fn means_the_same_as_json(document: &Node) {
+fn check_json_round_trip(document: &Node) {
     if has_long_key(document) {
         return;
     }
     let value = document.to_json();
     // JSON permits raw characters that YAML wants escaped.
-    let text = escaped(serde_json::to_string(&value).expect("a tree is JSON"));
+    let text = escape_json(serde_json::to_string(&value).expect("a tree is JSON"));
     let again = load(&text, &mut Budget::default());
-    assert_eq!(again.problems.kept, [], "as JSON: {text}");
+    assert_eq!(again.problems.items, [], "as JSON: {text}");
     let again: Vec<_> = again.documents.iter().map(Node::to_json).collect();
     assert_eq!(again, [value], "as JSON: {text}");
 }
@@ -188,19 +188,19 @@ fn means_the_same_as_json(document: &Node) {
 fn has_long_key(node: &Node) -> bool {
     match &node.value {
         Value::List(list) => list.iter().any(has_long_key),
-        Value::Map(entries) => entries.iter().any(|entry| entry.key.len() > SHORT_KEY || has_long_key(&entry.node)),
+        Value::Map(entries) => entries.iter().any(|entry| entry.key.len() > MAX_SHORT_KEY || has_long_key(&entry.node)),
         _ => false,
     }
 }
 
-fn validated(name: &str, text: String) -> Report {
-    let mut session = Session::with_budget("default", Budget::of_nodes(NODES));
-    session.add(name.to_owned(), Ok(text));
+fn validate_text(name: &str, text: String) -> Report {
+    let mut session = Session::with_budget("default", Budget::with_nodes(MAX_NODES));
+    session.add_text(name.to_owned(), Ok(text));
     SCHEMAS.with_borrow_mut(|schemas| session.finish(schemas, Completeness::Partial))
 }
 
-fn report(text: String, lines: usize) {
-    let report = validated("file.yaml", text);
+fn check_report(text: String, lines: usize) {
+    let report = validate_text("file.yaml", text);
     assert!(report.findings().len() <= MAX_FINDINGS);
     for finding in report.findings() {
         assert!(finding.line as usize <= lines + 1, "{finding:?}");

@@ -19,7 +19,6 @@ mod origin;
 mod output;
 mod page;
 mod parts;
-mod place;
 mod planning;
 pub mod reference;
 mod render;
@@ -27,6 +26,7 @@ mod run;
 mod runs;
 mod secret;
 mod skill;
+mod target_flags;
 mod validate;
 mod version;
 

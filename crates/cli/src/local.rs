@@ -4,25 +4,25 @@
 //! gateway runs in this process and is reached through a Unix socket. Everything that is stored of a run is in one
 //! directory ([`state`]); what is needed only while it runs is below `live` in it, and is removed with the run.
 
-pub mod bare;
 pub mod binaries;
 pub mod control;
 pub mod event;
 pub mod events;
 pub mod forward;
 pub mod keys;
+pub mod lazy_network;
 pub mod leftovers;
-pub mod outdoors;
-pub mod prepared;
+pub mod prepared_run;
 pub mod realise;
 pub mod record;
 pub mod remove;
+pub mod reporting;
+pub mod sandbox_spec;
 pub mod secrets;
 pub mod sockets;
 pub mod state;
 pub mod supervise;
 pub mod sweep;
 pub mod time;
+pub mod unprivileged;
 pub mod volumes;
-pub mod watched;
-pub mod worlds;

@@ -2,7 +2,7 @@
 //! hostile input needs, into trees that know the line of each field.
 
 pub mod agent_skill;
-pub mod hidden;
+pub mod invisible_chars;
 pub mod limits;
 pub mod load;
 pub mod problem;

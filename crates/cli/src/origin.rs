@@ -8,7 +8,7 @@ use sympozium_api::agent_run::ResolvedObject;
 /// A policy or pack of a run, with its origin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ResolvedFrom {
+pub struct ObjectOrigin {
     pub kind: String,
     pub name: String,
     pub from: Origin,
@@ -32,8 +32,8 @@ pub enum Origin {
 /// Stands in for the file name of an object that was built from flags.
 pub const COMMAND_LINE: &str = "<command line>";
 /// Kinds whose origin is reported.
-pub const POLICY: &str = "SympoziumPolicy";
-pub const PACK: &str = "SkillPack";
+pub const POLICY_KIND: &str = "SympoziumPolicy";
+pub const PACK_KIND: &str = "SkillPack";
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -47,9 +47,9 @@ impl fmt::Display for Origin {
 }
 
 /// The origins of the policies and packs that a run in a cluster was resolved to.
-pub fn in_cluster(resolved: &[ResolvedObject]) -> Vec<ResolvedFrom> {
-    let told = resolved.iter().filter(|it| [POLICY, PACK].contains(&it.kind.as_str()));
-    told.map(|it| ResolvedFrom {
+pub fn from_resolved(resolved: &[ResolvedObject]) -> Vec<ObjectOrigin> {
+    let told = resolved.iter().filter(|it| [POLICY_KIND, PACK_KIND].contains(&it.kind.as_str()));
+    told.map(|it| ObjectOrigin {
         kind: it.kind.clone(),
         name: it.name.as_str().to_owned(),
         from: Origin::Namespace { namespace: it.namespace.as_str().to_owned() },
@@ -58,7 +58,7 @@ pub fn in_cluster(resolved: &[ResolvedObject]) -> Vec<ResolvedFrom> {
 }
 
 /// The objects of a kind as text, such as `default (shipped), floor (from floor.yaml)`.
-pub fn told(all: &[ResolvedFrom], kind: &str) -> String {
+pub fn format_origins(all: &[ObjectOrigin], kind: &str) -> String {
     let of_kind = all.iter().filter(|it| it.kind == kind);
     let told: Vec<String> = of_kind.map(|it| format!("{} ({})", it.name, it.from)).collect();
     told.join(", ")
@@ -71,19 +71,19 @@ mod tests {
     #[test]
     fn each_origin_has_its_words_and_comes_back_from_json() {
         let all = [
-            (POLICY, "default", Origin::Shipped),
-            (POLICY, "floor", Origin::File { path: "floor.yaml".to_owned() }),
-            (POLICY, "command-line", Origin::CommandLine),
-            (PACK, "notes", Origin::Namespace { namespace: "team".to_owned() }),
+            (POLICY_KIND, "default", Origin::Shipped),
+            (POLICY_KIND, "floor", Origin::File { path: "floor.yaml".to_owned() }),
+            (POLICY_KIND, "command-line", Origin::CommandLine),
+            (PACK_KIND, "notes", Origin::Namespace { namespace: "team".to_owned() }),
         ];
-        let all: Vec<ResolvedFrom> =
-            all.map(|(kind, name, from)| ResolvedFrom { kind: kind.to_owned(), name: name.to_owned(), from }).into();
+        let all: Vec<ObjectOrigin> =
+            all.map(|(kind, name, from)| ObjectOrigin { kind: kind.to_owned(), name: name.to_owned(), from }).into();
         let policies = "default (shipped), floor (from floor.yaml), command-line (made from flags)";
-        assert_eq!(told(&all, POLICY), policies);
-        assert_eq!(told(&all, PACK), "notes (namespace team)");
-        assert_eq!(told(&all, "Agent"), "");
+        assert_eq!(format_origins(&all, POLICY_KIND), policies);
+        assert_eq!(format_origins(&all, PACK_KIND), "notes (namespace team)");
+        assert_eq!(format_origins(&all, "Agent"), "");
         let text = serde_json::to_string(&all).unwrap();
-        let read: Vec<ResolvedFrom> = serde_json::from_str(&text).unwrap();
+        let read: Vec<ObjectOrigin> = serde_json::from_str(&text).unwrap();
         assert_eq!(read, all);
     }
 }

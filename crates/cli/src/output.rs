@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::manifests::problem::is_printable;
 
 /// Prints to stdout. A reader that closes the pipe early (`sympozium crds | head`) is not a failure.
-pub fn answer(text: &str) -> Result<(), Failure> {
+pub fn print_stdout(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     let written = stdout.write_all(text.as_bytes());
     match written.and_then(|()| stdout.flush()) {
@@ -23,15 +23,15 @@ pub fn answer(text: &str) -> Result<(), Failure> {
 }
 
 /// Formats a value as indented JSON with a trailing line break, and no character that a terminal would act on.
-pub fn json(value: &impl Serialize) -> Result<String, Failure> {
+pub fn to_json(value: &impl Serialize) -> Result<String, Failure> {
     let text = serde_json::to_string_pretty(value)
         .context("cannot write the answer as JSON")
         .map_err(|error| Failure::new(error, "use `-o text`, and report this"))?;
-    Ok(escaped(text) + "\n")
+    Ok(escape_json(text) + "\n")
 }
 
 /// Escapes unprintable characters of JSON text. They occur in strings only, except for line breaks.
-pub fn escaped(text: String) -> String {
+pub fn escape_json(text: String) -> String {
     if text.chars().all(|it| it == '\n' || is_printable(it)) {
         return text;
     }
@@ -50,43 +50,43 @@ pub fn escaped(text: String) -> String {
 
 /// Formats a value as YAML that reads back the same, and has no character that a terminal would act on: a string with
 /// such characters is double-quoted, with escapes.
-pub fn yaml(value: &impl Serialize) -> Result<String, Failure> {
-    written(value)
+pub fn to_yaml(value: &impl Serialize) -> Result<String, Failure> {
+    serialize_yaml(value)
         .context("cannot write the answer as YAML")
         .map_err(|error| Failure::new(error, "use `-o json`, and report this"))
 }
 
-fn written(value: &impl Serialize) -> anyhow::Result<String> {
+fn serialize_yaml(value: &impl Serialize) -> anyhow::Result<String> {
     let text = serde_saphyr::to_string(value)?;
-    if is_harmless(&text) {
+    if is_all_printable(&text) {
         return Ok(text);
     }
     let value = serde_json::to_value(value)?;
     // The YAML writer cannot be told to quote keys. In JSON, which is YAML too, they always are.
-    let text = match has_harmless_keys(&value) {
-        true => serde_saphyr::to_string(&Quoting(&value))?,
+    let text = match has_printable_keys(&value) {
+        true => serde_saphyr::to_string(&QuoteUnprintable(&value))?,
         false => serde_json::to_string_pretty(&value)? + "\n",
     };
-    Ok(escaped_yaml(&text))
+    Ok(escape_yaml(&text))
 }
 
-fn is_harmless(text: &str) -> bool {
+fn is_all_printable(text: &str) -> bool {
     text.chars().all(|it| it == '\n' || is_printable(it))
 }
 
-fn has_harmless_keys(value: &Value) -> bool {
+fn has_printable_keys(value: &Value) -> bool {
     match value {
-        Value::Array(all) => all.iter().all(has_harmless_keys),
+        Value::Array(all) => all.iter().all(has_printable_keys),
         Value::Object(all) => {
             let mut entries = all.iter();
-            entries.all(|(key, value)| is_harmless(key) && has_harmless_keys(value))
+            entries.all(|(key, value)| is_all_printable(key) && has_printable_keys(value))
         }
         _ => true,
     }
 }
 
 /// Escapes unprintable characters of YAML in which they occur in double-quoted strings only.
-fn escaped_yaml(text: &str) -> String {
+fn escape_yaml(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         if character == '\n' || is_printable(character) {
@@ -103,21 +103,21 @@ fn escaped_yaml(text: &str) -> String {
 }
 
 /// Serialises strings with unprintable characters as double-quoted ones.
-struct Quoting<'v>(&'v Value);
+struct QuoteUnprintable<'v>(&'v Value);
 
-impl Serialize for Quoting<'_> {
+impl Serialize for QuoteUnprintable<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0 {
-            Value::String(text) if !is_harmless(text) => DoubleQuoted(text).serialize(serializer),
-            Value::Array(all) => serializer.collect_seq(all.iter().map(Quoting)),
-            Value::Object(all) => serializer.collect_map(all.iter().map(|(key, value)| (key, Quoting(value)))),
+            Value::String(text) if !is_all_printable(text) => DoubleQuoted(text).serialize(serializer),
+            Value::Array(all) => serializer.collect_seq(all.iter().map(QuoteUnprintable)),
+            Value::Object(all) => serializer.collect_map(all.iter().map(|(key, value)| (key, QuoteUnprintable(value)))),
             other => other.serialize(serializer),
         }
     }
 }
 
 /// Prints a line to stderr. If that fails, there is nowhere to report it.
-pub fn note(text: &str) {
+pub fn print_stderr(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
@@ -129,10 +129,10 @@ mod tests {
 
     #[test]
     fn json_means_the_same_and_a_terminal_acts_on_nothing_of_it() {
-        let text = json(&HOSTILE).unwrap();
+        let text = to_json(&HOSTILE).unwrap();
         assert!(text.trim_end().chars().all(is_printable), "{text:?}");
         assert_eq!(serde_json::from_str::<String>(&text).unwrap(), HOSTILE);
-        assert_eq!(json(&["größe"]).unwrap(), "[\n  \"größe\"\n]\n");
+        assert_eq!(to_json(&["größe"]).unwrap(), "[\n  \"größe\"\n]\n");
     }
 
     #[test]
@@ -172,7 +172,7 @@ mod tests {
                 text: [[text]],
                 "list": [{"first": text, "second": text}],
             });
-            let written = yaml(&value).unwrap();
+            let written = to_yaml(&value).unwrap();
             assert!(written.chars().all(|it| it == '\n' || is_printable(it)), "{written:?}");
             let read: Value = serde_saphyr::from_str(&written).unwrap();
             assert_eq!(read, value, "{written}");
@@ -183,7 +183,7 @@ mod tests {
         #[test]
         fn yaml_reads_back(texts in proptest::collection::vec("[ a:#\\-\"'\\\\\t\r\n\u{1}\u{1b}\u{85}\u{9b}\u{202e}\u{feff}]{0,8}", 1..4)) {
             let value = serde_json::json!({"texts": texts, "of": {texts[0].as_str(): texts}});
-            let written = yaml(&value).unwrap();
+            let written = to_yaml(&value).unwrap();
             proptest::prop_assert!(written.chars().all(|it| it == '\n' || is_printable(it)));
             let read: Value = serde_saphyr::from_str(&written).unwrap();
             proptest::prop_assert_eq!(read, value);

@@ -10,7 +10,7 @@ use crate::manifests::problem::printable;
 pub const WIDTH: usize = 80;
 
 /// The minimum width of a table's column when others need room.
-const LEAST_COLUMN: usize = 8;
+const MIN_COLUMN_WIDTH: usize = 8;
 
 /// Blanks between two columns of a table.
 const GAP: usize = 2;
@@ -23,12 +23,12 @@ pub struct Page {
 impl Page {
     /// Adds a heading, preceded by an empty line.
     pub fn section(&mut self, title: &str) {
-        self.blank();
-        self.line(0, &title.to_uppercase());
+        self.blank_line();
+        self.paragraph(0, &title.to_uppercase());
     }
 
     /// Adds an empty line, unless the page is empty.
-    pub fn blank(&mut self) {
+    pub fn blank_line(&mut self) {
         if !self.text.is_empty() {
             self.text.push('\n');
         }
@@ -36,31 +36,31 @@ impl Page {
 
     /// Adds a paragraph, indented by `indent` columns. Continuation lines are indented by two more, so that no text of
     /// a manifest can start where a line of ours starts.
-    pub fn line(&mut self, indent: usize, text: &str) {
+    pub fn paragraph(&mut self, indent: usize, text: &str) {
         self.wrap(indent, "", 2, text);
     }
 
     /// Adds a paragraph after a mark such as `- `; continuation lines are aligned with its first word.
-    pub fn hanging(&mut self, indent: usize, mark: &str, text: &str) {
+    pub fn list_item(&mut self, indent: usize, mark: &str, text: &str) {
         self.wrap(indent, mark, mark.width(), text);
     }
 
     fn wrap(&mut self, indent: usize, mark: &str, further: usize, text: &str) {
         let inner = indent + further.max(mark.width());
-        let lines = wrapped(&printable(text), WIDTH.saturating_sub(inner));
+        let lines = wrap_text(&printable(text), WIDTH.saturating_sub(inner));
         for (number, line) in lines.iter().enumerate() {
             let start = match number {
                 0 => format!("{:indent$}{mark}", ""),
                 _ => " ".repeat(inner),
             };
-            self.push(&format!("{start}{line}"));
+            self.push_line(&format!("{start}{line}"));
         }
     }
 
     /// Adds a table. Columns are as wide as their cells; if that is too wide, the widest columns are wrapped.
     pub fn table(&mut self, titles: &[&str], rows: &[Vec<String>]) {
         let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| printable(cell)).collect()).collect();
-        let widths = widths(titles, &rows);
+        let widths = column_widths(titles, &rows);
         let titles = titles.iter().map(|it| (*it).to_owned()).collect();
         for row in std::iter::once(&titles).chain(&rows) {
             self.row(&widths, row);
@@ -68,7 +68,7 @@ impl Page {
     }
 
     fn row(&mut self, widths: &[usize], row: &[String]) {
-        let cells: Vec<Vec<String>> = row.iter().zip(widths).map(|(cell, width)| wrapped(cell, *width)).collect();
+        let cells: Vec<Vec<String>> = row.iter().zip(widths).map(|(cell, width)| wrap_text(cell, *width)).collect();
         let height = cells.iter().map(Vec::len).max().unwrap_or(0);
         for number in 0..height {
             let mut line = String::from("  ");
@@ -78,11 +78,11 @@ impl Page {
                 let missing = width.saturating_sub(part.width()) + GAP;
                 line.extend(std::iter::repeat_n(' ', missing));
             }
-            self.push(&line);
+            self.push_line(&line);
         }
     }
 
-    fn push(&mut self, line: &str) {
+    fn push_line(&mut self, line: &str) {
         self.text.push_str(line.trim_end());
         self.text.push('\n');
     }
@@ -93,7 +93,7 @@ impl Page {
 }
 
 /// The widths of the columns: that of the widest cell; while the sum is too large, the widest column shrinks.
-fn widths(titles: &[&str], rows: &[Vec<String>]) -> Vec<usize> {
+fn column_widths(titles: &[&str], rows: &[Vec<String>]) -> Vec<usize> {
     let mut widths: Vec<usize> = titles
         .iter()
         .enumerate()
@@ -108,7 +108,7 @@ fn widths(titles: &[&str], rows: &[Vec<String>]) -> Vec<usize> {
         let Some(widest) = widths.iter_mut().max() else {
             break;
         };
-        if *widest <= LEAST_COLUMN {
+        if *widest <= MIN_COLUMN_WIDTH {
             break;
         }
         *widest -= 1;
@@ -117,7 +117,7 @@ fn widths(titles: &[&str], rows: &[Vec<String>]) -> Vec<usize> {
 }
 
 /// Breaks a text into lines of at most `width` columns, between words, or within a word that is longer.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
+fn wrap_text(text: &str, width: usize) -> Vec<String> {
     let width = width.max(1);
     let mut lines = Vec::new();
     let mut line = String::new();
@@ -132,7 +132,7 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
             line.push_str(word);
             continue;
         }
-        for piece in pieces(word, width) {
+        for piece in split_word(word, width) {
             if !line.is_empty() && line.width() + piece.width() > width {
                 lines.push(std::mem::take(&mut line));
             }
@@ -144,7 +144,7 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
 }
 
 /// Splits a long word into pieces that fit: after separators such as slashes if there are any, otherwise by character.
-fn pieces(word: &str, width: usize) -> Vec<&str> {
+fn split_word(word: &str, width: usize) -> Vec<&str> {
     let mut pieces = Vec::new();
     for piece in word.split_inclusive(['/', ':', ',', '@', '-', '_']) {
         if piece.width() <= width {
@@ -163,12 +163,12 @@ mod tests {
 
     #[test]
     fn lines_break_between_words_and_within_long_ones() {
-        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
-        assert_eq!(wrapped("a abcdefghij b", 4), ["a", "abcd", "efgh", "ij b"]);
-        assert_eq!(wrapped("", 4), [""]);
-        assert_eq!(wrapped("example.com/team/image:1.0", 14), ["example.com/", "team/image:1.0"]);
+        assert_eq!(wrap_text("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrap_text("a abcdefghij b", 4), ["a", "abcd", "efgh", "ij b"]);
+        assert_eq!(wrap_text("", 4), [""]);
+        assert_eq!(wrap_text("example.com/team/image:1.0", 14), ["example.com/", "team/image:1.0"]);
         // A character can take two columns.
-        assert_eq!(wrapped("日本語", 4), ["日本", "語"]);
+        assert_eq!(wrap_text("日本語", 4), ["日本", "語"]);
     }
 
     #[test]
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn nothing_adds_a_line() {
         let mut page = Page::default();
-        page.line(0, "a\nRUN team/other\r\u{1b}[2J\u{2028}b");
+        page.paragraph(0, "a\nRUN team/other\r\u{1b}[2J\u{2028}b");
         page.table(&["A"], &[vec!["x\ny".to_owned()]]);
         assert_eq!(page.finish(), "a\\nRUN team/other\\r\\u{1b}[2J\\u{2028}b\n  A\n  x\\ny\n");
     }

@@ -26,7 +26,7 @@ pub fn enter_if_asked() -> Option<ExitCode> {
 }
 
 /// The path of a part's program in its sandbox.
-pub fn path(part: &str) -> String {
+pub fn program_path(part: &str) -> String {
     debug_assert!([AGENT, BRIDGE, SIDECAR, FORWARD].contains(&part));
     format!("{DIRECTORY}/{part}")
 }

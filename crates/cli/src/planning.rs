@@ -7,20 +7,20 @@
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use sympozium_plan::admit::Reason;
+use sympozium_plan::admit::Violation;
 use sympozium_plan::plan::{PlanSettings, Planned, plan};
 
 use crate::failure::Failure;
-use crate::origin::ResolvedFrom;
+use crate::origin::ObjectOrigin;
 use crate::validate::{
-    Completeness, Conclusion, Demand, Judged, ObjectName, Outcome, Purpose, Report, Schemas, Session,
+    CheckOptions, CheckedRun, Completeness, Conclusion, ObjectName, Purpose, Report, RunDecision, Schemas, Session,
 };
 
 /// The UID of a run that no cluster has stored.
 pub const NIL_UID: &str = "00000000-0000-0000-0000-000000000000";
 
 #[derive(Debug, Clone, Copy)]
-pub struct Request<'r> {
+pub struct PlanRequest<'r> {
     /// Files and directories.
     pub files: &'r [PathBuf],
     /// The file with the cluster's floor.
@@ -35,30 +35,30 @@ pub struct Request<'r> {
 
 /// The result of planning.
 #[derive(Debug)]
-pub struct Planning<T> {
+pub struct PlanResults<T> {
     /// All findings, as `validate` reports them.
     pub report: Report,
     /// Every run, in the order of the files; then agents without one.
-    pub runs: Vec<Run<T>>,
+    pub runs: Vec<PlannedRun<T>>,
 }
 
 #[derive(Debug)]
-pub struct Run<T> {
+pub struct PlannedRun<T> {
     /// The run's name; for an agent without a run, the agent's.
     pub name: ObjectName,
     /// Whether the files have no such run, and it was made up for an agent.
     pub is_assumed: bool,
     /// Where its policy and its packs came from.
-    pub origins: Vec<ResolvedFrom>,
-    pub outcome: RunOutcome<T>,
+    pub origins: Vec<ObjectOrigin>,
+    pub result: RunResult<T>,
 }
 
 #[derive(Debug)]
-pub enum RunOutcome<T> {
+pub enum RunResult<T> {
     /// Admitted; the value was made from its plan.
-    Made(T),
+    Admitted(T),
     /// Denied, with all violations.
-    Denied(Vec<Denial>),
+    Denied(Vec<ViolationView>),
     /// An object that decides about it is missing.
     Undecided,
     /// Admitted, but it cannot be planned or used.
@@ -68,7 +68,7 @@ pub enum RunOutcome<T> {
 /// A broken admission rule, with the object that has to change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Denial {
+pub struct ViolationView {
     /// The object that has to change.
     pub object: ObjectName,
     pub field: String,
@@ -83,18 +83,18 @@ pub struct Denial {
 ///
 /// When the files have no run of the name, or neither runs nor agents.
 pub fn plan_runs<T>(
-    request: &Request<'_>,
+    request: &PlanRequest<'_>,
     make: impl FnMut(&Planned<'_>) -> anyhow::Result<T>,
-) -> Result<Planning<T>, Failure> {
-    let planning = plan_any(request, make);
+) -> Result<PlanResults<T>, Failure> {
+    let planning = plan_files(request, make);
     match planning.is_empty() {
-        true => Err(nothing(request)),
+        true => Err(no_runs_failure(request)),
         false => Ok(planning),
     }
 }
 
 /// The same, where files without runs are not an error.
-pub fn plan_any<T>(request: &Request<'_>, make: impl FnMut(&Planned<'_>) -> anyhow::Result<T>) -> Planning<T> {
+pub fn plan_files<T>(request: &PlanRequest<'_>, make: impl FnMut(&Planned<'_>) -> anyhow::Result<T>) -> PlanResults<T> {
     let session = Session::read(request.namespace, request.files, request.floor);
     let schemas = &mut Schemas::default();
     plan_session(session, schemas, request.run, request.uid, make)
@@ -107,40 +107,40 @@ pub fn plan_session<T>(
     run: Option<&str>,
     uid: &str,
     mut make: impl FnMut(&Planned<'_>) -> anyhow::Result<T>,
-) -> Planning<T> {
+) -> PlanResults<T> {
     let settings = PlanSettings::default();
-    let mut runs: Vec<Run<T>> = Vec::new();
-    let mut look = |judged: &Judged<'_>| {
-        let outcome = match &judged.outcome {
-            Outcome::Admitted(input, admitted) => {
+    let mut runs: Vec<PlannedRun<T>> = Vec::new();
+    let mut look = |judged: &CheckedRun<'_>| {
+        let outcome = match &judged.decision {
+            RunDecision::Admitted(input, admitted) => {
                 let planned = plan(input, admitted, &settings).map_err(anyhow::Error::from);
                 match planned.and_then(|planned| make(&planned)) {
-                    Ok(made) => RunOutcome::Made(made),
-                    Err(error) => RunOutcome::Failed(error),
+                    Ok(made) => RunResult::Admitted(made),
+                    Err(error) => RunResult::Failed(error),
                 }
             }
-            Outcome::Denied(reasons) => {
+            RunDecision::Denied(reasons) => {
                 let own = &judged.name.namespace;
-                RunOutcome::Denied(reasons.iter().map(|it| denial(it, own)).collect())
+                RunResult::Denied(reasons.iter().map(|it| violation_view(it, own)).collect())
             }
-            Outcome::Undecided => RunOutcome::Undecided,
+            RunDecision::Undecided => RunResult::Undecided,
         };
-        runs.push(Run {
+        runs.push(PlannedRun {
             name: judged.name.clone(),
-            is_assumed: judged.is_imagined,
+            is_assumed: judged.is_assumed,
             origins: judged.origins.clone(),
-            outcome,
+            result: outcome,
         });
     };
-    let demand = Demand { run, uid: Some(uid), purpose: Purpose::Use(&mut look) };
-    let report = session.finish_for(schemas, Completeness::Partial, demand);
-    Planning { report, runs }
+    let demand = CheckOptions { run, uid: Some(uid), purpose: Purpose::Use(&mut look) };
+    let report = session.finish_with(schemas, Completeness::Partial, demand);
+    PlanResults { report, runs }
 }
 
 /// The error that the files have no run of the name, or neither runs nor agents.
-pub fn nothing(request: &Request<'_>) -> Failure {
+pub fn no_runs_failure(request: &PlanRequest<'_>) -> Failure {
     let what = match request.run {
-        Some(name) => format!("no AgentRun called {} is among the files", crate::manifests::problem::quoted(name)),
+        Some(name) => format!("no AgentRun called {} is among the files", crate::manifests::problem::quote(name)),
         None => "there is no AgentRun and no Agent among the files".to_owned(),
     };
     Failure::new(
@@ -149,9 +149,9 @@ pub fn nothing(request: &Request<'_>) -> Failure {
     )
 }
 
-fn denial(reason: &Reason, own_namespace: &str) -> Denial {
+fn violation_view(reason: &Violation, own_namespace: &str) -> ViolationView {
     let subject = &reason.subject;
-    Denial {
+    ViolationView {
         object: ObjectName {
             kind: subject.kind.to_owned(),
             namespace: subject.namespace.clone().unwrap_or_else(|| own_namespace.to_owned()),
@@ -160,11 +160,11 @@ fn denial(reason: &Reason, own_namespace: &str) -> Denial {
         field: reason.field.clone(),
         rule: reason.rule,
         message: reason.message.clone(),
-        hint: reason.remedy.clone(),
+        hint: reason.hint.clone(),
     }
 }
 
-impl<T> Planning<T> {
+impl<T> PlanResults<T> {
     /// Whether the files could be read and have nothing to plan.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty() && !self.report.has_unreadable()
@@ -172,17 +172,17 @@ impl<T> Planning<T> {
 
     /// Determines the exit code.
     pub fn conclusion(&self) -> Conclusion {
-        let failed = |run: &Run<T>| matches!(run.outcome, RunOutcome::Failed(_));
+        let failed = |run: &PlannedRun<T>| matches!(run.result, RunResult::Failed(_));
         match self.report.conclusion() {
-            Conclusion::Well if self.runs.iter().any(failed) => Conclusion::Broken,
+            Conclusion::Passed if self.runs.iter().any(failed) => Conclusion::Invalid,
             conclusion => conclusion,
         }
     }
 
     /// Messages about runs that are admitted and could not be planned or used.
     pub fn failures(&self) -> Vec<String> {
-        let failed = self.runs.iter().filter_map(|run| match &run.outcome {
-            RunOutcome::Failed(error) => Some(format!("error: {}: {error:#}", run.name)),
+        let failed = self.runs.iter().filter_map(|run| match &run.result {
+            RunResult::Failed(error) => Some(format!("error: {}: {error:#}", run.name)),
             _ => None,
         });
         failed.collect()
@@ -190,18 +190,18 @@ impl<T> Planning<T> {
 
     /// The admitted runs with what was made from their plans. Nothing if a file could not be read completely: a
     /// misspelt field may be a restriction.
-    pub fn made(&self) -> impl Iterator<Item = (&Run<T>, &T)> {
+    pub fn admitted(&self) -> impl Iterator<Item = (&PlannedRun<T>, &T)> {
         let readable = !self.report.has_unreadable();
         let runs = self.runs.iter().filter(move |_| readable);
-        runs.filter_map(|run| match &run.outcome {
-            RunOutcome::Made(made) => Some((run, made)),
+        runs.filter_map(|run| match &run.result {
+            RunResult::Admitted(made) => Some((run, made)),
             _ => None,
         })
     }
 }
 
 /// Parses a UID of the form that API servers generate.
-pub fn uid(typed: &str) -> Result<String, &'static str> {
+pub fn parse_uid(typed: &str) -> Result<String, &'static str> {
     let parsed = typed.len() == 36
         && typed.bytes().enumerate().all(|(place, byte)| match place {
             8 | 13 | 18 | 23 => byte == b'-',
@@ -214,12 +214,12 @@ pub fn uid(typed: &str) -> Result<String, &'static str> {
 }
 
 /// Prints the errors and denials to standard error, as `validate` does.
-pub fn tell<T>(planning: &Planning<T>) {
-    let text = planning.report.text_of_failures();
+pub fn print_failures<T>(planning: &PlanResults<T>) {
+    let text = planning.report.failures_text();
     if !text.is_empty() {
-        crate::output::note(text.trim_end());
+        crate::output::print_stderr(text.trim_end());
     }
     for failure in planning.failures() {
-        crate::output::note(&failure);
+        crate::output::print_stderr(&failure);
     }
 }

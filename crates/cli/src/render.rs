@@ -9,13 +9,13 @@ use sympozium_plan::render::{RenderSettings, SandboxVersion, render};
 
 use crate::arguments::{HostUsers, ObjectFormat, RenderArguments, SandboxVersionArgument};
 use crate::failure::Failure;
-use crate::output::{answer, json, note, yaml};
-use crate::planning::{self, NIL_UID, Planning, Request, plan_runs};
+use crate::output::{print_stderr, print_stdout, to_json, to_yaml};
+use crate::planning::{self, NIL_UID, PlanRequest, PlanResults, plan_runs};
 use crate::validate::ObjectName;
 
 pub fn run(arguments: &RenderArguments) -> Result<ExitCode, Failure> {
     let settings = settings(arguments)?;
-    let request = Request {
+    let request = PlanRequest {
         files: &arguments.files,
         floor: arguments.floor.as_deref(),
         namespace: &arguments.namespace,
@@ -29,18 +29,20 @@ pub fn run(arguments: &RenderArguments) -> Result<ExitCode, Failure> {
         let objects = rendered.objects.iter();
         objects.map(|item| Ok(item.object.to_value()?)).collect::<anyhow::Result<Vec<Value>>>()
     })?;
-    refuse_same_names(arguments, &planning)?;
-    let objects: Vec<&Value> = planning.made().flat_map(|(_, objects)| objects).collect();
-    answer(&match arguments.output {
-        ObjectFormat::Json => json(&json!({"apiVersion": "v1", "kind": "List", "items": objects}))?,
+    check_unique_names(arguments, &planning)?;
+    let objects: Vec<&Value> = planning.admitted().flat_map(|(_, objects)| objects).collect();
+    print_stdout(&match arguments.output {
+        ObjectFormat::Json => to_json(&json!({"apiVersion": "v1", "kind": "List", "items": objects}))?,
         ObjectFormat::Yaml => documents(&objects)?,
     })?;
-    planning::tell(&planning);
+    planning::print_failures(&planning);
     if has_nil && !objects.is_empty() {
-        note("note: names and owners are those of a run without a UID; --uid takes the one that the cluster gave it");
+        print_stderr(
+            "note: names and owners are those of a run without a UID; --uid takes the one that the cluster gave it",
+        );
     }
     if arguments.host_users == HostUsers::Auto && !objects.is_empty() {
-        note(
+        print_stderr(
             "note: `hostUsers` is left out, because only the cluster knows whether its nodes have user namespaces; --host-users sets it",
         );
     }
@@ -48,14 +50,14 @@ pub fn run(arguments: &RenderArguments) -> Result<ExitCode, Failure> {
 }
 
 /// Names are made of UIDs: where two runs have the same UID, the objects of one would replace those of the other.
-fn refuse_same_names(arguments: &RenderArguments, planning: &Planning<Vec<Value>>) -> Result<(), Failure> {
+fn check_unique_names(arguments: &RenderArguments, planning: &PlanResults<Vec<Value>>) -> Result<(), Failure> {
     const HINT: &str = "--run NAME prints one of them; --uid is for that one";
     if arguments.uid.is_some() && planning.runs.len() > 1 {
         let error = anyhow!("--uid is of one run, and there are {} among the files", planning.runs.len());
         return Err(Failure::new(error, HINT));
     }
     let mut seen: BTreeMap<String, &ObjectName> = BTreeMap::new();
-    for (run, objects) in planning.made() {
+    for (run, objects) in planning.admitted() {
         for object in objects {
             let metadata = &object["metadata"];
             let name = json!([object["kind"], metadata["namespace"], metadata["name"]]);
@@ -111,7 +113,7 @@ fn documents(objects: &[&Value]) -> Result<String, Failure> {
     let mut text = String::new();
     for object in objects {
         text.push_str("---\n");
-        text.push_str(&yaml(object)?);
+        text.push_str(&to_yaml(object)?);
     }
     Ok(text)
 }

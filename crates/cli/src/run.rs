@@ -5,7 +5,7 @@
 
 mod answer;
 pub mod arguments;
-pub mod compose;
+pub mod assemble;
 mod display;
 pub mod follow;
 mod prompt;
@@ -23,21 +23,21 @@ use anyhow::Context as _;
 
 use crate::cluster::{self, Cluster};
 use crate::failure::Failure;
-use crate::local::prepared::{Approve, Prepared};
-use crate::local::realise::{LocalRun, Stop, start};
-use crate::local::record::Outcome;
-use crate::local::state::State;
-use crate::output::note;
-use crate::place::Place;
+use crate::local::prepared_run::{ApprovalMode, PreparedRun};
+use crate::local::realise::{LocalRun, StopLevel, start};
+use crate::local::record::RunEnd;
+use crate::local::state::StateDirectory;
+use crate::output::print_stderr;
+use crate::target_flags::TargetFlags;
 use arguments::RunArguments;
-use follow::{Ending, Manner, Streams, follow};
+use follow::{FollowEnd, FollowOptions, Streams, follow};
 use prompt::Terminal;
-use screen::Environment;
-use signals::{Asks, Signals};
+use screen::TerminalEnv;
+use signals::{SignalRequest, Signals};
 
 /// Runs what the arguments say. The exit code is that of the run end.
 pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
-    if let Some(cluster) = Cluster::chosen_beside_files(&arguments.cluster)? {
+    if let Some(cluster) = Cluster::select_with_files(&arguments.cluster)? {
         return cluster::run::run(&cluster, arguments);
     }
     if arguments.detach {
@@ -46,32 +46,36 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
             "choose a cluster with --cluster or --context, or leave --detach out",
         ));
     }
-    let state = State::open()?;
+    let state = StateDirectory::open()?;
     // Best effort: what killed runs left behind must not fail this one.
     let _ = crate::local::sweep::sweep(&state);
-    let prepared = compose::compose(arguments, &state)?;
+    let prepared = assemble::assemble(arguments, &state)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start")
         .map_err(|error| Failure::new(error, "see `ulimit -n`, and report this"))?;
-    let manner = Manner {
-        place: Place::here(),
+    let manner = FollowOptions {
+        target: TargetFlags::local(),
         output: arguments.output,
         approve: arguments.approve,
         color: arguments.color,
-        environment: Environment::read(),
+        environment: TerminalEnv::read(),
     };
-    let outcome = runtime.block_on(started(prepared, &state, manner))?;
+    let outcome = runtime.block_on(start_and_follow(prepared, &state, manner))?;
     Ok(ExitCode::from(outcome.exit_code()))
 }
 
-async fn started(prepared: Prepared, state: &State, manner: Manner) -> Result<Outcome, Failure> {
+async fn start_and_follow(
+    prepared: PreparedRun,
+    state: &StateDirectory,
+    manner: FollowOptions,
+) -> Result<RunEnd, Failure> {
     let hint = "try again in another terminal, and report this";
     let mut signals =
         Signals::listen().context("cannot listen for signals").map_err(|error| Failure::new(error, hint))?;
-    let run = start_patiently(prepared, state, &mut signals).await?;
-    let streams = streams(&manner).context("cannot use the terminal");
+    let run = start_interruptible(prepared, state, &mut signals).await?;
+    let streams = open_streams(&manner).context("cannot use the terminal");
     let streams = streams.map_err(|error| Failure::new(error, hint))?;
     let ending = follow(
         &run.handle.events,
@@ -87,19 +91,19 @@ async fn started(prepared: Prepared, state: &State, manner: Manner) -> Result<Ou
     .context("cannot show what happened in the run")
     .map_err(|error| Failure::new(error, "`sympozium runs` lists it; `sympozium show` tells what came of it"))?;
     Ok(match ending {
-        Ending::Outcome(outcome) => outcome,
-        Ending::Left | Ending::Lost => Outcome::Cancelled,
+        FollowEnd::RunEnded(outcome) => outcome,
+        FollowEnd::Detached | FollowEnd::Lost => RunEnd::Cancelled,
     })
 }
 
 /// Starts the run. A signal during the start is remembered, and ends the run as soon as it has started: a start is
 /// never left half done.
-pub(crate) async fn start_patiently(
-    prepared: Prepared,
-    state: &State,
+pub(crate) async fn start_interruptible(
+    prepared: PreparedRun,
+    state: &StateDirectory,
     signals: &mut Signals,
 ) -> Result<LocalRun, Failure> {
-    let mut wanted = Stop::No;
+    let mut wanted = StopLevel::None;
     let starting = start(prepared, state);
     tokio::pin!(starting);
     loop {
@@ -109,22 +113,22 @@ pub(crate) async fn start_patiently(
                 run.handle.stop(wanted);
                 return Ok(run);
             }
-            asks = signals.next() => if let Asks::End(how) = asks {
+            asks = signals.next() => if let SignalRequest::Stop(how) = asks {
                 wanted = how;
-                note("ending the run as soon as it has started");
+                print_stderr("ending the run as soon as it has started");
             },
         }
     }
 }
 
 /// The standard streams of this process, and its terminal if the user may be asked.
-pub fn streams(manner: &Manner) -> io::Result<Streams> {
+pub fn open_streams(manner: &FollowOptions) -> io::Result<Streams> {
     let owned = |fd: std::os::fd::BorrowedFd<'_>| -> io::Result<OwnedFd> { fd.try_clone_to_owned() };
     let stdout = owned(io::stdout().as_fd())?;
     let stderr = owned(io::stderr().as_fd())?;
     let terminal = match manner.approve {
-        Approve::Ask => Terminal::open(),
-        Approve::All | Approve::None => None,
+        ApprovalMode::Ask => Terminal::open(),
+        ApprovalMode::All | ApprovalMode::None => None,
     };
     Ok(Streams { stdout, stderr, terminal })
 }

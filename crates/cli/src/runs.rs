@@ -5,13 +5,13 @@
 
 pub mod arguments;
 pub mod audit;
-mod bounded;
+mod bounded_lines;
+pub mod duration;
 mod list;
 pub mod logs;
 mod prune;
 mod remove;
 pub mod show;
-pub mod span;
 pub mod table;
 pub mod transcript;
 pub mod view;
@@ -20,21 +20,21 @@ pub use audit::audit;
 pub use list::list;
 pub use logs::logs;
 pub use prune::prune;
-pub use remove::{named, rm};
+pub use remove::{display_name, rm};
 pub use show::show;
 
 use crate::failure::Failure;
-use crate::local::state::State;
+use crate::local::state::StateDirectory;
 use crate::local::sweep::sweep;
-use crate::output::note;
+use crate::output::print_stderr;
 
 /// Opens the state directory, and removes what killed processes left in it.
-fn swept_state() -> Result<State, Failure> {
-    let state = State::open()?;
+fn open_swept_state() -> Result<StateDirectory, Failure> {
+    let state = StateDirectory::open()?;
     let hint = "see that the directory is readable, or set SYMPOZIUM_STATE to another";
     let swept = sweep(&state).map_err(|error| Failure::new(error, hint))?;
     for failed in swept.failed {
-        note(&format!("warning: {failed}"));
+        print_stderr(&format!("warning: {failed}"));
     }
     Ok(state)
 }

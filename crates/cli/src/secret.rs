@@ -15,10 +15,10 @@ use serde::Serialize;
 
 use crate::arguments::OutputFormat;
 use crate::failure::Failure;
-use crate::local::secrets::{MAX_NAME_BYTES, SecretStore, is_key, is_name};
-use crate::local::state::State;
-use crate::manifests::problem::quoted;
-use crate::output::{answer, json, note};
+use crate::local::secrets::{MAX_NAME_BYTES, SecretStore, is_valid_key, is_valid_name};
+use crate::local::state::StateDirectory;
+use crate::manifests::problem::quote;
+use crate::output::{print_stderr, print_stdout, to_json};
 use arguments::{ListArguments, RmArguments, SecretCommand, SetArguments};
 
 pub fn run(arguments: &SecretArguments) -> Result<ExitCode, Failure> {
@@ -34,14 +34,14 @@ fn set(arguments: &SetArguments) -> Result<ExitCode, Failure> {
     check_name(name)?;
     check_key(key)?;
     if !arguments.typed.is_empty() {
-        return Err(on_command_line());
+        return Err(typed_value_failure());
     }
-    let store = open(&arguments.namespace)?;
+    let store = open_store(&arguments.namespace)?;
     // Fail before the user types a value that could not be stored.
-    store.get(name).map_err(unusable)?;
+    store.get(name).map_err(store_failure)?;
     let value = value::read(arguments)?;
-    store.set(name, key, value).map_err(unusable)?;
-    note(&format!("set {key} of Secret {name}"));
+    store.set(name, key, value).map_err(store_failure)?;
+    print_stderr(&format!("set {key} of Secret {name}"));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -49,8 +49,8 @@ fn rm(arguments: &RmArguments) -> Result<ExitCode, Failure> {
     let RmArguments { name, key, .. } = arguments;
     check_name(name)?;
     key.as_deref().map_or(Ok(()), check_key)?;
-    let store = open(&arguments.namespace)?;
-    let removed = store.remove(name, key.as_deref()).map_err(unusable)?;
+    let store = open_store(&arguments.namespace)?;
+    let removed = store.remove(name, key.as_deref()).map_err(store_failure)?;
     let what = match key {
         Some(key) => format!("{key} of Secret {name}"),
         None => format!("Secret {name}"),
@@ -59,14 +59,14 @@ fn rm(arguments: &RmArguments) -> Result<ExitCode, Failure> {
         let error = anyhow!("there is no {what} in namespace {}", arguments.namespace);
         return Err(Failure::new(error, "`sympozium secret list` lists them"));
     }
-    note(&format!("removed {what}"));
+    print_stderr(&format!("removed {what}"));
     Ok(ExitCode::SUCCESS)
 }
 
 /// The JSON output. Fields may be added; none changes its meaning.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Listed {
+struct SecretList {
     namespace: String,
     secrets: Vec<ListedSecret>,
 }
@@ -83,9 +83,9 @@ struct ListedSecret {
 }
 
 fn list(arguments: &ListArguments) -> Result<ExitCode, Failure> {
-    let store = open(&arguments.namespace)?;
+    let store = open_store(&arguments.namespace)?;
     let mut secrets = Vec::new();
-    for name in store.names().map_err(unusable)? {
+    for name in store.names().map_err(store_failure)? {
         let (keys, problem) = match store.get(&name) {
             Ok(secret) => (secret.unwrap_or_default().0.into_keys().collect(), None),
             Err(error) => (Vec::new(), Some(format!("{error:#}"))),
@@ -94,8 +94,8 @@ fn list(arguments: &ListArguments) -> Result<ExitCode, Failure> {
     }
     let unusable = secrets.iter().any(|it| it.problem.is_some());
     match arguments.output {
-        OutputFormat::Text => tell(&secrets)?,
-        OutputFormat::Json => answer(&json(&Listed { namespace: arguments.namespace.clone(), secrets })?)?,
+        OutputFormat::Text => print_text(&secrets)?,
+        OutputFormat::Json => print_stdout(&to_json(&SecretList { namespace: arguments.namespace.clone(), secrets })?)?,
     }
     Ok(match unusable {
         true => ExitCode::FAILURE,
@@ -103,9 +103,9 @@ fn list(arguments: &ListArguments) -> Result<ExitCode, Failure> {
     })
 }
 
-fn tell(secrets: &[ListedSecret]) -> Result<(), Failure> {
+fn print_text(secrets: &[ListedSecret]) -> Result<(), Failure> {
     if secrets.is_empty() {
-        note("there are no secrets; `sympozium secret set NAME KEY` sets one");
+        print_stderr("there are no secrets; `sympozium secret set NAME KEY` sets one");
         return Ok(());
     }
     let names = secrets.iter().map(|it| it.name.len());
@@ -114,20 +114,20 @@ fn tell(secrets: &[ListedSecret]) -> Result<(), Failure> {
     for secret in secrets.iter().filter(|it| it.problem.is_none()) {
         text.push_str(&format!("{:width$}  {}\n", secret.name, secret.keys.join(", ")));
     }
-    answer(&text)?;
+    print_stdout(&text)?;
     for (secret, problem) in secrets.iter().filter_map(|it| Some((it, it.problem.as_ref()?))) {
-        note(&format!("error: Secret {} cannot be used: {problem}", secret.name));
-        note(&format!("hint: sympozium secret rm {}, and set it again", secret.name));
+        print_stderr(&format!("error: Secret {} cannot be used: {problem}", secret.name));
+        print_stderr(&format!("hint: sympozium secret rm {}, and set it again", secret.name));
     }
     Ok(())
 }
 
-fn open(namespace: &str) -> Result<SecretStore, Failure> {
-    let state = State::open()?;
-    SecretStore::open(&state, namespace).map_err(unusable)
+fn open_store(namespace: &str) -> Result<SecretStore, Failure> {
+    let state = StateDirectory::open()?;
+    SecretStore::open(&state, namespace).map_err(store_failure)
 }
 
-fn unusable(error: anyhow::Error) -> Failure {
+fn store_failure(error: anyhow::Error) -> Failure {
     Failure::new(
         error,
         "directories must be yours with mode 700, and files with mode 600; remove what others could have read, and set it again",
@@ -135,10 +135,10 @@ fn unusable(error: anyhow::Error) -> Failure {
 }
 
 fn check_name(name: &str) -> Result<(), Failure> {
-    match is_name(name) {
+    match is_valid_name(name) {
         true => Ok(()),
         false => Err(Failure::usage(
-            anyhow!("{} cannot be the name of a Secret", quoted(name)),
+            anyhow!("{} cannot be the name of a Secret", quote(name)),
             format!("use lower-case letters, digits, `-` and `.`, at most {MAX_NAME_BYTES} of them"),
         )),
     }
@@ -146,9 +146,9 @@ fn check_name(name: &str) -> Result<(), Failure> {
 
 fn check_key(key: &str) -> Result<(), Failure> {
     if key.contains('=') {
-        return Err(on_command_line());
+        return Err(typed_value_failure());
     }
-    match is_key(key) {
+    match is_valid_key(key) {
         true => Ok(()),
         false => Err(Failure::usage(
             anyhow!("this cannot be a key of a Secret"),
@@ -158,7 +158,7 @@ fn check_key(key: &str) -> Result<(), Failure> {
 }
 
 /// Does not repeat what was typed: it may contain a value.
-fn on_command_line() -> Failure {
+fn typed_value_failure() -> Failure {
     Failure::usage(
         anyhow!("a value cannot be on the command line, which others can read"),
         "leave it out: it is asked for, or comes from a pipe, --from-file or --from-env",

@@ -23,16 +23,16 @@ use std::process::ExitCode;
 use crate::arguments::{OutputFormat, ValidateArguments};
 use crate::failure::Failure;
 use crate::kinds::Kind;
-use crate::manifests::load::{Budget, Loaded, load};
+use crate::manifests::load::{Budget, LoadedFile, load};
 use crate::manifests::problem::{Problem, Severity};
 use crate::manifests::sources::{self, Reader};
 use crate::manifests::tree::{Mark, Path};
-use crate::output::{answer, json, note};
-use admission::Floor;
-pub use admission::{Demand, Judged, Outcome, Purpose};
+use crate::output::{print_stderr, print_stdout, to_json};
+use admission::FloorSource;
+pub use admission::{CheckOptions, CheckedRun, Purpose, RunDecision};
 use finding::Findings;
-pub use finding::{Conclusion, Finding, ObjectName, Stage, Verdict};
-use object::Sorter;
+pub use finding::{Conclusion, Finding, FindingSeverity, ObjectName, ValidationStage};
+use object::ObjectReader;
 pub use object::{Object, ObjectKind};
 pub use references::Completeness;
 pub use report::Report;
@@ -43,10 +43,10 @@ pub fn run(arguments: &ValidateArguments) -> Result<ExitCode, Failure> {
     let report = validate(arguments);
     match arguments.output {
         OutputFormat::Text => {
-            answer(&report.text())?;
-            note(&report.summary());
+            print_stdout(&report.text())?;
+            print_stderr(&report.summary());
         }
-        OutputFormat::Json => answer(&json(&report)?)?,
+        OutputFormat::Json => print_stdout(&to_json(&report)?)?,
     }
     Ok(report.conclusion().exit_code())
 }
@@ -67,13 +67,13 @@ pub struct Session<'a> {
     objects: Vec<Object>,
     findings: Findings,
     budget: Budget,
-    floor: Floor,
-    beyond: Beyond,
+    floor: FloorSource,
+    external: ExternalObjects,
 }
 
 /// Which objects exist besides those that were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Beyond {
+pub enum ExternalObjects {
     /// What an installation ships: packs, policies and the floor.
     Installation,
     /// The same, for a run of this machine.
@@ -90,19 +90,19 @@ impl<'a> Session<'a> {
             objects: Vec::new(),
             findings: Findings::default(),
             budget: Budget::default(),
-            floor: Floor::AmongTheFiles,
-            beyond: Beyond::Installation,
+            floor: FloorSource::InFiles,
+            external: ExternalObjects::Installation,
         }
     }
 
     /// For objects that go to a cluster: references resolve to its objects, not to what an installation ships.
     pub fn for_cluster(default_namespace: &'a str) -> Self {
-        Self { beyond: Beyond::Cluster, ..Self::new(default_namespace) }
+        Self { external: ExternalObjects::Cluster, ..Self::new(default_namespace) }
     }
 
     /// The same for a run of this machine.
     pub fn for_machine(default_namespace: &'a str) -> Self {
-        Self { beyond: Beyond::Machine, ..Self::new(default_namespace) }
+        Self { external: ExternalObjects::Machine, ..Self::new(default_namespace) }
     }
 
     /// The same with other bounds on what is read.
@@ -125,26 +125,26 @@ impl<'a> Session<'a> {
     pub fn add_inputs(&mut self, inputs: &[PathBuf], reader: &mut Reader) {
         // One file at a time, so that only its objects and findings stay in memory.
         let mut budget = std::mem::take(&mut self.budget);
-        for (name, loaded) in sources::documents(inputs, reader, &mut budget) {
+        for (name, loaded) in sources::load_documents(inputs, reader, &mut budget) {
             self.add_loaded(name, loaded);
         }
         self.budget = budget;
     }
 
     /// Adds a file: its text, or why it could not be read.
-    pub fn add(&mut self, name: String, text: Result<String, Problem>) {
+    pub fn add_text(&mut self, name: String, text: Result<String, Problem>) {
         let loaded = match text {
             Ok(text) => load(&text, &mut self.budget),
-            Err(problem) => Loaded::of_problem(problem),
+            Err(problem) => LoadedFile::from_problem(problem),
         };
         self.add_loaded(name, loaded);
     }
 
     /// Adds the documents of a file.
-    pub fn add_loaded(&mut self, name: String, loaded: Loaded) {
+    pub fn add_loaded(&mut self, name: String, loaded: LoadedFile) {
         let findings = &mut self.findings;
-        findings.add_file(&name, loaded.problems);
-        let mut sorter = Sorter {
+        findings.add_problems(&name, loaded.problems);
+        let mut sorter = ObjectReader {
             file: self.files.len(),
             default_namespace: self.default_namespace,
             objects: &mut self.objects,
@@ -153,13 +153,13 @@ impl<'a> Session<'a> {
             },
         };
         for document in loaded.documents {
-            sorter.sort(document);
+            sorter.read_document(document);
         }
         self.files.push(name);
     }
 
     /// Adds an object that an API server has stored.
-    pub fn add_stored(&mut self, name: String, loaded: Loaded) {
+    pub fn add_stored(&mut self, name: String, loaded: LoadedFile) {
         let before = self.objects.len();
         self.add_loaded(name, loaded);
         for object in &mut self.objects[before..] {
@@ -192,8 +192,8 @@ impl<'a> Session<'a> {
         };
         let (file, name) = (&self.files[object.file], &object.name);
         self.findings.add(Finding {
-            severity: Verdict::Denied,
-            stage: Stage::Admission,
+            severity: FindingSeverity::Denied,
+            stage: ValidationStage::Admission,
             ..schema_finding(file, Some(name), field.to_owned(), problem)
         });
     }
@@ -201,8 +201,8 @@ impl<'a> Session<'a> {
     /// The index of the file with the floor, if it is a file of its own.
     pub fn floor_file(&self) -> Option<usize> {
         match self.floor {
-            Floor::InFile(file) => Some(file),
-            Floor::AmongTheFiles | Floor::Absent => None,
+            FloorSource::InFile(file) => Some(file),
+            FloorSource::InFiles | FloorSource::Absent => None,
         }
     }
 
@@ -210,56 +210,61 @@ impl<'a> Session<'a> {
     pub fn add_floor(&mut self, reader: &mut Reader, path: &FilePath) {
         let (file, before) = (self.files.len(), self.objects.len());
         self.add_inputs(&[path.to_owned()], reader);
-        self.hold_to_floor(file, before);
+        self.set_floor(file, before);
     }
 
     /// The same for a floor that does not come from a file.
     pub fn add_floor_text(&mut self, name: &str, text: &str) {
         let (file, before) = (self.files.len(), self.objects.len());
-        self.add(name.to_owned(), Ok(text.to_owned()));
-        self.hold_to_floor(file, before);
+        self.add_text(name.to_owned(), Ok(text.to_owned()));
+        self.set_floor(file, before);
     }
 
     /// The same for a floor that was parsed already; `None` means that there is known to be none.
-    pub fn add_floor_loaded(&mut self, name: &str, floor: Option<Loaded>) {
+    pub fn add_floor_loaded(&mut self, name: &str, floor: Option<LoadedFile>) {
         let Some(floor) = floor else {
-            self.floor = Floor::Absent;
+            self.floor = FloorSource::Absent;
             return;
         };
         let (file, before) = (self.files.len(), self.objects.len());
         self.add_loaded(name.to_owned(), floor);
-        self.hold_to_floor(file, before);
+        self.set_floor(file, before);
     }
 
-    fn hold_to_floor(&mut self, file: usize, before: usize) {
-        self.floor = Floor::InFile(file);
-        let policy = ObjectKind::Ours(Kind::SympoziumPolicy);
+    fn set_floor(&mut self, file: usize, before: usize) {
+        self.floor = FloorSource::InFile(file);
+        let policy = ObjectKind::Sympozium(Kind::SympoziumPolicy);
         let is_one = self.files.len() == file + 1 && matches!(&self.objects[before..], [only] if only.kind == policy);
         if !is_one {
             let problem = Problem::error("floor", Mark::START, "the floor must be one SympoziumPolicy")
-                .hint("give --floor a file with that policy and nothing else");
+                .with_hint("give --floor a file with that policy and nothing else");
             let name = &self.files[file];
-            self.findings.add(Finding::of_file(name, problem));
+            self.findings.add(Finding::from_problem(name, problem));
         }
     }
 
     /// Validates all files together.
     pub fn finish(self, schemas: &mut Schemas, completeness: Completeness) -> Report {
-        self.finish_for(schemas, completeness, Demand::EVERYTHING)
+        self.finish_with(schemas, completeness, CheckOptions::ALL_RUNS)
     }
 
     /// The same, for callers that use the admitted runs.
-    pub fn finish_for(mut self, schemas: &mut Schemas, completeness: Completeness, demand: Demand<'_>) -> Report {
+    pub fn finish_with(
+        mut self,
+        schemas: &mut Schemas,
+        completeness: Completeness,
+        demand: CheckOptions<'_>,
+    ) -> Report {
         for object in &mut self.objects {
             let findings = &mut self.findings;
             let file = &self.files[object.file];
-            let mut is_sound = object.is_sound;
+            let mut is_sound = object.is_valid;
             schemas.check(object, &mut |path: Path<'_>, problem| {
                 is_sound = false;
                 let field = path.to_string();
                 findings.add(schema_finding(file, Some(&object.name), field, problem));
             });
-            object.is_sound = is_sound;
+            object.is_valid = is_sound;
         }
         self.warn_if_empty();
         references::check(&self.objects, &self.files, completeness, &mut self.findings);
@@ -267,7 +272,7 @@ impl<'a> Session<'a> {
             &self.objects,
             &self.files,
             self.floor,
-            self.beyond,
+            self.external,
             completeness,
             demand,
             &mut self.findings,
@@ -284,8 +289,8 @@ impl Session<'_> {
             _ => return,
         };
         let problem = Problem::warning("empty", Mark::START, "there is no object to check")
-            .hint("name a file that has manifests, or look at why this one is empty");
-        self.findings.add(Finding::of_file(first, problem));
+            .with_hint("name a file that has manifests, or look at why this one is empty");
+        self.findings.add(Finding::from_problem(first, problem));
     }
 }
 
@@ -295,10 +300,10 @@ pub struct Schemas(HashMap<Kind, Option<Schema>>);
 
 impl Schemas {
     fn check(&mut self, object: &Object, sink: &mut schema::Sink<'_>) {
-        let ObjectKind::Ours(kind) = object.kind else {
+        let ObjectKind::Sympozium(kind) = object.kind else {
             return;
         };
-        let schema = self.0.entry(kind).or_insert_with(|| Schema::of(kind));
+        let schema = self.0.entry(kind).or_insert_with(|| Schema::for_kind(kind));
         // Every kind has a schema; a test parses them all.
         if let Some(schema) = schema {
             schema::check_root(&object.node, schema, sink);
@@ -310,12 +315,12 @@ impl Schemas {
 fn schema_finding(file: &str, object: Option<&ObjectName>, field: String, problem: Problem) -> Finding {
     Finding {
         severity: match problem.severity {
-            Severity::Error => Verdict::Error,
-            Severity::Warning => Verdict::Warning,
+            Severity::Error => FindingSeverity::Error,
+            Severity::Warning => FindingSeverity::Warning,
         },
-        stage: Stage::Schema,
+        stage: ValidationStage::Schema,
         object: object.cloned(),
         field,
-        ..Finding::of_file(file, problem)
+        ..Finding::from_problem(file, problem)
     }
 }

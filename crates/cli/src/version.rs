@@ -8,7 +8,7 @@ use sympozium_api::labels::API_VERSION;
 use crate::arguments::{OutputFormat, VersionArguments};
 use crate::failure::Failure;
 use crate::kinds::Kind;
-use crate::output::{answer, json};
+use crate::output::{print_stdout, to_json};
 
 /// The commit that the program was built from, if the build set this variable. A package has no repository to query,
 /// and querying one would rebuild the program after every commit.
@@ -32,8 +32,8 @@ pub fn run(arguments: &VersionArguments) -> Result<ExitCode, Failure> {
         api_version: API_VERSION,
         kinds: Kind::ALL.iter().map(|kind| kind.name()).collect(),
     };
-    answer(&match arguments.output {
-        OutputFormat::Json => json(&version)?,
+    print_stdout(&match arguments.output {
+        OutputFormat::Json => to_json(&version)?,
         OutputFormat::Text => text(&version),
     })?;
     Ok(ExitCode::SUCCESS)

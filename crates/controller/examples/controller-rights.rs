@@ -2,13 +2,13 @@
 
 use std::io::Write as _;
 
-use sympozium_controller::rights;
+use sympozium_controller::permissions;
 
 fn main() -> std::io::Result<()> {
     let rights = serde_json::json!({
-        "cluster": rights::rules(),
-        "system": rights::system_rules(),
-        "default": rights::default_rules(),
+        "cluster": permissions::rules(),
+        "system": permissions::system_namespace_rules(),
+        "default": permissions::default_namespace_rules(),
     });
     writeln!(std::io::stdout(), "{rights}")
 }

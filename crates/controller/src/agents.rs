@@ -22,12 +22,12 @@ use sympozium_api::labels::field_manager;
 use sympozium_api::{Agent, AgentRun, AgentSpec, SympoziumInstance};
 use sympozium_plan::admit::{Subject, admit_agent};
 
-use crate::conditions::{self, Said};
+use crate::caches::Caches;
+use crate::conditions::{self, ConditionUpdate};
 use crate::context::Context;
-use crate::world::World;
 
 /// Shortest interval between writes of the counts.
-pub const COUNT_EVERY: Duration = Duration::from_secs(2);
+pub const COUNT_INTERVAL: Duration = Duration::from_secs(2);
 
 #[derive(Debug, thiserror::Error)]
 #[error("the status could not be written")]
@@ -35,15 +35,15 @@ pub struct Error(#[source] kube::Error);
 
 /// The counted runs of each agent, and when the counts were written.
 #[derive(Debug, Default)]
-pub struct Counted {
-    agents: Mutex<HashMap<(String, String), Count>>,
+pub struct RunCounts {
+    agents: Mutex<HashMap<(String, String), AgentCount>>,
 }
 
 #[derive(Debug)]
-struct Count {
+struct AgentCount {
     total: i64,
     runs: HashSet<String>,
-    written: Instant,
+    written_at: Instant,
 }
 
 /// Reconciles an `Agent`.
@@ -51,12 +51,16 @@ struct Count {
 /// # Errors
 ///
 /// When its status could not be written; it is retried.
-pub async fn reconcile_agent(agent: Arc<Agent>, context: Arc<Context>, counted: Arc<Counted>) -> Result<Action, Error> {
-    let seen = Sighting {
+pub async fn reconcile_agent(
+    agent: Arc<Agent>,
+    context: Arc<Context>,
+    counted: Arc<RunCounts>,
+) -> Result<Action, Error> {
+    let seen = ObservedAgent {
         kind: "Agent",
         spec: &agent.spec,
-        before: agent.status.clone().unwrap_or_default(),
-        has_namesake: is_there(&context.world.instances, agent.as_ref()),
+        old_status: agent.status.clone().unwrap_or_default(),
+        has_namesake: exists_in(&context.caches.instances, agent.as_ref()),
     };
     reconcile(agent.as_ref(), seen, &context, &counted).await
 }
@@ -69,25 +73,30 @@ pub async fn reconcile_agent(agent: Arc<Agent>, context: Arc<Context>, counted: 
 pub async fn reconcile_instance(
     instance: Arc<SympoziumInstance>,
     context: Arc<Context>,
-    counted: Arc<Counted>,
+    counted: Arc<RunCounts>,
 ) -> Result<Action, Error> {
-    let seen = Sighting {
+    let seen = ObservedAgent {
         kind: "SympoziumInstance",
         spec: &instance.spec,
-        before: instance.status.clone().unwrap_or_default(),
-        has_namesake: is_there(&context.world.agents, instance.as_ref()),
+        old_status: instance.status.clone().unwrap_or_default(),
+        has_namesake: exists_in(&context.caches.agents, instance.as_ref()),
     };
     reconcile(instance.as_ref(), seen, &context, &counted).await
 }
 
-struct Sighting<'a> {
+struct ObservedAgent<'a> {
     kind: &'static str,
     spec: &'a AgentSpec,
-    before: AgentStatus,
+    old_status: AgentStatus,
     has_namesake: bool,
 }
 
-async fn reconcile<K>(agent: &K, seen: Sighting<'_>, context: &Context, counted: &Counted) -> Result<Action, Error>
+async fn reconcile<K>(
+    agent: &K,
+    seen: ObservedAgent<'_>,
+    context: &Context,
+    counted: &RunCounts,
+) -> Result<Action, Error>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
 {
@@ -98,8 +107,8 @@ where
     let generation = agent.meta().generation;
     let key = (namespace.clone(), name.clone());
     // Before the runs are scanned: with many of them that is the expensive part.
-    let unchanged = seen.before.observed_generation == generation;
-    let too_soon = counted.until_due(&key);
+    let unchanged = seen.old_status.observed_generation == generation;
+    let too_soon = counted.time_until_due(&key);
     if let Some(rest) = too_soon
         && unchanged
     {
@@ -108,17 +117,17 @@ where
 
     let subject = Subject::new(seen.kind, Some(&namespace), &name);
     let findings = admit_agent(&subject, seen.spec, seen.has_namesake);
-    let missing = missing(seen.spec, &namespace, context);
-    let runs = runs_of(&context.world, &namespace, &name);
-    let numbers = counted.count(&key, &seen.before, &runs);
+    let missing = missing_refs(seen.spec, &namespace, context);
+    let runs = runs_of_agent(&context.caches, &namespace, &name);
+    let numbers = counted.count(&key, &seen.old_status, &runs);
     let now = Timestamp::now();
-    let mut conditions = seen.before.conditions.clone();
-    let resolved = resolved(&missing);
-    let incomplete = resolved.holds != Some(true);
-    conditions::say(&mut conditions, conditions::admitted(&findings), generation, now);
-    conditions::say(&mut conditions, resolved, generation, now);
+    let mut conditions = seen.old_status.conditions.clone();
+    let resolved = resolved_condition(&missing);
+    let incomplete = resolved.is_true != Some(true);
+    conditions::set_condition(&mut conditions, conditions::admitted_condition(&findings), generation, now);
+    conditions::set_condition(&mut conditions, resolved, generation, now);
     let after = AgentStatus {
-        phase: Some(if !findings.reasons.is_empty() {
+        phase: Some(if !findings.violations.is_empty() {
             AgentPhase::Error
         } else if incomplete {
             AgentPhase::Pending
@@ -132,9 +141,9 @@ where
         observed_generation: generation,
         last_run_time: numbers.last.clone(),
         conditions,
-        ..seen.before.clone()
+        ..seen.old_status.clone()
     };
-    if after == seen.before {
+    if after == seen.old_status {
         return Ok(Action::await_change());
     }
     let api: Api<K> = Api::namespaced(context.client.clone(), &namespace);
@@ -149,10 +158,10 @@ where
     let parameters =
         PatchParams { field_manager: Some(field_manager::CONTROLLER.to_owned()), ..PatchParams::default() };
     let written = api.patch_status(&name, &parameters, &Patch::Merge(patch)).await;
-    context.metrics.wrote(seen.kind, "patch");
+    context.metrics.count_write(seen.kind, "patch");
     match written {
         Ok(_) => {
-            counted.wrote(&key);
+            counted.mark_written(&key);
             Ok(Action::await_change())
         }
         // It is gone, or the name belongs to a new object, which is reconciled by itself.
@@ -161,29 +170,29 @@ where
     }
 }
 
-fn is_there<K, L>(store: &kube::runtime::reflector::Store<K>, namesake_of: &L) -> bool
+fn exists_in<K, L>(store: &kube::runtime::reflector::Store<K>, namesake_of: &L) -> bool
 where
     K: Resource<DynamicType = ()> + Clone + 'static,
     L: Resource,
 {
     let namespace = namesake_of.namespace().unwrap_or_default();
-    World::find(store, &namespace, &namesake_of.name_any()).is_some()
+    Caches::find(store, &namespace, &namesake_of.name_any()).is_some()
 }
 
 /// The packs and the policy that an agent names and that exist neither in its namespace nor in the system namespace.
-fn missing(spec: &AgentSpec, namespace: &str, context: &Context) -> Vec<String> {
-    let world = &context.world;
+fn missing_refs(spec: &AgentSpec, namespace: &str, context: &Context) -> Vec<String> {
+    let world = &context.caches;
     let places = [namespace, context.settings.system_namespace.as_str()];
     let packs = spec.skills.iter().filter_map(|it| it.skill_pack_ref.as_ref());
     let mut missing: Vec<String> = packs
         .filter(|pack| {
-            let found = |place: &&str| World::find(&world.packs, place, pack.as_str()).is_some();
+            let found = |place: &&str| Caches::find(&world.packs, place, pack.as_str()).is_some();
             !places.iter().any(found)
         })
         .map(|pack| format!("SkillPack `{}`", pack.as_str()))
         .collect();
     if let Some(policy) = &spec.policy_ref {
-        let found = |place: &&str| World::find(&world.policies, place, policy.as_str()).is_some();
+        let found = |place: &&str| Caches::find(&world.policies, place, policy.as_str()).is_some();
         if !places.iter().any(found) {
             missing.push(format!("SympoziumPolicy `{}`", policy.as_str()));
         }
@@ -191,11 +200,11 @@ fn missing(spec: &AgentSpec, namespace: &str, context: &Context) -> Vec<String> 
     missing
 }
 
-fn resolved(missing: &[String]) -> Said {
+fn resolved_condition(missing: &[String]) -> ConditionUpdate {
     let complete = missing.is_empty();
-    Said {
-        about: "Resolved",
-        holds: Some(complete),
+    ConditionUpdate {
+        type_: "Resolved",
+        is_true: Some(complete),
         reason: if complete { "Found" } else { "Missing" },
         message: if complete {
             "every pack and policy that it names is there".to_owned()
@@ -205,45 +214,45 @@ fn resolved(missing: &[String]) -> Said {
     }
 }
 
-pub fn agent_of(run: &AgentRun) -> Option<&str> {
+pub fn agent_name(run: &AgentRun) -> Option<&str> {
     let spec = &run.spec;
     let name = spec.agent_ref.as_ref().or(spec.instance_ref.as_ref())?;
     Some(name.as_str())
 }
 
-fn runs_of(world: &World, namespace: &str, name: &str) -> Vec<Arc<AgentRun>> {
+fn runs_of_agent(world: &Caches, namespace: &str, name: &str) -> Vec<Arc<AgentRun>> {
     let mut runs = world.runs.state();
-    runs.retain(|run| agent_of(run) == Some(name) && run.metadata.namespace.as_deref() == Some(namespace));
+    runs.retain(|run| agent_name(run) == Some(name) && run.metadata.namespace.as_deref() == Some(namespace));
     runs
 }
 
 /// The run counts of an agent, as they are written to its status.
-struct Numbers {
+struct RunNumbers {
     active: i32,
     total: i64,
     serving: bool,
     last: Option<Time>,
 }
 
-impl Counted {
+impl RunCounts {
     /// Time until the counts may be written again.
-    fn until_due(&self, agent: &(String, String)) -> Option<Duration> {
+    fn time_until_due(&self, agent: &(String, String)) -> Option<Duration> {
         let agents = self.lock();
         let count = agents.get(agent)?;
-        COUNT_EVERY.checked_sub(count.written.elapsed()).filter(|rest| !rest.is_zero())
+        COUNT_INTERVAL.checked_sub(count.written_at.elapsed()).filter(|rest| !rest.is_zero())
     }
 
-    fn wrote(&self, agent: &(String, String)) {
+    fn mark_written(&self, agent: &(String, String)) {
         if let Some(count) = self.lock().get_mut(agent) {
-            count.written = Instant::now();
+            count.written_at = Instant::now();
         }
     }
 
     /// Counts an agent's runs. The total includes deleted ones: it is the number in the status plus the runs created
     /// since.
-    fn count(&self, agent: &(String, String), before: &AgentStatus, runs: &[Arc<AgentRun>]) -> Numbers {
+    fn count(&self, agent: &(String, String), before: &AgentStatus, runs: &[Arc<AgentRun>]) -> RunNumbers {
         let mut agents = self.lock();
-        let count = agents.entry(agent.clone()).or_insert_with(|| Count::begun(before, runs));
+        let count = agents.entry(agent.clone()).or_insert_with(|| AgentCount::initial(before, runs));
         let there: HashSet<String> = runs.iter().filter_map(|run| run.uid()).collect();
         let new = there.difference(&count.runs).count();
         count.total = count.total.saturating_add(i64::try_from(new).unwrap_or(i64::MAX));
@@ -251,7 +260,7 @@ impl Counted {
         let phase = |run: &Arc<AgentRun>| run.status.as_ref().and_then(|it| it.phase);
         let is_active = |run: &&Arc<AgentRun>| matches!(phase(run), Some(Phase::Running | Phase::Serving));
         let newest = runs.iter().filter_map(|run| run.creation_timestamp()).max();
-        Numbers {
+        RunNumbers {
             active: i32::try_from(runs.iter().filter(is_active).count()).unwrap_or(i32::MAX),
             total: count.total,
             serving: runs.iter().any(|run| phase(run) == Some(Phase::Serving)),
@@ -263,15 +272,15 @@ impl Counted {
         self.lock().remove(&(namespace.to_owned(), name.to_owned()));
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<(String, String), Count>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<(String, String), AgentCount>> {
         // A panic in another thread leaves the map consistent.
         self.agents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Count {
+impl AgentCount {
     /// For an agent that is new to this process: runs that were created after the last counted one are new.
-    fn begun(before: &AgentStatus, runs: &[Arc<AgentRun>]) -> Self {
+    fn initial(before: &AgentStatus, runs: &[Arc<AgentRun>]) -> Self {
         let counted = |run: &&Arc<AgentRun>| match (&before.last_run_time, run.creation_timestamp()) {
             (Some(last), Some(created)) => created <= *last,
             _ => false,
@@ -282,7 +291,7 @@ impl Count {
             total: before.total_agent_runs.unwrap_or(0).max(least),
             runs: known,
             // Long enough ago to be due.
-            written: Instant::now().checked_sub(COUNT_EVERY).unwrap_or_else(Instant::now),
+            written_at: Instant::now().checked_sub(COUNT_INTERVAL).unwrap_or_else(Instant::now),
         }
     }
 }
@@ -318,7 +327,7 @@ mod tests {
 
     #[test]
     fn the_total_grows_with_new_runs_and_outlives_old_ones() {
-        let counted = Counted::default();
+        let counted = RunCounts::default();
         let first = run("one", 10, Phase::Running);
         let second = run("two", 20, Phase::Succeeded);
         let none = AgentStatus::default();
@@ -333,7 +342,7 @@ mod tests {
 
     #[test]
     fn a_new_process_goes_on_from_the_status() {
-        let counted = Counted::default();
+        let counted = RunCounts::default();
         let old = run("old", 50, Phase::Succeeded);
         let new = run("new", 51, Phase::Pending);
         let numbers = counted.count(&key(), &status(7, 50), &[old, new]);
@@ -346,11 +355,11 @@ mod tests {
 
     #[test]
     fn numbers_are_due_again_after_a_while() {
-        let counted = Counted::default();
-        assert_eq!(counted.until_due(&key()), None);
+        let counted = RunCounts::default();
+        assert_eq!(counted.time_until_due(&key()), None);
         counted.count(&key(), &AgentStatus::default(), &[]);
-        assert_eq!(counted.until_due(&key()), None);
-        counted.wrote(&key());
-        assert!(counted.until_due(&key()).is_some_and(|rest| rest <= COUNT_EVERY));
+        assert_eq!(counted.time_until_due(&key()), None);
+        counted.mark_written(&key());
+        assert!(counted.time_until_due(&key()).is_some_and(|rest| rest <= COUNT_INTERVAL));
     }
 }

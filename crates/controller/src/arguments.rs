@@ -19,8 +19,10 @@ use sympozium_plan::plan::{Images, PlanSettings};
 use sympozium_plan::prices::{self, Prices};
 use sympozium_program::{Failure, LogArguments};
 
-use crate::settings::{ACTIVE_RUNS, CONCURRENCY, HISTORY, MAX_WEIGHT, PATIENCE, Settings, UserNamespaces};
-use crate::surroundings::Overrides;
+use crate::cluster_info::Overrides;
+use crate::settings::{
+    CONCURRENCY, HISTORY_LIMIT, MAX_ACTIVE_RUNS, MAX_WEIGHT, RESOLVE_TIMEOUT, Settings, UserNamespaces,
+};
 
 /// Realises runs on Kubernetes: plans each once, gives its skills their rights, and takes everything back.
 #[derive(Debug, Parser)]
@@ -81,7 +83,7 @@ pub struct RunArguments {
     #[arg(long, value_name = "N", env = "SYMPOZIUM_CONCURRENCY", default_value_t = CONCURRENCY, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub concurrency: u16,
     /// Runs that go on at a time, in the whole cluster. Those beyond it wait.
-    #[arg(long, value_name = "N", env = "SYMPOZIUM_ACTIVE_RUNS", default_value_t = ACTIVE_RUNS)]
+    #[arg(long, value_name = "N", env = "SYMPOZIUM_ACTIVE_RUNS", default_value_t = MAX_ACTIVE_RUNS)]
     pub active_runs: usize,
     /// How many of those places a namespace gets against others, from 1 to 1000; may be given for several [default: 1 for each].
     #[arg(
@@ -93,13 +95,13 @@ pub struct RunArguments {
     )]
     pub namespace_weights: Vec<(String, u16)>,
     /// Finished runs of one agent that are kept.
-    #[arg(long, value_name = "N", env = "SYMPOZIUM_HISTORY", default_value_t = HISTORY)]
+    #[arg(long, value_name = "N", env = "SYMPOZIUM_HISTORY", default_value_t = HISTORY_LIMIT)]
     pub history: usize,
     /// How long a finished run is kept [seconds; default: for ever].
-    #[arg(long, value_name = "N", env = "SYMPOZIUM_KEEP", value_parser = clap::value_parser!(u64).range(..=MOST_SECONDS))]
+    #[arg(long, value_name = "N", env = "SYMPOZIUM_KEEP", value_parser = clap::value_parser!(u64).range(..=MAX_SECONDS))]
     pub keep: Option<u64>,
     /// How long a run waits for an agent, a pack, a policy or a model that is not there yet [seconds].
-    #[arg(long, value_name = "N", env = "SYMPOZIUM_PATIENCE", default_value_t = PATIENCE.as_secs(), value_parser = clap::value_parser!(u64).range(..=MOST_SECONDS))]
+    #[arg(long, value_name = "N", env = "SYMPOZIUM_PATIENCE", default_value_t = RESOLVE_TIMEOUT.as_secs(), value_parser = clap::value_parser!(u64).range(..=MAX_SECONDS))]
     pub patience: u64,
     /// A file with the prices of models, as JSON; `status.costEstimate` of runs is worked out by it. Read at the start [default: none,
     /// and no costs].
@@ -163,7 +165,7 @@ pub enum UserNamespaceChoice {
 const MAX_CERTIFICATES_BYTES: usize = 256 << 10;
 
 /// A century: adding more to a time may overflow.
-const MOST_SECONDS: u64 = 100 * 366 * 86_400;
+const MAX_SECONDS: u64 = 100 * 366 * 86_400;
 
 impl Arguments {
     pub fn settings(&self) -> Settings {
@@ -171,14 +173,14 @@ impl Arguments {
         let mut settings = Settings {
             system_namespace: self.system_namespace.clone(),
             plan: pods.plan_settings(),
-            history: runs.history,
-            keep: runs.keep.map(Duration::from_secs),
-            patience: Duration::from_secs(runs.patience),
+            history_limit: runs.history,
+            retention: runs.keep.map(Duration::from_secs),
+            resolve_timeout: Duration::from_secs(runs.patience),
             concurrency: runs.concurrency,
-            active_runs: runs.active_runs,
+            max_active_runs: runs.active_runs,
             namespace_weights: runs.namespace_weights.iter().cloned().collect(),
             pod_pids_limit: pods.pod_pids_limit,
-            host_users: match pods.user_namespaces {
+            user_namespaces: match pods.user_namespaces {
                 UserNamespaceChoice::Auto => UserNamespaces::Auto,
                 UserNamespaceChoice::Always => UserNamespaces::Always,
                 UserNamespaceChoice::Never => UserNamespaces::Never,
@@ -197,7 +199,7 @@ impl Arguments {
     /// # Errors
     ///
     /// When the table cannot be read or parsed.
-    pub fn prices(&self) -> Result<Option<Arc<Prices>>, Failure> {
+    pub fn load_prices(&self) -> Result<Option<Arc<Prices>>, Failure> {
         let prices = self.runs.prices.as_deref().map(read_prices).transpose()?;
         Ok(prices.map(Arc::new))
     }
@@ -207,7 +209,7 @@ impl Arguments {
     /// # Errors
     ///
     /// When the certificates cannot be read, or are invalid.
-    pub fn overrides(&self) -> Result<Overrides, Failure> {
+    pub fn load_overrides(&self) -> Result<Overrides, Failure> {
         let certificates = self.pods.certificates.as_deref();
         Ok(Overrides {
             gateway: self.pods.gateway_address,
@@ -286,7 +288,7 @@ mod tests {
         Arguments::command().debug_assert();
         let arguments = Arguments::parse_from(["x"]);
         assert_eq!(arguments.settings(), Settings::default());
-        assert_eq!(arguments.overrides().unwrap(), Overrides::default());
+        assert_eq!(arguments.load_overrides().unwrap(), Overrides::default());
     }
 
     #[test]
@@ -307,8 +309,8 @@ mod tests {
         let settings = arguments.settings();
         let mut expected = Settings {
             system_namespace: "other".to_owned(),
-            keep: Some(Duration::from_secs(60)),
-            host_users: UserNamespaces::Never,
+            retention: Some(Duration::from_secs(60)),
+            user_namespaces: UserNamespaces::Never,
             pod_pids_limit: true,
             namespace_weights: [("prod".to_owned(), 5), ("ci".to_owned(), 2)].into(),
             ..Settings::default()
@@ -318,7 +320,7 @@ mod tests {
         expected.admission.default_runtime_class = Some(ObjectName::new("gvisor"));
         expected.plan.images.agent = ImageRef::new("example/agent:1");
         assert_eq!(settings, expected);
-        let gateway = arguments.overrides().unwrap().gateway;
+        let gateway = arguments.load_overrides().unwrap().gateway;
         assert_eq!(gateway, Some("203.0.113.7".parse().unwrap()));
         for wrong in [
             "--concurrency=0",
@@ -342,15 +344,15 @@ mod tests {
         let read = |text: &str| {
             std::fs::write(&path, text).unwrap();
             let flag = format!("--prices={}", path.display());
-            let prices = Arguments::parse_from(["x", &flag]).prices();
+            let prices = Arguments::parse_from(["x", &flag]).load_prices();
             prices.map_err(|it| format!("{it:?}"))
         };
         let table = r#"{"currency": "USD", "models": {"m": {"input": 1, "output": 2}}}"#;
         assert!(read(table).unwrap().is_some());
         let error = read("{}").unwrap_err();
         assert!(error.contains("cannot be used"), "{error}");
-        assert!(Arguments::parse_from(["x"]).prices().unwrap().is_none());
-        assert!(Arguments::parse_from(["x", "--prices=/nowhere"]).prices().is_err());
+        assert!(Arguments::parse_from(["x"]).load_prices().unwrap().is_none());
+        assert!(Arguments::parse_from(["x", "--prices=/nowhere"]).load_prices().is_err());
     }
 
     #[test]
@@ -360,7 +362,7 @@ mod tests {
         let read = |text: &str| {
             std::fs::write(&path, text).unwrap();
             let flag = format!("--certificates={}", path.display());
-            let overrides = Arguments::parse_from(["x", &flag]).overrides();
+            let overrides = Arguments::parse_from(["x", &flag]).load_overrides();
             overrides.map(|it| it.certificates).map_err(|it| format!("{it:?}"))
         };
         let good = rcgen::generate_simple_self_signed(["model.test".to_owned()]).unwrap();
@@ -378,7 +380,7 @@ mod tests {
             let error = read(text).unwrap_err();
             assert!(error.contains(why), "{error}");
         }
-        let missing = Arguments::parse_from(["x", "--certificates=/nowhere"]).overrides();
+        let missing = Arguments::parse_from(["x", "--certificates=/nowhere"]).load_overrides();
         let error = missing.map_err(|it| format!("{it:?}")).unwrap_err();
         assert!(error.contains("/nowhere"), "{error}");
     }

@@ -5,8 +5,8 @@
 //! cannot be read are left for a person to repair: active runs depend on them, and lost ones cannot be restored. Until
 //! then no run starts; deleting the Secret creates a new one.
 
+mod issue;
 mod keys;
-mod make;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,19 +27,19 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use zeroize::Zeroizing;
 
-pub use keys::{KEEP_OLD, ROTATE_AFTER, VERIFY_FIRST};
-pub use make::{AUTHORITY_LIFE, CERTIFICATE_LIFE, RENEW_WITH_LEFT};
+pub use issue::{AUTHORITY_LIFE, CERTIFICATE_LIFE, RENEW_WITH_LEFT};
+pub use keys::{OLD_KEY_RETENTION, ROTATE_AFTER, VERIFY_ONLY_PERIOD};
 
 use crate::metrics::Metrics;
-use crate::random::NoRandomness;
-use make::{Judgement, Pair, Unusable};
+use crate::random::RandomError;
+use issue::{CertificatePair, CertificateState, PairError};
 
 /// Interval between checks when nothing changes.
-pub const CHECK_EVERY: Duration = Duration::from_secs(60 * 60);
+pub const CHECK_INTERVAL: Duration = Duration::from_secs(60 * 60);
 /// Wait after a failure.
-const RETRY_AFTER: Duration = Duration::from_secs(10);
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// Changes within this time are handled together.
-const SETTLE: Duration = Duration::from_millis(500);
+const COALESCE_WINDOW: Duration = Duration::from_millis(500);
 /// Limit for a value in one of our Secrets, in bytes.
 const MAX_BYTES: usize = 64 * 1024;
 
@@ -49,7 +49,7 @@ const TLS_TYPE: &str = "kubernetes.io/tls";
 
 /// What runs need from these Secrets.
 #[derive(Clone)]
-pub struct Material {
+pub struct TrustMaterial {
     /// The CA certificate of the gateway, PEM.
     pub authority: String,
     /// Signs credentials.
@@ -57,12 +57,12 @@ pub struct Material {
 }
 
 /// Creates, renews and rotates the three Secrets.
-pub struct Keeper {
+pub struct CertificateManager {
     secrets: Api<Secret>,
     host: String,
     metrics: Arc<Metrics>,
     /// The last keys that were read, so that the same keys are not published as new ones.
-    last: Option<(Zeroizing<String>, Arc<KeyRing>)>,
+    last_keys: Option<(Zeroizing<String>, Arc<KeyRing>)>,
 }
 
 /// Why a Secret is missing or unusable.
@@ -80,24 +80,24 @@ pub enum Error {
     )]
     Damaged { secret: &'static str, why: String },
     #[error(transparent)]
-    Make(#[from] Unusable),
+    Make(#[from] PairError),
     #[error(transparent)]
-    Randomness(#[from] NoRandomness),
+    Randomness(#[from] RandomError),
 }
 
-impl Keeper {
+impl CertificateManager {
     pub fn new(client: Client, system_namespace: &str, metrics: Arc<Metrics>) -> Self {
         Self {
             secrets: Api::namespaced(client, system_namespace),
             host: gateway_host(system_namespace),
             metrics,
-            last: None,
+            last_keys: None,
         }
     }
 
     /// Checks the Secrets now, after every change, and every hour. Publishes what is usable.
-    pub async fn keep(mut self, tell: watch::Sender<Option<Material>>) {
-        let changes = stream::select_all(NAMES.map(|name| {
+    pub async fn run(mut self, tell: watch::Sender<Option<TrustMaterial>>) {
+        let changes = stream::select_all(SECRET_NAMES.map(|name| {
             let api: Api<PartialObjectMeta<Secret>> =
                 Api::namespaced(self.secrets.clone().into_client(), self.secrets.namespace().unwrap_or_default());
             let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
@@ -108,17 +108,17 @@ impl Keeper {
             let pause = match self.check(Timestamp::now()).await {
                 Ok(material) => {
                     tell.send_replace(Some(material));
-                    CHECK_EVERY
+                    CHECK_INTERVAL
                 }
                 Err(error) => {
                     tracing::error!(%error, "the gateway's Secrets are not all in order");
-                    RETRY_AFTER
+                    RETRY_INTERVAL
                 }
             };
-            let damaged = pause == RETRY_AFTER;
+            let damaged = pause == RETRY_INTERVAL;
             if let Ok(Some(_)) = timeout(pause, changes.next()).await {
                 // A watch that fails repeatedly must not cause a check each time.
-                sleep(if damaged { RETRY_AFTER } else { SETTLE }).await;
+                sleep(if damaged { RETRY_INTERVAL } else { COALESCE_WINDOW }).await;
                 while let Ok(Some(_)) = timeout(Duration::ZERO, changes.next()).await {}
             }
         }
@@ -129,46 +129,46 @@ impl Keeper {
     /// # Errors
     ///
     /// When a Secret cannot be created, or is unusable.
-    pub async fn check(&mut self, now: Timestamp) -> Result<Material, Error> {
-        let authority = self.authority(now).await;
-        self.told(AUTHORITY_SECRET, &authority);
+    pub async fn check(&mut self, now: Timestamp) -> Result<TrustMaterial, Error> {
+        let authority = self.ensure_authority(now).await;
+        self.set_fault_metric(AUTHORITY_SECRET, &authority);
         let authority = authority?;
-        let certificate = self.certificate(&authority, now).await;
-        self.told(GATEWAY_TLS_SECRET, &certificate);
+        let certificate = self.ensure_certificate(&authority, now).await;
+        self.set_fault_metric(GATEWAY_TLS_SECRET, &certificate);
         certificate?;
-        let keys = self.keys(now).await;
-        self.told(GATEWAY_KEYS_SECRET, &keys);
-        Ok(Material { authority: authority.certificate, keys: keys? })
+        let keys = self.ensure_keys(now).await;
+        self.set_fault_metric(GATEWAY_KEYS_SECRET, &keys);
+        Ok(TrustMaterial { authority: authority.certificate, keys: keys? })
     }
 
-    async fn authority(&self, now: Timestamp) -> Result<Pair, Error> {
+    async fn ensure_authority(&self, now: Timestamp) -> Result<CertificatePair, Error> {
         let name = AUTHORITY_SECRET;
         let found = match self.get(name).await? {
             Some(found) => found,
             None => {
-                let pair = make::authority(now)?;
+                let pair = issue::issue_authority(now)?;
                 self.create(name, TLS_TYPE, pair.data()).await?
             }
         };
-        let damaged = |why: Unusable| Error::Damaged { secret: name, why: why.to_string() };
-        let pair = Pair::read(&found).map_err(damaged)?;
-        make::check_authority(&pair).map_err(damaged)?;
+        let damaged = |why: PairError| Error::Damaged { secret: name, why: why.to_string() };
+        let pair = CertificatePair::read(&found).map_err(damaged)?;
+        issue::check_authority(&pair).map_err(damaged)?;
         Ok(pair)
     }
 
-    async fn certificate(&self, authority: &Pair, now: Timestamp) -> Result<(), Error> {
+    async fn ensure_certificate(&self, authority: &CertificatePair, now: Timestamp) -> Result<(), Error> {
         let name = GATEWAY_TLS_SECRET;
         let Some(found) = self.get(name).await? else {
-            let pair = make::certificate(authority, &self.host, now)?;
+            let pair = issue::issue_certificate(authority, &self.host, now)?;
             self.create(name, TLS_TYPE, pair.data()).await?;
             return Ok(());
         };
-        let judged = match Pair::read(&found) {
-            Ok(pair) => make::judge(&pair, authority, &self.host, now),
+        let judged = match CertificatePair::read(&found) {
+            Ok(pair) => issue::check_certificate(&pair, authority, &self.host, now),
             Err(error) => Err(error),
         };
-        let judged = judged.unwrap_or(Judgement::Useless);
-        if judged == Judgement::Good {
+        let judged = judged.unwrap_or(CertificateState::Invalid);
+        if judged == CertificateState::Valid {
             return Ok(());
         }
         if !is_ours(&found) {
@@ -179,25 +179,25 @@ impl Keeper {
             });
         }
         tracing::info!(secret = name, reason = ?judged, "the gateway gets a new certificate");
-        let pair = make::certificate(authority, &self.host, now)?;
+        let pair = issue::issue_certificate(authority, &self.host, now)?;
         self.replace(name, found, pair.data()).await
     }
 
-    async fn keys(&mut self, now: Timestamp) -> Result<Arc<KeyRing>, Error> {
+    async fn ensure_keys(&mut self, now: Timestamp) -> Result<Arc<KeyRing>, Error> {
         let name = GATEWAY_KEYS_SECRET;
         let found = match self.get(name).await? {
             Some(found) => found,
             None => {
-                let data = BTreeMap::from([(KEYS, keys::first(now)?)]);
+                let data = BTreeMap::from([(KEYS, keys::first_key(now)?)]);
                 self.create(name, "Opaque", data).await?
             }
         };
         let damaged = |why: String| Error::Damaged { secret: name, why };
-        let text = text(&found, KEYS).ok_or_else(|| damaged(format!("it has no `{KEYS}`")))?;
-        let rotated = match keys::rotated(&text, now, keys::line) {
+        let text = read_text(&found, KEYS).ok_or_else(|| damaged(format!("it has no `{KEYS}`")))?;
+        let rotated = match keys::rotate(&text, now, keys::new_key_line) {
             Ok(rotated) => rotated,
-            Err(keys::Unrotatable::Keys(why)) => return Err(damaged(why.to_string())),
-            Err(keys::Unrotatable::Randomness(why)) => return Err(why.into()),
+            Err(keys::RotateError::Keys(why)) => return Err(damaged(why.to_string())),
+            Err(keys::RotateError::Randomness(why)) => return Err(why.into()),
         };
         let text = match rotated {
             None => text,
@@ -208,20 +208,20 @@ impl Keeper {
                 rotated
             }
         };
-        if let Some((last, keys)) = &self.last
+        if let Some((last, keys)) = &self.last_keys
             && *last == text
         {
             return Ok(Arc::clone(keys));
         }
         let keys = KeyRing::parse(&text).map_err(|why| damaged(why.to_string()))?;
         let keys = Arc::new(keys);
-        self.last = Some((text, Arc::clone(&keys)));
+        self.last_keys = Some((text, Arc::clone(&keys)));
         Ok(keys)
     }
 
-    fn told<T>(&self, secret: &'static str, outcome: &Result<T, Error>) {
+    fn set_fault_metric<T>(&self, secret: &'static str, outcome: &Result<T, Error>) {
         let faulty = matches!(outcome, Err(Error::Damaged { .. } | Error::Make(_)));
-        self.metrics.certificate_fault(secret, faulty);
+        self.metrics.set_certificate_fault(secret, faulty);
     }
 
     async fn get(&self, name: &'static str) -> Result<Option<Secret>, Error> {
@@ -244,13 +244,13 @@ impl Keeper {
                 ..ObjectMeta::default()
             },
             type_: Some(kind.to_owned()),
-            data: Some(bytes(&data)),
+            data: Some(to_byte_strings(&data)),
             ..Secret::default()
         };
         let error = |source| Error::Api { secret: name, source };
         match self.secrets.create(&PostParams::default(), &secret).await {
             Ok(made) => {
-                self.metrics.wrote("Secret", "create");
+                self.metrics.count_write("Secret", "create");
                 tracing::info!(secret = name, "made");
                 Ok(made)
             }
@@ -266,21 +266,21 @@ impl Keeper {
         mut found: Secret,
         data: BTreeMap<&'static str, Zeroizing<String>>,
     ) -> Result<(), Error> {
-        found.data = Some(bytes(&data));
+        found.data = Some(to_byte_strings(&data));
         found.metadata.managed_fields = None;
         let parameters = PostParams::default();
         let written = self.secrets.replace(name, &parameters, &found).await;
-        self.metrics.wrote("Secret", "update");
+        self.metrics.count_write("Secret", "update");
         written.map(|_| ()).map_err(|source| Error::Api { secret: name, source })
     }
 }
 
-pub const NAMES: [&str; 3] = [AUTHORITY_SECRET, GATEWAY_TLS_SECRET, GATEWAY_KEYS_SECRET];
+pub const SECRET_NAMES: [&str; 3] = [AUTHORITY_SECRET, GATEWAY_TLS_SECRET, GATEWAY_KEYS_SECRET];
 
-impl Pair {
-    fn read(secret: &Secret) -> Result<Self, Unusable> {
-        let certificate = text(secret, CERTIFICATE_FILE).ok_or(Unusable::Certificate)?;
-        Ok(Self { certificate: certificate.to_string(), key: text(secret, KEY_FILE).ok_or(Unusable::Key)? })
+impl CertificatePair {
+    fn read(secret: &Secret) -> Result<Self, PairError> {
+        let certificate = read_text(secret, CERTIFICATE_FILE).ok_or(PairError::Certificate)?;
+        Ok(Self { certificate: certificate.to_string(), key: read_text(secret, KEY_FILE).ok_or(PairError::Key)? })
     }
 
     fn data(&self) -> BTreeMap<&'static str, Zeroizing<String>> {
@@ -295,14 +295,14 @@ fn is_ours(secret: &Secret) -> bool {
     manager.is_some_and(|manager| manager == labels::CONTROLLER)
 }
 
-fn text(secret: &Secret, key: &str) -> Option<Zeroizing<String>> {
+fn read_text(secret: &Secret, key: &str) -> Option<Zeroizing<String>> {
     let bytes = &secret.data.as_ref()?.get(key)?.0;
     (bytes.len() <= MAX_BYTES).then_some(())?;
     let text = std::str::from_utf8(bytes).ok()?;
     Some(Zeroizing::new(text.to_owned()))
 }
 
-fn bytes(data: &BTreeMap<&'static str, Zeroizing<String>>) -> BTreeMap<String, ByteString> {
+fn to_byte_strings(data: &BTreeMap<&'static str, Zeroizing<String>>) -> BTreeMap<String, ByteString> {
     let pair = |(key, value): (&&str, &Zeroizing<String>)| ((*key).to_owned(), ByteString(value.as_bytes().to_vec()));
     data.iter().map(pair).collect()
 }

@@ -11,32 +11,32 @@ use sympozium_api::installation::CONTROLLER;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use crate::caches::Caches;
+use crate::cluster_info::ClusterInfo;
 use crate::metrics::Metrics;
-use crate::run::{Hindrances, Index, Plans, Refusals, Renewals};
+use crate::run::{Plans, PodRejections, RunIndex, StartFaults, TokenRenewals};
 use crate::settings::Settings;
-use crate::surroundings::Surroundings;
-use crate::world::World;
 
 /// Shared state of all reconcilers.
 #[derive(Clone)]
 pub struct Context {
     pub client: Client,
     pub settings: Arc<Settings>,
-    pub world: World,
+    pub caches: Caches,
     /// The gateway, the API server and the nodes. `None` while they are not discovered: no run starts then.
-    pub surroundings: watch::Receiver<Option<Arc<Surroundings>>>,
+    pub cluster_info: watch::Receiver<Option<Arc<ClusterInfo>>>,
     /// The results of our last writes, which the watch may not have delivered yet.
-    pub written: Arc<Written>,
+    pub own_writes: Arc<OwnWrites>,
     /// Runs that are not torn down.
-    pub index: Arc<Index>,
+    pub index: Arc<RunIndex>,
     /// Plans of active runs.
     pub plans: Arc<Plans>,
     /// Why the API server rejected pods of runs.
-    pub refusals: Arc<Refusals>,
+    pub pod_rejections: Arc<PodRejections>,
     /// Since when start faults of runs have lasted.
-    pub hindrances: Arc<Hindrances>,
+    pub start_faults: Arc<StartFaults>,
     /// When tokens of runs were last written.
-    pub renewals: Arc<Renewals>,
+    pub renewals: Arc<TokenRenewals>,
     pub metrics: Arc<Metrics>,
     /// Emits Kubernetes Events.
     pub recorder: Recorder,
@@ -46,29 +46,29 @@ impl Context {
     pub fn new(
         client: Client,
         settings: Settings,
-        world: World,
-        surroundings: watch::Receiver<Option<Arc<Surroundings>>>,
+        world: Caches,
+        surroundings: watch::Receiver<Option<Arc<ClusterInfo>>>,
         metrics: Arc<Metrics>,
     ) -> Self {
         let reporter = Reporter { controller: CONTROLLER.to_owned(), instance: None };
         Self {
             recorder: Recorder::new(client.clone(), reporter),
             client,
-            index: Arc::new(Index::new(settings.active_runs, settings.namespace_weights.clone())),
+            index: Arc::new(RunIndex::new(settings.max_active_runs, settings.namespace_weights.clone())),
             settings: Arc::new(settings),
-            world,
-            surroundings,
-            written: Arc::default(),
+            caches: world,
+            cluster_info: surroundings,
+            own_writes: Arc::default(),
             plans: Arc::default(),
-            refusals: Arc::default(),
-            hindrances: Arc::default(),
+            pod_rejections: Arc::default(),
+            start_faults: Arc::default(),
             renewals: Arc::default(),
             metrics,
         }
     }
 
     /// Emits a Kubernetes Event about a run, for `kubectl describe`. A failure is logged and stops nothing.
-    pub async fn tell(&self, run: &AgentRun, about: About<'_>) {
+    pub async fn emit_event(&self, run: &AgentRun, about: EventContent<'_>) {
         let event = Event {
             type_: about.type_,
             reason: about.reason.to_owned(),
@@ -77,7 +77,7 @@ impl Context {
             secondary: None,
         };
         let about = run.object_ref(&());
-        let published = timeout(EVENT_DEADLINE, self.recorder.publish(&event, &about)).await;
+        let published = timeout(EVENT_TIMEOUT, self.recorder.publish(&event, &about)).await;
         match published {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(%error, "an Event could not be written"),
@@ -87,13 +87,13 @@ impl Context {
 }
 
 /// The reconciler waits for the Event, so it must not take long.
-const EVENT_DEADLINE: Duration = Duration::from_secs(5);
+const EVENT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Characters of an Event's note; the API server rejects longer ones.
 const MAX_NOTE: usize = 1000;
 
 /// The content of an Event.
 #[derive(Debug, Clone)]
-pub struct About<'a> {
+pub struct EventContent<'a> {
     pub type_: EventType,
     /// One CamelCase word.
     pub reason: &'a str,
@@ -105,11 +105,11 @@ pub struct About<'a> {
 
 /// Runs as our own last write left them. A watch lags behind: without this a reconciler would repeat a step.
 #[derive(Debug, Default)]
-pub struct Written {
+pub struct OwnWrites {
     runs: Mutex<HashMap<String, Arc<AgentRun>>>,
 }
 
-impl Written {
+impl OwnWrites {
     /// Stores the response to a write.
     pub fn remember(&self, run: AgentRun) -> Arc<AgentRun> {
         let run = Arc::new(run);
@@ -124,7 +124,7 @@ impl Written {
         let Some(uid) = seen.uid() else { return seen };
         let mut runs = self.lock();
         match runs.get(&uid) {
-            Some(written) if version(written) > version(&seen) => Arc::clone(written),
+            Some(written) if resource_version(written) > resource_version(&seen) => Arc::clone(written),
             Some(_) => {
                 runs.remove(&uid);
                 seen
@@ -144,7 +144,7 @@ impl Written {
 }
 
 /// Resource versions of one kind are increasing numbers (KEP-5504).
-fn version(run: &AgentRun) -> u64 {
+fn resource_version(run: &AgentRun) -> u64 {
     let version = run.metadata.resource_version.as_deref();
     version.and_then(|it| it.parse().ok()).unwrap_or(0)
 }

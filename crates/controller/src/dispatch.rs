@@ -9,13 +9,13 @@ use sympozium_api::{
 };
 use tokio::sync::{Notify, mpsc};
 
-use crate::agents::{Counted, agent_of};
+use crate::agents::{RunCounts, agent_name};
+use crate::caches::{Caches, WatchEvent, WatchEvents, is_torn_down};
 use crate::context::Context;
-use crate::policies::Bindings;
+use crate::policies::PolicyRefs;
+use crate::reconcile_loop::Queue;
 use crate::run;
-use crate::sweep::Gone;
-use crate::work::Queue;
-use crate::world::{Seen, Told, World, is_settled};
+use crate::sweep::DeletedRun;
 
 /// The queues that watch events are dispatched to.
 pub struct Dispatch {
@@ -25,111 +25,111 @@ pub struct Dispatch {
     /// Agents under the kind's former name.
     pub instances: Queue<SympoziumInstance>,
     /// Runs that are deleted, for the sweeper.
-    pub gone: mpsc::UnboundedSender<Gone>,
+    pub deleted_runs: mpsc::UnboundedSender<DeletedRun>,
     /// Is notified when a node has changed.
-    pub nodes: Arc<Notify>,
-    pub counted: Arc<Counted>,
+    pub nodes_changed: Arc<Notify>,
+    pub run_counts: Arc<RunCounts>,
     pub policies: Queue<SympoziumPolicy>,
-    pub bindings: Bindings,
+    pub policy_refs: PolicyRefs,
     pub models: Queue<Model>,
     pub schedules: Queue<SympoziumSchedule>,
 }
 
 impl Dispatch {
     /// Runs until the channel of watch events is closed.
-    pub async fn run(self, mut told: Told, context: Arc<Context>) {
+    pub async fn run(self, mut told: WatchEvents, context: Arc<Context>) {
         loop {
             let seen = tokio::select! {
                 seen = told.recv() => seen,
-                () = context.index.turns_changed() => {
-                    for run in context.index.take_turns() {
+                () = context.index.wait_turns_changed() => {
+                    for run in context.index.take_runnable() {
                         self.runs.add(run);
                     }
                     continue;
                 }
             };
             let Some(seen) = seen else { return };
-            for run in run::wake(&seen, &context) {
+            for run in run::runs_to_requeue(&seen, &context) {
                 self.runs.add(run);
             }
-            self.pass_on(seen, &context);
-            context.metrics.waiting(self.runs.len());
+            self.dispatch(seen, &context);
+            context.metrics.set_waiting(self.runs.len());
         }
     }
 
-    fn pass_on(&self, seen: Seen, context: &Context) {
-        let world = &context.world;
+    fn dispatch(&self, seen: WatchEvent, context: &Context) {
+        let world = &context.caches;
         match seen {
-            Seen::Run(run) => self.agent_of(&run),
-            Seen::RunGone(run) => {
-                self.agent_of(&run);
+            WatchEvent::Run(run) => self.enqueue_agent_of(&run),
+            WatchEvent::RunDeleted(run) => {
+                self.enqueue_agent_of(&run);
                 // A run that was torn down has left nothing.
-                if let Some(uid) = run.uid().filter(|_| !is_settled(&run)) {
-                    let _ = self.gone.send(Gone { uid });
+                if let Some(uid) = run.uid().filter(|_| !is_torn_down(&run)) {
+                    let _ = self.deleted_runs.send(DeletedRun { uid });
                 }
             }
-            Seen::Agent(namespace, name) => {
-                let agent = World::find(&world.agents, &namespace, &name);
-                let instance = World::find(&world.instances, &namespace, &name);
+            WatchEvent::Agent(namespace, name) => {
+                let agent = Caches::find(&world.agents, &namespace, &name);
+                let instance = Caches::find(&world.instances, &namespace, &name);
                 if agent.is_none() && instance.is_none() {
-                    self.counted.forget(&namespace, &name);
+                    self.run_counts.forget(&namespace, &name);
                 }
-                for policy in self.bindings.see(&namespace, &name, world) {
-                    self.policy(&namespace, &policy, context);
+                for policy in self.policy_refs.update(&namespace, &name, world) {
+                    self.enqueue_policy(&namespace, &policy, context);
                 }
                 // An Agent and a SympoziumInstance of the same name conflict: both statuses have to be updated.
-                self.agent(&namespace, &name);
+                self.enqueue_agent(&namespace, &name);
             }
-            Seen::Pack(namespace, name) => {
+            WatchEvent::Pack(namespace, name) => {
                 let names = |spec: &AgentSpec| {
                     let packs = spec.skills.iter().filter_map(|it| it.skill_pack_ref.as_ref());
                     packs.into_iter().any(|pack| pack.as_str() == name)
                 };
-                self.agents_that(world, names);
+                self.enqueue_agents(world, names);
                 self.packs.add(ObjectRef::new(&name).within(&namespace));
             }
-            Seen::Policy(namespace, name) => {
+            WatchEvent::Policy(namespace, name) => {
                 // A policy shadows the one of the same name in the system namespace: the agents of both are affected.
-                self.policy(&namespace, &name, context);
+                self.enqueue_policy(&namespace, &name, context);
                 let names = |spec: &AgentSpec| spec.policy_ref.as_ref().is_some_and(|it| it.as_str() == name);
-                self.agents_that(world, names);
+                self.enqueue_agents(world, names);
             }
-            Seen::Node => self.nodes.notify_one(),
-            Seen::Model(namespace, name) => {
+            WatchEvent::Node => self.nodes_changed.notify_one(),
+            WatchEvent::Model(namespace, name) => {
                 self.models.add(ObjectRef::new(&name).within(&namespace));
             }
-            Seen::Schedule(namespace, name) => {
+            WatchEvent::Schedule(namespace, name) => {
                 self.schedules.add(ObjectRef::new(&name).within(&namespace));
             }
-            Seen::Job(..) | Seen::Pod(..) | Seen::Refusal { .. } => {}
+            WatchEvent::Job(..) | WatchEvent::Pod(..) | WatchEvent::PodRejection { .. } => {}
         }
     }
 
-    fn agent_of(&self, run: &AgentRun) {
-        if let (Some(namespace), Some(name)) = (run.namespace(), agent_of(run)) {
-            self.agent(&namespace, name);
+    fn enqueue_agent_of(&self, run: &AgentRun) {
+        if let (Some(namespace), Some(name)) = (run.namespace(), agent_name(run)) {
+            self.enqueue_agent(&namespace, name);
         }
     }
 
-    fn policy(&self, namespace: &str, name: &str, context: &Context) {
+    fn enqueue_policy(&self, namespace: &str, name: &str, context: &Context) {
         let system = context.settings.system_namespace.as_str();
         for namespace in [namespace, system] {
             self.policies.add(ObjectRef::new(name).within(namespace));
         }
     }
 
-    fn agent(&self, namespace: &str, name: &str) {
+    fn enqueue_agent(&self, namespace: &str, name: &str) {
         self.agents.add(ObjectRef::new(name).within(namespace));
         self.instances.add(ObjectRef::new(name).within(namespace));
     }
 
-    fn agents_that(&self, world: &World, names: impl Fn(&AgentSpec) -> bool) {
-        add_those(&world.agents, &self.agents, |agent| names(&agent.spec));
-        add_those(&world.instances, &self.instances, |it| names(&it.spec));
+    fn enqueue_agents(&self, world: &Caches, names: impl Fn(&AgentSpec) -> bool) {
+        enqueue_matching(&world.agents, &self.agents, |agent| names(&agent.spec));
+        enqueue_matching(&world.instances, &self.instances, |it| names(&it.spec));
     }
 }
 
-fn add_those<K>(store: &Store<K>, queue: &Queue<K>, wanted: impl Fn(&K) -> bool)
+fn enqueue_matching<K>(store: &Store<K>, queue: &Queue<K>, wanted: impl Fn(&K) -> bool)
 where
     K: Resource<DynamicType = ()> + Clone + 'static,
 {

@@ -17,52 +17,57 @@ use kube::{Api, Client};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 /// How long a Lease that is not renewed is respected.
-pub const HELD_FOR: Duration = Duration::from_secs(15);
-pub const RENEW_EVERY: Duration = Duration::from_secs(5);
+pub const LEASE_DURATION: Duration = Duration::from_secs(15);
+pub const RENEW_INTERVAL: Duration = Duration::from_secs(5);
 /// A holder that could not renew for so long exits.
-pub const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
+pub const RENEW_TIMEOUT: Duration = Duration::from_secs(10);
 /// Wait after a failed attempt.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Bounds one request.
-const CALL_LIMIT: Duration = Duration::from_secs(4);
+const CALL_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// A process that wants the Lease.
-pub struct Contender {
+pub struct LeaderElector {
     leases: Api<Lease>,
     name: String,
     identity: String,
-    times: Times,
+    timings: LeaseTimings,
 }
 
 /// Timings of a Lease. Tests use shorter ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Times {
+pub struct LeaseTimings {
     /// See [`LEASE_DURATION`].
-    pub held_for: Duration,
+    pub lease_duration: Duration,
     /// See [`RENEW_INTERVAL`].
-    pub renew_every: Duration,
+    pub renew_interval: Duration,
     /// See [`RENEW_TIMEOUT`].
-    pub give_up_after: Duration,
+    pub renew_timeout: Duration,
     /// See [`RETRY_INTERVAL`].
-    pub retry_after: Duration,
+    pub retry_interval: Duration,
 }
 
-impl Default for Times {
+impl Default for LeaseTimings {
     fn default() -> Self {
-        Self { held_for: HELD_FOR, renew_every: RENEW_EVERY, give_up_after: GIVE_UP_AFTER, retry_after: RETRY_AFTER }
+        Self {
+            lease_duration: LEASE_DURATION,
+            renew_interval: RENEW_INTERVAL,
+            renew_timeout: RENEW_TIMEOUT,
+            retry_interval: RETRY_INTERVAL,
+        }
     }
 }
 
 /// A Lease that this process holds, as far as it knows.
-pub struct Held {
-    contender: Contender,
+pub struct HeldLease {
+    elector: LeaderElector,
     lease: Lease,
     /// When the last successful write was started.
-    renewed: Instant,
+    renewed_at: Instant,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Lost {
+pub enum LeaseLost {
     #[error("`{0}` holds the Lease now")]
     Taken(String),
     #[error("somebody deleted the Lease")]
@@ -77,8 +82,8 @@ pub enum Lost {
 enum CallError {
     #[error(transparent)]
     Api(#[from] kube::Error),
-    #[error("no answer within {} s", CALL_LIMIT.as_secs())]
-    Late,
+    #[error("no answer within {} s", CALL_TIMEOUT.as_secs())]
+    TimedOut,
 }
 
 impl CallError {
@@ -90,30 +95,35 @@ impl CallError {
     }
 }
 
-impl Contender {
+impl LeaderElector {
     /// `identity` must be unique for each process.
     pub fn new(client: Client, namespace: &str, name: &str, identity: String) -> Self {
-        Self { leases: Api::namespaced(client, namespace), name: name.to_owned(), identity, times: Times::default() }
+        Self {
+            leases: Api::namespaced(client, namespace),
+            name: name.to_owned(),
+            identity,
+            timings: LeaseTimings::default(),
+        }
     }
 
     #[must_use]
-    pub fn with_times(self, times: Times) -> Self {
-        Self { times, ..self }
+    pub fn with_timings(self, times: LeaseTimings) -> Self {
+        Self { timings: times, ..self }
     }
 
     /// Waits until this process holds the Lease. A free Lease is taken at once; a held one when it was released or
     /// deleted, or did not change for the duration that is written in it.
-    pub async fn acquire(self) -> Held {
+    pub async fn acquire(self) -> HeldLease {
         let fields = format!("metadata.name={}", self.name);
         let changes = watcher(self.leases.clone(), watcher::Config::default().fields(&fields)).default_backoff();
         pin_mut!(changes);
-        let mut observed = Observed::default();
+        let mut observed = ObservedLease::default();
         let mut told = false;
         loop {
             let begun = Instant::now();
-            let wait_until = match self.look_and_take(&mut observed).await {
-                Ok(Attempt::Ours(lease)) => {
-                    return Held { contender: self, lease: *lease, renewed: begun };
+            let wait_until = match self.try_acquire(&mut observed).await {
+                Ok(Attempt::Acquired(lease)) => {
+                    return HeldLease { elector: self, lease: *lease, renewed_at: begun };
                 }
                 Ok(Attempt::HeldBy { holder, until }) => {
                     if !std::mem::replace(&mut told, true) {
@@ -123,7 +133,7 @@ impl Contender {
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the Lease cannot be read or taken; trying again");
-                    Instant::now() + self.times.retry_after
+                    Instant::now() + self.timings.retry_interval
                 }
             };
             // Any change is a reason to check again; so is the end of the lease duration.
@@ -132,43 +142,43 @@ impl Contender {
                 change = changes.next() => {
                     if let Some(Err(error)) = change {
                         tracing::warn!(%error, "the watch of the Lease was cut; it is taken up again");
-                        sleep(self.times.retry_after).await;
+                        sleep(self.timings.retry_interval).await;
                     }
                 }
             }
         }
     }
 
-    async fn look_and_take(&self, observed: &mut Observed) -> Result<Attempt, CallError> {
-        let Some(lease) = limited(self.leases.get_opt(&self.name)).await? else {
-            let lease = self.written(None);
-            return match limited(self.leases.create(&PostParams::default(), &lease)).await {
-                Ok(lease) => Ok(Attempt::Ours(Box::new(lease))),
-                Err(error) if error.code() == Some(409) => Ok(self.soon("somebody")),
+    async fn try_acquire(&self, observed: &mut ObservedLease) -> Result<Attempt, CallError> {
+        let Some(lease) = with_timeout(self.leases.get_opt(&self.name)).await? else {
+            let lease = self.build_lease(None);
+            return match with_timeout(self.leases.create(&PostParams::default(), &lease)).await {
+                Ok(lease) => Ok(Attempt::Acquired(Box::new(lease))),
+                Err(error) if error.code() == Some(409) => Ok(self.retry_soon("somebody")),
                 Err(error) => Err(error),
             };
         };
         let holder = holder(&lease).to_owned();
-        let until = observed.look(&lease) + held_for(&lease, self.times.held_for);
+        let until = observed.unchanged_since(&lease) + lease_duration(&lease, self.timings.lease_duration);
         if !holder.is_empty() && Instant::now() < until {
             return Ok(Attempt::HeldBy { holder, until });
         }
-        let lease = self.written(Some(&lease));
-        match limited(self.leases.replace(&self.name, &PostParams::default(), &lease)).await {
-            Ok(lease) => Ok(Attempt::Ours(Box::new(lease))),
+        let lease = self.build_lease(Some(&lease));
+        match with_timeout(self.leases.replace(&self.name, &PostParams::default(), &lease)).await {
+            Ok(lease) => Ok(Attempt::Acquired(Box::new(lease))),
             // Another process was first, or the Lease was deleted in between: check again.
-            Err(error) if matches!(error.code(), Some(404 | 409)) => Ok(self.soon(&holder)),
+            Err(error) if matches!(error.code(), Some(404 | 409)) => Ok(self.retry_soon(&holder)),
             Err(error) => Err(error),
         }
     }
 
-    fn soon(&self, holder: &str) -> Attempt {
-        Attempt::HeldBy { holder: holder.to_owned(), until: Instant::now() + self.times.retry_after }
+    fn retry_soon(&self, holder: &str) -> Attempt {
+        Attempt::HeldBy { holder: holder.to_owned(), until: Instant::now() + self.timings.retry_interval }
     }
 
     /// The Lease with this process as holder. The resource version of `before` is kept, so that the write is a
     /// compare-and-swap.
-    fn written(&self, before: Option<&Lease>) -> Lease {
+    fn build_lease(&self, before: Option<&Lease>) -> Lease {
         let now = MicroTime(now());
         let old = before.and_then(|lease| lease.spec.as_ref());
         let ours = before.is_some_and(|lease| holder(lease) == self.identity);
@@ -182,7 +192,7 @@ impl Contender {
             ),
             spec: Some(LeaseSpec {
                 holder_identity: Some(self.identity.clone()),
-                lease_duration_seconds: i32::try_from(self.times.held_for.as_secs().max(1)).ok(),
+                lease_duration_seconds: i32::try_from(self.timings.lease_duration.as_secs().max(1)).ok(),
                 acquire_time: Some(acquired.unwrap_or_else(|| now.clone())),
                 renew_time: Some(now),
                 lease_transitions: Some(transitions.saturating_add(changed.into())),
@@ -194,18 +204,18 @@ impl Contender {
 
 /// The result of an attempt to take the Lease.
 enum Attempt {
-    Ours(Box<Lease>),
+    Acquired(Box<Lease>),
     HeldBy { holder: String, until: Instant },
 }
 
 /// The last seen version of the Lease, and when it was seen first.
 #[derive(Default)]
-struct Observed {
+struct ObservedLease {
     last: Option<(Option<String>, Instant)>,
 }
 
-impl Observed {
-    fn look(&mut self, lease: &Lease) -> Instant {
+impl ObservedLease {
+    fn unchanged_since(&mut self, lease: &Lease) -> Instant {
         let version = &lease.metadata.resource_version;
         match &self.last {
             Some((seen, since)) if seen == version => *since,
@@ -218,67 +228,67 @@ impl Observed {
     }
 }
 
-impl Held {
+impl HeldLease {
     /// Renews until the Lease is lost, and returns why. Dropping the future loses nothing: call it again, or
     /// [release](HeldLease::release).
-    pub async fn keep(&mut self, mut renewed: impl FnMut(Timestamp)) -> Lost {
-        let times = self.contender.times;
-        let mut next = self.renewed + times.renew_every;
+    pub async fn renew_until_lost(&mut self, mut renewed: impl FnMut(Timestamp)) -> LeaseLost {
+        let times = self.elector.timings;
+        let mut next = self.renewed_at + times.renew_interval;
         let mut last_error = String::new();
         loop {
-            let give_up = self.renewed + times.give_up_after;
+            let give_up = self.renewed_at + times.renew_timeout;
             sleep_until(next.min(give_up)).await;
             let begun = Instant::now();
             if begun >= give_up {
-                return Lost::NotRenewed(times.give_up_after.as_secs(), last_error);
+                return LeaseLost::NotRenewed(times.renew_timeout.as_secs(), last_error);
             }
             // Bounded by the renew timeout: a later response would be useless.
             let renewal = tokio::time::timeout_at(give_up, self.renew()).await;
             match renewal {
                 Ok(Ok(())) => {
-                    self.renewed = begun;
-                    next = begun + times.renew_every;
+                    self.renewed_at = begun;
+                    next = begun + times.renew_interval;
                     renewed(now());
                 }
-                Ok(Err(Renewal::Lost(lost))) => return lost,
-                Ok(Err(Renewal::Failed(error))) => {
-                    last_error = sympozium_program::chain(&error);
+                Ok(Err(RenewError::Lost(lost))) => return lost,
+                Ok(Err(RenewError::Failed(error))) => {
+                    last_error = sympozium_program::error_chain(&error);
                     tracing::warn!(error = last_error, "the Lease could not be renewed; trying again");
-                    next = Instant::now() + times.retry_after;
+                    next = Instant::now() + times.retry_interval;
                 }
                 Err(_late) => last_error = "no answer".to_owned(),
             }
         }
     }
 
-    async fn renew(&mut self) -> Result<(), Renewal> {
-        let this = &self.contender;
-        let lease = this.written(Some(&self.lease));
-        match limited(this.leases.replace(&this.name, &PostParams::default(), &lease)).await {
+    async fn renew(&mut self) -> Result<(), RenewError> {
+        let this = &self.elector;
+        let lease = this.build_lease(Some(&self.lease));
+        match with_timeout(this.leases.replace(&this.name, &PostParams::default(), &lease)).await {
             Ok(lease) => {
                 self.lease = lease;
                 Ok(())
             }
             // The Lease has changed: possibly by our own request whose response was lost. The holder in it decides.
             Err(error) if error.code() == Some(409) => {
-                let found = limited(this.leases.get_opt(&this.name)).await;
-                let found = found.map_err(Renewal::Failed)?;
-                let found = found.ok_or(Renewal::Lost(Lost::Deleted))?;
+                let found = with_timeout(this.leases.get_opt(&this.name)).await;
+                let found = found.map_err(RenewError::Failed)?;
+                let found = found.ok_or(RenewError::Lost(LeaseLost::Deleted))?;
                 if holder(&found) != this.identity {
-                    return Err(Renewal::Lost(Lost::Taken(holder(&found).to_owned())));
+                    return Err(RenewError::Lost(LeaseLost::Taken(holder(&found).to_owned())));
                 }
                 self.lease = found;
                 // It is still ours, and the next attempt has the right version.
-                Err(Renewal::Failed(error))
+                Err(RenewError::Failed(error))
             }
-            Err(error) if error.code() == Some(404) => Err(Renewal::Lost(Lost::Deleted)),
-            Err(error) => Err(Renewal::Failed(error)),
+            Err(error) if error.code() == Some(404) => Err(RenewError::Lost(LeaseLost::Deleted)),
+            Err(error) => Err(RenewError::Failed(error)),
         }
     }
 
     /// Releases the Lease, so that another process can take it at once. If that fails, the Lease expires.
     pub async fn release(self) {
-        let this = &self.contender;
+        let this = &self.elector;
         let mut lease = self.lease.clone();
         if let Some(spec) = &mut lease.spec {
             spec.holder_identity = None;
@@ -286,14 +296,14 @@ impl Held {
             spec.renew_time = Some(MicroTime(now()));
         }
         let parameters = PostParams::default();
-        let mut released = limited(this.leases.replace(&this.name, &parameters, &lease)).await;
+        let mut released = with_timeout(this.leases.replace(&this.name, &parameters, &lease)).await;
         // An aborted renewal may have succeeded: then the Lease is ours in another version.
         if released.as_ref().is_err_and(|it| it.code() == Some(409))
-            && let Ok(Some(found)) = limited(this.leases.get_opt(&this.name)).await
+            && let Ok(Some(found)) = with_timeout(this.leases.get_opt(&this.name)).await
             && holder(&found) == this.identity
         {
             lease.metadata.resource_version = found.metadata.resource_version;
-            released = limited(this.leases.replace(&this.name, &parameters, &lease)).await;
+            released = with_timeout(this.leases.replace(&this.name, &parameters, &lease)).await;
         }
         match released {
             Ok(_) => tracing::info!("the Lease is released"),
@@ -304,15 +314,15 @@ impl Held {
     }
 }
 
-enum Renewal {
-    Lost(Lost),
+enum RenewError {
+    Lost(LeaseLost),
     Failed(CallError),
 }
 
-async fn limited<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, CallError> {
-    match timeout(CALL_LIMIT, call).await {
+async fn with_timeout<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, CallError> {
+    match timeout(CALL_TIMEOUT, call).await {
         Ok(answer) => Ok(answer?),
-        Err(_elapsed) => Err(CallError::Late),
+        Err(_elapsed) => Err(CallError::TimedOut),
     }
 }
 
@@ -322,7 +332,7 @@ fn holder(lease: &Lease) -> &str {
 }
 
 /// The duration that the holder has written, within reasonable bounds.
-fn held_for(lease: &Lease, ours: Duration) -> Duration {
+fn lease_duration(lease: &Lease, ours: Duration) -> Duration {
     let spec = lease.spec.as_ref();
     let seconds = spec.and_then(|spec| spec.lease_duration_seconds);
     let told = seconds.and_then(|it| u64::try_from(it).ok());

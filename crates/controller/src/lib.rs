@@ -17,25 +17,25 @@
 //! The controller must never read a Secret that it did not create, apply over an existing object, or delete an object
 //! that does not belong to the run by its UID.
 
+pub mod admission_status;
 pub mod agents;
 pub mod arguments;
+pub mod caches;
 pub mod certificates;
+pub mod cluster_info;
 mod conditions;
 pub mod context;
 mod dispatch;
-mod fair;
+mod fair_queue;
 pub mod leader;
 pub mod metrics;
 pub mod packs;
+pub mod permissions;
 pub mod policies;
 pub mod probes;
 pub mod program;
 mod random;
-pub mod rights;
+pub mod reconcile_loop;
 pub mod run;
 pub mod settings;
-pub mod surroundings;
 pub mod sweep;
-pub mod unserved;
-pub mod work;
-pub mod world;

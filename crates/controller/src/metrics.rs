@@ -17,7 +17,7 @@ use prometheus_client::registry::{Registry, Unit};
 use sympozium_api::AgentRun;
 use sympozium_api::agent_run::Phase;
 
-use crate::world::World;
+use crate::caches::Caches;
 
 /// Upper bounds of the buckets of durations [seconds]: from one request to the API server to the longest start of a
 /// pod.
@@ -39,7 +39,7 @@ type Label = [(&'static str, &'static str); 1];
 
 /// Labels of a write request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Write {
+struct WriteLabels {
     kind: String,
     verb: &'static str,
 }
@@ -50,7 +50,7 @@ pub struct Metrics {
     runs: Family<Label, Gauge>,
     reconciles: Family<Label, Counter>,
     errors: Family<Label, Counter>,
-    writes: Family<Write, Counter>,
+    writes: Family<WriteLabels, Counter>,
     until_job: Histogram,
     until_revoked: Histogram,
     waiting: Gauge,
@@ -150,68 +150,68 @@ impl Metrics {
     }
 
     /// Counts a write request: the object's kind, and `create`, `update`, `patch` or `delete`.
-    pub fn wrote(&self, kind: &str, verb: &'static str) {
-        let write = Write { kind: kind.to_owned(), verb };
+    pub fn count_write(&self, kind: &str, verb: &'static str) {
+        let write = WriteLabels { kind: kind.to_owned(), verb };
         self.writes.get_or_create(&write).inc();
     }
 
     /// Observes the time from a run's creation until its Job or Sandbox was created.
-    pub fn job_after(&self, duration: Duration) {
+    pub fn observe_job_created(&self, duration: Duration) {
         self.until_job.observe(duration.as_secs_f64());
     }
 
     /// Observes the time from a run's end until its grants were revoked.
-    pub fn revoked_after(&self, duration: Duration) {
+    pub fn observe_revoked(&self, duration: Duration) {
         self.until_revoked.observe(duration.as_secs_f64());
     }
 
-    pub fn reconciled(&self, kind: &'static str) {
+    pub fn count_reconcile(&self, kind: &'static str) {
         self.reconciles.get_or_create(&[("kind", kind)]).inc();
     }
 
     /// Counts a reconcile that failed and is retried.
-    pub fn failed(&self, kind: &'static str) {
+    pub fn count_failure(&self, kind: &'static str) {
         self.errors.get_or_create(&[("kind", kind)]).inc();
     }
 
     /// Sets the number of queued runs.
-    pub fn waiting(&self, count: usize) {
+    pub fn set_waiting(&self, count: usize) {
         self.waiting.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    pub fn leads(&self, leads: bool) {
+    pub fn set_leader(&self, leads: bool) {
         self.leader.set(leads.into());
     }
 
     /// Sets when the Lease was renewed, in seconds of Unix time.
-    pub fn renewed(&self, unix_seconds: f64) {
+    pub fn set_lease_renewed(&self, unix_seconds: f64) {
         self.renewals.set(unix_seconds);
     }
 
     /// Sets whether pods of runs have their own user namespace.
-    pub fn user_namespaces(&self, have: bool) {
+    pub fn set_user_namespaces(&self, have: bool) {
         self.user_namespaces.set(have.into());
     }
 
     /// Sets whether one of our Secrets is unusable.
-    pub fn certificate_fault(&self, secret: &'static str, faulty: bool) {
+    pub fn set_certificate_fault(&self, secret: &'static str, faulty: bool) {
         let labels = [("secret", secret)];
         (self.certificate_faults.get_or_create(&labels)).set(faulty.into());
     }
 
     /// Counts a deleted orphan.
-    pub fn swept(&self, kind: &'static str) {
+    pub fn count_swept(&self, kind: &'static str) {
         self.swept.get_or_create(&[("kind", kind)]).inc();
     }
 
     /// Sets the number of objects of a kind with our labels that are not ours.
-    pub fn foreign(&self, kind: &'static str, count: usize) {
+    pub fn set_foreign(&self, kind: &'static str, count: usize) {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         self.foreign.get_or_create(&[("kind", kind)]).set(count);
     }
 
     /// All metrics in the text format of OpenMetrics. Runs are counted now, from the cache.
-    pub fn text(&self, world: Option<&World>) -> String {
+    pub fn to_text(&self, world: Option<&Caches>) -> String {
         if let Some(world) = world {
             self.count_runs(world.runs.state().iter().map(AsRef::as_ref));
         }
@@ -254,31 +254,31 @@ mod tests {
     fn runs_are_counted_by_phase_and_a_phase_that_empties_goes_to_zero() {
         let metrics = Metrics::new();
         metrics.count_runs([run(None), run(Some(Phase::Pending)), run(Some(Phase::Failed))].iter());
-        let text = metrics.text(None);
+        let text = metrics.to_text(None);
         for (phase, count) in [("Pending", 2), ("Failed", 1), ("Running", 0)] {
             let start = format!("sympozium_controller_runs{{phase=\"{phase}\"}}");
             assert_eq!(line(&text, &start), format!("{start} {count}"));
         }
         metrics.count_runs([].into_iter());
         let start = "sympozium_controller_runs{phase=\"Pending\"}";
-        assert_eq!(line(&metrics.text(None), start), format!("{start} 0"));
+        assert_eq!(line(&metrics.to_text(None), start), format!("{start} 0"));
     }
 
     #[test]
     fn what_is_told_is_shown() {
         let metrics = Metrics::new();
-        metrics.wrote("Role", "create");
-        metrics.wrote("Role", "create");
-        metrics.job_after(Duration::from_millis(20));
-        metrics.revoked_after(Duration::from_secs(2));
-        metrics.reconciled("AgentRun");
-        metrics.failed("AgentRun");
-        metrics.waiting(7);
-        metrics.leads(true);
-        metrics.swept("Role");
-        metrics.foreign("ClusterRole", 3);
-        metrics.certificate_fault("sympozium-authority", true);
-        let text = metrics.text(None);
+        metrics.count_write("Role", "create");
+        metrics.count_write("Role", "create");
+        metrics.observe_job_created(Duration::from_millis(20));
+        metrics.observe_revoked(Duration::from_secs(2));
+        metrics.count_reconcile("AgentRun");
+        metrics.count_failure("AgentRun");
+        metrics.set_waiting(7);
+        metrics.set_leader(true);
+        metrics.count_swept("Role");
+        metrics.set_foreign("ClusterRole", 3);
+        metrics.set_certificate_fault("sympozium-authority", true);
+        let text = metrics.to_text(None);
         for expected in [
             "sympozium_controller_api_writes_total{kind=\"Role\",verb=\"create\"} 2",
             "sympozium_controller_run_until_job_seconds_count 1",

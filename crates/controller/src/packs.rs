@@ -20,7 +20,7 @@ use sympozium_api::{SkillPack, SkillPackSpec};
 use sympozium_plan::admit::admit_pack;
 use sympozium_plan::render::names::label_value;
 
-use crate::conditions::{self, Said};
+use crate::conditions::{self, ConditionUpdate};
 use crate::context::Context;
 
 /// Why a pack could not be reconciled. Violations of the pack itself are in its status.
@@ -44,17 +44,17 @@ pub async fn reconcile(pack: Arc<SkillPack>, context: Arc<Context>) -> Result<Ac
     }
     let namespace = pack.namespace().unwrap_or_default();
     let findings = admit_pack(&pack, Some(&namespace), None);
-    let denied = !findings.reasons.is_empty();
+    let denied = !findings.violations.is_empty();
     let published = publish(&pack, &namespace, &context).await?;
 
     let before = pack.status.clone().unwrap_or_default();
-    let ready = !denied && published.holds == Some(true);
+    let ready = !denied && published.is_true == Some(true);
     let mut conditions = before.conditions.clone();
     let generation = pack.metadata.generation;
     let now = Timestamp::now();
-    let is_there = published.holds == Some(true);
-    conditions::say(&mut conditions, conditions::admitted(&findings), generation, now);
-    conditions::say(&mut conditions, published, generation, now);
+    let is_there = published.is_true == Some(true);
+    conditions::set_condition(&mut conditions, conditions::admitted_condition(&findings), generation, now);
+    conditions::set_condition(&mut conditions, published, generation, now);
     let after = SkillPackStatus {
         phase: Some(if ready { SkillPackPhase::Ready } else { SkillPackPhase::Error }),
         observed_generation: generation,
@@ -63,12 +63,17 @@ pub async fn reconcile(pack: Arc<SkillPack>, context: Arc<Context>) -> Result<Ac
         conditions,
     };
     if after != before {
-        write(&pack, &namespace, &after, &context).await?;
+        write_status(&pack, &namespace, &after, &context).await?;
     }
     Ok(Action::await_change())
 }
 
-async fn write(pack: &SkillPack, namespace: &str, status: &SkillPackStatus, context: &Context) -> Result<(), Error> {
+async fn write_status(
+    pack: &SkillPack,
+    namespace: &str,
+    status: &SkillPackStatus,
+    context: &Context,
+) -> Result<(), Error> {
     let api: Api<SkillPack> = Api::namespaced(context.client.clone(), namespace);
     // An absent field is set to null, or the name of a ConfigMap that is gone would stay.
     let mut value = json!({"configMapName": null});
@@ -77,7 +82,7 @@ async fn write(pack: &SkillPack, namespace: &str, status: &SkillPackStatus, cont
     let parameters =
         PatchParams { field_manager: Some(field_manager::CONTROLLER.to_owned()), ..PatchParams::default() };
     let written = api.patch_status(&pack.name_any(), &parameters, &Patch::Merge(patch)).await;
-    context.metrics.wrote("SkillPack", "patch");
+    context.metrics.count_write("SkillPack", "patch");
     match written {
         Ok(_) => Ok(()),
         // It is gone, or the name belongs to a new object, which is reconciled by itself.
@@ -93,7 +98,7 @@ fn merge(into: &mut serde_json::Value, from: serde_json::Value) {
 }
 
 /// Creates or updates the ConfigMap, and returns the condition `Published`.
-async fn publish(pack: &SkillPack, namespace: &str, context: &Context) -> Result<Said, Error> {
+async fn publish(pack: &SkillPack, namespace: &str, context: &Context) -> Result<ConditionUpdate, Error> {
     let name = pack.name_any();
     let api: Api<ConfigMap> = Api::namespaced(context.client.clone(), namespace);
     let wanted = config_map(pack);
@@ -101,8 +106,8 @@ async fn publish(pack: &SkillPack, namespace: &str, context: &Context) -> Result
     let found = api.get_opt(&name).await.map_err(Error::ConfigMap)?;
     let (verb, written) = match found {
         None => ("create", api.create(&parameters, &wanted).await),
-        Some(found) if !belongs_to(&found, pack) => return Ok(foreign()),
-        Some(found) if is_same(&found, &wanted) => return Ok(published()),
+        Some(found) if !is_owned_by(&found, pack) => return Ok(foreign_condition()),
+        Some(found) if is_same(&found, &wanted) => return Ok(published_condition()),
         Some(found) => {
             // With the version that was read: a concurrent write wins, and the pack is reconciled again.
             let mut next = wanted;
@@ -110,13 +115,13 @@ async fn publish(pack: &SkillPack, namespace: &str, context: &Context) -> Result
             ("update", api.replace(&name, &parameters, &next).await)
         }
     };
-    context.metrics.wrote("ConfigMap", verb);
+    context.metrics.count_write("ConfigMap", verb);
     match written {
-        Ok(_) => Ok(published()),
+        Ok(_) => Ok(published_condition()),
         // Too large, invalid keys, a quota: the pack's author has to see it.
-        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 413 | 422) => Ok(Said {
-            about: PUBLISHED,
-            holds: Some(false),
+        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 413 | 422) => Ok(ConditionUpdate {
+            type_: PUBLISHED,
+            is_true: Some(false),
             reason: "Refused",
             message: format!("the API server refuses the ConfigMap: {}", status.message),
         }),
@@ -126,26 +131,26 @@ async fn publish(pack: &SkillPack, namespace: &str, context: &Context) -> Result
 
 const PUBLISHED: &str = "Published";
 
-fn published() -> Said {
-    Said {
-        about: PUBLISHED,
-        holds: Some(true),
+fn published_condition() -> ConditionUpdate {
+    ConditionUpdate {
+        type_: PUBLISHED,
+        is_true: Some(true),
         reason: "UpToDate",
         message: "the ConfigMap has the skills' texts".to_owned(),
     }
 }
 
-fn foreign() -> Said {
-    Said {
-        about: PUBLISHED,
-        holds: Some(false),
+fn foreign_condition() -> ConditionUpdate {
+    ConditionUpdate {
+        type_: PUBLISHED,
+        is_true: Some(false),
         reason: "Foreign",
         message: "a ConfigMap of that name belongs to somebody else; remove it, or give the pack another name"
             .to_owned(),
     }
 }
 
-fn belongs_to(map: &ConfigMap, pack: &SkillPack) -> bool {
+fn is_owned_by(map: &ConfigMap, pack: &SkillPack) -> bool {
     let uid = pack.uid();
     let owners = map.owner_references();
     uid.is_some() && (owners.iter()).any(|it| it.controller == Some(true) && Some(&it.uid) == uid.as_ref())
@@ -178,13 +183,13 @@ fn config_map(pack: &SkillPack) -> ConfigMap {
             }]),
             ..ObjectMeta::default()
         },
-        data: Some(texts(&pack.spec)),
+        data: Some(skill_texts(&pack.spec)),
         ..ConfigMap::default()
     }
 }
 
 /// One text per skill. A description is put in front of it, below the skill's name.
-fn texts(spec: &SkillPackSpec) -> BTreeMap<String, String> {
+fn skill_texts(spec: &SkillPackSpec) -> BTreeMap<String, String> {
     let text = |skill: &sympozium_api::skill_pack::Skill| match skill.description.as_deref() {
         None | Some("") => skill.content.clone(),
         Some(description) => {
@@ -214,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_pack_becomes_a_text_for_each_skill() {
-        let texts = texts(&pack().spec);
+        let texts = skill_texts(&pack().spec);
         let expected = [("plain.md", "Say it."), ("told.md", "# told\n\n> Two\n> lines\n\nDo it.")];
         assert_eq!(texts, expected.map(|(key, text)| (key.into(), text.into())).into());
     }
@@ -223,19 +228,19 @@ mod tests {
     fn only_what_this_very_pack_owns_is_its() {
         let pack = pack();
         let ours = config_map(&pack);
-        assert!(belongs_to(&ours, &pack));
+        assert!(is_owned_by(&ours, &pack));
         assert!(is_same(&ours, &config_map(&pack)));
         // A pack of the same name that was deleted and created again.
         let mut later = pack.clone();
         later.metadata.uid = Some("u-2".to_owned());
-        assert!(!belongs_to(&ours, &later));
+        assert!(!is_owned_by(&ours, &later));
         let mut not_controlled = ours.clone();
         not_controlled.owner_references_mut()[0].controller = None;
-        assert!(!belongs_to(&not_controlled, &pack));
+        assert!(!is_owned_by(&not_controlled, &pack));
         let mut nobodys = ours;
         nobodys.metadata.owner_references = None;
-        assert!(!belongs_to(&nobodys, &pack));
+        assert!(!is_owned_by(&nobodys, &pack));
         later.metadata.uid = None;
-        assert!(!belongs_to(&nobodys, &later));
+        assert!(!is_owned_by(&nobodys, &later));
     }
 }

@@ -13,9 +13,9 @@ use sympozium_api::policy::SympoziumPolicyStatus;
 use sympozium_api::{AgentSpec, SympoziumPolicy};
 use sympozium_plan::admit::{Subject, admit_policy};
 
+use crate::caches::Caches;
 use crate::conditions;
 use crate::context::Context;
-use crate::world::World;
 
 #[derive(Debug, thiserror::Error)]
 #[error("the status could not be written")]
@@ -36,10 +36,10 @@ pub async fn reconcile(policy: Arc<SympoziumPolicy>, context: Arc<Context>) -> R
     let before = policy.status.clone().unwrap_or_default();
     let generation = policy.metadata.generation;
     let mut conditions = before.conditions.clone();
-    let admitted = conditions::admitted(&findings);
-    conditions::say(&mut conditions, admitted, generation, Timestamp::now());
+    let admitted = conditions::admitted_condition(&findings);
+    conditions::set_condition(&mut conditions, admitted, generation, Timestamp::now());
     let system = context.settings.system_namespace.as_str();
-    let bound = bound(&context.world, &namespace, &name, system);
+    let bound = count_bound_agents(&context.caches, &namespace, &name, system);
     let after = SympoziumPolicyStatus {
         bound_instances: Some(i32::try_from(bound).unwrap_or(i32::MAX)),
         observed_generation: generation,
@@ -53,7 +53,7 @@ pub async fn reconcile(policy: Arc<SympoziumPolicy>, context: Arc<Context>) -> R
     let parameters =
         PatchParams { field_manager: Some(field_manager::CONTROLLER.to_owned()), ..PatchParams::default() };
     let written = api.patch_status(&name, &parameters, &Patch::Merge(patch)).await;
-    context.metrics.wrote("SympoziumPolicy", "patch");
+    context.metrics.count_write("SympoziumPolicy", "patch");
     match written {
         Ok(_) => Ok(Action::await_change()),
         // It is gone, or the name belongs to a new object, which is reconciled by itself.
@@ -64,12 +64,12 @@ pub async fn reconcile(policy: Arc<SympoziumPolicy>, context: Arc<Context>) -> R
 
 /// The number of agents that a policy applies to: those of its namespace that name it and, for a policy of the system
 /// namespace, those of other namespaces that name it and have no policy of that name themselves.
-fn bound(world: &World, namespace: &str, name: &str, system: &str) -> usize {
+fn count_bound_agents(world: &Caches, namespace: &str, name: &str, system: &str) -> usize {
     let is_bound = |agent: Option<String>, spec: &AgentSpec| {
         let Some(agent) = agent else { return false };
         let names = spec.policy_ref.as_ref().is_some_and(|it| it.as_str() == name);
         let is_here = agent == namespace;
-        names && (is_here || namespace == system && World::find(&world.policies, &agent, name).is_none())
+        names && (is_here || namespace == system && Caches::find(&world.policies, &agent, name).is_none())
     };
     let agents = world.agents.state();
     let agents = agents.iter().filter(|it| is_bound(it.namespace(), &it.spec));
@@ -80,21 +80,21 @@ fn bound(world: &World, namespace: &str, name: &str, system: &str) -> usize {
 
 /// The policy that each agent named when it was last delivered by a watch.
 #[derive(Debug, Default)]
-pub struct Bindings {
+pub struct PolicyRefs {
     agents: Mutex<HashMap<(String, String), String>>,
 }
 
-impl Bindings {
+impl PolicyRefs {
     /// Updates the policy of an agent, and returns the policies whose count changes: none, as long as the agent names
     /// the same one.
-    pub fn see(&self, namespace: &str, name: &str, world: &World) -> Vec<String> {
-        let agent = World::find(&world.agents, namespace, name).map(|it| it.spec.policy_ref.clone());
-        let instance = World::find(&world.instances, namespace, name).map(|it| it.spec.policy_ref.clone());
+    pub fn update(&self, namespace: &str, name: &str, world: &Caches) -> Vec<String> {
+        let agent = Caches::find(&world.agents, namespace, name).map(|it| it.spec.policy_ref.clone());
+        let instance = Caches::find(&world.instances, namespace, name).map(|it| it.spec.policy_ref.clone());
         let named = agent.flatten().or(instance.flatten());
-        self.change((namespace.to_owned(), name.to_owned()), named.map(|it| it.as_str().to_owned()))
+        self.replace((namespace.to_owned(), name.to_owned()), named.map(|it| it.as_str().to_owned()))
     }
 
-    fn change(&self, agent: (String, String), named: Option<String>) -> Vec<String> {
+    fn replace(&self, agent: (String, String), named: Option<String>) -> Vec<String> {
         // A panic in another thread leaves the map consistent.
         let mut agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
         let before = match &named {
@@ -114,10 +114,10 @@ mod tests {
 
     #[test]
     fn policies_are_counted_again_when_an_agent_names_another() {
-        let bindings = Bindings::default();
+        let bindings = PolicyRefs::default();
         let see = |agent: &str, named: Option<&str>| {
             let key = ("team".to_owned(), agent.to_owned());
-            bindings.change(key, named.map(str::to_owned))
+            bindings.replace(key, named.map(str::to_owned))
         };
         assert_eq!(see("a", None), Vec::<String>::new());
         assert_eq!(see("a", Some("p")), ["p"]);

@@ -13,16 +13,16 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
+use crate::caches::Caches;
 use crate::metrics::Metrics;
-use crate::world::World;
 
 /// Concurrent connections. Further ones wait to be accepted.
 const MAX_CONNECTIONS: usize = 32;
 /// Concurrent connections per address, so that one client cannot take all of them from the kubelet. Further ones are
 /// closed.
-const MAX_OF_ADDRESS: usize = 8;
+const MAX_PER_ADDRESS: usize = 8;
 /// Bounds one connection.
-const DEADLINE: Duration = Duration::from_secs(5);
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(5);
 /// Limit for a request's head, in bytes.
 const MAX_HEAD: usize = 8 * 1024;
 /// Wait after a failed accept, for example without free file descriptors.
@@ -30,13 +30,13 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The state of the process that the probes show. Clones share it.
 #[derive(Clone)]
-pub struct State {
+pub struct ProcessState {
     metrics: Arc<Metrics>,
-    now: Arc<Mutex<Now>>,
+    phase: Arc<Mutex<ProcessPhase>>,
 }
 
 #[derive(Clone, Default)]
-enum Now {
+enum ProcessPhase {
     /// The API server was not reached yet.
     #[default]
     Starting,
@@ -45,82 +45,84 @@ enum Now {
     /// This process holds the Lease, and its caches are not complete.
     Watching,
     /// This process reconciles.
-    Leading(World),
+    Leading(Caches),
     /// This process is shutting down.
     Ending,
 }
 
-impl State {
+impl ProcessState {
     pub fn new(metrics: Arc<Metrics>) -> Self {
-        Self { metrics, now: Arc::default() }
+        Self { metrics, phase: Arc::default() }
     }
 
     /// To be called when the API server answers and the process waits for the Lease.
-    pub fn stands_by(&self) {
-        self.set(Now::StandingBy);
+    pub fn set_standby(&self) {
+        self.set(ProcessPhase::StandingBy);
     }
 
     /// To be called when the process holds the Lease.
-    pub fn watches(&self) {
-        self.set(Now::Watching);
+    pub fn set_watching(&self) {
+        self.set(ProcessPhase::Watching);
     }
 
     /// To be called when the caches are complete.
-    pub fn leads(&self, world: World) {
-        self.set(Now::Leading(world));
+    pub fn set_leading(&self, world: Caches) {
+        self.set(ProcessPhase::Leading(world));
     }
 
     /// To be called when the process is shutting down.
-    pub fn ends(&self) {
-        self.set(Now::Ending);
+    pub fn set_ending(&self) {
+        self.set(ProcessPhase::Ending);
     }
 
-    fn set(&self, now: Now) {
-        *self.now.lock().unwrap_or_else(PoisonError::into_inner) = now;
+    fn set(&self, now: ProcessPhase) {
+        *self.phase.lock().unwrap_or_else(PoisonError::into_inner) = now;
     }
 
-    fn get(&self) -> Now {
-        let now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+    fn phase(&self) -> ProcessPhase {
+        let now = self.phase.lock().unwrap_or_else(PoisonError::into_inner);
         now.clone()
     }
 
-    fn answer(&self, path: &str) -> Answer {
+    fn respond(&self, path: &str) -> Response {
         match path {
-            "/healthz" => Answer::plain("200 OK", "ok\n"),
-            "/readyz" => match self.get() {
-                Now::Leading(_) => Answer::plain("200 OK", "ok: leader\n"),
-                Now::StandingBy => Answer::plain("200 OK", "ok: standby\n"),
-                Now::Starting => Answer::plain(UNAVAILABLE, "not ready: starting\n"),
-                Now::Watching => Answer::plain(UNAVAILABLE, "not ready: leader, and the watches are not complete\n"),
-                Now::Ending => Answer::plain(UNAVAILABLE, "not ready: ending\n"),
+            "/healthz" => Response::plain("200 OK", "ok\n"),
+            "/readyz" => match self.phase() {
+                ProcessPhase::Leading(_) => Response::plain("200 OK", "ok: leader\n"),
+                ProcessPhase::StandingBy => Response::plain("200 OK", "ok: standby\n"),
+                ProcessPhase::Starting => Response::plain(UNAVAILABLE, "not ready: starting\n"),
+                ProcessPhase::Watching => {
+                    Response::plain(UNAVAILABLE, "not ready: leader, and the watches are not complete\n")
+                }
+                ProcessPhase::Ending => Response::plain(UNAVAILABLE, "not ready: ending\n"),
             },
             "/metrics" => {
-                let world = match self.get() {
-                    Now::Leading(world) => Some(world),
+                let world = match self.phase() {
+                    ProcessPhase::Leading(world) => Some(world),
                     _ => None,
                 };
-                Answer {
+                Response {
                     status: "200 OK",
-                    kind: "application/openmetrics-text; version=1.0.0; charset=utf-8",
-                    body: self.metrics.text(world.as_ref()),
+                    content_type: "application/openmetrics-text; version=1.0.0; charset=utf-8",
+                    body: self.metrics.to_text(world.as_ref()),
                 }
             }
-            _ => Answer::plain("404 Not Found", "error: ask for /healthz, /readyz or /metrics\n"),
+            _ => Response::plain("404 Not Found", "error: ask for /healthz, /readyz or /metrics\n"),
         }
     }
 }
 
 const UNAVAILABLE: &str = "503 Service Unavailable";
 
-struct Answer {
+struct Response {
     status: &'static str,
-    kind: &'static str,
+    content_type: &'static str,
     body: String,
 }
 
-impl Answer {
+impl Response {
     fn plain(status: &'static str, body: &str) -> Self {
-        Self { status, kind: "text/plain", body: body.to_owned() }
+        Self { status, content_type: "text/plain", body: body.to_owned() }
     }
 }
 
@@ -129,7 +131,7 @@ impl Answer {
 /// # Errors
 ///
 /// When the address cannot be bound.
-pub async fn serve(address: SocketAddr, state: State) -> anyhow::Result<SocketAddr> {
+pub async fn serve(address: SocketAddr, state: ProcessState) -> anyhow::Result<SocketAddr> {
     let listener = TcpListener::bind(address).await;
     let listener = listener.with_context(|| format!("cannot listen on {address} for probes"))?;
     let address = (listener.local_addr()).context("the socket for probes has no address")?;
@@ -138,21 +140,21 @@ pub async fn serve(address: SocketAddr, state: State) -> anyhow::Result<SocketAd
     Ok(address)
 }
 
-async fn accept(listener: TcpListener, state: State) {
+async fn accept(listener: TcpListener, state: ProcessState) {
     let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    let guests = Guests::default();
+    let guests = ConnectionCounts::default();
     // The semaphore is never closed.
     while let Ok(seat) = Arc::clone(&room).acquire_owned().await {
         let Ok((stream, from)) = listener.accept().await else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let Some(guest) = guests.let_in(from.ip()) else {
+        let Some(guest) = guests.try_acquire(from.ip()) else {
             continue;
         };
         let state = state.clone();
         tokio::spawn(async move {
-            let _ = tokio::time::timeout(DEADLINE, answer(stream, &state)).await;
+            let _ = tokio::time::timeout(CONNECTION_TIMEOUT, handle(stream, &state)).await;
             drop((seat, guest));
         });
     }
@@ -160,40 +162,40 @@ async fn accept(listener: TcpListener, state: State) {
 
 /// Open connections by address.
 #[derive(Clone, Default)]
-struct Guests(Arc<Mutex<HashMap<IpAddr, usize>>>);
+struct ConnectionCounts(Arc<Mutex<HashMap<IpAddr, usize>>>);
 
 /// One counted connection; the count is decremented on drop.
-struct Guest {
-    of: Guests,
-    from: IpAddr,
+struct ConnectionGuard {
+    counts: ConnectionCounts,
+    address: IpAddr,
 }
 
-impl Guests {
-    fn let_in(&self, from: IpAddr) -> Option<Guest> {
+impl ConnectionCounts {
+    fn try_acquire(&self, from: IpAddr) -> Option<ConnectionGuard> {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = counts.entry(from).or_default();
-        if *count >= MAX_OF_ADDRESS {
+        if *count >= MAX_PER_ADDRESS {
             return None;
         }
         *count += 1;
         let of = self.clone();
-        Some(Guest { of, from })
+        Some(ConnectionGuard { counts: of, address: from })
     }
 }
 
-impl Drop for Guest {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
-        let mut counts = self.of.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = counts.get_mut(&self.from) {
+        let mut counts = self.counts.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get_mut(&self.address) {
             *count -= 1;
             if *count == 0 {
-                counts.remove(&self.from);
+                counts.remove(&self.address);
             }
         }
     }
 }
 
-async fn answer(mut stream: TcpStream, state: &State) -> std::io::Result<()> {
+async fn handle(mut stream: TcpStream, state: &ProcessState) -> std::io::Result<()> {
     let mut head = Vec::with_capacity(512);
     // A probe has no body; a connection with a head that does not fit is closed.
     while !head.ends_with(b"\r\n\r\n") {
@@ -202,11 +204,11 @@ async fn answer(mut stream: TcpStream, state: &State) -> std::io::Result<()> {
             return Ok(());
         }
     }
-    let answer = match path(&head) {
-        Some(path) => state.answer(path),
-        None => Answer::plain("405 Method Not Allowed", "error: only GET\n"),
+    let answer = match request_path(&head) {
+        Some(path) => state.respond(path),
+        None => Response::plain("405 Method Not Allowed", "error: only GET\n"),
     };
-    let Answer { status, kind, body } = answer;
+    let Response { status, content_type: kind, body } = answer;
     let length = body.len();
     let head =
         format!("HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
@@ -216,7 +218,7 @@ async fn answer(mut stream: TcpStream, state: &State) -> std::io::Result<()> {
 }
 
 /// The path of a GET, without its query.
-fn path(head: &[u8]) -> Option<&str> {
+fn request_path(head: &[u8]) -> Option<&str> {
     let line = head.split(|byte| *byte == b'\r').next()?;
     let line = std::str::from_utf8(line).ok()?;
     let (target, version) = line.strip_prefix("GET ")?.split_once(' ')?;
@@ -228,25 +230,25 @@ fn path(head: &[u8]) -> Option<&str> {
 mod tests {
     use super::*;
 
-    fn readiness(state: &State) -> (&'static str, String) {
-        let answer = state.answer("/readyz");
+    fn readiness(state: &ProcessState) -> (&'static str, String) {
+        let answer = state.respond("/readyz");
         (answer.status, answer.body)
     }
 
     #[test]
     fn readiness_says_what_it_is() {
-        let state = State::new(Arc::new(Metrics::new()));
+        let state = ProcessState::new(Arc::new(Metrics::new()));
         let not_yet = |text: &str| (UNAVAILABLE, format!("not ready: {text}\n"));
         assert_eq!(readiness(&state), not_yet("starting"));
-        state.stands_by();
+        state.set_standby();
         assert_eq!(readiness(&state), ("200 OK", "ok: standby\n".to_owned()));
-        state.watches();
+        state.set_watching();
         assert_eq!(readiness(&state), not_yet("leader, and the watches are not complete"));
-        state.ends();
+        state.set_ending();
         assert_eq!(readiness(&state), not_yet("ending"));
-        assert_eq!(state.answer("/healthz").body, "ok\n");
-        assert!(state.answer("/metrics").body.ends_with("# EOF\n"));
-        assert_eq!(state.answer("/").status, "404 Not Found");
+        assert_eq!(state.respond("/healthz").body, "ok\n");
+        assert!(state.respond("/metrics").body.ends_with("# EOF\n"));
+        assert_eq!(state.respond("/").status, "404 Not Found");
     }
 
     #[test]
@@ -259,27 +261,27 @@ mod tests {
             ("GET /readyz HTTP/2\r\n\r\n", None),
             ("", None),
         ] {
-            assert_eq!(path(head.as_bytes()), expected, "{head}");
+            assert_eq!(request_path(head.as_bytes()), expected, "{head}");
         }
     }
 
     #[test]
     fn one_address_does_not_get_every_place() {
-        let guests = Guests::default();
+        let guests = ConnectionCounts::default();
         let (one, other) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2]));
-        let mut held: Vec<_> = (0..MAX_OF_ADDRESS).map(|_| guests.let_in(one)).collect();
+        let mut held: Vec<_> = (0..MAX_PER_ADDRESS).map(|_| guests.try_acquire(one)).collect();
         assert!(held.iter().all(Option::is_some));
-        assert!(guests.let_in(one).is_none());
-        assert!(guests.let_in(other).is_some());
+        assert!(guests.try_acquire(one).is_none());
+        assert!(guests.try_acquire(other).is_some());
         held.pop();
-        assert!(guests.let_in(one).is_some());
+        assert!(guests.try_acquire(one).is_some());
         drop(held);
         assert_eq!(guests.0.lock().unwrap().len(), 0);
     }
 
     #[tokio::test]
     async fn a_head_that_never_ends_is_cut() {
-        let state = State::new(Arc::new(Metrics::new()));
+        let state = ProcessState::new(Arc::new(Metrics::new()));
         let address = serve(([127, 0, 0, 1], 0).into(), state).await.unwrap();
         let mut stream = TcpStream::connect(address).await.unwrap();
         // A head that does not fit and never ends.

@@ -21,39 +21,39 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::agents::{self, Counted};
+use crate::agents::{self, RunCounts};
 use crate::arguments::Arguments;
-use crate::certificates::Keeper;
+use crate::caches::Caches;
+use crate::certificates::CertificateManager;
+use crate::cluster_info::{ClusterInfoWatcher, Overrides};
 use crate::context::Context;
 use crate::dispatch::Dispatch;
-use crate::leader::{Contender, Held};
+use crate::leader::{HeldLease, LeaderElector};
 use crate::metrics::Metrics;
-use crate::policies::{self, Bindings};
-use crate::probes::{self, State};
+use crate::policies::{self, PolicyRefs};
+use crate::probes::{self, ProcessState};
+use crate::reconcile_loop::{Queue, queue, run_loop};
 use crate::settings::Settings;
-use crate::surroundings::{Follower, Overrides};
 use crate::sweep::Sweeper;
-use crate::work::{Queue, queue, work};
-use crate::world::World;
-use crate::{packs, random, run, unserved};
+use crate::{admission_status, packs, random, run};
 
 /// How long reconciles in progress may take on shutdown. The kubelet gives 30 s.
 pub const SHUTDOWN_GRACE: Duration = Duration::from_secs(20);
 /// How long remaining tasks may take after that.
-const SHUTDOWN_LIMIT: Duration = Duration::from_secs(1);
+const RUNTIME_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Read timeout of connections to the API server. Longer than a watch lasts (kube asks for 290 s).
-const SILENCE: Duration = Duration::from_secs(295);
+const READ_TIMEOUT: Duration = Duration::from_secs(295);
 /// Wait before the API server is contacted again.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Timeout of the first request to the API server.
-const FIRST_ANSWER: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     start_logging(&arguments.log);
     match start(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
+        Err(failure) => failure.print(),
     }
 }
 
@@ -63,47 +63,47 @@ fn start(arguments: &Arguments) -> Result<(), Failure> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("the runtime cannot be started")?;
     let outcome = runtime.block_on(serve(arguments));
-    runtime.shutdown_timeout(SHUTDOWN_LIMIT);
+    runtime.shutdown_timeout(RUNTIME_SHUTDOWN_TIMEOUT);
     outcome
 }
 
 async fn serve(arguments: &Arguments) -> Result<(), Failure> {
-    let mut signals = Signals::new()?;
-    let overrides = arguments.overrides()?;
-    let prices = arguments.prices()?;
+    let mut signals = ShutdownSignals::new()?;
+    let overrides = arguments.load_overrides()?;
+    let prices = arguments.load_prices()?;
     let metrics = Arc::new(Metrics::new());
-    let state = State::new(Arc::clone(&metrics));
+    let state = ProcessState::new(Arc::clone(&metrics));
     probes::serve(arguments.probe_listen, state.clone())
         .await
         .map_err(|error| Failure::new(error, "choose another address with --probe-listen"))?;
     let client = connect(arguments).await?;
     let identity = identity(arguments)?;
     let held = tokio::select! {
-        () = signals.end() => return Ok(()),
+        () = signals.wait() => return Ok(()),
         held = stand_by(&client, arguments, &identity, &state) => held,
     };
     tracing::info!(identity, "the Lease is ours: this process works");
-    state.watches();
-    metrics.leads(true);
-    let process = Process { client, metrics, state, overrides, prices };
+    state.set_watching();
+    metrics.set_leader(true);
+    let process = LeaderProcess { client, metrics, state, overrides, prices };
     process.lead(arguments, held, &mut signals).await
 }
 
-async fn stand_by(client: &Client, arguments: &Arguments, identity: &str, state: &State) -> Held {
+async fn stand_by(client: &Client, arguments: &Arguments, identity: &str, state: &ProcessState) -> HeldLease {
     // A process that cannot reach the API server is not ready to take over.
     loop {
-        match timeout(FIRST_ANSWER, client.apiserver_version()).await {
+        match timeout(CONNECT_TIMEOUT, client.apiserver_version()).await {
             Ok(Ok(_)) => break,
             Ok(Err(error)) => {
                 tracing::warn!(%error, "the API server does not answer; trying again")
             }
             Err(_late) => tracing::warn!("the API server does not answer; trying again"),
         }
-        sleep(RETRY_AFTER).await;
+        sleep(RETRY_INTERVAL).await;
     }
-    state.stands_by();
+    state.set_standby();
     let namespace = &arguments.system_namespace;
-    Contender::new(client.clone(), namespace, CONTROLLER, identity.to_owned()).acquire().await
+    LeaderElector::new(client.clone(), namespace, CONTROLLER, identity.to_owned()).acquire().await
 }
 
 async fn connect(arguments: &Arguments) -> Result<Client, Failure> {
@@ -128,7 +128,7 @@ async fn connect(arguments: &Arguments) -> Result<Client, Failure> {
     };
     let mut config = config;
     // The API server ends each watch before that. A connection without data for longer is dead.
-    config.read_timeout = Some(SILENCE);
+    config.read_timeout = Some(READ_TIMEOUT);
     let client = Client::try_from(config).context("the client cannot be made")?;
     Ok(client)
 }
@@ -139,48 +139,53 @@ fn identity(arguments: &Arguments) -> Result<String, Failure> {
         let names = rustix::system::uname();
         names.nodename().to_string_lossy().into_owned()
     });
-    let bytes = random::bytes::<4>().map_err(anyhow::Error::from)?;
-    Ok(format!("{name}_{}", *random::hexadecimal(&*bytes)))
+    let bytes = random::random_bytes::<4>().map_err(anyhow::Error::from)?;
+    Ok(format!("{name}_{}", *random::to_hex(&*bytes)))
 }
 
 /// A process that holds the Lease.
-struct Process {
+struct LeaderProcess {
     client: Client,
     metrics: Arc<Metrics>,
-    state: State,
+    state: ProcessState,
     overrides: Overrides,
     prices: Option<Arc<Prices>>,
 }
 
-impl Process {
-    async fn lead(self, arguments: &Arguments, mut held: Held, signals: &mut Signals) -> Result<(), Failure> {
+impl LeaderProcess {
+    async fn lead(
+        self,
+        arguments: &Arguments,
+        mut held: HeldLease,
+        signals: &mut ShutdownSignals,
+    ) -> Result<(), Failure> {
         let (stop, stopping) = watch::channel(false);
-        let Started { mut loops, mut tasks, world } = self.start(arguments, &stopping);
+        let StartedTasks { mut loops, mut tasks, caches: world } = self.start(arguments, &stopping);
         let ready = async {
-            if world.ready().await {
+            if world.wait_until_ready().await {
                 tracing::info!("every kind is watched");
-                self.state.leads(world.clone());
+                self.state.set_leading(world.clone());
             }
             std::future::pending::<()>().await;
         };
         let renewed = |metrics: &Metrics, at: jiff::Timestamp| {
-            metrics.renewed(at.as_duration().as_secs_f64());
+            metrics.set_lease_renewed(at.as_duration().as_secs_f64());
         };
         tokio::select! {
-            lost = held.keep(|at| renewed(&self.metrics, at)) => return Err(lost_the_lease(lost)),
+            lost = held.renew_until_lost(|at| renewed(&self.metrics, at)) => return Err(lease_lost(lost)),
             () = ready => {}
-            () = signals.end() => {}
+            () = signals.wait() => {}
             // They end only after the stop signal.
-            _ = loops.join_next() => return Err(fault()),
-            _ = tasks.join_next() => return Err(fault()),
+            _ = loops.join_next() => return Err(task_ended()),
+            _ = tasks.join_next() => return Err(task_ended()),
         }
         tracing::info!("ending: what is under way is finished");
-        self.state.ends();
+        self.state.set_ending();
         stop.send_replace(true);
         let finish = async { while loops.join_next().await.is_some() {} };
         tokio::select! {
             // Reconciles continue only while this process holds the Lease.
-            lost = held.keep(|at| renewed(&self.metrics, at)) => return Err(lost_the_lease(lost)),
+            lost = held.renew_until_lost(|at| renewed(&self.metrics, at)) => return Err(lease_lost(lost)),
             finished = timeout(SHUTDOWN_GRACE, finish) => {
                 if finished.is_err() {
                     tracing::warn!("what is still under way is left to the next process");
@@ -195,15 +200,15 @@ impl Process {
     }
 
     /// Starts watches, reconcilers and the tasks that serve them.
-    fn start(&self, arguments: &Arguments, stopping: &watch::Receiver<bool>) -> Started {
+    fn start(&self, arguments: &Arguments, stopping: &watch::Receiver<bool>) -> StartedTasks {
         let client = &self.client;
         let settings = Arc::new(Settings { prices: self.prices.clone(), ..arguments.settings() });
-        let (world, told, watching) = World::watch(client);
+        let (world, told, watching) = Caches::watch(client);
         let (tell_surroundings, surroundings) = watch::channel(None);
         let (tell_material, material) = watch::channel(None);
         let (tell_gone, gone) = mpsc::unbounded_channel();
         let nodes = Arc::new(Notify::new());
-        let counted = Arc::new(Counted::default());
+        let counted = Arc::new(RunCounts::default());
         let context = Arc::new(Context::new(
             client.clone(),
             settings.as_ref().clone(),
@@ -223,37 +228,37 @@ impl Process {
             packs,
             agents,
             instances,
-            gone: tell_gone,
-            nodes: Arc::clone(&nodes),
-            counted: Arc::clone(&counted),
+            deleted_runs: tell_gone,
+            nodes_changed: Arc::clone(&nodes),
+            run_counts: Arc::clone(&counted),
             policies,
-            bindings: Bindings::default(),
+            policy_refs: PolicyRefs::default(),
             models,
             schedules,
         };
 
         let mut tasks = JoinSet::new();
         tasks.spawn(watching);
-        tasks.spawn(wake_when_known(Arc::clone(&context), dispatch.runs.clone()));
+        tasks.spawn(requeue_when_known(Arc::clone(&context), dispatch.runs.clone()));
         tasks.spawn(dispatch.run(told, Arc::clone(&context)));
-        let keeper = Keeper::new(client.clone(), &settings.system_namespace, Arc::clone(&self.metrics));
-        tasks.spawn(keeper.keep(tell_material));
-        let follower = Follower {
+        let keeper = CertificateManager::new(client.clone(), &settings.system_namespace, Arc::clone(&self.metrics));
+        tasks.spawn(keeper.run(tell_material));
+        let follower = ClusterInfoWatcher {
             settings,
             overrides: self.overrides.clone(),
-            world: world.clone(),
+            caches: world.clone(),
             nodes_changed: nodes,
             material,
             metrics: Arc::clone(&self.metrics),
         };
-        tasks.spawn(follower.follow(client.clone(), tell_surroundings));
+        tasks.spawn(follower.run(client.clone(), tell_surroundings));
 
         let mut loops = JoinSet::new();
         let stop = || stopping.clone();
         let with = || Arc::clone(&context);
-        loops.spawn(work("AgentRun", with(), world.runs.clone(), wanted_runs, stop(), run::reconcile));
-        loops.spawn(work("SkillPack", with(), world.packs.clone(), wanted_packs, stop(), packs::reconcile));
-        loops.spawn(work(
+        loops.spawn(run_loop("AgentRun", with(), world.runs.clone(), wanted_runs, stop(), run::reconcile));
+        loops.spawn(run_loop("SkillPack", with(), world.packs.clone(), wanted_packs, stop(), packs::reconcile));
+        loops.spawn(run_loop(
             "SympoziumPolicy",
             with(),
             world.policies.clone(),
@@ -261,20 +266,27 @@ impl Process {
             stop(),
             policies::reconcile,
         ));
-        loops.spawn(work("Model", with(), world.models.clone(), wanted_models, stop(), unserved::reconcile_model));
-        loops.spawn(work(
+        loops.spawn(run_loop(
+            "Model",
+            with(),
+            world.models.clone(),
+            wanted_models,
+            stop(),
+            admission_status::reconcile_model,
+        ));
+        loops.spawn(run_loop(
             "SympoziumSchedule",
             with(),
             world.schedules.clone(),
             wanted_schedules,
             stop(),
-            unserved::reconcile_schedule,
+            admission_status::reconcile_schedule,
         ));
         let numbers = Arc::clone(&counted);
-        loops.spawn(work("Agent", with(), world.agents.clone(), wanted_agents, stop(), move |agent, context| {
+        loops.spawn(run_loop("Agent", with(), world.agents.clone(), wanted_agents, stop(), move |agent, context| {
             agents::reconcile_agent(agent, context, Arc::clone(&numbers))
         }));
-        loops.spawn(work(
+        loops.spawn(run_loop(
             "SympoziumInstance",
             with(),
             world.instances.clone(),
@@ -291,19 +303,19 @@ impl Process {
             tokio::select! {
                 _ = stopped.wait_for(|stop| *stop) => {}
                 () = async {
-                    if listed.ready().await {
+                    if listed.wait_until_ready().await {
                         sweeper.run(gone, stop).await;
                     }
                 } => {}
             }
         });
-        Started { loops, tasks, world }
+        StartedTasks { loops, tasks, caches: world }
     }
 }
 
 /// Requeues all unfinished runs when the cluster info becomes known.
-async fn wake_when_known(context: Arc<Context>, runs: Queue<AgentRun>) {
-    let mut surroundings = context.surroundings.clone();
+async fn requeue_when_known(context: Arc<Context>, runs: Queue<AgentRun>) {
+    let mut surroundings = context.cluster_info.clone();
     let mut known = surroundings.borrow_and_update().is_some();
     while surroundings.changed().await.is_ok() {
         let before = known;
@@ -319,15 +331,15 @@ async fn wake_when_known(context: Arc<Context>, runs: Queue<AgentRun>) {
 }
 
 /// The started tasks.
-struct Started {
+struct StartedTasks {
     /// End after the stop signal.
     loops: JoinSet<()>,
     /// End when they are dropped.
     tasks: JoinSet<()>,
-    world: World,
+    caches: Caches,
 }
 
-fn lost_the_lease(lost: crate::leader::Lost) -> Failure {
+fn lease_lost(lost: crate::leader::LeaseLost) -> Failure {
     tracing::error!(error = %lost, "this process must not work any more");
     Failure::new(
         anyhow::Error::new(lost).context("the Lease is lost"),
@@ -335,23 +347,23 @@ fn lost_the_lease(lost: crate::leader::Lost) -> Failure {
     )
 }
 
-fn fault() -> Failure {
+fn task_ended() -> Failure {
     anyhow!("a part of this process ended that must not; this is a fault in it").into()
 }
 
 /// The signals that shut the process down.
-struct Signals {
+struct ShutdownSignals {
     terminate: Signal,
     interrupt: Signal,
 }
 
-impl Signals {
+impl ShutdownSignals {
     fn new() -> anyhow::Result<Self> {
         let listen = |kind| signal(kind).context("cannot wait for signals");
         Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
     }
 
-    async fn end(&mut self) {
+    async fn wait(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}

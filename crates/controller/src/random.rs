@@ -7,14 +7,14 @@ use zeroize::Zeroizing;
 
 #[derive(Debug, thiserror::Error)]
 #[error("the system gives no random bytes")]
-pub struct NoRandomness(#[from] rustix::io::Errno);
+pub struct RandomError(#[from] rustix::io::Errno);
 
 /// Random bytes that are suitable for keys.
 ///
 /// # Errors
 ///
 /// When the operating system returns an error.
-pub fn bytes<const N: usize>() -> Result<Zeroizing<[u8; N]>, NoRandomness> {
+pub fn random_bytes<const N: usize>() -> Result<Zeroizing<[u8; N]>, RandomError> {
     let mut bytes = Zeroizing::new([0; N]);
     let mut filled = 0;
     while filled < N {
@@ -23,7 +23,7 @@ pub fn bytes<const N: usize>() -> Result<Zeroizing<[u8; N]>, NoRandomness> {
     Ok(bytes)
 }
 
-pub fn hexadecimal(bytes: &[u8]) -> Zeroizing<String> {
+pub fn to_hex(bytes: &[u8]) -> Zeroizing<String> {
     let digit = |value: u8| char::from_digit(value.into(), 16).unwrap_or('0');
     // Allocated at its full size: a string that grows leaves copies behind.
     let mut text = Zeroizing::new(String::with_capacity(2 * bytes.len()));
@@ -35,9 +35,9 @@ pub fn hexadecimal(bytes: &[u8]) -> Zeroizing<String> {
 }
 
 /// A random duration between half of the given one and all of it, so that concurrent failures are not retried together.
-pub fn jittered(duration: Duration) -> Duration {
+pub fn with_jitter(duration: Duration) -> Duration {
     // Without randomness the whole duration: later is the safe side.
-    let share = bytes::<1>().map_or(255, |bytes| bytes[0]);
+    let share = random_bytes::<1>().map_or(255, |bytes| bytes[0]);
     duration.mul_f64(0.5 + f64::from(share) / 510.0)
 }
 
@@ -47,13 +47,13 @@ mod tests {
 
     #[test]
     fn digits() {
-        assert_eq!(*hexadecimal(&[0, 1, 0xab, 0xff]), "0001abff");
+        assert_eq!(*to_hex(&[0, 1, 0xab, 0xff]), "0001abff");
     }
 
     #[test]
     fn jitter_stays_within_half_and_whole_and_differs() {
         let whole = Duration::from_secs(8);
-        let drawn: Vec<_> = (0..64).map(|_| jittered(whole)).collect();
+        let drawn: Vec<_> = (0..64).map(|_| with_jitter(whole)).collect();
         assert!(drawn.iter().all(|it| *it >= whole / 2 && *it <= whole));
         assert!(drawn.iter().any(|it| *it != drawn[0]));
     }

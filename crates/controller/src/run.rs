@@ -9,11 +9,9 @@
 //! revokes, tears down and verifies. [`status`] is the only module that writes to runs, [`objects`] the only one that
 //! creates and deletes other objects. [`pod_status`] explains the state of pods.
 
-mod again;
-mod begin;
 mod end;
 mod error;
-pub(crate) mod faults;
+mod finish;
 mod history;
 mod hooks;
 mod index;
@@ -21,11 +19,13 @@ mod inputs;
 mod logs;
 mod objects;
 mod observe;
-mod over;
 mod plans;
+pub(crate) mod pod_status;
+mod requeue;
 mod resolve;
+mod retry;
+mod start;
 mod status;
-mod wake;
 
 use std::sync::Arc;
 
@@ -35,33 +35,33 @@ use sympozium_api::AgentRun;
 use sympozium_api::agent_run::Phase;
 use sympozium_api::labels::finalizer;
 
+use crate::caches::{is_revoked, is_torn_down};
 use crate::context::Context;
-use crate::world::{is_revoked, is_settled};
 
 pub use error::Error;
-pub use index::Index;
-pub use inputs::Renewals;
+pub use index::RunIndex;
+pub use inputs::TokenRenewals;
 pub use plans::Plans;
-pub use wake::{Hindrances, Refusals, wake};
+pub use requeue::{PodRejections, StartFaults, runs_to_requeue};
 
 /// Where a run is in its life, by its status and metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum Lifecycle {
     /// Not all of its objects exist yet.
-    Beginning,
+    Starting,
     /// Its pod exists.
-    Going,
+    Running,
     /// The agent has ended and hooks after the run are active.
-    Afterwards,
+    PostRun,
     /// Its phase is terminal, and not all of its objects are gone.
-    Ending,
+    TearingDown,
     /// It has a deletion timestamp.
-    Deleted,
+    Deleting,
     /// Nothing is to be done.
-    Settled,
+    TornDown,
 }
 
-fn stage(run: &AgentRun) -> Stage {
+fn lifecycle(run: &AgentRun) -> Lifecycle {
     let status = run.status.as_ref();
     let phase = status.and_then(|it| it.phase).unwrap_or_default();
     if run.metadata.deletion_timestamp.is_some() {
@@ -70,21 +70,21 @@ fn stage(run: &AgentRun) -> Stage {
         // revoked.
         let has_more = status.is_some_and(|it| !it.grants.is_empty()) && !is_revoked(run);
         return match ours || has_more {
-            true => Stage::Deleted,
-            false => Stage::Settled,
+            true => Lifecycle::Deleting,
+            false => Lifecycle::TornDown,
         };
     }
-    if is_settled(run) {
-        return Stage::Settled;
+    if is_torn_down(run) {
+        return Lifecycle::TornDown;
     }
     if phase.is_terminal() {
-        return Stage::Ending;
+        return Lifecycle::TearingDown;
     }
     if phase == Phase::PostRunning {
-        return Stage::Afterwards;
+        return Lifecycle::PostRun;
     }
     let has_pod = status.is_some_and(|it| it.pod_uid.is_some());
-    if has_pod { Stage::Going } else { Stage::Beginning }
+    if has_pod { Lifecycle::Running } else { Lifecycle::Starting }
 }
 
 /// Performs the next steps of a run.
@@ -93,13 +93,13 @@ fn stage(run: &AgentRun) -> Stage {
 ///
 /// When the API server does not answer or rejects a request unexpectedly. The call can be repeated.
 pub async fn reconcile(seen: Arc<AgentRun>, context: Arc<Context>) -> Result<Action, Error> {
-    let run = context.written.latest(seen);
-    match stage(&run) {
-        Stage::Beginning => begin::begin(run, &context).await,
-        Stage::Going => observe::going(run, &context).await,
-        Stage::Afterwards => hooks::afterwards(run, &context).await,
-        Stage::Ending => end::clean(run, &context).await,
-        Stage::Deleted => end::deleted(run, &context).await,
-        Stage::Settled => history::settled(run, &context).await,
+    let run = context.own_writes.latest(seen);
+    match lifecycle(&run) {
+        Lifecycle::Starting => start::start(run, &context).await,
+        Lifecycle::Running => observe::observe_running(run, &context).await,
+        Lifecycle::PostRun => hooks::run_post_hooks(run, &context).await,
+        Lifecycle::TearingDown => end::tear_down(run, &context).await,
+        Lifecycle::Deleting => end::finalize(run, &context).await,
+        Lifecycle::TornDown => history::prune(run, &context).await,
     }
 }

@@ -9,13 +9,13 @@ use sympozium_plan::plan::PlanSettings;
 use sympozium_plan::prices::Prices;
 
 /// Finished runs of one agent that are kept.
-pub const HISTORY: usize = 50;
+pub const HISTORY_LIMIT: usize = 50;
 /// Runs that are reconciled concurrently.
 pub const CONCURRENCY: u16 = 16;
 /// How long a run waits for an Agent, SkillPack, SympoziumPolicy or Model that does not exist yet.
-pub const PATIENCE: Duration = Duration::from_secs(5 * 60);
+pub const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 /// Runs that are active at the same time in the whole cluster. Further runs are queued.
-pub const ACTIVE_RUNS: usize = 2_000;
+pub const MAX_ACTIVE_RUNS: usize = 2_000;
 pub const MAX_WEIGHT: u16 = 1_000;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -27,19 +27,19 @@ pub struct Settings {
     /// Images of our own parts, and limits.
     pub plan: PlanSettings,
     /// See [`HISTORY_LIMIT`].
-    pub history: usize,
+    pub history_limit: usize,
     /// How long a finished run is kept; for ever when absent.
-    pub keep: Option<Duration>,
+    pub retention: Option<Duration>,
     /// See [`RESOLVE_TIMEOUT`].
-    pub patience: Duration,
+    pub resolve_timeout: Duration,
     /// See [`CONCURRENCY`].
     pub concurrency: u16,
     /// See [`MAX_ACTIVE_RUNS`].
-    pub active_runs: usize,
+    pub max_active_runs: usize,
     /// Weights by which namespaces share [`Self::max_active_runs`], up to [`MAX_WEIGHT`]; a namespace that is not
     /// listed has weight 1.
     pub namespace_weights: BTreeMap<String, u16>,
-    pub host_users: UserNamespaces,
+    pub user_namespaces: UserNamespaces,
     /// Prices of tokens; without them no cost is estimated.
     pub prices: Option<Arc<Prices>>,
     /// Whether the kubelets limit the processes of a pod. The operator declares it; the controller cannot verify it.
@@ -63,13 +63,13 @@ impl Default for Settings {
             system_namespace: admission.system_namespace.clone(),
             admission,
             plan: PlanSettings::default(),
-            history: HISTORY,
-            keep: None,
-            patience: PATIENCE,
+            history_limit: HISTORY_LIMIT,
+            retention: None,
+            resolve_timeout: RESOLVE_TIMEOUT,
             concurrency: CONCURRENCY,
-            active_runs: ACTIVE_RUNS,
+            max_active_runs: MAX_ACTIVE_RUNS,
             namespace_weights: BTreeMap::new(),
-            host_users: UserNamespaces::default(),
+            user_namespaces: UserNamespaces::default(),
             prices: None,
             pod_pids_limit: false,
         }

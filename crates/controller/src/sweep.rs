@@ -9,7 +9,7 @@
 //! Secrets are not listed: that would need permission to read every Secret of the cluster. Those of runs are owned by
 //! their run, and the garbage collector of Kubernetes deletes them.
 
-pub mod form;
+pub mod ownership;
 
 use std::collections::{BTreeSet, HashSet};
 use std::fmt::Debug;
@@ -28,27 +28,27 @@ use sympozium_api::{AgentRun, labels};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use crate::caches::is_torn_down;
 use crate::context::Context;
-use crate::world::is_settled;
-use form::{Form, Formed};
+use ownership::{Ownership, RunObject};
 
 /// Interval between sweeps of everything.
-pub const SWEEP_EVERY: Duration = Duration::from_secs(10 * 60);
+pub const SWEEP_INTERVAL: Duration = Duration::from_secs(10 * 60);
 /// Runs that are deleted within this time are swept together.
-const SETTLE: Duration = Duration::from_secs(2);
+const COALESCE_WINDOW: Duration = Duration::from_secs(2);
 /// When a failed sweep is repeated.
-const RETRY_AFTER: Duration = Duration::from_secs(60);
+const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 /// Runs per list request, in the label selector.
-const RUNS_AT_ONCE: usize = 50;
+const RUNS_PER_LIST: usize = 50;
 /// Objects per list request.
-const PAGE: u32 = 500;
+const PAGE_SIZE: u32 = 500;
 /// Objects of one kind in one sweep, at most.
 const MAX_OBJECTS: usize = 50_000;
 /// Foreign objects that are remembered as reported, at most.
 const MAX_REPORTED: usize = 1_000;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Gone {
+pub struct DeletedRun {
     pub uid: String,
 }
 
@@ -72,22 +72,22 @@ pub enum Error {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
-    Whole,
+    All,
     /// Only what these runs have left, by UID.
-    Of(BTreeSet<String>),
+    Runs(BTreeSet<String>),
 }
 
 impl Scope {
     fn selectors(&self) -> Vec<String> {
         let ours = format!("{}={}", labels::MANAGED_BY, labels::MANAGER);
         match self {
-            Self::Whole => vec![ours],
-            Self::Of(runs) => {
+            Self::All => vec![ours],
+            Self::Runs(runs) => {
                 // A string that is not a UID must not get into a label selector.
                 let runs: Vec<&str> =
-                    runs.iter().map(String::as_str).filter(|uid| form::digits(uid).is_some()).collect();
+                    runs.iter().map(String::as_str).filter(|uid| ownership::uid_digits(uid).is_some()).collect();
                 let part = |runs: &[&str]| format!("{ours},{} in ({})", labels::RUN_UID, runs.join(","));
-                runs.chunks(RUNS_AT_ONCE).map(part).collect()
+                runs.chunks(RUNS_PER_LIST).map(part).collect()
             }
         }
     }
@@ -105,33 +105,33 @@ impl Sweeper {
     }
 
     /// Sweeps everything at the start and every ten minutes, and what a run has left shortly after it is deleted.
-    pub async fn run(mut self, mut gone: mpsc::UnboundedReceiver<Gone>, stop: watch::Receiver<bool>) {
+    pub async fn run(mut self, mut gone: mpsc::UnboundedReceiver<DeletedRun>, stop: watch::Receiver<bool>) {
         let mut whole = Instant::now();
         loop {
             let runs = tokio::select! {
                 () = sleep_until(whole) => None,
                 first = gone.recv() => match first {
-                    Some(first) => Some(collect(first, &mut gone).await),
+                    Some(first) => Some(collect_deleted(first, &mut gone).await),
                     None => return,
                 },
             };
             if *stop.borrow() {
                 return;
             }
-            let scope = runs.map_or(Scope::Whole, Scope::Of);
+            let scope = runs.map_or(Scope::All, Scope::Runs);
             let outcome = self.sweep(&scope).await;
             let failed = outcome.is_err();
             if let Err(error) = outcome {
-                let error = sympozium_program::chain(&error);
+                let error = sympozium_program::error_chain(&error);
                 tracing::warn!(error, "a sweep could not be finished; there will be another");
-                self.context.metrics.failed("Sweep");
+                self.context.metrics.count_failure("Sweep");
             }
-            if scope == Scope::Whole {
-                whole = Instant::now() + SWEEP_EVERY;
+            if scope == Scope::All {
+                whole = Instant::now() + SWEEP_INTERVAL;
             }
             // A full sweep finds what this one has missed.
             if failed {
-                whole = whole.min(Instant::now() + RETRY_AFTER);
+                whole = whole.min(Instant::now() + RETRY_INTERVAL);
             }
         }
     }
@@ -142,85 +142,86 @@ impl Sweeper {
     ///
     /// When a list or a deletion failed. The other objects were swept all the same.
     pub async fn sweep(&mut self, scope: &Scope) -> Result<(), Error> {
-        self.context.metrics.reconciled("Sweep");
+        self.context.metrics.count_reconcile("Sweep");
         // Bindings first: they give permissions.
-        let mut outcome = self.kind::<ClusterRoleBinding>(scope).await;
-        outcome = outcome.and(self.kind::<RoleBinding>(scope).await);
-        outcome = outcome.and(self.kind::<Job>(scope).await);
-        outcome = outcome.and(self.kind::<ServiceAccount>(scope).await);
-        outcome = outcome.and(self.kind::<ClusterRole>(scope).await);
-        outcome = outcome.and(self.kind::<Role>(scope).await);
+        let mut outcome = self.sweep_kind::<ClusterRoleBinding>(scope).await;
+        outcome = outcome.and(self.sweep_kind::<RoleBinding>(scope).await);
+        outcome = outcome.and(self.sweep_kind::<Job>(scope).await);
+        outcome = outcome.and(self.sweep_kind::<ServiceAccount>(scope).await);
+        outcome = outcome.and(self.sweep_kind::<ClusterRole>(scope).await);
+        outcome = outcome.and(self.sweep_kind::<Role>(scope).await);
         // Last: it confines pods.
-        outcome.and(self.kind::<NetworkPolicy>(scope).await)
+        outcome.and(self.sweep_kind::<NetworkPolicy>(scope).await)
     }
 
-    async fn kind<K>(&mut self, scope: &Scope) -> Result<(), Error>
+    async fn sweep_kind<K>(&mut self, scope: &Scope) -> Result<(), Error>
     where
-        K: Form + Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + 'static,
+        K: RunObject + Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + 'static,
     {
         let client = self.context.client.clone();
         // A run that is torn down has no objects any more, except a Job that is to be kept: any other object was
         // created late, by a controller that did not know yet that it had lost the Lease.
         let (mut known, mut settled) = (HashSet::new(), HashSet::new());
-        for run in self.context.world.runs.state() {
-            let over = K::NAME != "Job" && is_settled(&run);
+        for run in self.context.caches.runs.state() {
+            let over = K::NAME != "Job" && is_torn_down(&run);
             let side = if over { &mut settled } else { &mut known };
             side.extend(run.uid());
         }
-        let is_of = |object: &K, runs: &HashSet<String>| form::run_uid(object).is_some_and(|uid| runs.contains(uid));
+        let is_of =
+            |object: &K, runs: &HashSet<String>| ownership::run_uid(object).is_some_and(|uid| runs.contains(uid));
         let mut candidates = Vec::new();
         for selector in scope.selectors() {
-            let found = list::<K>(&client, &selector).await?;
+            let found = list_all::<K>(&client, &selector).await?;
             // Most objects belong to runs in the cache and need no request.
             candidates.extend(found.into_iter().filter(|it| !is_of(it, &known)));
         }
         if candidates.is_empty() {
-            if *scope == Scope::Whole {
-                self.context.metrics.foreign(K::NAME, 0);
+            if *scope == Scope::All {
+                self.context.metrics.set_foreign(K::NAME, 0);
             }
             return Ok(());
         }
-        let runs = live_runs(&client).await?;
+        let runs = list_run_uids(&client).await?;
         candidates.retain(|it| !is_of(it, &runs) || is_of(it, &settled));
         let mut foreign = 0;
         let mut failure = None;
         for object in candidates {
-            match form::judge(&object) {
-                Formed::Ours => {
+            match ownership::check(&object) {
+                Ownership::Ours => {
                     if let Err(error) = self.delete(&object).await {
                         failure = Some(error);
                     }
                 }
-                Formed::Foreign(why) => {
+                Ownership::Foreign(why) => {
                     foreign += 1;
-                    self.report(&object, why).await;
+                    self.warn_foreign(&object, why).await;
                 }
             }
         }
-        if *scope == Scope::Whole {
-            self.context.metrics.foreign(K::NAME, foreign);
+        if *scope == Scope::All {
+            self.context.metrics.set_foreign(K::NAME, foreign);
         }
         failure.map_or(Ok(()), Err)
     }
 
     async fn delete<K>(&self, object: &K) -> Result<(), Error>
     where
-        K: Form + Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+        K: RunObject + Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
     {
         let name = object.name_any();
         let parameters =
             DeleteParams::background().preconditions(Preconditions { uid: object.uid(), ..Preconditions::default() });
         let client = self.context.client.clone();
         let deleted = K::api(client, object.meta().namespace.as_deref()).delete(&name, &parameters).await;
-        self.context.metrics.wrote(K::NAME, "delete");
+        self.context.metrics.count_write(K::NAME, "delete");
         match deleted {
             Ok(_) => {
-                self.context.metrics.swept(K::NAME);
+                self.context.metrics.count_swept(K::NAME);
                 tracing::warn!(
                     kind = K::NAME,
                     name,
                     namespace = object.namespace(),
-                    run = form::run_uid(object),
+                    run = ownership::run_uid(object),
                     "deleted: its run is gone"
                 );
                 Ok(())
@@ -231,9 +232,9 @@ impl Sweeper {
         }
     }
 
-    async fn report<K>(&mut self, object: &K, why: &'static str)
+    async fn warn_foreign<K>(&mut self, object: &K, why: &'static str)
     where
-        K: Form + Resource<DynamicType = ()>,
+        K: RunObject + Resource<DynamicType = ()>,
     {
         let Some(uid) = object.uid() else { return };
         if self.reported.len() >= MAX_REPORTED || !self.reported.insert(uid) {
@@ -261,13 +262,13 @@ impl Sweeper {
         if let Err(error) = self.context.recorder.publish(&event, &reference).await {
             tracing::warn!(%error, "the Event about it could not be written");
         }
-        self.context.metrics.wrote("Event", "create");
+        self.context.metrics.count_write("Event", "create");
     }
 }
 
 /// The UIDs of runs that were deleted at about the same time.
-async fn collect(first: Gone, gone: &mut mpsc::UnboundedReceiver<Gone>) -> BTreeSet<String> {
-    let until = Instant::now() + SETTLE;
+async fn collect_deleted(first: DeletedRun, gone: &mut mpsc::UnboundedReceiver<DeletedRun>) -> BTreeSet<String> {
+    let until = Instant::now() + COALESCE_WINDOW;
     let mut runs = BTreeSet::from([first.uid]);
     while let Ok(Some(next)) = timeout_at(until, gone.recv()).await {
         runs.insert(next.uid);
@@ -275,12 +276,12 @@ async fn collect(first: Gone, gone: &mut mpsc::UnboundedReceiver<Gone>) -> BTree
     runs
 }
 
-async fn list<K>(client: &Client, selector: &str) -> Result<Vec<K>, Error>
+async fn list_all<K>(client: &Client, selector: &str) -> Result<Vec<K>, Error>
 where
-    K: Form + Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    K: RunObject + Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
     let error = |source| Error::List { kind: K::NAME.to_owned(), source };
-    let mut parameters = ListParams::default().labels(selector).limit(PAGE);
+    let mut parameters = ListParams::default().labels(selector).limit(PAGE_SIZE);
     let mut all = Vec::new();
     loop {
         let api: Api<K> = Api::all(client.clone());
@@ -296,9 +297,9 @@ where
 }
 
 /// The UIDs of all existing runs, from the API server.
-async fn live_runs(client: &Client) -> Result<HashSet<String>, Error> {
+async fn list_run_uids(client: &Client) -> Result<HashSet<String>, Error> {
     let api: Api<PartialObjectMeta<AgentRun>> = Api::all(client.clone());
-    let mut parameters = ListParams::default().limit(PAGE);
+    let mut parameters = ListParams::default().limit(PAGE_SIZE);
     let mut all = HashSet::new();
     loop {
         let page = api.list(&parameters).await.map_err(|source| Error::List { kind: "AgentRun".to_owned(), source })?;

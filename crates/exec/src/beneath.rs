@@ -20,7 +20,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use walk::Walk;
-pub(crate) use walk::{Passed, walk};
+pub(crate) use walk::{VisitedEntry, walk};
 
 /// The meaning of `/`, `..` and absolute links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,7 +104,7 @@ pub const MAX_RETRIES: usize = 32;
 /// Those of `openat2(2)`. `EXDEV`: the path leaves the scope or crosses a mount. `ELOOP`: a refused, magic or endless
 /// link. `EINVAL`: a NUL in the path, or flags that make no sense together (`O_TMPFILE` included).
 pub fn open(dir: BorrowedFd<'_>, path: &Path, flags: OFlags, mode: Mode, resolve: Resolve) -> io::Result<OwnedFd> {
-    match open_with(Method::available(), dir, path, flags, mode, resolve) {
+    match open_with(Method::detect(), dir, path, flags, mode, resolve) {
         // openat2 gives up on a `..` when anything on the machine is renamed meanwhile, so a loop of renames in one
         // container starves all others. The walk takes no kernel lock and succeeds.
         Err(error) if Errno::from_io_error(&error) == Some(Errno::AGAIN) => {
@@ -125,7 +125,7 @@ pub enum Method {
 impl Method {
     /// The best method on this machine, probed once per process.
     #[must_use]
-    pub fn available() -> Self {
+    pub fn detect() -> Self {
         static PROBED: OnceLock<Method> = OnceLock::new();
         *PROBED.get_or_init(|| {
             let probe = rustix::fs::openat2(
@@ -170,8 +170,8 @@ struct Request<'a> {
 }
 
 /// The only flags that the kernel accepts with `O_PATH`.
-const WITH_PATH: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-const KNOWN: OFlags = WITH_PATH
+const PATH_FLAGS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const KNOWN_FLAGS: OFlags = PATH_FLAGS
     .union(OFlags::ACCMODE)
     .union(OFlags::CREATE)
     .union(OFlags::EXCL)
@@ -190,8 +190,8 @@ impl<'a> Request<'a> {
     fn new(path: &'a Path, flags: OFlags, mode: Mode, resolve: Resolve) -> Result<Self, Errno> {
         let path = path.as_os_str().as_bytes();
         let nonsense = path.contains(&0)
-            || !KNOWN.contains(flags)
-            || flags.contains(OFlags::PATH) && !WITH_PATH.contains(flags)
+            || !KNOWN_FLAGS.contains(flags)
+            || flags.contains(OFlags::PATH) && !PATH_FLAGS.contains(flags)
             || flags.contains(OFlags::CREATE | OFlags::DIRECTORY)
             || !flags.contains(OFlags::CREATE) && !mode.is_empty()
             || mode.bits() & !0o7777 != 0;

@@ -7,10 +7,10 @@
 //! Invariant: only directories whose names show that we created them are ever removed, and only processes listed in
 //! them are ever killed.
 
-pub(crate) mod end;
-pub(crate) mod layout;
+mod create;
+pub(crate) mod hierarchies;
 pub(crate) mod owner;
-mod place;
+pub(crate) mod teardown;
 
 #[cfg(test)]
 mod tests;
@@ -25,11 +25,11 @@ use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
 use crate::guarantee::Layer;
-use end::{DROP_DEADLINE, END_DEADLINE};
-use layout::Controller;
-pub use layout::{Layout, Version};
+use create::CreatedGroup;
+use hierarchies::Controller;
+pub use hierarchies::{Hierarchies, Version};
 use owner::Owner;
-use place::Placed;
+use teardown::{DROP_TIMEOUT, END_TIMEOUT};
 
 /// Limits of one sandbox. `None`: no limit of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -114,10 +114,10 @@ pub enum CgroupError {
 pub struct Cgroup {
     directories: Vec<PathBuf>,
     v2: Option<PathBuf>,
-    limited: BTreeMap<Controller, PathBuf>,
+    limit_directories: BTreeMap<Controller, PathBuf>,
     pids: Option<u32>,
     not_applied: Vec<(Layer, String)>,
-    made_by: u32,
+    creator_pid: u32,
 }
 
 impl Cgroup {
@@ -135,11 +135,11 @@ impl Cgroup {
     /// # Errors
     /// A limit of zero, or an unreadable `/proc`.
     pub fn create(limits: &Limits, name_hint: &str) -> Result<(Self, BTreeMap<Layer, String>), CgroupError> {
-        Self::create_in(&Layout::read()?, limits, name_hint, &|_| ())
+        Self::create_in(&Hierarchies::read()?, limits, name_hint, &|_| ())
     }
 
     fn create_in(
-        layout: &Layout,
+        layout: &Hierarchies,
         limits: &Limits,
         name_hint: &str,
         made: &dyn Fn(&Path),
@@ -151,8 +151,16 @@ impl Cgroup {
             }
         }
         let name = Owner::current()?.new_name(name_hint);
-        let Placed { directories, v2, limited, applied, not_applied } = place::place(layout, limits, &name, made);
-        let cgroup = Self { directories, v2, limited, pids: limits.pids, not_applied, made_by: std::process::id() };
+        let CreatedGroup { directories, v2, limit_directories: limited, applied, not_applied } =
+            create::create_group(layout, limits, &name, made);
+        let cgroup = Self {
+            directories,
+            v2,
+            limit_directories: limited,
+            pids: limits.pids,
+            not_applied,
+            creator_pid: std::process::id(),
+        };
         Ok((cgroup, applied))
     }
 
@@ -176,7 +184,7 @@ impl Cgroup {
     pub fn add(&self, pid: Pid) -> Result<(), CgroupError> {
         let pid = pid.as_raw_nonzero().get();
         for directory in &self.directories {
-            place::write(directory, PROCS, &pid.to_string()).map_err(|source| {
+            create::write_control_file(directory, PROCS, &pid.to_string()).map_err(|source| {
                 let path = directory.join(PROCS);
                 CgroupError::Add { pid, path, source }
             })?;
@@ -186,7 +194,7 @@ impl Cgroup {
 
     /// Opens every `cgroup.procs` for writing, for a helper that moves itself into the group by writing `0` to each of
     /// them and cannot open them by path any more.
-    pub fn open_doors(&self) -> Result<Vec<OwnedFd>, CgroupError> {
+    pub fn open_procs_files(&self) -> Result<Vec<OwnedFd>, CgroupError> {
         let open = |directory: &PathBuf| {
             let path = directory.join(PROCS);
             match std::fs::OpenOptions::new().write(true).open(&path) {
@@ -200,12 +208,12 @@ impl Cgroup {
     /// Number of processes of this group that the kernel has killed for lack of memory. Zero without a live memory
     /// limit.
     pub fn oom_kills(&self) -> u64 {
-        let Some(directory) = self.limited.get(&Controller::Memory) else {
+        let Some(directory) = self.limit_directories.get(&Controller::Memory) else {
             return 0;
         };
         let file = if self.v2.as_ref() == Some(directory) { "memory.events" } else { "memory.oom_control" };
         let text = std::fs::read_to_string(directory.join(file)).unwrap_or_default();
-        oom_kills_in(&text)
+        parse_oom_kills(&text)
     }
 
     /// Kills every process in the group, and waits until none is listed any more. The group can be used again.
@@ -213,26 +221,26 @@ impl Cgroup {
     /// # Errors
     /// [`CgroupError::Survivors`] when some are still there after two seconds.
     pub fn kill(&self) -> Result<(), CgroupError> {
-        self.kill_within(END_DEADLINE)
+        self.kill_within(END_TIMEOUT)
     }
 
     fn kill_within(&self, deadline: Duration) -> Result<(), CgroupError> {
         if let Some(v2) = &self.v2
-            && end::kill_at_once(v2)?
+            && teardown::kill_by_file(v2)?
         {
-            return end::wait_empty(v2, deadline);
+            return teardown::wait_empty(v2, deadline);
         }
         let Some(directory) = self.directories.first() else {
             return Ok(());
         };
         // With a limit of zero processes, nothing can fork while the list is processed.
-        let pids = self.limited.get(&Controller::Pids).zip(self.pids);
+        let pids = self.limit_directories.get(&Controller::Pids).zip(self.pids);
         if let Some((limited, _)) = pids {
-            let _ = place::write(limited, "pids.max", "0");
+            let _ = create::write_control_file(limited, "pids.max", "0");
         }
-        let killed = end::kill_one_by_one(directory, deadline);
+        let killed = teardown::kill_one_by_one(directory, deadline);
         if let Some((limited, value)) = pids {
-            place::write(limited, "pids.max", &value.to_string()).map_err(|source| {
+            create::write_control_file(limited, "pids.max", &value.to_string()).map_err(|source| {
                 let path = limited.clone();
                 CgroupError::Kill { path, source }
             })?;
@@ -242,13 +250,13 @@ impl Cgroup {
 
     /// Removes the group. Waits for processes that are exiting; fails if others are left.
     pub fn remove(mut self) -> Result<(), CgroupError> {
-        self.remove_within(END_DEADLINE)
+        self.remove_within(END_TIMEOUT)
     }
 
     /// Tries every directory, and returns the first error.
     fn remove_within(&mut self, deadline: Duration) -> Result<(), CgroupError> {
         let mut outcome = Ok(());
-        self.directories.retain(|directory| match end::remove(directory, deadline) {
+        self.directories.retain(|directory| match teardown::remove(directory, deadline) {
             Ok(()) => false,
             Err(error) => {
                 if outcome.is_ok() {
@@ -264,39 +272,39 @@ impl Cgroup {
 const PROCS: &str = "cgroup.procs";
 
 /// The count in `memory.events` (v2) or `memory.oom_control` (v1); both have one name and one number per line.
-pub(crate) fn oom_kills_in(text: &str) -> u64 {
+pub(crate) fn parse_oom_kills(text: &str) -> u64 {
     text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
 }
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
         // A fork of the owner has a copy of this value, but must not end the sandbox.
-        if self.directories.is_empty() || std::process::id() != self.made_by {
+        if self.directories.is_empty() || std::process::id() != self.creator_pid {
             return;
         }
-        let _ = self.kill_within(DROP_DEADLINE);
-        let _ = self.remove_within(DROP_DEADLINE);
+        let _ = self.kill_within(DROP_TIMEOUT);
+        let _ = self.remove_within(DROP_TIMEOUT);
     }
 }
 
 /// Removes empty groups that an owner left behind because it was killed; returns the number of removed directories.
 /// Groups of living owners, and directories of other programs, are left alone.
 pub fn sweep_stale() -> Result<usize, CgroupError> {
-    Ok(owner::sweep(&Layout::read()?, Owner::current()?))
+    Ok(owner::sweep(&Hierarchies::read()?, Owner::current()?))
 }
 
 /// The existing groups of this process, wherever they can be: beside and below its own cgroup and its ancestors.
-pub fn of_this_process() -> Result<Vec<PathBuf>, CgroupError> {
-    let (layout, owner) = (Layout::read()?, Owner::current()?);
+pub fn list_own() -> Result<Vec<PathBuf>, CgroupError> {
+    let (layout, owner) = (Hierarchies::read()?, Owner::current()?);
     let hierarchies = layout.v1.values().chain(&layout.v2);
     let mut found = Vec::new();
-    for directory in hierarchies.flat_map(layout::Hierarchy::chain) {
+    for directory in hierarchies.flat_map(hierarchies::Hierarchy::own_and_ancestors) {
         let Ok(entries) = std::fs::read_dir(directory) else {
             continue;
         };
         let ours = entries.flatten().filter(|entry| {
             let name = entry.file_name();
-            name.to_str().and_then(Owner::of_name) == Some(owner)
+            name.to_str().and_then(Owner::from_name) == Some(owner)
         });
         found.extend(ours.map(|entry| entry.path()));
     }

@@ -7,8 +7,8 @@ use crate::cgroup::Limits;
 use crate::environment::Environment;
 use crate::guarantee::{Floor, Layer, Profile};
 use crate::landlock::{TcpPorts, View};
+use crate::layout::{Bind, Layout, RootView};
 use crate::seccomp::Sockets;
-use crate::world::{Bind, RootView, World};
 
 /// Default limit for concurrent commands; further ones wait.
 pub const DEFAULT_MAX_CONCURRENT: usize = 64;
@@ -39,9 +39,9 @@ pub struct Config {
     /// The sockets that commands may open.
     pub sockets: Sockets,
     /// Whether commands see processes in `/proc`. Without its own pid namespace, a sandbox shares it with the machine.
-    pub processes: Processes,
+    pub processes: ProcessVisibility,
     /// The layout of a `host-*` sandbox.
-    pub world: World,
+    pub layout: Layout,
     /// Limits for memory, processes and CPU of all commands together, where cgroups are writable.
     pub limits: Limits,
     /// Working directories must be at or below one of these.
@@ -65,7 +65,7 @@ pub struct Config {
 /// Whether commands can open files in `/proc`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Processes {
+pub enum ProcessVisibility {
     /// As the view defines.
     Shown,
     /// They cannot, by Landlock, not even about themselves. This needs Landlock's scopes, which are in the floor of
@@ -100,8 +100,8 @@ impl Config {
             },
             tcp: None,
             sockets: Sockets::default(),
-            processes: Processes::Shown,
-            world: World {
+            processes: ProcessVisibility::Shown,
+            layout: Layout {
                 root: RootView::HostSystem,
                 binds: Vec::new(),
                 tmp_bytes: DEFAULT_TMP_BYTES,
@@ -118,29 +118,29 @@ impl Config {
             search_path: paths(&["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"]),
             skills: PathBuf::from("/usr/local/bin"),
             shells: paths(&["/bin/bash", "/usr/bin/bash", "/bin/sh"]),
-            environment: Environment::declared([]),
+            environment: Environment::from_declared([]),
             max_concurrent: DEFAULT_MAX_CONCURRENT,
             stage: StageProgram::Current,
         }
     }
 
     /// Adds a directory of the host to a `host-*` sandbox and, if it is writable, to the view.
-    pub fn bind(mut self, bind: Bind) -> Self {
-        if bind.access == crate::world::BindAccess::ReadWrite && !self.view.writable.contains(&bind.target) {
+    pub fn with_bind(mut self, bind: Bind) -> Self {
+        if bind.access == crate::layout::BindAccess::ReadWrite && !self.view.writable.contains(&bind.target) {
             self.view.writable.push(bind.target.clone());
         }
-        self.world.binds.push(bind);
+        self.layout.binds.push(bind);
         self
     }
 
     /// Leaves layers out.
-    pub fn leaving_out(mut self, layers: impl IntoIterator<Item = Layer>) -> Self {
+    pub fn without_layers(mut self, layers: impl IntoIterator<Item = Layer>) -> Self {
         self.without.extend(layers);
         self
     }
 
     /// Uses `directory` as the working directory of requests without one.
-    pub fn working_in(mut self, directory: impl AsRef<Path>) -> Self {
+    pub fn with_working_directory(mut self, directory: impl AsRef<Path>) -> Self {
         self.working_directory = directory.as_ref().to_owned();
         self
     }

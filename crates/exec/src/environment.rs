@@ -20,13 +20,13 @@ pub const MAX_TOTAL_BYTES: usize = 1024 * 1024;
 /// The search path if the container declares none.
 pub const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// The only directory that a command may always write.
-pub const WRITABLE: &str = "/tmp";
+pub const DEFAULT_SCRATCH: &str = "/tmp";
 /// The home directory of commands, created by the executor.
 pub const HOME: &str = "/tmp/home";
 
 /// Variables that tell programs where to put their own files, and their values: a declared value stays if it is below
 /// [`DEFAULT_SCRATCH`] already, because any other place is read-only or shared.
-pub const PLACES: [(&str, &str); 4] = [
+pub const SCRATCH_VARIABLES: [(&str, &str); 4] = [
     ("HOME", HOME),
     ("TMPDIR", "/tmp"),
     ("XDG_CACHE_HOME", "/tmp/home/.cache"),
@@ -34,7 +34,7 @@ pub const PLACES: [(&str, &str); 4] = [
 ];
 
 /// Prefixes of our own variables, in any case, which are never passed to a command.
-const OURS: [&[u8]; 2] = [b"SYMPOZIUM_", b"SKILL_TOKEN"];
+const RESERVED_PREFIXES: [&[u8]; 2] = [b"SYMPOZIUM_", b"SKILL_TOKEN"];
 /// The exact prefix of names in a request.
 const REQUEST_PREFIX: &str = "SKILL_";
 
@@ -108,31 +108,31 @@ impl Environment {
     /// anywhere). [`SCRATCH_VARIABLES`] point below [`DEFAULT_SCRATCH`]; an absent or empty `PATH` becomes
     /// [`DEFAULT_PATH`], because an empty one means the working directory. Of a name that is declared twice the first
     /// value counts, as for `getenv(3)`.
-    pub fn declared(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
+    pub fn from_declared(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
         let mut kept = BTreeMap::new();
         for (name, value) in variables {
-            if is_variable(&name, &value) && !is_ours(name.as_bytes()) {
+            if is_variable(&name, &value) && !is_reserved(name.as_bytes()) {
                 kept.entry(name).or_insert(value);
             }
         }
-        Self::of(kept)
+        Self::with_variables(kept)
     }
 
     /// Exactly these variables, reserved ones included: for one of our own parts, never for commands.
     #[must_use]
-    pub fn of_part(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
+    pub fn for_part(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
         let mut kept = BTreeMap::new();
         for (name, value) in variables {
             if is_variable(&name, &value) {
                 kept.entry(name).or_insert(value);
             }
         }
-        Self::of(kept)
+        Self::with_variables(kept)
     }
 
-    fn of(variables: BTreeMap<OsString, OsString>) -> Self {
-        let scratch = PathBuf::from(WRITABLE);
-        Self { variables, scratch }.with_places()
+    fn with_variables(variables: BTreeMap<OsString, OsString>) -> Self {
+        let scratch = PathBuf::from(DEFAULT_SCRATCH);
+        Self { variables, scratch }.with_scratch_variables()
     }
 
     /// For commands whose scratch directory is not [`DEFAULT_SCRATCH`], because that is the host's: all
@@ -140,7 +140,7 @@ impl Environment {
     #[must_use]
     pub fn with_scratch(mut self, scratch: &Path) -> Self {
         self.scratch = scratch.to_owned();
-        self.with_places()
+        self.with_scratch_variables()
     }
 
     /// The home directory of commands.
@@ -154,7 +154,7 @@ impl Environment {
         for name in names {
             self.variables.remove(name);
         }
-        self.with_places()
+        self.with_scratch_variables()
     }
 
     /// A variable's value, such as the `PATH` in which commands are searched.
@@ -169,7 +169,7 @@ impl Environment {
     ///
     /// # Errors
     /// The first rule that is violated. Nothing is dropped or truncated to make it fit.
-    pub fn with_request(&self, requested: &[(String, String)]) -> Result<Vec<CString>, EnvironmentError> {
+    pub fn for_request(&self, requested: &[(String, String)]) -> Result<Vec<CString>, EnvironmentError> {
         if requested.len() > MAX_REQUEST_VARIABLES {
             return Err(EnvironmentError::Count { count: requested.len() });
         }
@@ -186,14 +186,14 @@ impl Environment {
         if length > MAX_TOTAL_BYTES {
             return Err(EnvironmentError::TotalLength { length });
         }
-        all.into_iter().map(|(name, value)| entry(name, value)).collect()
+        all.into_iter().map(|(name, value)| to_entry(name, value)).collect()
     }
 
-    fn with_places(mut self) -> Self {
-        for (name, place) in PLACES {
-            let is_there = |value: &OsStr| is_writable_place(value, &self.scratch);
+    fn with_scratch_variables(mut self) -> Self {
+        for (name, place) in SCRATCH_VARIABLES {
+            let is_there = |value: &OsStr| is_below_scratch(value, &self.scratch);
             if !self.get(name).is_some_and(is_there) {
-                let below = Path::new(place).strip_prefix(WRITABLE).unwrap_or(Path::new(""));
+                let below = Path::new(place).strip_prefix(DEFAULT_SCRATCH).unwrap_or(Path::new(""));
                 // Joining an empty path would add a slash.
                 let place: PathBuf = self.scratch.join(below).components().collect();
                 self.variables.insert(name.into(), place.into());
@@ -218,12 +218,12 @@ fn is_variable(name: &OsStr, value: &OsStr) -> bool {
     !name.is_empty() && !has(name, b'=') && !has(name, 0) && !has(value, 0)
 }
 
-fn is_ours(name: &[u8]) -> bool {
-    OURS.iter().any(|ours| name.get(..ours.len()).is_some_and(|start| start.eq_ignore_ascii_case(ours)))
+fn is_reserved(name: &[u8]) -> bool {
+    RESERVED_PREFIXES.iter().any(|ours| name.get(..ours.len()).is_some_and(|start| start.eq_ignore_ascii_case(ours)))
 }
 
 /// By its text alone: the directory need not exist yet, and in the command's view it may be another.
-fn is_writable_place(value: &OsStr, scratch: &Path) -> bool {
+fn is_below_scratch(value: &OsStr, scratch: &Path) -> bool {
     let path = Path::new(value);
     path.starts_with(scratch) && !path.components().any(|part| part == Component::ParentDir)
 }
@@ -233,7 +233,7 @@ fn check_name(name: &str) -> Result<(), EnvironmentError> {
     if name.len() > MAX_NAME_BYTES {
         return Err(EnvironmentError::NameLength { length: name.len() });
     }
-    if is_ours(name.as_bytes()) {
+    if is_reserved(name.as_bytes()) {
         return Err(EnvironmentError::Reserved { name: named() });
     }
     let rest = name.strip_prefix(REQUEST_PREFIX).unwrap_or_default();
@@ -244,7 +244,7 @@ fn check_name(name: &str) -> Result<(), EnvironmentError> {
 }
 
 /// The limit applies to declared variables too: one that is too long would make `execve` fail for all commands.
-fn entry(name: &OsStr, value: &OsStr) -> Result<CString, EnvironmentError> {
+fn to_entry(name: &OsStr, value: &OsStr) -> Result<CString, EnvironmentError> {
     let named = || name.to_string_lossy().into_owned();
     let text = [name.as_bytes(), b"=", value.as_bytes()].concat();
     if text.len() > MAX_ENTRY_BYTES {

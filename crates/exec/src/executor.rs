@@ -1,7 +1,7 @@
 //! The executor: runs commands, each until all of its processes have ended.
 
-mod flow;
-mod keeper;
+mod command_io;
+mod keeper_link;
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -20,19 +20,19 @@ use crate::cgroup::{Cgroup, CgroupError};
 use crate::config::Config;
 use crate::environment::EnvironmentError;
 use crate::guarantee::{Guarantee, Layer};
-use crate::lookup::{self, Kind, LookupError, Program, Runner, SkillName};
-use crate::outcome::{Ending, Outcome, Stream, Usage};
-use crate::report::{IsolationReport, Standing};
+use crate::layout::IDMAP_STEP;
+use crate::lookup::{self, LookupError, Program, ProgramKind, Runner, SkillName};
+use crate::outcome::{Outcome, Stream, Termination, Usage};
+use crate::report::{GuaranteeState, IsolationReport};
 use crate::request::{DRAIN_LIMIT, Invocation, Request, RequestError};
-use crate::stage::wire::{self, Answer, Ended, Job};
-use crate::world::IDMAP_STEP;
-use flow::Flow;
-use keeper::{Idmaps, KeeperLink};
+use crate::stage::wire::{self, CommandEnd, Job, WorkerReply};
+use command_io::CommandIo;
+use keeper_link::{IdmapSupport, KeeperLink};
 
 /// Limit for idle workers; further ones are released.
 const MAX_IDLE_WORKERS: usize = 16;
 /// Interval between checks for cancellation while a caller waits for a free worker.
-const QUEUE_LOOK: Duration = Duration::from_millis(50);
+const CANCEL_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Limit for the entries of a skills directory that are read for a list of skills.
 pub const MAX_SKILLS: usize = 4096;
@@ -47,7 +47,7 @@ pub struct Executor {
     runner: Runner,
     root: OwnedFd,
     null: OwnedFd,
-    end_of_keeper: OwnedFd,
+    keeper_pidfd: OwnedFd,
     pool: Mutex<Pool>,
     freed: Condvar,
     // Fields drop in this order: first every worker's socket and the keeper, then the cgroup they were in.
@@ -87,7 +87,7 @@ pub enum StartError {
     Cgroup(#[from] CgroupError),
     /// The sandbox works, but its isolation is below the floor.
     #[error("the isolation is below the floor: {}", describe(.0))]
-    BelowFloor(Vec<(Guarantee, Standing)>),
+    BelowFloor(Vec<(Guarantee, GuaranteeState)>),
 }
 
 impl StartError {
@@ -126,7 +126,7 @@ impl StartError {
     }
 }
 
-fn describe(below: &[(Guarantee, Standing)]) -> String {
+fn describe(below: &[(Guarantee, GuaranteeState)]) -> String {
     below.iter().map(|(guarantee, standing)| format!("{guarantee} is {standing}")).collect::<Vec<_>>().join("; ")
 }
 
@@ -153,7 +153,7 @@ pub enum RunError {
     },
     /// The sandbox was killed from outside, or its init was killed for lack of memory. It runs nothing any more.
     #[error("the sandbox is gone")]
-    Gone,
+    SandboxGone,
     /// It was cancelled before it started.
     #[error("the command was cancelled before it started")]
     Cancelled,
@@ -165,7 +165,7 @@ pub enum RunError {
     TooLarge,
     /// A pipe or socket failed on our side. The command, if it had started, was ended.
     #[error("the executor lost contact with the command, which was ended")]
-    Lost(#[source] io::Error),
+    ContactLost(#[source] io::Error),
     /// The command or another process killed its supervisor. It may have run; it does not any more.
     #[error("the command's supervisor died; whatever was left of the command was killed")]
     SupervisorDied,
@@ -185,37 +185,37 @@ impl Executor {
     /// non-dumpable, so that they cannot read its memory, environment or descriptors.
     pub fn new(config: Config) -> Result<Self, StartError> {
         let mut config = config;
-        let chosen = config.world.identity;
-        config.world.identity = keeper::identity(&config, Idmaps::wanted(&config));
+        let chosen = config.layout.identity;
+        config.layout.identity = keeper_link::choose_identity(&config, IdmapSupport::from_config(&config));
         if !config.profile.is_host() {
             rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
                 .map_err(|error| StartError::Stage(error.into()))?;
         }
-        let started = match keeper::start(&config) {
+        let started = match keeper_link::start(&config) {
             Err(StartError::Step { step, .. }) if chosen.is_none() && step.starts_with(IDMAP_STEP) => {
-                config.world.identity = None;
-                config.world.identity = keeper::identity(&config, Idmaps::Missing);
+                config.layout.identity = None;
+                config.layout.identity = keeper_link::choose_identity(&config, IdmapSupport::Missing);
                 config.without.insert(Layer::IdmappedMounts);
-                keeper::start(&config)?
+                keeper_link::start(&config)?
             }
             other => other?,
         };
-        let runner = keeper::runner(&config);
+        let runner = keeper_link::runner(&config);
         let report = IsolationReport::new(config.profile, started.live);
-        let below = report.below(&config.floor);
+        let below = report.unmet(&config.floor);
         if !below.is_empty() {
             return Err(StartError::BelowFloor(below));
         }
         let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
             .map_err(|error| StartError::Stage(error.into()))?;
-        let end_of_keeper = started.link.end_of_keeper().map_err(StartError::Stage)?;
+        let end_of_keeper = started.link.keeper_pidfd().map_err(StartError::Stage)?;
         Ok(Self {
             config,
             report: Arc::new(report),
             runner,
             root: started.root,
             null,
-            end_of_keeper,
+            keeper_pidfd: end_of_keeper,
             pool: Mutex::new(Pool {
                 workers: usize::from(started.worker.is_some()),
                 idle: started.worker.into_iter().collect(),
@@ -237,7 +237,7 @@ impl Executor {
     /// worker, and writes and reads its streams until it ends. The command runs at most once: an error after its start
     /// says so and is never retried here.
     pub fn run(&self, request: &Request, cancel: Option<&Cancel>) -> Result<Outcome, RunError> {
-        self.run_watched(request, cancel, &mut |_, _| {})
+        self.run_with_output(request, cancel, &mut |_, _| {})
     }
 
     /// Like [`run`](Self::run), and passes the command's output to `watch` as it is written, also what is not captured.
@@ -245,25 +245,25 @@ impl Executor {
     /// # Errors
     ///
     /// Like [`run`](Self::run).
-    pub fn run_watched(
+    pub fn run_with_output(
         &self,
         request: &Request,
         cancel: Option<&Cancel>,
         watch: &mut dyn FnMut(Stream, &[u8]),
     ) -> Result<Outcome, RunError> {
-        let argv = request.arguments()?;
-        let envp = self.config.environment.with_request(&request.environment)?;
+        let argv = request.to_arguments()?;
+        let envp = self.config.environment.for_request(&request.environment)?;
         let found =
             self.open_working_directory(request).and_then(|directory| Ok((self.find(request, &directory)?, directory)));
         // A sandbox that is gone has no programs either; return the real cause.
-        let (program, directory) = found.map_err(|error| match keeper::is_over(&self.end_of_keeper) {
-            true => RunError::Gone,
+        let (program, directory) = found.map_err(|error| match keeper_link::has_ended(&self.keeper_pidfd) {
+            true => RunError::SandboxGone,
             false => error,
         })?;
         let job = Job {
             script: match &program.kind {
-                Kind::Elf => None,
-                Kind::Script { path } => Some(c_path(path)?),
+                ProgramKind::Elf => None,
+                ProgramKind::Script { path } => Some(c_path(path)?),
             },
             argv,
             envp,
@@ -280,37 +280,37 @@ impl Executor {
         let worker = self.take_worker(cancel)?;
         let oom_before = self.oom_kills();
         let started = Instant::now();
-        let flow = Flow::start(&worker, &job, request, &self.null, &directory, &program.file);
-        let (answer, stdout, stderr) = match flow.and_then(|flow| flow.finish(cancel, watch)) {
+        let flow = CommandIo::start(&worker, &job, request, &self.null, &directory, &program.file);
+        let (answer, stdout, stderr) = match flow.and_then(|flow| flow.run(cancel, watch)) {
             Ok(done) => done,
-            Err(error) => return Err(self.lose(worker, error)),
+            Err(error) => return Err(self.abandon_worker(worker, error)),
         };
         let duration = started.elapsed();
         match answer {
-            Answer::Over(ended) => {
-                self.give_back(worker);
+            WorkerReply::Ended(ended) => {
+                self.return_worker(worker);
                 Ok(Outcome {
-                    ending: Ending::from_status(ended.status),
+                    termination: Termination::from_status(ended.status),
                     stdout,
                     stderr,
                     timed_out: ended.timed_out,
                     cancelled: ended.cancelled,
                     oom_killed: self.oom_kills() > oom_before,
                     duration,
-                    usage: usage(&ended),
+                    usage: to_usage(&ended),
                     isolation: Arc::clone(&self.report),
                 })
             }
-            Answer::NotStarted(errno) => {
-                self.give_back(worker);
+            WorkerReply::NotStarted(errno) => {
+                self.return_worker(worker);
                 Err(RunError::NotStarted(io::Error::from_raw_os_error(errno)))
             }
-            Answer::Survivors(count) => {
-                self.forget_worker();
+            WorkerReply::Survivors(count) => {
+                self.discard_worker();
                 Err(RunError::Survivors(count))
             }
             // Handled by `CommandIo`.
-            Answer::Lingering => Err(self.lose(worker, io::ErrorKind::InvalidData.into())),
+            WorkerReply::Lingering => Err(self.abandon_worker(worker, io::ErrorKind::InvalidData.into())),
         }
     }
 
@@ -319,7 +319,7 @@ impl Executor {
     /// executor is dropped.
     pub fn kill(&self) {
         // It may have ended already.
-        let _ = rustix::process::pidfd_send_signal(&self.end_of_keeper, rustix::process::Signal::KILL);
+        let _ = rustix::process::pidfd_send_signal(&self.keeper_pidfd, rustix::process::Signal::KILL);
     }
 
     /// The existing skills by name, and for each whether it may be run.
@@ -357,7 +357,7 @@ impl Executor {
             Invocation::Shell(_) => {
                 let mut last = None;
                 for shell in &self.config.shells {
-                    match lookup::at_path(root, shell, &self.runner) {
+                    match lookup::find_at_path(root, shell, &self.runner) {
                         Ok(program) => return Ok(program),
                         Err(error) => last = Some(error),
                     }
@@ -369,9 +369,9 @@ impl Executor {
         if name.as_bytes().contains(&b'/') {
             let path = Path::new(name);
             return Ok(if path.is_absolute() {
-                lookup::at_path(root, path, &self.runner)?
+                lookup::find_at_path(root, path, &self.runner)?
             } else {
-                lookup::in_directory(directory.as_fd(), path, &self.runner)?
+                lookup::find_in_directory(directory.as_fd(), path, &self.runner)?
             });
         }
         Ok(lookup::find(root, &self.config.search_path, name, &self.runner)?)
@@ -422,18 +422,18 @@ impl Executor {
                 pool.workers += 1;
                 drop(pool);
                 return lock(&self.keeper).new_worker().map_err(|error| {
-                    self.forget_worker();
-                    match keeper::is_over(&self.end_of_keeper) {
-                        true => RunError::Gone,
-                        false => RunError::Lost(error),
+                    self.discard_worker();
+                    match keeper_link::has_ended(&self.keeper_pidfd) {
+                        true => RunError::SandboxGone,
+                        false => RunError::ContactLost(error),
                     }
                 });
             }
-            pool = self.freed.wait_timeout(pool, QUEUE_LOOK).unwrap_or_else(PoisonError::into_inner).0;
+            pool = self.freed.wait_timeout(pool, CANCEL_CHECK_INTERVAL).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    fn give_back(&self, worker: OwnedFd) {
+    fn return_worker(&self, worker: OwnedFd) {
         let mut pool = lock(&self.pool);
         if pool.idle.len() < MAX_IDLE_WORKERS {
             pool.idle.push(worker);
@@ -444,20 +444,20 @@ impl Executor {
         self.freed.notify_one();
     }
 
-    fn forget_worker(&self) {
+    fn discard_worker(&self) {
         lock(&self.pool).workers -= 1;
         self.freed.notify_one();
     }
 
     /// Handles a worker that cannot be relied on any more: closing its socket makes it end its command; the keeper then
     /// makes sure that nothing is left.
-    fn lose(&self, worker: OwnedFd, error: io::Error) -> RunError {
+    fn abandon_worker(&self, worker: OwnedFd, error: io::Error) -> RunError {
         drop(worker);
-        self.forget_worker();
+        self.discard_worker();
         let swept = lock(&self.keeper).sweep();
         match (error.kind(), swept) {
             (io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset, Ok(())) => RunError::SupervisorDied,
-            (_, Ok(())) => RunError::Lost(error),
+            (_, Ok(())) => RunError::ContactLost(error),
             (_, Err(sweeping)) => RunError::NotEnded(sweeping),
         }
     }
@@ -467,7 +467,7 @@ impl Executor {
     }
 }
 
-fn usage(ended: &Ended) -> Usage {
+fn to_usage(ended: &CommandEnd) -> Usage {
     Usage {
         user: ended.user,
         system: ended.system,

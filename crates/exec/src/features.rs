@@ -22,11 +22,13 @@ use serde::{Deserialize, Serialize};
 use crate::cgroup::Version;
 use crate::guarantee::Layer;
 pub use hints::{hint, notes};
-pub use layers::{MissingLayer, expected_layers, layers_of, live_profile, missing, suited_profile, support_for};
+pub use layers::{
+    MissingLayer, expected_layers, layers_of, live_profile, missing_layers, recommended_profile, support_for,
+};
 pub use namespaces::{Obstacle, UserNamespaces};
 
 /// Signs of gVisor that are needed for a positive result.
-pub(crate) const GVISOR_SIGNS: usize = 2;
+pub(crate) const MIN_GVISOR_SIGNS: usize = 2;
 
 /// All detected features.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -198,8 +200,10 @@ impl Features {
         let name = rustix::system::uname();
         let capabilities = machine::effective_capabilities();
         let under_seccomp_filter = machine::under_seccomp_filter();
-        let surroundings =
-            namespaces::Surroundings::read(capabilities.iter().any(|it| it == "CAP_SYS_ADMIN"), under_seccomp_filter);
+        let surroundings = namespaces::NamespaceSettings::read(
+            capabilities.iter().any(|it| it == "CAP_SYS_ADMIN"),
+            under_seccomp_filter,
+        );
         let gvisor_signs = machine::gvisor_signs();
         Self {
             kernel_release: name.release().to_string_lossy().into_owned(),
@@ -208,19 +212,19 @@ impl Features {
             capabilities,
             under_seccomp_filter,
             container_hints: machine::container_hints(),
-            gvisor: gvisor_signs.len() >= GVISOR_SIGNS,
+            gvisor: gvisor_signs.len() >= MIN_GVISOR_SIGNS,
             gvisor_signs,
-            landlock: machine::landlock(),
-            seccomp: machine::seccomp(),
+            landlock: machine::detect_landlock(),
+            seccomp: machine::detect_seccomp(),
             user_namespaces: namespaces::probe_user(&surroundings),
             namespaces: namespaces::probe_others(),
             private_proc: namespaces::probe_private_proc(),
             idmapped_mounts: namespaces::probe_idmapped_mounts(),
             process_limit_in_user_namespace: namespaces::probe_process_limit(),
-            system_calls: machine::system_calls(),
-            cgroups: machine::cgroups(),
-            yama_ptrace_scope: machine::sysctl("kernel/yama/ptrace_scope").and_then(|scope| scope.parse().ok()),
-            core_pattern: machine::sysctl("kernel/core_pattern"),
+            system_calls: machine::detect_system_calls(),
+            cgroups: machine::detect_cgroups(),
+            yama_ptrace_scope: machine::read_sysctl("kernel/yama/ptrace_scope").and_then(|scope| scope.parse().ok()),
+            core_pattern: machine::read_sysctl("kernel/core_pattern"),
             rlimits: machine::rlimits(),
             lists_children: machine::lists_children(),
         }
@@ -241,5 +245,5 @@ impl Features {
 /// Whether the kernel is gVisor's, detected once and without the other probes.
 pub fn is_gvisor() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
-    *ANSWER.get_or_init(|| machine::gvisor_signs().len() >= GVISOR_SIGNS)
+    *ANSWER.get_or_init(|| machine::gvisor_signs().len() >= MIN_GVISOR_SIGNS)
 }

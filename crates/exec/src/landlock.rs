@@ -13,7 +13,7 @@ use landlock::{
 use serde::{Deserialize, Serialize};
 
 /// The newest access rights that we have tested. An older kernel applies those that it knows.
-const TESTED: ABI = ABI::V7;
+const TESTED_ABI: ABI = ABI::V7;
 /// Path rules count from this ABI on: before, `truncate` was not covered, and a file that may only be read could be
 /// emptied.
 pub(crate) const ABI_FILESYSTEM: i32 = 3;
@@ -58,12 +58,12 @@ pub struct TcpPorts {
 pub(crate) fn restrict(view: Option<&View>, tcp: Option<&TcpPorts>) -> io::Result<()> {
     let mut ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort);
     if view.is_some() {
-        ruleset = ruleset.handle_access(AccessFs::from_all(TESTED)).map_err(io::Error::other)?;
+        ruleset = ruleset.handle_access(AccessFs::from_all(TESTED_ABI)).map_err(io::Error::other)?;
     }
     if tcp.is_some() {
         ruleset = ruleset
             .set_compatibility(CompatLevel::HardRequirement)
-            .handle_access(AccessNet::from_all(TESTED))
+            .handle_access(AccessNet::from_all(TESTED_ABI))
             .map_err(io::Error::other)?;
     }
     let mut ruleset = ruleset.create().map_err(io::Error::other)?;
@@ -86,18 +86,18 @@ pub(crate) fn restrict(view: Option<&View>, tcp: Option<&TcpPorts>) -> io::Resul
 /// A ruleset that only restricts signals and abstract sockets to other processes. Each command enters its own, so that
 /// commands can signal neither their worker nor each other.
 pub(crate) fn scopes() -> io::Result<OwnedFd> {
-    scopes_and(None)
+    scopes_with_view(None)
 }
 
 /// The same, and all files except those of a view: what commands see where their keeper must see more.
-pub(crate) fn scopes_and(view: Option<&View>) -> io::Result<OwnedFd> {
+pub(crate) fn scopes_with_view(view: Option<&View>) -> io::Result<OwnedFd> {
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
         .scope(make_bitflags!(Scope::{Signal | AbstractUnixSocket}))
         .map_err(io::Error::other)?
         .set_compatibility(CompatLevel::BestEffort);
     if view.is_some() {
-        ruleset = ruleset.handle_access(AccessFs::from_all(TESTED)).map_err(io::Error::other)?;
+        ruleset = ruleset.handle_access(AccessFs::from_all(TESTED_ABI)).map_err(io::Error::other)?;
     }
     let mut ruleset = ruleset.create().map_err(io::Error::other)?;
     if let Some(view) = view {
@@ -117,7 +117,7 @@ pub(crate) fn abi() -> i32 {
 }
 
 fn add_paths(mut ruleset: RulesetCreated, view: &View) -> io::Result<RulesetCreated> {
-    let readable = readable(view)?;
+    let readable = readable_paths(view)?;
     let terminals = match view.terminals {
         true => TERMINALS.as_slice(),
         false => &[],
@@ -126,9 +126,9 @@ fn add_paths(mut ruleset: RulesetCreated, view: &View) -> io::Result<RulesetCrea
     let device = make_bitflags!(AccessFs::{ReadFile | WriteFile | ReadDir | IoctlDev | Truncate});
     let rules = readable
         .iter()
-        .map(|path| (path.as_path(), AccessFs::from_read(TESTED)))
+        .map(|path| (path.as_path(), AccessFs::from_read(TESTED_ABI)))
         .chain(DEVICES.iter().chain(terminals).map(|path| (Path::new(*path), device)))
-        .chain(view.writable.iter().map(|path| (path.as_path(), AccessFs::from_all(TESTED))));
+        .chain(view.writable.iter().map(|path| (path.as_path(), AccessFs::from_all(TESTED_ABI))));
     for (path, access) in rules {
         ruleset = add_path(ruleset, path, access)?;
     }
@@ -136,11 +136,11 @@ fn add_paths(mut ruleset: RulesetCreated, view: &View) -> io::Result<RulesetCrea
 }
 
 /// The readable paths without the hidden ones.
-fn readable(view: &View) -> io::Result<Vec<PathBuf>> {
+fn readable_paths(view: &View) -> io::Result<Vec<PathBuf>> {
     // By their real paths: Landlock rules apply to files, and any link may lead to them.
-    let hidden: BTreeSet<PathBuf> = view.hidden.iter().map(|path| place(path)).collect();
+    let hidden: BTreeSet<PathBuf> = view.hidden.iter().map(|path| resolve_links(path)).collect();
     for path in &view.writable {
-        if let Some(inner) = hidden.iter().find(|inner| inner.starts_with(place(path))) {
+        if let Some(inner) = hidden.iter().find(|inner| inner.starts_with(resolve_links(path))) {
             return Err(io::Error::other(format!(
                 "{} cannot be hidden, because {} may be written",
                 inner.display(),
@@ -150,13 +150,13 @@ fn readable(view: &View) -> io::Result<Vec<PathBuf>> {
     }
     let mut readable = Vec::new();
     for path in &view.readable {
-        expand(&place(path), &hidden, &mut readable)?;
+        expand_around_hidden(&resolve_links(path), &hidden, &mut readable)?;
     }
     Ok(readable)
 }
 
 /// The path without links, as far as it exists.
-fn place(path: &Path) -> PathBuf {
+fn resolve_links(path: &Path) -> PathBuf {
     for existing in path.ancestors() {
         if let (Ok(real), Ok(rest)) = (existing.canonicalize(), path.strip_prefix(existing)) {
             // Joining an empty path would add a slash.
@@ -176,13 +176,13 @@ fn add_path(ruleset: RulesetCreated, path: &Path, access: BitFlags<AccessFs>) ->
         Err(error) => return Err(io::Error::other(error)),
     };
     // The kernel accepts access rights to directory entries for directories only.
-    let access = if path.is_dir() { access } else { access & AccessFs::from_file(TESTED) };
+    let access = if path.is_dir() { access } else { access & AccessFs::from_file(TESTED_ABI) };
     ruleset.add_rule(PathBeneath::new(file, access)).map_err(io::Error::other)
 }
 
 /// Landlock can only allow: it cannot exclude a path from an allowed tree. So a tree with hidden paths is expanded to
 /// the list of everything beside them.
-fn expand(path: &Path, hidden: &BTreeSet<PathBuf>, into: &mut Vec<PathBuf>) -> io::Result<()> {
+fn expand_around_hidden(path: &Path, hidden: &BTreeSet<PathBuf>, into: &mut Vec<PathBuf>) -> io::Result<()> {
     if hidden.contains(path) {
         return Ok(());
     }
@@ -208,7 +208,7 @@ fn expand(path: &Path, hidden: &BTreeSet<PathBuf>, into: &mut Vec<PathBuf>) -> i
     }
     names.sort();
     for name in names {
-        expand(&path.join(name), hidden, into)?;
+        expand_around_hidden(&path.join(name), hidden, into)?;
     }
     Ok(())
 }
@@ -235,11 +235,11 @@ mod tests {
             terminals: true,
         };
         let names: Vec<_> =
-            readable(&view).unwrap().iter().map(|path| path.strip_prefix(&root).unwrap().to_owned()).collect();
+            readable_paths(&view).unwrap().iter().map(|path| path.strip_prefix(&root).unwrap().to_owned()).collect();
         assert_eq!(names, [Path::new("usr"), Path::new("var/run/lock")]);
 
         let writable = View { writable: vec![root.join("data")], ..view };
-        assert!(readable(&writable).is_err());
+        assert!(readable_paths(&writable).is_err());
     }
 
     #[test]
@@ -251,7 +251,7 @@ mod tests {
         let hidden = [root.path().join("ipc"), root.path().join("run/sympozium")];
         let hidden = hidden.into_iter().collect();
         let mut found = Vec::new();
-        expand(root.path(), &hidden, &mut found).unwrap();
+        expand_around_hidden(root.path(), &hidden, &mut found).unwrap();
         let names: Vec<_> =
             found.iter().map(|path| path.strip_prefix(root.path()).unwrap().to_str().unwrap()).collect();
         assert_eq!(names, ["run/lock", "usr"]);

@@ -63,14 +63,14 @@ impl Restriction {
 /// The restrictions of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct LockedDown {
+pub struct LockdownReport {
     /// The Landlock ABI of the kernel; 0 if there is none.
     pub landlock_abi: i32,
     /// The live restrictions.
     pub live: BTreeSet<Restriction>,
 }
 
-impl LockedDown {
+impl LockdownReport {
     /// The restrictions that the kernel does not support. Empty after [`Lockdown::apply`].
     pub fn missing(&self) -> BTreeSet<Restriction> {
         let all = Restriction::ALL.into_iter();
@@ -118,7 +118,7 @@ impl Lockdown {
     /// # Errors
     ///
     /// The process is not restricted as promised, perhaps partly: end it.
-    pub fn apply(&self) -> Result<LockedDown, LockdownError> {
+    pub fn apply(&self) -> Result<LockdownReport, LockdownError> {
         let abi = landlock::abi();
         if abi < landlock::ABI_SCOPES {
             return Err(LockdownError::Landlock { found: abi, needed: landlock::ABI_SCOPES });
@@ -133,17 +133,17 @@ impl Lockdown {
     ///
     /// A layer that the kernel has, or one that every kernel must have (seccomp), could not be applied: end the
     /// process.
-    pub fn apply_available(&self) -> Result<LockedDown, LockdownError> {
+    pub fn apply_available(&self) -> Result<LockdownReport, LockdownError> {
         self.apply_with(landlock::abi())
     }
 
-    fn apply_with(&self, abi: i32) -> Result<LockedDown, LockdownError> {
+    fn apply_with(&self, abi: i32) -> Result<LockdownReport, LockdownError> {
         let step = |step| move |source| LockdownError::Step { step, source };
-        let threads = threads().map_err(step("count threads"))?;
+        let threads = count_threads().map_err(step("count threads"))?;
         if threads != 1 {
             return Err(LockdownError::Threads(threads));
         }
-        let live = live(abi);
+        let live = supported_restrictions(abi);
         let no_core = Rlimit { current: Some(0), maximum: Some(0) };
         setrlimit(Resource::Core, no_core).map_err(|error| step("forbid core dumps")(error.into()))?;
         set_dumpable_behavior(DumpableBehavior::NotDumpable)
@@ -173,7 +173,7 @@ impl Lockdown {
             if self.tcp_connect.is_empty() { seccomp::OwnSockets::Unix } else { seccomp::OwnSockets::UnixAndTcp };
         // Last: it refuses calls that a layer above may need on a later kernel.
         seccomp::restrict_own_calls(sockets).map_err(step("apply seccomp"))?;
-        Ok(LockedDown { landlock_abi: abi, live })
+        Ok(LockdownReport { landlock_abi: abi, live })
     }
 }
 
@@ -194,7 +194,7 @@ pub fn stop_listening() -> Result<(), LockdownError> {
 ///
 /// Nothing has changed: end the process.
 pub fn stop_executing() -> Result<(), LockdownError> {
-    seccomp::refuse_programs().map_err(|source| LockdownError::Step { step: "refuse to execute programs", source })
+    seccomp::refuse_exec().map_err(|source| LockdownError::Step { step: "refuse to execute programs", source })
 }
 
 /// Restricts this process further to these paths, once it knows which ones it needs. Nothing that the lock-down removed
@@ -208,7 +208,7 @@ pub fn stop_executing() -> Result<(), LockdownError> {
 /// The process is not restricted as promised: end it.
 pub fn narrow(readable: &[PathBuf], writable: &[PathBuf]) -> Result<(), LockdownError> {
     let step = |step| move |source| LockdownError::Step { step, source };
-    let threads = threads().map_err(step("count threads"))?;
+    let threads = count_threads().map_err(step("count threads"))?;
     if threads != 1 {
         return Err(LockdownError::Threads(threads));
     }
@@ -220,12 +220,12 @@ pub fn narrow(readable: &[PathBuf], writable: &[PathBuf]) -> Result<(), Lockdown
 }
 
 /// Number of threads of this process. Needs `/proc`, so it must be called before the lock-down.
-pub(crate) fn threads() -> io::Result<usize> {
+pub(crate) fn count_threads() -> io::Result<usize> {
     Ok(std::fs::read_dir("/proc/self/task")?.count())
 }
 
 /// The restrictions that a kernel with this Landlock ABI supports.
-fn live(abi: i32) -> BTreeSet<Restriction> {
+fn supported_restrictions(abi: i32) -> BTreeSet<Restriction> {
     let all = Restriction::ALL.into_iter();
     all.filter(|it| abi >= it.needs_abi()).collect()
 }
@@ -248,7 +248,7 @@ mod tests {
             (7, &[Paths, TcpPorts, Scopes]),
         ] {
             let expected: BTreeSet<_> = always.iter().chain(more).copied().collect();
-            let locked_down = LockedDown { landlock_abi: abi, live: live(abi) };
+            let locked_down = LockdownReport { landlock_abi: abi, live: supported_restrictions(abi) };
             assert_eq!(locked_down.live, expected, "{abi}");
             assert_eq!(locked_down.missing().len() + locked_down.live.len(), Restriction::ALL.len());
         }

@@ -8,8 +8,8 @@
 
 mod access;
 mod error;
+mod path_trust;
 mod skill_name;
-mod way;
 
 use std::ffi::OsStr;
 use std::io;
@@ -23,8 +23,8 @@ use rustix::io::Errno;
 use crate::beneath::{self, Links, Resolve};
 pub use access::Runner;
 pub use error::LookupError;
+use path_trust::PathTrust;
 pub use skill_name::{SkillName, SkillNameError};
-use way::Way;
 
 /// A program that may be executed.
 #[derive(Debug)]
@@ -32,14 +32,14 @@ pub struct Program {
     /// The file, open for reading, closed on exec.
     pub file: OwnedFd,
     /// How it is executed.
-    pub kind: Kind,
+    pub kind: ProgramKind,
     /// Where it was found, before links were followed: the program's name in messages.
     pub path: PathBuf,
 }
 
 /// How a program is executed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kind {
+pub enum ProgramKind {
     /// By descriptor: `execveat(file, "", …, AT_EMPTY_PATH)`.
     Elf,
     /// By path, because the interpreter of a `#!` script opens it again.
@@ -69,9 +69,9 @@ pub fn find(root: BorrowedFd<'_>, search: &[PathBuf], name: &OsStr, runner: &Run
     }
     let mut refusal = None;
     for directory in search.iter().filter(|directory| directory.is_absolute()) {
-        match at_path(root, &directory.join(name), runner) {
+        match find_at_path(root, &directory.join(name), runner) {
             Err(LookupError::NotFound { .. }) => {}
-            Err(error) if error.lets_the_search_go_on() => refusal = refusal.or(Some(error)),
+            Err(error) if error.continues_search() => refusal = refusal.or(Some(error)),
             answer => return answer,
         }
     }
@@ -82,14 +82,14 @@ pub fn find(root: BorrowedFd<'_>, search: &[PathBuf], name: &OsStr, runner: &Run
 ///
 /// # Errors
 /// [`LookupError`].
-pub fn at_path(root: BorrowedFd<'_>, path: &Path, runner: &Runner) -> Result<Program, LookupError> {
+pub fn find_at_path(root: BorrowedFd<'_>, path: &Path, runner: &Runner) -> Result<Program, LookupError> {
     let candidate = Candidate { dir: root, path, runner };
     candidate.require_absolute()?;
     let entry = candidate.open(path, OFlags::PATH, Resolve::IN_ROOT)?;
     let (file, format) = candidate.inspect(entry.as_fd(), path, Resolve::IN_ROOT)?;
     match format {
-        Format::Elf => Ok(Program { file, kind: Kind::Elf, path: path.to_owned() }),
-        Format::Script => candidate.trusted(ModeBits::Any),
+        Format::Elf => Ok(Program { file, kind: ProgramKind::Elf, path: path.to_owned() }),
+        Format::Script => candidate.find_trusted(ModeBits::Any),
     }
 }
 
@@ -99,11 +99,11 @@ pub fn at_path(root: BorrowedFd<'_>, path: &Path, runner: &Runner) -> Result<Pro
 ///
 /// # Errors
 /// [`LookupError`]; a path that leaves the directory is [`LookupError::Open`] with `EXDEV`.
-pub fn in_directory(directory: BorrowedFd<'_>, path: &Path, runner: &Runner) -> Result<Program, LookupError> {
+pub fn find_in_directory(directory: BorrowedFd<'_>, path: &Path, runner: &Runner) -> Result<Program, LookupError> {
     let candidate = Candidate { dir: directory, path, runner };
     let entry = candidate.open(path, OFlags::PATH, Resolve::BENEATH)?;
     match candidate.inspect(entry.as_fd(), path, Resolve::BENEATH)? {
-        (file, Format::Elf) => Ok(Program { file, kind: Kind::Elf, path: path.to_owned() }),
+        (file, Format::Elf) => Ok(Program { file, kind: ProgramKind::Elf, path: path.to_owned() }),
         (_, Format::Script) => Err(LookupError::ScriptWithoutPath { path: path.to_owned() }),
     }
 }
@@ -125,7 +125,7 @@ pub fn find_skill(
     let path = skills.join(name.as_str());
     let candidate = Candidate { dir: root, path: &path, runner };
     candidate.require_absolute()?;
-    candidate.trusted(ModeBits::Harmless)
+    candidate.find_trusted(ModeBits::Harmless)
 }
 
 enum Format {
@@ -155,15 +155,15 @@ impl Candidate<'_> {
     }
 
     /// The program, if the runner can write neither the file itself nor a component of its path.
-    fn trusted(&self, allowed: ModeBits) -> Result<Program, LookupError> {
-        let mut way = Way::new(self.runner);
+    fn find_trusted(&self, allowed: ModeBits) -> Result<Program, LookupError> {
+        let mut way = PathTrust::new(self.runner);
         // Always our own walk: openat2 does not report the components.
         let arrived =
-            beneath::walk(self.dir, self.path, OFlags::PATH, Resolve::IN_ROOT, &mut |passed| way.pass(passed))
-                .map_err(|source| self.not_opened(source))?;
+            beneath::walk(self.dir, self.path, OFlags::PATH, Resolve::IN_ROOT, &mut |passed| way.visit(passed))
+                .map_err(|source| self.open_error(source))?;
         let straight = Resolve { links: Links::Refuse, ..Resolve::IN_ROOT };
         let (file, format) = self.inspect(arrived.file.as_fd(), &arrived.path, straight)?;
-        let stat = rustix::fs::fstat(&file).map_err(|errno| self.not_opened(errno.into()))?;
+        let stat = rustix::fs::fstat(&file).map_err(|errno| self.open_error(errno.into()))?;
         let mode = Mode::from_raw_mode(stat.st_mode);
         let path = || self.path.to_owned();
         match allowed {
@@ -175,12 +175,12 @@ impl Candidate<'_> {
             }
             ModeBits::Harmless | ModeBits::Any => {}
         }
-        if let Some(what) = way.arrive(file.as_fd(), &stat, &arrived.path) {
+        if let Some(what) = way.finish(file.as_fd(), &stat, &arrived.path) {
             return Err(LookupError::Writable { path: self.path.to_owned(), what, uid: self.runner.uid });
         }
         let kind = match format {
-            Format::Elf => Kind::Elf,
-            Format::Script => Kind::Script { path: arrived.path },
+            Format::Elf => ProgramKind::Elf,
+            Format::Script => ProgramKind::Script { path: arrived.path },
         };
         Ok(Program { file, kind, path: self.path.to_owned() })
     }
@@ -188,11 +188,11 @@ impl Candidate<'_> {
     /// Checks `entry` without opening it, and opens only a regular file: opening a device can have effects and opening
     /// a FIFO can block. `entry` is what `path` resolved to.
     fn inspect(&self, entry: BorrowedFd<'_>, path: &Path, resolve: Resolve) -> Result<(OwnedFd, Format), LookupError> {
-        let failed = |errno: Errno| self.not_opened(errno.into());
+        let failed = |errno: Errno| self.open_error(errno.into());
         let stat = rustix::fs::fstat(entry).map_err(failed)?;
         let kind = FileType::from_raw_mode(stat.st_mode);
         if kind != FileType::RegularFile {
-            return Err(LookupError::NotAFile { path: self.path.to_owned(), kind: name_of(kind) });
+            return Err(LookupError::NotAFile { path: self.path.to_owned(), kind: kind_name(kind) });
         }
         if !self.runner.may_execute(&stat) {
             return Err(LookupError::NotExecutable { path: self.path.to_owned(), uid: self.runner.uid });
@@ -215,10 +215,10 @@ impl Candidate<'_> {
     }
 
     fn open(&self, path: &Path, flags: OFlags, resolve: Resolve) -> Result<OwnedFd, LookupError> {
-        beneath::open(self.dir, path, flags, Mode::empty(), resolve).map_err(|source| self.not_opened(source))
+        beneath::open(self.dir, path, flags, Mode::empty(), resolve).map_err(|source| self.open_error(source))
     }
 
-    fn not_opened(&self, source: io::Error) -> LookupError {
+    fn open_error(&self, source: io::Error) -> LookupError {
         let path = self.path.to_owned();
         match Errno::from_io_error(&source) {
             Some(Errno::NOENT | Errno::NOTDIR) => LookupError::NotFound { path },
@@ -227,7 +227,7 @@ impl Candidate<'_> {
     }
 }
 
-fn name_of(kind: FileType) -> &'static str {
+fn kind_name(kind: FileType) -> &'static str {
     match kind {
         FileType::Directory => "directory",
         FileType::Fifo => "fifo",

@@ -10,11 +10,11 @@ use crate::report::IsolationReport;
 #[derive(Debug, Clone)]
 pub struct Outcome {
     /// How the command itself ended.
-    pub ending: Ending,
+    pub termination: Termination,
     /// Standard output.
-    pub stdout: Captured,
+    pub stdout: CapturedOutput,
     /// Standard error.
-    pub stderr: Captured,
+    pub stderr: CapturedOutput,
     /// Our timer ended it. A command that exits with 124 by itself has not timed out.
     pub timed_out: bool,
     /// The caller cancelled it.
@@ -32,14 +32,14 @@ pub struct Outcome {
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
+pub enum Termination {
     /// It exited with this code.
     Exited(u8),
     /// It was killed by this signal.
     Signaled(i32),
 }
 
-impl Ending {
+impl Termination {
     /// From the raw status of `wait(2)`.
     pub(crate) fn from_status(status: i32) -> Self {
         let signal = status & 0x7f;
@@ -52,7 +52,7 @@ impl Ending {
     }
 
     /// The code that a shell would report: 128 + the signal's number for a signal.
-    pub fn code(self) -> i32 {
+    pub fn exit_code(self) -> i32 {
         match self {
             Self::Exited(code) => i32::from(code),
             Self::Signaled(signal) => 128 + signal,
@@ -71,16 +71,16 @@ pub enum Stream {
 
 /// The captured part of one output stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Captured {
+pub struct CapturedOutput {
     /// The first bytes, up to the limit.
     pub bytes: Vec<u8>,
     /// Number of bytes that the command wrote in total.
     pub total_bytes: u64,
 }
 
-impl Captured {
+impl CapturedOutput {
     /// Whether the command wrote more than was captured.
-    pub fn truncated(&self) -> bool {
+    pub fn is_truncated(&self) -> bool {
         self.total_bytes > self.bytes.len() as u64
     }
 
@@ -88,23 +88,23 @@ impl Captured {
     ///
     /// A character that the limit cuts in two is left out rather than marked as invalid.
     pub fn text(&self) -> Cow<'_, str> {
-        let whole = if self.truncated() { without_cut_character(&self.bytes) } else { &self.bytes };
+        let whole = if self.is_truncated() { trim_partial_character(&self.bytes) } else { &self.bytes };
         String::from_utf8_lossy(whole)
     }
 
     /// Whether [`text`](Self::text) had to replace anything.
-    pub fn invalid_utf8(&self) -> bool {
+    pub fn has_invalid_utf8(&self) -> bool {
         matches!(self.text(), Cow::Owned(_))
     }
 
-    pub(crate) fn keep(&mut self, bytes: &[u8], cap: usize) {
+    pub(crate) fn append(&mut self, bytes: &[u8], cap: usize) {
         let room = cap.saturating_sub(self.bytes.len());
         self.bytes.extend_from_slice(&bytes[..bytes.len().min(room)]);
         self.total_bytes += bytes.len() as u64;
     }
 }
 
-fn without_cut_character(bytes: &[u8]) -> &[u8] {
+fn trim_partial_character(bytes: &[u8]) -> &[u8] {
     // Only the end matters: invalid bytes before it were written by the command.
     let last = bytes.utf8_chunks().last();
     let last = last.map_or(&[][..], |chunk| chunk.invalid());
@@ -131,28 +131,28 @@ pub struct Usage {
 mod tests {
     use super::*;
 
-    fn captured(bytes: &[u8], cap: usize) -> Captured {
-        let mut captured = Captured::default();
-        captured.keep(bytes, cap);
+    fn captured(bytes: &[u8], cap: usize) -> CapturedOutput {
+        let mut captured = CapturedOutput::default();
+        captured.append(bytes, cap);
         captured
     }
 
     #[test]
     fn the_cap_is_exact() {
-        assert!(!captured(b"abc", 3).truncated());
+        assert!(!captured(b"abc", 3).is_truncated());
         let cut = captured(b"abcd", 3);
-        assert!(cut.truncated());
+        assert!(cut.is_truncated());
         assert_eq!((cut.text().as_ref(), cut.total_bytes), ("abc", 4));
     }
 
     #[test]
     fn a_character_cut_by_the_cap_is_not_invalid() {
         let cut = captured("aé".as_bytes(), 2);
-        assert_eq!((cut.text().as_ref(), cut.invalid_utf8()), ("a", false));
+        assert_eq!((cut.text().as_ref(), cut.has_invalid_utf8()), ("a", false));
         let really_invalid = captured(b"a\xff", 2);
-        assert!(really_invalid.invalid_utf8());
+        assert!(really_invalid.has_invalid_utf8());
         // The same bytes without truncation were written by the command.
-        assert!(captured(b"a\xc3", 2).invalid_utf8());
+        assert!(captured(b"a\xc3", 2).has_invalid_utf8());
         // Invalid bytes further up do not matter for the end.
         let both = captured(b"\xffa\xc3\xa9", 3);
         assert_eq!(both.text(), "\u{fffd}a");
@@ -160,9 +160,9 @@ mod tests {
 
     #[test]
     fn endings_are_read_as_the_shell_reads_them() {
-        assert_eq!(Ending::from_status(0x0700), Ending::Exited(7));
-        assert_eq!(Ending::from_status(9), Ending::Signaled(9));
+        assert_eq!(Termination::from_status(0x0700), Termination::Exited(7));
+        assert_eq!(Termination::from_status(9), Termination::Signaled(9));
         // With a core dump's bit.
-        assert_eq!(Ending::from_status(0x8b).code(), 139);
+        assert_eq!(Termination::from_status(0x8b).exit_code(), 139);
     }
 }

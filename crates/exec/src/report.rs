@@ -16,13 +16,13 @@ pub struct IsolationReport {
     /// Every live layer, with additional information if there is any (`ABI 7`, `v1`, `256`).
     pub layers: BTreeMap<Layer, String>,
     /// The state of each guarantee.
-    pub guarantees: BTreeMap<Guarantee, Standing>,
+    pub guarantees: BTreeMap<Guarantee, GuaranteeState>,
 }
 
 /// Whether one guarantee holds, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "state")]
-pub enum Standing {
+pub enum GuaranteeState {
     /// Enforced by us, by these layers.
     Enforced {
         /// The layers that enforce it.
@@ -42,7 +42,7 @@ pub enum Standing {
     },
 }
 
-impl fmt::Display for Standing {
+impl fmt::Display for GuaranteeState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = |layers: &[Layer]| layers.iter().map(|layer| layer.as_str()).collect::<Vec<_>>().join(" + ");
         match self {
@@ -59,17 +59,19 @@ impl fmt::Display for Standing {
 impl IsolationReport {
     /// Derives from the live `layers` which guarantees hold in `profile`, by the matrix.
     pub fn new(profile: Profile, layers: BTreeMap<Layer, String>) -> Self {
-        let guarantees =
-            Guarantee::ALL.into_iter().map(|guarantee| (guarantee, standing(profile, guarantee, &layers))).collect();
+        let guarantees = Guarantee::ALL
+            .into_iter()
+            .map(|guarantee| (guarantee, guarantee_state(profile, guarantee, &layers)))
+            .collect();
         Self { profile, layers, guarantees }
     }
 
     /// The same outside of a pod: guarantees that the profile delegates to the kubelet do not hold.
     #[must_use]
-    pub fn outside_of_a_pod(mut self) -> Self {
+    pub fn without_pod(mut self) -> Self {
         for standing in self.guarantees.values_mut() {
-            if let Standing::Delegated { .. } = standing {
-                *standing = Standing::NotHeld {
+            if let GuaranteeState::Delegated { .. } = standing {
+                *standing = GuaranteeState::NotHeld {
                     missing: Vec::new(),
                     why: "there is no pod around it, and no namespace".to_owned(),
                 };
@@ -80,11 +82,14 @@ impl IsolationReport {
 
     /// Whether `guarantee` holds, enforced by us or by a component that we delegate to.
     pub fn holds(&self, guarantee: Guarantee) -> bool {
-        matches!(self.guarantees.get(&guarantee), Some(Standing::Enforced { .. } | Standing::Delegated { .. }))
+        matches!(
+            self.guarantees.get(&guarantee),
+            Some(GuaranteeState::Enforced { .. } | GuaranteeState::Delegated { .. })
+        )
     }
 
     /// The guarantees of `floor` that do not hold, each with what is missing.
-    pub fn below(&self, floor: &Floor) -> Vec<(Guarantee, Standing)> {
+    pub fn unmet(&self, floor: &Floor) -> Vec<(Guarantee, GuaranteeState)> {
         floor
             .guarantees()
             .filter(|&guarantee| !self.holds(guarantee))
@@ -96,24 +101,24 @@ impl IsolationReport {
     }
 }
 
-fn standing(profile: Profile, guarantee: Guarantee, layers: &BTreeMap<Layer, String>) -> Standing {
+fn guarantee_state(profile: Profile, guarantee: Guarantee, layers: &BTreeMap<Layer, String>) -> GuaranteeState {
     // Without any sockets, the network guarantee holds in every profile.
     if guarantee == Guarantee::Network && layers.contains_key(&Layer::SeccompUnixOnly) {
         let mut by = vec![Layer::SeccompUnixOnly];
         by.extend([Layer::NetworkNamespace].into_iter().filter(|layer| layers.contains_key(layer)));
-        return Standing::Enforced { by };
+        return GuaranteeState::Enforced { by };
     }
     match cell(profile, guarantee) {
         Cell::Enforced { by } | Cell::WhereAvailable { by } => {
             let missing: Vec<_> = by.iter().copied().filter(|layer| !layers.contains_key(layer)).collect();
             if missing.is_empty() {
-                Standing::Enforced { by: by.to_vec() }
+                GuaranteeState::Enforced { by: by.to_vec() }
             } else {
-                Standing::NotHeld { missing, why: "not applied on this machine".to_owned() }
+                GuaranteeState::NotHeld { missing, why: "not applied on this machine".to_owned() }
             }
         }
-        Cell::Delegated { to } => Standing::Delegated { to: to.to_owned() },
-        Cell::Unavailable { why } => Standing::NotHeld { missing: Vec::new(), why: why.to_owned() },
+        Cell::Delegated { to } => GuaranteeState::Delegated { to: to.to_owned() },
+        Cell::Unavailable { why } => GuaranteeState::NotHeld { missing: Vec::new(), why: why.to_owned() },
     }
 }
 
@@ -129,7 +134,7 @@ mod tests {
     fn a_missing_layer_is_named() {
         let report =
             IsolationReport::new(Profile::Container, layers(&[Layer::Supervisor, Layer::NonDumpable, Layer::Seccomp]));
-        let below = report.below(&Floor::of_profile(Profile::Container));
+        let below = report.unmet(&Floor::of_profile(Profile::Container));
         let text: Vec<_> = below.iter().map(|(guarantee, standing)| format!("{guarantee}: {standing}")).collect();
         assert_eq!(
             text,
@@ -143,9 +148,9 @@ mod tests {
     #[test]
     fn outside_of_a_pod_nothing_is_delegated() {
         let report = IsolationReport::new(Profile::Container, layers(&[Layer::SeccompUnixOnly]));
-        let report = report.outside_of_a_pod();
+        let report = report.without_pod();
         let floor: Floor = Guarantee::ALL.into_iter().collect();
-        let below: Vec<_> = (report.below(&floor).into_iter()).map(|(guarantee, _)| guarantee).collect();
+        let below: Vec<_> = (report.unmet(&floor).into_iter()).map(|(guarantee, _)| guarantee).collect();
         let all_but_network = Guarantee::ALL.into_iter();
         let all_but_network = all_but_network.filter(|it| *it != Guarantee::Network);
         assert_eq!(below, all_but_network.collect::<Vec<_>>());
@@ -154,6 +159,9 @@ mod tests {
     #[test]
     fn no_sockets_is_a_network_guarantee_anywhere() {
         let report = IsolationReport::new(Profile::Container, layers(&[Layer::SeccompUnixOnly]));
-        assert_eq!(report.guarantees[&Guarantee::Network], Standing::Enforced { by: vec![Layer::SeccompUnixOnly] });
+        assert_eq!(
+            report.guarantees[&Guarantee::Network],
+            GuaranteeState::Enforced { by: vec![Layer::SeccompUnixOnly] }
+        );
     }
 }

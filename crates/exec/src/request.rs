@@ -105,7 +105,7 @@ impl Request {
     }
 
     /// Checks every limit and converts the arguments for the kernel.
-    pub(crate) fn arguments(&self) -> Result<Vec<CString>, RequestError> {
+    pub(crate) fn to_arguments(&self) -> Result<Vec<CString>, RequestError> {
         let bounded = |field, found: usize, limit: usize| {
             if found > limit {
                 return Err(RequestError::TooLarge { field, limit });
@@ -184,7 +184,7 @@ mod tests {
     fn every_bound_has_two_sides() {
         let long = "x".repeat(MAX_ARGUMENT_BYTES);
         let ok = Request::argv(["true", &long]);
-        assert_eq!(ok.arguments().unwrap().len(), 2);
+        assert_eq!(ok.to_arguments().unwrap().len(), 2);
 
         let cases = [
             (Request::argv(Vec::<OsString>::new()), RequestError::NoProgram),
@@ -218,7 +218,7 @@ mod tests {
             (Request { grace: MAX_GRACE + Duration::from_nanos(1), ..Request::argv(["true"]) }, RequestError::Grace),
         ];
         for (request, error) in cases {
-            assert_eq!(request.arguments(), Err(error));
+            assert_eq!(request.to_arguments(), Err(error));
         }
     }
 }

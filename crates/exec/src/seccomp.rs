@@ -4,15 +4,15 @@
 //! kernel adds are covered by the other layers, because a command has no capability, no namespace but its own and no
 //! way to create one.
 
-mod program;
-mod shared;
+mod bpf;
+mod shared_resources;
 
 use std::io;
 
 use libc::c_long;
 use serde::{Deserialize, Serialize};
 
-use program::{Condition, Int, Rules};
+use bpf::{Condition, Int, Rules};
 
 /// Which sockets a command may open.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,10 +33,10 @@ pub enum Sockets {
 const SYS_OPEN_TREE_ATTR: c_long = 467;
 
 /// A socket's type is in the low four bits; flags such as close-on-exec are above them.
-const SOCKET_TYPE: u32 = 0xf;
+const SOCKET_TYPE_MASK: u32 = 0xf;
 
 /// Refused with `EPERM`.
-const REFUSED: &[c_long] = &[
+const DENIED_CALLS: &[c_long] = &[
     // Namespaces and mounts. (`clone` is refused by its flags below.)
     libc::SYS_unshare,
     libc::SYS_setns,
@@ -99,7 +99,7 @@ const REFUSED: &[c_long] = &[
 
 /// Refused with `ENOSYS`, as by an older kernel, because programs then use calls that a filter can inspect: the flags
 /// of `clone3` and the mode of `openat2` are behind pointers.
-const UNKNOWN: &[c_long] = &[
+const HIDDEN_CALLS: &[c_long] = &[
     libc::SYS_clone3,
     libc::SYS_openat2,
     libc::SYS_io_uring_setup,
@@ -109,7 +109,7 @@ const UNKNOWN: &[c_long] = &[
 
 /// Processes that a command must not signal or control.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Guarded<'a> {
+pub(crate) struct ProtectedProcesses<'a> {
     /// Executor and keeper.
     pub(crate) pids: &'a [i32],
     /// Their process groups.
@@ -117,8 +117,8 @@ pub(crate) struct Guarded<'a> {
 }
 
 /// Installs the filter for this process and its descendants. It also sets `no_new_privs`.
-pub(crate) fn restrict(sockets: Sockets, guarded: Option<Guarded<'_>>) -> io::Result<()> {
-    let program = rules(sockets, guarded).program();
+pub(crate) fn restrict(sockets: Sockets, guarded: Option<ProtectedProcesses<'_>>) -> io::Result<()> {
+    let program = command_rules(sockets, guarded).compile();
     seccompiler::apply_filter(&program).map_err(io::Error::other)
 }
 
@@ -133,7 +133,7 @@ pub(crate) enum OwnSockets {
 /// Installs the filter of our own binaries, in every thread. They need less than a command: no call that widens powers,
 /// and no network except `sockets`.
 pub(crate) fn restrict_own_calls(sockets: OwnSockets) -> io::Result<()> {
-    let program = own_rules(sockets).program();
+    let program = own_rules(sockets).compile();
     seccompiler::apply_filter_all_threads(&program).map_err(io::Error::other)
 }
 
@@ -143,26 +143,26 @@ pub(crate) fn refuse_listening() -> io::Result<()> {
     for call in [libc::SYS_bind, libc::SYS_listen] {
         rules.refuse(call, libc::EPERM);
     }
-    seccompiler::apply_filter_all_threads(&rules.program()).map_err(io::Error::other)
+    seccompiler::apply_filter_all_threads(&rules.compile()).map_err(io::Error::other)
 }
 
 /// Installs one more filter, in every thread: refuses to execute programs.
-pub(crate) fn refuse_programs() -> io::Result<()> {
+pub(crate) fn refuse_exec() -> io::Result<()> {
     let mut rules = Rules::default();
     for call in [libc::SYS_execve, libc::SYS_execveat] {
         rules.refuse(call, libc::EPERM);
     }
-    seccompiler::apply_filter_all_threads(&rules.program()).map_err(io::Error::other)
+    seccompiler::apply_filter_all_threads(&rules.compile()).map_err(io::Error::other)
 }
 
 fn own_rules(sockets: OwnSockets) -> Rules {
     let mut rules = Rules::default();
-    for &call in REFUSED {
+    for &call in DENIED_CALLS {
         rules.refuse(call, libc::EPERM);
     }
     // io_uring can create sockets as well, invisibly to a filter. `openat2` stays: our own code uses it to keep paths
     // beneath a directory.
-    for &call in UNKNOWN {
+    for &call in HIDDEN_CALLS {
         if call != libc::SYS_openat2 {
             rules.refuse(call, libc::ENOSYS);
         }
@@ -172,7 +172,7 @@ fn own_rules(sockets: OwnSockets) -> Rules {
     rules.refuse(libc::SYS_mknod, libc::EPERM);
     rules.refuse(libc::SYS_mknodat, libc::EPERM);
     // They use none, and without an IPC namespace an object outlives its process.
-    shared::deny_ipc_objects(&mut rules);
+    shared_resources::deny_ipc_objects(&mut rules);
     deny_new_namespaces(&mut rules);
     deny_terminal_injection(&mut rules);
     deny_personality(&mut rules);
@@ -183,12 +183,12 @@ fn own_rules(sockets: OwnSockets) -> Rules {
     rules
 }
 
-fn rules(sockets: Sockets, guarded: Option<Guarded<'_>>) -> Rules {
+fn command_rules(sockets: Sockets, guarded: Option<ProtectedProcesses<'_>>) -> Rules {
     let mut rules = Rules::default();
-    for &call in REFUSED {
+    for &call in DENIED_CALLS {
         rules.refuse(call, libc::EPERM);
     }
-    for &call in UNKNOWN {
+    for &call in HIDDEN_CALLS {
         rules.refuse(call, libc::ENOSYS);
     }
     deny_new_namespaces(&mut rules);
@@ -197,8 +197,8 @@ fn rules(sockets: Sockets, guarded: Option<Guarded<'_>>) -> Rules {
     deny_personality(&mut rules);
     deny_sockets(&mut rules, sockets);
     if sockets == Sockets::None {
-        shared::deny_metadata_by_path(&mut rules);
-        shared::deny_ipc_objects(&mut rules);
+        shared_resources::deny_metadata_by_path(&mut rules);
+        shared_resources::deny_ipc_objects(&mut rules);
     }
     deny_limits_of_others(&mut rules);
     if let Some(guarded) = guarded {
@@ -226,7 +226,7 @@ fn deny_terminal_injection(rules: &mut Rules) {
     const TIOCSTI: u32 = 0x5412;
     const TIOCLINUX: u32 = 0x541C;
     for request in [TIOCSTI, TIOCLINUX] {
-        rules.refuse_when(libc::SYS_ioctl, &[Condition::is(Int(1), request)]);
+        rules.refuse_when(libc::SYS_ioctl, &[Condition::equals(Int(1), request)]);
     }
 }
 
@@ -268,7 +268,7 @@ fn deny_setuid_files(rules: &mut Rules) {
 /// A changed personality disables address randomisation and enables old behaviours. Querying it is allowed.
 fn deny_personality(rules: &mut Rules) {
     const ASK: u32 = u32::MAX;
-    rules.refuse_when(libc::SYS_personality, &[Condition::is_not(Int(0), 0), Condition::is_not(Int(0), ASK)]);
+    rules.refuse_when(libc::SYS_personality, &[Condition::not_equals(Int(0), 0), Condition::not_equals(Int(0), ASK)]);
 }
 
 fn deny_sockets(rules: &mut Rules, sockets: Sockets) {
@@ -282,9 +282,9 @@ fn deny_sockets(rules: &mut Rules, sockets: Sockets) {
         Sockets::Network => &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
         Sockets::UnixOnly => &[libc::AF_UNIX],
     };
-    let is = |argument, value: i32| Condition::is(Int(argument), value.cast_unsigned());
+    let is = |argument, value: i32| Condition::equals(Int(argument), value.cast_unsigned());
     let none_of = |argument, values: &[i32]| -> Vec<Condition> {
-        values.iter().map(|value| Condition::is_not(Int(argument), value.cast_unsigned())).collect()
+        values.iter().map(|value| Condition::not_equals(Int(argument), value.cast_unsigned())).collect()
     };
     rules.refuse_when(libc::SYS_socket, &none_of(0, families));
     rules.refuse_when(libc::SYS_socketpair, &none_of(0, &[libc::AF_UNIX]));
@@ -295,7 +295,7 @@ fn deny_sockets(rules: &mut Rules, sockets: Sockets) {
     let mut not_routing = none_of(2, &[libc::NETLINK_ROUTE]);
     not_routing.push(is(0, libc::AF_NETLINK));
     rules.refuse_when(libc::SYS_socket, &not_routing);
-    deny_connecting_by_sending(rules);
+    deny_fast_open(rules);
     for family in [libc::AF_INET, libc::AF_INET6] {
         // Multipath TCP, which Landlock's TCP rules do not cover; SCTP, DCCP and others are attack surface.
         let mut other_protocol = none_of(
@@ -304,32 +304,32 @@ fn deny_sockets(rules: &mut Rules, sockets: Sockets) {
         );
         other_protocol.push(is(0, family));
         rules.refuse_when(libc::SYS_socket, &other_protocol);
-        let raw = Condition::masked(Int(1), SOCKET_TYPE, libc::SOCK_RAW.cast_unsigned());
+        let raw = Condition::masked(Int(1), SOCKET_TYPE_MASK, libc::SOCK_RAW.cast_unsigned());
         rules.refuse_when(libc::SYS_socket, &[is(0, family), raw]);
     }
 }
 
 fn deny_all_but_unix_and_tcp(rules: &mut Rules) {
     let none_of = |argument, values: &[i32]| -> Vec<Condition> {
-        values.iter().map(|value| Condition::is_not(Int(argument), value.cast_unsigned())).collect()
+        values.iter().map(|value| Condition::not_equals(Int(argument), value.cast_unsigned())).collect()
     };
     let families = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
     rules.refuse_when(libc::SYS_socket, &none_of(0, &families));
     rules.refuse_when(libc::SYS_socketpair, &none_of(0, &[libc::AF_UNIX]));
     for family in [libc::AF_INET, libc::AF_INET6] {
-        let family = Condition::is(Int(0), family.cast_unsigned());
-        let no_stream = Condition::not_masked(Int(1), SOCKET_TYPE, libc::SOCK_STREAM.cast_unsigned());
+        let family = Condition::equals(Int(0), family.cast_unsigned());
+        let no_stream = Condition::not_masked(Int(1), SOCKET_TYPE_MASK, libc::SOCK_STREAM.cast_unsigned());
         rules.refuse_when(libc::SYS_socket, &[family, no_stream]);
         // Landlock's TCP rules do not cover streams of other protocols (Multipath TCP, SCTP).
         let mut other_protocol = none_of(2, &[libc::IPPROTO_IP, libc::IPPROTO_TCP]);
         other_protocol.push(family);
         rules.refuse_when(libc::SYS_socket, &other_protocol);
     }
-    deny_connecting_by_sending(rules);
+    deny_fast_open(rules);
 }
 
 /// TCP Fast Open connects without a check by Landlock, whose TCP rules apply to `connect`.
-fn deny_connecting_by_sending(rules: &mut Rules) {
+fn deny_fast_open(rules: &mut Rules) {
     for (call, flags) in [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)] {
         let fast_open = libc::MSG_FASTOPEN.cast_unsigned();
         rules.refuse_when(call, &[Condition::has_bits(Int(flags), fast_open)]);
@@ -350,22 +350,22 @@ fn deny_limits_of_others(rules: &mut Rules) {
         (libc::SYS_sched_setparam, 0),
         (libc::SYS_sched_setattr, 0),
     ] {
-        rules.refuse_when(call, &[Condition::is_not(Int(process), 0)]);
+        rules.refuse_when(call, &[Condition::not_equals(Int(process), 0)]);
     }
     // All processes of the user: here 0 means the caller's user, and so includes the supervisor.
     const PRIO_USER: u32 = 2;
     const IOPRIO_WHO_USER: u32 = 3;
-    rules.refuse_when(libc::SYS_setpriority, &[Condition::is(Int(0), PRIO_USER)]);
-    rules.refuse_when(libc::SYS_ioprio_set, &[Condition::is(Int(0), IOPRIO_WHO_USER)]);
+    rules.refuse_when(libc::SYS_setpriority, &[Condition::equals(Int(0), PRIO_USER)]);
+    rules.refuse_when(libc::SYS_ioprio_set, &[Condition::equals(Int(0), IOPRIO_WHO_USER)]);
 }
 
 /// Replaces Landlock's signal scope where there is none: no signal to the given processes, by any call that sends one,
 /// nor to all processes.
-fn deny_signals_to(rules: &mut Rules, guarded: Guarded<'_>) {
+fn deny_signals_to(rules: &mut Rules, guarded: ProtectedProcesses<'_>) {
     const F_SETOWN_EX: u32 = 15;
     const FIOSETOWN: u32 = 0x8901;
     const SIOCSPGRP: u32 = 0x8902;
-    let is = |argument, value: i32| Condition::is(Int(argument), value.cast_unsigned());
+    let is = |argument, value: i32| Condition::equals(Int(argument), value.cast_unsigned());
     for &pid in guarded.pids {
         for call in [
             libc::SYS_kill,
@@ -390,9 +390,9 @@ fn deny_signals_to(rules: &mut Rules, guarded: Guarded<'_>) {
     rules.refuse(libc::SYS_pidfd_send_signal, libc::EPERM);
     // The owner is behind a pointer.
     for request in [FIOSETOWN, SIOCSPGRP] {
-        rules.refuse_when(libc::SYS_ioctl, &[Condition::is(Int(1), request)]);
+        rules.refuse_when(libc::SYS_ioctl, &[Condition::equals(Int(1), request)]);
     }
-    rules.refuse_when(libc::SYS_fcntl, &[Condition::is(Int(1), F_SETOWN_EX)]);
+    rules.refuse_when(libc::SYS_fcntl, &[Condition::equals(Int(1), F_SETOWN_EX)]);
 }
 
 #[cfg(test)]

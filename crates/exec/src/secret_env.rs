@@ -9,7 +9,7 @@ use std::io;
 
 use zeroize::Zeroizing;
 
-use crate::lockdown::threads;
+use crate::lockdown::count_threads;
 use crate::sys;
 
 /// Limit for a secret, in bytes. The key of a provider has a few hundred.
@@ -52,7 +52,7 @@ pub fn take(name: &str) -> Result<Option<Zeroizing<Vec<u8>>>, SecretError> {
         return Err(unusable());
     }
     let c_name = CString::new(name).map_err(|_| unusable())?;
-    match threads().map_err(SecretError::Uncountable)? {
+    match count_threads().map_err(SecretError::Uncountable)? {
         1 => {}
         threads => return Err(SecretError::Threads(threads)),
     }

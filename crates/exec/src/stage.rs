@@ -44,6 +44,6 @@ fn run() -> io::Result<()> {
     sys::reset_signals();
     // Before the sandbox is built: no process is ever started below a stage without its name.
     rustix::thread::set_name(PROCESS_NAME)?;
-    let control = sys::inherited(CONTROL_FD)?;
+    let control = sys::take_inherited_fd(CONTROL_FD)?;
     keeper::run(control)
 }

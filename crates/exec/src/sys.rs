@@ -24,7 +24,7 @@ pub(crate) enum Image<'a> {
 }
 
 /// The initial state of a new process. All descriptors must be above 2.
-pub(crate) struct Birth<'a> {
+pub(crate) struct SpawnSpec<'a> {
     pub(crate) image: Image<'a>,
     pub(crate) argv: &'a [CString],
     pub(crate) envp: &'a [CString],
@@ -35,12 +35,12 @@ pub(crate) struct Birth<'a> {
     /// A Landlock ruleset that the process enters right before exec.
     pub(crate) landlock: Option<BorrowedFd<'a>>,
     pub(crate) dies_with_parent: bool,
-    pub(crate) signals: Signals,
+    pub(crate) signals: InitialSignals,
 }
 
 /// The signal mask of a new process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Signals {
+pub(crate) enum InitialSignals {
     /// The caller's. Only for a caller whose signal handlers do nothing: the child shares its memory until exec.
     Inherited,
     /// All blocked, for a caller that may have handlers. The new program unblocks them itself.
@@ -70,8 +70,8 @@ impl ChildStack {
 }
 
 /// The child's input after clone. It is on the parent's stack, which does not change until exec.
-struct Handover<'a> {
-    birth: &'a Birth<'a>,
+struct ChildArgs<'a> {
+    birth: &'a SpawnSpec<'a>,
     argv: *const *const c_char,
     envp: *const *const c_char,
     failed_with: c_int,
@@ -82,24 +82,24 @@ struct Handover<'a> {
 ///
 /// Returns when the new image runs. If any step before that fails, no process is left and the error is that of the
 /// step.
-pub(crate) fn spawn(birth: &Birth<'_>, stack: &mut ChildStack) -> io::Result<Child> {
+pub(crate) fn spawn(birth: &SpawnSpec<'_>, stack: &mut ChildStack) -> io::Result<Child> {
     let pointers =
         |strings: &[CString]| strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect::<Vec<_>>();
     let argv = pointers(birth.argv);
     let envp = pointers(birth.envp);
-    let mut handover = Handover { birth, argv: argv.as_ptr(), envp: envp.as_ptr(), failed_with: 0 };
+    let mut handover = ChildArgs { birth, argv: argv.as_ptr(), envp: envp.as_ptr(), failed_with: 0 };
     let mut pidfd: c_int = -1;
     // No signal handler of ours may run in the child while it shares our memory.
     let mask = match birth.signals {
-        Signals::Inherited => None,
-        Signals::Blocked => Some(SignalMask::block_all()?),
+        InitialSignals::Inherited => None,
+        InitialSignals::Blocked => Some(SignalMask::block_all()?),
     };
     // SAFETY: the stack is large enough, aligned and ours alone; CLONE_VFORK suspends this thread until the child has
     // executed or ended, so every pointer in `handover` outlives its use; `child_main` calls only async-signal-safe
     // functions.
     let pid = unsafe {
         libc::clone(
-            start,
+            child_main,
             stack.top(),
             libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD,
             (&raw mut handover).cast(),
@@ -118,13 +118,13 @@ pub(crate) fn spawn(birth: &Birth<'_>, stack: &mut ChildStack) -> io::Result<Chi
         let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
         return Err(io::Error::from_raw_os_error(failed_with));
     }
-    child(pid, pidfd)
+    to_child(pid, pidfd)
 }
 
 /// A child with the descriptor that `clone` stored, or with one opened now: kernels without `CLONE_PIDFD` (Linux before
 /// 5.2, some user-space kernels) ignore it and store nothing. Without any descriptor the child is killed: it could not
 /// be waited for.
-fn child(pid: Pid, stored: RawFd) -> io::Result<Child> {
+fn to_child(pid: Pid, stored: RawFd) -> io::Result<Child> {
     if stored >= 0 {
         // SAFETY: the kernel stored a fresh descriptor that has no other owner.
         let pidfd = unsafe { OwnedFd::from_raw_fd(stored) };
@@ -142,16 +142,16 @@ fn child(pid: Pid, stored: RawFd) -> io::Result<Child> {
 }
 
 /// The child's side of [`spawn`], from clone to exec: one fixed sequence of system calls.
-extern "C" fn start(handover: *mut c_void) -> c_int {
+extern "C" fn child_main(handover: *mut c_void) -> c_int {
     // SAFETY: `spawn` passes a pointer to a live `ChildArgs` and waits for us.
-    let handover = unsafe { &mut *handover.cast::<Handover<'_>>() };
-    handover.failed_with = enter(handover);
+    let handover = unsafe { &mut *handover.cast::<ChildArgs<'_>>() };
+    handover.failed_with = exec_child(handover);
     // SAFETY: ends this process without running anything of the parent's.
     unsafe { libc::_exit(127) }
 }
 
 /// Returns only on failure, with the error number.
-fn enter(handover: &Handover<'_>) -> c_int {
+fn exec_child(handover: &ChildArgs<'_>) -> c_int {
     let birth = handover.birth;
     macro_rules! check {
         ($call:expr) => {
@@ -252,7 +252,7 @@ pub(crate) fn reset_signals() {
 }
 
 /// From now on a child's end interrupts `poll`. Programs that are started later do not inherit that.
-pub(crate) fn wake_when_a_child_ends() -> io::Result<()> {
+pub(crate) fn interrupt_on_child_exit() -> io::Result<()> {
     extern "C" fn nothing(_signal: c_int) {}
     // SAFETY: zero is a valid sigaction, and the handler does nothing, in whatever state it finds the process.
     let result = unsafe {
@@ -275,19 +275,19 @@ pub(crate) enum Fork {
 
 /// The parent of a forked process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ParentIs {
+pub(crate) enum ForkParent {
     Caller,
     /// The caller's own parent (`CLONE_PARENT`): the caller can end and leave the child to it.
     CallersParent,
 }
 
 /// Forks this process, which must have one thread.
-pub(crate) fn fork(parent: ParentIs) -> io::Result<Fork> {
+pub(crate) fn fork(parent: ForkParent) -> io::Result<Fork> {
     let flags = libc::CLONE_PIDFD
         | match parent {
-            ParentIs::Caller => libc::SIGCHLD,
+            ForkParent::Caller => libc::SIGCHLD,
             // The kernel uses the exit signal of the caller itself.
-            ParentIs::CallersParent => libc::CLONE_PARENT,
+            ForkParent::CallersParent => libc::CLONE_PARENT,
         };
     let mut pidfd: c_int = -1;
     // SAFETY: a fork without CLONE_VM; the child gets a copy of everything and, having been the only
@@ -305,14 +305,14 @@ pub(crate) fn fork(parent: ParentIs) -> io::Result<Fork> {
     };
     match i32::try_from(pid).ok().and_then(Pid::from_raw) {
         None if pid == 0 => Ok(Fork::Child),
-        Some(pid) if pid.as_raw_pid() > 0 => child(pid, pidfd).map(Fork::Parent),
+        Some(pid) if pid.as_raw_pid() > 0 => to_child(pid, pidfd).map(Fork::Parent),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
 /// A child that ended, with the resources that it and the children it waited for used.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Reaped {
+pub(crate) struct ReapedChild {
     pub(crate) pid: Pid,
     pub(crate) status: i32,
     pub(crate) user: Duration,
@@ -321,8 +321,8 @@ pub(crate) struct Reaped {
 }
 
 /// The result of a reap.
-pub(crate) enum Reap {
-    One(Reaped),
+pub(crate) enum ReapResult {
+    One(ReapedChild),
     /// There are children, and none has ended.
     NoneYet,
     /// There is no child.
@@ -330,7 +330,7 @@ pub(crate) enum Reap {
 }
 
 /// Reaps one ended child of any kind, without waiting.
-pub(crate) fn reap() -> io::Result<Reap> {
+pub(crate) fn reap() -> io::Result<ReapResult> {
     let mut status = 0;
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: both out-pointers are valid; __WALL also finds children made with another exit signal.
@@ -338,31 +338,31 @@ pub(crate) fn reap() -> io::Result<Reap> {
     if pid < 0 {
         let error = io::Error::last_os_error();
         return match error.raw_os_error() {
-            Some(libc::ECHILD) => Ok(Reap::Childless),
+            Some(libc::ECHILD) => Ok(ReapResult::Childless),
             _ => Err(error),
         };
     }
     let Some(pid) = Pid::from_raw(pid) else {
-        return Ok(Reap::NoneYet);
+        return Ok(ReapResult::NoneYet);
     };
     // SAFETY: zeroed is a valid rusage, and the kernel filled it.
     let usage = unsafe { usage.assume_init() };
-    Ok(Reap::One(Reaped {
+    Ok(ReapResult::One(ReapedChild {
         pid,
         status,
-        user: duration(usage.ru_utime),
-        system: duration(usage.ru_stime),
+        user: to_duration(usage.ru_utime),
+        system: to_duration(usage.ru_stime),
         // The kernel counts in KiB.
         max_resident_bytes: u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024,
     }))
 }
 
-fn duration(time: libc::timeval) -> Duration {
+fn to_duration(time: libc::timeval) -> Duration {
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_usec).unwrap_or(0) * 1000)
 }
 
 /// Changes this process to `uid` and `gid`, with no supplementary group. It cannot be undone.
-pub(crate) fn become_user(uid: u32, gid: u32) -> io::Result<()> {
+pub(crate) fn set_user(uid: u32, gid: u32) -> io::Result<()> {
     // SAFETY: raw calls change this (single) thread's credentials; no memory is involved.
     unsafe {
         if libc::syscall(libc::SYS_setgroups, 0, ptr::null::<libc::gid_t>()) < 0
@@ -413,7 +413,7 @@ pub(crate) fn mount_setattr(
 }
 
 /// Brings the loopback interface of this network namespace up.
-pub(crate) fn loopback_up() -> io::Result<()> {
+pub(crate) fn bring_loopback_up() -> io::Result<()> {
     let socket = rustix::net::socket_with(
         rustix::net::AddressFamily::INET,
         rustix::net::SocketType::DGRAM,
@@ -442,7 +442,7 @@ pub(crate) fn close_from(first: RawFd) -> io::Result<()> {
 }
 
 /// Takes ownership of the descriptor `fd` that the process was started with.
-pub(crate) fn inherited(fd: RawFd) -> io::Result<OwnedFd> {
+pub(crate) fn take_inherited_fd(fd: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: sets a flag of the descriptor, if it is open.
     if unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
         return Err(io::Error::last_os_error());
@@ -452,7 +452,7 @@ pub(crate) fn inherited(fd: RawFd) -> io::Result<OwnedFd> {
 }
 
 /// Moves `fd` to the number `target`, closing what was there.
-pub(crate) fn move_to(fd: OwnedFd, target: RawFd) -> io::Result<OwnedFd> {
+pub(crate) fn move_fd(fd: OwnedFd, target: RawFd) -> io::Result<OwnedFd> {
     if fd.as_raw_fd() == target {
         return Ok(fd);
     }
@@ -545,7 +545,7 @@ mod tests {
     #[test]
     fn a_kernel_that_stores_no_descriptor_is_got_by_with() {
         let own = rustix::process::getpid();
-        let child = child(own, -1).unwrap();
+        let child = to_child(own, -1).unwrap();
         assert!(child.pidfd.as_raw_fd() >= 0);
         assert_eq!(child.pid, own);
     }

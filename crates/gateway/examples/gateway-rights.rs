@@ -3,6 +3,6 @@
 use std::io::Write as _;
 
 fn main() -> std::io::Result<()> {
-    let rights = serde_json::json!({ "cluster": sympozium_gateway::rights::rules() });
+    let rights = serde_json::json!({ "cluster": sympozium_gateway::rbac::rules() });
     writeln!(std::io::stdout(), "{rights}")
 }

@@ -69,7 +69,7 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct ServeArguments {
     /// Where parts connect: an address, or unix:PATH for a socket in the file system.
-    #[arg(long, value_name = "ADDR", env = "SYMPOZIUM_GATEWAY_LISTEN", default_value = "127.0.0.1:3128", value_parser = gateway_address)]
+    #[arg(long, value_name = "ADDR", env = "SYMPOZIUM_GATEWAY_LISTEN", default_value = "127.0.0.1:3128", value_parser = parse_gateway_address)]
     pub listen: GatewayAddress,
     /// The directory of plans: each *.json in it is the plan of a run that is not over.
     #[arg(long, value_name = "DIR", env = "SYMPOZIUM_GATEWAY_PLANS")]
@@ -116,7 +116,7 @@ pub struct ServeArguments {
     pub dns: Vec<SocketAddr>,
     /// What completes names that end in .svc, such as cluster.local [default: in a pod, the domain in the search list of its
     /// /etc/resolv.conf].
-    #[arg(long, value_name = "DOMAIN", env = "SYMPOZIUM_GATEWAY_CLUSTER_DOMAIN", value_parser = domain)]
+    #[arg(long, value_name = "DOMAIN", env = "SYMPOZIUM_GATEWAY_CLUSTER_DOMAIN", value_parser = parse_domain)]
     pub cluster_domain: Option<String>,
     /// Let plans that name localhost reach this machine. On a person's own, not in a cluster.
     #[arg(long, env = "SYMPOZIUM_GATEWAY_ALLOW_LOOPBACK")]
@@ -166,7 +166,7 @@ pub struct BoundArguments {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source<'a> {
+pub enum RunSource<'a> {
     Plans(&'a Path),
     Kubernetes,
 }
@@ -174,7 +174,7 @@ pub enum Source<'a> {
 /// Why the source of runs is not clear, and what to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
-pub struct Unclear {
+pub struct SourceError {
     what: &'static str,
     pub hint: &'static str,
 }
@@ -185,8 +185,8 @@ impl ServeArguments {
     /// # Errors
     ///
     /// Returns an error if no source or two are given, or an option that belongs to the other one.
-    pub fn source(&self) -> Result<Source<'_>, Unclear> {
-        let wrong = |what, hint| Unclear { what, hint };
+    pub fn source(&self) -> Result<RunSource<'_>, SourceError> {
+        let wrong = |what, hint| SourceError { what, hint };
         match (&self.plans, self.kubernetes) {
             (None, false) => {
                 Err(wrong("nobody says where runs come from", "choose --plans DIR, or --kubernetes in a cluster"))
@@ -201,8 +201,8 @@ impl ServeArguments {
                 "--records keeps reports as files, and in a cluster they are kept there",
                 "leave --records out",
             )),
-            (Some(directory), false) => Ok(Source::Plans(directory)),
-            (None, true) => Ok(Source::Kubernetes),
+            (Some(directory), false) => Ok(RunSource::Plans(directory)),
+            (None, true) => Ok(RunSource::Kubernetes),
         }
     }
 
@@ -217,8 +217,8 @@ impl ServeArguments {
             bytes_of_connection: bounds.max_bytes_of_connection,
             bytes_of_credential: bounds.max_bytes_of_credential,
             bytes_of_run: bounds.max_bytes_of_run,
-            connection_limit: Duration::from_secs(bounds.connection_limit.min(MOST_SECONDS)),
-            idle_limit: Duration::from_secs(bounds.idle_limit.min(MOST_SECONDS)),
+            connection_limit: Duration::from_secs(bounds.connection_limit.min(MAX_SECONDS)),
+            idle_limit: Duration::from_secs(bounds.idle_limit.min(MAX_SECONDS)),
             loopback: if self.allow_loopback { Loopback::AsPlanned } else { Loopback::Refused },
             ..Settings::default()
         }
@@ -226,7 +226,7 @@ impl ServeArguments {
 }
 
 /// A year: larger durations need not be added to a clock.
-const MOST_SECONDS: u64 = 366 * 86_400;
+const MAX_SECONDS: u64 = 366 * 86_400;
 
 /// The arguments of `sign`.
 #[derive(Debug, Args)]
@@ -255,7 +255,7 @@ pub struct ForwardArguments {
     #[arg(long = "to", value_name = "PORT=HOST:PORT", required = true, value_parser = str::parse::<Forward>)]
     pub forwards: Vec<Forward>,
     /// Where the gateway is: an address, or unix:PATH.
-    #[arg(long, value_name = "ADDR", env = "SYMPOZIUM_GATEWAY", value_parser = gateway_address)]
+    #[arg(long, value_name = "ADDR", env = "SYMPOZIUM_GATEWAY", value_parser = parse_gateway_address)]
     pub gateway: GatewayAddress,
     /// The file with the credential: the user part and the password of a proxy's address, with a colon between them.
     #[arg(long, value_name = "FILE", env = "SYMPOZIUM_GATEWAY_CREDENTIAL_FILE")]
@@ -265,7 +265,7 @@ pub struct ForwardArguments {
     pub log: LogArguments,
 }
 
-fn gateway_address(text: &str) -> Result<GatewayAddress, String> {
+fn parse_gateway_address(text: &str) -> Result<GatewayAddress, String> {
     match text.strip_prefix("unix:") {
         Some("") => Err("there is no path after `unix:`".to_owned()),
         Some(path) => Ok(GatewayAddress::Unix(path.into())),
@@ -275,7 +275,7 @@ fn gateway_address(text: &str) -> Result<GatewayAddress, String> {
     }
 }
 
-fn domain(text: &str) -> Result<String, String> {
+fn parse_domain(text: &str) -> Result<String, String> {
     match Host::parse(text) {
         Ok(Host::Name(name)) => Ok(name),
         _ => Err("it is not a domain".to_owned()),
@@ -328,10 +328,10 @@ mod tests {
 
     #[test]
     fn places_and_forwards() {
-        assert_eq!(gateway_address("127.0.0.1:1"), Ok(GatewayAddress::Tcp("127.0.0.1:1".parse().unwrap())));
-        assert_eq!(gateway_address("unix:/a"), Ok(GatewayAddress::Unix("/a".into())));
+        assert_eq!(parse_gateway_address("127.0.0.1:1"), Ok(GatewayAddress::Tcp("127.0.0.1:1".parse().unwrap())));
+        assert_eq!(parse_gateway_address("unix:/a"), Ok(GatewayAddress::Unix("/a".into())));
         for wrong in ["", "unix:", "localhost:1", "/a"] {
-            assert!(gateway_address(wrong).is_err(), "{wrong}");
+            assert!(parse_gateway_address(wrong).is_err(), "{wrong}");
         }
         for (text, local) in
             [("5432=db.team.svc:6432", "127.0.0.1:5432"), ("127.1.0.7:5432=db.team.svc:6432", "127.1.0.7:5432")]

@@ -13,8 +13,8 @@
 mod approvals;
 #[cfg(test)]
 mod fake_api;
-mod identify;
 mod objects;
+mod pod_tokens;
 mod records;
 mod runs;
 
@@ -26,27 +26,27 @@ use anyhow::Context as _;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
-use crate::egress::{Gateway, ServedAlready};
+use crate::egress::{AlreadyServed, Gateway};
 use crate::metrics::Metrics;
-use crate::outside::Outside;
+use crate::network::NetworkAccess;
 use crate::run_api::RunApi;
 use crate::run_api::local::NoScheduler;
 
 pub use approvals::Approvals;
-pub use identify::PodTokens;
-pub use records::Reports;
-pub use runs::Runs;
+pub use pod_tokens::PodTokens;
+pub use records::ClusterReports;
+pub use runs::RunCache;
 
 /// Timeout for connecting to the API server. There is no read timeout: watches are idle for longer.
-const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of one request to the API server, as a whole.
-pub const REQUEST_DEADLINE: Duration = Duration::from_secs(8);
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// The prefix of the user name of a service account.
-const ACCOUNT: &str = "system:serviceaccount:";
+const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 /// Page size of lists. A run may have a megabyte, a page is in memory about three times while it is parsed, and the
 /// pod's memory is limited: little is stored of each object, so little must arrive at once.
-pub const PAGE: u32 = 20;
+pub const PAGE_SIZE: u32 = 20;
 
 /// Connects to the API server: by this kubeconfig, by the pod's service account, or by the user's kubeconfig.
 ///
@@ -62,14 +62,14 @@ pub async fn connect(kubeconfig: Option<&Path>) -> anyhow::Result<Client> {
         }
         None => Config::infer().await?,
     };
-    config.connect_timeout = Some(CONNECT_DEADLINE);
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
     Ok(Client::try_from(config)?)
 }
 
 /// A gateway that serves the runs of a cluster.
 #[derive(Clone)]
 pub struct Cluster {
-    runs: Arc<Runs>,
+    runs: Arc<RunCache>,
     approvals: Approvals,
 }
 
@@ -79,18 +79,18 @@ impl Cluster {
     /// # Errors
     ///
     /// Returns an error if the gateway serves another run API already.
-    pub fn serve<O: Outside>(
+    pub fn serve<O: NetworkAccess>(
         gateway: &Gateway<O>,
         client: Client,
         metrics: &Arc<Metrics>,
-    ) -> Result<Self, ServedAlready> {
-        let runs = Runs::new(client.clone(), Arc::clone(gateway.plans()));
+    ) -> Result<Self, AlreadyServed> {
+        let runs = RunCache::new(client.clone(), Arc::clone(gateway.plans()));
         let approvals = Approvals::new(client.clone(), Arc::clone(&runs), Arc::clone(metrics));
-        let reports = Reports::new(client.clone(), Arc::clone(&runs), Arc::clone(metrics));
+        let reports = ClusterReports::new(client.clone(), Arc::clone(&runs), Arc::clone(metrics));
         gateway.serve_run_api(RunApi {
-            identify: PodTokens::new(client, Arc::clone(&runs), Arc::clone(metrics)),
-            decider: approvals.clone(),
-            reporter: reports,
+            authenticator: PodTokens::new(client, Arc::clone(&runs), Arc::clone(metrics)),
+            question_handler: approvals.clone(),
+            report_store: reports,
             scheduler: NoScheduler,
         })?;
         tokio::spawn(Arc::clone(&runs).watch());
@@ -104,7 +104,7 @@ impl Cluster {
     }
 
     /// Number of active runs.
-    pub fn runs(&self) -> usize {
+    pub fn active_runs(&self) -> usize {
         self.runs.len()
     }
 }

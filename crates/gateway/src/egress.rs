@@ -4,18 +4,18 @@
 //! target; check the plan before resolving the name; check all addresses before connecting to one of them; and in a
 //! tunnel check the first bytes before passing one on. Each step can only refuse.
 
+mod accept;
 mod authenticate;
 mod body;
 mod client;
 pub(crate) mod client_hello;
 mod decide;
-mod entrance;
 mod http;
 pub(crate) mod inspector;
 mod meter;
-pub(crate) mod records;
 pub(crate) mod relay;
 pub(crate) mod target;
+pub(crate) mod tls_records;
 
 use std::future::Future;
 use std::io;
@@ -24,25 +24,25 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use sympozium_ipc::credential::KeyRing;
-use sympozium_ipc::strict_head::{Targets, read_request};
+use sympozium_ipc::strict_head::{TargetForm, read_request};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::UnixListener;
 use tokio::sync::{Semaphore, watch};
 
-use crate::admission::{Admission, Limits, Permit};
-use crate::events::{Events, Outcome, Reason, What};
-use crate::outside::Outside;
+use crate::connection_limits::{ConnectionLimiter, ConnectionLimits, ConnectionSlot};
+use crate::events::{EventKind, EventLog, Reason, RequestTarget};
+use crate::network::NetworkAccess;
 use crate::plans::Plans;
-use crate::run_api::Served;
+use crate::run_api::RunApiService;
 use crate::settings::Settings;
-use client::{Client, NoHead};
-use decide::{Allowed, Refusal};
-use http::Next;
+use client::{Client, HeadError};
+use decide::{AllowedRequest, Refusal};
+use http::Persistence;
 use inspector::Inspector;
 use meter::Meter;
-use target::Kind;
+use target::TargetKind;
 
-pub use entrance::ServedAlready;
+pub use accept::AlreadyServed;
 pub use inspector::TLS_PORT;
 
 /// Sent to the client before its tunnel.
@@ -52,27 +52,27 @@ const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
 pub struct Gateway<O> {
     keys: Arc<RwLock<Arc<KeyRing>>>,
     plans: Arc<Plans>,
-    events: Arc<Events>,
+    events: Arc<EventLog>,
     settings: Arc<Settings>,
-    outside: O,
-    admission: Arc<Admission>,
+    network: O,
+    limiter: Arc<ConnectionLimiter>,
     connections: AtomicU64,
-    ending: watch::Sender<bool>,
-    run_api: OnceLock<Arc<dyn Served>>,
+    shutdown: watch::Sender<bool>,
+    run_api: OnceLock<Arc<dyn RunApiService>>,
 }
 
-impl<O: Outside> Gateway<O> {
+impl<O: NetworkAccess> Gateway<O> {
     /// A gateway without runs.
     pub fn new(keys: KeyRing, settings: Settings, outside: O) -> Arc<Self> {
         Arc::new(Self {
             keys: Arc::new(RwLock::new(Arc::new(keys))),
             plans: Arc::new(Plans::default()),
-            events: Events::new(settings.events),
-            admission: Admission::new(Limits::from(&settings)),
+            events: EventLog::new(settings.events),
+            limiter: ConnectionLimiter::new(ConnectionLimits::from(&settings)),
             settings: Arc::new(settings),
-            outside,
+            network: outside,
             connections: AtomicU64::new(0),
-            ending: watch::Sender::new(false),
+            shutdown: watch::Sender::new(false),
             run_api: OnceLock::new(),
         })
     }
@@ -82,7 +82,7 @@ impl<O: Outside> Gateway<O> {
         &self.plans
     }
 
-    pub fn events(&self) -> &Arc<Events> {
+    pub fn events(&self) -> &Arc<EventLog> {
         &self.events
     }
 
@@ -91,12 +91,12 @@ impl<O: Outside> Gateway<O> {
     }
 
     /// Number of connected clients.
-    pub fn clients(&self) -> usize {
-        self.admission.open()
+    pub fn client_count(&self) -> usize {
+        self.limiter.open()
     }
 
-    pub fn admission(&self) -> &Arc<Admission> {
-        &self.admission
+    pub fn limiter(&self) -> &Arc<ConnectionLimiter> {
+        &self.limiter
     }
 
     /// Replaces the keys that credentials must be signed with.
@@ -105,31 +105,31 @@ impl<O: Outside> Gateway<O> {
     }
 
     /// Cuts all open connections, and lets nothing through any more.
-    pub fn end(&self) {
-        self.ending.send_replace(true);
+    pub fn shut_down(&self) {
+        self.shutdown.send_replace(true);
     }
 
     /// Serves a client of the proxy until its connection ends.
-    async fn proxy<C>(&self, connection: u64, mut client: Client<C>, mut permit: Permit)
+    async fn run_proxy<C>(&self, connection: u64, mut client: Client<C>, mut permit: ConnectionSlot)
     where
         C: AsyncRead + AsyncWrite + Unpin + Send,
     {
-        let mut patience = self.settings.head_deadline;
+        let mut patience = self.settings.head_timeout;
         loop {
             // In a box of its own, so that a tunnel that is open for hours does not hold the memory for decisions.
-            let next = Box::pin(self.next(connection, &mut client, &mut permit, patience)).await;
+            let next = Box::pin(self.next_request(connection, &mut client, &mut permit, patience)).await;
             let allowed = match next {
                 Some(allowed) => allowed,
                 None => return,
             };
             let next = match allowed.target.kind {
-                Kind::Tunnel => {
-                    Box::pin(self.tunnel(connection, client, allowed)).await;
+                TargetKind::Tunnel => {
+                    Box::pin(self.serve_tunnel(connection, client, allowed)).await;
                     return;
                 }
-                Kind::Request { .. } => Box::pin(self.request(connection, &mut client, allowed)).await,
+                TargetKind::Request { .. } => Box::pin(self.forward_request(connection, &mut client, allowed)).await,
             };
-            if next == Next::Close {
+            if next == Persistence::Close {
                 let _ = client.stream.shutdown().await;
                 return;
             }
@@ -162,35 +162,37 @@ impl<O: Outside> Gateway<O> {
     }
 
     /// Reads the next request and decides. `None` if the client is gone or was refused.
-    async fn next<C>(
+    async fn next_request<C>(
         &self,
         connection: u64,
         client: &mut Client<C>,
-        permit: &mut Permit,
+        permit: &mut ConnectionSlot,
         patience: Duration,
-    ) -> Option<Allowed<O::Stream>>
+    ) -> Option<AllowedRequest<O::Stream>>
     where
         C: AsyncRead + AsyncWrite + Unpin + Send,
     {
-        let mut ending = self.ending.subscribe();
+        let mut ending = self.shutdown.subscribe();
         let head = tokio::select! {
             // The shutdown comes first in every select here: nothing starts that would be cut at once.
             biased;
-            _ = ending.wait_for(|ending| *ending) => Err(NoHead::Gone),
-            head = client.head(&self.settings, patience) => head,
+            _ = ending.wait_for(|ending| *ending) => Err(HeadError::Closed),
+            head = client.read_head(&self.settings, patience) => head,
         };
         let decided = match head {
-            Err(NoHead::Gone) => return None,
-            Err(NoHead::Refused(reason)) => Err(Refusal::of(reason)),
-            Ok(head) => match read_request(&head, Targets::Proxy) {
-                Err(violation) => Err(Refusal { detail: Some(violation.to_string()), ..Refusal::of(violation.into()) }),
+            Err(HeadError::Closed) => return None,
+            Err(HeadError::Refused(reason)) => Err(Refusal::from_reason(reason)),
+            Ok(head) => match read_request(&head, TargetForm::Proxy) {
+                Err(violation) => {
+                    Err(Refusal { detail: Some(violation.to_string()), ..Refusal::from_reason(violation.into()) })
+                }
                 Ok(head) => self.decide(connection, &head, permit).await,
             },
         };
         match decided {
             Ok(allowed) => Some(allowed),
             Err(refusal) => {
-                self.refused(connection, &refusal);
+                self.emit_refusal(connection, &refusal);
                 client.refuse(refusal.reason).await;
                 None
             }
@@ -198,12 +200,12 @@ impl<O: Outside> Gateway<O> {
     }
 
     /// Serves a tunnel to its end.
-    async fn tunnel<C>(&self, connection: u64, client: Client<C>, allowed: Allowed<O::Stream>)
+    async fn serve_tunnel<C>(&self, connection: u64, client: Client<C>, allowed: AllowedRequest<O::Stream>)
     where
         C: AsyncRead + AsyncWrite + Unpin + Send,
     {
-        let Allowed { target, meter, mut server, .. } = allowed;
-        let what = target.what();
+        let AllowedRequest { target, meter, mut server, .. } = allowed;
+        let what = target.event_target();
         let Client { mut stream, buffered, .. } = client;
         let inspector = Inspector::new(target.host, target.port);
         let relaying = async {
@@ -211,59 +213,66 @@ impl<O: Outside> Gateway<O> {
             greeted.map_err(|_| Reason::Broken)?;
             relay::relay(&mut stream, &mut server, &meter, inspector, buffered).await
         };
-        let relayed = cut_by(meter.ended(self.ending.subscribe()), relaying).await;
+        let relayed = run_until(meter.wait_end(self.shutdown.subscribe()), relaying).await;
         let reason = match relayed {
             Ok(Ok(())) => Reason::Closed,
             Ok(Err(reason)) | Err(reason) => reason,
         };
-        self.ended(connection, &meter, what, reason);
+        self.emit_end(connection, &meter, what, reason);
     }
 
     /// Forwards a request, to the end of its response.
-    async fn request<C>(&self, connection: u64, client: &mut Client<C>, allowed: Allowed<O::Stream>) -> Next
+    async fn forward_request<C>(
+        &self,
+        connection: u64,
+        client: &mut Client<C>,
+        allowed: AllowedRequest<O::Stream>,
+    ) -> Persistence
     where
         C: AsyncRead + AsyncWrite + Unpin + Send,
     {
-        let Allowed { target, meter, server, outgoing } = allowed;
-        let what = target.what();
+        let AllowedRequest { target, meter, server, outgoing } = allowed;
+        let what = target.event_target();
         let Some(outgoing) = outgoing else {
             unreachable!("requests have a head to pass on");
         };
-        let passed = cut_by(meter.ended(self.ending.subscribe()), http::pass(client, server, &outgoing, &meter)).await;
+        let passed =
+            run_until(meter.wait_end(self.shutdown.subscribe()), http::forward(client, server, &outgoing, &meter))
+                .await;
         match passed {
             Ok(Ok(next)) => {
-                self.ended(connection, &meter, what, Reason::Complete);
+                self.emit_end(connection, &meter, what, Reason::Complete);
                 next
             }
             Ok(Err(unanswered)) => {
-                self.ended(connection, &meter, what, unanswered.reason);
-                if unanswered.silent {
+                self.emit_end(connection, &meter, what, unanswered.reason);
+                if unanswered.can_answer {
                     client.refuse(unanswered.reason).await;
                 }
-                Next::Close
+                Persistence::Close
             }
             Err(reason) => {
-                self.ended(connection, &meter, what, reason);
-                Next::Close
+                self.emit_end(connection, &meter, what, reason);
+                Persistence::Close
             }
         }
     }
 
-    fn refused(&self, connection: u64, refusal: &Refusal) {
-        let outcome = Outcome::Refused { reason: refusal.reason, detail: refusal.detail.clone() };
+    fn emit_refusal(&self, connection: u64, refusal: &Refusal) {
+        let outcome = EventKind::Refused { reason: refusal.reason, detail: refusal.detail.clone() };
         let (who, what) = (refusal.who.clone(), refusal.what.clone());
-        self.events.tell(connection, who, what, outcome);
+        self.events.emit(connection, who, what, outcome);
     }
 
-    fn ended(&self, connection: u64, meter: &Meter, what: What, reason: Reason) {
-        let who = meter.holder().grant().who.clone();
-        let outcome = meter.outcome(reason);
-        self.events.tell(connection, Some(who), Some(what), outcome);
+    fn emit_end(&self, connection: u64, meter: &Meter, what: RequestTarget, reason: Reason) {
+        let who = meter.credential().planned().requester.clone();
+        let outcome = meter.end_event(reason);
+        self.events.emit(connection, Some(who), Some(what), outcome);
     }
 }
 
 /// Runs `work` unless `cut` resolves first.
-async fn cut_by<T>(cut: impl Future<Output = Reason>, work: impl Future<Output = T>) -> Result<T, Reason> {
+async fn run_until<T>(cut: impl Future<Output = Reason>, work: impl Future<Output = T>) -> Result<T, Reason> {
     tokio::select! {
         biased;
         reason = cut => Err(reason),

@@ -8,11 +8,11 @@ mod run;
 use serde::Serialize;
 use sympozium_api::names::Digest;
 use sympozium_ipc::receipt::Receipt;
-use sympozium_ipc::run_api::{ApiRefusalCode, Decision, Phase};
+use sympozium_ipc::run_api::{ApiRefusalCode, BridgePhase, Decision};
 
 pub use reason::Reason;
-pub use ring::{Events, Missed, Watcher};
-pub use run::EndingKind;
+pub use ring::{EventLog, MissedEvents, Watcher};
+pub use run::RunEndKind;
 
 /// One decision, the end of an allowed connection, or a report or question of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -26,17 +26,17 @@ pub struct Event {
     pub connection: u64,
     /// Who sent the request. Absent if the client was not authenticated.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub who: Option<Who>,
+    pub who: Option<Requester>,
     /// The target of the request. Absent if it could not be parsed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub what: Option<What>,
+    pub what: Option<RequestTarget>,
     #[serde(flatten)]
-    pub outcome: Outcome,
+    pub outcome: EventKind,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Who {
+pub struct Requester {
     /// The run's UID.
     pub run: String,
     /// The name of the credential in the plan.
@@ -48,7 +48,7 @@ pub struct Who {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct What {
+pub struct RequestTarget {
     /// `CONNECT` for a tunnel, else the method of a request. Without a path, which may contain secrets.
     pub method: String,
     /// The host as requested: a name or an address.
@@ -58,7 +58,7 @@ pub struct What {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case", rename_all_fields = "camelCase")]
-pub enum Outcome {
+pub enum EventKind {
     /// Connected.
     Allowed {
         /// The rule of the plan that allows it.
@@ -84,7 +84,7 @@ pub enum Outcome {
         milliseconds: u64,
     },
     /// A run has entered another phase.
-    Phase { phase: Phase },
+    Phase { phase: BridgePhase },
     /// A run has reported a receipt.
     Receipt {
         /// Receipts of one run are numbered without gaps.
@@ -118,7 +118,7 @@ pub enum Outcome {
         for_the_run: bool,
     },
     /// A run has reported how it ended.
-    RunEnded { ending: EndingKind },
+    RunEnded { ending: RunEndKind },
     /// A request of a run was refused.
     RequestRefused {
         /// The kind of request, if it is known.
@@ -142,10 +142,10 @@ impl Event {
         let target = what.map(|what| format!("{}:{}", what.host, what.port));
         let (sequence, connection) = (self.sequence, self.connection);
         match &self.outcome {
-            Outcome::Allowed { rule, address } => {
+            EventKind::Allowed { rule, address } => {
                 tracing::info!(sequence, connection, run, credential, method, target, rule, address, "allowed")
             }
-            Outcome::Refused { reason, detail } => tracing::warn!(
+            EventKind::Refused { reason, detail } => tracing::warn!(
                 sequence,
                 connection,
                 run,
@@ -156,7 +156,7 @@ impl Event {
                 detail,
                 "refused"
             ),
-            Outcome::Ended { reason, bytes_sent, bytes_received, milliseconds } => tracing::info!(
+            EventKind::Ended { reason, bytes_sent, bytes_received, milliseconds } => tracing::info!(
                 sequence,
                 connection,
                 run,
@@ -169,23 +169,23 @@ impl Event {
                 milliseconds,
                 "ended"
             ),
-            Outcome::Phase { phase } => {
+            EventKind::Phase { phase } => {
                 tracing::info!(sequence, connection, run, ?phase, "a run goes on");
             }
             // There are many, and they are stored elsewhere.
-            Outcome::Receipt { receipt } => {
+            EventKind::Receipt { receipt } => {
                 tracing::debug!(sequence, connection, run, number = receipt.number, "a receipt")
             }
-            Outcome::Asked { approval, tool, action, .. } => tracing::info!(
+            EventKind::Asked { approval, tool, action, .. } => tracing::info!(
                 sequence, connection, run, approval, tool, %action, "a person is asked"
             ),
-            Outcome::Answered { approval, action, decision, by, .. } => tracing::info!(
+            EventKind::Answered { approval, action, decision, by, .. } => tracing::info!(
                 sequence, connection, run, approval, %action, ?decision, by, "there is an answer"
             ),
-            Outcome::RunEnded { ending } => {
+            EventKind::RunEnded { ending } => {
                 tracing::info!(sequence, connection, run, ?ending, "a run ended");
             }
-            Outcome::RequestRefused { request, code, detail } => {
+            EventKind::RequestRefused { request, code, detail } => {
                 tracing::warn!(sequence, connection, run, request, ?code, detail, "a request of a run was refused")
             }
         }

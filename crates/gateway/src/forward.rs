@@ -10,7 +10,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::egress::target::authority;
+use crate::egress::target::parse_authority;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sympozium_ipc::credential::Credential;
@@ -25,9 +25,9 @@ use zeroize::Zeroizing;
 /// Maximum number of connections of one forwarder.
 pub const MAX_FORWARDED: usize = 256;
 /// Timeout for the gateway's answer to CONNECT: it may have to resolve a name and try several addresses.
-const ANSWER_DEADLINE: Duration = Duration::from_secs(60);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// The pause after a failed accept, when the system has no room for another connection.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GatewayAddress {
@@ -53,7 +53,7 @@ impl FromStr for Forward {
     fn from_str(text: &str) -> Result<Self, String> {
         let no = || "it is not PORT=HOST:PORT".to_owned();
         let (local, target) = text.split_once('=').ok_or_else(no)?;
-        let (host, port) = authority(target).ok_or_else(no)?;
+        let (host, port) = parse_authority(target).ok_or_else(no)?;
         let local = match local.parse() {
             Ok(port) => SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
             Err(_) => local.parse().map_err(|_| no())?,
@@ -81,9 +81,9 @@ pub enum ForwardError {
     Refused(u16),
     /// The answer is not that of a proxy.
     #[error("the gateway does not answer as a proxy")]
-    NoProxy,
+    NotAProxy,
     #[error("the gateway does not answer in time")]
-    Slow,
+    Timeout,
 }
 
 impl Forwarder {
@@ -134,7 +134,7 @@ impl Forwarder {
                         Ok((local, _)) => local,
                         Err(error) => {
                             tracing::warn!(%error, "a connection could not be accepted");
-                            tokio::time::sleep(ACCEPT_PAUSE).await;
+                            tokio::time::sleep(ACCEPT_BACKOFF).await;
                             continue;
                         }
                     };
@@ -178,8 +178,8 @@ async fn tunnel<G: AsyncRead + AsyncWrite + Unpin>(
     target: &str,
     authorization: &str,
 ) -> Result<(), ForwardError> {
-    let opening = open(&mut gateway, target, authorization);
-    let first = timeout(ANSWER_DEADLINE, opening).await.unwrap_or(Err(ForwardError::Slow))?;
+    let opening = open_tunnel(&mut gateway, target, authorization);
+    let first = timeout(ANSWER_TIMEOUT, opening).await.unwrap_or(Err(ForwardError::Timeout))?;
     // The program notices a broken tunnel itself.
     if local.write_all(&first).await.is_ok() {
         let _ = copy_bidirectional(&mut local, &mut gateway).await;
@@ -188,7 +188,7 @@ async fn tunnel<G: AsyncRead + AsyncWrite + Unpin>(
 }
 
 /// Asks for a tunnel, and returns the first bytes that arrived through it.
-async fn open<G: AsyncRead + AsyncWrite + Unpin>(
+async fn open_tunnel<G: AsyncRead + AsyncWrite + Unpin>(
     gateway: &mut G,
     target: &str,
     authorization: &str,
@@ -201,19 +201,19 @@ async fn open<G: AsyncRead + AsyncWrite + Unpin>(
     let mut bytes = Vec::new();
     let mut scanner = Scanner::default();
     loop {
-        match scanner.end(&bytes) {
+        match scanner.find_end(&bytes) {
             Ok(Some(end)) => {
-                let head = read_response(&bytes[..end]).map_err(|_| ForwardError::NoProxy)?;
+                let head = read_response(&bytes[..end]).map_err(|_| ForwardError::NotAProxy)?;
                 return match head.status {
                     200 => Ok(bytes.split_off(end)),
                     status => Err(ForwardError::Refused(status)),
                 };
             }
             Ok(None) => {}
-            Err(_) => return Err(ForwardError::NoProxy),
+            Err(_) => return Err(ForwardError::NotAProxy),
         }
         match gateway.read_buf(&mut bytes).await {
-            Ok(0) => return Err(ForwardError::NoProxy),
+            Ok(0) => return Err(ForwardError::NotAProxy),
             Ok(_) => {}
             Err(error) => return Err(ForwardError::Gateway(error)),
         }

@@ -5,40 +5,40 @@
 
 use std::net::IpAddr;
 
-use sympozium_api::digest::of_canonical;
-use sympozium_api::run_plan::{GatewayCredential, PartName, Reach};
+use sympozium_api::digest::digest_canonical;
+use sympozium_api::run_plan::{AllowedHosts, GatewayCredential, PartName};
 use sympozium_api::text::is_visible;
 use sympozium_ipc::receipt::verify;
 use sympozium_ipc::run_api::{MAX_SUBRUNS, path};
-use sympozium_ipc::strict_head::{Scanner, Targets, read_request};
+use sympozium_ipc::strict_head::{Scanner, TargetForm, read_request};
 use sympozium_plan::host::Host;
 
-use crate::egress::client_hello::{Hello, MAX_WIRE_BYTES, may_be_tls, read};
+use crate::egress::client_hello::{Hello, MAX_WIRE_BYTES, may_be_tls, parse_hello};
 use crate::egress::inspector::{Inspector, TLS_PORT};
-use crate::egress::records::{Records, first_hello, retry_request};
-use crate::egress::target::{Kind, Target};
+use crate::egress::target::{Target, TargetKind};
+use crate::egress::tls_records::{RecordWalker, example_hello, example_retry_request};
 use crate::events::Reason;
-use crate::plans::Rules;
-use crate::run_api::{Kept, Step, Wish, step};
+use crate::plans::AllowList;
+use crate::run_api::{ReportCursor, ReportStep, RunRequest, check_report};
 use crate::settings::Loopback;
 
 /// Returns if every property holds for `data`, and panics otherwise.
-pub type Body = fn(data: &[u8]);
+pub type FuzzTarget = fn(data: &[u8]);
 
 /// Every target by its name, which is also the name of its corpus and of its program in `fuzz/`.
-pub const TARGETS: &[(&str, Body)] =
+pub const TARGETS: &[(&str, FuzzTarget)] =
     &[("client_hello", client_hello), ("connect_head", connect_head), ("run_api", run_api)];
 
 /// A head that names a host has one notation of it: the host is in the head as it is parsed, and parsing it again gives
 /// the same.
 pub fn connect_head(data: &[u8]) {
-    let Ok(Some(end)) = Scanner::default().end(data) else {
+    let Ok(Some(end)) = Scanner::default().find_end(data) else {
         return;
     };
-    let Ok(head) = read_request(&data[..end], Targets::Proxy) else {
+    let Ok(head) = read_request(&data[..end], TargetForm::Proxy) else {
         return;
     };
-    let Ok(target) = Target::read(&head) else {
+    let Ok(target) = Target::parse(&head) else {
         return;
     };
     assert_ne!(target.port, 0);
@@ -51,36 +51,36 @@ pub fn connect_head(data: &[u8]) {
         assert!(!last.bytes().all(|byte| byte.is_ascii_digit()), "{name}");
     }
     match &target.kind {
-        Kind::Tunnel => assert!(head.target.ends_with(&format!(":{}", target.port))),
-        Kind::Request { path, .. } => {
+        TargetKind::Tunnel => assert!(head.target.ends_with(&format!(":{}", target.port))),
+        TargetKind::Request { path, .. } => {
             assert!(path.starts_with('/') && path.bytes().all(|byte| byte.is_ascii_graphic()));
             let after = head.target.strip_prefix("http://").unwrap_or_default();
             let authority = after.split(['/', '?']).next().unwrap_or_default();
             assert!(!authority.is_empty() && !authority.contains(['@', '\\', '#']), "{authority}");
         }
     }
-    check_rules(&target);
+    check_allow_list(&target);
     let again = format!("{} {} HTTP/1.1\r\nHost: {}\r\n\r\n", head.method, head.target, target.authority());
-    if matches!(target.kind, Kind::Request { .. }) {
-        let again = read_request(again.as_bytes(), Targets::Proxy);
-        assert!(again.is_ok_and(|head| Target::read(&head) == Ok(target)));
+    if matches!(target.kind, TargetKind::Request { .. }) {
+        let again = read_request(again.as_bytes(), TargetForm::Proxy);
+        assert!(again.is_ok_and(|head| Target::parse(&head) == Ok(target)));
     }
 }
 
 /// A plan without hosts allows none, and a plan for all public hosts allows no other: not by a name of one machine or
 /// site, and not by an address that is in another range or embeds one.
-fn check_rules(target: &Target) {
+fn check_allow_list(target: &Target) {
     let rules = |public| {
         let credential = GatewayCredential {
             name: "fuzz".to_owned(),
             part: PartName("fuzz".to_owned()),
-            reach: Reach { public, destinations: Vec::new() },
+            reach: AllowedHosts { public, destinations: Vec::new() },
         };
-        Rules::of(&credential).ok()
+        AllowList::from_credential(&credential).ok()
     };
     let permitted = |public| {
         let rules = rules(public)?;
-        let permission = rules.permit(&target.host, target.port).ok()?;
+        let permission = rules.check_target(&target.host, target.port).ok()?;
         let Host::Address(address) = target.host else {
             return Some(());
         };
@@ -111,7 +111,7 @@ fn check_rules(target: &Target) {
 /// The result does not depend on how the bytes arrive: every prefix of a complete message is incomplete, and nothing
 /// that is refused becomes valid with more bytes.
 pub fn client_hello(data: &[u8]) {
-    let whole = read(data);
+    let whole = parse_hello(data);
     assert!(data.len() < MAX_WIRE_BYTES || whole != Ok(Hello::Incomplete));
     if let Ok(Hello::Complete { name, length }) = &whole {
         assert!(data.starts_with(&[22, 3]) && may_be_tls(data));
@@ -134,7 +134,7 @@ pub fn client_hello(data: &[u8]) {
     }
     let mut ended = None;
     for cut in (0..data.len()).step_by(data.len() / 64 + 1) {
-        let part = read(&data[..cut]);
+        let part = parse_hello(&data[..cut]);
         match (&ended, &part) {
             (None, Ok(Hello::Incomplete)) => {}
             (None, _) => ended = Some(part),
@@ -144,20 +144,20 @@ pub fn client_hello(data: &[u8]) {
     if let Some(before) = ended {
         assert_eq!(before, whole);
     }
-    after_retry(data);
+    check_after_retry(data);
 }
 
 /// The same for the bytes after a HelloRetryRequest: however they arrive, the same bytes pass, and a ClientHello in
 /// them is for the server of the tunnel.
-fn after_retry(data: &[u8]) {
+fn check_after_retry(data: &[u8]) {
     const SERVER: &str = "a.example";
     let Ok(host) = Host::parse(SERVER) else {
         unreachable!("it is a host");
     };
     let inspect = |piece: usize| {
         let mut inspector = Inspector::new(host.clone(), TLS_PORT);
-        inspector.push(&first_hello(SERVER))?;
-        inspector.observe(&retry_request());
+        inspector.push(&example_hello(SERVER))?;
+        inspector.observe(&example_retry_request());
         let mut passed = Vec::new();
         for bytes in data.chunks(piece) {
             passed.extend(inspector.push(bytes)?);
@@ -168,10 +168,10 @@ fn after_retry(data: &[u8]) {
     assert_eq!(inspect(1), whole);
     if let Ok((passed, done)) = whole {
         assert!(data.starts_with(&passed));
-        let second = Records::default().walk(&passed);
+        let second = RecordWalker::default().skip_to_handshake(&passed);
         assert_eq!(second.is_ok_and(|at| at.is_some()), done);
         if let (Ok(Some(at)), true) = (second, done) {
-            let hello = read(&passed[at..]);
+            let hello = parse_hello(&passed[at..]);
             let is_same = |name: &Option<String>| name.as_deref() == Some(SERVER);
             assert!(matches!(hello, Ok(Hello::Complete { name, .. }) if is_same(&name)));
         }
@@ -192,35 +192,35 @@ pub fn run_api(data: &[u8]) {
         b't' => path::SUBRUNS,
         _ => return,
     };
-    let Ok(kind) = crate::run_api::Kind::of(&http::Method::POST, target) else {
+    let Ok(kind) = crate::run_api::RequestKind::from_path(&http::Method::POST, target) else {
         unreachable!("each of them is a path");
     };
-    match kind.read(body) {
+    match kind.parse_body(body) {
         Err(refusal) => {
             assert!((400..=413).contains(&refusal.code.status()));
             assert!(refusal.message.chars().count() < 512, "{refusal}");
         }
-        Ok(Wish::Report(report)) => {
+        Ok(RunRequest::Report(report)) => {
             assert_eq!(report.check(), Ok(()));
-            let plan = of_canonical("fuzz", b"plan");
-            let nothing = Kept::nothing(plan.clone());
-            if let Ok(Step::Next { kept, receipts }) = step(&nothing, &report) {
+            let plan = digest_canonical("fuzz", b"plan");
+            let nothing = ReportCursor::start(plan.clone());
+            if let Ok(ReportStep::Next { cursor: kept, receipts }) = check_report(&nothing, &report) {
                 let lines = report.receipts.iter().map(String::as_str);
                 let verified = verify(lines, &plan, Some(&report.head));
                 assert!(verified.is_ok_and(|it| it.receipts == receipts));
                 assert_eq!((kept.reports, kept.receipts), (1, receipts.len() as u64));
-                assert_eq!(step(&kept, &report), Ok(Step::Again));
-                assert!(step(&nothing, &report) != Ok(Step::Again));
+                assert_eq!(check_report(&kept, &report), Ok(ReportStep::Duplicate));
+                assert!(check_report(&nothing, &report) != Ok(ReportStep::Duplicate));
             }
         }
-        Ok(Wish::Approval(request)) => {
+        Ok(RunRequest::Approval(request)) => {
             assert!(request.action.check().is_ok());
             let harmless = |it: char| it == '\n' || is_visible(it);
             assert!(request.shown.chars().all(harmless), "{:?}", request.shown);
             assert!(!request.approval.is_empty() && !request.tool.is_empty());
         }
-        Ok(Wish::Subruns(request)) => assert!((1..=MAX_SUBRUNS).contains(&request.tasks.len())),
-        Ok(Wish::Schedule(request)) => assert!(!request.name.is_empty()),
-        Ok(Wish::Message(request)) => assert!(!request.text.is_empty()),
+        Ok(RunRequest::Subruns(request)) => assert!((1..=MAX_SUBRUNS).contains(&request.tasks.len())),
+        Ok(RunRequest::Schedule(request)) => assert!(!request.name.is_empty()),
+        Ok(RunRequest::Message(request)) => assert!(!request.text.is_empty()),
     }
 }

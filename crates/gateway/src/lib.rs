@@ -14,24 +14,24 @@
 //! what is allowed. [`cluster`] serves AgentRuns, [`server`] is the program, and [`forward`] is the client for programs
 //! that do not support a proxy.
 
-pub mod admission;
 pub mod arguments;
 pub mod cluster;
+pub mod connection_limits;
 pub mod egress;
 pub mod events;
 pub mod forward;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod metrics;
-pub mod outside;
+pub mod network;
 pub mod plans;
+pub mod rbac;
 pub mod resolve;
-pub mod rights;
 pub mod run_api;
 pub mod server;
 pub mod settings;
 
 pub use egress::Gateway;
-pub use outside::{Network, Outside};
+pub use network::{Network, NetworkAccess};
 pub use run_api::RunApi;
 pub use settings::Settings;

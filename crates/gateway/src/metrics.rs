@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use sympozium_ipc::run_api::ApiRefusalCode;
 
-use crate::events::{Events, Outcome, Reason};
+use crate::events::{EventKind, EventLog, Reason};
 
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -29,7 +29,7 @@ pub struct Metrics {
 
 /// Values that are read when the metrics are collected.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Now {
+pub struct CurrentCounts {
     /// Connected clients.
     pub connections: usize,
     /// Connected clients without a credential.
@@ -39,42 +39,42 @@ pub struct Now {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Taken {
-    Kept,
+pub enum ReportResult {
+    Stored,
     /// Another gateway has accepted reports of the run meanwhile. It is retried.
-    Overtaken,
+    Conflict,
     Failed,
 }
 
 /// The result of a TokenReview.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Review {
+pub enum ReviewResult {
     /// The token belongs to a pod.
-    Good,
+    Valid,
     /// The result was cached.
-    Remembered,
+    Cached,
     /// The token is not valid.
-    Bad,
+    Invalid,
     /// The API server did not answer.
     Failed,
 }
 
-impl Taken {
+impl ReportResult {
     fn as_str(self) -> &'static str {
         match self {
-            Self::Kept => "kept",
-            Self::Overtaken => "overtaken",
+            Self::Stored => "kept",
+            Self::Conflict => "overtaken",
             Self::Failed => "failed",
         }
     }
 }
 
-impl Review {
+impl ReviewResult {
     fn as_str(self) -> &'static str {
         match self {
-            Self::Good => "good",
-            Self::Remembered => "remembered",
-            Self::Bad => "bad",
+            Self::Valid => "good",
+            Self::Cached => "remembered",
+            Self::Invalid => "bad",
             Self::Failed => "failed",
         }
     }
@@ -129,36 +129,36 @@ impl Metrics {
         Arc::new(Self::default())
     }
 
-    pub fn report(&self, outcome: Taken) {
+    pub fn count_report(&self, outcome: ReportResult) {
         let outcome = outcome.as_str();
         self.reports.get_or_create(&ByOutcome { outcome }).inc();
     }
 
-    pub fn review(&self, outcome: Review) {
+    pub fn count_review(&self, outcome: ReviewResult) {
         let outcome = outcome.as_str();
         self.reviews.get_or_create(&ByOutcome { outcome }).inc();
     }
 
     /// Changes the number of pending questions.
-    pub fn waiting(&self, more: i64) {
+    pub fn add_pending_questions(&self, more: i64) {
         self.approvals.inc_by(more);
     }
 
     /// Counts refusals from events until the future is dropped.
-    pub async fn count(self: Arc<Self>, events: Arc<Events>) {
+    pub async fn count_events(self: Arc<Self>, events: Arc<EventLog>) {
         let mut watcher = events.subscribe(1);
         loop {
             match watcher.next().await {
-                Ok(event) => self.event(&event.outcome),
+                Ok(event) => self.count_event(&event.outcome),
                 Err(missed) => drop(self.missed.inc_by(missed.count)),
             }
         }
     }
 
-    fn event(&self, outcome: &Outcome) {
+    fn count_event(&self, outcome: &EventKind) {
         let reason = match outcome {
-            Outcome::Refused { reason, .. } => reason.as_str(),
-            Outcome::RequestRefused { code, .. } => word(*code),
+            EventKind::Refused { reason, .. } => reason.as_str(),
+            EventKind::RequestRefused { code, .. } => code_label(*code),
             _ => return,
         };
         self.refusals.get_or_create(&ByReason { reason }).inc();
@@ -166,13 +166,13 @@ impl Metrics {
 
     /// Counts a connection that was refused before its first request. There is no event of it: a client that connects
     /// in a loop would push out the events of runs.
-    pub fn turned_away(&self, reason: Reason) {
+    pub fn count_refused_connection(&self, reason: Reason) {
         let reason = reason.as_str();
         self.refusals.get_or_create(&ByReason { reason }).inc();
     }
 
     /// All metrics as text, with the current values.
-    pub fn text(&self, now: Now) -> String {
+    pub fn to_text(&self, now: CurrentCounts) -> String {
         let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         self.connections.set(gauge(now.connections));
         self.unauthenticated.set(gauge(now.unauthenticated));
@@ -184,7 +184,7 @@ impl Metrics {
     }
 }
 
-fn word(code: ApiRefusalCode) -> &'static str {
+fn code_label(code: ApiRefusalCode) -> &'static str {
     match code {
         ApiRefusalCode::Token => "token",
         ApiRefusalCode::Request => "request",
@@ -204,14 +204,14 @@ mod tests {
     #[test]
     fn what_is_counted_can_be_collected() {
         let metrics = Metrics::default();
-        metrics.report(Taken::Kept);
-        metrics.report(Taken::Kept);
-        metrics.review(Review::Bad);
-        metrics.waiting(1);
-        metrics.event(&Outcome::Refused { reason: Reason::NotInPlan, detail: None });
-        metrics.event(&Outcome::RequestRefused { request: None, code: ApiRefusalCode::Chain, detail: None });
-        metrics.turned_away(Reason::UnauthenticatedOfPeer);
-        let text = metrics.text(Now { connections: 3, unauthenticated: 1, runs: 2 });
+        metrics.count_report(ReportResult::Stored);
+        metrics.count_report(ReportResult::Stored);
+        metrics.count_review(ReviewResult::Invalid);
+        metrics.add_pending_questions(1);
+        metrics.count_event(&EventKind::Refused { reason: Reason::NotInPlan, detail: None });
+        metrics.count_event(&EventKind::RequestRefused { request: None, code: ApiRefusalCode::Chain, detail: None });
+        metrics.count_refused_connection(Reason::UnauthenticatedOfPeer);
+        let text = metrics.to_text(CurrentCounts { connections: 3, unauthenticated: 1, runs: 2 });
         for line in [
             "sympozium_gateway_connections 3",
             "sympozium_gateway_connections_unauthenticated 1",

@@ -13,22 +13,22 @@ use sympozium_api::run_plan::GatewayCredential;
 use sympozium_plan::host::InvalidHost;
 use tokio::sync::watch;
 
-use crate::events::{Reason, Who};
+use crate::events::{Reason, Requester};
 use crate::run_api::RunState;
 use crate::settings::{MAX_ENDED_RUNS, MAX_RULES, MAX_RUNS};
 
-pub use directory::{Loaded, load_directory};
+pub use directory::{LoadResult, load_directory};
 pub use facts::RunFacts;
-pub(crate) use reach::is_this_machine;
-pub use reach::{Permission, Rules, Scope};
+pub(crate) use reach::is_localhost;
+pub use reach::{AddressScope, AllowList, AllowedTarget};
 
 #[derive(Debug, Default)]
 pub struct Plans {
-    runs: Mutex<Runs>,
+    runs: Mutex<RunTable>,
 }
 
 #[derive(Debug, Default)]
-struct Runs {
+struct RunTable {
     active: HashMap<String, Arc<Run>>,
     /// Ended runs, oldest first. They cannot be added again.
     ended: VecDeque<String>,
@@ -38,8 +38,8 @@ struct Runs {
 #[derive(Debug)]
 pub struct Run {
     uid: String,
-    grants: HashMap<String, Grant>,
-    over: watch::Sender<bool>,
+    credentials: HashMap<String, PlannedCredential>,
+    ended: watch::Sender<bool>,
     pub(crate) usage: Usage,
     /// For the run API. `None` if only the credentials of the run are known.
     facts: Option<Arc<RunFacts>>,
@@ -48,10 +48,10 @@ pub struct Run {
 
 /// What one credential of a run allows.
 #[derive(Debug)]
-pub struct Grant {
+pub struct PlannedCredential {
     /// For events.
-    pub who: Who,
-    pub rules: Rules,
+    pub requester: Requester,
+    pub allow_list: AllowList,
     pub(crate) usage: Usage,
 }
 
@@ -64,16 +64,16 @@ pub struct Usage {
 
 /// A credential of an active run.
 #[derive(Debug, Clone)]
-pub struct Holder {
+pub struct CredentialHandle {
     pub(crate) run: Arc<Run>,
     name: String,
 }
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unusable {
+pub enum PlanError {
     /// An ended run cannot be added again.
     #[error("run {0} is over")]
-    Over(String),
+    Ended(String),
     /// A plan never changes.
     #[error("run {0} is known with another plan")]
     Changed(String),
@@ -83,7 +83,7 @@ pub enum Unusable {
     #[error("the plan of run {0} has no digest")]
     NoDigest(String),
     #[error("the plan has credential `{0}` twice")]
-    Twice(String),
+    DuplicateCredential(String),
     #[error("credential `{0}` has more than {MAX_RULES} destinations")]
     TooManyRules(String),
     #[error("credential `{credential}`: destination `{host}`")]
@@ -102,9 +102,9 @@ impl Plans {
     /// # Errors
     ///
     /// Returns an error if the run has ended or has another plan, or if the plan is not valid.
-    pub fn add(&self, plan: &RunPlan) -> Result<(), Unusable> {
+    pub fn add(&self, plan: &RunPlan) -> Result<(), PlanError> {
         let uid = plan.run.uid.as_str();
-        let facts = RunFacts::of(plan).map_err(|_| Unusable::NoDigest(uid.to_owned()))?;
+        let facts = RunFacts::from_plan(plan).map_err(|_| PlanError::NoDigest(uid.to_owned()))?;
         self.insert(uid, &plan.credentials, Some(facts))
     }
 
@@ -114,40 +114,47 @@ impl Plans {
     /// # Errors
     ///
     /// As [`Self::add`].
-    pub fn add_credentials(&self, uid: &str, credentials: &[GatewayCredential]) -> Result<(), Unusable> {
+    pub fn add_credentials(&self, uid: &str, credentials: &[GatewayCredential]) -> Result<(), PlanError> {
         self.insert(uid, credentials, None)
     }
 
-    fn insert(&self, uid: &str, credentials: &[GatewayCredential], facts: Option<RunFacts>) -> Result<(), Unusable> {
+    fn insert(&self, uid: &str, credentials: &[GatewayCredential], facts: Option<RunFacts>) -> Result<(), PlanError> {
         let mut grants = HashMap::new();
         for credential in credentials {
-            let who =
-                Who { run: uid.to_owned(), credential: credential.name.clone(), part: Some(credential.part.0.clone()) };
-            let grant = Grant { who, rules: Rules::of(credential)?, usage: Usage::default() };
+            let who = Requester {
+                run: uid.to_owned(),
+                credential: credential.name.clone(),
+                part: Some(credential.part.0.clone()),
+            };
+            let grant = PlannedCredential {
+                requester: who,
+                allow_list: AllowList::from_credential(credential)?,
+                usage: Usage::default(),
+            };
             if grants.insert(credential.name.clone(), grant).is_some() {
-                return Err(Unusable::Twice(credential.name.clone()));
+                return Err(PlanError::DuplicateCredential(credential.name.clone()));
             }
         }
         let mut runs = self.lock();
         if runs.ended.iter().any(|ended| ended == uid) {
-            return Err(Unusable::Over(uid.to_owned()));
+            return Err(PlanError::Ended(uid.to_owned()));
         }
         if let Some(known) = runs.active.get(uid) {
             let same = known.facts.as_deref() == facts.as_ref()
-                && known.grants.len() == grants.len()
+                && known.credentials.len() == grants.len()
                 && grants.iter().all(|(name, grant)| {
-                    let known = known.grants.get(name);
-                    known.is_some_and(|it| it.rules == grant.rules && it.who == grant.who)
+                    let known = known.credentials.get(name);
+                    known.is_some_and(|it| it.allow_list == grant.allow_list && it.requester == grant.requester)
                 });
-            return if same { Ok(()) } else { Err(Unusable::Changed(uid.to_owned())) };
+            return if same { Ok(()) } else { Err(PlanError::Changed(uid.to_owned())) };
         }
         if runs.active.len() == MAX_RUNS {
-            return Err(Unusable::TooMany);
+            return Err(PlanError::TooMany);
         }
         let run = Run {
             uid: uid.to_owned(),
-            grants,
-            over: watch::Sender::new(false),
+            credentials: grants,
+            ended: watch::Sender::new(false),
             usage: Usage::default(),
             facts: facts.map(Arc::new),
             state: RunState::default(),
@@ -167,11 +174,11 @@ impl Plans {
             runs.ended.push_back(uid.to_owned());
         }
         drop(runs);
-        run.is_some_and(|run| !run.over.send_replace(true))
+        run.is_some_and(|run| !run.ended.send_replace(true))
     }
 
     /// Called when the run has reported its end, here or at another gateway: it sends no further requests.
-    pub fn reported_end(&self, uid: &str) {
+    pub fn set_reported_end(&self, uid: &str) {
         let run = self.lock().active.get(uid).map(Arc::clone);
         if let Some(run) = run {
             run.state.set_ended();
@@ -179,7 +186,7 @@ impl Plans {
     }
 
     /// The UIDs of the active runs.
-    pub fn active(&self) -> Vec<String> {
+    pub fn active_uids(&self) -> Vec<String> {
         self.lock().active.keys().cloned().collect()
     }
 
@@ -188,15 +195,15 @@ impl Plans {
     /// # Errors
     ///
     /// Returns an error if the run is unknown or has ended, or if its plan has no such credential.
-    pub fn holder(&self, run: &str, credential: &str) -> Result<Holder, Reason> {
+    pub fn find_credential(&self, run: &str, credential: &str) -> Result<CredentialHandle, Reason> {
         let runs = self.lock();
         let Some(found) = runs.active.get(run) else {
             return Err(if runs.ended.iter().any(|ended| ended == run) { Reason::RunOver } else { Reason::RunUnknown });
         };
-        if !found.grants.contains_key(credential) {
+        if !found.credentials.contains_key(credential) {
             return Err(Reason::CredentialNotPlanned);
         }
-        Ok(Holder { run: Arc::clone(found), name: credential.to_owned() })
+        Ok(CredentialHandle { run: Arc::clone(found), name: credential.to_owned() })
     }
 
     /// Finds a run by its UID, for the run API.
@@ -204,7 +211,7 @@ impl Plans {
     /// # Errors
     ///
     /// Returns an error if it is not known with its plan, or has ended.
-    pub(crate) fn run(&self, uid: &str) -> Result<Arc<Run>, Reason> {
+    pub(crate) fn find_run(&self, uid: &str) -> Result<Arc<Run>, Reason> {
         let runs = self.lock();
         match runs.active.get(uid) {
             Some(run) if run.facts.is_some() => Ok(Arc::clone(run)),
@@ -213,15 +220,15 @@ impl Plans {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Runs> {
+    fn lock(&self) -> MutexGuard<'_, RunTable> {
         // A panic in another thread leaves the map consistent.
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Holder {
-    pub fn grant(&self) -> &Grant {
-        match self.run.grants.get(&self.name) {
+impl CredentialHandle {
+    pub fn planned(&self) -> &PlannedCredential {
+        match self.run.credentials.get(&self.name) {
             Some(grant) => grant,
             None => {
                 unreachable!("a holder is made of a grant that is there, and grants do not change")
@@ -230,12 +237,12 @@ impl Holder {
     }
 
     /// Waits until the run has ended.
-    pub async fn over(&self) {
-        self.run.over().await;
+    pub async fn wait_end(&self) {
+        self.run.wait_end().await;
     }
 
-    pub fn is_over(&self) -> bool {
-        self.run.is_over()
+    pub fn has_ended(&self) -> bool {
+        self.run.has_ended()
     }
 }
 
@@ -256,31 +263,31 @@ impl Run {
     }
 
     /// Waits until the run has ended.
-    pub async fn over(&self) {
-        let mut over = self.over.subscribe();
+    pub async fn wait_end(&self) {
+        let mut over = self.ended.subscribe();
         // The sender lives as long as the run.
         let _ = over.wait_for(|over| *over).await;
     }
 
-    pub fn is_over(&self) -> bool {
-        *self.over.borrow()
+    pub fn has_ended(&self) -> bool {
+        *self.ended.borrow()
     }
 }
 
 impl Usage {
     /// Counts one more connection, unless there are `most`.
-    pub(crate) fn enter(&self, most: usize) -> bool {
+    pub(crate) fn acquire_connection(&self, most: usize) -> bool {
         let more = |count: usize| (count < most).then_some(count + 1);
         let order = Ordering::Relaxed;
         self.connections.fetch_update(order, order, more).is_ok()
     }
 
-    pub(crate) fn leave(&self) {
+    pub(crate) fn release_connection(&self) {
         self.connections.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Counts bytes. Returns whether they are still within `most`.
-    pub(crate) fn add(&self, bytes: u64, most: u64) -> bool {
+    pub(crate) fn add_bytes(&self, bytes: u64, most: u64) -> bool {
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         before.saturating_add(bytes) <= most
     }

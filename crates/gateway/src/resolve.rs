@@ -15,16 +15,16 @@ use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::Name;
 use hickory_resolver::system_conf::read_system_conf;
 
-use crate::plans::is_this_machine;
+use crate::plans::is_localhost;
 
 /// Maximum number of name servers.
 pub const MAX_NAME_SERVERS: usize = 3;
 /// What precedes the cluster domain in the search list of a pod.
-const SERVICES: &str = "svc.";
+const SERVICE_PREFIX: &str = "svc.";
 /// Timeout of one query to one name server.
-const QUESTION_DEADLINE: Duration = Duration::from_secs(3);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(3);
 /// Number of attempts for a query without an answer.
-const QUESTIONS: usize = 2;
+const QUERY_ATTEMPTS: usize = 2;
 
 #[derive(Debug)]
 pub struct Resolver {
@@ -44,7 +44,7 @@ pub enum ResolveError {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum NoResolver {
+pub enum ResolverError {
     #[error("the name servers in /etc/resolv.conf cannot be used")]
     System(#[source] NetError),
     #[error("there is no name server in /etc/resolv.conf")]
@@ -61,23 +61,23 @@ impl Resolver {
     /// # Errors
     ///
     /// Returns an error if there is no name server.
-    pub fn new(servers: &[SocketAddr], cluster_domain: Option<&str>) -> Result<Self, NoResolver> {
-        let mut servers: Vec<NameServerConfig> = servers.iter().map(|it| server(*it)).collect();
+    pub fn new(servers: &[SocketAddr], cluster_domain: Option<&str>) -> Result<Self, ResolverError> {
+        let mut servers: Vec<NameServerConfig> = servers.iter().map(|it| name_server(*it)).collect();
         let mut cluster_domain = cluster_domain.map(str::to_owned);
         if servers.is_empty() {
-            let (system, _) = read_system_conf().map_err(NoResolver::System)?;
+            let (system, _) = read_system_conf().map_err(ResolverError::System)?;
             let (_, search, found) = system.into_parts();
             servers = found;
-            cluster_domain = cluster_domain.or_else(|| domain_of_pod(&search));
+            cluster_domain = cluster_domain.or_else(|| pod_cluster_domain(&search));
         }
         if servers.is_empty() {
-            return Err(NoResolver::NoServer);
+            return Err(ResolverError::NoServer);
         }
         servers.truncate(MAX_NAME_SERVERS);
         let config = ResolverConfig::from_name_servers(servers);
         let builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
         let resolver = builder.with_options(options()).build();
-        Ok(Self { resolver: resolver.map_err(NoResolver::Library)?, cluster_domain })
+        Ok(Self { resolver: resolver.map_err(ResolverError::Library)?, cluster_domain })
     }
 
     /// All addresses of a name, IPv4 and IPv6.
@@ -86,7 +86,7 @@ impl Resolver {
     ///
     /// Returns an error if there is none, or if no name server answers.
     pub async fn resolve(&self, name: &str) -> Result<Vec<IpAddr>, ResolveError> {
-        if is_this_machine(name) {
+        if is_localhost(name) {
             return Ok(vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]);
         }
         // The trailing dot makes the name absolute.
@@ -94,7 +94,7 @@ impl Resolver {
             Some(domain) if name.ends_with(".svc") => format!("{name}.{domain}."),
             _ => format!("{name}."),
         };
-        let found = self.resolver.lookup_ip(asked).await.map_err(failed)?;
+        let found = self.resolver.lookup_ip(asked).await.map_err(to_resolve_error)?;
         let mut addresses: Vec<IpAddr> = found.iter().collect();
         // IPv4 first: without an IPv6 route, no time is lost on it.
         addresses.sort();
@@ -107,14 +107,14 @@ impl Resolver {
 }
 
 /// The cluster domain in the search list of a pod, which has `NAMESPACE.svc.DOMAIN`, `svc.DOMAIN` and `DOMAIN`.
-fn domain_of_pod(search: &[Name]) -> Option<String> {
+fn pod_cluster_domain(search: &[Name]) -> Option<String> {
     let search: Vec<String> =
         search.iter().map(|name| name.to_ascii().trim_end_matches('.').to_ascii_lowercase()).collect();
-    let mut domains = search.iter().filter_map(|it| it.strip_prefix(SERVICES));
+    let mut domains = search.iter().filter_map(|it| it.strip_prefix(SERVICE_PREFIX));
     domains.find(|domain| !domain.is_empty() && search.iter().any(|it| it == domain)).map(str::to_owned)
 }
 
-fn server(address: SocketAddr) -> NameServerConfig {
+fn name_server(address: SocketAddr) -> NameServerConfig {
     let mut server = NameServerConfig::udp_and_tcp(address.ip());
     let connections: &mut Vec<ConnectionConfig> = &mut server.connections;
     for connection in connections {
@@ -126,8 +126,8 @@ fn server(address: SocketAddr) -> NameServerConfig {
 fn options() -> ResolverOpts {
     let mut options = ResolverOpts::default();
     options.ndots = 0;
-    options.timeout = QUESTION_DEADLINE;
-    options.attempts = QUESTIONS;
+    options.timeout = QUERY_TIMEOUT;
+    options.attempts = QUERY_ATTEMPTS;
     options.cache_size = 0;
     options.use_hosts_file = ResolveHosts::Never;
     options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
@@ -138,7 +138,7 @@ fn options() -> ResolverOpts {
     options
 }
 
-fn failed(error: NetError) -> ResolveError {
+fn to_resolve_error(error: NetError) -> ResolveError {
     if error.is_no_records_found() || error.is_nx_domain() {
         return ResolveError::NotFound;
     }
@@ -156,7 +156,7 @@ mod tests {
     fn a_pod_knows_the_domain_of_its_cluster() {
         let found = |search: &[&str]| {
             let search: Vec<Name> = search.iter().map(|it| it.parse().unwrap()).collect();
-            domain_of_pod(&search)
+            pod_cluster_domain(&search)
         };
         let pod = ["team.svc.cluster.local", "svc.cluster.local", "cluster.local"];
         assert_eq!(found(&pod).as_deref(), Some("cluster.local"));

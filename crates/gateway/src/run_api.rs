@@ -12,13 +12,13 @@
 //!
 //! Start reading at `Service::answer`.
 
+mod body_budget;
 mod connection;
-mod identify;
+mod credentials;
 pub mod local;
 mod questions;
 mod reports;
 mod request;
-mod room;
 mod state;
 mod tasks;
 mod traits;
@@ -34,25 +34,28 @@ use http::{Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::{Body as _, Incoming};
 use serde::Serialize;
-use sympozium_ipc::run_api::{ApiRefusal, ApiRefusalCode, MAX_ANSWER, MAX_REQUEST, RUN};
+use sympozium_ipc::run_api::{ApiRefusal, ApiRefusalCode, MAX_ANSWER, MAX_REQUEST, RUN_CREDENTIAL};
 use tokio::time::timeout;
 
-use crate::events::{Events, Outcome, Reason, Who};
+use crate::events::{EventKind, EventLog, Reason, Requester};
 use crate::plans::{Plans, Run};
-use connection::Whose;
+use body_budget::{BodyBudget, BodyReservation};
+use connection::ConnectionOwner;
 use request::{refuse, too_large};
-use room::{Room, Rooms};
-use state::Seat;
+use state::RequestSlot;
 
-pub use identify::Credentials;
+pub use credentials::CredentialTokens;
 pub use request::{
     MAX_APPROVAL_NAME, MAX_CHANNEL_NAME, MAX_MESSAGE, MAX_TASK, MAX_TASK_NAME, MAX_TIMEOUT, MAX_TOOL_NAME,
 };
-pub use traits::{Decider, Identify, Kept, Question, Reporter, Scheduler, Unable, Unidentified};
+pub use traits::{
+    AuthenticateError, HandlerError, Question, QuestionHandler, ReportCursor, ReportStore, Scheduler,
+    TokenAuthenticator,
+};
 
-pub(crate) use connection::{PREFACE, Prefixed, serve};
-pub(crate) use reports::{Step, step};
-pub(crate) use request::{Kind, Wish};
+pub(crate) use connection::{PREFACE, PrefixedStream, serve};
+pub(crate) use reports::{ReportStep, check_report};
+pub(crate) use request::{RequestKind, RunRequest};
 pub(crate) use state::RunState;
 
 /// Maximum number of connections of one run. A bridge has one, and a second one when the first is lost.
@@ -69,17 +72,17 @@ pub const MAX_BODIES_OF_RUN: usize = 2;
 /// them than it leaves to others, so its runs that send slowly keep only each other waiting.
 pub const MAX_BODY_BYTES: usize = 24 << 20;
 /// How long a body may take to arrive.
-pub const BODY_DEADLINE: Duration = Duration::from_secs(30);
+pub const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a request may wait for memory for its body: longer than a body may take.
-pub const ROOM_DEADLINE: Duration = Duration::from_secs(60);
+pub const ROOM_TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout for the authentication of a token.
-pub const IDENTIFY_DEADLINE: Duration = Duration::from_secs(10);
+pub const AUTHENTICATE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for storing a report, a schedule or a message. After it, the bridge is told to try again.
-pub const WORK_DEADLINE: Duration = Duration::from_secs(30);
+pub const HANDLER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of questions of a run in total.
 pub const MAX_QUESTIONS: usize = 1000;
 /// Maximum number of seconds that a question waits, whatever the plan says.
-pub const MAX_WAIT_SECONDS: u64 = sympozium_api::limits::APPROVAL_SECONDS_MOST as u64;
+pub const MAX_WAIT_SECONDS: u64 = sympozium_api::limits::MAX_APPROVAL_SECONDS as u64;
 /// Maximum number of unanswered questions of a run, whether or not a request still waits for them.
 pub const MAX_OPEN_QUESTIONS: usize = sympozium_ipc::run_api::MAX_REQUESTS as usize;
 
@@ -89,9 +92,9 @@ const UNAUTHORISED: &str = "the gateway wants the token of a run that is not ove
 /// The handlers of the run API.
 #[derive(Debug)]
 pub struct RunApi<I, D, R, S> {
-    pub identify: I,
-    pub decider: D,
-    pub reporter: R,
+    pub authenticator: I,
+    pub question_handler: D,
+    pub report_store: R,
     pub scheduler: S,
 }
 
@@ -100,73 +103,73 @@ pub struct RunApi<I, D, R, S> {
 pub(crate) struct Service<I, D, R, S> {
     api: RunApi<I, D, R, S>,
     plans: Arc<Plans>,
-    events: Arc<Events>,
-    rooms: Arc<Rooms>,
+    events: Arc<EventLog>,
+    rooms: Arc<BodyBudget>,
 }
 
-pub(crate) type Answer = Response<Full<Bytes>>;
+pub(crate) type ApiResponse = Response<Full<Bytes>>;
 
 /// The run API without the types of its handlers: this is all that the gateway knows of it.
-pub(crate) trait Served: Send + Sync + 'static {
+pub(crate) trait RunApiService: Send + Sync + 'static {
     fn answer(
         self: Arc<Self>,
         request: http::Request<Incoming>,
-        whose: Arc<Whose>,
-    ) -> Pin<Box<dyn Future<Output = Answer> + Send>>;
+        whose: Arc<ConnectionOwner>,
+    ) -> Pin<Box<dyn Future<Output = ApiResponse> + Send>>;
 }
 
-impl<I, D, R, S> Served for Service<I, D, R, S>
+impl<I, D, R, S> RunApiService for Service<I, D, R, S>
 where
-    I: Identify,
-    D: Decider,
-    R: Reporter,
+    I: TokenAuthenticator,
+    D: QuestionHandler,
+    R: ReportStore,
     S: Scheduler,
 {
     fn answer(
         self: Arc<Self>,
         request: http::Request<Incoming>,
-        whose: Arc<Whose>,
-    ) -> Pin<Box<dyn Future<Output = Answer> + Send>> {
+        whose: Arc<ConnectionOwner>,
+    ) -> Pin<Box<dyn Future<Output = ApiResponse> + Send>> {
         Box::pin(async move { Self::answer(&self, request, &whose).await })
     }
 }
 
 impl<I, D, R, S> Service<I, D, R, S> {
-    pub(crate) fn new(api: RunApi<I, D, R, S>, plans: Arc<Plans>, events: Arc<Events>) -> Self {
+    pub(crate) fn new(api: RunApi<I, D, R, S>, plans: Arc<Plans>, events: Arc<EventLog>) -> Self {
         Self { api, plans, events, rooms: Arc::default() }
     }
 
-    fn tell(&self, connection: u64, run: &str, outcome: Outcome) {
-        let who = Who { run: run.to_owned(), credential: RUN.to_owned(), part: None };
-        self.events.tell(connection, Some(who), None, outcome);
+    fn emit(&self, connection: u64, run: &str, outcome: EventKind) {
+        let who = Requester { run: run.to_owned(), credential: RUN_CREDENTIAL.to_owned(), part: None };
+        self.events.emit(connection, Some(who), None, outcome);
     }
 }
 
 impl<I, D, R, S> Service<I, D, R, S>
 where
-    I: Identify,
-    D: Decider,
-    R: Reporter,
+    I: TokenAuthenticator,
+    D: QuestionHandler,
+    R: ReportStore,
     S: Scheduler,
 {
     /// Handles one request, from its head to its answer.
-    async fn answer(self: &Arc<Self>, request: http::Request<Incoming>, whose: &Arc<Whose>) -> Answer {
-        let run = match self.identified(&request, whose).await {
+    async fn answer(self: &Arc<Self>, request: http::Request<Incoming>, whose: &Arc<ConnectionOwner>) -> ApiResponse {
+        let run = match self.authenticate(&request, whose).await {
             Ok(run) => run,
-            Err(refusal) => return written(Err::<(), _>(refusal)),
+            Err(refusal) => return to_response(Err::<(), _>(refusal)),
         };
         let target = request.uri().path_and_query().map_or("", |it| it.as_str());
-        let kind = Kind::of(request.method(), target);
+        let kind = RequestKind::from_path(request.method(), target);
         let word = kind.as_ref().ok().map(|kind| kind.as_str());
         let answered = match kind {
             Ok(kind) => self.serve(kind, request.into_body(), &run, whose).await,
             Err(refusal) => Err(refusal),
         };
         if let Err(refusal) = &answered {
-            self.tell(
+            self.emit(
                 whose.connection,
                 run.uid(),
-                Outcome::RequestRefused {
+                EventKind::RequestRefused {
                     request: word,
                     code: refusal.code,
                     // This message may repeat what was sent.
@@ -176,46 +179,51 @@ where
         }
         match answered {
             Ok(answer) => answer,
-            Err(refusal) => written(Err::<(), _>(refusal)),
+            Err(refusal) => to_response(Err::<(), _>(refusal)),
         }
     }
 
     /// Authenticates a request. Until then, nothing but its token is looked at.
-    async fn identified(&self, request: &http::Request<Incoming>, whose: &Arc<Whose>) -> Result<Arc<Run>, ApiRefusal> {
+    async fn authenticate(
+        &self,
+        request: &http::Request<Incoming>,
+        whose: &Arc<ConnectionOwner>,
+    ) -> Result<Arc<Run>, ApiRefusal> {
         let nobody = |who: Option<&str>, reason, detail| {
-            let who = who.map(|run| Who { run: run.to_owned(), credential: RUN.to_owned(), part: None });
-            let outcome = Outcome::Refused { reason, detail };
-            self.events.tell(whose.connection, who, None, outcome);
-            run_is_over()
+            let who =
+                who.map(|run| Requester { run: run.to_owned(), credential: RUN_CREDENTIAL.to_owned(), part: None });
+            let outcome = EventKind::Refused { reason, detail };
+            self.events.emit(whose.connection, who, None, outcome);
+            run_ended_refusal()
         };
-        let Some(token) = request::token(request.headers()) else {
+        let Some(token) = request::bearer_token(request.headers()) else {
             return Err(nobody(None, Reason::CredentialMissing, None));
         };
-        let identifying = self.api.identify.identify(token);
-        let uid = match timeout(IDENTIFY_DEADLINE, identifying).await {
+        let identifying = self.api.authenticator.authenticate(token);
+        let uid = match timeout(AUTHENTICATE_TIMEOUT, identifying).await {
             Ok(Ok(uid)) => uid,
-            Ok(Err(Unidentified::Nobody(why))) => {
+            Ok(Err(AuthenticateError::Invalid(why))) => {
                 return Err(nobody(None, Reason::CredentialForged, Some(why)));
             }
-            Ok(Err(Unidentified::Later(why))) => {
+            Ok(Err(AuthenticateError::Unavailable(why))) => {
                 tracing::warn!(why, "nobody could say whose a token is");
-                return Err(unidentified());
+                return Err(unavailable_refusal());
             }
-            Err(_) => return Err(unidentified()),
+            Err(_) => return Err(unavailable_refusal()),
         };
-        let run = self.plans.run(&uid);
+        let run = self.plans.find_run(&uid);
         let run = run.map_err(|reason| nobody(Some(&uid), reason, None))?;
         match whose.claim(&run) {
-            Claim::Ours => Ok(run),
-            Claim::Another => {
+            ClaimResult::Claimed => Ok(run),
+            ClaimResult::OtherRun => {
                 let why = "the connection is another run's".to_owned();
                 Err(nobody(Some(&uid), Reason::RunUnknown, Some(why)))
             }
-            Claim::TooMany => Err(refuse(
+            ClaimResult::TooManyConnections => Err(refuse(
                 ApiRefusalCode::Busy,
                 format!("a run has at most {MAX_CONNECTIONS_OF_RUN} connections here"),
             )),
-            Claim::NoShare(reason) => {
+            ClaimResult::NoShare(reason) => {
                 let _ = nobody(Some(&uid), reason, None);
                 Err(refuse(ApiRefusalCode::Busy, reason.text()))
             }
@@ -225,53 +233,58 @@ where
     /// Reads the body and handles the request, unless the run ends first.
     async fn serve(
         self: &Arc<Self>,
-        kind: Kind,
+        kind: RequestKind,
         body: Incoming,
         run: &Arc<Run>,
-        whose: &Whose,
-    ) -> Result<Answer, ApiRefusal> {
-        let Some(seat) = Seat::take(run) else {
+        whose: &ConnectionOwner,
+    ) -> Result<ApiResponse, ApiRefusal> {
+        let Some(seat) = RequestSlot::acquire(run) else {
             let message = "too many requests of this run are under way";
             return Err(refuse(ApiRefusalCode::Busy, message));
         };
         let connection = whose.connection;
-        let (wish, room) = until_over(run, self.read(kind, body, run)).await?;
+        let (wish, room) = until_run_end(run, self.read_body(kind, body, run)).await?;
         // A question may wait for a day, and is small: its reservation is released here.
-        let room = matches!(wish, Wish::Report(_)).then_some(room);
+        let room = matches!(wish, RunRequest::Report(_)).then_some(room);
         match wish {
             // The last report may be what ends the run: it is answered all the same.
-            Wish::Report(report) => {
-                let taking = self.report(connection, run, *report, (seat, room));
-                Ok(written(Ok(taking.await?)))
+            RunRequest::Report(report) => {
+                let taking = self.handle_report(connection, run, *report, (seat, room));
+                Ok(to_response(Ok(taking.await?)))
             }
-            Wish::Approval(request) => {
-                let asking = self.question(connection, run, request);
-                Ok(written(Ok(until_over(run, asking).await?)))
+            RunRequest::Approval(request) => {
+                let asking = self.handle_question(connection, run, request);
+                Ok(to_response(Ok(until_run_end(run, asking).await?)))
             }
-            Wish::Schedule(request) => {
-                let doing = self.schedule(run, request);
-                Ok(written(Ok(until_over(run, doing).await?)))
+            RunRequest::Schedule(request) => {
+                let doing = self.handle_schedule(run, request);
+                Ok(to_response(Ok(until_run_end(run, doing).await?)))
             }
-            Wish::Message(request) => {
-                let doing = self.message(run, request);
-                Ok(written(Ok(until_over(run, doing).await?)))
+            RunRequest::Message(request) => {
+                let doing = self.handle_message(run, request);
+                Ok(to_response(Ok(until_run_end(run, doing).await?)))
             }
-            Wish::Subruns(request) => {
-                let doing = self.subruns(run, request);
-                Ok(written(Ok(until_over(run, doing).await?)))
+            RunRequest::Subruns(request) => {
+                let doing = self.handle_subruns(run, request);
+                Ok(to_response(Ok(until_run_end(run, doing).await?)))
             }
         }
     }
 
     /// Reads and parses the body. Returns the memory reservation with it.
-    async fn read(&self, kind: Kind, body: Incoming, run: &Run) -> Result<(Wish, Room), ApiRefusal> {
+    async fn read_body(
+        &self,
+        kind: RequestKind,
+        body: Incoming,
+        run: &Run,
+    ) -> Result<(RunRequest, BodyReservation), ApiRefusal> {
         if body.size_hint().lower() > MAX_REQUEST as u64 {
             return Err(too_large());
         }
         let room = self.rooms.take(run, body.size_hint().exact());
-        let room = timeout(ROOM_DEADLINE, room).await.map_err(no_room)?;
-        let room = room.map_err(no_room)?;
-        let reading = timeout(BODY_DEADLINE, Limited::new(body, MAX_REQUEST).collect());
+        let room = timeout(ROOM_TIMEOUT, room).await.map_err(no_room_refusal)?;
+        let room = room.map_err(no_room_refusal)?;
+        let reading = timeout(BODY_TIMEOUT, Limited::new(body, MAX_REQUEST).collect());
         let broken = |message: &str| Err(refuse(ApiRefusalCode::Request, message));
         let bytes = match reading.await {
             Ok(Ok(read)) => read.to_bytes(),
@@ -279,43 +292,43 @@ where
             Ok(Err(_)) => return broken("the request broke off"),
             Err(_) => return broken("the request did not arrive in time"),
         };
-        Ok((kind.read(&bytes)?, room))
+        Ok((kind.parse_body(&bytes)?, room))
     }
 }
 
 /// The result of claiming a connection for a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Claim {
-    Ours,
-    Another,
-    TooMany,
+enum ClaimResult {
+    Claimed,
+    OtherRun,
+    TooManyConnections,
     /// Its namespace has as many connections as it may have now.
     NoShare(Reason),
 }
 
 /// Runs `work` unless the run ends first. If both are ready, the result of `work` counts.
-async fn until_over<T>(run: &Run, work: impl Future<Output = Result<T, ApiRefusal>>) -> Result<T, ApiRefusal> {
+async fn until_run_end<T>(run: &Run, work: impl Future<Output = Result<T, ApiRefusal>>) -> Result<T, ApiRefusal> {
     tokio::select! {
         biased;
         done = work => done,
-        () = run.over() => Err(run_is_over()),
+        () = run.wait_end() => Err(run_ended_refusal()),
     }
 }
 
-fn no_room<T>(_: T) -> ApiRefusal {
+fn no_room_refusal<T>(_: T) -> ApiRefusal {
     refuse(ApiRefusalCode::Busy, "there is no room for another request")
 }
 
-fn run_is_over() -> ApiRefusal {
+fn run_ended_refusal() -> ApiRefusal {
     refuse(ApiRefusalCode::Token, UNAUTHORISED)
 }
 
-fn unidentified() -> ApiRefusal {
+fn unavailable_refusal() -> ApiRefusal {
     let message = "whose token this is cannot be found out now";
     refuse(ApiRefusalCode::Failed, message)
 }
 
-fn written(answered: Result<impl Serialize, ApiRefusal>) -> Answer {
+fn to_response(answered: Result<impl Serialize, ApiRefusal>) -> ApiResponse {
     let status = match &answered {
         Ok(_) => StatusCode::OK,
         Err(refusal) => StatusCode::from_u16(refusal.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
@@ -335,7 +348,7 @@ fn written(answered: Result<impl Serialize, ApiRefusal>) -> Answer {
             response
         }
         // Our refusals are short, so this ends.
-        _ => written(Err::<(), _>(refuse(
+        _ => to_response(Err::<(), _>(refuse(
             ApiRefusalCode::Failed,
             format!("the answer has more than {MAX_ANSWER} bytes"),
         ))),

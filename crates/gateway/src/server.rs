@@ -2,9 +2,9 @@
 
 mod files;
 mod listen;
-mod peers;
+mod peer_limiter;
 mod probes;
-mod turned_away;
+mod refused_connections;
 
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -22,21 +22,21 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::MissedTickBehavior;
 use tokio_rustls::TlsAcceptor;
 
-use crate::arguments::{Arguments, Command, ForwardArguments, ServeArguments, SignArguments, Source};
+use crate::arguments::{Arguments, Command, ForwardArguments, RunSource, ServeArguments, SignArguments};
 use crate::cluster::{self, Cluster};
 use crate::egress::Gateway;
 use crate::forward::Forwarder;
-use crate::metrics::{Metrics, Now};
-use crate::outside::Network;
+use crate::metrics::{CurrentCounts, Metrics};
+use crate::network::Network;
 use crate::plans::load_directory;
 use crate::resolve::Resolver;
 use crate::run_api::RunApi;
-use crate::run_api::local::{NoScheduler, NobodyToAsk, Records};
+use crate::run_api::local::{NoApprover, NoScheduler, RecordStore};
 
 /// How long tunnels and requests may continue after the signal to terminate.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 /// How long to wait for the rest after everything was cut.
-const SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The whole program.
 pub fn main() -> ExitCode {
@@ -45,7 +45,7 @@ pub fn main() -> ExitCode {
         Command::Sign(arguments) => sign(&arguments),
         Command::Forward(arguments) => forward(&arguments),
     };
-    outcome.map_or_else(|failure: Failure| failure.report(), |()| ExitCode::SUCCESS)
+    outcome.map_or_else(|failure: Failure| failure.print(), |()| ExitCode::SUCCESS)
 }
 
 fn run(arguments: &ServeArguments) -> Result<(), Failure> {
@@ -55,7 +55,7 @@ fn run(arguments: &ServeArguments) -> Result<(), Failure> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("the runtime cannot be started")?;
     let served = runtime.block_on(serve(arguments));
-    runtime.shutdown_timeout(SHUTDOWN_LIMIT);
+    runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     served
 }
 
@@ -63,21 +63,21 @@ async fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
     let source = arguments.source();
     let source = source.map_err(|unclear| Failure::new(unclear, unclear.hint))?;
     let settings = arguments.settings();
-    listen::make_room(settings.connections)?;
-    let keys = files::keys(&arguments.key_file)?;
+    listen::raise_file_limit(settings.connections)?;
+    let keys = files::read_keys(&arguments.key_file)?;
     let resolver = Resolver::new(&arguments.dns, arguments.cluster_domain.as_deref());
     let resolver = resolver.map_err(|error| Failure::new(error, "name one with --dns"))?;
     let gateway = Gateway::new(keys, settings, Network::new(resolver));
     let metrics = Metrics::new();
-    tokio::spawn(Arc::clone(&metrics).count(Arc::clone(gateway.events())));
+    tokio::spawn(Arc::clone(&metrics).count_events(Arc::clone(gateway.events())));
     let cluster = match source {
-        Source::Plans(directory) => {
+        RunSource::Plans(directory) => {
             serve_directory(&gateway, directory, arguments.records.as_deref())?;
             None
         }
-        Source::Kubernetes => Some(serve_cluster(&gateway, arguments, &metrics).await?),
+        RunSource::Kubernetes => Some(serve_cluster(&gateway, arguments, &metrics).await?),
     };
-    let tls = files::tls(arguments, gateway.protocols())?.map(watch::Sender::new);
+    let tls = files::read_tls(arguments, gateway.alpn_protocols())?.map(watch::Sender::new);
     // Before the gateway listens, so that no signal is missed.
     let mut signals = Signals::new()?;
     let (close, closing) = watch::channel(false);
@@ -85,7 +85,7 @@ async fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
     let (open, mut all_closed) = mpsc::channel::<()>(1);
 
     let served = tls.as_ref().map(watch::Sender::subscribe);
-    let serving = listen::Serving {
+    let serving = listen::ClientListener {
         gateway: Arc::clone(&gateway),
         metrics: Arc::clone(&metrics),
         tls: served,
@@ -94,21 +94,21 @@ async fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
     };
     let address = serving.listen(&arguments.listen, closing.clone()).await?;
     if let Some(port) = arguments.canary {
-        probes::canary(address, port, closing.clone()).await?;
+        probes::serve_canary(address, port, closing.clone()).await?;
     }
     if let Some(probe_listen) = arguments.probe_listen {
-        let probed = Arc::new(Probes { gateway: Arc::clone(&gateway), metrics, cluster, closing: closing.clone() });
-        probes::probes(probe_listen, closing, probed).await?;
+        let probed = Arc::new(ProbeState { gateway: Arc::clone(&gateway), metrics, cluster, closing: closing.clone() });
+        probes::serve_probes(probe_listen, closing, probed).await?;
     }
 
-    let reload = Reload { gateway: Arc::clone(&gateway), arguments, source, tls };
-    signals.end(&reload).await;
+    let reload = Reloader { gateway: Arc::clone(&gateway), arguments, source, tls };
+    signals.wait_for_termination(&reload).await;
     tracing::info!("ending: no new connections are taken");
     close.send_replace(true);
     if tokio::time::timeout(SHUTDOWN_GRACE, all_closed.recv()).await.is_err() {
-        tracing::warn!(clients = gateway.clients(), "what is still open is cut");
-        gateway.end();
-        let _ = tokio::time::timeout(SHUTDOWN_LIMIT, all_closed.recv()).await;
+        tracing::warn!(clients = gateway.client_count(), "what is still open is cut");
+        gateway.shut_down();
+        let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, all_closed.recv()).await;
     }
     Ok(())
 }
@@ -141,13 +141,18 @@ async fn serve_cluster(
 
 /// Serves the run API without a cluster: files for reports, and no approver.
 fn serve_run_api(gateway: &Gateway<Network>, directory: &Path) -> Result<(), Failure> {
-    let reporter = Records::open(directory).map_err(|error| {
+    let reporter = RecordStore::open(directory).map_err(|error| {
         Failure::new(
             anyhow::Error::new(error).context("the records cannot be opened"),
             "--records is a directory that this user may write",
         )
     })?;
-    let api = RunApi { identify: gateway.credentials(), decider: NobodyToAsk, reporter, scheduler: NoScheduler };
+    let api = RunApi {
+        authenticator: gateway.credentials(),
+        question_handler: NoApprover,
+        report_store: reporter,
+        scheduler: NoScheduler,
+    };
     gateway.serve_run_api(api).map_err(anyhow::Error::from)?;
     tracing::info!(records = %directory.display(), "the run API is served");
     Ok(())
@@ -156,7 +161,7 @@ fn serve_run_api(gateway: &Gateway<Network>, directory: &Path) -> Result<(), Fai
 /// Reads the plans and logs the result.
 fn reload_plans(gateway: &Gateway<Network>, directory: &Path) -> anyhow::Result<()> {
     let loaded = load_directory(gateway.plans(), directory)?;
-    for (path, error) in &loaded.unusable {
+    for (path, error) in &loaded.invalid {
         tracing::warn!(path = %path.display(), error = format!("{error:#}"), "a plan cannot be used");
     }
     for run in &loaded.ended {
@@ -184,23 +189,23 @@ impl Signals {
     }
 
     /// Waits for the signal to terminate. Reloads files on SIGHUP; in a cluster also when they change.
-    async fn end(&mut self, reload: &Reload<'_>) {
-        let mut state = reload.state();
-        let mut look = tokio::time::interval(files::LOOK_EVERY);
+    async fn wait_for_termination(&mut self, reload: &Reloader<'_>) {
+        let mut state = reload.file_state();
+        let mut look = tokio::time::interval(files::POLL_INTERVAL);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => return,
                 _ = self.interrupt.recv() => return,
                 _ = self.hang_up.recv() => {
-                    state = reload.state();
-                    reload.everything();
+                    state = reload.file_state();
+                    reload.reload_all();
                 }
-                _ = look.tick(), if reload.source == Source::Kubernetes => {
-                    let now = reload.state();
+                _ = look.tick(), if reload.source == RunSource::Kubernetes => {
+                    let now = reload.file_state();
                     if now != state {
                         state = now;
-                        reload.everything();
+                        reload.reload_all();
                         tracing::info!("files were changed, and read again");
                     }
                 }
@@ -210,29 +215,29 @@ impl Signals {
 }
 
 /// Reloads files while the gateway serves. A file that is not valid leaves the previous one in use.
-struct Reload<'a> {
+struct Reloader<'a> {
     gateway: Arc<Gateway<Network>>,
     arguments: &'a ServeArguments,
-    source: Source<'a>,
+    source: RunSource<'a>,
     tls: Option<watch::Sender<TlsAcceptor>>,
 }
 
-impl Reload<'_> {
-    fn state(&self) -> files::State {
+impl Reloader<'_> {
+    fn file_state(&self) -> files::FileState {
         let files = [&self.arguments.tls_cert, &self.arguments.tls_key];
         let files = files.into_iter().flatten().chain([&self.arguments.key_file]);
-        files::State::of(files.into_iter().map(AsRef::as_ref))
+        files::FileState::current(files.into_iter().map(AsRef::as_ref))
     }
 
-    fn everything(&self) {
-        match files::keys(&self.arguments.key_file) {
+    fn reload_all(&self) {
+        match files::read_keys(&self.arguments.key_file) {
             Ok(keys) => self.gateway.set_keys(keys),
             Err(error) => {
                 tracing::warn!(error = format!("{error:#}"), "the keys cannot be used; those before stay in use")
             }
         }
         if let Some(tls) = &self.tls {
-            match files::tls(self.arguments, self.gateway.protocols()) {
+            match files::read_tls(self.arguments, self.gateway.alpn_protocols()) {
                 Ok(Some(acceptor)) => drop(tls.send_replace(acceptor)),
                 Ok(None) => {}
                 Err(error) => tracing::warn!(
@@ -241,7 +246,7 @@ impl Reload<'_> {
                 ),
             }
         }
-        if let Source::Plans(directory) = self.source
+        if let RunSource::Plans(directory) = self.source
             && let Err(error) = reload_plans(&self.gateway, directory)
         {
             tracing::warn!(error = format!("{error:#}"), "the plans cannot be read; those before stay in use");
@@ -250,15 +255,15 @@ impl Reload<'_> {
 }
 
 /// The state that probes report.
-struct Probes {
+struct ProbeState {
     gateway: Arc<Gateway<Network>>,
     metrics: Arc<Metrics>,
     cluster: Option<Cluster>,
     closing: watch::Receiver<bool>,
 }
 
-impl probes::Probed for Probes {
-    fn ready(&self) -> Result<(), &'static str> {
+impl probes::ProbeHandler for ProbeState {
+    fn check_ready(&self) -> Result<(), &'static str> {
         if *self.closing.borrow() {
             return Err("it is ending");
         }
@@ -267,17 +272,17 @@ impl probes::Probed for Probes {
     }
 
     fn metrics(&self) -> String {
-        let admission = self.gateway.admission();
-        self.metrics.text(Now {
+        let admission = self.gateway.limiter();
+        self.metrics.to_text(CurrentCounts {
             connections: admission.open(),
             unauthenticated: admission.unauthenticated(),
-            runs: self.gateway.plans().active().len(),
+            runs: self.gateway.plans().active_uids().len(),
         })
     }
 }
 
 fn sign(arguments: &SignArguments) -> Result<(), Failure> {
-    let keys = files::keys(&arguments.key_file)?;
+    let keys = files::read_keys(&arguments.key_file)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.context("the clock stands before 1970")?.as_secs();
     let claims =
@@ -291,7 +296,7 @@ fn sign(arguments: &SignArguments) -> Result<(), Failure> {
 
 fn forward(arguments: &ForwardArguments) -> Result<(), Failure> {
     start_logging(&arguments.log);
-    let text = files::secret(&arguments.credential_file)?;
+    let text = files::read_secret(&arguments.credential_file)?;
     let (user, password) = text
         .trim()
         .split_once(':')

@@ -26,13 +26,13 @@ pub const CONNECTION_LIMIT: Duration = Duration::from_secs(6 * 3600);
 /// Maximum time of a tunnel or request without a byte.
 pub const IDLE_LIMIT: Duration = Duration::from_secs(15 * 60);
 /// From the first byte of a head to its last; also from connecting to the first head.
-pub const HEAD_DEADLINE: Duration = Duration::from_secs(10);
+pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time between two requests on a connection.
 pub const KEEP_ALIVE_LIMIT: Duration = Duration::from_secs(60);
 /// Timeout for resolving a name.
-pub const RESOLVE_DEADLINE: Duration = Duration::from_secs(10);
+pub const RESOLVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for connecting to one address.
-pub const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Addresses of one name. A name with more is refused.
 pub const MAX_ADDRESSES: usize = 32;
 /// Events that are kept for late or slow watchers.
@@ -57,10 +57,10 @@ pub struct Settings {
     pub bytes_of_run: u64,
     pub connection_limit: Duration,
     pub idle_limit: Duration,
-    pub head_deadline: Duration,
+    pub head_timeout: Duration,
     pub keep_alive_limit: Duration,
-    pub resolve_deadline: Duration,
-    pub connect_deadline: Duration,
+    pub resolve_timeout: Duration,
+    pub connect_timeout: Duration,
     pub events: usize,
     pub loopback: Loopback,
 }
@@ -87,10 +87,10 @@ impl Default for Settings {
             bytes_of_run: MAX_BYTES_OF_RUN,
             connection_limit: CONNECTION_LIMIT,
             idle_limit: IDLE_LIMIT,
-            head_deadline: HEAD_DEADLINE,
+            head_timeout: HEAD_TIMEOUT,
             keep_alive_limit: KEEP_ALIVE_LIMIT,
-            resolve_deadline: RESOLVE_DEADLINE,
-            connect_deadline: CONNECT_DEADLINE,
+            resolve_timeout: RESOLVE_TIMEOUT,
+            connect_timeout: CONNECT_TIMEOUT,
             events: MAX_EVENTS,
             loopback: Loopback::Refused,
         }

@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use serde::{Serialize, Serializer};
-use sympozium_api::digest::{NoJson, digest, of_canonical};
+use sympozium_api::digest::{CanonicalJsonError, digest, digest_canonical};
 use sympozium_api::names::Digest;
 
 /// The domain of an action's hash.
@@ -14,7 +14,7 @@ pub const DOMAIN: &str = "sympozium.ai/action/v1";
 /// The domain of the hash of a command's standard input.
 pub const STDIN_DOMAIN: &str = "sympozium.ai/stdin/v1";
 /// Limit for the summary, in characters. A longer action cannot be approved: an approver would not read all of it.
-pub const MAX_SHOWN: usize = sympozium_api::limits::APPROVAL_SUMMARY;
+pub const MAX_SUMMARY: usize = sympozium_api::limits::APPROVAL_SUMMARY;
 
 /// An action, before it is executed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -32,7 +32,7 @@ pub struct Action<'a> {
     /// The part that would execute it.
     pub target: &'a str,
     /// The operation itself.
-    pub deed: Deed<'a>,
+    pub deed: Operation<'a>,
     /// The working directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub work_dir: Option<&'a str>,
@@ -46,7 +46,7 @@ pub struct Action<'a> {
 /// The operation of an action.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Deed<'a> {
+pub enum Operation<'a> {
     /// A shell command line.
     Shell(&'a str),
     /// A program with its arguments, without a shell.
@@ -62,61 +62,61 @@ impl Action<'_> {
     /// # Errors
     ///
     /// Never: every field can be serialized.
-    pub fn digest(&self) -> Result<Digest, NoJson> {
+    pub fn digest(&self) -> Result<Digest, CanonicalJsonError> {
         digest(DOMAIN, self)
     }
 
     /// The text that an approver reads: the whole action, in lines that text from the model can neither imitate nor
     /// reverse. `None` if it is longer than [`MAX_SUMMARY`].
-    pub fn shown(&self) -> Option<String> {
+    pub fn summary(&self) -> Option<String> {
         let mut text = String::new();
         let who = match self.pack {
             Some(pack) => format!("{} of {pack}", self.tool),
             None => self.tool.to_owned(),
         };
         // Writing to a String does not fail.
-        let _ = writeln!(text, "tool: {}", escaped(&who));
-        let _ = writeln!(text, "in: {}", escaped(self.target));
+        let _ = writeln!(text, "tool: {}", printable_ascii(&who));
+        let _ = writeln!(text, "in: {}", printable_ascii(self.target));
         match &self.deed {
-            Deed::Shell(line) => {
-                let _ = writeln!(text, "shell: {}", escaped(line));
+            Operation::Shell(line) => {
+                let _ = writeln!(text, "shell: {}", printable_ascii(line));
             }
-            Deed::Program(words) => {
+            Operation::Program(words) => {
                 for (number, word) in words.iter().enumerate() {
-                    let _ = writeln!(text, "word {number}: {}", escaped(word));
+                    let _ = writeln!(text, "word {number}: {}", printable_ascii(word));
                 }
             }
-            Deed::Call(arguments) => {
-                let _ = writeln!(text, "arguments: {}", escaped(arguments));
+            Operation::Call(arguments) => {
+                let _ = writeln!(text, "arguments: {}", printable_ascii(arguments));
             }
         }
         match (self.work_dir, &self.deed) {
             (Some(directory), _) => {
-                let _ = writeln!(text, "directory: {}", escaped(directory));
+                let _ = writeln!(text, "directory: {}", printable_ascii(directory));
             }
-            (None, Deed::Shell(_) | Deed::Program(_)) => {
+            (None, Operation::Shell(_) | Operation::Program(_)) => {
                 text.push_str("directory: /workspace, or / where there is none\n");
             }
-            (None, Deed::Call(_)) => {}
+            (None, Operation::Call(_)) => {}
         }
         if let Some(stdin) = self.stdin {
-            let _ = writeln!(text, "input: {}", escaped(stdin));
+            let _ = writeln!(text, "input: {}", printable_ascii(stdin));
         }
         let _ = writeln!(text, "seconds: {}", self.timeout_seconds);
         text.push_str("Files in /workspace are not part of this: they may change before it runs.");
-        (text.chars().count() <= MAX_SHOWN).then_some(text)
+        (text.chars().count() <= MAX_SUMMARY).then_some(text)
     }
 }
 
 fn by_its_hash<S: Serializer>(stdin: &Option<&str>, serializer: S) -> Result<S::Ok, S::Error> {
-    let hash = stdin.map(|stdin| of_canonical(STDIN_DOMAIN, stdin.as_bytes()));
+    let hash = stdin.map(|stdin| digest_canonical(STDIN_DOMAIN, stdin.as_bytes()));
     hash.serialize(serializer)
 }
 
 /// A text in which every character is what it looks like: only printable ASCII characters stay as they are. Letters of
 /// other scripts can look like these, run from right to left, or join their neighbours; they are written as `\u{…}`,
 /// like control characters, and a backslash is doubled.
-pub fn escaped(text: &str) -> String {
+pub fn printable_ascii(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {
@@ -146,7 +146,7 @@ mod tests {
             tool: "execute_command",
             pack: Some("k8s-ops"),
             target: "skill-k8s-ops",
-            deed: Deed::Program(words),
+            deed: Operation::Program(words),
             work_dir: Some("/workspace"),
             stdin: None,
             timeout_seconds: 30,
@@ -166,7 +166,7 @@ mod tests {
             Action { pack: Some("k8s-opsskill"), target: "-k8s-ops", ..base.clone() },
             Action { target: "sandbox", ..base.clone() },
             action(&two),
-            Action { deed: Deed::Shell("a b"), ..base.clone() },
+            Action { deed: Operation::Shell("a b"), ..base.clone() },
             Action { work_dir: None, ..base.clone() },
             Action { work_dir: Some("/"), ..base.clone() },
             Action { stdin: Some("in"), ..base.clone() },
@@ -182,7 +182,7 @@ mod tests {
     fn a_person_sees_what_is_there() {
         let words = ["kubectl".to_owned(), "delete\u{202e}txt\nword 9: harmless\u{1b}[2K".to_owned(), "\\n".to_owned()];
         assert_eq!(
-            action(&words).shown().expect("short"),
+            action(&words).summary().expect("short"),
             "tool: execute_command of k8s-ops\n\
              in: skill-k8s-ops\n\
              word 0: kubectl\n\
@@ -192,15 +192,15 @@ mod tests {
              seconds: 30\n\
              Files in /workspace are not part of this: they may change before it runs."
         );
-        let long = ["x".repeat(MAX_SHOWN)];
-        assert_eq!(action(&long).shown(), None);
+        let long = ["x".repeat(MAX_SUMMARY)];
+        assert_eq!(action(&long).summary(), None);
     }
 
     proptest! {
         #[test]
         fn what_is_shown_tells_every_text_apart(one: String, other: String) {
-            prop_assert_eq!(escaped(&one) == escaped(&other), one == other);
-            let shown = escaped(&one);
+            prop_assert_eq!(printable_ascii(&one) == printable_ascii(&other), one == other);
+            let shown = printable_ascii(&one);
             prop_assert!(shown.bytes().all(|it| it == b' ' || it.is_ascii_graphic()), "{shown:?}");
         }
     }

@@ -23,10 +23,10 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde_json::{Map, Value, json};
 use sha2::Sha256;
 use subtle::ConstantTimeEq as _;
-use sympozium_api::digest::NoJson;
+use sympozium_api::digest::CanonicalJsonError;
 use zeroize::Zeroizing;
 
-use crate::message::{ExecRequest, RequestProblem};
+use crate::message::{ExecRequest, RequestError};
 use crate::unique_keys;
 use crate::volume::fill_random;
 
@@ -132,7 +132,7 @@ impl RequestKey {
     }
 
     /// The MAC of a request, computed without `_meta.mac`.
-    fn mac(&self, request: &ExecRequest) -> Result<[u8; 32], NoJson> {
+    fn mac(&self, request: &ExecRequest) -> Result<[u8; 32], CanonicalJsonError> {
         let meta = request.meta.as_ref().map(|meta| {
             let mut meta = meta.clone();
             meta.remove(MAC);
@@ -162,7 +162,7 @@ impl fmt::Debug for RequestKey {
 pub enum SignError {
     /// The request cannot be written as canonical JSON.
     #[error("the request cannot be signed")]
-    Json(#[from] NoJson),
+    Json(#[from] CanonicalJsonError),
     /// The counter has reached [`MAX_COUNTER`].
     #[error("the run has made more requests than it may")]
     Exhausted,
@@ -172,14 +172,14 @@ pub enum SignError {
 #[derive(Debug)]
 pub struct Signer {
     key: RequestKey,
-    last: u64,
+    last_counter: u64,
 }
 
 impl Signer {
     /// Signs with this key, starting at counter 1.
     #[must_use]
     pub fn new(key: RequestKey) -> Self {
-        Self { key, last: 0 }
+        Self { key, last_counter: 0 }
     }
 
     /// The key, to be handed to the executor.
@@ -193,28 +193,28 @@ impl Signer {
     /// # Errors
     /// When the counter is exhausted, or the request cannot be written as canonical JSON.
     pub fn sign(&mut self, request: &mut ExecRequest, expires: SystemTime) -> Result<(), SignError> {
-        if self.last >= MAX_COUNTER {
+        if self.last_counter >= MAX_COUNTER {
             return Err(SignError::Exhausted);
         }
-        let counter = self.last + 1;
+        let counter = self.last_counter + 1;
         let meta = request.meta.get_or_insert_with(Map::new);
         meta.insert(COUNTER.to_owned(), counter.into());
-        meta.insert(EXPIRES.to_owned(), milliseconds(expires).into());
+        meta.insert(EXPIRES.to_owned(), unix_milliseconds(expires).into());
         let mac = self.key.mac(request)?;
         let mac = Value::from(hex::encode(&mac).to_string());
         let meta = request.meta.get_or_insert_with(Map::new);
         meta.insert(MAC.to_owned(), mac);
-        self.last = counter;
+        self.last_counter = counter;
         Ok(())
     }
 }
 
 /// Why an executor does not serve a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unauthentic {
+pub enum VerifyError {
     /// It cannot be parsed as a request.
     #[error("it is not a request of the bridge: {0}")]
-    Unreadable(RequestProblem),
+    Unreadable(RequestError),
     /// The MAC is missing or malformed.
     #[error("it carries no MAC of the bridge")]
     Unsigned,
@@ -238,20 +238,20 @@ pub enum Unauthentic {
 #[derive(Debug)]
 pub struct Verifier {
     key: RequestKey,
-    last: u64,
+    last_counter: u64,
 }
 
 impl Verifier {
     /// Verifies with this key.
     #[must_use]
     pub fn new(key: RequestKey) -> Self {
-        Self { key, last: 0 }
+        Self { key, last_counter: 0 }
     }
 
     /// The counter of the last request that was served; 0 before the first.
     #[must_use]
-    pub fn last(&self) -> u64 {
-        self.last
+    pub fn last_counter(&self) -> u64 {
+        self.last_counter
     }
 
     /// Returns the counter of a request that the bridge signed, that was not served yet and has not expired at `now`.
@@ -261,38 +261,38 @@ impl Verifier {
     ///
     /// # Errors
     /// Why the request must not be served.
-    pub fn check(&self, request: &ExecRequest, now: SystemTime) -> Result<u64, Unauthentic> {
-        let meta = request.meta.as_ref().ok_or(Unauthentic::Unsigned)?;
+    pub fn check(&self, request: &ExecRequest, now: SystemTime) -> Result<u64, VerifyError> {
+        let meta = request.meta.as_ref().ok_or(VerifyError::Unsigned)?;
         let number = |name: &str| meta.get(name).and_then(Value::as_u64);
         let sent = meta.get(MAC).and_then(Value::as_str);
         let sent = sent.and_then(hex::decode::<32>);
-        let sent = sent.ok_or(Unauthentic::Unsigned)?;
-        let expected = self.key.mac(request).map_err(|_| Unauthentic::Forged)?;
+        let sent = sent.ok_or(VerifyError::Unsigned)?;
+        let expected = self.key.mac(request).map_err(|_| VerifyError::Forged)?;
         if !bool::from(expected.ct_eq(&*sent)) {
-            return Err(Unauthentic::Forged);
+            return Err(VerifyError::Forged);
         }
         // Only now: the author of a forged request learns nothing about counters and times.
         let (Some(counter), Some(expires)) = (number(COUNTER), number(EXPIRES)) else {
-            return Err(Unauthentic::Unsigned);
+            return Err(VerifyError::Unsigned);
         };
-        if counter <= self.last {
-            let last = self.last;
-            return Err(Unauthentic::Replayed { counter, last });
+        if counter <= self.last_counter {
+            let last = self.last_counter;
+            return Err(VerifyError::Replayed { counter, last });
         }
-        if milliseconds(now) >= expires {
-            return Err(Unauthentic::Expired);
+        if unix_milliseconds(now) >= expires {
+            return Err(VerifyError::Expired);
         }
         Ok(counter)
     }
 
     /// To be called when the request with this counter is served: from now on only later ones are.
     pub fn advance(&mut self, counter: u64) {
-        self.last = self.last.max(counter);
+        self.last_counter = self.last_counter.max(counter);
     }
 }
 
 /// Milliseconds since 1970.
-fn milliseconds(time: SystemTime) -> u64 {
+fn unix_milliseconds(time: SystemTime) -> u64 {
     let since: Duration = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).map_or(MAX_COUNTER, |it| it.min(MAX_COUNTER))
 }

@@ -15,19 +15,19 @@ pub(crate) enum Method {
     /// `openat2`.
     Openat2,
     /// `openat`, followed by a comparison of mounts.
-    Compare,
+    CompareMounts,
 }
 
 impl Method {
     /// The best method on this machine, probed once per process.
-    pub(crate) fn available() -> Self {
+    pub(crate) fn detect() -> Self {
         static PROBED: OnceLock<Method> = OnceLock::new();
         *PROBED.get_or_init(|| {
             let flags = OFlags::PATH | OFlags::CLOEXEC;
             let none = ResolveFlags::empty();
             match rustix::fs::openat2(rustix::fs::CWD, "/", flags, Mode::empty(), none) {
                 // Seccomp filters older than the system call return EPERM.
-                Err(Errno::NOSYS | Errno::PERM) => Self::Compare,
+                Err(Errno::NOSYS | Errno::PERM) => Self::CompareMounts,
                 Ok(_) | Err(_) => Self::Openat2,
             }
         })
@@ -60,14 +60,14 @@ pub(crate) fn open(
                 ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
             rustix::io::retry_on_intr(|| rustix::fs::openat2(directory, name, flags, mode, resolve))
         }
-        Method::Compare => {
+        Method::CompareMounts => {
             let opened = rustix::io::retry_on_intr(|| rustix::fs::openat(directory, name, flags, mode));
             let file = match opened {
                 // With O_DIRECTORY the kernel checks the type first, and a link is not a directory.
                 Err(Errno::NOTDIR) if is_link(directory, name) => return Err(Errno::LOOP),
                 opened => opened?,
             };
-            if mount_of(directory)? != mount_of(rustix::fd::AsFd::as_fd(&file))? {
+            if mount_id(directory)? != mount_id(rustix::fd::AsFd::as_fd(&file))? {
                 return Err(Errno::XDEV);
             }
             Ok(file)
@@ -82,7 +82,7 @@ fn is_link(directory: BorrowedFd<'_>, name: &str) -> bool {
 
 /// Identifies a mount: by its id, or by the device where the kernel (before 5.8, and gVisor) has no ids. The device
 /// does not distinguish a bind mount of the same file system.
-fn mount_of(file: BorrowedFd<'_>) -> Result<(Option<u64>, u64), Errno> {
+fn mount_id(file: BorrowedFd<'_>) -> Result<(Option<u64>, u64), Errno> {
     let by_id = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)
         .ok()
         .filter(|statx| statx.stx_mask & StatxFlags::MNT_ID.bits() != 0)
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn only_a_single_component_is_a_name() {
         let directory = rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
-        for method in [Method::Openat2, Method::Compare] {
+        for method in [Method::Openat2, Method::CompareMounts] {
             let open = |name| open(method, directory.as_fd(), name, OFlags::PATH, Mode::empty());
             for name in ["", ".", "..", "etc/passwd", "/etc", "etc/", "a\0b"] {
                 assert_eq!(open(name).err(), Some(Errno::INVAL), "{name:?}");
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn another_mount_is_another_file_system_to_both_ways() {
         let root = rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
-        for method in [Method::Openat2, Method::Compare] {
+        for method in [Method::Openat2, Method::CompareMounts] {
             let opened = open(method, root.as_fd(), "proc", OFlags::PATH, Mode::empty());
             assert_eq!(opened.err(), Some(Errno::XDEV), "{method:?}");
         }

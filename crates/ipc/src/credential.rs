@@ -16,7 +16,7 @@ use sha2::Sha256;
 use subtle::ConstantTimeEq as _;
 use zeroize::Zeroizing;
 
-pub use keys::{KeyId, KeyRing, MAX_KEYS, UnusableKeys};
+pub use keys::{KeyId, KeyRing, KeyRingError, MAX_KEYS};
 
 /// The domain of the MAC, so that no other use of the same key gives a MAC that is valid here.
 const DOMAIN: &[u8] = b"sympozium.ai/gateway-credential/v1";
@@ -57,7 +57,7 @@ pub struct Credential {
 
 /// Why a credential is refused. For the log only: the sender must not learn it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum CredentialError {
     /// It does not have the required format.
     #[error("the credential is malformed")]
     Malformed,
@@ -74,7 +74,7 @@ pub enum Refused {
 
 /// Why claims cannot be signed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Unsignable {
+pub enum ClaimsError {
     /// The run's UID is too long or has other characters than the format allows.
     #[error("the run's UID does not fit into a credential")]
     Run,
@@ -92,20 +92,20 @@ impl KeyRing {
     /// # Errors
     ///
     /// When the claims do not fit the format.
-    pub fn sign(&self, claims: &Claims) -> Result<Credential, Unsignable> {
-        if !is_run(&claims.run) {
-            return Err(Unsignable::Run);
+    pub fn sign(&self, claims: &Claims) -> Result<Credential, ClaimsError> {
+        if !is_run_uid(&claims.run) {
+            return Err(ClaimsError::Run);
         }
-        if !is_name(&claims.name) {
-            return Err(Unsignable::Name);
+        if !is_credential_name(&claims.name) {
+            return Err(ClaimsError::Name);
         }
         let expires = claims.expires.to_string();
         if expires.len() > MAX_EXPIRY_DIGITS {
-            return Err(Unsignable::Expiry);
+            return Err(ClaimsError::Expiry);
         }
-        let (id, key) = self.signing();
-        let code = code(id, key, claims);
-        Ok(Credential { user: format!("{id}.{}.{}.{expires}", claims.run, claims.name), password: hexadecimal(&code) })
+        let (id, key) = self.signing_key();
+        let code = compute_mac(id, key, claims);
+        Ok(Credential { user: format!("{id}.{}.{}.{expires}", claims.run, claims.name), password: to_hex(&code) })
     }
 
     /// Returns the claims, if the password is right and they have not expired at `now`, in seconds of Unix time.
@@ -115,19 +115,19 @@ impl KeyRing {
     /// # Errors
     ///
     /// When it is not one of our credentials, or not valid any more.
-    pub fn verify(&self, user: &str, password: &str, now: u64) -> Result<Claims, Refused> {
-        let (id, claims) = parse(user).ok_or(Refused::Malformed)?;
+    pub fn verify(&self, user: &str, password: &str, now: u64) -> Result<Claims, CredentialError> {
+        let (id, claims) = parse_user(user).ok_or(CredentialError::Malformed)?;
         if password.len() != PASSWORD_BYTES {
-            return Err(Refused::Malformed);
+            return Err(CredentialError::Malformed);
         }
-        let key = self.key(id).ok_or(Refused::UnknownKey)?;
-        let expected = hexadecimal(&code(id, key, &claims));
+        let key = self.key(id).ok_or(CredentialError::UnknownKey)?;
+        let expected = to_hex(&compute_mac(id, key, &claims));
         if !bool::from(expected.as_bytes().ct_eq(password.as_bytes())) {
-            return Err(Refused::Forged);
+            return Err(CredentialError::Forged);
         }
         // After the password: a sender without a valid one learns nothing about times.
         if now >= claims.expires {
-            return Err(Refused::Expired);
+            return Err(CredentialError::Expired);
         }
         Ok(claims)
     }
@@ -148,7 +148,7 @@ impl fmt::Debug for Credential {
 }
 
 /// Splits a user name. Only the credential's name may contain dots.
-fn parse(user: &str) -> Option<(&str, Claims)> {
+fn parse_user(user: &str) -> Option<(&str, Claims)> {
     if user.len() > MAX_USER_BYTES {
         return None;
     }
@@ -160,25 +160,25 @@ fn parse(user: &str) -> Option<(&str, Claims)> {
         && expires.bytes().all(|byte| byte.is_ascii_digit())
         // Each number has exactly one form.
         && (expires == "0" || !expires.starts_with('0'));
-    if !keys::is_key_id(id) || !is_run(run) || !is_name(name) || !plain {
+    if !keys::is_key_id(id) || !is_run_uid(run) || !is_credential_name(name) || !plain {
         return None;
     }
     let claims = Claims { run: run.to_owned(), name: name.to_owned(), expires: expires.parse().ok()? };
     Some((id, claims))
 }
 
-fn is_run(text: &str) -> bool {
+fn is_run_uid(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     (1..=MAX_RUN_BYTES).contains(&text.len()) && text.bytes().all(plain)
 }
 
-fn is_name(text: &str) -> bool {
+fn is_credential_name(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
     (1..=MAX_NAME_BYTES).contains(&text.len()) && text.bytes().all(plain)
 }
 
 /// Each field is preceded by its length, so that no two lists of fields give the same bytes.
-fn code(id: &str, key: &[u8; KEY_BYTES], claims: &Claims) -> Zeroizing<[u8; 32]> {
+fn compute_mac(id: &str, key: &[u8; KEY_BYTES], claims: &Claims) -> Zeroizing<[u8; 32]> {
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else {
         unreachable!("HMAC takes keys of every length");
     };
@@ -191,7 +191,7 @@ fn code(id: &str, key: &[u8; KEY_BYTES], claims: &Claims) -> Zeroizing<[u8; 32]>
     Zeroizing::new(mac.finalize().into_bytes().into())
 }
 
-fn hexadecimal(bytes: &[u8; 32]) -> Zeroizing<String> {
+fn to_hex(bytes: &[u8; 32]) -> Zeroizing<String> {
     // Allocated at its full size: a string that grows leaves copies behind.
     let mut text = Zeroizing::new(String::with_capacity(PASSWORD_BYTES));
     for byte in bytes {

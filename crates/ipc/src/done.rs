@@ -5,7 +5,7 @@ use std::time::Instant;
 use rustix::fd::BorrowedFd;
 use rustix::fs::inotify::WatchFlags;
 
-use crate::volume::{Done, FileKind, Volume, VolumeError};
+use crate::volume::{DoneState, FileKind, Volume, VolumeError};
 use crate::watch::{PollReason, SAFETY_INTERVAL, Watch, WatchMode};
 
 /// Limit for the reads of a burst of events in one check; the rest leaves the descriptor readable.
@@ -17,8 +17,8 @@ const MAX_READS: usize = 64;
 pub struct DoneWatch {
     volume: Volume,
     watch: Watch,
-    next_look: Instant,
-    told: Option<FileKind>,
+    next_check: Instant,
+    reported_kind: Option<FileKind>,
 }
 
 /// The result of a check for `done`.
@@ -38,7 +38,7 @@ impl DoneWatch {
     pub fn new(volume: &Volume, mode: WatchMode) -> Self {
         let mut watch = Watch::new(mode, volume.root());
         watch.add(volume.root(), WatchFlags::CREATE | WatchFlags::MOVED_TO);
-        Self { volume: volume.clone(), watch, next_look: Instant::now(), told: None }
+        Self { volume: volume.clone(), watch, next_check: Instant::now(), reported_kind: None }
     }
 
     /// Readable when [`check`](Self::check) may have a new result. `None` if the directory is polled.
@@ -50,19 +50,19 @@ impl DoneWatch {
     /// When to call [`check`](Self::check) even without an event.
     #[must_use]
     pub fn wake_at(&self) -> Instant {
-        self.next_look
+        self.next_check
     }
 
     /// Why `done` is polled, if it is.
     #[must_use]
-    pub fn polling(&self) -> Option<&PollReason> {
-        self.watch.polling()
+    pub fn poll_reason(&self) -> Option<&PollReason> {
+        self.watch.poll_reason()
     }
 
     /// Polls from now on: for a caller that has learnt elsewhere that no events are delivered.
-    pub fn poll(&mut self, reason: PollReason) {
-        self.watch.poll(reason);
-        self.next_look = Instant::now();
+    pub fn start_polling(&mut self, reason: PollReason) {
+        self.watch.start_polling(reason);
+        self.next_check = Instant::now();
     }
 
     /// Checks for `done`. Cheap, never blocks; may be called at any time.
@@ -75,13 +75,13 @@ impl DoneWatch {
         while self.watch.read(|_| ()) && reads < MAX_READS {
             reads += 1;
         }
-        self.next_look = Instant::now() + self.watch.interval(SAFETY_INTERVAL);
-        Ok(match self.volume.done()? {
-            Done::Yes => DoneCheck::Done,
-            Done::No => DoneCheck::Running,
-            Done::Foreign(kind) if self.told == Some(kind) => DoneCheck::Running,
-            Done::Foreign(kind) => {
-                self.told = Some(kind);
+        self.next_check = Instant::now() + self.watch.interval(SAFETY_INTERVAL);
+        Ok(match self.volume.done_state()? {
+            DoneState::Present => DoneCheck::Done,
+            DoneState::Absent => DoneCheck::Running,
+            DoneState::Foreign(kind) if self.reported_kind == Some(kind) => DoneCheck::Running,
+            DoneState::Foreign(kind) => {
+                self.reported_kind = Some(kind);
                 DoneCheck::Foreign(kind)
             }
         })

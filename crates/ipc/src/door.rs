@@ -41,14 +41,14 @@ pub mod path {
 }
 
 /// The header of refusals of the bridge.
-pub const REFUSED: &str = "sympozium-refused";
+pub const REFUSED_HEADER: &str = "sympozium-refused";
 /// The header of every answer: milliseconds that the run has left. The agent cannot measure that itself, because the
 /// run's clock stops while an approver is asked.
-pub const REMAINING: &str = "sympozium-remaining-ms";
+pub const REMAINING_HEADER: &str = "sympozium-remaining-ms";
 /// The name of the socket in the door's directory.
-pub const SOCKET: &str = "bridge.sock";
+pub const SOCKET_NAME: &str = "bridge.sock";
 /// Limit for a chunk of the transcript, in bytes.
-pub const MAX_TRANSCRIPT_PIECE: usize = 256 << 10;
+pub const MAX_TRANSCRIPT_CHUNK: usize = 256 << 10;
 /// Limit for a progress text, in bytes.
 pub const MAX_PROGRESS: usize = 4 << 10;
 /// Limit for the model's id of a call, in bytes.
@@ -135,7 +135,7 @@ pub struct Progress {
 }
 
 /// The agent's error message when it was asked to shut down: the other parts of the run were asked as well.
-pub const ASKED_TO_END: &str = "the agent was asked to end before it had an answer";
+pub const SHUTDOWN_ERROR: &str = "the agent was asked to end before it had an answer";
 
 /// How the agent ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

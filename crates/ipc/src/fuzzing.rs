@@ -13,8 +13,8 @@ use crate::auth::StartReport;
 use crate::credential::{KEY_BYTES, KeyRing, MAX_USER_BYTES};
 use crate::id::RequestId;
 use crate::message::{
-    DEFAULT_MAX_TIMEOUT, ExecRequest, ExecResult, MAX_ARGUMENTS, MAX_REQUEST_BYTES, MAX_WORD_BYTES, RequestProblem,
-    ResultProblem,
+    DEFAULT_MAX_TIMEOUT, ExecRequest, ExecResult, MAX_ARGUMENTS, MAX_REQUEST_BYTES, MAX_WORD_BYTES, RequestError,
+    ResultError,
 };
 use crate::names::{self, Entry};
 
@@ -31,7 +31,7 @@ pub const TARGETS: &[(&str, Target)] = &[
 ];
 
 /// An error's text is written to results and logs; it must be short whatever the file contains.
-const MAX_PROBLEM_BYTES: usize = 300;
+const MAX_ERROR_BYTES: usize = 300;
 
 /// An accepted announcement is the same start after a round trip, and is exactly one line.
 pub fn ipc_start(data: &[u8]) {
@@ -46,11 +46,11 @@ pub fn ipc_start(data: &[u8]) {
 
 /// A recognised name is exactly the name that we would generate, and one plain component.
 pub fn ipc_name(data: &[u8]) {
-    let made = match Entry::of(data) {
+    let made = match Entry::parse(data) {
         Entry::Request(id) => names::request(&id),
         Entry::Result(id) => names::result(&id),
         Entry::Claim(id) => names::claim(&id),
-        Entry::Lapsed(id) => names::lapsed(&id),
+        Entry::Expired(id) => names::expired(&id),
         Entry::Temporary => return assert!(data.ends_with(b".tmp")),
         Entry::BadRequestName(problem) => {
             let id = data.strip_prefix(b"exec-request-");
@@ -75,9 +75,9 @@ pub fn ipc_request(data: &[u8]) {
     let id = RequestId::from_nanoseconds(1);
     let request = match ExecRequest::parse(data, &id) {
         Ok(request) => request,
-        Err(problem) => return check_request_problem(data, &problem),
+        Err(problem) => return check_request_error(data, &problem),
     };
-    let Some(value) = independent(data) else {
+    let Some(value) = parse_independently(data) else {
         return;
     };
     let text = |field: &str| value.get(field).and_then(Value::as_str);
@@ -107,7 +107,7 @@ pub fn ipc_request(data: &[u8]) {
     match request.to_json() {
         Ok(json) => assert_eq!(ExecRequest::parse(&json, &id), Ok(request)),
         Err(problem) => {
-            assert!(matches!(problem, RequestProblem::TooLarge { .. } | RequestProblem::TooLong { field: "_meta", .. }))
+            assert!(matches!(problem, RequestError::TooLarge { .. } | RequestError::TooLong { field: "_meta", .. }))
         }
     }
     let end = data.trim_ascii_end().len();
@@ -118,17 +118,17 @@ pub fn ipc_request(data: &[u8]) {
 }
 
 /// What another parser reads from an accepted file. It may refuse half a surrogate in a field that we ignore.
-fn independent(data: &[u8]) -> Option<Value> {
+fn parse_independently(data: &[u8]) -> Option<Value> {
     let value = serde_json::from_slice(data);
     let escapes = data.windows(2).any(|pair| pair == b"\\u");
     assert!(value.is_ok() || escapes, "what was taken is no JSON");
     value.ok()
 }
 
-fn check_request_problem(data: &[u8], problem: &RequestProblem) {
+fn check_request_error(data: &[u8], problem: &RequestError) {
     let text = problem.to_string();
-    assert!(!text.is_empty() && text.len() <= MAX_PROBLEM_BYTES, "{text}");
-    if *problem == RequestProblem::EndsEarly {
+    assert!(!text.is_empty() && text.len() <= MAX_ERROR_BYTES, "{text}");
+    if *problem == RequestError::EndsEarly {
         assert!(serde_json::from_slice::<Value>(data).is_err());
     }
 }
@@ -140,10 +140,10 @@ pub fn ipc_result(data: &[u8]) {
         Ok(result) => result,
         Err(problem) => {
             let text = problem.to_string();
-            return assert!(!text.is_empty() && text.len() <= MAX_PROBLEM_BYTES, "{text}");
+            return assert!(!text.is_empty() && text.len() <= MAX_ERROR_BYTES, "{text}");
         }
     };
-    let Some(value) = independent(data) else {
+    let Some(value) = parse_independently(data) else {
         return;
     };
     assert_eq!(value["id"], "1");
@@ -155,7 +155,7 @@ pub fn ipc_result(data: &[u8]) {
     assert_eq!(result.timed_out_after(Duration::ZERO, never), result.timed_out);
     match result.to_json() {
         Ok(json) => assert_eq!(ExecResult::parse(&json, &id), Ok(result)),
-        Err(problem) => assert!(matches!(problem, ResultProblem::TooLarge { .. })),
+        Err(problem) => assert!(matches!(problem, ResultError::TooLarge { .. })),
     }
 }
 

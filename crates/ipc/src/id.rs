@@ -10,7 +10,7 @@ pub struct RequestId(Box<str>);
 
 /// Why a text is not a request id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum IdProblem {
+pub enum IdError {
     /// The text is empty.
     #[error("the request id is empty")]
     Empty,
@@ -22,13 +22,13 @@ pub enum IdProblem {
     },
     /// It starts like a hidden file or like an option.
     #[error("the request id starts with a dot or a hyphen")]
-    Start,
+    BadStart,
     /// It contains other characters than letters, digits, dots, underscores and hyphens.
     #[error("the request id may hold letters, digits, dots, underscores and hyphens only")]
-    Character,
+    BadCharacter,
     /// It contains two dots in a row.
     #[error("the request id holds two dots in a row")]
-    Dots,
+    DoubleDot,
 }
 
 impl RequestId {
@@ -39,15 +39,15 @@ impl RequestId {
     ///
     /// # Errors
     /// The first rule that it violates.
-    pub fn parse(text: &str) -> Result<Self, IdProblem> {
+    pub fn parse(text: &str) -> Result<Self, IdError> {
         Self::check(text.as_bytes())?;
         Ok(Self(text.into()))
     }
 
     /// Like [`parse`](Self::parse), for a part of a file name, which need not be UTF-8.
-    pub(crate) fn parse_bytes(bytes: &[u8]) -> Result<Self, IdProblem> {
+    pub(crate) fn parse_bytes(bytes: &[u8]) -> Result<Self, IdError> {
         Self::check(bytes)?;
-        let text = std::str::from_utf8(bytes).map_err(|_| IdProblem::Character)?;
+        let text = std::str::from_utf8(bytes).map_err(|_| IdError::BadCharacter)?;
         Ok(Self(text.into()))
     }
 
@@ -63,22 +63,22 @@ impl RequestId {
         &self.0
     }
 
-    fn check(bytes: &[u8]) -> Result<(), IdProblem> {
+    fn check(bytes: &[u8]) -> Result<(), IdError> {
         let Some(first) = bytes.first() else {
-            return Err(IdProblem::Empty);
+            return Err(IdError::Empty);
         };
         if bytes.len() > Self::MAX_BYTES {
-            return Err(IdProblem::TooLong { bytes: bytes.len() });
+            return Err(IdError::TooLong { bytes: bytes.len() });
         }
         if matches!(first, b'.' | b'-') {
-            return Err(IdProblem::Start);
+            return Err(IdError::BadStart);
         }
         let plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
         if !bytes.iter().all(plain) {
-            return Err(IdProblem::Character);
+            return Err(IdError::BadCharacter);
         }
         if bytes.windows(2).any(|pair| pair == b"..") {
-            return Err(IdProblem::Dots);
+            return Err(IdError::DoubleDot);
         }
         Ok(())
     }
@@ -109,22 +109,22 @@ mod tests {
     fn anything_else_is_refused_with_the_rule_it_breaks() {
         let long = "x".repeat(4096);
         let cases = [
-            ("", IdProblem::Empty),
-            (&long, IdProblem::TooLong { bytes: 4096 }),
-            ("../../x", IdProblem::Start),
-            (".claim-x", IdProblem::Start),
-            ("-rf", IdProblem::Start),
-            ("a/b", IdProblem::Character),
-            ("a\nb", IdProblem::Character),
-            ("a\0b", IdProblem::Character),
-            ("a b", IdProblem::Character),
-            ("é", IdProblem::Character),
-            ("a..b", IdProblem::Dots),
+            ("", IdError::Empty),
+            (&long, IdError::TooLong { bytes: 4096 }),
+            ("../../x", IdError::BadStart),
+            (".claim-x", IdError::BadStart),
+            ("-rf", IdError::BadStart),
+            ("a/b", IdError::BadCharacter),
+            ("a\nb", IdError::BadCharacter),
+            ("a\0b", IdError::BadCharacter),
+            ("a b", IdError::BadCharacter),
+            ("é", IdError::BadCharacter),
+            ("a..b", IdError::DoubleDot),
         ];
         for (text, problem) in cases {
             assert_eq!(RequestId::parse(text), Err(problem), "{text:?}");
             assert_eq!(RequestId::parse_bytes(text.as_bytes()), Err(problem), "{text:?}");
         }
-        assert_eq!(RequestId::parse_bytes(b"a\xff"), Err(IdProblem::Character));
+        assert_eq!(RequestId::parse_bytes(b"a\xff"), Err(IdError::BadCharacter));
     }
 }

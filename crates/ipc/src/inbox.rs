@@ -12,9 +12,9 @@
 //! order. Any other is neither claimed nor answered: it is reported once, for the log, and does not affect requests of
 //! the bridge.
 
-mod claimed;
-mod later;
-mod ordered;
+mod claim;
+mod counter_order;
+mod rechecks;
 mod sources;
 
 use std::collections::HashSet;
@@ -25,36 +25,36 @@ use rustix::fd::BorrowedFd;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
-use crate::auth::Unauthentic;
-use crate::id::{IdProblem, RequestId};
-use crate::message::{DEFAULT_MAX_TIMEOUT, Draft, ExecRequest, MAX_REQUEST_BYTES, RequestProblem};
+use crate::auth::VerifyError;
+use crate::id::{IdError, RequestId};
+use crate::message::{DEFAULT_MAX_TIMEOUT, Draft, ExecRequest, MAX_REQUEST_BYTES, RequestError};
 use crate::names;
-use crate::volume::{self, Opened, ReadProblem, Volume, VolumeError};
+use crate::volume::{self, OpenedFile, ReadError, Volume, VolumeError};
 use crate::watch::{PollReason, SAFETY_INTERVAL, WatchMode};
-use claimed::Mine;
-pub use claimed::{Abandoned, AnswerError, Claimed};
-use later::{Later, Reason};
-use ordered::{Admission, Ordered};
+use claim::OwnClaims;
+pub use claim::{AbandonedClaim, AnswerError, Claim};
+use counter_order::{CounterOrder, OrderDecision};
+use rechecks::{RecheckReason, Rechecks};
 use sources::{Candidate, Origin, Sources};
 
 /// How long after its last change an incomplete request may still be written.
-pub const GRACE: Duration = Duration::from_secs(1);
+pub const INCOMPLETE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a request may be incomplete in total.
-pub const MAX_GRACE: Duration = Duration::from_secs(10);
+pub const MAX_INCOMPLETE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long after the longest timeout an executor may take to answer its claim.
 pub const LEASE_GRACE: Duration = Duration::from_secs(30);
 /// How long a process that has marked a claim as expired may take to answer it.
-const ANSWER_GRACE: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval between checks of an incomplete request.
-const RECHECK: Duration = Duration::from_millis(100);
+const RECHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Delay before a retry after an error that is not the request's fault.
-const RETRY: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Names that one call of [`Inbox::next`] examines, so that it returns soon whatever is in the directory.
-const MAX_STEPS: usize = 1024;
+const MAX_NAMES_PER_CALL: usize = 1024;
 /// Malformed names that are remembered so as not to be reported again. Further ones are not reported at all.
-const MAX_TOLD: usize = 1024;
+const MAX_REPORTED_NAMES: usize = 1024;
 /// Limit for the part of a malformed name that is reported, in bytes.
-const MAX_SHOWN_BYTES: usize = 255;
+const MAX_REPORTED_BYTES: usize = 255;
 
 /// Settings of an executor.
 #[derive(Debug, Clone)]
@@ -87,12 +87,12 @@ impl Default for InboxSettings {
 #[derive(Debug)]
 pub enum Arrival {
     /// Run it and answer.
-    Request(Claimed, Box<ExecRequest>),
+    Request(Claim, Box<ExecRequest>),
     /// Do not run it; answer with the error.
-    Refused(Claimed, RequestProblem),
+    Refused(Claim, RequestError),
     /// An executor claimed it and never answered. It may have run, in part or completely: never run it; answer that its
     /// outcome is unknown.
-    Abandoned(Abandoned),
+    Abandoned(AbandonedClaim),
     /// Nothing to do: for the log.
     Ignored {
         /// The name of the entry, with unprintable bytes escaped.
@@ -107,13 +107,13 @@ pub enum Arrival {
 pub enum Ignored {
     /// It cannot be answered, because the result would have a malformed name too.
     #[error(transparent)]
-    BadName(#[from] IdProblem),
+    BadName(#[from] IdError),
     /// It cannot be claimed now, and will be retried. Returned once until a claim succeeds.
     #[error("it cannot be claimed: {}", volume_trouble(*.0))]
     NotClaimed(Errno),
     /// The bridge did not write it, or its counter has passed. It is never served.
     #[error("refused: {0}")]
-    Unauthentic(Unauthentic),
+    Unauthentic(VerifyError),
 }
 
 /// The end of an inbox: no further call returns a request.
@@ -133,13 +133,13 @@ pub struct Inbox {
     volume: Volume,
     settings: InboxSettings,
     sources: Sources,
-    mine: Mine,
-    later: Later,
-    ordered: Option<Ordered>,
-    told: HashSet<u64>,
+    own_claims: OwnClaims,
+    rechecks: Rechecks,
+    counter_order: Option<CounterOrder>,
+    reported: HashSet<u64>,
     hasher: RandomState,
-    trouble: Option<Errno>,
-    notice: Option<PollReason>,
+    last_error: Option<Errno>,
+    poll_notice: Option<PollReason>,
     more: bool,
     ended: bool,
 }
@@ -150,16 +150,16 @@ impl Inbox {
     pub fn new(volume: &Volume, settings: InboxSettings) -> Self {
         let sources = Sources::new(volume, settings.watch, settings.safety_interval);
         Self {
-            notice: sources.polling().cloned(),
+            poll_notice: sources.poll_reason().cloned(),
             volume: volume.clone(),
             settings,
             sources,
-            mine: Mine::default(),
-            later: Later::default(),
-            ordered: None,
-            told: HashSet::new(),
+            own_claims: OwnClaims::default(),
+            rechecks: Rechecks::default(),
+            counter_order: None,
+            reported: HashSet::new(),
             hasher: RandomState::new(),
-            trouble: None,
+            last_error: None,
             more: false,
             ended: false,
         }
@@ -183,19 +183,19 @@ impl Inbox {
             return Some(Instant::now());
         }
         let scan = self.sources.next_scan();
-        Some(self.later.first().map_or(scan, |later| later.min(scan)))
+        Some(self.rechecks.next_time().map_or(scan, |later| later.min(scan)))
     }
 
     /// Why the directory is polled, if it is.
     #[must_use]
-    pub fn polling(&self) -> Option<&PollReason> {
-        self.sources.polling()
+    pub fn poll_reason(&self) -> Option<&PollReason> {
+        self.sources.poll_reason()
     }
 
     /// Like [`poll_reason`](Self::poll_reason), once: for the log. To be called after each call of
     /// [`next`](Self::next).
-    pub fn take_notice(&mut self) -> Option<PollReason> {
-        self.notice.take()
+    pub fn take_poll_notice(&mut self) -> Option<PollReason> {
+        self.poll_notice.take()
     }
 
     /// The next work, or `None` for now. Never blocks; call it only when there is room for a request.
@@ -215,16 +215,20 @@ impl Inbox {
             return Err(InboxError::Ended);
         }
         self.more = false;
-        for _ in 0..MAX_STEPS {
+        for _ in 0..MAX_NAMES_PER_CALL {
             let now = Instant::now();
-            let arrival = match self.later.due(now) {
-                Some((id, Reason::Growing { since })) => self.consider(&id, Origin::Event, Some(since)),
-                Some((id, Reason::Leased)) => self.consider_lease(&id, Lease::Over),
+            let arrival = match self.rechecks.pop_due(now) {
+                Some((id, RecheckReason::Incomplete { since })) => {
+                    self.process_request(&id, Origin::Event, Some(since))
+                }
+                Some((id, RecheckReason::Leased)) => self.process_claimed(&id, LeaseState::Expired),
                 None => match self.sources.next(&self.volume, now) {
-                    Ok(Some((Candidate::Request(id), origin))) => self.consider(&id, origin, None),
-                    Ok(Some((Candidate::Bad(name, problem), _))) => self.report(&name, Ignored::BadName(problem)),
-                    Ok(None) => match self.release() {
-                        Some(id) => self.consider(&id, Origin::Event, None),
+                    Ok(Some((Candidate::Request(id), origin))) => self.process_request(&id, origin, None),
+                    Ok(Some((Candidate::BadName(name, problem), _))) => {
+                        self.report_ignored(&name, Ignored::BadName(problem))
+                    }
+                    Ok(None) => match self.release_held() {
+                        Some(id) => self.process_request(&id, Origin::Event, None),
                         None => return Ok(None),
                     },
                     Err(error) => {
@@ -242,60 +246,60 @@ impl Inbox {
     }
 
     /// Processes one request, in the order that the module explains.
-    fn consider(&mut self, id: &RequestId, origin: Origin, first_seen: Option<Instant>) -> Option<Arrival> {
-        let known = self.later.is_leased(id) || origin.is_scan() && self.later.contains(id);
-        if known || self.mine.contains(id) {
+    fn process_request(&mut self, id: &RequestId, origin: Origin, first_seen: Option<Instant>) -> Option<Arrival> {
+        let known = self.rechecks.is_leased(id) || origin.is_scan() && self.rechecks.contains(id);
+        if known || self.own_claims.contains(id) {
             return None;
         }
         match self.has_result(id) {
             Ok(false) => {}
             Ok(true) => {
-                self.later.remove(id);
+                self.rechecks.remove(id);
                 return None;
             }
-            Err(error) => return self.stumble(id, error),
+            Err(error) => return self.retry_later(id, error),
         }
         let name = names::request(id);
         let (opened, content) = self.volume.read(&name, MAX_REQUEST_BYTES);
         let draft = match content {
-            Ok(bytes) => ExecRequest::draft(&bytes, id),
-            Err(ReadProblem::Missing) => {
-                self.later.remove(id);
+            Ok(bytes) => ExecRequest::parse_draft(&bytes, id),
+            Err(ReadError::Missing) => {
+                self.rechecks.remove(id);
                 return None;
             }
-            Err(ReadProblem::NotNow(error)) => return self.stumble(id, error),
-            Err(problem) => Draft { target: None, request: Err(request_problem(problem)) },
+            Err(ReadError::Temporary(error)) => return self.retry_later(id, error),
+            Err(problem) => Draft { target: None, request: Err(request_error(problem)) },
         };
         if !draft.targets(self.settings.pack.as_deref()) {
             return None;
         }
         if let Err(problem) = &draft.request
-            && problem.may_pass()
+            && problem.may_be_incomplete()
             && let Some(opened) = &opened
-            && self.wait_for(id, opened, first_seen)
+            && self.defer_incomplete(id, opened, first_seen)
         {
             return None;
         }
-        self.later.remove(id);
-        let counter = match self.ordered.as_ref().map(|it| it.admit(&draft.request)) {
+        self.rechecks.remove(id);
+        let counter = match self.counter_order.as_ref().map(|it| it.decide(&draft.request)) {
             None => None,
-            Some(Admission::Serve(counter)) => Some(counter),
-            Some(Admission::Hold(counter)) => {
-                self.hold(id, counter);
+            Some(OrderDecision::Serve(counter)) => Some(counter),
+            Some(OrderDecision::Hold(counter)) => {
+                self.hold_request(id, counter);
                 return None;
             }
-            Some(Admission::Refuse(problem)) => return self.refuse(id, problem),
+            Some(OrderDecision::Refuse(problem)) => return self.refuse_request(id, problem),
         };
-        match self.volume.make_marker(&names::claim(id)) {
-            Ok(true) => self.trouble = None,
-            Ok(false) => return self.consider_lease(id, Lease::Unknown),
-            Err(error) => return self.stumble(id, error),
+        match self.volume.create_marker(&names::claim(id)) {
+            Ok(true) => self.last_error = None,
+            Ok(false) => return self.process_claimed(id, LeaseState::Unknown),
+            Err(error) => return self.retry_later(id, error),
         }
         // From here on the claim is ours; it is released unless it is returned to the caller.
-        let claimed = Claimed::new(&self.volume, id, &self.mine);
+        let claimed = Claim::new(&self.volume, id, &self.own_claims);
         let still_there = match &opened {
-            Some(opened) => opened.is_still(&self.volume, &name),
-            None => self.volume.look(&name).map(|stat| stat.is_some()),
+            Some(opened) => opened.is_still_at(&self.volume, &name),
+            None => self.volume.stat(&name).map(|stat| stat.is_some()),
         };
         match still_there {
             Ok(true) => {}
@@ -305,14 +309,14 @@ impl Inbox {
             }
             Err(error) => {
                 claimed.release();
-                return self.stumble(id, error);
+                return self.retry_later(id, error);
             }
         }
-        if let (Some(ordered), Some(counter)) = (&mut self.ordered, counter) {
-            ordered.served(counter);
+        if let (Some(ordered), Some(counter)) = (&mut self.counter_order, counter) {
+            ordered.mark_served(counter);
         }
-        if origin == Origin::SafetyScan && opened.is_none_or(|opened| age(opened.changed()) > GRACE) {
-            self.fall_back();
+        if origin == Origin::SafetyScan && opened.is_none_or(|opened| age(opened.changed_at()) > INCOMPLETE_TIMEOUT) {
+            self.fall_back_to_polling();
         }
         Some(match draft.request {
             Ok(request) => Arrival::Request(claimed, Box::new(request)),
@@ -321,110 +325,110 @@ impl Inbox {
     }
 
     /// Whether an incomplete request gets more time. Then it is checked again.
-    fn wait_for(&mut self, id: &RequestId, opened: &Opened, first_seen: Option<Instant>) -> bool {
+    fn defer_incomplete(&mut self, id: &RequestId, opened: &OpenedFile, first_seen: Option<Instant>) -> bool {
         let now = Instant::now();
-        let since = first_seen.or_else(|| self.later.growing_since(id)).unwrap_or(now);
-        if age(opened.changed()) >= GRACE || now.duration_since(since) >= MAX_GRACE {
+        let since = first_seen.or_else(|| self.rechecks.incomplete_since(id)).unwrap_or(now);
+        if age(opened.changed_at()) >= INCOMPLETE_TIMEOUT || now.duration_since(since) >= MAX_INCOMPLETE_TIMEOUT {
             return false;
         }
-        if !self.later.insert(id, now + RECHECK, Reason::Growing { since }) {
-            self.sources.scan_at(now + RETRY);
+        if !self.rechecks.insert(id, now + RECHECK_INTERVAL, RecheckReason::Incomplete { since }) {
+            self.sources.scan_at(now + RETRY_INTERVAL);
         }
         true
     }
 
     /// Processes a request that another executor has claimed.
-    fn consider_lease(&mut self, id: &RequestId, lease: Lease) -> Option<Arrival> {
+    fn process_claimed(&mut self, id: &RequestId, lease: LeaseState) -> Option<Arrival> {
         let name = names::request(id);
-        let left = match (self.has_result(id), self.volume.look(&name)) {
-            (Ok(false), Ok(Some(_))) => match self.volume.look(&names::claim(id)) {
+        let left = match (self.has_result(id), self.volume.stat(&name)) {
+            (Ok(false), Ok(Some(_))) => match self.volume.stat(&names::claim(id)) {
                 // The claim's age is not read twice: a process that keeps touching the claim would keep it for ever.
-                Ok(Some(_)) if lease == Lease::Over => Duration::ZERO,
+                Ok(Some(_)) if lease == LeaseState::Expired => Duration::ZERO,
                 Ok(Some(claim)) => {
                     let whole = self.settings.max_timeout + self.settings.lease_grace;
-                    whole.saturating_sub(age(volume::changed(&claim)))
+                    whole.saturating_sub(age(volume::changed_at(&claim)))
                 }
                 // It was claimed and is not any more, while the request still exists: that does not tell whether it
                 // ran. Take the claim, so that no executor runs it now, and report it.
-                Ok(None) => match self.volume.make_marker(&names::claim(id)) {
+                Ok(None) => match self.volume.create_marker(&names::claim(id)) {
                     Ok(_) => Duration::ZERO,
-                    Err(error) => return self.stumble(id, error),
+                    Err(error) => return self.retry_later(id, error),
                 },
-                Err(error) => return self.stumble(id, error),
+                Err(error) => return self.retry_later(id, error),
             },
-            (Err(error), _) | (_, Err(error)) => return self.stumble(id, error),
+            (Err(error), _) | (_, Err(error)) => return self.retry_later(id, error),
             _ => return None,
         };
         if !left.is_zero() {
             let now = Instant::now();
-            if !self.later.insert(id, now + left, Reason::Leased) {
-                self.sources.scan_at(now + RETRY);
+            if !self.rechecks.insert(id, now + left, RecheckReason::Leased) {
+                self.sources.scan_at(now + RETRY_INTERVAL);
             }
             return None;
         }
-        match self.volume.make_marker(&names::lapsed(id)) {
+        match self.volume.create_marker(&names::expired(id)) {
             Ok(true) => {}
             // Another process is about to answer, or died before that, or only pretends. A second answer is harmless:
             // the first one stays.
-            Ok(false) => match self.volume.look(&names::lapsed(id)) {
-                Ok(Some(marker)) if age(volume::changed(&marker)) < ANSWER_GRACE => {
-                    if !(self.later).insert(id, Instant::now() + ANSWER_GRACE, Reason::Leased) {
-                        self.sources.scan_at(Instant::now() + RETRY);
+            Ok(false) => match self.volume.stat(&names::expired(id)) {
+                Ok(Some(marker)) if age(volume::changed_at(&marker)) < ANSWER_TIMEOUT => {
+                    if !(self.rechecks).insert(id, Instant::now() + ANSWER_TIMEOUT, RecheckReason::Leased) {
+                        self.sources.scan_at(Instant::now() + RETRY_INTERVAL);
                     }
                     return None;
                 }
                 Ok(_) => {}
-                Err(error) => return self.stumble(id, error),
+                Err(error) => return self.retry_later(id, error),
             },
-            Err(error) => return self.stumble(id, error),
+            Err(error) => return self.retry_later(id, error),
         }
-        let abandoned = Abandoned::new(&self.volume, id, &self.mine);
+        let abandoned = AbandonedClaim::new(&self.volume, id, &self.own_claims);
         // Its holder may have answered, and the requester removed the request, since the check above.
-        let open = matches!((self.has_result(id), self.volume.look(&name)), (Ok(false), Ok(Some(_))));
+        let open = matches!((self.has_result(id), self.volume.stat(&name)), (Ok(false), Ok(Some(_))));
         open.then_some(Arrival::Abandoned(abandoned))
     }
 
     /// Whether the request is answered. A link or the like is not an answer, whichever program created it; the real one
     /// replaces it.
     fn has_result(&self, id: &RequestId) -> Result<bool, Errno> {
-        let found = self.volume.look(&names::result(id))?;
+        let found = self.volume.stat(&names::result(id))?;
         Ok(found.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode).is_file()))
     }
 
     /// Handles an error that is not the request's fault: it is retried later.
-    fn stumble(&mut self, id: &RequestId, error: Errno) -> Option<Arrival> {
-        self.sources.start_over_at(Instant::now() + RETRY);
+    fn retry_later(&mut self, id: &RequestId, error: Errno) -> Option<Arrival> {
+        self.sources.restart_scan_at(Instant::now() + RETRY_INTERVAL);
         let listing = self.sources.next_listing();
-        if let Some(ordered) = &mut self.ordered {
+        if let Some(ordered) = &mut self.counter_order {
             ordered.postpone(listing);
         }
-        (self.trouble.replace(error) != Some(error))
+        (self.last_error.replace(error) != Some(error))
             .then(|| Arrival::Ignored { name: names::request(id), reason: Ignored::NotClaimed(error) })
     }
 
-    fn report(&mut self, name: &[u8], reason: Ignored) -> Option<Arrival> {
-        let fresh = self.told.len() < MAX_TOLD && self.told.insert(self.hasher.hash_one(name));
+    fn report_ignored(&mut self, name: &[u8], reason: Ignored) -> Option<Arrival> {
+        let fresh = self.reported.len() < MAX_REPORTED_NAMES && self.reported.insert(self.hasher.hash_one(name));
         fresh.then(|| Arrival::Ignored {
-            name: name[..name.len().min(MAX_SHOWN_BYTES)].escape_ascii().to_string(),
+            name: name[..name.len().min(MAX_REPORTED_BYTES)].escape_ascii().to_string(),
             reason,
         })
     }
 
-    fn fall_back(&mut self) {
-        if self.sources.polling().is_none() {
-            self.sources.poll(PollReason::Silent);
-            self.notice = Some(PollReason::Silent);
+    fn fall_back_to_polling(&mut self) {
+        if self.sources.poll_reason().is_none() {
+            self.sources.start_polling(PollReason::Silent);
+            self.poll_notice = Some(PollReason::Silent);
         }
     }
 }
 
 /// What is known about the claim of another executor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Lease {
+enum LeaseState {
     /// Nothing yet: its age has to be read.
     Unknown,
     /// Its time was waited for.
-    Over,
+    Expired,
 }
 
 /// The age of a time; zero for a time in the future.
@@ -432,13 +436,13 @@ fn age(time: SystemTime) -> Duration {
     SystemTime::now().duration_since(time).unwrap_or_default()
 }
 
-fn request_problem(problem: ReadProblem) -> RequestProblem {
+fn request_error(problem: ReadError) -> RequestError {
     match problem {
-        ReadProblem::Kind(kind) => RequestProblem::NotAFile(kind),
-        ReadProblem::HardLinked { links } => RequestProblem::HardLinked { links },
-        ReadProblem::TooLarge { bytes } => RequestProblem::TooLarge { bytes },
-        ReadProblem::Missing => RequestProblem::Unreadable(Errno::NOENT.to_string()),
-        ReadProblem::NotNow(error) | ReadProblem::Unreadable(error) => RequestProblem::Unreadable(error.to_string()),
+        ReadError::WrongKind(kind) => RequestError::NotAFile(kind),
+        ReadError::HardLinked { links } => RequestError::HardLinked { links },
+        ReadError::TooLarge { bytes } => RequestError::TooLarge { bytes },
+        ReadError::Missing => RequestError::Unreadable(Errno::NOENT.to_string()),
+        ReadError::Temporary(error) | ReadError::Unreadable(error) => RequestError::Unreadable(error.to_string()),
     }
 }
 

@@ -44,11 +44,11 @@ pub mod unique_keys;
 pub mod volume;
 pub mod watch;
 
-pub use auth::{RequestKey, Signer, StartNonce, StartReport, Unauthentic, Verifier};
+pub use auth::{RequestKey, Signer, StartNonce, StartReport, Verifier, VerifyError};
 pub use done::{DoneCheck, DoneWatch};
 pub use id::RequestId;
-pub use inbox::{Abandoned, Arrival, Claimed, Inbox, InboxError, InboxSettings};
-pub use message::{ExecRequest, ExecResult, RequestProblem, ResultMeta, ResultProblem};
+pub use inbox::{AbandonedClaim, Arrival, Claim, Inbox, InboxError, InboxSettings};
+pub use message::{ExecRequest, ExecResult, RequestError, ResultError, ResultMeta};
 pub use requester::Requester;
 pub use volume::{FileKind, Volume, VolumeError};
 pub use watch::{PollReason, WatchMode};

@@ -1,6 +1,6 @@
 //! The names of entries in the `tools` directory, and their meaning.
 
-use crate::id::{IdProblem, RequestId};
+use crate::id::{IdError, RequestId};
 
 /// The directory with requests, claims and results.
 pub const TOOLS: &str = "tools";
@@ -14,7 +14,7 @@ pub const KEY: &str = ".key";
 const REQUEST: &str = "exec-request-";
 const RESULT: &str = "exec-result-";
 const CLAIM: &str = ".claim-";
-const LAPSED: &str = ".lapsed-";
+const EXPIRED: &str = ".lapsed-";
 const JSON: &str = ".json";
 const TEMPORARY: &str = ".tmp";
 
@@ -28,11 +28,11 @@ pub enum Entry {
     /// A claim.
     Claim(RequestId),
     /// A process answers a claim whose holder never did.
-    Lapsed(RequestId),
+    Expired(RequestId),
     /// A file that is being written: its name ends in `.tmp`.
     Temporary,
     /// The name of a request with a malformed id.
-    BadRequestName(IdProblem),
+    BadRequestName(IdError),
     /// Any other name.
     Foreign,
 }
@@ -40,7 +40,7 @@ pub enum Entry {
 impl Entry {
     /// Parses a file name.
     #[must_use]
-    pub fn of(name: &[u8]) -> Self {
+    pub fn parse(name: &[u8]) -> Self {
         let between =
             |prefix: &str, suffix: &str| name.strip_prefix(prefix.as_bytes())?.strip_suffix(suffix.as_bytes());
         if let Some(id) = between(REQUEST, JSON) {
@@ -49,7 +49,7 @@ impl Entry {
         let other = [
             (between(RESULT, JSON), Self::Result as fn(RequestId) -> Self),
             (between(CLAIM, ""), Self::Claim),
-            (between(LAPSED, ""), Self::Lapsed),
+            (between(EXPIRED, ""), Self::Expired),
         ];
         for (id, entry) in other {
             if let Some(id) = id.and_then(|id| RequestId::parse_bytes(id).ok()) {
@@ -85,8 +85,8 @@ pub fn claim(id: &RequestId) -> String {
 ///
 /// It is beside the claim and not in it, because a planted claim may be a link or a file.
 #[must_use]
-pub fn lapsed(id: &RequestId) -> String {
-    format!("{LAPSED}{id}")
+pub fn expired(id: &RequestId) -> String {
+    format!("{EXPIRED}{id}")
 }
 
 /// A name for a temporary file that other programs cannot guess and prepare.
@@ -106,12 +106,12 @@ mod tests {
     fn every_name_we_make_is_read_back() {
         for text in ["1", "a.json", "a.tmp", "x".repeat(128).as_str()] {
             let id = id(text);
-            assert_eq!(Entry::of(request(&id).as_bytes()), Entry::Request(id.clone()));
-            assert_eq!(Entry::of(result(&id).as_bytes()), Entry::Result(id.clone()));
-            assert_eq!(Entry::of(claim(&id).as_bytes()), Entry::Claim(id.clone()));
-            assert_eq!(Entry::of(lapsed(&id).as_bytes()), Entry::Lapsed(id));
+            assert_eq!(Entry::parse(request(&id).as_bytes()), Entry::Request(id.clone()));
+            assert_eq!(Entry::parse(result(&id).as_bytes()), Entry::Result(id.clone()));
+            assert_eq!(Entry::parse(claim(&id).as_bytes()), Entry::Claim(id.clone()));
+            assert_eq!(Entry::parse(expired(&id).as_bytes()), Entry::Expired(id));
         }
-        assert_eq!(Entry::of(temporary([7; 16]).as_bytes()), Entry::Temporary);
+        assert_eq!(Entry::parse(temporary([7; 16]).as_bytes()), Entry::Temporary);
         assert!(temporary([0; 16]).starts_with(".00"));
     }
 
@@ -119,24 +119,24 @@ mod tests {
     fn what_is_no_request_is_told_from_a_request_with_a_bad_id() {
         let longest = [b"exec-request-".as_slice(), &[b'x'; 237], b".json"].concat();
         let bad: [(&[u8], _); 7] = [
-            (b"exec-request-.json", IdProblem::Empty),
-            (b"exec-request-..json", IdProblem::Start),
-            (b"exec-request-.claim-1.json", IdProblem::Start),
-            (b"exec-request-a\nb.json", IdProblem::Character),
-            (b"exec-request-a\\b.json", IdProblem::Character),
-            (b"exec-request-\xff.json", IdProblem::Character),
-            (&longest, IdProblem::TooLong { bytes: 237 }),
+            (b"exec-request-.json", IdError::Empty),
+            (b"exec-request-..json", IdError::BadStart),
+            (b"exec-request-.claim-1.json", IdError::BadStart),
+            (b"exec-request-a\nb.json", IdError::BadCharacter),
+            (b"exec-request-a\\b.json", IdError::BadCharacter),
+            (b"exec-request-\xff.json", IdError::BadCharacter),
+            (&longest, IdError::TooLong { bytes: 237 }),
         ];
         for (name, problem) in bad {
-            assert_eq!(Entry::of(name), Entry::BadRequestName(problem), "{}", name.escape_ascii());
+            assert_eq!(Entry::parse(name), Entry::BadRequestName(problem), "{}", name.escape_ascii());
         }
         let foreign: [&[u8]; 8] =
             [b"", b".", b"..", b"mcp-tools.json", b"exec-request-1", b"exec-result-.json", b".claim-", b".claim-../x"];
         for name in foreign {
-            assert_eq!(Entry::of(name), Entry::Foreign, "{}", name.escape_ascii());
+            assert_eq!(Entry::parse(name), Entry::Foreign, "{}", name.escape_ascii());
         }
         for name in [b"exec-result-1.json.tmp".as_slice(), b".x.tmp", b"exec-request-1.tmp"] {
-            assert_eq!(Entry::of(name), Entry::Temporary, "{}", name.escape_ascii());
+            assert_eq!(Entry::parse(name), Entry::Temporary, "{}", name.escape_ascii());
         }
     }
 }

@@ -10,11 +10,12 @@ mod event;
 mod tests;
 mod verify;
 
-pub use chain::{Chain, Line, TooLong};
+pub use chain::{AddError, Chain, Line};
 pub use event::{
-    Actor, Decided, Event, ForeignKind, IsolationSeen, MAX_NUMBER, MAX_TEXT, Outcome, Receipt, Transferred, shortened,
+    Actor, CallDecision, Event, ForeignKind, MAX_NUMBER, MAX_TEXT, Outcome, OutputSize, Receipt, ReportedIsolation,
+    truncate_printable,
 };
-pub use verify::{Broken, Problem, Verified, Verifier, verify};
+pub use verify::{ChainError, LineError, VerifiedChain, Verifier, verify};
 
 /// The domain of the hash of a line.
 pub const DOMAIN: &str = "sympozium.ai/receipt/v1";

@@ -39,7 +39,7 @@ pub mod path {
 }
 
 /// The name of the run's own credential where the gateway itself issues the token: no part has this name.
-pub const RUN: &str = "run";
+pub const RUN_CREDENTIAL: &str = "run";
 /// Limit for a token, in bytes.
 pub const MAX_TOKEN: usize = 16 << 10;
 /// Limit for any request, in bytes. The largest report fits, whatever characters are in it.
@@ -66,7 +66,7 @@ pub struct Report {
     /// The number of the report, from 0. A report that is sent again, because its answer was lost, counts once.
     pub number: u64,
     /// The state of the run.
-    pub phase: Phase,
+    pub phase: BridgePhase,
     /// The number of the first receipt in this report, which is the number of receipts sent before.
     pub first_receipt: u64,
     /// The receipts, one line each, as [`receipt::Chain`] produced them.
@@ -84,13 +84,13 @@ pub struct Report {
     pub usage: Usage,
     /// How the run ended. Only in the last report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ending: Option<Ending>,
+    pub ending: Option<ReportedEnd>,
 }
 
 /// The state of a run, as the bridge reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Phase {
+pub enum BridgePhase {
     /// The bridge waits for the agent.
     Starting,
     /// The agent is connected.
@@ -120,7 +120,7 @@ pub struct Usage {
 /// How a run ended, as the bridge reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "is", deny_unknown_fields)]
-pub enum Ending {
+pub enum ReportedEnd {
     /// The agent gave an answer.
     #[serde(rename_all = "camelCase")]
     Answered {
@@ -150,7 +150,7 @@ pub enum Ending {
 /// The answer to an accepted report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Noted {
+pub struct ReportAck {
     /// The number of the run's receipts that are stored.
     pub receipts: u64,
 }
@@ -242,7 +242,7 @@ pub struct MessageRequest {
 /// The result of a schedule or message request, for the model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Told {
+pub struct TextAnswer {
     /// The text that the model reads.
     pub text: String,
 }
@@ -380,7 +380,7 @@ impl fmt::Display for ApiRefusal {
 
 /// Why a report is invalid; our bridges never send such a one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum BadReport {
+pub enum ReportError {
     /// It has more than [`MAX_RECEIPTS`] receipts.
     #[error("a report has at most {MAX_RECEIPTS} receipts")]
     Receipts,
@@ -404,28 +404,28 @@ impl Report {
     /// # Errors
     ///
     /// The limit that is exceeded.
-    pub fn check(&self) -> Result<(), BadReport> {
+    pub fn check(&self) -> Result<(), ReportError> {
         if self.receipts.len() > MAX_RECEIPTS {
-            return Err(BadReport::Receipts);
+            return Err(ReportError::Receipts);
         }
         if self.receipts.iter().any(|it| it.len() > receipt::MAX_LINE_BYTES) {
-            return Err(BadReport::Receipt);
+            return Err(ReportError::Receipt);
         }
         let line = self.transcript.iter().map(String::len).max().unwrap_or(0);
         let all: usize = self.transcript.iter().map(String::len).sum();
         if line > MAX_TRANSCRIPT_LINE || all > MAX_TRANSCRIPT {
-            return Err(BadReport::Transcript);
+            return Err(ReportError::Transcript);
         }
         let said = match &self.ending {
-            Some(Ending::Answered { text: said }) => said,
-            Some(Ending::Failed { error: said } | Ending::Crashed { known: said }) => said,
-            Some(Ending::NeverCame | Ending::TimedOut | Ending::Stopped) | None => "",
+            Some(ReportedEnd::Answered { text: said }) => said,
+            Some(ReportedEnd::Failed { error: said } | ReportedEnd::Crashed { known: said }) => said,
+            Some(ReportedEnd::NeverCame | ReportedEnd::TimedOut | ReportedEnd::Stopped) | None => "",
         };
         if said.len() > MAX_RESULT {
-            return Err(BadReport::Result);
+            return Err(ReportError::Result);
         }
-        if self.ending.is_some() != (self.phase == Phase::Ended) {
-            return Err(BadReport::Ending);
+        if self.ending.is_some() != (self.phase == BridgePhase::Ended) {
+            return Err(ReportError::Ending);
         }
         Ok(())
     }
@@ -440,7 +440,7 @@ mod tests {
     fn report() -> Report {
         Report {
             number: 3,
-            phase: Phase::Working,
+            phase: BridgePhase::Working,
             first_receipt: 7,
             receipts: vec!["{}".to_owned()],
             head: Digest::new("sha256:00"),
@@ -463,7 +463,7 @@ mod tests {
         let spawn: SubrunsRequest = serde_json::from_value(spawn)?;
         assert_eq!(spawn.strategy, Strategy::Parallel);
         assert_eq!(spawn.failure_policy, FailurePolicy::FailFast);
-        assert!(serde_json::from_value::<Told>(json!({ "text": "a", "more": 1 })).is_err());
+        assert!(serde_json::from_value::<TextAnswer>(json!({ "text": "a", "more": 1 })).is_err());
         Ok(())
     }
 
@@ -473,11 +473,11 @@ mod tests {
         // The longest as JSON: a receipt and a line of the transcript are JSON themselves, an answer is any text.
         let quotes = |bytes| "\"".repeat(bytes);
         let report = Report {
-            phase: Phase::Ended,
+            phase: BridgePhase::Ended,
             receipts: vec![quotes(receipt::MAX_LINE_BYTES); MAX_RECEIPTS],
             transcript: vec![quotes(MAX_TRANSCRIPT_LINE); MAX_TRANSCRIPT / MAX_TRANSCRIPT_LINE],
             progress: Some("\u{1}".repeat(4 * receipt::MAX_TEXT)),
-            ending: Some(Ending::Answered { text: "\u{1}".repeat(MAX_RESULT) }),
+            ending: Some(ReportedEnd::Answered { text: "\u{1}".repeat(MAX_RESULT) }),
             ..report()
         };
         assert_eq!(report.check(), Ok(()));
@@ -495,16 +495,16 @@ mod tests {
         };
         let line = |bytes| vec!["x".repeat(bytes)];
         assert_eq!(with(|it| it.receipts = vec![String::new(); MAX_RECEIPTS]), Ok(()));
-        assert_eq!(with(|it| it.receipts = vec![String::new(); MAX_RECEIPTS + 1]), Err(BadReport::Receipts));
+        assert_eq!(with(|it| it.receipts = vec![String::new(); MAX_RECEIPTS + 1]), Err(ReportError::Receipts));
         let mut long = report();
         long.receipts = line(receipt::MAX_LINE_BYTES + 1);
-        assert_eq!(long.check(), Err(BadReport::Receipt));
+        assert_eq!(long.check(), Err(ReportError::Receipt));
         let mut long = report();
         long.transcript = line(MAX_TRANSCRIPT_LINE);
         assert_eq!(long.check(), Ok(()));
         long.transcript = line(MAX_TRANSCRIPT_LINE + 1);
-        assert_eq!(long.check(), Err(BadReport::Transcript));
-        assert_eq!(with(|it| it.phase = Phase::Ended), Err(BadReport::Ending));
-        assert_eq!(with(|it| it.ending = Some(Ending::TimedOut)), Err(BadReport::Ending));
+        assert_eq!(long.check(), Err(ReportError::Transcript));
+        assert_eq!(with(|it| it.phase = BridgePhase::Ended), Err(ReportError::Ending));
+        assert_eq!(with(|it| it.ending = Some(ReportedEnd::TimedOut)), Err(ReportError::Ending));
     }
 }

@@ -11,28 +11,28 @@ pub trait Sink {
     /// More data of the current event.
     fn data(&mut self, bytes: &[u8]);
     /// The current event is complete.
-    fn end(&mut self);
+    fn end_event(&mut self);
 }
 
 /// The parser. Input may be split anywhere.
 #[derive(Debug, Default)]
 pub struct Reader {
-    line: Line,
+    state: LineState,
     /// Bytes of the byte order mark that were read at the beginning of the stream; [`NO_BOM`] once that is decided.
-    mark: usize,
+    bom_bytes: usize,
     /// Whether the last byte was a carriage return: a line feed after it does not end another line.
-    returned: bool,
+    after_cr: bool,
     /// Data lines in the event so far, capped at two: only whether there was one matters.
-    lines: u8,
+    data_lines: u8,
 }
 
-const MARK: &[u8] = b"\xef\xbb\xbf";
-const NAME: &[u8] = b"data";
-const BEGUN: usize = usize::MAX;
+const BOM: &[u8] = b"\xef\xbb\xbf";
+const DATA_FIELD: &[u8] = b"data";
+const NO_BOM: usize = usize::MAX;
 
 /// The position within a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Line {
+enum LineState {
     /// This number of bytes of `data` was read; with 0 the line is empty so far.
     Name(usize),
     /// After the colon: one space belongs to it.
@@ -43,7 +43,7 @@ enum Line {
     Other,
 }
 
-impl Default for Line {
+impl Default for LineState {
     fn default() -> Self {
         Self::Name(0)
     }
@@ -53,48 +53,48 @@ impl Reader {
     /// Parses the next bytes.
     pub fn read(&mut self, mut bytes: &[u8], sink: &mut impl Sink) {
         while let Some((&byte, rest)) = bytes.split_first() {
-            if self.mark != BEGUN {
-                if MARK.get(self.mark) == Some(&byte) {
-                    self.mark += 1;
-                    if self.mark == MARK.len() {
-                        self.mark = BEGUN;
+            if self.bom_bytes != NO_BOM {
+                if BOM.get(self.bom_bytes) == Some(&byte) {
+                    self.bom_bytes += 1;
+                    if self.bom_bytes == BOM.len() {
+                        self.bom_bytes = NO_BOM;
                     }
                     bytes = rest;
                     continue;
                 }
                 // An incomplete byte order mark was the beginning of another line.
-                if self.mark > 0 {
-                    self.line = Line::Other;
+                if self.bom_bytes > 0 {
+                    self.state = LineState::Other;
                 }
-                self.mark = BEGUN;
+                self.bom_bytes = NO_BOM;
             }
             match byte {
-                b'\n' if self.returned => {
-                    self.returned = false;
+                b'\n' if self.after_cr => {
+                    self.after_cr = false;
                     bytes = rest;
                     continue;
                 }
                 b'\n' | b'\r' => {
-                    self.returned = byte == b'\r';
+                    self.after_cr = byte == b'\r';
                     self.end_line(sink);
                     bytes = rest;
                     continue;
                 }
-                _ => self.returned = false,
+                _ => self.after_cr = false,
             }
-            match self.line {
-                Line::Data | Line::Other => {
+            match self.state {
+                LineState::Data | LineState::Other => {
                     let end = bytes.iter().position(|it| matches!(it, b'\n' | b'\r'));
                     let (text, after) = bytes.split_at(end.unwrap_or(bytes.len()));
-                    if self.line == Line::Data {
+                    if self.state == LineState::Data {
                         sink.data(text);
                     }
                     bytes = after;
                     continue;
                 }
-                Line::Name(count) => self.name(count, byte, sink),
-                Line::Colon => {
-                    self.line = Line::Data;
+                LineState::Name(count) => self.read_name(count, byte, sink),
+                LineState::Colon => {
+                    self.state = LineState::Data;
                     if byte != b' ' {
                         continue;
                     }
@@ -104,38 +104,38 @@ impl Reader {
         }
     }
 
-    fn name(&mut self, count: usize, byte: u8, sink: &mut impl Sink) {
-        self.line = if NAME.get(count) == Some(&byte) {
-            Line::Name(count + 1)
-        } else if count == NAME.len() && byte == b':' {
+    fn read_name(&mut self, count: usize, byte: u8, sink: &mut impl Sink) {
+        self.state = if DATA_FIELD.get(count) == Some(&byte) {
+            LineState::Name(count + 1)
+        } else if count == DATA_FIELD.len() && byte == b':' {
             self.begin_data(sink);
-            Line::Colon
+            LineState::Colon
         } else {
-            Line::Other
+            LineState::Other
         };
     }
 
     /// Several data lines are one text, joined by line feeds.
     fn begin_data(&mut self, sink: &mut impl Sink) {
-        if self.lines > 0 {
+        if self.data_lines > 0 {
             sink.data(b"\n");
         }
-        self.lines = (self.lines + 1).min(2);
+        self.data_lines = (self.data_lines + 1).min(2);
     }
 
     fn end_line(&mut self, sink: &mut impl Sink) {
-        match self.line {
-            Line::Name(0) => {
-                if self.lines > 0 {
-                    sink.end();
+        match self.state {
+            LineState::Name(0) => {
+                if self.data_lines > 0 {
+                    sink.end_event();
                 }
-                self.lines = 0;
+                self.data_lines = 0;
             }
             // `data` without a colon is an empty data line.
-            Line::Name(count) if count == NAME.len() => self.begin_data(sink),
+            LineState::Name(count) if count == DATA_FIELD.len() => self.begin_data(sink),
             _ => {}
         }
-        self.line = Line::default();
+        self.state = LineState::default();
     }
 }
 
@@ -157,7 +157,7 @@ mod tests {
             self.open.extend_from_slice(bytes);
         }
 
-        fn end(&mut self) {
+        fn end_event(&mut self) {
             self.whole.push(std::mem::take(&mut self.open));
         }
     }

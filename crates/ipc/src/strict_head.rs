@@ -15,7 +15,7 @@ const MAX_LENGTH_DIGITS: usize = 15;
 
 /// Why a head is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Violation {
+pub enum HeadError {
     /// LF without CR, or CR without LF.
     LineEnding,
     /// A byte that is not allowed in a head.
@@ -39,10 +39,10 @@ pub enum Violation {
     /// It is longer than [`MAX_HEAD_BYTES`].
     TooLong,
     /// It did not arrive in time.
-    Slow,
+    TimedOut,
 }
 
-impl Violation {
+impl HeadError {
     /// All variants; the index of each is its number when it is passed through the parser.
     pub const ALL: [Self; 12] = [
         Self::LineEnding,
@@ -56,20 +56,20 @@ impl Violation {
         Self::Host,
         Self::TooManyHeaders,
         Self::TooLong,
-        Self::Slow,
+        Self::TimedOut,
     ];
 
     /// The HTTP status of the answer.
     pub fn status(self) -> u16 {
         match self {
             Self::TooManyHeaders | Self::TooLong => 431,
-            Self::Slow => 408,
+            Self::TimedOut => 408,
             _ => 400,
         }
     }
 }
 
-impl fmt::Display for Violation {
+impl fmt::Display for HeadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::LineEnding => f.write_str("a line of the request head does not end with CR LF"),
@@ -85,7 +85,7 @@ impl fmt::Display for Violation {
                 write!(f, "the request has more than {MAX_HEADERS} headers")
             }
             Self::TooLong => write!(f, "the request head exceeds {MAX_HEAD_BYTES} bytes"),
-            Self::Slow => f.write_str("the request head did not arrive in time"),
+            Self::TimedOut => f.write_str("the request head did not arrive in time"),
         }
     }
 }
@@ -113,18 +113,18 @@ impl Scanner {
     ///
     /// # Errors
     /// The first rule that a byte violates, or that the head is too long.
-    pub fn end(&mut self, bytes: &[u8]) -> Result<Option<usize>, Violation> {
+    pub fn find_end(&mut self, bytes: &[u8]) -> Result<Option<usize>, HeadError> {
         let limit = bytes.len().min(MAX_HEAD_BYTES);
         while self.scanned < limit {
             let at = self.scanned;
             let before = at.checked_sub(1).map(|at| bytes[at]);
             match bytes[at] {
-                b'\n' if before != Some(b'\r') => return Err(Violation::LineEnding),
+                b'\n' if before != Some(b'\r') => return Err(HeadError::LineEnding),
                 _ if before == Some(b'\r') && bytes[at] != b'\n' => {
-                    return Err(Violation::LineEnding);
+                    return Err(HeadError::LineEnding);
                 }
                 b'\r' | b'\n' | b'\t' | b' '..=b'~' | 0x80.. => {}
-                _ => return Err(Violation::ControlCharacter),
+                _ => return Err(HeadError::ControlCharacter),
             }
             self.scanned += 1;
             if bytes[..self.scanned].ends_with(b"\r\n\r\n") {
@@ -134,7 +134,7 @@ impl Scanner {
             }
         }
         if bytes.len() >= MAX_HEAD_BYTES {
-            return Err(Violation::TooLong);
+            return Err(HeadError::TooLong);
         }
         Ok(None)
     }
@@ -142,7 +142,7 @@ impl Scanner {
 
 /// Which forms of target a request may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Targets {
+pub enum TargetForm {
     /// A path or an `http` URL, as for servers.
     Server,
     /// An `http` URL or, after `CONNECT`, a host and its port, as for proxies. The proxy has to check which of them it
@@ -194,20 +194,20 @@ pub struct ResponseHead<'a> {
 ///
 /// # Errors
 /// The first rule that it violates.
-pub fn check(head: &[u8]) -> Result<Framing, Violation> {
-    read_request(head, Targets::Server).map(|head| head.framing)
+pub fn check_request(head: &[u8]) -> Result<Framing, HeadError> {
+    read_request(head, TargetForm::Server).map(|head| head.framing)
 }
 
 /// Parses the complete head of a request, including its empty line.
 ///
 /// # Errors
 /// The first rule that it violates.
-pub fn read_request(head: &[u8], targets: Targets) -> Result<RequestHead<'_>, Violation> {
-    let mut lines = lines(head)?;
-    let (method, target, version) = request_line(lines.next().unwrap_or_default(), targets)?;
-    let read = fields(lines, version)?;
+pub fn read_request(head: &[u8], targets: TargetForm) -> Result<RequestHead<'_>, HeadError> {
+    let mut lines = split_lines(head)?;
+    let (method, target, version) = parse_request_line(lines.next().unwrap_or_default(), targets)?;
+    let read = parse_fields(lines, version)?;
     if read.hosts > 1 || (read.hosts == 0 && version == Version::Http11) {
-        return Err(Violation::Host);
+        return Err(HeadError::Host);
     }
     Ok(RequestHead {
         method,
@@ -222,41 +222,41 @@ pub fn read_request(head: &[u8], targets: Targets) -> Result<RequestHead<'_>, Vi
 ///
 /// # Errors
 /// The first rule that it violates.
-pub fn read_response(head: &[u8]) -> Result<ResponseHead<'_>, Violation> {
-    let mut lines = lines(head)?;
-    let (version, status, reason) = status_line(lines.next().unwrap_or_default())?;
-    let read = fields(lines, version)?;
+pub fn read_response(head: &[u8]) -> Result<ResponseHead<'_>, HeadError> {
+    let mut lines = split_lines(head)?;
+    let (version, status, reason) = parse_status_line(lines.next().unwrap_or_default())?;
+    let read = parse_fields(lines, version)?;
     Ok(ResponseHead { status, reason, fields: read.fields, framing: read.framing })
 }
 
-fn lines(head: &[u8]) -> Result<impl Iterator<Item = &[u8]>, Violation> {
-    let lines = head.strip_suffix(b"\r\n\r\n").ok_or(Violation::LineEnding)?;
+fn split_lines(head: &[u8]) -> Result<impl Iterator<Item = &[u8]>, HeadError> {
+    let lines = head.strip_suffix(b"\r\n\r\n").ok_or(HeadError::LineEnding)?;
     let lines = lines.split(|&byte| byte == b'\n');
     Ok(lines.map(|line| line.strip_suffix(b"\r").unwrap_or(line)))
 }
 
-struct Read<'a> {
+struct ParsedFields<'a> {
     fields: Fields<'a>,
     framing: Option<Framing>,
     hosts: usize,
 }
 
-fn fields<'a>(lines: impl Iterator<Item = &'a [u8]>, version: Version) -> Result<Read<'a>, Violation> {
+fn parse_fields<'a>(lines: impl Iterator<Item = &'a [u8]>, version: Version) -> Result<ParsedFields<'a>, HeadError> {
     let (mut length, mut chunked, mut hosts) = (None, false, 0);
     let mut fields = Vec::new();
     for line in lines {
         if fields.len() == MAX_HEADERS {
-            return Err(Violation::TooManyHeaders);
+            return Err(HeadError::TooManyHeaders);
         }
-        let (name, value) = header(line)?;
+        let (name, value) = parse_header(line)?;
         if name.eq_ignore_ascii_case("content-length") {
-            let number = content_length(value).ok_or(Violation::ContentLength)?;
+            let number = parse_content_length(value).ok_or(HeadError::ContentLength)?;
             if length.replace(number).is_some() {
-                return Err(Violation::ContentLength);
+                return Err(HeadError::ContentLength);
             }
         } else if name.eq_ignore_ascii_case("transfer-encoding") {
             if chunked || version == Version::Http10 || !value.eq_ignore_ascii_case(b"chunked") {
-                return Err(Violation::TransferEncoding);
+                return Err(HeadError::TransferEncoding);
             }
             chunked = true;
         } else if name.eq_ignore_ascii_case("host") {
@@ -265,49 +265,49 @@ fn fields<'a>(lines: impl Iterator<Item = &'a [u8]>, version: Version) -> Result
         fields.push((name, value));
     }
     let framing = match (length, chunked) {
-        (Some(_), true) => return Err(Violation::BothLengths),
+        (Some(_), true) => return Err(HeadError::BothLengths),
         (None, true) => Some(Framing::Chunked),
         (length, false) => length.map(Framing::Length),
     };
-    Ok(Read { fields, framing, hosts })
+    Ok(ParsedFields { fields, framing, hosts })
 }
 
 /// `METHOD SP target SP HTTP/1.x`, the method in capital letters.
-fn request_line(line: &[u8], targets: Targets) -> Result<(&str, &str, Version), Violation> {
+fn parse_request_line(line: &[u8], targets: TargetForm) -> Result<(&str, &str, Version), HeadError> {
     let mut parts = line.split(|&byte| byte == b' ');
     let (Some(method), Some(target), Some(version), None) = (parts.next(), parts.next(), parts.next(), parts.next())
     else {
-        return Err(Violation::RequestLine);
+        return Err(HeadError::RequestLine);
     };
     let is_method = (1..=16).contains(&method.len()) && method.iter().all(u8::is_ascii_uppercase);
     let is_target = match targets {
-        Targets::Server => target.starts_with(b"/") || target.starts_with(b"http://"),
-        Targets::Proxy => !target.is_empty(),
+        TargetForm::Server => target.starts_with(b"/") || target.starts_with(b"http://"),
+        TargetForm::Proxy => !target.is_empty(),
     };
     let is_target = is_target && target.iter().all(u8::is_ascii_graphic);
-    let version = version_of(version).ok_or(Violation::RequestLine)?;
+    let version = parse_version(version).ok_or(HeadError::RequestLine)?;
     match (str::from_utf8(method), str::from_utf8(target)) {
         (Ok(method), Ok(target)) if is_method && is_target => Ok((method, target, version)),
-        _ => Err(Violation::RequestLine),
+        _ => Err(HeadError::RequestLine),
     }
 }
 
 /// `HTTP/1.x SP status SP reason`, the reason possibly empty.
-fn status_line(line: &[u8]) -> Result<(Version, u16, &[u8]), Violation> {
+fn parse_status_line(line: &[u8]) -> Result<(Version, u16, &[u8]), HeadError> {
     let mut parts = line.splitn(3, |&byte| byte == b' ');
     let (Some(version), Some(status)) = (parts.next(), parts.next()) else {
-        return Err(Violation::RequestLine);
+        return Err(HeadError::RequestLine);
     };
-    let version = version_of(version).ok_or(Violation::RequestLine)?;
+    let version = parse_version(version).ok_or(HeadError::RequestLine)?;
     let &[first @ b'1'..=b'9', second @ b'0'..=b'9', third @ b'0'..=b'9'] = status else {
-        return Err(Violation::RequestLine);
+        return Err(HeadError::RequestLine);
     };
     let digit = |byte: u8| u16::from(byte - b'0');
     let status = digit(first) * 100 + digit(second) * 10 + digit(third);
     Ok((version, status, parts.next().unwrap_or_default()))
 }
 
-fn version_of(word: &[u8]) -> Option<Version> {
+fn parse_version(word: &[u8]) -> Option<Version> {
     match word {
         b"HTTP/1.1" => Some(Version::Http11),
         b"HTTP/1.0" => Some(Version::Http10),
@@ -315,16 +315,16 @@ fn version_of(word: &[u8]) -> Option<Version> {
     }
 }
 
-fn header(line: &[u8]) -> Result<(&str, &[u8]), Violation> {
+fn parse_header(line: &[u8]) -> Result<(&str, &[u8]), HeadError> {
     if line.first().is_some_and(|byte| matches!(byte, b' ' | b'\t')) {
-        return Err(Violation::FoldedLine);
+        return Err(HeadError::FoldedLine);
     }
     let colon = line.iter().position(|&byte| byte == b':');
-    let (name, value) = line.split_at(colon.ok_or(Violation::HeaderLine)?);
+    let (name, value) = line.split_at(colon.ok_or(HeadError::HeaderLine)?);
     if name.is_empty() || !name.iter().all(|&byte| is_token(byte)) {
-        return Err(Violation::HeaderLine);
+        return Err(HeadError::HeaderLine);
     }
-    let name = str::from_utf8(name).map_err(|_| Violation::HeaderLine)?;
+    let name = str::from_utf8(name).map_err(|_| HeadError::HeaderLine)?;
     Ok((name, value[1..].trim_ascii()))
 }
 
@@ -333,7 +333,7 @@ fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-fn content_length(value: &[u8]) -> Option<u64> {
+fn parse_content_length(value: &[u8]) -> Option<u64> {
     if value.is_empty() || value.len() > MAX_LENGTH_DIGITS || !value.iter().all(u8::is_ascii_digit) {
         return None;
     }
@@ -344,9 +344,9 @@ fn content_length(value: &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Framing, Violation> {
-        let end = Scanner::default().end(text.as_bytes())?;
-        check(&text.as_bytes()[..end.expect("the head is whole")])
+    fn read(text: &str) -> Result<Framing, HeadError> {
+        let end = Scanner::default().find_end(text.as_bytes())?;
+        check_request(&text.as_bytes()[..end.expect("the head is whole")])
     }
 
     #[test]
@@ -363,7 +363,7 @@ mod tests {
 
     #[test]
     fn whatever_could_be_read_in_two_ways_is_refused() {
-        use Violation::*;
+        use HeadError::*;
         let post = |headers: &str| format!("POST / HTTP/1.1\r\nHost: x\r\n{headers}\r\n\r\n");
         let cases = [
             ("GET / HTTP/1.1\nHost: x\n\n".to_owned(), LineEnding),
@@ -408,9 +408,9 @@ mod tests {
     #[test]
     fn proxies_are_asked_for_hosts() {
         let head = b"CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n";
-        assert_eq!(check(head), Err(Violation::RequestLine));
+        assert_eq!(check_request(head), Err(HeadError::RequestLine));
         assert_eq!(
-            read_request(head, Targets::Proxy),
+            read_request(head, TargetForm::Proxy),
             Ok(RequestHead {
                 method: "CONNECT",
                 target: "a.example:443",
@@ -440,10 +440,10 @@ mod tests {
         }
         for first in ["HTTP/1.1", "HTTP/1.1 20", "HTTP/1.1 2000 x", "HTTP/1.1 020 x", "HTTP/2 200 x", "ICY 200 OK"] {
             let head = format!("{first}\r\n\r\n");
-            assert_eq!(read_response(head.as_bytes()), Err(Violation::RequestLine), "{first}");
+            assert_eq!(read_response(head.as_bytes()), Err(HeadError::RequestLine), "{first}");
         }
         let head = b"HTTP/1.1 200 x\r\nContent-Length: 7\r\nTransfer-Encoding: chunked\r\n\r\n";
-        assert_eq!(read_response(head), Err(Violation::BothLengths));
+        assert_eq!(read_response(head), Err(HeadError::BothLengths));
     }
 
     #[test]
@@ -452,16 +452,16 @@ mod tests {
         let head = text.len() - 4;
         let mut scanner = Scanner::default();
         for length in 0..head {
-            assert_eq!(scanner.end(&text[..length]), Ok(None));
+            assert_eq!(scanner.find_end(&text[..length]), Ok(None));
         }
-        assert_eq!(scanner.end(text), Ok(Some(head)));
+        assert_eq!(scanner.find_end(text), Ok(Some(head)));
         // And the next one is searched from its own start.
-        assert_eq!(scanner.end(text), Ok(Some(head)));
+        assert_eq!(scanner.find_end(text), Ok(Some(head)));
     }
 
     #[test]
     fn numbers_of_violations_are_their_places() {
-        for (place, violation) in Violation::ALL.into_iter().enumerate() {
+        for (place, violation) in HeadError::ALL.into_iter().enumerate() {
             assert_eq!(violation as usize, place);
         }
     }

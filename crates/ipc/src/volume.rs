@@ -13,12 +13,12 @@ use rustix::io::Errno;
 
 use crate::beneath::{self, Method};
 use crate::names;
-use error::look_error;
+use error::stat_error;
 pub use error::{FileKind, VolumeError};
-pub(crate) use file::Stamp;
-pub(crate) use file::{Existing, Opened, ReadProblem, changed, fill_random};
-use file::{identity, kind_behind, open_problem, place, random, read_all, write_all};
-pub use handover::{Announced, MAX_START_BYTES};
+pub(crate) use file::FileStamp;
+pub(crate) use file::{Existing, OpenedFile, ReadError, changed_at, fill_random};
+use file::{identity, kind_for_error, open_error, random_bytes, read_all, rename_into_place, write_all};
+pub use handover::{Announcement, MAX_START_BYTES};
 
 /// A directory with `tools` in it, shared with the other side. Clones share the descriptors.
 #[derive(Debug, Clone)]
@@ -34,17 +34,17 @@ struct Inner {
 
 /// The state of the file `done`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Done {
+pub enum DoneState {
     /// It does not exist.
-    No,
+    Absent,
     /// It is a regular file: the run has ended.
-    Yes,
+    Present,
     /// It is an entry of another kind, which does not count.
     Foreign(FileKind),
 }
 
 /// Attempts to find an unused random name.
-const MAX_DRAWS: usize = 8;
+const MAX_NAME_ATTEMPTS: usize = 8;
 
 impl Volume {
     /// Opens the IPC directory and `tools` in it, which is created (0770) if it is missing.
@@ -54,7 +54,7 @@ impl Volume {
     /// # Errors
     /// When either is not a directory; for `tools`, the error names a link, a file or a mount point in its place.
     pub fn open(ipc_dir: &Path) -> Result<Self, VolumeError> {
-        Self::open_with(Method::available(), ipc_dir)
+        Self::open_with(Method::detect(), ipc_dir)
     }
 
     /// Like [`open`](Self::open), without the kernel's `openat2`, to test the fallback.
@@ -63,7 +63,7 @@ impl Volume {
     /// Like [`open`](Self::open).
     #[doc(hidden)]
     pub fn open_without_openat2(ipc_dir: &Path) -> Result<Self, VolumeError> {
-        Self::open_with(Method::Compare, ipc_dir)
+        Self::open_with(Method::CompareMounts, ipc_dir)
     }
 
     fn open_with(method: Method, ipc_dir: &Path) -> Result<Self, VolumeError> {
@@ -79,7 +79,7 @@ impl Volume {
         };
         let tools =
             beneath::open(method, root.as_fd(), names::TOOLS, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty());
-        let tools = tools.map_err(|error| match kind_behind(error, root.as_fd(), names::TOOLS) {
+        let tools = tools.map_err(|error| match kind_for_error(error, root.as_fd(), names::TOOLS) {
             Some(kind) => VolumeError::ToolsKind { path: path.clone(), kind },
             // The error of mkdir says more than that it does not exist.
             None if error == Errno::NOENT => tools_error(made.err().unwrap_or(error)),
@@ -103,18 +103,18 @@ impl Volume {
     ///
     /// # Errors
     /// When the entry cannot be read.
-    pub fn done(&self) -> Result<Done, VolumeError> {
+    pub fn done_state(&self) -> Result<DoneState, VolumeError> {
         let root = self.0.root.as_fd();
         match beneath::open(self.0.method, root, names::DONE, OFlags::PATH, Mode::empty()) {
-            Ok(file) => match rustix::fs::fstat(&file).map(|stat| FileKind::of(stat.st_mode)) {
-                Ok(FileKind::File) => Ok(Done::Yes),
-                Ok(kind) => Ok(Done::Foreign(kind)),
-                Err(error) => Err(look_error(names::DONE, error)),
+            Ok(file) => match rustix::fs::fstat(&file).map(|stat| FileKind::from_mode(stat.st_mode)) {
+                Ok(FileKind::File) => Ok(DoneState::Present),
+                Ok(kind) => Ok(DoneState::Foreign(kind)),
+                Err(error) => Err(stat_error(names::DONE, error)),
             },
-            Err(Errno::NOENT) => Ok(Done::No),
-            Err(error) => match kind_behind(error, root, names::DONE) {
-                Some(kind) => Ok(Done::Foreign(kind)),
-                None => Err(look_error(names::DONE, error)),
+            Err(Errno::NOENT) => Ok(DoneState::Absent),
+            Err(error) => match kind_for_error(error, root, names::DONE) {
+                Some(kind) => Ok(DoneState::Foreign(kind)),
+                None => Err(stat_error(names::DONE, error)),
             },
         }
     }
@@ -140,7 +140,7 @@ impl Volume {
             (_, Err(Errno::NOENT | Errno::NOTDIR)) | (Ok(_), Ok(_)) => {
                 Err(VolumeError::Gone { path: self.0.path.clone() })
             }
-            (Err(error), _) | (_, Err(error)) => Err(look_error(names::TOOLS, error)),
+            (Err(error), _) | (_, Err(error)) => Err(stat_error(names::TOOLS, error)),
         }
     }
 
@@ -157,7 +157,7 @@ impl Volume {
     }
 
     /// Another descriptor of `tools`, with its own position, for listing.
-    pub(crate) fn list(&self) -> Result<rustix::fs::Dir, Errno> {
+    pub(crate) fn open_listing(&self) -> Result<rustix::fs::Dir, Errno> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::openat(&self.0.tools, ".", flags, Mode::empty())?;
         rustix::fs::Dir::new(directory)
@@ -166,23 +166,23 @@ impl Volume {
     /// Reads a file of `tools`, if it is a regular one with one name and at most `cap` bytes. Never blocks.
     ///
     /// The content is that of one moment. The opened file is returned in every case in which it could be opened.
-    pub(crate) fn read(&self, name: &str, cap: usize) -> (Option<Opened>, Result<Vec<u8>, ReadProblem>) {
+    pub(crate) fn read(&self, name: &str, cap: usize) -> (Option<OpenedFile>, Result<Vec<u8>, ReadError>) {
         let tools = self.0.tools.as_fd();
         let opened = beneath::open(self.0.method, tools, name, OFlags::RDONLY, Mode::empty());
         let file = match opened {
             Ok(file) => file,
-            Err(error) => return (None, Err(open_problem(error, tools, name))),
+            Err(error) => return (None, Err(open_error(error, tools, name))),
         };
         let stat = match rustix::fs::fstat(&file) {
             Ok(stat) => stat,
-            Err(error) => return (None, Err(ReadProblem::Unreadable(error))),
+            Err(error) => return (None, Err(ReadError::Unreadable(error))),
         };
         let content = read_all(file.as_fd(), &stat, cap);
-        (Some(Opened { file, stat }), content)
+        (Some(OpenedFile { file, stat }), content)
     }
 
     /// The metadata of a name. Links are not followed.
-    pub(crate) fn look(&self, name: &str) -> Result<Option<Stat>, Errno> {
+    pub(crate) fn stat(&self, name: &str) -> Result<Option<Stat>, Errno> {
         match rustix::fs::statat(&self.0.tools, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
             Err(Errno::NOENT) => Ok(None),
@@ -191,12 +191,12 @@ impl Volume {
     }
 
     /// Which file a name of `tools` leads to, and when it was changed last.
-    pub(crate) fn stamp(&self, name: &str) -> Stamp {
-        Stamp::of(self.look(name).ok().flatten().as_ref())
+    pub(crate) fn stamp(&self, name: &str) -> FileStamp {
+        FileStamp::from_stat(self.stat(name).ok().flatten().as_ref())
     }
 
     /// Creates a directory, atomically. `Ok(false)`: another process has created it.
-    pub(crate) fn make_marker(&self, name: &str) -> Result<bool, Errno> {
+    pub(crate) fn create_marker(&self, name: &str) -> Result<bool, Errno> {
         match rustix::fs::mkdirat(&self.0.tools, name, Mode::from(0o750)) {
             Ok(()) => Ok(true),
             Err(Errno::EXIST) => Ok(false),
@@ -225,7 +225,7 @@ impl Volume {
 
     /// Writes a file of `tools` atomically. The stamp is that of the written file, even if its name leads to another
     /// one by now.
-    pub(crate) fn write(&self, name: &str, content: &[u8], existing: Existing) -> Result<Stamp, VolumeError> {
+    pub(crate) fn write(&self, name: &str, content: &[u8], existing: Existing) -> Result<FileStamp, VolumeError> {
         self.write_in(self.0.tools.as_fd(), name, content, existing)
     }
 
@@ -235,7 +235,7 @@ impl Volume {
         name: &str,
         content: &[u8],
         existing: Existing,
-    ) -> Result<Stamp, VolumeError> {
+    ) -> Result<FileStamp, VolumeError> {
         self.try_write(directory, name, content, existing)
             .map_err(|error| VolumeError::Write { name: name.to_owned(), source: error.into() })
     }
@@ -246,25 +246,26 @@ impl Volume {
         name: &str,
         content: &[u8],
         existing: Existing,
-    ) -> Result<Stamp, Errno> {
+    ) -> Result<FileStamp, Errno> {
         let (temporary, file) = self.create_temporary(directory)?;
         // Not synced: the volume does not outlive the run, and a reader sees the kernel's cache.
-        let placed = write_all(file.as_fd(), content).and_then(|()| place(directory, &temporary, name, existing));
+        let placed =
+            write_all(file.as_fd(), content).and_then(|()| rename_into_place(directory, &temporary, name, existing));
         if placed.is_err() {
             let _ = rustix::fs::unlinkat(directory, &temporary, AtFlags::empty());
         }
         placed?;
         // By the descriptor: the name may lead to another file by now. The rename was the last change.
-        Ok(Stamp::of(rustix::fs::fstat(&file).ok().as_ref()))
+        Ok(FileStamp::from_stat(rustix::fs::fstat(&file).ok().as_ref()))
     }
 
     fn create_temporary(&self, directory: BorrowedFd<'_>) -> Result<(String, OwnedFd), Errno> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         let mut draws = 0;
         loop {
-            let name = names::temporary(random()?);
+            let name = names::temporary(random_bytes()?);
             match beneath::open(self.0.method, directory, &name, flags, Mode::from(0o640)) {
-                Err(Errno::EXIST) if draws < MAX_DRAWS => draws += 1,
+                Err(Errno::EXIST) if draws < MAX_NAME_ATTEMPTS => draws += 1,
                 opened => return Ok((name, opened?)),
             }
         }

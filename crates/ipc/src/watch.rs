@@ -24,14 +24,14 @@ pub enum WatchMode {
     Polling,
     /// By an inotify that never delivers an event, like that of gVisor without its annotations: for tests.
     #[doc(hidden)]
-    Deaf,
+    Silent,
 }
 
 /// Why a directory is polled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PollReason {
     /// The caller requested it.
-    Asked,
+    Requested,
     /// File systems of this kind send no events for changes by other machines.
     FileSystem(&'static str),
     /// inotify is not available, or its limits are reached.
@@ -43,7 +43,7 @@ pub enum PollReason {
 impl fmt::Display for PollReason {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Asked => formatter.write_str("polling was asked for"),
+            Self::Requested => formatter.write_str("polling was asked for"),
             Self::FileSystem(kind) => write!(formatter, "{kind} sends no events for changes made elsewhere"),
             Self::Unavailable(Errno::MFILE) => formatter.write_str(
                 "no more inotify instances or descriptors; hint: raise fs.inotify.max_user_instances or the limit of open files",
@@ -62,17 +62,17 @@ impl fmt::Display for PollReason {
 #[derive(Debug)]
 pub(crate) struct Watch {
     descriptor: Option<OwnedFd>,
-    polling: Option<PollReason>,
-    deaf: bool,
+    poll_reason: Option<PollReason>,
+    silent: bool,
 }
 
 /// An event of an inotify descriptor.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Notice<'a> {
+pub(crate) enum InotifyEvent<'a> {
     /// A change of this name in the directory with this watch.
     Name(i32, &'a [u8], ReadFlags),
     /// A change of the watched directory itself.
-    Itself,
+    Directory,
     /// Events were lost.
     Overflow,
 }
@@ -81,7 +81,7 @@ impl Watch {
     /// Watches nothing yet. `directory` determines the file system.
     pub(crate) fn new(mode: WatchMode, directory: BorrowedFd<'_>) -> Self {
         let (descriptor, polling) = if mode == WatchMode::Polling {
-            (None, Some(PollReason::Asked))
+            (None, Some(PollReason::Requested))
         } else if let Some(kind) = silent_file_system(directory) {
             (None, Some(PollReason::FileSystem(kind)))
         } else {
@@ -90,31 +90,31 @@ impl Watch {
                 Err(error) => (None, Some(PollReason::Unavailable(error))),
             }
         };
-        Self { descriptor, polling, deaf: mode == WatchMode::Deaf }
+        Self { descriptor, poll_reason: polling, silent: mode == WatchMode::Silent }
     }
 
     /// Adds a directory. If that fails, it is polled.
     pub(crate) fn add(&mut self, directory: BorrowedFd<'_>, events: WatchFlags) -> Option<i32> {
-        let descriptor = self.descriptor.as_ref().filter(|_| !self.deaf)?;
+        let descriptor = self.descriptor.as_ref().filter(|_| !self.silent)?;
         // By descriptor and not by path, which may lead to another directory by now. Fails without /proc.
         let path = format!("/proc/self/fd/{}", directory.as_raw_fd());
         match inotify::add_watch(descriptor, path, events | WatchFlags::ONLYDIR) {
             Ok(watch) => Some(watch),
             Err(error) => {
                 self.descriptor = None;
-                self.poll(PollReason::Unavailable(error));
+                self.start_polling(PollReason::Unavailable(error));
                 None
             }
         }
     }
 
     /// From now on the directory is polled; events that arrive are still read.
-    pub(crate) fn poll(&mut self, reason: PollReason) {
-        self.polling.get_or_insert(reason);
+    pub(crate) fn start_polling(&mut self, reason: PollReason) {
+        self.poll_reason.get_or_insert(reason);
     }
 
-    pub(crate) fn polling(&self) -> Option<&PollReason> {
-        self.polling.as_ref()
+    pub(crate) fn poll_reason(&self) -> Option<&PollReason> {
+        self.poll_reason.as_ref()
     }
 
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -123,11 +123,11 @@ impl Watch {
 
     /// Interval between checks; `safety` while events are delivered.
     pub(crate) fn interval(&self, safety: Duration) -> Duration {
-        if self.polling.is_some() { POLL_INTERVAL } else { safety }
+        if self.poll_reason.is_some() { POLL_INTERVAL } else { safety }
     }
 
     /// Passes the events of one read to `take`, and returns whether there were any. The buffer bounds their number.
-    pub(crate) fn read(&mut self, mut take: impl FnMut(Notice<'_>)) -> bool {
+    pub(crate) fn read(&mut self, mut take: impl FnMut(InotifyEvent<'_>)) -> bool {
         let Some(descriptor) = &self.descriptor else {
             return false;
         };
@@ -142,18 +142,18 @@ impl Watch {
                     let itself =
                         ReadFlags::IGNORED | ReadFlags::UNMOUNT | ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF;
                     if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
-                        take(Notice::Overflow);
+                        take(InotifyEvent::Overflow);
                     } else if flags.intersects(itself) {
-                        take(Notice::Itself);
+                        take(InotifyEvent::Directory);
                     } else if let Some(name) = event.file_name() {
-                        take(Notice::Name(event.wd(), name.to_bytes(), flags));
+                        take(InotifyEvent::Name(event.wd(), name.to_bytes(), flags));
                     }
                 }
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => return any,
                 Err(error) => {
                     self.descriptor = None;
-                    self.poll(PollReason::Unavailable(error));
+                    self.start_polling(PollReason::Unavailable(error));
                     return any;
                 }
             }

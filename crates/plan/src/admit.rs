@@ -8,62 +8,62 @@
 
 mod address;
 mod agents;
-mod amounts;
 mod defaults;
 mod env;
 mod features;
-pub(crate) mod finding;
 mod grants;
 mod hooks;
 mod host_access;
 mod images;
 mod input;
 mod kernel;
+mod missing_services;
 mod model;
 mod network;
 mod objects;
-mod ours;
 mod packs;
 mod policies;
+mod reserved_names;
+mod resources;
 mod sandbox;
 mod secrets;
 mod skills;
-mod sources;
 mod subagents;
 mod task;
 #[cfg(test)]
 mod tests;
-mod timing;
+mod timeouts;
 mod tool_rules;
 mod tools;
-mod unlisted;
-mod unserved;
-mod unused;
+mod unlisted_permissions;
+mod unused_fields;
+pub(crate) mod violation;
+mod volume_sources;
 mod volumes;
 
 use sympozium_api::{AgentRun, AgentSpec};
 
 pub use address::{AddressSource, ModelAddress, model_address, model_url};
-pub(crate) use amounts::{LEAST_AGENT, read as read_amount, usual_of_pack};
 pub use env::parameter_variable;
-pub use finding::{MAX_FINDINGS, Reason, Subject};
 pub use input::{
-    Agents, Amounts, Candidates, ContainerAmounts, Facts, Input, KERNEL_HANDLERS, NO_RUNTIME_CLASSES, PackCandidates,
-    PackObject, Rights, RuntimeClasses, Services, Settings, wanted_packs, wanted_policy,
+    Agents, Candidates, DefaultLimits, Facts, Input, KERNEL_HANDLERS, NO_RUNTIME_CLASSES, PackCandidates, PackObject,
+    Permissions, ResourceLimits, RuntimeClasses, Services, Settings, referenced_packs, referenced_policy,
 };
-pub(crate) use kernel::of_run as kernel_of_run;
-pub use model::{Endpoints, ResolvedModel, resolved_model};
+pub(crate) use kernel::own_kernel as kernel_of_run;
+pub use model::{DefaultEndpoint, ResolvedModel, resolve_model};
 pub use objects::{admit_agent, admit_agent_author, admit_model, admit_pack, admit_policy, admit_schedule};
 pub use packs::{PackOrigin, ResolvedPack};
-pub use skills::{MAX_PACK_BYTES, contents};
+pub(crate) use resources::{MIN_AGENT_LIMITS, default_sidecar_limits, quantity_or_zero as read_amount};
+pub use skills::{MAX_PACK_BYTES, decode_contents};
 pub use subagents::{SubagentBounds, subagent_bounds};
 pub use task::MAX_TASK_BYTES;
 pub use tools::{SANDBOX_PACK, ToolDecision};
-pub use unused::{Effect, UNUSED_FIELDS, UnusedField};
+pub use unused_fields::{Effect, UNUSED_FIELDS, UnusedField};
+pub use violation::{MAX_FINDINGS, Subject, Violation};
 pub use volumes::{RunVolume, VolumeOwner};
 
 use crate::policy::{EffectivePolicy, PolicyDefaults};
-use finding::Findings;
+use violation::Findings;
 
 /// The decision about a run.
 #[derive(Debug, Clone, PartialEq)]
@@ -71,7 +71,7 @@ pub enum Decision<'a> {
     /// The run may exist.
     Admitted(Box<Admitted<'a>>),
     /// The run is denied.
-    Denied(Denied),
+    Denied(Denial),
 }
 
 /// A run that may exist.
@@ -80,7 +80,7 @@ pub struct Admitted<'a> {
     /// The run with all defaults filled in. Admitting it again changes nothing.
     pub run: AgentRun,
     /// What is allowed but unwise.
-    pub warnings: Vec<Reason>,
+    pub warnings: Vec<Violation>,
     /// The policy that applies to the run.
     pub policy: EffectivePolicy,
     /// Its packs, each with the namespace that it was found in.
@@ -90,22 +90,22 @@ pub struct Admitted<'a> {
     /// Its volumes, each with its owner and its name in the pod.
     pub volumes: Vec<RunVolume>,
     /// The resources that its containers may use together.
-    pub amounts: Amounts,
+    pub resources: ResourceLimits,
 }
 
 /// Why a run may not exist.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Denied {
+pub struct Denial {
     /// Every violation.
-    pub reasons: Vec<Reason>,
+    pub violations: Vec<Violation>,
     /// What is allowed but unwise.
-    pub warnings: Vec<Reason>,
+    pub warnings: Vec<Violation>,
 }
 
-impl Denied {
+impl Denial {
     /// Whether the only violations are missing objects: then the run may wait for them.
     pub fn may_wait(&self) -> bool {
-        self.reasons.iter().all(|reason| reason.missing.is_some())
+        self.violations.iter().all(|reason| reason.missing.is_some())
     }
 }
 
@@ -122,8 +122,8 @@ pub fn admit<'a>(input: &Input<'a>) -> Decision<'a> {
     let subject = run_subject(input);
     let agent = agents::resolve(input, &subject, &mut findings);
     let named = policies::resolve(input, agent, &mut findings);
-    let policy = EffectivePolicy::of(input.floor, named, &input.settings.system_namespace);
-    let defaults = PolicyDefaults::of(input.floor, named);
+    let policy = EffectivePolicy::from_specs(input.floor, named, &input.settings.system_namespace);
+    let defaults = PolicyDefaults::from_specs(input.floor, named);
     decide(input, agent, policy, &defaults, findings)
 }
 
@@ -136,9 +136,9 @@ fn decide<'a>(
     mut findings: Findings,
 ) -> Decision<'a> {
     let nobody = AgentSpec::default();
-    let run = defaults::filled_in(input, agent, &policy, policy_defaults);
+    let run = defaults::apply_defaults(input, agent, &policy, policy_defaults);
     let (packs, tools, volumes, amounts) = {
-        let mut case = Case {
+        let mut case = RuleContext {
             input,
             subject: run_subject(input),
             run: &run,
@@ -147,12 +147,12 @@ fn decide<'a>(
             packs: Vec::new(),
         };
         case.packs = packs::resolve(&case, &mut findings);
-        for pack in case.packs.iter().filter(|pack| pack.starts) {
+        for pack in case.packs.iter().filter(|pack| pack.starts_sidecar) {
             objects::check_pack(&pack.subject(), pack.spec, &mut findings);
         }
         agents::check(&case, &mut findings);
         task::check(&case, &mut findings);
-        timing::check(&case, &mut findings);
+        timeouts::check(&case, &mut findings);
         model::check(&case, &mut findings);
         sandbox::check(&case, &mut findings);
         features::check(&case, &mut findings);
@@ -160,29 +160,29 @@ fn decide<'a>(
         images::check(&case, &mut findings);
         env::check(&case, &mut findings);
         secrets::check(&case, &mut findings);
-        ours::check(&case, &mut findings);
+        reserved_names::check(&case, &mut findings);
         hooks::check(&case, &mut findings);
         host_access::check(&case, &mut findings);
         grants::check(&case, &mut findings);
-        unlisted::check(&case, &mut findings);
+        unlisted_permissions::check(&case, &mut findings);
         network::check(&case, &mut findings);
-        unused::check(&case, &mut findings);
-        unserved::check(&case, &mut findings);
+        unused_fields::check(&case, &mut findings);
+        missing_services::check(&case, &mut findings);
         let tools = tools::check(&case, &mut findings);
         network::warn_about_fetching(&case, &tools, &mut findings);
         let volumes = volumes::check(&case, &mut findings);
-        let amounts = amounts::check(&case, &mut findings);
+        let amounts = resources::check(&case, &mut findings);
         (case.packs, tools, volumes, amounts)
     };
-    let Findings { reasons, warnings } = findings;
+    let Findings { violations: reasons, warnings } = findings;
     if !reasons.is_empty() {
-        return Decision::Denied(Denied { reasons, warnings });
+        return Decision::Denied(Denial { violations: reasons, warnings });
     }
-    Decision::Admitted(Box::new(Admitted { run, warnings, policy, packs, tools, volumes, amounts }))
+    Decision::Admitted(Box::new(Admitted { run, warnings, policy, packs, tools, volumes, resources: amounts }))
 }
 
 /// The context of the rules.
-struct Case<'c, 'a> {
+struct RuleContext<'c, 'a> {
     input: &'c Input<'a>,
     subject: Subject,
     /// The run with all defaults filled in.

@@ -13,7 +13,7 @@ pub const DEFAULT_RUN_TIMEOUT: &str = "10m";
 
 /// Formats a duration in hours, minutes, seconds and nanoseconds, without those that are zero: `1h30m`, `1m30s`,
 /// `1s500000000ns`.
-pub fn written(span: Duration) -> String {
+pub fn format_duration(span: Duration) -> String {
     let seconds = span.as_secs();
     let nanoseconds = span.subsec_nanos();
     let mut text = String::new();

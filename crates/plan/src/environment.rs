@@ -16,21 +16,21 @@ pub enum SetBy {
 
 /// Why a variable of this name is denied, as the end of a sentence; `None` when it is allowed. Case is ignored: some
 /// programs read both spellings, and none of these names is harmless in another case.
-pub fn denied(name: &str, by: SetBy) -> Option<&'static str> {
+pub fn denial_reason(name: &str, by: SetBy) -> Option<&'static str> {
     let name = name.to_ascii_uppercase();
     let mut groups = DENIED.iter();
     let (why, _) = groups.find(|(_, patterns)| {
         let mut patterns = patterns.split_ascii_whitespace();
-        patterns.any(|pattern| matches(pattern, &name))
+        patterns.any(|pattern| matches_pattern(pattern, &name))
     })?;
     match (why, by) {
-        (Why::Settings, SetBy::Author) => None,
-        (why, _) => Some(why.text()),
+        (DenialReason::Settings, SetBy::Author) => None,
+        (why, _) => Some(why.message()),
     }
 }
 
 /// Matches a whole name, or a pattern with `*` at its beginning or end.
-fn matches(pattern: &str, name: &str) -> bool {
+fn matches_pattern(pattern: &str, name: &str) -> bool {
     match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
         (Some(end), _) => name.ends_with(end),
         (None, Some(start)) => name.starts_with(start),
@@ -40,7 +40,7 @@ fn matches(pattern: &str, name: &str) -> bool {
 
 /// The effect of a variable that makes it dangerous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Why {
+enum DenialReason {
     /// It chooses libraries and modules that a program loads.
     Loads,
     /// A shell or an interpreter takes code, options or search paths from it.
@@ -58,8 +58,8 @@ enum Why {
     Settings,
 }
 
-impl Why {
-    const fn text(self) -> &'static str {
+impl DenialReason {
+    const fn message(self) -> &'static str {
         match self {
             Self::Loads => "it chooses libraries or modules that programs load",
             Self::Interprets => "a shell or interpreter takes code, options or paths from it",
@@ -73,7 +73,7 @@ impl Why {
 }
 
 /// Whether a variable of this name probably holds a credential, which the agent must not have.
-pub fn looks_like_a_credential(name: &str) -> bool {
+pub fn looks_like_credential(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIALS"]
         .iter()
@@ -83,16 +83,16 @@ pub fn looks_like_a_credential(name: &str) -> bool {
 
 /// Names in upper case, by effect; `*` at the beginning or end matches any text. For a name in several groups, the
 /// first group counts.
-const DENIED: &[(Why, &str)] = &[
+const DENIED: &[(DenialReason, &str)] = &[
     (
-        Why::Loads,
+        DenialReason::Loads,
         "DYLD_* EMACSLOADPATH ERL_* GCONV_PATH GEM_HOME GEM_PATH GETCONF_DIR GIO_EXTRA_MODULES GLIBC_TUNABLES* \
          GTK_MODULES GTK_PATH* KRB5_CONFIG LD_* LIBMYSQL_PLUGINS LIBMYSQL_PLUGIN_DIR LOCPATH MAGICK_* \
          MALLOC_TRACE NLSPATH ODBCINI ODBCINSTINI ODBCSYSINI OPENSSL_CONF OPENSSL_ENGINES OPENSSL_MODULES \
          QT_PLUGIN_PATH SASL_PATH SSH_SK_PROVIDER TZDIR VALGRIND_LIB",
     ),
     (
-        Why::Interprets,
+        DenialReason::Interprets,
         "AWKLIBPATH AWKPATH BASHOPTS BASH_ENV BASH_FUNC_* BASH_LOADABLES_PATH BUNDLE_* BUN_INSPECT_PRELOAD \
          BUN_OPTIONS CDPATH CLASSPATH CLOUDSDK_PYTHON* CONFIG_SITE CORECLR_* COR_ENABLE_PROFILING COR_PROFILER* \
          DOTNET_ADDITIONAL_DEPS DOTNET_STARTUP_HOOKS ELIXIR_ERL_OPTIONS ENV EXINIT FPATH GLOBIGNORE GUILE_* \
@@ -104,7 +104,7 @@ const DENIED: &[(Why, &str)] = &[
          TCLLIBPATH VIMINIT VIMRUNTIME ZDOTDIR _JAVA_OPTIONS",
     ),
     (
-        Why::Starts,
+        DenialReason::Starts,
         "*_ASKPASS *_BROWSER *_EDITOR *_EXTERNAL_DIFF *_PAGER *_RSH BROWSER EDITOR FCEDIT FZF_DEFAULT_* \
          GIT_ALLOW_PROTOCOL GIT_ALTERNATE_OBJECT_DIRECTORIES GIT_ATTR_SOURCE GIT_COMMON_DIR GIT_CONFIG* GIT_DIR \
          GIT_EXEC_PATH GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_PROTOCOL_FROM_USER GIT_PROXY_COMMAND GIT_SSH* \
@@ -113,20 +113,20 @@ const DENIED: &[(Why, &str)] = &[
          RSYNC_CONNECT_PROG SHELL SVN_SSH TAR_OPTIONS VISUAL YARN_* ZIPOPT",
     ),
     (
-        Why::Builds,
+        DenialReason::Builds,
         "AR AS CARGO_* CC CGO_* CMAKE_* COMPILER_PATH CPATH CPP CXX C_INCLUDE_PATH GCC_EXEC_PREFIX GNUMAKEFLAGS \
          GOENV GOFLAGS GOROOT GOTOOLCHAIN GOTOOLDIR GRADLE_OPTS LD LIBRARY_PATH MAKEFILES MAKEFLAGS MAVEN_ARGS \
          MAVEN_OPTS MFLAGS RUSTC* RUSTDOC* RUSTFLAGS RUSTUP_*",
     ),
     (
-        Why::Trusts,
+        DenialReason::Trusts,
         "*_PROXY AWS_CONTAINER_* AWS_ENDPOINT_URL* GIT_SSL_* GOOGLE_EXTERNAL_ACCOUNT_ALLOW_EXECUTABLES GOPROXY \
          HELM_KUBE* HOSTALIASES KUBECONFIG KUBERC KUBERNETES_* LOCALDOMAIN NIS_PATH RESOLV_HOST_CONF RES_OPTIONS \
          SSH_AUTH_SOCK SSLKEYLOGFILE",
     ),
-    (Why::Identifies, "HOME HOSTNAME PATH SKILL_TOKEN* SYMPOZIUM_* USER"),
+    (DenialReason::Identifies, "HOME HOSTNAME PATH SKILL_TOKEN* SYMPOZIUM_* USER"),
     (
-        Why::Settings,
+        DenialReason::Settings,
         "ACKRC ANSIBLE_* AWS_CONFIG_FILE AWS_DATA_PATH AWS_SHARED_CREDENTIALS_FILE AZURE_CONFIG_DIR \
          AZURE_EXTENSION_DIR BOTO_CONFIG CLOUDSDK_CONFIG COMPOSER_HOME CONDARC CONTAINERS_CONF* \
          CONTAINERS_REGISTRIES_CONF* CURL_HOME DOCKER_* GEMRC GNUPGHOME GRADLE_USER_HOME HELM_CONFIG_HOME \
@@ -180,7 +180,7 @@ mod tests {
             "SSLKEYLOGFILE",
         ] {
             for by in [SetBy::Author, SetBy::Others] {
-                assert!(denied(name, by).is_some(), "{name} {by:?}");
+                assert!(denial_reason(name, by).is_some(), "{name} {by:?}");
             }
         }
     }
@@ -220,7 +220,7 @@ mod tests {
             "PIP_PROXY",
         ] {
             for by in [SetBy::Author, SetBy::Others] {
-                assert!(denied(name, by).is_some(), "{name} {by:?}");
+                assert!(denial_reason(name, by).is_some(), "{name} {by:?}");
             }
         }
     }
@@ -235,8 +235,8 @@ mod tests {
             "PIP_INDEX_URL",
             "ANSIBLE_CONFIG",
         ] {
-            assert!(denied(name, SetBy::Others).is_some(), "{name}");
-            assert_eq!(denied(name, SetBy::Author), None, "{name}");
+            assert!(denial_reason(name, SetBy::Others).is_some(), "{name}");
+            assert_eq!(denial_reason(name, SetBy::Author), None, "{name}");
         }
     }
 
@@ -291,17 +291,17 @@ mod tests {
             "LESSON",
             "",
         ] {
-            assert_eq!(denied(name, SetBy::Others), None, "{name}");
+            assert_eq!(denial_reason(name, SetBy::Others), None, "{name}");
         }
     }
 
     #[test]
     fn credentials_are_noticed() {
         for name in ["OPENAI_API_KEY", "gh_token", "DB_PASSWORD", "PGPASSWORD", "CLIENT_SECRET", "MYAPIKEY"] {
-            assert!(looks_like_a_credential(name), "{name}");
+            assert!(looks_like_credential(name), "{name}");
         }
         for name in ["API_URL", "KEYBOARD", "TOKENIZER", "SECRETARY", "MAX_TOKENS"] {
-            assert!(!looks_like_a_credential(name), "{name}");
+            assert!(!looks_like_credential(name), "{name}");
         }
     }
 }

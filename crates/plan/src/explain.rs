@@ -7,14 +7,14 @@
 //!
 //! An explanation repeats texts of manifests as they are. The caller must escape them before it prints them.
 
-mod about;
 mod bounds;
-mod difference;
+mod credentials;
+mod diff;
 mod files;
 mod grants;
-mod held;
 mod network;
 mod node;
+mod overview;
 mod parts;
 mod powers;
 mod remarks;
@@ -27,18 +27,18 @@ mod tools;
 use serde::Serialize;
 use sympozium_api::run_plan::RunPlan;
 
-pub use about::{Executor, ModelAbout, ModelKeyAbout, ObjectAbout, RunAbout, SkillAbout};
-pub use bounds::{ApprovalAbout, Isolation, Lifetime, Limits, PartLimits, ToolCallLimits};
-pub use difference::{Change, Direction, Kept, compare};
-pub use files::{Access, MountedBy, VolumeAbout, VolumeKind};
-pub use grants::{Grant, IdentityAbout};
+pub use bounds::{ApprovalInfo, Isolation, Lifetime, Limits, PartLimits, ToolCallLimits};
+pub use diff::{Change, Direction, Unchanged, compare};
+pub use files::{Access, VolumeInfo, VolumeKind, VolumeMountInfo};
+pub use grants::{Grant, IdentityInfo};
 pub use network::{Network, PartNetwork, PodNetwork};
-pub use parts::{MountAbout, PartAbout, VariableAbout, VariableSource};
-pub use powers::{MAX_SINGLE_RIGHTS, Power, Section};
+pub use overview::{Executor, ModelInfo, ModelKeyInfo, ObjectInfo, RunInfo, SkillInfo};
+pub use parts::{MountInfo, PartInfo, VariableInfo, VariableSource};
+pub use powers::{MAX_SINGLE_PERMISSIONS, Power, Section};
 pub use remarks::Remark;
-pub use secrets::{SecretAbout, SecretSeen};
-pub use summary::{Summary, duration};
-pub use tools::{ActsBy, Arguments, ToolAbout};
+pub use secrets::{SecretInfo, SecretUse};
+pub use summary::{Summary, format_seconds};
+pub use tools::{ArgumentCheck, ToolHandlerKind, ToolInfo};
 
 /// The value of the field `format` of an explanation. Fields may be added; none changes its meaning.
 pub const FORMAT: &str = "sympozium.ai/explanation/v1";
@@ -50,27 +50,27 @@ pub struct Explanation {
     /// The format of this value: [`FORMAT`].
     pub format: &'static str,
     /// The run that is explained.
-    pub run: RunAbout,
+    pub run: RunInfo,
     /// The most important facts, in a few sentences.
     pub summary: Summary,
     /// The model, its address and which part holds its key.
-    pub model: ModelAbout,
+    pub model: ModelInfo,
     /// Every tool, denied ones included.
-    pub tools: Vec<ToolAbout>,
+    pub tools: Vec<ToolInfo>,
     /// The identities at the Kubernetes API, their permissions and the consequences.
-    pub kubernetes: Vec<IdentityAbout>,
+    pub kubernetes: Vec<IdentityInfo>,
     /// What may be reached, by each part and by the whole pod.
     pub network: Network,
     /// Secrets that a part or the kubelet reads, and how.
-    pub secrets: Vec<SecretAbout>,
+    pub secrets: Vec<SecretInfo>,
     /// The volumes, and which parts mount them.
-    pub files: Vec<VolumeAbout>,
+    pub files: Vec<VolumeInfo>,
     /// The parts: containers, or process trees on one machine.
-    pub parts: Vec<PartAbout>,
+    pub parts: Vec<PartInfo>,
     /// The skill texts that the agent reads.
-    pub skills: Vec<SkillAbout>,
+    pub skills: Vec<SkillInfo>,
     /// Who approves questions.
-    pub approval: ApprovalAbout,
+    pub approval: ApprovalInfo,
     /// Limits of the run, its parts and its tools.
     pub limits: Limits,
     /// What must be enforced, or the run is refused.
@@ -93,21 +93,21 @@ pub struct Explanation {
 pub fn explain(plan: &RunPlan) -> Explanation {
     Explanation {
         format: FORMAT,
-        run: about::run(plan),
-        summary: summary::of(plan),
-        model: about::model(plan),
+        run: overview::run_info(plan),
+        summary: summary::summarize(plan),
+        model: overview::model_info(plan),
         tools: tools::all(plan),
         kubernetes: grants::all(plan),
-        network: network::of(plan),
+        network: network::explain_network(plan),
         secrets: secrets::all(plan),
         files: files::all(plan),
         parts: parts::all(plan),
-        skills: about::skills(plan),
+        skills: overview::skill_infos(plan),
         approval: bounds::approval(plan),
         limits: bounds::limits(plan),
         isolation: bounds::isolation(plan),
         lifetime: bounds::lifetime(plan),
-        remarks: remarks::of(plan),
-        plan_digest: about::plan_digest(plan),
+        remarks: remarks::collect_remarks(plan),
+        plan_digest: overview::plan_digest(plan),
     }
 }

@@ -13,62 +13,62 @@ use serde_json::{Value, json};
 use crate::admit::{
     Effect, Subject, UNUSED_FIELDS, UnusedField, admit_agent, admit_model, admit_pack, admit_policy, admit_schedule,
 };
-use elsewhere::{DENIED, ELSEWHERE, UNWRITTEN};
+use elsewhere::{DENIED, UNWRITTEN, USED_ELSEWHERE};
 use leaves::{Leaf, leaves};
-use scenes::{Outcome, Scene, kind_of};
-use values::{Place, candidates};
+use scenes::{Scene, SceneResult, kind_of};
+use values::{LeafPath, candidates};
 
 /// Whether a line of a list is about a leaf: the field itself, or one that contains it.
-fn covers(field: &str, leaf: &Leaf) -> bool {
+fn covers_leaf(field: &str, leaf: &Leaf) -> bool {
     let rest = leaf.path.strip_prefix(field);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
-fn unused(leaf: &Leaf) -> Option<&'static UnusedField> {
+fn unused_row(leaf: &Leaf) -> Option<&'static UnusedField> {
     let mut rows = UNUSED_FIELDS.iter();
-    rows.find(|it| it.kinds().contains(&leaf.kind.as_str()) && covers(it.field, leaf))
+    rows.find(|it| it.kinds().contains(&leaf.kind.as_str()) && covers_leaf(it.field, leaf))
 }
 
 fn is_listed(list: &[(&str, &str, &str)], leaf: &Leaf) -> bool {
     let mut rows = list.iter();
-    rows.any(|(kind, field, _)| *kind == leaf.kind && covers(field, leaf))
+    rows.any(|(kind, field, _)| *kind == leaf.kind && covers_leaf(field, leaf))
 }
 
-fn denied_by(leaf: &Leaf) -> Option<&'static str> {
+fn denying_rule(leaf: &Leaf) -> Option<&'static str> {
     let mut rows = DENIED.iter();
     let found = rows.find(|(kind, field, _)| *kind == leaf.kind && *field == leaf.path);
     found.map(|(_, _, rule)| *rule)
 }
 
 /// The result of trying values of a leaf.
-enum Found {
+enum TryResult {
     /// No scene has the leaf.
     Nowhere,
     /// Scenes have the leaf, and nothing differs.
-    Nothing,
+    NoDifference,
     Differs,
 }
 
 /// Changes the leaf wherever scenes have it, until something differs.
-fn try_values(leaf: &Leaf, scenes: &[Scene]) -> Found {
-    let mut found = Found::Nowhere;
+fn try_values(leaf: &Leaf, scenes: &[Scene]) -> TryResult {
+    let mut found = TryResult::Nowhere;
     for scene in scenes {
         let objects = scene.objects.iter().enumerate();
         for (number, object) in objects.filter(|(_, it)| kind_of(it) == leaf.kind) {
-            for place in Place::all(object, leaf) {
+            for place in LeafPath::all(object, leaf) {
                 for value in candidates(leaf, place.current(object)) {
                     found = match found {
-                        Found::Nowhere => Found::Nothing,
+                        TryResult::Nowhere => TryResult::NoDifference,
                         other => other,
                     };
-                    let changed = place.put(object, value);
+                    let changed = place.with_value(object, value);
                     let mut objects = scene.objects.clone();
                     objects[number] = changed;
-                    let Some(outcome) = Outcome::of(objects) else {
+                    let Some(outcome) = SceneResult::from_objects(objects) else {
                         continue;
                     };
-                    if differs(leaf, &scene.outcome, &outcome) {
-                        return Found::Differs;
+                    if differs(leaf, &scene.result, &outcome) {
+                        return TryResult::Differs;
                     }
                 }
             }
@@ -79,10 +79,10 @@ fn try_values(leaf: &Leaf, scenes: &[Scene]) -> Found {
 
 /// Whether another value made a difference that counts. A denial counts with the rule that the list has for the leaf;
 /// another rule may only say that the value is malformed.
-fn differs(leaf: &Leaf, before: &Outcome, after: &Outcome) -> bool {
+fn differs(leaf: &Leaf, before: &SceneResult, after: &SceneResult) -> bool {
     match after {
-        Outcome::Admitted(_) => before != after,
-        Outcome::Denied(rules) => denied_by(leaf).is_some_and(|rule| rules.contains(rule)),
+        SceneResult::Admitted(_) => before != after,
+        SceneResult::Denied(rules) => denying_rule(leaf).is_some_and(|rule| rules.contains(rule)),
     }
 }
 
@@ -96,12 +96,12 @@ fn every_leaf_makes_a_difference_or_is_listed() {
             continue;
         }
         let name = format!("{} {}", leaf.kind, leaf.path);
-        let listed = unused(leaf).is_some() || is_listed(ELSEWHERE, leaf);
+        let listed = unused_row(leaf).is_some() || is_listed(USED_ELSEWHERE, leaf);
         match (try_values(leaf, &scenes), listed) {
-            (Found::Differs, false) | (Found::Nothing | Found::Nowhere, true) => {}
-            (Found::Differs, true) => wrong.push(format!("{name}: is listed, and works")),
-            (Found::Nothing, false) => wrong.push(format!("{name}: makes no difference")),
-            (Found::Nowhere, false) => wrong.push(format!("{name}: is in no scene")),
+            (TryResult::Differs, false) | (TryResult::NoDifference | TryResult::Nowhere, true) => {}
+            (TryResult::Differs, true) => wrong.push(format!("{name}: is listed, and works")),
+            (TryResult::NoDifference, false) => wrong.push(format!("{name}: makes no difference")),
+            (TryResult::Nowhere, false) => wrong.push(format!("{name}: is in no scene")),
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -121,7 +121,7 @@ fn both_kinds_of_agents_have_the_same_fields() {
 fn every_leaf_of_a_status_is_written_or_listed() {
     let mut wrong = Vec::new();
     for leaf in leaves().iter().filter(|it| it.path.starts_with("status")) {
-        let written = is_listed(ELSEWHERE, leaf);
+        let written = is_listed(USED_ELSEWHERE, leaf);
         let unwritten = is_listed(UNWRITTEN, leaf);
         if written == unwritten {
             wrong.push(format!("{} {}: on one list, please", leaf.kind, leaf.path));
@@ -137,12 +137,12 @@ fn every_line_of_a_list_is_about_a_field_that_exists() {
         leaves.iter().any(|leaf| {
             // A field that accepts anything has no schema below it.
             let is_below = leaf.is_open && field.starts_with(leaf.path.as_str());
-            leaf.kind == kind && (covers(field, leaf) || is_below)
+            leaf.kind == kind && (covers_leaf(field, leaf) || is_below)
         })
     };
     let rows = UNUSED_FIELDS.iter();
     let unused = rows.flat_map(|it| it.kinds().iter().map(|kind| (*kind, it.field)));
-    let others = [ELSEWHERE, UNWRITTEN, DENIED].concat();
+    let others = [USED_ELSEWHERE, UNWRITTEN, DENIED].concat();
     let others = others.iter().map(|(kind, field, _)| (*kind, *field));
     let missing: Vec<_> = unused.chain(others).filter(|(kind, field)| !exists(kind, field)).collect();
     assert!(missing.is_empty(), "{missing:?}");
@@ -153,14 +153,14 @@ fn every_line_of_a_list_is_about_a_field_that_exists() {
 fn what_is_used_elsewhere_is_mentioned_there() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut wrong = Vec::new();
-    for (kind, field, file) in ELSEWHERE {
+    for (kind, field, file) in USED_ELSEWHERE {
         let text = std::fs::read_to_string(root.join(file)).unwrap_or_default();
         let name = field.rsplit('.').next().unwrap_or(field);
         let name = name.trim_end_matches("[]");
         // A whole spec or status is found by the name of its kind.
         let is_there = match *field {
-            "spec" | "status" => code(&text).any(|it| it.contains(kind)),
-            _ => code(&text).any(|it| uses(it, name)),
+            "spec" | "status" => code_lines(&text).any(|it| it.contains(kind)),
+            _ => code_lines(&text).any(|it| uses_field(it, name)),
         };
         if !is_there {
             wrong.push(format!("{kind} {field}: nothing about it in {file}"));
@@ -171,7 +171,7 @@ fn what_is_used_elsewhere_is_mentioned_there() {
 
 #[test]
 fn a_word_is_no_use_of_a_field() {
-    let is_used = |line: &str| code(line).any(|it| uses(it, "podName"));
+    let is_used = |line: &str| code_lines(line).any(|it| uses_field(it, "podName"));
     for line in ["run.status.pod_name", "\"podName\": name,", "    pod_name: Some(name),", "a.pod_name)?"] {
         assert!(is_used(line), "{line}");
     }
@@ -189,14 +189,14 @@ fn a_word_is_no_use_of_a_field() {
 }
 
 /// The lines of a program that are not comments.
-fn code(text: &str) -> impl Iterator<Item = &str> {
+fn code_lines(text: &str) -> impl Iterator<Item = &str> {
     let lines = text.lines().map(str::trim_start);
     lines.filter(|it| !it.starts_with("//"))
 }
 
 /// Whether a line reads or writes a field: `.snake_case`, `"camelCase"`, or `snake_case: value` as a line of its own.
-fn uses(line: &str, name: &str) -> bool {
-    let snake = snake(name);
+fn uses_field(line: &str, name: &str) -> bool {
+    let snake = to_snake_case(name);
     let is_field = |rest: &str| !rest.starts_with(|it: char| it.is_alphanumeric() || it == '_' || it == '(');
     let access = format!(".{snake}");
     line.split(&access).skip(1).any(is_field)
@@ -204,7 +204,7 @@ fn uses(line: &str, name: &str) -> bool {
         || line.starts_with(&format!("{snake}: "))
 }
 
-fn snake(name: &str) -> String {
+fn to_snake_case(name: &str) -> String {
     let mut text = String::new();
     let mut before = 'A';
     for letter in name.chars() {
@@ -218,7 +218,7 @@ fn snake(name: &str) -> String {
 }
 
 /// The findings for an object that is checked alone: rule and field.
-fn said_alone(object: &Value) -> BTreeSet<(&'static str, String)> {
+fn object_findings(object: &Value) -> BTreeSet<(&'static str, String)> {
     let kind = kind_of(object);
     let subject = Subject::new("Object", None, "o");
     let spec = object["spec"].clone();
@@ -230,7 +230,7 @@ fn said_alone(object: &Value) -> BTreeSet<(&'static str, String)> {
         "Model" => admit_model(&subject, &scenes::read(spec)),
         other => panic!("{other} is not looked at alone"),
     };
-    let all = found.reasons.into_iter().chain(found.warnings);
+    let all = found.violations.into_iter().chain(found.warnings);
     all.map(|it| (it.rule, it.field)).collect()
 }
 
@@ -242,23 +242,23 @@ fn the_use_of_every_unused_field_is_told() {
         let is_told = match row.effect {
             Effect::Missing => "field-unused",
             Effect::Restricting => "field-unenforced",
-            Effect::Met | Effect::Information => continue,
+            Effect::Satisfied | Effect::Information => continue,
         };
         for kind in row.kinds().iter().filter(|it| **it != "SympoziumInstance") {
             let object = used.iter().find(|it| kind_of(it) == *kind);
             let object = object.unwrap_or_else(|| panic!("an example of {kind}"));
             let said = match *kind {
-                "AgentRun" => scenes::said_of_run(object),
-                _ => said_alone(object),
+                "AgentRun" => scenes::run_warnings(object),
+                _ => object_findings(object),
             };
             let expected = (is_told, row.field.to_owned());
             assert!(said.contains(&expected), "{kind} {}: {said:?}", row.field);
             // Without the field there is nothing to report. A kind without any effect has no other form.
             if !matches!(row.field, "spec" | "spec.source" if *kind != "SkillPack") {
-                let plain = json!({ "kind": kind, "metadata": { "name": "o" }, "spec": scenes::plain(kind) });
+                let plain = json!({ "kind": kind, "metadata": { "name": "o" }, "spec": scenes::minimal_spec(kind) });
                 let said = match *kind {
-                    "AgentRun" => scenes::said_of_run(&plain),
-                    _ => said_alone(&plain),
+                    "AgentRun" => scenes::run_warnings(&plain),
+                    _ => object_findings(&plain),
                 };
                 assert!(!said.contains(&expected), "{kind} {}", row.field);
             }

@@ -11,10 +11,10 @@ use sympozium_api::RunPlan;
 use sympozium_api::duration::DurationText;
 use sympozium_api::run_plan::Gate;
 
-use crate::duration::written;
-use crate::image::{Image, InvalidImage, InvalidRegistry, MAX_NAME_BYTES, MAX_REFERENCE_BYTES, Registry};
+use crate::duration::format_duration;
+use crate::image::{Image, InvalidImage, InvalidRegistryPattern, MAX_NAME_BYTES, MAX_REFERENCE_BYTES, RegistryPattern};
 use crate::plan::agent_view;
-use crate::quantity::{Amount, MAX_QUANTITY_BYTES};
+use crate::quantity::{ExactQuantity, MAX_QUANTITY_BYTES};
 use crate::render::{RenderSettings, render};
 
 /// A body: it returns when every property holds for `data`, and panics otherwise.
@@ -40,28 +40,28 @@ pub fn image_reference(data: &[u8]) {
 
     let host = image.host().to_string();
     assert!(full.starts_with(&format!("{host}/")), "{full}");
-    if let Ok(registry) = Registry::parse(&host) {
+    if let Ok(registry) = RegistryPattern::parse(&host) {
         assert!(registry.allows(&image), "{host} {full}");
     }
     let place = format!("{host}/{}", image.repository());
-    if let Ok(registry) = Registry::parse(&place) {
+    if let Ok(registry) = RegistryPattern::parse(&place) {
         assert!(registry.allows(&image), "{place} {full}");
-        if let Some(below) = longer_entry(&format!("{place}/*")) {
+        if let Some(below) = parse_longer_entry(&format!("{place}/*")) {
             assert!(registry.covers(&below) && !below.allows(&image), "{place}");
         }
-        if let Some(longer) = longer_entry(&format!("{place}x")) {
+        if let Some(longer) = parse_longer_entry(&format!("{place}x")) {
             assert!(!longer.allows(&image), "{place}");
         }
     }
 }
 
 /// Parses an entry that is longer than one that was parsed, so that only its length can make it invalid.
-fn longer_entry(text: &str) -> Option<Registry> {
-    match Registry::parse(text) {
+fn parse_longer_entry(text: &str) -> Option<RegistryPattern> {
+    match RegistryPattern::parse(text) {
         Ok(entry) => Some(entry),
         Err(error) => {
             let too_long = InvalidImage::TooLong(MAX_NAME_BYTES);
-            assert_eq!(error, InvalidRegistry::Part(too_long));
+            assert_eq!(error, InvalidRegistryPattern::Malformed(too_long));
             assert!(text.len() > MAX_NAME_BYTES, "{text}");
             None
         }
@@ -73,14 +73,14 @@ pub fn quantity(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
     };
-    let Ok(amount) = Amount::parse(text) else {
+    let Ok(amount) = ExactQuantity::parse(text) else {
         return;
     };
     assert!(text.len() <= MAX_QUANTITY_BYTES);
-    assert!(amount <= Amount::MAX);
+    assert!(amount <= ExactQuantity::MAX);
     let printed = amount.to_string();
-    assert_eq!(Amount::parse(&printed), Ok(amount), "{text:?} {printed:?}");
-    assert!(amount.plus(amount) >= amount);
+    assert_eq!(ExactQuantity::parse(&printed), Ok(amount), "{text:?} {printed:?}");
+    assert!(amount.saturating_add(amount) >= amount);
 }
 
 /// A parsed duration prints as a text with the same value.
@@ -88,12 +88,12 @@ pub fn duration(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
     };
-    let Ok(span) = DurationText::new(text).get() else {
+    let Ok(span) = DurationText::new(text).to_duration() else {
         return;
     };
     // The printed text may need more digits than are accepted; then the duration is beyond every bound anyway.
-    let printed = written(span);
-    if let Ok(again) = DurationText::new(printed.as_str()).get() {
+    let printed = format_duration(span);
+    if let Ok(again) = DurationText::new(printed.as_str()).to_duration() {
         assert_eq!(again, span, "{text:?} {printed:?}");
     } else {
         assert!(span > crate::duration::MAX_RUN_TIMEOUT, "{printed:?}");
@@ -107,7 +107,7 @@ pub fn run_plan(data: &[u8]) {
     };
     assert_eq!(plan.to_bytes().expect("what was JSON has JSON"), data);
     let digest = RunPlan::digest_of(data);
-    let again = RunPlan::read_expected(data, &digest).expect("its own digest");
+    let again = RunPlan::read_verified(data, &digest).expect("its own digest");
     assert_eq!(again, plan);
     let offered = agent_view(&plan).tools;
     for tool in &offered {

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
-mod range;
+mod address_range;
 
-pub use range::Range;
+pub use address_range::AddressRange;
 
 /// Maximum length of a host name.
 pub const MAX_HOST_BYTES: usize = 253;
@@ -25,18 +25,18 @@ pub enum Host {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Destination {
     /// The hosts that match.
-    pub hosts: Hosts,
+    pub hosts: HostSet,
     /// The port; any port when absent.
     pub port: Option<u16>,
 }
 
 /// One host, or the hosts below a domain.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Hosts {
+pub enum HostSet {
     /// Exactly this host.
-    One(Host),
+    Exact(Host),
     /// `*.domain`: every host below the domain, but not the domain itself.
-    Below(String),
+    Subdomains(String),
 }
 
 /// The parts of a URL that decide where requests go.
@@ -88,13 +88,13 @@ impl Host {
         if let Some(address) = text.strip_prefix('[').and_then(|it| it.strip_suffix(']')) {
             return match address.parse::<Ipv6Addr>() {
                 Ok(address) => Ok(Self::Address(address.into())),
-                Err(_) => Err(InvalidHost::Host(shown(text))),
+                Err(_) => Err(InvalidHost::Host(printable(text))),
             };
         }
         if let Ok(address) = text.parse::<IpAddr>() {
             return Ok(Self::Address(address));
         }
-        name(text).map(Self::Name)
+        parse_name(text).map(Self::Name)
     }
 
     /// Whether a cloud serves the credentials of the machine there: link-local addresses, and the other names and
@@ -103,7 +103,7 @@ impl Host {
         match self {
             Self::Name(name) => METADATA_NAMES.contains(&name.as_str()),
             Self::Address(address) => {
-                matches!(Range::of(*address), Range::Metadata | Range::LinkLocal)
+                matches!(AddressRange::from_address(*address), AddressRange::Metadata | AddressRange::LinkLocal)
             }
         }
     }
@@ -112,7 +112,7 @@ impl Host {
     pub fn is_loopback(&self) -> bool {
         match self {
             Self::Name(name) => is_at_or_below(name, "localhost"),
-            Self::Address(address) => Range::of(*address) == Range::Loopback,
+            Self::Address(address) => AddressRange::from_address(*address) == AddressRange::Loopback,
         }
     }
 
@@ -136,7 +136,7 @@ impl Host {
                     && !LOCAL_DOMAINS.iter().any(|domain| is_at_or_below(name, domain))
                     && !name.ends_with(".svc")
             }
-            Self::Address(address) => Range::of(*address) == Range::Public,
+            Self::Address(address) => AddressRange::from_address(*address) == AddressRange::Public,
         }
     }
 }
@@ -162,8 +162,8 @@ impl Destination {
     /// When the pattern is neither a host nor `*.domain`.
     pub fn parse(pattern: &str, port: Option<u16>) -> Result<Self, InvalidHost> {
         let hosts = match pattern.strip_prefix("*.") {
-            Some(domain) => Hosts::Below(name(domain)?),
-            None => Hosts::One(Host::parse(pattern)?),
+            Some(domain) => HostSet::Subdomains(parse_name(domain)?),
+            None => HostSet::Exact(Host::parse(pattern)?),
         };
         Ok(Self { hosts, port })
     }
@@ -171,9 +171,9 @@ impl Destination {
     /// Whether a connection to this host and port matches.
     pub fn allows(&self, host: &Host, port: u16) -> bool {
         let host = match (&self.hosts, host) {
-            (Hosts::One(one), host) => one == host,
-            (Hosts::Below(domain), Host::Name(name)) => is_below(name, domain),
-            (Hosts::Below(_), Host::Address(_)) => false,
+            (HostSet::Exact(one), host) => one == host,
+            (HostSet::Subdomains(domain), Host::Name(name)) => is_below(name, domain),
+            (HostSet::Subdomains(_), Host::Address(_)) => false,
         };
         host && self.port.is_none_or(|allowed| allowed == port)
     }
@@ -181,19 +181,20 @@ impl Destination {
     /// Whether every destination of `other` matches `self`.
     pub fn covers(&self, other: &Self) -> bool {
         let hosts = match (&self.hosts, &other.hosts) {
-            (Hosts::One(one), Hosts::One(other)) => one == other,
-            (Hosts::Below(domain), Hosts::One(Host::Name(name))) => is_below(name, domain),
-            (Hosts::Below(domain), Hosts::Below(other)) => is_at_or_below(other, domain),
-            (Hosts::Below(_), Hosts::One(Host::Address(_))) | (Hosts::One(_), Hosts::Below(_)) => false,
+            (HostSet::Exact(one), HostSet::Exact(other)) => one == other,
+            (HostSet::Subdomains(domain), HostSet::Exact(Host::Name(name))) => is_below(name, domain),
+            (HostSet::Subdomains(domain), HostSet::Subdomains(other)) => is_at_or_below(other, domain),
+            (HostSet::Subdomains(_), HostSet::Exact(Host::Address(_)))
+            | (HostSet::Exact(_), HostSet::Subdomains(_)) => false,
         };
         hosts && (self.port.is_none() || self.port == other.port)
     }
 
     /// The destinations that match both, if there are any.
     pub fn meet(&self, other: &Self) -> Option<Self> {
-        let hosts = if self.any_port().covers(&other.any_port()) {
+        let hosts = if self.with_any_port().covers(&other.with_any_port()) {
             other.hosts.clone()
-        } else if other.any_port().covers(&self.any_port()) {
+        } else if other.with_any_port().covers(&self.with_any_port()) {
             self.hosts.clone()
         } else {
             return None;
@@ -205,7 +206,7 @@ impl Destination {
         Some(Self { hosts, port })
     }
 
-    fn any_port(&self) -> Self {
+    fn with_any_port(&self) -> Self {
         Self { hosts: self.hosts.clone(), port: None }
     }
 }
@@ -244,13 +245,13 @@ impl Endpoint {
             None => (authority, None),
         };
         let port = match port {
-            Some(port) => parse_port(port).ok_or_else(|| InvalidHost::Port(shown(port)))?,
+            Some(port) => parse_port(port).ok_or_else(|| InvalidHost::Port(printable(port)))?,
             None if encrypted => 443,
             None => 80,
         };
         // Without brackets, an IPv6 address was split at its last colon.
         if host.contains(':') && !host.starts_with('[') {
-            return Err(InvalidHost::Host(shown(host)));
+            return Err(InvalidHost::Host(printable(host)));
         }
         Ok(Self {
             encrypted,
@@ -268,7 +269,7 @@ fn parse_port(port: &str) -> Option<u16> {
 
 /// Parses a host name into lower case. Names that end in a number are rejected: resolvers take `127.1` and `0x7f.1` for
 /// addresses.
-fn name(text: &str) -> Result<String, InvalidHost> {
+fn parse_name(text: &str) -> Result<String, InvalidHost> {
     let is_word = |byte: u8| byte.is_ascii_alphanumeric();
     let is_label = |label: &str| {
         let bytes = label.as_bytes();
@@ -278,7 +279,7 @@ fn name(text: &str) -> Result<String, InvalidHost> {
             && bytes.iter().all(|byte| is_word(*byte) || *byte == b'-')
     };
     if text.len() > MAX_HOST_BYTES || !text.split('.').all(is_label) {
-        return Err(InvalidHost::Host(shown(text)));
+        return Err(InvalidHost::Host(printable(text)));
     }
     let last = text.rsplit('.').next().unwrap_or_default();
     let digits = last.bytes().all(|byte| byte.is_ascii_digit());
@@ -287,7 +288,7 @@ fn name(text: &str) -> Result<String, InvalidHost> {
         .or(last.strip_prefix("0X"))
         .is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_hexdigit()));
     if digits || hexadecimal {
-        return Err(InvalidHost::Ambiguous(shown(text)));
+        return Err(InvalidHost::Ambiguous(printable(text)));
     }
     Ok(text.to_ascii_lowercase())
 }
@@ -300,8 +301,8 @@ fn is_at_or_below(name: &str, domain: &str) -> bool {
     name == domain || is_below(name, domain)
 }
 
-fn shown(text: &str) -> String {
-    crate::text::shown(text).into_owned()
+fn printable(text: &str) -> String {
+    crate::text::printable(text).into_owned()
 }
 
 impl fmt::Display for Host {
@@ -314,11 +315,11 @@ impl fmt::Display for Host {
     }
 }
 
-impl fmt::Display for Hosts {
+impl fmt::Display for HostSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::One(host) => write!(f, "{host}"),
-            Self::Below(domain) => write!(f, "*.{domain}"),
+            Self::Exact(host) => write!(f, "{host}"),
+            Self::Subdomains(domain) => write!(f, "*.{domain}"),
         }
     }
 }

@@ -1,14 +1,14 @@
 //! Image references, parsed as container runtimes parse them, so that a rule about a registry sees the host that would
 //! be contacted and not how the text begins.
 
-mod allow;
+mod registry;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
 use std::net::Ipv6Addr;
 
-pub use allow::{InvalidRegistry, Registry};
+pub use registry::{InvalidRegistryPattern, RegistryPattern};
 
 /// Maximum length of a reference.
 pub const MAX_REFERENCE_BYTES: usize = 512;
@@ -29,7 +29,7 @@ const ALGORITHMS: &[(&str, usize)] = &[("sha256", 64), ("sha384", 96), ("sha512"
 /// An image reference in its full form: `alpine` is `docker.io/library/alpine`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Image {
-    host: Host,
+    host: RegistryHost,
     repository: String,
     tag: Option<String>,
     digest: Option<String>,
@@ -37,7 +37,7 @@ pub struct Image {
 
 /// A registry's host: a name or an address, and a port where the reference has one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Host {
+pub struct RegistryHost {
     name: String,
     port: Option<u16>,
 }
@@ -100,14 +100,14 @@ impl Image {
             repository = format!("{DEFAULT_ORGANISATION}/{repository}");
         }
         let image = Self { host, repository, tag, digest };
-        if image.name_bytes() > MAX_NAME_BYTES {
+        if image.name_len() > MAX_NAME_BYTES {
             return Err(InvalidImage::TooLong(MAX_NAME_BYTES));
         }
         Ok(image)
     }
 
     /// The registry's host.
-    pub fn host(&self) -> &Host {
+    pub fn host(&self) -> &RegistryHost {
         &self.host
     }
 
@@ -126,15 +126,15 @@ impl Image {
         self.digest.as_deref()
     }
 
-    fn name_bytes(&self) -> usize {
+    fn name_len(&self) -> usize {
         self.host.to_string().len() + 1 + self.repository.len()
     }
 }
 
-impl Host {
+impl RegistryHost {
     /// Parses a host with or without a port. A name of one word is accepted: the caller has decided that it is a host.
     fn parse(text: &str) -> Result<Self, InvalidImage> {
-        let invalid = || InvalidImage::Host(shown(text));
+        let invalid = || InvalidImage::Host(printable(text));
         let (name, port) = match text.strip_prefix('[') {
             Some(rest) => {
                 let (address, after) = rest.split_once(']').ok_or_else(invalid)?;
@@ -192,17 +192,17 @@ fn split_tag(name: &str) -> Result<(&str, Option<String>), InvalidImage> {
         && tag.bytes().next().is_some_and(word)
         && tag.bytes().all(|byte| word(byte) || matches!(byte, b'.' | b'-'));
     if !good {
-        return Err(InvalidImage::Tag(shown(tag)));
+        return Err(InvalidImage::Tag(printable(tag)));
     }
     Ok((before, Some(tag.to_owned())))
 }
 
 /// The first component is a host when it cannot be one of a repository: it has a dot or a port, is an address, or
 /// `localhost`.
-fn split_host(name: &str) -> Result<(Host, &str), InvalidImage> {
-    let default = || Host { name: DEFAULT_HOST.to_owned(), port: None };
+fn split_host(name: &str) -> Result<(RegistryHost, &str), InvalidImage> {
+    let default = || RegistryHost { name: DEFAULT_HOST.to_owned(), port: None };
     match name.split_once('/') {
-        Some((first, rest)) if is_host(first) => Ok((Host::parse(first)?, rest)),
+        Some((first, rest)) if is_host(first) => Ok((RegistryHost::parse(first)?, rest)),
         Some(_) => Ok((default(), name)),
         None if is_node_identifier(name) => Err(InvalidImage::Identifier),
         None => Ok((default(), name)),
@@ -237,15 +237,15 @@ fn parse_port(port: &str) -> Option<u16> {
 
 fn parse_repository(repository: &str) -> Result<String, InvalidImage> {
     for component in repository.split('/') {
-        if !is_component(component) {
-            return Err(InvalidImage::Component(shown(component)));
+        if !is_path_component(component) {
+            return Err(InvalidImage::Component(printable(component)));
         }
     }
     Ok(repository.to_owned())
 }
 
 /// Words of lower case letters and digits, separated by `.`, `_`, `__` or any number of `-`.
-fn is_component(component: &str) -> bool {
+fn is_path_component(component: &str) -> bool {
     let is_word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let bytes = component.as_bytes();
     let edges = bytes.first().copied().is_some_and(is_word) && bytes.last().copied().is_some_and(is_word);
@@ -256,7 +256,7 @@ fn is_component(component: &str) -> bool {
 }
 
 fn parse_digest(digest: &str) -> Result<String, InvalidImage> {
-    let invalid = || InvalidImage::Digest(shown(digest));
+    let invalid = || InvalidImage::Digest(printable(digest));
     let (algorithm, sum) = digest.split_once(':').ok_or_else(invalid)?;
     let good = ALGORITHMS.contains(&(algorithm, sum.len()))
         && sum.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'a'..=b'f'));
@@ -264,11 +264,11 @@ fn parse_digest(digest: &str) -> Result<String, InvalidImage> {
 }
 
 /// Makes hostile text safe for a message.
-fn shown(text: &str) -> String {
-    crate::text::shown(text).into_owned()
+fn printable(text: &str) -> String {
+    crate::text::printable(text).into_owned()
 }
 
-impl fmt::Display for Host {
+impl fmt::Display for RegistryHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.port {
             Some(port) => write!(f, "{}:{port}", self.name),

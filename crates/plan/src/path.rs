@@ -4,27 +4,27 @@
 pub const MAX_PATH_BYTES: usize = 1024;
 
 /// Directories that belong to us or to the kernel. In no container is anything mounted at, above or below them.
-pub const RESERVED: &[&str] =
+pub const RESERVED_PATHS: &[&str] =
     &["/dev", "/ipc", "/opt/sympozium", "/proc", "/run", "/skills", "/sys", "/tmp", "/var/run", "/workspace"];
 
 /// Directories of the programs in our own images. In the container of a pack they belong to the pack.
-pub const RESERVED_IN_OURS: &[&str] = &["/bin", "/etc", "/lib", "/lib32", "/lib64", "/sbin", "/usr"];
+pub const RESERVED_IN_OUR_IMAGES: &[&str] = &["/bin", "/etc", "/lib", "/lib32", "/lib64", "/sbin", "/usr"];
 
 /// Whose image a container has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Container {
+pub enum ImageOwner {
     /// One of our images.
-    Ours,
+    Sympozium,
     /// The image of a pack.
-    Foreign,
+    Pack,
 }
 
 /// Why nothing may be mounted at a path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidPlace {
+pub enum InvalidMountPath {
     /// Not a plain absolute path.
     #[error("`{0}` is not a plain path from the root (no `.`, `..`, `//`, `:` or control characters)")]
-    Form(String),
+    Malformed(String),
     /// The path overlaps a reserved directory.
     #[error("`{path}` covers or lies below `{reserved}`, which is not for volumes")]
     Reserved {
@@ -40,18 +40,18 @@ pub enum InvalidPlace {
 /// # Errors
 ///
 /// When the path is not plain, or overlaps a reserved directory.
-pub fn check_place(path: &str, container: Container) -> Result<(), InvalidPlace> {
+pub fn check_mount_path(path: &str, container: ImageOwner) -> Result<(), InvalidMountPath> {
     if !is_plain(path) {
-        return Err(InvalidPlace::Form(crate::text::shown(path).into_owned()));
+        return Err(InvalidMountPath::Malformed(crate::text::printable(path).into_owned()));
     }
     let path = path.trim_end_matches('/');
     let ours = match container {
-        Container::Ours => RESERVED_IN_OURS,
-        Container::Foreign => &[],
+        ImageOwner::Sympozium => RESERVED_IN_OUR_IMAGES,
+        ImageOwner::Pack => &[],
     };
-    let mut reserved = RESERVED.iter().chain(ours);
+    let mut reserved = RESERVED_PATHS.iter().chain(ours);
     match reserved.find(|reserved| overlap(path, reserved)) {
-        Some(reserved) => Err(InvalidPlace::Reserved { path: crate::text::shown(path).into_owned(), reserved }),
+        Some(reserved) => Err(InvalidMountPath::Reserved { path: crate::text::printable(path).into_owned(), reserved }),
         None => Ok(()),
     }
 }
@@ -77,7 +77,7 @@ pub fn is_plain(path: &str) -> bool {
 }
 
 /// Whether a path relative to a volume is plain and does not leave the volume.
-pub fn is_plain_below(path: &str) -> bool {
+pub fn is_plain_relative(path: &str) -> bool {
     is_plain(&format!("/{path}"))
 }
 
@@ -100,13 +100,17 @@ mod tests {
             "/runx",
             "/home/agent",
         ] {
-            assert_eq!(check_place(path, Container::Ours), Ok(()), "{path}");
+            assert_eq!(check_mount_path(path, ImageOwner::Sympozium), Ok(()), "{path}");
         }
         for path in
             ["", "data", "/..", "/a/../ipc", "/a/./b", "//ipc", "/a//b", "/a:b", "/a\nb", "/a\\b", "/", "/a/..", "./a"]
         {
             let shown = path.replace('\n', "\u{fffd}");
-            assert_eq!(check_place(path, Container::Ours), Err(InvalidPlace::Form(shown)), "{path:?}");
+            assert_eq!(
+                check_mount_path(path, ImageOwner::Sympozium),
+                Err(InvalidMountPath::Malformed(shown)),
+                "{path:?}"
+            );
         }
         for (path, reserved) in [
             ("/ipc", "/ipc"),
@@ -124,34 +128,34 @@ mod tests {
             ("/etc/passwd", "/etc"),
             ("/usr/local/bin", "/usr"),
         ] {
-            let expected = InvalidPlace::Reserved { path: path.into(), reserved };
-            assert_eq!(check_place(path, Container::Ours), Err(expected), "{path}");
+            let expected = InvalidMountPath::Reserved { path: path.into(), reserved };
+            assert_eq!(check_mount_path(path, ImageOwner::Sympozium), Err(expected), "{path}");
         }
     }
 
     #[test]
     fn a_pack_may_cover_what_is_its_own() {
-        assert_eq!(check_place("/etc/app", Container::Foreign), Ok(()));
-        assert!(check_place("/run/app", Container::Foreign).is_err());
+        assert_eq!(check_mount_path("/etc/app", ImageOwner::Pack), Ok(()));
+        assert!(check_mount_path("/run/app", ImageOwner::Pack).is_err());
     }
 
     #[test]
     fn sub_paths_stay_below() {
         for path in ["a", "a/b", "a b"] {
-            assert!(is_plain_below(path), "{path}");
+            assert!(is_plain_relative(path), "{path}");
         }
         for path in ["", "..", "a/../..", "/a", "a//b", "./a"] {
-            assert!(!is_plain_below(path), "{path}");
+            assert!(!is_plain_relative(path), "{path}");
         }
     }
 
     proptest! {
         #[test]
         fn what_is_taken_resolves_to_itself(path in prop_oneof!["(/[a-c.]{0,3}){0,4}/?", any::<String>()]) {
-            if check_place(&path, Container::Foreign).is_ok() {
+            if check_mount_path(&path, ImageOwner::Pack).is_ok() {
                 let resolved = path.split('/').filter(|it| !it.is_empty()).fold(String::new(), |sum, it| sum + "/" + it);
                 prop_assert_eq!(resolved.as_str(), path.trim_end_matches('/'));
-                prop_assert!(RESERVED.iter().all(|reserved| !overlap(&resolved, reserved)));
+                prop_assert!(RESERVED_PATHS.iter().all(|reserved| !overlap(&resolved, reserved)));
             }
         }
     }

@@ -16,7 +16,7 @@ pub(crate) mod tests;
 mod tools;
 
 use sympozium_api::RunPlan;
-use sympozium_api::digest::NoJson;
+use sympozium_api::digest::CanonicalJsonError;
 use sympozium_api::names::{Digest, ImageRef, NamespaceName, ObjectName, RunName, Uid};
 use sympozium_api::run_plan::{
     ApprovalPlan, Format, IsolationPlan, MAX_BYTES, PlacementPlan, RunIdentity, SubagentPlan, TaskPlan, Workload,
@@ -26,7 +26,7 @@ use sympozium_api::skill_pack::Skill;
 
 use crate::admit::{Admitted, Input, kernel_of_run};
 use crate::policy::allowed::Allowed;
-use crate::policy::isolation::Seccomp;
+use crate::policy::isolation::SeccompFilter;
 
 pub use agent_view::agent_view;
 pub(crate) use limits::COMMAND_SECONDS;
@@ -98,7 +98,7 @@ pub enum PlanError {
     TooLarge(usize),
     /// A value cannot be serialised as JSON.
     #[error(transparent)]
-    Json(#[from] NoJson),
+    Json(#[from] CanonicalJsonError),
 }
 
 impl PlanError {
@@ -139,7 +139,7 @@ pub fn plan<'a>(input: &Input<'a>, admitted: &Admitted<'a>, settings: &PlanSetti
     let plan = RunPlan {
         format: Format::V1,
         run,
-        resolved: resolved::objects(input, admitted)?,
+        resolved: resolved::resolved_objects(input, admitted)?,
         task: TaskPlan {
             task: spec.task.clone(),
             system_prompt: spec.system_prompt.clone(),
@@ -151,7 +151,7 @@ pub fn plan<'a>(input: &Input<'a>, admitted: &Admitted<'a>, settings: &PlanSetti
         identities: built.identities,
         credentials: network::credentials(admitted, &model, &built.packs),
         tools: tools::table(admitted, &built.packs, &subagents, input.settings.services),
-        skills: skills::plans(admitted)?,
+        skills: skills::plan_skills(admitted)?,
         parts: built.parts,
         volumes: built.volumes,
         model,
@@ -212,7 +212,7 @@ fn isolation(input: &Input<'_>, admitted: &Admitted<'_>) -> IsolationPlan {
         .and_then(|it| it.seccomp_profile.clone());
     let seccomp = asked.unwrap_or_else(|| match &isolation.seccomp {
         // Admission guarantees that at least one is left.
-        Allowed::Only(filters) => filters.first().map_or_else(runtime_default, profile),
+        Allowed::Only(filters) => filters.first().map_or_else(runtime_default, to_profile),
         Allowed::All => runtime_default(),
     });
     let sandbox = spec.agent_sandbox.as_ref().filter(|it| it.enabled);
@@ -225,15 +225,15 @@ fn isolation(input: &Input<'_>, admitted: &Admitted<'_>) -> IsolationPlan {
 }
 
 fn runtime_default() -> SeccompProfile {
-    profile(&Seccomp::RuntimeDefault)
+    to_profile(&SeccompFilter::RuntimeDefault)
 }
 
-fn profile(filter: &Seccomp) -> SeccompProfile {
+fn to_profile(filter: &SeccompFilter) -> SeccompProfile {
     match filter {
-        Seccomp::RuntimeDefault => {
+        SeccompFilter::RuntimeDefault => {
             SeccompProfile { type_: SeccompProfileType::RuntimeDefault, localhost_profile: None }
         }
-        Seccomp::Localhost(file) => {
+        SeccompFilter::Localhost(file) => {
             SeccompProfile { type_: SeccompProfileType::Localhost, localhost_profile: Some(file.clone()) }
         }
     }
@@ -246,9 +246,9 @@ fn approval(admitted: &Admitted<'_>) -> ApprovalPlan {
             Allowed::All => None,
             Allowed::Only(approvers) => Some(approvers.iter().cloned().collect()),
         },
-        required: approval.required,
-        run_scope: approval.run_scope,
-        run_author: approval.run_author,
+        required: approval.required_votes,
+        run_scope: approval.allow_run_scope,
+        run_author: approval.allow_run_author,
     }
 }
 

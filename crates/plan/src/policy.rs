@@ -7,14 +7,14 @@
 //! policy of an agent that names none. The policy floor bounds and does not grant: what it does not mention, it leaves
 //! to the other policy.
 
+mod allowances;
 pub mod allowed;
 pub mod approval;
+pub mod egress;
 pub mod grants;
 pub mod host_access;
 pub mod isolation;
-mod openings;
 pub mod packs;
-pub mod reach;
 #[cfg(test)]
 pub(crate) mod tests;
 pub mod tools;
@@ -28,13 +28,13 @@ use sympozium_api::sandbox::SeccompProfile;
 use sympozium_api::{Feature, SympoziumPolicySpec};
 
 use crate::host::Destination;
-use crate::image::Registry;
+use crate::image::RegistryPattern;
 use allowed::{Allowed, ModelPattern};
-use approval::Approval;
-use grants::Grants;
+use approval::ApprovalBounds;
+use egress::EgressBounds;
+use grants::GrantBounds;
 use host_access::HostPowers;
-use isolation::{Isolation, Seccomp};
-use reach::Reach;
+use isolation::{IsolationBounds, SeccompFilter};
 use tools::Gates;
 
 /// The policy that applies to a run. The order is `a <= b` when `a` allows nothing that `b` does not; see
@@ -42,12 +42,12 @@ use tools::Gates;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EffectivePolicy {
     /// Whether any policy or policy floor applies. Some rules are stricter then.
-    pub bound: bool,
+    pub has_policy: bool,
     /// Required isolation, and maximum resources.
-    pub isolation: Isolation,
+    pub isolation: IsolationBounds,
     /// The seccomp profile files of the node that a run may choose. Separate from [`Self::isolation`], because a
     /// profile on the node may filter nothing: naming one is more than not forbidding it.
-    pub seccomp_choices: Allowed<Seccomp>,
+    pub seccomp_choices: Allowed<SeccompFilter>,
     /// Maximum depth of runs below the first.
     pub max_depth: Option<u32>,
     /// Maximum number of concurrent runs in a tree.
@@ -55,14 +55,14 @@ pub struct EffectivePolicy {
     /// The gates of tools.
     pub gates: Gates,
     /// Features that are disabled.
-    pub closed: BTreeSet<Feature>,
+    pub disabled_features: BTreeSet<Feature>,
     /// Unknown names of features that a policy disables: under such a policy every run is denied.
-    pub closed_unknown: BTreeSet<String>,
+    pub unknown_features: BTreeSet<String>,
     /// The hosts that a run may reach.
-    pub reach: Reach,
+    pub egress: EgressBounds,
     /// The hosts that may serve models in addition to the providers' own addresses, within [`Self::reach`]. Separate
     /// from that, because the model key is sent there: listing a host is more than not forbidding it.
-    pub endpoints: Allowed<Destination>,
+    pub model_endpoints: Allowed<Destination>,
     /// Whether the event bus may be used.
     pub event_bus: bool,
     /// Namespaces whose Models may be used.
@@ -74,13 +74,13 @@ pub struct EffectivePolicy {
     /// Models that may be used.
     pub models: Allowed<ModelPattern>,
     /// Registries that images may come from.
-    pub registries: Allowed<Registry>,
+    pub registries: Allowed<RegistryPattern>,
     /// Resources that no hook may access, in lower case.
     pub denied_hook_resources: BTreeSet<String>,
     /// Bounds of grants at the Kubernetes API.
-    pub grants: Grants,
+    pub grants: GrantBounds,
     /// Access to the node.
-    pub host: HostPowers,
+    pub host_access: HostPowers,
     /// Packs that may be used, each as `namespace/name`.
     pub packs: Allowed<String>,
     /// Whether packs of the system namespace may be used.
@@ -88,7 +88,7 @@ pub struct EffectivePolicy {
     /// Whether a pack of the run's namespace may shadow one of the system namespace.
     pub shadowing: bool,
     /// Who approves calls of tools whose gate is `ask`.
-    pub approval: Approval,
+    pub approval: ApprovalBounds,
 }
 
 /// What policies fill in where a run sets nothing. Not part of the order.
@@ -108,7 +108,7 @@ pub struct InvalidEntry {
     /// The field, relative to the spec.
     pub field: String,
     /// Why it is invalid.
-    pub why: String,
+    pub reason: String,
     /// Its effect as it stands, as the end of a sentence.
     pub effect: &'static str,
 }
@@ -125,7 +125,7 @@ enum Role {
 impl EffectivePolicy {
     /// The policy of a run: the floor and the policy that its agent names, or their defaults. Packs that a policy names
     /// without a namespace are those of the system namespace.
-    pub fn of(
+    pub fn from_specs(
         floor: Option<&SympoziumPolicySpec>,
         named: Option<&SympoziumPolicySpec>,
         system_namespace: &str,
@@ -138,42 +138,42 @@ impl EffectivePolicy {
     /// Allows everything: the top of the order.
     pub fn top() -> Self {
         Self {
-            bound: false,
-            isolation: Isolation::any(),
+            has_policy: false,
+            isolation: IsolationBounds::unrestricted(),
             seccomp_choices: Allowed::All,
             max_depth: None,
             max_concurrent: None,
             gates: Gates::default(),
-            closed: BTreeSet::new(),
-            closed_unknown: BTreeSet::new(),
-            reach: Reach::anything(),
-            endpoints: Allowed::All,
+            disabled_features: BTreeSet::new(),
+            unknown_features: BTreeSet::new(),
+            egress: EgressBounds::unrestricted(),
+            model_endpoints: Allowed::All,
             event_bus: true,
             model_namespaces: Allowed::All,
             model_services: Allowed::All,
             models: Allowed::All,
             registries: Allowed::All,
             denied_hook_resources: BTreeSet::new(),
-            grants: Grants::anything(),
-            host: HostPowers::all(),
+            grants: GrantBounds::unrestricted(),
+            host_access: HostPowers::all(),
             packs: Allowed::All,
             system_packs: true,
             shadowing: true,
-            approval: Approval::anything(),
+            approval: ApprovalBounds::unrestricted(),
         }
     }
 
     /// The policy of an agent that names none: nothing is restricted, nothing is opened.
     pub fn base() -> Self {
         Self {
-            seccomp_choices: Allowed::nothing(),
-            reach: Reach::public(),
-            endpoints: Allowed::nothing(),
-            model_services: Allowed::nothing(),
-            grants: Grants::usual(),
-            host: HostPowers::none(),
+            seccomp_choices: Allowed::none(),
+            egress: EgressBounds::public_only(),
+            model_endpoints: Allowed::none(),
+            model_services: Allowed::none(),
+            grants: GrantBounds::without_exceptions(),
+            host_access: HostPowers::none(),
             shadowing: false,
-            approval: Approval::usual(),
+            approval: ApprovalBounds::per_action(),
             ..Self::top()
         }
     }
@@ -182,40 +182,45 @@ impl EffectivePolicy {
     /// known to be harmless, or to access to the node for packs outside of the system namespace.
     pub fn without_floor() -> Self {
         let mut policy = Self::top();
-        policy.grants = Grants::without_consent();
-        policy.host.namespaces = Allowed::nothing();
+        policy.grants = GrantBounds::without_consent();
+        policy.host_access.namespaces = Allowed::none();
         policy
     }
 
     /// From a policy that an agent names.
     pub fn from_named(spec: &SympoziumPolicySpec, system_namespace: &str) -> Self {
-        Self::from(spec, Role::Named, system_namespace, &mut Vec::new())
+        Self::from_spec(spec, Role::Named, system_namespace, &mut Vec::new())
     }
 
     /// From the policy floor.
     pub fn from_floor(spec: &SympoziumPolicySpec, system_namespace: &str) -> Self {
-        Self::from(spec, Role::Floor, system_namespace, &mut Vec::new())
+        Self::from_spec(spec, Role::Floor, system_namespace, &mut Vec::new())
     }
 
     /// The invalid entries of a policy.
     pub fn invalid_entries(spec: &SympoziumPolicySpec) -> Vec<InvalidEntry> {
         let mut invalid = Vec::new();
-        Self::from(spec, Role::Named, SYSTEM_NAMESPACE, &mut invalid);
+        Self::from_spec(spec, Role::Named, SYSTEM_NAMESPACE, &mut invalid);
         invalid
     }
 
-    fn from(spec: &SympoziumPolicySpec, role: Role, system_namespace: &str, invalid: &mut Vec<InvalidEntry>) -> Self {
+    fn from_spec(
+        spec: &SympoziumPolicySpec,
+        role: Role,
+        system_namespace: &str,
+        invalid: &mut Vec<InvalidEntry>,
+    ) -> Self {
         let mut policy = match role {
             Role::Named => Self::base(),
             Role::Floor => Self::without_floor(),
         };
         let mut note = |field: String, why: String, effect| {
-            invalid.push(InvalidEntry { field, why, effect });
+            invalid.push(InvalidEntry { field, reason: why, effect });
         };
-        policy.bound = true;
-        policy.gates = Gates::of(spec.tool_gating.as_ref());
+        policy.has_policy = true;
+        policy.gates = Gates::from_policy(spec.tool_gating.as_ref());
         if let Some(sandbox) = &spec.sandbox_policy {
-            let (isolation, amounts) = Isolation::of(sandbox);
+            let (isolation, amounts) = IsolationBounds::from_policy(sandbox);
             policy.isolation = isolation;
             for (field, error) in amounts {
                 note(format!("sandboxPolicy.{field}"), error.to_string(), "it allows nothing");
@@ -232,7 +237,7 @@ impl EffectivePolicy {
                 );
             }
             if let Some(profile) = &sandbox.seccomp_profile
-                && Seccomp::of(profile).is_none()
+                && SeccompFilter::from_profile(profile).is_none()
             {
                 let why = "it is not a filter; `RuntimeDefault` is one".to_owned();
                 note("sandboxPolicy.seccompProfile".to_owned(), why, "it allows nothing");
@@ -246,18 +251,18 @@ impl EffectivePolicy {
         for (name, open) in &spec.feature_gates {
             match Feature::ALL.iter().find(|feature| feature.as_str() == name) {
                 Some(feature) if !open => {
-                    policy.closed.insert(*feature);
+                    policy.disabled_features.insert(*feature);
                 }
                 Some(_) => {}
                 None => {
                     let effect = if *open {
                         "it opens nothing"
                     } else {
-                        policy.closed_unknown.insert(name.clone());
+                        policy.unknown_features.insert(name.clone());
                         "every run under the policy is denied"
                     };
-                    let name = crate::text::shown(name);
-                    let known = crate::text::listed(Feature::ALL.map(Feature::as_str));
+                    let name = crate::text::printable(name);
+                    let known = crate::text::quote_list(Feature::ALL.map(Feature::as_str));
                     note(
                         format!("featureGates.{name}"),
                         format!("there is no such feature; there are {known}"),
@@ -267,10 +272,10 @@ impl EffectivePolicy {
             }
         }
         if let Some(network) = &spec.network_policy {
-            let (listed, hosts) = reach::listed(network);
-            policy.reach = Reach::of(network, listed.clone());
+            let (listed, hosts) = egress::parse_egress_list(network);
+            policy.egress = EgressBounds::from_policy(network, listed.clone());
             // A floor that allows public hosts leaves it to the other policy to list them.
-            policy.endpoints = match role {
+            policy.model_endpoints = match role {
                 Role::Floor if !network.deny_all => Allowed::All,
                 _ => listed,
             };
@@ -282,14 +287,14 @@ impl EffectivePolicy {
         if let Some(models) = &spec.model_policy {
             let namespaces = models.allowed_namespaces.as_ref();
             policy.model_namespaces =
-                Allowed::listed(namespaces.map(|it| it.iter().map(|name| name.as_str().to_owned())));
+                Allowed::from_list(namespaces.map(|it| it.iter().map(|name| name.as_str().to_owned())));
             let names = models.allowed_models.as_ref();
-            policy.models = Allowed::listed(names.map(|it| it.iter().map(|name| ModelPattern::new(name))));
+            policy.models = Allowed::from_list(names.map(|it| it.iter().map(|name| ModelPattern::new(name))));
         }
         if let Some(registries) = spec.image_policy.as_ref().and_then(|it| it.allowed_registries.as_ref()) {
             let mut entries = Vec::new();
             for (index, entry) in registries.iter().enumerate() {
-                match Registry::parse(entry) {
+                match RegistryPattern::parse(entry) {
                     Ok(entry) => entries.push(entry),
                     Err(error) => {
                         note(format!("imagePolicy.allowedRegistries[{index}]"), error.to_string(), "it allows nothing")
@@ -302,7 +307,7 @@ impl EffectivePolicy {
             let denied = lifecycle.denied_resources.iter();
             policy.denied_hook_resources = denied.map(|it| it.to_ascii_lowercase()).collect();
         }
-        policy.set_openings(spec, role, system_namespace);
+        policy.set_allowances(spec, role, system_namespace);
         policy
     }
 
@@ -311,16 +316,16 @@ impl EffectivePolicy {
     pub fn meet(&self, other: &Self) -> Self {
         let least = |left: Option<u32>, right| [left, right].into_iter().flatten().min();
         Self {
-            bound: self.bound || other.bound,
+            has_policy: self.has_policy || other.has_policy,
             isolation: self.isolation.meet(&other.isolation),
             seccomp_choices: self.seccomp_choices.meet(&other.seccomp_choices),
             max_depth: least(self.max_depth, other.max_depth),
             max_concurrent: least(self.max_concurrent, other.max_concurrent),
             gates: self.gates.meet(&other.gates),
-            closed: self.closed.union(&other.closed).copied().collect(),
-            closed_unknown: self.closed_unknown.union(&other.closed_unknown).cloned().collect(),
-            reach: self.reach.meet(&other.reach),
-            endpoints: self.endpoints.meet(&other.endpoints),
+            disabled_features: self.disabled_features.union(&other.disabled_features).copied().collect(),
+            unknown_features: self.unknown_features.union(&other.unknown_features).cloned().collect(),
+            egress: self.egress.meet(&other.egress),
+            model_endpoints: self.model_endpoints.meet(&other.model_endpoints),
             event_bus: self.event_bus && other.event_bus,
             model_namespaces: self.model_namespaces.meet(&other.model_namespaces),
             model_services: self.model_services.meet(&other.model_services),
@@ -328,7 +333,7 @@ impl EffectivePolicy {
             registries: self.registries.meet(&other.registries),
             denied_hook_resources: self.denied_hook_resources.union(&other.denied_hook_resources).cloned().collect(),
             grants: self.grants.meet(&other.grants),
-            host: self.host.meet(&other.host),
+            host_access: self.host_access.meet(&other.host_access),
             packs: self.packs.meet(&other.packs),
             system_packs: self.system_packs && other.system_packs,
             shadowing: self.shadowing && other.shadowing,
@@ -344,7 +349,7 @@ impl EffectivePolicy {
 
 impl PolicyDefaults {
     /// The defaults of the named policy; where it has none, those of the floor.
-    pub fn of(floor: Option<&SympoziumPolicySpec>, named: Option<&SympoziumPolicySpec>) -> Self {
+    pub fn from_specs(floor: Option<&SympoziumPolicySpec>, named: Option<&SympoziumPolicySpec>) -> Self {
         let parts: Vec<&SandboxPolicy> =
             [named, floor].into_iter().flatten().filter_map(|spec| spec.sandbox_policy.as_ref()).collect();
         let agent_sandbox = |part: &&SandboxPolicy| part.agent_sandbox_policy.clone();

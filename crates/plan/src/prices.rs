@@ -14,9 +14,9 @@ pub const MAX_MODELS: usize = 10_000;
 const MAX_PRICE: f64 = 1_000_000.0;
 /// Maximum number of characters of a model's key: it is written to `status.costEstimate.priceKey`, whose schema accepts
 /// no more.
-const MAX_KEY: usize = 256;
+const MAX_KEY_CHARS: usize = 256;
 /// Maximum number of characters of a currency.
-const MAX_CURRENCY: usize = 8;
+const MAX_CURRENCY_CHARS: usize = 8;
 /// The number of tokens that a price is for, and the fraction of the currency's unit that a cost is counted in.
 const MILLION: i128 = 1_000_000;
 
@@ -36,14 +36,14 @@ struct Price {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Written {
+struct PriceTableFile {
     currency: String,
-    models: BTreeMap<String, WrittenPrice>,
+    models: BTreeMap<String, PriceEntry>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct WrittenPrice {
+struct PriceEntry {
     input: f64,
     output: f64,
 }
@@ -56,18 +56,18 @@ pub enum InvalidPrices {
     TooLarge(usize),
     /// More models than [`MAX_MODELS`].
     #[error("the table has {0} models; {MAX_MODELS} are read")]
-    TooMany(usize),
+    TooManyModels(usize),
     /// Not the expected JSON.
     #[error(
         "the table is not `{{\"currency\": …, \"models\": {{\"provider/model\": {{\"input\": …, \"output\": …}}}}}}`"
     )]
-    Form(#[from] serde_json::Error),
+    Malformed(#[from] serde_json::Error),
     /// Not a currency.
     #[error("`{0}` is no currency such as `USD`")]
     Currency(String),
     /// The key of a model is too long.
-    #[error("the key of a model has {0} characters; {MAX_KEY} are read")]
-    Key(usize),
+    #[error("the key of a model has {0} characters; {MAX_KEY_CHARS} are read")]
+    KeyTooLong(usize),
     /// A price is negative or too high.
     #[error("a million tokens of `{0}` cannot cost less than nothing or more than {MAX_PRICE}")]
     Price(String),
@@ -84,20 +84,20 @@ impl Prices {
         if text.len() > MAX_BYTES {
             return Err(InvalidPrices::TooLarge(text.len()));
         }
-        let written: Written = serde_json::from_str(text)?;
+        let written: PriceTableFile = serde_json::from_str(text)?;
         if written.models.len() > MAX_MODELS {
-            return Err(InvalidPrices::TooMany(written.models.len()));
+            return Err(InvalidPrices::TooManyModels(written.models.len()));
         }
-        let is_currency = (1..=MAX_CURRENCY).contains(&written.currency.len())
+        let is_currency = (1..=MAX_CURRENCY_CHARS).contains(&written.currency.len())
             && written.currency.bytes().all(|it| it.is_ascii_alphabetic());
         if !is_currency {
             return Err(InvalidPrices::Currency(written.currency));
         }
         let mut models = BTreeMap::new();
-        for (model, WrittenPrice { input, output }) in written.models {
+        for (model, PriceEntry { input, output }) in written.models {
             let characters = model.chars().count();
-            if characters > MAX_KEY {
-                return Err(InvalidPrices::Key(characters));
+            if characters > MAX_KEY_CHARS {
+                return Err(InvalidPrices::KeyTooLong(characters));
             }
             let micro = |price: f64| {
                 let fits = (0.0..=MAX_PRICE).contains(&price);
@@ -114,7 +114,7 @@ impl Prices {
 
     /// The cost of this usage of a model; `None` where the table has no price.
     pub fn estimate(&self, provider: &str, model: &str, usage: &TokenUsage, now: Time) -> Option<CostEstimate> {
-        let (key, price) = self.find(provider, model)?;
+        let (key, price) = self.find_price(provider, model)?;
         let cost = |tokens: i64, price: i64| {
             let whole = i128::from(tokens.max(0)) * i128::from(price);
             // Rounded up: an estimate is never below the real cost.
@@ -134,7 +134,7 @@ impl Prices {
     }
 
     /// The most specific entry: with the provider before without, and of those with `*` the longest.
-    fn find(&self, provider: &str, model: &str) -> Option<(&str, Price)> {
+    fn find_price(&self, provider: &str, model: &str) -> Option<(&str, Price)> {
         let qualified = format!("{provider}/{model}");
         for name in [qualified.as_str(), model] {
             if let Some((key, price)) = self.models.get_key_value(name) {
@@ -220,8 +220,8 @@ mod tests {
             let price = r#"{"input": 1, "output": 1}"#;
             Prices::parse(&format!(r#"{{"currency": "USD", "models": {{"{key}": {price}}}}}"#))
         };
-        assert!(of_key(&"ä".repeat(MAX_KEY)).is_ok());
-        assert!(of_key(&"m".repeat(MAX_KEY + 1)).is_err());
+        assert!(of_key(&"ä".repeat(MAX_KEY_CHARS)).is_ok());
+        assert!(of_key(&"m".repeat(MAX_KEY_CHARS + 1)).is_err());
         assert!(Prices::parse(&" ".repeat(MAX_BYTES + 1)).is_err());
         assert!(Prices::parse(r#"{"currency": "EUR", "models": {}}"#).is_ok());
     }

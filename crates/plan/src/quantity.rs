@@ -6,46 +6,46 @@ use std::ops::Mul as _;
 /// Maximum length of the text of a quantity.
 pub const MAX_QUANTITY_BYTES: usize = 32;
 /// The largest value of a quantity, as in Kubernetes: the largest signed 64-bit number.
-pub const MAX_WHOLE: u128 = i64::MAX as u128;
+pub const MAX_VALUE: u128 = i64::MAX as u128;
 
 /// Precision: a quantity is counted in billionths.
-const PARTS: u128 = 1_000_000_000;
+const NANOS_PER_UNIT: u128 = 1_000_000_000;
 /// The largest power of ten that can matter between a billionth and [`MAX_WHOLE`]. It stays far from overflow.
 const MAX_EXPONENT: u32 = 28;
 
 /// A quantity that is not negative, exact to a billionth. Smaller fractions are rounded up, as Kubernetes does.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Amount(u128);
+pub struct ExactQuantity(u128);
 
 /// Why a text is not a quantity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidAmount {
+pub enum InvalidQuantity {
     /// The text does not have the syntax of a quantity.
     #[error("`{0}` is not an amount such as `2`, `200m` or `256Mi`")]
-    Form(String),
+    Malformed(String),
     /// The value is above [`MAX_WHOLE`].
     #[error("`{0}` is more than any machine has")]
-    TooMuch(String),
+    TooLarge(String),
 }
 
-impl Amount {
+impl ExactQuantity {
     /// The quantity 0.
     pub const ZERO: Self = Self(0);
     /// The largest quantity; sums saturate here.
-    pub const MAX: Self = Self(MAX_WHOLE * PARTS);
+    pub const MAX: Self = Self(MAX_VALUE * NANOS_PER_UNIT);
 
     /// From a whole number of units, such as bytes.
-    pub const fn whole(number: u64) -> Self {
-        Self(number as u128 * PARTS)
+    pub const fn from_units(number: u64) -> Self {
+        Self(number as u128 * NANOS_PER_UNIT)
     }
 
     /// From thousandths of a unit, such as millicores.
-    pub const fn thousandths(number: u64) -> Self {
-        Self(number as u128 * (PARTS / 1_000))
+    pub const fn from_millis(number: u64) -> Self {
+        Self(number as u128 * (NANOS_PER_UNIT / 1_000))
     }
 
     /// The value in billionths, for comparisons.
-    pub const fn billionths(self) -> u128 {
+    pub const fn as_nanos(self) -> u128 {
         self.0
     }
 
@@ -54,36 +54,36 @@ impl Amount {
     /// # Errors
     ///
     /// When the syntax is wrong, or the value is negative or too large.
-    pub fn parse(text: &str) -> Result<Self, InvalidAmount> {
-        let form = || InvalidAmount::Form(crate::text::shown(text).into_owned());
+    pub fn parse(text: &str) -> Result<Self, InvalidQuantity> {
+        let form = || InvalidQuantity::Malformed(crate::text::printable(text).into_owned());
         if text.len() > MAX_QUANTITY_BYTES {
             return Err(form());
         }
         let end = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
         let (number, suffix) = text.split_at(end);
-        let (digits, decimals) = digits(number).ok_or_else(form)?;
+        let (digits, decimals) = split_decimal(number).ok_or_else(form)?;
         let suffix = Suffix::parse(suffix).ok_or_else(form)?;
         suffix
-            .times(digits, decimals)
+            .scale(digits, decimals)
             .filter(|amount| *amount <= Self::MAX)
-            .ok_or_else(|| InvalidAmount::TooMuch(crate::text::shown(text).into_owned()))
+            .ok_or_else(|| InvalidQuantity::TooLarge(crate::text::printable(text).into_owned()))
     }
 
     /// Saturating subtraction: zero where `other` is larger.
     #[must_use]
-    pub fn minus(self, other: Self) -> Self {
+    pub fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 
     /// Saturating addition, at most [`Self::MAX`].
     #[must_use]
-    pub fn plus(self, other: Self) -> Self {
+    pub fn saturating_add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0)).min(Self::MAX)
     }
 }
 
 /// Splits a decimal number into its digits without the point, and the number of digits after the point.
-fn digits(number: &str) -> Option<(u128, u32)> {
+fn split_decimal(number: &str) -> Option<(u128, u32)> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
         return None;
@@ -119,46 +119,46 @@ impl Suffix {
             "Ti" => Self::Binary(4),
             "Pi" => Self::Binary(5),
             "Ei" => Self::Binary(6),
-            _ => Self::Decimal(exponent(text.strip_prefix(['e', 'E'])?)?),
+            _ => Self::Decimal(parse_exponent(text.strip_prefix(['e', 'E'])?)?),
         };
         Some(suffix)
     }
 
     /// Multiplies a decimal number (its digits, and how many of them follow the point) by this factor. `None` on
     /// overflow.
-    fn times(&self, digits: u128, decimals: u32) -> Option<Amount> {
+    fn scale(&self, digits: u128, decimals: u32) -> Option<ExactQuantity> {
         let decimals = i64::from(decimals);
         let (factor, power) = match self {
             Self::Binary(step) => (1024_u128.pow(*step), 9 - decimals),
             Self::Decimal(exponent) => (1, 9 - decimals + i64::from(*exponent)),
         };
         if digits == 0 {
-            return Some(Amount::ZERO);
+            return Some(ExactQuantity::ZERO);
         }
         let product = digits.checked_mul(factor)?;
         let power_of = |power: i64| u32::try_from(power).ok().filter(|it| *it <= MAX_EXPONENT);
         if power >= 0 {
-            return Some(Amount(product.checked_mul(10_u128.pow(power_of(power)?))?));
+            return Some(ExactQuantity(product.checked_mul(10_u128.pow(power_of(power)?))?));
         }
         // Round up, because half a billionth is still more than nothing. Below the smallest known power, the result is
         // 1.
         match power_of(-power) {
-            Some(power) => Some(Amount(product.div_ceil(10_u128.pow(power)))),
-            None => divided_by_more(product, -power),
+            Some(power) => Some(ExactQuantity(product.div_ceil(10_u128.pow(power)))),
+            None => divide_large(product, -power),
         }
     }
 }
 
 /// Divides by a power of ten beyond [`MAX_EXPONENT`], in two steps.
-fn divided_by_more(product: u128, power: i64) -> Option<Amount> {
+fn divide_large(product: u128, power: i64) -> Option<ExactQuantity> {
     let first = product.div_ceil(10_u128.pow(MAX_EXPONENT));
     let rest = u32::try_from(power).ok()?.checked_sub(MAX_EXPONENT)?;
     let rest = 10_u128.checked_pow(rest).unwrap_or(u128::MAX);
-    Some(Amount(first.div_ceil(rest)))
+    Some(ExactQuantity(first.div_ceil(rest)))
 }
 
 /// Parses a signed exponent. Values far out of range are clamped to a value that is still out of range.
-fn exponent(text: &str) -> Option<i32> {
+fn parse_exponent(text: &str) -> Option<i32> {
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
@@ -167,14 +167,14 @@ fn exponent(text: &str) -> Option<i32> {
     Some(size.mul(if text.starts_with('-') { -1 } else { 1 }))
 }
 
-impl fmt::Display for Amount {
+impl fmt::Display for ExactQuantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (suffix, size) in [("n", 1), ("u", 1_000), ("m", 1_000_000)] {
             if !self.0.is_multiple_of(size * 1_000) {
                 return write!(f, "{}{suffix}", self.0 / size);
             }
         }
-        let whole = self.0 / PARTS;
+        let whole = self.0 / NANOS_PER_UNIT;
         // The shortest text that is exact: `1T` and not `976562500Ki`.
         let shortest = UNITS
             .iter()
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     fn meaning(text: &str) -> String {
-        match Amount::parse(text) {
+        match ExactQuantity::parse(text) {
             Ok(amount) => amount.to_string(),
             Err(error) => format!("error: {error}"),
         }
@@ -259,42 +259,42 @@ mod tests {
             "", ".", "-1", "+1", "1.2.3", "1 Gi", "Gi", "1gi", "1KI", "1ki", "1mi", "1K", "0x10", "1e", "1e+", "1e1.5",
             "1_000", "٣", "1Gi ", "NaN", "inf",
         ] {
-            assert_eq!(Amount::parse(text), Err(InvalidAmount::Form(text.into())), "{text}");
+            assert_eq!(ExactQuantity::parse(text), Err(InvalidQuantity::Malformed(text.into())), "{text}");
         }
         for text in ["8Ei", "10E", "9223372036854775808", "1e19", "1e999999999999", "99999999999999999999999999999999"]
         {
-            assert_eq!(Amount::parse(text), Err(InvalidAmount::TooMuch(text.into())), "{text}");
+            assert_eq!(ExactQuantity::parse(text), Err(InvalidQuantity::TooLarge(text.into())), "{text}");
         }
         let long = "1".repeat(MAX_QUANTITY_BYTES + 1);
-        assert_eq!(Amount::parse(&long), Err(InvalidAmount::Form(long)));
+        assert_eq!(ExactQuantity::parse(&long), Err(InvalidQuantity::Malformed(long)));
     }
 
     #[test]
     fn sums_stop_at_the_largest() {
-        let one = Amount::parse("1").expect("an amount");
-        assert_eq!(one.plus(one).to_string(), "2");
-        assert_eq!(Amount::MAX.plus(one), Amount::MAX);
+        let one = ExactQuantity::parse("1").expect("an amount");
+        assert_eq!(one.saturating_add(one).to_string(), "2");
+        assert_eq!(ExactQuantity::MAX.saturating_add(one), ExactQuantity::MAX);
     }
 
     proptest! {
         #[test]
-        fn printed_amounts_read_back(parts in 0..=Amount::MAX.0) {
-            let amount = Amount(parts);
-            prop_assert_eq!(Amount::parse(&amount.to_string()), Ok(amount));
+        fn printed_amounts_read_back(parts in 0..=ExactQuantity::MAX.0) {
+            let amount = ExactQuantity(parts);
+            prop_assert_eq!(ExactQuantity::parse(&amount.to_string()), Ok(amount));
         }
 
         #[test]
         fn any_text_is_read_or_refused(text in prop_oneof!["[0-9.]{0,12}([KMGTPEkmun]i?|[eE][+-]?[0-9]{0,8})?", any::<String>()]) {
-            if let Ok(amount) = Amount::parse(&text) {
-                prop_assert_eq!(Amount::parse(&amount.to_string()), Ok(amount));
+            if let Ok(amount) = ExactQuantity::parse(&text) {
+                prop_assert_eq!(ExactQuantity::parse(&amount.to_string()), Ok(amount));
             }
         }
 
         #[test]
         fn order_is_the_order_of_numbers(left in 0_u64..1 << 40, right in 0_u64..1 << 40) {
-            let amount = |number: u64| Amount::parse(&format!("{number}u"));
+            let amount = |number: u64| ExactQuantity::parse(&format!("{number}u"));
             prop_assert_eq!(amount(left)?.cmp(&amount(right)?), left.cmp(&right));
-            prop_assert_eq!(amount(left)?.plus(amount(right)?), amount(left + right)?);
+            prop_assert_eq!(amount(left)?.saturating_add(amount(right)?), amount(left + right)?);
         }
     }
 }

@@ -1,19 +1,21 @@
 //! RBAC rules: which are harmless, which no pack may request, what follows from each, and whether a user who holds some
 //! rules may grant another.
 
-mod ceiling;
-mod covers;
+mod coverage;
+mod escalation;
 mod harmless;
-mod implies;
+mod implication;
 #[cfg(test)]
 mod tests;
 
 use serde::{Deserialize, Serialize};
 
-pub use ceiling::{Escalation, escalations};
-pub use covers::{MAX_COMBINATIONS, MAX_GRANT, TooMany, combinations, covers, look_at};
-pub use harmless::{harmless, only_reads, unlisted};
-pub use implies::{Implication, Scope, Weight, implications};
+pub use coverage::{
+    MAX_GRANT_PERMISSIONS, MAX_RULE_PERMISSIONS, TooManyPermissions, check_rule_size, count_permissions, find_uncovered,
+};
+pub use escalation::{Escalation, escalations};
+pub use harmless::{harmless_rules, is_read_only, unlisted_rules};
+pub use implication::{Implication, Scope, Weight, implications};
 
 /// One rule, with the fields of a Kubernetes `PolicyRule`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -33,13 +35,13 @@ pub struct Rule {
 }
 
 /// Whether a word of a held rule covers the requested word.
-fn stands_for(held: &str, asked: &str) -> bool {
+fn word_covers(held: &str, asked: &str) -> bool {
     held == "*" || held == asked
 }
 
 /// Whether a resource of a held rule covers the requested one: the same, any, or any with that subresource.
-fn resource_stands_for(held: &str, asked: &str) -> bool {
-    if stands_for(held, asked) {
+fn resource_covers(held: &str, asked: &str) -> bool {
+    if word_covers(held, asked) {
         return true;
     }
     match (held.strip_prefix("*/"), asked.split_once('/')) {
@@ -65,13 +67,13 @@ impl std::fmt::Display for Rule {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let resources = if self.resources.is_empty() { &self.non_resource_urls } else { &self.resources };
         let text = format!("{} {}", self.verbs.join(","), resources.join(","));
-        write!(f, "{}", crate::text::shown(&text))?;
+        write!(f, "{}", crate::text::printable(&text))?;
         let groups: Vec<&str> = self.api_groups.iter().map(String::as_str).filter(|it| !it.is_empty()).collect();
         if !groups.is_empty() {
-            write!(f, " of {}", crate::text::shown(&groups.join(",")))?;
+            write!(f, " of {}", crate::text::printable(&groups.join(",")))?;
         }
         if !self.resource_names.is_empty() {
-            write!(f, " named {}", crate::text::shown(&self.resource_names.join(",")))?;
+            write!(f, " named {}", crate::text::printable(&self.resource_names.join(",")))?;
         }
         Ok(())
     }

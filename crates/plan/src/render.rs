@@ -30,18 +30,20 @@ use std::collections::BTreeSet;
 
 use sympozium_api::RunPlan;
 use sympozium_api::agent_run::RunMode;
-use sympozium_api::digest::NoJson;
+use sympozium_api::digest::CanonicalJsonError;
 use sympozium_api::guarantee::Guarantee;
 use sympozium_api::names::Digest;
 use sympozium_api::run_plan::{IdentityName, MAX_BYTES, PartName, Workload};
 
 use crate::plan::PackTexts;
-use metadata::Run;
-use names::Names;
+use metadata::RenderContext;
+use names::ObjectNames;
 
 #[cfg(test)]
-pub(crate) use container::{OWN_CPU, OWN_MEMORY};
-pub use executor::{ExecutorPlace, ExecutorProfile, executor_arguments, floor_words, limit_arguments, platform_words};
+pub(crate) use container::{INIT_CPU, INIT_MEMORY};
+pub use executor::{
+    ExecutorProfile, ExecutorSettings, executor_arguments, floor_argument, limit_arguments, platform_argument,
+};
 pub use inputs::key;
 pub use object::{Object, Sandbox};
 pub use settings::TTL_SECONDS;
@@ -55,23 +57,23 @@ pub struct Rendered {
     /// The digest of the plan, which every object carries.
     pub digest: Digest,
     /// The objects, in the order of their creation. Their grants are revoked in the opposite order.
-    pub objects: Vec<Item>,
+    pub objects: Vec<RenderedObject>,
     /// The Secrets among them that must be filled. Containers that mount one wait until all its keys are there.
-    pub skeletons: Vec<Skeleton>,
+    pub pending_secrets: Vec<PendingSecret>,
 }
 
 /// One object, and when it is created.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Item {
+pub struct RenderedObject {
     /// When it is created.
-    pub stage: Stage,
+    pub step: CreationStep,
     /// The object itself.
     pub object: Object,
 }
 
 /// When an object is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stage {
+pub enum CreationStep {
     /// First: what confines the pod, and what it reads.
     Inputs,
     /// Second: the identities of parts, and their permissions.
@@ -84,18 +86,18 @@ pub enum Stage {
 
 /// A Secret that is created empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Skeleton {
+pub struct PendingSecret {
     /// The name of the Secret.
     pub secret: String,
     /// What the Secret is for.
-    pub purpose: Purpose,
+    pub purpose: SecretPurpose,
     /// Every key that must be added; see [`key`].
     pub keys: Vec<String>,
 }
 
 /// What a Secret is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Purpose {
+pub enum SecretPurpose {
     /// The files that a part reads at `/run/sympozium`.
     Input {
         /// The part that reads them.
@@ -117,7 +119,7 @@ pub enum Purpose {
 pub enum RenderError {
     /// A value cannot be serialised as JSON.
     #[error(transparent)]
-    Json(#[from] NoJson),
+    Json(#[from] CanonicalJsonError),
     /// The plan is too large to be stored.
     #[error("the plan has {0} bytes; {MAX_BYTES} can be stored")]
     TooLarge(usize),
@@ -159,7 +161,7 @@ pub enum RenderError {
     },
     /// A name that is not valid in Kubernetes.
     #[error("the plan calls {what} `{name}`, which names nothing in Kubernetes")]
-    Name {
+    InvalidName {
         /// The kind of thing that has the name.
         what: &'static str,
         /// The invalid name.
@@ -175,7 +177,7 @@ pub enum RenderError {
     },
     /// Two objects have the same name.
     #[error("the plan makes two of {kind} `{name}`")]
-    Twice {
+    Duplicate {
         /// The kind of the objects.
         kind: &'static str,
         /// Their name.
@@ -183,7 +185,7 @@ pub enum RenderError {
     },
     /// The texts are not those that were planned.
     #[error("the texts of skill `{skill}` of pack `{pack}` are not those that were planned")]
-    OtherTexts {
+    TextsChanged {
         /// The pack of the skill.
         pack: String,
         /// The skill whose texts differ.
@@ -233,23 +235,23 @@ pub fn render(plan: &RunPlan, texts: &[PackTexts<'_>], settings: &RenderSettings
         return Err(RenderError::TooLarge(bytes.len()));
     }
     let digest = RunPlan::digest_of(&bytes);
-    let names = Names::new(&plan.run);
-    let run = Run::new(plan, settings, &names, &digest);
+    let names = ObjectNames::new(&plan.run);
+    let run = RenderContext::new(plan, settings, &names, &digest);
 
     let mut output = Output::default();
     // First, so that it is in force when the pod starts.
-    output.add(Stage::Inputs, network::policy(&run));
+    output.add(CreationStep::Inputs, network::network_policy(&run));
     inputs::render(&run, bytes, texts, &mut output)?;
     identities::render(&run, &mut output)?;
-    let pod = pod::during(&run, texts)?;
+    let pod = pod::run_pod(&run, texts)?;
     let workload = match &plan.workload {
-        Workload::Job => Object::from(job::run(&run, pod)),
+        Workload::Job => Object::from(job::run_job(&run, pod)),
         Workload::Sandbox { warm_pool: Some(_) } => return Err(RenderError::WarmPool),
         Workload::Sandbox { warm_pool: None } => sandbox::render(&run, pod)?.into(),
     };
-    output.add(Stage::Workload, workload);
-    if plan.parts.iter().any(|part| part.role.is_after()) {
-        output.add(Stage::AfterRun, job::after(&run, pod::afterwards(&run, texts)?));
+    output.add(CreationStep::Workload, workload);
+    if plan.parts.iter().any(|part| part.role.is_post_run()) {
+        output.add(CreationStep::AfterRun, job::after_run_job(&run, pod::after_run_pod(&run, texts)?));
     }
     output.finish(digest)
 }
@@ -257,31 +259,31 @@ pub fn render(plan: &RunPlan, texts: &[PackTexts<'_>], settings: &RenderSettings
 /// The objects so far.
 #[derive(Default)]
 struct Output {
-    objects: Vec<Item>,
-    skeletons: Vec<Skeleton>,
+    objects: Vec<RenderedObject>,
+    pending_secrets: Vec<PendingSecret>,
 }
 
 impl Output {
-    fn add(&mut self, stage: Stage, object: impl Into<Object>) {
-        self.objects.push(Item { stage, object: object.into() });
+    fn add(&mut self, stage: CreationStep, object: impl Into<Object>) {
+        self.objects.push(RenderedObject { step: stage, object: object.into() });
     }
 
     /// Checks that no object occurs twice: such a plan is inconsistent.
     fn finish(self, digest: Digest) -> Result<Rendered, RenderError> {
         let mut seen = BTreeSet::new();
-        for Item { object, .. } in &self.objects {
+        for RenderedObject { object, .. } in &self.objects {
             if !seen.insert((object.kind(), object.name())) {
-                return Err(RenderError::Twice { kind: object.kind(), name: object.name().to_owned() });
+                return Err(RenderError::Duplicate { kind: object.kind(), name: object.name().to_owned() });
             }
         }
-        Ok(Rendered { digest, objects: self.objects, skeletons: self.skeletons })
+        Ok(Rendered { digest, objects: self.objects, pending_secrets: self.pending_secrets })
     }
 }
 
 impl Rendered {
     /// The objects of one stage, in order.
-    pub fn stage(&self, stage: Stage) -> impl Iterator<Item = &Object> {
+    pub fn objects_of_step(&self, stage: CreationStep) -> impl Iterator<Item = &Object> {
         let items = self.objects.iter();
-        items.filter(move |item| item.stage == stage).map(|item| &item.object)
+        items.filter(move |item| item.step == stage).map(|item| &item.object)
     }
 }

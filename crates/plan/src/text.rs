@@ -5,17 +5,20 @@ use std::borrow::Cow;
 use sympozium_api::text::is_visible;
 
 /// Maximum number of characters of foreign text that a message repeats.
-pub const MAX_SHOWN: usize = 80;
+pub const MAX_PRINTABLE_CHARS: usize = 80;
 
 /// Makes foreign text safe for a message: truncated, and with U+FFFD in place of characters that are invisible or
 /// change how others are displayed.
-pub fn shown(text: &str) -> Cow<'_, str> {
-    if text.len() <= MAX_SHOWN && text.chars().all(is_visible) {
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if text.len() <= MAX_PRINTABLE_CHARS && text.chars().all(is_visible) {
         return Cow::Borrowed(text);
     }
-    let mut shown: String =
-        text.chars().take(MAX_SHOWN).map(|letter| if is_visible(letter) { letter } else { '\u{fffd}' }).collect();
-    if text.chars().nth(MAX_SHOWN).is_some() {
+    let mut shown: String = text
+        .chars()
+        .take(MAX_PRINTABLE_CHARS)
+        .map(|letter| if is_visible(letter) { letter } else { '\u{fffd}' })
+        .collect();
+    if text.chars().nth(MAX_PRINTABLE_CHARS).is_some() {
         shown.push('…');
     }
     Cow::Owned(shown)
@@ -50,14 +53,14 @@ pub fn is_label_value(text: &str) -> bool {
 const MAX_KEY_BYTES: usize = 253;
 
 /// Whether a text is a valid key of a Secret or ConfigMap.
-pub fn is_key(text: &str) -> bool {
+pub fn is_data_key(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     !text.is_empty() && text.len() <= MAX_KEY_BYTES && text.bytes().all(plain) && text != "." && !text.starts_with("..")
 }
 
 /// Joins words as `a`, `a and b`, `a, b and c`, each in backticks.
-pub fn listed<T: AsRef<str>>(words: impl IntoIterator<Item = T>) -> String {
-    let words: Vec<String> = words.into_iter().map(|word| format!("`{}`", shown(word.as_ref()))).collect();
+pub fn quote_list<T: AsRef<str>>(words: impl IntoIterator<Item = T>) -> String {
+    let words: Vec<String> = words.into_iter().map(|word| format!("`{}`", printable(word.as_ref()))).collect();
     match words.as_slice() {
         [] => "nothing".to_owned(),
         [only] => only.clone(),
@@ -71,19 +74,19 @@ mod tests {
 
     #[test]
     fn what_is_shown_is_short_and_harmless() {
-        assert_eq!(shown("ghcr.io/org"), "ghcr.io/org");
-        assert_eq!(shown("größe"), "größe");
-        assert_eq!(shown("a\u{1b}[31m\n\u{202e}b"), "a\u{fffd}[31m\u{fffd}\u{fffd}b");
+        assert_eq!(printable("ghcr.io/org"), "ghcr.io/org");
+        assert_eq!(printable("größe"), "größe");
+        assert_eq!(printable("a\u{1b}[31m\n\u{202e}b"), "a\u{fffd}[31m\u{fffd}\u{fffd}b");
         // Letters by their category (alphanumeric), but blank.
-        assert_eq!(shown("a\u{3164}\u{115f}b"), "a\u{fffd}\u{fffd}b");
-        assert_eq!(shown(&"x".repeat(MAX_SHOWN)).len(), MAX_SHOWN);
-        assert_eq!(shown(&"x".repeat(500)).chars().count(), MAX_SHOWN + 1);
+        assert_eq!(printable("a\u{3164}\u{115f}b"), "a\u{fffd}\u{fffd}b");
+        assert_eq!(printable(&"x".repeat(MAX_PRINTABLE_CHARS)).len(), MAX_PRINTABLE_CHARS);
+        assert_eq!(printable(&"x".repeat(500)).chars().count(), MAX_PRINTABLE_CHARS + 1);
     }
 
     #[test]
     fn lists_read_like_sentences() {
-        assert_eq!(listed::<&str>([]), "nothing");
-        assert_eq!(listed(["a"]), "`a`");
-        assert_eq!(listed(["a", "b", "c"]), "`a`, `b` and `c`");
+        assert_eq!(quote_list::<&str>([]), "nothing");
+        assert_eq!(quote_list(["a"]), "`a`");
+        assert_eq!(quote_list(["a", "b", "c"]), "`a`, `b` and `c`");
     }
 }

@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 /// Exit code of a program that failed. For usage errors clap exits with 2.
-const FAILED: u8 = 1;
+const EXIT_FAILURE: u8 = 1;
 
 /// An error, and a hint what to try next if we know one.
 #[derive(Debug)]
@@ -26,12 +26,12 @@ impl Failure {
     }
 
     /// Prints the error to stderr, and returns the exit code.
-    pub fn report(&self) -> ExitCode {
+    pub fn print(&self) -> ExitCode {
         let hint = (self.hint.iter()).map(|hint| format!("\nhint: {hint}"));
         let text = format!("error: {:#}{}", self.error, hint.collect::<String>());
         // If stderr is closed, there is no other output.
         let _ = writeln!(io::stderr().lock(), "{text}");
-        ExitCode::from(FAILED)
+        ExitCode::from(EXIT_FAILURE)
     }
 }
 
@@ -42,7 +42,7 @@ impl From<anyhow::Error> for Failure {
 }
 
 /// An error and its causes, in one line.
-pub fn chain(error: &dyn Error) -> String {
+pub fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

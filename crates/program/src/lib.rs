@@ -6,5 +6,5 @@
 mod failure;
 mod log;
 
-pub use failure::{Failure, chain};
+pub use failure::{Failure, error_chain};
 pub use log::{LogArguments, LogFormat, LogLevel, start_logging};

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use sympozium_exec::environment::WRITABLE;
+use sympozium_exec::environment::DEFAULT_SCRATCH;
 use sympozium_exec::seccomp::Sockets;
 use sympozium_exec::{Guarantee, Profile};
 use sympozium_program::LogArguments;
@@ -207,7 +207,7 @@ pub struct SandboxArguments {
     #[arg(long, value_name = "PATH", hide = true)]
     pub readable: Vec<PathBuf>,
     /// The directory for temporary files and the home of commands.
-    #[arg(long, value_name = "DIR", default_value = WRITABLE, hide = true)]
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_SCRATCH, hide = true)]
     pub scratch: PathBuf,
     /// The sockets that commands may open.
     #[arg(long, value_enum, default_value_t = SocketsChoice::Network, hide = true)]

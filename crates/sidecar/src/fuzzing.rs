@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 use crate::serve::body::{Call, MAX_ARGS, MAX_TIMEOUT};
 use crate::serve::strict_io::{REFUSED_METHOD, StrictIo};
-use sympozium_ipc::strict_head::{Framing, Scanner, Violation, check};
+use sympozium_ipc::strict_head::{Framing, HeadError, Scanner, check_request};
 
 /// A body: it returns when every property holds for `data`, and panics otherwise.
 pub type Target = fn(data: &[u8]);
@@ -32,14 +32,14 @@ pub fn http_head(data: &[u8]) {
     let mut rest = data;
     let mut seen = whole.as_slice();
     loop {
-        let end = match Scanner::default().end(rest) {
+        let end = match Scanner::default().find_end(rest) {
             Ok(Some(end)) => end,
             // Not all of a head is there: nothing of it is passed on.
             Ok(None) => return assert!(seen.is_empty()),
             Err(violation) => return assert_refused(seen, violation),
         };
         let head = &rest[..end];
-        let framing = match check(head) {
+        let framing = match check_request(head) {
             Ok(framing) => framing,
             Err(violation) => return assert_refused(seen, violation),
         };
@@ -62,7 +62,7 @@ pub fn http_head(data: &[u8]) {
     }
 }
 
-fn assert_refused(seen: &[u8], violation: Violation) {
+fn assert_refused(seen: &[u8], violation: HeadError) {
     let start = format!("{REFUSED_METHOD} /{} HTTP/1.1\r\n", violation as usize);
     assert!(seen.starts_with(start.as_bytes()), "{violation}: {seen:?}");
 }

@@ -21,9 +21,9 @@ use rustix::io::Errno;
 use sympozium_exec::{Cancel, Config, Executor, RunError};
 use sympozium_ipc::inbox::{AnswerError, LEASE_GRACE};
 use sympozium_ipc::message::{ExecRequest, ExecResult};
-use sympozium_ipc::volume::Done;
+use sympozium_ipc::volume::DoneState;
 use sympozium_ipc::watch::SAFETY_INTERVAL;
-use sympozium_ipc::{Arrival, Claimed, DoneCheck, DoneWatch, Inbox, InboxSettings, Volume, WatchMode};
+use sympozium_ipc::{Arrival, Claim, DoneCheck, DoneWatch, Inbox, InboxSettings, Volume, WatchMode};
 use sympozium_program::{Failure, start_logging};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
@@ -80,7 +80,7 @@ pub fn run_with(arguments: &IpcArguments, change: impl FnOnce(Config) -> Config)
         })?,
     };
     let pack = arguments.pack.clone().filter(|pack| !pack.is_empty());
-    if arguments.authenticated && matches!(volume.done(), Ok(Done::Yes)) {
+    if arguments.authenticated && matches!(volume.done_state(), Ok(DoneState::Present)) {
         // The kubelet has started it again after it was told to leave. The start is not announced: it would be taken for that of
         // an executor that died. Nor does it leave again, which would be taken for a crash loop and end the run: a `done` that a
         // command wrote is its pack's loss only.
@@ -273,9 +273,9 @@ impl Front {
             }
             taken += 1;
             let arrival = self.inbox.next()?;
-            if let Some(reason) = self.inbox.take_notice() {
+            if let Some(reason) = self.inbox.take_poll_notice() {
                 tracing::warn!(%reason, "no events come from the volume, so it is polled");
-                self.done.poll(reason);
+                self.done.start_polling(reason);
             }
             match arrival {
                 Some(Arrival::Request(claimed, request)) => {
@@ -326,7 +326,7 @@ struct Gone;
 struct Unanswered;
 
 impl Work {
-    fn execute(&self, claimed: &Claimed, request: &ExecRequest) -> Result<(), Gone> {
+    fn execute(&self, claimed: &Claim, request: &ExecRequest) -> Result<(), Gone> {
         let command = answer::command(request, self.max_timeout);
         let ran = self.executor.run(&command, Some(&self.cancel));
         let result = answer::of_run(claimed.id(), &ran, &self.isolation);
@@ -346,14 +346,14 @@ impl Work {
             }
         }
         match ran {
-            Err(RunError::Gone) => Err(Gone),
+            Err(RunError::SandboxGone) => Err(Gone),
             _ => Ok(()),
         }
     }
 }
 
 /// Answers, in short if the volume has no room for all of it.
-fn put(claimed: &Claimed, result: &ExecResult) {
+fn put(claimed: &Claim, result: &ExecResult) {
     let Err(error) = claimed.answer(result) else {
         return;
     };

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 use sympozium_exec::IsolationReport;
-use sympozium_exec::report::Standing;
+use sympozium_exec::report::GuaranteeState;
 
 /// The executor's report in short: for each guarantee whether we enforce it, somebody outside does, or nobody.
 ///
@@ -18,9 +18,9 @@ impl Isolation {
             .iter()
             .map(|(guarantee, standing)| {
                 let word = match standing {
-                    Standing::Enforced { .. } => "enforced",
-                    Standing::Delegated { .. } => "delegated",
-                    Standing::NotHeld { .. } => "not-held",
+                    GuaranteeState::Enforced { .. } => "enforced",
+                    GuaranteeState::Delegated { .. } => "delegated",
+                    GuaranteeState::NotHeld { .. } => "not-held",
                 };
                 (guarantee.as_str().to_owned(), Value::from(word))
             })

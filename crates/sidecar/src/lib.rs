@@ -48,7 +48,7 @@ pub fn main() -> ExitCode {
         }
         Command::Man => manual(&mut io::stdout()).map_err(|error| anyhow::Error::from(error).into()),
     };
-    outcome.map_or_else(|failure: Failure| failure.report(), |()| ExitCode::SUCCESS)
+    outcome.map_or_else(|failure: Failure| failure.print(), |()| ExitCode::SUCCESS)
 }
 
 /// The manual page of the program, with a section for each of its commands.

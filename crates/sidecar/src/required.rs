@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::anyhow;
-use sympozium_exec::report::Standing;
+use sympozium_exec::report::GuaranteeState;
 use sympozium_exec::{Floor, Guarantee, IsolationReport, Profile};
 use sympozium_program::Failure;
 
@@ -46,13 +46,13 @@ impl Required {
     pub fn check(&self, report: &IsolationReport) -> Result<IsolationReport, Failure> {
         let mut report = report.clone();
         let kernel = report.guarantees.get(&Guarantee::Kernel);
-        if self.has_platform_kernel() && matches!(kernel, Some(Standing::NotHeld { .. })) {
+        if self.has_platform_kernel() && matches!(kernel, Some(GuaranteeState::NotHeld { .. })) {
             let to = KERNEL_HOLDER.to_owned();
-            report.guarantees.insert(Guarantee::Kernel, Standing::Delegated { to });
+            report.guarantees.insert(Guarantee::Kernel, GuaranteeState::Delegated { to });
         }
         let below = self.floor.iter().filter_map(|guarantee| match report.guarantees.get(guarantee) {
-            Some(Standing::Enforced { .. }) => None,
-            Some(Standing::Delegated { .. }) if self.platform.contains(guarantee) => None,
+            Some(GuaranteeState::Enforced { .. }) => None,
+            Some(GuaranteeState::Delegated { .. }) if self.platform.contains(guarantee) => None,
             Some(standing) => Some(format!("{guarantee} is {standing}")),
             None => Some(format!("{guarantee} is not reported")),
         });
@@ -103,9 +103,9 @@ mod tests {
                 let alone = required(&[guarantee], &[]).check(&report).is_ok();
                 let held = required(&[guarantee], &[guarantee]).check(&report);
                 let expected = match report.guarantees[&guarantee] {
-                    Standing::Enforced { .. } => (true, true),
-                    Standing::Delegated { .. } => (false, true),
-                    Standing::NotHeld { .. } => (false, guarantee == Guarantee::Kernel),
+                    GuaranteeState::Enforced { .. } => (true, true),
+                    GuaranteeState::Delegated { .. } => (false, true),
+                    GuaranteeState::NotHeld { .. } => (false, guarantee == Guarantee::Kernel),
                 };
                 assert_eq!((alone, held.is_ok()), expected, "{guarantee} in {profile}");
             }
@@ -135,6 +135,6 @@ mod tests {
         assert_eq!(floor, Floor::of_profile(Profile::Container));
         let report = vouched.check(&report(Profile::Container)).unwrap();
         let standing = &report.guarantees[&Guarantee::Kernel];
-        assert!(matches!(standing, Standing::Delegated { .. }), "{standing}");
+        assert!(matches!(standing, GuaranteeState::Delegated { .. }), "{standing}");
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::anyhow;
 use sympozium_exec::config::PRIVATE_PATHS;
 use sympozium_exec::environment::Environment;
-use sympozium_exec::{Config, Executor, Processes};
+use sympozium_exec::{Config, Executor, ProcessVisibility};
 use sympozium_program::Failure;
 
 use crate::arguments::{Kernel, Minimum, SandboxArguments};
@@ -64,7 +64,7 @@ pub fn config(
         config.view.readable = arguments.readable.iter().map(|it| absolute(it)).collect();
         config.view.writable = Vec::new();
         config.view.terminals = false;
-        config.processes = Processes::Hidden;
+        config.processes = ProcessVisibility::Hidden;
     }
     config.view.hidden.extend(private);
     for path in &arguments.hidden {
@@ -96,9 +96,9 @@ pub fn config(
         }
     }
     if workspace.is_dir() {
-        config = config.working_in(workspace);
+        config = config.with_working_directory(workspace);
     }
-    config.environment = Environment::declared(declared()).with_scratch(scratch);
+    config.environment = Environment::from_declared(declared()).with_scratch(scratch);
     config.search_path = search_path(config.environment.get("PATH"));
     match exposed(&config) {
         Some((hidden, writable)) => Err(Failure::new(

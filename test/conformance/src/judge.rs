@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use sympozium_api::RunPlan;
 use sympozium_api::guarantee::Guarantee;
 use sympozium_api::names::Digest;
-use sympozium_ipc::receipt::{Actor, Decided, Event, Outcome, Receipt, verify};
+use sympozium_ipc::receipt::{Actor, CallDecision, Event, Outcome, Receipt, verify};
 use sympozium_plan::explain::explain;
 
 use crate::backend::Backend;
@@ -133,7 +133,7 @@ fn always(receipts: &[Receipt]) -> Vec<String> {
     for receipt in receipts {
         match &receipt.event {
             Event::Called { call, decided, .. } | Event::Answered { call, decided, .. }
-                if *decided == Decided::Allowed =>
+                if *decided == CallDecision::Allowed =>
             {
                 allowed.insert(*call);
             }

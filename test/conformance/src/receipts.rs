@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use sympozium_ipc::receipt::{Actor, Decided, Event, ForeignKind, Outcome, Receipt};
+use sympozium_ipc::receipt::{Actor, CallDecision, Event, ForeignKind, Outcome, Receipt};
 
 /// How a run ended whose receipts have no end: whoever writes them was killed, or never began.
 pub const NEVER: &str = "never";
@@ -111,13 +111,13 @@ const fn foreign_word(what: ForeignKind) -> &'static str {
     }
 }
 
-const fn decided_word(decided: Decided) -> &'static str {
+const fn decided_word(decided: CallDecision) -> &'static str {
     match decided {
-        Decided::Allowed => "allowed",
-        Decided::Waiting => "waiting",
-        Decided::Denied => "denied",
-        Decided::Refused => "refused",
-        Decided::Expired => "expired",
+        CallDecision::Allowed => "allowed",
+        CallDecision::Waiting => "waiting",
+        CallDecision::Denied => "denied",
+        CallDecision::Refused => "refused",
+        CallDecision::Expired => "expired",
     }
 }
 

@@ -13,7 +13,7 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
-use sympozium_ipc::door::{PermitAnswer, REMAINING, path};
+use sympozium_ipc::door::{PermitAnswer, REMAINING_HEADER, path};
 use tokio::net::UnixListener;
 
 use crate::process::Process;
@@ -147,7 +147,7 @@ async fn answer(
     };
     let mut answer = Response::new(Full::new(body));
     let headers = answer.headers_mut();
-    headers.insert(REMAINING, HeaderValue::from_static("1200000"));
+    headers.insert(REMAINING_HEADER, HeaderValue::from_static("1200000"));
     if head.uri.path() == path::MODEL {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     }

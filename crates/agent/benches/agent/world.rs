@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use sympozium_api::RunPlan;
 use sympozium_api::run_plan::{AgentView, Root, WireFormat};
-use sympozium_ipc::door::SOCKET;
+use sympozium_ipc::door::SOCKET_NAME;
 use sympozium_plan::plan::agent_view;
 use sympozium_testkit::{as_user, static_build};
 use tempfile::TempDir;
@@ -96,7 +96,7 @@ impl World {
     /// The exchanges of a run, by a client that does nothing else.
     pub fn run_bare(&self, runtime: &Runtime, as_heard: &Heard) -> Heard {
         let listener = self.listener(runtime);
-        let socket = self.at("door").join(SOCKET);
+        let socket = self.at("door").join(SOCKET_NAME);
         let requests: Vec<usize> = as_heard.requests.iter().map(|it| it.bytes).collect();
         let files = self.files.clone();
         let client = std::thread::spawn(move || {
@@ -110,7 +110,7 @@ impl World {
     }
 
     fn listener(&self, runtime: &Runtime) -> UnixListener {
-        let socket = self.at("door").join(SOCKET);
+        let socket = self.at("door").join(SOCKET_NAME);
         let _ = fs::remove_file(&socket);
         let _inside = runtime.enter();
         let listener = UnixListener::bind(&socket).expect("a socket");

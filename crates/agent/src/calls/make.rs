@@ -97,7 +97,7 @@ impl Caller {
         let (outcome, bytes) = match &acted {
             Ok(text) => (receipt::Outcome::Done, text.len()),
             Err(why) => {
-                let why = receipt::shortened(why);
+                let why = receipt::truncate_printable(why);
                 (receipt::Outcome::Failed { why }, 0)
             }
         };

@@ -38,7 +38,7 @@ impl sse::Sink for Gathered {
         }
     }
 
-    fn end(&mut self) {
+    fn end_event(&mut self) {
         if !self.is_too_large {
             self.whole.push(std::mem::take(&mut self.open));
         }

@@ -81,7 +81,7 @@ fn plan(skill: &mut SkillPlan) {
         return;
     };
     let read = |path: &str| fs::read(format!("{}/{path}", skill.directory)).expect("a file");
-    let text = read(SkillPlan::TEXT);
+    let text = read(SkillPlan::TEXT_FILE);
     let mut contents = SkillContents::new(&text);
     for file in &skill.files {
         contents.add(&file.path, file.executable, &read(file.path.as_str()));

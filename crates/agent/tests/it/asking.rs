@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::json;
 use sympozium_api::run_plan::{Gate, WireFormat};
-use sympozium_gateway::run_api::local::Says;
+use sympozium_gateway::run_api::local::Vote;
 
 use crate::skills::Executor;
 use crate::world::{World, calling, tool};
@@ -23,7 +23,8 @@ async fn asking(seconds: u64) -> World {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_yes_lets_it_happen_and_a_no_is_told() {
-    for (says, told) in [(Says::Yes, "kubectl delete pod a"), (Says::No, "Error: a person was asked and said no")] {
+    for (says, told) in [(Vote::Approve, "kubectl delete pod a"), (Vote::Deny, "Error: a person was asked and said no")]
+    {
         let mut world = asking(60).await;
         let cluster = Executor::echo(world.volume("cluster"));
         world.start(&[]);
@@ -32,7 +33,7 @@ async fn a_yes_lets_it_happen_and_a_no_is_told() {
         world.say(&pending, says);
         world.ended().await.answer();
         assert_eq!(world.last().shown(), [told]);
-        assert_eq!(cluster.seen().len(), usize::from(says == Says::Yes));
+        assert_eq!(cluster.seen().len(), usize::from(says == Vote::Approve));
     }
 }
 
@@ -56,12 +57,12 @@ async fn the_agent_does_not_act_itself_before_a_person_has_said_yes() {
     world.model.push(calling("write_file", write));
     world.start(&[]);
     let pending = world.asked().await;
-    world.say(&pending, Says::Yes);
+    world.say(&pending, Vote::Approve);
     world.requests(2).await;
     let pending = world.asked().await;
     assert!(pending.request.shown.contains("write_file"));
     assert!(fs::metadata(&path).is_err());
-    world.say(&pending, Says::Yes);
+    world.say(&pending, Vote::Approve);
     world.ended().await.answer();
     assert_eq!(fs::read_to_string(path).expect("a file"), "x");
 }

@@ -6,11 +6,11 @@ use std::process::{Child, ExitCode, Stdio};
 
 use sympozium_api::names::Digest;
 use sympozium_bridge::bridge::run;
-use sympozium_bridge::inputs::{Inputs, Places, TokenNeed, read_plan};
+use sympozium_bridge::egress_client::GatewayAddress;
+use sympozium_bridge::inputs::{Directories, Inputs, TokenRequirement, read_plan};
 use sympozium_bridge::key::ProviderKey;
-use sympozium_bridge::outward::GatewayAddress;
-use sympozium_bridge::program::Started;
-use sympozium_exec::lockdown::LockedDown;
+use sympozium_bridge::program::ServeContext;
+use sympozium_exec::lockdown::LockdownReport;
 use sympozium_program::{LogArguments, LogFormat, LogLevel, start_logging};
 use sympozium_testkit::command;
 
@@ -51,22 +51,27 @@ fn is_one_where_it_was_started_as_one() {
 }
 
 /// What the bridge's program reads, without its lock-down: that must come before the first thread, and a test has two.
-fn started(directory: &Path, digest: &Digest) -> Started {
+fn started(directory: &Path, digest: &Digest) -> ServeContext {
     let at = |name: &str| directory.join(name);
-    let places =
-        Places { input: at("input"), door: at("door"), ipc: at("ipc"), headers: at("headers"), script: at("script") };
+    let places = Directories {
+        input: at("input"),
+        door: at("door"),
+        ipc: at("ipc"),
+        headers: at("headers"),
+        script: at("script"),
+    };
     let plan = read_plan(&places.input, digest).expect("the plan").expect("a plan");
     // Taking it out of the environment, as the program does, is for before the first thread, too.
     let variable = plan.model.keys[0].variable.clone();
     let key = ProviderKey::new(variable, KEY.as_bytes().to_vec().into()).expect("a key");
-    let inputs = Inputs::read(plan, digest.clone(), &places, TokenNeed::Optional);
-    Started {
+    let inputs = Inputs::read(plan, digest.clone(), &places, TokenRequirement::Optional);
+    ServeContext {
         platform: Vec::new(),
         inputs: inputs.expect("inputs"),
         key,
         gateway: GatewayAddress::Unix(at("gateway.sock")),
-        lockdown: LockedDown { landlock_abi: 0, live: std::collections::BTreeSet::new() },
-        places,
+        lockdown: LockdownReport { landlock_abi: 0, live: std::collections::BTreeSet::new() },
+        directories: places,
         roots: None,
         verifying: std::collections::BTreeSet::new(),
     }

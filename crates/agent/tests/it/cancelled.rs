@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::json;
 use sympozium_api::run_plan::{Gate as Gated, WireFormat};
-use sympozium_ipc::run_api::Ending;
+use sympozium_ipc::run_api::ReportedEnd;
 use sympozium_testkit::model_server::{Gate, ProviderError, Reply};
 use sympozium_testkit::processes::is_alive;
 
@@ -44,7 +44,7 @@ async fn in_the_middle_of_an_answer() {
     let (records, run) = (world.records.clone(), world.plan.run.uid.clone());
     world
         .until("it is seen", || {
-            let report = records.report(run.as_str()).ok().flatten();
+            let report = records.read_report(run.as_str()).ok().flatten();
             report.and_then(|it| it.progress).as_deref() == Some("one")
         })
         .await;
@@ -140,6 +140,6 @@ async fn a_bridge_that_is_told_to_end_reports_and_the_agent_is_gone() {
     let bridge = i32::try_from(world.bridge.id()).expect("a pid");
     terminate(bridge);
     let end = world.ended().await;
-    assert_eq!((end.code, end.ending), (Some(1), Ending::Stopped));
+    assert_eq!((end.code, end.ending), (Some(1), ReportedEnd::Stopped));
     assert!(end.log.contains("error: the bridge is gone"), "{}", end.log);
 }

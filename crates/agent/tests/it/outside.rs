@@ -6,11 +6,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
-use sympozium_gateway::Outside;
+use sympozium_gateway::NetworkAccess;
 use sympozium_gateway::plans::RunFacts;
 use sympozium_gateway::resolve::ResolveError;
-use sympozium_gateway::run_api::{Scheduler, Unable};
-use sympozium_ipc::run_api::{MessageRequest, ScheduleRequest, SubrunResult, SubrunsAnswer, SubrunsRequest, Told};
+use sympozium_gateway::run_api::{HandlerError, Scheduler};
+use sympozium_ipc::run_api::{
+    MessageRequest, ScheduleRequest, SubrunResult, SubrunsAnswer, SubrunsRequest, TextAnswer,
+};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -51,7 +53,7 @@ impl Internet {
     }
 }
 
-impl Outside for Internet {
+impl NetworkAccess for Internet {
     type Stream = TcpStream;
 
     async fn resolve(&self, name: &str) -> Result<Vec<IpAddr>, ResolveError> {
@@ -89,25 +91,25 @@ impl Doing {
     }
 }
 
-fn told(text: &str) -> Told {
-    Told { text: text.to_owned() }
+fn told(text: &str) -> TextAnswer {
+    TextAnswer { text: text.to_owned() }
 }
 
 impl Scheduler for Doing {
-    async fn schedule(&self, _: &Arc<RunFacts>, it: ScheduleRequest) -> Result<Told, Unable> {
+    async fn schedule(&self, _: &Arc<RunFacts>, it: ScheduleRequest) -> Result<TextAnswer, HandlerError> {
         self.saw(it);
         Ok(told("scheduled for later"))
     }
 
-    async fn message(&self, _: &Arc<RunFacts>, it: MessageRequest) -> Result<Told, Unable> {
+    async fn message(&self, _: &Arc<RunFacts>, it: MessageRequest) -> Result<TextAnswer, HandlerError> {
         if it.channel == "slack" {
-            return Err(Unable::Unavailable("slack is not connected".to_owned()));
+            return Err(HandlerError::Unavailable("slack is not connected".to_owned()));
         }
         self.saw(it);
         Ok(told("sent to people"))
     }
 
-    async fn subruns(&self, _: &Arc<RunFacts>, it: SubrunsRequest) -> Result<SubrunsAnswer, Unable> {
+    async fn subruns(&self, _: &Arc<RunFacts>, it: SubrunsRequest) -> Result<SubrunsAnswer, HandlerError> {
         let result = |id: &str| SubrunResult {
             id: id.to_owned(),
             run: Some("below".to_owned()),

@@ -92,7 +92,7 @@ async fn what_the_model_writes_can_be_watched_while_it_writes() {
         let run = world.plan.run.uid.as_str().to_owned();
         world
             .until("it is shown", || {
-                let report = records.report(&run).ok().flatten();
+                let report = records.read_report(&run).ok().flatten();
                 report.and_then(|it| it.progress).as_deref() == Some("I have begun")
             })
             .await;

@@ -91,7 +91,7 @@ async fn what_the_agent_is_doing_can_be_seen_from_outside() {
     let (records, run) = (world.records.clone(), world.plan.run.uid.clone());
     world
         .until("it is seen", || {
-            let report = records.report(run.as_str()).ok().flatten();
+            let report = records.read_report(run.as_str()).ok().flatten();
             report.and_then(|it| it.progress).as_deref() == Some("execute_command kubectl get pods")
         })
         .await;

@@ -15,11 +15,13 @@ use sympozium_api::run_plan::{
     WireFormat,
 };
 use sympozium_gateway::run_api::RunApi;
-use sympozium_gateway::run_api::local::{Desk, Pending, Person, Records, RunReport, Says, Verdict, files};
+use sympozium_gateway::run_api::local::{
+    ApprovalQueue, PendingQuestion, RecordStore, StoredReport, Vote, VoteRequest, Voter, files,
+};
 use sympozium_gateway::{Gateway, Settings};
 use sympozium_ipc::credential::{Claims, KEY_BYTES, KeyRing};
 use sympozium_ipc::receipt::{Event, verify};
-use sympozium_ipc::run_api::{Ending, RUN};
+use sympozium_ipc::run_api::{RUN_CREDENTIAL, ReportedEnd};
 use sympozium_plan::plan::agent_view;
 use sympozium_testkit::command;
 use sympozium_testkit::model_server::{Answer, ModelServer, ToolCall};
@@ -56,9 +58,9 @@ pub struct World {
     pub digest: Digest,
     pub directory: TempDir,
     pub internet: Internet,
-    pub desk: Desk,
+    pub desk: ApprovalQueue,
     pub doing: Doing,
-    pub records: Records,
+    pub records: RecordStore,
     pub model: ModelServer,
     pub bridge: Child,
     agents: Vec<Child>,
@@ -71,7 +73,7 @@ pub struct End {
     /// The agent's exit code.
     pub code: Option<i32>,
     /// What is reported.
-    pub ending: Ending,
+    pub ending: ReportedEnd,
     /// What the agent logged.
     pub log: String,
 }
@@ -81,7 +83,7 @@ impl End {
     #[track_caller]
     pub fn answer(&self) -> &str {
         match &self.ending {
-            Ending::Answered { text } if self.code == Some(0) => text,
+            ReportedEnd::Answered { text } if self.code == Some(0) => text,
             _ => panic!("no answer: {self:?}"),
         }
     }
@@ -90,7 +92,7 @@ impl End {
     #[track_caller]
     pub fn failure(&self) -> &str {
         match &self.ending {
-            Ending::Failed { error } if self.code == Some(1) => error,
+            ReportedEnd::Failed { error } if self.code == Some(1) => error,
             _ => panic!("no failure: {self:?}"),
         }
     }
@@ -129,12 +131,12 @@ impl World {
         internet.host(MODEL_HOST, model.address());
         let gateway = Gateway::new(keys(), Settings::default(), internet.clone());
         gateway.plans().add(&plan).expect("a plan");
-        let (desk, doing) = (Desk::new(), Doing::default());
-        let records = Records::open(&directory.path().join("records")).expect("records");
+        let (desk, doing) = (ApprovalQueue::new(), Doing::default());
+        let records = RecordStore::open(&directory.path().join("records")).expect("records");
         let api = RunApi {
-            identify: gateway.credentials(),
-            decider: desk.clone(),
-            reporter: records.clone(),
+            authenticator: gateway.credentials(),
+            question_handler: desk.clone(),
+            report_store: records.clone(),
             scheduler: doing.clone(),
         };
         gateway.serve_run_api(api).expect("the first");
@@ -282,8 +284,8 @@ impl World {
     }
 
     /// The last report.
-    pub fn report(&self) -> RunReport {
-        let report = self.records.report(self.plan.run.uid.as_str());
+    pub fn report(&self) -> StoredReport {
+        let report = self.records.read_report(self.plan.run.uid.as_str());
         report.expect("readable").expect("a report")
     }
 
@@ -316,23 +318,23 @@ impl World {
     }
 
     /// Waits until a person is asked.
-    pub async fn asked(&self) -> Pending {
+    pub async fn asked(&self) -> PendingQuestion {
         self.until("somebody is asked", || !self.desk.pending().is_empty()).await;
         self.desk.pending().remove(0)
     }
 
     /// A person says something about a question.
-    pub fn say(&self, pending: &Pending, says: Says) {
-        let by = Person { name: "ada".to_owned(), groups: vec!["sre".to_owned()], is_author: false };
-        let verdict = Verdict {
+    pub fn say(&self, pending: &PendingQuestion, says: Vote) {
+        let by = Voter { name: "ada".to_owned(), groups: vec!["sre".to_owned()], is_author: false };
+        let verdict = VoteRequest {
             run: self.plan.run.uid.as_str(),
             approval: &pending.request.approval,
             action: &pending.request.action,
-            says,
+            vote: says,
             by: &by,
             reason: None,
         };
-        self.desk.decide(&verdict).expect("it counts");
+        self.desk.vote(&verdict).expect("it counts");
     }
 
     /// What the agent logged.
@@ -429,7 +431,7 @@ fn write_inputs(plan: &RunPlan, directory: &Path) -> Digest {
     }
     let input = directory.join("input");
     fs::write(input.join("plan.json"), &bytes).expect("a file");
-    fs::write(input.join("token"), signed(plan, RUN)).expect("a file");
+    fs::write(input.join("token"), signed(plan, RUN_CREDENTIAL)).expect("a file");
     for credential in &plan.credentials {
         let name = &credential.name;
         let path = input.join(format!("credential-{name}"));
@@ -456,7 +458,7 @@ fn write_texts(plan: &RunPlan, directory: &Path) -> AgentView {
 fn write_text(skill: &mut SkillPlan) {
     const TEXT: &[u8] = b"# Look\nFirst look, then act.\n";
     let directory = Path::new(&skill.directory);
-    fs::write(directory.join(SkillPlan::TEXT), TEXT).expect("a text");
+    fs::write(directory.join(SkillPlan::TEXT_FILE), TEXT).expect("a text");
     let mut contents = SkillContents::new(TEXT);
     for file in &skill.files {
         let path = directory.join(file.path.as_str());

@@ -13,7 +13,7 @@ use crate::schema;
 /// What an agent remembers from run to run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct Memory {
     /// Whether it remembers.
     #[serde(default = "defaults::yes")]
@@ -40,7 +40,7 @@ impl Default for Memory {
 /// Where traces go.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct Observability {
     /// Whether there are any.
     #[serde(default)]
@@ -75,7 +75,7 @@ pub struct Observability {
 
 /// How a collector is spoken to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub enum OtlpProtocol {
     /// gRPC.
     #[serde(rename = "grpc")]
@@ -88,7 +88,7 @@ pub enum OtlpProtocol {
 /// An MCP server whose tools the agent may call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct McpServer {
     /// Its name.
     #[schemars(length(min = 1, max = 253))]
@@ -128,7 +128,7 @@ pub struct McpServer {
 /// An HTTP endpoint for an agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct WebEndpoint {
     /// Whether there is one.
     #[serde(default)]
@@ -148,7 +148,7 @@ pub struct WebEndpoint {
 /// How often something may be called.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct RateLimit {
     /// Calls in a minute.
     #[serde(default = "defaults::number::<60>")]
@@ -169,7 +169,7 @@ impl Default for RateLimit {
 /// How a web endpoint is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct WebEndpointStatus {
     /// In a word.
     #[schemars(length(max = limits::WORD))]

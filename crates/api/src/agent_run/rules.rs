@@ -20,7 +20,7 @@ const IMMUTABLE: &str = "a run cannot be changed, only cancelled (`cancel: true`
 ///
 /// The rules cannot read `task`, or volumes beyond their names, because the schema leaves these open: there the
 /// admission webhook ensures that nothing changes.
-pub const SPEC: &[(&str, &str)] = &[
+pub const SPEC_RULES: &[(&str, &str)] = &[
     ("has(self.agentRef) || has(self.instanceRef)", "a run needs an agent: set `agentRef` (or `instanceRef`)"),
     (
         "!has(self.agentRef) || !has(self.instanceRef) || self.agentRef == self.instanceRef",
@@ -58,7 +58,7 @@ pub const SPEC: &[(&str, &str)] = &[
 
 /// True while a field of the status, once it is set, does not change. A rule of the whole object: a rule of the status
 /// would not be evaluated when the status is removed.
-macro_rules! once {
+macro_rules! set_once {
     ($field:ident) => {
         concat!(
             "!has(oldSelf.status) || !has(oldSelf.status.",
@@ -77,10 +77,10 @@ macro_rules! once {
 }
 
 /// A run is planned only once.
-pub const ONE_PLAN: &str = once!(planDigest);
+pub const PLAN_IS_FINAL: &str = set_once!(planDigest);
 /// The first pod belongs to the run; another one would not.
-pub const ONE_POD: &str = once!(podUID);
+pub const POD_IS_FINAL: &str = set_once!(podUID);
 /// A terminal phase is final.
-pub const OVER_IS_OVER: &str = "!has(oldSelf.status) || !has(oldSelf.status.phase) || \
+pub const TERMINAL_IS_FINAL: &str = "!has(oldSelf.status) || !has(oldSelf.status.phase) || \
     !(oldSelf.status.phase in ['Succeeded', 'Failed', 'Skipped', 'Cancelled']) || (\
     has(self.status) && has(self.status.phase) && self.status.phase == oldSelf.status.phase)";

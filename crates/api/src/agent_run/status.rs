@@ -10,7 +10,7 @@ use crate::names::{Digest, NamespaceName, ObjectName, RunName, Uid};
 use crate::schema;
 
 /// The prefix of a run's error when its deadline has passed.
-pub const TIME_IS_UP: &str = "the run's time is up";
+pub const TIMEOUT_ERROR_PREFIX: &str = "the run's time is up";
 
 /// The conditions of a run.
 pub mod condition {
@@ -143,7 +143,7 @@ pub struct AgentRunStatus {
 
 /// Where a run stands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub enum Phase {
     /// Something that it needs is not there yet.
     #[default]
@@ -179,7 +179,7 @@ impl Phase {
 /// What the model was asked and said, counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct TokenUsage {
     /// Tokens that it read.
     pub input_tokens: i64,
@@ -202,7 +202,7 @@ pub struct TokenUsage {
 /// What a run cost, in millionths of the currency's unit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct CostEstimate {
     /// All of it, in millionths.
     pub amount_micro: i64,
@@ -229,7 +229,7 @@ pub struct CostEstimate {
 /// Where a price comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub enum CostSource {
     /// The installation's table.
     DefaultTable,
@@ -240,7 +240,7 @@ pub enum CostSource {
 /// What a gate decided about an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub enum GateVerdict {
     /// It went out.
     Approved,
@@ -259,7 +259,7 @@ pub enum GateVerdict {
 /// A run that another started.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct Delegate {
     /// Its name.
     pub child_run_name: RunName,
@@ -291,7 +291,7 @@ pub struct Delegate {
 /// An object that a plan was made from.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct ResolvedObject {
     /// `Agent`, `SkillPack`, `SympoziumPolicy` and so on.
     #[schemars(length(max = 63))]
@@ -310,7 +310,7 @@ pub struct ResolvedObject {
 /// An object that was made for a run and must go with it. Labels find such objects; this record decides.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct GrantRecord {
     /// `Role`, `ClusterRoleBinding`, `ServiceAccount`, `Secret` and so on.
     #[schemars(length(max = 63))]
@@ -333,7 +333,7 @@ pub struct GrantRecord {
 /// The isolation of one part of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct IsolationRecord {
     /// The container or local process.
     #[schemars(length(max = 63))]
@@ -350,7 +350,7 @@ pub struct IsolationRecord {
 /// A container that failed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct ContainerFailure {
     /// Its name.
     #[schemars(length(max = 63))]
@@ -370,7 +370,7 @@ pub struct ContainerFailure {
 /// The check that nothing of a run is left.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct Revocation {
     /// When it was made.
     pub checked_at: Time,
@@ -383,7 +383,7 @@ pub struct Revocation {
 /// What a run reports about itself. The gateway writes it; the controller believes it no more than it must.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct RunReport {
     /// When it came.
     pub reported_at: Time,
@@ -453,7 +453,7 @@ pub struct RunReport {
 /// What a run says it is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub enum ReportedPhase {
     /// The bridge waits for the agent.
     Starting,
@@ -468,7 +468,7 @@ pub enum ReportedPhase {
 /// How a run says it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub enum ReportedEnding {
     /// With an answer.
     Answered,

@@ -12,7 +12,7 @@ fn examples() {
         assert_eq!(AgentName::new(name).check().is_ok(), good, "{name:?}");
     }
     let error = AgentName::new("A".repeat(300)).check();
-    assert_eq!(error, Err(InvalidText { text: "A".repeat(SHOWN), what: "a name of an agent" }));
+    assert_eq!(error, Err(InvalidText { text: "A".repeat(MAX_REPEATED_CHARS), what: "a name of an agent" }));
     assert!(AgentName::new("a".repeat(253)).check().is_ok());
     assert!(AgentName::new("a".repeat(254)).check().is_err());
 }

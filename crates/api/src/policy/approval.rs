@@ -10,7 +10,7 @@ use crate::schema;
 /// Who decides, how many of them, and how long there is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct ApprovalPolicy {
     /// Who may decide, besides having the right to write the request's status. Absent: everybody who has. Empty: nobody.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -22,7 +22,7 @@ pub struct ApprovalPolicy {
     pub required_approvals: i32,
     /// How many seconds a request waits. Then the answer is no.
     #[serde(default = "defaults::number::<600>")]
-    #[schemars(range(min = limits::APPROVAL_SECONDS_LEAST, max = limits::APPROVAL_SECONDS_MOST))]
+    #[schemars(range(min = limits::MIN_APPROVAL_SECONDS, max = limits::MAX_APPROVAL_SECONDS))]
     pub expires_after_seconds: i32,
     /// Whether a yes may be given for the identical action as often as this run repeats it.
     #[serde(default)]
@@ -47,7 +47,7 @@ impl Default for ApprovalPolicy {
 /// Somebody who may decide, as the API server knows them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct Approver {
     /// `User` or `Group`. A service account is a user named `system:serviceaccount:<namespace>:<name>`.
     pub kind: ApproverKind,
@@ -58,7 +58,7 @@ pub struct Approver {
 
 /// A person, or all of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub enum ApproverKind {
     /// One user.
     User,

@@ -12,7 +12,7 @@ use crate::schema;
 /// Which models may be used.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct ModelPolicy {
     /// Namespaces whose `Model`s may be used. Absent: all. Empty: none. Where a policy or floor holds, a `Model` outside of the
     /// system namespace is reached at its Service only if the agent's policy lists its namespace here, and the floor's list has it too.
@@ -28,7 +28,7 @@ pub struct ModelPolicy {
 /// Where images may come from.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct ImagePolicy {
     /// Registries, or paths in them, such as `ghcr.io/example/`. Absent: all. Empty: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -39,7 +39,7 @@ pub struct ImagePolicy {
 /// What hooks may not have.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct LifecyclePolicy {
     /// Resources that no hook may have any access to, such as `secrets`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -50,7 +50,7 @@ pub struct LifecyclePolicy {
 /// What skills and hooks may be granted at the Kubernetes API.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct RbacPolicy {
     /// Whatever is granted must lie within these rules. Absent: no such limit. Empty: nothing is granted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -71,7 +71,7 @@ pub struct RbacPolicy {
 /// What skills may have of the node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct HostAccessPolicy {
     /// The packs that may have it: those of the system namespace by name, others as `namespace/name`. Absent: all. Empty: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -103,7 +103,7 @@ pub struct HostAccessPolicy {
 /// A directory of the node that may be seen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct HostPath {
     /// Where it is.
     pub path_prefix: MountPath,
@@ -115,7 +115,7 @@ pub struct HostPath {
 /// Where packs may come from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct PackPolicy {
     /// The packs that may be used: those of the system namespace by name, others as `namespace/name`. Absent: all. Empty: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Format, RunLimits, SkillPlan, TaskPlan, WireFormat, place};
+use super::{Format, RunLimits, SkillPlan, TaskPlan, WireFormat, paths};
 use crate::open::OpenObject;
 
 /// The agent's view of its plan.
@@ -37,13 +37,13 @@ pub struct AgentView {
     pub run_seconds: u64,
     /// Where workspace and scratch space are, on a machine where they cannot be at the paths that they have in a pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub places: Option<Places>,
+    pub places: Option<AgentPaths>,
 }
 
 /// Where the agent's own directories are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Places {
+pub struct AgentPaths {
     /// In place of [`place::WORKSPACE`](super::place::WORKSPACE).
     pub workspace: String,
     /// In place of [`place::TMP`](super::place::TMP).
@@ -84,12 +84,12 @@ impl AgentView {
     /// The path of the workspace.
     pub fn workspace(&self) -> &str {
         let moved = self.places.as_ref();
-        moved.map_or(place::WORKSPACE, |it| it.workspace.as_str())
+        moved.map_or(paths::WORKSPACE, |it| it.workspace.as_str())
     }
 
     /// The path of the scratch space.
     pub fn scratch(&self) -> &str {
         let moved = self.places.as_ref();
-        moved.map_or(place::TMP, |it| it.scratch.as_str())
+        moved.map_or(paths::TMP, |it| it.scratch.as_str())
     }
 }

@@ -14,13 +14,13 @@ pub struct GatewayCredential {
     /// The part that holds it.
     pub part: PartName,
     /// The hosts that it allows.
-    pub reach: Reach,
+    pub reach: AllowedHosts,
 }
 
 /// Allowed hosts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Reach {
+pub struct AllowedHosts {
     /// Whether every public host may be reached, at any port.
     #[serde(default)]
     pub public: bool,

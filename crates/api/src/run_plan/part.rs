@@ -46,7 +46,7 @@ pub struct Part {
     /// Its mounts.
     pub mounts: Vec<Mount>,
     /// Its requests and limits.
-    pub amounts: AmountsPlan,
+    pub amounts: ResourcesPlan,
     /// Its identity at the Kubernetes API; none when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<IdentityName>,
@@ -121,7 +121,7 @@ pub enum Start {
 /// Requests and limits of a part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct AmountsPlan {
+pub struct ResourcesPlan {
     /// CPU that is reserved for it.
     pub cpu_request: Quantity,
     /// CPU that it may not exceed.
@@ -136,7 +136,7 @@ impl Part {
     /// Whether our executor runs the part's commands, attests their isolation and verifies that the bridge wrote a
     /// request, whatever else can write to its `/ipc`: it was injected into the part's image, or the image is ours, as
     /// for the part `sandbox` of a run that names no image. The entrypoint of any other image is not known to do so.
-    pub fn attests(&self) -> bool {
+    pub fn is_attested(&self) -> bool {
         match &self.start {
             Start::Injected { .. } => true,
             Start::Image { command, .. } => self.role == Role::Sandbox && command.is_empty(),
@@ -155,12 +155,12 @@ impl Role {
     }
 
     /// Whether the part runs after the agent, in a pod of its own.
-    pub const fn is_after(&self) -> bool {
+    pub const fn is_post_run(&self) -> bool {
         matches!(self, Self::PostRun { .. })
     }
 
     /// For a gate hook: what happens to the result without a verdict.
-    pub const fn gate(&self) -> Option<GateDefault> {
+    pub const fn gate_default(&self) -> Option<GateDefault> {
         match self {
             Self::PostRun { gate: true, gate_default, .. } => Some(*gate_default),
             _ => None,

@@ -4,13 +4,13 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::digest::{NoJson, digest, of_canonical};
+use crate::digest::{CanonicalJsonError, digest, digest_canonical};
 use crate::names::{Digest, SkillFilePath, ToolPattern};
 
 /// The domain of the digest of a skill's text and files.
 const DOMAIN: &str = "sympozium.ai/skill/v2";
 /// The domain of the digest of the contents of one of them.
-const CONTENT: &str = "sympozium.ai/skill-content/v1";
+const CONTENT_DOMAIN: &str = "sympozium.ai/skill-content/v1";
 
 /// One skill, or all skills in a ConfigMap.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,7 +33,7 @@ pub struct SkillPlan {
 
 impl SkillPlan {
     /// The file with a skill's text, in its directory.
-    pub const TEXT: &str = "SKILL.md";
+    pub const TEXT_FILE: &str = "SKILL.md";
 
     /// The name that is unique in a run: `pack/skill`, or that of the ConfigMap.
     #[must_use]
@@ -137,12 +137,16 @@ struct FileContents {
 impl SkillContents {
     /// A skill with this text, and no files yet.
     pub fn new(text: &[u8]) -> Self {
-        Self { text: of_canonical(CONTENT, text), files: Vec::new() }
+        Self { text: digest_canonical(CONTENT_DOMAIN, text), files: Vec::new() }
     }
 
     /// Adds the next file, in the order of the pack.
     pub fn add(&mut self, path: &SkillFilePath, executable: bool, content: &[u8]) {
-        self.files.push(FileContents { path: path.clone(), executable, content: of_canonical(CONTENT, content) });
+        self.files.push(FileContents {
+            path: path.clone(),
+            executable,
+            content: digest_canonical(CONTENT_DOMAIN, content),
+        });
     }
 
     /// The digest of text and files.
@@ -150,7 +154,7 @@ impl SkillContents {
     /// # Errors
     ///
     /// Never: all of it can be serialised as JSON.
-    pub fn digest(&self) -> Result<Digest, NoJson> {
+    pub fn digest(&self) -> Result<Digest, CanonicalJsonError> {
         digest(DOMAIN, self)
     }
 }
@@ -160,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_part_of_a_skill_counts_for_its_digest() -> Result<(), NoJson> {
+    fn every_part_of_a_skill_counts_for_its_digest() -> Result<(), CanonicalJsonError> {
         let digest = |text: &str, files: &[(&str, bool, &[u8])]| {
             let mut contents = SkillContents::new(text.as_bytes());
             for (path, executable, content) in files {

@@ -18,7 +18,7 @@ pub struct ToolPlan {
     /// The gate of its calls.
     pub gate: Gate,
     /// What executes it, and how.
-    pub acts: Acts,
+    pub acts: ToolHandler,
     /// The description for the model.
     pub description: String,
     /// The parameters, as a JSON Schema. Arguments that do not match are refused before anything is executed.
@@ -57,7 +57,7 @@ impl Gate {
 /// What executes a tool, and how.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "by")]
-pub enum Acts {
+pub enum ToolHandler {
     /// The agent itself, with a permit of the bridge.
     Agent,
     /// The bridge.

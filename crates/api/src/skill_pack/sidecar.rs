@@ -17,7 +17,7 @@ use crate::schema;
 /// A container of its own for one pack, with what it needs and nothing else.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested, transform = schema::Rules(&[
+#[schemars(transform = schema::drop_description, transform = schema::Rules(&[
     (
         "!has(self.secretMountPath) || has(self.secretRef)",
         "`secretMountPath` says where a Secret is seen: name it in `secretRef`",
@@ -43,7 +43,7 @@ pub struct Sidecar {
     pub command: Vec<String>,
     /// Environment variables.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = limits::ENVIRONMENT), transform = schema::by_name)]
+    #[schemars(length(max = limits::ENVIRONMENT), transform = schema::list_by_name)]
     pub env: Vec<EnvVar>,
     /// Whether it sees the run's `/workspace`.
     #[serde(default)]
@@ -59,7 +59,7 @@ pub struct Sidecar {
     pub secret_mount_path: Option<MountPath>,
     /// Volumes of its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = limits::VOLUMES), transform = schema::by_name)]
+    #[schemars(length(max = limits::VOLUMES), transform = schema::list_by_name)]
     pub volumes: Vec<Volume>,
     /// Where it sees them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -85,17 +85,17 @@ pub struct Sidecar {
     pub requires_server: Option<bool>,
     /// Ports that it listens at, in server mode.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = limits::PORTS), transform = schema::by_name)]
+    #[schemars(length(max = limits::PORTS), transform = schema::list_by_name)]
     pub ports: Vec<Port>,
     /// Tools that the agent can call by name, instead of writing command lines.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = limits::TOOLS), transform = schema::by_name)]
+    #[schemars(length(max = limits::TOOLS), transform = schema::list_by_name)]
     pub tools: Vec<Tool>,
 }
 
 impl Sidecar {
     /// Where its Secret is mounted, if it names one.
-    pub fn secret_place(&self) -> Option<String> {
+    pub fn effective_secret_path(&self) -> Option<String> {
         let secret = self.secret_ref.as_ref()?;
         let written = self.secret_mount_path.as_ref().map(ToString::to_string);
         Some(written.unwrap_or_else(|| format!("/secrets/{secret}")))
@@ -105,7 +105,7 @@ impl Sidecar {
 /// What starts in a sidecar.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub enum Executor {
     /// The image's own entrypoint.
     #[default]
@@ -117,7 +117,7 @@ pub enum Executor {
 /// What a sidecar asks for, and may not exceed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct SidecarResources {
     /// CPU, such as `200m`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -130,7 +130,7 @@ pub struct SidecarResources {
 /// Access to the node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct HostAccess {
     /// Whether any of this counts.
     #[serde(default)]
@@ -156,7 +156,7 @@ pub struct HostAccess {
 /// A directory of the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct HostMount {
     /// Where it is on the node.
     pub host_path: MountPath,
@@ -170,7 +170,7 @@ pub struct HostMount {
 /// A port that a sidecar listens at.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct Port {
     /// Its name.
     pub name: LabelName,
@@ -185,7 +185,7 @@ pub struct Port {
 /// A transport protocol.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "UPPERCASE")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub enum PortProtocol {
     /// TCP.
     #[default]
@@ -199,7 +199,7 @@ pub enum PortProtocol {
 /// A tool that the agent can call by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub struct Tool {
     /// Its name. Names of built-in tools are taken.
     pub name: ToolName,
@@ -228,7 +228,7 @@ pub struct Tool {
 /// How a program gets the model's arguments.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-#[schemars(transform = schema::nested)]
+#[schemars(transform = schema::drop_description)]
 pub enum InputMode {
     /// As words.
     #[default]

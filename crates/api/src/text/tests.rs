@@ -100,7 +100,7 @@ fn scripts_are_read_and_what_hides_in_them_is_found() {
         "क\u{94d}\u{200d}ष",
         "\u{e0b0} prompt",
     ] {
-        assert_eq!(find_unseen(text).collect::<Vec<_>>(), [], "{text:?}");
+        assert_eq!(find_invisible(text).collect::<Vec<_>>(), [], "{text:?}");
     }
     for (text, places) in [
         ("a\u{200b}b", vec![1]),
@@ -114,7 +114,7 @@ fn scripts_are_read_and_what_hides_in_them_is_found() {
         ("a\u{202e}b", vec![1]),
         ("a\rb", vec![1]),
     ] {
-        let found: Vec<usize> = find_unseen(text).map(|(place, _)| place).collect();
+        let found: Vec<usize> = find_invisible(text).map(|(place, _)| place).collect();
         assert_eq!(found, places, "{text:?}");
     }
 }

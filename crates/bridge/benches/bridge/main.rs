@@ -14,9 +14,9 @@
 #[path = "../../tests/it/run/agent.rs"]
 #[expect(dead_code, reason = "the tests' agent can say more than a bench does")]
 mod agent;
+mod harness;
 mod model;
 mod numbers;
-mod world;
 
 use std::time::{Duration, Instant};
 
@@ -27,8 +27,8 @@ use sympozium_testkit::bench::{Samples, Suite, Target};
 use sympozium_testkit::model_server::{ModelServer, Settings};
 use tokio::runtime::Runtime;
 
+use harness::{BenchHarness, SHELL_PACK};
 use model::Measured;
-use world::{SHELL_PACK, World};
 
 /// How the model is reached where it speaks TLS: its certificate is for this name, and the gateway knows it without asking.
 const MODEL_HOST: &str = "localhost";
@@ -82,7 +82,7 @@ fn model_requests(suite: &mut Suite, runtime: &Runtime) {
 }
 
 fn measure_model(server: &ModelServer, runtime: &Runtime, name: &str) -> Measured {
-    let world = World::start(server);
+    let world = BenchHarness::start(server);
     let measured = runtime.block_on(model::measure(&world, server));
     println!("{name}, request: {}", measured.requests);
     println!("{name}, chunk: {}", measured.chunks);
@@ -92,7 +92,7 @@ fn measure_model(server: &ModelServer, runtime: &Runtime, name: &str) -> Measure
 /// A call of the shell tool, from the agent's word to its answer, and the raw spawn of the line that it runs.
 fn commands(suite: &mut Suite, runtime: &Runtime) {
     let server = ModelServer::start().expect("a model");
-    let mut world = World::start(&server);
+    let mut world = BenchHarness::start(&server);
     world.start_executor();
     let agent = runtime.block_on(world.agent());
     let call = || {
@@ -136,7 +136,7 @@ fn said_hi() -> ToolAnswer {
 /// A bridge with its agent, of whom nothing is heard.
 fn idle(suite: &mut Suite, runtime: &Runtime) {
     let server = ModelServer::start().expect("a model");
-    let world = World::start(&server);
+    let world = BenchHarness::start(&server);
     let agent = runtime.block_on(world.agent());
     std::thread::sleep(REST);
     let before = world.bridge.switches();
@@ -152,7 +152,7 @@ fn idle(suite: &mut Suite, runtime: &Runtime) {
 /// What the agent sends to the model: about 4 KB, as JSON.
 fn question(streamed: bool) -> Vec<u8> {
     let mut question = json!({
-        "model": world::MODEL,
+        "model": harness::MODEL,
         "messages": [{ "role": "user", "content": "a".repeat(4000) }],
     });
     if streamed {

@@ -20,8 +20,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use crate::agent::Agent;
+use crate::harness::BenchHarness;
 use crate::numbers::Compared;
-use crate::world::World;
 use crate::{MODEL_HOST, question};
 
 /// Alternating rounds; the first does not count.
@@ -49,7 +49,7 @@ enum Way {
 }
 
 /// Measures all ways to a model.
-pub async fn measure(world: &World, server: &ModelServer) -> Measured {
+pub async fn measure(world: &BenchHarness, server: &ModelServer) -> Measured {
     let mut through = Way::Bridge(world.agent().await);
     let mut tunnel = Way::http(world.tunnel().await, server).await;
     let connected = TcpStream::connect(server.address()).await;

@@ -12,7 +12,7 @@ fn tool(acts: Value) -> ToolPlan {
 
 fn made(acts: Value, arguments: Value) -> ExecRequest {
     let id = RequestId::parse("1").expect("an id");
-    request(id, &tool(acts), "pack", &arguments).expect("a command")
+    build_request(id, &tool(acts), "pack", &arguments).expect("a command")
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn the_line_of_a_declared_tool_is_never_empty_and_always_fits() {
     ] {
         let request = made(program.clone(), json!({ "what": what, "more": more }));
         assert!(request.to_json().is_ok());
-        assert_eq!(request.command != NEEDS_ARGV, fits);
+        assert_eq!(request.command != ARGV_REQUIRED_COMMAND, fits);
         assert!(!request.command.is_empty());
     }
 }
@@ -79,9 +79,9 @@ fn what_no_program_can_be_given_is_refused() {
         json!({ "by": "program", "part": "p", "exec": ["orders"], "inputMode": "args", "positionalArgs": ["what"] });
     for word in ["a\0b".to_owned(), "x".repeat(MAX_WORD_BYTES + 1)] {
         let id = RequestId::parse("1").expect("an id");
-        let refused = request(id, &tool(program.clone()), "pack", &json!({ "what": word }));
-        assert_eq!(refused, Err(NoCommand::Word("what".to_owned())));
+        let refused = build_request(id, &tool(program.clone()), "pack", &json!({ "what": word }));
+        assert_eq!(refused, Err(CommandError::InvalidArgument("what".to_owned())));
     }
     let id = RequestId::parse("1").expect("an id");
-    assert_eq!(request(id, &tool(json!({ "by": "agent" })), "pack", &json!({})), Err(NoCommand::NotForASidecar));
+    assert_eq!(build_request(id, &tool(json!({ "by": "agent" })), "pack", &json!({})), Err(CommandError::NoSidecar));
 }

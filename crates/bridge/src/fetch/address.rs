@@ -16,7 +16,7 @@ pub struct Address {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NoAddress {
+pub enum AddressError {
     #[error("it has more than {MAX_URL_BYTES} bytes")]
     TooLong,
     /// Characters that programs parse differently, or drop.
@@ -34,7 +34,7 @@ pub enum NoAddress {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NoRedirect {
+pub enum RedirectError {
     #[error("its address has more than {MAX_LOCATION_BYTES} bytes")]
     TooLong,
     /// From https to http.
@@ -42,56 +42,56 @@ pub enum NoRedirect {
     Downgrade,
     /// The target is not a URL that can be fetched.
     #[error("{0}")]
-    Address(NoAddress),
+    Address(AddressError),
 }
 
 impl Address {
     /// Parses the URL of a call.
-    pub fn parse(text: &str) -> Result<Self, NoAddress> {
+    pub fn parse(text: &str) -> Result<Self, AddressError> {
         if text.len() > MAX_URL_BYTES {
-            return Err(NoAddress::TooLong);
+            return Err(AddressError::TooLong);
         }
         check_characters(text)?;
         // The parser would add missing slashes. A text that is not a URL as it is written is refused.
         let scheme = |scheme: &str| text.get(..scheme.len()).is_some_and(|it| it.eq_ignore_ascii_case(scheme));
         if !scheme("http://") && !scheme("https://") {
-            return Err(NoAddress::Scheme);
+            return Err(AddressError::Scheme);
         }
-        Self::of(Url::parse(text).map_err(NoAddress::Malformed)?)
+        Self::from_url(Url::parse(text).map_err(AddressError::Malformed)?)
     }
 
     /// Resolves the `Location` of a response to this URL.
-    pub fn redirected(&self, location: &[u8]) -> Result<Self, NoRedirect> {
+    pub fn resolve_redirect(&self, location: &[u8]) -> Result<Self, RedirectError> {
         if location.len() > MAX_LOCATION_BYTES {
-            return Err(NoRedirect::TooLong);
+            return Err(RedirectError::TooLong);
         }
         let text = str::from_utf8(location);
-        let text = text.map_err(|_| NoRedirect::Address(NoAddress::Characters))?;
-        check_characters(text).map_err(NoRedirect::Address)?;
+        let text = text.map_err(|_| RedirectError::Address(AddressError::Characters))?;
+        check_characters(text).map_err(RedirectError::Address)?;
         let joined = self.url.join(text);
-        let next = joined.map_err(NoAddress::Malformed).and_then(Self::of).map_err(NoRedirect::Address)?;
-        if self.is_encrypted() && !next.is_encrypted() {
-            return Err(NoRedirect::Downgrade);
+        let next = joined.map_err(AddressError::Malformed).and_then(Self::from_url).map_err(RedirectError::Address)?;
+        if self.is_https() && !next.is_https() {
+            return Err(RedirectError::Downgrade);
         }
         Ok(next)
     }
 
-    fn of(mut url: Url) -> Result<Self, NoAddress> {
+    fn from_url(mut url: Url) -> Result<Self, AddressError> {
         if !matches!(url.scheme(), "http" | "https") {
-            return Err(NoAddress::Scheme);
+            return Err(AddressError::Scheme);
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(NoAddress::User);
+            return Err(AddressError::User);
         }
         let host = match url.host() {
             Some(Host::Domain(name)) if !name.is_empty() => name.to_owned(),
             Some(Host::Ipv4(address)) => address.to_string(),
             Some(Host::Ipv6(address)) => address.to_string(),
-            _ => return Err(NoAddress::Host),
+            _ => return Err(AddressError::Host),
         };
         let port = match url.port_or_known_default() {
             Some(port @ 1..) => port,
-            _ => return Err(NoAddress::Host),
+            _ => return Err(AddressError::Host),
         };
         // Fragments are never sent.
         url.set_fragment(None);
@@ -107,7 +107,7 @@ impl Address {
         self.port
     }
 
-    pub fn is_encrypted(&self) -> bool {
+    pub fn is_https(&self) -> bool {
         self.url.scheme() == "https"
     }
 
@@ -121,7 +121,7 @@ impl Address {
     }
 
     /// The path and query of the request.
-    pub fn path(&self) -> String {
+    pub fn request_target(&self) -> String {
         match self.url.query() {
             Some(query) => format!("{}?{query}", self.url.path()),
             None => self.url.path().to_owned(),
@@ -129,13 +129,13 @@ impl Address {
     }
 
     /// Whether headers that are meant for the other server may be sent to this one too.
-    pub fn is_at_the_same_server_as(&self, other: &Self) -> bool {
+    pub fn has_same_origin(&self, other: &Self) -> bool {
         (self.url.scheme(), &self.host, self.port) == (other.url.scheme(), &other.host, other.port)
     }
 
     /// The URL that the agent is told. A query that the call did not have is removed: servers sign the URLs that they
     /// redirect to, and a signed URL grants access.
-    pub fn shown(&self, asked: &Self) -> String {
+    pub fn reported_url(&self, asked: &Self) -> String {
         let mut url = self.url.clone();
         if url.query() != asked.url.query() {
             url.set_query(None);
@@ -145,10 +145,10 @@ impl Address {
 }
 
 /// Refuses what parsers read differently: this one drops tabs and line ends, trims, and reads a backslash as a slash.
-fn check_characters(text: &str) -> Result<(), NoAddress> {
+fn check_characters(text: &str) -> Result<(), AddressError> {
     let ambiguous = |letter: char| letter.is_control() || letter == '\\';
     if text.is_empty() || text.trim() != text || text.contains(ambiguous) {
-        return Err(NoAddress::Characters);
+        return Err(AddressError::Characters);
     }
     Ok(())
 }

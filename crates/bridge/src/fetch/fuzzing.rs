@@ -1,15 +1,15 @@
 //! Fuzz targets for bytes that a model or a server chose, before any of them is trusted. Each target states a property
 //! and panics if it does not hold.
 
-use sympozium_ipc::strict_head::{Framing, Targets, read_request};
+use sympozium_ipc::strict_head::{Framing, TargetForm, read_request};
 
 use super::address::Address;
-use super::decode::{Decoder, Encoding, Progress};
-use super::frame::Frame;
+use super::decode::{DecodeProgress, Decoder, Encoding};
+use super::frame::BodyFraming;
 use super::headers::Headers;
 
 /// The limit of pages in these targets.
-const MOST: usize = 4096;
+const MAX_PAGE_BYTES: usize = 4096;
 
 /// A URL, and in the next line the target of a redirect: an accepted URL has an unambiguous host and path, and a
 /// request head that a strict parser accepts.
@@ -20,10 +20,10 @@ pub fn fetch_address(data: &[u8]) {
         return;
     };
     check_address(&address);
-    let Ok(next) = address.redirected(location.as_bytes()) else {
+    let Ok(next) = address.resolve_redirect(location.as_bytes()) else {
         return;
     };
-    assert!(next.is_encrypted() || !address.is_encrypted());
+    assert!(next.is_https() || !address.is_https());
     check_address(&next);
 }
 
@@ -35,9 +35,9 @@ fn check_address(address: &Address) {
     assert!(plain(address.host()), "{address:?}");
     assert!(plain(&address.authority()), "{address:?}");
     assert_ne!(address.port(), 0);
-    let (path, authority) = (address.path(), address.authority());
-    let head = Headers::default().head(address);
-    match read_request(head.as_bytes(), Targets::Server) {
+    let (path, authority) = (address.request_target(), address.authority());
+    let head = Headers::default().request_head(address);
+    match read_request(head.as_bytes(), TargetForm::Server) {
         Ok(read) => {
             assert_eq!(read.target, path);
             assert_eq!(read.fields.first(), Some(&("Host", authority.as_bytes())));
@@ -45,7 +45,7 @@ fn check_address(address: &Address) {
         Err(violation) => panic!("{violation}: {head:?}"),
     }
     // The notation is canonical: parsed again, it is the same, unless escapes have made it too long.
-    if let Ok(again) = Address::parse(&address.shown(address)) {
+    if let Ok(again) = Address::parse(&address.reported_url(address)) {
         assert_eq!(&again, address);
     }
 }
@@ -66,15 +66,15 @@ pub fn fetch_body(data: &[u8]) {
         1 => Encoding::Deflate,
         _ => Encoding::Gzip,
     };
-    let mut frame = Frame::new(200, framing);
-    let mut decoder = Decoder::new(encoding, MOST);
+    let mut frame = BodyFraming::new(200, framing);
+    let mut decoder = Decoder::new(encoding, MAX_PAGE_BYTES);
     'reading: for mut piece in bytes.chunks(usize::from(size).max(1)) {
         let before = piece.len();
         loop {
             match frame.next(&mut piece) {
                 Ok(Some(body)) => match decoder.push(body) {
-                    Ok(Progress::More) => {}
-                    Ok(Progress::Full) => break 'reading,
+                    Ok(DecodeProgress::More) => {}
+                    Ok(DecodeProgress::Full) => break 'reading,
                     Err(_) => return,
                 },
                 Ok(None) => break,
@@ -82,9 +82,9 @@ pub fn fetch_body(data: &[u8]) {
             }
         }
         // Bytes that are not consumed come after the end of the body.
-        assert!(piece.is_empty() || (frame.is_over() && piece.len() <= before));
+        assert!(piece.is_empty() || (frame.is_complete() && piece.len() <= before));
     }
     if let Ok((page, _)) = decoder.finish() {
-        assert!(page.len() <= MOST, "{}", page.len());
+        assert!(page.len() <= MAX_PAGE_BYTES, "{}", page.len());
     }
 }

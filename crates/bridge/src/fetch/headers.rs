@@ -10,10 +10,10 @@ pub const MAX_HEADERS: usize = 32;
 /// Maximum number of bytes of all names and values together.
 pub const MAX_HEADER_BYTES: usize = 8192;
 /// Maximum number of characters of a name in an error.
-const MAX_SHOWN: usize = 64;
+const MAX_NAME_CHARS: usize = 64;
 
 /// Headers that belong to the connection, or that the URL decides.
-const REFUSED: &[&str] = &[
+const RESERVED_NAMES: &[&str] = &[
     "accept-encoding",
     "connection",
     "content-length",
@@ -26,16 +26,17 @@ const REFUSED: &[&str] = &[
     "upgrade",
 ];
 /// Headers with this prefix are for proxies.
-const REFUSED_BEGINNING: &str = "proxy-";
+const RESERVED_PREFIX: &str = "proxy-";
 
 /// Sent unless the call sets them.
-const USUAL: &[(&str, &str)] = &[("User-Agent", concat!("Sympozium/", env!("CARGO_PKG_VERSION"))), ("Accept", "*/*")];
+const DEFAULT_HEADERS: &[(&str, &str)] =
+    &[("User-Agent", concat!("Sympozium/", env!("CARGO_PKG_VERSION"))), ("Accept", "*/*")];
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Headers(Vec<(String, String)>);
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RefusedHeader {
+pub enum HeaderError {
     #[error("there are more than {MAX_HEADERS}")]
     TooMany,
     #[error("together they have more than {MAX_HEADER_BYTES} bytes")]
@@ -49,14 +50,14 @@ pub enum RefusedHeader {
     Value(String),
     /// Two names that differ in case only.
     #[error("`{0}` comes twice")]
-    Twice(String),
+    Duplicate(String),
 }
 
 impl Headers {
     /// Parses the `headers` argument of a call.
-    pub fn of(object: &Map<String, Value>) -> Result<Self, RefusedHeader> {
+    pub fn from_json(object: &Map<String, Value>) -> Result<Self, HeaderError> {
         if object.len() > MAX_HEADERS {
-            return Err(RefusedHeader::TooMany);
+            return Err(HeaderError::TooMany);
         }
         let mut headers: Vec<(String, String)> = Vec::new();
         let mut bytes = 0;
@@ -65,13 +66,13 @@ impl Headers {
             let value = value.as_str().map(|it| it.trim_matches(' '));
             let visible = |it: &&str| it.bytes().all(|byte| matches!(byte, b' '..=b'~'));
             let value = value.filter(visible);
-            let value = value.ok_or_else(|| RefusedHeader::Value(shown(name)))?;
+            let value = value.ok_or_else(|| HeaderError::Value(printable_name(name)))?;
             if headers.iter().any(|(it, _)| it.eq_ignore_ascii_case(name)) {
-                return Err(RefusedHeader::Twice(shown(name)));
+                return Err(HeaderError::Duplicate(printable_name(name)));
             }
             bytes += name.len() + value.len();
             if bytes > MAX_HEADER_BYTES {
-                return Err(RefusedHeader::TooLong);
+                return Err(HeaderError::TooLong);
             }
             headers.push((name.clone(), value.to_owned()));
         }
@@ -79,15 +80,15 @@ impl Headers {
     }
 
     /// The head of a request for this URL. It is the only request on its connection.
-    pub fn head(&self, address: &Address) -> String {
+    pub fn request_head(&self, address: &Address) -> String {
         let mut head = format!(
             "GET {} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nAccept-Encoding: gzip, deflate\r\n",
-            address.path(),
+            address.request_target(),
             address.authority()
         );
         let given = self.0.iter().map(|(name, value)| (&**name, &**value));
         let is_given = |name: &str| self.0.iter().any(|(it, _)| it.eq_ignore_ascii_case(name));
-        let usual = USUAL.iter().filter(|(name, _)| !is_given(name)).copied();
+        let usual = DEFAULT_HEADERS.iter().filter(|(name, _)| !is_given(name)).copied();
         for (name, value) in usual.chain(given) {
             for piece in [name, ": ", value, "\r\n"] {
                 head.push_str(piece);
@@ -98,22 +99,22 @@ impl Headers {
     }
 }
 
-fn check_name(name: &str) -> Result<(), RefusedHeader> {
+fn check_name(name: &str) -> Result<(), HeaderError> {
     // RFC 9110, section 5.6.2. A colon is not a token character, so HTTP/2 pseudo-headers are refused.
     let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     if name.is_empty() || !name.bytes().all(token) {
-        return Err(RefusedHeader::Name(shown(name)));
+        return Err(HeaderError::Name(printable_name(name)));
     }
     let lower = name.to_ascii_lowercase();
-    if REFUSED.contains(&&*lower) || lower.starts_with(REFUSED_BEGINNING) {
-        return Err(RefusedHeader::Reserved(shown(name)));
+    if RESERVED_NAMES.contains(&&*lower) || lower.starts_with(RESERVED_PREFIX) {
+        return Err(HeaderError::Reserved(printable_name(name)));
     }
     Ok(())
 }
 
-fn shown(name: &str) -> String {
+fn printable_name(name: &str) -> String {
     let plain = |letter: char| if is_visible(letter) { letter } else { ' ' };
-    name.chars().take(MAX_SHOWN).map(plain).collect()
+    name.chars().take(MAX_NAME_CHARS).map(plain).collect()
 }
 
 #[cfg(test)]

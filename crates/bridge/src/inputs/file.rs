@@ -7,23 +7,23 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 use zeroize::{Zeroize as _, Zeroizing};
 
-use super::UnusableInput;
+use super::InputError;
 
 /// Reads a whole file of at most `most` bytes.
 ///
 /// Symbolic links are followed: the kubelet presents every file of a volume as one, and a process that can change the
 /// directory can change its files as well.
-pub fn read(path: &Path, most: usize) -> Result<Zeroizing<Vec<u8>>, UnusableInput> {
-    let unreadable = |source| unreadable(path, source);
+pub fn read(path: &Path, most: usize) -> Result<Zeroizing<Vec<u8>>, InputError> {
+    let unreadable = |source| read_error(path, source);
     // Does not block on a FIFO.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::empty());
     let file = File::from(file.map_err(|error| unreadable(error.into()))?);
     let metadata = file.metadata().map_err(unreadable)?;
     if !metadata.is_file() {
-        return Err(content(path, "is not a regular file"));
+        return Err(invalid_content(path, "is not a regular file"));
     }
-    let too_long = || UnusableInput::TooLong { path: path.to_owned(), most };
+    let too_long = || InputError::TooLong { path: path.to_owned(), most };
     let expected = usize::try_from(metadata.len()).map_err(|_| too_long())?;
     if expected > most {
         return Err(too_long());
@@ -33,13 +33,13 @@ pub fn read(path: &Path, most: usize) -> Result<Zeroizing<Vec<u8>>, UnusableInpu
     let limit = expected as u64 + 1;
     (file.take(limit).read_to_end(&mut bytes)).map_err(unreadable)?;
     if bytes.len() > expected {
-        return Err(content(path, "changed while it was read"));
+        return Err(invalid_content(path, "changed while it was read"));
     }
     Ok(bytes)
 }
 
 /// Reads a file as text, without trailing line breaks.
-pub fn read_text(path: &Path, most: usize) -> Result<Zeroizing<String>, UnusableInput> {
+pub fn read_text(path: &Path, most: usize) -> Result<Zeroizing<String>, InputError> {
     let mut bytes = read(path, most)?;
     while let Some(b'\n' | b'\r') = bytes.last() {
         bytes.pop();
@@ -48,25 +48,25 @@ pub fn read_text(path: &Path, most: usize) -> Result<Zeroizing<String>, Unusable
         Ok(text) => Ok(Zeroizing::new(text)),
         Err(error) => {
             error.into_bytes().zeroize();
-            Err(content(path, "is not text in UTF-8"))
+            Err(invalid_content(path, "is not text in UTF-8"))
         }
     }
 }
 
 /// The names in a directory, sorted, without those that the kubelet uses internally (`..data` and the like).
-pub fn names(directory: &Path, most: usize) -> Result<Vec<String>, UnusableInput> {
-    let unreadable = |source| unreadable(directory, source);
+pub fn list_names(directory: &Path, most: usize) -> Result<Vec<String>, InputError> {
+    let unreadable = |source| read_error(directory, source);
     let entries = std::fs::read_dir(directory).map_err(unreadable)?;
     let mut names = Vec::new();
     for entry in entries {
         let name = entry.map_err(unreadable)?.file_name();
         let name = name.to_str();
-        let name = name.ok_or_else(|| content(directory, "has a name in it that is not text"))?;
+        let name = name.ok_or_else(|| invalid_content(directory, "has a name in it that is not text"))?;
         if name.starts_with("..") {
             continue;
         }
         if names.len() == most {
-            return Err(UnusableInput::TooMany { path: directory.to_owned(), most });
+            return Err(InputError::TooMany { path: directory.to_owned(), most });
         }
         names.push(name.to_owned());
     }
@@ -74,14 +74,14 @@ pub fn names(directory: &Path, most: usize) -> Result<Vec<String>, UnusableInput
     Ok(names)
 }
 
-fn unreadable(path: &Path, source: io::Error) -> UnusableInput {
+fn read_error(path: &Path, source: io::Error) -> InputError {
     let path = path.to_owned();
     match source.kind() {
-        io::ErrorKind::NotFound => UnusableInput::Missing(path),
-        _ => UnusableInput::Unreadable { path, source },
+        io::ErrorKind::NotFound => InputError::Missing(path),
+        _ => InputError::Unreadable { path, source },
     }
 }
 
-pub fn content(path: impl Into<PathBuf>, why: &'static str) -> UnusableInput {
-    UnusableInput::Content { path: path.into(), why }
+pub fn invalid_content(path: impl Into<PathBuf>, why: &'static str) -> InputError {
+    InputError::Content { path: path.into(), why }
 }

@@ -15,12 +15,12 @@ const STORED: &[u8] = include_bytes!("../../../plan/src/plan/tests/fixtures/plan
 const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n";
 
 /// The mounts of a pod, and the plan that they belong to.
-struct Mounted {
+struct MountedInputs {
     plan: RunPlan,
     directory: TempDir,
 }
 
-impl Mounted {
+impl MountedInputs {
     /// A run with all inputs.
     fn new() -> Self {
         let mut plan = RunPlan::read(STORED).unwrap();
@@ -64,16 +64,22 @@ impl Mounted {
         format!("{}:{}", signed.user, *signed.password)
     }
 
-    fn places(&self) -> Places {
+    fn places(&self) -> Directories {
         let at = |name: &str| self.directory.path().join(name);
-        Places { input: at("input"), door: at("door"), ipc: at("ipc"), headers: at("headers"), script: at("script") }
+        Directories {
+            input: at("input"),
+            door: at("door"),
+            ipc: at("ipc"),
+            headers: at("headers"),
+            script: at("script"),
+        }
     }
 
     fn digest(&self) -> Digest {
         RunPlan::digest_of(&self.plan.to_bytes().unwrap())
     }
 
-    fn read_with(&self, token_need: TokenNeed) -> Result<Inputs, String> {
+    fn read_with(&self, token_need: TokenRequirement) -> Result<Inputs, String> {
         let inputs = Inputs::read(self.plan.clone(), self.digest(), &self.places(), token_need);
         inputs.map_err(|error| {
             assert!(!error.hint().is_empty());
@@ -83,26 +89,26 @@ impl Mounted {
     }
 
     fn read(&self) -> Result<Inputs, String> {
-        self.read_with(TokenNeed::Required)
+        self.read_with(TokenRequirement::Required)
     }
 
     /// The error if this file has that content.
-    fn said(path: &str, content: impl AsRef<[u8]>) -> String {
+    fn read_error(path: &str, content: impl AsRef<[u8]>) -> String {
         let mounted = Self::new();
         mounted.put(path, content);
         mounted.read().err().unwrap_or_default()
     }
 
-    fn plan_said(&self) -> Result<Option<RunPlan>, String> {
+    fn try_read_plan(&self) -> Result<Option<RunPlan>, String> {
         let read = read_plan(&self.places().input, &self.digest());
-        read.map_err(|error| sympozium_program::chain(&error))
+        read.map_err(|error| sympozium_program::error_chain(&error))
     }
 }
 
 #[test]
 fn everything_that_a_kubelet_shows() {
-    let mounted = Mounted::new();
-    assert_eq!(mounted.plan_said(), Ok(Some(mounted.plan.clone())));
+    let mounted = MountedInputs::new();
+    assert_eq!(mounted.try_read_plan(), Ok(Some(mounted.plan.clone())));
     let inputs = mounted.read().unwrap();
     assert_eq!(inputs.plan, mounted.plan);
     assert_eq!(inputs.plan_digest, mounted.digest());
@@ -120,7 +126,7 @@ fn everything_that_a_kubelet_shows() {
 
 #[test]
 fn what_the_plan_does_not_have_is_not_looked_at() {
-    let mut mounted = Mounted::new();
+    let mut mounted = MountedInputs::new();
     mounted.plan = RunPlan::read(STORED).unwrap();
     mounted.plan.credentials.retain(|it| it.name == "model");
     for path in ["input/ca.crt", "input/credential-web"] {
@@ -138,7 +144,7 @@ fn what_the_plan_does_not_have_is_not_looked_at() {
 
 #[test]
 fn the_plan_is_the_one_that_was_asked_for() {
-    let mounted = Mounted::new();
+    let mounted = MountedInputs::new();
     let unchanged = mounted.plan.to_bytes().unwrap();
     let other = [b"{".as_slice(), &unchanged[1..unchanged.len() - 1], b" }"].concat();
     for (content, why) in [
@@ -149,19 +155,19 @@ fn the_plan_is_the_one_that_was_asked_for() {
         (&vec![b' '; run_plan::MAX_BYTES + 1], "has more than 524288 bytes"),
     ] {
         mounted.put("input/plan.json", content);
-        let said = mounted.plan_said().unwrap_err();
+        let said = mounted.try_read_plan().unwrap_err();
         assert!(said.contains(why), "{said}");
     }
     mounted.remove("input/plan.json");
-    assert_eq!(mounted.plan_said(), Ok(None));
+    assert_eq!(mounted.try_read_plan(), Ok(None));
     fs::create_dir(mounted.places().input.join("plan.json")).unwrap();
-    assert!(mounted.plan_said().unwrap_err().ends_with("is not a regular file"));
+    assert!(mounted.try_read_plan().unwrap_err().ends_with("is not a regular file"));
 }
 
 /// A blocking open for reading would wait for a writer that never comes.
 #[test]
 fn a_fifo_is_not_waited_for() {
-    let mounted = Mounted::new();
+    let mounted = MountedInputs::new();
     let path = mounted.places().input.join("token");
     fs::remove_file(&path).unwrap();
     let fifo = rustix::fs::FileType::Fifo;
@@ -172,33 +178,33 @@ fn a_fifo_is_not_waited_for() {
 #[test]
 fn tokens() {
     let longest = "t".repeat(MAX_TOKEN_BYTES);
-    assert_eq!(Mounted::said("input/token", &longest), "");
+    assert_eq!(MountedInputs::read_error("input/token", &longest), "");
     let too_long = format!("{longest}t");
-    assert_eq!(Mounted::said("input/token", too_long), "input/token has more than 16384 bytes");
+    assert_eq!(MountedInputs::read_error("input/token", too_long), "input/token has more than 16384 bytes");
     for wrong in [&b""[..], b"\n", b"a b", b"a\nb", b"a\0", b"\xff", "ü".as_bytes()] {
-        let said = Mounted::said("input/token", wrong);
+        let said = MountedInputs::read_error("input/token", wrong);
         assert!(said.starts_with("input/token is not "), "{said}");
     }
-    let mounted = Mounted::new();
+    let mounted = MountedInputs::new();
     mounted.remove("input/token");
     assert_eq!(mounted.read().err(), Some("input/token is missing".into()));
-    let inputs = mounted.read_with(TokenNeed::Optional).unwrap();
+    let inputs = mounted.read_with(TokenRequirement::Optional).unwrap();
     assert_eq!(inputs.token.as_deref(), None);
     // A token that is there must be valid.
     mounted.put("input/token", "");
-    assert!(mounted.read_with(TokenNeed::Optional).is_err());
+    assert!(mounted.read_with(TokenRequirement::Optional).is_err());
 }
 
 #[test]
 fn a_renewed_token_is_found() {
-    let mounted = Mounted::new();
+    let mounted = MountedInputs::new();
     mounted.put("input/token", "renewed");
     assert_eq!(*read_token(&mounted.places().input).unwrap(), "renewed");
 }
 
 #[test]
 fn credentials() {
-    let mounted = Mounted::new();
+    let mounted = MountedInputs::new();
     let good = mounted.signed("model");
     let (user, password) = good.split_once(':').unwrap();
     let malformed = [
@@ -218,18 +224,18 @@ fn credentials() {
         "x".repeat(MAX_CREDENTIAL_BYTES),
     ];
     for wrong in malformed {
-        let said = Mounted::said("input/credential-model", &wrong);
+        let said = MountedInputs::read_error("input/credential-model", &wrong);
         assert_eq!(said, "input/credential-model is not a credential of the gateway", "{wrong}");
     }
     let other_run = good.replacen(mounted.plan.run.uid.as_str(), "another", 1);
     for wrong in [mounted.signed("web"), mounted.signed("model.web"), other_run] {
-        let said = Mounted::said("input/credential-model", &wrong);
+        let said = MountedInputs::read_error("input/credential-model", &wrong);
         assert_eq!(said, "input/credential-model is a credential of another run, or for something else");
     }
     let too_long = "x".repeat(MAX_CREDENTIAL_BYTES + 1);
-    let said = Mounted::said("input/credential-model", too_long);
+    let said = MountedInputs::read_error("input/credential-model", too_long);
     assert!(said.contains("has more than"), "{said}");
-    assert_eq!(Mounted::said("input/credential-model", format!("{good}\r\n")), "");
+    assert_eq!(MountedInputs::read_error("input/credential-model", format!("{good}\r\n")), "");
     mounted.remove("input/credential-web");
     assert_eq!(mounted.read().err(), Some("input/credential-web is missing".into()));
 }
@@ -240,7 +246,7 @@ proptest! {
     fn whatever_is_in_a_credential(
         text in "[a-z0-9]{0,3}(\\.(run|web|model)){0,4}(\\.[0-9]{0,3})?:?([0-9a-f]{64}|\\PC{0,8})|\\PC{0,40}",
     ) {
-        if let Ok(taken) = credential(&text, "run", "model") {
+        if let Ok(taken) = parse_credential(&text, "run", "model") {
             prop_assert_eq!(format!("{}:{}", taken.user, *taken.password), text.clone());
             prop_assert!(text.contains(".run.model."));
         }
@@ -259,11 +265,11 @@ proptest! {
 #[test]
 fn certificates() {
     let fill = |bytes: usize| CERTIFICATE.to_owned() + &"#".repeat(bytes - CERTIFICATE.len());
-    assert_eq!(Mounted::said("input/ca.crt", fill(MAX_CERTIFICATES_BYTES)), "");
-    let said = Mounted::said("input/ca.crt", fill(MAX_CERTIFICATES_BYTES + 1));
+    assert_eq!(MountedInputs::read_error("input/ca.crt", fill(MAX_CERTIFICATES_BYTES)), "");
+    let said = MountedInputs::read_error("input/ca.crt", fill(MAX_CERTIFICATES_BYTES + 1));
     assert_eq!(said, "input/ca.crt has more than 262144 bytes");
     for wrong in ["", "MIIB", "-----BEGIN PRIVATE KEY-----"] {
-        let said = Mounted::said("input/ca.crt", wrong);
+        let said = MountedInputs::read_error("input/ca.crt", wrong);
         assert_eq!(said, "input/ca.crt has no certificate in it");
     }
 }
@@ -271,24 +277,30 @@ fn certificates() {
 #[test]
 fn headers() {
     let longest_name = format!("headers/{}", "n".repeat(MAX_HEADER_NAME_BYTES));
-    assert_eq!(Mounted::said(&longest_name, "v"), "");
-    assert_eq!(Mounted::said("headers/x", "v".repeat(MAX_HEADER_BYTES)), "");
-    assert_eq!(Mounted::said("headers/x", "v".repeat(MAX_HEADER_BYTES + 1)), "headers/x has more than 8192 bytes");
+    assert_eq!(MountedInputs::read_error(&longest_name, "v"), "");
+    assert_eq!(MountedInputs::read_error("headers/x", "v".repeat(MAX_HEADER_BYTES)), "");
+    assert_eq!(
+        MountedInputs::read_error("headers/x", "v".repeat(MAX_HEADER_BYTES + 1)),
+        "headers/x has more than 8192 bytes"
+    );
     for name in [&format!("{}n", &longest_name[8..]), "a b", "a:b", "ü", "a\n", "a,b", ".hidden (1)"] {
-        let said = Mounted::said(&format!("headers/{name}"), "v");
+        let said = MountedInputs::read_error(&format!("headers/{name}"), "v");
         assert!(said.ends_with("is not called as a header can be"), "{said}");
     }
     for name in ["host", "Content-Length", "TRANSFER-ENCODING", "proxy-authorization", "Proxy-X"] {
-        let said = Mounted::said(&format!("headers/{name}"), "v");
+        let said = MountedInputs::read_error(&format!("headers/{name}"), "v");
         assert!(said.ends_with("is a header that is not for you to set"), "{said}");
     }
     for value in ["", "\n", " v", "v ", "a\nb: c", "a\rb", "a\0b", "ü", "a\tb"] {
-        let said = Mounted::said("headers/x", value);
+        let said = MountedInputs::read_error("headers/x", value);
         assert_eq!(said, "headers/x is not the value of a header", "{value:?}");
     }
     // Two files, one header.
-    assert_eq!(Mounted::said("headers/x-team", "v"), "headers/x-team is there twice, in different spellings");
-    let mounted = Mounted::new();
+    assert_eq!(
+        MountedInputs::read_error("headers/x-team", "v"),
+        "headers/x-team is there twice, in different spellings"
+    );
+    let mounted = MountedInputs::new();
     for number in 0..MAX_HEADERS - 2 {
         mounted.put(&format!("headers/n{number}"), "v");
     }
@@ -300,12 +312,12 @@ fn headers() {
 #[test]
 fn scripts() {
     let path = "script/turns.yaml";
-    assert_eq!(Mounted::said(path, "s".repeat(MAX_SCRIPT_BYTES)), "");
-    let said = Mounted::said(path, "s".repeat(MAX_SCRIPT_BYTES + 1));
+    assert_eq!(MountedInputs::read_error(path, "s".repeat(MAX_SCRIPT_BYTES)), "");
+    let said = MountedInputs::read_error(path, "s".repeat(MAX_SCRIPT_BYTES + 1));
     assert_eq!(said, "script/turns.yaml has more than 1048576 bytes");
-    assert_eq!(Mounted::said(path, b"\xff"), "script/turns.yaml is not text in UTF-8");
-    assert_eq!(Mounted::said("script/second", ""), "script has too many files: 1 at most");
-    let mounted = Mounted::new();
+    assert_eq!(MountedInputs::read_error(path, b"\xff"), "script/turns.yaml is not text in UTF-8");
+    assert_eq!(MountedInputs::read_error("script/second", ""), "script has too many files: 1 at most");
+    let mounted = MountedInputs::new();
     mounted.remove(path);
     assert_eq!(mounted.read().err(), Some("script has no script in it".into()));
 }
@@ -314,7 +326,7 @@ fn scripts() {
 #[test]
 fn directories_that_the_plan_has_are_there() {
     for missing in ["headers", "script"] {
-        let mounted = Mounted::new();
+        let mounted = MountedInputs::new();
         fs::remove_dir_all(mounted.directory.path().join(missing)).unwrap();
         assert_eq!(mounted.read().err(), Some(format!("{missing} is missing")));
     }

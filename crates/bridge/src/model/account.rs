@@ -6,23 +6,23 @@ use std::time::{Duration, Instant};
 use sympozium_api::run_plan::{RunLimits, WireFormat};
 use sympozium_ipc::door::{Refusal, RefusalCode};
 
-use super::usage::{Counter, Reported, estimate, least};
-use super::{ModelUsage, Spent};
-use crate::pace::{Bounds, Pace, Wait};
+use super::usage::{ReportedUsage, UsageCounter, estimate_tokens, min_tokens};
+use super::{ExchangeStats, ModelUsage};
+use crate::rate::{LimitExceeded, RateBounds, RateLimiter};
 
 /// Maximum number of concurrent model requests.
 pub const MAX_CONCURRENT: u32 = 4;
 
 #[derive(Debug)]
 pub struct Account {
-    requests: u32,
-    tokens: Option<u64>,
+    max_requests: u32,
+    max_tokens: Option<u64>,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
-    pace: Pace,
+    rate_limiter: RateLimiter,
     used: ModelUsage,
     /// Estimated tokens of requests that are in flight.
     reserved: u64,
@@ -30,15 +30,19 @@ struct State {
 
 impl Account {
     pub fn new(limits: &RunLimits) -> Self {
-        let bounds = Bounds {
+        let bounds = RateBounds {
             concurrent: MAX_CONCURRENT,
             per_minute: limits.model_requests_per_minute,
             total: u64::from(limits.model_requests),
         };
         Self {
-            requests: limits.model_requests,
-            tokens: limits.model_tokens,
-            state: Mutex::new(State { pace: Pace::new(bounds), used: ModelUsage::default(), reserved: 0 }),
+            max_requests: limits.model_requests,
+            max_tokens: limits.model_tokens,
+            state: Mutex::new(State {
+                rate_limiter: RateLimiter::new(bounds),
+                used: ModelUsage::default(),
+                reserved: 0,
+            }),
         }
     }
 
@@ -51,7 +55,7 @@ impl Account {
         let mut state = self.state();
         let used = state.used;
         let spoken_for = used.tokens().saturating_add(state.reserved);
-        if let Some(most) = self.tokens
+        if let Some(most) = self.max_tokens
             && spoken_for >= most
         {
             return Err(refusal(
@@ -60,26 +64,28 @@ impl Account {
                 None,
             ));
         }
-        state.pace.has_room(now).map_err(|wait| match wait {
-            Wait::Running => {
+        state.rate_limiter.check(now).map_err(|wait| match wait {
+            LimitExceeded::Concurrent => {
                 refusal(RefusalCode::Busy, format!("{MAX_CONCURRENT} requests to the model are under way"), None)
             }
-            Wait::For(time) => {
+            LimitExceeded::PerMinute(time) => {
                 refusal(RefusalCode::Rate, "too many requests to the model in this minute".to_owned(), Some(time))
             }
-            Wait::Over => {
-                refusal(RefusalCode::Budget, format!("the run may make {} requests to its model", self.requests), None)
-            }
+            LimitExceeded::Total => refusal(
+                RefusalCode::Budget,
+                format!("the run may make {} requests to its model", self.max_requests),
+                None,
+            ),
         })?;
-        state.pace.begin(now);
+        state.rate_limiter.begin(now);
         state.used.requests += 1;
         state.reserved = state.reserved.saturating_add(reserve);
         Ok(())
     }
 
-    fn end(&self, reserved: u64, spent: &Spent) {
+    fn end(&self, reserved: u64, spent: &ExchangeStats) {
         let mut state = self.state();
-        state.pace.end();
+        state.rate_limiter.end();
         state.reserved = state.reserved.saturating_sub(reserved);
         let used = &mut state.used;
         let add = |sum: &mut u64, more: Option<u64>| *sum = sum.saturating_add(more.unwrap_or(0));
@@ -105,57 +111,57 @@ pub struct Exchange {
     account: Arc<Account>,
     wire: WireFormat,
     /// Reserved tokens; `None` before the request is counted.
-    begun: Option<u64>,
+    reserved: Option<u64>,
     sent: u64,
     /// Bytes of text in the request.
     text: u64,
     status: Option<u16>,
     received: u64,
-    counter: Option<Counter>,
-    ended: Option<Box<dyn FnOnce(Spent) + Send>>,
+    counter: Option<UsageCounter>,
+    on_end: Option<Box<dyn FnOnce(ExchangeStats) + Send>>,
 }
 
 impl Exchange {
     /// `ended` gets the totals when the exchange ends.
-    pub fn new(account: Arc<Account>, wire: WireFormat, ended: Box<dyn FnOnce(Spent) + Send>) -> Self {
+    pub fn new(account: Arc<Account>, wire: WireFormat, ended: Box<dyn FnOnce(ExchangeStats) + Send>) -> Self {
         Self {
             account,
             wire,
-            begun: None,
+            reserved: None,
             sent: 0,
             text: 0,
             status: None,
             received: 0,
             counter: None,
-            ended: Some(ended),
+            on_end: Some(ended),
         }
     }
 
     /// Asks the account for a request with this many bytes of text.
     pub fn begin(&mut self, text: u64) -> Result<(), Refusal> {
         self.text = text;
-        let reserve = estimate(text);
+        let reserve = estimate_tokens(text);
         self.account.begin(reserve, Instant::now())?;
-        self.begun = Some(reserve);
+        self.reserved = Some(reserve);
         Ok(())
     }
 
     /// Sets the number of sent bytes. From now on the provider may have read the request.
-    pub fn sending(&mut self, bytes: u64) {
+    pub fn set_sent(&mut self, bytes: u64) {
         self.sent = bytes;
     }
 
     /// Records the head of the answer.
-    pub fn answered(&mut self, status: u16, content_type: Option<&[u8]>) {
+    pub fn begin_answer(&mut self, status: u16, content_type: Option<&[u8]>) {
         self.status = Some(status);
-        self.counter = Some(Counter::new(self.wire, content_type));
+        self.counter = Some(UsageCounter::new(self.wire, content_type));
     }
 
     /// Counts more of the answer, before redaction.
-    pub fn read(&mut self, bytes: &[u8]) {
+    pub fn count_received(&mut self, bytes: &[u8]) {
         self.received += bytes.len() as u64;
         if let Some(counter) = &mut self.counter {
-            counter.read(bytes);
+            counter.count(bytes);
         }
     }
 
@@ -166,19 +172,19 @@ impl Exchange {
 
     /// Ends the exchange, with an error if it was not completed. Only the first call has an effect.
     pub fn end(&mut self, error: Option<String>) {
-        let Some(ended) = self.ended.take() else {
+        let Some(ended) = self.on_end.take() else {
             return;
         };
-        let spent = self.spent(error);
-        if let Some(reserved) = self.begun {
+        let spent = self.stats(error);
+        if let Some(reserved) = self.reserved {
             self.account.end(reserved, &spent);
         }
         ended(spent);
     }
 
-    fn spent(&mut self, error: Option<String>) -> Spent {
-        let reported = self.counter.as_mut().map(Counter::end).unwrap_or_default();
-        let mut spent = Spent {
+    fn stats(&mut self, error: Option<String>) -> ExchangeStats {
+        let reported = self.counter.as_mut().map(UsageCounter::finish).unwrap_or_default();
+        let mut spent = ExchangeStats {
             status: self.status,
             sent_bytes: self.sent,
             received_bytes: self.received,
@@ -191,22 +197,22 @@ impl Exchange {
         // read.
         let worked = self.status.is_none_or(|status| (200..300).contains(&status));
         if self.sent > 0 && worked {
-            self.estimate(&mut spent, reported);
+            self.fill_estimates(&mut spent, reported);
         }
         spent
     }
 
-    fn estimate(&self, spent: &mut Spent, reported: Reported) {
+    fn fill_estimates(&self, spent: &mut ExchangeStats, reported: ReportedUsage) {
         if reported.input.is_none() {
-            spent.input_tokens = Some(estimate(self.text));
+            spent.input_tokens = Some(estimate_tokens(self.text));
             spent.estimated = true;
         }
-        let text = self.counter.as_ref().map_or(0, Counter::text_bytes);
+        let text = self.counter.as_ref().map_or(0, UsageCounter::text_bytes);
         // A reported output count is that of the moment when it was reported, also if the answer broke off later. It is
         // accepted if it is plausible for the text that arrived.
         let output = match reported.output {
-            None => Some(estimate(text)),
-            Some(said) if said < least(text) => Some(least(text)),
+            None => Some(estimate_tokens(text)),
+            Some(said) if said < min_tokens(text) => Some(min_tokens(text)),
             Some(_) => None,
         };
         if output.is_some() {

@@ -11,17 +11,17 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::client::conn::http1::SendRequest;
 
 use super::account::MAX_CONCURRENT;
-use super::request::{Pieces, length};
+use super::request::{Pieces, total_length};
 
 /// Maximum number of idle connections: as many as can be in use at a time.
 const MAX_IDLE: usize = MAX_CONCURRENT as usize;
 /// How long an idle connection is reused. Servers and middleboxes close idle connections, some of them silently.
-pub const IDLE_LIMIT: Duration = Duration::from_secs(60);
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a connection may take to become ready after its last answer was read to the end.
-const READY_DEADLINE: Duration = Duration::from_secs(1);
+const READY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// One HTTP/1.1 connection, for one request at a time.
-pub type Connection = SendRequest<Outgoing>;
+pub type Connection = SendRequest<RequestBody>;
 
 /// Idle connections. No task watches them; old ones are dropped by the next request.
 #[derive(Debug, Default)]
@@ -37,8 +37,8 @@ impl Pool {
     /// A connection that still works, as far as that can be known without using it.
     pub async fn take(&self) -> Option<Connection> {
         // Each one is removed before it is awaited, so this ends.
-        while let Some(mut connection) = self.newest(Instant::now()) {
-            let ready = tokio::time::timeout(READY_DEADLINE, connection.ready()).await;
+        while let Some(mut connection) = self.pop_newest(Instant::now()) {
+            let ready = tokio::time::timeout(READY_TIMEOUT, connection.ready()).await;
             if matches!(ready, Ok(Ok(()))) {
                 return Some(connection);
             }
@@ -46,13 +46,13 @@ impl Pool {
         None
     }
 
-    fn newest(&self, now: Instant) -> Option<Connection> {
+    fn pop_newest(&self, now: Instant) -> Option<Connection> {
         let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.retain(|it| !it.connection.is_closed() && now.saturating_duration_since(it.since) < IDLE_LIMIT);
+        idle.retain(|it| !it.connection.is_closed() && now.saturating_duration_since(it.since) < IDLE_TIMEOUT);
         idle.pop().map(|it| it.connection)
     }
 
-    fn give_back(&self, connection: Connection) {
+    fn put(&self, connection: Connection) {
         let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < MAX_IDLE && !connection.is_closed() {
             let since = Instant::now();
@@ -62,48 +62,48 @@ impl Pool {
 }
 
 /// A connection whose answer is being read.
-pub struct Returning {
+pub struct PooledConnection {
     pub pool: Arc<Pool>,
     pub connection: Connection,
 }
 
-impl Returning {
+impl PooledConnection {
     /// Returns the connection to the pool. The answer must have been read to its end.
-    pub fn give_back(self) {
-        self.pool.give_back(self.connection);
+    pub fn release(self) {
+        self.pool.put(self.connection);
     }
 }
 
 /// The body of a request: its pieces, without a copy.
 #[derive(Debug)]
-pub struct Outgoing {
+pub struct RequestBody {
     pieces: std::array::IntoIter<Bytes, 3>,
-    left: u64,
+    remaining: u64,
 }
 
-impl Outgoing {
+impl RequestBody {
     pub fn new(pieces: Pieces) -> Self {
-        Self { left: length(&pieces), pieces: pieces.into_iter() }
+        Self { remaining: total_length(&pieces), pieces: pieces.into_iter() }
     }
 }
 
-impl Body for Outgoing {
+impl Body for RequestBody {
     type Data = Bytes;
     type Error = Infallible;
 
     fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let body = self.get_mut();
         let piece = body.pieces.find(|piece| !piece.is_empty());
-        body.left -= piece.as_ref().map_or(0, |it| it.len() as u64);
+        body.remaining -= piece.as_ref().map_or(0, |it| it.len() as u64);
         Poll::Ready(piece.map(|it| Ok(Frame::data(it))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.left == 0
+        self.remaining == 0
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.left)
+        SizeHint::with_exact(self.remaining)
     }
 }
 
@@ -130,12 +130,12 @@ mod tests {
         let mut ends = Vec::new();
         for _ in 0..=MAX_IDLE {
             let (connection, end) = connection().await;
-            pool.give_back(connection);
+            pool.put(connection);
             ends.push(end);
         }
         let idle = || pool.0.lock().expect("not poisoned").len();
         assert_eq!(idle(), MAX_IDLE);
-        assert!(pool.newest(now).is_some());
+        assert!(pool.pop_newest(now).is_some());
         assert_eq!(idle(), MAX_IDLE - 1);
 
         // The first of the others is closed by its server.
@@ -148,21 +148,21 @@ mod tests {
         };
         let closed = tokio::time::timeout(Duration::from_secs(60), closed).await;
         closed.expect("it is noticed");
-        let nearly = IDLE_LIMIT - Duration::from_secs(1);
-        assert!(pool.newest(now + nearly).is_some());
+        let nearly = IDLE_TIMEOUT - Duration::from_secs(1);
+        assert!(pool.pop_newest(now + nearly).is_some());
         assert_eq!(idle(), MAX_IDLE - 3);
         assert!(pool.take().await.is_some_and(|it| it.is_ready()));
 
         let (connection, _end) = connection().await;
-        pool.give_back(connection);
-        assert!(pool.newest(Instant::now() + IDLE_LIMIT).is_none());
+        pool.put(connection);
+        assert!(pool.pop_newest(Instant::now() + IDLE_TIMEOUT).is_none());
         assert_eq!(idle(), 0);
     }
 
     #[tokio::test]
     async fn a_body_is_its_pieces_and_says_how_long_it_is() {
         let pieces = [Bytes::from_static(b"ab"), Bytes::new(), Bytes::from_static(b"c")];
-        let body = Outgoing::new(pieces);
+        let body = RequestBody::new(pieces);
         assert_eq!((body.size_hint().exact(), body.is_end_stream()), (Some(3), false));
         let collected = http_body_util::BodyExt::collect(body).await;
         assert_eq!(collected.expect("it cannot fail").to_bytes(), "abc");

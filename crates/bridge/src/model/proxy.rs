@@ -14,17 +14,17 @@ use sympozium_ipc::credential::Credential;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
-use super::pool::{Connection, Outgoing, Pool, Returning};
+use super::pool::{Connection, Pool, PooledConnection, RequestBody};
 use super::redact::Redactor;
-use super::request::Accepted;
-use super::{UnusableModel, wire};
+use super::request::AcceptedRequest;
+use super::{ModelError, wire};
+use crate::egress_client::{EgressClient, TunnelError};
 use crate::key::ProviderKey;
-use crate::outward::{Outward, TunnelError};
 
 /// Timeout for connecting to the provider, including TLS.
-pub const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for the head of the answer. Without streaming, the provider generates the whole answer first.
-pub const ANSWER_DEADLINE: Duration = Duration::from_secs(10 * 60);
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 /// Maximum number of bytes of the head of an answer.
 pub const MAX_HEAD: usize = 64 << 10;
 /// Maximum number of headers of an answer.
@@ -35,11 +35,11 @@ pub const MAX_HEADER: usize = 1024;
 const MAX_ERROR: usize = 600;
 
 pub struct Proxy {
-    outward: Arc<Outward>,
+    egress: Arc<EgressClient>,
     credential: Credential,
     endpoint: ModelEndpoint,
     /// Host and port, for errors.
-    shown: String,
+    authority: String,
     uri: Uri,
     headers: HeaderMap,
     redactors: Vec<Redactor>,
@@ -55,7 +55,7 @@ pub struct Secrets {
 
 /// Why there is no answer. The message is for the agent: it contains no key, header or credential.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Failed {
+pub struct SendError {
     pub message: String,
     /// Whether the provider may have read the request.
     pub was_sent: bool,
@@ -63,7 +63,7 @@ pub struct Failed {
     pub status: Option<u16>,
 }
 
-impl Failed {
+impl SendError {
     fn unsent(message: String) -> Self {
         Self { message: message.chars().take(MAX_ERROR).collect(), was_sent: false, status: None }
     }
@@ -80,11 +80,11 @@ impl Proxy {
     pub fn new(
         plan: &ModelPlan,
         endpoint: &ModelEndpoint,
-        outward: Arc<Outward>,
+        outward: Arc<EgressClient>,
         credential: Credential,
         secrets: Secrets,
-    ) -> Result<Self, UnusableModel> {
-        let path = || UnusableModel::Path(endpoint.path.clone());
+    ) -> Result<Self, ModelError> {
+        let path = || ModelError::Path(endpoint.path.clone());
         let uri: Uri = endpoint.path.parse().map_err(|_| path())?;
         if uri.authority().is_some() || !uri.path().starts_with('/') {
             return Err(path());
@@ -96,11 +96,11 @@ impl Proxy {
         };
         let host = HeaderValue::try_from(host).map_err(|_| path())?;
         let mut redactors = Vec::new();
-        let headers = headers(plan, host, secrets, &mut redactors)?;
+        let headers = build_headers(plan, host, secrets, &mut redactors)?;
         Ok(Self {
-            outward,
+            egress: outward,
             credential,
-            shown: format!("{}:{}", endpoint.host, endpoint.port),
+            authority: format!("{}:{}", endpoint.host, endpoint.port),
             endpoint: endpoint.clone(),
             uri,
             headers,
@@ -111,14 +111,16 @@ impl Proxy {
 
     /// Redactors for a new answer.
     pub fn redactors(&self) -> Vec<Redactor> {
-        self.redactors.iter().map(Redactor::again).collect()
+        self.redactors.iter().map(Redactor::restart).collect()
     }
 
     /// The headers of an answer that are passed to the agent.
-    pub fn passed_headers(&self, headers: &HeaderMap) -> HeaderMap {
+    pub fn filter_headers(&self, headers: &HeaderMap) -> HeaderMap {
         let passes = |name: &HeaderName, value: &HeaderValue| {
             let value = value.as_bytes();
-            wire::passes_back(name) && value.len() <= MAX_HEADER && !self.redactors.iter().any(|it| it.finds(value))
+            wire::is_passed_to_agent(name)
+                && value.len() <= MAX_HEADER
+                && !self.redactors.iter().any(|it| it.is_in(value))
         };
         let headers = headers.iter().filter(|(name, value)| passes(name, value));
         headers.map(|(name, value)| (name.clone(), value.clone())).collect()
@@ -128,25 +130,27 @@ impl Proxy {
     ///
     /// A request is sent once. Only if nothing of it was written, because the provider had closed an idle connection,
     /// it is sent on a new one. Retries are up to the agent.
-    pub async fn send(&self, accepted: Accepted) -> Result<(Response<Incoming>, Returning), Failed> {
-        let mut request = self.request(accepted);
+    pub async fn send(&self, accepted: AcceptedRequest) -> Result<(Response<Incoming>, PooledConnection), SendError> {
+        let mut request = self.build_request(accepted);
         if let Some(mut kept) = self.pool.take().await {
-            match self.exchange(&mut kept, request).await? {
-                Ok(response) => return self.checked(response, kept),
+            match self.try_send(&mut kept, request).await? {
+                Ok(response) => return self.check_response(response, kept),
                 Err(unsent) => request = unsent,
             }
         }
         let mut fresh = self.connect().await?;
-        match self.exchange(&mut fresh, request).await? {
-            Ok(response) => self.checked(response, fresh),
-            Err(_) => Err(Failed::unsent(format!("the model at `{}` closed the connection at once", self.shown))),
+        match self.try_send(&mut fresh, request).await? {
+            Ok(response) => self.check_response(response, fresh),
+            Err(_) => {
+                Err(SendError::unsent(format!("the model at `{}` closed the connection at once", self.authority)))
+            }
         }
     }
 
-    fn request(&self, accepted: Accepted) -> Request<Outgoing> {
+    fn build_request(&self, accepted: AcceptedRequest) -> Request<RequestBody> {
         const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
         const JSON: HeaderValue = HeaderValue::from_static("application/json");
-        let mut request = Request::new(Outgoing::new(accepted.pieces));
+        let mut request = Request::new(RequestBody::new(accepted.pieces));
         *request.method_mut() = http::Method::POST;
         *request.uri_mut() = self.uri.clone();
         *request.headers_mut() = self.headers.clone();
@@ -156,33 +160,33 @@ impl Proxy {
     }
 
     /// The response, or the request if nothing of it was written.
-    async fn exchange(
+    async fn try_send(
         &self,
         connection: &mut Connection,
-        request: Request<Outgoing>,
-    ) -> Result<Result<Response<Incoming>, Request<Outgoing>>, Failed> {
-        let shown = &self.shown;
-        match timeout(ANSWER_DEADLINE, connection.try_send_request(request)).await {
+        request: Request<RequestBody>,
+    ) -> Result<Result<Response<Incoming>, Request<RequestBody>>, SendError> {
+        let shown = &self.authority;
+        match timeout(ANSWER_TIMEOUT, connection.try_send_request(request)).await {
             Ok(Ok(response)) => Ok(Ok(response)),
             Ok(Err(mut error)) => match error.take_message() {
                 Some(unsent) => Ok(Err(unsent)),
-                None => Err(Failed::sent(no_answer(shown, error.error()))),
+                None => Err(SendError::sent(describe_error(shown, error.error()))),
             },
-            Err(_) => Err(Failed::sent(format!(
+            Err(_) => Err(SendError::sent(format!(
                 "the model at `{shown}` did not begin to answer in {} seconds",
-                ANSWER_DEADLINE.as_secs()
+                ANSWER_TIMEOUT.as_secs()
             ))),
         }
     }
 
     /// Refuses responses that must not be passed on: redirects, and those that cannot be redacted.
-    fn checked(
+    fn check_response(
         &self,
         response: Response<Incoming>,
         connection: Connection,
-    ) -> Result<(Response<Incoming>, Returning), Failed> {
+    ) -> Result<(Response<Incoming>, PooledConnection), SendError> {
         let status = response.status();
-        let shown = &self.shown;
+        let shown = &self.authority;
         let encoding = response.headers().get(header::CONTENT_ENCODING);
         let problem = if status.is_informational() {
             Some(format!("the model at `{shown}` wants another protocol"))
@@ -198,36 +202,36 @@ impl Proxy {
             None
         };
         match problem {
-            Some(message) => Err(Failed { status: Some(status.as_u16()), ..Failed::sent(message) }),
-            None => Ok((response, Returning { pool: Arc::clone(&self.pool), connection })),
+            Some(message) => Err(SendError { status: Some(status.as_u16()), ..SendError::sent(message) }),
+            None => Ok((response, PooledConnection { pool: Arc::clone(&self.pool), connection })),
         }
     }
 
-    async fn connect(&self) -> Result<Connection, Failed> {
-        let shown = &self.shown;
-        match timeout(CONNECT_DEADLINE, self.connected()).await {
+    async fn connect(&self) -> Result<Connection, SendError> {
+        let shown = &self.authority;
+        match timeout(CONNECT_TIMEOUT, self.open_connection()).await {
             Ok(Ok(connection)) => Ok(connection),
-            Ok(Err(message)) => Err(Failed::unsent(message)),
-            Err(_) => Err(Failed::unsent(format!(
+            Ok(Err(message)) => Err(SendError::unsent(message)),
+            Err(_) => Err(SendError::unsent(format!(
                 "the model at `{shown}` cannot be reached in {} seconds",
-                CONNECT_DEADLINE.as_secs()
+                CONNECT_TIMEOUT.as_secs()
             ))),
         }
     }
 
-    async fn connected(&self) -> Result<Connection, String> {
-        let shown = &self.shown;
+    async fn open_connection(&self) -> Result<Connection, String> {
+        let shown = &self.authority;
         let problem = |error: TunnelError| match error {
             TunnelError::Refused { message, .. } => {
                 format!("the gateway refuses `{shown}`: {message}")
             }
-            error => format!("the model at `{shown}` cannot be reached: {}", chain(&error)),
+            error => format!("the model at `{shown}` cannot be reached: {}", error_chain(&error)),
         };
         let (host, port) = (&self.endpoint.host, self.endpoint.port);
-        let tunnel = self.outward.tunnel(&self.credential, host, port);
+        let tunnel = self.egress.tunnel(&self.credential, host, port);
         let mut stream = tunnel.await.map_err(problem)?;
         if self.endpoint.encrypted {
-            let encrypted = self.outward.encrypted(stream, host);
+            let encrypted = self.egress.start_tls(stream, host);
             stream = encrypted.await.map_err(problem)?;
         }
         let (connection, driver) = http1::Builder::new()
@@ -235,7 +239,7 @@ impl Proxy {
             .max_header_size(MAX_HEAD)
             .handshake(TokioIo::new(stream))
             .await
-            .map_err(|error| no_answer(shown, &error))?;
+            .map_err(|error| describe_error(shown, &error))?;
         // Ends with the connection; pending requests get the error from hyper.
         tokio::spawn(async move {
             let _ = driver.await;
@@ -245,12 +249,12 @@ impl Proxy {
 }
 
 /// All headers but `accept` and `content-length`.
-fn headers(
+fn build_headers(
     plan: &ModelPlan,
     host: HeaderValue,
     secrets: Secrets,
     redactors: &mut Vec<Redactor>,
-) -> Result<HeaderMap, UnusableModel> {
+) -> Result<HeaderMap, ModelError> {
     const USER_AGENT: &str = concat!("Sympozium/", env!("CARGO_PKG_VERSION"));
     let mut headers = HeaderMap::new();
     headers.insert(header::HOST, host);
@@ -263,24 +267,24 @@ fn headers(
     }
     if let Some(key) = secrets.key {
         let (name, before) = wire::key_header(plan.wire, &plan.provider);
-        let (value, secret) = key_value(before, &key)?;
+        let (value, secret) = key_header_value(before, &key)?;
         redactors.extend(Redactor::new(secret));
         headers.insert(name, value);
     }
     for (name, value) in &plan.headers {
-        let unusable = || UnusableModel::Header(name.clone());
+        let unusable = || ModelError::Header(name.clone());
         let name = HeaderName::try_from(name).map_err(|_| unusable())?;
         let value = HeaderValue::try_from(value).map_err(|_| unusable())?;
-        if wire::is_ours(name.as_str()) {
+        if wire::is_reserved_header(name.as_str()) {
             return Err(unusable());
         }
         headers.insert(name, value);
     }
     for (name, mut value) in secrets.headers {
-        if wire::is_ours(name.as_str()) {
-            return Err(UnusableModel::Header(name.to_string()));
+        if wire::is_reserved_header(name.as_str()) {
+            return Err(ModelError::Header(name.to_string()));
         }
-        redactors.extend(secret_words(&value));
+        redactors.extend(secret_redactors(&value));
         value.set_sensitive(true);
         headers.insert(name, value);
     }
@@ -288,20 +292,20 @@ fn headers(
 }
 
 /// The header with the key, and the key within it. Both share one allocation, which is zeroised when both are dropped.
-fn key_value(before: &str, key: &ProviderKey) -> Result<(HeaderValue, Bytes), UnusableModel> {
+fn key_header_value(before: &str, key: &ProviderKey) -> Result<(HeaderValue, Bytes), ModelError> {
     // The full capacity from the start: reallocation would leave parts of the key behind.
     let mut bytes = Zeroizing::new(Vec::with_capacity(before.len() + key.expose().len()));
     bytes.extend_from_slice(before.as_bytes());
     bytes.extend_from_slice(key.expose().as_bytes());
     let bytes = Bytes::from_owner(bytes);
     let secret = bytes.slice(before.len()..);
-    let mut value = HeaderValue::from_maybe_shared(bytes).map_err(|_| UnusableModel::Key)?;
+    let mut value = HeaderValue::from_maybe_shared(bytes).map_err(|_| ModelError::Key)?;
     value.set_sensitive(true);
     Ok((value, secret))
 }
 
 /// Redactors for a header from a Secret: for its whole value, and for what follows a word such as `Bearer` in it.
-fn secret_words(value: &HeaderValue) -> impl Iterator<Item = Redactor> {
+fn secret_redactors(value: &HeaderValue) -> impl Iterator<Item = Redactor> {
     let whole = Bytes::from_owner(Zeroizing::new(value.as_bytes().to_vec()));
     let word = value.as_bytes().iter().rposition(|byte| *byte == b' ');
     let word = word.map(|space| whole.slice(space + 1..));
@@ -309,7 +313,7 @@ fn secret_words(value: &HeaderValue) -> impl Iterator<Item = Redactor> {
 }
 
 /// Describes an error of hyper. It contains nothing that the provider sent.
-fn no_answer(shown: &str, error: &hyper::Error) -> String {
+fn describe_error(shown: &str, error: &hyper::Error) -> String {
     let why = if error.is_parse() {
         "its answer is not HTTP, or its head is too large"
     } else if error.is_incomplete_message() {
@@ -320,7 +324,7 @@ fn no_answer(shown: &str, error: &hyper::Error) -> String {
     format!("the model at `{shown}` gave no answer: {why}")
 }
 
-fn chain(error: &dyn Error) -> String {
+fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -12,7 +12,7 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 /// for servers that need none.
 pub const MIN_SECRET: usize = 8;
 /// Replaces each byte of a secret.
-const STAR: u8 = b'*';
+const REPLACEMENT: u8 = b'*';
 
 /// Searches for one secret (Knuth-Morris-Pratt).
 pub struct Redactor {
@@ -44,7 +44,7 @@ impl Redactor {
     }
 
     /// A redactor of the same secret for another stream.
-    pub fn again(&self) -> Self {
+    pub fn restart(&self) -> Self {
         Self { secret: self.secret.clone(), fallback: Arc::clone(&self.fallback), held: 0 }
     }
 
@@ -67,7 +67,7 @@ impl Redactor {
                 };
                 index += next;
             }
-            self.take(bytes[index]);
+            self.advance(bytes[index]);
             index += 1;
             if self.held == self.secret.len() {
                 found.push(held + index - self.secret.len());
@@ -82,12 +82,12 @@ impl Redactor {
         out.put_slice(&self.secret[..held.min(passing)]);
         out.put_slice(&bytes[..passing.saturating_sub(held)]);
         for start in found {
-            out[start..start + self.secret.len()].fill(STAR);
+            out[start..start + self.secret.len()].fill(REPLACEMENT);
         }
         out.freeze()
     }
 
-    fn take(&mut self, byte: u8) {
+    fn advance(&mut self, byte: u8) {
         while self.held > 0 && self.secret[self.held] != byte {
             self.held = self.fallback[self.held - 1];
         }
@@ -97,15 +97,15 @@ impl Redactor {
     }
 
     /// The bytes that are left at the end of the stream: a proper prefix of the secret.
-    pub fn end(&mut self) -> Bytes {
+    pub fn finish(&mut self) -> Bytes {
         let held = std::mem::take(&mut self.held);
         Bytes::copy_from_slice(&self.secret[..held])
     }
 
-    pub fn finds(&self, bytes: &[u8]) -> bool {
-        let mut fresh = self.again();
+    pub fn is_in(&self, bytes: &[u8]) -> bool {
+        let mut fresh = self.restart();
         bytes.iter().any(|byte| {
-            fresh.take(*byte);
+            fresh.advance(*byte);
             let found = fresh.held == fresh.secret.len();
             if found {
                 fresh.held = 0;
@@ -128,7 +128,7 @@ mod tests {
         for piece in pieces {
             out.extend_from_slice(&redactor.pass(Bytes::copy_from_slice(piece)));
         }
-        out.extend_from_slice(&redactor.end());
+        out.extend_from_slice(&redactor.finish());
         out
     }
 
@@ -138,7 +138,7 @@ mod tests {
         let mut index = 0;
         while index + secret.len() <= out.len() {
             if &out[index..index + secret.len()] == secret {
-                out[index..index + secret.len()].fill(STAR);
+                out[index..index + secret.len()].fill(REPLACEMENT);
                 index += secret.len();
             } else {
                 index += 1;
@@ -194,7 +194,7 @@ mod tests {
             cuts.sort_unstable();
             let pieces: Vec<&[u8]> = cuts.windows(2).map(|cut| &text[cut[0]..cut[1]]).collect();
             prop_assert_eq!(passed(secret, &pieces), replaced(secret, text));
-            let finds = Redactor::new(Bytes::copy_from_slice(secret)).expect("long enough").finds(text);
+            let finds = Redactor::new(Bytes::copy_from_slice(secret)).expect("long enough").is_in(text);
             prop_assert_eq!(finds, text.windows(secret.len()).any(|it| it == secret));
         }
     }

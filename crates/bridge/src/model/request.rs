@@ -18,7 +18,7 @@ use sympozium_api::RunPlan;
 use sympozium_api::run_plan::{Gate, WireFormat};
 use sympozium_ipc::door::{Refusal, RefusalCode};
 
-use self::object::{Fields, Kind, NoObject};
+use self::object::{Fields, JsonKind, ObjectError};
 use super::wire;
 
 /// Maximum number of fields at the top level, in a tool, and in a choice.
@@ -28,29 +28,29 @@ pub const MAX_TOOLS: usize = 512;
 /// Maximum nesting depth of arrays and objects.
 pub const MAX_DEPTH: usize = 128;
 /// Maximum number of errors in a refusal, and of names in one error.
-const MAX_PROBLEMS: usize = 16;
+const MAX_ERRORS: usize = 16;
 
 /// Inserted before the first field, so that the provider reports the usage at the end of a stream.
-const ASK_FOR_USAGE: &str = r#""stream_options":{"include_usage":true},"#;
+const USAGE_FIELD: &str = r#""stream_options":{"include_usage":true},"#;
 /// Replaces `stream_options` that do not ask for the usage.
-const ONLY_USAGE: &str = r#"{"include_usage":true}"#;
+const USAGE_OPTIONS: &str = r#"{"include_usage":true}"#;
 
 /// What the model requests of a run may contain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rules {
+pub struct RequestRules {
     pub(crate) wire: WireFormat,
     pub(crate) model: String,
     /// Names of the tools whose gate is not deny.
     pub(crate) tools: BTreeSet<String>,
     /// Maximum number of bytes.
-    pub(crate) bytes: u64,
+    pub(crate) max_bytes: u64,
     /// Whether the usage of a stream must be requested.
-    pub(crate) asks_for_usage: bool,
+    pub(crate) requests_usage: bool,
 }
 
 /// A request that is forwarded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Accepted {
+pub struct AcceptedRequest {
     /// The bytes to send, in order. Slices of the agent's body, with at most one piece of ours among them.
     pub pieces: Pieces,
     /// Whether the answer is a stream of events.
@@ -61,19 +61,19 @@ pub struct Accepted {
 pub type Pieces = [Bytes; 3];
 
 /// The total number of bytes.
-pub fn length(pieces: &Pieces) -> u64 {
+pub fn total_length(pieces: &Pieces) -> u64 {
     pieces.iter().map(|piece| piece.len() as u64).sum()
 }
 
-impl Rules {
+impl RequestRules {
     pub fn new(plan: &RunPlan) -> Self {
         let open = plan.tools.iter().filter(|tool| tool.gate != Gate::Deny);
         Self {
             wire: plan.model.wire,
             model: plan.model.model.clone(),
             tools: open.map(|tool| tool.name.clone()).collect(),
-            bytes: plan.limits.model_request_bytes,
-            asks_for_usage: wire::must_be_asked_for_usage(plan.model.wire, &plan.model.provider),
+            max_bytes: plan.limits.model_request_bytes,
+            requests_usage: wire::needs_usage_option(plan.model.wire, &plan.model.provider),
         }
     }
 
@@ -82,28 +82,28 @@ impl Rules {
     /// # Errors
     ///
     /// Returns a refusal that lists every error, as far as they can be found at once.
-    pub fn check(&self, body: &Bytes) -> Result<Accepted, Refusal> {
-        if body.len() as u64 > self.bytes {
+    pub fn check(&self, body: &Bytes) -> Result<AcceptedRequest, Refusal> {
+        if body.len() as u64 > self.max_bytes {
             return Err(Refusal {
                 code: RefusalCode::Size,
-                message: format!("the request to the model has {} bytes; {} are allowed", body.len(), self.bytes),
+                message: format!("the request to the model has {} bytes; {} are allowed", body.len(), self.max_bytes),
                 retry_after_ms: None,
             });
         }
         let fields = match Fields::read(body) {
             Ok(fields) => fields,
-            Err(error) => return Err(refused(vec![top_level(&error)])),
+            Err(error) => return Err(build_refusal(vec![describe_parse_error(&error)])),
         };
         if depth(body) > MAX_DEPTH {
             let problem = format!("it is nested more than {MAX_DEPTH} deep");
-            return Err(refused(vec![problem]));
+            return Err(build_refusal(vec![problem]));
         }
         let mut problems = Vec::new();
         self.check_names(&fields, &mut problems);
         self.check_model(&fields, &mut problems);
         let streamed = check_stream(&fields, &mut problems);
         check_count(&fields, &mut problems);
-        if fields.get("messages").map(Kind::of) != Some(Kind::Array) {
+        if fields.get("messages").map(JsonKind::of) != Some(JsonKind::Array) {
             problems.push("`messages` must be a list".to_owned());
         }
         let messages = fields.get("messages").map(remote::check_messages);
@@ -114,36 +114,36 @@ impl Rules {
             }
         }
         if let Some(tools) = fields.get("tools") {
-            tools::check(self.wire, &self.tools, tools, &mut problems);
+            tools::check_tools(self.wire, &self.tools, tools, &mut problems);
         }
         if let Some(choice) = fields.get("tool_choice") {
             tools::check_choice(self.wire, &self.tools, choice, &mut problems);
         }
         let options = fields.get("stream_options");
-        let asks = streamed && self.asks_for_usage;
-        let pieces = ask_for_usage(body, options, asks, &mut problems);
+        let asks = streamed && self.requests_usage;
+        let pieces = request_usage(body, options, asks, &mut problems);
         if problems.is_empty() {
-            return Ok(Accepted { pieces, streamed });
+            return Ok(AcceptedRequest { pieces, streamed });
         }
-        Err(refused(problems))
+        Err(build_refusal(problems))
     }
 
     fn check_names(&self, fields: &Fields<'_>, problems: &mut Vec<String>) {
-        let unknown: Vec<&str> = fields.names().filter(|name| !wire::allows(self.wire, name)).collect();
+        let unknown: Vec<&str> = fields.names().filter(|name| !wire::is_field_allowed(self.wire, name)).collect();
         if unknown.is_empty() {
             return;
         }
         let word = if unknown.len() == 1 { "field" } else { "fields" };
         problems.push(format!(
             "the {word} {} cannot be used here: what a provider would act on or keep by itself is not passed on",
-            listed(&unknown)
+            list_names(&unknown)
         ));
     }
 
     fn check_model(&self, fields: &Fields<'_>, problems: &mut Vec<String>) {
-        let asked = fields.get("model").and_then(object::text);
+        let asked = fields.get("model").and_then(object::as_text);
         if asked.as_deref() != Some(self.model.as_str()) {
-            problems.push(format!("`model` must be `{}`", shown(&self.model)));
+            problems.push(format!("`model` must be `{}`", truncate(&self.model)));
         }
     }
 }
@@ -167,21 +167,21 @@ fn check_count(fields: &Fields<'_>, problems: &mut Vec<String>) {
 }
 
 /// The bytes to send: those of the agent, with a request for the usage where it is needed.
-fn ask_for_usage(body: &Bytes, options: Option<&RawValue>, must_ask: bool, problems: &mut Vec<String>) -> Pieces {
+fn request_usage(body: &Bytes, options: Option<&RawValue>, must_ask: bool, problems: &mut Vec<String>) -> Pieces {
     let Some(options) = options else {
         if !must_ask {
-            return whole(body);
+            return single_piece(body);
         }
         // `messages` is there, or the request is refused: so a comma is valid here.
         let brace = body.iter().position(|byte| *byte == b'{').unwrap_or(0);
-        let added = Bytes::from_static(ASK_FOR_USAGE.as_bytes());
+        let added = Bytes::from_static(USAGE_FIELD.as_bytes());
         return [body.slice(..=brace), added, body.slice(brace + 1..)];
     };
     let read = Fields::read(options.get().as_bytes());
     let (known, asks) = match &read {
         Ok(read) => (
             read.names().all(|name| name == "include_usage")
-                && read.iter().all(|(_, value)| Kind::of(value) == Kind::Bool),
+                && read.iter().all(|(_, value)| JsonKind::of(value) == JsonKind::Bool),
             read.get("include_usage").map(RawValue::get) == Some("true"),
         ),
         Err(_) => (false, false),
@@ -190,7 +190,7 @@ fn ask_for_usage(body: &Bytes, options: Option<&RawValue>, must_ask: bool, probl
         problems.push("`stream_options` can say `include_usage` and nothing else".to_owned());
     }
     if !must_ask || asks {
-        return whole(body);
+        return single_piece(body);
     }
     // A raw value is a slice of the body.
     let start = (options.get().as_ptr() as usize).saturating_sub(body.as_ptr() as usize);
@@ -198,25 +198,25 @@ fn ask_for_usage(body: &Bytes, options: Option<&RawValue>, must_ask: bool, probl
     if end > body.len() {
         unreachable!("a value that was read from the body lies in it");
     }
-    let ours = Bytes::from_static(ONLY_USAGE.as_bytes());
+    let ours = Bytes::from_static(USAGE_OPTIONS.as_bytes());
     [body.slice(..start), ours, body.slice(end..)]
 }
 
-fn whole(body: &Bytes) -> Pieces {
+fn single_piece(body: &Bytes) -> Pieces {
     [body.clone(), Bytes::new(), Bytes::new()]
 }
 
-fn top_level(error: &NoObject) -> String {
+fn describe_parse_error(error: &ObjectError) -> String {
     match error {
-        NoObject::Twice(name) => format!("the field `{}` is there twice", shown(name)),
-        NoObject::TooMany => format!("it has more than {MAX_FIELDS} fields"),
-        NoObject::Json(why) => format!("it is not a JSON object: {why}"),
+        ObjectError::Duplicate(name) => format!("the field `{}` is there twice", truncate(name)),
+        ObjectError::TooMany => format!("it has more than {MAX_FIELDS} fields"),
+        ObjectError::Json(why) => format!("it is not a JSON object: {why}"),
     }
 }
 
-fn refused(mut problems: Vec<String>) -> Refusal {
-    let more = problems.len().saturating_sub(MAX_PROBLEMS);
-    problems.truncate(MAX_PROBLEMS);
+fn build_refusal(mut problems: Vec<String>) -> Refusal {
+    let more = problems.len().saturating_sub(MAX_ERRORS);
+    problems.truncate(MAX_ERRORS);
     if more > 0 {
         problems.push(format!("and {more} more"));
     }
@@ -228,17 +228,17 @@ fn refused(mut problems: Vec<String>) -> Refusal {
 }
 
 /// A list of names for an error, truncated.
-fn listed(names: &[&str]) -> String {
-    let first = names.iter().take(MAX_PROBLEMS);
-    let mut list: Vec<String> = first.map(|name| format!("`{}`", shown(name))).collect();
-    if names.len() > MAX_PROBLEMS {
-        list.push(format!("{} more", names.len() - MAX_PROBLEMS));
+fn list_names(names: &[&str]) -> String {
+    let first = names.iter().take(MAX_ERRORS);
+    let mut list: Vec<String> = first.map(|name| format!("`{}`", truncate(name))).collect();
+    if names.len() > MAX_ERRORS {
+        list.push(format!("{} more", names.len() - MAX_ERRORS));
     }
     list.join(", ")
 }
 
-fn shown(text: &str) -> String {
-    sympozium_ipc::receipt::shortened(text)
+fn truncate(text: &str) -> String {
+    sympozium_ipc::receipt::truncate_printable(text)
 }
 
 /// The nesting depth of JSON. It was parsed before, so only brackets outside of strings matter.

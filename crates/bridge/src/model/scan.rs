@@ -11,14 +11,14 @@ const MAX_NAME: usize = 7;
 
 /// Where the object was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum UsagePosition {
     Top,
     Message,
 }
 
 /// The scanner. Bytes may be split anywhere.
 #[derive(Debug, Default)]
-pub struct Scan {
+pub struct UsageScanner {
     /// Number of open containers.
     depth: usize,
     /// Whether the first two of them are objects.
@@ -28,14 +28,14 @@ pub struct Scan {
     /// The last name, as far as it matters.
     name: Name,
     /// What the next string or value is.
-    next: Next,
-    string: Text,
+    expected: Expected,
+    state: StringState,
     capture: Option<Capture>,
-    found: Option<(Place, Vec<u8>)>,
+    found: Option<(UsagePosition, Vec<u8>)>,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Next {
+enum Expected {
     #[default]
     Other,
     /// A name in an object that is watched.
@@ -45,7 +45,7 @@ enum Next {
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Text {
+enum StringState {
     #[default]
     Outside,
     Inside,
@@ -62,38 +62,38 @@ struct Name {
 
 #[derive(Debug)]
 struct Capture {
-    place: Place,
+    position: UsagePosition,
     depth: usize,
     bytes: Vec<u8>,
 }
 
-impl Scan {
+impl UsageScanner {
     /// Scans the next bytes.
-    pub fn read(&mut self, mut bytes: &[u8]) {
+    pub fn scan(&mut self, mut bytes: &[u8]) {
         while let Some((&byte, rest)) = bytes.split_first() {
-            let taken = match self.string {
-                Text::Inside => {
+            let taken = match self.state {
+                StringState::Inside => {
                     let end = bytes.iter().position(|it| matches!(it, b'"' | b'\\'));
                     let plain = end.unwrap_or(bytes.len());
-                    self.inside(&bytes[..plain]);
+                    self.scan_text(&bytes[..plain]);
                     if let Some(end) = end {
-                        self.string = match bytes[end] {
-                            b'"' => Text::Outside,
-                            _ => Text::Escaped,
+                        self.state = match bytes[end] {
+                            b'"' => StringState::Outside,
+                            _ => StringState::Escaped,
                         };
-                        self.keep(&bytes[end..=end]);
+                        self.capture_bytes(&bytes[end..=end]);
                     }
                     end.map_or(plain, |end| end + 1)
                 }
-                Text::Escaped => {
+                StringState::Escaped => {
                     // The names that are searched for have no escapes.
                     self.name.length = MAX_NAME + 1;
-                    self.string = Text::Inside;
-                    self.keep(&[byte]);
+                    self.state = StringState::Inside;
+                    self.capture_bytes(&[byte]);
                     1
                 }
-                Text::Outside => {
-                    self.outside(byte);
+                StringState::Outside => {
+                    self.scan_structure(byte);
                     1
                 }
             };
@@ -102,56 +102,56 @@ impl Scan {
     }
 
     /// Ends the JSON text and returns what was found. Another text may follow.
-    pub fn end(&mut self) -> Option<(Place, Vec<u8>)> {
+    pub fn finish(&mut self) -> Option<(UsagePosition, Vec<u8>)> {
         let found = self.found.take();
         *self = Self::default();
         found
     }
 
-    fn inside(&mut self, text: &[u8]) {
-        self.keep(text);
-        if self.next == Next::Name && self.capture.is_none() {
+    fn scan_text(&mut self, text: &[u8]) {
+        self.capture_bytes(text);
+        if self.expected == Expected::Name && self.capture.is_none() {
             self.name.extend(text);
         }
     }
 
-    fn outside(&mut self, byte: u8) {
+    fn scan_structure(&mut self, byte: u8) {
         match byte {
             b'"' => {
-                self.string = Text::Inside;
-                if self.next == Next::Name {
+                self.state = StringState::Inside;
+                if self.expected == Expected::Name {
                     self.name.length = 0;
                 }
             }
-            b'{' | b'[' => self.open(byte == b'{'),
-            b'}' | b']' => return self.close(byte),
+            b'{' | b'[' => self.open_container(byte == b'{'),
+            b'}' | b']' => return self.close_container(byte),
             b',' => {
-                let looked_at = self.watched().is_some();
-                self.next = if looked_at { Next::Name } else { Next::Other };
+                let looked_at = self.watched_position().is_some();
+                self.expected = if looked_at { Expected::Name } else { Expected::Other };
             }
-            b':' if self.next == Next::Name => self.next = Next::Value,
+            b':' if self.expected == Expected::Name => self.expected = Expected::Value,
             _ => {}
         }
-        self.keep(&[byte]);
+        self.capture_bytes(&[byte]);
     }
 
     /// The position of the current container, if its names matter.
-    fn watched(&self) -> Option<Place> {
+    fn watched_position(&self) -> Option<UsagePosition> {
         match self.depth {
-            1 if self.objects[0] => Some(Place::Top),
-            2 if self.objects[1] && self.in_message => Some(Place::Message),
+            1 if self.objects[0] => Some(UsagePosition::Top),
+            2 if self.objects[1] && self.in_message => Some(UsagePosition::Message),
             _ => None,
         }
     }
 
-    fn open(&mut self, is_object: bool) {
-        let value_of = |name: &[u8]| self.next == Next::Value && self.name.is(name);
-        if let Some(place) = self.watched()
+    fn open_container(&mut self, is_object: bool) {
+        let value_of = |name: &[u8]| self.expected == Expected::Value && self.name.equals(name);
+        if let Some(place) = self.watched_position()
             && is_object
             && self.capture.is_none()
             && value_of(b"usage")
         {
-            self.capture = Some(Capture { place, depth: self.depth, bytes: Vec::new() });
+            self.capture = Some(Capture { position: place, depth: self.depth, bytes: Vec::new() });
         }
         if self.depth == 1 {
             self.in_message = is_object && self.objects[0] && value_of(b"message");
@@ -160,24 +160,24 @@ impl Scan {
             *object = is_object;
         }
         self.depth += 1;
-        self.next = match self.watched() {
-            Some(_) => Next::Name,
-            None => Next::Other,
+        self.expected = match self.watched_position() {
+            Some(_) => Expected::Name,
+            None => Expected::Other,
         };
     }
 
-    fn close(&mut self, byte: u8) {
-        self.keep(&[byte]);
+    fn close_container(&mut self, byte: u8) {
+        self.capture_bytes(&[byte]);
         self.depth = self.depth.saturating_sub(1);
-        self.next = Next::Other;
+        self.expected = Expected::Other;
         if self.capture.as_ref().is_some_and(|it| it.depth == self.depth)
             && let Some(capture) = self.capture.take()
         {
-            self.found = Some((capture.place, capture.bytes));
+            self.found = Some((capture.position, capture.bytes));
         }
     }
 
-    fn keep(&mut self, bytes: &[u8]) {
+    fn capture_bytes(&mut self, bytes: &[u8]) {
         if let Some(capture) = &mut self.capture {
             if capture.bytes.len() + bytes.len() > MAX_USAGE {
                 self.capture = None;
@@ -200,7 +200,7 @@ impl Name {
         }
     }
 
-    fn is(&self, name: &[u8]) -> bool {
+    fn equals(&self, name: &[u8]) -> bool {
         self.bytes.get(..self.length) == Some(name)
     }
 }
@@ -211,12 +211,12 @@ mod tests {
 
     use super::*;
 
-    fn found(pieces: &[&[u8]]) -> Option<(Place, String)> {
-        let mut scan = Scan::default();
+    fn found(pieces: &[&[u8]]) -> Option<(UsagePosition, String)> {
+        let mut scan = UsageScanner::default();
         for piece in pieces {
-            scan.read(piece);
+            scan.scan(piece);
         }
-        let (place, bytes) = scan.end()?;
+        let (place, bytes) = scan.finish()?;
         Some((place, String::from_utf8(bytes).expect("UTF-8")))
     }
 
@@ -224,10 +224,10 @@ mod tests {
     fn usage_is_found_where_providers_put_it_and_nowhere_else() {
         let usage = r#"{"a": [1, {"b": "}\""}]}"#;
         for (before, after, expected) in [
-            (r#"{"usage":"#, "}", Some(Place::Top)),
-            (r#" { "id" : "x\\" , "usage" : "#, r#" , "z": {} } "#, Some(Place::Top)),
-            (r#"{"choices":[{"usage":{}}],"usage":"#, "}", Some(Place::Top)),
-            (r#"{"message":{"id":1,"usage":"#, "}}", Some(Place::Message)),
+            (r#"{"usage":"#, "}", Some(UsagePosition::Top)),
+            (r#" { "id" : "x\\" , "usage" : "#, r#" , "z": {} } "#, Some(UsagePosition::Top)),
+            (r#"{"choices":[{"usage":{}}],"usage":"#, "}", Some(UsagePosition::Top)),
+            (r#"{"message":{"id":1,"usage":"#, "}}", Some(UsagePosition::Message)),
             (r#"{"x":{"usage":"#, "}}", None),
             (r#"{"message":[{"usage":"#, "}]}", None),
             (r#"{"message":{"x":{"usage":"#, "}}}", None),
@@ -249,7 +249,10 @@ mod tests {
 
     #[test]
     fn the_last_one_counts_and_a_large_one_is_none() {
-        assert_eq!(found(&[br#"{"usage":{"a":1},"usage":{"a":2}}"#]), Some((Place::Top, r#"{"a":2}"#.to_owned())));
+        assert_eq!(
+            found(&[br#"{"usage":{"a":1},"usage":{"a":2}}"#]),
+            Some((UsagePosition::Top, r#"{"a":2}"#.to_owned()))
+        );
         for (length, is_found) in [(MAX_USAGE, true), (MAX_USAGE + 1, false)] {
             let text = "x".repeat(length - r#"{"a":""}"#.len());
             let json = format!(r#"{{"usage":{{"a":"{text}"}}}}"#);

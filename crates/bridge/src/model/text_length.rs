@@ -8,7 +8,7 @@
 //! is in.
 
 /// Fields of the envelope: no model wrote their values.
-const ENVELOPE: &[&[u8]] = &[
+const ENVELOPE_FIELDS: &[&[u8]] = &[
     b"id",
     b"object",
     b"model",
@@ -26,12 +26,12 @@ const ENVELOPE: &[&[u8]] = &[
 const MAX_NAME: usize = 18;
 /// Strings of the envelope, and names in an answer, are not counted up to this number of bytes. Longer ones are counted
 /// entirely.
-const MAX_ENVELOPE: u64 = 64;
+const MAX_ENVELOPE_BYTES: u64 = 64;
 /// Containers whose kind is stored. Deeper ones are treated as lists, where all strings count.
 const MAX_DEPTH: usize = 128;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum Counting {
     /// All strings.
     Request,
     /// Strings that a model wrote.
@@ -41,7 +41,7 @@ pub enum Kind {
 /// The measurement. Bytes may be split anywhere.
 #[derive(Debug)]
 pub struct TextLength {
-    kind: Kind,
+    counting: Counting,
     /// Whether each open container is an object, one bit each; the outermost is the lowest bit.
     objects: u128,
     depth: usize,
@@ -61,7 +61,7 @@ enum State {
     /// After a backslash.
     Escaped,
     /// In `\uXXXX`: number of missing digits, and the value so far.
-    Code(u8, u16),
+    UnicodeEscape(u8, u16),
 }
 
 /// The last name in an object, as far as it can be one of the envelope.
@@ -74,9 +74,9 @@ struct Name {
 
 impl TextLength {
     /// Measures any number of JSON texts, one after the other.
-    pub const fn new(kind: Kind) -> Self {
+    pub const fn new(kind: Counting) -> Self {
         Self {
-            kind,
+            counting: kind,
             objects: 0,
             depth: 0,
             expects_name: false,
@@ -91,7 +91,7 @@ impl TextLength {
     pub fn bytes(&self) -> u64 {
         match self.state {
             State::Outside => self.total,
-            _ => self.total.saturating_add(self.counted()),
+            _ => self.total.saturating_add(self.counted_length()),
         }
     }
 
@@ -118,13 +118,13 @@ impl TextLength {
                     // No name of the envelope has escapes.
                     self.name.length = MAX_NAME + 1;
                     if byte == b'u' {
-                        self.state = State::Code(4, 0);
+                        self.state = State::UnicodeEscape(4, 0);
                     } else {
                         self.length = self.length.saturating_add(1);
                         self.state = State::Inside;
                     }
                 }
-                State::Code(missing, code) => {
+                State::UnicodeEscape(missing, code) => {
                     let digit = char::from(byte).to_digit(16).unwrap_or(0);
                     let code = code << 4 | u16::try_from(digit).unwrap_or(0);
                     self.state = match missing {
@@ -132,21 +132,21 @@ impl TextLength {
                             self.length = self.length.saturating_add(encoded_length(code));
                             State::Inside
                         }
-                        _ => State::Code(missing - 1, code),
+                        _ => State::UnicodeEscape(missing - 1, code),
                     };
                 }
-                State::Outside => self.outside(byte),
+                State::Outside => self.scan_structure(byte),
             }
             bytes = rest;
         }
     }
 
     /// Ends the JSON text, complete or not. Another may follow.
-    pub fn end(&mut self) {
-        *self = Self { total: self.bytes(), ..Self::new(self.kind) };
+    pub fn finish(&mut self) {
+        *self = Self { total: self.bytes(), ..Self::new(self.counting) };
     }
 
-    fn outside(&mut self, byte: u8) {
+    fn scan_structure(&mut self, byte: u8) {
         match byte {
             b'"' => {
                 self.state = State::Inside;
@@ -187,16 +187,16 @@ impl TextLength {
     }
 
     fn end_string(&mut self) {
-        self.total = self.total.saturating_add(self.counted());
+        self.total = self.total.saturating_add(self.counted_length());
         self.state = State::Outside;
     }
 
     /// How many bytes of the current string count.
-    fn counted(&self) -> u64 {
-        let is_envelope = self.kind == Kind::Answer
-            && self.length <= MAX_ENVELOPE
+    fn counted_length(&self) -> u64 {
+        let is_envelope = self.counting == Counting::Answer
+            && self.length <= MAX_ENVELOPE_BYTES
             && self.is_in_object()
-            && (self.expects_name || self.name.is_of_envelope());
+            && (self.expects_name || self.name.is_envelope_field());
         if is_envelope { 0 } else { self.length }
     }
 }
@@ -222,9 +222,9 @@ impl Name {
         }
     }
 
-    fn is_of_envelope(&self) -> bool {
+    fn is_envelope_field(&self) -> bool {
         let name = self.bytes.get(..self.length);
-        name.is_some_and(|it| ENVELOPE.contains(&it))
+        name.is_some_and(|it| ENVELOPE_FIELDS.contains(&it))
     }
 }
 
@@ -235,10 +235,10 @@ mod tests {
 
     use super::*;
 
-    fn length(kind: Kind, pieces: &[&[u8]]) -> u64 {
+    fn length(kind: Counting, pieces: &[&[u8]]) -> u64 {
         let mut text = TextLength::new(kind);
         pieces.iter().for_each(|piece| text.read(piece));
-        text.end();
+        text.finish();
         text.bytes()
     }
 
@@ -265,12 +265,12 @@ mod tests {
             (r#"{"content":"cut off"#.to_owned(), 14, 7),
             ("}}]]\"text\"".to_owned(), 4, 4),
         ] {
-            for (kind, expected) in [(Kind::Request, request), (Kind::Answer, answer)] {
+            for (kind, expected) in [(Counting::Request, request), (Counting::Answer, answer)] {
                 assert_eq!(length(kind, &[json.as_bytes()]), expected, "{kind:?} {json}");
             }
         }
         let deep = format!("{}{}", r#"{"id":"#.repeat(1000), r#""abc""#);
-        assert!(length(Kind::Answer, &[deep.as_bytes()]) >= 3);
+        assert!(length(Counting::Answer, &[deep.as_bytes()]) >= 3);
     }
 
     /// All strings of a value.
@@ -303,8 +303,8 @@ mod tests {
         #[test]
         fn a_request_is_all_its_strings(value in value()) {
             let json = value.to_string();
-            prop_assert_eq!(length(Kind::Request, &[json.as_bytes()]), strings(&value));
-            prop_assert!(length(Kind::Answer, &[json.as_bytes()]) <= strings(&value));
+            prop_assert_eq!(length(Counting::Request, &[json.as_bytes()]), strings(&value));
+            prop_assert!(length(Counting::Answer, &[json.as_bytes()]) <= strings(&value));
         }
 
         #[test]
@@ -313,7 +313,7 @@ mod tests {
             cut in 0_usize..200,
             is_request in any::<bool>(),
         ) {
-            let kind = if is_request { Kind::Request } else { Kind::Answer };
+            let kind = if is_request { Counting::Request } else { Counting::Answer };
             let bytes = json.as_bytes();
             let (before, after) = bytes.split_at(cut.min(bytes.len()));
             prop_assert_eq!(length(kind, &[before, after]), length(kind, &[bytes]));

@@ -3,8 +3,8 @@
 use serde_json::Value;
 use sympozium_api::run_plan::WireFormat;
 
-use super::scan::{Place, Scan};
-use super::text_length::{Kind, TextLength};
+use super::scan::{UsagePosition, UsageScanner};
+use super::text_length::{Counting, TextLength};
 use sympozium_ipc::sse;
 
 /// Estimated bytes of text per token.
@@ -14,45 +14,45 @@ const BYTES_PER_TOKEN: u64 = 4;
 const MAX_BYTES_PER_TOKEN: u64 = 128;
 
 /// Estimated number of tokens of a text.
-pub const fn estimate(bytes: u64) -> u64 {
+pub const fn estimate_tokens(bytes: u64) -> u64 {
     bytes.div_ceil(BYTES_PER_TOKEN)
 }
 
 /// Minimum number of tokens of a text.
-pub const fn least(bytes: u64) -> u64 {
+pub const fn min_tokens(bytes: u64) -> u64 {
     bytes / MAX_BYTES_PER_TOKEN
 }
 
 /// Counts an answer while it is passed on.
 #[derive(Debug)]
-pub struct Counter {
+pub struct UsageCounter {
     wire: WireFormat,
-    form: Form,
+    format: AnswerFormat,
     text: TextLength,
-    reported: Reported,
+    reported: ReportedUsage,
 }
 
 /// The format of the answer.
 #[derive(Debug)]
-enum Form {
+enum AnswerFormat {
     /// Server-sent events, each of them JSON.
-    Events(sse::Reader, Scan),
+    Events(sse::Reader, UsageScanner),
     /// One JSON text.
-    Whole(Scan),
+    Json(UsageScanner),
     /// Any other content type. Every byte counts.
-    Unnamed(Scan, u64),
+    Other(UsageScanner, u64),
 }
 
 /// What the provider has reported so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Reported {
+pub struct ReportedUsage {
     /// Prompt tokens.
     pub input: Option<u64>,
     /// Completion tokens.
     pub output: Option<u64>,
 }
 
-impl Counter {
+impl UsageCounter {
     pub fn new(wire: WireFormat, content_type: Option<&[u8]>) -> Self {
         const EVENTS: &[u8] = b"text/event-stream";
         const JSON: &[u8] = b"application/json";
@@ -61,26 +61,27 @@ impl Counter {
             begin.is_some_and(|it| it.eq_ignore_ascii_case(with))
         };
         let form = match (begins(EVENTS), begins(JSON)) {
-            (true, _) => Form::Events(sse::Reader::default(), Scan::default()),
-            (_, true) => Form::Whole(Scan::default()),
-            _ => Form::Unnamed(Scan::default(), 0),
+            (true, _) => AnswerFormat::Events(sse::Reader::default(), UsageScanner::default()),
+            (_, true) => AnswerFormat::Json(UsageScanner::default()),
+            _ => AnswerFormat::Other(UsageScanner::default(), 0),
         };
-        Self { wire, form, text: TextLength::new(Kind::Answer), reported: Reported::default() }
+        Self { wire, format: form, text: TextLength::new(Counting::Answer), reported: ReportedUsage::default() }
     }
 
     /// Counts the next bytes.
-    pub fn read(&mut self, bytes: &[u8]) {
-        match &mut self.form {
-            Form::Whole(scan) => {
-                scan.read(bytes);
+    pub fn count(&mut self, bytes: &[u8]) {
+        match &mut self.format {
+            AnswerFormat::Json(scan) => {
+                scan.scan(bytes);
                 self.text.read(bytes);
             }
-            Form::Events(reader, scan) => {
-                let mut events = Events { scan, text: &mut self.text, wire: self.wire, reported: &mut self.reported };
+            AnswerFormat::Events(reader, scan) => {
+                let mut events =
+                    EventSink { scan, text: &mut self.text, wire: self.wire, reported: &mut self.reported };
                 reader.read(bytes, &mut events);
             }
-            Form::Unnamed(scan, all) => {
-                scan.read(bytes);
+            AnswerFormat::Other(scan, all) => {
+                scan.scan(bytes);
                 *all = all.saturating_add(bytes.len() as u64);
             }
         }
@@ -88,16 +89,16 @@ impl Counter {
 
     /// Bytes of text so far.
     pub fn text_bytes(&self) -> u64 {
-        match self.form {
-            Form::Unnamed(_, all) => all,
-            Form::Events(..) | Form::Whole(_) => self.text.bytes(),
+        match self.format {
+            AnswerFormat::Other(_, all) => all,
+            AnswerFormat::Events(..) | AnswerFormat::Json(_) => self.text.bytes(),
         }
     }
 
     /// The reported usage so far. Ends the text of a non-streamed answer.
-    pub fn end(&mut self) -> Reported {
-        if let Form::Whole(scan) | Form::Unnamed(scan, _) = &mut self.form
-            && let Some(found) = scan.end()
+    pub fn finish(&mut self) -> ReportedUsage {
+        if let AnswerFormat::Json(scan) | AnswerFormat::Other(scan, _) = &mut self.format
+            && let Some(found) = scan.finish()
         {
             self.reported.add(self.wire, found);
         }
@@ -105,30 +106,30 @@ impl Counter {
     }
 }
 
-struct Events<'c> {
-    scan: &'c mut Scan,
+struct EventSink<'c> {
+    scan: &'c mut UsageScanner,
     text: &'c mut TextLength,
     wire: WireFormat,
-    reported: &'c mut Reported,
+    reported: &'c mut ReportedUsage,
 }
 
-impl sse::Sink for Events<'_> {
+impl sse::Sink for EventSink<'_> {
     fn data(&mut self, bytes: &[u8]) {
-        self.scan.read(bytes);
+        self.scan.scan(bytes);
         self.text.read(bytes);
     }
 
-    fn end(&mut self) {
-        self.text.end();
-        if let Some(found) = self.scan.end() {
+    fn end_event(&mut self) {
+        self.text.finish();
+        if let Some(found) = self.scan.finish() {
             self.reported.add(self.wire, found);
         }
     }
 }
 
-impl Reported {
+impl ReportedUsage {
     /// Takes the maximum, because counts in a stream only grow.
-    fn add(&mut self, wire: WireFormat, (place, json): (Place, Vec<u8>)) {
+    fn add(&mut self, wire: WireFormat, (place, json): (UsagePosition, Vec<u8>)) {
         let Ok(usage) = serde_json::from_slice::<Value>(&json) else {
             return;
         };
@@ -144,7 +145,7 @@ impl Reported {
         };
         self.input = self.input.max(input);
         // The output count at the beginning of a stream is not the final one.
-        if place == Place::Top {
+        if place == UsagePosition::Top {
             self.output = self.output.max(output);
         }
     }
@@ -158,14 +159,14 @@ mod tests {
     const ANTHROPIC: WireFormat = WireFormat::Anthropic;
 
     fn counted(wire: WireFormat, content_type: &str, body: &str) -> (Option<u64>, Option<u64>) {
-        let mut whole = Counter::new(wire, Some(content_type.as_bytes()));
-        whole.read(body.as_bytes());
-        let mut bytes = Counter::new(wire, Some(content_type.as_bytes()));
+        let mut whole = UsageCounter::new(wire, Some(content_type.as_bytes()));
+        whole.count(body.as_bytes());
+        let mut bytes = UsageCounter::new(wire, Some(content_type.as_bytes()));
         for byte in body.as_bytes().chunks(1) {
-            bytes.read(byte);
+            bytes.count(byte);
         }
-        let reported = whole.end();
-        assert_eq!(reported, bytes.end());
+        let reported = whole.finish();
+        assert_eq!(reported, bytes.finish());
         (reported.input, reported.output)
     }
 
@@ -209,8 +210,8 @@ mod tests {
         ] {
             assert_eq!(counted(wire, content_type, body), expected, "{body}");
         }
-        assert_eq!((estimate(0), estimate(1), estimate(8)), (0, 1, 2));
-        assert_eq!((least(0), least(127), least(256)), (0, 0, 2));
+        assert_eq!((estimate_tokens(0), estimate_tokens(1), estimate_tokens(8)), (0, 1, 2));
+        assert_eq!((min_tokens(0), min_tokens(127), min_tokens(256)), (0, 0, 2));
     }
 
     /// As llama.cpp streams it: an event for each token, and no usage.
@@ -237,12 +238,12 @@ mod tests {
         for (content_type, expected) in [
             ("text/event-stream", 25),
             // What cannot be parsed counts entirely.
-            ("text/plain", estimate(body.len() as u64)),
+            ("text/plain", estimate_tokens(body.len() as u64)),
         ] {
-            let mut counter = Counter::new(OPEN_AI, Some(content_type.as_bytes()));
-            counter.read(body.as_bytes());
-            assert_eq!(counter.end(), Reported::default());
-            assert_eq!(estimate(counter.text_bytes()), expected, "{content_type}");
+            let mut counter = UsageCounter::new(OPEN_AI, Some(content_type.as_bytes()));
+            counter.count(body.as_bytes());
+            assert_eq!(counter.finish(), ReportedUsage::default());
+            assert_eq!(estimate_tokens(counter.text_bytes()), expected, "{content_type}");
         }
     }
 
@@ -271,8 +272,8 @@ mod tests {
             // An unknown field.
             (OPEN_AI, events, "data: {\"choices\":[{\"delta\":{\"thoughts\":[\"12\",\"34\"]}}]}\n\n", 4),
         ] {
-            let mut counter = Counter::new(wire, Some(content_type.as_bytes()));
-            counter.read(body.as_bytes());
+            let mut counter = UsageCounter::new(wire, Some(content_type.as_bytes()));
+            counter.count(body.as_bytes());
             assert_eq!(counter.text_bytes(), expected, "{body}");
         }
     }

@@ -84,7 +84,7 @@ const ANTHROPIC: &[&str] = &[
     "top_p",
 ];
 
-pub fn allows(wire: WireFormat, field: &str) -> bool {
+pub fn is_field_allowed(wire: WireFormat, field: &str) -> bool {
     let fields = match wire {
         WireFormat::OpenAi => OPEN_AI,
         WireFormat::Anthropic => ANTHROPIC,
@@ -94,7 +94,7 @@ pub fn allows(wire: WireFormat, field: &str) -> bool {
 
 /// Whether a provider reports the usage of a stream only on request. Mistral always reports it, and rejects the request
 /// for it.
-pub fn must_be_asked_for_usage(wire: WireFormat, provider: &str) -> bool {
+pub fn needs_usage_option(wire: WireFormat, provider: &str) -> bool {
     wire == WireFormat::OpenAi && !provider.eq_ignore_ascii_case("mistral")
 }
 
@@ -115,7 +115,7 @@ fn is_azure(provider: &str) -> bool {
 
 /// Headers that belong to the connection and the encoding. Neither a plan nor a Secret may set them. Names are in lower
 /// case.
-pub fn is_ours(name: &str) -> bool {
+pub fn is_reserved_header(name: &str) -> bool {
     const OURS: &[&str] = &[
         "accept",
         "accept-encoding",
@@ -135,7 +135,7 @@ pub fn is_ours(name: &str) -> bool {
 }
 
 /// Headers of an answer that the agent gets: content type, retry hints, and IDs for support requests.
-pub fn passes_back(name: &HeaderName) -> bool {
+pub fn is_passed_to_agent(name: &HeaderName) -> bool {
     const NAMES: &[&str] =
         &["content-type", "request-id", "retry-after", "retry-after-ms", "x-request-id", "x-should-retry"];
     const BEGINNINGS: &[&str] = &["x-ratelimit-", "anthropic-ratelimit-"];
@@ -151,13 +151,13 @@ mod tests {
     fn lists_that_are_searched_are_in_order() {
         assert!(OPEN_AI.is_sorted() && ANTHROPIC.is_sorted());
         for name in ["accept", "host", "upgrade", "proxy-authorization", "te"] {
-            assert!(is_ours(name), "{name}");
+            assert!(is_reserved_header(name), "{name}");
         }
         for name in ["content-type", "x-should-retry", "x-ratelimit-limit-tokens"] {
-            assert!(passes_back(&HeaderName::from_static(name)), "{name}");
+            assert!(is_passed_to_agent(&HeaderName::from_static(name)), "{name}");
         }
         for name in ["set-cookie", "location", "openai-organization", "server"] {
-            assert!(!passes_back(&HeaderName::from_static(name)), "{name}");
+            assert!(!is_passed_to_agent(&HeaderName::from_static(name)), "{name}");
         }
     }
 
@@ -169,7 +169,7 @@ mod tests {
             (WireFormat::OpenAi, "Mistral", false),
             (WireFormat::Anthropic, "anthropic", false),
         ] {
-            assert_eq!(must_be_asked_for_usage(wire, provider), expected, "{provider}");
+            assert_eq!(needs_usage_option(wire, provider), expected, "{provider}");
         }
     }
 

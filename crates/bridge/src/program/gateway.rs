@@ -5,7 +5,7 @@ use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
 
-use crate::outward::GatewayAddress;
+use crate::egress_client::GatewayAddress;
 
 /// Maximum number of bytes of a host name (RFC 1035).
 const MAX_HOST_BYTES: usize = 253;
@@ -45,7 +45,7 @@ impl GatewayTarget {
         let no = || "it is neither HOST:PORT nor unix:PATH".to_owned();
         let (host, port) = text.rsplit_once(':').ok_or_else(no)?;
         let port = port.parse().map_err(|_| no())?;
-        if port == 0 || !port_is_plain(text) {
+        if port == 0 || !is_port_plain(text) {
             return Err(no());
         }
         if let Ok(address) = text.parse::<SocketAddr>() {
@@ -91,7 +91,7 @@ impl GatewayTarget {
 }
 
 /// `u16::from_str` accepts a sign and leading zeros; an address has neither.
-fn port_is_plain(text: &str) -> bool {
+fn is_port_plain(text: &str) -> bool {
     let port = text.rsplit(':').next().unwrap_or_default();
     port.starts_with(|first: char| ('1'..='9').contains(&first))
 }

@@ -4,7 +4,7 @@ use sympozium_ipc::receipt::{Outcome, verify};
 use super::*;
 
 fn plan() -> Digest {
-    sympozium_api::digest::of_canonical("test", b"plan")
+    sympozium_api::digest::digest_canonical("test", b"plan")
 }
 
 fn started() -> Event {
@@ -43,7 +43,7 @@ proptest! {
             transcript.extend(report.transcript.clone());
             let verified = verify(lines.iter().map(String::as_str), &plan(), Some(&report.head));
             prop_assert!(verified.is_ok(), "{:?}", verified.err());
-            Ok(Some(records.taken()))
+            Ok(Some(records.confirm_report()))
         };
         for (receipts, pieces, again) in steps {
             for _ in 0..receipts {
@@ -52,13 +52,13 @@ proptest! {
             }
             for piece in 0..pieces {
                 let line = format!("{piece}{}", "x".repeat(MAX_TRANSCRIPT_LINE / 2));
-                if records.transcript(std::iter::once(line.as_str())) == Kept::All {
+                if records.add_transcript(std::iter::once(line.as_str())) == TranscriptOutcome::Stored {
                     said.push(line);
                 }
             }
             take(&records, again)?;
         }
-        records.end(ended(), Ending::TimedOut);
+        records.finish(ended(), ReportedEnd::TimedOut);
         while take(&records, false)? == Some(false) {}
         prop_assert_eq!(lines.len(), added + 1);
         prop_assert_eq!(transcript, said);
@@ -69,49 +69,49 @@ proptest! {
 #[tokio::test]
 async fn calls_wait_while_nothing_leaves() {
     let records = Records::new(plan(), 0);
-    for _ in 0..MAX_WAITING_RECEIPTS {
-        assert!(records.room().await);
+    for _ in 0..MAX_PENDING_RECEIPTS {
+        assert!(records.wait_for_room().await);
         records.add(started());
     }
-    let room = records.room();
+    let room = records.wait_for_room();
     tokio::pin!(room);
     let now = std::time::Duration::ZERO;
     assert!(tokio::time::timeout(now, &mut room).await.is_err());
     assert!(next(&records).is_some());
-    assert!(!records.taken());
+    assert!(!records.confirm_report());
     assert!(room.await);
-    records.end(ended(), Ending::TimedOut);
-    assert!(!records.room().await);
-    let head = records.head();
+    records.finish(ended(), ReportedEnd::TimedOut);
+    assert!(!records.wait_for_room().await);
+    let head = records.chain_head();
     records.add(started());
-    assert_eq!(records.head(), head, "nothing is recorded after the end");
+    assert_eq!(records.chain_head(), head, "nothing is recorded after the end");
 }
 
 #[test]
 fn the_end_presses_more_than_receipts_and_those_more_than_words() {
     let records = Records::new(plan(), 100);
-    assert_eq!(records.pressing(), None);
-    records.progress("a".to_owned());
-    assert_eq!(records.pressing(), Some(Pressing::Later));
+    assert_eq!(records.urgency(), None);
+    records.set_progress("a".to_owned());
+    assert_eq!(records.urgency(), Some(Urgency::Later));
     records.add(started());
-    assert_eq!(records.pressing(), Some(Pressing::Soon));
+    assert_eq!(records.urgency(), Some(Urgency::Soon));
     assert!(next(&records).is_some());
-    assert_eq!(records.pressing(), Some(Pressing::Now), "it was not taken yet");
-    assert!(!records.taken());
-    assert_eq!(records.pressing(), None);
-    records.end(ended(), Ending::TimedOut);
-    assert_eq!(records.pressing(), Some(Pressing::Now));
+    assert_eq!(records.urgency(), Some(Urgency::Now), "it was not taken yet");
+    assert!(!records.confirm_report());
+    assert_eq!(records.urgency(), None);
+    records.finish(ended(), ReportedEnd::TimedOut);
+    assert_eq!(records.urgency(), Some(Urgency::Now));
     assert!(next(&records).is_some());
-    assert!(records.taken());
-    assert_eq!(records.pressing(), None);
+    assert!(records.confirm_report());
+    assert_eq!(records.urgency(), None);
 }
 
 #[test]
 fn a_transcript_has_an_end() {
     let records = Records::new(plan(), 5);
-    assert_eq!(records.transcript(["abc"].into_iter()), Kept::All);
-    assert_eq!(records.transcript(["def"].into_iter()), Kept::Nothing);
-    assert_eq!(records.transcript(["de"].into_iter()), Kept::All);
+    assert_eq!(records.add_transcript(["abc"].into_iter()), TranscriptOutcome::Stored);
+    assert_eq!(records.add_transcript(["def"].into_iter()), TranscriptOutcome::TooLarge);
+    assert_eq!(records.add_transcript(["de"].into_iter()), TranscriptOutcome::Stored);
     let report = next(&records).expect("news");
     assert_eq!(report.transcript, ["abc", "de"]);
 }
@@ -120,14 +120,14 @@ fn a_transcript_has_an_end() {
 fn a_transcript_that_waits_to_leave_is_a_matter_of_time() {
     let records = Records::new(plan(), u64::MAX);
     let line = "a".repeat(100 << 10);
-    let lines = (MAX_WAITING_TRANSCRIPT / line.len()).saturating_sub(1);
+    let lines = (MAX_PENDING_TRANSCRIPT / line.len()).saturating_sub(1);
     for _ in 0..lines {
-        assert_eq!(records.transcript([line.as_str()].into_iter()), Kept::All);
+        assert_eq!(records.add_transcript([line.as_str()].into_iter()), TranscriptOutcome::Stored);
     }
     let two = || [line.as_str(), line.as_str()].into_iter();
-    assert_eq!(records.transcript(two()), Kept::Later);
+    assert_eq!(records.add_transcript(two()), TranscriptOutcome::Full);
     while next(&records).is_some() {
-        records.taken();
+        records.confirm_report();
     }
-    assert_eq!(records.transcript(two()), Kept::All);
+    assert_eq!(records.add_transcript(two()), TranscriptOutcome::Stored);
 }

@@ -7,32 +7,32 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::Played;
+use super::ScriptedAnswer;
 use super::script::{Call, ErrorAnswer, Turn};
-use crate::model::usage::estimate;
+use crate::model::usage::estimate_tokens;
 
 /// Characters of text or arguments in one event of a stream.
-const PIECE: usize = 16;
+const EVENT_CHARS: usize = 16;
 
 /// The request that is answered.
-pub struct About<'r> {
+pub struct RequestInfo<'r> {
     /// The number of the request, from 1.
     pub request: u64,
     pub model: &'r str,
     pub bytes: u64,
 }
 
-pub fn write(turn: &Turn, about: &About<'_>, streamed: bool) -> Played {
+pub fn write_answer(turn: &Turn, about: &RequestInfo<'_>, streamed: bool) -> ScriptedAnswer {
     let (status, pieces) = match &turn.error {
         Some(error) => (
             StatusCode::from_u16(error.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
-            VecDeque::from([bytes(&error_json(error))]),
+            VecDeque::from([json_bytes(&error_json(error))]),
         ),
-        None if streamed => (StatusCode::OK, stream(turn, about)),
-        None => (StatusCode::OK, VecDeque::from([bytes(&whole(turn, about))])),
+        None if streamed => (StatusCode::OK, event_stream(turn, about)),
+        None => (StatusCode::OK, VecDeque::from([json_bytes(&json_answer(turn, about))])),
     };
     let is_stream = streamed && turn.error.is_none();
-    Played {
+    ScriptedAnswer {
         status,
         content_type: match is_stream {
             true => "text/event-stream",
@@ -44,33 +44,33 @@ pub fn write(turn: &Turn, about: &About<'_>, streamed: bool) -> Played {
     }
 }
 
-fn whole(turn: &Turn, about: &About<'_>) -> Value {
+fn json_answer(turn: &Turn, about: &RequestInfo<'_>) -> Value {
     let mut message = json!({ "role": "assistant", "content": turn.say });
     if !turn.call.is_empty() {
         let call = |(index, call): (usize, &Call)| {
             json!({
                 "id": call_id(call, about, index),
                 "type": "function",
-                "function": { "name": call.tool, "arguments": arguments(call) },
+                "function": { "name": call.tool, "arguments": arguments_text(call) },
             })
         };
         message["tool_calls"] = turn.call.iter().enumerate().map(call).collect();
     }
     json!({
-        "id": id(about),
+        "id": answer_id(about),
         "object": "chat.completion",
         "created": 0,
         "model": about.model,
-        "choices": [{ "index": 0, "message": message, "finish_reason": finish(turn) }],
+        "choices": [{ "index": 0, "message": message, "finish_reason": finish_reason(turn) }],
         "usage": usage(turn, about),
     })
 }
 
 /// The role first, then text and calls in pieces, the finish reason, the usage, and the end marker.
-fn stream(turn: &Turn, about: &About<'_>) -> VecDeque<Bytes> {
+fn event_stream(turn: &Turn, about: &RequestInfo<'_>) -> VecDeque<Bytes> {
     let chunk = |choices: Value, usage: Value| {
-        event(&json!({
-            "id": id(about),
+        sse_event(&json!({
+            "id": answer_id(about),
             "object": "chat.completion.chunk",
             "created": 0,
             "model": about.model,
@@ -84,7 +84,7 @@ fn stream(turn: &Turn, about: &About<'_>) -> VecDeque<Bytes> {
     };
     let mut events = VecDeque::new();
     events.push_back(delta(json!({ "role": "assistant", "content": "" }), Value::Null));
-    for piece in pieces(turn.say.as_deref().unwrap_or_default()) {
+    for piece in split_text(turn.say.as_deref().unwrap_or_default()) {
         events.push_back(delta(json!({ "content": piece }), Value::Null));
     }
     for (index, call) in turn.call.iter().enumerate() {
@@ -95,12 +95,12 @@ fn stream(turn: &Turn, about: &About<'_>) -> VecDeque<Bytes> {
             "function": { "name": call.tool, "arguments": "" },
         }] });
         events.push_back(delta(first, Value::Null));
-        for piece in pieces(&arguments(call)) {
+        for piece in split_text(&arguments_text(call)) {
             let more = json!({ "tool_calls": [{ "index": index, "function": { "arguments": piece } }] });
             events.push_back(delta(more, Value::Null));
         }
     }
-    events.push_back(delta(json!({}), json!(finish(turn))));
+    events.push_back(delta(json!({}), json!(finish_reason(turn))));
     events.push_back(chunk(json!([]), usage(turn, about)));
     events.push_back(Bytes::from_static(b"data: [DONE]\n\n"));
     events
@@ -110,12 +110,12 @@ fn error_json(error: &ErrorAnswer) -> Value {
     json!({ "error": { "message": error.message, "type": "scripted", "param": null, "code": null } })
 }
 
-fn usage(turn: &Turn, about: &About<'_>) -> Value {
+fn usage(turn: &Turn, about: &RequestInfo<'_>) -> Value {
     let said = turn.say.as_ref().map_or(0, String::len);
-    let called: usize = turn.call.iter().map(|call| arguments(call).len()).sum();
+    let called: usize = turn.call.iter().map(|call| arguments_text(call).len()).sum();
     let (input, output) = match turn.usage {
         Some(usage) => (usage.input, usage.output),
-        None => (estimate(about.bytes), estimate((said + called) as u64)),
+        None => (estimate_tokens(about.bytes), estimate_tokens((said + called) as u64)),
     };
     json!({
         "prompt_tokens": input,
@@ -124,36 +124,36 @@ fn usage(turn: &Turn, about: &About<'_>) -> Value {
     })
 }
 
-fn id(about: &About<'_>) -> String {
+fn answer_id(about: &RequestInfo<'_>) -> String {
     format!("scripted-{}", about.request)
 }
 
-fn call_id(call: &Call, about: &About<'_>, index: usize) -> String {
+fn call_id(call: &Call, about: &RequestInfo<'_>, index: usize) -> String {
     let usual = || format!("call_{}_{}", about.request, index + 1);
     call.id.clone().unwrap_or_else(usual)
 }
 
-fn arguments(call: &Call) -> String {
+fn arguments_text(call: &Call) -> String {
     match &call.arguments {
         Value::String(text) => text.clone(),
         fields => fields.to_string(),
     }
 }
 
-fn finish(turn: &Turn) -> &'static str {
+fn finish_reason(turn: &Turn) -> &'static str {
     if turn.call.is_empty() { "stop" } else { "tool_calls" }
 }
 
-fn pieces(text: &str) -> impl Iterator<Item = String> {
+fn split_text(text: &str) -> impl Iterator<Item = String> {
     let letters: Vec<char> = text.chars().collect();
-    let pieces: Vec<String> = letters.chunks(PIECE).map(|it| it.iter().collect()).collect();
+    let pieces: Vec<String> = letters.chunks(EVENT_CHARS).map(|it| it.iter().collect()).collect();
     pieces.into_iter()
 }
 
-fn event(value: &Value) -> Bytes {
+fn sse_event(value: &Value) -> Bytes {
     Bytes::from(format!("data: {value}\n\n"))
 }
 
-fn bytes(value: &Value) -> Bytes {
+fn json_bytes(value: &Value) -> Bytes {
     Bytes::from(value.to_string())
 }

@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 
 use serde_json::value::RawValue;
 
-use super::script::{Expression, Text, ToolResult, Turn};
-use crate::model::request::object::{Fields, Kind, each_field, each_item, text};
+use super::script::{Expression, ResultCondition, TextCondition, Turn};
+use crate::model::request::object::{Fields, JsonKind, as_text, each_field, each_item};
 
 /// Maximum number of characters of a text in an error.
-const MAX_SHOWN: usize = 300;
+const MAX_TEXT_CHARS: usize = 300;
 
 /// A request in OpenAI's format.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Received {
+pub struct ReceivedRequest {
     pub model: String,
     system: String,
     user: Option<String>,
@@ -23,19 +23,19 @@ pub struct Received {
     tools: BTreeSet<String>,
 }
 
-impl Received {
+impl ReceivedRequest {
     /// Parses a request, which was checked before. Parts without conditions are skipped and use no memory.
-    pub fn read(body: &[u8]) -> Result<Self, &'static str> {
+    pub fn parse(body: &[u8]) -> Result<Self, &'static str> {
         let fields = Fields::read(body).map_err(|_| "it is not a JSON object")?;
-        let mut received = Self { model: fields.get("model").and_then(text).unwrap_or_default(), ..Self::default() };
+        let mut received = Self { model: fields.get("model").and_then(as_text).unwrap_or_default(), ..Self::default() };
         let messages = fields.get("messages").ok_or("it has no messages")?;
-        if !each_item(messages, &mut |message| received.take(message)) {
+        if !each_item(messages, &mut |message| received.add_message(message)) {
             return Err("a message of it is none");
         }
         if let Some(tools) = fields.get("tools") {
             each_item(tools, &mut |tool| {
-                let function = field(tool, "function");
-                let name = function.and_then(|it| field(it, "name")).and_then(text);
+                let function = last_field(tool, "function");
+                let name = function.and_then(|it| last_field(it, "name")).and_then(as_text);
                 received.tools.extend(name);
                 true
             });
@@ -43,11 +43,11 @@ impl Received {
         Ok(received)
     }
 
-    fn take(&mut self, message: &RawValue) -> bool {
-        let Some(role) = field(message, "role").and_then(text) else {
+    fn add_message(&mut self, message: &RawValue) -> bool {
+        let Some(role) = last_field(message, "role").and_then(as_text) else {
             return false;
         };
-        let content = field(message, "content").map(text_of).unwrap_or_default();
+        let content = last_field(message, "content").map(content_text).unwrap_or_default();
         match role.as_str() {
             "system" | "developer" => {
                 self.system.push_str(&content);
@@ -55,7 +55,7 @@ impl Received {
             }
             "user" => self.user = Some(content),
             "tool" => {
-                let call = field(message, "tool_call_id").and_then(text);
+                let call = last_field(message, "tool_call_id").and_then(as_text);
                 self.results.push((call.unwrap_or_default(), content));
                 self.recent += 1;
             }
@@ -65,7 +65,7 @@ impl Received {
     }
 
     /// The first condition of a turn that does not hold.
-    pub fn misfit(&self, turn: &Turn, request: u64) -> Option<String> {
+    pub fn mismatch(&self, turn: &Turn, request: u64) -> Option<String> {
         let when = &turn.when;
         if when.request.is_some_and(|expected| expected != request) {
             return Some(format!("to be request {}", when.request.unwrap_or_default()));
@@ -78,20 +78,20 @@ impl Received {
         ];
         for (what, expected, is) in texts {
             if let Some(expected) = expected
-                && let Some(misfit) = text_misfit(what, expected, is.map(String::as_str))
+                && let Some(misfit) = text_mismatch(what, expected, is.map(String::as_str))
             {
                 return Some(misfit);
             }
         }
         if let Some(expected) = &when.tool_result
-            && let Some(misfit) = self.result_misfit(expected)
+            && let Some(misfit) = self.result_mismatch(expected)
         {
             return Some(misfit);
         }
-        self.tools_misfit(&when.offers, &when.does_not_offer)
+        self.tools_mismatch(&when.offers, &when.does_not_offer)
     }
 
-    fn result_misfit(&self, expected: &ToolResult) -> Option<String> {
+    fn result_mismatch(&self, expected: &ResultCondition) -> Option<String> {
         let recent = self.results.len() - self.recent.min(self.results.len());
         let candidates: Vec<&str> = match &expected.of {
             Some(call) => {
@@ -103,59 +103,59 @@ impl Received {
                 recent.iter().map(|(_, text)| text.as_str()).collect()
             }
         };
-        let fits = |text: &&str| fits(text, expected.contains.as_deref(), expected.matches.as_ref());
+        let fits = |text: &&str| satisfies(text, expected.contains.as_deref(), expected.matches.as_ref());
         if candidates.iter().any(fits) {
             return None;
         }
         let of = match &expected.of {
-            Some(call) => format!("a result of the call {}", quoted(call)),
+            Some(call) => format!("a result of the call {}", quote(call)),
             None => "a new result of a tool".to_owned(),
         };
-        let wanted = wanted(expected.contains.as_deref(), expected.matches.as_ref());
-        let are: Vec<String> = candidates.iter().map(|text| quoted(text)).collect();
+        let wanted = describe_condition(expected.contains.as_deref(), expected.matches.as_ref());
+        let are: Vec<String> = candidates.iter().map(|text| quote(text)).collect();
         Some(match are.is_empty() {
             true => format!("{of}{wanted}, and there is none"),
-            false => format!("{of}{wanted}, and there is: {}", cut(&are.join(", "))),
+            false => format!("{of}{wanted}, and there is: {}", truncate(&are.join(", "))),
         })
     }
 
-    fn tools_misfit(&self, offers: &[String], does_not_offer: &[String]) -> Option<String> {
+    fn tools_mismatch(&self, offers: &[String], does_not_offer: &[String]) -> Option<String> {
         let missing = offers.iter().find(|name| !self.tools.contains(*name));
         if let Some(name) = missing {
-            return Some(format!("the tool {} to be offered", quoted(name)));
+            return Some(format!("the tool {} to be offered", quote(name)));
         }
         let extra = does_not_offer.iter().find(|name| self.tools.contains(*name));
-        extra.map(|name| format!("the tool {} not to be offered", quoted(name)))
+        extra.map(|name| format!("the tool {} not to be offered", quote(name)))
     }
 }
 
-fn text_misfit(what: &str, expected: &Text, is: Option<&str>) -> Option<String> {
+fn text_mismatch(what: &str, expected: &TextCondition, is: Option<&str>) -> Option<String> {
     let (contains, matches) = (expected.contains.as_deref(), expected.matches.as_ref());
-    if is.is_some_and(|text| fits(text, contains, matches)) {
+    if is.is_some_and(|text| satisfies(text, contains, matches)) {
         return None;
     }
-    let is = is.map_or_else(|| "there is none".to_owned(), |it| format!("it is {}", quoted(it)));
-    Some(format!("{what}{}, and {is}", wanted(contains, matches)))
+    let is = is.map_or_else(|| "there is none".to_owned(), |it| format!("it is {}", quote(it)));
+    Some(format!("{what}{}, and {is}", describe_condition(contains, matches)))
 }
 
-fn fits(text: &str, contains: Option<&str>, matches: Option<&Expression>) -> bool {
+fn satisfies(text: &str, contains: Option<&str>, matches: Option<&Expression>) -> bool {
     contains.is_none_or(|part| text.contains(part)) && matches.is_none_or(|expression| expression.0.is_match(text))
 }
 
-fn wanted(contains: Option<&str>, matches: Option<&Expression>) -> String {
-    let contains = contains.map(|it| format!(" with {} in it", quoted(it)));
-    let matches = matches.map(|it| format!(" that matches {}", quoted(it.0.as_str())));
+fn describe_condition(contains: Option<&str>, matches: Option<&Expression>) -> String {
+    let contains = contains.map(|it| format!(" with {} in it", quote(it)));
+    let matches = matches.map(|it| format!(" that matches {}", quote(it.0.as_str())));
     [contains, matches].into_iter().flatten().collect()
 }
 
 /// Content is a text or a list of parts.
-fn text_of(content: &RawValue) -> String {
-    match Kind::of(content) {
-        Kind::Text => text(content).unwrap_or_default(),
-        Kind::Array => {
+fn content_text(content: &RawValue) -> String {
+    match JsonKind::of(content) {
+        JsonKind::Text => as_text(content).unwrap_or_default(),
+        JsonKind::Array => {
             let mut texts = Vec::new();
             each_item(content, &mut |part| {
-                texts.extend(field(part, "text").and_then(text));
+                texts.extend(last_field(part, "text").and_then(as_text));
                 true
             });
             texts.join("\n")
@@ -165,7 +165,7 @@ fn text_of(content: &RawValue) -> String {
 }
 
 /// The last field of this name.
-fn field<'a>(object: &'a RawValue, wanted: &str) -> Option<&'a RawValue> {
+fn last_field<'a>(object: &'a RawValue, wanted: &str) -> Option<&'a RawValue> {
     let mut found = None;
     each_field(object, &mut |name, value| {
         if name == wanted {
@@ -176,13 +176,13 @@ fn field<'a>(object: &'a RawValue, wanted: &str) -> Option<&'a RawValue> {
     found
 }
 
-fn quoted(text: &str) -> String {
-    format!("{:?}", cut(text))
+fn quote(text: &str) -> String {
+    format!("{:?}", truncate(text))
 }
 
-fn cut(text: &str) -> String {
-    let mut short: String = text.chars().take(MAX_SHOWN).collect();
-    if text.chars().nth(MAX_SHOWN).is_some() {
+fn truncate(text: &str) -> String {
+    let mut short: String = text.chars().take(MAX_TEXT_CHARS).collect();
+    if text.chars().nth(MAX_TEXT_CHARS).is_some() {
         short.push('…');
     }
     short

@@ -13,16 +13,16 @@ pub const MAX_CALLS: usize = 64;
 /// Maximum delay of a turn, in milliseconds.
 pub const MAX_DELAY_MS: u64 = 60_000;
 /// Maximum number of bytes of a compiled regular expression.
-const MAX_EXPRESSION: usize = 64 << 10;
+const MAX_REGEX_BYTES: usize = 64 << 10;
 
 #[derive(Debug, thiserror::Error)]
-pub enum UnusableScript {
+pub enum ScriptError {
     #[error("it has more than {MAX_SCRIPT} bytes")]
     TooLarge,
     #[error("it is not UTF-8")]
     Encoding,
     #[error("it is not a list of turns: {0}")]
-    Form(String),
+    Format(String),
     #[error("it has {0} turns; there must be some, and at most {MAX_TURNS}")]
     Turns(usize),
     #[error("turn {number} {why}")]
@@ -45,7 +45,7 @@ pub struct Script {
 pub struct Turn {
     /// Conditions on the request.
     #[serde(default)]
-    pub when: When,
+    pub when: Conditions,
     /// The text of the answer.
     #[serde(default)]
     pub say: Option<String>,
@@ -62,25 +62,25 @@ pub struct Turn {
     pub delay_ms: u64,
     /// What follows this turn.
     #[serde(default)]
-    pub then: Then,
+    pub then: NextTurn,
 }
 
 /// Conditions on a request. All of them must hold.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct When {
+pub struct Conditions {
     /// The number of the request, from 1.
     #[serde(default)]
     pub request: Option<u64>,
     /// The system prompt.
     #[serde(default)]
-    pub system: Option<Text>,
+    pub system: Option<TextCondition>,
     /// The last message of the user.
     #[serde(default)]
-    pub user: Option<Text>,
+    pub user: Option<TextCondition>,
     /// A tool result.
     #[serde(default)]
-    pub tool_result: Option<ToolResult>,
+    pub tool_result: Option<ResultCondition>,
     /// Tools that must be offered.
     #[serde(default)]
     pub offers: Vec<String>,
@@ -92,7 +92,7 @@ pub struct When {
 /// Conditions on a text.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Text {
+pub struct TextCondition {
     #[serde(default)]
     pub contains: Option<String>,
     #[serde(default)]
@@ -102,7 +102,7 @@ pub struct Text {
 /// Conditions on a tool result: on one since the last message of the model, or on that of a call.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct ToolResult {
+pub struct ResultCondition {
     /// The ID of the call.
     #[serde(default)]
     pub of: Option<String>,
@@ -150,7 +150,7 @@ pub struct ErrorAnswer {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Then {
+pub enum NextTurn {
     #[default]
     Next,
     /// The same again, until the next one matches.
@@ -165,26 +165,26 @@ pub struct Expression(pub Regex);
 impl<'de> Deserialize<'de> for Expression {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let built = RegexBuilder::new(&text).size_limit(MAX_EXPRESSION).build();
+        let built = RegexBuilder::new(&text).size_limit(MAX_REGEX_BYTES).build();
         built.map(Self).map_err(|error| de::Error::custom(format_args!("`{text}` is no expression: {error}")))
     }
 }
 
 impl Script {
-    pub fn read(yaml: &[u8]) -> Result<Self, UnusableScript> {
+    pub fn parse(yaml: &[u8]) -> Result<Self, ScriptError> {
         if yaml.len() > MAX_SCRIPT {
-            return Err(UnusableScript::TooLarge);
+            return Err(ScriptError::TooLarge);
         }
-        let text = std::str::from_utf8(yaml).map_err(|_| UnusableScript::Encoding)?;
+        let text = std::str::from_utf8(yaml).map_err(|_| ScriptError::Encoding)?;
         // `yes` and `no` are strings in arguments.
         let options = serde_saphyr::options! { strict_booleans: true };
         let script: Self = serde_saphyr::from_str_with_options(text, options)
-            .map_err(|error| UnusableScript::Form(error.to_string()))?;
+            .map_err(|error| ScriptError::Format(error.to_string()))?;
         if script.turns.is_empty() || script.turns.len() > MAX_TURNS {
-            return Err(UnusableScript::Turns(script.turns.len()));
+            return Err(ScriptError::Turns(script.turns.len()));
         }
         for (index, turn) in script.turns.iter().enumerate() {
-            turn.check().map_err(|why| UnusableScript::Turn { number: index + 1, why })?;
+            turn.check().map_err(|why| ScriptError::Turn { number: index + 1, why })?;
         }
         Ok(script)
     }

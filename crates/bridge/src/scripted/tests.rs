@@ -19,7 +19,7 @@ fn user(text: &str) -> Value {
 }
 
 /// The text of the answer, or the error.
-fn said(player: &Player, messages: Value) -> Result<String, String> {
+fn answer_text(player: &Player, messages: Value) -> Result<String, String> {
     let played = player.play(&request(messages), false);
     let played = played.map_err(|refusal| {
         assert_eq!(refusal.code, RefusalCode::Request);
@@ -46,10 +46,10 @@ turns:
 "#,
     );
     assert_eq!(
-        said(&player, user("hello")),
+        answer_text(&player, user("hello")),
         Err(r#"request 1 fits no turn: turn 1 expects the last message of the user with "count" in it, and it is "hello""#.to_owned())
     );
-    assert_eq!(said(&player, user("count them")), Ok(String::new()));
+    assert_eq!(answer_text(&player, user("count them")), Ok(String::new()));
     let result = |id: &str, text: &str| {
         json!([
             { "role": "user", "content": [{ "type": "text", "text": "count" }] },
@@ -58,12 +58,12 @@ turns:
         ])
     };
     assert_eq!(
-        said(&player, result("call_2_1", "none")),
+        answer_text(&player, result("call_2_1", "none")),
         Err(r#"request 3 fits no turn: turn 2 expects a result of the call "call_2_1" with "two lines" in it, and there is: "none""#.to_owned())
     );
-    assert_eq!(said(&player, result("call_2_1", "two lines")), Ok("There are two.".to_owned()));
-    assert_eq!(said(&player, user("x")), Ok("Bye.".to_owned()));
-    assert_eq!(said(&player, user("x")), Err("request 6 comes after the last of its 3 turns".to_owned()));
+    assert_eq!(answer_text(&player, result("call_2_1", "two lines")), Ok("There are two.".to_owned()));
+    assert_eq!(answer_text(&player, user("x")), Ok("Bye.".to_owned()));
+    assert_eq!(answer_text(&player, user("x")), Err("request 6 comes after the last of its 3 turns".to_owned()));
 }
 
 #[test]
@@ -72,16 +72,16 @@ fn a_turn_repeats_until_the_next_fits_and_the_end_is_the_end() {
         "turns: [{ say: again, then: repeat }, { when: { user: { matches: 'st[o]p$' } }, say: done, then: end }, { say: never }]",
     );
     for _ in 0..3 {
-        assert_eq!(said(&repeating, user("go on")), Ok("again".to_owned()));
+        assert_eq!(answer_text(&repeating, user("go on")), Ok("again".to_owned()));
     }
-    assert_eq!(said(&repeating, user("please stop")), Ok("done".to_owned()));
-    assert_eq!(said(&repeating, user("more")), Err("request 5 comes after the last of its 3 turns".to_owned()));
+    assert_eq!(answer_text(&repeating, user("please stop")), Ok("done".to_owned()));
+    assert_eq!(answer_text(&repeating, user("more")), Err("request 5 comes after the last of its 3 turns".to_owned()));
     let both = player(
         "turns: [{ when: { user: { contains: a } }, say: x, then: repeat }, { when: { toolResult: {} }, say: y }]",
     );
-    assert_eq!(said(&both, user("a")), Ok("x".to_owned()));
+    assert_eq!(answer_text(&both, user("a")), Ok("x".to_owned()));
     assert_eq!(
-        said(&both, user("b")),
+        answer_text(&both, user("b")),
         Err("request 2 fits no turn: turn 2 expects a new result of a tool, and there is none; \
              turn 1, which repeats, expects the last message of the user with \"a\" in it, and it is \"b\""
             .to_owned())
@@ -194,6 +194,6 @@ fn what_is_no_script_says_why() {
         let error = Player::new(yaml.as_bytes()).err().expect("it is none").to_string();
         assert!(error.starts_with(expected), "{expected}: {error}");
     }
-    assert!(matches!(Player::new(b"\xff"), Err(UnusableScript::Encoding)));
+    assert!(matches!(Player::new(b"\xff"), Err(ScriptError::Encoding)));
     assert!(Player::new(b"turns: [{ say: x, delayMs: 60000 }]").is_ok());
 }

@@ -9,32 +9,32 @@ use std::time::{Duration, SystemTime};
 use sympozium_exec::features::is_gvisor;
 use sympozium_ipc::names::{self, Entry};
 use sympozium_ipc::receipt::ForeignKind;
-use sympozium_ipc::requester::{Arrived, SubmitError, Withdrawn, Written};
-use sympozium_ipc::volume::{Announced, Done};
+use sympozium_ipc::requester::{SubmitError, VolumeChange, Withdrawal, WrittenRequest};
+use sympozium_ipc::volume::{Announcement, DoneState};
 use sympozium_ipc::{DoneWatch, ExecRequest, RequestId, RequestKey, Requester, Signer, StartNonce, Volume, WatchMode};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
 use super::events::Events;
 use super::findings::Findings;
-use super::{Answer, Order};
+use super::{Order, OrderReply};
 use crate::floor::IsolationFloor;
 
 /// How long after a request the directory is read although no event has arrived. The interval doubles each time.
-const FIRST_LOOK: Duration = Duration::from_millis(200);
+const FIRST_POLL: Duration = Duration::from_millis(200);
 /// The longest interval between two reads while a call waits for a result.
-const MAX_LOOK_INTERVAL: Duration = Duration::from_secs(1);
+const MAX_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum number of events taken in one batch: a skill can produce them faster than they are read.
-const NEWS_AT_ONCE: usize = 64;
+const MAX_EVENT_BATCH: usize = 64;
 /// Maximum number of abandoned commands whose late results are deleted. The oldest are dropped first: their results
 /// stay on the skill's own volume.
-const MAX_LATE: usize = 256;
+const MAX_ABANDONED: usize = 256;
 
 /// How often the files beside `tools` are checked: where inotify events arrive; where they may not, while an executor
 /// may wait for its key; and where they may not, afterwards.
-const BESIDE_INTERVAL: Duration = Duration::from_secs(60);
-const KEY_INTERVAL: Duration = Duration::from_millis(200);
-const BESIDE_POLL_INTERVAL: Duration = Duration::from_secs(1);
+const CONTROL_INTERVAL: Duration = Duration::from_secs(60);
+const KEY_POLL_INTERVAL: Duration = Duration::from_millis(200);
+const CONTROL_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Why there may have been requests that were not seen.
 const TOOLS_GONE: &str = "`tools` was moved, removed, replaced or closed to the bridge";
@@ -45,26 +45,26 @@ const LIST_CUT: &str = "`tools` holds more than the bridge lists, or is closed t
 pub(super) struct Driver {
     volume: Volume,
     /// Whether the bridge itself wrote `done`.
-    leaving: Arc<AtomicBool>,
+    done_written: Arc<AtomicBool>,
     events: Option<Events>,
     requester: Requester,
     /// The files beside `tools`, and when they are checked next without an event.
-    beside: DoneWatch,
-    beside_events: Option<Events>,
-    beside_at: Instant,
-    handover: Option<Handover>,
+    control_files: DoneWatch,
+    control_events: Option<Events>,
+    control_check_at: Instant,
+    key_handover: Option<KeyHandover>,
     /// What a start must report before its executor gets the key.
     floor: IsolationFloor,
     findings: Findings,
-    waiting: HashMap<RequestId, Waiting>,
+    pending: HashMap<RequestId, PendingRequest>,
     /// Every request of the run so far: what is about one of these is not foreign. The plan bounds how many there are.
     issued: HashMap<RequestId, Issued>,
     /// Given up, and perhaps answered some time.
-    late: VecDeque<RequestId>,
+    abandoned: VecDeque<RequestId>,
     /// Whether the last batch left events behind.
-    more: bool,
+    has_more_events: bool,
     /// The time until the next read without an event.
-    pause: Duration,
+    poll_interval: Duration,
 }
 
 /// What has become of a request that the bridge has written.
@@ -79,16 +79,16 @@ struct Issued {
 }
 
 /// A request that somebody waits for.
-struct Waiting {
-    answer: oneshot::Sender<Answer>,
+struct PendingRequest {
+    answer: oneshot::Sender<OrderReply>,
     /// The request file as it was written.
-    written: Written,
+    written: WrittenRequest,
 }
 
 /// The request key of an executor that verifies requests, and the start that it was handed to.
-struct Handover {
+struct KeyHandover {
     signer: Signer,
-    handed: Option<StartNonce>,
+    handed_to: Option<StartNonce>,
     /// The first start was below the isolation floor: the run ends, and no later start gets the key.
     refused: bool,
 }
@@ -106,79 +106,79 @@ impl Driver {
         let beside = DoneWatch::new(volume, watch);
         Self {
             volume: volume.clone(),
-            leaving,
-            events: Events::of(requester.descriptor()),
+            done_written: leaving,
+            events: Events::new(requester.descriptor()),
             requester,
-            beside_events: Events::of(beside.descriptor()),
-            beside,
+            control_events: Events::new(beside.descriptor()),
+            control_files: beside,
             // At once: the executor may have started before.
-            beside_at: Instant::now(),
-            handover: key.map(|key| Handover { signer: Signer::new(key), handed: None, refused: false }),
+            control_check_at: Instant::now(),
+            key_handover: key.map(|key| KeyHandover { signer: Signer::new(key), handed_to: None, refused: false }),
             floor,
             findings,
-            waiting: HashMap::new(),
+            pending: HashMap::new(),
             issued: HashMap::new(),
-            late: VecDeque::new(),
-            more: false,
-            pause: FIRST_LOOK,
+            abandoned: VecDeque::new(),
+            has_more_events: false,
+            poll_interval: FIRST_POLL,
         }
     }
 
-    pub(super) async fn drive(mut self, mut orders: mpsc::Receiver<Order>) {
+    pub(super) async fn run(mut self, mut orders: mpsc::Receiver<Order>) {
         loop {
-            let idle = self.waiting.is_empty();
+            let idle = self.pending.is_empty();
             let look_at = Instant::from_std(self.requester.wake_at());
-            let look_at = look_at.min(Instant::now() + self.pause);
+            let look_at = look_at.min(Instant::now() + self.poll_interval);
             tokio::select! {
                 biased;
                 order = orders.recv() => match order {
-                    Some(order) => self.obey(order),
+                    Some(order) => self.handle_order(order),
                     None => return,
                 },
-                () = Events::readable(&self.beside_events) => self.look_beside(),
-                () = sleep_until(self.beside_at) => self.look_beside(),
-                () = tokio::task::yield_now(), if self.more => self.look(),
-                () = Events::readable(&self.events) => self.look(),
-                () = sleep_until(look_at), if !idle => self.look_unasked(),
+                () = Events::readable(&self.control_events) => self.check_control_files(),
+                () = sleep_until(self.control_check_at) => self.check_control_files(),
+                () = tokio::task::yield_now(), if self.has_more_events => self.handle_events(),
+                () = Events::readable(&self.events) => self.handle_events(),
+                () = sleep_until(look_at), if !idle => self.poll(),
             }
         }
     }
 
-    fn obey(&mut self, order: Order) {
+    fn handle_order(&mut self, order: Order) {
         match order {
             Order::Submit { request, expires, answer } => self.submit(*request, expires, answer),
             Order::Withdraw { id, found } => {
                 let _ = found.send(self.withdraw(&id));
             }
-            Order::GiveUp { id, found } => {
+            Order::Abandon { id, found } => {
                 let withdrawn = self.withdraw(&id);
-                self.waiting.remove(&id);
-                if withdrawn == Withdrawn::Started {
-                    if self.late.len() == MAX_LATE {
-                        self.late.pop_front();
+                self.pending.remove(&id);
+                if withdrawn == Withdrawal::Started {
+                    if self.abandoned.len() == MAX_ABANDONED {
+                        self.abandoned.pop_front();
                     }
-                    self.late.push_back(id);
+                    self.abandoned.push_back(id);
                 }
                 let _ = found.send(withdrawn);
             }
         }
     }
 
-    fn withdraw(&mut self, id: &RequestId) -> Withdrawn {
+    fn withdraw(&mut self, id: &RequestId) -> Withdrawal {
         if let Some(issued) = self.issued.get_mut(id) {
             issued.is_removed = true;
         }
         self.requester.withdraw(id)
     }
 
-    fn submit(&mut self, mut request: ExecRequest, expires: SystemTime, answer: oneshot::Sender<Answer>) {
+    fn submit(&mut self, mut request: ExecRequest, expires: SystemTime, answer: oneshot::Sender<OrderReply>) {
         // A skill that was told to leave never answers.
-        if matches!(self.volume.done(), Ok(Done::Yes)) {
-            self.look_for_the_end();
-            let _ = answer.send(Answer::Left);
+        if matches!(self.volume.done_state(), Ok(DoneState::Present)) {
+            self.check_done();
+            let _ = answer.send(OrderReply::StoppedByOther);
             return;
         }
-        let signed = match &mut self.handover {
+        let signed = match &mut self.key_handover {
             Some(handover) => handover.signer.sign(&mut request, expires),
             None => Ok(()),
         };
@@ -186,107 +186,107 @@ impl Driver {
         match written {
             Ok(written) => {
                 self.issued.insert(request.id.clone(), Issued::default());
-                self.waiting.insert(request.id.clone(), Waiting { answer, written });
-                self.pause = FIRST_LOOK;
+                self.pending.insert(request.id.clone(), PendingRequest { answer, written });
+                self.poll_interval = FIRST_POLL;
                 // The kernel merges the event of a file that took its name at once with that of its own coming.
                 self.check_unchanged(&request.id);
             }
             Err(error) => {
-                let _ = answer.send(Answer::NotAsked(error));
+                let _ = answer.send(OrderReply::NotSubmitted(error));
             }
         }
     }
 
     /// Reads the directory without an event, because not every kernel reports all changes of a directory.
-    fn look_unasked(&mut self) {
-        self.pause = (2 * self.pause).min(MAX_LOOK_INTERVAL);
-        let waiting = self.waiting.len();
-        self.look();
-        self.take_all();
-        let found = self.waiting.len() < waiting && self.requester.polling().is_none();
+    fn poll(&mut self) {
+        self.poll_interval = (2 * self.poll_interval).min(MAX_POLL_INTERVAL);
+        let waiting = self.pending.len();
+        self.handle_events();
+        self.scan_all();
+        let found = self.pending.len() < waiting && self.requester.poll_reason().is_none();
         // The event may have arrived just now.
-        if found && !self.is_announced() {
-            self.requester.found_unannounced();
+        if found && !self.result_announced() {
+            self.requester.fall_back_to_polling();
         }
     }
 
     /// Whether an event announces a result.
-    fn is_announced(&mut self) -> bool {
+    fn result_announced(&mut self) -> bool {
         // The descriptor does not tell of the rest again.
-        self.more = true;
-        for _ in 0..NEWS_AT_ONCE {
-            match self.requester.arrived() {
-                Arrived::Result(_) | Arrived::Busy => return true,
-                Arrived::LookAtAll | Arrived::Nothing => return false,
+        self.has_more_events = true;
+        for _ in 0..MAX_EVENT_BATCH {
+            match self.requester.next_change() {
+                VolumeChange::Result(_) | VolumeChange::Busy => return true,
+                VolumeChange::CheckAll | VolumeChange::None => return false,
                 other => self.heed(other),
             }
         }
         true
     }
 
-    fn take_all(&mut self) {
-        let all: Vec<RequestId> = self.waiting.keys().chain(&self.late).cloned().collect();
-        all.iter().for_each(|id| self.take(id));
+    fn scan_all(&mut self) {
+        let all: Vec<RequestId> = self.pending.keys().chain(&self.abandoned).cloned().collect();
+        all.iter().for_each(|id| self.take_result(id));
         let mut entries = Vec::new();
         let is_all = self.requester.list(|entry| entries.push(entry));
-        entries.iter().for_each(|entry| self.notice(entry));
+        entries.iter().for_each(|entry| self.check_entry(entry));
         if !is_all {
             self.findings.tell_unseen(LIST_CUT);
         }
         self.check_tools();
-        self.look_for_the_end();
+        self.check_done();
     }
 
     /// Handles the events that have arrived. Events about requests that no call waits for change nothing: every process
     /// in the skill can cause them.
-    fn look(&mut self) {
-        self.more = false;
-        for _ in 0..NEWS_AT_ONCE {
-            match self.requester.arrived() {
-                Arrived::Result(id) => {
-                    self.take(&id);
-                    self.notice(&Entry::Result(id));
+    fn handle_events(&mut self) {
+        self.has_more_events = false;
+        for _ in 0..MAX_EVENT_BATCH {
+            match self.requester.next_change() {
+                VolumeChange::Result(id) => {
+                    self.take_result(&id);
+                    self.check_entry(&Entry::Result(id));
                 }
-                Arrived::LookAtAll => {
-                    self.take_all();
+                VolumeChange::CheckAll => {
+                    self.scan_all();
                     return;
                 }
-                Arrived::Nothing => return,
-                Arrived::Busy => break,
+                VolumeChange::None => return,
+                VolumeChange::Busy => break,
                 other => self.heed(other),
             }
         }
-        self.more = true;
+        self.has_more_events = true;
     }
 
     /// Takes news of what may be foreign.
-    fn heed(&mut self, news: Arrived) {
+    fn heed(&mut self, news: VolumeChange) {
         match news {
-            Arrived::Request(id) => self.notice_request(&id, true),
-            Arrived::Entry(entry) => self.notice(&entry),
-            Arrived::Moved => self.findings.tell_unseen(TOOLS_GONE),
-            Arrived::Lost => {
+            VolumeChange::Request(id) => self.notice_request(&id, true),
+            VolumeChange::Entry(entry) => self.check_entry(&entry),
+            VolumeChange::Moved => self.findings.tell_unseen(TOOLS_GONE),
+            VolumeChange::Lost => {
                 self.findings.tell_unseen(EVENTS_LOST);
-                self.take_all();
+                self.scan_all();
             }
             _ => {}
         }
     }
 
-    fn take(&mut self, id: &RequestId) {
-        if let Some(index) = self.late.iter().position(|late| late == id) {
+    fn take_result(&mut self, id: &RequestId) {
+        if let Some(index) = self.abandoned.iter().position(|late| late == id) {
             // Whatever it contains, no call waits for it.
             if !matches!(self.requester.take(id), Ok(None)) {
                 self.mark_answered(id);
-                self.late.remove(index);
+                self.abandoned.remove(index);
             }
             return;
         }
-        let Some(waits) = self.waiting.get(id) else {
+        let Some(waits) = self.pending.get(id) else {
             return;
         };
         if waits.answer.is_closed() {
-            self.waiting.remove(id);
+            self.pending.remove(id);
             return;
         }
         self.check_unchanged(id);
@@ -296,8 +296,8 @@ impl Driver {
             Err(problem) => Err(problem),
         };
         self.mark_answered(id);
-        if let Some(waits) = self.waiting.remove(id) {
-            let _ = waits.answer.send(Answer::Result(result));
+        if let Some(waits) = self.pending.remove(id) {
+            let _ = waits.answer.send(OrderReply::Result(result));
         }
     }
 
@@ -310,22 +310,22 @@ impl Driver {
 
     /// Tells of what is in `tools` and about no request of ours. A late result of a request of ours is not foreign, a second one
     /// is.
-    fn notice(&mut self, entry: &Entry) {
+    fn check_entry(&mut self, entry: &Entry) {
         match entry {
             Entry::Request(id) => self.notice_request(id, false),
             Entry::BadRequestName(_) => {
                 let name = "exec-request-*.json (with an unusable id)";
-                self.findings.tell(ForeignKind::Request, name);
+                self.findings.report(ForeignKind::Request, name);
             }
             Entry::Claim(id) if !self.issued.contains_key(id) => {
-                self.findings.tell(ForeignKind::Claim, &names::claim(id));
+                self.findings.report(ForeignKind::Claim, &names::claim(id));
             }
             Entry::Result(id) => {
                 let name = names::result(id);
                 // An event may be older than the taking.
                 let is_ours = |issued: &Issued| !issued.is_answered || !self.requester.has(&name);
                 if !self.issued.get(id).is_some_and(is_ours) {
-                    self.findings.tell(ForeignKind::Result, &name);
+                    self.findings.report(ForeignKind::Result, &name);
                 }
             }
             _ => {}
@@ -336,7 +336,7 @@ impl Driver {
     fn notice_request(&mut self, id: &RequestId, has_come: bool) {
         let name = names::request(id);
         let Some(issued) = self.issued.get_mut(id) else {
-            self.findings.tell(ForeignKind::Request, &name);
+            self.findings.report(ForeignKind::Request, &name);
             // An executor that verifies does not serve it; another one may not have seen it yet.
             self.requester.discard(id);
             return;
@@ -346,12 +346,12 @@ impl Driver {
             // What the bridge has signed is authentic until it expires: one that a command kept and put back may be executed
             // although the bridge has answered or cancelled the call.
             true if has_come_again || self.requester.has(&name) => {
-                self.findings.tell_put_back(&name);
+                self.findings.report_restored(&name);
                 self.requester.discard(id);
             }
             // An event may be older than the removal.
             true => {}
-            false if has_come_again => self.findings.tell(ForeignKind::Request, &name),
+            false if has_come_again => self.findings.report(ForeignKind::Request, &name),
             false => self.check_unchanged(id),
         }
     }
@@ -359,15 +359,15 @@ impl Driver {
     /// That a request which waits for its result is the one that was written. On gVisor by its content alone: it keeps times of
     /// files by itself, and one that is told differently later must not end a run.
     fn check_unchanged(&mut self, id: &RequestId) {
-        let Some(waits) = self.waiting.get(id) else {
+        let Some(waits) = self.pending.get(id) else {
             return;
         };
         let is_unchanged = match is_gvisor() {
             true => self.requester.has_same_content(id, &waits.written),
-            false => self.requester.is_as_written(id, &waits.written),
+            false => self.requester.is_unchanged(id, &waits.written),
         };
         if !is_unchanged {
-            self.findings.tell(ForeignKind::Request, &names::request(id));
+            self.findings.report(ForeignKind::Request, &names::request(id));
         }
     }
 
@@ -379,55 +379,55 @@ impl Driver {
     }
 
     /// Looks at the files beside `tools`.
-    fn look_beside(&mut self) {
+    fn check_control_files(&mut self) {
         // Consumes the events. The state itself is read where it matters.
-        let _ = self.beside.check();
+        let _ = self.control_files.check();
         self.check_tools();
-        self.look_for_the_end();
-        self.look_for_start();
-        if is_gvisor() || self.requester.polling().is_some() {
+        self.check_done();
+        self.check_start();
+        if is_gvisor() || self.requester.poll_reason().is_some() {
             // No event reports files that are added while no call waits.
-            self.take_all();
+            self.scan_all();
         }
-        let is_waited_for = matches!(&self.handover, Some(it) if it.handed.is_none());
-        let interval = match is_gvisor() || self.beside.polling().is_some() {
-            false => BESIDE_INTERVAL,
-            true if is_waited_for => KEY_INTERVAL,
-            true => BESIDE_POLL_INTERVAL,
+        let is_waited_for = matches!(&self.key_handover, Some(it) if it.handed_to.is_none());
+        let interval = match is_gvisor() || self.control_files.poll_reason().is_some() {
+            false => CONTROL_INTERVAL,
+            true if is_waited_for => KEY_POLL_INTERVAL,
+            true => CONTROL_POLL_INTERVAL,
         };
-        self.beside_at = Instant::now() + interval;
+        self.control_check_at = Instant::now() + interval;
     }
 
     /// Hands the key to the first start of the executor, unless that is below the isolation floor. A later start never
     /// gets it: a command of the first executor could announce that start, and the first executor's work may be half
     /// done.
-    fn look_for_start(&mut self) {
-        let Some(handover) = self.handover.as_mut().filter(|it| !it.refused) else {
+    fn check_start(&mut self) {
+        let Some(handover) = self.key_handover.as_mut().filter(|it| !it.refused) else {
             return;
         };
-        let handed = handover.handed.clone();
-        match (self.volume.announced_start(), handed) {
-            (Ok(Announced::Nothing), _) => {}
-            (Ok(Announced::Start(start)), None) => {
-                let missing = (self.floor).missing(self.findings.pack(), Some(&start.isolation));
+        let handed = handover.handed_to.clone();
+        match (self.volume.read_start(), handed) {
+            (Ok(Announcement::Absent), _) => {}
+            (Ok(Announcement::Start(start)), None) => {
+                let missing = (self.floor).describe_missing(self.findings.pack(), Some(&start.isolation));
                 if let Some(why) = missing {
                     handover.refused = true;
-                    self.findings.tell_below_floor(why);
+                    self.findings.report_below_floor(why);
                     return;
                 }
-                match self.volume.hand_key(&start.nonce, handover.signer.key()) {
-                    Ok(()) => handover.handed = Some(start.nonce),
+                match self.volume.hand_over_key(&start.nonce, handover.signer.key()) {
+                    Ok(()) => handover.handed_to = Some(start.nonce),
                     Err(error) => {
                         tracing::warn!(%error, "the executor cannot be handed its key");
                     }
                 }
             }
-            (Ok(Announced::Start(start)), Some(handed)) if start.nonce == handed => {}
-            (Ok(_), _) if self.leaving.load(Ordering::Relaxed) => {}
+            (Ok(Announcement::Start(start)), Some(handed)) if start.nonce == handed => {}
+            (Ok(_), _) if self.done_written.load(Ordering::Relaxed) => {}
             (Ok(_), _) => {
-                self.findings.tell(ForeignKind::Start, names::START);
-                for (_, waits) in self.waiting.drain() {
-                    let _ = waits.answer.send(Answer::Restarted);
+                self.findings.report(ForeignKind::Start, names::START);
+                for (_, waits) in self.pending.drain() {
+                    let _ = waits.answer.send(OrderReply::Restarted);
                 }
             }
             (Err(error), _) => tracing::warn!(%error, "the skill's volume cannot be looked at"),
@@ -435,12 +435,12 @@ impl Driver {
     }
 
     /// A command of the skill can tell its executor to leave. Then no request is answered any more.
-    fn look_for_the_end(&mut self) {
-        let by_us = self.leaving.load(Ordering::Relaxed);
-        if !by_us && matches!(self.volume.done(), Ok(Done::Yes)) {
-            self.findings.tell(ForeignKind::Done, names::DONE);
-            for (_, waits) in self.waiting.drain() {
-                let _ = waits.answer.send(Answer::Left);
+    fn check_done(&mut self) {
+        let by_us = self.done_written.load(Ordering::Relaxed);
+        if !by_us && matches!(self.volume.done_state(), Ok(DoneState::Present)) {
+            self.findings.report(ForeignKind::Done, names::DONE);
+            for (_, waits) in self.pending.drain() {
+                let _ = waits.answer.send(OrderReply::StoppedByOther);
             }
         }
     }

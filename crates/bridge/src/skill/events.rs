@@ -13,7 +13,7 @@ impl Events {
         deprecated,
         reason = "its successor is unsafe because of types that give out another descriptor each time; this one does not"
     )]
-    pub(super) fn of(descriptor: Option<BorrowedFd<'_>>) -> Option<Self> {
+    pub(super) fn new(descriptor: Option<BorrowedFd<'_>>) -> Option<Self> {
         let own = descriptor?.try_clone_to_owned().ok()?;
         AsyncFd::with_interest(own, Interest::READABLE).ok().map(Self)
     }

@@ -6,7 +6,7 @@ use sympozium_ipc::receipt::ForeignKind;
 use tokio::sync::mpsc;
 
 /// Maximum number of reported findings of one kind in one pack. A skill can create any number of them.
-const MAX_OF_A_KIND: usize = 8;
+const MAX_PER_KIND: usize = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verification {
@@ -28,7 +28,7 @@ pub enum Notice {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     pub pack: String,
-    pub what: ForeignKind,
+    pub kind: ForeignKind,
     /// The name of the file.
     pub name: String,
     /// Why the run must end; `None` if it can continue.
@@ -40,9 +40,9 @@ pub struct Finding {
 pub(super) struct Findings {
     pack: String,
     verification: Verification,
-    told: HashMap<ForeignKind, HashSet<String>>,
-    told_below_floor: bool,
-    told_ending: bool,
+    reported: HashMap<ForeignKind, HashSet<String>>,
+    reported_below_floor: bool,
+    reported_ending: bool,
     sender: mpsc::UnboundedSender<Notice>,
 }
 
@@ -51,9 +51,9 @@ impl Findings {
         Self {
             pack: pack.to_owned(),
             verification,
-            told: HashMap::new(),
-            told_below_floor: false,
-            told_ending: false,
+            reported: HashMap::new(),
+            reported_below_floor: false,
+            reported_ending: false,
             sender,
         }
     }
@@ -62,24 +62,24 @@ impl Findings {
         &self.pack
     }
 
-    pub(super) fn tell_below_floor(&mut self, why: String) {
-        if !std::mem::replace(&mut self.told_below_floor, true) {
+    pub(super) fn report_below_floor(&mut self, why: String) {
+        if !std::mem::replace(&mut self.reported_below_floor, true) {
             let _ = self.sender.send(Notice::BelowFloor(why));
         }
     }
 
     /// Reports a foreign file.
-    pub(super) fn tell(&mut self, what: ForeignKind, name: &str) {
-        self.tell_because(what, name, self.reason(what, name));
+    pub(super) fn report(&mut self, what: ForeignKind, name: &str) {
+        self.send(what, name, self.end_reason(what, name));
     }
 
     /// Tells of a request of ours that came again, and was answered or withdrawn.
-    pub(super) fn tell_put_back(&mut self, name: &str) {
+    pub(super) fn report_restored(&mut self, name: &str) {
         let pack = &self.pack;
         let why = format!(
             "skill pack `{pack}`: {name} came into its /ipc again, and the bridge did not write it a second time: a command may have run twice, after it was cancelled, or without being allowed"
         );
-        self.tell_because(ForeignKind::Request, name, Some(why));
+        self.send(ForeignKind::Request, name, Some(why));
     }
 
     /// Tells that there may have been requests that the bridge could not see, and why.
@@ -90,18 +90,18 @@ impl Findings {
                 "skill pack `{pack}`: {why}: requests that the bridge did not write may have been in its /ipc, and commands that no rule allows may have run"
             )
         });
-        self.tell_because(ForeignKind::Request, &format!("exec-request-*.json (possibly: {why})"), ends_run);
+        self.send(ForeignKind::Request, &format!("exec-request-*.json (possibly: {why})"), ends_run);
     }
 
-    fn tell_because(&mut self, what: ForeignKind, name: &str, ends_run: Option<String>) {
+    fn send(&mut self, what: ForeignKind, name: &str, ends_run: Option<String>) {
         // Harmless findings must not use up the room of the first one that ends the run.
-        let is_first_ending = ends_run.is_some() && !std::mem::replace(&mut self.told_ending, true);
-        let told = self.told.entry(what).or_default();
-        let is_known = told.len() >= MAX_OF_A_KIND || !told.insert(name.to_owned());
+        let is_first_ending = ends_run.is_some() && !std::mem::replace(&mut self.reported_ending, true);
+        let told = self.reported.entry(what).or_default();
+        let is_known = told.len() >= MAX_PER_KIND || !told.insert(name.to_owned());
         if is_known && !is_first_ending {
             return;
         }
-        let finding = Finding { pack: self.pack.clone(), what, name: name.to_owned(), ends_run };
+        let finding = Finding { pack: self.pack.clone(), kind: what, name: name.to_owned(), ends_run };
         tracing::warn!(
             pack = finding.pack,
             ?what,
@@ -114,7 +114,7 @@ impl Findings {
     }
 
     /// Why the run must end after this finding. A claim, a result or a `done` affects the pack's own calls only.
-    fn reason(&self, what: ForeignKind, name: &str) -> Option<String> {
+    fn end_reason(&self, what: ForeignKind, name: &str) -> Option<String> {
         let pack = &self.pack;
         match (what, self.verification) {
             (ForeignKind::Request, Verification::Unverified) => Some(format!(
@@ -151,20 +151,20 @@ mod tests {
     #[test]
     fn a_request_that_is_put_back_ends_the_run_however_many_others_were_found() {
         let (mut findings, mut receiver) = of_verifying_pack();
-        for number in 0..2 * MAX_OF_A_KIND {
-            findings.tell(ForeignKind::Request, &format!("exec-request-{number}.json"));
+        for number in 0..2 * MAX_PER_KIND {
+            findings.report(ForeignKind::Request, &format!("exec-request-{number}.json"));
         }
-        assert_eq!(told(&mut receiver).len(), MAX_OF_A_KIND);
-        findings.tell_put_back("exec-request-ours.json");
+        assert_eq!(told(&mut receiver).len(), MAX_PER_KIND);
+        findings.report_restored("exec-request-ours.json");
         assert_eq!(told(&mut receiver), [("exec-request-ours.json".to_owned(), true)]);
     }
 
     #[test]
     fn a_request_that_was_changed_and_then_put_back_ends_the_run() {
         let (mut findings, mut receiver) = of_verifying_pack();
-        findings.tell(ForeignKind::Request, "exec-request-ours.json");
-        findings.tell_put_back("exec-request-ours.json");
-        findings.tell_put_back("exec-request-ours.json");
+        findings.report(ForeignKind::Request, "exec-request-ours.json");
+        findings.report_restored("exec-request-ours.json");
+        findings.report_restored("exec-request-ours.json");
         let name = || "exec-request-ours.json".to_owned();
         assert_eq!(told(&mut receiver), [(name(), false), (name(), true)]);
     }

@@ -4,12 +4,12 @@ use sympozium_api::RunPlan;
 use super::*;
 
 /// A table with only these packs that run commands, with their gates.
-fn table(tools: Value) -> Table {
+fn table(tools: Value) -> ToolTable {
     const STORED: &[u8] = include_bytes!("../../../plan/src/plan/tests/fixtures/plan-v1.json");
     let mut plan: Value = serde_json::from_slice(STORED).expect("JSON");
     plan["tools"] = tools;
     let plan: RunPlan = serde_json::from_value(plan).expect("a plan");
-    Table::new(&plan).expect("schemas")
+    ToolTable::new(&plan).expect("schemas")
 }
 
 fn tool(name: &str, pack: Option<&str>, gate: &str, parameters: Value) -> Value {
@@ -23,7 +23,7 @@ fn tool(name: &str, pack: Option<&str>, gate: &str, parameters: Value) -> Value 
     tool
 }
 
-fn commands(packs: &[(&str, &str)]) -> Table {
+fn commands(packs: &[(&str, &str)]) -> ToolTable {
     let schema = json!({
         "type": "object", "required": ["command"], "additionalProperties": false,
         "properties": { "command": { "type": "string" }, "target": { "type": "string" } },
@@ -32,7 +32,7 @@ fn commands(packs: &[(&str, &str)]) -> Table {
     table(tools.collect())
 }
 
-fn refused(table: &Table, name: &str, arguments: Value) -> (RefusalCode, String) {
+fn refused(table: &ToolTable, name: &str, arguments: Value) -> (RefusalCode, String) {
     match table.look_up(name, arguments, None) {
         Ok(_) => panic!("{name} was let through"),
         Err(refusal) => (refusal.code, refusal.message),
@@ -82,7 +82,7 @@ fn arguments_fit_their_schema_or_nothing_happens() {
 
 #[test]
 fn commands_find_their_pack() {
-    let found = |table: &Table, target: Value, active: Option<&str>| {
+    let found = |table: &ToolTable, target: Value, active: Option<&str>| {
         let arguments = json!({ "command": "true", "target": target });
         match table.look_up("execute_command", arguments, active) {
             Ok(found) => {

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, bind, getsockname, listen, shutdown, socket_with};
 use rustix::process::{Pid, Signal, kill_process};
-use sympozium_bridge::check_network::{Answer, CheckNetwork, Enforcement, NoGateway, Verdict};
+use sympozium_bridge::check_network::{CanaryAnswer, CheckNetwork, Enforcement, GatewayUnreachable, Verdict};
 use sympozium_testkit::{command, growing, wait_until};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_ipc-bridge");
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 const GREETING: &[u8] = b"sympozium-gateway canary: this pod is not held in by its NetworkPolicy\n";
 /// For what never happens: it ends soon.
 const SHORT: Duration = Duration::from_secs(1);
@@ -96,12 +96,12 @@ impl Closed {
 }
 
 /// A verdict that is known as soon as there is an answer.
-async fn check(gateway: SocketAddr, canary: SocketAddr) -> Result<Verdict, NoGateway> {
-    check_for(gateway, canary, PATIENCE).await
+async fn check(gateway: SocketAddr, canary: SocketAddr) -> Result<Verdict, GatewayUnreachable> {
+    check_for(gateway, canary, TIMEOUT).await
 }
 
 /// A verdict that takes all of the time: a short one, or as long as this machine needs to reach the gateway at all.
-async fn check_to_the_end(gateway: SocketAddr, canary: SocketAddr) -> Result<Verdict, NoGateway> {
+async fn check_to_the_end(gateway: SocketAddr, canary: SocketAddr) -> Result<Verdict, GatewayUnreachable> {
     for timeout in growing(SHORT) {
         if let Ok(verdict) = check_for(gateway, canary, timeout).await {
             return Ok(verdict);
@@ -110,7 +110,7 @@ async fn check_to_the_end(gateway: SocketAddr, canary: SocketAddr) -> Result<Ver
     check_for(gateway, canary, SHORT).await
 }
 
-async fn check_for(gateway: SocketAddr, canary: SocketAddr, timeout: Duration) -> Result<Verdict, NoGateway> {
+async fn check_for(gateway: SocketAddr, canary: SocketAddr, timeout: Duration) -> Result<Verdict, GatewayUnreachable> {
     let check = CheckNetwork { gateway, canary, enforcement: Enforcement::Required, timeout };
     check.run().await
 }
@@ -157,11 +157,11 @@ async fn whatever_comes_from_there_was_let_through() {
         std::future::pending().await
     });
     let canaries = [
-        (Service::saying(GREETING).await, Answer::Canary),
-        (Service::saying(b"SSH-2.0-").await, Answer::SomethingElse),
-        (Service::saying(&GREETING[..10]).await, Answer::SomethingElse),
-        (Service::saying(&[b'x'; 4096]).await, Answer::SomethingElse),
-        (silent.await, Answer::Nothing),
+        (Service::saying(GREETING).await, CanaryAnswer::Canary),
+        (Service::saying(b"SSH-2.0-").await, CanaryAnswer::SomethingElse),
+        (Service::saying(&GREETING[..10]).await, CanaryAnswer::SomethingElse),
+        (Service::saying(&[b'x'; 4096]).await, CanaryAnswer::SomethingElse),
+        (silent.await, CanaryAnswer::Nothing),
     ];
     let checks = canaries.map(|(canary, answer)| {
         let check = check_to_the_end(gateway.address, canary.address);
@@ -188,7 +188,7 @@ async fn a_policy_that_comes_late_is_waited_for() {
         }
     })
     .await;
-    let checking = tokio::spawn(check_for(gateway.address, canary.address, PATIENCE));
+    let checking = tokio::spawn(check_for(gateway.address, canary.address, TIMEOUT));
     has_answered.await.expect("the canary was asked");
     // The policy is there now.
     canary.stop();
@@ -225,7 +225,7 @@ async fn the_gateway_is_asked_after_the_canary() {
         (asked, streams)
     };
     let (verdict, (asked, _streams)) = tokio::join!(check, accept);
-    assert_eq!(verdict.expect("a verdict"), Verdict::NotEnforced(Answer::Nothing));
+    assert_eq!(verdict.expect("a verdict"), Verdict::NotEnforced(CanaryAnswer::Nothing));
     // The first one waits for the gateway.
     assert_eq!(asked, [gateway, canary, canary, canary, gateway]);
 }
@@ -298,7 +298,7 @@ impl Program {
     }
 
     fn wait_for_log(&self, words: &str) {
-        let there = wait_until(PATIENCE, || self.read("log").contains(words));
+        let there = wait_until(TIMEOUT, || self.read("log").contains(words));
         assert!(there, "no {words:?} in {}", self.read("log"));
     }
 

@@ -18,17 +18,17 @@ use sympozium_ipc::door::{Refusal, RefusalCode, ToolAnswer};
 use sympozium_gateway::Settings;
 use tokio::io::AsyncWriteExt as _;
 
-use crate::support::{Authority, Public, RUN, Reply, Site, Transport, World, reach, wait_for};
+use crate::support::{Authority, GatewayHarness, Public, RUN, Reply, Site, Transport, reach, wait_for};
 
 const LIMITS: ToolLimits =
     ToolLimits { timeout_seconds: 30, argument_bytes: 64 << 10, output_bytes: 2 << 20, concurrent: 1, per_minute: 60 };
 
 /// A world in which the web is open.
-async fn open_web() -> World {
-    World::unix(&[reach("web", Public::Open, &[])]).await
+async fn open_web() -> GatewayHarness {
+    GatewayHarness::unix(&[reach("web", Public::Open, &[])]).await
 }
 
-async fn fetch(world: &World, arguments: Value) -> Result<ToolAnswer, Refusal> {
+async fn fetch(world: &GatewayHarness, arguments: Value) -> Result<ToolAnswer, Refusal> {
     let credential = world.credential("web");
     let fetched = fetch::fetch(&world.outward, &credential, &arguments, &LIMITS).await;
     // Whatever comes of it, the secret is not in it.
@@ -37,7 +37,7 @@ async fn fetch(world: &World, arguments: Value) -> Result<ToolAnswer, Refusal> {
     fetched
 }
 
-async fn get(world: &World, url: &str) -> Result<ToolAnswer, Refusal> {
+async fn get(world: &GatewayHarness, url: &str) -> Result<ToolAnswer, Refusal> {
     fetch(world, json!({ "url": url })).await
 }
 
@@ -61,7 +61,7 @@ fn refused(fetched: Result<ToolAnswer, Refusal>) -> (RefusalCode, String) {
 #[tokio::test]
 async fn pages_come_over_both_transports_encrypted_or_not() {
     let credentials = [reach("web", Public::Open, &[])];
-    for world in [World::unix(&credentials).await, World::tls(&credentials).await] {
+    for world in [GatewayHarness::unix(&credentials).await, GatewayHarness::tls(&credentials).await] {
         let config = world.authority.server(&["a.example"], &["http/1.1"]);
         let encrypted = Site::encrypted(config, |_| Reply::page("over TLS")).await;
         let plain = Site::plain(|_| Reply::page("in the clear")).await;
@@ -139,7 +139,7 @@ async fn compressed_pages_are_what_they_were() {
 #[tokio::test]
 async fn the_gateway_decides_and_its_reason_is_told() {
     // The model may reach another host than the web's tools.
-    let world = World::unix(&[
+    let world = GatewayHarness::unix(&[
         reach("web", Public::Closed, &["a.example 80", "gone.example 80"]),
         reach("model", Public::Closed, &["model.example 80"]),
     ])
@@ -194,7 +194,7 @@ async fn no_room_at_the_gateway_is_told_apart_from_a_wall() {
             "this part has sent and received as much as it may",
         ),
     ] {
-        let world = World::with(Transport::Unix, settings, &credentials).await;
+        let world = GatewayHarness::with(Transport::Unix, settings, &credentials).await;
         let site = Site::plain(|_| Reply::page(&"x".repeat(200))).await;
         world.internet.host("a.example", 80, &site);
         let credential = world.credential("web");

@@ -5,17 +5,17 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
-use sympozium_bridge::model::{ModelUsage, Spent};
+use sympozium_bridge::model::{ExchangeStats, ModelUsage};
 use sympozium_ipc::door::RefusalCode;
 use sympozium_testkit::model_server::{Answer, Format, Gate, Reply, Settings, ToolCall};
 
-use crate::model_world::{HOST, KEY, ModelWorld, Setting, request};
-use crate::support::{PATIENCE, Transport};
+use crate::model_harness::{HOST, KEY, ModelWorld, Setting, request};
+use crate::support::{TIMEOUT, Transport};
 
 const THREADS: &str = "the server has a thread of its own";
 
-fn spent(sent_bytes: u64, received: &str) -> Spent {
-    Spent {
+fn spent(sent_bytes: u64, received: &str) -> ExchangeStats {
+    ExchangeStats {
         status: Some(200),
         sent_bytes,
         received_bytes: received.len() as u64,
@@ -188,7 +188,7 @@ async fn each_piece_is_seen_before_the_next_is_sent() {
             assert!(!seen.contains(piece), "{piece} is held by the gate: {seen}");
             gate.release(1);
             while !seen.contains(piece) {
-                let frame = tokio::time::timeout(PATIENCE, body.frame()).await;
+                let frame = tokio::time::timeout(TIMEOUT, body.frame()).await;
                 let frame = frame.expect("nothing is kept back").expect("more").expect("no error");
                 seen.push_str(std::str::from_utf8(frame.data_ref().expect("data")).expect("UTF-8"));
             }
@@ -225,7 +225,7 @@ async fn a_connection_is_used_again_as_long_as_it_works() {
             tokio::task::yield_now().await;
         }
     };
-    let closed = tokio::time::timeout(PATIENCE, closed).await;
+    let closed = tokio::time::timeout(TIMEOUT, closed).await;
     closed.expect("the connection ends");
     let (answer, _) = world.ask(&request(false)).await;
     assert_eq!(answer.expect("an answer").status, 200);
@@ -246,7 +246,7 @@ async fn requests_at_a_time_have_connections_of_their_own() {
     let (second, _) = world.begin(&request(true)).await;
     gate.open();
     for answer in [first, second] {
-        let answer = crate::model_world::read(answer.expect("an answer")).await;
+        let answer = crate::model_harness::read(answer.expect("an answer")).await;
         assert_eq!(answer.end, Ok(()));
     }
     let connections: Vec<u64> = world.server.requests().iter().map(|it| it.connection).collect();
@@ -319,7 +319,7 @@ async fn what_is_refused_here_never_goes_out() {
     let refusal = answer.expect_err("it is refused");
     assert_eq!(refusal.code, RefusalCode::Request);
     assert!(refusal.message.contains("`web_search_options`"), "{}", refusal.message);
-    let expected = Spent {
+    let expected = ExchangeStats {
         status: None,
         sent_bytes: 0,
         received_bytes: 0,

@@ -1,14 +1,14 @@
 //! Answers that are not in order: errors, cuts, floods, silence, and what is no answer at all.
 
 use http_body_util::BodyExt as _;
-use sympozium_bridge::model::{ANSWER_DEADLINE, BrokenAnswer, CHUNK_DEADLINE, MAX_HEAD, ModelUsage, Spent};
+use sympozium_bridge::model::{ANSWER_TIMEOUT, AnswerError, CHUNK_TIMEOUT, ExchangeStats, MAX_HEAD, ModelUsage};
 use sympozium_ipc::door::RefusalCode;
 use sympozium_testkit::model_server::{
     Answer, Cut, Gate, HttpAnswer, ModelServer, ProviderError, Reply, Settings, Then,
 };
 
-use crate::model_world::{KEY, Setting, request, text_length};
-use crate::support::PATIENCE;
+use crate::model_harness::{KEY, Setting, request, text_length};
+use crate::support::TIMEOUT;
 
 #[tokio::test]
 async fn errors_of_the_provider_are_answers_and_cost_nothing() {
@@ -21,7 +21,7 @@ async fn errors_of_the_provider_are_answers_and_cost_nothing() {
     assert_eq!(answer.headers["retry-after"], "7");
     assert!(answer.body.contains("Rate limit reached"), "{}", answer.body);
     let sent = world.server.requests()[0].body.len() as u64;
-    let expected = Spent {
+    let expected = ExchangeStats {
         status: Some(429),
         sent_bytes: sent,
         received_bytes: answer.body.len() as u64,
@@ -50,10 +50,10 @@ async fn an_answer_that_is_cut_is_told_as_such_and_counted_by_its_text() {
     let (answer, told) = world.ask(&request(true)).await;
     let answer = answer.expect("an answer");
     assert!(answer.body.contains("two") && !answer.body.contains("three"), "{}", answer.body);
-    assert_eq!(answer.end, Err(BrokenAnswer::Cut));
+    assert_eq!(answer.end, Err(AnswerError::ConnectionLost));
     let sent = world.server.requests()[0].body.len() as u64;
     let received = answer.body.len() as u64;
-    let expected = Spent {
+    let expected = ExchangeStats {
         status: Some(200),
         sent_bytes: sent,
         received_bytes: received,
@@ -95,7 +95,7 @@ async fn a_flood_is_broken_off_at_its_bound() {
         world.server.push(Reply::Huge { bytes: 1 << 40 });
         let (answer, told) = world.ask(&request(streamed)).await;
         let answer = answer.expect("an answer");
-        assert_eq!(answer.end, Err(BrokenAnswer::TooLarge(100_000)));
+        assert_eq!(answer.end, Err(AnswerError::TooLarge(100_000)));
         assert!(answer.body.len() <= 100_000 && answer.body.len() > 10_000, "{}", answer.body.len());
         assert_eq!(told.received_bytes, answer.body.len() as u64);
         assert_eq!(told.error.as_deref(), Some("the model's answer has more than 100000 bytes"));
@@ -106,7 +106,7 @@ async fn a_flood_is_broken_off_at_its_bound() {
     let world = Setting::open_ai().start().await;
     let (answer, _) = world.ask(&request(false)).await;
     let bytes = answer.expect("an answer").body.len() as u64;
-    for (most, end) in [(bytes, Ok(())), (bytes - 1, Err(BrokenAnswer::TooLarge(bytes - 1)))] {
+    for (most, end) in [(bytes, Ok(())), (bytes - 1, Err(AnswerError::TooLarge(bytes - 1)))] {
         let world = Setting::open_ai().limit("modelAnswerBytes", most).start().await;
         let (answer, _) = world.ask(&request(false)).await;
         assert_eq!(answer.expect("an answer").end, end);
@@ -120,7 +120,7 @@ async fn gone(server: &ModelServer) {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, seen).await.expect("the server is told");
+    tokio::time::timeout(TIMEOUT, seen).await.expect("the server is told");
 }
 
 #[tokio::test]
@@ -240,14 +240,14 @@ async fn a_provider_that_says_nothing_is_given_up() {
     let (message, told) = asking.await;
     assert_eq!(
         message,
-        format!("the model at `model.test:8080` did not begin to answer in {} seconds", ANSWER_DEADLINE.as_secs())
+        format!("the model at `model.test:8080` did not begin to answer in {} seconds", ANSWER_TIMEOUT.as_secs())
     );
     assert_eq!((told.status, told.estimated), (None, true));
 }
 
-impl crate::model_world::ModelWorld {
+impl crate::model_harness::ModelWorld {
     /// Stops the clock once the request is there, so that deadlines pass at once.
-    async fn fails_after_request(&self) -> (String, Spent) {
+    async fn fails_after_request(&self) -> (String, ExchangeStats) {
         let (sender, ended) = std::sync::mpsc::channel();
         let body = request(false).to_string().into();
         let asking = self.model.ask(body, move |spent| {
@@ -282,8 +282,8 @@ async fn an_answer_that_does_not_go_on_is_given_up() {
     tokio::time::pause();
     let before = tokio::time::Instant::now();
     let error = body.frame().await.expect("an end").expect_err("it does not go on");
-    assert_eq!(error, BrokenAnswer::Slow);
-    assert!(before.elapsed() >= CHUNK_DEADLINE);
+    assert_eq!(error, AnswerError::Timeout);
+    assert!(before.elapsed() >= CHUNK_TIMEOUT);
     assert!(body.frame().await.is_none());
     let told = ended.recv().expect("it was told of");
     assert_eq!(told.error.as_deref(), Some("the model's answer did not go on for 300 seconds"));

@@ -5,7 +5,7 @@ use sympozium_bridge::model::{MAX_CONCURRENT, ModelUsage};
 use sympozium_ipc::door::{Refusal, RefusalCode};
 use sympozium_testkit::model_server::{Answer, Gate, HttpAnswer, Reply};
 
-use crate::model_world::{Setting, request, text_length};
+use crate::model_harness::{Setting, request, text_length};
 
 #[tokio::test]
 async fn tokens_are_a_budget() {

@@ -3,19 +3,19 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use sympozium_bridge::model::{Model, ModelParts, ModelUsage, UnusableModel};
-use sympozium_bridge::outward::{GatewayAddress, Outward};
+use sympozium_bridge::egress_client::{EgressClient, GatewayAddress};
+use sympozium_bridge::model::{Model, ModelError, ModelParts, ModelUsage};
 use sympozium_ipc::door::RefusalCode;
 
-use crate::model_world::{ask, plan, request};
+use crate::model_harness::{ask, plan, request};
 
-fn scripted(script: &str, limits: &Value) -> Result<Arc<Model>, UnusableModel> {
+fn scripted(script: &str, limits: &Value) -> Result<Arc<Model>, ModelError> {
     let plan = plan(json!({ "provider": "scripted", "model": "m-1", "wire": "openAi", "script": "m-1" }), limits);
     // Nobody is there, and nobody is asked.
     let nowhere = GatewayAddress::Unix("/nonexistent/gateway.sock".into());
     Model::new(ModelParts {
         plan: &plan,
-        outward: Arc::new(Outward::new(nowhere, None).expect("a way")),
+        egress: Arc::new(EgressClient::new(nowhere, None).expect("a way")),
         credential: None,
         key: None,
         headers: Vec::new(),
@@ -130,5 +130,5 @@ async fn a_turn_takes_its_time() {
 #[tokio::test]
 async fn a_script_that_is_none_is_told_at_once() {
     let error = scripted("turns: []", &json!({})).err().expect("no turns");
-    assert!(matches!(error, UnusableModel::Script(_)), "{error}");
+    assert!(matches!(error, ModelError::Script(_)), "{error}");
 }

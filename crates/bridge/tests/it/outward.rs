@@ -3,8 +3,8 @@
 use std::error::Error as _;
 use std::io;
 
-use sympozium_bridge::outward::{
-    ANSWER_DEADLINE, GatewayAddress, HANDSHAKE_DEADLINE, MAX_ROOTS, MAX_ROOTS_BYTES, Outward, OutwardError, Stream,
+use sympozium_bridge::egress_client::{
+    ANSWER_TIMEOUT, EgressClient, EgressError, GatewayAddress, HANDSHAKE_TIMEOUT, MAX_ROOTS, MAX_ROOTS_BYTES, Stream,
     TunnelError,
 };
 use tempfile::TempDir;
@@ -13,7 +13,7 @@ use tokio::net::UnixListener;
 use tokio::time::Instant;
 
 use crate::support::{
-    Authority, GATEWAY, PATIENCE, Public, Reply, Site, Transport, World, now, reach, signed, wait_for,
+    Authority, GATEWAY, GatewayHarness, Public, Reply, Site, TIMEOUT, Transport, now, reach, signed, wait_for,
 };
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n";
@@ -23,13 +23,13 @@ async fn ask(stream: &mut Stream) -> io::Result<String> {
     stream.flush().await?;
     let mut answer = String::new();
     let reading = stream.read_to_string(&mut answer);
-    tokio::time::timeout(PATIENCE, reading).await.expect("in time")?;
+    tokio::time::timeout(TIMEOUT, reading).await.expect("in time")?;
     Ok(answer)
 }
 
-async fn both(credential: &str, public: Public, hosts: &[&str]) -> [World; 2] {
+async fn both(credential: &str, public: Public, hosts: &[&str]) -> [GatewayHarness; 2] {
     let credentials = [reach(credential, public, hosts)];
-    [World::unix(&credentials).await, World::tls(&credentials).await]
+    [GatewayHarness::unix(&credentials).await, GatewayHarness::tls(&credentials).await]
 }
 
 /// The refusal, its status and word.
@@ -72,7 +72,7 @@ async fn end_servers_are_known_by_their_certificates() {
         ] {
             let tunnel = world.outward.tunnel(&credential, host, 443).await;
             let tunnel = tunnel.expect("a tunnel");
-            match (world.outward.encrypted(tunnel, host).await, expected) {
+            match (world.outward.start_tls(tunnel, host).await, expected) {
                 (Ok(mut stream), Ok(())) => {
                     let answer = ask(&mut stream).await.expect("words");
                     assert!(answer.ends_with("\r\n\r\nsecret"), "{answer}");
@@ -91,7 +91,7 @@ async fn end_servers_are_known_by_their_certificates() {
 #[tokio::test]
 async fn addresses_have_certificates_too() {
     let addresses = ["1.2.3.200", "2606:4700::1"];
-    let world = World::unix(&[reach("c", Public::Open, &[])]).await;
+    let world = GatewayHarness::unix(&[reach("c", Public::Open, &[])]).await;
     let config = world.authority.server(&addresses, &[]);
     let site = Site::encrypted(config, |_| Reply::page("hello")).await;
     for (host, place) in [
@@ -103,7 +103,7 @@ async fn addresses_have_certificates_too() {
         world.internet.place(place, &site);
         let credential = world.credential("c");
         let tunnel = world.outward.tunnel(&credential, host, 443).await;
-        let stream = world.outward.encrypted(tunnel.expect("a tunnel"), host);
+        let stream = world.outward.start_tls(tunnel.expect("a tunnel"), host);
         let answer = ask(&mut stream.await.expect("TLS")).await.expect("words");
         assert!(answer.ends_with("\r\n\r\nhello"), "{answer}");
     }
@@ -136,65 +136,65 @@ async fn the_gateways_no_is_kept_and_the_password_is_nowhere() {
 
 #[tokio::test]
 async fn a_gateway_that_is_not_the_right_one_gets_nothing() {
-    let world = World::tls(&[reach("c", Public::Open, &[])]).await;
+    let world = GatewayHarness::tls(&[reach("c", Public::Open, &[])]).await;
     let stranger = Authority::new("a stranger");
     let GatewayAddress::Tcp { addresses, .. } = &world.address else {
         panic!("it is at an address");
     };
     let named = |name: &str| GatewayAddress::Tcp { addresses: addresses.clone(), server_name: name.to_owned() };
     for (name, authority) in [(GATEWAY, &stranger), ("other.sympozium.test", &world.authority)] {
-        let outward = Outward::new(named(name), Some(authority.pem().as_bytes()));
+        let outward = EgressClient::new(named(name), Some(authority.pem().as_bytes()));
         let outward = outward.expect("a way");
         let refused = outward.tunnel(&world.credential("c"), "a.example", 443).await;
-        let handshake = TunnelError::Gateway(OutwardError::Handshake(io::Error::other("")));
+        let handshake = TunnelError::Gateway(EgressError::Handshake(io::Error::other("")));
         assert_eq!(refused.expect_err("no tunnel").to_string(), handshake.to_string());
     }
     // Nobody is trusted by default: not even those whom everybody else trusts.
-    let none = Outward::new(named(GATEWAY), None);
-    assert!(matches!(none, Err(OutwardError::NoAuthority)));
+    let none = EgressClient::new(named(GATEWAY), None);
+    assert!(matches!(none, Err(EgressError::NoCa)));
     for pem in ["", "garbage", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
-        let unusable = Outward::new(named(GATEWAY), Some(pem.as_bytes()));
-        assert!(matches!(unusable, Err(OutwardError::Roots { .. })), "{pem}");
+        let unusable = EgressClient::new(named(GATEWAY), Some(pem.as_bytes()));
+        assert!(matches!(unusable, Err(EgressError::Roots { .. })), "{pem}");
     }
     let large = "x".repeat(MAX_ROOTS_BYTES + 1);
-    let unusable = Outward::new(named(GATEWAY), Some(large.as_bytes()));
-    assert!(matches!(unusable, Err(OutwardError::Roots { .. })));
-    let no_name = Outward::new(named("no name"), Some(world.authority.pem().as_bytes()));
-    assert!(matches!(no_name, Err(OutwardError::ServerName(_))));
+    let unusable = EgressClient::new(named(GATEWAY), Some(large.as_bytes()));
+    assert!(matches!(unusable, Err(EgressError::Roots { .. })));
+    let no_name = EgressClient::new(named("no name"), Some(world.authority.pem().as_bytes()));
+    assert!(matches!(no_name, Err(EgressError::ServerName(_))));
     assert_eq!(world.outcomes(), [""; 0]);
 }
 
 #[tokio::test]
 async fn further_authorities_are_those_that_can_be_read() {
-    let way = || Outward::new(GatewayAddress::Unix("/nowhere".into()), None).expect("a way");
+    let way = || EgressClient::new(GatewayAddress::Unix("/nowhere".into()), None).expect("a way");
     let good = Authority::new("a good one").pem();
     let bad = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
     let both = format!("# a comment\n{bad}{good}");
-    assert!(way().trusting(both.as_bytes()).is_ok());
+    assert!(way().with_extra_roots(both.as_bytes()).is_ok());
     let many = good.repeat(MAX_ROOTS + 1);
     let large = format!("{}{good}", "#".repeat(MAX_ROOTS_BYTES));
     for pem in [bad, "", "nothing", &many, &large] {
-        let unusable = way().trusting(pem.as_bytes());
-        assert!(matches!(unusable, Err(OutwardError::Roots { .. })));
+        let unusable = way().with_extra_roots(pem.as_bytes());
+        assert!(matches!(unusable, Err(EgressError::Roots { .. })));
     }
 }
 
 #[tokio::test]
 async fn the_run_api_is_agreed_on_in_tls() {
-    let world = World::tls(&[]).await;
-    world.outward.run_api().await.expect("it is offered");
+    let world = GatewayHarness::tls(&[]).await;
+    world.outward.connect_run_api().await.expect("it is offered");
     // The same authority and name, without the protocol.
     let config = world.authority.server(&[GATEWAY], &[]);
     let site = Site::encrypted(config, |_| Reply::page("")).await;
     let address = GatewayAddress::Tcp { addresses: vec![site.address], server_name: GATEWAY.to_owned() };
     let ca = world.authority.pem();
-    let outward = Outward::new(address, Some(ca.as_bytes())).expect("a way");
-    let refused = outward.run_api().await;
-    assert!(matches!(refused, Err(OutwardError::NoRunApi)), "{refused:?}");
+    let outward = EgressClient::new(address, Some(ca.as_bytes())).expect("a way");
+    let refused = outward.connect_run_api().await;
+    assert!(matches!(refused, Err(EgressError::NoRunApi)), "{refused:?}");
 }
 
 /// A gateway that says this to whoever comes, and then nothing more.
-async fn gateway_that_says(words: &'static [u8]) -> (TempDir, Outward) {
+async fn gateway_that_says(words: &'static [u8]) -> (TempDir, EgressClient) {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("gateway.sock");
     let listener = UnixListener::bind(&path).expect("a listener");
@@ -206,7 +206,7 @@ async fn gateway_that_says(words: &'static [u8]) -> (TempDir, Outward) {
             });
         }
     });
-    let outward = Outward::new(GatewayAddress::Unix(path), None).expect("a way");
+    let outward = EgressClient::new(GatewayAddress::Unix(path), None).expect("a way");
     (directory, outward)
 }
 
@@ -229,14 +229,14 @@ async fn nobody_is_waited_for_longer_than_the_deadlines() {
     let started = Instant::now();
     let (_directory, outward) = gateway_that_says(b"").await;
     let silent = outward.tunnel(&signed("c", 1), "a.example", 443).await;
-    let slow = matches!(silent, Err(TunnelError::Gateway(OutwardError::Slow)));
+    let slow = matches!(silent, Err(TunnelError::Gateway(EgressError::Timeout)));
     assert!(slow, "{silent:?}");
-    assert_eq!(started.elapsed().as_secs(), ANSWER_DEADLINE.as_secs());
+    assert_eq!(started.elapsed().as_secs(), ANSWER_TIMEOUT.as_secs());
     let (_directory, outward) = gateway_that_says(b"HTTP/1.1 200 OK\r\n\r\n").await;
     let tunnel = outward.tunnel(&signed("c", 1), "a.example", 443).await;
-    let silent = outward.encrypted(tunnel.expect("a tunnel"), "a.example").await;
-    assert!(matches!(silent, Err(TunnelError::SlowHandshake)), "{silent:?}");
-    let both = ANSWER_DEADLINE + HANDSHAKE_DEADLINE;
+    let silent = outward.start_tls(tunnel.expect("a tunnel"), "a.example").await;
+    assert!(matches!(silent, Err(TunnelError::HandshakeTimeout)), "{silent:?}");
+    let both = ANSWER_TIMEOUT + HANDSHAKE_TIMEOUT;
     assert_eq!(started.elapsed().as_secs(), both.as_secs());
 }
 
@@ -245,7 +245,7 @@ async fn nobody_is_waited_for_longer_than_the_deadlines() {
 async fn e56_a_gateway_that_is_gone_cuts_what_is_open_and_opens_nothing() {
     for transport in [Transport::Unix, Transport::Tls] {
         let credentials = [reach("c", Public::Open, &[])];
-        let world = World::with(transport, Default::default(), &credentials).await;
+        let world = GatewayHarness::with(transport, Default::default(), &credentials).await;
         let site = Site::plain(|_| Reply::Stalled(b"HTTP/1.1 200 OK\r\n".to_vec())).await;
         world.internet.host("a.example", 80, &site);
         let credential = world.credential("c");
@@ -258,7 +258,7 @@ async fn e56_a_gateway_that_is_gone_cuts_what_is_open_and_opens_nothing() {
         let mut rest = Vec::new();
         let reading = tunnel.read_to_end(&mut rest);
         // An end or an error, as it happens: not more bytes, and not nothing at all.
-        let _ = tokio::time::timeout(PATIENCE, reading).await.expect("it is cut");
+        let _ = tokio::time::timeout(TIMEOUT, reading).await.expect("it is cut");
         assert!(b"HTTP/1.1 200 OK\r\n".starts_with(&rest));
         assert!(wait_for(|| site.open() == 0).await);
         let refused = world.outward.tunnel(&credential, "a.example", 80).await;

@@ -10,7 +10,7 @@ use sympozium_api::RunPlan;
 use sympozium_ipc::credential::{Claims, KeyRing};
 use sympozium_testkit::{as_user, command, wait_until};
 
-use crate::check_network::{PATIENCE, PROGRAM};
+use crate::check_network::{PROGRAM, TIMEOUT};
 
 const PLAN: &[u8] = include_bytes!("../../../plan/src/plan/tests/fixtures/plan-v1.json");
 /// Names the program in a test that runs again as another user.
@@ -95,7 +95,7 @@ struct Bridge<'r> {
 
 impl Bridge<'_> {
     fn wait_for_log(&self, words: &str) {
-        let there = wait_until(PATIENCE, || self.run.log().contains(words));
+        let there = wait_until(TIMEOUT, || self.run.log().contains(words));
         assert!(there, "no {words:?} in {}", self.run.log());
     }
 

@@ -16,9 +16,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use sympozium_api::run_plan::{Destination, GatewayCredential, PartName, Reach};
-use sympozium_bridge::outward::{GatewayAddress, Outward};
-use sympozium_gateway::events::{Event, Outcome};
+use sympozium_api::run_plan::{AllowedHosts, Destination, GatewayCredential, PartName};
+use sympozium_bridge::egress_client::{EgressClient, GatewayAddress};
+use sympozium_gateway::events::{Event, EventKind};
 use sympozium_gateway::{Gateway, Settings};
 use sympozium_ipc::credential::{Claims, Credential, KEY_BYTES, KeyRing};
 use tempfile::TempDir;
@@ -31,7 +31,7 @@ pub use internet::Internet;
 pub use site::{Reply, Site};
 
 /// No test waits longer for anything.
-pub const PATIENCE: Duration = Duration::from_secs(90);
+pub const TIMEOUT: Duration = Duration::from_secs(90);
 /// And looks again so soon.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
 /// The one run of a world.
@@ -58,17 +58,17 @@ pub fn reach(name: &str, public: Public, hosts: &[&str]) -> GatewayCredential {
     GatewayCredential {
         name: name.to_owned(),
         part: PartName(format!("part-of-{name}")),
-        reach: Reach { public: public == Public::Open, destinations: hosts.iter().map(destination).collect() },
+        reach: AllowedHosts { public: public == Public::Open, destinations: hosts.iter().map(destination).collect() },
     }
 }
 
 /// A gateway with one run, what is beyond it, and a bridge's way to it.
-pub struct World {
+pub struct GatewayHarness {
     pub gateway: Arc<Gateway<Internet>>,
     pub internet: Internet,
     /// Signs the certificates of servers, and the gateway's. The way out trusts it.
     pub authority: Authority,
-    pub outward: Arc<Outward>,
+    pub outward: Arc<EgressClient>,
     /// Where the gateway is.
     pub address: GatewayAddress,
     serving: JoinHandle<()>,
@@ -76,7 +76,7 @@ pub struct World {
     _directory: TempDir,
 }
 
-impl World {
+impl GatewayHarness {
     /// The gateway at a socket in the file system.
     pub async fn unix(credentials: &[GatewayCredential]) -> Self {
         Self::with(Transport::Unix, Settings::default(), credentials).await
@@ -100,8 +100,8 @@ impl World {
             Transport::Tls => tls(Arc::clone(&gateway), &authority).await,
         };
         let ca = authority.pem();
-        let outward = Outward::new(address.clone(), Some(ca.as_bytes())).expect("a way");
-        let outward = outward.trusting(ca.as_bytes()).expect("an authority");
+        let outward = EgressClient::new(address.clone(), Some(ca.as_bytes())).expect("a way");
+        let outward = outward.with_extra_roots(ca.as_bytes()).expect("an authority");
         Self { gateway, internet, authority, outward: Arc::new(outward), address, serving, _directory: directory }
     }
 
@@ -113,7 +113,7 @@ impl World {
     /// The gateway is gone: what is open is cut, and nobody listens.
     pub fn kill_gateway(&self) {
         self.serving.abort();
-        self.gateway.end();
+        self.gateway.shut_down();
     }
 
     /// The outcomes so far, in short, with what was asked for.
@@ -136,7 +136,7 @@ pub enum Transport {
 
 /// Waits for something that another task does, and says whether it was done in time.
 pub async fn wait_for(mut condition: impl FnMut() -> bool) -> bool {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while !condition() {
         if Instant::now() >= end {
             return condition();
@@ -197,9 +197,9 @@ fn short(event: &Event) -> String {
         None => "-".to_owned(),
     };
     match &event.outcome {
-        Outcome::Allowed { rule, .. } => format!("{what} allowed {rule}"),
-        Outcome::Refused { reason, .. } => format!("{what} refused {}", reason.as_str()),
-        Outcome::Ended { reason, .. } => format!("{what} ended {}", reason.as_str()),
+        EventKind::Allowed { rule, .. } => format!("{what} allowed {rule}"),
+        EventKind::Refused { reason, .. } => format!("{what} refused {}", reason.as_str()),
+        EventKind::Ended { reason, .. } => format!("{what} ended {}", reason.as_str()),
         other => format!("run {other:?}"),
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use sympozium_exec::world::system_paths;
+use sympozium_exec::layout::system_paths;
 use sympozium_testkit::bench::{Suite, Target, median};
 use sympozium_testkit::static_build::target_directory;
 

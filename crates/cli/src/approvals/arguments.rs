@@ -5,7 +5,7 @@ use sympozium_api::names::Digest;
 
 use crate::arguments::OutputFormat;
 use crate::cluster::ClusterArguments;
-use crate::runs::arguments::digest;
+use crate::runs::arguments::parse_digest;
 
 /// The arguments of `approvals`.
 #[derive(Debug, Args)]
@@ -58,7 +58,7 @@ pub struct ApproveArguments {
     pub all: bool,
 
     /// The hash of the exact action, as `sympozium approvals` shows it. May be given several times.
-    #[arg(long = "action", value_name = "HASH", value_parser = digest)]
+    #[arg(long = "action", value_name = "HASH", value_parser = parse_digest)]
     pub actions: Vec<Digest>,
 
     /// Also each time that the run repeats the identical action, where its policy permits that.
@@ -102,7 +102,7 @@ pub struct DenyArguments {
     pub all: bool,
 
     /// The hash of the exact action. May be given several times.
-    #[arg(long = "action", value_name = "HASH", value_parser = digest)]
+    #[arg(long = "action", value_name = "HASH", value_parser = parse_digest)]
     pub actions: Vec<Digest>,
 
     /// Why. The model reads it.

@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 
 use sympozium_api::names::Digest;
-use sympozium_ipc::run_api::{Phase, Usage};
+use sympozium_ipc::run_api::{BridgePhase, Usage};
 
-use super::select::{Wanted, select};
-use super::waiting::{Asker, Waiting};
+use super::pending::{PendingQuestion, VoteRecipient};
+use super::select::{Selection, select};
 use crate::local::event::Question;
-use crate::local::record::{FORMAT, RunRecord};
-use crate::local::state::State;
-use crate::place::Place;
+use crate::local::record::{FORMAT, LocalRunRecord};
+use crate::local::state::StateDirectory;
+use crate::target_flags::TargetFlags;
 
 const FIRST: &str = "aaaaaaaa-0000-4000-8000-000000000001";
 const SECOND: &str = "bbbbbbbb-0000-4000-8000-000000000002";
@@ -20,10 +20,15 @@ fn digest(letter: char) -> Digest {
 }
 
 /// Questions of a run.
-fn waiting(state: &State, uid: &str, name: &str, questions: &[(&str, char)]) -> Vec<Waiting> {
-    let directory = state.run(uid);
+fn pending_questions(
+    state: &StateDirectory,
+    uid: &str,
+    name: &str,
+    questions: &[(&str, char)],
+) -> Vec<PendingQuestion> {
+    let directory = state.run_directory(uid);
     drop(directory.create().unwrap());
-    let run = RunRecord {
+    let run = LocalRunRecord {
         format: FORMAT,
         uid: uid.into(),
         name: name.into(),
@@ -37,7 +42,7 @@ fn waiting(state: &State, uid: &str, name: &str, questions: &[(&str, char)]) -> 
         pid: 1,
         started_ms: 1,
         ended_ms: None,
-        phase: Phase::Waiting,
+        phase: BridgePhase::Waiting,
         workspace: Some(PathBuf::from("/workspace")),
         usage: Usage::default(),
         cost: None,
@@ -45,12 +50,12 @@ fn waiting(state: &State, uid: &str, name: &str, questions: &[(&str, char)]) -> 
         isolation: Default::default(),
         leftovers: None,
     };
-    directory.write(&run).unwrap();
-    let one = |(approval, letter): &(&str, char)| Waiting {
+    directory.write_record(&run).unwrap();
+    let one = |(approval, letter): &(&str, char)| PendingQuestion {
         run: run.name.clone(),
         uid: run.uid.clone(),
-        asker: Asker::Process(directory.clone()),
-        place: Place::here(),
+        recipient: VoteRecipient::Process(directory.clone()),
+        target: TargetFlags::local(),
         question: Question {
             approval: (*approval).into(),
             tool: "execute_command".into(),
@@ -64,17 +69,17 @@ fn waiting(state: &State, uid: &str, name: &str, questions: &[(&str, char)]) -> 
     questions.iter().map(one).collect()
 }
 
-fn selected(words: &[&str], actions: &[Digest], all: bool) -> Result<Vec<String>, String> {
+fn select_names(words: &[&str], actions: &[Digest], all: bool) -> Result<Vec<String>, String> {
     let temporary = tempfile::tempdir().unwrap();
-    let state = State::at(temporary.path().join("s")).unwrap();
-    let mut all_waiting = waiting(&state, FIRST, "one", &[("q1", '1'), ("q2", '2')]);
-    all_waiting.extend(waiting(&state, SECOND, "two", &[("q1", '3')]));
-    waiting(&state, "cccccccc-0000-4000-8000-000000000003", "none", &[]);
+    let state = StateDirectory::open_at(temporary.path().join("s")).unwrap();
+    let mut all_waiting = pending_questions(&state, FIRST, "one", &[("q1", '1'), ("q2", '2')]);
+    all_waiting.extend(pending_questions(&state, SECOND, "two", &[("q1", '3')]));
+    pending_questions(&state, "cccccccc-0000-4000-8000-000000000003", "none", &[]);
     let words: Vec<String> = words.iter().map(|it| (*it).to_owned()).collect();
-    let wanted = Wanted { words: &words, actions, all };
-    let find = |name: &str| state.find(name).map(|(_, run)| run.uid);
+    let wanted = Selection { words: &words, actions, all };
+    let find = |name: &str| state.find_run(name).map(|(_, run)| run.uid);
     match select(all_waiting, &find, &wanted) {
-        Ok(found) => Ok(found.iter().map(Waiting::name).collect()),
+        Ok(found) => Ok(found.iter().map(PendingQuestion::display_name).collect()),
         Err(failure) => Err(format!("{failure:?}").lines().next().unwrap_or_default().to_owned()),
     }
 }
@@ -83,15 +88,15 @@ fn selected(words: &[&str], actions: &[Digest], all: bool) -> Result<Vec<String>
 fn what_is_certain_is_selected() {
     let names = |all: &[&str]| Ok(all.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>());
     let (q1, q2, q3) = ("q1 of one (aaaaaaaa)", "q2 of one (aaaaaaaa)", "q1 of two (bbbbbbbb)");
-    assert_eq!(selected(&["two"], &[], false), names(&[q3]));
-    assert_eq!(selected(&["bbbb"], &[], false), names(&[q3]));
-    assert_eq!(selected(&["one", "q1"], &[], false), names(&[q1]));
-    assert_eq!(selected(&["one", "q2", "q1"], &[], false), names(&[q1, q2]));
-    assert_eq!(selected(&["q2"], &[], false), names(&[q2]));
-    assert_eq!(selected(&["one"], &[digest('2')], false), names(&[q2]));
-    assert_eq!(selected(&[], &[digest('3')], false), names(&[q3]));
-    assert_eq!(selected(&["one"], &[], true), names(&[q1, q2]));
-    assert_eq!(selected(&[], &[], true), names(&[q1, q2, q3]));
+    assert_eq!(select_names(&["two"], &[], false), names(&[q3]));
+    assert_eq!(select_names(&["bbbb"], &[], false), names(&[q3]));
+    assert_eq!(select_names(&["one", "q1"], &[], false), names(&[q1]));
+    assert_eq!(select_names(&["one", "q2", "q1"], &[], false), names(&[q1, q2]));
+    assert_eq!(select_names(&["q2"], &[], false), names(&[q2]));
+    assert_eq!(select_names(&["one"], &[digest('2')], false), names(&[q2]));
+    assert_eq!(select_names(&[], &[digest('3')], false), names(&[q3]));
+    assert_eq!(select_names(&["one"], &[], true), names(&[q1, q2]));
+    assert_eq!(select_names(&[], &[], true), names(&[q1, q2, q3]));
 }
 
 #[test]
@@ -105,7 +110,7 @@ fn what_is_not_certain_is_not() {
         (&["nowhere"], &[], "there is no run `nowhere`"),
         (&["two"], &[digest('1')], "no question about sha256:1111"),
     ] {
-        let error = selected(words, actions, false).unwrap_err();
+        let error = select_names(words, actions, false).unwrap_err();
         assert!(error.contains(message), "{words:?}: {error}");
     }
 }

@@ -13,62 +13,62 @@ use sympozium_api::policy::ApproverKind;
 use sympozium_api::run_plan::ApprovalPlan;
 use sympozium_api::tool_approval::{ApprovalDecision, ApprovalScope, ApprovalVote, ToolApprovalStatus};
 use sympozium_api::{AgentRun, RunPlan, ToolApproval};
-use sympozium_gateway::run_api::local::{Says, Undecidable};
+use sympozium_gateway::run_api::local::{Vote, VoteRefusal};
 
-use super::connection::Me;
-use super::follow::plan_of;
-use super::question::{self, question};
-use super::records::of_run as selector_of_run;
-use super::refused::{CallError, Role, shortened};
-use super::{Cluster, Connection, Found, PAGE, list, plan, view, warn_of_more};
-use crate::approvals::waiting::{Asker, Waiting};
+use super::call_error::{CallError, Role, truncate_message};
+use super::connection::CurrentUser;
+use super::follow::read_plan;
+use super::question::{self, to_question};
+use super::records::run_selector as selector_of_run;
+use super::{Cluster, Connection, FoundRun, PAGE_SIZE, list_runs, plan, view, warn_truncated};
+use crate::approvals::pending::{PendingQuestion, VoteRecipient};
 use crate::failure::Failure;
-use crate::local::control::{Decided, Word};
+use crate::local::control::{VoteResult, WireVote};
 use crate::local::event::Question;
 use crate::local::time::now_ms;
-use crate::output::note;
-use crate::run::follow::Heard;
+use crate::output::print_stderr;
+use crate::run::follow::VoteEffect;
 
 /// The maximum number of ToolApprovals that are listed.
 const MAX_APPROVALS: usize = 10_000;
 /// The maximum number of groups that a vote names.
 const MAX_GROUPS: usize = 16;
 /// How often a vote is written again after a conflict with another approver's vote.
-const ATTEMPTS: u32 = 5;
+const MAX_ATTEMPTS: u32 = 5;
 
 /// All open questions of the namespace, those of the newest run first.
 ///
 /// # Errors
 ///
 /// When they cannot be listed.
-pub fn all(cluster: &Cluster) -> Result<Vec<Waiting>, Failure> {
+pub fn list_questions(cluster: &Cluster) -> Result<Vec<PendingQuestion>, Failure> {
     let connection = &cluster.connection;
-    cluster.wait(async {
-        let open = open(connection, None).await?;
+    cluster.block_on(async {
+        let open = list_undecided(connection, None).await?;
         if open.is_empty() {
             return Ok(Vec::new());
         }
         let asks = |run: AgentRun| {
-            let asks = view::outcome(&run).is_none() && open.iter().any(|it| is_of(it, &run));
-            asks.then(|| bare(run))
+            let asks = view::run_end(&run).is_none() && open.iter().any(|it| belongs_to(it, &run));
+            asks.then(|| strip_status(run))
         };
-        let (mut runs, has_more) = list(connection, asks).await?;
+        let (mut runs, has_more) = list_runs(connection, asks).await?;
         if has_more {
-            warn_of_more();
+            warn_truncated();
         }
-        runs.sort_by_key(|run| std::cmp::Reverse(view::view(run, &connection.place).0.started_ms));
+        runs.sort_by_key(|run| std::cmp::Reverse(view::to_view(run, &connection.target).0.started_ms));
         let mut waiting = Vec::new();
         for run in runs {
-            let of_run = open.iter().filter(|it| is_of(it, &run));
+            let of_run = open.iter().filter(|it| belongs_to(it, &run));
             let of_run: Vec<&ToolApproval> = of_run.collect();
-            let plan = plan_of(connection, &run).await;
-            let names = plan::names(&run);
-            waiting.extend(of_run.into_iter().map(|approval| Waiting {
+            let plan = read_plan(connection, &run).await;
+            let names = plan::object_names(&run);
+            waiting.extend(of_run.into_iter().map(|approval| PendingQuestion {
                 run: run.name_any(),
                 uid: run.uid().unwrap_or_default(),
-                question: question(approval, &names, plan.as_deref()),
-                asker: Asker::Object(Box::new(approval.clone())),
-                place: connection.place.clone(),
+                question: to_question(approval, &names, plan.as_deref()),
+                recipient: VoteRecipient::Object(Box::new(approval.clone())),
+                target: connection.target.clone(),
             }));
         }
         Ok(waiting)
@@ -76,7 +76,7 @@ pub fn all(cluster: &Cluster) -> Result<Vec<Waiting>, Failure> {
 }
 
 /// Drops the run's status except for what is needed to find its plan.
-fn bare(mut run: AgentRun) -> AgentRun {
+fn strip_status(mut run: AgentRun) -> AgentRun {
     run.status =
         run.status.map(|status| AgentRunStatus { plan_digest: status.plan_digest, ..AgentRunStatus::default() });
     run
@@ -87,21 +87,25 @@ fn bare(mut run: AgentRun) -> AgentRun {
 /// # Errors
 ///
 /// When they cannot be listed.
-pub async fn of_run(connection: &Connection, found: &Found, plan: Option<&RunPlan>) -> Result<Vec<Question>, Failure> {
-    let open = open(connection, Some(&found.run)).await?;
-    let names = plan::names(&found.run);
-    let of_run = open.iter().filter(|it| is_of(it, &found.run));
-    Ok(of_run.map(|it| question(it, &names, plan)).collect())
+pub async fn run_questions(
+    connection: &Connection,
+    found: &FoundRun,
+    plan: Option<&RunPlan>,
+) -> Result<Vec<Question>, Failure> {
+    let open = list_undecided(connection, Some(&found.run)).await?;
+    let names = plan::object_names(&found.run);
+    let of_run = open.iter().filter(|it| belongs_to(it, &found.run));
+    Ok(of_run.map(|it| to_question(it, &names, plan)).collect())
 }
 
-fn is_of(approval: &ToolApproval, run: &AgentRun) -> bool {
+fn belongs_to(approval: &ToolApproval, run: &AgentRun) -> bool {
     run.metadata.uid.as_deref() == Some(approval.spec.run.uid.as_str())
 }
 
 /// Lists the requests that are undecided and not expired, page by page.
-async fn open(connection: &Connection, run: Option<&AgentRun>) -> Result<Vec<ToolApproval>, Failure> {
+async fn list_undecided(connection: &Connection, run: Option<&AgentRun>) -> Result<Vec<ToolApproval>, Failure> {
     let api = connection.approvals();
-    let mut parameters = ListParams::default().limit(PAGE);
+    let mut parameters = ListParams::default().limit(PAGE_SIZE);
     if let Some(run) = run {
         parameters = parameters.labels(&selector_of_run(run));
     }
@@ -118,13 +122,15 @@ async fn open(connection: &Connection, run: Option<&AgentRun>) -> Result<Vec<Too
                 parameters = parameters.continue_token(&next);
             }
             Some(_) => {
-                note(&format!("warning: there are more than {MAX_APPROVALS} requests, and some were not looked at"));
+                print_stderr(&format!(
+                    "warning: there are more than {MAX_APPROVALS} requests, and some were not looked at"
+                ));
                 break;
             }
             None => break,
         }
     }
-    open.sort_by_key(|it| view::milliseconds(&it.spec.requested_at));
+    open.sort_by_key(|it| view::to_millis(&it.spec.requested_at));
     Ok(open)
 }
 
@@ -133,45 +139,45 @@ async fn open(connection: &Connection, run: Option<&AgentRun>) -> Result<Vec<Too
 /// # Errors
 ///
 /// When it is unknown whether the vote counts.
-pub fn decide_now(
+pub fn cast_vote_blocking(
     cluster: &Cluster,
     approval: &ToolApproval,
-    says: Word,
+    says: WireVote,
     reason: Option<&str>,
-) -> anyhow::Result<Decided> {
+) -> anyhow::Result<VoteResult> {
     let name = approval.name_any();
     let action = &approval.spec.action_hash;
     let connection = &cluster.connection;
-    let decided = decide(connection, &name, action, says.into(), reason);
-    Ok(match cluster.wait(decided) {
-        Ok(Heard::Decided) => Decided::Answered,
-        Ok(Heard::More(more)) => Decided::More(more),
-        Ok(Heard::Noted) => Decided::Noted,
-        Err(Undecided::Unknown(why)) => bail!("{why}"),
-        Err(why) => Decided::Refused(why.to_string()),
+    let decided = cast_vote(connection, &name, action, says.into(), reason);
+    Ok(match cluster.block_on(decided) {
+        Ok(VoteEffect::Decided) => VoteResult::Decided,
+        Ok(VoteEffect::MoreNeeded(more)) => VoteResult::MoreNeeded(more),
+        Ok(VoteEffect::Recorded) => VoteResult::Recorded,
+        Err(VoteError::Unknown(why)) => bail!("{why}"),
+        Err(why) => VoteResult::Refused(why.to_string()),
     })
 }
 
 /// Why a vote does not count.
 #[derive(Debug, thiserror::Error)]
-pub enum Undecided {
+pub enum VoteError {
     /// The rules of the run's plan forbid it.
     #[error(transparent)]
-    Rule(#[from] Undecidable),
+    Rule(#[from] VoteRefusal),
     /// Another approver was faster.
     #[error("it is decided already: {0}")]
-    Already(String),
+    AlreadyDecided(String),
     /// The API server rejected it.
     #[error("{0}")]
-    Refused(String),
+    Rejected(String),
     /// It is unknown whether it counts.
     #[error("{0}")]
     Unknown(String),
 }
 
-impl From<Failure> for Undecided {
+impl From<Failure> for VoteError {
     fn from(failure: Failure) -> Self {
-        Self::Refused(failure.words())
+        Self::Rejected(failure.summary())
     }
 }
 
@@ -184,75 +190,75 @@ impl From<Failure> for Undecided {
 /// # Errors
 ///
 /// When the vote does not count.
-pub async fn decide(
+pub async fn cast_vote(
     connection: &Connection,
     name: &str,
     action: &Digest,
-    says: Says,
+    says: Vote,
     reason: Option<&str>,
-) -> Result<Heard, Undecided> {
-    let me = connection.me().await?;
+) -> Result<VoteEffect, VoteError> {
+    let me = connection.current_user().await?;
     let api = connection.approvals();
     let doing = "answer the question (ToolApproval)";
-    for _ in 0..ATTEMPTS {
+    for _ in 0..MAX_ATTEMPTS {
         let found = connection.call("read the question", Role::Viewer, api.get_opt(name));
         let Some(approval) = found.await? else {
-            return Err(Undecidable::Unknown.into());
+            return Err(VoteRefusal::Unknown.into());
         };
         if approval.spec.action_hash != *action {
-            return Err(Undecidable::Action.into());
+            return Err(VoteRefusal::OtherAction.into());
         }
-        let rules = rules(connection, &approval).await?;
+        let rules = load_rules(connection, &approval).await?;
         let now = Time(jiff::Timestamp::now());
-        let (status, counted) = voted(&approval, &rules, &me, says, reason, now)?;
+        let (status, counted) = apply_vote(&approval, &rules, &me, says, reason, now)?;
         let patch = json!({
             "metadata": {"resourceVersion": approval.metadata.resource_version},
             "status": status,
         });
         let parameters = PatchParams { field_manager: Some(field_manager::CLI.to_owned()), ..PatchParams::default() };
         let patch = Patch::Merge(&patch);
-        let written = connection.attempt(api.patch_status(name, &parameters, &patch));
+        let written = connection.try_call(api.patch_status(name, &parameters, &patch));
         match written.await {
             Ok(_) => return Ok(counted),
             Err(error) if is_conflict(&error) => {}
-            Err(error) => return Err(refused(connection, doing, &error)),
+            Err(error) => return Err(vote_error(connection, doing, &error)),
         }
     }
-    Err(Undecided::Refused("others decide at the same time; try again".to_owned()))
+    Err(VoteError::Rejected("others decide at the same time; try again".to_owned()))
 }
 
 fn is_conflict(error: &CallError) -> bool {
     error.status().is_some_and(|it| it.is_conflict())
 }
 
-fn refused(connection: &Connection, doing: &str, error: &CallError) -> Undecided {
+fn vote_error(connection: &Connection, doing: &str, error: &CallError) -> VoteError {
     match error.status() {
         // A rule of the CRD or of an admission policy of the installation.
-        Some(status) if status.is_invalid() => Undecided::Refused(shortened(&status.message)),
-        Some(_) => connection.refused(doing, Role::Approver).failure(error).into(),
-        None => Undecided::Unknown(connection.refused(doing, Role::Approver).failure(error).words()),
+        Some(status) if status.is_invalid() => VoteError::Rejected(truncate_message(&status.message)),
+        Some(_) => connection.call_context(doing, Role::Approver).as_failure(error).into(),
+        None => VoteError::Unknown(connection.call_context(doing, Role::Approver).as_failure(error).summary()),
     }
 }
 
 /// What decides whether a vote counts, as far as it is known here.
 #[derive(Debug, Default)]
-struct Rules {
+struct ApprovalRules {
     /// `None` when the plan cannot be read.
     plan: Option<ApprovalPlan>,
     /// Who created the run, if that is recorded.
     author: Option<String>,
 }
 
-async fn rules(connection: &Connection, approval: &ToolApproval) -> Result<Rules, Undecided> {
+async fn load_rules(connection: &Connection, approval: &ToolApproval) -> Result<ApprovalRules, VoteError> {
     let reference = &approval.spec.run;
     let api = connection.runs();
     let run = connection.call("read the run that asks", Role::Viewer, api.get_opt(reference.name.as_str()));
     let run = run.await?;
-    let Some(run) = run.filter(|it| is_of(approval, it) && view::outcome(it).is_none()) else {
-        return Err(Undecided::Refused("the run is over".to_owned()));
+    let Some(run) = run.filter(|it| belongs_to(approval, it) && view::run_end(it).is_none()) else {
+        return Err(VoteError::Rejected("the run is over".to_owned()));
     };
-    let plan = plan_of(connection, &run).await.map(|it| it.approval);
-    Ok(Rules { plan, author: author(&run) })
+    let plan = read_plan(connection, &run).await.map(|it| it.approval);
+    Ok(ApprovalRules { plan, author: author(&run) })
 }
 
 /// Who created a run, if that is recorded. An empty name counts as none.
@@ -262,50 +268,50 @@ fn author(run: &AgentRun) -> Option<String> {
 }
 
 /// The status with this user's vote in it, and the effect of the vote.
-fn voted(
+fn apply_vote(
     approval: &ToolApproval,
-    rules: &Rules,
-    me: &Me,
-    says: Says,
+    rules: &ApprovalRules,
+    me: &CurrentUser,
+    says: Vote,
     reason: Option<&str>,
     now: Time,
-) -> Result<(ToolApprovalStatus, Heard), Undecided> {
+) -> Result<(ToolApprovalStatus, VoteEffect), VoteError> {
     if let Some((decision, by)) = question::decision(approval) {
         let by = by.map(|by| format!(" by {by}")).unwrap_or_default();
         let decision = format!("{decision:?}").to_lowercase();
-        return Err(Undecided::Already(format!("{decision}{by}")));
+        return Err(VoteError::AlreadyDecided(format!("{decision}{by}")));
     }
-    if view::milliseconds(&approval.spec.expires_at) <= view::milliseconds(&now) {
-        return Err(Undecidable::Unknown.into());
+    if view::to_millis(&approval.spec.expires_at) <= view::to_millis(&now) {
+        return Err(VoteRefusal::Unknown.into());
     }
-    check(rules, me, says)?;
+    check_vote(rules, me, says)?;
     let (decision, scope) = match says {
-        Says::Yes => (ApprovalDecision::Approved, None),
-        Says::YesForTheRun => (ApprovalDecision::Approved, Some(ApprovalScope::Run)),
-        Says::No => (ApprovalDecision::Denied, None),
+        Vote::Approve => (ApprovalDecision::Approved, None),
+        Vote::ApproveForRun => (ApprovalDecision::Approved, Some(ApprovalScope::Run)),
+        Vote::Deny => (ApprovalDecision::Denied, None),
     };
     let mut status = approval.status.clone().unwrap_or_default();
     let earlier = status.votes.iter().find(|it| it.by == me.name);
     match earlier.map(|it| it.decision) {
         Some(ApprovalDecision::Approved) if decision == ApprovalDecision::Approved => {
-            return Err(Undecidable::Twice.into());
+            return Err(VoteRefusal::Duplicate.into());
         }
         // Their vote stays as it is, and one denial is enough.
         Some(_) => {}
-        None => status.votes.push(vote(rules, me, decision, scope, reason, &now)?),
+        None => status.votes.push(new_vote(rules, me, decision, scope, reason, &now)?),
     }
     let yes = status.votes.iter();
     let yes = yes.filter(|it| it.decision == ApprovalDecision::Approved);
     let yes = u32::try_from(yes.count()).unwrap_or(u32::MAX);
     match (says, &rules.plan) {
         // One denial is enough, whatever the plan requires.
-        (Says::No, _) => {}
+        (Vote::Deny, _) => {}
         // A decision is final, and it is not known here whether this is the last approval that is needed.
-        (Says::Yes | Says::YesForTheRun, None) => return Ok((status, Heard::Noted)),
-        (Says::Yes | Says::YesForTheRun, Some(plan)) => {
+        (Vote::Approve | Vote::ApproveForRun, None) => return Ok((status, VoteEffect::Recorded)),
+        (Vote::Approve | Vote::ApproveForRun, Some(plan)) => {
             let more = plan.required.max(1).saturating_sub(yes);
             if more > 0 {
-                return Ok((status, Heard::More(more)));
+                return Ok((status, VoteEffect::MoreNeeded(more)));
             }
         }
     }
@@ -314,18 +320,18 @@ fn voted(
     status.decided_at = Some(now);
     status.reason = reason.map(str::to_owned);
     status.scope = scope;
-    Ok((status, Heard::Decided))
+    Ok((status, VoteEffect::Decided))
 }
 
 /// A vote that names those of the user's groups that may matter.
-fn vote(
-    rules: &Rules,
-    me: &Me,
+fn new_vote(
+    rules: &ApprovalRules,
+    me: &CurrentUser,
     decision: ApprovalDecision,
     scope: Option<ApprovalScope>,
     reason: Option<&str>,
     now: &Time,
-) -> Result<ApprovalVote, Undecided> {
+) -> Result<ApprovalVote, VoteError> {
     let approvers = rules.plan.as_ref().map(|it| it.approvers.as_deref());
     let is_wanted = |group: &&String| match approvers {
         Some(approvers) => {
@@ -339,15 +345,15 @@ fn vote(
     let vote = json!({
         "by": me.name, "decision": decision, "at": now, "reason": reason, "scope": scope, "groups": groups,
     });
-    serde_json::from_value(vote).map_err(|error| Undecided::Refused(error.to_string()))
+    serde_json::from_value(vote).map_err(|error| VoteError::Rejected(error.to_string()))
 }
 
-fn check(rules: &Rules, me: &Me, says: Says) -> Result<(), Undecidable> {
+fn check_vote(rules: &ApprovalRules, me: &CurrentUser, says: Vote) -> Result<(), VoteRefusal> {
     let Some(plan) = &rules.plan else {
         return Ok(());
     };
-    if says == Says::YesForTheRun && !plan.run_scope {
-        return Err(Undecidable::ForTheRun);
+    if says == Vote::ApproveForRun && !plan.run_scope {
+        return Err(VoteRefusal::RunScope);
     }
     if let Some(approvers) = &plan.approvers {
         let is_me = |kind: ApproverKind, name: &str| match kind {
@@ -355,18 +361,18 @@ fn check(rules: &Rules, me: &Me, says: Says) -> Result<(), Undecidable> {
             ApproverKind::Group => me.groups.iter().any(|it| it == name),
         };
         if !approvers.iter().any(|it| is_me(it.kind, &it.name)) {
-            return Err(Undecidable::Approver);
+            return Err(VoteRefusal::NotApprover);
         }
     }
     let is_author = rules.author.as_ref() == Some(&me.name);
-    if is_author && !plan.run_author && says != Says::No {
-        return Err(Undecidable::Author);
+    if is_author && !plan.run_author && says != Vote::Deny {
+        return Err(VoteRefusal::Author);
     }
     Ok(())
 }
 
 /// Asks the controller to end a run, by a merge patch of the only field of the spec that can be changed.
-pub(super) async fn cancel(connection: &Connection, found: &Found) -> Result<(), Failure> {
+pub(super) async fn patch_cancel(connection: &Connection, found: &FoundRun) -> Result<(), Failure> {
     let patch = json!({
         "metadata": {"uid": found.uid},
         "spec": {"cancel": true},
@@ -379,8 +385,8 @@ pub(super) async fn cancel(connection: &Connection, found: &Found) -> Result<(),
     patched.map(drop).map_err(|failure| {
         // The UID is in the patch so that no other run of the same name is cancelled.
         Failure::new(
-            anyhow!("{} is not cancelled: {}", found.name, failure.words()),
-            format!("`sympozium show {}{}` says how it stands", found.name, connection.place.flags()),
+            anyhow!("{} is not cancelled: {}", found.name, failure.summary()),
+            format!("`sympozium show {}{}` says how it stands", found.name, connection.target.as_str()),
         )
     })
 }
@@ -391,8 +397,8 @@ mod tests {
 
     use super::*;
 
-    fn me(name: &str) -> Me {
-        Me { name: name.to_owned(), groups: vec!["sre".to_owned()] }
+    fn me(name: &str) -> CurrentUser {
+        CurrentUser { name: name.to_owned(), groups: vec!["sre".to_owned()] }
     }
 
     fn at(second: i64) -> Time {
@@ -411,8 +417,8 @@ mod tests {
         .unwrap()
     }
 
-    fn rules(required: u32) -> Rules {
-        Rules {
+    fn rules(required: u32) -> ApprovalRules {
+        ApprovalRules {
             plan: Some(ApprovalPlan { approvers: None, required, run_scope: false, run_author: false }),
             author: Some("ada".to_owned()),
         }
@@ -420,85 +426,85 @@ mod tests {
 
     fn says(
         approval: &ToolApproval,
-        rules: &Rules,
+        rules: &ApprovalRules,
         name: &str,
-        says: Says,
-    ) -> Result<(ToolApprovalStatus, Heard), String> {
-        let voted = voted(approval, rules, &me(name), says, Some("because"), at(20));
+        says: Vote,
+    ) -> Result<(ToolApprovalStatus, VoteEffect), String> {
+        let voted = apply_vote(approval, rules, &me(name), says, Some("because"), at(20));
         voted.map_err(|error| error.to_string())
     }
 
     #[test]
     fn the_last_vote_that_is_needed_decides() {
         let mut approval = asked();
-        let (status, counted) = says(&approval, &rules(2), "bob", Says::Yes).unwrap();
-        assert_eq!(counted, Heard::More(1));
+        let (status, counted) = says(&approval, &rules(2), "bob", Vote::Approve).unwrap();
+        assert_eq!(counted, VoteEffect::MoreNeeded(1));
         assert_eq!((status.decision, status.votes.len()), (None, 1));
         approval.status = Some(status);
-        let twice = says(&approval, &rules(2), "bob", Says::Yes).unwrap_err();
-        assert_eq!(twice, Undecidable::Twice.to_string());
-        let (status, counted) = says(&approval, &rules(2), "eve", Says::Yes).unwrap();
-        assert_eq!(counted, Heard::Decided);
+        let twice = says(&approval, &rules(2), "bob", Vote::Approve).unwrap_err();
+        assert_eq!(twice, VoteRefusal::Duplicate.to_string());
+        let (status, counted) = says(&approval, &rules(2), "eve", Vote::Approve).unwrap();
+        assert_eq!(counted, VoteEffect::Decided);
         assert_eq!(status.decision, Some(ApprovalDecision::Approved));
         assert_eq!(status.decided_by.as_deref(), Some("eve"));
         assert_eq!(status.decided_at, Some(at(20)));
         let by: Vec<&str> = status.votes.iter().map(|it| it.by.as_str()).collect();
         assert_eq!(by, ["bob", "eve"]);
         // One denial is enough, also by an approver who has approved before.
-        let (status, counted) = says(&approval, &rules(2), "bob", Says::No).unwrap();
-        assert_eq!(counted, Heard::Decided);
+        let (status, counted) = says(&approval, &rules(2), "bob", Vote::Deny).unwrap();
+        assert_eq!(counted, VoteEffect::Decided);
         assert_eq!(status.decision, Some(ApprovalDecision::Denied));
         assert_eq!(status.votes, approval.status.unwrap().votes);
     }
 
     #[test]
     fn who_may_not_decide_is_told_why() {
-        let author = says(&asked(), &rules(1), "ada", Says::Yes).unwrap_err();
-        assert_eq!(author, Undecidable::Author.to_string());
-        assert!(says(&asked(), &rules(1), "ada", Says::No).is_ok());
-        let scope = says(&asked(), &rules(1), "bob", Says::YesForTheRun).unwrap_err();
-        assert_eq!(scope, Undecidable::ForTheRun.to_string());
+        let author = says(&asked(), &rules(1), "ada", Vote::Approve).unwrap_err();
+        assert_eq!(author, VoteRefusal::Author.to_string());
+        assert!(says(&asked(), &rules(1), "ada", Vote::Deny).is_ok());
+        let scope = says(&asked(), &rules(1), "bob", Vote::ApproveForRun).unwrap_err();
+        assert_eq!(scope, VoteRefusal::RunScope.to_string());
         let approver = |kind, name: &str| Approver { kind, name: name.to_owned() };
         let mut only = rules(1);
-        let among = |rules: &mut Rules, all: Vec<Approver>| {
+        let among = |rules: &mut ApprovalRules, all: Vec<Approver>| {
             rules.plan.as_mut().unwrap().approvers = Some(all);
         };
         among(&mut only, vec![approver(ApproverKind::User, "eve")]);
-        let other = says(&asked(), &only, "bob", Says::Yes).unwrap_err();
-        assert_eq!(other, Undecidable::Approver.to_string());
+        let other = says(&asked(), &only, "bob", Vote::Approve).unwrap_err();
+        assert_eq!(other, VoteRefusal::NotApprover.to_string());
         among(&mut only, vec![approver(ApproverKind::Group, "sre")]);
-        assert!(says(&asked(), &only, "bob", Says::Yes).is_ok());
+        assert!(says(&asked(), &only, "bob", Vote::Approve).is_ok());
         among(&mut only, Vec::new());
-        assert!(says(&asked(), &only, "bob", Says::No).is_err());
+        assert!(says(&asked(), &only, "bob", Vote::Deny).is_err());
     }
 
     #[test]
     fn what_is_decided_or_late_stays_so() {
         let mut approval = asked();
-        let (status, _) = says(&approval, &rules(1), "bob", Says::No).unwrap();
+        let (status, _) = says(&approval, &rules(1), "bob", Vote::Deny).unwrap();
         approval.status = Some(status);
-        let again = says(&approval, &rules(1), "eve", Says::Yes).unwrap_err();
+        let again = says(&approval, &rules(1), "eve", Vote::Approve).unwrap_err();
         assert_eq!(again, "it is decided already: denied by bob");
-        let late = voted(&asked(), &rules(1), &me("bob"), Says::Yes, None, at(60)).unwrap_err();
-        assert_eq!(late.to_string(), Undecidable::Unknown.to_string());
+        let late = apply_vote(&asked(), &rules(1), &me("bob"), Vote::Approve, None, at(60)).unwrap_err();
+        assert_eq!(late.to_string(), VoteRefusal::Unknown.to_string());
     }
 
     #[test]
     fn who_may_not_read_the_plan_votes_and_decides_nothing_but_a_no() {
         let mut approval = asked();
-        let nobody = Rules::default();
+        let nobody = ApprovalRules::default();
         for (name, votes) in [("bob", 1), ("eve", 2)] {
-            let (status, counted) = says(&approval, &nobody, name, Says::Yes).unwrap();
-            assert_eq!(counted, Heard::Noted);
+            let (status, counted) = says(&approval, &nobody, name, Vote::Approve).unwrap();
+            assert_eq!(counted, VoteEffect::Recorded);
             assert_eq!((status.decision, status.votes.len()), (None, votes));
             approval.status = Some(status);
         }
         // An approver who may read the plan counts the votes of those who may not.
-        let (status, counted) = says(&approval, &rules(3), "joe", Says::Yes).unwrap();
-        assert_eq!(counted, Heard::Decided);
+        let (status, counted) = says(&approval, &rules(3), "joe", Vote::Approve).unwrap();
+        assert_eq!(counted, VoteEffect::Decided);
         assert_eq!(status.decision, Some(ApprovalDecision::Approved));
-        let (status, counted) = says(&approval, &nobody, "joe", Says::No).unwrap();
-        assert_eq!(counted, Heard::Decided);
+        let (status, counted) = says(&approval, &nobody, "joe", Vote::Deny).unwrap();
+        assert_eq!(counted, VoteEffect::Decided);
         assert_eq!(status.decision, Some(ApprovalDecision::Denied));
     }
 

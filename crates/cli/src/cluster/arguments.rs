@@ -4,48 +4,48 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::arguments::namespace;
+use crate::arguments::parse_namespace;
 
-const HEADING: &str = "In a cluster";
+const HELP_HEADING: &str = "In a cluster";
 /// The variable that stands in for `--context`.
-const CONTEXT: &str = "SYMPOZIUM_CONTEXT";
+const CONTEXT_VARIABLE: &str = "SYMPOZIUM_CONTEXT";
 /// The variable that stands in for `--namespace`.
-const NAMESPACE: &str = "SYMPOZIUM_NAMESPACE";
+const NAMESPACE_VARIABLE: &str = "SYMPOZIUM_NAMESPACE";
 
 /// Where a command works: on this machine, or in a cluster when one of these is given.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ClusterArguments {
     /// Work in a cluster, the one of kubectl's current context, and not on this machine.
-    #[arg(long, help_heading = HEADING)]
+    #[arg(long, help_heading = HELP_HEADING)]
     pub cluster: bool,
 
     /// Work in the cluster of this context of the kubeconfig. Also by the variable SYMPOZIUM_CONTEXT; an empty one is none.
-    #[arg(long, value_name = "NAME", help_heading = HEADING)]
+    #[arg(long, value_name = "NAME", help_heading = HELP_HEADING)]
     pub context: Option<String>,
 
     /// The namespace: the context's own in a cluster, and `default` on this machine, when absent. For `run` and `explain` it is
     /// that of objects that name none; everywhere else to name one is to choose a cluster. In a cluster also by the variable
     /// SYMPOZIUM_NAMESPACE.
-    #[arg(short, long, value_name = "NAME", value_parser = namespace, help_heading = HEADING)]
+    #[arg(short, long, value_name = "NAME", value_parser = parse_namespace, help_heading = HELP_HEADING)]
     pub namespace: Option<String>,
 
     /// The kubeconfig; $KUBECONFIG or ~/.kube/config when absent.
-    #[arg(long, value_name = "FILE", help_heading = HEADING)]
+    #[arg(long, value_name = "FILE", help_heading = HELP_HEADING)]
     pub kubeconfig: Option<PathBuf>,
 }
 
 /// What `--namespace` means when no other flag selects a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Namespace {
+pub enum NamespaceFlag {
     /// It selects a cluster: runs of this machine are addressed without a namespace.
-    Chooses,
+    SelectsCluster,
     /// It is the namespace of objects in files that name none.
-    IsAboutFiles,
+    AppliesToFiles,
 }
 
 /// The cluster that flags and variables select.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Choice {
+pub struct ClusterChoice {
     /// The current context when absent.
     pub context: Option<String>,
     /// The context's namespace when absent.
@@ -56,25 +56,29 @@ pub struct Choice {
 
 impl ClusterArguments {
     /// The namespace of objects in files that name none, on this machine.
-    pub fn namespace_here(&self) -> &str {
+    pub fn local_namespace(&self) -> &str {
         self.namespace.as_deref().unwrap_or("default")
     }
 
     /// The selected cluster; `None` when the command works on this machine.
-    pub fn choice(&self, by_namespace: Namespace) -> Option<Choice> {
-        self.choice_in(by_namespace, &|name| std::env::var(name).ok())
+    pub fn choice(&self, by_namespace: NamespaceFlag) -> Option<ClusterChoice> {
+        self.choice_with_env(by_namespace, &|name| std::env::var(name).ok())
     }
 
-    fn choice_in(&self, by_namespace: Namespace, variable: &dyn Fn(&str) -> Option<String>) -> Option<Choice> {
+    fn choice_with_env(
+        &self,
+        by_namespace: NamespaceFlag,
+        variable: &dyn Fn(&str) -> Option<String>,
+    ) -> Option<ClusterChoice> {
         let variable = |name: &str| variable(name).filter(|it| !it.is_empty());
-        let context = self.context.clone().or_else(|| variable(CONTEXT));
+        let context = self.context.clone().or_else(|| variable(CONTEXT_VARIABLE));
         let is_chosen = self.cluster
             || context.is_some()
             || self.kubeconfig.is_some()
-            || (by_namespace == Namespace::Chooses && self.namespace.is_some());
-        is_chosen.then(|| Choice {
+            || (by_namespace == NamespaceFlag::SelectsCluster && self.namespace.is_some());
+        is_chosen.then(|| ClusterChoice {
             context,
-            namespace: self.namespace.clone().or_else(|| variable(NAMESPACE)),
+            namespace: self.namespace.clone().or_else(|| variable(NAMESPACE_VARIABLE)),
             kubeconfig: self.kubeconfig.clone(),
         })
     }
@@ -87,7 +91,7 @@ mod tests {
     use super::*;
     use crate::arguments::{Arguments, Command};
 
-    fn choice(typed: &[&str], by_namespace: Namespace, variables: &[(&str, &str)]) -> Option<Choice> {
+    fn choice(typed: &[&str], by_namespace: NamespaceFlag, variables: &[(&str, &str)]) -> Option<ClusterChoice> {
         let all = ["sympozium", "runs"].into_iter().chain(typed.to_vec());
         let Command::Runs(arguments) = Arguments::try_parse_from(all).unwrap().command else {
             panic!("another command");
@@ -96,36 +100,40 @@ mod tests {
             let found = variables.iter().find(|(known, _)| *known == name);
             found.map(|(_, value)| (*value).to_owned())
         };
-        arguments.cluster.choice_in(by_namespace, &variable)
+        arguments.cluster.choice_with_env(by_namespace, &variable)
     }
 
-    fn chosen(context: Option<&str>, namespace: Option<&str>) -> Option<Choice> {
-        Some(Choice { context: context.map(str::to_owned), namespace: namespace.map(str::to_owned), kubeconfig: None })
+    fn chosen(context: Option<&str>, namespace: Option<&str>) -> Option<ClusterChoice> {
+        Some(ClusterChoice {
+            context: context.map(str::to_owned),
+            namespace: namespace.map(str::to_owned),
+            kubeconfig: None,
+        })
     }
 
     #[test]
     fn a_cluster_is_chosen_by_any_flag_and_by_nothing_else() {
-        use Namespace::{Chooses, IsAboutFiles};
-        let set = [(CONTEXT, "staging"), (NAMESPACE, "team")];
-        let empty = [(CONTEXT, ""), (NAMESPACE, "")];
-        let namespace = [(NAMESPACE, "team")];
+        use NamespaceFlag::{AppliesToFiles, SelectsCluster};
+        let set = [(CONTEXT_VARIABLE, "staging"), (NAMESPACE_VARIABLE, "team")];
+        let empty = [(CONTEXT_VARIABLE, ""), (NAMESPACE_VARIABLE, "")];
+        let namespace = [(NAMESPACE_VARIABLE, "team")];
         for (typed, by_namespace, variables, expected) in [
-            (&[][..], Chooses, &[][..], None),
-            (&["--cluster"], Chooses, &[], chosen(None, None)),
-            (&["--context", "kind"], Chooses, &[], chosen(Some("kind"), None)),
-            (&["-n", "team"], Chooses, &[], chosen(None, Some("team"))),
-            (&["-n", "team"], IsAboutFiles, &[], None),
-            (&["-n", "a", "--cluster"], IsAboutFiles, &[], chosen(None, Some("a"))),
-            (&[], IsAboutFiles, &set, chosen(Some("staging"), Some("team"))),
-            (&["--context", "kind", "-n", "a"], Chooses, &set, chosen(Some("kind"), Some("a"))),
-            (&[], Chooses, &empty, None),
+            (&[][..], SelectsCluster, &[][..], None),
+            (&["--cluster"], SelectsCluster, &[], chosen(None, None)),
+            (&["--context", "kind"], SelectsCluster, &[], chosen(Some("kind"), None)),
+            (&["-n", "team"], SelectsCluster, &[], chosen(None, Some("team"))),
+            (&["-n", "team"], AppliesToFiles, &[], None),
+            (&["-n", "a", "--cluster"], AppliesToFiles, &[], chosen(None, Some("a"))),
+            (&[], AppliesToFiles, &set, chosen(Some("staging"), Some("team"))),
+            (&["--context", "kind", "-n", "a"], SelectsCluster, &set, chosen(Some("kind"), Some("a"))),
+            (&[], SelectsCluster, &empty, None),
             // A namespace variable alone does not select a cluster.
-            (&[], Chooses, &namespace, None),
-            (&["--cluster"], Chooses, &namespace, chosen(None, Some("team"))),
+            (&[], SelectsCluster, &namespace, None),
+            (&["--cluster"], SelectsCluster, &namespace, chosen(None, Some("team"))),
         ] {
             assert_eq!(choice(typed, by_namespace, variables), expected, "{typed:?}");
         }
-        let by_file = choice(&["--kubeconfig", "config"], Chooses, &[]).unwrap();
+        let by_file = choice(&["--kubeconfig", "config"], SelectsCluster, &[]).unwrap();
         assert_eq!(by_file.kubeconfig, Some(PathBuf::from("config")));
     }
 }

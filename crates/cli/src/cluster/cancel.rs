@@ -1,8 +1,8 @@
 //! `sympozium cancel` in a cluster.
 
-use super::remove::named;
+use super::remove::display_name;
 use super::{Cluster, approvals, view};
-use crate::cancel::Told;
+use crate::cancel::CancelResult;
 use crate::failure::Failure;
 
 /// Asks the controller to end a run; says whether it was asked, or is terminal already.
@@ -10,12 +10,12 @@ use crate::failure::Failure;
 /// # Errors
 ///
 /// When there is no such run, or the API server rejects the request.
-pub fn cancel(cluster: &Cluster, run: &str) -> Result<Told, Failure> {
+pub fn cancel(cluster: &Cluster, run: &str) -> Result<CancelResult, Failure> {
     let found = cluster.find(run)?;
-    let name = named(&found);
-    if let Some(outcome) = view::outcome(&found.run) {
-        return Ok(Told::IsOver { name, word: outcome.word() });
+    let name = display_name(&found);
+    if let Some(outcome) = view::run_end(&found.run) {
+        return Ok(CancelResult::IsOver { name, word: outcome.as_str() });
     }
-    cluster.wait(approvals::cancel(&cluster.connection, &found))?;
-    Ok(Told::Ending { name })
+    cluster.block_on(approvals::patch_cancel(&cluster.connection, &found))?;
+    Ok(CancelResult::Ending { name })
 }

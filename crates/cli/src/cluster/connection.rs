@@ -13,53 +13,53 @@ use kube::{Api, Client, Config, Resource};
 use serde::de::DeserializeOwned;
 use sympozium_api::{AgentRun, RunRecord, ToolApproval};
 
-use super::arguments::Choice;
-use super::refused::{CallError, Refused, Role};
+use super::arguments::ClusterChoice;
+use super::call_error::{CallContext, CallError, Role};
 use crate::failure::Failure;
-use crate::manifests::problem::quoted;
-use crate::place::Place;
+use crate::manifests::problem::quote;
+use crate::target_flags::TargetFlags;
 
 /// The timeout for connecting.
-const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The timeout of one call.
-const CALL: Duration = Duration::from_secs(30);
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The timeouts of watches.
 #[derive(Debug, Clone, Copy)]
-pub struct Patience {
+pub struct WatchTimeouts {
     /// How long one watch lasts, in seconds. The next one continues where it ended.
     pub watch_seconds: u32,
     /// How long the connection may stay silent beyond that before it counts as dead.
-    pub silence: Duration,
+    pub idle: Duration,
 }
 
-const PATIENCE: Patience = Patience { watch_seconds: 30, silence: Duration::from_secs(15) };
+const WATCH_TIMEOUTS: WatchTimeouts = WatchTimeouts { watch_seconds: 30, idle: Duration::from_secs(15) };
 
 /// The client for watches.
 #[derive(Clone)]
-pub struct Watching {
+pub struct WatchClient {
     /// A client with a read timeout: a list or a watch that is never answered would otherwise last for ever.
     client: Client,
     /// How long one watch lasts, in seconds.
-    pub seconds: u32,
+    pub timeout_seconds: u32,
 }
 
 /// A client with the namespace and the flags that a command was given.
 #[derive(Clone)]
 pub struct Connection {
     pub client: Client,
-    pub watching: Watching,
+    pub watch_client: WatchClient,
     pub namespace: String,
     /// The flags that select the same cluster and namespace in another command.
-    pub place: Place,
+    pub target: TargetFlags,
     /// The API server's address, for messages.
     pub server: String,
-    choice: Choice,
+    choice: ClusterChoice,
 }
 
 /// The user that the API server authenticates us as.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Me {
+pub struct CurrentUser {
     pub name: String,
     pub groups: Vec<String>,
 }
@@ -79,31 +79,31 @@ impl Connection {
     /// # Errors
     ///
     /// When the kubeconfig cannot be read, or has no such context.
-    pub async fn open(choice: &Choice) -> Result<Self, Failure> {
+    pub async fn open(choice: &ClusterChoice) -> Result<Self, Failure> {
         // Another part of this process may have installed it already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let hint = "`kubectl config get-contexts` lists what there is; --context and --kubeconfig choose";
         let failed = |error: anyhow::Error| Failure::new(error, hint);
-        let mut config = config(choice).await.map_err(failed)?;
-        config.connect_timeout = Some(CONNECT);
+        let mut config = load_config(choice).await.map_err(failed)?;
+        config.connect_timeout = Some(CONNECT_TIMEOUT);
         let namespace = choice.namespace.clone();
         let namespace = namespace.unwrap_or_else(|| config.default_namespace.clone());
-        Self::new(config, namespace, choice, PATIENCE).map_err(failed)
+        Self::new(config, namespace, choice, WATCH_TIMEOUTS).map_err(failed)
     }
 
-    fn new(config: Config, namespace: String, choice: &Choice, patience: Patience) -> anyhow::Result<Self> {
+    fn new(config: Config, namespace: String, choice: &ClusterChoice, patience: WatchTimeouts) -> anyhow::Result<Self> {
         let server = config.cluster_url.to_string();
         let mut watched = config.clone();
         let seconds = patience.watch_seconds;
-        watched.read_timeout = Some(Duration::from_secs(seconds.into()) + patience.silence);
+        watched.read_timeout = Some(Duration::from_secs(seconds.into()) + patience.idle);
         // The timeout counts from the request, not from the last use of the connection.
         watched.reset_reader_on_write = true;
         let unusable = "the kubeconfig cannot be used";
-        let watching = Watching { client: Client::try_from(watched).context(unusable)?, seconds };
+        let watching = WatchClient { client: Client::try_from(watched).context(unusable)?, timeout_seconds: seconds };
         Ok(Self {
             client: Client::try_from(config).context(unusable)?,
-            watching,
-            place: place(choice, &namespace),
+            watch_client: watching,
+            target: target_flags(choice, &namespace),
             namespace,
             server,
             choice: choice.clone(),
@@ -116,20 +116,20 @@ impl Connection {
     ///
     /// When the client cannot be built.
     #[cfg(test)]
-    pub fn to(address: std::net::SocketAddr, patience: Patience) -> anyhow::Result<Self> {
+    pub fn to_test_server(address: std::net::SocketAddr, patience: WatchTimeouts) -> anyhow::Result<Self> {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let config = Config::new(format!("http://{address}/").parse()?);
-        let choice = Choice { context: Some("kind".to_owned()), ..Choice::default() };
+        let choice = ClusterChoice { context: Some("kind".to_owned()), ..ClusterChoice::default() };
         Self::new(config, "team".to_owned(), &choice, patience)
     }
 
     /// The same connection for another namespace.
-    pub fn within(&self, namespace: &str) -> Self {
-        Self { namespace: namespace.to_owned(), place: place(&self.choice, namespace), ..self.clone() }
+    pub fn in_namespace(&self, namespace: &str) -> Self {
+        Self { namespace: namespace.to_owned(), target: target_flags(&self.choice, namespace), ..self.clone() }
     }
 
     /// The objects of a kind, in the namespace.
-    pub fn all<K>(&self) -> Api<K>
+    pub fn api<K>(&self) -> Api<K>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug,
         K: DeserializeOwned,
@@ -138,24 +138,24 @@ impl Connection {
     }
 
     /// The same, with the client for watches.
-    pub fn watched<K>(&self) -> Api<K>
+    pub fn watch_api<K>(&self) -> Api<K>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug,
         K: DeserializeOwned,
     {
-        Api::namespaced(self.watching.client.clone(), &self.namespace)
+        Api::namespaced(self.watch_client.client.clone(), &self.namespace)
     }
 
     pub fn runs(&self) -> Api<AgentRun> {
-        self.all()
+        self.api()
     }
 
     pub fn records(&self) -> Api<RunRecord> {
-        self.all()
+        self.api()
     }
 
     pub fn approvals(&self) -> Api<ToolApproval> {
-        self.all()
+        self.api()
     }
 
     /// Awaits one call, with a timeout.
@@ -169,8 +169,8 @@ impl Connection {
         role: Role,
         call: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, Failure> {
-        let answer = self.attempt(call).await;
-        answer.map_err(|error| self.refused(doing, role).failure(&error))
+        let answer = self.try_call(call).await;
+        answer.map_err(|error| self.call_context(doing, role).as_failure(&error))
     }
 
     /// The same, for callers that inspect the error.
@@ -178,16 +178,16 @@ impl Connection {
     /// # Errors
     ///
     /// When the API server rejects the call or does not answer in time.
-    pub async fn attempt<T>(&self, call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, CallError> {
-        match tokio::time::timeout(CALL, call).await {
+    pub async fn try_call<T>(&self, call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, CallError> {
+        match tokio::time::timeout(CALL_TIMEOUT, call).await {
             Ok(answer) => answer.map_err(CallError::from),
-            Err(_) => Err(CallError::Silent(CALL)),
+            Err(_) => Err(CallError::TimedOut(CALL_TIMEOUT)),
         }
     }
 
     /// The context of a call, for the message about its failure.
-    pub fn refused<'r>(&'r self, doing: &'r str, role: Role) -> Refused<'r> {
-        Refused { doing, role, namespace: &self.namespace, server: &self.server }
+    pub fn call_context<'r>(&'r self, doing: &'r str, role: Role) -> CallContext<'r> {
+        CallContext { operation: doing, role, namespace: &self.namespace, server: &self.server }
     }
 
     /// Asks the API server who we are, which every user may do.
@@ -195,7 +195,7 @@ impl Connection {
     /// # Errors
     ///
     /// When the API server does not say.
-    pub async fn me(&self) -> Result<Me, Failure> {
+    pub async fn current_user(&self) -> Result<CurrentUser, Failure> {
         let api: Api<SelfSubjectReview> = Api::all(self.client.clone());
         let (parameters, review) = (PostParams::default(), SelfSubjectReview::default());
         let review = api.create(&parameters, &review);
@@ -203,7 +203,7 @@ impl Connection {
         let user = review.status.and_then(|it| it.user_info);
         let user = user.and_then(|it| Some((it.username?, it.groups.unwrap_or_default())));
         match user {
-            Some((name, groups)) if !name.is_empty() => Ok(Me { name, groups }),
+            Some((name, groups)) if !name.is_empty() => Ok(CurrentUser { name, groups }),
             _ => Err(Failure::new(
                 anyhow!("the API server does not say who you are"),
                 "see that `kubectl auth whoami` answers",
@@ -213,7 +213,7 @@ impl Connection {
 }
 
 /// The flags that select this namespace of a cluster in another command.
-fn place(choice: &Choice, namespace: &str) -> Place {
+fn target_flags(choice: &ClusterChoice, namespace: &str) -> TargetFlags {
     let kubeconfig = choice.kubeconfig.as_ref().map(|it| it.to_string_lossy());
     let context = choice.context.as_deref();
     let flags = [("--kubeconfig", kubeconfig.as_deref()), ("--context", context)];
@@ -222,10 +222,10 @@ fn place(choice: &Choice, namespace: &str) -> Place {
     let is_named = kubeconfig.is_some() || context.is_some();
     let current = (!is_named).then_some(("--cluster", None));
     let all = current.into_iter().chain(flags);
-    Place::cluster(all.chain([("-n", Some(namespace))]))
+    TargetFlags::cluster(all.chain([("-n", Some(namespace))]))
 }
 
-async fn config(choice: &Choice) -> anyhow::Result<Config> {
+async fn load_config(choice: &ClusterChoice) -> anyhow::Result<Config> {
     let read = match &choice.kubeconfig {
         Some(path) => Kubeconfig::read_from(path),
         None => Kubeconfig::read(),
@@ -242,7 +242,7 @@ async fn config(choice: &Choice) -> anyhow::Result<Config> {
     let options = KubeConfigOptions { context: choice.context.clone(), ..KubeConfigOptions::default() };
     let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
     config.with_context(|| match &choice.context {
-        Some(context) => format!("context {} of the kubeconfig cannot be used", quoted(context)),
+        Some(context) => format!("context {} of the kubeconfig cannot be used", quote(context)),
         None => "the current context of the kubeconfig cannot be used".to_owned(),
     })
 }

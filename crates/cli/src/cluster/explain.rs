@@ -14,94 +14,94 @@ use sympozium_api::labels::{FLOOR_POLICY, SYSTEM_NAMESPACE};
 use sympozium_api::{Agent, Model, SkillPack, SympoziumInstance, SympoziumPolicy};
 use sympozium_plan::explain::{Explanation, explain};
 
-use super::objects::are_names;
-use super::plan::{Stored, stored};
-use super::refused::{Role, shortened};
+use super::call_error::{Role, truncate_message};
+use super::objects::are_valid_names;
+use super::plan::{StoredPlan, read_stored_plan};
 use super::{Cluster, Connection};
 use crate::arguments::ExplainArguments;
 use crate::failure::Failure;
 use crate::kinds::Kind;
-use crate::manifests::load::Loaded;
-use crate::manifests::problem::quoted;
+use crate::manifests::load::LoadedFile;
+use crate::manifests::problem::quote;
 use crate::manifests::sources::Reader;
 use crate::manifests::tree::{Mark, Node};
-use crate::planning::{self, NIL_UID, Planning, Request, Run, RunOutcome, plan_session};
-use crate::run::compose::inputs::is_file;
+use crate::planning::{self, NIL_UID, PlanRequest, PlanResults, PlannedRun, RunResult, plan_session};
+use crate::run::assemble::inputs::is_file_argument;
 use crate::validate::{Completeness, Object, ObjectName, Schemas, Session};
 
 /// The source, in place of a file name, of an object that the cluster has.
-const CLUSTER: &str = "<cluster>";
+const CLUSTER_SOURCE: &str = "<cluster>";
 /// The same for the policy floor.
-const FLOOR: &str = "<floor of the cluster>";
+const FLOOR_SOURCE: &str = "<floor of the cluster>";
 /// The maximum number of objects that are read from the cluster for files.
-const MAX_READ: usize = 512;
+const MAX_OBJECTS: usize = 512;
 
 /// Explains what the arguments name: files, and existing runs.
 ///
 /// # Errors
 ///
 /// When a run does not exist or has no plan, or the API server rejects a request.
-pub fn planning(cluster: &Cluster, arguments: &ExplainArguments) -> Result<Planning<Explanation>, Failure> {
+pub fn explain_inputs(cluster: &Cluster, arguments: &ExplainArguments) -> Result<PlanResults<Explanation>, Failure> {
     let connection = &cluster.connection;
     let (files, names): (Vec<PathBuf>, Vec<PathBuf>) =
-        (arguments.files.iter().cloned()).partition(|it| is_file(it.as_os_str()));
+        (arguments.files.iter().cloned()).partition(|it| is_file_argument(it.as_os_str()));
     let mut planning = match files.is_empty() {
-        true => empty(connection),
-        false => cluster.wait(of_files(connection, &files, arguments))?,
+        true => empty_results(connection),
+        false => cluster.block_on(explain_files(connection, &files, arguments))?,
     };
     for name in &names {
-        planning.runs.push(of_run(cluster, &name.to_string_lossy())?);
+        planning.runs.push(explain_run(cluster, &name.to_string_lossy())?);
     }
     if planning.is_empty() {
-        let request = Request {
+        let request = PlanRequest {
             files: &files,
             floor: None,
             namespace: &connection.namespace,
             run: arguments.run.as_deref(),
             uid: NIL_UID,
         };
-        return Err(planning::nothing(&request));
+        return Err(planning::no_runs_failure(&request));
     }
     Ok(planning)
 }
 
-fn empty(connection: &Connection) -> Planning<Explanation> {
+fn empty_results(connection: &Connection) -> PlanResults<Explanation> {
     let session = Session::for_cluster(&connection.namespace);
-    Planning { report: session.finish(&mut Schemas::default(), Completeness::Partial), runs: Vec::new() }
+    PlanResults { report: session.finish(&mut Schemas::default(), Completeness::Partial), runs: Vec::new() }
 }
 
 /// Explains an existing run by its stored plan; it is not planned a second time.
-fn of_run(cluster: &Cluster, name: &str) -> Result<Run<Explanation>, Failure> {
+fn explain_run(cluster: &Cluster, name: &str) -> Result<PlannedRun<Explanation>, Failure> {
     let connection = &cluster.connection;
     let found = cluster.find(name)?;
-    let called = quoted(&found.name);
-    let place = connection.place.flags();
-    let plan = match cluster.wait(stored(connection, &found.run)) {
-        Stored::Plan(plan) => plan,
-        Stored::NotPlanned => {
+    let called = quote(&found.name);
+    let place = connection.target.as_str();
+    let plan = match cluster.block_on(read_stored_plan(connection, &found.run)) {
+        StoredPlan::Plan(plan) => plan,
+        StoredPlan::NotPlanned => {
             return Err(Failure::new(
                 anyhow!("run {called} has no plan"),
                 format!("`sympozium show {}{place}` says what it waits for, or why it is denied", found.name),
             ));
         }
-        Stored::Gone => {
+        StoredPlan::Deleted => {
             return Err(Failure::new(
                 anyhow!("the stored plan of run {called} is gone"),
                 "somebody has deleted its ConfigMap; the digest in the run's status tells only whether another is the same",
             ));
         }
-        Stored::Wrong(why) => {
+        StoredPlan::Mismatch(why) => {
             return Err(Failure::new(
-                anyhow!("the stored plan of run {called} is not the run's: {}", shortened(&why)),
+                anyhow!("the stored plan of run {called} is not the run's: {}", truncate_message(&why)),
                 "somebody has replaced its ConfigMap: do not believe what it says",
             ));
         }
-        Stored::Unreadable(error) => {
+        StoredPlan::Unreadable(error) => {
             let doing = "read the run's plan (ConfigMap)";
-            return Err(connection.refused(doing, Role::View).failure(&error));
+            return Err(connection.call_context(doing, Role::View).as_failure(&error));
         }
     };
-    Ok(Run {
+    Ok(PlannedRun {
         name: ObjectName {
             kind: Kind::AgentRun.name().to_owned(),
             namespace: connection.namespace.clone(),
@@ -110,38 +110,38 @@ fn of_run(cluster: &Cluster, name: &str) -> Result<Run<Explanation>, Failure> {
         is_assumed: false,
         // The stored plan records what it was made from.
         origins: Vec::new(),
-        outcome: RunOutcome::Made(explain(&plan)),
+        result: RunResult::Admitted(explain(&plan)),
     })
 }
 
 /// Explains files, with the agents, packs, policies and the floor of the cluster for references that the files do not
 /// resolve.
-async fn of_files(
+async fn explain_files(
     connection: &Connection,
     files: &[PathBuf],
     arguments: &ExplainArguments,
-) -> Result<Planning<Explanation>, Failure> {
+) -> Result<PlanResults<Explanation>, Failure> {
     let mut reader = Reader::default();
     let mut session = Session::for_cluster(&connection.namespace);
     session.add_inputs(files, &mut reader);
     let mut read = BTreeSet::new();
     loop {
-        let wanted = references(session.objects());
+        let wanted = unresolved_references(session.objects());
         let new: Vec<Reference> = wanted.into_iter().filter(|it| !read.contains(it)).collect();
         if new.is_empty() {
             break;
         }
         for reference in new {
-            if read.len() >= MAX_READ {
+            if read.len() >= MAX_OBJECTS {
                 return Err(Failure::new(
-                    anyhow!("the files name more than {MAX_READ} objects of the cluster"),
+                    anyhow!("the files name more than {MAX_OBJECTS} objects of the cluster"),
                     "explain them in several calls",
                 ));
             }
-            let found = get(connection, &reference).await?;
+            let found = get_object(connection, &reference).await?;
             read.insert(reference);
             if let Some(value) = found {
-                session.add_stored(CLUSTER.to_owned(), loaded(value));
+                session.add_stored(CLUSTER_SOURCE.to_owned(), load_value(value));
             }
         }
     }
@@ -152,8 +152,8 @@ async fn of_files(
         None if has_floor => {}
         None => {
             let floor = Reference::new(Kind::SympoziumPolicy, SYSTEM_NAMESPACE, FLOOR_POLICY);
-            let floor = get(connection, &floor).await?;
-            session.add_floor_loaded(FLOOR, floor.map(loaded));
+            let floor = get_object(connection, &floor).await?;
+            session.add_floor_loaded(FLOOR_SOURCE, floor.map(load_value));
         }
     }
     let schemas = &mut Schemas::default();
@@ -163,7 +163,9 @@ async fn of_files(
 }
 
 fn is_floor(object: &Object) -> bool {
-    object.is(Kind::SympoziumPolicy) && object.name.namespace == SYSTEM_NAMESPACE && object.name.name == FLOOR_POLICY
+    object.is_kind(Kind::SympoziumPolicy)
+        && object.name.namespace == SYSTEM_NAMESPACE
+        && object.name.name == FLOOR_POLICY
 }
 
 /// A reference to an object.
@@ -181,14 +183,14 @@ impl Reference {
 }
 
 /// The references of the objects that the objects themselves do not resolve.
-fn references(objects: &[Object]) -> Vec<Reference> {
+fn unresolved_references(objects: &[Object]) -> Vec<Reference> {
     let mut all = Vec::new();
     for object in objects {
         let own = object.name.namespace.as_str();
         let node = &object.node;
-        let text = |path: &[&str]| node.at(path).and_then(Node::as_text);
-        let is_run = object.is(Kind::AgentRun);
-        let is_agent = object.is(Kind::Agent) || object.is(Kind::SympoziumInstance);
+        let text = |path: &[&str]| node.get_path(path).and_then(Node::as_text);
+        let is_run = object.is_kind(Kind::AgentRun);
+        let is_agent = object.is_kind(Kind::Agent) || object.is_kind(Kind::SympoziumInstance);
         if is_run {
             let agent = text(&["spec", "agentRef"]).or_else(|| text(&["spec", "instanceRef"]));
             for kind in [Kind::Agent, Kind::SympoziumInstance] {
@@ -201,7 +203,7 @@ fn references(objects: &[Object]) -> Vec<Reference> {
             }
         }
         if is_run || is_agent {
-            let skills = node.at(&["spec", "skills"]).and_then(Node::as_list);
+            let skills = node.get_path(&["spec", "skills"]).and_then(Node::as_list);
             let packs = skills.into_iter().flatten();
             let packs = packs.filter_map(|it| it.get("skillPackRef")?.as_text());
             for pack in packs {
@@ -217,39 +219,39 @@ fn references(objects: &[Object]) -> Vec<Reference> {
         }
     }
     let is_there = |it: &Reference| {
-        objects
-            .iter()
-            .any(|object| object.is(it.kind) && object.name.namespace == it.namespace && object.name.name == it.name)
+        objects.iter().any(|object| {
+            object.is_kind(it.kind) && object.name.namespace == it.namespace && object.name.name == it.name
+        })
     };
     // A cluster has no object with an invalid name; validation of the files reports it.
-    all.retain(|it| are_names(&it.namespace, &it.name) && !is_there(it));
+    all.retain(|it| are_valid_names(&it.namespace, &it.name) && !is_there(it));
     all
 }
 
-async fn get(connection: &Connection, reference: &Reference) -> Result<Option<Value>, Failure> {
+async fn get_object(connection: &Connection, reference: &Reference) -> Result<Option<Value>, Failure> {
     match reference.kind {
-        Kind::Agent => read::<Agent>(connection, reference).await,
-        Kind::SympoziumInstance => read::<SympoziumInstance>(connection, reference).await,
-        Kind::SkillPack => read::<SkillPack>(connection, reference).await,
-        Kind::SympoziumPolicy => read::<SympoziumPolicy>(connection, reference).await,
-        Kind::Model => read::<Model>(connection, reference).await,
+        Kind::Agent => read_object::<Agent>(connection, reference).await,
+        Kind::SympoziumInstance => read_object::<SympoziumInstance>(connection, reference).await,
+        Kind::SkillPack => read_object::<SkillPack>(connection, reference).await,
+        Kind::SympoziumPolicy => read_object::<SympoziumPolicy>(connection, reference).await,
+        Kind::Model => read_object::<Model>(connection, reference).await,
         _ => Ok(None),
     }
 }
 
-async fn read<K>(connection: &Connection, reference: &Reference) -> Result<Option<Value>, Failure>
+async fn read_object<K>(connection: &Connection, reference: &Reference) -> Result<Option<Value>, Failure>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
     K: Clone + std::fmt::Debug + Serialize + DeserializeOwned,
 {
-    let connection = connection.within(&reference.namespace);
+    let connection = connection.in_namespace(&reference.namespace);
     let doing = format!(
         "read {} {} of namespace {}",
         reference.kind.name(),
-        quoted(&reference.name),
-        quoted(&reference.namespace)
+        quote(&reference.name),
+        quote(&reference.namespace)
     );
-    let api = connection.all::<K>();
+    let api = connection.api::<K>();
     let found = connection.call(&doing, Role::Viewer, api.get_opt(&reference.name));
     let Some(found) = found.await? else {
         return Ok(None);
@@ -267,8 +269,8 @@ where
     Ok(Some(value))
 }
 
-fn loaded(value: Value) -> Loaded {
-    Loaded { documents: vec![Node::from_json(value, Mark::START)], ..Loaded::default() }
+fn load_value(value: Value) -> LoadedFile {
+    LoadedFile { documents: vec![Node::from_json(value, Mark::START)], ..LoadedFile::default() }
 }
 
 #[cfg(test)]
@@ -284,8 +286,8 @@ mod tests {
                 "spec": {"agentRef": agent, "model": {"modelRef": model}, "skills": [{"skillPackRef": "../x"}]},
             });
             let mut session = Session::for_cluster("team");
-            session.add_loaded("run.yaml".to_owned(), loaded(run));
-            let all = references(session.objects()).into_iter();
+            session.add_loaded("run.yaml".to_owned(), load_value(run));
+            let all = unresolved_references(session.objects()).into_iter();
             all.map(|it| format!("{} {}/{}", it.kind.name(), it.namespace, it.name)).collect::<Vec<_>>()
         };
         assert_eq!(

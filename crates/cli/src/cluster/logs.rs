@@ -12,23 +12,23 @@ use sympozium_api::AgentRun;
 use sympozium_api::agent_run::{ContainerFailure, RunReport};
 use sympozium_api::run_record::RecordKind;
 
+use super::call_error::Role;
 use super::records::Records;
-use super::refused::Role;
-use super::{Cluster, Connection, Found, follow, records, view};
+use super::{Cluster, Connection, FoundRun, follow, records, view};
 use crate::failure::Failure;
 use crate::local::event::Event;
 use crate::local::events::EventLog;
-use crate::local::prepared::Approve;
-use crate::manifests::problem::{printable, quoted};
-use crate::output::note;
+use crate::local::prepared_run::ApprovalMode;
+use crate::manifests::problem::{printable, quote};
+use crate::output::print_stderr;
 use crate::runs::arguments::LogsArguments;
-use crate::runs::logs::{LogLines, Stopped, line_of_transcript, print_event};
+use crate::runs::logs::{LogLines, PrintError, format_transcript_line, print_event};
 use crate::runs::table::Printer;
 
 /// Bytes of a container's log that are read.
 const MAX_LOG_BYTES: u64 = 16 << 20;
 /// The maximum number of containers that an error message lists.
-const MAX_NAMED: usize = 64;
+const MAX_CONTAINERS: usize = 64;
 
 /// Prints the transcript of a run, or the log of one part.
 ///
@@ -39,17 +39,17 @@ pub fn print(
     cluster: &Cluster,
     arguments: &LogsArguments,
     printer: &mut Printer,
-) -> Result<Result<(), Stopped>, Failure> {
+) -> Result<Result<(), PrintError>, Failure> {
     let found = cluster.find(&arguments.run)?;
     let connection = &cluster.connection;
     let printed = match &arguments.part {
-        Some(part) => cluster.wait(part_log(connection, &found, part, arguments.follow, printer)),
-        None if arguments.follow => cluster.wait(followed(connection, &found, arguments, printer)),
-        None => cluster.wait(said(connection, &found, arguments, printer)),
+        Some(part) => cluster.block_on(print_part_log(connection, &found, part, arguments.follow, printer)),
+        None if arguments.follow => cluster.block_on(follow_log(connection, &found, arguments, printer)),
+        None => cluster.block_on(print_transcript(connection, &found, arguments, printer)),
     };
     match printed? {
-        Err(Stopped::Failed(error)) => {
-            let (name, place) = (&found.name, connection.place.flags());
+        Err(PrintError::Failed(error)) => {
+            let (name, place) = (&found.name, connection.target.as_str());
             let hint = format!("`sympozium show {name}{place}` says how the run stands");
             Err(Failure::new(error, hint))
         }
@@ -57,24 +57,24 @@ pub fn print(
     }
 }
 
-async fn said(
+async fn print_transcript(
     connection: &Connection,
-    found: &Found,
+    found: &FoundRun,
     arguments: &LogsArguments,
     printer: &mut Printer,
-) -> Result<Result<(), Stopped>, Failure> {
+) -> Result<Result<(), PrintError>, Failure> {
     let records = records::read(connection, &found.run, RecordKind::Transcript).await?;
     if records.records.is_empty() {
-        note("nothing was said yet");
-        if view::outcome(&found.run).is_none() {
-            for (_, text) in view::waits_for(&found.run) {
-                note(&waits(&text));
+        print_stderr("nothing was said yet");
+        if view::run_end(&found.run).is_none() {
+            for (_, text) in view::unmet_conditions(&found.run) {
+                print_stderr(&waiting_line(&text));
             }
         }
     }
     let mut print = || -> io::Result<()> {
         for line in records.lines() {
-            printer.print(&line_of_transcript(line.clone(), arguments.output))?;
+            printer.print(&format_transcript_line(line.clone(), arguments.output))?;
         }
         printer.flush()
     };
@@ -82,46 +82,46 @@ async fn said(
         return Ok(Err(error.into()));
     }
     let report = view::status(&found.run).report;
-    if records.is_cut {
-        note("there is more than is read at once");
-    } else if let Some(missing) = missing(&records, report.as_ref()) {
-        note(&missing);
+    if records.is_truncated {
+        print_stderr("there is more than is read at once");
+    } else if let Some(missing) = missing_warning(&records, report.as_ref()) {
+        print_stderr(&missing);
     } else if report.is_some_and(|it| it.transcript_cut) {
-        note("there was more, which the plan does not keep");
+        print_stderr("there was more, which the plan does not keep");
     }
-    match view::outcome(&found.run) {
-        None => note("the run goes on; -f follows it"),
-        Some(outcome) => note(&format!("the run is over: {}", outcome.word())),
+    match view::run_end(&found.run) {
+        None => print_stderr("the run goes on; -f follows it"),
+        Some(outcome) => print_stderr(&format!("the run is over: {}", outcome.as_str())),
     }
     Ok(Ok(()))
 }
 
 /// The warning when not all segments exist that the run has reported, or that later segments presuppose.
-fn missing(records: &Records, report: Option<&RunReport>) -> Option<String> {
+fn missing_warning(records: &Records, report: Option<&RunReport>) -> Option<String> {
     let reported = report.and_then(|it| it.transcript_segments).unwrap_or(0);
     let reported = usize::try_from(reported).unwrap_or(0);
     let there = records.records.len();
     let first = records.gap.or((there < reported).then_some(there))?;
     let kind = RecordKind::Transcript;
-    let piece = records::piece(kind, i32::try_from(first).unwrap_or(i32::MAX));
+    let piece = records::segment_name(kind, i32::try_from(first).unwrap_or(i32::MAX));
     Some(format!("warning: RunRecord {piece} of the run is missing, and what was said from there on is not shown"))
 }
 
 /// The line for what a run that has not started waits for.
-fn waits(text: &str) -> String {
+fn waiting_line(text: &str) -> String {
     format!("waits  {}", printable(text))
 }
 
-async fn followed(
+async fn follow_log(
     connection: &Connection,
-    found: &Found,
+    found: &FoundRun,
     arguments: &LogsArguments,
     printer: &mut Printer,
-) -> Result<Result<(), Stopped>, Failure> {
+) -> Result<Result<(), PrintError>, Failure> {
     let events = EventLog::default();
     let mut reader = events.reader();
     let watching = async {
-        match follow::watch(connection, found.run.clone(), &events, Approve::Ask).await {
+        match follow::watch_run(connection, found.run.clone(), &events, ApprovalMode::Ask).await {
             // The reader sees the end.
             Ok(()) => std::future::pending().await,
             Err(failure) => failure,
@@ -134,9 +134,9 @@ async fn followed(
             biased;
             timed = reader.next() => {
                 if let Event::Starting { text } = &timed.event {
-                    note(&waits(text));
+                    print_stderr(&waiting_line(text));
                 }
-                let place = &connection.place;
+                let place = &connection.target;
                 if let Err(error) = print_event(&timed, arguments.output, place, printer) {
                     return Ok(Err(error.into()));
                 }
@@ -150,17 +150,17 @@ async fn followed(
 }
 
 /// Prints what one container logged: from its pod while that exists, and from the run's status afterwards.
-async fn part_log(
+async fn print_part_log(
     connection: &Connection,
-    found: &Found,
+    found: &FoundRun,
     part: &str,
     is_followed: bool,
     printer: &mut Printer,
-) -> Result<Result<(), Stopped>, Failure> {
+) -> Result<Result<(), PrintError>, Failure> {
     let status = view::status(&found.run);
     let pod = match &status.pod_name {
         Some(name) => {
-            let pods = connection.all::<Pod>();
+            let pods = connection.api::<Pod>();
             let pod = pods.get_opt(name.as_str());
             connection.call("read the run's pod", Role::View, pod).await?
         }
@@ -169,13 +169,13 @@ async fn part_log(
     // Another pod of the same name is not the run's.
     let first = status.pod_uid.as_ref().map(|it| it.as_str().to_owned());
     let pod = pod.filter(|it| it.uid() == first);
-    let names = names(pod.as_ref(), &status.failed_containers);
-    let Some(container) = names.iter().find(|it| is_called(it, part)) else {
-        let wanted = quoted(part);
-        let is_over = view::outcome(&found.run).is_some();
-        return Ok(Err(Stopped::Failed(match (names.is_empty(), pod) {
+    let names = container_names(pod.as_ref(), &status.failed_containers);
+    let Some(container) = names.iter().find(|it| matches_part(it, part)) else {
+        let wanted = quote(part);
+        let is_over = view::run_end(&found.run).is_some();
+        return Ok(Err(PrintError::Failed(match (names.is_empty(), pod) {
             (true, _) if !is_over && status.pod_name.is_none() => {
-                anyhow!("the run has no pod yet, and part {wanted} no log: {}", why_not(&found.run))
+                anyhow!("the run has no pod yet, and part {wanted} no log: {}", describe_waiting(&found.run))
             }
             (true, _) => {
                 anyhow!("the run's pod is gone, and no container failed: of part {wanted} there is no log any more")
@@ -194,8 +194,8 @@ async fn part_log(
         let tail = tail.filter_map(|it| it.log_tail.as_deref()).next();
         let printed = lines.print(tail.unwrap_or_default().as_bytes(), printer);
         let printed = printed.and_then(|()| lines.finish(printer));
-        note("the pod is gone; this is the end of the log, as the run's status keeps it");
-        return Ok(printed.map_err(Stopped::from));
+        print_stderr("the pod is gone; this is the end of the log, as the run's status keeps it");
+        return Ok(printed.map_err(PrintError::from));
     };
     let parameters = LogParams {
         container: Some(container.clone()),
@@ -203,9 +203,9 @@ async fn part_log(
         limit_bytes: i64::try_from(MAX_LOG_BYTES).ok().filter(|_| !is_followed),
         ..LogParams::default()
     };
-    let pods = connection.all::<Pod>();
+    let pods = connection.api::<Pod>();
     let name = pod.name_any();
-    let doing = format!("read the log of {}", quoted(container));
+    let doing = format!("read the log of {}", quote(container));
     let stream = pods.log_stream(&name, &parameters);
     let stream = connection.call(&doing, Role::View, stream).await?;
     let mut stream = std::pin::pin!(stream);
@@ -223,19 +223,19 @@ async fn part_log(
             }
             Err(error) => {
                 let error = anyhow::Error::from(error).context("the log cannot be read any more");
-                return Ok(Err(Stopped::Failed(error)));
+                return Ok(Err(PrintError::Failed(error)));
             }
         }
     }
     if read >= MAX_LOG_BYTES && !is_followed {
-        note(&format!("there may be more: only the first {MAX_LOG_BYTES} bytes were read"));
+        print_stderr(&format!("there may be more: only the first {MAX_LOG_BYTES} bytes were read"));
     }
-    Ok(lines.finish(printer).map_err(Stopped::from))
+    Ok(lines.finish(printer).map_err(PrintError::from))
 }
 
 /// What a run waits for, on one line.
-fn why_not(run: &AgentRun) -> String {
-    let waits = view::waits_for(run).into_iter().map(|(_, text)| text);
+fn describe_waiting(run: &AgentRun) -> String {
+    let waits = view::unmet_conditions(run).into_iter().map(|(_, text)| text);
     let waits: Vec<String> = waits.map(|it| printable(&it)).collect();
     match waits.is_empty() {
         true => "it has not started".to_owned(),
@@ -244,7 +244,7 @@ fn why_not(run: &AgentRun) -> String {
 }
 
 /// The containers that have a log, or whose log tail the status has.
-fn names(pod: Option<&Pod>, failed: &[ContainerFailure]) -> Vec<String> {
+fn container_names(pod: Option<&Pod>, failed: &[ContainerFailure]) -> Vec<String> {
     let spec = pod.and_then(|it| it.spec.as_ref());
     let mut names: Vec<String> = match spec {
         Some(spec) => {
@@ -257,12 +257,12 @@ fn names(pod: Option<&Pod>, failed: &[ContainerFailure]) -> Vec<String> {
             kept.map(|it| it.name.clone()).collect()
         }
     };
-    names.truncate(MAX_NAMED);
+    names.truncate(MAX_CONTAINERS);
     names
 }
 
 /// Matches a container by its own name, or by the name that its part has on one machine.
-fn is_called(container: &str, part: &str) -> bool {
+fn matches_part(container: &str, part: &str) -> bool {
     container == part || container.strip_prefix("ipc-") == Some(part)
 }
 

@@ -17,14 +17,14 @@ use sympozium_api::{
 };
 
 use super::Connection;
-use super::refused::Role;
+use super::call_error::Role;
 use crate::failure::Failure;
 use crate::kinds::Kind;
-use crate::manifests::problem::{printable, quoted};
+use crate::manifests::problem::{printable, quote};
 
 /// The kinds of objects that a run may need and that files may contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Needed {
+pub enum FileObjectKind {
     ConfigMap,
     Secret,
     Model,
@@ -36,17 +36,17 @@ pub enum Needed {
 
 /// An object of the files.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Wanted {
-    pub kind: Needed,
+pub struct FileObject {
+    pub kind: FileObjectKind,
     pub namespace: String,
     pub name: String,
     /// The complete manifest.
     pub value: Value,
 }
 
-impl Needed {
+impl FileObjectKind {
     /// From one of our kinds, if a run may need it.
-    pub const fn ours(kind: Kind) -> Option<Self> {
+    pub const fn from_kind(kind: Kind) -> Option<Self> {
         match kind {
             Kind::Agent => Some(Self::Agent),
             Kind::SympoziumInstance => Some(Self::Instance),
@@ -58,7 +58,7 @@ impl Needed {
     }
 
     /// From a kind of Kubernetes itself, if a run may need it.
-    pub fn foreign(api_version: Option<&str>, kind: &str) -> Option<Self> {
+    pub fn from_core_kind(api_version: Option<&str>, kind: &str) -> Option<Self> {
         match (api_version, kind) {
             (Some("v1"), "ConfigMap") => Some(Self::ConfigMap),
             (Some("v1"), "Secret") => Some(Self::Secret),
@@ -82,7 +82,7 @@ impl Needed {
     }
 }
 
-impl Wanted {
+impl FileObject {
     fn title(&self) -> String {
         format!("{} {}/{}", self.kind.resource().kind, printable(&self.namespace), printable(&self.name))
     }
@@ -95,19 +95,19 @@ impl Wanted {
 
 /// Whether these are valid names of an object and of its namespace. Invalid ones are not sent: they would become part
 /// of the request's path.
-pub fn are_names(namespace: &str, name: &str) -> bool {
+pub fn are_valid_names(namespace: &str, name: &str) -> bool {
     NamespaceName::from(namespace).check().is_ok() && ObjectName::from(name).check().is_ok()
 }
 
-fn check_names(wanted: &[Wanted]) -> Result<(), Failure> {
-    match wanted.iter().find(|it| !are_names(&it.namespace, &it.name)) {
+fn check_names(wanted: &[FileObject]) -> Result<(), Failure> {
+    match wanted.iter().find(|it| !are_valid_names(&it.namespace, &it.name)) {
         None => Ok(()),
         Some(object) => Err(Failure::new(
             anyhow!(
                 "{} {} of namespace {} cannot be called so",
                 object.kind.resource().kind,
-                quoted(&object.name),
-                quoted(&object.namespace)
+                quote(&object.name),
+                quote(&object.namespace)
             ),
             "names have lower-case letters, digits, `-` and `.`; those of namespaces no `.`",
         )),
@@ -119,24 +119,27 @@ fn check_names(wanted: &[Wanted]) -> Result<(), Failure> {
 /// # Errors
 ///
 /// When an object exists and differs from that of the files, or a name is invalid.
-pub async fn missing<'w>(connection: &Connection, wanted: &'w [Wanted]) -> Result<Vec<&'w Wanted>, Failure> {
+pub async fn find_missing<'w>(
+    connection: &Connection,
+    wanted: &'w [FileObject],
+) -> Result<Vec<&'w FileObject>, Failure> {
     check_names(wanted)?;
     let mut missing = Vec::new();
     let mut others = Vec::new();
     for object in wanted {
         let api = object.api(connection);
         let title = object.title();
-        let found = match connection.attempt(api.get_opt(&object.name)).await {
+        let found = match connection.try_call(api.get_opt(&object.name)).await {
             Ok(found) => found,
-            Err(error) if error.is_forbidden() && object.kind == Needed::Secret => {
+            Err(error) if error.is_forbidden() && object.kind == FileObjectKind::Secret => {
                 // Few users may read Secrets. Creating it shows whether it exists.
                 missing.push(object);
                 continue;
             }
             Err(error) => {
-                let connection = connection.within(&object.namespace);
+                let connection = connection.in_namespace(&object.namespace);
                 let doing = format!("read {title}");
-                return Err(connection.refused(&doing, Role::Viewer).failure(&error));
+                return Err(connection.call_context(&doing, Role::Viewer).as_failure(&error));
             }
         };
         match found.map(|it| serde_json::to_value(it).unwrap_or_default()) {
@@ -159,7 +162,7 @@ pub async fn missing<'w>(connection: &Connection, wanted: &'w [Wanted]) -> Resul
 /// # Errors
 ///
 /// When the API server rejects one.
-pub async fn create(connection: &Connection, wanted: &[&Wanted], how: Creating) -> Result<(), Failure> {
+pub async fn create(connection: &Connection, wanted: &[&FileObject], how: CreateMode) -> Result<(), Failure> {
     for object in wanted {
         let title = object.title();
         let mut value = object.value.clone();
@@ -171,12 +174,12 @@ pub async fn create(connection: &Connection, wanted: &[&Wanted], how: Creating) 
             )
         })?;
         let api = object.api(connection);
-        let connection = connection.within(&object.namespace);
-        let parameters = parameters(how);
-        let made = connection.attempt(api.create(&parameters, &dynamic));
+        let connection = connection.in_namespace(&object.namespace);
+        let parameters = post_params(how);
+        let made = connection.try_call(api.create(&parameters, &dynamic));
         match made.await {
-            Ok(_) if how == Creating::Really => {
-                crate::output::note(&format!("created {title}"));
+            Ok(_) if how == CreateMode::Persist => {
+                crate::output::print_stderr(&format!("created {title}"));
             }
             Ok(_) => {}
             Err(error) if error.status().is_some_and(|it| it.is_already_exists()) => {
@@ -187,12 +190,14 @@ pub async fn create(connection: &Connection, wanted: &[&Wanted], how: Creating) 
             }
             Err(error) => {
                 let role = match object.kind {
-                    Needed::ConfigMap | Needed::Secret => Role::Edit,
-                    Needed::Policy => Role::ClusterAdmin,
-                    Needed::Model | Needed::Pack | Needed::Agent | Needed::Instance => Role::Author,
+                    FileObjectKind::ConfigMap | FileObjectKind::Secret => Role::Edit,
+                    FileObjectKind::Policy => Role::ClusterAdmin,
+                    FileObjectKind::Model | FileObjectKind::Pack | FileObjectKind::Agent | FileObjectKind::Instance => {
+                        Role::Author
+                    }
                 };
                 let doing = format!("create {title}");
-                return Err(connection.refused(&doing, role).failure(&error));
+                return Err(connection.call_context(&doing, role).as_failure(&error));
             }
         }
     }
@@ -200,36 +205,36 @@ pub async fn create(connection: &Connection, wanted: &[&Wanted], how: Creating) 
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Creating {
+pub enum CreateMode {
     /// A dry run: the API server validates the object and stores nothing.
-    Tried,
+    DryRun,
     /// The object is stored.
-    Really,
+    Persist,
 }
 
 /// The parameters of every create request.
-pub fn parameters(how: Creating) -> PostParams {
-    PostParams { dry_run: how == Creating::Tried, field_manager: Some(field_manager::CLI.to_owned()) }
+pub fn post_params(how: CreateMode) -> PostParams {
+    PostParams { dry_run: how == CreateMode::DryRun, field_manager: Some(field_manager::CLI.to_owned()) }
 }
 
 /// Whether an object of the cluster equals that of the files, apart from the defaults that the API server sets.
-pub fn is_same(kind: Needed, wanted: &Value, found: &Value) -> bool {
+pub fn is_same(kind: FileObjectKind, wanted: &Value, found: &Value) -> bool {
     let specs = [&wanted["spec"], &found["spec"]];
     match kind {
-        Needed::ConfigMap => {
+        FileObjectKind::ConfigMap => {
             ["data", "binaryData"].map(|it| entries(&wanted[it]))
                 == ["data", "binaryData"].map(|it| entries(&found[it]))
         }
-        Needed::Secret => secret(wanted) == secret(found),
-        Needed::Agent | Needed::Instance => are_same::<AgentSpec>(specs),
-        Needed::Pack => are_same::<SkillPackSpec>(specs),
-        Needed::Policy => are_same::<SympoziumPolicySpec>(specs),
-        Needed::Model => are_same::<ModelSpec>(specs),
+        FileObjectKind::Secret => secret_content(wanted) == secret_content(found),
+        FileObjectKind::Agent | FileObjectKind::Instance => specs_equal::<AgentSpec>(specs),
+        FileObjectKind::Pack => specs_equal::<SkillPackSpec>(specs),
+        FileObjectKind::Policy => specs_equal::<SympoziumPolicySpec>(specs),
+        FileObjectKind::Model => specs_equal::<ModelSpec>(specs),
     }
 }
 
 /// Compares after a round trip through the type, so that an absent field equals its default.
-fn are_same<S: DeserializeOwned + Serialize>(specs: [&Value; 2]) -> bool {
+fn specs_equal<S: DeserializeOwned + Serialize>(specs: [&Value; 2]) -> bool {
     let [Some(wanted), Some(found)] = specs.map(|spec| {
         // An object without a spec has an empty one.
         let spec = match spec {
@@ -249,7 +254,7 @@ fn entries(value: &Value) -> Map<String, Value> {
 }
 
 /// The data of a Secret, and its type.
-fn secret(value: &Value) -> (Map<String, Value>, String) {
+fn secret_content(value: &Value) -> (Map<String, Value>, String) {
     let mut data = entries(&value["data"]);
     for (name, text) in entries(&value["stringData"]) {
         let encoded = BASE64.encode(text.as_str().unwrap_or_default());
@@ -260,8 +265,8 @@ fn secret(value: &Value) -> (Map<String, Value>, String) {
 }
 
 /// The warning about an object of the files that is not created.
-pub fn left_alone(kind: &str, name: &str) -> String {
-    format!("{} {} of the files is left alone; `kubectl apply` makes it", printable(kind), quoted(name))
+pub fn ignored_warning(kind: &str, name: &str) -> String {
+    format!("{} {} of the files is left alone; `kubectl apply` makes it", printable(kind), quote(name))
 }
 
 #[cfg(test)]
@@ -273,17 +278,17 @@ mod tests {
         let wanted = json!({"spec": {"agents": {"default": {"model": "m"}}, "skills": [{"skillPackRef": "a"}]}});
         let mut found: Value =
             serde_json::to_value(serde_json::from_value::<AgentSpec>(wanted["spec"].clone()).unwrap()).unwrap();
-        assert!(is_same(Needed::Agent, &wanted, &json!({"spec": found, "status": {"a": 1}})));
+        assert!(is_same(FileObjectKind::Agent, &wanted, &json!({"spec": found, "status": {"a": 1}})));
         found["skills"] = json!([{"skillPackRef": "a"}, {"skillPackRef": "b"}]);
-        assert!(!is_same(Needed::Agent, &wanted, &json!({"spec": found})));
+        assert!(!is_same(FileObjectKind::Agent, &wanted, &json!({"spec": found})));
         // What cannot be parsed is not equal.
-        assert!(!is_same(Needed::Agent, &wanted, &json!({"spec": {"skills": 7}})));
+        assert!(!is_same(FileObjectKind::Agent, &wanted, &json!({"spec": {"skills": 7}})));
     }
 
     #[test]
     fn what_can_be_no_name_is_not_sent() {
-        let wanted = |namespace: &str, name: &str| Wanted {
-            kind: Needed::Secret,
+        let wanted = |namespace: &str, name: &str| FileObject {
+            kind: FileObjectKind::Secret,
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             value: json!({}),
@@ -312,13 +317,13 @@ mod tests {
     fn what_a_secret_holds_is_compared() {
         let wanted = json!({"stringData": {"key": "value"}});
         let found = json!({"data": {"key": "dmFsdWU="}, "type": "Opaque"});
-        assert!(is_same(Needed::Secret, &wanted, &found));
+        assert!(is_same(FileObjectKind::Secret, &wanted, &found));
         let more = json!({"data": {"key": "dmFsdWU=", "b": ""}, "type": "Opaque"});
-        assert!(!is_same(Needed::Secret, &wanted, &more));
+        assert!(!is_same(FileObjectKind::Secret, &wanted, &more));
         let other = json!({"data": {"key": "dmFsdWU="}, "type": "kubernetes.io/tls"});
-        assert!(!is_same(Needed::Secret, &wanted, &other));
+        assert!(!is_same(FileObjectKind::Secret, &wanted, &other));
         let map = json!({"data": {"a": "1"}});
-        assert!(is_same(Needed::ConfigMap, &map, &json!({"data": {"a": "1"}, "binaryData": {}})));
-        assert!(!is_same(Needed::ConfigMap, &map, &json!({"data": {"a": "1", "b": "2"}})));
+        assert!(is_same(FileObjectKind::ConfigMap, &map, &json!({"data": {"a": "1"}, "binaryData": {}})));
+        assert!(!is_same(FileObjectKind::ConfigMap, &map, &json!({"data": {"a": "1", "b": "2"}})));
     }
 }

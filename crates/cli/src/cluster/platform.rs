@@ -5,20 +5,24 @@ use std::borrow::Cow;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use sympozium_api::agent_run::{AgentRunStatus, condition};
-use sympozium_api::run_plan::{AmountsPlan, KernelPlan};
+use sympozium_api::run_plan::{KernelPlan, ResourcesPlan};
 use sympozium_exec::guarantee::Guarantee;
-use sympozium_exec::report::Standing;
+use sympozium_exec::report::GuaranteeState;
 
 /// What the run's plan says about a part, if the plan can be read.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PlannedPart<'p> {
-    pub amounts: Option<&'p AmountsPlan>,
+    pub resources: Option<&'p ResourcesPlan>,
     pub kernel: Option<&'p KernelPlan>,
 }
 
 /// The state of a guarantee that the cluster keeps; `None` for a guarantee that it does not.
-pub fn standing(guarantee: Guarantee, status: &AgentRunStatus, planned: PlannedPart<'_>) -> Option<Standing> {
-    let amounts = planned.amounts;
+pub fn platform_guarantee(
+    guarantee: Guarantee,
+    status: &AgentRunStatus,
+    planned: PlannedPart<'_>,
+) -> Option<GuaranteeState> {
+    let amounts = planned.resources;
     let limit = |of: &str, limit: Option<Cow<'_, str>>| {
         let evidence = match limit {
             Some(limit) => format!("{limit} by the run's plan"),
@@ -27,7 +31,7 @@ pub fn standing(guarantee: Guarantee, status: &AgentRunStatus, planned: PlannedP
         delegated(format!("the kubelet: the container's {of} limit, {evidence}"))
     };
     match guarantee {
-        Guarantee::Network => Some(network(status)),
+        Guarantee::Network => Some(network_guarantee(status)),
         Guarantee::Memory => Some(limit("memory", amounts.map(|it| it.memory_limit.text()))),
         Guarantee::Cpu => Some(limit("CPU", amounts.map(|it| it.cpu_limit.text()))),
         Guarantee::Pids => {
@@ -42,7 +46,7 @@ pub fn standing(guarantee: Guarantee, status: &AgentRunStatus, planned: PlannedP
 }
 
 /// By the result of the network check, which runs in the pod before every other container.
-fn network(status: &AgentRunStatus) -> Standing {
+fn network_guarantee(status: &AgentRunStatus) -> GuaranteeState {
     let mut conditions = status.conditions.iter();
     let found = conditions.find(|it| it.type_ == condition::NETWORK_ENFORCED);
     let words = |it: &Condition| match it.message.trim() {
@@ -58,12 +62,12 @@ fn network(status: &AgentRunStatus) -> Standing {
     }
 }
 
-fn delegated(to: String) -> Standing {
-    Standing::Delegated { to }
+fn delegated(to: String) -> GuaranteeState {
+    GuaranteeState::Delegated { to }
 }
 
-fn not_held(why: String) -> Standing {
-    Standing::NotHeld { missing: Vec::new(), why }
+fn not_held(why: String) -> GuaranteeState {
+    GuaranteeState::NotHeld { missing: Vec::new(), why }
 }
 
 #[cfg(test)]
@@ -87,16 +91,16 @@ mod tests {
 
     #[test]
     fn what_the_platform_holds_is_told_with_its_evidence() {
-        let amounts: AmountsPlan = serde_json::from_value(json!({
+        let amounts: ResourcesPlan = serde_json::from_value(json!({
             "cpuRequest": "100m", "cpuLimit": "500m", "memoryRequest": "128Mi", "memoryLimit": "512Mi",
         }))
         .unwrap();
         let none = status(None);
-        let amounts = PlannedPart { amounts: Some(&amounts), kernel: None };
+        let amounts = PlannedPart { resources: Some(&amounts), kernel: None };
         let kernel = KernelPlan { handler: "kata".to_owned(), gvisor: false };
-        let kernel = PlannedPart { amounts: None, kernel: Some(&kernel) };
+        let kernel = PlannedPart { resources: None, kernel: Some(&kernel) };
         let unknown = PlannedPart::default();
-        let text = |guarantee, planned| standing(guarantee, &none, planned).unwrap().to_string();
+        let text = |guarantee, planned| platform_guarantee(guarantee, &none, planned).unwrap().to_string();
         for (guarantee, planned, expected) in [
             (
                 Guarantee::Memory,
@@ -126,11 +130,11 @@ mod tests {
             (Some(("Unknown", "")), "not held: the pod has not tried it yet (NetworkEnforced is not known)"),
             (None, "not held: the pod has not tried it yet (NetworkEnforced is not known)"),
         ] {
-            let found = standing(Guarantee::Network, &status(found), unknown);
+            let found = platform_guarantee(Guarantee::Network, &status(found), unknown);
             assert_eq!(found.unwrap().to_string(), expected);
         }
         for guarantee in [Guarantee::Filesystem, Guarantee::Kernel] {
-            assert_eq!(standing(guarantee, &none, unknown), None);
+            assert_eq!(platform_guarantee(guarantee, &none, unknown), None);
         }
     }
 }

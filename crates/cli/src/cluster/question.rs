@@ -4,13 +4,13 @@ use kube::ResourceExt as _;
 use sympozium_api::tool_approval::ApprovalDecision;
 use sympozium_api::{RunPlan, ToolApproval};
 use sympozium_ipc::run_api::Decision;
-use sympozium_plan::render::names::Names;
+use sympozium_plan::render::names::ObjectNames;
 
-use super::view::milliseconds;
+use super::view::to_millis;
 use crate::local::event::Question;
 
 /// What the approver is shown. Only the run's plan says whether an approval may hold for the whole run.
-pub fn question(approval: &ToolApproval, names: &Names, plan: Option<&RunPlan>) -> Question {
+pub fn to_question(approval: &ToolApproval, names: &ObjectNames, plan: Option<&RunPlan>) -> Question {
     let spec = &approval.spec;
     Question {
         approval: name(approval, names),
@@ -18,15 +18,15 @@ pub fn question(approval: &ToolApproval, names: &Names, plan: Option<&RunPlan>) 
         pack: spec.pack.as_ref().map(|it| it.as_str().to_owned()),
         action: spec.action_hash.clone(),
         shown: spec.summary.clone(),
-        deadline_ms: milliseconds(&spec.expires_at),
+        deadline_ms: to_millis(&spec.expires_at),
         run_scope: plan.is_some_and(|it| it.approval.run_scope),
     }
 }
 
 /// The question's name in its run: the object's name without the prefix that stands for the run.
-pub fn name(approval: &ToolApproval, names: &Names) -> String {
+pub fn name(approval: &ToolApproval, names: &ObjectNames) -> String {
     let all = approval.name_any();
-    let own = all.strip_prefix(&names.of("")).map(str::to_owned);
+    let own = all.strip_prefix(&names.with_suffix("")).map(str::to_owned);
     own.unwrap_or(all)
 }
 
@@ -42,5 +42,5 @@ pub fn decision(approval: &ToolApproval) -> Option<(Decision, Option<String>)> {
 
 /// Whether the question is undecided and not expired.
 pub fn is_open(approval: &ToolApproval, now_ms: u64) -> bool {
-    decision(approval).is_none() && milliseconds(&approval.spec.expires_at) > now_ms
+    decision(approval).is_none() && to_millis(&approval.spec.expires_at) > now_ms
 }

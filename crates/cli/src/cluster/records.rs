@@ -4,14 +4,14 @@ use kube::ResourceExt as _;
 use kube::api::ListParams;
 use sympozium_api::run_record::RecordKind;
 use sympozium_api::{AgentRun, RunRecord, labels};
-use sympozium_plan::render::names::Names;
+use sympozium_plan::render::names::ObjectNames;
 
-use super::refused::Role;
+use super::call_error::Role;
 use super::{Connection, plan};
 use crate::failure::Failure;
 
 /// Records per list page: each may have up to a megabyte.
-pub const PAGE: u32 = 20;
+pub const PAGE_SIZE: u32 = 20;
 /// The maximum number of records of one run that are read.
 const MAX_RECORDS: usize = 20_000;
 /// The maximum number of bytes of all their lines.
@@ -22,7 +22,7 @@ const MAX_BYTES: usize = 128 << 20;
 pub struct Records {
     pub records: Vec<RunRecord>,
     /// Whether there is more than was read.
-    pub is_cut: bool,
+    pub is_truncated: bool,
     /// The first missing segment, if there are segments behind it.
     pub gap: Option<usize>,
 }
@@ -40,8 +40,8 @@ impl Records {
 /// When they cannot be listed.
 pub async fn read(connection: &Connection, run: &AgentRun, kind: RecordKind) -> Result<Records, Failure> {
     let api = connection.records();
-    let names = plan::names(run);
-    let mut parameters = ListParams::default().labels(&of_run(run)).limit(PAGE);
+    let names = plan::object_names(run);
+    let mut parameters = ListParams::default().labels(&run_selector(run)).limit(PAGE_SIZE);
     let mut records = Vec::new();
     let (mut count, mut bytes, mut is_cut) = (0, 0, false);
     loop {
@@ -49,7 +49,7 @@ pub async fn read(connection: &Connection, run: &AgentRun, kind: RecordKind) -> 
         let page = page.await?;
         for record in page.items {
             count += 1;
-            let is_wanted = record.spec.kind == kind && is_of(&record, run, &names);
+            let is_wanted = record.spec.kind == kind && belongs_to(&record, run, &names);
             let length: usize = record.spec.lines.iter().map(String::len).sum();
             if is_wanted && bytes + length <= MAX_BYTES {
                 bytes += length;
@@ -69,24 +69,24 @@ pub async fn read(connection: &Connection, run: &AgentRun, kind: RecordKind) -> 
             }
         }
     }
-    let (records, gap) = in_order(records);
-    Ok(Records { records, is_cut, gap })
+    let (records, gap) = take_contiguous(records);
+    Ok(Records { records, is_truncated: is_cut, gap })
 }
 
 /// The label selector for the objects of a run. Callers check the owner that is in them.
-pub fn of_run(run: &AgentRun) -> String {
+pub fn run_selector(run: &AgentRun) -> String {
     format!("{}={}", labels::RUN_UID, run.uid().unwrap_or_default())
 }
 
 /// Whether a record is one of this run, with the only name that such a record has: any user may set labels.
-pub fn is_of(record: &RunRecord, run: &AgentRun, names: &Names) -> bool {
+pub fn belongs_to(record: &RunRecord, run: &AgentRun, names: &ObjectNames) -> bool {
     let spec = &record.spec;
-    let name = names.of(&piece(spec.kind, spec.segment));
+    let name = names.with_suffix(&segment_name(spec.kind, spec.segment));
     run.metadata.uid.as_deref() == Some(spec.run.uid.as_str()) && record.name_any() == name
 }
 
 /// The name of a segment in its run.
-pub fn piece(kind: RecordKind, segment: i32) -> String {
+pub fn segment_name(kind: RecordKind, segment: i32) -> String {
     let letter = match kind {
         RecordKind::Receipts => 'r',
         RecordKind::Transcript => 't',
@@ -95,7 +95,7 @@ pub fn piece(kind: RecordKind, segment: i32) -> String {
 }
 
 /// The segments up to the first missing one, and which that is.
-pub fn in_order(mut records: Vec<RunRecord>) -> (Vec<RunRecord>, Option<usize>) {
+pub fn take_contiguous(mut records: Vec<RunRecord>) -> (Vec<RunRecord>, Option<usize>) {
     records.sort_by_key(|it| it.spec.segment);
     let is_next =
         |(place, record): &(usize, &RunRecord)| usize::try_from(record.spec.segment).is_ok_and(|it| it == *place);

@@ -4,33 +4,33 @@ use std::collections::BTreeMap;
 
 use sympozium_api::{AgentRun, RunPlan};
 
-use super::view::{self, view};
-use super::{Cluster, Connection, Found, approvals, list, plan, warn_of_more};
+use super::view::{self, to_view};
+use super::{Cluster, Connection, FoundRun, approvals, list_runs, plan, warn_truncated};
 use crate::failure::Failure;
 use crate::local::event::Question;
 use crate::origin;
-use crate::runs::show::Shown;
-use crate::runs::view::View;
+use crate::runs::show::RunDetails;
+use crate::runs::view::RunView;
 
 /// The maximum number of characters of a task that are printed.
-const TASK_SHOWN: usize = 4_096;
+const MAX_TASK_CHARS: usize = 4_096;
 
 /// The newest runs of the namespace, and how many more there are.
 ///
 /// # Errors
 ///
 /// When they cannot be listed.
-pub fn views(cluster: &Cluster, most: Option<usize>) -> Result<(Vec<View>, usize), Failure> {
+pub fn list_views(cluster: &Cluster, most: Option<usize>) -> Result<(Vec<RunView>, usize), Failure> {
     let connection = &cluster.connection;
-    let shown = |run: AgentRun| Some(view(&run, &connection.place).0);
-    let (views, has_more) = cluster.wait(list(connection, shown))?;
+    let shown = |run: AgentRun| Some(to_view(&run, &connection.target).0);
+    let (views, has_more) = cluster.block_on(list_runs(connection, shown))?;
     if has_more {
-        warn_of_more();
+        warn_truncated();
     }
     Ok(newest(views, most))
 }
 
-fn newest(mut views: Vec<View>, most: Option<usize>) -> (Vec<View>, usize) {
+fn newest(mut views: Vec<RunView>, most: Option<usize>) -> (Vec<RunView>, usize) {
     views.sort_by(|a, b| (b.started_ms, &b.name).cmp(&(a.started_ms, &a.name)));
     let all = views.len();
     views.truncate(most.unwrap_or(usize::MAX));
@@ -43,37 +43,42 @@ fn newest(mut views: Vec<View>, most: Option<usize>) -> (Vec<View>, usize) {
 /// # Errors
 ///
 /// When there is no such run, or it cannot be read.
-pub fn shown(cluster: &Cluster, run: &str) -> Result<Shown, Failure> {
+pub fn show_run(cluster: &Cluster, run: &str) -> Result<RunDetails, Failure> {
     let connection = &cluster.connection;
     let found = cluster.find(run)?;
-    let (plan, questions) = cluster.wait(async {
-        let plan = plan::stored(connection, &found.run).await;
+    let (plan, questions) = cluster.block_on(async {
+        let plan = plan::read_stored_plan(connection, &found.run).await;
         // A user who may not list questions sees the run nevertheless.
-        let questions = approvals::of_run(connection, &found, plan.readable()).await;
+        let questions = approvals::run_questions(connection, &found, plan.as_plan()).await;
         (plan, questions.unwrap_or_default())
     });
-    let mut shown = of(&found, connection, questions, plan.readable());
-    if let Some(plan) = plan.readable() {
+    let mut shown = to_details(&found, connection, questions, plan.as_plan());
+    if let Some(plan) = plan.as_plan() {
         shown.view.model = format!("{}/{}", plan.model.provider, plan.model.model);
     }
     Ok(shown)
 }
 
 /// The details of a run, without further requests.
-pub fn of(found: &Found, connection: &Connection, questions: Vec<Question>, plan: Option<&RunPlan>) -> Shown {
+pub fn to_details(
+    found: &FoundRun,
+    connection: &Connection,
+    questions: Vec<Question>,
+    plan: Option<&RunPlan>,
+) -> RunDetails {
     let run = &found.run;
-    let (view, outcome) = view(run, &connection.place);
+    let (view, outcome) = to_view(run, &connection.target);
     let status = view::status(run);
     let waits_for = match outcome {
         Some(_) => Vec::new(),
-        None => view::waits_for(run),
+        None => view::unmet_conditions(run),
     };
-    Shown {
+    RunDetails {
         questions: if view.alive { questions } else { Vec::new() },
         view,
-        task: view::task(run).chars().take(TASK_SHOWN).collect(),
+        task: view::task(run).chars().take(MAX_TASK_CHARS).collect(),
         plan: status.plan_digest,
-        origins: origin::in_cluster(&status.resolved),
+        origins: origin::from_resolved(&status.resolved),
         pid: None,
         pod: status.pod_name.map(|it| it.as_str().to_owned()),
         waits_for: waits_for.into_iter().map(|(_, text)| text).collect(),

@@ -6,16 +6,16 @@ use serde_json::{Value, json};
 use sympozium_api::names::Digest;
 use sympozium_api::{AgentRun, RunRecord, ToolApproval};
 use sympozium_ipc::receipt::{self, Chain};
-use sympozium_ipc::run_api::{Decision, Phase, Usage};
+use sympozium_ipc::run_api::{BridgePhase, Decision, Usage};
 
-use super::audit::{self, Kept};
-use super::fake::{self, Fake};
-use super::follow::Told;
-use super::{list, plan, view};
+use super::audit::{self, ClusterReceipts};
+use super::fake_api_server::{self, FakeApiServer};
+use super::follow::RunProjector;
+use super::{list_runs, plan, view};
 use crate::local::event::Event;
-use crate::local::record::Outcome;
-use crate::place::Place;
-use crate::runs::audit::verify::{Which, verdict_in};
+use crate::local::record::RunEnd;
+use crate::runs::audit::verify::{RunSelection, verify_in_cluster};
+use crate::target_flags::TargetFlags;
 
 const UID: &str = "0b9d4c1e-0000-4000-8000-000000000001";
 const NOW: u64 = 1_800_000_000_000;
@@ -72,7 +72,7 @@ fn record(
     head: &Digest,
 ) -> RunRecord {
     let letter = &kind[..1];
-    let name = plan::names(&run(json!({}))).of(&format!("{letter}{segment}"));
+    let name = plan::object_names(&run(json!({}))).with_suffix(&format!("{letter}{segment}"));
     serde_json::from_value(json!({
         "apiVersion": "sympozium.ai/v1alpha1", "kind": "RunRecord", "metadata": {"name": name},
         "spec": {
@@ -84,7 +84,7 @@ fn record(
 }
 
 fn approval(name: &str, status: Value) -> ToolApproval {
-    let name = plan::names(&run(json!({}))).of(name);
+    let name = plan::object_names(&run(json!({}))).with_suffix(name);
     serde_json::from_value(json!({
         "apiVersion": "sympozium.ai/v1alpha1", "kind": "ToolApproval", "metadata": {"name": name},
         "spec": {
@@ -97,9 +97,9 @@ fn approval(name: &str, status: Value) -> ToolApproval {
     .unwrap()
 }
 
-fn new_told(run: AgentRun) -> Told {
-    let place = Place::cluster([("--context", Some("kind")), ("-n", Some("team"))]);
-    Told::new(run, place, NOW)
+fn new_told(run: AgentRun) -> RunProjector {
+    let place = TargetFlags::cluster([("--context", Some("kind")), ("-n", Some("team"))]);
+    RunProjector::new(run, place, NOW)
 }
 
 fn kinds(events: &[Event]) -> Vec<String> {
@@ -114,10 +114,10 @@ fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Value {
 
 #[test]
 fn every_end_of_a_run_is_one_of_ours() {
-    let outcome = |status: Value| view::outcome(&run(status));
-    let succeeded = Outcome::Succeeded { answer: "Done.".to_owned() };
-    let denied = |why: &str| Outcome::Denied { why: why.to_owned() };
-    let refused = |why: &str| Outcome::Refused { why: why.to_owned() };
+    let outcome = |status: Value| view::run_end(&run(status));
+    let succeeded = RunEnd::Succeeded { answer: "Done.".to_owned() };
+    let denied = |why: &str| RunEnd::Denied { why: why.to_owned() };
+    let refused = |why: &str| RunEnd::Refused { why: why.to_owned() };
     let reasons = "denied[tool-gating]: AgentRun team/nightly: spec: no such tool (hint: name another)\n\
                    denied[floor]: AgentRun team/nightly: spec: no (hint: ask)";
     for (status, expected) in [
@@ -125,7 +125,7 @@ fn every_end_of_a_run_is_one_of_ours() {
         (json!({"phase": "Pending"}), None),
         (json!({"phase": "PostRunning", "result": "Done."}), None),
         (json!({"phase": "Succeeded", "result": "Done."}), Some(succeeded)),
-        (json!({"phase": "Cancelled"}), Some(Outcome::Cancelled)),
+        (json!({"phase": "Cancelled"}), Some(RunEnd::Cancelled)),
         // As the controller writes each of them.
         (
             json!({"phase": "Failed", "error": format!("the run is denied\n{reasons}"),
@@ -148,17 +148,17 @@ fn every_end_of_a_run_is_one_of_ours() {
         (
             json!({"phase": "Failed", "error": "the agent crashed",
                 "conditions": [condition("NetworkEnforced", "False", "Unenforced", "the canary answers")]}),
-            Some(Outcome::Failed { why: "the agent crashed".to_owned() }),
+            Some(RunEnd::Failed { why: "the agent crashed".to_owned() }),
         ),
-        (json!({"phase": "Failed", "error": "the run's time is up"}), Some(Outcome::TimedOut)),
+        (json!({"phase": "Failed", "error": "the run's time is up"}), Some(RunEnd::TimedOut)),
         (
             json!({"phase": "Failed", "report": {"reportedAt": "2027-01-15T08:00:00Z", "ending": "timedOut"}}),
-            Some(Outcome::TimedOut),
+            Some(RunEnd::TimedOut),
         ),
         (
             json!({"phase": "Failed", "error": "the agent crashed", "failedContainers":
                 [{"name": "agent", "reason": "OOMKilled", "exitCode": 137, "logTail": "last words\n"}]}),
-            Some(Outcome::Failed {
+            Some(RunEnd::Failed {
                 why: "the agent crashed\nagent: OOMKilled (exit code 137); it last said:\nlast words".to_owned(),
             }),
         ),
@@ -176,7 +176,7 @@ fn a_run_is_shown_as_one_of_this_machine() {
             "tokenUsage": {"inputTokens": 3, "outputTokens": 4, "totalTokens": 7, "toolCalls": 1, "modelRequests": 2,
                 "estimated": true, "durationMs": 5}},
     }));
-    let (view, outcome) = view::view(&run, &Place::here());
+    let (view, outcome) = view::to_view(&run, &TargetFlags::local());
     assert_eq!(outcome, None);
     assert_eq!(
         serde_json::to_value(&view).unwrap(),
@@ -199,15 +199,15 @@ fn what_a_run_cost_is_shown() {
             "tokenUsage": {"inputTokens": 3, "outputTokens": 4, "totalTokens": 7, "toolCalls": 0,
                 "estimated": estimated, "durationMs": 5},
         }));
-        let (view, _) = view::view(&run, &Place::here());
+        let (view, _) = view::to_view(&run, &TargetFlags::local());
         assert_eq!(serde_json::to_value(&view).unwrap()["cost"], cost);
-        view.cost().unwrap()
+        view.format_cost().unwrap()
     };
     assert_eq!(shown(44, false), "0.000044 USD by openai/gpt-4o-mini");
     assert_eq!(shown(12_000_001, true), "about 12.000001 USD by openai/gpt-4o-mini");
     assert_eq!(shown(0, false), "0.000000 USD by openai/gpt-4o-mini");
     let without = run(json!({"phase": "Succeeded"}));
-    assert_eq!(view::view(&without, &Place::here()).0.cost(), None);
+    assert_eq!(view::to_view(&without, &TargetFlags::local()).0.format_cost(), None);
 }
 
 #[test]
@@ -218,13 +218,13 @@ fn what_is_in_the_way_is_told_in_words() {
         condition("Started", "False", "ImagePull", ""),
         condition("NetworkEnforced", "Unknown", "Unknown", ""),
     ]}));
-    let told: Vec<String> = view::waits_for(&run).into_iter().map(|(_, text)| text).collect();
+    let told: Vec<String> = view::unmet_conditions(&run).into_iter().map(|(_, text)| text).collect();
     assert_eq!(told, ["Agent `worker` is not there yet", "an image cannot be pulled"]);
     let mut events = new_told(run.clone());
-    let first = events.saw_run(run.clone(), NOW);
+    let first = events.on_run(run.clone(), NOW);
     assert_eq!(kinds(&first), ["starting", "starting", "phase"]);
     // The same object again emits nothing.
-    assert_eq!(events.saw_run(run, NOW), []);
+    assert_eq!(events.on_run(run, NOW), []);
 }
 
 #[test]
@@ -234,30 +234,30 @@ fn objects_in_any_order_become_events_in_order() {
         "report": {"reportedAt": "2027-01-15T08:00:00Z", "phase": "working"}});
     let mut told = new_told(run(json!(null)));
     // The plan is the first event, and the second segment waits for the first.
-    assert_eq!(told.saw_record(records[1].clone(), NOW), []);
-    assert_eq!(told.saw_run(run(started.clone()), NOW), []);
-    assert!(told.wants_plan());
-    let events = told.plan(None, NOW);
+    assert_eq!(told.on_record(records[1].clone(), NOW), []);
+    assert_eq!(told.on_run(run(started.clone()), NOW), []);
+    assert!(told.needs_plan());
+    let events = told.on_plan(None, NOW);
     assert_eq!(kinds(&events), ["planned", "phase"]);
-    assert_eq!(events[1], Event::Phase { phase: Phase::Working });
-    let events = told.saw_record(records[0].clone(), NOW);
+    assert_eq!(events[1], Event::Phase { phase: BridgePhase::Working });
+    let events = told.on_record(records[0].clone(), NOW);
     assert_eq!(kinds(&events), ["receipt", "receipt", "receipt"]);
     // Nothing is emitted twice.
-    assert_eq!(told.saw_record(records[0].clone(), NOW), []);
+    assert_eq!(told.on_record(records[0].clone(), NOW), []);
 
-    let asked = told.saw_approval(&approval("q1", json!(null)), NOW);
+    let asked = told.on_approval(&approval("q1", json!(null)), NOW);
     let [Event::Asked { question }] = asked.as_slice() else {
         panic!("nobody is asked: {asked:?}");
     };
     assert_eq!((question.approval.as_str(), question.deadline_ms), ("q1", NOW + 600_000));
     let decided = json!({"decision": "denied", "decidedBy": "bob", "decidedAt": "2027-01-15T08:01:00Z"});
     assert_eq!(
-        told.saw_approval(&approval("q1", decided), NOW),
+        told.on_approval(&approval("q1", decided), NOW),
         [Event::Answered { approval: "q1".to_owned(), decision: Some(Decision::Denied), by: Some("bob".to_owned()) }]
     );
-    told.saw_approval(&approval("q2", json!(null)), NOW);
+    told.on_approval(&approval("q2", json!(null)), NOW);
     let expired = Event::Answered { approval: "q2".to_owned(), decision: Some(Decision::Expired), by: None };
-    assert_eq!(told.due_ms(), Some(NOW + 600_000));
+    assert_eq!(told.next_deadline_ms(), Some(NOW + 600_000));
     assert_eq!(told.tick(NOW + 600_000), [expired]);
 
     // The end waits for what was reported, and for the proof that nothing is left.
@@ -267,23 +267,23 @@ fn objects_in_any_order_become_events_in_order() {
     over["report"]["transcriptSegments"] = json!(1);
     over["report"]["receiptSegments"] = json!(2);
     over["report"]["receiptsHead"] = json!(head);
-    assert_eq!(told.saw_run(run(over.clone()), NOW), []);
+    assert_eq!(told.on_run(run(over.clone()), NOW), []);
     let said = record("transcript", 0, 0, &["{\"kind\":\"end\"}".to_owned(), "no JSON".to_owned()], None, &head);
-    assert_eq!(kinds(&told.saw_record(said, NOW)), ["transcript", "transcript"]);
+    assert_eq!(kinds(&told.on_record(said, NOW)), ["transcript", "transcript"]);
     over["revocation"] = json!({"checkedAt": "2027-01-15T08:02:00Z",
         "remaining": [{"kind": "Role", "namespace": "team", "name": "x"}]});
     // What is left will be removed later, so this is not the end.
-    assert_eq!(told.saw_run(run(over.clone()), NOW), []);
+    assert_eq!(told.on_run(run(over.clone()), NOW), []);
     let ended = |leftovers: Vec<String>| {
         [Event::Ended {
-            outcome: Outcome::Succeeded { answer: "Done.".to_owned() },
+            outcome: RunEnd::Succeeded { answer: "Done.".to_owned() },
             usage: Usage { model_requests: 3, ..Usage::default() },
             leftovers,
         }]
     };
     over["revocation"] = json!({"checkedAt": "2027-01-15T08:02:02Z"});
-    assert_eq!(told.saw_run(run(over), NOW + 1), ended(Vec::new()));
-    assert!(told.has_ended());
+    assert_eq!(told.on_run(run(over), NOW + 1), ended(Vec::new()));
+    assert!(told.has_emitted_end());
 }
 
 #[test]
@@ -294,13 +294,13 @@ fn what_stays_although_the_run_is_over_is_told_in_the_end() {
         "revocation": {"checkedAt": "2027-01-15T08:02:00Z",
             "remaining": [{"kind": "Role", "namespace": "team", "name": "x"}]}}));
     let mut told = new_told(over.clone());
-    told.saw_run(over, NOW);
-    assert_eq!(kinds(&told.plan(None, NOW)), ["planned", "usage"]);
+    told.on_run(over, NOW);
+    assert_eq!(kinds(&told.on_plan(None, NOW)), ["planned", "usage"]);
     assert_eq!(told.tick(NOW + 59_999), []);
     assert_eq!(
         told.tick(NOW + 60_000),
         [Event::Ended {
-            outcome: Outcome::Succeeded { answer: "Done.".to_owned() },
+            outcome: RunEnd::Succeeded { answer: "Done.".to_owned() },
             usage: Usage { model_requests: 2, input_tokens: 3, output_tokens: 4, estimated: true, tool_calls: 1 },
             leftovers: vec!["Role team/x".to_owned()],
         }]
@@ -308,21 +308,21 @@ fn what_stays_although_the_run_is_over_is_told_in_the_end() {
 }
 
 /// All events of this many records, in the order in which the API server lists them.
-fn told_of(records: Vec<RunRecord>) -> (Told, Vec<Event>) {
+fn told_of(records: Vec<RunRecord>) -> (RunProjector, Vec<Event>) {
     let started = run(json!({"phase": "Running", "planDigest": digest()}));
     let mut told = new_told(started.clone());
-    told.saw_run(started, NOW);
-    told.plan(None, NOW);
+    told.on_run(started, NOW);
+    told.on_plan(None, NOW);
     let mut listed: Vec<(String, RunRecord)> =
         records.into_iter().map(|it| (it.metadata.name.clone().unwrap(), it)).collect();
     listed.sort_by(|a, b| a.0.cmp(&b.0));
     let stored: BTreeMap<String, RunRecord> = listed.iter().cloned().collect();
     let mut events = Vec::new();
     for (_, record) in listed {
-        events.extend(told.saw_record(record, NOW));
+        events.extend(told.on_record(record, NOW));
         // As the watch does it.
-        while let Some(name) = told.wants_record() {
-            events.extend(told.read_record(Some(stored[&name].clone()), NOW));
+        while let Some(name) = told.needs_record() {
+            events.extend(told.on_record_read(Some(stored[&name].clone()), NOW));
         }
     }
     (told, events)
@@ -360,18 +360,18 @@ fn records_that_do_not_fit_are_read_again() {
         })
         .collect();
     assert_eq!(numbers, (0..100).collect::<Vec<_>>());
-    assert_eq!(told.wants_record(), None);
+    assert_eq!(told.needs_record(), None);
     // A segment that is deleted by then is missing, and is not requested again.
     for segment in (101..140).chain([100]) {
-        told.saw_record(piece(segment), NOW);
+        told.on_record(piece(segment), NOW);
     }
-    let wanted = told.wants_record().unwrap();
+    let wanted = told.needs_record().unwrap();
     assert!(wanted.ends_with("-t132"), "{wanted}");
     // The record belongs to another run.
     let mut foreign = piece(132);
     foreign.spec.run.uid = "other".into();
-    assert_eq!(told.read_record(Some(foreign), NOW), []);
-    assert_eq!(told.wants_record(), None);
+    assert_eq!(told.on_record_read(Some(foreign), NOW), []);
+    assert_eq!(told.needs_record(), None);
 }
 
 #[test]
@@ -381,16 +381,16 @@ fn nobody_waits_for_ever() {
     assert_eq!(told.tick(NOW + 16_000), []);
     let over = json!({"phase": "Failed", "error": "no", "planDigest": digest(), "podName": "pod",
         "report": {"reportedAt": "2027-01-15T08:00:00Z", "receiptSegments": 1}});
-    told.saw_run(run(over), NOW);
-    told.plan(None, NOW);
+    told.on_run(run(over), NOW);
+    told.on_plan(None, NOW);
     assert_eq!(told.tick(NOW + 10_001), []);
     assert_eq!(kinds(&told.tick(NOW + 60_001)), ["warning", "warning", "ended"]);
 
     // A deleted run ends at once.
     let mut told = new_told(run(json!({"phase": "Running"})));
-    let events = told.saw_no_run(NOW);
+    let events = told.on_run_deleted(NOW);
     assert_eq!(kinds(&events), ["warning", "ended"]);
-    assert!(matches!(&events[1], Event::Ended { outcome: Outcome::Cancelled, .. }));
+    assert!(matches!(&events[1], Event::Ended { outcome: RunEnd::Cancelled, .. }));
 }
 
 #[test]
@@ -400,35 +400,35 @@ fn receipts_that_do_not_follow_are_not_shown() {
     records[0].spec.lines[1] = changed;
     let started = run(json!({"phase": "Running", "planDigest": digest()}));
     let mut told = new_told(started.clone());
-    told.saw_run(started, NOW);
-    told.plan(None, NOW);
+    told.on_run(started, NOW);
+    told.on_plan(None, NOW);
     // A changed line shows in the next one, which is not chained to it.
-    let events = told.saw_record(records[0].clone(), NOW);
+    let events = told.on_record(records[0].clone(), NOW);
     assert_eq!(kinds(&events), ["receipt", "receipt"]);
-    let events = told.saw_record(records[1].clone(), NOW);
+    let events = told.on_record(records[1].clone(), NOW);
     assert_eq!(kinds(&events), ["warning"]);
     // A record of another run, by name or by UID, is ignored.
     let mut foreign = receipts(1).0.remove(0);
     foreign.metadata.name = Some("other".to_owned());
-    assert_eq!(told.saw_record(foreign, NOW), []);
+    assert_eq!(told.on_record(foreign, NOW), []);
 }
 
-fn kept(records: Vec<RunRecord>, report: Value) -> Kept {
+fn kept(records: Vec<RunRecord>, report: Value) -> ClusterReceipts {
     let run = run(json!({"phase": "Succeeded", "planDigest": digest(), "report": report}));
     let status = view::status(&run);
-    Kept {
+    ClusterReceipts {
         name: "nightly".to_owned(),
         uid: UID.to_owned(),
         plan: status.plan_digest,
-        stored: Ok(()),
+        plan_check: Ok(()),
         report: status.report,
-        is_alive: false,
+        is_running: false,
         records,
     }
 }
 
-fn checked(kept: &Kept) -> Result<String, String> {
-    let checked = kept.check(&mut |_, _| true);
+fn checked(kept: &ClusterReceipts) -> Result<String, String> {
+    let checked = kept.verify(&mut |_, _| true);
     checked.map(|it| it.to_string()).map_err(|error| format!("{error:#}"))
 }
 
@@ -456,7 +456,7 @@ fn a_chain_is_verified_to_the_head_that_was_reported() {
     // The same with a matching head: the next record does not match.
     let mut forged = records.clone();
     let line = forged[0].spec.lines[1].replace("\"request\":1", "\"request\":7");
-    forged[0].spec.head = Chain::hash_of(&line);
+    forged[0].spec.head = Chain::line_hash(&line);
     forged[0].spec.lines[1] = line;
     let error = checked(&kept(forged, report(3, &head))).unwrap_err();
     assert!(error.contains("line 3: the record with it does not follow"), "{error}");
@@ -470,13 +470,13 @@ fn a_chain_is_verified_to_the_head_that_was_reported() {
     assert!(behind.contains("were never reported, and do not count"), "{behind}");
     let nothing = kept(Vec::new(), json!(null));
     assert!(checked(&nothing).unwrap_err().contains("before it reported anything"));
-    let replaced = Kept { stored: Err("another digest".to_owned()), ..kept(records, report(3, &head)) };
+    let replaced = ClusterReceipts { plan_check: Err("another digest".to_owned()), ..kept(records, report(3, &head)) };
     assert!(checked(&replaced).unwrap_err().contains("the stored plan is not the run's"));
 }
 
 #[test]
 fn of_many_runs_only_what_is_needed_is_kept() {
-    let fake = Fake::new(|_, path| {
+    let fake = FakeApiServer::new(|_, path| {
         let (from, next) = match path.contains("continue=second") {
             false => (0, "second"),
             true => (50, ""),
@@ -492,21 +492,21 @@ fn of_many_runs_only_what_is_needed_is_kept() {
         };
         Some(match path.contains("agentruns/") {
             // It is not a valid name.
-            true => fake::not_found("run"),
-            false => (200, fake::page(&(from..from + 50).map(run).collect::<Vec<_>>(), next)),
+            true => fake_api_server::not_found("run"),
+            false => (200, fake_api_server::list_page(&(from..from + 50).map(run).collect::<Vec<_>>(), next)),
         })
     });
     let cluster = fake.cluster();
     let mut most = 0;
     let (names, has_more) = cluster
-        .wait(list(&cluster.connection, |run| {
+        .block_on(list_runs(&cluster.connection, |run| {
             most += 1;
             run.metadata.name.filter(|it| it.ends_with('7'))
         }))
         .unwrap();
     assert_eq!((names.len(), most, has_more), (10, 100, false));
     assert_eq!(names[9], "run-97");
-    let asked = fake.asked();
+    let asked = fake.requests();
     assert_eq!(asked.len(), 2, "{asked:?}");
     assert!(asked.iter().all(|it| it.contains("limit=50")), "{asked:?}");
     // Both runs have this UID prefix, and neither is chosen.
@@ -525,25 +525,25 @@ fn a_run_that_is_deleted_meanwhile_does_not_keep_the_others_from_being_verified(
         run
     };
     let record = serde_json::to_value(&records[0]).unwrap();
-    let fake = Fake::new(move |_, path| {
+    let fake = FakeApiServer::new(move |_, path| {
         let path = path.split('?').next().unwrap_or_default();
         Some(match path.rsplit('/').next().unwrap_or_default() {
-            "agentruns" => (200, fake::page(&[of_run("gone"), of_run("nightly")], "")),
+            "agentruns" => (200, fake_api_server::list_page(&[of_run("gone"), of_run("nightly")], "")),
             "nightly" => (200, of_run("nightly")),
-            "runrecords" => (200, fake::page(std::slice::from_ref(&record), "")),
-            other => fake::not_found(other),
+            "runrecords" => (200, fake_api_server::list_page(std::slice::from_ref(&record), "")),
+            other => fake_api_server::not_found(other),
         })
     });
     let cluster = fake.cluster();
-    let names = audit::names(&cluster).unwrap();
+    let names = audit::reported_runs(&cluster).unwrap();
     assert_eq!(names, ["gone", "nightly"]);
     let verdicts: Vec<Result<String, String>> =
-        names.iter().map(|it| verdict_in(&cluster, Which::All, it).unwrap()).collect();
+        names.iter().map(|it| verify_in_cluster(&cluster, RunSelection::All, it).unwrap()).collect();
     let [Err(gone), Ok(whole)] = verdicts.as_slice() else {
         panic!("{verdicts:?}");
     };
     assert!(gone.starts_with("not verified: gone: there is no run `gone` in namespace `team`"), "{gone}");
     assert!(whole.starts_with("ok: nightly ("), "{whole}");
     // One of the named runs does not exist: no other request was sent.
-    assert!(verdict_in(&cluster, Which::Named, "gone").is_err());
+    assert!(verify_in_cluster(&cluster, RunSelection::Named, "gone").is_err());
 }

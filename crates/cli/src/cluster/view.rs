@@ -5,34 +5,34 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::ResourceExt as _;
 use sympozium_api::agent_run::{
-    AgentRunStatus, ContainerFailure, IsolationRecord, Phase as RunPhase, ReportedEnding, ReportedPhase, TIME_IS_UP,
-    TokenUsage, condition, reason,
+    AgentRunStatus, ContainerFailure, IsolationRecord, Phase as RunPhase, ReportedEnding, ReportedPhase,
+    TIMEOUT_ERROR_PREFIX, TokenUsage, condition, reason,
 };
 use sympozium_api::run_plan::container::CHECK_NETWORK;
 use sympozium_api::{AgentRun, RunPlan};
 use sympozium_exec::IsolationReport;
 use sympozium_exec::guarantee::{Cell, Guarantee, Profile, cell};
-use sympozium_exec::report::Standing;
-use sympozium_ipc::run_api::{Phase, Usage};
+use sympozium_exec::report::GuaranteeState;
+use sympozium_ipc::run_api::{BridgePhase, Usage};
 
 use super::platform::{self, PlannedPart};
-use crate::local::record::Outcome;
-use crate::place::Place;
-use crate::runs::view::{View, state};
+use crate::local::record::RunEnd;
+use crate::runs::view::{RunView, state_label};
+use crate::target_flags::TargetFlags;
 
 /// The maximum number of failed containers that an error message lists.
-const MAX_FAILED: usize = 8;
+const MAX_FAILED_CONTAINERS: usize = 8;
 /// The prefix of the error of a denied run, which the run end repeats.
-const IS_DENIED: &str = "the run is denied\n";
+const DENIED_PREFIX: &str = "the run is denied\n";
 /// Who keeps the guarantees of a part that does not report any.
 const NOT_ATTESTED: &str = "the pod's spec, not attested";
 /// The model of a run whose plan is unknown and whose manifest names none.
-const OF_THE_AGENT: &str = "the agent's";
+const AGENT_MODEL: &str = "the agent's";
 
 /// A run for lists, and its run end.
-pub fn view(run: &AgentRun, place: &Place) -> (View, Option<Outcome>) {
+pub fn to_view(run: &AgentRun, place: &TargetFlags) -> (RunView, Option<RunEnd>) {
     let status = status(run);
-    let outcome = outcome(run);
+    let outcome = run_end(run);
     let model = run.spec.model.as_ref();
     let model = model.map(|it| format!("{}/{}", it.provider, it.model));
     let started = run.creation_timestamp().or(status.started_at);
@@ -40,22 +40,22 @@ pub fn view(run: &AgentRun, place: &Place) -> (View, Option<Outcome>) {
     let report = status.report.as_ref();
     let tokens = status.token_usage.as_ref();
     let tokens = tokens.or(report.and_then(|it| it.token_usage.as_ref()));
-    let view = View {
+    let view = RunView {
         name: run.name_any(),
         uid: run.uid().unwrap_or_default(),
         namespace: run.namespace().unwrap_or_default(),
         agent: agent(run),
-        model: model.unwrap_or_else(|| OF_THE_AGENT.to_owned()),
+        model: model.unwrap_or_else(|| AGENT_MODEL.to_owned()),
         skills: skills(run),
-        state: state(phase(run), outcome.as_ref()),
+        state: state_label(phase(run), outcome.as_ref()),
         alive: outcome.is_none(),
-        started_ms: started.as_ref().map_or(0, milliseconds),
-        ended_ms: ended.map(milliseconds),
-        usage: tokens.map(usage).unwrap_or_default(),
+        started_ms: started.as_ref().map_or(0, to_millis),
+        ended_ms: ended.map(to_millis),
+        usage: tokens.map(to_usage).unwrap_or_default(),
         cost: status.cost_estimate.clone(),
         workspace: None,
         directory: None,
-        place: place.clone(),
+        target: place.clone(),
     };
     (view, outcome)
 }
@@ -91,54 +91,54 @@ pub fn task(run: &AgentRun) -> String {
     }
 }
 
-pub fn phase(run: &AgentRun) -> Phase {
+pub fn phase(run: &AgentRun) -> BridgePhase {
     let Some(status) = &run.status else {
-        return Phase::Starting;
+        return BridgePhase::Starting;
     };
     if run.metadata.deletion_timestamp.is_some() || run.spec.cancel {
-        return Phase::Ended;
+        return BridgePhase::Ended;
     }
     let reported = status.report.as_ref().and_then(|it| it.phase);
     match (status.phase.unwrap_or_default(), reported) {
-        (RunPhase::Pending, _) => Phase::Starting,
-        (RunPhase::PostRunning, _) => Phase::Ended,
-        (_, Some(reported)) => reported_phase(reported),
-        (RunPhase::Running, None) => Phase::Starting,
-        (_, None) => Phase::Working,
+        (RunPhase::Pending, _) => BridgePhase::Starting,
+        (RunPhase::PostRunning, _) => BridgePhase::Ended,
+        (_, Some(reported)) => to_phase(reported),
+        (RunPhase::Running, None) => BridgePhase::Starting,
+        (_, None) => BridgePhase::Working,
     }
 }
 
-pub const fn reported_phase(phase: ReportedPhase) -> Phase {
+pub const fn to_phase(phase: ReportedPhase) -> BridgePhase {
     match phase {
-        ReportedPhase::Starting => Phase::Starting,
-        ReportedPhase::Working => Phase::Working,
-        ReportedPhase::Waiting => Phase::Waiting,
-        ReportedPhase::Ended => Phase::Ended,
+        ReportedPhase::Starting => BridgePhase::Starting,
+        ReportedPhase::Working => BridgePhase::Working,
+        ReportedPhase::Waiting => BridgePhase::Waiting,
+        ReportedPhase::Ended => BridgePhase::Ended,
     }
 }
 
 /// How a run ended; `None` while it is not terminal.
-pub fn outcome(run: &AgentRun) -> Option<Outcome> {
+pub fn run_end(run: &AgentRun) -> Option<RunEnd> {
     let status = run.status.as_ref()?;
     let error = status.error.as_deref().unwrap_or_default();
     let ending = status.report.as_ref().and_then(|it| it.ending);
     Some(match status.phase? {
         RunPhase::Succeeded | RunPhase::Skipped => {
-            Outcome::Succeeded { answer: status.result.clone().unwrap_or_default() }
+            RunEnd::Succeeded { answer: status.result.clone().unwrap_or_default() }
         }
-        RunPhase::Cancelled => Outcome::Cancelled,
-        RunPhase::Failed if is_false(status, condition::ADMITTED, Some(reason::DENIED)) => {
-            Outcome::Denied { why: error.strip_prefix(IS_DENIED).unwrap_or(error).to_owned() }
+        RunPhase::Cancelled => RunEnd::Cancelled,
+        RunPhase::Failed if condition_is_false(status, condition::ADMITTED, Some(reason::DENIED)) => {
+            RunEnd::Denied { why: error.strip_prefix(DENIED_PREFIX).unwrap_or(error).to_owned() }
         }
-        RunPhase::Failed if is_below_the_floor(status) => Outcome::Refused { why: why(status) },
+        RunPhase::Failed if is_below_floor(status) => RunEnd::Refused { why: failure_reason(status) },
         // The run is admitted, but this cluster cannot realise it.
-        RunPhase::Failed if is_false(status, condition::ADMITTED, Some(reason::IMPOSSIBLE)) => {
-            Outcome::Refused { why: error.to_owned() }
+        RunPhase::Failed if condition_is_false(status, condition::ADMITTED, Some(reason::IMPOSSIBLE)) => {
+            RunEnd::Refused { why: error.to_owned() }
         }
-        RunPhase::Failed if error.starts_with(TIME_IS_UP) || ending == Some(ReportedEnding::TimedOut) => {
-            Outcome::TimedOut
+        RunPhase::Failed if error.starts_with(TIMEOUT_ERROR_PREFIX) || ending == Some(ReportedEnding::TimedOut) => {
+            RunEnd::TimedOut
         }
-        RunPhase::Failed => Outcome::Failed { why: why(status) },
+        RunPhase::Failed => RunEnd::Failed { why: failure_reason(status) },
         RunPhase::Pending
         | RunPhase::Running
         | RunPhase::Serving
@@ -148,7 +148,7 @@ pub fn outcome(run: &AgentRun) -> Option<Outcome> {
 }
 
 /// Whether a condition is false, for this reason or for any.
-fn is_false(status: &AgentRunStatus, type_: &str, reason: Option<&str>) -> bool {
+fn condition_is_false(status: &AgentRunStatus, type_: &str, reason: Option<&str>) -> bool {
     status
         .conditions
         .iter()
@@ -157,24 +157,24 @@ fn is_false(status: &AgentRunStatus, type_: &str, reason: Option<&str>) -> bool 
 
 /// Whether the network is less isolated than the floor requires: the network check has failed, and no container behind
 /// it has started. Where the floor does not require it, the check finds the same and does not fail.
-fn is_below_the_floor(status: &AgentRunStatus) -> bool {
+fn is_below_floor(status: &AgentRunStatus) -> bool {
     let mut failed = status.failed_containers.iter();
-    is_false(status, condition::NETWORK_ENFORCED, None) && failed.any(|it| it.name == CHECK_NETWORK)
+    condition_is_false(status, condition::NETWORK_ENFORCED, None) && failed.any(|it| it.name == CHECK_NETWORK)
 }
 
 /// Why the run failed, with the log tails of the failed containers.
-fn why(status: &AgentRunStatus) -> String {
+fn failure_reason(status: &AgentRunStatus) -> String {
     let error = status.error.as_deref().map(str::trim);
     let error = error.filter(|it| !it.is_empty());
     let mut why = error.unwrap_or("nobody says why").to_owned();
-    for failed in status.failed_containers.iter().take(MAX_FAILED) {
+    for failed in status.failed_containers.iter().take(MAX_FAILED_CONTAINERS) {
         why.push('\n');
-        why.push_str(&failure(failed));
+        why.push_str(&describe_container(failed));
     }
     why
 }
 
-fn failure(failed: &ContainerFailure) -> String {
+fn describe_container(failed: &ContainerFailure) -> String {
     let mut text = format!("{}: {}", failed.name, failed.reason);
     if let Some(code) = failed.exit_code {
         text.push_str(&format!(" (exit code {code})"));
@@ -187,7 +187,7 @@ fn failure(failed: &ContainerFailure) -> String {
 }
 
 /// What the start of a run waits for, and what else is wrong: one line per condition, with the condition's type.
-pub fn waits_for(run: &AgentRun) -> Vec<(String, String)> {
+pub fn unmet_conditions(run: &AgentRun) -> Vec<(String, String)> {
     let conditions = run.status.iter().flat_map(|it| &it.conditions);
     let hindering = conditions.filter(|it| {
         let is_of_start = matches!(it.type_.as_str(), condition::ADMITTED | condition::GRANTED | condition::STARTED);
@@ -195,12 +195,12 @@ pub fn waits_for(run: &AgentRun) -> Vec<(String, String)> {
         let is_of_network = it.type_ == condition::NETWORK_ENFORCED && it.status == "False";
         (is_of_start && it.status != "True") || is_of_network
     });
-    let told = hindering.map(|it| (it.type_.clone(), in_words(it)));
+    let told = hindering.map(|it| (it.type_.clone(), describe_condition(it)));
     told.collect()
 }
 
 /// A condition that is not true, in words.
-fn in_words(it: &Condition) -> String {
+fn describe_condition(it: &Condition) -> String {
     if !it.message.trim().is_empty() {
         return it.message.trim().to_owned();
     }
@@ -243,7 +243,7 @@ pub fn isolation(run: &AgentRun, plan: Option<&RunPlan>) -> BTreeMap<String, Iso
     let planned = |part: &str| {
         let mut parts = plan.into_iter().flat_map(|plan| &plan.parts);
         PlannedPart {
-            amounts: parts.find(|it| it.name.0 == part).map(|it| &it.amounts),
+            resources: parts.find(|it| it.name.0 == part).map(|it| &it.amounts),
             kernel: plan.and_then(|plan| plan.isolation.kernel.as_ref()),
         }
     };
@@ -260,18 +260,18 @@ fn isolation_report(record: &IsolationRecord, status: &AgentRunStatus, planned: 
     let standing = |guarantee: Guarantee| {
         let is_enforced = (record.guarantees.iter()).any(|it| it.as_str() == guarantee.as_str());
         if is_enforced {
-            return Standing::Enforced { by: Vec::new() };
+            return GuaranteeState::Enforced { by: Vec::new() };
         }
-        if let Some(standing) = platform::standing(guarantee, status, planned) {
+        if let Some(standing) = platform::platform_guarantee(guarantee, status, planned) {
             return standing;
         }
         match attested.map(|it| cell(it, guarantee)) {
-            Some(Cell::Unavailable { why }) => Standing::NotHeld { missing: Vec::new(), why: why.to_owned() },
-            Some(Cell::Delegated { to }) => Standing::Delegated { to: to.to_owned() },
+            Some(Cell::Unavailable { why }) => GuaranteeState::NotHeld { missing: Vec::new(), why: why.to_owned() },
+            Some(Cell::Delegated { to }) => GuaranteeState::Delegated { to: to.to_owned() },
             Some(Cell::Enforced { .. } | Cell::WhereAvailable { .. }) => {
-                Standing::NotHeld { missing: Vec::new(), why: "it was not reported".to_owned() }
+                GuaranteeState::NotHeld { missing: Vec::new(), why: "it was not reported".to_owned() }
             }
-            None => Standing::Delegated { to: NOT_ATTESTED.to_owned() },
+            None => GuaranteeState::Delegated { to: NOT_ATTESTED.to_owned() },
         }
     };
     let all = Guarantee::ALL.into_iter();
@@ -282,7 +282,7 @@ fn isolation_report(record: &IsolationRecord, status: &AgentRunStatus, planned: 
     }
 }
 
-pub fn usage(tokens: &TokenUsage) -> Usage {
+pub fn to_usage(tokens: &TokenUsage) -> Usage {
     let count = |number: i64| u64::try_from(number).unwrap_or(0);
     Usage {
         model_requests: count(tokens.model_requests),
@@ -294,7 +294,7 @@ pub fn usage(tokens: &TokenUsage) -> Usage {
 }
 
 /// In milliseconds since 1970.
-pub fn milliseconds(time: &Time) -> u64 {
+pub fn to_millis(time: &Time) -> u64 {
     u64::try_from(time.0.as_millisecond()).unwrap_or(0)
 }
 

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use sympozium_exec::features::{
-    Features, MissingLayer, Support, expected_layers, hint, layers_of, live_profile, missing, notes, suited_profile,
-    support_for,
+    Features, MissingLayer, Support, expected_layers, hint, layers_of, live_profile, missing_layers, notes,
+    recommended_profile, support_for,
 };
 use sympozium_exec::guarantee::{Cell, Floor, Guarantee, Layer, Profile, cell};
-use sympozium_exec::report::{IsolationReport, Standing};
+use sympozium_exec::report::{GuaranteeState, IsolationReport};
 
 /// Everything that `doctor` prints; also its JSON form.
 #[derive(Debug, Serialize)]
@@ -20,11 +20,11 @@ pub struct Diagnosis<'a> {
     /// The profile intended for a machine like this.
     pub suited_profile: Profile,
     /// The guarantees of the live profile's default floor that would not hold.
-    pub below_floor: BTreeMap<Guarantee, Standing>,
+    pub below_floor: BTreeMap<Guarantee, GuaranteeState>,
     /// Every layer, whether or not the live profile uses it.
-    pub layers: Vec<LayerLine>,
+    pub layers: Vec<LayerStatus>,
     /// The guarantee matrix, evaluated for this machine.
-    pub matrix: BTreeMap<Profile, BTreeMap<Guarantee, Holding>>,
+    pub matrix: BTreeMap<Profile, BTreeMap<Guarantee, CellStatus>>,
     /// What to change, required changes first.
     pub fixes: Vec<Fix>,
     /// What works, but less well than it could.
@@ -35,7 +35,7 @@ pub struct Diagnosis<'a> {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct LayerLine {
+pub struct LayerStatus {
     pub layer: Layer,
     /// Whether the live profile or the suited one depends on the layer.
     pub needed: bool,
@@ -48,10 +48,10 @@ pub struct LayerLine {
 /// One cell of the matrix, and its state on this machine.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Holding {
+pub struct CellStatus {
     #[serde(flatten)]
     pub cell: Cell,
-    pub here: Standing,
+    pub here: GuaranteeState,
 }
 
 /// One change to make.
@@ -72,23 +72,23 @@ pub struct Fix {
 }
 
 impl<'a> Diagnosis<'a> {
-    pub fn of(features: &'a Features) -> Self {
+    pub fn from_features(features: &'a Features) -> Self {
         let profile = live_profile(features);
-        let suited_profile = suited_profile(features);
+        let suited_profile = recommended_profile(features);
         let report = IsolationReport::new(profile, expected_layers(features, profile));
-        let mut fixes = fixes(features, profile);
+        let mut fixes = find_fixes(features, profile);
         if suited_profile != profile {
-            fixes.extend(self::fixes(features, suited_profile));
+            fixes.extend(self::find_fixes(features, suited_profile));
         }
         // Stable: within a group the order of the layers stays.
         fixes.sort_by_key(|fix| !fix.required);
         Self {
             profile,
-            because: because(features, profile),
+            because: profile_reason(features, profile),
             suited_profile,
-            below_floor: report.below(&Floor::of_profile(profile)).into_iter().collect(),
-            layers: layers(features, [profile, suited_profile]),
-            matrix: matrix(features),
+            below_floor: report.unmet(&Floor::of_profile(profile)).into_iter().collect(),
+            layers: list_layers(features, [profile, suited_profile]),
+            matrix: build_matrix(features),
             fixes,
             notes: notes(features),
             features,
@@ -106,7 +106,7 @@ impl<'a> Diagnosis<'a> {
     }
 }
 
-fn because(features: &Features, profile: Profile) -> String {
+fn profile_reason(features: &Features, profile: Profile) -> String {
     match profile {
         Profile::Gvisor => format!("the kernel is gVisor's: {}", features.gvisor_signs.join(", ")),
         Profile::HostRoot => "this is root, and a private root can be made".to_owned(),
@@ -125,24 +125,24 @@ fn because(features: &Features, profile: Profile) -> String {
     }
 }
 
-fn layers(features: &Features, profiles: [Profile; 2]) -> Vec<LayerLine> {
+fn list_layers(features: &Features, profiles: [Profile; 2]) -> Vec<LayerStatus> {
     let needed: Vec<Layer> = profiles.into_iter().flat_map(layers_of).collect();
     let line = |layer| {
         let support = support_for(features, layer);
         let needed = needed.contains(&layer);
         // A layer that neither profile needs is listed, but there is nothing to fix.
         let hint = if needed && !support.is_present() { hint(features, layer) } else { None };
-        LayerLine { layer, needed, support, hint }
+        LayerStatus { layer, needed, support, hint }
     };
     Layer::ALL.into_iter().map(line).collect()
 }
 
-fn matrix(features: &Features) -> BTreeMap<Profile, BTreeMap<Guarantee, Holding>> {
+fn build_matrix(features: &Features) -> BTreeMap<Profile, BTreeMap<Guarantee, CellStatus>> {
     let column = |profile| {
         let report = IsolationReport::new(profile, expected_layers(features, profile));
         let holdings = report.guarantees.into_iter().map(|(guarantee, here)| {
             let cell = cell(profile, guarantee);
-            (guarantee, Holding { cell, here })
+            (guarantee, CellStatus { cell, here })
         });
         (profile, holdings.collect())
     };
@@ -150,9 +150,9 @@ fn matrix(features: &Features) -> BTreeMap<Profile, BTreeMap<Guarantee, Holding>
 }
 
 /// What `profile` is missing. Layers that one change would bring are one fix.
-fn fixes(features: &Features, profile: Profile) -> Vec<Fix> {
+fn find_fixes(features: &Features, profile: Profile) -> Vec<Fix> {
     let mut fixes: Vec<Fix> = Vec::new();
-    for MissingLayer { layer, why, hint } in missing(features, profile) {
+    for MissingLayer { layer, why, hint } in missing_layers(features, profile) {
         let same = |fix: &&mut Fix| match &hint {
             Some(_) => fix.hint == hint,
             None => fix.hint.is_none() && fix.why == why,

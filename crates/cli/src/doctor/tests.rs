@@ -10,21 +10,21 @@ use super::diagnosis::Diagnosis;
 use super::text::render;
 
 fn text(features: &Features) -> String {
-    render(&Diagnosis::of(features))
+    render(&Diagnosis::from_features(features))
 }
 
 #[test]
 fn root_with_hybrid_cgroups() {
     let features = machines::root_with_hybrid_cgroups();
     assert_snapshot!(text(&features));
-    assert!(Diagnosis::of(&features).is_healthy());
+    assert!(Diagnosis::from_features(&features).is_healthy());
 }
 
 #[test]
 fn ubuntu_with_blocked_user_namespaces() {
     let features = machines::ubuntu_with_blocked_user_namespaces();
     assert_snapshot!(text(&features));
-    let diagnosis = Diagnosis::of(&features);
+    let diagnosis = Diagnosis::from_features(&features);
     assert_eq!(diagnosis.profile, Profile::Container);
     assert!(!diagnosis.is_healthy());
 }
@@ -33,7 +33,7 @@ fn ubuntu_with_blocked_user_namespaces() {
 fn linux_5_10_without_landlock() {
     let features = machines::linux_5_10_without_landlock();
     assert_snapshot!(text(&features));
-    let diagnosis = Diagnosis::of(&features);
+    let diagnosis = Diagnosis::from_features(&features);
     let below: Vec<_> = diagnosis.below_floor.keys().copied().collect();
     assert_eq!(below, [Guarantee::Pids]);
 }
@@ -42,7 +42,7 @@ fn linux_5_10_without_landlock() {
 fn pod_on_linux_5_10() {
     let features = machines::pod_on_linux_5_10();
     assert_snapshot!(text(&features));
-    let diagnosis = Diagnosis::of(&features);
+    let diagnosis = Diagnosis::from_features(&features);
     let below: Vec<_> = diagnosis.below_floor.keys().copied().collect();
     assert_eq!(below, [Guarantee::Filesystem, Guarantee::Processes]);
 }
@@ -51,20 +51,20 @@ fn pod_on_linux_5_10() {
 fn gvisor_pod() {
     let features = machines::gvisor_pod();
     assert_snapshot!(text(&features));
-    assert!(Diagnosis::of(&features).is_healthy());
+    assert!(Diagnosis::from_features(&features).is_healthy());
 }
 
 #[test]
 fn ordinary_user_on_cgroup_v2() {
     let features = machines::ordinary_user_on_cgroup_v2();
     assert_snapshot!(text(&features));
-    assert!(Diagnosis::of(&features).is_healthy());
+    assert!(Diagnosis::from_features(&features).is_healthy());
 }
 
 #[test]
 fn json_for_a_blocked_machine() {
     let features = machines::ubuntu_with_blocked_user_namespaces();
-    insta::assert_json_snapshot!(Diagnosis::of(&features), { ".features" => "[features]" });
+    insta::assert_json_snapshot!(Diagnosis::from_features(&features), { ".features" => "[features]" });
 }
 
 #[test]

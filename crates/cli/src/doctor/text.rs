@@ -4,19 +4,19 @@ use std::fmt::{Display, Write};
 
 use sympozium_exec::features::{Features, Rlimit, Support};
 use sympozium_exec::guarantee::{Cell, Guarantee, Layer, Profile};
-use sympozium_exec::report::Standing;
+use sympozium_exec::report::GuaranteeState;
 
-use super::diagnosis::{Diagnosis, Fix, Holding, LayerLine};
+use super::diagnosis::{CellStatus, Diagnosis, Fix, LayerStatus};
 
 pub fn render(diagnosis: &Diagnosis<'_>) -> String {
     let mut page = Page::default();
-    machine(&mut page, diagnosis.features);
-    layers(&mut page, diagnosis);
-    limits(&mut page, diagnosis.features);
-    profile(&mut page, diagnosis);
-    matrix(&mut page, diagnosis);
-    fixes(&mut page, diagnosis);
-    notes(&mut page, &diagnosis.notes);
+    write_machine(&mut page, diagnosis.features);
+    write_layers(&mut page, diagnosis);
+    write_limits(&mut page, diagnosis.features);
+    write_profile(&mut page, diagnosis);
+    write_matrix(&mut page, diagnosis);
+    write_fixes(&mut page, diagnosis);
+    write_notes(&mut page, &diagnosis.notes);
     page.text
 }
 
@@ -48,7 +48,7 @@ impl Page {
     }
 }
 
-fn machine(page: &mut Page, features: &Features) {
+fn write_machine(page: &mut Page, features: &Features) {
     page.section("Machine");
     let Features { kernel_release, architecture, .. } = features;
     page.field("kernel", format_args!("{kernel_release} ({architecture})"));
@@ -85,9 +85,9 @@ fn machine(page: &mut Page, features: &Features) {
     }
 }
 
-fn layers(page: &mut Page, diagnosis: &Diagnosis<'_>) {
+fn write_layers(page: &mut Page, diagnosis: &Diagnosis<'_>) {
     page.section("Layers (missing: a profile for this machine rests on it; no: none does)");
-    for LayerLine { layer, needed, support, .. } in &diagnosis.layers {
+    for LayerStatus { layer, needed, support, .. } in &diagnosis.layers {
         match support {
             Support::Present { detail } => page.add(format_args!("  ok       {layer:<21}{detail}")),
             Support::Absent { why } if *needed => {
@@ -102,7 +102,7 @@ fn layers(page: &mut Page, diagnosis: &Diagnosis<'_>) {
     }
 }
 
-fn limits(page: &mut Page, features: &Features) {
+fn write_limits(page: &mut Page, features: &Features) {
     page.section("Limits");
     for (name, layer) in [("memory", Layer::CgroupMemory), ("pids", Layer::CgroupPids), ("cpu", Layer::CgroupCpu)] {
         let by_cgroup = match features.cgroups.limits.get(&layer) {
@@ -125,7 +125,7 @@ fn limits(page: &mut Page, features: &Features) {
     }
 }
 
-fn profile(page: &mut Page, diagnosis: &Diagnosis<'_>) {
+fn write_profile(page: &mut Page, diagnosis: &Diagnosis<'_>) {
     let profile = diagnosis.profile;
     page.section(format_args!("Profile: {profile}"));
     page.add(format_args!("  Chosen because {}.", diagnosis.because));
@@ -140,12 +140,12 @@ fn profile(page: &mut Page, diagnosis: &Diagnosis<'_>) {
             diagnosis.suited_profile
         ));
     }
-    for (guarantee, holding) in column(diagnosis, profile) {
+    for (guarantee, holding) in guarantees_of(diagnosis, profile) {
         page.field(guarantee.as_str(), &holding.here);
     }
 }
 
-fn matrix(page: &mut Page, diagnosis: &Diagnosis<'_>) {
+fn write_matrix(page: &mut Page, diagnosis: &Diagnosis<'_>) {
     page.section("Guarantees by profile, on this machine (* = live)");
     let mut head = format!("  {:<13}", "");
     for profile in Profile::ALL {
@@ -156,9 +156,9 @@ fn matrix(page: &mut Page, diagnosis: &Diagnosis<'_>) {
     for guarantee in Guarantee::ALL {
         let mut row = format!("  {guarantee:<13}");
         for profile in Profile::ALL {
-            let mut holdings = column(diagnosis, profile);
+            let mut holdings = guarantees_of(diagnosis, profile);
             if let Some((_, holding)) = holdings.find(|(it, _)| **it == guarantee) {
-                let _ = write!(row, "{:<12}", word(&holding.cell, &holding.here));
+                let _ = write!(row, "{:<12}", cell_label(&holding.cell, &holding.here));
             }
         }
         page.add(row);
@@ -167,21 +167,24 @@ fn matrix(page: &mut Page, diagnosis: &Diagnosis<'_>) {
     page.add("  absent: held where the machine offers it, not here; none: nobody holds it");
 }
 
-fn column<'a>(diagnosis: &'a Diagnosis<'_>, profile: Profile) -> impl Iterator<Item = (&'a Guarantee, &'a Holding)> {
+fn guarantees_of<'a>(
+    diagnosis: &'a Diagnosis<'_>,
+    profile: Profile,
+) -> impl Iterator<Item = (&'a Guarantee, &'a CellStatus)> {
     diagnosis.matrix.get(&profile).into_iter().flatten()
 }
 
-fn word(cell: &Cell, here: &Standing) -> &'static str {
+fn cell_label(cell: &Cell, here: &GuaranteeState) -> &'static str {
     match (cell, here) {
-        (_, Standing::Enforced { .. }) => "holds",
-        (_, Standing::Delegated { .. }) => "delegated",
-        (Cell::Enforced { .. }, Standing::NotHeld { .. }) => "MISSING",
-        (Cell::WhereAvailable { .. }, Standing::NotHeld { .. }) => "absent",
-        (_, Standing::NotHeld { .. }) => "none",
+        (_, GuaranteeState::Enforced { .. }) => "holds",
+        (_, GuaranteeState::Delegated { .. }) => "delegated",
+        (Cell::Enforced { .. }, GuaranteeState::NotHeld { .. }) => "MISSING",
+        (Cell::WhereAvailable { .. }, GuaranteeState::NotHeld { .. }) => "absent",
+        (_, GuaranteeState::NotHeld { .. }) => "none",
     }
 }
 
-fn fixes(page: &mut Page, diagnosis: &Diagnosis<'_>) {
+fn write_fixes(page: &mut Page, diagnosis: &Diagnosis<'_>) {
     page.section("What to fix");
     if diagnosis.fixes.is_empty() {
         page.add("  Nothing.");
@@ -189,8 +192,8 @@ fn fixes(page: &mut Page, diagnosis: &Diagnosis<'_>) {
     for (number, fix) in (1..).zip(&diagnosis.fixes) {
         let Fix { profile, required, guarantees, layers, why, hint } = fix;
         let need = if *required { "needed for" } else { "would add" };
-        page.add(format_args!("  {number}. {}: {why}", join(layers.iter().map(|it| it.as_str()))));
-        let guarantees = join(guarantees.iter().map(|it| it.as_str()));
+        page.add(format_args!("  {number}. {}: {why}", join_names(layers.iter().map(|it| it.as_str()))));
+        let guarantees = join_names(guarantees.iter().map(|it| it.as_str()));
         page.add(format_args!("     {need} {guarantees} in {profile}"));
         if let Some(hint) = hint {
             page.add(format_args!("     hint: {hint}"));
@@ -198,7 +201,7 @@ fn fixes(page: &mut Page, diagnosis: &Diagnosis<'_>) {
     }
 }
 
-fn notes(page: &mut Page, notes: &[String]) {
+fn write_notes(page: &mut Page, notes: &[String]) {
     if notes.is_empty() {
         return;
     }
@@ -208,6 +211,6 @@ fn notes(page: &mut Page, notes: &[String]) {
     }
 }
 
-fn join<'a>(names: impl Iterator<Item = &'a str>) -> String {
+fn join_names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     names.collect::<Vec<_>>().join(", ")
 }

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use sympozium_plan::explain::{Change, Direction, Explanation, Kept, Power, Section, compare};
+use sympozium_plan::explain::{Change, Direction, Explanation, Power, Section, Unchanged, compare};
 
 use crate::page::Page;
-use crate::planning::{Planning, Run, RunOutcome};
+use crate::planning::{PlanResults, PlannedRun, RunResult};
 use crate::validate::ObjectName;
 
 /// The JSON and YAML output. Fields may be added; none changes its meaning.
@@ -23,25 +23,25 @@ pub struct Differences {
 #[serde(rename_all = "camelCase")]
 struct RunDifference {
     run: ObjectName,
-    before: Standing,
-    after: Standing,
+    before: DiffState,
+    after: DiffState,
     changes: Vec<Change>,
     /// How many powers are unchanged.
-    kept: Kept,
+    kept: Unchanged,
 }
 
 /// What admission says about a run on one side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-enum Standing {
+enum DiffState {
     Absent,
     Admitted,
     Denied,
     Undecided,
 }
 
-impl Standing {
-    fn words(self) -> &'static str {
+impl DiffState {
+    fn as_str(self) -> &'static str {
         match self {
             Self::Absent => "not there",
             Self::Admitted => "admitted",
@@ -53,28 +53,28 @@ impl Standing {
 
 impl Differences {
     /// Whether any run can do more.
-    pub fn adds(&self) -> bool {
+    pub fn has_additions(&self) -> bool {
         self.added > 0
     }
 }
 
 /// Runs by kind, namespace and name. Runs with the same `generateName` are numbered.
-type Side<'a> = BTreeMap<(String, String, String, usize), &'a Run<Explanation>>;
+type RunIndex<'a> = BTreeMap<(String, String, String, usize), &'a PlannedRun<Explanation>>;
 
 /// Compares run by run, by kind, namespace and name.
-pub fn of(old: &Planning<Explanation>, new: &Planning<Explanation>) -> Differences {
-    let (before, after) = (side(old), side(new));
+pub fn compare_runs(old: &PlanResults<Explanation>, new: &PlanResults<Explanation>) -> Differences {
+    let (before, after) = (index_runs(old), index_runs(new));
     let mut keys: Vec<_> = before.keys().chain(after.keys()).collect();
     keys.sort();
     keys.dedup();
     let runs: Vec<RunDifference> =
-        keys.into_iter().filter_map(|key| of_run(before.get(key).copied(), after.get(key).copied())).collect();
+        keys.into_iter().filter_map(|key| compare_run(before.get(key).copied(), after.get(key).copied())).collect();
     let changes = runs.iter().flat_map(|it| &it.changes);
-    Differences { added: changes.filter(|it| it.adds()).count(), runs }
+    Differences { added: changes.filter(|it| it.adds_power()).count(), runs }
 }
 
-fn side(planning: &Planning<Explanation>) -> Side<'_> {
-    let mut side = Side::new();
+fn index_runs(planning: &PlanResults<Explanation>) -> RunIndex<'_> {
+    let mut side = RunIndex::new();
     for run in &planning.runs {
         let ObjectName { kind, namespace, name } = run.name.clone();
         let mut key = (kind, namespace, name, 0);
@@ -86,27 +86,30 @@ fn side(planning: &Planning<Explanation>) -> Side<'_> {
     side
 }
 
-fn of_run(before: Option<&Run<Explanation>>, after: Option<&Run<Explanation>>) -> Option<RunDifference> {
+fn compare_run(
+    before: Option<&PlannedRun<Explanation>>,
+    after: Option<&PlannedRun<Explanation>>,
+) -> Option<RunDifference> {
     let name = after.or(before)?.name.clone();
     let (changes, kept) = match (explanation(before), explanation(after)) {
-        (Some(old), Some(new)) => compared(old, new),
-        (None, Some(new)) => (all(new, Direction::Added), Kept(0)),
-        (Some(old), None) => (all(old, Direction::Removed), Kept(0)),
-        (None, None) => (Vec::new(), Kept(0)),
+        (Some(old), Some(new)) => compare_powers(old, new),
+        (None, Some(new)) => (all_powers(new, Direction::Added), Unchanged(0)),
+        (Some(old), None) => (all_powers(old, Direction::Removed), Unchanged(0)),
+        (None, None) => (Vec::new(), Unchanged(0)),
     };
-    Some(RunDifference { run: name, before: standing(before), after: standing(after), changes, kept })
+    Some(RunDifference { run: name, before: diff_state(before), after: diff_state(after), changes, kept })
 }
 
 /// Compares power by power. A plan with another digest and no listed change counts as widened, because it may still
 /// permit more.
-fn compared(old: &Explanation, new: &Explanation) -> (Vec<Change>, Kept) {
+fn compare_powers(old: &Explanation, new: &Explanation) -> (Vec<Change>, Unchanged) {
     let (mut changes, kept) = compare(old, new);
     if changes.is_empty() && old.plan_digest != new.plan_digest {
         changes.push(Change {
             direction: Direction::Widened,
             power: Power {
                 section: Section::Limits,
-                is_heavy: false,
+                is_severe: false,
                 of: String::new(),
                 what: "something else of the plan".to_owned(),
                 value: Some(new.plan_digest.clone()),
@@ -120,24 +123,24 @@ fn compared(old: &Explanation, new: &Explanation) -> (Vec<Change>, Kept) {
     (changes, kept)
 }
 
-fn explanation(run: Option<&Run<Explanation>>) -> Option<&Explanation> {
-    match &run?.outcome {
-        RunOutcome::Made(explanation) => Some(explanation),
+fn explanation(run: Option<&PlannedRun<Explanation>>) -> Option<&Explanation> {
+    match &run?.result {
+        RunResult::Admitted(explanation) => Some(explanation),
         _ => None,
     }
 }
 
-fn standing(run: Option<&Run<Explanation>>) -> Standing {
-    match run.map(|it| &it.outcome) {
-        None => Standing::Absent,
-        Some(RunOutcome::Made(_)) => Standing::Admitted,
-        Some(RunOutcome::Denied(_)) => Standing::Denied,
-        Some(RunOutcome::Undecided | RunOutcome::Failed(_)) => Standing::Undecided,
+fn diff_state(run: Option<&PlannedRun<Explanation>>) -> DiffState {
+    match run.map(|it| &it.result) {
+        None => DiffState::Absent,
+        Some(RunResult::Admitted(_)) => DiffState::Admitted,
+        Some(RunResult::Denied(_)) => DiffState::Denied,
+        Some(RunResult::Undecided | RunResult::Failed(_)) => DiffState::Undecided,
     }
 }
 
 /// All powers of a run that the other side has nothing to compare with.
-fn all(explanation: &Explanation, direction: Direction) -> Vec<Change> {
+fn all_powers(explanation: &Explanation, direction: Direction) -> Vec<Change> {
     let powers = explanation.powers().into_iter();
     powers.map(|power| Change { direction, power, was: None }).collect()
 }
@@ -146,41 +149,40 @@ fn all(explanation: &Explanation, direction: Direction) -> Vec<Change> {
 pub fn render(differences: &Differences) -> String {
     let mut page = Page::default();
     for run in &differences.runs {
-        page.blank();
-        of_one(&mut page, run);
+        page.blank_line();
+        add_run(&mut page, run);
     }
     page.finish()
 }
 
-fn of_one(page: &mut Page, run: &RunDifference) {
+fn add_run(page: &mut Page, run: &RunDifference) {
     let ObjectName { kind, namespace, name } = &run.run;
     let title = format!("{kind} {namespace}/{name}");
     match run.before == run.after {
-        true => page.line(0, &format!("{title} ({})", run.after.words())),
-        false => page.line(0, &format!("{title}: was {}, is {} now", run.before.words(), run.after.words())),
+        true => page.paragraph(0, &format!("{title} ({})", run.after.as_str())),
+        false => page.paragraph(0, &format!("{title}: was {}, is {} now", run.before.as_str(), run.after.as_str())),
     }
     // For a run that is new only its powers are listed; `explain` prints limits and lifetime.
     let is_told = |section| match (run.before, run.after) {
-        (Standing::Admitted, Standing::Admitted) => true,
-        (_, Standing::Admitted) => section < Section::Approval,
+        (DiffState::Admitted, DiffState::Admitted) => true,
+        (_, DiffState::Admitted) => section < Section::Approval,
         _ => false,
     };
     for section in Section::ALL.into_iter().filter(|it| is_told(*it)) {
         let changes = run.changes.iter();
-        let changes: Vec<&Change> =
-            changes.filter(|it| it.power.section == section && !it.comes_with_another()).collect();
+        let changes: Vec<&Change> = changes.filter(|it| it.power.section == section && !it.is_implied()).collect();
         if changes.is_empty() {
             continue;
         }
-        page.line(2, section.title());
+        page.paragraph(2, section.title());
         for it in changes {
-            change(page, it);
+            add_change(page, it);
         }
     }
-    page.line(2, &counted(run));
+    page.paragraph(2, &summary_line(run));
 }
 
-fn change(page: &mut Page, change: &Change) {
+fn add_change(page: &mut Page, change: &Change) {
     let Power { of, what, value, means, .. } = &change.power;
     let mark = match change.direction {
         Direction::Added => "+ ",
@@ -204,21 +206,21 @@ fn change(page: &mut Page, change: &Change) {
         (None, "") => String::new(),
         (None, value) => format!(": {value}"),
     };
-    page.hanging(4, mark, &format!("{whose}{what}{values}"));
+    page.list_item(4, mark, &format!("{whose}{what}{values}"));
     if change.direction == Direction::Added {
         for consequence in means {
-            page.line(8, consequence);
+            page.paragraph(8, consequence);
         }
     }
 }
 
-fn counted(run: &RunDifference) -> String {
+fn summary_line(run: &RunDifference) -> String {
     let count = |which: fn(&Change) -> bool| run.changes.iter().filter(|it| which(it)).count();
-    let added = count(Change::adds);
+    let added = count(Change::adds_power);
     let made_of = |it: &Change| it.power.section == Section::MadeOf;
     let removed = count(|it| {
         it.power.section != Section::MadeOf
-            && !it.comes_with_another()
+            && !it.is_implied()
             && matches!(it.direction, Direction::Removed | Direction::Narrowed)
     });
     let other = run.changes.iter().filter(|it| made_of(it) || it.direction == Direction::Other).count();

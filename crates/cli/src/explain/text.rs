@@ -6,21 +6,21 @@ mod powers;
 use sympozium_plan::explain::{Executor, Explanation, VolumeKind};
 
 use crate::page::Page;
-use crate::planning::Planning;
+use crate::planning::PlanResults;
 use bounds::{isolation, lifetime, limits};
 use powers::{kubernetes, network, secrets, tools};
 
 /// Every run that could be explained, one after the other.
-pub fn render(planning: &Planning<Explanation>) -> String {
+pub fn render(planning: &PlanResults<Explanation>) -> String {
     let mut page = Page::default();
-    for (run, explanation) in planning.made() {
-        page.blank();
-        explained(&mut page, explanation, run.is_assumed);
+    for (run, explanation) in planning.admitted() {
+        page.blank_line();
+        add_explanation(&mut page, explanation, run.is_assumed);
     }
     page.finish()
 }
 
-fn explained(page: &mut Page, it: &Explanation, is_assumed: bool) {
+fn add_explanation(page: &mut Page, it: &Explanation, is_assumed: bool) {
     head(page, it, is_assumed);
     summary(page, it);
     tools(page, it);
@@ -40,15 +40,15 @@ fn head(page: &mut Page, it: &Explanation, is_assumed: bool) {
     let run = &it.run;
     let agent = format!("{} {}", run.agent_kind, run.agent);
     match is_assumed {
-        true => page.line(0, &format!("The plainest run of {agent} in namespace {}", run.namespace)),
-        false => page.line(0, &format!("Run {}/{} of {agent}", run.namespace, run.name)),
+        true => page.paragraph(0, &format!("The plainest run of {agent} in namespace {}", run.namespace)),
+        false => page.paragraph(0, &format!("Run {}/{} of {agent}", run.namespace, run.name)),
     }
     let model = &it.model;
     let answers = match &model.endpoint {
         Some(endpoint) => format!("at {endpoint}"),
         None => "inside the bridge".to_owned(),
     };
-    page.line(2, &format!("model {} of {}, {answers}", model.model, model.provider));
+    page.paragraph(2, &format!("model {} of {}, {answers}", model.model, model.provider));
     let policies: Vec<String> = run
         .made_from
         .iter()
@@ -63,19 +63,19 @@ fn head(page: &mut Page, it: &Explanation, is_assumed: bool) {
         Some(pool) => format!("a {} from pool {pool}", run.workload),
         None => format!("a {}", run.workload),
     };
-    page.line(2, &format!("held to {policies}; made as {workload}"));
+    page.paragraph(2, &format!("held to {policies}; made as {workload}"));
 }
 
 fn summary(page: &mut Page, it: &Explanation) {
-    page.blank();
+    page.blank_line();
     let can = match it.summary.can.is_empty() {
         true => "do nothing but think".to_owned(),
         false => it.summary.can.join("; "),
     };
-    page.line(0, &format!("This run can {can}."));
+    page.paragraph(0, &format!("This run can {can}."));
     match it.summary.cannot.is_empty() {
-        true => page.line(0, "Nothing is said that it cannot do: what it has of the node can undo every bound."),
-        false => page.line(0, &format!("It cannot {}.", it.summary.cannot.join("; "))),
+        true => page.paragraph(0, "Nothing is said that it cannot do: what it has of the node can undo every bound."),
+        false => page.paragraph(0, &format!("It cannot {}.", it.summary.cannot.join("; "))),
     }
 }
 
@@ -102,19 +102,19 @@ fn files(page: &mut Page, it: &Explanation) {
                 (0, None) => volume.what.clone(),
                 _ => String::new(),
             };
-            let access = mount.access.word().to_owned();
+            let access = mount.access.as_str().to_owned();
             rows.push(vec![what, mount.part.clone(), path, access]);
         }
     }
     match rows.is_empty() {
-        true => page.line(2, "Nothing that two parts share or that is from outside the run."),
+        true => page.paragraph(2, "Nothing that two parts share or that is from outside the run."),
         false => page.table(&["WHAT", "SEEN BY", "AT", "ACCESS"], &rows),
     }
     if private > 0 {
         let text = format!(
             "and {private} volumes for one part each: scratch space, texts, tokens, Secrets and inputs (all of them with -o json)"
         );
-        page.line(2, &text);
+        page.paragraph(2, &text);
     }
 }
 
@@ -147,7 +147,7 @@ fn skills(page: &mut Page, it: &Explanation) {
         })
         .collect();
     match rows.is_empty() {
-        true => page.line(2, "None."),
+        true => page.paragraph(2, "None."),
         false => page.table(&["TEXT", "WHAT FOR"], &rows),
     }
 }
@@ -170,15 +170,15 @@ fn parts(page: &mut Page, it: &Explanation) {
     for part in &it.parts {
         if !part.node.is_empty() {
             let mark = format!("!! {} has ", part.part);
-            page.hanging(2, &mark, &part.node.join("; "));
+            page.list_item(2, &mark, &part.node.join("; "));
         }
         if !part.command.is_empty() {
             let mark = format!("{} starts ", part.part);
-            page.hanging(2, &mark, &part.command.join(" "));
+            page.list_item(2, &mark, &part.command.join(" "));
         }
         if !part.ports.is_empty() {
             let mark = format!("{} listens at ", part.part);
-            page.hanging(2, &mark, &part.ports.join(", "));
+            page.list_item(2, &mark, &part.ports.join(", "));
         }
     }
 }
@@ -189,6 +189,6 @@ fn remarks(page: &mut Page, it: &Explanation) {
     }
     page.section("Know too");
     for remark in &it.remarks {
-        page.hanging(2, "- ", &remark.text);
+        page.list_item(2, "- ", &remark.text);
     }
 }

@@ -23,23 +23,24 @@ impl Binary {
     /// Finds the first program of this name in `search`, a list of directories like `PATH`. Relative directories are
     /// skipped: what they mean depends on the current directory.
     pub fn find(name: &str, search: &OsStr) -> Option<Self> {
-        if !is_name(name) {
+        if !is_program_name(name) {
             return None;
         }
         let directories = std::env::split_paths(search).filter(|it| it.is_absolute());
-        let mut found = directories.take(MAX_DIRECTORIES).filter_map(|directory| resolved(&directory.join(name)));
+        let mut found =
+            directories.take(MAX_DIRECTORIES).filter_map(|directory| resolve_executable(&directory.join(name)));
         Some(Self { name: name.to_owned(), path: found.next()? })
     }
 }
 
 /// Whether this is one component of a path, and cannot be mistaken for an option.
-pub fn is_name(name: &str) -> bool {
+pub fn is_program_name(name: &str) -> bool {
     let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || b"_.+-".contains(&byte);
     (1..=MAX_NAME_BYTES).contains(&name.len()) && !name.starts_with(['.', '-']) && name.bytes().all(is_usual)
 }
 
 /// Resolves all links. Returns the file if this process may execute it.
-fn resolved(path: &Path) -> Option<PathBuf> {
+fn resolve_executable(path: &Path) -> Option<PathBuf> {
     let real = fs::canonicalize(path).ok()?;
     let is_file = fs::metadata(&real).ok()?.is_file();
     let may = accessat(CWD, &real, Access::EXEC_OK, AtFlags::EACCESS);
@@ -102,11 +103,11 @@ mod tests {
     #[test]
     fn names_are_one_component() {
         for name in ["gh", "yt-dlp", "g++", "python3.12", "_x"] {
-            assert!(is_name(name), "{name}");
+            assert!(is_program_name(name), "{name}");
         }
         for name in ["", ".", "..", "-c", ".x", "a/b", "a b", "a\n", "ä", &"x".repeat(129)] {
-            assert!(!is_name(name), "{name:?}");
+            assert!(!is_program_name(name), "{name:?}");
         }
-        assert!(is_name(&"x".repeat(128)));
+        assert!(is_program_name(&"x".repeat(128)));
     }
 }

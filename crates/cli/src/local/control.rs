@@ -16,33 +16,33 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sympozium_api::names::Digest;
-use sympozium_gateway::run_api::local::Says;
+use sympozium_gateway::run_api::local::Vote;
 use tokio::net::UnixListener;
 
 use super::event::Question;
-use super::realise::Stop;
+use super::realise::StopLevel;
 use super::sockets;
 use super::state::RunDirectory;
 
-pub use client::{Client, Decided, Following};
+pub use client::{Client, EventStream, VoteResult};
 pub use server::serve;
 
 /// Bytes of a request, including its line break. The only long text in it is the reason for a denial.
-pub const MAX_REQUEST: usize = 16 << 10;
+pub const MAX_REQUEST_BYTES: usize = 16 << 10;
 /// Characters of the reason for a vote, which the model reads.
-pub const MAX_REASON: usize = 1000;
+pub const MAX_REASON_CHARS: usize = 1000;
 /// Bytes of a line of a reply. An event holds at most one answer of a model, which is far below this.
-pub const MAX_ANSWER: usize = 8 << 20;
+pub const MAX_REPLY_BYTES: usize = 8 << 20;
 /// Concurrent connections. Further ones are refused.
 pub const MAX_CONNECTIONS: usize = 32;
 /// Time for a client to send its request.
-pub const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for a client to make room for one line.
-pub const WRITE_DEADLINE: Duration = Duration::from_secs(10);
+pub const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for followers to read the last events after the run has ended.
-pub const LAST_WORDS: Duration = Duration::from_secs(2);
+pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-const NAME: &str = "control.sock";
+const SOCKET_NAME: &str = "control.sock";
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "request", deny_unknown_fields)]
@@ -55,7 +55,7 @@ pub enum Request {
         approval: String,
         /// The hash of the action that the approver was shown.
         action: Digest,
-        says: Word,
+        says: WireVote,
         /// For the model to read.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
@@ -63,13 +63,13 @@ pub enum Request {
     /// Stream every event from the first on, one per line.
     Follow,
     /// End the run.
-    Stop { how: How },
+    Stop { how: StopMode },
 }
 
 /// A vote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Word {
+pub enum WireVote {
     /// Approve this once.
     Yes,
     /// Approve the identical action as often as the run repeats it.
@@ -80,7 +80,7 @@ pub enum Word {
 /// How to end a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum How {
+pub enum StopMode {
     /// The agent is asked to end, and gets its grace period.
     Gently,
     /// Everything is killed.
@@ -104,31 +104,31 @@ pub enum Reply {
     Refused { why: String },
 }
 
-impl From<Word> for Says {
-    fn from(word: Word) -> Self {
+impl From<WireVote> for Vote {
+    fn from(word: WireVote) -> Self {
         match word {
-            Word::Yes => Self::Yes,
-            Word::YesForTheRun => Self::YesForTheRun,
-            Word::No => Self::No,
+            WireVote::Yes => Self::Approve,
+            WireVote::YesForTheRun => Self::ApproveForRun,
+            WireVote::No => Self::Deny,
         }
     }
 }
 
-impl From<How> for Stop {
-    fn from(how: How) -> Self {
+impl From<StopMode> for StopLevel {
+    fn from(how: StopMode) -> Self {
         match how {
-            How::Gently => Self::Gently,
-            How::Now => Self::Now,
+            StopMode::Gently => Self::Gently,
+            StopMode::Now => Self::Now,
         }
     }
 }
 
 /// Opens the control socket of a run that is starting. The caller holds the run's lock.
 pub fn listen(directory: &RunDirectory) -> anyhow::Result<UnixListener> {
-    sockets::listen(directory.path(), NAME)
+    sockets::listen(directory.path(), SOCKET_NAME)
 }
 
 /// The path of the socket. Valid while the descriptor is open.
-fn address(directory: &RunDirectory) -> rustix::io::Result<(OwnedFd, PathBuf)> {
-    sockets::address(directory.path(), NAME)
+fn socket_path(directory: &RunDirectory) -> rustix::io::Result<(OwnedFd, PathBuf)> {
+    sockets::socket_path(directory.path(), SOCKET_NAME)
 }

@@ -7,14 +7,14 @@ use serde_json::Value;
 use sympozium_api::names::Digest;
 use sympozium_exec::IsolationReport;
 use sympozium_ipc::receipt::Receipt;
-use sympozium_ipc::run_api::{Decision, Phase, Usage};
+use sympozium_ipc::run_api::{BridgePhase, Decision, Usage};
 
-use super::record::Outcome;
-use crate::origin::ResolvedFrom;
+use super::record::RunEnd;
+use crate::origin::ObjectOrigin;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Timed {
+pub struct TimedEvent {
     /// Milliseconds since 1970.
     pub at_ms: u64,
     #[serde(flatten)]
@@ -35,7 +35,7 @@ pub enum Event {
         skills: Vec<String>,
         /// The origins of its policies and packs.
         #[serde(default)]
-        origins: Vec<ResolvedFrom>,
+        origins: Vec<ObjectOrigin>,
         /// The digest of the plan.
         plan: Digest,
         /// The directory of the run; `None` for a run in a cluster.
@@ -49,7 +49,7 @@ pub enum Event {
     /// The sandbox of a part is built.
     Isolated { part: String, report: Box<IsolationReport> },
     /// The run has entered another phase.
-    Phase { phase: Phase },
+    Phase { phase: BridgePhase },
     /// What the agent reports to be doing.
     Progress {
         /// Text of a model: untrusted.
@@ -78,7 +78,7 @@ pub enum Event {
     Warning { text: String },
     /// The run has ended, and everything of it but its records is torn down.
     Ended {
-        outcome: Outcome,
+        outcome: RunEnd,
         /// The total usage.
         usage: Usage,
         /// What verification still found of the run. Empty, except for a defect.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-use super::event::{Event, Timed};
+use super::event::{Event, TimedEvent};
 use super::time::now_ms;
 
 /// Events that are buffered for late and slow readers. A reader that missed older ones is told how many.
@@ -13,20 +13,20 @@ pub const MAX_EVENTS: usize = 16_384;
 /// The events of a run. Clones share the same log.
 #[derive(Debug, Clone, Default)]
 pub struct EventLog {
-    kept: Arc<Mutex<Kept>>,
+    buffer: Arc<Mutex<Buffer>>,
     /// How many were emitted in total.
     count: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
-    events: std::collections::VecDeque<Arc<Timed>>,
+struct Buffer {
+    events: std::collections::VecDeque<Arc<TimedEvent>>,
     /// How many were dropped from the front.
-    gone: u64,
+    dropped: u64,
 }
 
 #[derive(Debug)]
-pub struct Reader {
+pub struct EventReader {
     log: EventLog,
     next: u64,
     count: watch::Receiver<u64>,
@@ -34,12 +34,12 @@ pub struct Reader {
 
 impl EventLog {
     /// Appends an event, with the current time.
-    pub fn tell(&self, event: Event) {
-        let timed = Arc::new(Timed { at_ms: now_ms(), event });
+    pub fn emit(&self, event: Event) {
+        let timed = Arc::new(TimedEvent { at_ms: now_ms(), event });
         let mut kept = self.lock();
         if kept.events.len() == MAX_EVENTS {
             kept.events.pop_front();
-            kept.gone += 1;
+            kept.dropped += 1;
         }
         kept.events.push_back(timed);
         drop(kept);
@@ -47,29 +47,29 @@ impl EventLog {
     }
 
     /// A reader that starts at the first event.
-    pub fn reader(&self) -> Reader {
-        Reader { log: self.clone(), next: 0, count: self.count.subscribe() }
+    pub fn reader(&self) -> EventReader {
+        EventReader { log: self.clone(), next: 0, count: self.count.subscribe() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, Buffer> {
         // A panic of another thread leaves the queue intact.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Reader {
+impl EventReader {
     /// Waits for the next event. A reader that was too slow gets a warning with the number of missed events.
-    pub async fn next(&mut self) -> Arc<Timed> {
+    pub async fn next(&mut self) -> Arc<TimedEvent> {
         loop {
             {
                 let kept = self.log.lock();
-                if self.next < kept.gone {
-                    let missed = kept.gone - self.next;
-                    self.next = kept.gone;
+                if self.next < kept.dropped {
+                    let missed = kept.dropped - self.next;
+                    self.next = kept.dropped;
                     let text = format!("{missed} events were missed: they came too fast to follow");
-                    return Arc::new(Timed { at_ms: now_ms(), event: Event::Warning { text } });
+                    return Arc::new(TimedEvent { at_ms: now_ms(), event: Event::Warning { text } });
                 }
-                let place = usize::try_from(self.next - kept.gone).unwrap_or(usize::MAX);
+                let place = usize::try_from(self.next - kept.dropped).unwrap_or(usize::MAX);
                 if let Some(event) = kept.events.get(place) {
                     self.next += 1;
                     return Arc::clone(event);
@@ -93,8 +93,8 @@ mod tests {
     async fn every_reader_gets_all_events_from_the_first_on() {
         let log = EventLog::default();
         let mut early = log.reader();
-        log.tell(warning(0));
-        log.tell(warning(1));
+        log.emit(warning(0));
+        log.emit(warning(1));
         let mut late = log.reader();
         for reader in [&mut early, &mut late] {
             assert_eq!(reader.next().await.event, warning(0));
@@ -102,7 +102,7 @@ mod tests {
         }
         let next = tokio::spawn(async move { late.next().await.event.clone() });
         tokio::task::yield_now().await;
-        log.tell(warning(2));
+        log.emit(warning(2));
         assert_eq!(next.await.unwrap(), warning(2));
     }
 
@@ -111,7 +111,7 @@ mod tests {
         let log = EventLog::default();
         let mut reader = log.reader();
         for number in 0..MAX_EVENTS + 3 {
-            log.tell(warning(number));
+            log.emit(warning(number));
         }
         let Event::Warning { text } = reader.next().await.event.clone() else {
             panic!("no warning");

@@ -18,19 +18,19 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, UnixStream};
 use tokio::sync::Semaphore;
 
-use super::worlds::{GATEWAY, GATEWAY_SOCKET};
+use super::sandbox_spec::{GATEWAY_DIRECTORY, GATEWAY_SOCKET};
 
 /// The loopback port at which a skill reaches the gateway as a proxy.
 pub const PROXY_PORT: u16 = 3128;
 /// Concurrent connections to the proxy.
 const MAX_CONNECTIONS: usize = 256;
 /// Pause after a failed accept, such as when the system is out of descriptors.
-const PAUSE: Duration = Duration::from_millis(50);
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 /// Hosts that can have a loopback address of their own.
 const MAX_HOSTS: usize = 250;
 
 /// The loopback address of the host with this number.
-pub fn address(number: usize) -> Option<Ipv4Addr> {
+pub fn host_address(number: usize) -> Option<Ipv4Addr> {
     let last = u8::try_from(number + 1).ok()?;
     (number < MAX_HOSTS).then(|| Ipv4Addr::new(127, 1, 0, last))
 }
@@ -58,13 +58,13 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
     };
     match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => Failure::from(error).report(),
+        Err(error) => Failure::from(error).print(),
     }
 }
 
 fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let socket = Path::new(GATEWAY).join(GATEWAY_SOCKET);
-    let credential = credential(&arguments.credential)?;
+    let socket = Path::new(GATEWAY_DIRECTORY).join(GATEWAY_SOCKET);
+    let credential = read_credential(&arguments.credential)?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("the runtime cannot be started")?;
     runtime.block_on(async {
@@ -79,7 +79,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 /// Reads the credential from the URL of the proxy.
-fn credential(path: &Path) -> anyhow::Result<Credential> {
+fn read_credential(path: &Path) -> anyhow::Result<Credential> {
     let bytes = super::state::read_bounded(path, 4096)?;
     let text = zeroize::Zeroizing::new(String::from_utf8(bytes).context("the proxy's address is no text")?);
     let pair = text.trim().strip_prefix("http://").and_then(|rest| rest.split_once('@'));
@@ -98,7 +98,7 @@ async fn relay(listener: TcpListener, socket: PathBuf) {
         let mut client = match listener.accept().await {
             Ok((client, _)) => client,
             Err(_) => {
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(ACCEPT_BACKOFF).await;
                 continue;
             }
         };

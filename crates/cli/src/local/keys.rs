@@ -28,7 +28,7 @@ const FILE_SUFFIX: &str = "_FILE";
 pub type Key = (String, Zeroizing<String>);
 
 /// Looks up variables of an environment.
-pub type Environment<'e> = dyn Fn(&str) -> Option<OsString> + 'e;
+pub type EnvLookup<'e> = dyn Fn(&str) -> Option<OsString> + 'e;
 
 /// Where keys are looked for, in this order.
 pub struct KeySources<'s> {
@@ -40,11 +40,11 @@ pub struct KeySources<'s> {
     pub secret: &'s dyn Fn(&str) -> anyhow::Result<Option<Secret>>,
     /// The user's environment; `None` if its keys must not be sent to the model's address. A variable was set for the
     /// provider, not for any address that a manifest names.
-    pub environment: Option<&'s Environment<'s>>,
+    pub environment: Option<&'s EnvLookup<'s>>,
 }
 
 /// Finds the key, if the plan has a variable for one. If there is none, the hint lists every way to provide it.
-pub fn find(keys: &[ModelKey], sources: &KeySources<'_>) -> Result<Option<Key>, Failure> {
+pub fn find_key(keys: &[ModelKey], sources: &KeySources<'_>) -> Result<Option<Key>, Failure> {
     let Some(first) = keys.first() else {
         return Ok(None);
     };
@@ -55,7 +55,7 @@ pub fn find(keys: &[ModelKey], sources: &KeySources<'_>) -> Result<Option<Key>, 
         return Ok(of_first(key));
     }
     if let Some(command) = sources.command {
-        let key = command::output(command)
+        let key = command::run(command)
             .map_err(|error| Failure::new(error, "try it in a shell: it must print the key and nothing else"))?;
         return Ok(of_first(key));
     }
@@ -69,11 +69,11 @@ pub fn find(keys: &[ModelKey], sources: &KeySources<'_>) -> Result<Option<Key>, 
             return Ok(Some(found));
         }
     }
-    Err(missing(first, sources.environment.is_some()))
+    Err(missing_key(first, sources.environment.is_some()))
 }
 
 /// Whether the environment has a key in this variable, or in the file that its `_FILE` variant names.
-pub fn is_in_environment(variable: &str, environment: &Environment<'_>) -> bool {
+pub fn is_in_environment(variable: &str, environment: &EnvLookup<'_>) -> bool {
     let is_set = |name: &str| environment(name).is_some_and(|it| !it.is_empty());
     is_set(variable) || is_set(&format!("{variable}{FILE_SUFFIX}"))
 }
@@ -88,7 +88,7 @@ fn from_secret(key: &ModelKey, sources: &KeySources<'_>) -> Result<Option<Key>, 
     let Some(value) = secret.0.get(variable) else {
         return Ok(None);
     };
-    let read = text(value).with_context(|| format!("key {variable} of Secret {name}"));
+    let read = parse_key(value).with_context(|| format!("key {variable} of Secret {name}"));
     Ok(Some((variable.to_owned(), read.map_err(failure)?)))
 }
 
@@ -100,7 +100,7 @@ fn from_environment(variable: &str, sources: &KeySources<'_>) -> Result<Option<K
     let set = |name: &str| environment(name).filter(|it| !it.is_empty());
     if let Some(value) = set(variable) {
         let value = Zeroizing::new(value.into_vec());
-        let read = text(&value).with_context(|| format!("the variable {variable}"));
+        let read = parse_key(&value).with_context(|| format!("the variable {variable}"));
         let key = read.map_err(|error| Failure::new(error, "set it to the key and nothing else"))?;
         return Ok(Some((variable.to_owned(), key)));
     }
@@ -114,7 +114,7 @@ fn from_environment(variable: &str, sources: &KeySources<'_>) -> Result<Option<K
     Ok(Some((variable.to_owned(), key)))
 }
 
-fn missing(key: &ModelKey, uses_environment: bool) -> Failure {
+fn missing_key(key: &ModelKey, uses_environment: bool) -> Failure {
     let ModelKey { variable, secret } = key;
     let mut hint = format!("sympozium secret set {secret} {variable}; or --key-file FILE, --key-command COMMAND");
     hint.push_str(&match uses_environment {
@@ -136,11 +136,11 @@ fn from_file(path: &Path) -> anyhow::Result<Zeroizing<String>> {
     let mut bytes = Zeroizing::new(Vec::new());
     let read = file.take(MAX_KEY_BYTES as u64 + 1).read_to_end(&mut bytes);
     read.with_context(context)?;
-    text(&bytes).with_context(|| format!("the file {}", path.display()))
+    parse_key(&bytes).with_context(|| format!("the file {}", path.display()))
 }
 
 /// Parses a key, without the line break after it. It becomes the value of a header: anything else in it is a mistake.
-fn text(bytes: &[u8]) -> anyhow::Result<Zeroizing<String>> {
+fn parse_key(bytes: &[u8]) -> anyhow::Result<Zeroizing<String>> {
     let bytes = bytes.trim_ascii();
     if bytes.is_empty() {
         bail!("there is no key in it");

@@ -8,14 +8,14 @@ use rustix::process::Pid;
 use super::state::RunDirectory;
 
 /// The processes, mounts, control groups, sockets and files of a run that still exist.
-pub fn of(directory: &RunDirectory) -> Vec<String> {
-    let processes = children().into_iter();
+pub fn find_leftovers(directory: &RunDirectory) -> Vec<String> {
+    let processes = list_children().into_iter();
     let mut found: Vec<String> = processes.map(|pid| format!("process {pid}")).collect();
-    found.extend(mounts(directory.path()));
-    if let Ok(groups) = sympozium_exec::cgroup::of_this_process() {
+    found.extend(find_mounts(directory.path()));
+    if let Ok(groups) = sympozium_exec::cgroup::list_own() {
         found.extend(groups.iter().map(|it| format!("control group {}", it.display())));
     }
-    for (what, path) in [("directory", directory.live()), ("socket", directory.control())] {
+    for (what, path) in [("directory", directory.live_directory()), ("socket", directory.control_socket())] {
         if fs::symlink_metadata(&path).is_ok() {
             found.push(format!("{what} {}", path.display()));
         }
@@ -24,18 +24,18 @@ pub fn of(directory: &RunDirectory) -> Vec<String> {
 }
 
 /// The children of this process. The sandboxes of a run are its children; every other process of the run is below them.
-pub fn children() -> Vec<Pid> {
+pub fn list_children() -> Vec<Pid> {
     let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let children = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
     let children = children.collect::<Vec<_>>().join(" ");
     let children = children.split_ascii_whitespace();
-    let numbers = children.filter(|pid| !has_ended(pid));
+    let numbers = children.filter(|pid| !has_exited(pid));
     let numbers = numbers.filter_map(|pid| pid.parse().ok());
     numbers.filter_map(Pid::from_raw).collect()
 }
 
 /// Whether a child has exited and only waits to be reaped by the thread that started it.
-fn has_ended(pid: &str) -> bool {
+fn has_exited(pid: &str) -> bool {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
         return true;
     };
@@ -44,7 +44,7 @@ fn has_ended(pid: &str) -> bool {
     state.is_some_and(|state| state.starts_with(['Z', 'X']))
 }
 
-fn mounts(directory: &Path) -> Vec<String> {
+fn find_mounts(directory: &Path) -> Vec<String> {
     let Some(directory) = directory.to_str() else {
         return Vec::new();
     };

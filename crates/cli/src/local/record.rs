@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use sympozium_api::agent_run::CostEstimate;
 use sympozium_api::names::Digest;
 use sympozium_exec::IsolationReport;
-use sympozium_ipc::run_api::{Phase, Usage};
+use sympozium_ipc::run_api::{BridgePhase, Usage};
 
-use crate::origin::ResolvedFrom;
+use crate::origin::ObjectOrigin;
 
 /// The version of the format.
 pub const FORMAT: u32 = 1;
@@ -17,7 +17,7 @@ pub const FORMAT: u32 = 1;
 /// The record of a run. Replaced as a whole, by rename.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct RunRecord {
+pub struct LocalRunRecord {
     /// Must be [`FORMAT`].
     pub format: u32,
     /// Also the name of the run's directory.
@@ -33,7 +33,7 @@ pub struct RunRecord {
     pub skills: Vec<String>,
     /// The origins of its policies and packs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub origins: Vec<ResolvedFrom>,
+    pub origins: Vec<ObjectOrigin>,
     /// The digest of the plan.
     pub plan: Digest,
     /// The process that realises the run, or did.
@@ -44,7 +44,7 @@ pub struct RunRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<u64>,
     /// The phase that the bridge last reported.
-    pub phase: Phase,
+    pub phase: BridgePhase,
     /// The directory on this machine; `None` if the policy permits no files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<PathBuf>,
@@ -55,7 +55,7 @@ pub struct RunRecord {
     pub cost: Option<CostEstimate>,
     /// Set once the run has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<RunEnd>,
     /// The isolation report of each part.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub isolation: BTreeMap<String, IsolationReport>,
@@ -67,7 +67,7 @@ pub struct RunRecord {
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "is")]
-pub enum Outcome {
+pub enum RunEnd {
     Succeeded {
         /// Text of a model: untrusted.
         answer: String,
@@ -93,7 +93,7 @@ pub enum Outcome {
     Interrupted,
 }
 
-impl Outcome {
+impl RunEnd {
     /// The exit code of `sympozium run`.
     pub const fn exit_code(&self) -> u8 {
         match self {
@@ -107,7 +107,7 @@ impl Outcome {
     }
 
     /// The word for tables and messages.
-    pub const fn word(&self) -> &'static str {
+    pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Succeeded { .. } => "succeeded",
             Self::Failed { .. } => "failed",

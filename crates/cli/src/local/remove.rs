@@ -30,19 +30,19 @@ pub fn remove_tree(path: &Path) -> anyhow::Result<()> {
             Err(Errno::NOTDIR) => return Ok(unlinkat(&parent, name, AtFlags::empty())?),
             Err(_) => {}
         }
-        let top = opened(&parent, name)?;
-        empty(&top)?;
+        let top = open_writable(&parent, name)?;
+        empty_directory(&top)?;
         Ok(unlinkat(&parent, name, AtFlags::REMOVEDIR)?)
     };
     remove().with_context(|| format!("cannot remove {}", path.display()))
 }
 
-fn empty(top: &OwnedFd) -> anyhow::Result<()> {
+fn empty_directory(top: &OwnedFd) -> anyhow::Result<()> {
     let mut moved = 0;
     // After each pass only directories that were moved up from deeper levels are left.
     for _ in 0..MAX_DIRECTORIES {
         let mut is_empty = true;
-        for (name, kind) in entries(top)? {
+        for (name, kind) in list_entries(top)? {
             is_empty = false;
             if !is_directory(top, &name, kind)? {
                 unlink(top, &name)?;
@@ -51,13 +51,13 @@ fn empty(top: &OwnedFd) -> anyhow::Result<()> {
             if unlinkat(top, &name, AtFlags::REMOVEDIR).is_ok() {
                 continue;
             }
-            let inner = opened(top, &name)?;
-            for (below, kind) in entries(&inner)? {
+            let inner = open_writable(top, &name)?;
+            for (below, kind) in list_entries(&inner)? {
                 if !is_directory(&inner, &below, kind)? {
                     unlink(&inner, &below)?;
                 } else if unlinkat(&inner, &below, AtFlags::REMOVEDIR).is_err() {
                     // Renaming a directory needs write permission on it: opening grants that.
-                    drop(opened(&inner, &below)?);
+                    drop(open_writable(&inner, &below)?);
                     move_up(&inner, &below, top, &mut moved)?;
                 }
             }
@@ -90,7 +90,7 @@ fn unlink(directory: &OwnedFd, name: &[u8]) -> rustix::io::Result<()> {
     }
 }
 
-fn entries(directory: &OwnedFd) -> rustix::io::Result<Vec<(Vec<u8>, FileType)>> {
+fn list_entries(directory: &OwnedFd) -> rustix::io::Result<Vec<(Vec<u8>, FileType)>> {
     let mut found = Vec::new();
     for entry in Dir::read_from(directory)? {
         let entry = entry?;
@@ -112,7 +112,7 @@ fn is_directory(directory: &OwnedFd, name: &[u8], kind: FileType) -> rustix::io:
 }
 
 /// Opens a directory, after giving its owner all permissions.
-fn opened(parent: &OwnedFd, name: impl rustix::path::Arg + Copy) -> rustix::io::Result<OwnedFd> {
+fn open_writable(parent: &OwnedFd, name: impl rustix::path::Arg + Copy) -> rustix::io::Result<OwnedFd> {
     let common = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let found = openat(parent, name, OFlags::PATH | common, Mode::empty())?;
     // An `O_PATH` descriptor cannot be passed to fchmod, so the mode is changed through `/proc/self/fd`. For another

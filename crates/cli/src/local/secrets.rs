@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use sympozium_api::names::{NamespaceName, SecretName};
 use zeroize::{Zeroize as _, Zeroizing};
 
-use super::state::{State, replace};
+use super::state::{StateDirectory, replace_file};
 
 /// Bytes of all keys and values of a Secret, as in Kubernetes.
 pub const MAX_BYTES: usize = 1 << 20;
@@ -59,21 +59,21 @@ impl Secret {
         if bytes.sum::<usize>() > MAX_BYTES {
             bail!("a Secret has at most {MAX_BYTES} bytes");
         }
-        match self.0.keys().find(|key| !is_key(key)) {
-            Some(key) => bail!("{} cannot be a key", crate::manifests::problem::quoted(key)),
+        match self.0.keys().find(|key| !is_valid_key(key)) {
+            Some(key) => bail!("{} cannot be a key", crate::manifests::problem::quote(key)),
             None => Ok(()),
         }
     }
 }
 
 /// Whether Kubernetes permits a key of this name.
-pub fn is_key(key: &str) -> bool {
+pub fn is_valid_key(key: &str) -> bool {
     let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     (1..=MAX_KEY_BYTES).contains(&key.len()) && key.bytes().all(is_usual) && key != "." && !key.starts_with("..")
 }
 
 /// Whether a Secret can have this name here.
-pub fn is_name(name: &str) -> bool {
+pub fn is_valid_name(name: &str) -> bool {
     name.len() <= MAX_NAME_BYTES && SecretName::from(name).check().is_ok()
 }
 
@@ -85,13 +85,13 @@ pub struct SecretStore {
 /// The file format.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Written {
+struct SecretFile {
     format: u32,
     /// Values in Base64.
     data: BTreeMap<String, String>,
 }
 
-impl Drop for Written {
+impl Drop for SecretFile {
     fn drop(&mut self) {
         self.data.values_mut().for_each(|it| it.zeroize());
     }
@@ -100,23 +100,23 @@ impl Drop for Written {
 impl SecretStore {
     /// Opens the store of a namespace, which need not exist yet. Fails if the directory belongs to another user, is a
     /// link, or is accessible to others.
-    pub fn open(state: &State, namespace: &str) -> anyhow::Result<Self> {
+    pub fn open(state: &StateDirectory, namespace: &str) -> anyhow::Result<Self> {
         if NamespaceName::from(namespace).check().is_err() {
-            let namespace = crate::manifests::problem::quoted(namespace);
+            let namespace = crate::manifests::problem::quote(namespace);
             bail!("{namespace} cannot be the name of a namespace");
         }
-        let secrets = state.directory("secrets")?;
+        let secrets = state.make_subdirectory("secrets")?;
         check_directory(&secrets)?;
         let directory = secrets.join(namespace);
         match check_directory(&directory) {
-            Err(error) if is_missing(&error) => {}
+            Err(error) if is_not_found(&error) => {}
             other => other?,
         }
         Ok(Self { directory })
     }
 
     pub fn get(&self, name: &str) -> anyhow::Result<Option<Secret>> {
-        if !is_name(name) {
+        if !is_valid_name(name) {
             return Ok(None);
         }
         let path = self.path(name);
@@ -131,7 +131,7 @@ impl SecretStore {
             bail!("{} has more than {MAX_FILE_BYTES} bytes", path.display());
         }
         // The message of a parser may contain parts of the text.
-        let Ok(written) = serde_json::from_slice::<Written>(&bytes) else {
+        let Ok(written) = serde_json::from_slice::<SecretFile>(&bytes) else {
             bail!("{} is not what we wrote", path.display());
         };
         if written.format != FORMAT {
@@ -150,11 +150,11 @@ impl SecretStore {
 
     /// Sets one key and keeps the others. On an error the stored Secret is unchanged.
     pub fn set(&self, name: &str, key: &str, value: Zeroizing<Vec<u8>>) -> anyhow::Result<()> {
-        if !is_name(name) {
-            let name = crate::manifests::problem::quoted(name);
+        if !is_valid_name(name) {
+            let name = crate::manifests::problem::quote(name);
             bail!("{name} cannot be the name of a Secret here");
         }
-        self.make()?;
+        self.make_directory()?;
         let _lock = self.lock()?;
         let mut secret = self.get(name)?.unwrap_or_default();
         secret.0.insert(key.to_owned(), value);
@@ -164,7 +164,7 @@ impl SecretStore {
 
     /// Removes a key, or the whole Secret; a Secret without keys is removed. Returns whether it existed.
     pub fn remove(&self, name: &str, key: Option<&str>) -> anyhow::Result<bool> {
-        if !is_name(name) || !self.directory.is_dir() {
+        if !is_valid_name(name) || !self.directory.is_dir() {
             return Ok(false);
         }
         let _lock = self.lock()?;
@@ -204,7 +204,7 @@ impl SecretStore {
             let entry = entry.with_context(|| format!("cannot read {}", self.directory.display()))?;
             let file = entry.file_name();
             let name = file.to_str().and_then(|it| it.strip_suffix(SUFFIX));
-            names.extend(name.filter(|it| is_name(it)).map(str::to_owned));
+            names.extend(name.filter(|it| is_valid_name(it)).map(str::to_owned));
         }
         names.sort_unstable();
         Ok(names)
@@ -213,16 +213,16 @@ impl SecretStore {
     fn write(&self, name: &str, secret: &Secret) -> anyhow::Result<()> {
         let data = secret.0.iter();
         let data = data.map(|(key, value)| (key.clone(), BASE64.encode(value.as_slice())));
-        let written = Written { format: FORMAT, data: data.collect() };
+        let written = SecretFile { format: FORMAT, data: data.collect() };
         let bytes = serde_json::to_vec(&written).context("the Secret has no JSON")?;
-        replace(&self.path(name), &Zeroizing::new(bytes))
+        replace_file(&self.path(name), &Zeroizing::new(bytes))
     }
 
     fn path(&self, name: &str) -> PathBuf {
         self.directory.join(format!("{name}{SUFFIX}"))
     }
 
-    fn make(&self) -> anyhow::Result<()> {
+    fn make_directory(&self) -> anyhow::Result<()> {
         match DirBuilder::new().mode(0o700).create(&self.directory) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -243,7 +243,7 @@ impl SecretStore {
     }
 }
 
-fn is_missing(error: &anyhow::Error) -> bool {
+fn is_not_found(error: &anyhow::Error) -> bool {
     let cause = error.downcast_ref::<io::Error>();
     cause.is_some_and(|it| it.kind() == io::ErrorKind::NotFound)
 }

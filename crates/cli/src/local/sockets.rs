@@ -13,7 +13,7 @@ use tokio::net::UnixListener;
 /// existing socket of that name is taken for stale, and removed.
 pub fn listen(directory: &Path, name: &str) -> anyhow::Result<UnixListener> {
     let bind = || -> anyhow::Result<UnixListener> {
-        let (opened, path) = address(directory, name)?;
+        let (opened, path) = socket_path(directory, name)?;
         match unlinkat(&opened, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(error) => return Err(error.into()),
@@ -27,7 +27,7 @@ pub fn listen(directory: &Path, name: &str) -> anyhow::Result<UnixListener> {
 }
 
 /// The path of a socket through its directory. Valid while the returned descriptor is open.
-pub fn address(directory: &Path, name: &str) -> rustix::io::Result<(OwnedFd, PathBuf)> {
+pub fn socket_path(directory: &Path, name: &str) -> rustix::io::Result<(OwnedFd, PathBuf)> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = open(directory, flags, Mode::empty())?;
     let path = PathBuf::from(format!("/proc/self/fd/{}/{name}", opened.as_raw_fd()));

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, anyhow, bail};
 use rustix::fs::{FlockOperation, flock};
 
-use super::record::{FORMAT, Outcome, RunRecord};
+use super::record::{FORMAT, LocalRunRecord, RunEnd};
 use crate::failure::Failure;
 
 /// Runs that are examined when runs are listed.
@@ -21,7 +21,7 @@ const MAX_RECORD_BYTES: u64 = 8 << 20;
 
 /// The state directory of this user.
 #[derive(Debug, Clone)]
-pub struct State {
+pub struct StateDirectory {
     root: PathBuf,
 }
 
@@ -36,20 +36,20 @@ pub struct RunLock {
     _file: File,
 }
 
-impl State {
+impl StateDirectory {
     /// Opens `$SYMPOZIUM_STATE`, `$XDG_STATE_HOME/sympozium` or `~/.local/state/sympozium`, and creates it if needed.
     /// Fails if others can write to it.
     pub fn open() -> Result<Self, Failure> {
-        let root = base("SYMPOZIUM_STATE", "XDG_STATE_HOME", ".local/state");
+        let root = base_directory("SYMPOZIUM_STATE", "XDG_STATE_HOME", ".local/state");
         let root = root.and_then(|it| it.context("none of SYMPOZIUM_STATE, XDG_STATE_HOME and HOME is set"));
         let root = root.map_err(|error| Failure::new(error, "set SYMPOZIUM_STATE to a directory of your own"))?;
-        Self::at(root)
+        Self::open_at(root)
     }
 
     /// Opens this directory, like [`Self::open`].
-    pub fn at(root: PathBuf) -> Result<Self, Failure> {
+    pub fn open_at(root: PathBuf) -> Result<Self, Failure> {
         let private = |path: &Path| {
-            private_directory(path).map_err(|error| {
+            make_private_directory(path).map_err(|error| {
                 Failure::new(error, "it must be yours alone: chmod 700, or set SYMPOZIUM_STATE to another directory")
             })
         };
@@ -61,35 +61,35 @@ impl State {
         Ok(Self { root })
     }
 
-    pub fn runs(&self) -> PathBuf {
+    pub fn runs_directory(&self) -> PathBuf {
         self.root.join("runs")
     }
 
     /// A subdirectory, created if needed. Fails if others can write to it.
-    pub fn directory(&self, name: &str) -> anyhow::Result<PathBuf> {
+    pub fn make_subdirectory(&self, name: &str) -> anyhow::Result<PathBuf> {
         let path = self.root.join(name);
-        private_directory(&path)?;
+        make_private_directory(&path)?;
         Ok(path)
     }
 
     /// The path of a file or directory, which need not exist.
-    pub fn at_root(&self, name: &str) -> PathBuf {
+    pub fn join(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
 
     /// The directory of a run, which need not exist.
-    pub fn run(&self, uid: &str) -> RunDirectory {
-        RunDirectory { path: self.runs().join(uid) }
+    pub fn run_directory(&self, uid: &str) -> RunDirectory {
+        RunDirectory { path: self.runs_directory().join(uid) }
     }
 
     /// Lists every run with a record, newest first. Unreadable records are skipped.
-    pub fn list(&self) -> anyhow::Result<Vec<(RunDirectory, RunRecord)>> {
-        let runs = self.runs();
+    pub fn list_runs(&self) -> anyhow::Result<Vec<(RunDirectory, LocalRunRecord)>> {
+        let runs = self.runs_directory();
         let entries = fs::read_dir(&runs).with_context(|| format!("cannot read {}", runs.display()))?;
         let mut found = Vec::new();
         for entry in entries.take(MAX_RUNS).flatten() {
             let directory = RunDirectory { path: entry.path() };
-            if let Ok(record) = directory.record() {
+            if let Ok(record) = directory.read_record() {
                 found.push((directory, record));
             }
         }
@@ -99,9 +99,9 @@ impl State {
 
     /// Finds a run by name, UID, or unique beginning of a UID of at least four characters. Of several runs with one
     /// name, the newest.
-    pub fn find(&self, wanted: &str) -> Result<(RunDirectory, RunRecord), Failure> {
+    pub fn find_run(&self, wanted: &str) -> Result<(RunDirectory, LocalRunRecord), Failure> {
         let hint = "`sympozium runs` lists them";
-        let mut runs = self.list().map_err(|error| Failure::new(error, hint))?;
+        let mut runs = self.list_runs().map_err(|error| Failure::new(error, hint))?;
         // UIDs first: a run may be named like the UID of another.
         let by_uid = runs.iter().position(|(_, run)| run.uid == wanted);
         if let Some(at) = by_uid.or_else(|| runs.iter().position(|(_, run)| run.name == wanted)) {
@@ -109,7 +109,7 @@ impl State {
         }
         let mut fitting: Vec<_> =
             (runs.into_iter()).filter(|(_, run)| wanted.len() >= 4 && run.uid.starts_with(wanted)).collect();
-        let wanted = crate::manifests::problem::quoted(wanted);
+        let wanted = crate::manifests::problem::quote(wanted);
         match (fitting.pop(), fitting.is_empty()) {
             (Some(only), true) => Ok(only),
             (Some(_), false) => Err(Failure::new(
@@ -127,22 +127,22 @@ impl RunDirectory {
     }
 
     /// The path of a file or directory of the run.
-    pub fn at(&self, name: &str) -> PathBuf {
+    pub fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
     /// What is needed only while the run is running.
-    pub fn live(&self) -> PathBuf {
-        self.at("live")
+    pub fn live_directory(&self) -> PathBuf {
+        self.join("live")
     }
 
-    pub fn control(&self) -> PathBuf {
-        self.at("control.sock")
+    pub fn control_socket(&self) -> PathBuf {
+        self.join("control.sock")
     }
 
     /// The logs of the parts, one file each.
-    pub fn logs(&self) -> PathBuf {
-        self.at("logs")
+    pub fn logs_directory(&self) -> PathBuf {
+        self.join("logs")
     }
 
     /// Creates the directory of a new run, and takes its lock.
@@ -154,28 +154,28 @@ impl RunDirectory {
         make(&self.path)?;
         // First of all, so that a sweep sees that the run is alive. A process that checks the lock holds it for a
         // moment: wait for that.
-        let file = self.lock_file()?;
+        let file = self.open_lock_file()?;
         flock(&file, FlockOperation::LockExclusive).with_context(|| format!("cannot lock {}", self.path.display()))?;
-        make(&self.live())?;
-        make(&self.logs())?;
+        make(&self.live_directory())?;
+        make(&self.logs_directory())?;
         Ok(RunLock { _file: file })
     }
 
-    fn lock_file(&self) -> anyhow::Result<File> {
-        let path = self.at("lock");
+    fn open_lock_file(&self) -> anyhow::Result<File> {
+        let path = self.join("lock");
         OpenOptions::new()
             .write(true)
             .create(true)
             .truncate(false)
             .mode(0o600)
-            .custom_flags(libc_nofollow())
+            .custom_flags(nofollow_flag())
             .open(&path)
             .with_context(|| format!("cannot open {}", path.display()))
     }
 
     /// Tries to take the lock. `None` if another process holds it.
-    pub fn lock(&self) -> anyhow::Result<Option<RunLock>> {
-        let file = self.lock_file()?;
+    pub fn try_lock(&self) -> anyhow::Result<Option<RunLock>> {
+        let file = self.open_lock_file()?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(RunLock { _file: file })),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
@@ -184,8 +184,8 @@ impl RunDirectory {
     }
 
     /// Whether a process realises the run. Decided by the lock, not by the record: a killed process writes nothing.
-    pub fn is_alive(&self) -> bool {
-        let file = OpenOptions::new().read(true).custom_flags(libc_nofollow()).open(self.at("lock"));
+    pub fn is_running(&self) -> bool {
+        let file = OpenOptions::new().read(true).custom_flags(nofollow_flag()).open(self.join("lock"));
         // No lock file: the directory is just being created, or is not that of a run.
         let Ok(file) = file else {
             return false;
@@ -195,10 +195,10 @@ impl RunDirectory {
     }
 
     /// Reads the record. Fails if it has the format of another release.
-    pub fn record(&self) -> anyhow::Result<RunRecord> {
-        let path = self.at("run.json");
+    pub fn read_record(&self) -> anyhow::Result<LocalRunRecord> {
+        let path = self.join("run.json");
         let bytes = read_bounded(&path, MAX_RECORD_BYTES)?;
-        let record: RunRecord =
+        let record: LocalRunRecord =
             serde_json::from_slice(&bytes).with_context(|| format!("{} is not what we wrote", path.display()))?;
         if record.format != FORMAT {
             bail!("{} is of another release", path.display());
@@ -207,28 +207,28 @@ impl RunDirectory {
     }
 
     /// How the run ended, according to record and lock; `None` while it is running.
-    pub fn outcome(&self, record: &RunRecord) -> Option<Outcome> {
+    pub fn run_end(&self, record: &LocalRunRecord) -> Option<RunEnd> {
         match &record.outcome {
             Some(outcome) => Some(outcome.clone()),
-            None if self.is_alive() => None,
+            None if self.is_running() => None,
             // It may have ended between reading the record and checking the lock.
-            None => match self.record() {
-                Ok(RunRecord { outcome: Some(outcome), .. }) => Some(outcome),
-                _ => Some(Outcome::Interrupted),
+            None => match self.read_record() {
+                Ok(LocalRunRecord { outcome: Some(outcome), .. }) => Some(outcome),
+                _ => Some(RunEnd::Interrupted),
             },
         }
     }
 
     /// Replaces the record. On an error the previous one is kept.
-    pub fn write(&self, record: &RunRecord) -> anyhow::Result<()> {
+    pub fn write_record(&self, record: &LocalRunRecord) -> anyhow::Result<()> {
         let mut bytes = serde_json::to_vec_pretty(record).context("the record has no JSON")?;
         bytes.push(b'\n');
-        replace(&self.at("run.json"), &bytes)
+        replace_file(&self.join("run.json"), &bytes)
     }
 }
 
 /// Replaces a file atomically, by rename.
-pub fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+pub fn replace_file(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let new = path.with_file_name(name);
@@ -246,7 +246,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
 pub fn read_bounded(path: &Path, most: u64) -> anyhow::Result<Vec<u8>> {
     use std::io::Read as _;
     let read = || -> io::Result<Vec<u8>> {
-        let file = OpenOptions::new().read(true).custom_flags(libc_nofollow()).open(path)?;
+        let file = OpenOptions::new().read(true).custom_flags(nofollow_flag()).open(path)?;
         let mut bytes = Vec::new();
         file.take(most + 1).read_to_end(&mut bytes)?;
         Ok(bytes)
@@ -260,23 +260,23 @@ pub fn read_bounded(path: &Path, most: u64) -> anyhow::Result<Vec<u8>> {
 
 /// The configuration directory: `$SYMPOZIUM_CONFIG`, `$XDG_CONFIG_HOME/sympozium` or `~/.config/sympozium`. It need not
 /// exist. Fails if others can write to it.
-pub fn configuration() -> anyhow::Result<Option<PathBuf>> {
-    trusted(base("SYMPOZIUM_CONFIG", "XDG_CONFIG_HOME", ".config")?)
+pub fn config_directory() -> anyhow::Result<Option<PathBuf>> {
+    check_trusted(base_directory("SYMPOZIUM_CONFIG", "XDG_CONFIG_HOME", ".config")?)
 }
 
 /// The directory with root file systems of images: `$SYMPOZIUM_DATA`, `$XDG_DATA_HOME/sympozium` or
 /// `~/.local/share/sympozium`. It need not exist. Fails if others can write to it.
-pub fn data() -> anyhow::Result<Option<PathBuf>> {
-    trusted(base("SYMPOZIUM_DATA", "XDG_DATA_HOME", ".local/share")?)
+pub fn data_directory() -> anyhow::Result<Option<PathBuf>> {
+    check_trusted(base_directory("SYMPOZIUM_DATA", "XDG_DATA_HOME", ".local/share")?)
 }
 
 /// Refuses a directory that others can write to: its contents decide what runs may do.
-fn trusted(path: Option<PathBuf>) -> anyhow::Result<Option<PathBuf>> {
+fn check_trusted(path: Option<PathBuf>) -> anyhow::Result<Option<PathBuf>> {
     let Some(path) = path else {
         return Ok(None);
     };
     match fs::metadata(&path) {
-        Ok(found) if !is_only_ours(&found) => {
+        Ok(found) if !is_exclusively_ours(&found) => {
             bail!("{} belongs to somebody else, or others may write to it", path.display())
         }
         _ => Ok(Some(path)),
@@ -284,12 +284,12 @@ fn trusted(path: Option<PathBuf>) -> anyhow::Result<Option<PathBuf>> {
 }
 
 /// Whether only this user and root can write to it.
-pub fn is_only_ours(found: &fs::Metadata) -> bool {
+pub fn is_exclusively_ours(found: &fs::Metadata) -> bool {
     let ours = rustix::process::geteuid().as_raw();
     [0, ours].contains(&found.uid()) && found.mode() & 0o022 == 0
 }
 
-fn base(own: &str, xdg: &str, home: &str) -> anyhow::Result<Option<PathBuf>> {
+fn base_directory(own: &str, xdg: &str, home: &str) -> anyhow::Result<Option<PathBuf>> {
     let variable = |name: &str| std::env::var_os(name).filter(|it| !it.is_empty());
     let path = if let Some(own) = variable(own) {
         PathBuf::from(own)
@@ -308,7 +308,7 @@ fn base(own: &str, xdg: &str, home: &str) -> anyhow::Result<Option<PathBuf>> {
 
 /// Creates a directory with mode 700, and its parents; or checks that an existing one belongs to this user, and that
 /// others cannot write to it.
-pub fn private_directory(path: &Path) -> anyhow::Result<()> {
+pub fn make_private_directory(path: &Path) -> anyhow::Result<()> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
     made.with_context(|| format!("cannot make {}", path.display()))?;
     let found = fs::symlink_metadata(path).with_context(|| format!("cannot see {}", path.display()))?;
@@ -320,6 +320,6 @@ pub fn private_directory(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-const fn libc_nofollow() -> i32 {
+const fn nofollow_flag() -> i32 {
     rustix::fs::OFlags::NOFOLLOW.bits().cast_signed()
 }

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use sympozium_exec::executor::StartError;
-use sympozium_exec::{Cancel, Ending, Executor, IsolationReport, RunError};
+use sympozium_exec::{Cancel, Executor, IsolationReport, RunError, Termination};
 use tokio::sync::{mpsc, oneshot};
 
-use super::worlds::Sandbox;
+use super::sandbox_spec::PartSpec;
 
 /// Bytes that are stored of the log of one part.
 pub const MAX_LOG_BYTES: u64 = 4 << 20;
@@ -23,13 +23,13 @@ const TAIL_BYTES: usize = 2048;
 /// How often a failed skill is restarted.
 pub const MAX_RESTARTS: u32 = 3;
 /// Pause before the first restart; doubled each time.
-const RESTART_PAUSE: Duration = Duration::from_millis(100);
+const RESTART_BACKOFF: Duration = Duration::from_millis(100);
 /// Stack size of the thread of a part.
 const STACK_BYTES: usize = 256 * 1024;
 
 /// Whether a part that ends by itself is restarted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Restart {
+pub enum RestartPolicy {
     Never,
     /// Restarted after a failure, a few times. No command runs twice, because the executor claims each request before
     /// it runs it.
@@ -40,15 +40,15 @@ pub enum Restart {
 #[derive(Debug)]
 pub struct PartEnd {
     pub part: String,
-    pub how: How,
+    pub termination: PartTermination,
     /// The end of its log.
     pub tail: String,
 }
 
 #[derive(Debug)]
-pub enum How {
+pub enum PartTermination {
     /// It exited or was killed by a signal.
-    Ended(Ending),
+    Ended(Termination),
     TimedOut,
     OutOfMemory,
     /// The run ended it.
@@ -59,19 +59,19 @@ pub enum How {
 
 impl PartEnd {
     /// Whether it exited with code 0.
-    pub fn is_well(&self) -> bool {
-        matches!(self.how, How::Ended(Ending::Exited(0)))
+    pub fn is_success(&self) -> bool {
+        matches!(self.termination, PartTermination::Ended(Termination::Exited(0)))
     }
 
     /// A description for error messages, with the end of its log.
     pub fn describe(&self) -> String {
-        let how = match &self.how {
-            How::Ended(Ending::Exited(code)) => format!("exited with code {code}"),
-            How::Ended(Ending::Signaled(signal)) => format!("was ended by signal {signal}"),
-            How::TimedOut => "took too long".to_owned(),
-            How::OutOfMemory => "used more memory than it may".to_owned(),
-            How::Cancelled => "was ended".to_owned(),
-            How::Lost(error) => sympozium_program::chain(error),
+        let how = match &self.termination {
+            PartTermination::Ended(Termination::Exited(code)) => format!("exited with code {code}"),
+            PartTermination::Ended(Termination::Signaled(signal)) => format!("was ended by signal {signal}"),
+            PartTermination::TimedOut => "took too long".to_owned(),
+            PartTermination::OutOfMemory => "used more memory than it may".to_owned(),
+            PartTermination::Cancelled => "was ended".to_owned(),
+            PartTermination::Lost(error) => sympozium_program::error_chain(error),
         };
         let tail = self.tail.trim();
         match tail.is_empty() {
@@ -83,7 +83,7 @@ impl PartEnd {
 
 /// A sandbox that is built.
 #[derive(Debug)]
-pub struct Built {
+pub struct BuiltSandbox {
     pub report: Arc<IsolationReport>,
     /// Upgrades while the sandbox exists.
     pub executor: Weak<Executor>,
@@ -91,21 +91,21 @@ pub struct Built {
 
 /// Makes parts wait until all sandboxes are built.
 #[derive(Debug, Default)]
-pub struct Gate {
-    open: Mutex<Option<bool>>,
+pub struct StartBarrier {
+    decision: Mutex<Option<bool>>,
     changed: Condvar,
 }
 
-impl Gate {
+impl StartBarrier {
     /// Releases all waiting parts: to start (`true`), or to end without having started.
-    pub fn open(&self, through: bool) {
-        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = Some(through);
+    pub fn release(&self, through: bool) {
+        *self.decision.lock().unwrap_or_else(PoisonError::into_inner) = Some(through);
         self.changed.notify_all();
     }
 
     /// Waits for the release. Returns whether to start.
-    fn pass(&self) -> bool {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+    fn wait(&self) -> bool {
+        let mut open = self.decision.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             match *open {
                 Some(through) => return through,
@@ -118,21 +118,21 @@ impl Gate {
 }
 
 /// A part to run.
-pub struct Task {
+pub struct PartTask {
     pub part: String,
-    pub sandbox: Sandbox,
-    pub restart: Restart,
+    pub spec: PartSpec,
+    pub restart: RestartPolicy,
     /// What it waits for after its sandbox is built.
-    pub gate: Option<Arc<Gate>>,
+    pub barrier: Option<Arc<StartBarrier>>,
     pub cancel: Cancel,
     pub log: PartLog,
 }
 
 /// Runs a part on a thread of its own. Sends on `built` when its sandbox is built or cannot be, and on `ended` when
 /// nothing of the part is left, its sandbox included. Fails if no thread can be started.
-pub fn start(
-    task: Task,
-    built: oneshot::Sender<Result<Built, StartError>>,
+pub fn spawn_part(
+    task: PartTask,
+    built: oneshot::Sender<Result<BuiltSandbox, StartError>>,
     ended: mpsc::UnboundedSender<PartEnd>,
 ) -> std::io::Result<()> {
     thread::Builder::new()
@@ -141,56 +141,71 @@ pub fn start(
         .spawn(move || {
             let part = task.part.clone();
             let mut log = task.log;
-            let run =
-                Run { sandbox: &task.sandbox, restart: task.restart, gate: task.gate.as_deref(), cancel: &task.cancel };
-            let how = run.to_the_end(built, &mut log);
+            let run = PartRunner {
+                spec: &task.spec,
+                restart: task.restart,
+                barrier: task.barrier.as_deref(),
+                cancel: &task.cancel,
+            };
+            let how = run.run(built, &mut log);
             if let Some(how) = how {
                 // The receiver may be gone.
-                let _ = ended.send(PartEnd { part, how, tail: log.tail() });
+                let _ = ended.send(PartEnd { part, termination: how, tail: log.tail() });
             }
         })
         .map(drop)
 }
 
-struct Run<'r> {
-    sandbox: &'r Sandbox,
-    restart: Restart,
-    gate: Option<&'r Gate>,
+struct PartRunner<'r> {
+    spec: &'r PartSpec,
+    restart: RestartPolicy,
+    barrier: Option<&'r StartBarrier>,
     cancel: &'r Cancel,
 }
 
-impl Run<'_> {
+impl PartRunner<'_> {
     /// Returns `None` if the sandbox could not be built, which was sent on `built`.
-    fn to_the_end(&self, built: oneshot::Sender<Result<Built, StartError>>, log: &mut PartLog) -> Option<How> {
-        let executor = match Executor::new(self.sandbox.config.clone()) {
+    fn run(
+        &self,
+        built: oneshot::Sender<Result<BuiltSandbox, StartError>>,
+        log: &mut PartLog,
+    ) -> Option<PartTermination> {
+        let executor = match Executor::new(self.spec.config.clone()) {
             Ok(executor) => Arc::new(executor),
             Err(error) => {
                 let _ = built.send(Err(error));
                 return None;
             }
         };
-        let told = built.send(Ok(Built { report: Arc::clone(executor.report()), executor: Arc::downgrade(&executor) }));
-        if told.is_err() || self.gate.is_some_and(|gate| !gate.pass()) {
-            return Some(How::Cancelled);
+        let told =
+            built.send(Ok(BuiltSandbox { report: Arc::clone(executor.report()), executor: Arc::downgrade(&executor) }));
+        if told.is_err() || self.barrier.is_some_and(|gate| !gate.wait()) {
+            return Some(PartTermination::Cancelled);
         }
         let mut executor = executor;
         let mut restarts = 0;
         loop {
-            let how = self.once(&executor, log);
+            let how = self.run_once(&executor, log);
             let failed = match &how {
-                How::Ended(Ending::Exited(0)) | How::Cancelled | How::TimedOut => false,
-                How::Ended(_) | How::OutOfMemory | How::Lost(_) => true,
+                PartTermination::Ended(Termination::Exited(0))
+                | PartTermination::Cancelled
+                | PartTermination::TimedOut => false,
+                PartTermination::Ended(_) | PartTermination::OutOfMemory | PartTermination::Lost(_) => true,
             };
-            if !failed || self.restart == Restart::Never || restarts == MAX_RESTARTS || self.cancel.is_cancelled() {
+            if !failed || self.restart == RestartPolicy::Never || restarts == MAX_RESTARTS || self.cancel.is_cancelled()
+            {
                 return Some(how);
             }
             log.note(&format!("it failed ({how:?}) and is started again"));
-            thread::sleep(RESTART_PAUSE * 2u32.pow(restarts));
+            thread::sleep(RESTART_BACKOFF * 2u32.pow(restarts));
             restarts += 1;
-            if matches!(how, How::Lost(RunError::Gone | RunError::Lost(_) | RunError::SupervisorDied)) {
+            if matches!(
+                how,
+                PartTermination::Lost(RunError::SandboxGone | RunError::ContactLost(_) | RunError::SupervisorDied)
+            ) {
                 // The sandbox may be gone with it.
                 drop(executor);
-                executor = match Executor::new(self.sandbox.config.clone()) {
+                executor = match Executor::new(self.spec.config.clone()) {
                     Ok(executor) => Arc::new(executor),
                     Err(_) => return Some(how),
                 };
@@ -199,31 +214,33 @@ impl Run<'_> {
     }
 
     /// Runs the program of the part, with the forwarder to the gateway beside it.
-    fn once(&self, executor: &Executor, log: &mut PartLog) -> How {
-        let Some(forward) = &self.sandbox.forward else {
-            return ran(executor.run_watched(&self.sandbox.start, Some(self.cancel), &mut |_, bytes| log.write(bytes)));
+    fn run_once(&self, executor: &Executor, log: &mut PartLog) -> PartTermination {
+        let Some(forward) = &self.spec.forward else {
+            return to_termination(
+                executor.run_with_output(&self.spec.start, Some(self.cancel), &mut |_, bytes| log.write(bytes)),
+            );
         };
         let Ok(stop) = Cancel::new() else {
-            return How::Lost(RunError::Cancelled);
+            return PartTermination::Lost(RunError::Cancelled);
         };
         thread::scope(|scope| {
             let beside = scope.spawn(|| executor.run(forward, Some(&stop)));
-            let main = executor.run_watched(&self.sandbox.start, Some(self.cancel), &mut |_, bytes| log.write(bytes));
+            let main = executor.run_with_output(&self.spec.start, Some(self.cancel), &mut |_, bytes| log.write(bytes));
             stop.cancel();
             let _ = beside.join();
-            ran(main)
+            to_termination(main)
         })
     }
 }
 
-fn ran(result: Result<sympozium_exec::Outcome, RunError>) -> How {
+fn to_termination(result: Result<sympozium_exec::Outcome, RunError>) -> PartTermination {
     match result {
-        Ok(outcome) if outcome.cancelled => How::Cancelled,
-        Ok(outcome) if outcome.timed_out => How::TimedOut,
-        Ok(outcome) if outcome.oom_killed => How::OutOfMemory,
-        Ok(outcome) => How::Ended(outcome.ending),
-        Err(RunError::Cancelled) => How::Cancelled,
-        Err(error) => How::Lost(error),
+        Ok(outcome) if outcome.cancelled => PartTermination::Cancelled,
+        Ok(outcome) if outcome.timed_out => PartTermination::TimedOut,
+        Ok(outcome) if outcome.oom_killed => PartTermination::OutOfMemory,
+        Ok(outcome) => PartTermination::Ended(outcome.termination),
+        Err(RunError::Cancelled) => PartTermination::Cancelled,
+        Err(error) => PartTermination::Lost(error),
     }
 }
 

@@ -12,14 +12,14 @@ pub fn now_ms() -> u64 {
 }
 
 /// Converts from milliseconds since 1970. A value that is out of range becomes the epoch.
-pub fn timestamp(at_ms: u64) -> Timestamp {
+pub fn to_timestamp(at_ms: u64) -> Timestamp {
     let at = i64::try_from(at_ms).ok().and_then(|at| Timestamp::from_millisecond(at).ok());
     at.unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
 /// Formats milliseconds since 1970 as RFC 3339, UTC, with milliseconds.
-pub fn written(at_ms: u64) -> String {
-    format!("{:.3}", timestamp(at_ms))
+pub fn format_timestamp(at_ms: u64) -> String {
+    format!("{:.3}", to_timestamp(at_ms))
 }
 
 #[cfg(test)]
@@ -28,8 +28,8 @@ mod tests {
 
     #[test]
     fn moments_are_written_to_the_millisecond() {
-        assert_eq!(written(0), "1970-01-01T00:00:00.000Z");
-        assert_eq!(written(1_794_836_641_042), "2026-11-16T13:44:01.042Z");
-        assert_eq!(written(u64::MAX), "1970-01-01T00:00:00.000Z");
+        assert_eq!(format_timestamp(0), "1970-01-01T00:00:00.000Z");
+        assert_eq!(format_timestamp(1_794_836_641_042), "2026-11-16T13:44:01.042Z");
+        assert_eq!(format_timestamp(u64::MAX), "1970-01-01T00:00:00.000Z");
     }
 }

@@ -12,28 +12,28 @@ use std::path::{Component, Path, PathBuf};
 use anyhow::{Context as _, bail};
 use serde_json::Value;
 use sympozium_api::names::MountPath;
-use sympozium_api::run_plan::{PartName, PlanVolume, SkillPlan, VolumeName, VolumeSource, place};
+use sympozium_api::run_plan::{PartName, PlanVolume, SkillPlan, VolumeName, VolumeSource, paths};
 use sympozium_api::skill_pack::Skill;
-use sympozium_plan::admit::contents;
+use sympozium_plan::admit::decode_contents;
 
-use super::prepared::Prepared;
+use super::prepared_run::PreparedRun;
 use super::secrets::Secret;
-use super::state::State;
+use super::state::StateDirectory;
 
 /// The volume that parts share files in.
 pub const WORKSPACE: &str = "workspace";
 
 /// The directory of claims in the state directory, by namespace.
-const CLAIMS: &str = "volumes";
+const CLAIMS_NAME: &str = "volumes";
 
 /// The directory of each volume, except those that a sandbox mounts itself (`/tmp`, `/dev/shm`).
 #[derive(Debug, Default)]
 pub struct Volumes {
-    places: BTreeMap<VolumeName, PathBuf>,
+    directories: BTreeMap<VolumeName, PathBuf>,
 }
 
 /// What volumes are created from, besides the plan.
-pub struct Ground<'g> {
+pub struct VolumeInputs<'g> {
     /// The `live` directory of the run.
     pub live: &'g Path,
     pub workspace: &'g Path,
@@ -45,23 +45,23 @@ pub struct Ground<'g> {
 
 impl Volumes {
     /// Creates every volume of the plan. Fails for kinds that do not exist on one machine.
-    pub fn make(prepared: &Prepared, ground: &Ground<'_>) -> anyhow::Result<Self> {
+    pub fn create(prepared: &PreparedRun, ground: &VolumeInputs<'_>) -> anyhow::Result<Self> {
         let mut places = BTreeMap::new();
         for volume in &prepared.plan.volumes {
-            if is_of_sandbox(prepared, volume) {
+            if is_sandbox_tmpfs(prepared, volume) {
                 continue;
             }
-            let made =
-                make(prepared, volume, ground).with_context(|| format!("volume {} cannot be made", volume.name))?;
+            let made = make_volume(prepared, volume, ground)
+                .with_context(|| format!("volume {} cannot be made", volume.name))?;
             places.insert(volume.name.clone(), made);
         }
-        Ok(Self { places })
+        Ok(Self { directories: places })
     }
 
     /// The directory that a mount shows; `None` if the sandbox mounts it itself. Fails if `sub_path` is not below the
     /// volume.
     pub fn source(&self, volume: &VolumeName, sub_path: Option<&str>) -> anyhow::Result<Option<PathBuf>> {
-        let Some(directory) = self.places.get(volume) else {
+        let Some(directory) = self.directories.get(volume) else {
             return Ok(None);
         };
         let Some(sub_path) = sub_path else {
@@ -86,14 +86,14 @@ impl Volumes {
 }
 
 /// Whether the sandbox mounts it itself: scratch space that is only mounted at `/tmp` or `/dev/shm`.
-fn is_of_sandbox(prepared: &Prepared, volume: &PlanVolume) -> bool {
-    let own = |path: &MountPath| [place::TMP, place::SHM].contains(&path.as_str());
+fn is_sandbox_tmpfs(prepared: &PreparedRun, volume: &PlanVolume) -> bool {
+    let own = |path: &MountPath| [paths::TMP, paths::SHM].contains(&path.as_str());
     let mounts = prepared.plan.parts.iter().flat_map(|part| &part.mounts);
     let mut mounts = mounts.filter(|it| it.volume == volume.name);
     matches!(volume.source, VolumeSource::Scratch { .. }) && mounts.all(|it| own(&it.path))
 }
 
-fn make(prepared: &Prepared, volume: &PlanVolume, ground: &Ground<'_>) -> anyhow::Result<PathBuf> {
+fn make_volume(prepared: &PreparedRun, volume: &PlanVolume, ground: &VolumeInputs<'_>) -> anyhow::Result<PathBuf> {
     let path = ground.live.join(format!("volume-{}", volume.name));
     match &volume.source {
         VolumeSource::Scratch { .. } | VolumeSource::Kept { .. } => {
@@ -103,7 +103,7 @@ fn make(prepared: &Prepared, volume: &PlanVolume, ground: &Ground<'_>) -> anyhow
             make_directory(&path)?;
         }
         VolumeSource::Texts { pack, programs } => {
-            let skills = prepared.texts.get(pack);
+            let skills = prepared.skill_texts.get(pack);
             let skills = skills.with_context(|| format!("the texts of pack {pack} are missing"))?;
             write_texts(&path, skills, *programs)?;
         }
@@ -117,7 +117,7 @@ fn make(prepared: &Prepared, volume: &PlanVolume, ground: &Ground<'_>) -> anyhow
             write_config_map(&path, prepared, config_map.as_str(), None)?;
         }
         VolumeSource::Declared { volume } => {
-            return declared(&path, prepared, &volume.source, ground);
+            return make_declared(&path, prepared, &volume.source, ground);
         }
         VolumeSource::Token { .. } | VolumeSource::Host { .. } => {
             bail!("it is of a kind that there is not on one machine");
@@ -127,11 +127,11 @@ fn make(prepared: &Prepared, volume: &PlanVolume, ground: &Ground<'_>) -> anyhow
 }
 
 /// Creates a volume that a user declared, if it is of a kind that is supported here.
-fn declared(
+fn make_declared(
     path: &Path,
-    prepared: &Prepared,
+    prepared: &PreparedRun,
     source: &BTreeMap<String, Value>,
-    ground: &Ground<'_>,
+    ground: &VolumeInputs<'_>,
 ) -> anyhow::Result<PathBuf> {
     let text = |settings: &Value, field: &str| {
         let value = settings.get(field).and_then(Value::as_str);
@@ -166,31 +166,31 @@ pub fn claim_name(volume: &PlanVolume) -> Option<&str> {
 }
 
 /// The directory of a claim, created if needed.
-pub fn make_claim(state: &State, namespace: &str, claim: &str) -> anyhow::Result<PathBuf> {
-    let path = state.directory(&format!("{CLAIMS}/{namespace}"))?.join(claim);
+pub fn make_claim(state: &StateDirectory, namespace: &str, claim: &str) -> anyhow::Result<PathBuf> {
+    let path = state.make_subdirectory(&format!("{CLAIMS_NAME}/{namespace}"))?.join(claim);
     make_directory(&path)?;
-    open_to_owner(&path)?;
+    restore_owner_mode(&path)?;
     Ok(path)
 }
 
 /// The directory of a claim, if an earlier run has created it.
-pub fn find_claim(state: &State, namespace: &str, claim: &str) -> anyhow::Result<Option<PathBuf>> {
-    let path = state.at_root(CLAIMS).join(namespace).join(claim);
+pub fn find_claim(state: &StateDirectory, namespace: &str, claim: &str) -> anyhow::Result<Option<PathBuf>> {
+    let path = state.join(CLAIMS_NAME).join(namespace).join(claim);
     if !path.is_dir() {
         return Ok(None);
     }
-    open_to_owner(&path)?;
+    restore_owner_mode(&path)?;
     Ok(Some(path))
 }
 
 /// A skill owns the directory of a claim, and may have changed its mode. The directories above it keep other users
 /// away.
-fn open_to_owner(path: &Path) -> anyhow::Result<()> {
+fn restore_owner_mode(path: &Path) -> anyhow::Result<()> {
     std::fs::set_permissions(path, Permissions::from_mode(0o700))
         .with_context(|| format!("cannot change the mode of {}", path.display()))
 }
 
-fn write_secret(path: &Path, prepared: &Prepared, name: &str, items: Option<&Value>) -> anyhow::Result<()> {
+fn write_secret(path: &Path, prepared: &PreparedRun, name: &str, items: Option<&Value>) -> anyhow::Result<()> {
     // An optional Secret that does not exist is an empty volume.
     let nothing = Secret::default();
     let secret = prepared.secrets.get(name).unwrap_or(&nothing);
@@ -198,7 +198,7 @@ fn write_secret(path: &Path, prepared: &Prepared, name: &str, items: Option<&Val
     write_items(path, files, items)
 }
 
-fn write_config_map(path: &Path, prepared: &Prepared, name: &str, items: Option<&Value>) -> anyhow::Result<()> {
+fn write_config_map(path: &Path, prepared: &PreparedRun, name: &str, items: Option<&Value>) -> anyhow::Result<()> {
     let nothing = BTreeMap::new();
     let data = prepared.config_maps.get(name).unwrap_or(&nothing);
     let files = data.iter().map(|(key, value)| (key.as_str(), value.as_slice()));
@@ -232,10 +232,10 @@ fn write_texts(path: &Path, skills: &[Skill], programs: bool) -> anyhow::Result<
     for skill in skills {
         let directory = path.join(skill.name.as_str());
         make_directory(&directory)?;
-        write(&directory, SkillPlan::TEXT, skill.content.as_bytes(), false)?;
+        write(&directory, SkillPlan::TEXT_FILE, skill.content.as_bytes(), false)?;
         for file in &skill.files {
             let is_program = programs && file.executable == Some(true);
-            let bytes = contents(file).unwrap_or_default();
+            let bytes = decode_contents(file).unwrap_or_default();
             write(&directory, file.path.as_str(), &bytes, is_program)?;
         }
     }

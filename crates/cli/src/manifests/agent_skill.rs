@@ -23,7 +23,7 @@ use std::os::fd::OwnedFd;
 
 use sympozium_plan::admit::SANDBOX_PACK;
 
-use super::load::{Budget, Loaded};
+use super::load::{Budget, LoadedFile};
 use super::problem::{Problem, Problems};
 use directory::{Allowance, RawSkill};
 use pack::PackOptions;
@@ -34,10 +34,10 @@ pub const FILE_NAME: &str = "SKILL.md";
 
 /// Whether this is a valid name of a skill and its pack.
 pub fn is_skill_name(name: &str) -> bool {
-    names::is_fit(name) && name != SANDBOX_PACK
+    names::is_normalized(name) && name != SANDBOX_PACK
 }
 
-pub use names::fitted as fitted_name;
+pub use names::normalize as fitted_name;
 
 /// Reads the skill in `directory` as a pack of its own: one document, as if it had been written as a manifest.
 pub fn load(
@@ -45,7 +45,7 @@ pub fn load(
     directory_name: Option<String>,
     allowance: &mut Allowance,
     budget: &mut Budget,
-) -> Loaded {
+) -> LoadedFile {
     let (skill, problems) = match read(directory, directory_name, allowance, budget) {
         Ok(read) => read,
         Err(problem) => {
@@ -54,29 +54,29 @@ pub fn load(
             (None, problems)
         }
     };
-    load_read(skill, problems)
+    load_parsed(skill, problems)
 }
 
 /// The same from bytes that were read before.
-pub fn load_raw(raw: RawSkill, budget: &mut Budget) -> Loaded {
-    let (skill, problems) = skill::interpret(raw, budget);
-    load_read(skill, problems)
+pub fn load_raw(raw: RawSkill, budget: &mut Budget) -> LoadedFile {
+    let (skill, problems) = skill::parse(raw, budget);
+    load_parsed(skill, problems)
 }
 
-fn load_read(skill: Option<Skill>, mut problems: Problems) -> Loaded {
+fn load_parsed(skill: Option<Skill>, mut problems: Problems) -> LoadedFile {
     let mut documents = Vec::new();
     if let Some(skill) = skill {
         let options = PackOptions::default();
-        let places = skill.places;
+        let places = skill.marks;
         for warning in pack::warnings(&skill, &options) {
             problems.add(warning);
         }
-        match pack::document(&pack::build(vec![skill], &options), Some(places)) {
+        match pack::to_document(&pack::build(vec![skill], &options), Some(places)) {
             Ok(document) => documents.push(document),
-            Err(error) => problems.add(pack::not_written(&error)),
+            Err(error) => problems.add(pack::serialize_problem(&error)),
         }
     }
-    Loaded { documents, problems }
+    LoadedFile { documents, problems }
 }
 
 /// Reads the skill in `directory`; `None` when it has an error, which is then among the problems.
@@ -90,5 +90,5 @@ pub fn read(
     budget: &mut Budget,
 ) -> Result<(Option<Skill>, Problems), Problem> {
     let raw = directory::read(directory, directory_name, allowance)?;
-    Ok(skill::interpret(raw, budget))
+    Ok(skill::parse(raw, budget))
 }

@@ -31,22 +31,22 @@ impl Default for Budget {
 
 impl Budget {
     /// A budget of fewer nodes, for callers that read many files and must not spend seconds on a hostile one.
-    pub fn of_nodes(nodes: usize) -> Self {
+    pub fn with_nodes(nodes: usize) -> Self {
         Self { nodes, ..Self::default() }
     }
 }
 
 /// The content of one file.
 #[derive(Debug, Default)]
-pub struct Loaded {
+pub struct LoadedFile {
     /// The documents that could be parsed, without empty ones.
     pub documents: Vec<Node>,
     pub problems: Problems,
 }
 
-impl Loaded {
+impl LoadedFile {
     /// For a file that cannot be read.
-    pub fn of_problem(problem: Problem) -> Self {
+    pub fn from_problem(problem: Problem) -> Self {
         let mut loaded = Self::default();
         loaded.problems.add(problem);
         loaded
@@ -57,8 +57,8 @@ impl Loaded {
 ///
 /// A broken document is a problem and is skipped; the ones after it are parsed. When a bound is exceeded, the rest of
 /// the file is not read.
-pub fn load(text: &str, budget: &mut Budget) -> Loaded {
-    let mut loaded = Loaded::default();
+pub fn load(text: &str, budget: &mut Budget) -> LoadedFile {
+    let mut loaded = LoadedFile::default();
     let options = granit_parser::options! {
         emit_comments: false,
         disallow_directives: true,
@@ -75,7 +75,7 @@ pub fn load(text: &str, budget: &mut Budget) -> Loaded {
                 loaded.documents.extend(builder.finish_document());
                 continue;
             }
-            Some(Ok((event, span))) => match builder.take(event, &span) {
+            Some(Ok((event, span))) => match builder.handle_event(event, &span) {
                 Ok(()) => continue,
                 Err(stop) => stop,
             },
@@ -105,14 +105,13 @@ fn syntax_problem(error: &ScanError) -> Problem {
     match error.kind() {
         ErrorKind::RecursionLimitExceeded => too_deep(at),
         ErrorKind::UnknownAnchor => Problem::error("alias", at, "the alias names no anchor before it")
-            .hint("write the value out, or put the anchor (&name) before its alias (*name)"),
+            .with_hint("write the value out, or put the anchor (&name) before its alias (*name)"),
         kind @ (ErrorKind::TabNotAllowed
         | ErrorKind::TabInBlockIndentation
         | ErrorKind::TabInIndentation
-        | ErrorKind::TabAtBlockScalarStart) => {
-            Problem::error("syntax", at, kind.to_string()).hint("indent with spaces; YAML does not allow tabs there")
-        }
-        kind => Problem::error("syntax", at, kind.to_string()).hint(
+        | ErrorKind::TabAtBlockScalarStart) => Problem::error("syntax", at, kind.to_string())
+            .with_hint("indent with spaces; YAML does not allow tabs there"),
+        kind => Problem::error("syntax", at, kind.to_string()).with_hint(
             "look here and just above: at indentation, a colon without a space, or quotes and brackets left open",
         ),
     }
@@ -120,7 +119,7 @@ fn syntax_problem(error: &ScanError) -> Problem {
 
 fn too_deep(at: Mark) -> Problem {
     Problem::error("too-deep", at, format!("nested deeper than {MAX_DEPTH} levels"))
-        .hint("no kind needs that many; is this a manifest?")
+        .with_hint("no kind needs that many; is this a manifest?")
 }
 
 /// From the parser's counting (lines from 1, columns from 0).

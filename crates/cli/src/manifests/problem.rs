@@ -34,7 +34,7 @@ impl Problem {
         Self { severity: Severity::Warning, ..Self::error(rule, at, message) }
     }
 
-    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
@@ -43,33 +43,33 @@ impl Problem {
 /// The problems of one file. A file can be wrong in a million places: the first ones are stored, further ones counted.
 #[derive(Debug, Default)]
 pub struct Problems {
-    pub kept: Vec<Problem>,
-    pub errors_left_out: usize,
-    pub warnings_left_out: usize,
+    pub items: Vec<Problem>,
+    pub errors_omitted: usize,
+    pub warnings_omitted: usize,
 }
 
 impl Problems {
     pub fn add(&mut self, problem: Problem) {
-        if self.kept.len() < MAX_FINDINGS {
-            self.kept.push(problem);
+        if self.items.len() < MAX_FINDINGS {
+            self.items.push(problem);
             return;
         }
         match problem.severity {
-            Severity::Error => self.errors_left_out += 1,
-            Severity::Warning => self.warnings_left_out += 1,
+            Severity::Error => self.errors_omitted += 1,
+            Severity::Warning => self.warnings_omitted += 1,
         }
     }
 }
 
 /// The maximum number of characters of a value that a message quotes.
-const SHOWN_CHARACTERS: usize = 60;
+const MAX_QUOTED_CHARS: usize = 60;
 
 /// `value` in backquotes, safe for a terminal: truncated where it is long, and with every control character escaped, so
 /// that a manifest cannot repaint the screen of the user who checks it.
-pub fn quoted(value: &str) -> String {
+pub fn quote(value: &str) -> String {
     let mut shown = String::from("`");
     for (index, character) in value.chars().enumerate() {
-        if index == SHOWN_CHARACTERS {
+        if index == MAX_QUOTED_CHARS {
             shown.push('…');
             break;
         }
@@ -90,8 +90,8 @@ mod tests {
 
     #[test]
     fn what_is_shown_cannot_repaint_a_terminal() {
-        assert_eq!(quoted("a\u{1b}[2Jb\n"), "`a\\u{1b}[2Jb\\n`");
-        assert_eq!(quoted("x\u{202e}y"), "`x\\u{202e}y`");
+        assert_eq!(quote("a\u{1b}[2Jb\n"), "`a\\u{1b}[2Jb\\n`");
+        assert_eq!(quote("x\u{202e}y"), "`x\\u{202e}y`");
         assert_eq!(printable("naïve\r"), "naïve\\r");
         // Blank, although letters and marks by their category.
         assert_eq!(printable("\u{2800}\u{17b4}\u{fe01}"), "\\u{2800}\\u{17b4}\\u{fe01}");
@@ -99,8 +99,8 @@ mod tests {
 
     #[test]
     fn what_is_long_is_cut() {
-        assert_eq!(quoted(&"é".repeat(60)), format!("`{}`", "é".repeat(60)));
-        assert_eq!(quoted(&"é".repeat(61)), format!("`{}…`", "é".repeat(60)));
+        assert_eq!(quote(&"é".repeat(60)), format!("`{}`", "é".repeat(60)));
+        assert_eq!(quote(&"é".repeat(61)), format!("`{}…`", "é".repeat(60)));
     }
 
     #[test]
@@ -110,7 +110,7 @@ mod tests {
             problems.add(Problem::error("x", Mark::START, ""));
         }
         problems.add(Problem::warning("x", Mark::START, ""));
-        assert_eq!(problems.kept.len(), MAX_FINDINGS);
-        assert_eq!((problems.errors_left_out, problems.warnings_left_out), (2, 1));
+        assert_eq!(problems.items.len(), MAX_FINDINGS);
+        assert_eq!((problems.errors_omitted, problems.warnings_omitted), (2, 1));
     }
 }

@@ -19,7 +19,7 @@ pub enum Scalar {
 
 impl Scalar {
     /// Whether two values are the same to the API server: `8` and `8.0` are.
-    pub fn means_the_same(&self, other: &Self) -> bool {
+    pub fn is_equivalent(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Number(one), Self::Number(other)) => one == other || one.as_f64() == other.as_f64(),
             _ => self == other,
@@ -27,7 +27,7 @@ impl Scalar {
     }
 
     /// The value as JSON writes it, for messages.
-    pub fn shown(&self) -> String {
+    pub fn to_json_text(&self) -> String {
         match self {
             Self::Null => "null".to_owned(),
             Self::Bool(value) => value.to_string(),
@@ -39,7 +39,7 @@ impl Scalar {
 }
 
 /// The core schema of YAML 1.2 (section 10.3.2).
-pub fn core(text: &str) -> Scalar {
+pub fn parse_core(text: &str) -> Scalar {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Scalar::Null,
         "true" | "True" | "TRUE" => return Scalar::Bool(true),
@@ -54,20 +54,20 @@ pub fn core(text: &str) -> Scalar {
     }
     for (prefix, radix) in [("0o", 8), ("0x", 16)] {
         if let Some(digits) = text.strip_prefix(prefix) {
-            return digits_to_number(Sign::Plus, digits, radix);
+            return parse_digits(Sign::Plus, digits, radix);
         }
     }
     if is_decimal_integer(text) {
         let (sign, digits) = split_sign(text);
-        return digits_to_number(sign, digits, 10);
+        return parse_digits(sign, digits, 10);
     }
-    float(text)
+    parse_float(text)
 }
 
 /// As `go.yaml.in/yaml/v2` resolves it, which kubectl and helm use.
 ///
 /// Its timestamps need no case here: they stay text in JSON.
-pub fn kubectl(text: &str) -> Scalar {
+pub fn parse_kubectl(text: &str) -> Scalar {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Scalar::Null,
         "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" | "true" | "True" | "TRUE" => {
@@ -85,8 +85,8 @@ pub fn kubectl(text: &str) -> Scalar {
         return Scalar::NotFinite;
     }
     if text.starts_with('.') {
-        return match are_separators(text) {
-            true => go_float(&text.replace('_', "")),
+        return match has_valid_separators(text) {
+            true => parse_go_float(&text.replace('_', "")),
             false => Scalar::Text,
         };
     }
@@ -100,27 +100,27 @@ pub fn kubectl(text: &str) -> Scalar {
         [b'0', _, ..] => (&unsigned[1..], 8),
         _ => (unsigned, 10),
     };
-    match digits_to_number(sign, digits, radix) {
+    match parse_digits(sign, digits, radix) {
         // Its own parser of binary numbers accepts a sign behind the prefix.
         Scalar::Text if plain.starts_with("0b-") || plain.starts_with("0b+") => {
             let (sign, digits) = split_sign(&plain[2..]);
-            digits_to_number(sign, digits, 2)
+            parse_digits(sign, digits, 2)
         }
-        Scalar::Text => go_float(&plain),
+        Scalar::Text => parse_go_float(&plain),
         number => number,
     }
 }
 
 /// For Go, a number that is too large for a float is not a number.
-fn go_float(text: &str) -> Scalar {
-    match float(text) {
+fn parse_go_float(text: &str) -> Scalar {
+    match parse_float(text) {
         Scalar::NotFinite => Scalar::Text,
         other => other,
     }
 }
 
 /// Whether every `_` has a digit on both sides.
-fn are_separators(text: &str) -> bool {
+fn has_valid_separators(text: &str) -> bool {
     let bytes = text.as_bytes();
     let is_digit = |at: Option<usize>| at.and_then(|at| bytes.get(at)).is_some_and(u8::is_ascii_digit);
     let mut underscores = text.match_indices('_');
@@ -156,7 +156,7 @@ fn is_decimal_integer(text: &str) -> bool {
     !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit())
 }
 
-fn digits_to_number(sign: Sign, digits: &str, radix: u32) -> Scalar {
+fn parse_digits(sign: Sign, digits: &str, radix: u32) -> Scalar {
     let fits = |character: char| character.is_digit(radix);
     if digits.is_empty() || !digits.chars().all(fits) {
         return Scalar::Text;
@@ -170,13 +170,13 @@ fn digits_to_number(sign: Sign, digits: &str, radix: u32) -> Scalar {
     match number {
         Some(number) => Scalar::Number(number),
         // Too large for an integer; only a decimal number can become a float.
-        None if radix == 10 => float(&format!("{}{digits}", if sign == Sign::Minus { "-" } else { "" })),
+        None if radix == 10 => parse_float(&format!("{}{digits}", if sign == Sign::Minus { "-" } else { "" })),
         None => Scalar::Text,
     }
 }
 
 /// `[-+]? ( . digits | digits ( . digits? )? ) ( [eE] [-+]? digits )?`, the same for both.
-fn float(text: &str) -> Scalar {
+fn parse_float(text: &str) -> Scalar {
     let (_, unsigned) = split_sign(text);
     let (mantissa, exponent) = match unsigned.find(['e', 'E']) {
         Some(at) => (&unsigned[..at], Some(&unsigned[at + 1..])),
@@ -253,9 +253,9 @@ mod tests {
             ("._1", Scalar::Text),
             (".1_", Scalar::Text),
         ] {
-            assert_eq!(core(text), expected, "core: {text:?}");
-            let other = kubectl(text);
-            assert!(other.means_the_same(&expected), "kubectl: {text:?}: {other:?}");
+            assert_eq!(parse_core(text), expected, "core: {text:?}");
+            let other = parse_kubectl(text);
+            assert!(other.is_equivalent(&expected), "kubectl: {text:?}: {other:?}");
         }
     }
 
@@ -278,15 +278,15 @@ mod tests {
             (".0_1", Scalar::Text, real(0.01)),
             ("1e999", Scalar::NotFinite, Scalar::Text),
         ] {
-            assert_eq!(core(text), ours, "core: {text:?}");
-            assert_eq!(kubectl(text), theirs, "kubectl: {text:?}");
-            assert!(!ours.means_the_same(&theirs));
+            assert_eq!(parse_core(text), ours, "core: {text:?}");
+            assert_eq!(parse_kubectl(text), theirs, "kubectl: {text:?}");
+            assert!(!ours.is_equivalent(&theirs));
         }
     }
 
     #[test]
     fn a_leading_zero_that_is_not_octal_is_the_same_number_in_both() {
-        assert!(core("08").means_the_same(&kubectl("08")));
-        assert!(core("-09.5").means_the_same(&kubectl("-09.5")));
+        assert!(parse_core("08").is_equivalent(&parse_kubectl("08")));
+        assert!(parse_core("-09.5").is_equivalent(&parse_kubectl("-09.5")));
     }
 }

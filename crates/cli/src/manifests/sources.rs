@@ -13,13 +13,13 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use super::agent_skill::{self, directory};
-use super::hidden;
+use super::invisible_chars;
 use super::limits::{MAX_DIRECTORY_ENTRIES, MAX_FILE_BYTES, MAX_FILES, MAX_TOTAL_BYTES};
-use super::load::{Budget, Loaded, load};
+use super::load::{Budget, LoadedFile, load};
 use super::problem::{Problem, printable};
 use super::tree::Mark;
 pub use text::decode;
-use walk::{Walk, What};
+use walk::{EntryKind, Walker};
 
 /// The name of `-` in messages.
 pub const STANDARD_INPUT: &str = "<stdin>";
@@ -29,11 +29,11 @@ pub const STANDARD_INPUT: &str = "<stdin>";
 pub struct Source {
     /// As the user would name it, safe for a terminal.
     pub name: String,
-    place: Result<Place, Problem>,
+    location: Result<Location, Problem>,
 }
 
 #[derive(Debug)]
-enum Place {
+enum Location {
     StandardInput,
     File(PathBuf),
     /// The directory of a skill, below a directory that was named, and reached from there without following links.
@@ -45,12 +45,12 @@ enum Place {
 
 /// The documents of `inputs`, file by file, each with the file's name and its problems. Every command that takes
 /// manifests reads them this way.
-pub fn documents<'a>(
+pub fn load_documents<'a>(
     inputs: &[PathBuf],
     reader: &'a mut Reader,
     budget: &'a mut Budget,
-) -> impl Iterator<Item = (String, Loaded)> + 'a {
-    let sources = find(inputs).into_iter();
+) -> impl Iterator<Item = (String, LoadedFile)> + 'a {
+    let sources = find_sources(inputs).into_iter();
     sources.map(move |source| (source.name.clone(), reader.load(source, budget)))
 }
 
@@ -59,7 +59,7 @@ pub fn documents<'a>(
 /// In directories, files called `*.yaml`, `*.yml` and `*.json` are included, names that start with a dot are not, and
 /// links are followed only to files inside the directory. A directory that has `SKILL.md` is a skill, whatever else is
 /// in it.
-fn find(inputs: &[PathBuf]) -> Vec<Source> {
+fn find_sources(inputs: &[PathBuf]) -> Vec<Source> {
     let mut finder = Finder::default();
     for input in inputs {
         finder.add_input(input);
@@ -71,7 +71,7 @@ fn find(inputs: &[PathBuf]) -> Vec<Source> {
 struct Finder {
     sources: Vec<Source>,
     seen: HashSet<PathBuf>,
-    walk: Walk,
+    walk: Walker,
     is_full: bool,
 }
 
@@ -79,13 +79,13 @@ impl Finder {
     fn add_input(&mut self, input: &Path) {
         if input == Path::new("-") {
             if self.seen.insert(input.to_owned()) {
-                self.add(STANDARD_INPUT.to_owned(), Ok(Place::StandardInput));
+                self.add(STANDARD_INPUT.to_owned(), Ok(Location::StandardInput));
             }
             return;
         }
-        let name = shown(input);
+        let name = display_path(input);
         match fs::metadata(input) {
-            Err(error) => self.add(name, Err(unreadable(&error))),
+            Err(error) => self.add(name, Err(read_problem(&error))),
             Ok(metadata) if metadata.is_dir() => self.add_directory(input),
             Ok(metadata) if is_named_pipe(&metadata, input) => {
                 self.add(name, Err(walk::not_a_file()));
@@ -100,23 +100,23 @@ impl Finder {
 
     fn add_directory(&mut self, directory: &Path) {
         let before = self.sources.len();
-        let found = self.walk.files_below(directory);
+        let found = self.walk.find_files(directory);
         let was_seen = found.iter().any(|(path, what)| what.is_ok() && self.is_seen(path));
         for (path, what) in found {
             match what {
-                Err(problem) => self.add(shown(&path), Err(problem)),
-                Ok(What::Manifest) => self.add_file(&path),
-                Ok(What::Skill) => {
+                Err(problem) => self.add(display_path(&path), Err(problem)),
+                Ok(EntryKind::Manifest) => self.add_file(&path),
+                Ok(EntryKind::Skill) => {
                     let below = path.strip_prefix(directory).unwrap_or(Path::new(""));
-                    let name = shown(&path.join(agent_skill::FILE_NAME));
+                    let name = display_path(&path.join(agent_skill::FILE_NAME));
                     self.add_skill(directory, below, name);
                 }
             }
         }
         if self.sources.len() == before && !was_seen {
             let problem = Problem::error("file", Mark::START, "no manifest in this directory")
-                .hint("manifests are called *.yaml, *.yml or *.json, and skills SKILL.md");
-            self.add(shown(directory), Err(problem));
+                .with_hint("manifests are called *.yaml, *.yml or *.json, and skills SKILL.md");
+            self.add(display_path(directory), Err(problem));
         }
     }
 
@@ -128,7 +128,7 @@ impl Finder {
         // A path without a canonical form, such as a pipe of the shell, is used as it is.
         let canonical = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         if self.seen.insert(canonical) {
-            self.add(shown(path), Ok(Place::File(path.to_owned())));
+            self.add(display_path(path), Ok(Location::File(path.to_owned())));
         }
     }
 
@@ -136,19 +136,20 @@ impl Finder {
         let path = root.join(below);
         if self.seen.insert(fs::canonicalize(&path).unwrap_or(path)) {
             let (root, below) = (root.to_owned(), below.to_owned());
-            self.add(name, Ok(Place::Skill { root, below }));
+            self.add(name, Ok(Location::Skill { root, below }));
         }
     }
 
-    fn add(&mut self, name: String, place: Result<Place, Problem>) {
+    fn add(&mut self, name: String, place: Result<Location, Problem>) {
         if self.sources.len() < MAX_FILES {
-            self.sources.push(Source { name, place });
+            self.sources.push(Source { name, location: place });
         } else if !self.is_full {
             self.is_full = true;
             let message = format!("more than {MAX_FILES} files; this one and the rest are not read");
-            let problem = Problem::error("too-large", Mark::START, message).hint("check the files in several calls");
+            let problem =
+                Problem::error("too-large", Mark::START, message).with_hint("check the files in several calls");
             let place = Err(problem);
-            self.sources.push(Source { name, place });
+            self.sources.push(Source { name, location: place });
         }
     }
 }
@@ -160,14 +161,14 @@ fn is_named_pipe(metadata: &fs::Metadata, path: &Path) -> bool {
 }
 
 /// A path, safe for a terminal.
-pub fn shown(path: &Path) -> String {
+pub fn display_path(path: &Path) -> String {
     printable(&path.to_string_lossy())
 }
 
 /// The documents of a text, with warnings about invisible characters.
-fn load_text(text: &str, budget: &mut Budget) -> Loaded {
+fn load_text(text: &str, budget: &mut Budget) -> LoadedFile {
     let mut loaded = load(text, budget);
-    for warning in hidden::warnings(text) {
+    for warning in invisible_chars::warnings(text) {
         loaded.problems.add(warning);
     }
     loaded
@@ -176,43 +177,43 @@ fn load_text(text: &str, budget: &mut Budget) -> Loaded {
 /// Reads sources, within bounds over all of them.
 #[derive(Debug)]
 pub struct Reader {
-    left: directory::Allowance,
+    allowance: directory::Allowance,
 }
 
 impl Default for Reader {
     fn default() -> Self {
         let left = directory::Allowance { bytes: MAX_TOTAL_BYTES, entries: MAX_DIRECTORY_ENTRIES };
-        Self { left }
+        Self { allowance: left }
     }
 }
 
 impl Reader {
-    fn load(&mut self, source: Source, budget: &mut Budget) -> Loaded {
-        let loaded = source.place.and_then(|place| match place {
-            Place::Skill { root, below } => self.load_skill(&root, &below, budget),
-            Place::StandardInput => {
+    fn load(&mut self, source: Source, budget: &mut Budget) -> LoadedFile {
+        let loaded = source.location.and_then(|place| match place {
+            Location::Skill { root, below } => self.load_skill(&root, &below, budget),
+            Location::StandardInput => {
                 let bytes = self.read_bytes(io::stdin().lock())?;
                 Ok(load_text(&decode(bytes)?, budget))
             }
-            Place::File(path) => Ok(load_text(&self.read_file(&path)?, budget)),
+            Location::File(path) => Ok(load_text(&self.read_file(&path)?, budget)),
         });
-        loaded.unwrap_or_else(Loaded::of_problem)
+        loaded.unwrap_or_else(LoadedFile::from_problem)
     }
 
-    fn load_skill(&mut self, root: &Path, below: &Path, budget: &mut Budget) -> Result<Loaded, Problem> {
-        let mut directory = directory::open(root).map_err(|error| directory::not_read(&error))?;
+    fn load_skill(&mut self, root: &Path, below: &Path, budget: &mut Budget) -> Result<LoadedFile, Problem> {
+        let mut directory = directory::open(root).map_err(|error| directory::read_problem(&error))?;
         if below != Path::new("") {
-            directory = directory::open_below(&directory, below).map_err(|error| directory::not_read(&error))?;
+            directory = directory::open_below(&directory, below).map_err(|error| directory::read_problem(&error))?;
         }
         let name = directory_name(&root.join(below));
-        Ok(agent_skill::load(&directory, name, &mut self.left, budget))
+        Ok(agent_skill::load(&directory, name, &mut self.allowance, budget))
     }
 
     /// The text of a file, without a byte-order mark.
     fn read_file(&mut self, path: &Path) -> Result<String, Problem> {
-        let file = File::open(path).map_err(|error| unreadable(&error))?;
+        let file = File::open(path).map_err(|error| read_problem(&error))?;
         // The size of a regular file is known before it is read.
-        let metadata = file.metadata().map_err(|error| unreadable(&error))?;
+        let metadata = file.metadata().map_err(|error| read_problem(&error))?;
         self.check_size(metadata.len())?;
         decode(self.read_bytes(file)?)
     }
@@ -220,11 +221,11 @@ impl Reader {
     fn read_bytes(&mut self, reader: impl Read) -> Result<Vec<u8>, Problem> {
         let mut bytes = Vec::new();
         // One byte more than allowed, to detect larger files.
-        let most = MAX_FILE_BYTES.min(self.left.bytes) + 1;
-        reader.take(most).read_to_end(&mut bytes).map_err(|error| unreadable(&error))?;
+        let most = MAX_FILE_BYTES.min(self.allowance.bytes) + 1;
+        reader.take(most).read_to_end(&mut bytes).map_err(|error| read_problem(&error))?;
         let size = bytes.len() as u64;
         self.check_size(size)?;
-        self.left.bytes -= size;
+        self.allowance.bytes -= size;
         Ok(bytes)
     }
 
@@ -232,11 +233,11 @@ impl Reader {
         if size > MAX_FILE_BYTES {
             let message = format!("larger than {} MiB; it is not read", MAX_FILE_BYTES >> 20);
             return Err(Problem::error("too-large", Mark::START, message)
-                .hint("split the file; Kubernetes does not take objects of that size"));
+                .with_hint("split the file; Kubernetes does not take objects of that size"));
         }
-        if size > self.left.bytes {
+        if size > self.allowance.bytes {
             let message = format!("more than {} MiB in all; it is not read", MAX_TOTAL_BYTES >> 20);
-            return Err(Problem::error("too-large", Mark::START, message).hint("check the files in several calls"));
+            return Err(Problem::error("too-large", Mark::START, message).with_hint("check the files in several calls"));
         }
         Ok(())
     }
@@ -248,7 +249,7 @@ pub fn directory_name(path: &Path) -> Option<String> {
     Some(path.file_name()?.to_string_lossy().into_owned())
 }
 
-fn unreadable(error: &io::Error) -> Problem {
+fn read_problem(error: &io::Error) -> Problem {
     let (message, hint) = match error.kind() {
         io::ErrorKind::NotFound => {
             ("no such file or directory".to_owned(), "check the path, or name the directory that has the manifests")
@@ -258,5 +259,5 @@ fn unreadable(error: &io::Error) -> Problem {
         }
         _ => (format!("cannot be read: {error}"), "try to read it with another program, such as cat"),
     };
-    Problem::error("file", Mark::START, message).hint(hint)
+    Problem::error("file", Mark::START, message).with_hint(hint)
 }

@@ -145,7 +145,7 @@ impl Node {
     }
 
     /// The value at a path of keys.
-    pub fn at(&self, path: &[&str]) -> Option<&Node> {
+    pub fn get_path(&self, path: &[&str]) -> Option<&Node> {
         path.iter().try_fold(self, |node, key| node.get(key))
     }
 
@@ -153,17 +153,17 @@ impl Node {
     ///
     /// The path has the form of [`Path`]: `spec.skills[0].params[a.b]`.
     pub fn locate(&self, path: &str) -> Mark {
-        self.follow(path).0
+        self.walk(path).0
     }
 
     /// The position of the field at `path`, if it exists.
     pub fn find(&self, path: &str) -> Option<Mark> {
-        let (at, is_whole) = self.follow(path);
+        let (at, is_whole) = self.walk(path);
         is_whole.then_some(at)
     }
 
     /// The last existing position on the path, and whether it is the end of the path.
-    fn follow(&self, path: &str) -> (Mark, bool) {
+    fn walk(&self, path: &str) -> (Mark, bool) {
         let mut node = self;
         let mut at = self.at;
         for step in steps(path) {
@@ -182,7 +182,7 @@ impl Node {
 
 impl Value {
     /// The type, with its article.
-    pub fn kind(&self) -> &'static str {
+    pub fn type_name(&self) -> &'static str {
         match self {
             Self::Null => "null",
             Self::Bool(_) => "a boolean",
@@ -325,13 +325,13 @@ mod tests {
         assert_eq!(root.to_json(), expected);
         assert_eq!(root.locate("spec.task").line, 3);
         assert_eq!(root.locate("spec.model.model").line, 2);
-        let task = root.at(&["spec", "task"]).and_then(Node::as_text);
+        let task = root.get_path(&["spec", "task"]).and_then(Node::as_text);
         assert_eq!(task, Some("new"));
         root.remove(&["spec", "model"]);
         root.remove(&["spec", "nothing", "below"]);
         root.remove(&["metadata"]);
         assert_eq!(root.to_json(), json!({"spec": {"task": "new"}}));
-        assert_eq!(root.at(&["spec", "model"]), None);
+        assert_eq!(root.get_path(&["spec", "model"]), None);
         // A value that is not a mapping becomes one.
         root.set(&["spec", "task", "mode"], json!("x"));
         assert_eq!(root.to_json(), json!({"spec": {"task": {"mode": "x"}}}));

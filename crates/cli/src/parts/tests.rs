@@ -7,13 +7,13 @@ use std::path::PathBuf;
 use clap::{CommandFactory as _, Parser as _};
 use sympozium_api::RunPlan;
 use sympozium_api::guarantee::Guarantee;
-use sympozium_api::run_plan::{Acts, Part};
-use sympozium_plan::render::{ExecutorPlace, ExecutorProfile, executor_arguments, platform_words};
+use sympozium_api::run_plan::{Part, ToolHandler};
+use sympozium_plan::render::{ExecutorProfile, ExecutorSettings, executor_arguments, platform_argument};
 use sympozium_program::{LogFormat, LogLevel};
 use sympozium_sidecar::arguments::{Arguments, Command, IpcArguments, Minimum, ProfileChoice};
 
 use super::*;
-use crate::local::bare::{self, ExecutorDirectories};
+use crate::local::unprivileged::{self, ExecutorDirectories};
 
 const PLAN: &[u8] = include_bytes!("../../../plan/src/plan/tests/fixtures/plan-v1.json");
 /// Limits of the plan that differ from the defaults of the executor.
@@ -28,7 +28,8 @@ fn plan() -> RunPlan {
     let mut plan = RunPlan::read(PLAN).unwrap();
     let part = skill(&plan).name.clone();
     for tool in &mut plan.tools {
-        if matches!(&tool.acts, Acts::Shell { part: of } | Acts::Program { part: of, .. } if *of == part) {
+        if matches!(&tool.acts, ToolHandler::Shell { part: of } | ToolHandler::Program { part: of, .. } if *of == part)
+        {
             tool.limits.timeout_seconds = SECONDS;
         }
     }
@@ -38,7 +39,7 @@ fn plan() -> RunPlan {
 }
 
 fn skill(plan: &RunPlan) -> &Part {
-    plan.parts.iter().find(|it| it.attests()).unwrap()
+    plan.parts.iter().find(|it| it.is_attested()).unwrap()
 }
 
 /// The options of `skill-sidecar ipc` that a variable can set, each with its variable.
@@ -64,14 +65,14 @@ fn read(line: &[String]) -> IpcArguments {
     }
 }
 
-fn bare_arguments(plan: &RunPlan) -> Vec<String> {
+fn unprivileged_arguments(plan: &RunPlan) -> Vec<String> {
     let directories = ExecutorDirectories {
-        exchange: Path::new("/live/ipc/cluster"),
+        ipc: Path::new("/live/ipc/cluster"),
         workspace: Path::new("/live/workspace"),
         scratch: Path::new("/live/tmp"),
         readable: &[PathBuf::from("/usr"), PathBuf::from("/live/programs")],
     };
-    bare::executor_arguments(plan, skill(plan), &directories).unwrap()
+    unprivileged::executor_arguments(plan, skill(plan), &directories).unwrap()
 }
 
 /// An option that a variable can set and that is not on the command line would have the executor's default: a change
@@ -102,10 +103,10 @@ fn every_option_of_the_executor_comes_from_the_plan() {
     for guarantees in [Vec::new(), Guarantee::ALL.to_vec()] {
         plan.isolation.floor.clone_from(&guarantees);
         for profile in [ExecutorProfile::Detected, ExecutorProfile::Container, ExecutorProfile::Gvisor] {
-            let at = ExecutorPlace { profile, platform: guarantees.clone() };
+            let at = ExecutorSettings { profile, platform: guarantees.clone() };
             check(&plan, &executor_arguments(&plan, skill(&plan), &at), &[]);
         }
-        check(&plan, &bare_arguments(&plan), NOT_WITHOUT_NAMESPACES);
+        check(&plan, &unprivileged_arguments(&plan), NOT_WITHOUT_NAMESPACES);
     }
 }
 
@@ -171,7 +172,7 @@ fn read_in_hostile_image() {
     }
     let plan = plan();
     let part = skill(&plan);
-    let at = ExecutorPlace { profile: ExecutorProfile::Container, platform: vec![Guarantee::Network] };
+    let at = ExecutorSettings { profile: ExecutorProfile::Container, platform: vec![Guarantee::Network] };
     let given = read(&executor_arguments(&plan, part, &at));
     assert_eq!(given.pack.as_deref(), Some("cluster"));
     assert_eq!(given.ipc_dir, Path::new("/ipc"));
@@ -180,7 +181,7 @@ fn read_in_hostile_image() {
     let writable = ["/tmp", "/dev/shm", "/workspace"].map(PathBuf::from);
     assert_eq!(given.sandbox.writable, writable);
     assert_eq!(given.sandbox.profile, ProfileChoice::Container);
-    let bare = read(&bare_arguments(&plan));
+    let bare = read(&unprivileged_arguments(&plan));
     assert_eq!(bare.pack.as_deref(), Some("cluster"));
     assert_eq!(bare.ipc_dir, Path::new("/live/ipc/cluster"));
     assert_eq!(bare.sandbox.workspace, Path::new("/live/workspace"));
@@ -208,8 +209,8 @@ fn the_bridge_reads_what_the_platform_holds() {
     let digest = format!("--plan-digest=sha256:{}", "0".repeat(64));
     for platform in [Vec::new(), Guarantee::ALL.to_vec()] {
         let words = [BRIDGE, digest.as_str(), "--gateway=unix:/x"].map(str::to_owned);
-        let words = words.into_iter().chain([platform_words(&platform)]);
+        let words = words.into_iter().chain([platform_argument(&platform)]);
         let read = sympozium_bridge::arguments::Arguments::try_parse_from(words).unwrap();
-        assert_eq!(read.serve.platform(), platform);
+        assert_eq!(read.serve.platform_guarantees(), platform);
     }
 }

@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use sympozium_api::digest::canonical;
+use sympozium_api::digest::to_canonical_json;
 use sympozium_api::names::Digest;
 use sympozium_api::text::is_prose;
 use sympozium_exec::IsolationReport;
-use sympozium_gateway::run_api::local::{RunReport, files};
+use sympozium_gateway::run_api::local::{StoredReport, files};
 use sympozium_ipc::receipt::{Chain, Receipt};
-use sympozium_ipc::run_api::{MAX_REQUEST, Phase, Usage};
+use sympozium_ipc::run_api::{BridgePhase, MAX_REQUEST, Usage};
 
-use crate::local::event::{Event, Timed};
-use crate::local::record::Outcome;
+use crate::local::event::{Event, TimedEvent};
+use crate::local::record::RunEnd;
 use crate::local::state::read_bounded;
 use crate::manifests::problem::is_printable;
-use crate::origin::ResolvedFrom;
+use crate::origin::ObjectOrigin;
 use crate::output;
 
 /// Bytes of a `report.json`.
@@ -31,9 +31,9 @@ pub struct Summary {
     agent: String,
     model: String,
     skills: Vec<String>,
-    origins: Vec<ResolvedFrom>,
+    origins: Vec<ObjectOrigin>,
     plan: Option<Digest>,
-    outcome: Option<Outcome>,
+    outcome: Option<RunEnd>,
     exit_code: u8,
     answer: Option<String>,
     usage: Usage,
@@ -48,7 +48,7 @@ pub struct Summary {
     started_ms: u64,
     /// The pending questions, with the time of each in milliseconds since 1970.
     #[serde(skip)]
-    asked: BTreeMap<String, u64>,
+    asked_at: BTreeMap<String, u64>,
 }
 
 /// In milliseconds.
@@ -71,8 +71,8 @@ struct Receipts {
 }
 
 impl Summary {
-    pub fn event(&mut self, timed: &Timed) {
-        let Timed { at_ms, event } = timed;
+    pub fn add_event(&mut self, timed: &TimedEvent) {
+        let TimedEvent { at_ms, event } = timed;
         match event {
             Event::Planned { run, uid, agent, model, skills, origins, plan, directory, workspace } => {
                 self.run.clone_from(run);
@@ -89,16 +89,16 @@ impl Summary {
             Event::Isolated { part, report } => {
                 self.isolation.insert(part.clone(), (**report).clone());
             }
-            Event::Phase { phase: Phase::Working } => {
+            Event::Phase { phase: BridgePhase::Working } => {
                 let took = at_ms.saturating_sub(self.started_ms);
                 self.durations.starting_ms.get_or_insert(took);
             }
             Event::Usage { usage } => self.usage = *usage,
             Event::Asked { question } => {
-                self.asked.insert(question.approval.clone(), *at_ms);
+                self.asked_at.insert(question.approval.clone(), *at_ms);
             }
             Event::Answered { approval, .. } => {
-                if let Some(since) = self.asked.remove(approval) {
+                if let Some(since) = self.asked_at.remove(approval) {
                     self.durations.waiting_ms += at_ms.saturating_sub(since);
                 }
             }
@@ -106,7 +106,7 @@ impl Summary {
             Event::Ended { outcome, usage, leftovers } => {
                 self.durations.total_ms = at_ms.saturating_sub(self.started_ms);
                 self.exit_code = outcome.exit_code();
-                if let Outcome::Succeeded { answer } = outcome {
+                if let RunEnd::Succeeded { answer } = outcome {
                     self.answer = Some(answer.clone());
                 }
                 self.outcome = Some(outcome.clone());
@@ -116,44 +116,44 @@ impl Summary {
             Event::Phase { .. } | Event::Starting { .. } | Event::Progress { .. } | Event::Transcript { .. } => {}
             // If the run has a directory, the last report of the bridge is read from it at the end.
             Event::Receipt { receipt } if self.directory.is_none() => {
-                self.receipts = receipts_until(receipt);
+                self.receipts = receipts_up_to(receipt);
             }
             Event::Receipt { .. } => {}
         }
     }
 
     /// Formats the summary of a run that has ended.
-    pub fn json(mut self) -> anyhow::Result<String> {
+    pub fn into_json(mut self) -> anyhow::Result<String> {
         if let Some(directory) = &self.directory {
-            self.receipts = receipts(directory);
+            self.receipts = read_receipts(directory);
         }
         let text = serde_json::to_string_pretty(&self)?;
-        Ok(output::escaped(text) + "\n")
+        Ok(output::escape_json(text) + "\n")
     }
 }
 
 /// The chain up to and including a receipt.
-fn receipts_until(last: &Receipt) -> Option<Receipts> {
-    let line = String::from_utf8(canonical(last).ok()?).ok()?;
-    Some(Receipts { count: last.number + 1, head: Chain::hash_of(&line) })
+fn receipts_up_to(last: &Receipt) -> Option<Receipts> {
+    let line = String::from_utf8(to_canonical_json(last).ok()?).ok()?;
+    Some(Receipts { count: last.number + 1, head: Chain::line_hash(&line) })
 }
 
 /// The receipts according to the last report of the bridge; `None` if there is none.
-fn receipts(directory: &Path) -> Option<Receipts> {
+fn read_receipts(directory: &Path) -> Option<Receipts> {
     let bytes = read_bounded(&directory.join(files::REPORT), MAX_REPORT_BYTES).ok()?;
-    let report: RunReport = serde_json::from_slice(&bytes).ok()?;
+    let report: StoredReport = serde_json::from_slice(&bytes).ok()?;
     Some(Receipts { count: report.receipts, head: report.head })
 }
 
 /// Formats an event as a line of `-o jsonl`.
-pub fn line(timed: &Timed) -> anyhow::Result<String> {
-    Ok(output::escaped(serde_json::to_string(timed)?) + "\n")
+pub fn to_json_line(timed: &TimedEvent) -> anyhow::Result<String> {
+    Ok(output::escape_json(serde_json::to_string(timed)?) + "\n")
 }
 
 /// The answer as text. A terminal gets printable characters only; other outputs keep the letters of every script, and
 /// the joiners that some need. Characters that make a terminal act, reverse a line or are invisible are always escaped:
 /// files are shown on terminals too, and copied into prompts.
-pub fn text(answer: &str, is_terminal: bool) -> String {
+pub fn printable_answer(answer: &str, is_terminal: bool) -> String {
     let mut text = String::with_capacity(answer.len() + 1);
     let mut before = None;
     for letter in answer.replace("\r\n", "\n").chars() {
@@ -188,16 +188,22 @@ mod tests {
     #[test]
     fn an_answer_makes_no_terminal_act() {
         let answer = "a\tb\r\nfamily \u{1f469}\u{200d}\u{1f467}\u{1b}[2J\u{9b}1m\u{202e}x";
-        assert_eq!(text(answer, true), "a\tb\nfamily \u{1f469}\\u{200d}\u{1f467}\\u{1b}[2J\\u{9b}1m\\u{202e}x\n");
-        assert_eq!(text(answer, false), "a\tb\nfamily \u{1f469}\u{200d}\u{1f467}\\u{1b}[2J\\u{9b}1m\\u{202e}x\n");
+        assert_eq!(
+            printable_answer(answer, true),
+            "a\tb\nfamily \u{1f469}\\u{200d}\u{1f467}\\u{1b}[2J\\u{9b}1m\\u{202e}x\n"
+        );
+        assert_eq!(
+            printable_answer(answer, false),
+            "a\tb\nfamily \u{1f469}\u{200d}\u{1f467}\\u{1b}[2J\\u{9b}1m\\u{202e}x\n"
+        );
         let symbols = "\u{26a0}\u{fe0f} a\u{fe0f} ä\u{fe0f} \u{3164}";
-        assert_eq!(text(symbols, true), "\u{26a0}\u{fe0f} a\\u{fe0f} ä\\u{fe0f} \\u{3164}\n");
+        assert_eq!(printable_answer(symbols, true), "\u{26a0}\u{fe0f} a\\u{fe0f} ä\\u{fe0f} \\u{3164}\n");
         // Characters that are invisible to people, but not to a model.
         let tags = "a\u{e0041}\u{e0042}\u{200b}\u{3164}b";
         for is_terminal in [true, false] {
-            assert_eq!(text(tags, is_terminal), "a\\u{e0041}\\u{e0042}\\u{200b}\\u{3164}b\n");
+            assert_eq!(printable_answer(tags, is_terminal), "a\\u{e0041}\\u{e0042}\\u{200b}\\u{3164}b\n");
         }
-        assert_eq!(text("done\n", true), "done\n");
-        assert_eq!(text("", false), "\n");
+        assert_eq!(printable_answer("done\n", true), "done\n");
+        assert_eq!(printable_answer("", false), "\n");
     }
 }

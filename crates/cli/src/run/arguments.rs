@@ -8,7 +8,7 @@ use sympozium_api::duration::DurationText;
 use sympozium_api::names::{AgentName, PolicyName, RunName};
 
 use crate::cluster::ClusterArguments;
-use crate::local::prepared::Approve;
+use crate::local::prepared_run::ApprovalMode;
 
 /// The arguments of `run`.
 #[derive(Debug, Args)]
@@ -74,11 +74,11 @@ pub struct RunArguments {
     pub task: Option<String>,
 
     /// The agent among the files, where there are several.
-    #[arg(long, value_name = "NAME", value_parser = agent)]
+    #[arg(long, value_name = "NAME", value_parser = parse_agent)]
     pub agent: Option<String>,
 
     /// The AgentRun among the files, where there are several.
-    #[arg(long, value_name = "NAME", value_parser = run)]
+    #[arg(long, value_name = "NAME", value_parser = parse_run)]
     pub run: Option<String>,
 
     /// A skill pack: one that comes with this program, one among the files, or a directory with SKILL.md. May be given
@@ -87,7 +87,7 @@ pub struct RunArguments {
     pub skills: Vec<String>,
 
     /// The model, as provider/model.
-    #[arg(long, value_name = "PROVIDER/MODEL", value_parser = model)]
+    #[arg(long, value_name = "PROVIDER/MODEL", value_parser = parse_model)]
     pub model: Option<String>,
 
     /// The address of the model's provider, such as http://127.0.0.1:8080/v1.
@@ -105,7 +105,7 @@ pub struct RunArguments {
     /// The policy that the agent is held to: one that comes with this program (default, restrictive, permissive, hardened), one
     /// among the files, or the one in a file of its own (./policy.yaml). A name that comes with this program means that one,
     /// whatever the files have.
-    #[arg(long, value_name = "NAME|FILE", value_parser = policy)]
+    #[arg(long, value_name = "NAME|FILE", value_parser = parse_policy)]
     pub policy: Option<PolicyChoice>,
 
     /// A file with the policy that bounds every run, where there is no CONFIG/floor.yaml.
@@ -113,7 +113,7 @@ pub struct RunArguments {
     pub floor: Option<PathBuf>,
 
     /// How long the agent may work, such as 90s or 10m. Waiting for a person does not count.
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub timeout: Option<String>,
 
     /// A directory that the run reads and writes as /workspace; a fresh one when absent, which is kept.
@@ -121,8 +121,8 @@ pub struct RunArguments {
     pub workspace: Option<PathBuf>,
 
     /// What becomes of the run's questions.
-    #[arg(long, value_enum, default_value_t = Approve::Ask)]
-    pub approve: Approve,
+    #[arg(long, value_enum, default_value_t = ApprovalMode::Ask)]
+    pub approve: ApprovalMode,
 
     /// In a cluster: create the run, print its name, and do not follow it.
     #[arg(long, help_heading = "In a cluster")]
@@ -160,41 +160,41 @@ pub enum RunFormat {
 }
 
 /// Parses `provider/model`. The model may contain slashes.
-fn model(typed: &str) -> Result<String, &'static str> {
+fn parse_model(typed: &str) -> Result<String, &'static str> {
     match typed.split_once('/') {
         Some((provider, model)) if !provider.is_empty() && !model.is_empty() => Ok(typed.to_owned()),
         _ => Err("it is not a provider and a model\n  hint: write both, such as openai/gpt-4o or ollama/qwen3"),
     }
 }
 
-fn duration(typed: &str) -> Result<String, &'static str> {
-    match DurationText::new(typed).get() {
+fn parse_duration(typed: &str) -> Result<String, &'static str> {
+    match DurationText::new(typed).to_duration() {
         Ok(span) if !span.is_zero() => Ok(typed.to_owned()),
         _ => Err("it is not a span of time\n  hint: write it as 90s, 10m or 1h30m"),
     }
 }
 
-const NO_NAME: &str =
+const INVALID_NAME: &str =
     "it cannot be such a name\n  hint: use lower-case letters, digits, `-` and `.`, at most 253 of them";
 
-fn agent(typed: &str) -> Result<String, &'static str> {
+fn parse_agent(typed: &str) -> Result<String, &'static str> {
     let checked = AgentName::from(typed).check();
-    checked.map(|()| typed.to_owned()).map_err(|_| NO_NAME)
+    checked.map(|()| typed.to_owned()).map_err(|_| INVALID_NAME)
 }
 
-fn run(typed: &str) -> Result<String, &'static str> {
+fn parse_run(typed: &str) -> Result<String, &'static str> {
     let checked = RunName::from(typed).check();
-    checked.map(|()| typed.to_owned()).map_err(|_| NO_NAME)
+    checked.map(|()| typed.to_owned()).map_err(|_| INVALID_NAME)
 }
 
-fn policy(typed: &str) -> Result<PolicyChoice, &'static str> {
+fn parse_policy(typed: &str) -> Result<PolicyChoice, &'static str> {
     let extension = Path::new(typed).extension().and_then(OsStr::to_str);
     if typed.contains('/') || matches!(extension, Some("yaml" | "yml" | "json")) {
         return Ok(PolicyChoice::InFile(PathBuf::from(typed)));
     }
     let checked = PolicyName::from(typed).check();
     let name = || PolicyChoice::Named(typed.to_owned());
-    checked.map(|()| name()).map_err(|_| NO_NAME)
+    checked.map(|()| name()).map_err(|_| INVALID_NAME)
 }
 
 #[cfg(test)]
@@ -216,9 +216,9 @@ mod tests {
     #[test]
     fn everything_has_a_default() {
         let arguments = read(&[]).unwrap();
-        assert_eq!(arguments.cluster.namespace_here(), "default");
+        assert_eq!(arguments.cluster.local_namespace(), "default");
         assert!(!arguments.detach);
-        assert_eq!(arguments.approve, Approve::Ask);
+        assert_eq!(arguments.approve, ApprovalMode::Ask);
         assert_eq!(arguments.output, RunFormat::Text);
         assert!(arguments.inputs.is_empty() && arguments.skills.is_empty());
     }

@@ -4,34 +4,34 @@
 //! the status line below them. [`screen`](super::screen) writes them.
 
 mod calls;
+pub mod humanize;
 mod isolation;
 pub mod line;
 #[cfg(test)]
 mod tests;
-mod wire;
-pub mod words;
+mod transcript_entry;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use sympozium_exec::IsolationReport;
 use sympozium_ipc::receipt;
-use sympozium_ipc::run_api::{Decision, Phase, Usage};
+use sympozium_ipc::run_api::{BridgePhase, Decision, Usage};
 
-use crate::local::event::{Event, Question, Timed};
-use crate::local::record::Outcome;
-use crate::origin::{self, ResolvedFrom};
-use crate::place::Place;
+use crate::local::event::{Event, Question, TimedEvent};
+use crate::local::record::RunEnd;
+use crate::origin::{self, ObjectOrigin};
+use crate::target_flags::TargetFlags;
 use calls::Calls;
-use line::{Fit, Line, Look};
-use wire::{Told, told};
+use line::{Fit, Line, Style};
+use transcript_entry::{TranscriptEntry, parse_entry};
 
 /// Rows of one text of the model between its calls. The transcript has the rest.
-const SPEECH_ROWS: usize = 12;
+const MAX_TEXT_ROWS: usize = 12;
 /// Characters of it that are examined.
-const SPEECH_CHARACTERS: usize = 4_000;
+const MAX_TEXT_CHARS: usize = 4_000;
 /// Lines of the reason for a run end. The record has the rest.
-const REASON_LINES: usize = 24;
+const MAX_REASON_LINES: usize = 24;
 
 /// How much is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,32 +44,32 @@ pub enum Detail {
 
 /// What is known of the run so far, as far as the display needs it.
 #[derive(Debug)]
-pub struct Display {
+pub struct RunDisplay {
     detail: Detail,
-    place: Place,
+    target: TargetFlags,
     run: String,
     workspace: Option<PathBuf>,
     started_ms: Option<u64>,
-    phase: Option<Phase>,
+    phase: Option<BridgePhase>,
     parts: BTreeMap<String, IsolationReport>,
     has_shown_parts: bool,
     calls: Calls,
     /// What the model said last, without a call: it may be the answer of the run.
-    last_words: Option<String>,
+    last_text: Option<String>,
     progress: String,
     /// The last error of the model.
-    trouble: String,
+    model_error: String,
     usage: Usage,
     questions: Vec<Question>,
     is_ending: bool,
-    is_over: bool,
+    has_ended: bool,
 }
 
-impl Display {
-    pub fn new(detail: Detail, place: Place) -> Self {
+impl RunDisplay {
+    pub fn new(detail: Detail, place: TargetFlags) -> Self {
         Self {
             detail,
-            place,
+            target: place,
             run: String::new(),
             workspace: None,
             started_ms: None,
@@ -77,19 +77,19 @@ impl Display {
             parts: BTreeMap::new(),
             has_shown_parts: false,
             calls: Calls::default(),
-            last_words: None,
+            last_text: None,
             progress: String::new(),
-            trouble: String::new(),
+            model_error: String::new(),
             usage: Usage::default(),
             questions: Vec::new(),
             is_ending: false,
-            is_over: false,
+            has_ended: false,
         }
     }
 
     /// Handles an event, and returns the lines to print.
-    pub fn event(&mut self, timed: &Timed) -> Vec<Line> {
-        let Timed { at_ms, event } = timed;
+    pub fn handle_event(&mut self, timed: &TimedEvent) -> Vec<Line> {
+        let TimedEvent { at_ms, event } = timed;
         let mut lines = Vec::new();
         let mut needed = Vec::new();
         match event {
@@ -97,53 +97,53 @@ impl Display {
                 self.run.clone_from(run);
                 self.workspace.clone_from(workspace);
                 self.started_ms = Some(*at_ms);
-                lines.extend(planned(run, agent, model, skills, origins));
+                lines.extend(planned_lines(run, agent, model, skills, origins));
             }
             Event::Starting { text } => {
                 self.progress.clone_from(text);
-                lines.push(waiting(text));
+                lines.push(waiting_line(text));
             }
             Event::Isolated { part, report } => {
                 self.parts.insert(part.clone(), (**report).clone());
                 if self.has_shown_parts {
                     // A sandbox that was built late or again: printed by itself.
                     let alone = BTreeMap::from([(part.clone(), (**report).clone())]);
-                    lines.extend(isolation::lines(&alone));
+                    lines.extend(isolation::isolation_lines(&alone));
                 }
             }
-            Event::Phase { phase } => lines.extend(self.phase(*at_ms, *phase)),
+            Event::Phase { phase } => lines.extend(self.handle_phase(*at_ms, *phase)),
             Event::Progress { text } => self.progress.clone_from(text),
             Event::Receipt { receipt } => {
-                lines.extend(self.show_parts());
-                self.calls.receipt(*at_ms, &receipt.event);
-                lines.extend(self.calls.lines(*at_ms));
-                lines.extend(self.model_trouble(&receipt.event));
+                lines.extend(self.isolation_lines_once());
+                self.calls.add_receipt(*at_ms, &receipt.event);
+                lines.extend(self.calls.take_lines(*at_ms));
+                lines.extend(self.model_error_line(&receipt.event));
             }
             Event::Transcript { line } => {
-                lines.extend(self.show_parts());
-                lines.extend(self.transcript(*at_ms, line));
+                lines.extend(self.isolation_lines_once());
+                lines.extend(self.handle_transcript(*at_ms, line));
             }
             Event::Usage { usage } => self.usage = *usage,
             Event::Asked { question } => {
                 // The approver must see the isolation before voting.
-                lines.extend(self.show_parts());
-                lines.extend(self.calls.lines(*at_ms));
-                needed.push(asked(question));
+                lines.extend(self.isolation_lines_once());
+                lines.extend(self.calls.take_lines(*at_ms));
+                needed.push(question_line(question));
                 self.questions.push(question.clone());
             }
             Event::Answered { approval, decision, by } => {
                 self.questions.retain(|it| it.approval != *approval);
-                needed.push(answered(approval, *decision, by.as_deref()));
+                needed.push(answer_line(approval, *decision, by.as_deref()));
             }
-            Event::Warning { text } => needed.push(warning(text)),
+            Event::Warning { text } => needed.push(warning_line(text)),
             Event::Ended { outcome, usage, leftovers } => {
                 self.usage = *usage;
-                self.is_over = true;
-                lines.extend(self.ended(*at_ms, outcome));
+                self.has_ended = true;
+                lines.extend(self.end_lines(*at_ms, outcome));
                 needed.extend(
                     leftovers
                         .iter()
-                        .map(|left| warning(&format!("this is still there although the run is over: {left}"))),
+                        .map(|left| warning_line(&format!("this is still there although the run is over: {left}"))),
                 );
             }
         }
@@ -156,7 +156,7 @@ impl Display {
 
     /// Returns the lines that are due because time has passed.
     pub fn tick(&mut self, now_ms: u64) -> Vec<Line> {
-        let lines = self.calls.lines(now_ms);
+        let lines = self.calls.take_lines(now_ms);
         match self.detail {
             Detail::All => lines,
             Detail::Needed => Vec::new(),
@@ -164,8 +164,8 @@ impl Display {
     }
 
     /// When [`Self::tick`] will have lines to print, if no event comes before.
-    pub fn due_ms(&self) -> Option<u64> {
-        self.calls.due_ms()
+    pub fn next_tick_ms(&self) -> Option<u64> {
+        self.calls.next_due_ms()
     }
 
     /// The pending questions, oldest first.
@@ -174,53 +174,53 @@ impl Display {
     }
 
     /// The user has asked the run to end.
-    pub fn ending(&mut self) {
+    pub fn set_ending(&mut self) {
         self.is_ending = true;
     }
 
     /// The status line. `None` once the run has ended.
-    pub fn status(&self, now_ms: u64) -> Option<Line> {
+    pub fn status_line(&self, now_ms: u64) -> Option<Line> {
         let started_ms = self.started_ms?;
-        if self.is_over {
+        if self.has_ended {
             return None;
         }
-        let (what, since_ms) = self.going_on(started_ms);
-        let elapsed = words::elapsed(now_ms.saturating_sub(since_ms));
-        let mut line = Line::cut().add(Look::Faint, &format!("{elapsed}  ")).plain(&what);
+        let (what, since_ms) = self.current_activity(started_ms);
+        let elapsed = humanize::format_elapsed(now_ms.saturating_sub(since_ms));
+        let mut line = Line::truncated().add(Style::Faint, &format!("{elapsed}  ")).plain(&what);
         let tokens = self.usage.input_tokens + self.usage.output_tokens;
         if tokens > 0 {
-            let tokens = words::count(tokens, "token", "tokens");
-            line = line.add(Look::Faint, &format!("  ({tokens})"));
+            let tokens = humanize::format_count(tokens, "token", "tokens");
+            line = line.add(Style::Faint, &format!("  ({tokens})"));
         }
         Some(line)
     }
 
-    fn going_on(&self, started_ms: u64) -> (String, u64) {
+    fn current_activity(&self, started_ms: u64) -> (String, u64) {
         if self.is_ending {
             return ("ending".to_owned(), started_ms);
         }
         if let Some(question) = self.questions.first() {
             return (format!("waiting for an answer to {}", question.approval), started_ms);
         }
-        if let Some(call) = self.calls.going_on() {
+        if let Some(call) = self.calls.oldest_open() {
             return call;
         }
         let what = match self.phase {
-            None | Some(Phase::Starting) if self.progress.is_empty() => "starting",
-            None | Some(Phase::Starting) => &self.progress,
-            Some(Phase::Working | Phase::Waiting) if self.progress.is_empty() => "working",
-            Some(Phase::Working | Phase::Waiting) => &self.progress,
-            Some(Phase::Ended) => "ending",
+            None | Some(BridgePhase::Starting) if self.progress.is_empty() => "starting",
+            None | Some(BridgePhase::Starting) => &self.progress,
+            Some(BridgePhase::Working | BridgePhase::Waiting) if self.progress.is_empty() => "working",
+            Some(BridgePhase::Working | BridgePhase::Waiting) => &self.progress,
+            Some(BridgePhase::Ended) => "ending",
         };
         (what.to_owned(), started_ms)
     }
 
-    fn phase(&mut self, at_ms: u64, phase: Phase) -> Vec<Line> {
+    fn handle_phase(&mut self, at_ms: u64, phase: BridgePhase) -> Vec<Line> {
         if self.phase == Some(phase) {
             return Vec::new();
         }
-        let is_first_work = phase == Phase::Working && self.phase != Some(Phase::Waiting);
-        if self.phase.is_none_or(|it| it == Phase::Starting) {
+        let is_first_work = phase == BridgePhase::Working && self.phase != Some(BridgePhase::Waiting);
+        if self.phase.is_none_or(|it| it == BridgePhase::Starting) {
             // The start no longer waits for anything.
             self.progress.clear();
         }
@@ -228,44 +228,46 @@ impl Display {
         if !is_first_work {
             return Vec::new();
         }
-        let mut lines = self.show_parts();
+        let mut lines = self.isolation_lines_once();
         if let Some(started_ms) = self.started_ms {
-            let took = words::duration(at_ms.saturating_sub(started_ms));
-            lines.push(Line::cut().add(Look::Faint, &format!("  started in {took}")));
+            let took = humanize::format_duration(at_ms.saturating_sub(started_ms));
+            lines.push(Line::truncated().add(Style::Faint, &format!("  started in {took}")));
         }
         lines
     }
 
-    fn show_parts(&mut self) -> Vec<Line> {
+    fn isolation_lines_once(&mut self) -> Vec<Line> {
         if self.has_shown_parts || self.parts.is_empty() {
             return Vec::new();
         }
         self.has_shown_parts = true;
-        isolation::lines(&self.parts)
+        isolation::isolation_lines(&self.parts)
     }
 
-    fn transcript(&mut self, at_ms: u64, line: &serde_json::Value) -> Vec<Line> {
+    fn handle_transcript(&mut self, at_ms: u64, line: &serde_json::Value) -> Vec<Line> {
         let mut lines = Vec::new();
-        match told(line) {
-            Told::Answer { text, calls } => {
-                lines.extend(self.last_words.take().iter().flat_map(|it| speech(it)));
+        match parse_entry(line) {
+            TranscriptEntry::Answer { text, calls } => {
+                lines.extend(self.last_text.take().iter().flat_map(|it| model_text_lines(it)));
                 match calls.is_empty() {
-                    true => self.last_words = text,
-                    false => lines.extend(text.iter().flat_map(|it| speech(it))),
+                    true => self.last_text = text,
+                    false => lines.extend(text.iter().flat_map(|it| model_text_lines(it))),
                 }
-                calls.into_iter().for_each(|call| self.calls.said(call));
+                calls.into_iter().for_each(|call| self.calls.announce(call));
             }
-            Told::Result { id, failed, text } => self.calls.result(at_ms, &id, failed, text),
-            Told::Note(text) => lines.push(Line::whole(4).add(Look::Faint, "  note: ").plain(&wire::shortened(&text))),
-            Told::Nothing => {}
+            TranscriptEntry::Result { id, failed, text } => self.calls.add_result(at_ms, &id, failed, text),
+            TranscriptEntry::Note(text) => {
+                lines.push(Line::wrapped(4).add(Style::Faint, "  note: ").plain(&transcript_entry::truncate(&text)))
+            }
+            TranscriptEntry::Other => {}
         }
         // Arguments may have arrived for calls that have ended.
-        lines.extend(self.calls.lines(at_ms));
+        lines.extend(self.calls.take_lines(at_ms));
         lines
     }
 
     /// The error of a model request. The agent retries: the same error is printed once.
-    fn model_trouble(&mut self, event: &receipt::Event) -> Option<Line> {
+    fn model_error_line(&mut self, event: &receipt::Event) -> Option<Line> {
         let receipt::Event::Model { status, error, duration_ms, .. } = event else {
             return None;
         };
@@ -275,32 +277,32 @@ impl Display {
             (Some(status), None) if *status >= 400 => format!("the model answered {status}"),
             _ => String::new(),
         };
-        let is_new = self.trouble != text;
-        self.trouble = text;
-        let took = words::duration(*duration_ms);
-        let line = Line::whole(4).plain("  ").add(Look::Bad, "model");
-        let line = line.plain(&format!("  after {took}: {}", self.trouble));
-        (is_new && !self.trouble.is_empty()).then_some(line)
+        let is_new = self.model_error != text;
+        self.model_error = text;
+        let took = humanize::format_duration(*duration_ms);
+        let line = Line::wrapped(4).plain("  ").add(Style::Bad, "model");
+        let line = line.plain(&format!("  after {took}: {}", self.model_error));
+        (is_new && !self.model_error.is_empty()).then_some(line)
     }
 
-    fn ended(&mut self, at_ms: u64, outcome: &Outcome) -> Vec<Line> {
-        let mut lines = self.show_parts();
-        lines.extend(self.calls.rest(at_ms));
-        let has_answer = matches!(outcome, Outcome::Succeeded { .. });
-        if let Some(words) = self.last_words.take().filter(|_| !has_answer) {
-            lines.extend(speech(&words));
+    fn end_lines(&mut self, at_ms: u64, outcome: &RunEnd) -> Vec<Line> {
+        let mut lines = self.isolation_lines_once();
+        lines.extend(self.calls.take_rest(at_ms));
+        let has_answer = matches!(outcome, RunEnd::Succeeded { .. });
+        if let Some(words) = self.last_text.take().filter(|_| !has_answer) {
+            lines.extend(model_text_lines(&words));
         }
         let took = at_ms.saturating_sub(self.started_ms.unwrap_or(at_ms));
-        lines.extend(over(outcome, took, &self.usage));
+        lines.extend(run_end_lines(outcome, took, &self.usage));
         let mut field = |name: &str, value: &str| {
-            let line = Line::whole(13).add(Look::Faint, &format!("  {name:<11}"));
+            let line = Line::wrapped(13).add(Style::Faint, &format!("  {name:<11}"));
             lines.push(line.plain(value));
         };
         if let Some(workspace) = &self.workspace {
             field("workspace", &workspace.to_string_lossy());
         }
         if !self.run.is_empty() {
-            let (run, place) = (&self.run, self.place.flags());
+            let (run, place) = (&self.run, self.target.as_str());
             field("look at it", &format!("sympozium show {run}{place}"));
             field("verify it", &format!("sympozium audit verify {run}{place}"));
         }
@@ -309,91 +311,94 @@ impl Display {
 }
 
 /// Policies and packs are printed with their origins: a name alone does not tell which object it is.
-fn planned(run: &str, agent: &str, model: &str, skills: &[String], origins: &[ResolvedFrom]) -> Vec<Line> {
-    let first = Line::cut().add(Look::Strong, run).plain(&format!("  agent {agent}, model {model}"));
-    let packs = origin::told(origins, origin::PACK);
+fn planned_lines(run: &str, agent: &str, model: &str, skills: &[String], origins: &[ObjectOrigin]) -> Vec<Line> {
+    let first = Line::truncated().add(Style::Strong, run).plain(&format!("  agent {agent}, model {model}"));
+    let packs = origin::format_origins(origins, origin::PACK_KIND);
     let skills = match skills {
         [] => "no skills: tools of the agent itself only".to_owned(),
         all if packs.is_empty() => format!("skills: {}", all.join(", ")),
         _ => format!("skills: {packs}"),
     };
-    let mut lines = vec![first, Line::whole(4).plain("  ").plain(&skills)];
-    let policies = origin::told(origins, origin::POLICY);
+    let mut lines = vec![first, Line::wrapped(4).plain("  ").plain(&skills)];
+    let policies = origin::format_origins(origins, origin::POLICY_KIND);
     if !policies.is_empty() {
-        lines.push(Line::whole(4).plain("  policy: ").plain(&policies));
+        lines.push(Line::wrapped(4).plain("  policy: ").plain(&policies));
     }
     lines
 }
 
 /// The text of the model, truncated. Each line has a prefix, so that it cannot pass for one of ours.
-fn speech(text: &str) -> Vec<Line> {
-    let end = text.char_indices().nth(SPEECH_CHARACTERS).map_or(text.len(), |(at, _)| at);
+fn model_text_lines(text: &str) -> Vec<Line> {
+    let end = text.char_indices().nth(MAX_TEXT_CHARS).map_or(text.len(), |(at, _)| at);
     let paragraphs = text[..end].trim().lines().filter(|it| !it.trim().is_empty());
     let mut lines: Vec<Line> = Vec::new();
     let mut is_cut = end < text.len();
     for paragraph in paragraphs {
-        if lines.len() == SPEECH_ROWS {
+        if lines.len() == MAX_TEXT_ROWS {
             is_cut = true;
             break;
         }
-        let fit = Fit::Wrap { column: 4, lines: SPEECH_ROWS };
+        let fit = Fit::Wrap { column: 4, lines: MAX_TEXT_ROWS };
         let paragraph = paragraph.trim_end().replace('\t', "    ");
-        lines.push(Line::new(fit).add(Look::Faint, "  > ").plain(&paragraph));
+        lines.push(Line::new(fit).add(Style::Faint, "  > ").plain(&paragraph));
     }
     if is_cut {
-        lines.push(Line::cut().add(Look::Faint, "  > …"));
+        lines.push(Line::truncated().add(Style::Faint, "  > …"));
     }
     lines
 }
 
-fn asked(question: &Question) -> Line {
+fn question_line(question: &Question) -> Line {
     let who = match &question.pack {
         Some(pack) => format!("{} in {pack}", question.tool),
         None => question.tool.clone(),
     };
-    Line::whole(4).plain("  ").add(Look::Asking, "asks").plain(&format!("  {}: may {who} do this?", question.approval))
+    Line::wrapped(4)
+        .plain("  ")
+        .add(Style::Attention, "asks")
+        .plain(&format!("  {}: may {who} do this?", question.approval))
 }
 
-fn answered(approval: &str, decision: Option<Decision>, by: Option<&str>) -> Line {
+fn answer_line(approval: &str, decision: Option<Decision>, by: Option<&str>) -> Line {
     let by = by.map(|by| format!(" by {by}")).unwrap_or_default();
     let (look, what) = match decision {
-        Some(Decision::Approved) => (Look::Good, format!("approved{by}")),
-        Some(Decision::Denied) => (Look::Bad, format!("denied{by}")),
-        Some(Decision::Expired) => (Look::Bad, "expired: nobody answered in time, which means no".to_owned()),
-        None => (Look::Plain, "withdrawn: nobody waits for an answer any more".to_owned()),
+        Some(Decision::Approved) => (Style::Good, format!("approved{by}")),
+        Some(Decision::Denied) => (Style::Bad, format!("denied{by}")),
+        Some(Decision::Expired) => (Style::Bad, "expired: nobody answered in time, which means no".to_owned()),
+        None => (Style::Plain, "withdrawn: nobody waits for an answer any more".to_owned()),
     };
-    let line = Line::whole(4).plain("  ").plain(approval).plain(" ");
+    let line = Line::wrapped(4).plain("  ").plain(approval).plain(" ");
     line.add(look, &what)
 }
 
-fn waiting(text: &str) -> Line {
-    let line = Line::whole(4).plain("  ").add(Look::Faint, "waits");
+fn waiting_line(text: &str) -> Line {
+    let line = Line::wrapped(4).plain("  ").add(Style::Faint, "waits");
     line.plain("  ").plain(text)
 }
 
-fn warning(text: &str) -> Line {
-    Line::whole(2).add(Look::Asking, "warning: ").plain(text)
+fn warning_line(text: &str) -> Line {
+    Line::wrapped(2).add(Style::Attention, "warning: ").plain(text)
 }
 
 /// How the run ended. The first line of the reason is on the line of the outcome; a hint or the end of a log may
 /// follow.
-fn over(outcome: &Outcome, took_ms: u64, usage: &Usage) -> Vec<Line> {
-    let took = words::duration(took_ms);
+fn run_end_lines(outcome: &RunEnd, took_ms: u64, usage: &Usage) -> Vec<Line> {
+    let took = humanize::format_duration(took_ms);
     let (look, why) = match outcome {
-        Outcome::Succeeded { .. } => (Look::Good, ""),
-        Outcome::Failed { why } | Outcome::Refused { why } | Outcome::Denied { why } => (Look::Bad, why.as_str()),
-        Outcome::TimedOut => (Look::Bad, "its time was up"),
-        Outcome::Cancelled => (Look::Bad, "a person ended it"),
-        Outcome::Interrupted => (Look::Bad, "whoever ran it is gone"),
+        RunEnd::Succeeded { .. } => (Style::Good, ""),
+        RunEnd::Failed { why } | RunEnd::Refused { why } | RunEnd::Denied { why } => (Style::Bad, why.as_str()),
+        RunEnd::TimedOut => (Style::Bad, "its time was up"),
+        RunEnd::Cancelled => (Style::Bad, "a person ended it"),
+        RunEnd::Interrupted => (Style::Bad, "whoever ran it is gone"),
     };
-    let mut why = why.lines().take(REASON_LINES);
-    let mut first = Line::whole(2).add(look, outcome.word()).plain(&format!(" after {took}"));
+    let mut why = why.lines().take(MAX_REASON_LINES);
+    let mut first = Line::wrapped(2).add(look, outcome.as_str()).plain(&format!(" after {took}"));
     if let Some(why) = why.next() {
         first = first.plain(": ").plain(why);
     }
     let mut lines = vec![first];
-    lines.extend(why.map(|line| Line::whole(4).plain("  ").plain(line)));
-    let used = Line::whole(13).add(Look::Faint, "  used       ");
-    lines.push(used.plain(&words::usage(usage)));
+    lines.extend(why.map(|line| Line::wrapped(4).plain("  ").plain(line)));
+    let used = Line::wrapped(13).add(Style::Faint, "  used       ");
+    lines.push(used.plain(&humanize::format_usage(usage)));
     lines
 }

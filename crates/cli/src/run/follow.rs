@@ -11,108 +11,108 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use rustix::termios::isatty;
 use sympozium_api::names::Digest;
-use sympozium_gateway::run_api::local::{Counted, Says, Undecidable};
+use sympozium_gateway::run_api::local::{Vote, VoteOutcome, VoteRefusal};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::answer::{self, Summary};
 use super::arguments::RunFormat;
-use super::display::line::{Line, Look};
-use super::display::{Detail, Display};
-use super::prompt::{self, Terminal, Typed};
-use super::screen::{Environment, Screen};
-use super::signals::{Asks, Signals};
+use super::display::line::{Line, Style};
+use super::display::{Detail, RunDisplay};
+use super::prompt::{self, PromptInput, Terminal};
+use super::screen::{Screen, TerminalEnv};
+use super::signals::{SignalRequest, Signals};
 use super::writer::Writer;
-use crate::local::event::{Event, Question, Timed};
-use crate::local::events::{EventLog, Reader};
-use crate::local::prepared::Approve;
-use crate::local::realise::{Handle, Stop};
-use crate::local::record::Outcome;
+use crate::local::event::{Event, Question, TimedEvent};
+use crate::local::events::{EventLog, EventReader};
+use crate::local::prepared_run::ApprovalMode;
+use crate::local::realise::{RunHandle, StopLevel};
+use crate::local::record::RunEnd;
 use crate::local::time::now_ms;
-use crate::place::Place;
+use crate::target_flags::TargetFlags;
 
 /// Interval of updates of the status line.
-const FRAME: Duration = Duration::from_millis(120);
+const FRAME_INTERVAL: Duration = Duration::from_millis(120);
 /// While a question is pending: interval of checks whether the process is in the foreground again.
-const BACKGROUND: Duration = Duration::from_millis(500);
+const FOREGROUND_POLL: Duration = Duration::from_millis(500);
 
 /// What the user may do with a run.
-pub trait Steering {
+pub trait RunControl {
     /// Why a vote does not count.
-    type Undecided: fmt::Display;
+    type VoteError: fmt::Display;
 
     /// Votes on one exact action.
-    async fn decide(
+    async fn vote(
         &self,
         approval: &str,
         action: &Digest,
-        says: Says,
+        says: Vote,
         reason: Option<&str>,
-    ) -> Result<Heard, Self::Undecided>;
+    ) -> Result<VoteEffect, Self::VoteError>;
 
     /// Asks the run to end. Returns what to tell the user.
-    fn stop(&self, how: Stop) -> Stopping;
+    fn stop(&self, how: StopLevel) -> StopNotice;
 }
 
 /// The effect of a vote that counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Heard {
+pub enum VoteEffect {
     /// The question is decided.
     Decided,
     /// This many more approvals are needed.
-    More(u32),
+    MoreNeeded(u32),
     /// The vote is stored; how many are needed is not known here.
-    Noted,
+    Recorded,
 }
 
-impl From<Counted> for Heard {
-    fn from(counted: Counted) -> Self {
+impl From<VoteOutcome> for VoteEffect {
+    fn from(counted: VoteOutcome) -> Self {
         match counted {
-            Counted::Decided => Self::Decided,
-            Counted::More(more) => Self::More(more),
+            VoteOutcome::Decided => Self::Decided,
+            VoteOutcome::Pending(more) => Self::MoreNeeded(more),
         }
     }
 }
 
 /// What to tell the user after a request to end the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stopping {
+pub struct StopNotice {
     pub text: &'static str,
     /// Whether to stop following without waiting for the run's end.
-    pub leaves: bool,
+    pub detaches: bool,
 }
 
-impl Steering for Handle {
-    type Undecided = Undecidable;
+impl RunControl for RunHandle {
+    type VoteError = VoteRefusal;
 
-    async fn decide(
+    async fn vote(
         &self,
         approval: &str,
         action: &Digest,
-        says: Says,
+        says: Vote,
         reason: Option<&str>,
-    ) -> Result<Heard, Undecidable> {
-        Self::decide(self, approval, action, says, reason).map(Heard::from)
+    ) -> Result<VoteEffect, VoteRefusal> {
+        Self::vote(self, approval, action, says, reason).map(VoteEffect::from)
     }
 
-    fn stop(&self, how: Stop) -> Stopping {
+    fn stop(&self, how: StopLevel) -> StopNotice {
         Self::stop(self, how);
         let text = match how {
-            Stop::Gently | Stop::No => "ending the run; press Ctrl-C again to kill it",
-            Stop::Now => "killing the run",
+            StopLevel::Gently | StopLevel::None => "ending the run; press Ctrl-C again to kill it",
+            StopLevel::Now => "killing the run",
         };
-        Stopping { text, leaves: false }
+        StopNotice { text, detaches: false }
     }
 }
 
 #[derive(Debug, Clone)]
-pub struct Manner {
-    pub place: Place,
+pub struct FollowOptions {
+    pub target: TargetFlags,
     pub output: RunFormat,
-    pub approve: Approve,
+    pub approve: ApprovalMode,
     pub color: ColorChoice,
-    pub environment: Environment,
+    pub environment: TerminalEnv,
 }
 
 #[derive(Debug)]
@@ -125,66 +125,66 @@ pub struct Streams {
 
 /// How following ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ending {
+pub enum FollowEnd {
     /// The run has ended.
-    Outcome(Outcome),
+    RunEnded(RunEnd),
     /// The user has detached; the run may go on.
-    Left,
+    Detached,
     /// No more events will come, although the run goes on.
     Lost,
 }
 
 /// Follows a run until its end, until the user detaches, or until `lost` completes, which means that no more events
 /// will come. An error, such as an unusable stream, does not end the run.
-pub async fn follow<S: Steering>(
+pub async fn follow<S: RunControl>(
     events: &EventLog,
-    mut reader: Reader,
+    mut reader: EventReader,
     steering: &S,
-    manner: Manner,
+    manner: FollowOptions,
     streams: Streams,
     signals: &mut Signals,
     lost: impl Future<Output = ()>,
-) -> anyhow::Result<Ending> {
+) -> anyhow::Result<FollowEnd> {
     tokio::pin!(lost);
     // Votes in flight. In a cluster they take time; everything else continues meanwhile.
     let mut deciding = FuturesUnordered::new();
     let mut follower = Follower::new(steering, manner, streams, events)?;
-    let mut frames = interval(FRAME);
+    let mut frames = interval(FRAME_INTERVAL);
     frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let outcome = loop {
-        follower.open_question();
-        let wait = follower.due();
+        follower.ask_next_question();
+        let wait = follower.next_wakeup();
         tokio::select! {
             // Signals first; then events before anything that adds more, because the log drops old ones.
             biased;
-            asks = signals.next() => if follower.signal(asks) == Next::Leave {
-                follower.leave().await;
-                return Ok(Ending::Left);
+            asks = signals.next() => if follower.handle_signal(asks) == SignalAction::Detach {
+                follower.detach().await;
+                return Ok(FollowEnd::Detached);
             },
             timed = reader.next() => {
-                if let Some(outcome) = follower.event(&timed) {
+                if let Some(outcome) = follower.handle_event(&timed) {
                     break outcome;
                 }
             }
-            () = shown(&mut follower.asking) => follower.shown(),
-            line = typed(&mut follower.terminal), if follower.is_shown() => {
-                if let Some(word) = follower.typed(line) {
-                    deciding.push(decided(steering, word));
+            () = wait_until_shown(&mut follower.asking) => follower.mark_shown(),
+            line = read_typed(&mut follower.terminal), if follower.is_shown() => {
+                if let Some(word) = follower.handle_input(line) {
+                    deciding.push(send_vote(steering, word));
                 }
             }
-            Some(decided) = deciding.next() => follower.decided(&decided),
+            Some(decided) = deciding.next() => follower.handle_vote_effect(&decided),
             () = &mut lost => {
                 // Print the events from before.
                 let told = std::iter::from_fn(|| reader.next().now_or_never());
-                if let Some(outcome) = told.filter_map(|timed| follower.event(&timed)).next() {
+                if let Some(outcome) = told.filter_map(|timed| follower.handle_event(&timed)).next() {
                     break outcome;
                 }
-                follower.close_any_question("the run is not followed any more");
-                follower.leave().await;
-                return Ok(Ending::Lost);
+                follower.close_open_question("the run is not followed any more");
+                follower.detach().await;
+                return Ok(FollowEnd::Lost);
             }
-            _ = frames.tick(), if follower.screen.is_live() => follower.tick(),
-            () = due(wait) => follower.tick(),
+            _ = frames.tick(), if follower.screen.has_status_line() => follower.tick(),
+            () = sleep_optional(wait) => follower.tick(),
         }
     };
     {
@@ -194,43 +194,43 @@ pub async fn follow<S: Steering>(
             tokio::select! {
                 finished = &mut finishing => break finished?,
                 // A blocked reader must not keep the process from exiting.
-                asks = signals.next() => if asks != Asks::Resized { break },
+                asks = signals.next() => if asks != SignalRequest::Resized { break },
             }
         }
     }
-    Ok(Ending::Outcome(outcome))
+    Ok(FollowEnd::RunEnded(outcome))
 }
 
 /// A vote that was typed.
-struct Word {
+struct TypedVote {
     question: Question,
-    says: Says,
+    vote: Vote,
     reason: Option<String>,
 }
 
 /// Sends a vote to the run.
-async fn decided<S: Steering>(steering: &S, word: Word) -> Result<Heard, String> {
+async fn send_vote<S: RunControl>(steering: &S, word: TypedVote) -> Result<VoteEffect, String> {
     let Question { approval, action, .. } = &word.question;
-    let decided = steering.decide(approval, action, word.says, word.reason.as_deref());
+    let decided = steering.vote(approval, action, word.vote, word.reason.as_deref());
     decided.await.map_err(|why| why.to_string())
 }
 
-async fn shown(asking: &mut Option<Asking>) {
-    match asking.as_mut().and_then(|it| it.mark.as_mut()) {
+async fn wait_until_shown(asking: &mut Option<OpenQuestion>) {
+    match asking.as_mut().and_then(|it| it.shown.as_mut()) {
         // If the writer is gone, it has shown what it could.
         Some(mark) => drop(mark.await),
         None => std::future::pending().await,
     }
 }
 
-async fn typed(terminal: &mut Option<Terminal>) -> Option<String> {
+async fn read_typed(terminal: &mut Option<Terminal>) -> Option<String> {
     match terminal {
-        Some(terminal) => terminal.line().await,
+        Some(terminal) => terminal.read_line().await,
         None => None,
     }
 }
 
-async fn due(wait: Option<Duration>) {
+async fn sleep_optional(wait: Option<Duration>) {
     match wait {
         Some(wait) => sleep(wait).await,
         None => std::future::pending().await,
@@ -239,84 +239,84 @@ async fn due(wait: Option<Duration>) {
 
 #[derive(Debug)]
 struct Follower<'f, S> {
-    steering: &'f S,
-    manner: Manner,
-    display: Display,
+    control: &'f S,
+    options: FollowOptions,
+    display: RunDisplay,
     summary: Summary,
     screen: Screen,
     /// Where questions are shown if the screen is not a terminal.
-    aside: Option<Screen>,
+    question_screen: Option<Screen>,
     terminal: Option<Terminal>,
-    stdout: Stdout,
+    stdout: StdoutWriter,
     /// The question that is being asked.
-    asking: Option<Asking>,
+    asking: Option<OpenQuestion>,
     /// Whether a vote is in flight.
-    is_deciding: bool,
+    is_voting: bool,
     /// Questions that are not asked here: already answered, or left to another terminal.
-    left: BTreeSet<String>,
-    has_said_elsewhere: bool,
+    skipped: BTreeSet<String>,
+    has_printed_hint: bool,
 }
 
 /// What to do after a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Next {
-    Follow,
-    Leave,
+enum SignalAction {
+    Continue,
+    Detach,
 }
 
 #[derive(Debug)]
-struct Asking {
+struct OpenQuestion {
     question: Question,
     /// Completes when the question is visible; input from before does not count. `None` after that.
-    mark: Option<oneshot::Receiver<()>>,
+    shown: Option<oneshot::Receiver<()>>,
 }
 
 #[derive(Debug)]
-struct Stdout {
+struct StdoutWriter {
     writer: Arc<Writer>,
     is_terminal: bool,
-    lines: Option<JoinHandle<anyhow::Result<()>>>,
+    jsonl_task: Option<JoinHandle<anyhow::Result<()>>>,
 }
 
-impl Stdout {
+impl StdoutWriter {
     fn new(stream: OwnedFd, output: RunFormat, events: &EventLog) -> anyhow::Result<Self> {
         let is_terminal = isatty(&stream);
         let writer = Arc::new(Writer::start(stream)?);
         let lines = (output == RunFormat::Jsonl).then(|| {
             let (writer, events) = (Arc::clone(&writer), events.clone());
-            tokio::spawn(async move { write_lines(&writer, &events).await })
+            tokio::spawn(async move { write_events(&writer, &events).await })
         });
-        Ok(Self { writer, is_terminal, lines })
+        Ok(Self { writer, is_terminal, jsonl_task: lines })
     }
 
     async fn finish(self) -> anyhow::Result<()> {
-        if let Some(lines) = self.lines {
+        if let Some(lines) = self.jsonl_task {
             lines.await??;
         }
-        self.writer.written().await;
+        self.writer.flush().await;
         Ok(())
     }
 }
 
 /// Writes every event as a line, at the pace of the reader.
-async fn write_lines(writer: &Writer, events: &EventLog) -> anyhow::Result<()> {
+async fn write_events(writer: &Writer, events: &EventLog) -> anyhow::Result<()> {
     let mut reader = events.reader();
     loop {
         let timed = reader.next().await;
-        writer.write(answer::line(&timed)?).await;
+        writer.write(answer::to_json_line(&timed)?).await;
         if matches!(timed.event, Event::Ended { .. }) {
             return Ok(());
         }
     }
 }
 
-impl<'f, S: Steering> Follower<'f, S> {
-    fn new(steering: &'f S, manner: Manner, streams: Streams, events: &EventLog) -> anyhow::Result<Self> {
+impl<'f, S: RunControl> Follower<'f, S> {
+    fn new(steering: &'f S, manner: FollowOptions, streams: Streams, events: &EventLog) -> anyhow::Result<Self> {
         let Streams { stdout, stderr, terminal } = streams;
         let screen = Screen::new(stderr, manner.color, manner.environment)?;
         let aside = match &terminal {
             Some(terminal) if !screen.is_terminal() => {
-                let stream = terminal.to_write()?;
+                let stream = terminal.try_clone_fd()?;
                 Some(Screen::new(stream, manner.color, manner.environment)?)
             }
             _ => None,
@@ -326,32 +326,32 @@ impl<'f, S: Steering> Follower<'f, S> {
             RunFormat::Json | RunFormat::Jsonl => Detail::Needed,
         };
         Ok(Self {
-            steering,
-            display: Display::new(detail, manner.place.clone()),
+            control: steering,
+            display: RunDisplay::new(detail, manner.target.clone()),
             summary: Summary::default(),
             screen,
-            aside,
+            question_screen: aside,
             terminal,
-            stdout: Stdout::new(stdout, manner.output, events)?,
-            manner,
+            stdout: StdoutWriter::new(stdout, manner.output, events)?,
+            options: manner,
             asking: None,
-            is_deciding: false,
-            left: BTreeSet::new(),
-            has_said_elsewhere: false,
+            is_voting: false,
+            skipped: BTreeSet::new(),
+            has_printed_hint: false,
         })
     }
 
-    fn event(&mut self, timed: &Timed) -> Option<Outcome> {
-        self.summary.event(timed);
-        let lines = self.display.event(timed);
+    fn handle_event(&mut self, timed: &TimedEvent) -> Option<RunEnd> {
+        self.summary.add_event(timed);
+        let lines = self.display.handle_event(timed);
         match &timed.event {
             Event::Answered { approval, .. } => self.close_question(approval),
-            Event::Ended { .. } => self.close_any_question("the run is over"),
+            Event::Ended { .. } => self.close_open_question("the run is over"),
             _ => {}
         }
         self.screen.print(&lines);
         if let Event::Asked { question } = &timed.event {
-            self.say_decided(question);
+            self.print_automatic_vote(question);
         }
         self.show_status();
         match &timed.event {
@@ -367,68 +367,68 @@ impl<'f, S: Steering> Follower<'f, S> {
     }
 
     fn show_status(&mut self) {
-        if self.screen.is_live() {
-            self.screen.status(self.display.status(now_ms()));
+        if self.screen.has_status_line() {
+            self.screen.show_status(self.display.status_line(now_ms()));
         }
     }
 
     /// How long to sleep if nothing happens.
-    fn due(&self) -> Option<Duration> {
-        let display = self.display.due_ms();
+    fn next_wakeup(&self) -> Option<Duration> {
+        let display = self.display.next_tick_ms();
         let display = display.map(|at| Duration::from_millis(at.saturating_sub(now_ms())));
         // The user may bring the process to the foreground.
         let waits = self.asking.is_none() && self.next_question().is_some();
-        display.into_iter().chain(waits.then_some(BACKGROUND)).min()
+        display.into_iter().chain(waits.then_some(FOREGROUND_POLL)).min()
     }
 
-    fn signal(&mut self, asks: Asks) -> Next {
-        let mut next = Next::Follow;
+    fn handle_signal(&mut self, asks: SignalRequest) -> SignalAction {
+        let mut next = SignalAction::Continue;
         let text = match asks {
-            Asks::Resized => {
+            SignalRequest::Resized => {
                 self.screen.measure();
-                if let Some(aside) = &mut self.aside {
+                if let Some(aside) = &mut self.question_screen {
                     aside.measure();
                 }
-                return Next::Follow;
+                return SignalAction::Continue;
             }
-            Asks::End(how) => {
-                let Stopping { text, leaves } = self.steering.stop(how);
+            SignalRequest::Stop(how) => {
+                let StopNotice { text, detaches: leaves } = self.control.stop(how);
                 if leaves {
-                    next = Next::Leave;
+                    next = SignalAction::Detach;
                 }
-                self.display.ending();
+                self.display.set_ending();
                 text
             }
-            Asks::Leave => "the run is being killed; please wait",
+            SignalRequest::Exit => "the run is being killed; please wait",
         };
-        self.close_any_question("the run is ending");
-        self.screen.print(&[Line::whole(2).add(Look::Asking, text)]);
+        self.close_open_question("the run is ending");
+        self.screen.print(&[Line::wrapped(2).add(Style::Attention, text)]);
         next
     }
 
     /// With `--approve all` or `none` the run answers by itself: prints that.
-    fn say_decided(&mut self, question: &Question) {
-        let text = match self.manner.approve {
-            Approve::Ask => return,
-            Approve::All => "--approve all says yes",
-            Approve::None => "--approve none says no",
+    fn print_automatic_vote(&mut self, question: &Question) {
+        let text = match self.options.approve {
+            ApprovalMode::Ask => return,
+            ApprovalMode::All => "--approve all says yes",
+            ApprovalMode::None => "--approve none says no",
         };
-        let line = Line::whole(4).plain(&format!("  {}: ", question.approval));
-        self.screen.print(&[line.add(Look::Asking, text)]);
+        let line = Line::wrapped(4).plain(&format!("  {}: ", question.approval));
+        self.screen.print(&[line.add(Style::Attention, text)]);
     }
 
     /// The oldest question that is to be asked here and has not been. One at a time: the effect of a vote is printed
     /// before the next question.
     fn next_question(&self) -> Option<&Question> {
-        if self.manner.approve != Approve::Ask || self.is_deciding {
+        if self.options.approve != ApprovalMode::Ask || self.is_voting {
             return None;
         }
         let mut questions = self.display.questions().iter();
-        questions.find(|it| !self.left.contains(&it.approval))
+        questions.find(|it| !self.skipped.contains(&it.approval))
     }
 
     /// Asks the next question, if none is open.
-    fn open_question(&mut self) {
+    fn ask_next_question(&mut self) {
         if self.asking.is_some() {
             return;
         }
@@ -436,47 +436,47 @@ impl<'f, S: Steering> Follower<'f, S> {
             return;
         };
         match &self.terminal {
-            Some(terminal) if terminal.is_ours() => {
+            Some(terminal) if terminal.is_foreground() => {
                 self.screen.hold();
                 self.ask(question);
             }
             // In the background: asked when the process is in the foreground again.
-            Some(_) => self.say_elsewhere(),
+            Some(_) => self.print_elsewhere_hint(),
             None => {
-                self.left.insert(question.approval);
-                self.say_elsewhere();
+                self.skipped.insert(question.approval);
+                self.print_elsewhere_hint();
             }
         }
     }
 
     /// Shows a question.
     fn ask(&mut self, question: Question) {
-        let lines = prompt::framed(&question, now_ms());
-        self.asker().print_now(&lines);
-        match self.asker().mark() {
+        let lines = prompt::question_lines(&question, now_ms());
+        self.screen_for_questions().print_now(&lines);
+        match self.screen_for_questions().flush_marker() {
             Some(mark) => {
                 let mark = Some(mark);
-                self.asking = Some(Asking { question, mark });
+                self.asking = Some(OpenQuestion { question, shown: mark });
             }
             // The queue of the writer is full: the question would not be seen.
             None => {
-                self.left.insert(question.approval);
+                self.skipped.insert(question.approval);
                 self.screen.release();
             }
         }
     }
 
     fn is_shown(&self) -> bool {
-        self.asking.as_ref().is_some_and(|it| it.mark.is_none())
+        self.asking.as_ref().is_some_and(|it| it.shown.is_none())
     }
 
     /// The question is visible: input from before is discarded.
-    fn shown(&mut self) {
+    fn mark_shown(&mut self) {
         if let Some(terminal) = &mut self.terminal {
-            terminal.forget();
+            terminal.flush_input();
         }
         if let Some(asking) = &mut self.asking {
-            asking.mark = None;
+            asking.shown = None;
         }
         self.show_choices();
     }
@@ -485,40 +485,40 @@ impl<'f, S: Steering> Follower<'f, S> {
         let Some(asking) = &self.asking else {
             return;
         };
-        let choices = prompt::choices(asking.question.run_scope);
-        let asker = self.asker();
-        let choices = asker.text(&choices);
+        let choices = prompt::choices_line(asking.question.run_scope);
+        let asker = self.screen_for_questions();
+        let choices = asker.render(&choices);
         asker.write(format!("{} ", choices.trim_end_matches('\n')));
     }
 
     /// The screen that shows questions.
-    fn asker(&mut self) -> &mut Screen {
-        self.aside.as_mut().unwrap_or(&mut self.screen)
+    fn screen_for_questions(&mut self) -> &mut Screen {
+        self.question_screen.as_mut().unwrap_or(&mut self.screen)
     }
 
     /// Handles a line of input, or the end of input. Returns the vote, if the line is one.
-    fn typed(&mut self, line: Option<String>) -> Option<Word> {
-        let Asking { question, .. } = self.asking.take()?;
+    fn handle_input(&mut self, line: Option<String>) -> Option<TypedVote> {
+        let OpenQuestion { question, .. } = self.asking.take()?;
         let Some(line) = line else {
-            self.left.insert(question.approval.clone());
-            self.asker().write("\n".to_owned());
-            self.has_said_elsewhere = false;
-            self.say_elsewhere();
+            self.skipped.insert(question.approval.clone());
+            self.screen_for_questions().write("\n".to_owned());
+            self.has_printed_hint = false;
+            self.print_elsewhere_hint();
             self.screen.release();
             return None;
         };
-        match prompt::typed(&line, question.run_scope) {
-            Typed::Says(says, reason) => {
-                self.left.insert(question.approval.clone());
-                self.is_deciding = true;
+        match prompt::parse_input(&line, question.run_scope) {
+            PromptInput::Vote(says, reason) => {
+                self.skipped.insert(question.approval.clone());
+                self.is_voting = true;
                 self.screen.release();
                 self.show_status();
-                return Some(Word { question, says, reason });
+                return Some(TypedVote { question, vote: says, reason });
             }
-            Typed::Show => self.ask(question),
-            Typed::Nothing | Typed::Unclear => {
+            PromptInput::Show => self.ask(question),
+            PromptInput::Empty | PromptInput::Unclear => {
                 let mark = None;
-                self.asking = Some(Asking { question, mark });
+                self.asking = Some(OpenQuestion { question, shown: mark });
                 self.show_choices();
             }
         }
@@ -526,16 +526,16 @@ impl<'f, S: Steering> Follower<'f, S> {
     }
 
     /// Prints the effect of a vote.
-    fn decided(&mut self, decided: &Result<Heard, String>) {
-        self.is_deciding = false;
+    fn handle_vote_effect(&mut self, decided: &Result<VoteEffect, String>) {
+        self.is_voting = false;
         let line = match decided {
-            Ok(Heard::Decided) => None,
-            Ok(Heard::More(more)) => Some(more_wanted(*more)),
-            Ok(Heard::Noted) => Some("noted; whether that is enough is decided by the run's plan".to_owned()),
+            Ok(VoteEffect::Decided) => None,
+            Ok(VoteEffect::MoreNeeded(more)) => Some(more_votes_text(*more)),
+            Ok(VoteEffect::Recorded) => Some("noted; whether that is enough is decided by the run's plan".to_owned()),
             Err(why) => Some(format!("that does not count: {why}")),
         };
         if let Some(line) = line {
-            self.asker().print_now(&[Line::whole(2).add(Look::Asking, &line)]);
+            self.screen_for_questions().print_now(&[Line::wrapped(2).add(Style::Attention, &line)]);
             self.show_status();
         }
     }
@@ -543,65 +543,65 @@ impl<'f, S: Steering> Follower<'f, S> {
     /// The question was answered elsewhere, or withdrawn.
     fn close_question(&mut self, approval: &str) {
         if self.asking.as_ref().is_some_and(|it| it.question.approval == approval) {
-            self.close_any_question("no answer is needed here any more");
+            self.close_open_question("no answer is needed here any more");
         }
     }
 
-    fn close_any_question(&mut self, why: &str) {
+    fn close_open_question(&mut self, why: &str) {
         if let Some(asking) = self.asking.take() {
-            self.left.insert(asking.question.approval);
+            self.skipped.insert(asking.question.approval);
             // Below what the user may have typed.
-            let line = Line::whole(2).add(Look::Asking, why);
-            let asker = self.asker();
+            let line = Line::wrapped(2).add(Style::Attention, why);
+            let asker = self.screen_for_questions();
             asker.write("\n".to_owned());
             asker.print_now(&[line]);
             self.screen.release();
         }
     }
 
-    fn say_elsewhere(&mut self) {
-        if std::mem::replace(&mut self.has_said_elsewhere, true) {
+    fn print_elsewhere_hint(&mut self) {
+        if std::mem::replace(&mut self.has_printed_hint, true) {
             return;
         }
-        let place = self.manner.place.flags();
+        let place = self.options.target.as_str();
         let text = format!(
             "questions wait for an answer from elsewhere: `sympozium approvals{place}` lists them, \
              `sympozium approve{place}` and `sympozium deny{place}` answer"
         );
-        self.screen.print_now(&[Line::whole(2).add(Look::Asking, "hint: ").plain(&text)]);
+        self.screen.print_now(&[Line::wrapped(2).add(Style::Attention, "hint: ").plain(&text)]);
     }
 
     /// Stops following: writes what is queued, and prints no answer.
-    async fn leave(mut self) {
+    async fn detach(mut self) {
         self.screen.finish().await;
-        if let Some(aside) = self.aside.take() {
+        if let Some(aside) = self.question_screen.take() {
             aside.finish().await;
         }
-        if let Some(lines) = self.stdout.lines.take() {
+        if let Some(lines) = self.stdout.jsonl_task.take() {
             lines.abort();
         }
-        self.stdout.writer.written().await;
+        self.stdout.writer.flush().await;
     }
 
-    async fn finish(mut self, outcome: &Outcome) -> anyhow::Result<()> {
+    async fn finish(mut self, outcome: &RunEnd) -> anyhow::Result<()> {
         // First what is above the answer, if both go to the same terminal.
         self.screen.finish().await;
-        if let Some(aside) = self.aside.take() {
+        if let Some(aside) = self.question_screen.take() {
             aside.finish().await;
         }
-        match (self.manner.output, outcome) {
-            (RunFormat::Text, Outcome::Succeeded { answer }) => {
-                let text = answer::text(answer, self.stdout.is_terminal);
+        match (self.options.output, outcome) {
+            (RunFormat::Text, RunEnd::Succeeded { answer }) => {
+                let text = answer::printable_answer(answer, self.stdout.is_terminal);
                 self.stdout.writer.write(text).await;
             }
             (RunFormat::Text, _) | (RunFormat::Jsonl, _) => {}
-            (RunFormat::Json, _) => self.stdout.writer.write(self.summary.json()?).await,
+            (RunFormat::Json, _) => self.stdout.writer.write(self.summary.into_json()?).await,
         }
         self.stdout.finish().await
     }
 }
 
-fn more_wanted(more: u32) -> String {
+fn more_votes_text(more: u32) -> String {
     match more {
         1 => "counted; one more person must say yes".to_owned(),
         _ => format!("counted; {more} more people must say yes"),

@@ -10,82 +10,82 @@ use std::os::unix::fs::OpenOptionsExt as _;
 
 use rustix::fs::OFlags;
 use rustix::termios::{QueueSelector, isatty, tcflush, tcgetpgrp};
-use sympozium_gateway::run_api::local::Says;
+use sympozium_gateway::run_api::local::Vote;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::display::line::{Line, Look};
-use super::display::words;
+use super::display::humanize;
+use super::display::line::{Line, Style};
 use crate::local::event::Question;
 
 /// Bytes of a line of input; the limit of the kernel for terminals.
-const MAX_TYPED: usize = 4_096;
-const MAX_REASON: usize = 500;
+const MAX_INPUT_BYTES: usize = 4_096;
+const MAX_REASON_CHARS: usize = 500;
 
 /// A parsed line of input.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Typed {
+pub enum PromptInput {
     /// A vote, with its reason.
-    Says(Says, Option<String>),
+    Vote(Vote, Option<String>),
     /// Show the question again.
     Show,
     /// An empty line.
-    Nothing,
+    Empty,
     /// Anything else.
     Unclear,
 }
 
 /// Parses a line of input. What is not clearly a vote is none.
-pub fn typed(line: &str, run_scope: bool) -> Typed {
+pub fn parse_input(line: &str, run_scope: bool) -> PromptInput {
     let line = line.trim();
     let (word, rest) = match line.split_once(char::is_whitespace) {
         Some((word, rest)) => (word, Some(rest.trim())),
         None => (line, None),
     };
     match (word.to_ascii_lowercase().as_str(), rest) {
-        ("", _) => Typed::Nothing,
-        ("y" | "yes", None) => Typed::Says(Says::Yes, None),
-        ("a" | "allow", None) if run_scope => Typed::Says(Says::YesForTheRun, None),
+        ("", _) => PromptInput::Empty,
+        ("y" | "yes", None) => PromptInput::Vote(Vote::Approve, None),
+        ("a" | "allow", None) if run_scope => PromptInput::Vote(Vote::ApproveForRun, None),
         ("n" | "no", reason) => {
-            let reason = reason.map(|it| it.chars().take(MAX_REASON).collect());
-            Typed::Says(Says::No, reason)
+            let reason = reason.map(|it| it.chars().take(MAX_REASON_CHARS).collect());
+            PromptInput::Vote(Vote::Deny, reason)
         }
-        ("s" | "show", None) => Typed::Show,
-        _ => Typed::Unclear,
+        ("s" | "show", None) => PromptInput::Show,
+        _ => PromptInput::Unclear,
     }
 }
 
 /// The question, each of its lines after a bar: exactly what is after a bar is asked about.
-pub fn framed(question: &Question, now_ms: u64) -> Vec<Line> {
+pub fn question_lines(question: &Question, now_ms: u64) -> Vec<Line> {
     let left = question.deadline_ms.saturating_sub(now_ms);
     let mut lines = vec![
-        Line::whole(2)
+        Line::wrapped(2)
             .plain("")
-            .add(Look::Asking, &format!("── {}: may the agent do exactly this?", question.approval)),
+            .add(Style::Attention, &format!("── {}: may the agent do exactly this?", question.approval)),
     ];
     for line in question.shown.lines() {
-        lines.push(Line::whole(4).add(Look::Asking, "│ ").plain(line));
+        lines.push(Line::wrapped(4).add(Style::Attention, "│ ").plain(line));
     }
-    let left = words::elapsed(left);
+    let left = humanize::format_elapsed(left);
     let end = format!("── no answer in {left} means no");
-    lines.push(Line::whole(2).add(Look::Asking, &end));
+    lines.push(Line::wrapped(2).add(Style::Attention, &end));
     lines
 }
 
 /// The possible answers.
-pub fn choices(run_scope: bool) -> Line {
+pub fn choices_line(run_scope: bool) -> Line {
     let mut text = String::from("[y]es once / [n]o (and why) / [s]how again");
     if run_scope {
         text.push_str(" / [a]llow the identical action for the rest of this run");
     }
-    Line::whole(2).plain(&text).plain(":")
+    Line::wrapped(2).plain(&text).plain(":")
 }
 
 /// The terminal of the user.
 #[derive(Debug)]
 pub struct Terminal {
     stream: AsyncFd<OwnedFd>,
-    typed: Vec<u8>,
+    buffer: Vec<u8>,
 }
 
 impl Terminal {
@@ -111,16 +111,16 @@ impl Terminal {
         reason = "the successor is unsafe, for types that close before they are dropped; an owned descriptor does not"
     )]
     pub fn new(stream: OwnedFd) -> io::Result<Self> {
-        Ok(Self { stream: AsyncFd::with_interest(stream, Interest::READABLE)?, typed: Vec::new() })
+        Ok(Self { stream: AsyncFd::with_interest(stream, Interest::READABLE)?, buffer: Vec::new() })
     }
 
     /// The same terminal, to write to.
-    pub fn to_write(&self) -> io::Result<OwnedFd> {
+    pub fn try_clone_fd(&self) -> io::Result<OwnedFd> {
         self.stream.get_ref().try_clone()
     }
 
     /// Whether this process is in the foreground. A read from the background would stop it (SIGTTIN).
-    pub fn is_ours(&self) -> bool {
+    pub fn is_foreground(&self) -> bool {
         match tcgetpgrp(self.stream.get_ref().as_fd()) {
             Ok(group) => group == rustix::process::getpgrp(),
             // Not the controlling terminal: using it stops no process.
@@ -129,17 +129,17 @@ impl Terminal {
     }
 
     /// Discards the input so far.
-    pub fn forget(&mut self) {
-        self.typed.clear();
+    pub fn flush_input(&mut self) {
+        self.buffer.clear();
         // A terminal that is gone has no input.
         let _ = tcflush(self.stream.get_ref().as_fd(), QueueSelector::IFlush);
     }
 
     /// Reads the next line; `None` at the end of input, or if the terminal is gone. Cancel safe.
-    pub async fn line(&mut self) -> Option<String> {
+    pub async fn read_line(&mut self) -> Option<String> {
         loop {
-            if let Some(end) = self.typed.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = self.typed.drain(..=end).collect();
+            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=end).collect();
                 return Some(String::from_utf8_lossy(&line).into_owned());
             }
             let mut ready = self.stream.readable().await.ok()?;
@@ -147,17 +147,17 @@ impl Terminal {
             let read = ready.try_io(|stream| rustix::io::read(stream.get_ref(), &mut bytes).map_err(io::Error::from));
             match read {
                 Ok(Ok(0)) => {
-                    self.typed.clear();
+                    self.buffer.clear();
                     return None;
                 }
-                Ok(Ok(count)) => self.typed.extend_from_slice(&bytes[..count]),
+                Ok(Ok(count)) => self.buffer.extend_from_slice(&bytes[..count]),
                 Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
                 Ok(Err(_)) => return None,
                 // The input was flushed meanwhile.
                 Err(_would_block) => {}
             }
-            if self.typed.len() > MAX_TYPED {
-                self.typed.clear();
+            if self.buffer.len() > MAX_INPUT_BYTES {
+                self.buffer.clear();
             }
         }
     }
@@ -169,29 +169,29 @@ mod tests {
 
     #[test]
     fn only_what_is_clearly_an_answer_is_one() {
-        let says = |says, reason: Option<&str>| Typed::Says(says, reason.map(str::to_owned));
+        let says = |says, reason: Option<&str>| PromptInput::Vote(says, reason.map(str::to_owned));
         for (line, expected) in [
-            ("y\n", says(Says::Yes, None)),
-            ("  YES \r\n", says(Says::Yes, None)),
-            ("n\n", says(Says::No, None)),
-            ("no  too dangerous \n", says(Says::No, Some("too dangerous"))),
-            ("a\n", says(Says::YesForTheRun, None)),
-            ("allow\n", says(Says::YesForTheRun, None)),
-            ("s\n", Typed::Show),
-            ("\n", Typed::Nothing),
-            ("   \n", Typed::Nothing),
-            ("yy\n", Typed::Unclear),
-            ("y no\n", Typed::Unclear),
-            ("a b\n", Typed::Unclear),
-            ("nyes\n", Typed::Unclear),
-            ("\u{fffd}y\n", Typed::Unclear),
-            ("ｙ\n", Typed::Unclear),
+            ("y\n", says(Vote::Approve, None)),
+            ("  YES \r\n", says(Vote::Approve, None)),
+            ("n\n", says(Vote::Deny, None)),
+            ("no  too dangerous \n", says(Vote::Deny, Some("too dangerous"))),
+            ("a\n", says(Vote::ApproveForRun, None)),
+            ("allow\n", says(Vote::ApproveForRun, None)),
+            ("s\n", PromptInput::Show),
+            ("\n", PromptInput::Empty),
+            ("   \n", PromptInput::Empty),
+            ("yy\n", PromptInput::Unclear),
+            ("y no\n", PromptInput::Unclear),
+            ("a b\n", PromptInput::Unclear),
+            ("nyes\n", PromptInput::Unclear),
+            ("\u{fffd}y\n", PromptInput::Unclear),
+            ("ｙ\n", PromptInput::Unclear),
         ] {
-            assert_eq!(typed(line, true), expected, "{line:?}");
+            assert_eq!(parse_input(line, true), expected, "{line:?}");
         }
-        assert_eq!(typed("a\n", false), Typed::Unclear);
-        let long = format!("n {}\n", "ä".repeat(MAX_REASON + 1));
-        let cut = "ä".repeat(MAX_REASON);
-        assert_eq!(typed(&long, false), says(Says::No, Some(&cut)));
+        assert_eq!(parse_input("a\n", false), PromptInput::Unclear);
+        let long = format!("n {}\n", "ä".repeat(MAX_REASON_CHARS + 1));
+        let cut = "ä".repeat(MAX_REASON_CHARS);
+        assert_eq!(parse_input(&long, false), says(Vote::Deny, Some(&cut)));
     }
 }

@@ -9,34 +9,34 @@ use std::time::Duration;
 use clap::ColorChoice;
 use serde_json::Value;
 use sympozium_api::names::Digest;
-use sympozium_gateway::run_api::local::{Says, Undecidable};
-use sympozium_ipc::run_api::{Decision, Phase, Usage};
+use sympozium_gateway::run_api::local::{Vote, VoteRefusal};
+use sympozium_ipc::run_api::{BridgePhase, Decision, Usage};
 use sympozium_testkit::terminal::Terminal as Screen;
 use sympozium_testkit::wait_until;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::arguments::RunFormat;
-use super::follow::{Ending, Heard, Manner, Steering, Stopping, Streams, follow};
+use super::follow::{FollowEnd, FollowOptions, RunControl, StopNotice, Streams, VoteEffect, follow};
 use super::prompt::Terminal;
-use super::screen::Environment;
+use super::screen::TerminalEnv;
 use super::signals::Signals;
 use crate::local::event::{Event, Question};
 use crate::local::events::EventLog;
-use crate::local::prepared::Approve;
-use crate::local::realise::Stop;
-use crate::local::record::Outcome;
-use crate::place::Place;
+use crate::local::prepared_run::ApprovalMode;
+use crate::local::realise::StopLevel;
+use crate::local::record::RunEnd;
+use crate::target_flags::TargetFlags;
 
 const DIGEST: &str = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
 const PROMPT: &str = "[s]how again";
 
 /// The votes: question, vote, reason.
-type Decisions = Vec<(String, Says, Option<String>)>;
+type Decisions = Vec<(String, Vote, Option<String>)>;
 
 /// A fake of the run.
 #[derive(Debug, Default)]
-struct Fake {
+struct FakeRun {
     decisions: Mutex<Decisions>,
     events: EventLog,
     /// Completes the vote on `slow`.
@@ -45,32 +45,32 @@ struct Fake {
     lost: Notify,
 }
 
-impl Steering for Fake {
-    type Undecided = Undecidable;
+impl RunControl for FakeRun {
+    type VoteError = VoteRefusal;
 
-    async fn decide(
+    async fn vote(
         &self,
         approval: &str,
         action: &Digest,
-        says: Says,
+        says: Vote,
         reason: Option<&str>,
-    ) -> Result<Heard, Undecidable> {
+    ) -> Result<VoteEffect, VoteRefusal> {
         assert_eq!(*action, Digest::new(DIGEST));
         let decision = (approval.to_owned(), says, reason.map(str::to_owned));
         self.decisions.lock().unwrap().push(decision);
         if approval == "slow" {
             self.arrives.notified().await;
-            return Ok(Heard::Noted);
+            return Ok(VoteEffect::Recorded);
         }
         if approval == "not-theirs" {
-            return Err(Undecidable::Author);
+            return Err(VoteRefusal::Author);
         }
-        self.events.tell(answered(approval, says != Says::No));
-        Ok(Heard::Decided)
+        self.events.emit(answered(approval, says != Vote::Deny));
+        Ok(VoteEffect::Decided)
     }
 
-    fn stop(&self, _: Stop) -> Stopping {
-        Stopping { text: "ending", leaves: false }
+    fn stop(&self, _: StopLevel) -> StopNotice {
+        StopNotice { text: "ending", detaches: false }
     }
 }
 
@@ -80,17 +80,17 @@ fn answered(approval: &str, yes: bool) -> Event {
 }
 
 /// A run that is being followed.
-struct Followed {
-    fake: Arc<Fake>,
+struct Harness {
+    fake: Arc<FakeRun>,
     screen: Screen,
     stdout: Option<File>,
-    outcome: JoinHandle<Ending>,
+    outcome: JoinHandle<FollowEnd>,
 }
 
 /// Options that differ from the default.
-struct Setting {
+struct Options {
     output: RunFormat,
-    approve: Approve,
+    approve: ApprovalMode,
     color: ColorChoice,
     /// Whether stderr is the terminal.
     on_screen: bool,
@@ -98,11 +98,11 @@ struct Setting {
     with_person: bool,
 }
 
-impl Default for Setting {
+impl Default for Options {
     fn default() -> Self {
         Self {
             output: RunFormat::Text,
-            approve: Approve::Ask,
+            approve: ApprovalMode::Ask,
             color: ColorChoice::Auto,
             on_screen: true,
             with_person: true,
@@ -110,13 +110,13 @@ impl Default for Setting {
     }
 }
 
-impl Followed {
+impl Harness {
     fn new() -> Self {
-        Self::with(Setting::default()).0
+        Self::with(Options::default()).0
     }
 
     /// Also returns the file that stderr is, if it is not the terminal.
-    fn with(setting: Setting) -> (Self, Option<File>) {
+    fn with(setting: Options) -> (Self, Option<File>) {
         let screen = Screen::new(40, 80).unwrap();
         let (stdout, to_stdout) = rustix::pipe::pipe().unwrap();
         let (stderr, to_stderr): (Option<OwnedFd>, OwnedFd) = match setting.on_screen {
@@ -126,14 +126,14 @@ impl Followed {
                 (Some(read), write)
             }
         };
-        let fake = Arc::new(Fake::default());
+        let fake = Arc::new(FakeRun::default());
         let terminal = setting.with_person.then(|| screen.open_nonblocking().unwrap());
-        let manner = Manner {
-            place: Place::here(),
+        let manner = FollowOptions {
+            target: TargetFlags::local(),
             output: setting.output,
             approve: setting.approve,
             color: setting.color,
-            environment: Environment { no_color: false, is_dumb: false },
+            environment: TerminalEnv { no_color: false, is_dumb: false },
         };
         let steering = Arc::clone(&fake);
         let outcome = tokio::spawn(async move {
@@ -155,7 +155,7 @@ impl Followed {
             followed.await.unwrap()
         });
         let followed = Self { fake, screen, stdout: Some(stdout.into()), outcome };
-        followed.tell(Event::Planned {
+        followed.emit(Event::Planned {
             run: "run-1".to_owned(),
             uid: "uid".to_owned(),
             agent: "assistant".to_owned(),
@@ -169,16 +169,16 @@ impl Followed {
         (followed, stderr.map(File::from))
     }
 
-    fn tell(&self, event: Event) {
-        self.fake.events.tell(event);
+    fn emit(&self, event: Event) {
+        self.fake.events.emit(event);
     }
 
     fn warn(&self, text: &str) {
-        self.tell(Event::Warning { text: text.to_owned() });
+        self.emit(Event::Warning { text: text.to_owned() });
     }
 
     fn ask(&self, approval: &str) {
-        self.tell(Event::Asked {
+        self.emit(Event::Asked {
             question: Question {
                 approval: approval.to_owned(),
                 tool: "execute_command".to_owned(),
@@ -204,13 +204,13 @@ impl Followed {
 
     /// Ends the run, and returns the contents of stdout.
     async fn end(&mut self) -> String {
-        self.tell(Event::Ended {
-            outcome: Outcome::Succeeded { answer: "All \u{1b}[31mis well.".to_owned() },
+        self.emit(Event::Ended {
+            outcome: RunEnd::Succeeded { answer: "All \u{1b}[31mis well.".to_owned() },
             usage: Usage::default(),
             leftovers: Vec::new(),
         });
         let outcome = (&mut self.outcome).await.unwrap();
-        assert!(matches!(outcome, Ending::Outcome(Outcome::Succeeded { .. })));
+        assert!(matches!(outcome, FollowEnd::RunEnded(RunEnd::Succeeded { .. })));
         let mut text = String::new();
         if let Some(mut stdout) = self.stdout.take() {
             stdout.read_to_string(&mut text).unwrap();
@@ -219,13 +219,13 @@ impl Followed {
     }
 }
 
-fn decision(approval: &str, says: Says, reason: Option<&str>) -> (String, Says, Option<String>) {
+fn decision(approval: &str, says: Vote, reason: Option<&str>) -> (String, Vote, Option<String>) {
     (approval.to_owned(), says, reason.map(str::to_owned))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_person_says_yes_once_or_for_the_run_or_no_with_a_reason() {
-    let mut run = Followed::new();
+    let mut run = Harness::new();
     for (number, (approval, typed)) in
         [("ask-1", "y\n"), ("ask-2", "a\n"), ("ask-3", "n too dangerous\n"), ("ask-4", "NO\n")].into_iter().enumerate()
     {
@@ -238,10 +238,10 @@ async fn a_person_says_yes_once_or_for_the_run_or_no_with_a_reason() {
     assert_eq!(
         run.decisions(),
         [
-            decision("ask-1", Says::Yes, None),
-            decision("ask-2", Says::YesForTheRun, None),
-            decision("ask-3", Says::No, Some("too dangerous")),
-            decision("ask-4", Says::No, None),
+            decision("ask-1", Vote::Approve, None),
+            decision("ask-2", Vote::ApproveForRun, None),
+            decision("ask-3", Vote::Deny, Some("too dangerous")),
+            decision("ask-4", Vote::Deny, None),
         ]
     );
     let screen = run.screen.screen();
@@ -256,7 +256,7 @@ async fn a_person_says_yes_once_or_for_the_run_or_no_with_a_reason() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_typed_before_the_question_was_shown_does_not_count() {
-    let mut run = Followed::new();
+    let mut run = Harness::new();
     run.screen.type_in("y\ny\nyes").unwrap();
     run.screen.wait_for_raw("yes");
     run.ask("ask-1");
@@ -273,13 +273,13 @@ async fn what_was_typed_before_the_question_was_shown_does_not_count() {
     run.screen.type_in("n\n").unwrap();
     run.screen.wait_for("ask-3 denied by ada");
     run.end().await;
-    let all = ["ask-1", "ask-2", "ask-3"].map(|it| decision(it, Says::No, None));
+    let all = ["ask-1", "ask-2", "ask-3"].map(|it| decision(it, Vote::Deny, None));
     assert_eq!(run.decisions(), all);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_no_answer_is_asked_again() {
-    let mut run = Followed::new();
+    let mut run = Harness::new();
     run.ask("once-only");
     run.wait_for_prompts(1);
     assert!(!run.screen.screen().contains("[a]llow"));
@@ -292,12 +292,12 @@ async fn what_is_no_answer_is_asked_again() {
     run.screen.type_in("y\n").unwrap();
     run.screen.wait_for("once-only approved by ada");
     run.end().await;
-    assert_eq!(run.decisions(), [decision("once-only", Says::Yes, None)]);
+    assert_eq!(run.decisions(), [decision("once-only", Vote::Approve, None)]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn everything_else_goes_on_while_an_answer_is_on_its_way() {
-    let mut run = Followed::new();
+    let mut run = Harness::new();
     run.ask("slow");
     run.wait_for_prompts(1);
     run.ask("ask-2");
@@ -313,30 +313,30 @@ async fn everything_else_goes_on_while_an_answer_is_on_its_way() {
     run.screen.type_in("n\n").unwrap();
     run.screen.wait_for("ask-2 denied by ada");
     run.end().await;
-    assert_eq!(run.decisions(), [decision("slow", Says::Yes, None), decision("ask-2", Says::No, None),]);
+    assert_eq!(run.decisions(), [decision("slow", Vote::Approve, None), decision("ask-2", Vote::Deny, None),]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_cannot_be_followed_any_more_leaves_a_whole_screen() {
-    let run = Followed::new();
+    let run = Harness::new();
     run.ask("ask-1");
     run.wait_for_prompts(1);
     // Held back until the user answers, which does not happen.
     run.warn("the disk is nearly full");
     run.fake.lost.notify_one();
-    assert_eq!(run.outcome.await.unwrap(), Ending::Lost);
+    assert_eq!(run.outcome.await.unwrap(), FollowEnd::Lost);
     run.screen.wait_for("the run is not followed any more");
     run.screen.wait_for("warning: the disk is nearly full");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_end_of_input_leaves_a_question_to_others() {
-    let mut run = Followed::new();
+    let mut run = Harness::new();
     run.ask("ask-1");
     run.wait_for_prompts(1);
     run.screen.type_in("\u{4}").unwrap();
     run.screen.wait_for("hint: questions wait for an answer from elsewhere");
-    run.tell(answered("ask-1", true));
+    run.emit(answered("ask-1", true));
     run.screen.wait_for("ask-1 approved by ada");
     // The next question is asked here again.
     run.ask("ask-2");
@@ -344,23 +344,23 @@ async fn the_end_of_input_leaves_a_question_to_others() {
     run.screen.type_in("y\n").unwrap();
     run.screen.wait_for("ask-2 approved by ada");
     run.end().await;
-    assert_eq!(run.decisions(), [decision("ask-2", Says::Yes, None)]);
+    assert_eq!(run.decisions(), [decision("ask-2", Vote::Approve, None)]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_question_that_is_answered_elsewhere_goes_away() {
-    let mut run = Followed::new();
+    let mut run = Harness::new();
     run.ask("ask-1");
     run.ask("ask-2");
     run.wait_for_prompts(1);
     run.warn("held while somebody types");
     run.screen.type_in("n").unwrap();
-    run.tell(answered("ask-1", true));
+    run.emit(answered("ask-1", true));
     // The next question is asked, and input for the first does not count for it.
     run.wait_for_prompts(2);
     run.screen.type_in("\n").unwrap();
     run.wait_for_prompts(3);
-    run.tell(Event::Answered { approval: "ask-2".to_owned(), decision: Some(Decision::Expired), by: None });
+    run.emit(Event::Answered { approval: "ask-2".to_owned(), decision: Some(Decision::Expired), by: None });
     run.end().await;
     run.screen.wait_for("sympozium audit verify run-1");
     assert_eq!(run.decisions(), []);
@@ -380,7 +380,7 @@ async fn a_question_that_is_answered_elsewhere_goes_away() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_does_not_count_is_said_to_be_none() {
-    let mut run = Followed::new();
+    let mut run = Harness::new();
     run.ask("not-theirs");
     run.wait_for_prompts(1);
     run.screen.type_in("y\n").unwrap();
@@ -390,7 +390,7 @@ async fn an_answer_that_does_not_count_is_said_to_be_none() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn questions_are_on_the_terminal_although_everything_else_is_in_a_file() {
-    let (mut run, stderr) = Followed::with(Setting { on_screen: false, ..Setting::default() });
+    let (mut run, stderr) = Harness::with(Options { on_screen: false, ..Options::default() });
     run.ask("ask-1");
     run.wait_for_prompts(1);
     run.screen.type_in("y\n").unwrap();
@@ -407,7 +407,7 @@ async fn questions_are_on_the_terminal_although_everything_else_is_in_a_file() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn where_nobody_types_it_is_said_once_that_questions_wait() {
-    let (mut run, _) = Followed::with(Setting { with_person: false, ..Setting::default() });
+    let (mut run, _) = Harness::with(Options { with_person: false, ..Options::default() });
     run.ask("ask-1");
     run.ask("ask-2");
     run.screen.wait_for("ask-2: may execute_command");
@@ -421,7 +421,7 @@ async fn where_nobody_types_it_is_said_once_that_questions_wait() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_answers_by_itself_says_so_and_asks_nobody() {
-    let (mut run, _) = Followed::with(Setting { approve: Approve::All, ..Setting::default() });
+    let (mut run, _) = Harness::with(Options { approve: ApprovalMode::All, ..Options::default() });
     run.ask("ask-1");
     run.screen.wait_for("ask-1: --approve all says yes");
     run.end().await;
@@ -432,9 +432,9 @@ async fn a_run_that_answers_by_itself_says_so_and_asks_nobody() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_line_that_changes_shows_what_is_going_on_and_leaves_nothing_behind() {
-    let mut run = Followed::new();
-    run.tell(Event::Phase { phase: Phase::Working });
-    run.tell(Event::Progress { text: format!("thinking {}", "日本語".repeat(40)) });
+    let mut run = Harness::new();
+    run.emit(Event::Phase { phase: BridgePhase::Working });
+    run.emit(Event::Progress { text: format!("thinking {}", "日本語".repeat(40)) });
     run.screen.wait_for("0 s  thinking 日本語");
     run.screen.wait_for("1 s  thinking 日本語");
     run.warn("something happened");
@@ -448,8 +448,8 @@ async fn a_line_that_changes_shows_what_is_going_on_and_leaves_nothing_behind() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_colours_there_is_no_escape_and_no_line_that_changes() {
-    let (mut run, _) = Followed::with(Setting { color: ColorChoice::Never, ..Setting::default() });
-    run.tell(Event::Progress { text: "thinking".to_owned() });
+    let (mut run, _) = Harness::with(Options { color: ColorChoice::Never, ..Options::default() });
+    run.emit(Event::Progress { text: "thinking".to_owned() });
     run.ask("ask-1");
     run.wait_for_prompts(1);
     run.screen.type_in("y\n").unwrap();
@@ -462,7 +462,7 @@ async fn without_colours_there_is_no_escape_and_no_line_that_changes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_terminal_that_is_gone_ends_nothing() {
-    let mut run = Followed::new();
+    let mut run = Harness::new();
     run.ask("ask-1");
     run.wait_for_prompts(1);
     run.screen = Screen::new(1, 1).unwrap();
@@ -474,8 +474,8 @@ async fn a_terminal_that_is_gone_ends_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn programs_get_each_event_as_a_line_or_one_object_at_the_end() {
-    let output = |output| Setting { output, ..Setting::default() };
-    let (mut run, _) = Followed::with(output(RunFormat::Jsonl));
+    let output = |output| Options { output, ..Options::default() };
+    let (mut run, _) = Harness::with(output(RunFormat::Jsonl));
     run.warn("a\u{1b}[31m");
     let text = run.end().await;
     let lines: Vec<Value> = text.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
@@ -486,7 +486,7 @@ async fn programs_get_each_event_as_a_line_or_one_object_at_the_end() {
     run.screen.wait_for("warning: a");
     assert!(!run.screen.screen().contains("agent assistant"));
 
-    let (mut run, _) = Followed::with(output(RunFormat::Json));
+    let (mut run, _) = Harness::with(output(RunFormat::Json));
     run.warn("b");
     let summary: Value = serde_json::from_str(&run.end().await).unwrap();
     assert_eq!(summary["answer"], "All \u{1b}[31mis well.");
@@ -498,7 +498,7 @@ async fn programs_get_each_event_as_a_line_or_one_object_at_the_end() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_who_has_seen_enough_ends_nothing() {
     for output in [RunFormat::Text, RunFormat::Json, RunFormat::Jsonl] {
-        let (mut run, _) = Followed::with(Setting { output, ..Setting::default() });
+        let (mut run, _) = Harness::with(Options { output, ..Options::default() });
         drop(run.stdout.take());
         for number in 0..100 {
             run.warn(&format!("{number}"));

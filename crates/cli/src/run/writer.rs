@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use tokio::sync::{mpsc, oneshot};
 
 /// Pieces that are queued.
-const MAX_WAITING: usize = 1_024;
+const MAX_QUEUED: usize = 1_024;
 
 /// A stream. Pieces are written in order.
 #[derive(Debug)]
@@ -31,12 +31,12 @@ enum Piece {
 impl Writer {
     /// Starts the thread that writes to this stream.
     pub fn start(stream: OwnedFd) -> anyhow::Result<Self> {
-        let (pieces, waiting) = mpsc::channel(MAX_WAITING);
+        let (pieces, waiting) = mpsc::channel(MAX_QUEUED);
         let (is_done, done) = oneshot::channel();
         std::thread::Builder::new()
             .name("writer".to_owned())
             .spawn(move || {
-                write(File::from(stream), waiting);
+                write_pieces(File::from(stream), waiting);
                 // The receiver may be gone, because the process is about to exit.
                 let _ = is_done.send(());
             })
@@ -56,14 +56,14 @@ impl Writer {
     }
 
     /// The receiver is signalled when everything queued so far is written. `None` if the queue is full.
-    pub fn mark(&self) -> Option<oneshot::Receiver<()>> {
+    pub fn flush_marker(&self) -> Option<oneshot::Receiver<()>> {
         let (reached, mark) = oneshot::channel();
         self.pieces.try_send(Piece::Mark(reached)).ok()?;
         Some(mark)
     }
 
     /// Waits until everything is written.
-    pub async fn written(&self) {
+    pub async fn flush(&self) {
         let (reached, mark) = oneshot::channel();
         if self.pieces.send(Piece::Mark(reached)).await.is_ok() {
             let _ = mark.await;
@@ -72,7 +72,7 @@ impl Writer {
 
     /// Whether the queue is empty.
     pub fn is_idle(&self) -> bool {
-        self.pieces.capacity() == MAX_WAITING
+        self.pieces.capacity() == MAX_QUEUED
     }
 
     /// Waits until everything is written, and ends the thread.
@@ -82,7 +82,7 @@ impl Writer {
     }
 }
 
-fn write(mut stream: File, mut pieces: mpsc::Receiver<Piece>) {
+fn write_pieces(mut stream: File, mut pieces: mpsc::Receiver<Piece>) {
     let mut is_there = true;
     while let Some(piece) = pieces.blocking_recv() {
         match piece {
@@ -122,7 +122,7 @@ mod tests {
         for number in 0..10 {
             assert!(writer.try_write(format!("{number}\n")));
         }
-        writer.written().await;
+        writer.flush().await;
         assert!(writer.is_idle());
         writer.finish().await;
         let mut text = String::new();
@@ -146,8 +146,8 @@ mod tests {
         let (read, write) = rustix::pipe::pipe().unwrap();
         let writer = Writer::start(write).unwrap();
         let piece = "x".repeat(64 << 10);
-        let taken = (0..3 * MAX_WAITING).take_while(|_| writer.try_write(piece.clone()));
-        assert!(taken.count() < 3 * MAX_WAITING);
+        let taken = (0..3 * MAX_QUEUED).take_while(|_| writer.try_write(piece.clone()));
+        assert!(taken.count() < 3 * MAX_QUEUED);
         assert!(!writer.is_idle());
         drop(read);
         writer.finish().await;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use sympozium_api::names::Digest;
 
-use super::span::Span;
+use super::duration::DurationArgument;
 use crate::arguments::OutputFormat;
 use crate::cluster::ClusterArguments;
 
@@ -188,11 +188,11 @@ pub struct VerifyArguments {
     pub file: Option<PathBuf>,
 
     /// The digest of the plan, from which the first receipt follows.
-    #[arg(long, value_name = "DIGEST", requires = "file", value_parser = digest)]
+    #[arg(long, value_name = "DIGEST", requires = "file", value_parser = parse_digest)]
     pub plan: Option<Digest>,
 
     /// The hash of the last receipt. Without it, an end that was cut off does not show.
-    #[arg(long, value_name = "HASH", requires = "file", value_parser = digest)]
+    #[arg(long, value_name = "HASH", requires = "file", value_parser = parse_digest)]
     pub head: Option<Digest>,
 
     /// How many receipts there are.
@@ -243,8 +243,8 @@ Exit codes:
   2  the command line was not understood")]
 pub struct PruneArguments {
     /// How long a run must have been over, such as `12h`, `7d` or `4w`; `0s` is every one.
-    #[arg(long, value_name = "TIME", default_value = "7d", value_parser = Span::parse)]
-    pub older_than: Span,
+    #[arg(long, value_name = "TIME", default_value = "7d", value_parser = DurationArgument::parse)]
+    pub older_than: DurationArgument,
 
     /// Remove nothing, and say what would be.
     #[arg(long)]
@@ -265,7 +265,7 @@ pub enum LinesFormat {
 }
 
 /// Parses a digest.
-pub fn digest(typed: &str) -> Result<Digest, &'static str> {
+pub fn parse_digest(typed: &str) -> Result<Digest, &'static str> {
     let digest = Digest::from(typed);
     match digest.check() {
         Ok(()) => Ok(digest),

@@ -6,52 +6,52 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use serde_json::Value;
-use sympozium_gateway::run_api::local::{RunReport, files};
+use sympozium_gateway::run_api::local::{StoredReport, files};
 use sympozium_ipc::run_api::MAX_TRANSCRIPT_LINE;
 
 use super::arguments::{LinesFormat, LogsArguments};
-use super::bounded::{Line, Lines, open};
+use super::bounded_lines::{BoundedLine, BoundedLines, open_regular};
 
-use super::table::{Printer, lines, unless_gone};
-use super::transcript::shown;
+use super::table::{Printer, ignore_broken_pipe, indent_lines};
+use super::transcript::format_line;
 use crate::cluster::{self, Cluster};
 use crate::failure::Failure;
-use crate::local::control::{Client, Following};
-use crate::local::event::{Event, Timed};
-use crate::local::record::RunRecord;
-use crate::local::state::{RunDirectory, State, read_bounded};
-use crate::manifests::problem::{printable, quoted};
-use crate::output::{escaped, note};
-use crate::place::Place;
+use crate::local::control::{Client, EventStream};
+use crate::local::event::{Event, TimedEvent};
+use crate::local::record::LocalRunRecord;
+use crate::local::state::{RunDirectory, StateDirectory, read_bounded};
+use crate::manifests::problem::{printable, quote};
+use crate::output::{escape_json, print_stderr};
+use crate::target_flags::TargetFlags;
 
 /// Bytes of a `report.json` that are read.
 pub const MAX_REPORT_BYTES: u64 = 16 << 20;
 /// Bytes of one line of a part's log that are printed at once; a longer line is split.
 pub const MAX_LOG_LINE: usize = 16 << 10;
 /// Bytes of a line of the transcript: as long as the agent may write them, with escapes.
-const MAX_LINE: usize = 8 * MAX_TRANSCRIPT_LINE;
+const MAX_TRANSCRIPT_BYTES: usize = 8 * MAX_TRANSCRIPT_LINE;
 /// Parts that an error message lists.
 const MAX_PARTS: usize = 1024;
 /// How often a growing file is read, and how often connecting to a starting run is tried.
-const PAUSE: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// How often to try before giving up.
-const PATIENCE: u32 = 50;
+const MAX_ATTEMPTS: u32 = 50;
 
 /// Why printing ended early.
-pub enum Stopped {
+pub enum PrintError {
     /// Stdout is closed, or fails.
     Output(io::Error),
     /// What should be printed cannot be read.
     Failed(anyhow::Error),
 }
 
-impl From<io::Error> for Stopped {
+impl From<io::Error> for PrintError {
     fn from(error: io::Error) -> Self {
         Self::Output(error)
     }
 }
 
-impl From<anyhow::Error> for Stopped {
+impl From<anyhow::Error> for PrintError {
     fn from(error: anyhow::Error) -> Self {
         Self::Failed(error)
     }
@@ -59,13 +59,13 @@ impl From<anyhow::Error> for Stopped {
 
 pub fn logs(arguments: &LogsArguments) -> Result<ExitCode, Failure> {
     let mut printer = Printer::new();
-    let printed = match Cluster::chosen(&arguments.cluster)? {
+    let printed = match Cluster::select(&arguments.cluster)? {
         Some(cluster) => cluster::logs::print(&cluster, arguments, &mut printer)?,
         None => {
-            let (directory, record) = State::open()?.find(&arguments.run)?;
+            let (directory, record) = StateDirectory::open()?.find_run(&arguments.run)?;
             match &arguments.part {
-                Some(part) => part_log(&directory, part, arguments.follow, &mut printer),
-                None => said(&directory, &record, arguments, &mut printer),
+                Some(part) => print_part_log(&directory, part, arguments.follow, &mut printer),
+                None => print_run(&directory, &record, arguments, &mut printer),
             }
         }
     };
@@ -76,90 +76,95 @@ pub fn logs(arguments: &LogsArguments) -> Result<ExitCode, Failure> {
     let printed = printed.and_then(|()| Ok(printer.flush()?));
     match printed {
         Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(Stopped::Output(error)) => unless_gone(Err(error)).map(|()| ExitCode::SUCCESS),
-        Err(Stopped::Failed(error)) => Err(Failure::new(error, hint)),
+        Err(PrintError::Output(error)) => ignore_broken_pipe(Err(error)).map(|()| ExitCode::SUCCESS),
+        Err(PrintError::Failed(error)) => Err(Failure::new(error, hint)),
     }
 }
 
-fn said(
+fn print_run(
     directory: &RunDirectory,
-    record: &RunRecord,
+    record: &LocalRunRecord,
     arguments: &LogsArguments,
     printer: &mut Printer,
-) -> Result<(), Stopped> {
+) -> Result<(), PrintError> {
     if arguments.follow
-        && let Some(following) = follow(directory)?
+        && let Some(following) = connect_stream(directory)?
     {
         let mut told = 0;
         for event in following {
             let event = match event {
                 Ok(event) => event,
-                Err(error) => return lost(directory, told, error, arguments.output, printer),
+                Err(error) => return print_rest(directory, told, error, arguments.output, printer),
             };
             told += usize::from(matches!(event.event, Event::Transcript { .. }));
-            print_event(&event, arguments.output, &Place::here(), printer)?;
+            print_event(&event, arguments.output, &TargetFlags::local(), printer)?;
         }
         return Ok(());
     }
     print_transcript(directory, 0, arguments.output, printer)?;
-    match directory.outcome(record) {
-        None => note("the run goes on; -f follows it"),
-        Some(outcome) => note(&format!("the run is over: {}", outcome.word())),
+    match directory.run_end(record) {
+        None => print_stderr("the run goes on; -f follows it"),
+        Some(outcome) => print_stderr(&format!("the run is over: {}", outcome.as_str())),
     }
     Ok(())
 }
 
 /// Called when the connection broke before the last event. The run may have ended all the same: then prints the rest of
 /// its transcript.
-fn lost(
+fn print_rest(
     directory: &RunDirectory,
     told: usize,
     error: anyhow::Error,
     format: LinesFormat,
     printer: &mut Printer,
-) -> Result<(), Stopped> {
-    for _ in 0..PATIENCE {
-        if !directory.is_alive() {
+) -> Result<(), PrintError> {
+    for _ in 0..MAX_ATTEMPTS {
+        if !directory.is_running() {
             break;
         }
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(POLL_INTERVAL);
     }
-    let Some(outcome) = directory.record().ok().and_then(|it| it.outcome) else {
-        return Err(Stopped::Failed(error));
+    let Some(outcome) = directory.read_record().ok().and_then(|it| it.outcome) else {
+        return Err(PrintError::Failed(error));
     };
     print_transcript(directory, told, format, printer)?;
-    note(&format!("the run is over: {}", outcome.word()));
+    print_stderr(&format!("the run is over: {}", outcome.as_str()));
     Ok(())
 }
 
 /// Streams the events of a running run; `None` if it has ended.
-fn follow(directory: &RunDirectory) -> anyhow::Result<Option<Following>> {
-    for _ in 0..PATIENCE {
+fn connect_stream(directory: &RunDirectory) -> anyhow::Result<Option<EventStream>> {
+    for _ in 0..MAX_ATTEMPTS {
         if let Some(client) = Client::connect(directory)? {
             return client.follow().map(Some);
         }
-        if !directory.is_alive() {
+        if !directory.is_running() {
             return Ok(None);
         }
         // The run is starting, and will listen soon.
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(POLL_INTERVAL);
     }
     Err(anyhow!("the run goes on, and does not listen"))
 }
 
 /// Prints an event. `place` are the flags for commands in it.
-pub fn print_event(timed: &Timed, format: LinesFormat, place: &Place, printer: &mut Printer) -> io::Result<()> {
+pub fn print_event(
+    timed: &TimedEvent,
+    format: LinesFormat,
+    place: &TargetFlags,
+    printer: &mut Printer,
+) -> io::Result<()> {
     match (&timed.event, format) {
-        (Event::Transcript { line }, LinesFormat::Text) => printer.print(&shown(line))?,
+        (Event::Transcript { line }, LinesFormat::Text) => printer.print(&format_line(line))?,
         (Event::Transcript { line }, LinesFormat::Jsonl) => {
-            printer.print(&(escaped(line.to_string()) + "\n"))?;
+            printer.print(&(escape_json(line.to_string()) + "\n"))?;
         }
         (_, LinesFormat::Jsonl) => {}
         (Event::Asked { question }, LinesFormat::Text) => {
             let asked = printable(&question.approval);
-            let place = place.flags();
+            let place = place.as_str();
             printer.print(&format!("question {asked}, which waits for `sympozium approve{place}`:\n"))?;
-            printer.print(&lines("  ", &question.shown))?;
+            printer.print(&indent_lines("  ", &question.shown))?;
         }
         (Event::Answered { approval, decision, by }, LinesFormat::Text) => {
             let said = match decision {
@@ -175,7 +180,7 @@ pub fn print_event(timed: &Timed, format: LinesFormat, place: &Place, printer: &
         }
         (Event::Ended { outcome, .. }, LinesFormat::Text) => {
             printer.flush()?;
-            note(&format!("the run is over: {}", outcome.word()));
+            print_stderr(&format!("the run is over: {}", outcome.as_str()));
         }
         (_, LinesFormat::Text) => {}
     }
@@ -188,16 +193,16 @@ fn print_transcript(
     printed: usize,
     format: LinesFormat,
     printer: &mut Printer,
-) -> Result<(), Stopped> {
-    let path = directory.at(files::TRANSCRIPT);
+) -> Result<(), PrintError> {
+    let path = directory.join(files::TRANSCRIPT);
     if std::fs::symlink_metadata(&path).is_err() {
-        note("nothing was said yet");
+        print_stderr("nothing was said yet");
         return Ok(());
     }
-    let report = report(directory).ok();
+    let report = read_report(directory).ok();
     // Bytes that were never reported were left by a crash, and do not count.
     let bytes = report.as_ref().map_or(u64::MAX, |it| it.transcript_bytes);
-    let mut lines = Lines::new(open(&path)?, bytes, MAX_LINE);
+    let mut lines = BoundedLines::new(open_regular(&path)?, bytes, MAX_TRANSCRIPT_BYTES);
     for _ in 0..printed {
         if (lines.next().context("cannot read the transcript")?).is_none() {
             break;
@@ -205,59 +210,64 @@ fn print_transcript(
     }
     while let Some(line) = lines.next().context("cannot read the transcript")? {
         let bytes = match line {
-            Line::Whole(bytes) => bytes,
-            Line::Cut(_, length) => {
-                note(&format!("a line of {length} bytes was left out"));
+            BoundedLine::Whole(bytes) => bytes,
+            BoundedLine::Truncated(_, length) => {
+                print_stderr(&format!("a line of {length} bytes was left out"));
                 continue;
             }
             // Cut off by a crash.
-            Line::Unfinished(_) => continue,
+            BoundedLine::Unterminated(_) => continue,
         };
         let text = String::from_utf8_lossy(&bytes).into_owned();
-        printer.print(&line_of_transcript(text, format))?;
+        printer.print(&format_transcript_line(text, format))?;
     }
     printer.flush()?;
     if report.is_some_and(|it| it.transcript_cut) {
-        note("there was more, which the plan does not keep");
+        print_stderr("there was more, which the plan does not keep");
     }
     Ok(())
 }
 
 /// Formats a line of a transcript.
-pub fn line_of_transcript(text: String, format: LinesFormat) -> String {
+pub fn format_transcript_line(text: String, format: LinesFormat) -> String {
     // The gateway stores only JSON. A line that was changed since is printed as text.
     let value = serde_json::from_str(&text);
     match (value, format) {
-        (Ok(value), LinesFormat::Text) => shown(&value),
+        (Ok(value), LinesFormat::Text) => format_line(&value),
         (Err(_), LinesFormat::Text) => printable(&text) + "\n",
-        (Ok::<Value, _>(_), LinesFormat::Jsonl) => escaped(text) + "\n",
-        (Err(_), LinesFormat::Jsonl) => escaped(Value::from(text).to_string()) + "\n",
+        (Ok::<Value, _>(_), LinesFormat::Jsonl) => escape_json(text) + "\n",
+        (Err(_), LinesFormat::Jsonl) => escape_json(Value::from(text).to_string()) + "\n",
     }
 }
 
 /// Reads the last report of a run.
-pub fn report(directory: &RunDirectory) -> anyhow::Result<RunReport> {
-    let path = directory.at(files::REPORT);
+pub fn read_report(directory: &RunDirectory) -> anyhow::Result<StoredReport> {
+    let path = directory.join(files::REPORT);
     let bytes = read_bounded(&path, MAX_REPORT_BYTES)?;
     serde_json::from_slice(&bytes).with_context(|| format!("{} is not what was reported", path.display()))
 }
 
 /// Prints the log of one part.
-fn part_log(directory: &RunDirectory, part: &str, is_followed: bool, printer: &mut Printer) -> Result<(), Stopped> {
-    let parts = parts(directory);
+fn print_part_log(
+    directory: &RunDirectory,
+    part: &str,
+    is_followed: bool,
+    printer: &mut Printer,
+) -> Result<(), PrintError> {
+    let parts = list_parts(directory);
     // Compared with the existing names, so that the argument cannot be a path.
     if !parts.iter().any(|it| it == part) {
-        let wanted = quoted(part);
-        return Err(Stopped::Failed(match parts.is_empty() {
+        let wanted = quote(part);
+        return Err(PrintError::Failed(match parts.is_empty() {
             true => anyhow!("no part {wanted} logged anything, nor did any other"),
             false => anyhow!("no part {wanted} logged anything; these did: {}", printable(&parts.join(", "))),
         }));
     }
-    let mut file = open(&directory.logs().join(format!("{part}.log")))?;
+    let mut file = open_regular(&directory.logs_directory().join(format!("{part}.log")))?;
     let mut line = LogLines::default();
     loop {
         // Checked before reading: what the run writes before it ends is still read.
-        let is_last = !is_followed || !directory.is_alive();
+        let is_last = !is_followed || !directory.is_running();
         let mut piece = [0; 8192];
         loop {
             let read = file.read(&mut piece).context("cannot read what was logged")?;
@@ -270,7 +280,7 @@ fn part_log(directory: &RunDirectory, part: &str, is_followed: bool, printer: &m
             break;
         }
         printer.flush()?;
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(POLL_INTERVAL);
     }
     Ok(line.finish(printer)?)
 }
@@ -288,7 +298,7 @@ impl LogLines {
                 self.0.push(*byte);
             }
             if is_end || self.0.len() >= MAX_LOG_LINE {
-                printer.print(&lines("", &String::from_utf8_lossy(&self.0)))?;
+                printer.print(&indent_lines("", &String::from_utf8_lossy(&self.0)))?;
                 self.0.clear();
             }
         }
@@ -305,8 +315,8 @@ impl LogLines {
 }
 
 /// The parts that have a log.
-fn parts(directory: &RunDirectory) -> Vec<String> {
-    let entries = std::fs::read_dir(directory.logs()).into_iter().flatten();
+fn list_parts(directory: &RunDirectory) -> Vec<String> {
+    let entries = std::fs::read_dir(directory.logs_directory()).into_iter().flatten();
     let mut parts: Vec<String> = (entries.take(MAX_PARTS).flatten())
         .filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".log")?.to_owned()))
         .collect();

@@ -7,24 +7,24 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde::Serialize;
 
 use super::arguments::PruneArguments;
-use super::remove::removed;
-use super::view::short;
+use super::remove::remove_run;
+use super::view::short_uid;
 use crate::arguments::OutputFormat;
 use crate::failure::{FAILED, Failure};
-use crate::local::state::{RunDirectory, State};
-use crate::local::sweep::{Doing, Swept, directories, is_abandoned, sweep_or_tell};
+use crate::local::state::{RunDirectory, StateDirectory};
+use crate::local::sweep::{RemovalMode, SweepReport, is_abandoned, list_run_directories, sweep_runs};
 use crate::local::time::now_ms;
 use crate::manifests::problem::printable;
-use crate::output::{answer, json, note};
+use crate::output::{print_stderr, print_stdout, to_json};
 
 /// The JSON output: what was removed, or would be. Fields may be added; none changes its meaning.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Pruned {
+struct PruneReport {
     dry_run: bool,
     runs: Vec<PrunedRun>,
     /// What killed processes left behind.
-    leftovers: Swept,
+    leftovers: SweepReport,
     /// Control groups that killed processes left behind. Not counted in a dry run.
     control_groups: usize,
     failed: Vec<String>,
@@ -43,34 +43,34 @@ struct PrunedRun {
 pub fn prune(arguments: &PruneArguments) -> Result<ExitCode, Failure> {
     let hint = "see that the directory is readable, or set SYMPOZIUM_STATE to another";
     let failed = |error| Failure::new(error, hint);
-    let state = State::open()?;
+    let state = StateDirectory::open()?;
     let doing = match arguments.dry_run {
-        true => Doing::DryRun,
-        false => Doing::Really,
+        true => RemovalMode::DryRun,
+        false => RemovalMode::Remove,
     };
-    let leftovers = sweep_or_tell(&state, doing).map_err(failed)?;
+    let leftovers = sweep_runs(&state, doing).map_err(failed)?;
     let control_groups = match doing {
-        Doing::DryRun => 0,
+        RemovalMode::DryRun => 0,
         // Without control groups on this machine none is left.
-        Doing::Really => sympozium_exec::cgroup::sweep_stale().unwrap_or(0),
+        RemovalMode::Remove => sympozium_exec::cgroup::sweep_stale().unwrap_or(0),
     };
-    let mut pruned = Pruned {
+    let mut pruned = PruneReport {
         dry_run: arguments.dry_run,
         runs: Vec::new(),
         failed: leftovers.failed.clone(),
         leftovers,
         control_groups,
     };
-    for directory in directories(&state).map_err(failed)? {
-        one(&directory, arguments.older_than.0, doing, &mut pruned);
+    for directory in list_run_directories(&state).map_err(failed)? {
+        prune_run(&directory, arguments.older_than.0, doing, &mut pruned);
     }
     pruned.runs.sort_by(|a, b| (a.ended_ms, &a.uid).cmp(&(b.ended_ms, &b.uid)));
     match arguments.output {
-        OutputFormat::Json => answer(&json(&pruned)?)?,
-        OutputFormat::Text => answer(&text(&pruned))?,
+        OutputFormat::Json => print_stdout(&to_json(&pruned)?)?,
+        OutputFormat::Text => print_stdout(&format_report(&pruned))?,
     }
     for failed in &pruned.failed {
-        note(&format!("error: {}", printable(failed)));
+        print_stderr(&format!("error: {}", printable(failed)));
     }
     Ok(match pruned.failed.is_empty() {
         true => ExitCode::SUCCESS,
@@ -79,21 +79,21 @@ pub fn prune(arguments: &PruneArguments) -> Result<ExitCode, Failure> {
 }
 
 /// Removes one run, if it has ended and is old enough.
-fn one(directory: &RunDirectory, older_than: Duration, doing: Doing, pruned: &mut Pruned) {
-    let has_lock = std::fs::symlink_metadata(directory.at("lock")).is_ok();
+fn prune_run(directory: &RunDirectory, older_than: Duration, doing: RemovalMode, pruned: &mut PruneReport) {
+    let has_lock = std::fs::symlink_metadata(directory.join("lock")).is_ok();
     if !has_lock && !is_abandoned(directory) {
         // It may belong to a run that is just starting.
         return;
     }
-    let lock = match directory.lock() {
+    let lock = match directory.try_lock() {
         Ok(Some(lock)) => lock,
         Ok(None) => return,
         Err(error) => return pruned.failed.push(format!("{error:#}")),
     };
     // Under the lock, so that it no longer changes.
-    let record = directory.record().ok();
+    let record = directory.read_record().ok();
     let ended_ms = match &record {
-        Some(record) => record.ended_ms.or_else(|| modified_ms(&directory.at("run.json"))),
+        Some(record) => record.ended_ms.or_else(|| modified_ms(&directory.join("run.json"))),
         // A run that is just starting may not have written it yet.
         None if !is_abandoned(directory) => return,
         None => modified_ms(directory.path()),
@@ -109,8 +109,8 @@ fn one(directory: &RunDirectory, older_than: Duration, doing: Doing, pruned: &mu
         ended_ms,
         directory: path,
     };
-    if doing == Doing::Really
-        && let Err(error) = removed(directory, lock)
+    if doing == RemovalMode::Remove
+        && let Err(error) = remove_run(directory, lock)
     {
         return pruned.failed.push(format!("{error:#}"));
     }
@@ -124,15 +124,15 @@ fn modified_ms(path: &std::path::Path) -> Option<u64> {
     u64::try_from(since.as_millis()).ok()
 }
 
-fn text(pruned: &Pruned) -> String {
+fn format_report(pruned: &PruneReport) -> String {
     let verb = if pruned.dry_run { "would remove" } else { "removed" };
     let mut text = String::new();
     for run in &pruned.runs {
         let name = run.name.as_deref().unwrap_or("a run without a record");
-        let line = format!("{verb} {} ({})\n", printable(name), short(&run.uid));
+        let line = format!("{verb} {} ({})\n", printable(name), short_uid(&run.uid));
         text.push_str(&line);
     }
-    let Swept { live, sockets, .. } = pruned.leftovers;
+    let SweepReport { live, sockets, .. } = pruned.leftovers;
     let counted = [
         (live, "run that was killed", "runs that were killed"),
         (sockets, "socket at which nobody listens", "sockets at which nobody listens"),

@@ -8,39 +8,39 @@ use std::process::ExitCode;
 use serde::Serialize;
 use sympozium_api::names::Digest;
 use sympozium_exec::IsolationReport;
-use sympozium_exec::report::Standing;
+use sympozium_exec::report::GuaranteeState;
 use sympozium_gateway::run_api::local::files;
 
 use super::arguments::ShowArguments;
-use super::span::ago;
+use super::duration::format_age;
 
-use super::table::lines;
-use super::view::View;
+use super::table::indent_lines;
+use super::view::RunView;
 use crate::arguments::OutputFormat;
 use crate::cluster::{self, Cluster};
 use crate::failure::Failure;
 use crate::local::control::Client;
 use crate::local::event::Question;
-use crate::local::record::{Outcome, RunRecord};
-use crate::local::state::{RunDirectory, State};
-use crate::local::time::{now_ms, written};
+use crate::local::record::{LocalRunRecord, RunEnd};
+use crate::local::state::{RunDirectory, StateDirectory};
+use crate::local::time::{format_timestamp, now_ms};
 use crate::manifests::problem::printable;
-use crate::origin::{self, ResolvedFrom};
-use crate::output::{answer, json};
+use crate::origin::{self, ObjectOrigin};
+use crate::output::{print_stdout, to_json};
 use crate::page::Page;
 
 /// The JSON output.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Shown {
+pub struct RunDetails {
     #[serde(flatten)]
-    pub view: View,
+    pub view: RunView,
     pub task: String,
     /// `None` before the run is planned.
     pub plan: Option<Digest>,
     /// The origins of its policies and packs; empty before the run is planned.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub origins: Vec<ResolvedFrom>,
+    pub origins: Vec<ObjectOrigin>,
     /// The process that realises the run, on this machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
@@ -50,7 +50,7 @@ pub struct Shown {
     /// What its start waits for, in a cluster.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waits_for: Vec<String>,
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<RunEnd>,
     pub isolation: BTreeMap<String, IsolationReport>,
     pub leftovers: Option<Vec<String>>,
     /// The stored files that exist, by content.
@@ -59,27 +59,27 @@ pub struct Shown {
 }
 
 pub fn show(arguments: &ShowArguments) -> Result<ExitCode, Failure> {
-    let shown = match Cluster::chosen(&arguments.cluster)? {
-        Some(cluster) => cluster::show::shown(&cluster, &arguments.run)?,
-        None => of_this_machine(&arguments.run)?,
+    let shown = match Cluster::select(&arguments.cluster)? {
+        Some(cluster) => cluster::show::show_run(&cluster, &arguments.run)?,
+        None => load_local(&arguments.run)?,
     };
     match arguments.output {
-        OutputFormat::Json => answer(&json(&shown)?)?,
-        OutputFormat::Text => answer(&text(&shown, now_ms()))?,
+        OutputFormat::Json => print_stdout(&to_json(&shown)?)?,
+        OutputFormat::Text => print_stdout(&format_details(&shown, now_ms()))?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn of_this_machine(run: &str) -> Result<Shown, Failure> {
-    let (directory, record) = State::open()?.find(run)?;
-    let (view, outcome) = View::new(&directory, &record);
+fn load_local(run: &str) -> Result<RunDetails, Failure> {
+    let (directory, record) = StateDirectory::open()?.find_run(run)?;
+    let (view, outcome) = RunView::new(&directory, &record);
     // A run that does not answer is shown without questions.
     let questions = match Client::connect(&directory) {
         Ok(Some(client)) if view.alive => client.questions().unwrap_or_default(),
         _ => Vec::new(),
     };
-    let RunRecord { task, origins, plan, pid, isolation, leftovers, .. } = record;
-    Ok(Shown {
+    let LocalRunRecord { task, origins, plan, pid, isolation, leftovers, .. } = record;
+    Ok(RunDetails {
         view,
         task,
         plan: Some(plan),
@@ -90,25 +90,25 @@ fn of_this_machine(run: &str) -> Result<Shown, Failure> {
         outcome,
         isolation,
         leftovers,
-        files: kept(&directory),
+        files: existing_files(&directory),
         questions,
     })
 }
 
 /// The stored files that exist.
-fn kept(directory: &RunDirectory) -> BTreeMap<&'static str, PathBuf> {
+fn existing_files(directory: &RunDirectory) -> BTreeMap<&'static str, PathBuf> {
     let all = [
-        ("plan", directory.at("plan.json")),
-        ("receipts", directory.at(files::RECEIPTS)),
-        ("transcript", directory.at(files::TRANSCRIPT)),
-        ("report", directory.at(files::REPORT)),
-        ("logs", directory.logs()),
+        ("plan", directory.join("plan.json")),
+        ("receipts", directory.join(files::RECEIPTS)),
+        ("transcript", directory.join(files::TRANSCRIPT)),
+        ("report", directory.join(files::REPORT)),
+        ("logs", directory.logs_directory()),
     ];
     let is_there = |path: &Path| std::fs::symlink_metadata(path).is_ok();
     all.into_iter().filter(|(_, path)| is_there(path)).collect()
 }
 
-pub fn text(shown: &Shown, now_ms: u64) -> String {
+pub fn format_details(shown: &RunDetails, now_ms: u64) -> String {
     let view = &shown.view;
     let mut text = String::new();
     let mut field = |name: &str, value: &str| {
@@ -117,25 +117,27 @@ pub fn text(shown: &Shown, now_ms: u64) -> String {
     };
     field("run", &view.name);
     field("uid", &view.uid);
-    field("state", &state(shown));
+    field("state", &describe_state(shown));
     field("agent", &format!("{} in namespace {}", view.agent, view.namespace));
     field("model", &view.model);
     field(
         "skills",
-        &match (origin::told(&shown.origins, origin::PACK), &view.skills) {
+        &match (origin::format_origins(&shown.origins, origin::PACK_KIND), &view.skills) {
             (_, skills) if skills.is_empty() => "none".to_owned(),
             (packs, skills) if packs.is_empty() => skills.join(", "),
             (packs, _) => packs,
         },
     );
-    let policies = origin::told(&shown.origins, origin::POLICY);
+    let policies = origin::format_origins(&shown.origins, origin::POLICY_KIND);
     if !policies.is_empty() {
         field("policy", &policies);
     }
-    let since = ago(now_ms.saturating_sub(view.started_ms));
-    field("started", &format!("{}, {since} ago", written(view.started_ms)));
+    let since = format_age(now_ms.saturating_sub(view.started_ms));
+    field("started", &format!("{}, {since} ago", format_timestamp(view.started_ms)));
     match (view.ended_ms, view.alive) {
-        (Some(ended), _) => field("ended", &format!("{}, after {}", written(ended), view.duration(now_ms))),
+        (Some(ended), _) => {
+            field("ended", &format!("{}, after {}", format_timestamp(ended), view.format_duration(now_ms)))
+        }
         (None, true) => {}
         (None, false) => field("ended", "it was killed, and nobody knows when"),
     }
@@ -151,13 +153,13 @@ pub fn text(shown: &Shown, now_ms: u64) -> String {
         "used",
         &format!(
             "{}, {} tokens read, {} written{estimated}, {}",
-            counted(usage.model_requests, "model request"),
+            format_count(usage.model_requests, "model request"),
             usage.input_tokens,
             usage.output_tokens,
-            counted(usage.tool_calls, "tool call")
+            format_count(usage.tool_calls, "tool call")
         ),
     );
-    if let Some(cost) = view.cost() {
+    if let Some(cost) = view.format_cost() {
         field("cost", &cost);
     }
     if let Some(plan) = &shown.plan {
@@ -170,27 +172,27 @@ pub fn text(shown: &Shown, now_ms: u64) -> String {
     let section = |text: &mut String, title: &str, content: &str| {
         let _ = write!(text, "\n{title}\n{content}");
     };
-    section(&mut text, "TASK", &lines("  ", &shown.task));
+    section(&mut text, "TASK", &indent_lines("  ", &shown.task));
     if !shown.waits_for.is_empty() {
-        let waits: String = shown.waits_for.iter().map(|it| lines("  ", it)).collect();
+        let waits: String = shown.waits_for.iter().map(|it| indent_lines("  ", it)).collect();
         section(&mut text, "WHAT IT WAITS FOR", &waits);
     }
     if !shown.questions.is_empty() {
         let mut asked = String::new();
         for question in &shown.questions {
             let _ = writeln!(asked, "  {} wants an answer:", printable(&question.approval));
-            asked.push_str(&lines("    ", &question.shown));
+            asked.push_str(&indent_lines("    ", &question.shown));
         }
         section(&mut text, "QUESTIONS", &asked);
     }
     match &shown.outcome {
-        Some(Outcome::Succeeded { answer }) => section(&mut text, "ANSWER", &lines("  ", answer)),
-        Some(Outcome::Failed { why }) => section(&mut text, "WHY IT FAILED", &lines("  ", why)),
-        Some(Outcome::Denied { why }) => section(&mut text, "WHY IT IS DENIED", &lines("  ", why)),
-        Some(Outcome::Refused { why }) => section(&mut text, "WHY IT COULD NOT BE STARTED", &lines("  ", why)),
+        Some(RunEnd::Succeeded { answer }) => section(&mut text, "ANSWER", &indent_lines("  ", answer)),
+        Some(RunEnd::Failed { why }) => section(&mut text, "WHY IT FAILED", &indent_lines("  ", why)),
+        Some(RunEnd::Denied { why }) => section(&mut text, "WHY IT IS DENIED", &indent_lines("  ", why)),
+        Some(RunEnd::Refused { why }) => section(&mut text, "WHY IT COULD NOT BE STARTED", &indent_lines("  ", why)),
         _ => {}
     }
-    section(&mut text, "ISOLATION", &isolation(&shown.isolation));
+    section(&mut text, "ISOLATION", &format_isolation(&shown.isolation));
     if let Some(directory) = &view.directory {
         let directory = printable(&directory.display().to_string());
         let mut files = format!("  {:<11}{directory}\n", "all");
@@ -201,46 +203,46 @@ pub fn text(shown: &Shown, now_ms: u64) -> String {
         section(&mut text, "FILES", &files);
     }
     if let Some(left) = shown.leftovers.as_ref().filter(|left| !left.is_empty()) {
-        let left: String = left.iter().map(|it| lines("  ", it)).collect();
+        let left: String = left.iter().map(|it| indent_lines("  ", it)).collect();
         section(&mut text, "STILL THERE, THOUGH IT SHOULD NOT BE", &left);
     }
-    section(&mut text, "NEXT", &next(shown));
+    section(&mut text, "NEXT", &next_commands(shown));
     text
 }
 
-fn counted(number: u64, what: &str) -> String {
+fn format_count(number: u64, what: &str) -> String {
     match number {
         1 => format!("1 {what}"),
         _ => format!("{number} {what}s"),
     }
 }
 
-fn state(shown: &Shown) -> String {
+fn describe_state(shown: &RunDetails) -> String {
     let what = match &shown.outcome {
-        Some(Outcome::Succeeded { .. }) => "it has an answer",
-        Some(Outcome::Failed { .. }) => "it has no answer",
-        Some(Outcome::Refused { .. }) => "it could not be started here",
-        Some(Outcome::Denied { .. }) => "a policy does not let it exist",
-        Some(Outcome::TimedOut) => "its time was up",
-        Some(Outcome::Cancelled) => "a person ended it",
-        Some(Outcome::Interrupted) => "whoever ran it died without a word",
+        Some(RunEnd::Succeeded { .. }) => "it has an answer",
+        Some(RunEnd::Failed { .. }) => "it has no answer",
+        Some(RunEnd::Refused { .. }) => "it could not be started here",
+        Some(RunEnd::Denied { .. }) => "a policy does not let it exist",
+        Some(RunEnd::TimedOut) => "its time was up",
+        Some(RunEnd::Cancelled) => "a person ended it",
+        Some(RunEnd::Interrupted) => "whoever ran it died without a word",
         None => "it goes on",
     };
     format!("{}: {what}", shown.view.state)
 }
 
 /// The isolation of each part, as text.
-fn isolation(parts: &BTreeMap<String, IsolationReport>) -> String {
+fn format_isolation(parts: &BTreeMap<String, IsolationReport>) -> String {
     let mut page = Page::default();
     if parts.is_empty() {
-        page.line(2, "no part of it was started");
+        page.paragraph(2, "no part of it was started");
     }
     for (part, report) in parts {
         let mut enforced = Vec::new();
         let mut others = Vec::new();
         for (guarantee, standing) in &report.guarantees {
             match standing {
-                Standing::Enforced { .. } => enforced.push(guarantee.as_str()),
+                GuaranteeState::Enforced { .. } => enforced.push(guarantee.as_str()),
                 other => others.push(format!("{guarantee}: {other}")),
             }
         }
@@ -248,24 +250,24 @@ fn isolation(parts: &BTreeMap<String, IsolationReport>) -> String {
             true => "nothing is enforced".to_owned(),
             false => format!("enforced: {}", enforced.join(", ")),
         };
-        page.line(2, &format!("{part} ({}): {held}", report.profile));
-        others.iter().for_each(|other| page.hanging(4, "- ", other));
+        page.paragraph(2, &format!("{part} ({}): {held}", report.profile));
+        others.iter().for_each(|other| page.list_item(4, "- ", other));
     }
     page.finish()
 }
 
 /// Commands to use next.
-fn next(shown: &Shown) -> String {
+fn next_commands(shown: &RunDetails) -> String {
     let mut page = Page::default();
     // By UID: a newer run may have the same name.
-    let place = shown.view.place.flags();
+    let place = shown.view.target.as_str();
     let run = match shown.view.directory {
-        Some(_) => super::view::short(&shown.view.uid),
+        Some(_) => super::view::short_uid(&shown.view.uid),
         // In a cluster names are unique, and looked up faster.
         None => shown.view.name.clone(),
     };
     let mut say = |what: &str, command: &str| {
-        page.line(2, &format!("{what}: sympozium {command} {run}{place}"));
+        page.paragraph(2, &format!("{what}: sympozium {command} {run}{place}"));
     };
     if shown.view.alive {
         if !shown.questions.is_empty() {

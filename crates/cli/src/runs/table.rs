@@ -11,15 +11,15 @@ use crate::manifests::problem::printable;
 /// The maximum width of a cell: a name in a manifest may be long, and a row is one line.
 const MAX_CELL: usize = 40;
 /// Replaces a tab.
-const TAB: &str = "    ";
+const TAB_BLANKS: &str = "    ";
 
 /// Formats a table: one line per row, each column as wide as its widest cell. The last column is not truncated.
-pub fn table(titles: &[&str], rows: &[Vec<String>]) -> String {
+pub fn format_table(titles: &[&str], rows: &[Vec<String>]) -> String {
     let last = titles.len().saturating_sub(1);
     let cells = |row: &[String]| -> Vec<String> {
         let shown = |(column, cell): (usize, &String)| match column == last {
             true => printable(cell),
-            false => cut(&printable(cell), MAX_CELL),
+            false => truncate_columns(&printable(cell), MAX_CELL),
         };
         row.iter().enumerate().map(shown).collect()
     };
@@ -45,7 +45,7 @@ pub fn table(titles: &[&str], rows: &[Vec<String>]) -> String {
 }
 
 /// Truncates a text to a width.
-pub fn cut(text: &str, columns: usize) -> String {
+pub fn truncate_columns(text: &str, columns: usize) -> String {
     if text.width() <= columns {
         return text.to_owned();
     }
@@ -64,11 +64,11 @@ pub fn cut(text: &str, columns: usize) -> String {
 
 /// Formats foreign text as lines that begin with `margin`. Line breaks are kept; other characters that a terminal would
 /// act on are escaped.
-pub fn lines(margin: &str, text: &str) -> String {
+pub fn indent_lines(margin: &str, text: &str) -> String {
     let mut shown = String::new();
     for line in text.trim_end().split('\n') {
         let line = line.strip_suffix('\r').unwrap_or(line);
-        let line = printable(&line.replace('\t', TAB));
+        let line = printable(&line.replace('\t', TAB_BLANKS));
         shown.push_str(format!("{margin}{line}").trim_end());
         shown.push('\n');
     }
@@ -95,7 +95,7 @@ impl Printer {
 }
 
 /// A reader that closes the pipe early is not a failure.
-pub fn unless_gone(written: io::Result<()>) -> Result<(), Failure> {
+pub fn ignore_broken_pipe(written: io::Result<()>) -> Result<(), Failure> {
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other
@@ -118,19 +118,19 @@ mod tests {
             " ".repeat(27),
             "x".repeat(50),
         );
-        assert_eq!(table(&["name", "last"], &rows), expected);
+        assert_eq!(format_table(&["name", "last"], &rows), expected);
     }
 
     #[test]
     fn wide_letters_count_twice() {
-        assert_eq!(cut("日本語日本語", 7), "日本語…");
-        assert_eq!(cut("short", 7), "short");
+        assert_eq!(truncate_columns("日本語日本語", 7), "日本語…");
+        assert_eq!(truncate_columns("short", 7), "short");
     }
 
     #[test]
     fn lines_of_others_stay_behind_the_margin() {
         let text = "one\r\n\ttwo\rthree\u{202e}\n\nfour\n\n";
         let expected = "| one\n|     two\\rthree\\u{202e}\n|\n| four\n";
-        assert_eq!(lines("| ", text), expected);
+        assert_eq!(indent_lines("| ", text), expected);
     }
 }

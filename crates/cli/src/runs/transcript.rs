@@ -5,21 +5,21 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::span;
-use super::table::lines;
+use super::duration;
+use super::table::indent_lines;
 use crate::manifests::problem::printable;
 
 /// Lines of a result that are printed.
-const RESULT_LINES: usize = 20;
+const MAX_RESULT_LINES: usize = 20;
 /// Characters of a result that are printed.
-const RESULT_CHARACTERS: usize = 2000;
+const MAX_RESULT_CHARS: usize = 2000;
 /// Characters of the arguments of a call that are printed.
-const ARGUMENT_CHARACTERS: usize = 1000;
+const MAX_ARGUMENT_CHARS: usize = 1000;
 /// Calls of one answer that are printed.
 const MAX_CALLS: usize = 64;
 
 /// Formats a line; every line of the text but the first is indented.
-pub fn shown(line: &Value) -> String {
+pub fn format_line(line: &Value) -> String {
     let text = |name: &str| line.get(name).and_then(Value::as_str).unwrap_or_default();
     match text("kind") {
         "task" => {
@@ -28,55 +28,55 @@ pub fn shown(line: &Value) -> String {
                 0 => "task:\n".to_owned(),
                 _ => format!("task (and {told} characters of instructions):\n"),
             };
-            heading + &set_in(text("task"))
+            heading + &indent(text("task"))
         }
-        "answer" => answer(line),
+        "answer" => format_answer(line),
         "result" => {
             let failed = if line["failed"] == true { " failed" } else { "" };
-            let tool = printable(&beginning(text("tool"), ARGUMENT_CHARACTERS));
-            let heading = format!("{tool}{failed}{}:\n", took(line));
-            heading + &shortened(text("text"))
+            let tool = printable(&truncate(text("tool"), MAX_ARGUMENT_CHARS));
+            let heading = format!("{tool}{failed}{}:\n", format_took(line));
+            heading + &format_result(text("text"))
         }
         "note" => format!("note: {}\n", printable(text("text"))),
         "end" => match line.get("answer").and_then(Value::as_str) {
-            Some(answer) => format!("answer:\n{}", set_in(answer)),
-            None => format!("no answer:\n{}", set_in(text("error"))),
+            Some(answer) => format!("answer:\n{}", indent(answer)),
+            None => format!("no answer:\n{}", indent(text("error"))),
         },
-        _ => format!("{}\n", printable(&beginning(&line.to_string(), RESULT_CHARACTERS))),
+        _ => format!("{}\n", printable(&truncate(&line.to_string(), MAX_RESULT_CHARS))),
     }
 }
 
 /// Formats an answer of the model, in the format of either provider.
-fn answer(line: &Value) -> String {
+fn format_answer(line: &Value) -> String {
     let mut about = Vec::new();
     if let Some(round) = line["round"].as_u64() {
         about.push(format!("round {round}"));
     }
     if let Some(milliseconds) = line["durationMs"].as_u64() {
-        about.push(span::shown(milliseconds));
+        about.push(duration::format_duration(milliseconds));
     }
     if let (Some(read), Some(wrote)) = (line["inputTokens"].as_u64(), line["outputTokens"].as_u64()) {
         about.push(format!("{read} tokens read, {wrote} written"));
     }
     if let Some(stop) = line["stop"].as_str() {
-        about.push(format!("it stopped: {}", printable(&beginning(stop, ARGUMENT_CHARACTERS))));
+        about.push(format!("it stopped: {}", printable(&truncate(stop, MAX_ARGUMENT_CHARS))));
     }
     let mut shown = match about.is_empty() {
         true => "model:\n".to_owned(),
         false => format!("model ({}):\n", about.join(", ")),
     };
     let message = &line["message"];
-    let mut said = texts(&message["content"]);
+    let mut said = message_text(&message["content"]);
     if said.is_empty() {
         said = line["text"].as_str().unwrap_or_default().to_owned();
     }
     if !said.trim().is_empty() {
-        shown.push_str(&set_in(&said));
+        shown.push_str(&indent(&said));
     }
-    let all = calls(message);
+    let all = tool_calls(message);
     for (tool, arguments) in all.iter().take(MAX_CALLS) {
-        let tool = beginning(tool, ARGUMENT_CHARACTERS);
-        let arguments = beginning(arguments, ARGUMENT_CHARACTERS);
+        let tool = truncate(tool, MAX_ARGUMENT_CHARS);
+        let arguments = truncate(arguments, MAX_ARGUMENT_CHARS);
         // Writing to a String cannot fail.
         let _ = writeln!(shown, "  calls {} {}", printable(&tool), printable(&arguments));
     }
@@ -87,7 +87,7 @@ fn answer(line: &Value) -> String {
 }
 
 /// The text of a message: a string, or the text parts of a list.
-fn texts(content: &Value) -> String {
+fn message_text(content: &Value) -> String {
     if let Some(text) = content.as_str() {
         return text.to_owned();
     }
@@ -97,7 +97,7 @@ fn texts(content: &Value) -> String {
 }
 
 /// The tools that a message calls, with their arguments.
-fn calls(message: &Value) -> Vec<(String, String)> {
+fn tool_calls(message: &Value) -> Vec<(String, String)> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let parts = list(&message["content"]).into_iter().filter_map(|part| {
         let tool = part["name"].as_str()?.to_owned();
@@ -114,25 +114,25 @@ fn calls(message: &Value) -> Vec<(String, String)> {
     parts.chain(functions).collect()
 }
 
-fn took(line: &Value) -> String {
+fn format_took(line: &Value) -> String {
     match line["durationMs"].as_u64() {
-        Some(milliseconds) => format!(" ({})", span::shown(milliseconds)),
+        Some(milliseconds) => format!(" ({})", duration::format_duration(milliseconds)),
         None => String::new(),
     }
 }
 
-fn set_in(text: &str) -> String {
-    lines("  ", text)
+fn indent(text: &str) -> String {
+    indent_lines("  ", text)
 }
 
 /// The beginning of a result.
-fn shortened(text: &str) -> String {
+fn format_result(text: &str) -> String {
     let all = text.trim_end().split('\n').count();
-    let first: Vec<&str> = text.trim_end().split('\n').take(RESULT_LINES).collect();
+    let first: Vec<&str> = text.trim_end().split('\n').take(MAX_RESULT_LINES).collect();
     let first = first.join("\n");
-    let part = beginning(&first, RESULT_CHARACTERS);
-    let mut shown = lines("  | ", &part);
-    match all.saturating_sub(RESULT_LINES) {
+    let part = truncate(&first, MAX_RESULT_CHARS);
+    let mut shown = indent_lines("  | ", &part);
+    match all.saturating_sub(MAX_RESULT_LINES) {
         0 if part.len() == first.len() => {}
         0 => shown.push_str("  … and more\n"),
         more => {
@@ -143,7 +143,7 @@ fn shortened(text: &str) -> String {
 }
 
 /// Truncates a text to a number of characters.
-fn beginning(text: &str, characters: usize) -> String {
+fn truncate(text: &str, characters: usize) -> String {
     match text.char_indices().nth(characters) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
@@ -165,27 +165,27 @@ mod tests {
             {"type": "tool_use", "id": "t1", "name": "execute_command", "input": {"command": "ls"}},
         ]}});
         assert_eq!(
-            shown(&anthropic),
+            format_line(&anthropic),
             "model (round 1, 2.3s, 120 tokens read, 40 written):\n  I look.\n  calls execute_command {\"command\":\"ls\"}\n"
         );
         let openai = json!({"kind": "answer", "round": 2, "message": {"content": null, "tool_calls": [
             {"id": "c", "function": {"name": "read_file", "arguments": "{\"path\":\"a\"}"}},
         ]}});
-        assert_eq!(shown(&openai), "model (round 2):\n  calls read_file {\"path\":\"a\"}\n");
+        assert_eq!(format_line(&openai), "model (round 2):\n  calls read_file {\"path\":\"a\"}\n");
         let cut = json!({"kind": "answer", "text": "too long", "stop": "length"});
-        assert_eq!(shown(&cut), "model (it stopped: length):\n  too long\n");
+        assert_eq!(format_line(&cut), "model (it stopped: length):\n  too long\n");
     }
 
     #[test]
     fn results_are_shortened() {
         let long: Vec<String> = (0..25).map(|number| number.to_string()).collect();
         let line = json!({"kind": "result", "tool": "t", "failed": true, "durationMs": 12, "text": long.join("\n")});
-        let text = shown(&line);
+        let text = format_line(&line);
         assert!(text.starts_with("t failed (12ms):\n  | 0\n  | 1\n"), "{text}");
         assert!(text.ends_with("  | 19\n  … and 5 more lines\n"), "{text}");
         let wide = json!({"kind": "result", "tool": "t", "text": "é".repeat(3000)});
         let expected = format!("t:\n  | {}…\n  … and more\n", "é".repeat(2000));
-        assert_eq!(shown(&wide), expected);
+        assert_eq!(format_line(&wide), expected);
     }
 
     #[test]
@@ -205,7 +205,7 @@ mod tests {
             json!([1, {"kind": "note"}]),
             json!(null),
         ] {
-            let text = shown(&line);
+            let text = format_line(&line);
             let is_fine = |it: char| it == '\n' || crate::manifests::problem::is_printable(it);
             assert!(text.chars().all(is_fine), "{text:?}");
             assert!(text.ends_with('\n') && !text.trim().is_empty(), "{line}");
@@ -256,7 +256,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn whatever_an_agent_writes_is_lines_that_a_terminal_only_shows(line in anything()) {
-            let text = shown(&line);
+            let text = format_line(&line);
             let is_fine = |it: char| it == '\n' || crate::manifests::problem::is_printable(it);
             proptest::prop_assert!(text.chars().all(is_fine), "{:?}", text);
             proptest::prop_assert!(text.ends_with('\n'));

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use sympozium_api::agent_run::CostEstimate;
-use sympozium_ipc::run_api::{Phase, Usage};
+use sympozium_ipc::run_api::{BridgePhase, Usage};
 
-use super::span;
-use crate::local::record::{Outcome, RunRecord};
+use super::duration;
+use crate::local::record::{LocalRunRecord, RunEnd};
 use crate::local::state::RunDirectory;
-use crate::place::Place;
+use crate::target_flags::TargetFlags;
 
 /// The fraction of a currency unit that costs are counted in.
 const MILLION: u64 = 1_000_000;
@@ -17,7 +17,7 @@ const MILLION: u64 = 1_000_000;
 /// The JSON output. Fields may be added; none changes its meaning.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct View {
+pub struct RunView {
     pub name: String,
     pub uid: String,
     pub namespace: String,
@@ -41,13 +41,13 @@ pub struct View {
     /// The directory of the run; `None` for a run in a cluster.
     pub directory: Option<PathBuf>,
     #[serde(skip)]
-    pub place: Place,
+    pub target: TargetFlags,
 }
 
-impl View {
+impl RunView {
     /// The current state of a run, and how it ended.
-    pub fn new(directory: &RunDirectory, record: &RunRecord) -> (Self, Option<Outcome>) {
-        let outcome = directory.outcome(record);
+    pub fn new(directory: &RunDirectory, record: &LocalRunRecord) -> (Self, Option<RunEnd>) {
+        let outcome = directory.run_end(record);
         let view = Self {
             name: record.name.clone(),
             uid: record.uid.clone(),
@@ -55,7 +55,7 @@ impl View {
             agent: record.agent.clone(),
             model: record.model.clone(),
             skills: record.skills.clone(),
-            state: state(record.phase, outcome.as_ref()),
+            state: state_label(record.phase, outcome.as_ref()),
             alive: outcome.is_none(),
             started_ms: record.started_ms,
             ended_ms: record.ended_ms,
@@ -63,31 +63,31 @@ impl View {
             cost: record.cost.clone(),
             workspace: record.workspace.clone(),
             directory: Some(directory.path().to_owned()),
-            place: Place::here(),
+            target: TargetFlags::local(),
         };
         (view, outcome)
     }
 
     /// The duration of the run, or of its time so far.
-    pub fn duration(&self, now_ms: u64) -> String {
+    pub fn format_duration(&self, now_ms: u64) -> String {
         let until = match (self.ended_ms, self.alive) {
             (Some(ended), _) => ended,
             (None, true) => now_ms,
             // It was killed, and the time is unknown.
             (None, false) => return "-".to_owned(),
         };
-        span::shown(until.saturating_sub(self.started_ms))
+        duration::format_duration(until.saturating_sub(self.started_ms))
     }
 
     /// The total of tokens; with a mark if some are estimated.
-    pub fn tokens(&self) -> String {
+    pub fn format_tokens(&self) -> String {
         let total = (self.usage.input_tokens).saturating_add(self.usage.output_tokens);
         let mark = if self.usage.estimated { "~" } else { "" };
         format!("{mark}{total}")
     }
 
     /// The cost and the price it is based on. It is approximate if the tokens are estimated.
-    pub fn cost(&self) -> Option<String> {
+    pub fn format_cost(&self) -> Option<String> {
         let cost = self.cost.as_ref()?;
         let about = if self.usage.estimated { "about " } else { "" };
         let sign = if cost.amount_micro < 0 { "-" } else { "" };
@@ -99,17 +99,17 @@ impl View {
 }
 
 /// The beginning of a UID, which is enough for people.
-pub fn short(uid: &str) -> String {
+pub fn short_uid(uid: &str) -> String {
     uid.chars().take(8).collect()
 }
 
 /// The state of a run, in words.
-pub fn state(phase: Phase, outcome: Option<&Outcome>) -> &'static str {
+pub fn state_label(phase: BridgePhase, outcome: Option<&RunEnd>) -> &'static str {
     match (outcome, phase) {
-        (Some(outcome), _) => outcome.word(),
-        (None, Phase::Starting) => "starting",
-        (None, Phase::Working) => "running",
-        (None, Phase::Waiting) => "waiting for approval",
-        (None, Phase::Ended) => "ending",
+        (Some(outcome), _) => outcome.as_str(),
+        (None, BridgePhase::Starting) => "starting",
+        (None, BridgePhase::Working) => "running",
+        (None, BridgePhase::Waiting) => "waiting for approval",
+        (None, BridgePhase::Ended) => "ending",
     }
 }

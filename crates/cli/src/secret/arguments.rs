@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use crate::arguments::{OutputFormat, namespace};
+use crate::arguments::{OutputFormat, parse_namespace};
 
 /// The arguments of `secret`.
 #[derive(Debug, Args)]
@@ -69,7 +69,7 @@ pub struct SetArguments {
     pub from_env: Option<String>,
 
     /// The namespace of the runs that it is for.
-    #[arg(short, long, default_value = "default", value_parser = namespace)]
+    #[arg(short, long, default_value = "default", value_parser = parse_namespace)]
     pub namespace: String,
 }
 
@@ -86,7 +86,7 @@ Exit codes:
   2  the command line was not understood")]
 pub struct ListArguments {
     /// The namespace of the runs that they are for.
-    #[arg(short, long, default_value = "default", value_parser = namespace)]
+    #[arg(short, long, default_value = "default", value_parser = parse_namespace)]
     pub namespace: String,
 
     /// How to print them.
@@ -109,6 +109,6 @@ pub struct RmArguments {
     pub key: Option<String>,
 
     /// The namespace of the runs that it is for.
-    #[arg(short, long, default_value = "default", value_parser = namespace)]
+    #[arg(short, long, default_value = "default", value_parser = parse_namespace)]
     pub namespace: String,
 }

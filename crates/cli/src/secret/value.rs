@@ -18,7 +18,7 @@ use crate::local::secrets::MAX_BYTES;
 
 /// Keys that cancel the input, end it, or delete the last character.
 const INTERRUPT: u8 = 0x03;
-const END: u8 = 0x04;
+const END_OF_INPUT: u8 = 0x04;
 const BACKSPACE: u8 = 0x08;
 const DELETE: u8 = 0x7f;
 
@@ -26,10 +26,11 @@ pub fn read(arguments: &SetArguments) -> Result<Zeroizing<Vec<u8>>, Failure> {
     let (read, hint) = match (&arguments.from_file, &arguments.from_env) {
         (Some(path), _) => (from_file(path), "give --from-file a file that you may read"),
         (None, Some(variable)) => (from_env(variable), "export it, or leave --from-env out"),
-        (None, None) if io::stdin().is_terminal() => {
-            (typed(io::stdin().as_fd(), &arguments.key), "type it again, or use --from-file for what has several lines")
-        }
-        (None, None) => (bounded(io::stdin().lock()).map(without_line_break), "see that the other program prints it"),
+        (None, None) if io::stdin().is_terminal() => (
+            read_terminal(io::stdin().as_fd(), &arguments.key),
+            "type it again, or use --from-file for what has several lines",
+        ),
+        (None, None) => (read_bounded(io::stdin().lock()).map(trim_line_break), "see that the other program prints it"),
     };
     let value = read.and_then(|value| match value.is_empty() {
         true => Err(anyhow!("the value is empty")),
@@ -46,15 +47,15 @@ fn from_file(path: &Path) -> anyhow::Result<Zeroizing<Vec<u8>>> {
     if !file.metadata().with_context(context)?.is_file() {
         bail!("{} is not a regular file", path.display());
     }
-    bounded(file).with_context(context)
+    read_bounded(file).with_context(context)
 }
 
 fn from_env(variable: &str) -> anyhow::Result<Zeroizing<Vec<u8>>> {
     let value = std::env::var_os(variable).context("that variable is not set")?;
-    bounded(Zeroizing::new(value.into_vec()).as_slice())
+    read_bounded(Zeroizing::new(value.into_vec()).as_slice())
 }
 
-fn bounded(stream: impl Read) -> anyhow::Result<Zeroizing<Vec<u8>>> {
+fn read_bounded(stream: impl Read) -> anyhow::Result<Zeroizing<Vec<u8>>> {
     let mut bytes = Zeroizing::new(Vec::new());
     let read = stream.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes);
     read.context("cannot read the value")?;
@@ -65,7 +66,7 @@ fn bounded(stream: impl Read) -> anyhow::Result<Zeroizing<Vec<u8>>> {
 }
 
 /// Programs end their output with a line break, which is not part of the value.
-fn without_line_break(mut value: Zeroizing<Vec<u8>>) -> Zeroizing<Vec<u8>> {
+fn trim_line_break(mut value: Zeroizing<Vec<u8>>) -> Zeroizing<Vec<u8>> {
     if value.ends_with(b"\n") {
         value.pop();
         if value.ends_with(b"\r") {
@@ -76,20 +77,20 @@ fn without_line_break(mut value: Zeroizing<Vec<u8>>) -> Zeroizing<Vec<u8>> {
 }
 
 /// Reads one line from a terminal without echo.
-fn typed(terminal: impl AsFd + Copy, key: &str) -> anyhow::Result<Zeroizing<Vec<u8>>> {
-    let quiet = Quiet::new(terminal).context("cannot stop the terminal from showing what is typed")?;
+fn read_terminal(terminal: impl AsFd + Copy, key: &str) -> anyhow::Result<Zeroizing<Vec<u8>>> {
+    let quiet = EchoGuard::new(terminal).context("cannot stop the terminal from showing what is typed")?;
     let mut stderr = io::stderr().lock();
     // A user who cannot see the prompt can still type.
     let _ = write!(stderr, "Value of {key} (not shown): ");
     let _ = stderr.flush();
-    let value = line(|byte| Ok(rustix::io::read(terminal, std::slice::from_mut(byte))?));
+    let value = read_line(|byte| Ok(rustix::io::read(terminal, std::slice::from_mut(byte))?));
     drop(quiet);
     let _ = writeln!(stderr);
     value
 }
 
 /// Reads a line byte by byte. The terminal leaves deletion and interrupts to us, so that it is never left without echo.
-fn line(mut next: impl FnMut(&mut u8) -> anyhow::Result<usize>) -> anyhow::Result<Zeroizing<Vec<u8>>> {
+fn read_line(mut next: impl FnMut(&mut u8) -> anyhow::Result<usize>) -> anyhow::Result<Zeroizing<Vec<u8>>> {
     let mut value = Zeroizing::new(Vec::with_capacity(256));
     loop {
         let mut byte = 0;
@@ -98,8 +99,8 @@ fn line(mut next: impl FnMut(&mut u8) -> anyhow::Result<usize>) -> anyhow::Resul
         }
         match byte {
             b'\r' | b'\n' => return Ok(value),
-            END if value.is_empty() => return Ok(value),
-            END => {}
+            END_OF_INPUT if value.is_empty() => return Ok(value),
+            END_OF_INPUT => {}
             INTERRUPT => bail!("interrupted; nothing is set"),
             BACKSPACE | DELETE => {
                 // A character may have several bytes.
@@ -112,12 +113,12 @@ fn line(mut next: impl FnMut(&mut u8) -> anyhow::Result<usize>) -> anyhow::Resul
 }
 
 /// Disables the terminal's echo while it exists.
-struct Quiet<T: AsFd> {
+struct EchoGuard<T: AsFd> {
     terminal: T,
-    before: Termios,
+    saved: Termios,
 }
 
-impl<T: AsFd> Quiet<T> {
+impl<T: AsFd> EchoGuard<T> {
     fn new(terminal: T) -> io::Result<Self> {
         let before = tcgetattr(&terminal)?;
         let mut quiet = before.clone();
@@ -126,14 +127,14 @@ impl<T: AsFd> Quiet<T> {
         quiet.special_codes[SpecialCodeIndex::VMIN] = 1;
         quiet.special_codes[SpecialCodeIndex::VTIME] = 0;
         tcsetattr(&terminal, OptionalActions::Flush, &quiet)?;
-        Ok(Self { terminal, before })
+        Ok(Self { terminal, saved: before })
     }
 }
 
-impl<T: AsFd> Drop for Quiet<T> {
+impl<T: AsFd> Drop for EchoGuard<T> {
     fn drop(&mut self) {
         // Nothing else can be done for a terminal that is gone.
-        let _ = tcsetattr(&self.terminal, OptionalActions::Flush, &self.before);
+        let _ = tcsetattr(&self.terminal, OptionalActions::Flush, &self.saved);
     }
 }
 
@@ -143,7 +144,7 @@ mod tests {
 
     fn typing(text: &[u8]) -> Result<Vec<u8>, String> {
         let mut rest = text.iter();
-        let read = line(|byte| match rest.next() {
+        let read = read_line(|byte| match rest.next() {
             Some(next) => {
                 *byte = *next;
                 Ok(1)
@@ -185,7 +186,7 @@ mod tests {
             (b"\n", b""),
             (b"a", b"a"),
         ] {
-            let trimmed = without_line_break(Zeroizing::new(read.to_vec()));
+            let trimmed = trim_line_break(Zeroizing::new(read.to_vec()));
             assert_eq!(*trimmed, value, "{read:?}");
         }
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use sympozium_api::names::SkillPackName;
 
-use crate::arguments::{ObjectFormat, OutputFormat, namespace};
+use crate::arguments::{ObjectFormat, OutputFormat, parse_namespace};
 use crate::manifests::agent_skill::is_skill_name;
 
 /// The arguments of `skill`.
@@ -67,7 +67,7 @@ pub struct ImportArguments {
     pub name: Option<String>,
 
     /// The namespace of the pack; none is written when not given.
-    #[arg(short, long, value_parser = namespace)]
+    #[arg(short, long, value_parser = parse_namespace)]
     pub namespace: Option<String>,
 
     /// The image of the sidecar, into which our executor is put: the base image with `sh` when not given.

@@ -11,16 +11,16 @@ use sympozium_api::SkillPack;
 use super::arguments::ImportArguments;
 use crate::arguments::ObjectFormat;
 use crate::failure::{DENIED, FAILED, Failure};
-use crate::manifests::agent_skill::directory::{self, Allowance, Found};
+use crate::manifests::agent_skill::directory::{self, Allowance, FoundSkill};
 use crate::manifests::agent_skill::pack::{self, PackOptions};
 use crate::manifests::agent_skill::skill::Skill;
 use crate::manifests::agent_skill::{self, FILE_NAME};
 use crate::manifests::limits::{MAX_DIRECTORY_ENTRIES, MAX_TOTAL_BYTES};
-use crate::manifests::load::{Budget, Loaded};
+use crate::manifests::load::{Budget, LoadedFile};
 use crate::manifests::problem::{Problem, Problems};
-use crate::manifests::sources::{directory_name, shown};
+use crate::manifests::sources::{directory_name, display_path};
 use crate::manifests::tree::Mark;
-use crate::output::{answer, json, note, yaml};
+use crate::output::{print_stderr, print_stdout, to_json, to_yaml};
 use crate::validate::{Completeness, Conclusion, Report, Schemas, Session};
 
 /// The namespace of a pack that names none, for the findings.
@@ -31,19 +31,19 @@ pub fn run(arguments: &ImportArguments) -> Result<ExitCode, Failure> {
     let (pack, report) = import(arguments);
     let findings = report.text();
     if !findings.is_empty() {
-        note(findings.trim_end());
+        print_stderr(findings.trim_end());
     }
-    let (Some(pack), Conclusion::Well) = (pack, report.conclusion()) else {
-        note(&report.summary());
+    let (Some(pack), Conclusion::Passed) = (pack, report.conclusion()) else {
+        print_stderr(&report.summary());
         return Ok(match report.conclusion() {
             Conclusion::Denied => ExitCode::from(DENIED),
             // There is no pack, although there are no errors.
-            Conclusion::Well | Conclusion::Broken => ExitCode::from(FAILED),
+            Conclusion::Passed | Conclusion::Invalid => ExitCode::from(FAILED),
         });
     };
-    answer(&match arguments.output {
-        ObjectFormat::Yaml => yaml(&pack)?,
-        ObjectFormat::Json => json(&pack)?,
+    print_stdout(&match arguments.output {
+        ObjectFormat::Yaml => to_yaml(&pack)?,
+        ObjectFormat::Json => to_json(&pack)?,
     })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -55,7 +55,7 @@ fn import(arguments: &ImportArguments) -> (Option<SkillPack>, Report) {
     let pack = match find(&arguments.path) {
         Ok((root, found)) => read(arguments, &root, found, &mut session),
         Err(problem) => {
-            session.add(shown(&arguments.path), Err(problem));
+            session.add_text(display_path(&arguments.path), Err(problem));
             None
         }
     };
@@ -64,8 +64,8 @@ fn import(arguments: &ImportArguments) -> (Option<SkillPack>, Report) {
 }
 
 /// The directory, and the skills in it: at least one.
-fn find(path: &Path) -> Result<(PathBuf, Vec<Found>), Problem> {
-    let metadata = fs::metadata(path).map_err(|error| directory::not_read(&error))?;
+fn find(path: &Path) -> Result<(PathBuf, Vec<FoundSkill>), Problem> {
+    let metadata = fs::metadata(path).map_err(|error| directory::read_problem(&error))?;
     let root = match (metadata.is_dir(), path.parent()) {
         (true, _) => path,
         (false, Some(parent)) if path.file_name() == Some(FILE_NAME.as_ref()) => match parent.as_os_str().is_empty() {
@@ -74,21 +74,27 @@ fn find(path: &Path) -> Result<(PathBuf, Vec<Found>), Problem> {
         },
         (false, _) => {
             let problem = Problem::error("skill", Mark::START, "this is no skill");
-            return Err(problem.hint("name a directory with `SKILL.md`, or that file"));
+            return Err(problem.with_hint("name a directory with `SKILL.md`, or that file"));
         }
     };
-    let opened = directory::open(root).map_err(|error| directory::not_read(&error))?;
+    let opened = directory::open(root).map_err(|error| directory::read_problem(&error))?;
     let found = directory::search(opened)?;
     if found.is_empty() {
         let problem = Problem::error("skill", Mark::START, "there is no skill in this directory");
-        return Err(problem
-            .hint("a skill is a directory with `SKILL.md`, in exactly this case; `sympozium skill new` begins one"));
+        return Err(problem.with_hint(
+            "a skill is a directory with `SKILL.md`, in exactly this case; `sympozium skill new` begins one",
+        ));
     }
     Ok((root.to_owned(), found))
 }
 
 /// Reads the skills, and adds their problems and the pack to the session.
-fn read(arguments: &ImportArguments, root: &Path, found: Vec<Found>, session: &mut Session<'_>) -> Option<SkillPack> {
+fn read(
+    arguments: &ImportArguments,
+    root: &Path,
+    found: Vec<FoundSkill>,
+    session: &mut Session<'_>,
+) -> Option<SkillPack> {
     let mut options = PackOptions {
         name: arguments.name.clone(),
         namespace: arguments.namespace.clone(),
@@ -100,31 +106,33 @@ fn read(arguments: &ImportArguments, root: &Path, found: Vec<Found>, session: &m
     let mut budget = Budget::default();
     let mut skills = Vec::new();
     let mut is_broken = false;
-    let mut only = Loaded::default();
-    for Found { path, directory } in found {
+    let mut only = LoadedFile::default();
+    for FoundSkill { path, directory } in found {
         let path = root.join(path);
         let (skill, problems) = read_one(&path, &directory, &options, &mut allowance, &mut budget);
         is_broken |= skill.is_none();
         skills.extend(skill);
         match is_one {
             true => only.problems = problems,
-            false => session.add_loaded(shown(&path.join(FILE_NAME)), Loaded { documents: Vec::new(), problems }),
+            false => {
+                session.add_loaded(display_path(&path.join(FILE_NAME)), LoadedFile { documents: Vec::new(), problems })
+            }
         }
     }
     if !is_one && options.name.is_none() {
         options.name = directory_name(root).and_then(|name| agent_skill::fitted_name(&name));
     }
-    let places = skills.first().filter(|_| is_one).map(|skill| skill.places);
+    let places = skills.first().filter(|_| is_one).map(|skill| skill.marks);
     let pack = (!is_broken).then(|| pack::build(skills, &options));
     if let Some(pack) = &pack {
-        match pack::document(pack, places) {
+        match pack::to_document(pack, places) {
             Ok(document) => only.documents.push(document),
-            Err(error) => only.problems.add(pack::not_written(&error)),
+            Err(error) => only.problems.add(pack::serialize_problem(&error)),
         }
     }
     let name = match is_one {
-        true => shown(&root.join(FILE_NAME)),
-        false => shown(root),
+        true => display_path(&root.join(FILE_NAME)),
+        false => display_path(root),
     };
     session.add_loaded(name, only);
     pack
@@ -139,7 +147,7 @@ fn read_one(
 ) -> (Option<Skill>, Problems) {
     let read = agent_skill::read(directory, directory_name(path), allowance, budget);
     let (skill, mut problems) = read.unwrap_or_else(|problem| {
-        let problems = Loaded::of_problem(problem).problems;
+        let problems = LoadedFile::from_problem(problem).problems;
         (None, problems)
     });
     for warning in skill.iter().flat_map(|it| pack::warnings(it, options)) {

@@ -15,13 +15,13 @@ use rustix::io::Errno;
 use serde::Serialize;
 
 use super::arguments::NewArguments;
-use super::skeleton::{self, Form, PACK_FILE};
+use super::skeleton::{self, PACK_FILE, SkeletonKind};
 use crate::arguments::OutputFormat;
 use crate::failure::Failure;
 use crate::manifests::agent_skill::FILE_NAME;
 use crate::manifests::agent_skill::directory::{open, open_below};
-use crate::manifests::sources::shown;
-use crate::output::{answer, json};
+use crate::manifests::sources::display_path;
+use crate::output::{print_stdout, to_json};
 
 const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o777);
 const FILE_MODE: Mode = Mode::from_raw_mode(0o666);
@@ -30,7 +30,7 @@ const PROGRAM_MODE: Mode = Mode::from_raw_mode(0o777);
 /// The field names are the JSON output.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Written {
+struct NewOutput {
     directory: String,
     files: Vec<WrittenFile>,
     /// Commands to try.
@@ -46,37 +46,37 @@ struct WrittenFile {
 
 pub fn run(arguments: &NewArguments) -> Result<ExitCode, Failure> {
     let form = match (arguments.text, arguments.pack) {
-        (true, _) => Form::Text,
-        (_, true) => Form::Pack,
-        _ => Form::Sidecar,
+        (true, _) => SkeletonKind::Text,
+        (_, true) => SkeletonKind::Pack,
+        _ => SkeletonKind::Sidecar,
     };
     let files = skeleton::files(&arguments.name, form);
     write(&arguments.dir, &arguments.name, &files)?;
     let path = match arguments.dir == Path::new(".") {
-        true => shown(Path::new(&arguments.name)),
-        false => shown(&arguments.dir.join(&arguments.name)),
+        true => display_path(Path::new(&arguments.name)),
+        false => display_path(&arguments.dir.join(&arguments.name)),
     };
-    let written = Written {
-        next: next(form, &path, &arguments.name),
+    let written = NewOutput {
+        next: next_steps(form, &path, &arguments.name),
         directory: path,
         files: files.iter().map(|file| WrittenFile { path: file.path, executable: file.is_executable }).collect(),
     };
-    answer(&match arguments.output {
+    print_stdout(&match arguments.output {
         OutputFormat::Text => text(&written),
-        OutputFormat::Json => json(&written)?,
+        OutputFormat::Json => to_json(&written)?,
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// What to try, in this order.
-fn next(form: Form, path: &str, name: &str) -> Vec<String> {
+fn next_steps(form: SkeletonKind, path: &str, name: &str) -> Vec<String> {
     match form {
-        Form::Sidecar | Form::Text => vec![
+        SkeletonKind::Sidecar | SkeletonKind::Text => vec![
             format!("edit {path}/{FILE_NAME}"),
             format!("sympozium validate {path}"),
             format!("sympozium skill import {path}"),
         ],
-        Form::Pack => vec![
+        SkeletonKind::Pack => vec![
             format!("edit {path}/{PACK_FILE}"),
             format!("sympozium validate {path}"),
             format!("docker build -t ghcr.io/yourorg/{name}:0.1.0 {path}"),
@@ -84,7 +84,7 @@ fn next(form: Form, path: &str, name: &str) -> Vec<String> {
     }
 }
 
-fn text(written: &Written) -> String {
+fn text(written: &NewOutput) -> String {
     let mut lines = Vec::new();
     for file in &written.files {
         let note = if file.executable { " (a program)" } else { "" };
@@ -97,30 +97,30 @@ fn text(written: &Written) -> String {
 
 fn write(parent: &Path, name: &str, files: &[skeleton::File]) -> Result<(), Failure> {
     let directory = open(parent)
-        .with_context(|| format!("cannot open {}", shown(parent)))
+        .with_context(|| format!("cannot open {}", display_path(parent)))
         .map_err(|error| Failure::new(error, "make the directory first, or name another with `--dir`"))?;
     if rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
-        return Err(is_there(parent, name));
+        return Err(already_exists(parent, name));
     }
     let hidden = format!(".{name}.new-{}", std::process::id());
-    let made = make(&directory, &hidden, files).and_then(|()| publish(&directory, &hidden, name));
+    let made = write_files(&directory, &hidden, files).and_then(|()| publish(&directory, &hidden, name));
     made.map_err(|error| {
         // Remove as much as was written.
         remove(&directory, &hidden, files);
         if error.kind() == io::ErrorKind::AlreadyExists {
-            return is_there(parent, name);
+            return already_exists(parent, name);
         }
-        let error = anyhow!(error).context(format!("cannot write {}", shown(&parent.join(name))));
+        let error = anyhow!(error).context(format!("cannot write {}", display_path(&parent.join(name))));
         Failure::new(error, "see that the directory is yours and its disk is not full")
     })
 }
 
-fn is_there(parent: &Path, name: &str) -> Failure {
-    let error = anyhow!("{} is there already", shown(&parent.join(name)));
+fn already_exists(parent: &Path, name: &str) -> Failure {
+    let error = anyhow!("{} is there already", display_path(&parent.join(name)));
     Failure::new(error, "choose another name, or remove it first; nothing is overwritten")
 }
 
-fn make(parent: &OwnedFd, hidden: &str, files: &[skeleton::File]) -> io::Result<()> {
+fn write_files(parent: &OwnedFd, hidden: &str, files: &[skeleton::File]) -> io::Result<()> {
     rustix::fs::mkdirat(parent, hidden, DIRECTORY_MODE)?;
     let root = open_below(parent, Path::new(hidden))?;
     for file in files {

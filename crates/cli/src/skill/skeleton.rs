@@ -3,7 +3,7 @@
 use crate::manifests::agent_skill::pack::BASE_IMAGE;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub enum SkeletonKind {
     /// A script, and a text that makes the agent run it.
     Sidecar,
     /// A text, and a reference that the agent reads when it needs it.
@@ -20,7 +20,7 @@ pub struct File {
 }
 
 /// The placeholder for the skill's name in the templates.
-const NAME: &str = "@NAME@";
+const NAME_PLACEHOLDER: &str = "@NAME@";
 
 const SIDECAR: &[(&str, &str, bool)] = &[
     ("SKILL.md", include_str!("skeleton/sidecar.md"), false),
@@ -43,17 +43,17 @@ const PACK: &[(&str, &str, bool)] = &[
 pub const PACK_FILE: &str = "skillpack.yaml";
 
 /// The placeholder for the base image in the templates.
-const BASE: &str = "@BASE@";
+const BASE_PLACEHOLDER: &str = "@BASE@";
 
-pub fn files(name: &str, form: Form) -> Vec<File> {
+pub fn files(name: &str, form: SkeletonKind) -> Vec<File> {
     let templates = match form {
-        Form::Sidecar => SIDECAR,
-        Form::Text => TEXT,
-        Form::Pack => PACK,
+        SkeletonKind::Sidecar => SIDECAR,
+        SkeletonKind::Text => TEXT,
+        SkeletonKind::Pack => PACK,
     };
     let file = |(path, text, is_executable): &(&'static str, &str, bool)| File {
         path,
-        text: text.replace(NAME, name).replace(BASE, BASE_IMAGE),
+        text: text.replace(NAME_PLACEHOLDER, name).replace(BASE_PLACEHOLDER, BASE_IMAGE),
         is_executable: *is_executable,
     };
     templates.iter().map(file).collect()

@@ -6,11 +6,11 @@
 //! So a denial is certain for these objects as they are: the cluster denies the run too. A run with a missing object is
 //! counted as undecided.
 
-mod case;
-mod openings;
-mod place;
+mod location;
+mod object_index;
+mod resolve;
 mod shipped;
-mod store;
+mod uncertainty;
 
 #[cfg(test)]
 mod tests;
@@ -21,30 +21,30 @@ use std::collections::{HashMap, HashSet};
 use sympozium_api::labels::{FLOOR_POLICY, SYSTEM_NAMESPACE};
 use sympozium_api::{AgentRun, AgentRunSpec, SympoziumPolicy};
 use sympozium_plan::admit::{
-    Admitted, Decision, Denied, Input, Reason, Rights, Settings, Subject, admit, admit_agent, admit_model, admit_pack,
-    admit_policy, admit_schedule,
+    Admitted, Decision, Denial, Input, Permissions, Settings, Subject, Violation, admit, admit_agent, admit_model,
+    admit_pack, admit_policy, admit_schedule,
 };
 
-use super::Beyond;
-use super::finding::{Finding, Findings, ObjectName, Stage, Verdict};
+use super::ExternalObjects;
+use super::finding::{Finding, FindingSeverity, Findings, ObjectName, ValidationStage};
 use super::object::Object;
 use super::references::Completeness;
 use crate::built_in;
 use crate::kinds::Kind;
 use crate::manifests::limits::MAX_RUNS;
 use crate::manifests::problem::Problem;
-use crate::origin::ResolvedFrom;
-use case::Case;
-use openings::{KnownFloor, Unknown};
-use place::Places;
-use shipped::Among;
-use store::Store;
+use crate::origin::ObjectOrigin;
+use location::FieldLocator;
+use object_index::ObjectIndex;
+use resolve::ResolvedRun;
+use shipped::LoadedObjects;
+use uncertainty::{KnownFloor, UnknownObjects};
 
 /// Which policy is the policy floor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Floor {
+pub enum FloorSource {
     /// The policy `floor` of the system namespace, if it is among the files; the shipped one if the files are complete.
-    AmongTheFiles,
+    InFiles,
     /// The policy in this file, by its index.
     InFile(usize),
     /// There is none.
@@ -52,10 +52,10 @@ pub enum Floor {
 }
 
 /// Stands for the suffix that the API server generates for a name.
-const GENERATED: &str = "xxxxx";
+const GENERATED_SUFFIX: &str = "xxxxx";
 
 /// Which runs are checked, and for which purpose.
-pub struct Demand<'d> {
+pub struct CheckOptions<'d> {
     /// Only runs of this name; all runs, and agents without any, when absent.
     pub run: Option<&'d str>,
     /// The UID of runs that have none of their own.
@@ -67,77 +67,77 @@ pub enum Purpose<'d> {
     /// To report findings. Missing objects were reported when references were resolved.
     Check,
     /// To use the admitted runs. A missing object is an error, because the run cannot be planned without it.
-    Use(&'d mut dyn FnMut(&Judged<'_>)),
+    Use(&'d mut dyn FnMut(&CheckedRun<'_>)),
 }
 
 /// A run with the decision about it.
-pub struct Judged<'c> {
+pub struct CheckedRun<'c> {
     /// The run's name, or that of the agent that it was made up for.
     pub name: &'c ObjectName,
     /// Whether the files have no such run.
-    pub is_imagined: bool,
+    pub is_assumed: bool,
     /// Where its policy and its packs came from.
-    pub origins: Vec<ResolvedFrom>,
-    pub outcome: Outcome<'c>,
+    pub origins: Vec<ObjectOrigin>,
+    pub decision: RunDecision<'c>,
 }
 
-pub enum Outcome<'c> {
+pub enum RunDecision<'c> {
     Admitted(&'c Input<'c>, &'c Admitted<'c>),
-    Denied(&'c [Reason]),
+    Denied(&'c [Violation]),
     /// An object that decides about it is missing.
     Undecided,
 }
 
-impl Demand<'_> {
+impl CheckOptions<'_> {
     /// Every run, to report findings.
-    pub const EVERYTHING: Self = Self { run: None, uid: None, purpose: Purpose::Check };
+    pub const ALL_RUNS: Self = Self { run: None, uid: None, purpose: Purpose::Check };
 }
 
 /// Checks every object of our kinds that can be parsed, and returns the number of undecided runs.
 pub fn check(
     objects: &[Object],
     files: &[String],
-    floor: Floor,
-    beyond: Beyond,
+    floor: FloorSource,
+    beyond: ExternalObjects,
     completeness: Completeness,
-    demand: Demand<'_>,
+    demand: CheckOptions<'_>,
     findings: &mut Findings,
 ) -> usize {
-    let store = Store::of(objects, files, beyond, findings);
+    let store = ObjectIndex::build(objects, files, beyond, findings);
     // Complete files are an installation with the floor that it ships. The same holds for callers that use the runs.
     let is_whole = completeness == Completeness::Complete || demand.is_for_use();
     let shipped = match floor {
-        Floor::AmongTheFiles if is_whole && beyond != Beyond::Cluster => built_in::floor(),
+        FloorSource::InFiles if is_whole && beyond != ExternalObjects::Cluster => built_in::floor(),
         _ => None,
     };
-    let mut judge = Judge {
+    let mut judge = AdmissionChecker {
         objects,
         files,
         beyond,
         floor: find_floor(objects, &store, floor, shipped.as_ref()),
         settings: Settings::default(),
-        by_name: place::by_name(objects),
-        told: HashSet::new(),
+        by_name: location::index_by_name(objects),
+        reported: HashSet::new(),
         runs_left: MAX_RUNS,
         undecided: 0,
-        demand,
+        options: demand,
         findings,
     };
-    judge.judge_alone(&store);
+    judge.check_objects(&store);
     // Agents only if every run was checked: both share one bound.
-    if judge.judge_runs(&store) && judge.demand.run.is_none() {
-        judge.judge_agents(&store);
+    if judge.check_runs(&store) && judge.options.run.is_none() {
+        judge.check_agents(&store);
     }
     judge.undecided
 }
 
-impl Demand<'_> {
+impl CheckOptions<'_> {
     fn is_for_use(&self) -> bool {
         matches!(self.purpose, Purpose::Use(_))
     }
 
     /// The run as a cluster would have stored it, if a UID was given.
-    fn stored<'r>(&self, run: &'r AgentRun) -> Cow<'r, AgentRun> {
+    fn as_stored<'r>(&self, run: &'r AgentRun) -> Cow<'r, AgentRun> {
         let Some(uid) = self.uid else {
             return Cow::Borrowed(run);
         };
@@ -145,7 +145,7 @@ impl Demand<'_> {
         let metadata = &mut run.metadata;
         metadata.uid.get_or_insert_with(|| uid.to_owned());
         if let (None, Some(start)) = (&metadata.name, &metadata.generate_name) {
-            metadata.name = Some(format!("{start}{GENERATED}"));
+            metadata.name = Some(format!("{start}{GENERATED_SUFFIX}"));
         }
         Cow::Owned(run)
     }
@@ -153,65 +153,65 @@ impl Demand<'_> {
 
 fn find_floor<'s>(
     objects: &[Object],
-    store: &'s Store,
-    floor: Floor,
+    store: &'s ObjectIndex,
+    floor: FloorSource,
     shipped: Option<&'s SympoziumPolicy>,
 ) -> KnownFloor<'s> {
-    if floor == Floor::Absent {
+    if floor == FloorSource::Absent {
         return KnownFloor::Absent;
     }
     let is_floor = |object: &Object| match floor {
-        Floor::Absent => false,
-        Floor::InFile(file) => object.file == file,
-        Floor::AmongTheFiles => {
+        FloorSource::Absent => false,
+        FloorSource::InFile(file) => object.file == file,
+        FloorSource::InFiles => {
             let name = &object.name;
-            object.is(Kind::SympoziumPolicy) && name.name == FLOOR_POLICY && name.namespace == SYSTEM_NAMESPACE
+            object.is_kind(Kind::SympoziumPolicy) && name.name == FLOOR_POLICY && name.namespace == SYSTEM_NAMESPACE
         }
     };
     let mut policies = store.policies.values();
     if let Some((_, policy)) = policies.find(|(index, _)| is_floor(&objects[*index])) {
-        return KnownFloor::Is(&policy.spec);
+        return KnownFloor::Known(&policy.spec);
     }
     // A floor that is among the files and cannot be parsed is not replaced by the shipped one.
     let is_among_them = objects.iter().any(is_floor);
-    shipped.filter(|_| !is_among_them).map_or(KnownFloor::Unknown, |policy| KnownFloor::Is(&policy.spec))
+    shipped.filter(|_| !is_among_them).map_or(KnownFloor::Unknown, |policy| KnownFloor::Known(&policy.spec))
 }
 
-struct Judge<'a, 'd> {
+struct AdmissionChecker<'a, 'd> {
     objects: &'a [Object],
     files: &'a [String],
-    beyond: Beyond,
+    beyond: ExternalObjects,
     floor: KnownFloor<'a>,
     settings: Settings,
-    by_name: HashMap<place::Name<'a>, usize>,
+    by_name: HashMap<location::ObjectKey<'a>, usize>,
     /// Findings that were added already: two runs with one pack have the same findings about it.
-    told: HashSet<(usize, String, &'static str, String)>,
+    reported: HashSet<(usize, String, &'static str, String)>,
     runs_left: usize,
     undecided: usize,
-    demand: Demand<'d>,
+    options: CheckOptions<'d>,
     findings: &'a mut Findings,
 }
 
-impl Judge<'_, '_> {
+impl AdmissionChecker<'_, '_> {
     /// Checks packs, policies and agents by themselves.
-    fn judge_alone(&mut self, store: &Store) {
-        for (index, pack) in sorted(store.packs.values()) {
+    fn check_objects(&mut self, store: &ObjectIndex) {
+        for (index, pack) in sort_by_index(store.packs.values()) {
             let namespace = &self.objects[*index].name.namespace;
             let denied = admit_pack(pack, Some(namespace), None);
-            self.tell_certain(&denied.reasons, &denied.warnings, &Places::of(*index));
+            self.report_certain(&denied.violations, &denied.warnings, &FieldLocator::new(*index));
         }
-        for (index, policy) in sorted(store.policies.values()) {
+        for (index, policy) in sort_by_index(store.policies.values()) {
             let denied = admit_policy(&self.subject(*index, "SympoziumPolicy"), &policy.spec);
-            self.tell_certain(&denied.reasons, &denied.warnings, &Places::of(*index));
+            self.report_certain(&denied.violations, &denied.warnings, &FieldLocator::new(*index));
         }
-        for (index, model) in sorted(store.models.values()) {
+        for (index, model) in sort_by_index(store.models.values()) {
             let denied = admit_model(&self.subject(*index, "Model"), &model.spec);
-            self.tell_certain(&denied.reasons, &denied.warnings, &Places::of(*index));
+            self.report_certain(&denied.violations, &denied.warnings, &FieldLocator::new(*index));
         }
-        for (index, schedule) in sorted(store.schedules.values()) {
+        for (index, schedule) in sort_by_index(store.schedules.values()) {
             let subject = self.subject(*index, "SympoziumSchedule");
             let denied = admit_schedule(&subject, &schedule.spec);
-            self.tell_certain(&denied.reasons, &denied.warnings, &Places::of(*index));
+            self.report_certain(&denied.violations, &denied.warnings, &FieldLocator::new(*index));
         }
         let agents = store.agents.values().map(|(index, it)| (*index, "Agent", &it.spec));
         let instances = store.instances.values().map(|(index, it)| (*index, "SympoziumInstance", &it.spec));
@@ -220,7 +220,7 @@ impl Judge<'_, '_> {
         for (index, kind, spec) in all {
             // Duplicate names were reported when references were resolved.
             let denied = admit_agent(&self.subject(index, kind), spec, false);
-            self.tell_certain(&denied.reasons, &denied.warnings, &Places::of(index));
+            self.report_certain(&denied.violations, &denied.warnings, &FieldLocator::new(index));
         }
     }
 
@@ -230,44 +230,45 @@ impl Judge<'_, '_> {
     }
 
     /// Returns whether all runs were checked.
-    fn judge_runs(&mut self, store: &Store) -> bool {
+    fn check_runs(&mut self, store: &ObjectIndex) -> bool {
         for (index, run) in &store.runs {
             let name = &self.objects[*index].name;
-            if self.demand.run.is_some_and(|wanted| wanted != name.name) {
+            if self.options.run.is_some_and(|wanted| wanted != name.name) {
                 continue;
             }
-            if !self.may_judge(*index) {
+            if !self.take_run_slot(*index) {
                 return false;
             }
-            let run = self.demand.stored(run);
-            let places = Places::of(*index).with_agent(store.agent_index(&name.namespace, &run));
-            let is_undecided = self.judge_run(store, &run, *index, &places);
+            let run = self.options.as_stored(run);
+            let places = FieldLocator::new(*index).with_agent(store.agent_index(&name.namespace, &run));
+            let is_undecided = self.check_run(store, &run, *index, &places);
             self.undecided += usize::from(is_undecided);
         }
         true
     }
 
     /// Counts a run against the bound; reports a finding and returns false when there are too many.
-    fn may_judge(&mut self, index: usize) -> bool {
+    fn take_run_slot(&mut self, index: usize) -> bool {
         if let Some(left) = self.runs_left.checked_sub(1) {
             self.runs_left = left;
             return true;
         }
         let object = &self.objects[index];
         let message = format!("more than {MAX_RUNS} runs and agents; from here on none is judged");
-        let problem = Problem::error("too-large", object.node.at, message).hint("check the files in several calls");
+        let problem =
+            Problem::error("too-large", object.node.at, message).with_hint("check the files in several calls");
         self.findings.add(Finding {
-            stage: Stage::Admission,
+            stage: ValidationStage::Admission,
             object: Some(object.name.clone()),
-            ..Finding::of_file(&self.files[object.file], problem)
+            ..Finding::from_problem(&self.files[object.file], problem)
         });
         false
     }
 
     /// Checks each agent without a run among the files by the simplest run that it can have.
-    fn judge_agents(&mut self, store: &Store) {
+    fn check_agents(&mut self, store: &ObjectIndex) {
         for (index, name) in store.agents_without_runs(self.objects) {
-            if !self.may_judge(index) {
+            if !self.take_run_slot(index) {
                 return;
             }
             let run = AgentRun::new(
@@ -278,95 +279,106 @@ impl Judge<'_, '_> {
                     ..AgentRunSpec::default()
                 },
             );
-            let run = self.demand.stored(&run);
-            self.judge_run(store, &run, index, &Places::of_agent(index));
+            let run = self.options.as_stored(&run);
+            self.check_run(store, &run, index, &FieldLocator::for_agent(index));
         }
     }
 
     /// Reports the findings about one run, and returns whether it is undecided.
-    fn judge_run(&mut self, store: &Store, run: &AgentRun, index: usize, places: &Places) -> bool {
+    fn check_run(&mut self, store: &ObjectIndex, run: &AgentRun, index: usize, places: &FieldLocator) -> bool {
         let name = &self.objects[index].name;
         let settings = self.settings.clone();
         // Authors are not recorded. On this machine no rights are granted, and a run that asks for some is refused for that.
-        let unknown = Rights::of_unknown_author(self.floor.spec(), &name.namespace);
-        let author = Some(&unknown).filter(|_| self.beyond != Beyond::Machine);
-        let case = Case::of(store, run, &name.namespace, author);
+        let unknown = Permissions::for_unknown_author(self.floor.spec(), &name.namespace);
+        let author = Some(&unknown).filter(|_| self.beyond != ExternalObjects::Machine);
+        let case = ResolvedRun::of(store, run, &name.namespace, author);
         let input = case.input(self.floor.spec(), &settings);
         let decision = admit(&input);
         let (reasons, warnings) = match &decision {
             Decision::Admitted(admitted) => (&[][..], admitted.warnings.as_slice()),
-            Decision::Denied(Denied { reasons, warnings }) => (reasons.as_slice(), warnings.as_slice()),
+            Decision::Denied(Denial { violations: reasons, warnings }) => (reasons.as_slice(), warnings.as_slice()),
         };
-        let among = Among { objects: self.objects, files: self.files };
-        let reasons = shipped::reasons(&case, run, &name.namespace, reasons, among);
+        let among = LoadedObjects { objects: self.objects, files: self.files };
+        let reasons = shipped::add_name_clashes(&case, run, &name.namespace, reasons, among);
         let policies = case.found_policy.candidates;
-        let unknown = Unknown::of(run, case.agents, policies, self.floor);
-        let is_doubtful = self.tell(&reasons, warnings, places, &unknown);
+        let unknown = UnknownObjects::new(run, case.agents, policies, self.floor);
+        let is_doubtful = self.report(&reasons, warnings, places, &unknown);
         let is_undecided = is_doubtful || reasons.iter().any(|reason| reason.missing.is_some());
-        if let Purpose::Use(look) = &mut self.demand.purpose {
+        if let Purpose::Use(look) = &mut self.options.purpose {
             let outcome = match &decision {
-                Decision::Admitted(admitted) if reasons.is_empty() => Outcome::Admitted(&input, admitted),
-                _ if is_undecided => Outcome::Undecided,
-                _ => Outcome::Denied(&reasons),
+                Decision::Admitted(admitted) if reasons.is_empty() => RunDecision::Admitted(&input, admitted),
+                _ if is_undecided => RunDecision::Undecided,
+                _ => RunDecision::Denied(&reasons),
             };
-            look(&Judged { name, is_imagined: places.is_imagined(), origins: shipped::origins(&case, among), outcome });
+            look(&CheckedRun {
+                name,
+                is_assumed: places.is_assumed(),
+                origins: shipped::origins(&case, among),
+                decision: outcome,
+            });
         }
         is_undecided
     }
 
     /// Reports violations that no unknown policy could lift.
-    fn tell_certain(&mut self, reasons: &[Reason], warnings: &[Reason], places: &Places) {
-        self.tell(reasons, warnings, places, &Unknown::nothing());
+    fn report_certain(&mut self, reasons: &[Violation], warnings: &[Violation], places: &FieldLocator) {
+        self.report(reasons, warnings, places, &UnknownObjects::none());
     }
 
     /// Reports violations and warnings, and returns whether a violation is uncertain because of an unknown object.
-    fn tell(&mut self, reasons: &[Reason], warnings: &[Reason], places: &Places, unknown: &Unknown) -> bool {
+    fn report(
+        &mut self,
+        reasons: &[Violation],
+        warnings: &[Violation],
+        places: &FieldLocator,
+        unknown: &UnknownObjects,
+    ) -> bool {
         let mut is_doubtful = false;
-        for (severity, reasons) in [(Verdict::Denied, reasons), (Verdict::Warning, warnings)] {
+        for (severity, reasons) in [(FindingSeverity::Denied, reasons), (FindingSeverity::Warning, warnings)] {
             for reason in reasons {
                 if reason.missing.is_some() {
                     // Otherwise it was reported when references were resolved.
-                    if self.demand.is_for_use() {
-                        let remedy = format!("name the file with it too; or {}", reason.remedy);
-                        let missing = Reason { remedy, ..reason.clone() };
-                        self.tell_one(Verdict::Error, &missing, places);
+                    if self.options.is_for_use() {
+                        let remedy = format!("name the file with it too; or {}", reason.hint);
+                        let missing = Violation { hint: remedy, ..reason.clone() };
+                        self.report_one(FindingSeverity::Error, &missing, places);
                     }
                     continue;
                 }
-                if !places.can_tell(reason, self.objects) {
+                if !places.is_certain(reason, self.objects) {
                     continue;
                 }
-                let doubt = unknown.doubt(reason).filter(|_| severity == Verdict::Denied);
+                let doubt = unknown.uncertain_denial(reason).filter(|_| severity == FindingSeverity::Denied);
                 let Some(doubt) = doubt else {
-                    self.tell_one(severity, reason, places);
+                    self.report_one(severity, reason, places);
                     continue;
                 };
                 is_doubtful = true;
-                let doubtful = Reason { message: doubt.message, remedy: doubt.hint, ..reason.clone() };
-                let severity = match self.demand.is_for_use() {
-                    true => Verdict::Error,
-                    false => Verdict::Warning,
+                let doubtful = Violation { message: doubt.message, hint: doubt.hint, ..reason.clone() };
+                let severity = match self.options.is_for_use() {
+                    true => FindingSeverity::Error,
+                    false => FindingSeverity::Warning,
                 };
-                self.tell_one(severity, &doubtful, places);
+                self.report_one(severity, &doubtful, places);
             }
         }
         is_doubtful
     }
 
-    fn tell_one(&mut self, severity: Verdict, reason: &Reason, places: &Places) {
-        let place = places.find(reason, self.objects, &self.by_name);
+    fn report_one(&mut self, severity: FindingSeverity, reason: &Violation, places: &FieldLocator) {
+        let place = places.locate(reason, self.objects, &self.by_name);
         let object = &self.objects[place.object];
         // A field that an invalid object lacks may be one that is misspelt in it.
-        if !object.is_sound && object.node.find(&place.field).is_none() {
+        if !object.is_valid && object.node.find(&place.field).is_none() {
             return;
         }
         let key = (place.object, place.field.clone(), reason.rule, reason.message.clone());
-        if !self.told.insert(key) {
+        if !self.reported.insert(key) {
             return;
         }
         self.findings.add(Finding {
             severity,
-            stage: Stage::Admission,
+            stage: ValidationStage::Admission,
             rule: reason.rule.to_owned(),
             file: self.files[object.file].clone(),
             line: place.at.line,
@@ -374,13 +386,13 @@ impl Judge<'_, '_> {
             object: Some(object.name.clone()),
             field: place.field,
             message: reason.message.clone(),
-            hint: Some(reason.remedy.clone()).filter(|remedy| !remedy.is_empty()),
+            hint: Some(reason.hint.clone()).filter(|remedy| !remedy.is_empty()),
         });
     }
 }
 
 /// In the order of the files.
-fn sorted<'a, K: 'a>(found: impl Iterator<Item = &'a (usize, K)>) -> Vec<&'a (usize, K)> {
+fn sort_by_index<'a, K: 'a>(found: impl Iterator<Item = &'a (usize, K)>) -> Vec<&'a (usize, K)> {
     let mut found: Vec<_> = found.collect();
     found.sort_by_key(|(index, _)| *index);
     found

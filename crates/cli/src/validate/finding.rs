@@ -12,7 +12,7 @@ use crate::manifests::tree::Mark;
 /// The stage that a finding comes from, in the order of the stages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Stage {
+pub enum ValidationStage {
     /// Is it a file of YAML or JSON documents?
     Read,
     /// Would the API server store the objects?
@@ -25,7 +25,7 @@ pub enum Stage {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Verdict {
+pub enum FindingSeverity {
     /// It must be fixed before it can be applied.
     Error,
     /// It can be applied, but will not be admitted.
@@ -38,25 +38,25 @@ pub enum Verdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Conclusion {
     /// Neither errors nor denials; there may be warnings.
-    Well,
+    Passed,
     /// It would be denied.
     Denied,
     /// There are errors to fix first.
-    Broken,
+    Invalid,
 }
 
 impl Conclusion {
     pub fn exit_code(self) -> ExitCode {
         match self {
-            Self::Well => ExitCode::SUCCESS,
+            Self::Passed => ExitCode::SUCCESS,
             Self::Denied => ExitCode::from(DENIED),
-            Self::Broken => ExitCode::from(FAILED),
+            Self::Invalid => ExitCode::from(FAILED),
         }
     }
 }
 
-impl Verdict {
-    pub fn word(self) -> &'static str {
+impl FindingSeverity {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Error => "error",
             Self::Denied => "denied",
@@ -82,8 +82,8 @@ impl std::fmt::Display for ObjectName {
 /// One finding. The field names are part of the JSON output.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
-    pub severity: Verdict,
-    pub stage: Stage,
+    pub severity: FindingSeverity,
+    pub stage: ValidationStage,
     pub rule: String,
     pub file: String,
     pub line: u32,
@@ -98,13 +98,13 @@ pub struct Finding {
 
 impl Finding {
     /// A finding of the loader about a file.
-    pub fn of_file(file: &str, problem: Problem) -> Self {
+    pub fn from_problem(file: &str, problem: Problem) -> Self {
         Self {
             severity: match problem.severity {
-                Severity::Error => Verdict::Error,
-                Severity::Warning => Verdict::Warning,
+                Severity::Error => FindingSeverity::Error,
+                Severity::Warning => FindingSeverity::Warning,
             },
-            stage: Stage::Read,
+            stage: ValidationStage::Read,
             rule: problem.rule.to_owned(),
             file: file.to_owned(),
             line: problem.at.line,
@@ -129,7 +129,7 @@ fn printable_lines(text: &str) -> String {
 /// All findings, bounded in number.
 #[derive(Debug, Default)]
 pub struct Findings {
-    kept: Vec<Finding>,
+    entries: Vec<Finding>,
     pub errors: usize,
     pub denials: usize,
     pub warnings: usize,
@@ -142,45 +142,45 @@ impl Findings {
         if !self.is_full() {
             finding.message = printable_lines(&finding.message);
             finding.hint = finding.hint.as_deref().map(printable_lines);
-            self.kept.push(finding);
+            self.entries.push(finding);
         }
     }
 
     /// Adds the findings of the loader about a file.
-    pub fn add_file(&mut self, file: &str, problems: Problems) {
-        for problem in problems.kept {
-            self.add(Finding::of_file(file, problem));
+    pub fn add_problems(&mut self, file: &str, problems: Problems) {
+        for problem in problems.items {
+            self.add(Finding::from_problem(file, problem));
         }
-        self.count(Verdict::Error, problems.errors_left_out);
-        self.count(Verdict::Warning, problems.warnings_left_out);
+        self.count(FindingSeverity::Error, problems.errors_omitted);
+        self.count(FindingSeverity::Warning, problems.warnings_omitted);
     }
 
-    fn count(&mut self, verdict: Verdict, number: usize) {
+    fn count(&mut self, verdict: FindingSeverity, number: usize) {
         match verdict {
-            Verdict::Error => self.errors += number,
-            Verdict::Denied => self.denials += number,
-            Verdict::Warning => self.warnings += number,
+            FindingSeverity::Error => self.errors += number,
+            FindingSeverity::Denied => self.denials += number,
+            FindingSeverity::Warning => self.warnings += number,
         }
     }
 
     /// Whether further findings are only counted, so that they need no message.
     pub fn is_full(&self) -> bool {
-        self.kept.len() >= MAX_FINDINGS
+        self.entries.len() >= MAX_FINDINGS
     }
 
     /// How many findings are counted but not stored.
-    pub fn left_out(&self) -> usize {
-        self.errors + self.denials + self.warnings - self.kept.len()
+    pub fn omitted(&self) -> usize {
+        self.errors + self.denials + self.warnings - self.entries.len()
     }
 
     /// In the order of `files`, then of lines.
-    pub fn sorted(mut self, files: &[String]) -> Self {
+    pub fn into_sorted(mut self, files: &[String]) -> Self {
         let position = |finding: &Finding| files.iter().position(|file| *file == finding.file);
-        self.kept.sort_by_cached_key(|it| (position(it), it.at(), it.stage));
+        self.entries.sort_by_cached_key(|it| (position(it), it.at(), it.stage));
         self
     }
 
-    pub fn all(&self) -> &[Finding] {
-        &self.kept
+    pub fn as_slice(&self) -> &[Finding] {
+        &self.entries
     }
 }

@@ -7,7 +7,7 @@ use sympozium_api::labels::{API_VERSION, GROUP};
 use super::finding::ObjectName;
 use super::{schema, suggest};
 use crate::kinds::Kind;
-use crate::manifests::problem::{Problem, quoted};
+use crate::manifests::problem::{Problem, quote};
 use crate::manifests::tree::{Entry, Mark, Node, Path, Value};
 
 /// An object of one of the files.
@@ -19,10 +19,10 @@ pub struct Object {
     pub name: ObjectName,
     pub node: Node,
     /// Whether it conforms to its schema, as far as that was checked.
-    pub is_sound: bool,
+    pub is_valid: bool,
     /// Whether the command line named its file for this object. Then it is used even if an object of that name is
     /// shipped.
-    pub is_chosen: bool,
+    pub is_explicit: bool,
     /// Whether an API server has stored it. Only then our programs wrote its status; in a file anyone can write one.
     pub is_stored: bool,
 }
@@ -30,14 +30,14 @@ pub struct Object {
 /// A kind of ours, or of another API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ObjectKind {
-    Ours(Kind),
+    Sympozium(Kind),
     /// Read only to resolve references of our objects.
-    Foreign(String),
+    Other(String),
 }
 
 impl Object {
-    pub fn is(&self, kind: Kind) -> bool {
-        self.kind == ObjectKind::Ours(kind)
+    pub fn is_kind(&self, kind: Kind) -> bool {
+        self.kind == ObjectKind::Sympozium(kind)
     }
 }
 
@@ -45,40 +45,40 @@ impl Object {
 const SKILL_LISTS: &[Kind] = &[Kind::Agent, Kind::SympoziumInstance, Kind::AgentRun];
 
 /// Reads documents into objects. A `List` becomes its items.
-pub struct Sorter<'a> {
+pub struct ObjectReader<'a> {
     pub file: usize,
     pub default_namespace: &'a str,
     pub objects: &'a mut Vec<Object>,
     pub problems: &'a mut dyn FnMut(Option<&ObjectName>, String, Problem),
 }
 
-impl Sorter<'_> {
+impl ObjectReader<'_> {
     /// Recurses as deep as lists are nested, which the loader bounds.
-    pub fn sort(&mut self, node: Node) {
+    pub fn read_document(&mut self, node: Node) {
         let Value::Map(_) = &node.value else {
-            let message = format!("a document must be an object, not {}", node.value.kind());
+            let message = format!("a document must be an object, not {}", node.value.type_name());
             let problem = Problem::error("not-an-object", node.at, message)
-                .hint("each document starts with `apiVersion:` and `kind:`");
-            return self.refuse(problem);
+                .with_hint("each document starts with `apiVersion:` and `kind:`");
+            return self.report(problem);
         };
         let api_version = self.required_text(&node, "apiVersion");
         let kind = self.required_text(&node, "kind");
         let (Some(api_version), Some(kind)) = (api_version, kind) else {
             return;
         };
-        if let Some(items) = items_of(&node, &api_version, &kind) {
+        if let Some(items) = list_items(&node, &api_version, &kind) {
             for item in items {
-                self.sort(item);
+                self.read_document(item);
             }
             return;
         }
-        let Some(kind) = self.kind_of(&node, &api_version, kind) else {
+        let Some(kind) = self.resolve_kind(&node, &api_version, kind) else {
             return;
         };
-        self.take(node, kind);
+        self.add_object(node, kind);
     }
 
-    fn take(&mut self, mut node: Node, kind: ObjectKind) {
+    fn add_object(&mut self, mut node: Node, kind: ObjectKind) {
         let text = |field: &str| {
             let metadata = node.get("metadata");
             let value = metadata.and_then(|it| it.get(field)).and_then(Node::as_text);
@@ -87,27 +87,35 @@ impl Sorter<'_> {
         let namespace = text("namespace");
         let name = ObjectName {
             kind: match &kind {
-                ObjectKind::Ours(kind) => kind.name().to_owned(),
-                ObjectKind::Foreign(kind) => kind.clone(),
+                ObjectKind::Sympozium(kind) => kind.name().to_owned(),
+                ObjectKind::Other(kind) => kind.clone(),
             },
             namespace: if namespace.is_empty() { self.default_namespace.to_owned() } else { namespace },
             name: text("name"),
         };
         let mut is_sound = true;
-        if let ObjectKind::Ours(ours) = kind {
+        if let ObjectKind::Sympozium(ours) = kind {
             metadata::check(&node, &mut |path, problem| {
                 is_sound = false;
                 (self.problems)(Some(&name), path.to_string(), problem);
             });
             if SKILL_LISTS.contains(&ours) {
-                self.write_out_skills(&mut node, &name);
+                self.expand_skills(&mut node, &name);
             }
         }
-        self.objects.push(Object { file: self.file, kind, name, node, is_sound, is_chosen: false, is_stored: false });
+        self.objects.push(Object {
+            file: self.file,
+            kind,
+            name,
+            node,
+            is_valid: is_sound,
+            is_explicit: false,
+            is_stored: false,
+        });
     }
 
     /// `skills: [k8s-ops]` is short for `skills: [{skillPackRef: k8s-ops}]`; the API server accepts only the long form.
-    fn write_out_skills(&mut self, node: &mut Node, name: &ObjectName) {
+    fn expand_skills(&mut self, node: &mut Node, name: &ObjectName) {
         let spec = entry_mut(node, "spec");
         let Some(skills) = spec.and_then(|spec| entry_mut(spec, "skills")) else {
             return;
@@ -120,9 +128,9 @@ impl Sorter<'_> {
                 continue;
             };
             let pack = std::mem::take(pack);
-            let message = format!("{} is the short form of a skill, which kubectl does not take", quoted(&pack));
+            let message = format!("{} is the short form of a skill, which kubectl does not take", quote(&pack));
             let problem = Problem::warning("short-form", skill.at, message)
-                .hint(format!("write `- skillPackRef: {pack}` to apply it with kubectl"));
+                .with_hint(format!("write `- skillPackRef: {pack}` to apply it with kubectl"));
             (self.problems)(Some(name), format!("spec.skills[{index}]"), problem);
             let reference = Node { at: skill.at, value: Value::Text(pack) };
             skill.value = Value::Map(vec![Entry { key: "skillPackRef".to_owned(), at: skill.at, node: reference }]);
@@ -135,32 +143,32 @@ impl Sorter<'_> {
             Some((at, _)) => {
                 let message = format!("`{field}` must be a string that is not empty");
                 let problem = Problem::error("type", at, message);
-                self.refuse_field(field, problem.hint("each document starts with `apiVersion:` and `kind:`"));
+                self.report_field(field, problem.with_hint("each document starts with `apiVersion:` and `kind:`"));
                 None
             }
             None => {
                 let problem = Problem::error("required", node.at, format!("`{field}` is missing"));
-                self.refuse_field(field, problem.hint("each document starts with `apiVersion:` and `kind:`"));
+                self.report_field(field, problem.with_hint("each document starts with `apiVersion:` and `kind:`"));
                 None
             }
         }
     }
 
-    fn kind_of(&mut self, node: &Node, api_version: &str, kind: String) -> Option<ObjectKind> {
+    fn resolve_kind(&mut self, node: &Node, api_version: &str, kind: String) -> Option<ObjectKind> {
         let known = Kind::from_name(&kind);
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
         if api_version == API_VERSION {
             if let Some(known) = known {
-                return Some(ObjectKind::Ours(known));
+                return Some(ObjectKind::Sympozium(known));
             }
-            let at = place_of(node, "kind");
-            let message = format!("{API_VERSION} has no kind {}", quoted(&kind));
+            let at = field_mark(node, "kind");
+            let message = format!("{API_VERSION} has no kind {}", quote(&kind));
             let names: Vec<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
             let hint = match suggest::closest(&kind, names.iter().copied()) {
                 Some(meant) => format!("did you mean `{meant}`?"),
-                None => format!("the kinds are {}", schema::list(&names)),
+                None => format!("the kinds are {}", schema::join_names(&names)),
             };
-            self.refuse_field("kind", Problem::error("unknown-kind", at, message).hint(hint));
+            self.report_field("kind", Problem::error("unknown-kind", at, message).with_hint(hint));
             return None;
         }
         // One of our kinds with a version that no other API can have is a typing error; `Agent` of another group is
@@ -168,28 +176,28 @@ impl Sorter<'_> {
         let is_slip =
             group == GROUP || known.is_some() && (group.is_empty() || suggest::closest(group, [GROUP]).is_some());
         if !is_slip {
-            return Some(ObjectKind::Foreign(kind));
+            return Some(ObjectKind::Other(kind));
         }
-        let at = place_of(node, "apiVersion");
-        let message = format!("there is no version {} of {}", quoted(api_version), quoted(&kind));
-        self.refuse_field(
+        let at = field_mark(node, "apiVersion");
+        let message = format!("there is no version {} of {}", quote(api_version), quote(&kind));
+        self.report_field(
             "apiVersion",
-            Problem::error("unknown-version", at, message).hint(format!("write `apiVersion: {API_VERSION}`")),
+            Problem::error("unknown-version", at, message).with_hint(format!("write `apiVersion: {API_VERSION}`")),
         );
         None
     }
 
-    fn refuse(&mut self, problem: Problem) {
+    fn report(&mut self, problem: Problem) {
         (self.problems)(None, String::new(), problem);
     }
 
-    fn refuse_field(&mut self, field: &str, problem: Problem) {
+    fn report_field(&mut self, field: &str, problem: Problem) {
         (self.problems)(None, field.to_owned(), problem);
     }
 }
 
 /// The items of a `List`, and of the lists of our kinds. Other kinds with that suffix are unknown to us.
-fn items_of(node: &Node, api_version: &str, kind: &str) -> Option<Vec<Node>> {
+fn list_items(node: &Node, api_version: &str, kind: &str) -> Option<Vec<Node>> {
     let is_list = match api_version {
         "v1" => kind == "List",
         API_VERSION => kind.ends_with("List"),
@@ -206,7 +214,7 @@ fn entry_mut<'a>(node: &'a mut Node, key: &str) -> Option<&'a mut Node> {
     }
 }
 
-fn place_of(node: &Node, field: &str) -> Mark {
+fn field_mark(node: &Node, field: &str) -> Mark {
     node.get(field).map_or(node.at, |value| value.at)
 }
 

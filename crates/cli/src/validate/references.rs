@@ -11,12 +11,12 @@ use std::collections::HashMap;
 use sympozium_api::labels::SYSTEM_NAMESPACE;
 use sympozium_api::names;
 
-use super::finding::{Finding, Findings, ObjectName, Stage, Verdict};
+use super::finding::{Finding, FindingSeverity, Findings, ObjectName, ValidationStage};
 use super::object::{Object, ObjectKind};
 use super::suggest;
 use crate::built_in;
 use crate::kinds::Kind;
-use crate::manifests::problem::quoted;
+use crate::manifests::problem::quote;
 use crate::manifests::tree::{Node, Path};
 
 /// What a field refers to.
@@ -73,7 +73,7 @@ pub enum Completeness {
 
 /// Resolves every reference of every object, and reports names that two objects have.
 pub fn check(objects: &[Object], files: &[String], completeness: Completeness, findings: &mut Findings) {
-    let index = Index::of(objects, files, findings);
+    let index = Index::build(objects, files, findings);
     let checker = Checker { index, files, completeness };
     for object in objects {
         checker.check(object, findings);
@@ -88,10 +88,10 @@ struct Index<'a> {
 
 impl<'a> Index<'a> {
     /// Also reports duplicate objects.
-    fn of(objects: &'a [Object], files: &[String], findings: &mut Findings) -> Self {
+    fn build(objects: &'a [Object], files: &[String], findings: &mut Findings) -> Self {
         let mut index = Self { by_kind: HashMap::new(), exact: HashMap::new() };
         for object in objects.iter().filter(|object| !object.name.name.is_empty()) {
-            let kind = name_space(&object.kind);
+            let kind = naming_kind(&object.kind);
             let name = &object.name;
             index.by_kind.entry(kind).or_default().push(name);
             let key = (kind, name.namespace.as_str(), name.name.as_str());
@@ -99,8 +99,8 @@ impl<'a> Index<'a> {
                 None => {
                     index.exact.insert(key, object);
                 }
-                Some(first) if matches!(object.kind, ObjectKind::Ours(_)) => {
-                    findings.add(twice(first, object, files));
+                Some(first) if matches!(object.kind, ObjectKind::Sympozium(_)) => {
+                    findings.add(duplicate_finding(first, object, files));
                 }
                 Some(_) => {}
             }
@@ -108,21 +108,21 @@ impl<'a> Index<'a> {
         index
     }
 
-    fn has(&self, kind: &str, namespace: &str, name: &str) -> bool {
+    fn contains(&self, kind: &str, namespace: &str, name: &str) -> bool {
         self.exact.contains_key(&(kind, namespace, name))
     }
 }
 
 /// Kinds that share their names count as one.
-fn name_space(kind: &ObjectKind) -> &str {
+fn naming_kind(kind: &ObjectKind) -> &str {
     match kind {
-        ObjectKind::Ours(Kind::SympoziumInstance) => Kind::Agent.name(),
-        ObjectKind::Ours(kind) => kind.name(),
-        ObjectKind::Foreign(kind) => kind,
+        ObjectKind::Sympozium(Kind::SympoziumInstance) => Kind::Agent.name(),
+        ObjectKind::Sympozium(kind) => kind.name(),
+        ObjectKind::Other(kind) => kind,
     }
 }
 
-fn twice(first: &Object, second: &Object, files: &[String]) -> Finding {
+fn duplicate_finding(first: &Object, second: &Object, files: &[String]) -> Finding {
     let place = format!("{}:{}", files[first.file], first.node.at.line);
     let message = match first.kind == second.kind {
         true => format!("the same {} is in {place} already", second.name.kind),
@@ -132,8 +132,8 @@ fn twice(first: &Object, second: &Object, files: &[String]) -> Finding {
     };
     let at = second.node.locate("metadata.name");
     Finding {
-        severity: Verdict::Error,
-        stage: Stage::Reference,
+        severity: FindingSeverity::Error,
+        stage: ValidationStage::Reference,
         rule: "duplicate-object".to_owned(),
         file: files[second.file].clone(),
         line: at.line,
@@ -153,15 +153,15 @@ struct Checker<'a> {
 
 impl Checker<'_> {
     fn check(&self, object: &Object, findings: &mut Findings) {
-        let ObjectKind::Ours(kind) = object.kind else {
+        let ObjectKind::Sympozium(kind) = object.kind else {
             return;
         };
         for (_, field, target) in FIELDS.iter().filter(|(kinds, _, _)| kinds.contains(&kind)) {
             let steps: Vec<&str> = field.split('.').collect();
-            each_text(&object.node, &steps, Path::Root, &mut |node, path, name| {
+            for_each_text(&object.node, &steps, Path::Root, &mut |node, path, name| {
                 // An invalid name is reported already.
-                if is_name(name) && !self.is_there(object, *target, name) {
-                    let mut finding = self.missing(object, node, path, *target, name);
+                if is_name(name) && !self.resolves(object, *target, name) {
+                    let mut finding = self.missing_finding(object, node, path, *target, name);
                     // The search for a suggestion costs more than everything else.
                     if !findings.is_full() {
                         finding.hint = Some(self.hint(object, *target, name));
@@ -172,9 +172,9 @@ impl Checker<'_> {
         }
     }
 
-    fn is_there(&self, object: &Object, target: Target, name: &str) -> bool {
+    fn resolves(&self, object: &Object, target: Target, name: &str) -> bool {
         let own = object.name.namespace.as_str();
-        let has = |kind: &str, namespace: &str| self.index.has(kind, namespace, name);
+        let has = |kind: &str, namespace: &str| self.index.contains(kind, namespace, name);
         match target {
             Target::Agent => has("Agent", own),
             Target::Run => has("AgentRun", own),
@@ -191,19 +191,19 @@ impl Checker<'_> {
             }
             Target::Model => {
                 let (namespace, name) = name.split_once('/').unwrap_or((own, name));
-                self.index.has("Model", namespace, name)
+                self.index.contains("Model", namespace, name)
             }
         }
     }
 
-    fn missing(&self, object: &Object, node: &Node, path: Path<'_>, target: Target, name: &str) -> Finding {
-        let message = format!("no {} called {} is among the files", target.noun(), quoted(name));
+    fn missing_finding(&self, object: &Object, node: &Node, path: Path<'_>, target: Target, name: &str) -> Finding {
+        let message = format!("no {} called {} is among the files", target.noun(), quote(name));
         Finding {
             severity: match self.completeness {
-                Completeness::Partial => Verdict::Warning,
-                Completeness::Complete => Verdict::Error,
+                Completeness::Partial => FindingSeverity::Warning,
+                Completeness::Complete => FindingSeverity::Error,
             },
-            stage: Stage::Reference,
+            stage: ValidationStage::Reference,
             rule: "missing-reference".to_owned(),
             file: self.files[object.file].clone(),
             line: node.at.line,
@@ -272,7 +272,7 @@ fn is_name(text: &str) -> bool {
 }
 
 /// Calls `found` for each text at `steps` below `node`.
-fn each_text(node: &Node, steps: &[&str], path: Path<'_>, found: &mut dyn FnMut(&Node, Path<'_>, &str)) {
+fn for_each_text(node: &Node, steps: &[&str], path: Path<'_>, found: &mut dyn FnMut(&Node, Path<'_>, &str)) {
     let Some((step, rest)) = steps.split_first() else {
         if let Some(text) = node.as_text() {
             found(node, path, text);
@@ -288,9 +288,9 @@ fn each_text(node: &Node, steps: &[&str], path: Path<'_>, found: &mut dyn FnMut(
     };
     let path = path.field(name);
     if !is_list {
-        return each_text(inner, rest, path, found);
+        return for_each_text(inner, rest, path, found);
     }
     for (index, element) in inner.as_list().unwrap_or_default().iter().enumerate() {
-        each_text(element, rest, path.index(index), found);
+        for_each_text(element, rest, path.index(index), found);
     }
 }

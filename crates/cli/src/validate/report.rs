@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::finding::{Conclusion, Finding, Findings, Stage, Verdict};
+use super::finding::{Conclusion, Finding, FindingSeverity, Findings, ValidationStage};
 use super::object::{Object, ObjectKind};
 
 /// All findings. The field names are the JSON output, which `docs/validate.md` describes: fields may be added, none
@@ -35,8 +35,8 @@ pub struct Report {
 
 impl Report {
     pub fn new(files: Vec<String>, objects: &[Object], undecided_runs: usize, findings: Findings) -> Self {
-        let findings = findings.sorted(&files);
-        let ours = objects.iter().filter(|it| matches!(it.kind, ObjectKind::Ours(_))).count();
+        let findings = findings.into_sorted(&files);
+        let ours = objects.iter().filter(|it| matches!(it.kind, ObjectKind::Sympozium(_))).count();
         Self {
             allowed: findings.errors == 0 && findings.denials == 0,
             errors: findings.errors,
@@ -46,17 +46,17 @@ impl Report {
             objects: ours,
             other_objects: objects.len() - ours,
             undecided_runs,
-            findings_left_out: findings.left_out(),
-            findings: findings.all().to_vec(),
+            findings_left_out: findings.omitted(),
+            findings: findings.as_slice().to_vec(),
         }
     }
 
     /// Determines the exit code. Errors come first: what cannot be applied cannot be denied.
     pub fn conclusion(&self) -> Conclusion {
         match (self.errors, self.denials) {
-            (0, 0) => Conclusion::Well,
+            (0, 0) => Conclusion::Passed,
             (0, _) => Conclusion::Denied,
-            _ => Conclusion::Broken,
+            _ => Conclusion::Invalid,
         }
     }
 
@@ -67,8 +67,8 @@ impl Report {
     /// Whether a file could not be read or violates a schema: its content is not known for certain.
     pub fn has_unreadable(&self) -> bool {
         let errors = self.findings.iter();
-        let errors = errors.filter(|it| it.severity == Verdict::Error);
-        let of_admission = errors.filter(|it| it.stage == Stage::Admission).count();
+        let errors = errors.filter(|it| it.severity == FindingSeverity::Error);
+        let of_admission = errors.filter(|it| it.stage == ValidationStage::Admission).count();
         self.errors > of_admission
     }
 
@@ -78,25 +78,25 @@ impl Report {
 
     /// One finding per line, with its hint below it, and a blank line between files.
     pub fn text(&self) -> String {
-        written(self.findings.iter())
+        render_findings(self.findings.iter())
     }
 
     /// The same without warnings.
-    pub fn text_of_failures(&self) -> String {
+    pub fn failures_text(&self) -> String {
         let failures = self.findings.iter();
-        written(failures.filter(|it| it.severity != Verdict::Warning))
+        render_findings(failures.filter(|it| it.severity != FindingSeverity::Warning))
     }
 
     /// The last line of the text output.
     pub fn summary(&self) -> String {
-        let what = format!("{} in {}", counted(self.objects, "object"), counted(self.files, "file"));
+        let what = format!("{} in {}", pluralize(self.objects, "object"), pluralize(self.files, "file"));
         let mut summary = match (self.errors, self.denials, self.warnings) {
             (0, 0, 0) => format!("ok: {what}"),
             (errors, denials, warnings) => {
                 let mut parts = Vec::new();
                 for (count, noun) in [(errors, "error"), (denials, "denial"), (warnings, "warning")] {
                     if count > 0 {
-                        parts.push(counted(count, noun));
+                        parts.push(pluralize(count, noun));
                     }
                 }
                 let prefix = if self.allowed { "ok" } else { "failed" };
@@ -104,10 +104,10 @@ impl Report {
             }
         };
         if self.other_objects > 0 {
-            let _ = write!(summary, "; {} of other kinds not checked", counted(self.other_objects, "object"));
+            let _ = write!(summary, "; {} of other kinds not checked", pluralize(self.other_objects, "object"));
         }
         if self.undecided_runs > 0 {
-            let _ = write!(summary, "; {} not decided for what is missing", counted(self.undecided_runs, "run"));
+            let _ = write!(summary, "; {} not decided for what is missing", pluralize(self.undecided_runs, "run"));
         }
         if self.findings_left_out > 0 {
             let _ = write!(summary, "; {} findings not shown", self.findings_left_out);
@@ -116,7 +116,7 @@ impl Report {
     }
 }
 
-fn written<'f>(findings: impl Iterator<Item = &'f Finding>) -> String {
+fn render_findings<'f>(findings: impl Iterator<Item = &'f Finding>) -> String {
     let mut text = String::new();
     let mut file = "";
     for finding in findings {
@@ -124,14 +124,14 @@ fn written<'f>(findings: impl Iterator<Item = &'f Finding>) -> String {
             text.push('\n');
         }
         file = &finding.file;
-        render(&mut text, finding);
+        render_finding(&mut text, finding);
     }
     text
 }
 
-fn render(text: &mut String, finding: &Finding) {
+fn render_finding(text: &mut String, finding: &Finding) {
     let Finding { severity, rule, file, line, column, field, message, hint, .. } = finding;
-    let severity = severity.word();
+    let severity = severity.as_str();
     // Writing to a String cannot fail.
     let _ = write!(text, "{file}:{line}:{column}: {severity}[{rule}]: ");
     if !field.is_empty() {
@@ -143,7 +143,7 @@ fn render(text: &mut String, finding: &Finding) {
     }
 }
 
-fn counted(count: usize, noun: &str) -> String {
+fn pluralize(count: usize, noun: &str) -> String {
     match count {
         1 => format!("1 {noun}"),
         _ => format!("{count} {noun}s"),

@@ -26,14 +26,14 @@ fn check_schedule(spec: &Node, sink: &mut Sink<'_>) {
     match (text(spec, "agentRef"), text(spec, "instanceRef")) {
         (None, None) if !has(spec, "agentRef") && !has(spec, "instanceRef") => {
             let problem = Problem::error("rule", spec.at, "a schedule needs an agent");
-            sink(path.field("agentRef"), problem.hint("set `agentRef` to the name of an agent in this namespace"));
+            sink(path.field("agentRef"), problem.with_hint("set `agentRef` to the name of an agent in this namespace"));
         }
         (Some(agent), Some(instance)) if agent != instance => {
             let at = spec.locate("instanceRef");
             let message = "`agentRef` and `instanceRef` name the same agent, and differ";
             sink(
                 path.field("instanceRef"),
-                Problem::error("rule", at, message).hint("set one of them, or both to the same name"),
+                Problem::error("rule", at, message).with_hint("set one of them, or both to the same name"),
             );
         }
         _ => {}
@@ -48,7 +48,7 @@ fn check_model(spec: &Node, sink: &mut Sink<'_>) {
         && !has(source, "modelID")
     {
         let problem = Problem::error("rule", source.at, "the model comes from nowhere");
-        sink(path.field("source"), problem.hint("set an address in `url`, or a name in `modelID`"));
+        sink(path.field("source"), problem.with_hint("set an address in `url`, or a name in `modelID`"));
     }
     if let Some(inference) = spec.get("inference")
         && text(inference, "serverType") == Some("custom")
@@ -57,7 +57,7 @@ fn check_model(spec: &Node, sink: &mut Sink<'_>) {
         let at = inference.locate("serverType");
         sink(
             path.field("inference"),
-            Problem::error("rule", at, "a `custom` server needs an image").hint("set `image`"),
+            Problem::error("rule", at, "a `custom` server needs an image").with_hint("set `image`"),
         );
     }
 }

@@ -3,10 +3,10 @@
 //! Every violation is reported, not only the first. `x-kubernetes-validations` are left to admission, which repeats
 //! those rules.
 
-mod forms;
-mod logic;
+mod combinators;
+mod messages;
 mod model;
-mod words;
+mod patterns;
 
 #[cfg(test)]
 mod tests;
@@ -19,9 +19,9 @@ use serde_json::Number;
 pub use model::{Schema, Type};
 
 use super::suggest;
-use crate::manifests::problem::{Problem, quoted};
+use crate::manifests::problem::{Problem, quote};
 use crate::manifests::tree::{Entry, Mark, Node, Path, Value};
-use model::Additional;
+use model::AdditionalProperties;
 
 /// Receives each problem with the field that it is about.
 pub type Sink<'a> = dyn FnMut(Path<'_>, Problem) + 'a;
@@ -31,7 +31,7 @@ pub fn check(node: &Node, schema: &Schema, path: Path<'_>, sink: &mut Sink<'_>) 
     if schema.int_or_string {
         return check_int_or_string(node, schema, path, sink);
     }
-    if let Some(wanted) = schema.type_.filter(|wanted| !is_of_type(&node.value, *wanted)) {
+    if let Some(wanted) = schema.type_.filter(|wanted| !has_type(&node.value, *wanted)) {
         return sink(path, wrong_type_for(node, wanted, schema));
     }
     check_enum(node, schema, path, sink);
@@ -42,59 +42,59 @@ pub fn check(node: &Node, schema: &Schema, path: Path<'_>, sink: &mut Sink<'_>) 
         Value::Map(entries) => check_object(node, entries, schema, path, sink),
         Value::Null | Value::Bool(_) => {}
     }
-    logic::check(node, schema, path, sink);
+    combinators::check(node, schema, path, sink);
 }
 
-fn is_of_type(value: &Value, wanted: Type) -> bool {
+fn has_type(value: &Value, wanted: Type) -> bool {
     match (wanted, value) {
         (Type::Object, Value::Map(_))
         | (Type::Array, Value::List(_))
         | (Type::String, Value::Text(_))
         | (Type::Boolean, Value::Bool(_))
         | (Type::Number, Value::Number(_)) => true,
-        (Type::Integer, Value::Number(number)) => is_whole(number),
+        (Type::Integer, Value::Number(number)) => is_integer(number),
         _ => false,
     }
 }
 
 /// The API server accepts `2.0` as an integer too.
-fn is_whole(number: &Number) -> bool {
+fn is_integer(number: &Number) -> bool {
     !number.is_f64() || number.as_f64().is_some_and(|value| value.fract() == 0.0)
 }
 
 /// The problem that a value has another type than `wanted`.
 pub fn wrong_type(node: &Node, wanted: Type) -> Problem {
-    let message = format!("must be {}, not {}", words::of_type(wanted), words::of_value(&node.value));
-    Problem::error("type", node.at, message).hint(words::type_hint(&node.value, wanted))
+    let message = format!("must be {}, not {}", messages::describe_type(wanted), messages::describe_value(&node.value));
+    Problem::error("type", node.at, message).with_hint(messages::type_hint(&node.value, wanted))
 }
 
 /// The same where the schema has a pattern for the text: adding quotes alone may not be enough.
 fn wrong_type_for(node: &Node, wanted: Type, schema: &Schema) -> Problem {
     let problem = wrong_type(node, wanted);
-    let form = schema.pattern.as_deref().and_then(forms::of);
+    let form = schema.pattern.as_deref().and_then(patterns::find);
     match (form, &node.value) {
-        (Some(form), Value::Number(number)) => problem.hint(form.hint(&number.to_string())),
+        (Some(form), Value::Number(number)) => problem.with_hint(form.hint(&number.to_string())),
         _ => problem,
     }
 }
 
 fn check_int_or_string(node: &Node, schema: &Schema, path: Path<'_>, sink: &mut Sink<'_>) {
     match &node.value {
-        Value::Number(number) if is_whole(number) => {
+        Value::Number(number) if is_integer(number) => {
             check_number(node.at, number, schema, path, sink);
         }
         Value::Text(text) => check_text(node.at, text, schema, path, sink),
         other => {
-            let found = words::of_value(other);
+            let found = messages::describe_value(other);
             let message = format!("must be an integer or a string, not {found}");
             let problem = Problem::error("type", node.at, message);
-            let form = schema.pattern.as_deref().and_then(forms::of);
+            let form = schema.pattern.as_deref().and_then(patterns::find);
             let hint = match (form, other) {
                 (Some(form), Value::Number(number)) => form.hint(&number.to_string()),
                 (Some(form), _) => form.hint(""),
                 (None, _) => "write a whole number, or a text".to_owned(),
             };
-            sink(path, problem.hint(hint));
+            sink(path, problem.with_hint(hint));
         }
     }
 }
@@ -108,14 +108,15 @@ fn check_enum(node: &Node, schema: &Schema, path: Path<'_>, sink: &mut Sink<'_>)
         return;
     }
     let texts: Vec<&str> = allowed.iter().filter_map(|one| one.as_str()).collect();
-    let message = format!("{} is not one of {}", words::shown(&node.value), words::list(&texts, "and"));
+    let message =
+        format!("{} is not one of {}", messages::quote_value(&node.value), messages::join_names(&texts, "and"));
     let problem = Problem::error("enum", node.at, message);
     let meant = node.as_text().and_then(|typed| suggest::closest(typed, texts.iter().copied()));
     sink(
         path,
         match meant {
-            Some(meant) => problem.hint(format!("did you mean `{meant}`?")),
-            None => problem.hint("write one of these"),
+            Some(meant) => problem.with_hint(format!("did you mean `{meant}`?")),
+            None => problem.with_hint("write one of these"),
         },
     );
 }
@@ -131,12 +132,12 @@ fn check_text(at: Mark, text: &str, schema: &Schema, path: Path<'_>, sink: &mut 
                 _ => format!("must have {} characters or more, not {length}", least.unwrap_or(0)),
             };
             let problem = Problem::error("length", at, message);
-            sink(path, problem.hint("write a longer text, or leave the field out if nothing needs it"));
+            sink(path, problem.with_hint("write a longer text, or leave the field out if nothing needs it"));
         }
         if let Some(most) = most.filter(|most| length > *most) {
             let message = format!("must have {most} characters or fewer, not {length}");
-            let hint = format!("shorten it by {}", words::counted(length - most, "character"));
-            sink(path, Problem::error("length", at, message).hint(hint));
+            let hint = format!("shorten it by {}", messages::pluralize(length - most, "character"));
+            sink(path, Problem::error("length", at, message).with_hint(hint));
         }
     }
     // An empty text that must not be empty needs no second finding.
@@ -145,11 +146,11 @@ fn check_text(at: Mark, text: &str, schema: &Schema, path: Path<'_>, sink: &mut 
         // The patterns are ours, and a test compiles them all; one that does not compile here is left to the API
         // server.
         if Regex::new(pattern).is_ok_and(|pattern| !pattern.is_match(text)) {
-            let (message, hint) = match forms::of(pattern) {
-                Some(form) => (format!("{} is not {}", quoted(text), form.what), form.hint(text)),
-                None => (format!("{} does not match the pattern", quoted(text)), format!("the pattern is {pattern}")),
+            let (message, hint) = match patterns::find(pattern) {
+                Some(form) => (format!("{} is not {}", quote(text), form.what), form.hint(text)),
+                None => (format!("{} does not match the pattern", quote(text)), format!("the pattern is {pattern}")),
             };
-            sink(path, Problem::error("pattern", at, message).hint(hint));
+            sink(path, Problem::error("pattern", at, message).with_hint(hint));
         }
     }
 }
@@ -157,7 +158,7 @@ fn check_text(at: Mark, text: &str, schema: &Schema, path: Path<'_>, sink: &mut 
 fn check_number(at: Mark, number: &Number, schema: &Schema, path: Path<'_>, sink: &mut Sink<'_>) {
     let value = number.as_f64().unwrap_or(f64::NAN);
     let mut refuse = |message: String, hint: String| {
-        sink(path, Problem::error("range", at, message).hint(hint));
+        sink(path, Problem::error("range", at, message).with_hint(hint));
     };
     let range = match (schema.minimum, schema.maximum) {
         (Some(least), Some(most)) if schema.exclusive_minimum || schema.exclusive_maximum => {
@@ -199,14 +200,14 @@ fn check_number(at: Mark, number: &Number, schema: &Schema, path: Path<'_>, sink
 fn check_list(at: Mark, nodes: &[Node], schema: &Schema, path: Path<'_>, sink: &mut Sink<'_>) {
     let count = nodes.len();
     if let Some(least) = schema.min_items.filter(|least| count < *least) {
-        let message = format!("must have {}, not {count}", words::at_least(least, "element"));
-        let hint = format!("add {}", words::counted(least - count, "element"));
-        sink(path, Problem::error("count", at, message).hint(hint));
+        let message = format!("must have {}, not {count}", messages::at_least(least, "element"));
+        let hint = format!("add {}", messages::pluralize(least - count, "element"));
+        sink(path, Problem::error("count", at, message).with_hint(hint));
     }
     if let Some(most) = schema.max_items.filter(|most| count > *most) {
-        let message = format!("must have {}, not {count}", words::at_most(most, "element"));
-        let hint = format!("remove {}", words::counted(count - most, "element"));
-        sink(path, Problem::error("count", at, message).hint(hint));
+        let message = format!("must have {}, not {count}", messages::at_most(most, "element"));
+        let hint = format!("remove {}", messages::pluralize(count - most, "element"));
+        sink(path, Problem::error("count", at, message).with_hint(hint));
     }
     if let Some(element) = &schema.items {
         for (index, node) in nodes.iter().enumerate() {
@@ -227,18 +228,18 @@ fn check_unique(nodes: &[Node], schema: &Schema, path: Path<'_>, sink: &mut Sink
     let mut seen = HashSet::new();
     for (index, node) in nodes.iter().enumerate() {
         let (identity, named) = match keys {
-            None => (node.to_json().to_string(), words::shown(&node.value)),
+            None => (node.to_json().to_string(), messages::quote_value(&node.value)),
             Some(keys) => {
                 let parts: Vec<&Node> = keys.iter().filter_map(|key| node.get(key)).collect();
                 // An element without its keys is reported already.
                 let Some(first) = parts.first() else { continue };
                 let identity = parts.iter().map(|part| format!("{}\n", part.to_json()));
-                (identity.collect(), words::shown(&first.value))
+                (identity.collect(), messages::quote_value(&first.value))
             }
         };
         if !seen.insert(identity) {
             let message = format!("{named} is in the list already");
-            sink(path.index(index), Problem::error("duplicate", node.at, message).hint("keep one of the two"));
+            sink(path.index(index), Problem::error("duplicate", node.at, message).with_hint("keep one of the two"));
         }
     }
 }
@@ -246,14 +247,14 @@ fn check_unique(nodes: &[Node], schema: &Schema, path: Path<'_>, sink: &mut Sink
 fn check_object(node: &Node, entries: &[Entry], schema: &Schema, path: Path<'_>, sink: &mut Sink<'_>) {
     let count = entries.len();
     if let Some(least) = schema.min_properties.filter(|least| count < *least) {
-        let message = format!("must have {}, not {count}", words::at_least(least, "entry"));
-        let hint = format!("add {}", words::counted(least - count, "entry"));
-        sink(path, Problem::error("count", node.at, message).hint(hint));
+        let message = format!("must have {}, not {count}", messages::at_least(least, "entry"));
+        let hint = format!("add {}", messages::pluralize(least - count, "entry"));
+        sink(path, Problem::error("count", node.at, message).with_hint(hint));
     }
     if let Some(most) = schema.max_properties.filter(|most| count > *most) {
-        let message = format!("must have {}, not {count}", words::at_most(most, "entry"));
-        let hint = format!("remove {}", words::counted(count - most, "entry"));
-        sink(path, Problem::error("count", node.at, message).hint(hint));
+        let message = format!("must have {}, not {count}", messages::at_most(most, "entry"));
+        let hint = format!("remove {}", messages::pluralize(count - most, "entry"));
+        sink(path, Problem::error("count", node.at, message).with_hint(hint));
     }
     for entry in entries {
         check_entry(entry, schema, path, sink);
@@ -268,24 +269,24 @@ fn check_required(node: &Node, schema: &Schema, path: Path<'_>, sink: &mut Sink<
         let property = schema.properties.as_ref().and_then(|it| it.get(name));
         let has_default = property.is_some_and(|property| property.default.is_some());
         if !is_there && !has_default {
-            let message = format!("{} is missing", quoted(name));
-            sink(path.field(name), Problem::error("required", node.at, message).hint(add_hint(name, property)));
+            let message = format!("{} is missing", quote(name));
+            sink(path.field(name), Problem::error("required", node.at, message).with_hint(add_hint(name, property)));
         }
     }
 }
 
 /// How to add a missing field.
 fn add_hint(name: &str, property: Option<&Schema>) -> String {
-    let form = property.and_then(|it| it.pattern.as_deref()).and_then(forms::of);
+    let form = property.and_then(|it| it.pattern.as_deref()).and_then(patterns::find);
     let wanted = property.and_then(|it| it.type_);
     let texts = property.and_then(|it| it.enum_.as_ref());
     let texts: Vec<&str> = texts.into_iter().flatten().filter_map(|it| it.as_str()).collect();
     if !texts.is_empty() {
-        return format!("add `{name}:` with one of {}", words::list(&texts, "and"));
+        return format!("add `{name}:` with one of {}", messages::join_names(&texts, "and"));
     }
     match (form, wanted) {
         (Some(form), _) => format!("add `{name}:` with {}, such as \"{}\"", form.what, form.example),
-        (None, Some(wanted)) => format!("add `{name}:` with {}", words::of_type(wanted)),
+        (None, Some(wanted)) => format!("add `{name}:` with {}", messages::describe_type(wanted)),
         (None, None) => format!("add `{name}:`"),
     }
 }
@@ -301,8 +302,8 @@ fn check_entry(entry: &Entry, schema: &Schema, path: Path<'_>, sink: &mut Sink<'
         return;
     }
     match &schema.additional_properties {
-        Some(Additional::Schema(value)) => check(&entry.node, value, inner, sink),
-        Some(Additional::Any(true)) => {}
+        Some(AdditionalProperties::Schema(value)) => check(&entry.node, value, inner, sink),
+        Some(AdditionalProperties::Any(true)) => {}
         _ if schema.preserve_unknown_fields => {}
         // A subschema that lists no fields says nothing about them.
         _ if schema.properties.is_none() && schema.type_ != Some(Type::Object) => {}
@@ -315,22 +316,24 @@ fn check_entry(entry: &Entry, schema: &Schema, path: Path<'_>, sink: &mut Sink<'
 
 /// The problem of an unknown field, with the one that was probably meant.
 pub fn unknown_field<'a>(entry: &Entry, names: impl Iterator<Item = &'a str> + Clone) -> Problem {
-    let message = format!("no field is called {}", quoted(&entry.key));
+    let message = format!("no field is called {}", quote(&entry.key));
     let problem = Problem::error("unknown-field", entry.at, message);
     if let Some(meant) = suggest::closest(&entry.key, names.clone()) {
-        return problem.hint(format!("did you mean `{meant}`?"));
+        return problem.with_hint(format!("did you mean `{meant}`?"));
     }
     let names: Vec<&str> = names.collect();
     match names.len() {
-        0 => problem.hint("the object has no fields"),
-        1..=words::FEW => problem.hint(format!("the fields are {}", words::list(&names, "and"))),
-        _ => problem.hint("remove it, or correct its name or its indentation"),
+        0 => problem.with_hint("the object has no fields"),
+        1..=messages::MAX_LISTED => {
+            problem.with_hint(format!("the fields are {}", messages::join_names(&names, "and")))
+        }
+        _ => problem.with_hint("remove it, or correct its name or its indentation"),
     }
 }
 
 /// `a`, `b` and `c`.
-pub fn list(names: &[&str]) -> String {
-    words::list(names, "and")
+pub fn join_names(names: &[&str]) -> String {
+    messages::join_names(names, "and")
 }
 
 /// Validates a whole object against the schema of its kind. `metadata` is checked elsewhere.
@@ -338,11 +341,11 @@ pub fn check_root(node: &Node, schema: &Schema, sink: &mut Sink<'_>) {
     let Value::Map(entries) = &node.value else {
         return;
     };
-    const OF_EVERY_OBJECT: &[&str] = &["apiVersion", "kind", "metadata"];
-    let ours = |entry: &&Entry| !OF_EVERY_OBJECT.contains(&entry.key.as_str());
+    const COMMON_FIELDS: &[&str] = &["apiVersion", "kind", "metadata"];
+    let ours = |entry: &&Entry| !COMMON_FIELDS.contains(&entry.key.as_str());
     for entry in entries.iter().filter(ours) {
         check_entry(entry, schema, Path::Root, sink);
     }
     check_required(node, schema, Path::Root, sink);
-    logic::check(node, schema, Path::Root, sink);
+    combinators::check(node, schema, Path::Root, sink);
 }

@@ -32,12 +32,12 @@ fn distance(typed: &str, name: &str) -> Option<usize> {
     if typed.len().abs_diff(name.len()) > most {
         return None;
     }
-    let distance = edits(&typed, &name);
+    let distance = edit_distance(&typed, &name);
     (distance <= most).then_some(distance)
 }
 
 /// Damerau-Levenshtein distance: letters added, removed, replaced, or swapped with their neighbour.
-fn edits(one: &[char], other: &[char]) -> usize {
+fn edit_distance(one: &[char], other: &[char]) -> usize {
     let mut before: Vec<usize> = Vec::new();
     let mut above: Vec<usize> = (0..=other.len()).collect();
     for (row, left) in one.iter().enumerate() {
@@ -85,7 +85,7 @@ mod tests {
     fn edits_are_counted() {
         let edits = |one: &str, other: &str| {
             let letters = |word: &str| word.chars().collect::<Vec<_>>();
-            super::edits(&letters(one), &letters(other))
+            super::edit_distance(&letters(one), &letters(other))
         };
         for (one, other, count) in [
             ("", "", 0),

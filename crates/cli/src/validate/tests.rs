@@ -41,14 +41,14 @@ fn what_the_api_server_accepts_and_refuses_is_accepted_and_refused() {
             merge(&mut object, &case["merge"]);
         }
         let mut session = Session::new("default");
-        session.add("case.yaml".to_owned(), Ok(object.to_string()));
+        session.add_text("case.yaml".to_owned(), Ok(object.to_string()));
         let report = session.finish(&mut schemas, Completeness::Partial);
         let conclusion = report.conclusion();
         let by = case["by"].as_str().filter(|_| !ACCEPTED_HERE.contains(&name));
         let (count, is_right) = match by {
-            None => (0, conclusion != Conclusion::Broken),
-            Some("rule") => (1, conclusion != Conclusion::Well || MADE_BY_US.contains(&kind)),
-            Some(_) => (2, conclusion == Conclusion::Broken),
+            None => (0, conclusion != Conclusion::Invalid),
+            Some("rule") => (1, conclusion != Conclusion::Passed || MADE_BY_US.contains(&kind)),
+            Some(_) => (2, conclusion == Conclusion::Invalid),
         };
         counts[count] += 1;
         if !is_right {
@@ -82,11 +82,11 @@ spec:
 ";
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("pack.yaml");
-    let find_hidden = |text: &str| -> Vec<(Verdict, Stage, u32, u32, String)> {
+    let find_hidden = |text: &str| -> Vec<(FindingSeverity, ValidationStage, u32, u32, String)> {
         fs::write(&path, text).unwrap();
         let session = Session::read("default", std::slice::from_ref(&path), None);
         let report = session.finish(&mut Schemas::default(), Completeness::Partial);
-        assert_eq!(report.conclusion(), Conclusion::Well, "{}", report.text());
+        assert_eq!(report.conclusion(), Conclusion::Passed, "{}", report.text());
         let found = report.findings().iter();
         let found = found.filter(|it| it.rule == "hidden-characters");
         found
@@ -98,7 +98,7 @@ spec:
     };
     let warning = |line, column, message: &str| {
         let message = message.to_owned();
-        [(Verdict::Warning, Stage::Read, line, column, message)]
+        [(FindingSeverity::Warning, ValidationStage::Read, line, column, message)]
     };
     assert_eq!(find_hidden(PACK), []);
     assert_eq!(

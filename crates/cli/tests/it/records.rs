@@ -13,9 +13,9 @@ use rustix::fs::{FlockOperation, flock};
 use serde_json::{Value, json};
 use sympozium_api::RunPlan;
 use sympozium_api::names::Digest;
-use sympozium_gateway::run_api::local::RunReport;
-use sympozium_ipc::receipt::{Actor, Chain, Decided, Event, IsolationSeen, Outcome, Transferred};
-use sympozium_ipc::run_api::{Ending, Phase, Usage};
+use sympozium_gateway::run_api::local::StoredReport;
+use sympozium_ipc::receipt::{Actor, CallDecision, Chain, Event, Outcome, OutputSize, ReportedIsolation};
+use sympozium_ipc::run_api::{BridgePhase, ReportedEnd, Usage};
 
 use crate::{program, shown};
 
@@ -131,7 +131,7 @@ impl Run {
     }
 
     /// Writes receipts of these, and a report that counts them all.
-    pub fn report(&self, events: Vec<Event>) -> RunReport {
+    pub fn report(&self, events: Vec<Event>) -> StoredReport {
         let mut chain = Chain::new(self.plan());
         let mut text = String::new();
         for (number, event) in events.into_iter().enumerate() {
@@ -139,15 +139,15 @@ impl Run {
             text.push('\n');
         }
         fs::write(self.at("receipts.jsonl"), &text).unwrap();
-        let report = RunReport {
+        let report = StoredReport {
             run: self.uid.clone(),
             plan: self.plan(),
-            phase: Phase::Ended,
+            phase: BridgePhase::Ended,
             progress: None,
             usage: Usage::default(),
             receipts: chain.len(),
             head: chain.head().clone(),
-            ending: Some(Ending::Answered { text: "x".into() }),
+            ending: Some(ReportedEnd::Answered { text: "x".into() }),
             reports: 1,
             last_report: Digest::from(""),
             receipts_bytes: text.len() as u64,
@@ -158,7 +158,7 @@ impl Run {
         report
     }
 
-    pub fn write_report(&self, report: &RunReport) {
+    pub fn write_report(&self, report: &StoredReport) {
         let text = serde_json::to_string_pretty(report).unwrap();
         fs::write(self.at("report.json"), text).unwrap();
     }
@@ -255,19 +255,19 @@ pub fn events() -> Vec<Event> {
             pack: Some("git".into()),
             arguments: digest('b'),
             gate: Some(sympozium_api::run_plan::Gate::Ask),
-            decided: Decided::Waiting,
+            decided: CallDecision::Waiting,
             reason: None,
         },
         Event::Asked { call: 0, action: digest('a'), approval: "q1".into() },
-        Event::Answered { call: 0, action: digest('a'), decided: Decided::Allowed, by: Some("ada".into()) },
+        Event::Answered { call: 0, action: digest('a'), decided: CallDecision::Allowed, by: Some("ada".into()) },
         Event::Acted {
             call: 0,
             by: Actor::Skill,
             action: digest('a'),
             outcome: Outcome::Exited { code: 0 },
-            output: Transferred { bytes: 42, truncated: true },
+            output: OutputSize { bytes: 42, truncated: true },
             duration_ms: 12,
-            isolation: Some(IsolationSeen {
+            isolation: Some(ReportedIsolation {
                 profile: "host-user".into(),
                 guarantees: vec!["filesystem".into(), "network".into()],
             }),
@@ -278,7 +278,7 @@ pub fn events() -> Vec<Event> {
             pack: None,
             arguments: digest('c'),
             gate: None,
-            decided: Decided::Refused,
+            decided: CallDecision::Refused,
             reason: Some("there is no such tool".into()),
         },
         Event::Ended { outcome: Outcome::Done, result: Some(digest('d')) },

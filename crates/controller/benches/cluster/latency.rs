@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 use sympozium_testkit::bench::{Percentiles, Samples, Suite, Target, median};
 use sympozium_testkit::cluster::samples::plain;
 
-use crate::ground::Ground;
+use crate::harness::Harness;
 use crate::raw::Template;
-use crate::sight::What;
+use crate::run_observer::Milestone;
 use crate::size;
 
 /// Runs of each kind.
 const ROUNDS: usize = 51;
 
 /// The row for an idle cluster; gives the median.
-pub async fn idle(suite: &mut Suite, ground: &Ground, template: &Template) -> f64 {
+pub async fn idle(suite: &mut Suite, ground: &Harness, template: &Template) -> f64 {
     let (mut ours, mut theirs) = (Samples::default(), Samples::default());
     let mut ratios = Vec::new();
     one(ground, "warm").await;
@@ -36,7 +36,7 @@ pub async fn idle(suite: &mut Suite, ground: &Ground, template: &Template) -> f6
 }
 
 /// The median of some more, in microseconds.
-pub async fn further(ground: &Ground, label: &str) -> Percentiles {
+pub async fn further(ground: &Harness, label: &str) -> Percentiles {
     let mut samples = Samples::default();
     for round in 0..size("ROUNDS", ROUNDS) {
         samples.add(one(ground, &format!("{label}-{round}")).await);
@@ -45,11 +45,11 @@ pub async fn further(ground: &Ground, label: &str) -> Percentiles {
 }
 
 /// One run from its creation to its Job; then it ends, and only then this does.
-async fn one(ground: &Ground, name: &str) -> Duration {
+async fn one(ground: &Harness, name: &str) -> Duration {
     let started = Instant::now();
     let uid = ground.create(plain(name)).await;
     let uids = [uid];
-    let there = ground.sight.all(What::Job, &uids).await;
-    ground.sight.all(What::Settled, &uids).await;
+    let there = ground.sight.wait_all(Milestone::Job, &uids).await;
+    ground.sight.wait_all(Milestone::TornDown, &uids).await;
     there.duration_since(started)
 }

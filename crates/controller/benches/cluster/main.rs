@@ -12,25 +12,25 @@
     reason = "a measurement that cannot be made must stop, and its table is its output"
 )]
 
-mod ground;
+mod harness;
 mod latency;
 mod many;
 mod raw;
 mod retained;
-mod rights;
-mod sight;
+mod revocation;
+mod run_observer;
 
 use sympozium_testkit::bench::Suite;
 
-use crate::ground::Ground;
+use crate::harness::Harness;
 
 #[tokio::main]
 async fn main() {
     let mut suite = Suite::new("cluster");
-    let mut ground = Ground::new().await;
+    let mut ground = Harness::new().await;
     let template = raw::Template::learn(&ground).await;
     let empty = latency::idle(&mut suite, &ground, &template).await;
-    rights::end(&mut suite, &ground).await;
+    revocation::end(&mut suite, &ground).await;
     many::at_once(&mut suite, &ground, &template).await;
     many::writes(&mut suite, &mut ground).await;
     retained::idle(&mut suite, &mut ground).await;

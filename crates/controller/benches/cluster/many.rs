@@ -9,9 +9,9 @@ use sympozium_testkit::cluster::samples::plain;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::ground::Ground;
+use crate::harness::Harness;
 use crate::raw::Template;
-use crate::sight::What;
+use crate::run_observer::Milestone;
 use crate::size;
 
 /// Runs at once.
@@ -22,7 +22,7 @@ const COUNTED: usize = 20;
 const AT_A_TIME: usize = 16;
 
 /// Both rows for many runs at once.
-pub async fn at_once(suite: &mut Suite, ground: &Ground, template: &Template) {
+pub async fn at_once(suite: &mut Suite, ground: &Harness, template: &Template) {
     let count = size("RUNS", RUNS);
     let (raw_made, raw_done) = raw(ground, template, count).await;
     let started = Instant::now();
@@ -39,8 +39,8 @@ pub async fn at_once(suite: &mut Suite, ground: &Ground, template: &Template) {
         });
     }
     let uids = creating.join_all().await;
-    let made = ground.sight.all(What::Job, &uids).await.duration_since(started);
-    let done = ground.sight.all(What::Settled, &uids).await;
+    let made = ground.sight.wait_all(Milestone::Job, &uids).await.duration_since(started);
+    let done = ground.sight.wait_all(Milestone::TornDown, &uids).await;
     let done = done.duration_since(started);
     println!(
         "{count} runs: all Jobs after {:.2} s (raw {:.2} s), all revoked after {:.2} s (raw {:.2} s)",
@@ -59,7 +59,7 @@ pub async fn at_once(suite: &mut Suite, ground: &Ground, template: &Template) {
 }
 
 /// Makes so many copies, has their pods run, and deletes them: until all are made, and until all are deleted.
-async fn raw(ground: &Ground, template: &Template, count: usize) -> (Duration, Duration) {
+async fn raw(ground: &Harness, template: &Template, count: usize) -> (Duration, Duration) {
     let places = Arc::new(Semaphore::new(AT_A_TIME));
     let started = Instant::now();
     let mut making = JoinSet::new();
@@ -85,7 +85,7 @@ async fn raw(ground: &Ground, template: &Template, count: usize) -> (Duration, D
 }
 
 /// What a run writes, and how much of it was for nothing: counted by a proxy, which makes it slower and changes nothing else.
-pub async fn writes(suite: &mut Suite, ground: &mut Ground) {
+pub async fn writes(suite: &mut Suite, ground: &mut Harness) {
     let proxy = FaultProxy::start(&ground.cluster, Caller::Administrator).expect("a proxy");
     ground.kill();
     ground.start(proxy.kubeconfig()).await;
@@ -93,7 +93,7 @@ pub async fn writes(suite: &mut Suite, ground: &mut Ground) {
     let mut uids = Vec::new();
     for number in 0..COUNTED {
         let uid = ground.create(plain(&format!("counted-{number}"))).await;
-        ground.sight.all(What::Settled, std::slice::from_ref(&uid)).await;
+        ground.sight.wait_all(Milestone::TornDown, std::slice::from_ref(&uid)).await;
         uids.push(uid);
     }
     let all = proxy.writes();

@@ -14,8 +14,8 @@ use sympozium_api::labels;
 use sympozium_testkit::cluster::played::Play;
 use sympozium_testkit::cluster::samples::plain;
 
-use crate::ground::Ground;
-use crate::sight::What;
+use crate::harness::Harness;
+use crate::run_observer::Milestone;
 
 /// The run whose objects are copied.
 const NAME: &str = "template";
@@ -39,10 +39,10 @@ pub struct Copy {
 
 impl Template {
     /// Looks at a real run, in the middle of it.
-    pub async fn learn(ground: &Ground) -> Self {
+    pub async fn learn(ground: &Harness) -> Self {
         ground.played.play(NAME, Play::Works);
         let uid = ground.create(plain(NAME)).await;
-        ground.sight.all(What::Job, std::slice::from_ref(&uid)).await;
+        ground.sight.wait_all(Milestone::Job, std::slice::from_ref(&uid)).await;
         // In the order in which a controller may make them: the Job last.
         let kinds = [
             ApiResource::erase::<NetworkPolicy>(&()),
@@ -71,7 +71,7 @@ impl Template {
         let cancel = Patch::Merge(json!({ "spec": { "cancel": true } }));
         let cancelled = ground.runs().patch(NAME, &PatchParams::default(), &cancel).await;
         cancelled.expect("the run is cancelled");
-        ground.sight.all(What::Settled, std::slice::from_ref(&uid)).await;
+        ground.sight.wait_all(Milestone::TornDown, std::slice::from_ref(&uid)).await;
         ground.played.play(NAME, Play::Ends);
         Self {
             client: ground.client.clone(),

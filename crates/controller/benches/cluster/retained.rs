@@ -12,7 +12,7 @@ use sympozium_testkit::cluster::samples::plain;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::ground::Ground;
+use crate::harness::Harness;
 use crate::{latency, size};
 
 const IDLE_RUNS: usize = 1_000;
@@ -23,15 +23,15 @@ const TICKS_PER_SECOND: f64 = 100.0;
 /// Writers at a time.
 const WRITERS: usize = 16;
 /// How long a controller may take to look at what it was shown, before it counts as idle.
-const SETTLE: Duration = Duration::from_secs(5);
+const SETTLE_TIME: Duration = Duration::from_secs(5);
 
 /// Nothing to do, and a thousand finished runs.
-pub async fn idle(suite: &mut Suite, ground: &mut Ground) {
+pub async fn idle(suite: &mut Suite, ground: &mut Harness) {
     fill(ground, "idle", size("IDLE_RUNS", IDLE_RUNS)).await;
     let proxy = FaultProxy::start(&ground.cluster, Caller::Administrator).expect("a proxy");
     ground.kill();
     ground.start(proxy.kubeconfig()).await;
-    tokio::time::sleep(SETTLE).await;
+    tokio::time::sleep(SETTLE_TIME).await;
     let pid = ground.controller().pid();
     let looks = reconciles(ground);
     proxy.begin(|_, _| true);
@@ -71,7 +71,7 @@ pub async fn idle(suite: &mut Suite, ground: &mut Ground) {
 }
 
 /// Ten thousand finished runs: memory, a new run's latency, and a restart.
-pub async fn history(suite: &mut Suite, ground: &mut Ground, empty: f64) {
+pub async fn history(suite: &mut Suite, ground: &mut Harness, empty: f64) {
     let more = size("RETAINED", RETAINED).saturating_sub(size("IDLE_RUNS", IDLE_RUNS));
     fill(ground, "kept", more).await;
     let full = latency::further(ground, "full").await;
@@ -87,14 +87,14 @@ pub async fn history(suite: &mut Suite, ground: &mut Ground, empty: f64) {
     let straight = ground.cluster.kubeconfig().to_owned();
     let ready = ground.start(straight).await;
     suite.row("10,000 finished runs retained, restart until ready", ready.as_secs_f64(), "s", Target::AtMost(5.0));
-    tokio::time::sleep(SETTLE).await;
+    tokio::time::sleep(SETTLE_TIME).await;
     let fresh = resident_mib(ground.controller().pid());
     println!("resident: {grown:.1} MiB after they came one by one, {fresh:.1} MiB after a restart");
     suite.row("10,000 finished runs retained, controller memory", grown.max(fresh), "MiB", Target::AtMost(120.0));
 }
 
 /// Creates runs that are over. While they are, nobody must take them for new: so without the controller.
-async fn fill(ground: &mut Ground, label: &str, count: usize) {
+async fn fill(ground: &mut Harness, label: &str, count: usize) {
     ground.kill();
     let places = Arc::new(Semaphore::new(WRITERS));
     let mut writing = JoinSet::new();
@@ -106,7 +106,7 @@ async fn fill(ground: &mut Ground, label: &str, count: usize) {
             let run: AgentRun = serde_json::from_value(plain(&name)).expect("a run");
             let created = runs.create(&PostParams::default(), &run).await;
             created.expect("created");
-            let status = Patch::Merge(json!({ "status": over() }));
+            let status = Patch::Merge(json!({ "status": finished_status() }));
             let written = runs.patch_status(&name, &PatchParams::default(), &status).await;
             written.expect("written");
         });
@@ -117,7 +117,7 @@ async fn fill(ground: &mut Ground, label: &str, count: usize) {
 }
 
 /// The status of a run of which nothing is left, with as much in it as an ordinary one has.
-fn over() -> Value {
+fn finished_status() -> Value {
     let time = "2026-01-01T00:00:00Z";
     let digest = format!("sha256:{}", "0".repeat(64));
     let condition = |kind: &str, status: &str| {
@@ -146,7 +146,7 @@ fn over() -> Value {
 }
 
 /// How often the controller has looked at objects, of all kinds.
-fn reconciles(ground: &Ground) -> f64 {
+fn reconciles(ground: &Harness) -> f64 {
     let (_, text) = ground.controller().ask("/metrics").expect("it answers");
     let ours = |line: &&str| line.starts_with("sympozium_controller_reconciles_total");
     let values = text.lines().filter(ours);

@@ -7,21 +7,21 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use sympozium_ipc::credential::{KEY_BYTES, KeyRing, MAX_KEYS, UnusableKeys};
+use sympozium_ipc::credential::{KEY_BYTES, KeyRing, KeyRingError, MAX_KEYS};
 use zeroize::Zeroizing;
 
-use crate::random::{NoRandomness, bytes, hexadecimal};
+use crate::random::{RandomError, random_bytes, to_hex};
 
 /// Age at which a key gets a successor.
 pub const ROTATE_AFTER: Duration = Duration::from_secs(30 * 86_400);
 /// How long a new key only verifies before it signs.
-pub const VERIFY_FIRST: Duration = Duration::from_secs(60 * 60);
+pub const VERIFY_ONLY_PERIOD: Duration = Duration::from_secs(60 * 60);
 /// How long after that its predecessor still verifies: longer than any credential is valid.
-pub const KEEP_OLD: Duration = Duration::from_secs(2 * 86_400);
+pub const OLD_KEY_RETENTION: Duration = Duration::from_secs(2 * 86_400);
 
 /// The content of the Secret with one new key.
-pub fn first(now: Timestamp) -> Result<Zeroizing<String>, NoRandomness> {
-    line(now)
+pub fn first_key(now: Timestamp) -> Result<Zeroizing<String>, RandomError> {
+    new_key_line(now)
 }
 
 /// The content that replaces `text`, or `None` if no rotation is due.
@@ -29,15 +29,15 @@ pub fn first(now: Timestamp) -> Result<Zeroizing<String>, NoRandomness> {
 /// # Errors
 ///
 /// When `text` holds no valid keys.
-pub fn rotated(
+pub fn rotate(
     text: &str,
     now: Timestamp,
-    make: impl FnOnce(Timestamp) -> Result<Zeroizing<String>, NoRandomness>,
-) -> Result<Option<Zeroizing<String>>, Unrotatable> {
+    make: impl FnOnce(Timestamp) -> Result<Zeroizing<String>, RandomError>,
+) -> Result<Option<Zeroizing<String>>, RotateError> {
     let ring = KeyRing::parse(text)?;
     let lines: Vec<&str> =
         text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
-    let made: Vec<Option<Timestamp>> = ring.ids().map(made).collect();
+    let made: Vec<Option<Timestamp>> = ring.ids().map(creation_time).collect();
     let (Some(signing), Some(Some(signing_made))) = (lines.first(), made.first().copied()) else {
         return Ok(None);
     };
@@ -51,7 +51,7 @@ pub fn rotated(
         keep.push('\n');
     };
     if let Some(at) = successor {
-        let ready = made[at].is_some_and(|it| is_past(it) && age(it) >= VERIFY_FIRST);
+        let ready = made[at].is_some_and(|it| is_past(it) && age(it) >= VERIFY_ONLY_PERIOD);
         if !ready {
             return Ok(None);
         }
@@ -71,7 +71,7 @@ pub fn rotated(
     }
     // No key is newer than the signing one: its predecessors are removed when no credential of theirs can be valid.
     let old = |index: usize| index > 0 && made[index].is_some();
-    let superseded = is_past(signing_made) && age(signing_made) >= VERIFY_FIRST + KEEP_OLD;
+    let superseded = is_past(signing_made) && age(signing_made) >= VERIFY_ONLY_PERIOD + OLD_KEY_RETENTION;
     if superseded && (0..lines.len()).any(old) {
         add(signing);
         for (index, line) in lines.iter().enumerate().skip(1) {
@@ -85,21 +85,21 @@ pub fn rotated(
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum Unrotatable {
+pub enum RotateError {
     #[error(transparent)]
-    Keys(#[from] UnusableKeys),
+    Keys(#[from] KeyRingError),
     #[error(transparent)]
-    Randomness(#[from] NoRandomness),
+    Randomness(#[from] RandomError),
 }
 
 /// A new key, as a line of the Secret.
-pub fn line(now: Timestamp) -> Result<Zeroizing<String>, NoRandomness> {
-    let key = bytes::<KEY_BYTES>()?;
-    let digits = hexadecimal(&*key);
+pub fn new_key_line(now: Timestamp) -> Result<Zeroizing<String>, RandomError> {
+    let key = random_bytes::<KEY_BYTES>()?;
+    let digits = to_hex(&*key);
     Ok(Zeroizing::new(format!("k{} {}\n", now.as_second(), *digits)))
 }
 
-fn made(id: &str) -> Option<Timestamp> {
+fn creation_time(id: &str) -> Option<Timestamp> {
     let digits = id.strip_prefix('k')?;
     let plain = digits.len() >= 9 && digits.bytes().all(|byte| byte.is_ascii_digit());
     plain.then_some(())?;
@@ -119,7 +119,7 @@ mod tests {
     }
 
     fn after(text: &str, seconds: i64) -> Option<String> {
-        let rotated = rotated(text, at(seconds), line).unwrap();
+        let rotated = rotate(text, at(seconds), new_key_line).unwrap();
         rotated.map(|text| text.to_string())
     }
 
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_successor_verifies_then_signs_then_is_alone() {
-        let one = first(at(0)).unwrap().to_string();
+        let one = first_key(at(0)).unwrap().to_string();
         assert_eq!(after(&one, 0), None);
         assert_eq!(after(&one, 30 * DAY - 1), None);
         let two = after(&one, 30 * DAY).unwrap();
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn an_installation_that_slept_for_months_loses_no_step() {
-        let one = first(at(0)).unwrap().to_string();
+        let one = first_key(at(0)).unwrap().to_string();
         let two = after(&one, 300 * DAY).unwrap();
         assert_eq!(ids(&two), [0, 300 * DAY]);
         let turned = after(&two, 400 * DAY).unwrap();
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_clock_that_went_back_changes_nothing() {
-        let one = first(at(60 * DAY)).unwrap().to_string();
+        let one = first_key(at(60 * DAY)).unwrap().to_string();
         assert_eq!(after(&one, 0), None);
     }
 
@@ -165,8 +165,8 @@ mod tests {
     fn keys_of_a_person_stay_and_what_is_no_key_is_an_error() {
         let theirs = format!("# mine\nmine {}\n", "0".repeat(64));
         assert_eq!(after(&theirs, 900 * DAY), None);
-        assert!(rotated("damaged", at(0), line).is_err());
-        let both = format!("{}spare {}\n", *first(at(0)).unwrap(), "1".repeat(64));
+        assert!(rotate("damaged", at(0), new_key_line).is_err());
+        let both = format!("{}spare {}\n", *first_key(at(0)).unwrap(), "1".repeat(64));
         let ring = KeyRing::parse(&after(&both, 30 * DAY).unwrap()).unwrap();
         let ids: Vec<_> = ring.ids().collect();
         assert_eq!(ids[1], "spare");

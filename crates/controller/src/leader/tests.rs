@@ -106,8 +106,8 @@ impl Server {
         look(&mut self.inner.lock().unwrap())
     }
 
-    fn contender(&self, identity: &str) -> Contender {
-        Contender::new(self.client(), "system", "lease", identity.to_owned())
+    fn contender(&self, identity: &str) -> LeaderElector {
+        LeaderElector::new(self.client(), "system", "lease", identity.to_owned())
     }
 }
 
@@ -135,8 +135,8 @@ fn refused(code: u16) -> (u16, Value) {
     (code, value)
 }
 
-async fn kept_for(held: &mut Held, seconds: u64) -> Option<Lost> {
-    timeout(Duration::from_secs(seconds), held.keep(|_| {})).await.ok()
+async fn kept_for(held: &mut HeldLease, seconds: u64) -> Option<LeaseLost> {
+    timeout(Duration::from_secs(seconds), held.renew_until_lost(|_| {})).await.ok()
 }
 
 #[tokio::test(start_paused = true)]
@@ -167,9 +167,9 @@ async fn a_holder_that_cannot_renew_gives_up_before_others_may_take_over() {
     let mut held = server.contender("one").acquire().await;
     server.with(|it| it.always = Some(Fault::Refused(500)));
     let begun = Instant::now();
-    let lost = held.keep(|_| {}).await;
-    assert!(matches!(lost, Lost::NotRenewed(10, _)), "{lost}");
-    assert!(begun.elapsed() <= GIVE_UP_AFTER && GIVE_UP_AFTER < HELD_FOR);
+    let lost = held.renew_until_lost(|_| {}).await;
+    assert!(matches!(lost, LeaseLost::NotRenewed(10, _)), "{lost}");
+    assert!(begun.elapsed() <= RENEW_TIMEOUT && RENEW_TIMEOUT < LEASE_DURATION);
 }
 
 #[tokio::test(start_paused = true)]
@@ -178,12 +178,12 @@ async fn a_lease_that_somebody_took_or_deleted_is_lost() {
     let mut held = server.contender("one").acquire().await;
     server.holder(Some("two"));
     let lost = kept_for(&mut held, 60).await;
-    assert_eq!(lost, Some(Lost::Taken("two".to_owned())));
+    assert_eq!(lost, Some(LeaseLost::Taken("two".to_owned())));
 
     server.holder(None);
     let mut held = server.contender("three").acquire().await;
     server.with(|it| it.lease = None);
-    assert_eq!(kept_for(&mut held, 60).await, Some(Lost::Deleted));
+    assert_eq!(kept_for(&mut held, 60).await, Some(LeaseLost::Deleted));
 }
 
 #[tokio::test(start_paused = true)]
@@ -192,7 +192,7 @@ async fn a_lease_whose_holder_is_silent_is_taken_when_it_is_old_by_our_clock() {
     server.holder(Some("dead"));
     let begun = Instant::now();
     let held = server.contender("two").acquire().await;
-    assert_eq!(begun.elapsed().as_secs(), HELD_FOR.as_secs());
+    assert_eq!(begun.elapsed().as_secs(), LEASE_DURATION.as_secs());
     let spec = held.lease.spec.expect("a spec");
     assert_eq!(spec.lease_transitions, Some(1));
 }

@@ -16,35 +16,35 @@ use sympozium_api::agent_run::{
 use sympozium_api::run_plan::Identity;
 use sympozium_api::{AgentRun, RunPlan, labels, limits};
 use sympozium_plan::render::SandboxVersion;
-use sympozium_plan::render::names::Names;
+use sympozium_plan::render::names::ObjectNames;
 
-use super::again::again;
 use super::error::Error;
-use super::faults;
 use super::objects;
-use super::plans::identity;
-use super::status::{Change, Says, condition, now, release, since};
-use crate::context::{About, Context};
-use crate::world::is_revoked;
+use super::plans::run_identity;
+use super::pod_status;
+use super::retry::retry;
+use super::status::{ConditionValue, StatusPatch, condition, elapsed_since, now, remove_finalizer};
+use crate::caches::is_revoked;
+use crate::context::{Context, EventContent};
 
 /// Reason of the condition `Revoked` while objects of the run remain.
-const REMAINING: &str = "Remaining";
+const REMAINING_REASON: &str = "Remaining";
 /// When to check again for an object that should be gone. Usually a watch event comes earlier.
-const LOOK_AGAIN: Duration = Duration::from_secs(10);
+const RECHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// The same for deleted objects that still exist and that no watch covers.
-const REMAINING_PAUSE: Duration = Duration::from_secs(2);
+const REMAINING_RECHECK: Duration = Duration::from_secs(2);
 /// Longest interval between checks for objects that do not go.
-const MOST_PAUSE: Duration = Duration::from_secs(60);
+const MAX_RECHECK: Duration = Duration::from_secs(60);
 /// How long a pod may take to go before the status shows it.
-const POD_PATIENCE: Duration = Duration::from_secs(60);
+const POD_TIMEOUT: Duration = Duration::from_secs(60);
 /// Limit for listing the pods of a run: more than a run can have.
-const PODS_READ: u32 = 100;
+const MAX_PODS: u32 = 100;
 /// Access reviews per identity in the verification: the first verb and resource of each rule, for so many rules.
-const RIGHTS_ASKED: usize = 16;
+const MAX_ACCESS_REVIEWS: usize = 16;
 
 /// How a run ended, as it is written to its status.
 #[derive(Debug, Clone, Default)]
-pub struct Outcome {
+pub struct RunEnd {
     pub phase: Phase,
     pub result: Option<String>,
     pub error: Option<String>,
@@ -54,16 +54,16 @@ pub struct Outcome {
     /// The isolation reports.
     pub isolation: Vec<IsolationRecord>,
     pub failed_containers: Vec<ContainerFailure>,
-    pub gate: Option<GateVerdict>,
+    pub gate_verdict: Option<GateVerdict>,
     /// New value of the condition `Admitted`, if it changes.
-    pub admitted: Option<Says>,
+    pub admitted_condition: Option<ConditionValue>,
     /// New value of the condition `NetworkEnforced`, if it is known.
-    pub network: Option<Says>,
+    pub network_condition: Option<ConditionValue>,
     /// A problem that did not change the result.
     pub warning: Option<String>,
 }
 
-impl Outcome {
+impl RunEnd {
     pub fn failed(why: &str) -> Self {
         Self { phase: Phase::Failed, error: Some(why.to_owned()), ..Self::default() }
     }
@@ -76,20 +76,20 @@ impl Outcome {
 
 /// Whose grants are revoked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whose {
+pub enum RevocationScope {
     All,
     /// Those of skills; hooks keep theirs.
     Skills,
 }
 
 /// Revokes access to the Kubernetes API: bindings first, which takes effect at once, then tokens.
-pub async fn revoke_rights(run: &AgentRun, whose: Whose, context: &Context) -> Result<(), Error> {
+pub async fn revoke_grants(run: &AgentRun, whose: RevocationScope, context: &Context) -> Result<(), Error> {
     let uid = run.uid().unwrap_or_default();
     let grants = grants(run);
-    let concerned = |it: &&GrantRecord| whose == Whose::All || it.skill.is_some();
+    let concerned = |it: &&GrantRecord| whose == RevocationScope::All || it.skill.is_some();
     let bindings = grants.iter().filter(|it| is_binding(it)).filter(concerned);
     let tokens = grants.iter().filter(|it| is_token(it)).filter(concerned);
-    let remove = |record| objects::remove(context, record, &uid, None);
+    let remove = |record| objects::delete(context, record, &uid, None);
     // Concurrently: a deletion that fails or takes long must not delay the others.
     let mut removed = join_all(bindings.map(remove)).await;
     removed.extend(join_all(tokens.map(remove)).await);
@@ -115,7 +115,7 @@ pub fn is_workload(record: &GrantRecord) -> bool {
 
 /// Deletes the run's pod: first its owner, so that it creates no other, and then the pod itself, which may have lost
 /// its owner reference.
-pub async fn remove_workload(run: &AgentRun, pod: &Pod, context: &Context) -> Result<(), Error> {
+pub async fn delete_workload(run: &AgentRun, pod: &Pod, context: &Context) -> Result<(), Error> {
     let uid = run.uid().unwrap_or_default();
     let version = sandbox_version(run, context)?;
     let post = run.status.as_ref().and_then(|it| it.post_run_job_name.as_ref());
@@ -124,14 +124,14 @@ pub async fn remove_workload(run: &AgentRun, pod: &Pod, context: &Context) -> Re
         if post.is_some_and(|it| it.as_str() == record.name) {
             continue;
         }
-        objects::remove(context, record, &uid, version).await?;
+        objects::delete(context, record, &uid, version).await?;
     }
-    objects::remove(context, &record_of(pod), &uid, version).await?;
+    objects::delete(context, &pod_record(pod), &uid, version).await?;
     Ok(())
 }
 
 /// A record for a pod, so that it can be deleted and verified like the other objects.
-fn record_of(pod: &Pod) -> GrantRecord {
+fn pod_record(pod: &Pod) -> GrantRecord {
     GrantRecord {
         kind: "Pod".to_owned(),
         namespace: pod.namespace().map(Into::into),
@@ -147,7 +147,7 @@ fn record_of(pod: &Pod) -> GrantRecord {
 ///
 /// While the cluster info is not known: then it is unknown whether a Sandbox exists.
 fn sandbox_version(run: &AgentRun, context: &Context) -> Result<Option<SandboxVersion>, Error> {
-    let surroundings = context.surroundings.borrow();
+    let surroundings = context.cluster_info.borrow();
     match surroundings.as_ref() {
         Some(surroundings) => Ok(surroundings.render.sandbox_version),
         None if grants(run).iter().all(|it| it.kind != "Sandbox") => Ok(None),
@@ -162,44 +162,48 @@ pub async fn find(run: &AgentRun, record: &GrantRecord, context: &Context) -> Re
 }
 
 /// Ends the run: revokes its grants, writes the run end, and tears down the rest.
-pub async fn finish(run: Arc<AgentRun>, outcome: Outcome, context: &Context) -> Result<Action, Error> {
-    revoke_rights(&run, Whose::All, context).await?;
-    let mut change = Change::of(&run)
+pub async fn end_run(run: Arc<AgentRun>, outcome: RunEnd, context: &Context) -> Result<Action, Error> {
+    revoke_grants(&run, RevocationScope::All, context).await?;
+    let mut change = StatusPatch::new(&run)
         .set("phase", outcome.phase)?
         .set("result", &outcome.result)?
-        .fail(outcome.error.as_deref())?
+        .set_error(outcome.error.as_deref())?
         .set("completedAt", now())?
         .set("exitCode", outcome.exit_code)?
         .set("tokenUsage", &outcome.token_usage)?
         .set("isolation", &outcome.isolation)?
         .set("failedContainers", &outcome.failed_containers)?
-        .set("gateVerdict", outcome.gate)?;
-    if let Some(cost) = cost_of(&run, &outcome, context).await {
+        .set("gateVerdict", outcome.gate_verdict)?;
+    if let Some(cost) = estimate_cost(&run, &outcome, context).await {
         change = change.set("costEstimate", &cost)?;
     }
     let status = run.status.as_ref();
     if status.is_some_and(|it| it.granted_at.is_some()) {
         // Only now: the gateway accepts no report of a run with this condition, and the bridge may send its last one
         // until then.
-        change = change
-            .set("revokedAt", now())?
-            .say(condition::GRANTED, Says::no("Revoked", "the run is over, and its rights were taken back"));
+        change = change.set("revokedAt", now())?.set_condition(
+            condition::GRANTED,
+            ConditionValue::no("Revoked", "the run is over, and its rights were taken back"),
+        );
         let reported = status.and_then(|it| it.report.as_ref());
         if let Some(reported) = reported.filter(|it| it.finished) {
-            context.metrics.revoked_after(since(&reported.reported_at));
+            context.metrics.observe_revoked(elapsed_since(&reported.reported_at));
         }
     }
-    if let Some(says) = outcome.network {
-        change = change.say(condition::NETWORK_ENFORCED, says);
+    if let Some(says) = outcome.network_condition {
+        change = change.set_condition(condition::NETWORK_ENFORCED, says);
     }
-    if let Some(says) = outcome.admitted {
-        change = change.say(condition::ADMITTED, says);
+    if let Some(says) = outcome.admitted_condition {
+        change = change.set_condition(condition::ADMITTED, says);
     }
     if grants(&run).is_empty() {
         // No object was ever created.
         change = change.set("revocation", revocation(Vec::new()))?;
     } else {
-        change = change.say(condition::REVOKED, Says::no("Revoking", "what was made for the run is being removed"));
+        change = change.set_condition(
+            condition::REVOKED,
+            ConditionValue::no("Revoking", "what was made for the run is being removed"),
+        );
     }
     let run = change.write(context).await?;
     let (type_, note) = match (&run.status.as_ref().and_then(|it| it.error.clone()), &outcome.warning) {
@@ -213,16 +217,16 @@ pub async fn finish(run: Arc<AgentRun>, outcome: Outcome, context: &Context) -> 
         Phase::Skipped => "Skipped",
         _ => "Failed",
     };
-    let about = About { type_, reason, action: "End", note: &note };
-    context.tell(&run, about).await;
-    clean(run, context).await
+    let about = EventContent { type_, reason, action: "End", note: &note };
+    context.emit_event(&run, about).await;
+    tear_down(run, context).await
 }
 
 /// The cost of the run, if its model has a price. An error is ignored.
-async fn cost_of(run: &AgentRun, outcome: &Outcome, context: &Context) -> Option<CostEstimate> {
+async fn estimate_cost(run: &AgentRun, outcome: &RunEnd, context: &Context) -> Option<CostEstimate> {
     let usage = outcome.token_usage.as_ref()?;
     let prices = context.settings.prices.as_ref()?;
-    let plan = context.plans.of(run, context).await.ok()?;
+    let plan = context.plans.load(run, context).await.ok()?;
     let model = &plan.model;
     prices.estimate(&model.provider, &model.model, usage, now())
 }
@@ -232,28 +236,28 @@ fn revocation(remaining: Vec<GrantRecord>) -> Revocation {
 }
 
 /// Deletes what is left of a finished run, verifies that all of it is gone, and records that.
-pub async fn clean(run: Arc<AgentRun>, context: &Context) -> Result<Action, Error> {
+pub async fn tear_down(run: Arc<AgentRun>, context: &Context) -> Result<Action, Error> {
     let uid = run.uid().unwrap_or_default();
     if grants(&run).is_empty() || is_revoked(&run) {
-        release(&run, context).await?;
-        forget(&uid, context);
+        remove_finalizer(&run, context).await?;
+        forget_run(&uid, context);
         return Ok(Action::await_change());
     }
     let keep = run.spec.cleanup == sympozium_api::agent_run::Cleanup::Keep;
-    let ended = remove_all(&run, keep, context).await?;
-    let pods = if keep { Vec::new() } else { pods_of(&run, context) };
-    if (!ended || !pods.is_empty()) && completed(&run) < POD_PATIENCE {
-        return Ok(Action::requeue(LOOK_AGAIN));
+    let ended = delete_all(&run, keep, context).await?;
+    let pods = if keep { Vec::new() } else { cached_pods(&run, context) };
+    if (!ended || !pods.is_empty()) && time_since_completed(&run) < POD_TIMEOUT {
+        return Ok(Action::requeue(RECHECK_INTERVAL));
     }
-    let Left { remaining, asked } = left(&run, keep, context).await?;
+    let Verification { remaining, method: asked } = verify(&run, keep, context).await?;
     let says = if remaining.is_empty() {
-        Says::yes("Revoked", format!("nothing of the run is left; checked {asked}"))
+        ConditionValue::yes("Revoked", format!("nothing of the run is left; checked {asked}"))
     } else {
         let names: Vec<String> = remaining.iter().map(|it| format!("{} {}", it.kind, it.name)).collect();
-        Says::no(REMAINING, format!("still there: {}", names.join(", ")))
+        ConditionValue::no(REMAINING_REASON, format!("still there: {}", names.join(", ")))
     };
     let is_clean = remaining.is_empty();
-    let mut change = Change::of(&run).say(condition::REVOKED, says);
+    let mut change = StatusPatch::new(&run).set_condition(condition::REVOKED, says);
     let known = run.status.as_ref().and_then(|it| it.revocation.as_ref());
     // Written when it changes, not at each check.
     if known.is_none_or(|it| it.remaining != remaining) {
@@ -261,56 +265,56 @@ pub async fn clean(run: Arc<AgentRun>, context: &Context) -> Result<Action, Erro
     }
     let run = change.write(context).await?;
     if !is_clean {
-        remove_again(&uid, &remaining, context);
+        forget_deletions(&uid, &remaining, context);
         // The watch delivers the deletion of a pod.
         let pause = match pods.is_empty() {
-            true => REMAINING_PAUSE,
-            false => LOOK_AGAIN,
+            true => REMAINING_RECHECK,
+            false => RECHECK_INTERVAL,
         };
-        return Ok(Action::requeue(rarer(pause, completed(&run))));
+        return Ok(Action::requeue(back_off(pause, time_since_completed(&run))));
     }
-    release(&run, context).await?;
-    forget(&uid, context);
+    remove_finalizer(&run, context).await?;
+    forget_run(&uid, context);
     Ok(Action::await_change())
 }
 
 /// Checks less often what has lasted for long.
-fn rarer(pause: Duration, lasts: Duration) -> Duration {
-    (lasts / 10).clamp(pause, MOST_PAUSE)
+fn back_off(pause: Duration, lasts: Duration) -> Duration {
+    (lasts / 10).clamp(pause, MAX_RECHECK)
 }
 
 /// Deletes everything of a run, in an order in which its pod is never less confined than before. Returns whether its
 /// pods have ended.
-async fn remove_all(run: &AgentRun, keep: bool, context: &Context) -> Result<bool, Error> {
+async fn delete_all(run: &AgentRun, keep: bool, context: &Context) -> Result<bool, Error> {
     let uid = run.uid().unwrap_or_default();
     let version = sandbox_version(run, context)?;
     // With that time in the status, the grants are revoked already.
-    let remained = has_remained(run);
+    let remained = had_remaining(run);
     if remained || run.status.as_ref().is_none_or(|it| it.revoked_at.is_none()) {
-        revoke_rights(run, Whose::All, context).await?;
+        revoke_grants(run, RevocationScope::All, context).await?;
     }
     let mut outcome = Ok(());
     let pods = match run.status.as_ref().is_some_and(|it| it.pod_uid.is_some()) {
-        true => pods_of(run, context),
+        true => cached_pods(run, context),
         // The status names no pod: the watch may be behind.
-        false => live_pods(run, context).await?,
+        false => list_pods(run, context).await?,
     };
-    let still = pods.iter().all(|pod| faults::is_still(pod));
+    let still = pods.iter().all(|pod| pod_status::is_terminated(pod));
     // A pod with `cleanup: keep` is kept once it has ended by itself; an agent that lingers is stopped.
     let lingering = keep && !still && has_lingered(run);
     if !keep || lingering {
         for record in grants(run).iter().filter(|it| is_workload(it)) {
-            let removed = objects::remove(context, record, &uid, version).await;
+            let removed = objects::delete(context, record, &uid, version).await;
             outcome = outcome.and(removed.map(drop));
         }
         // A pod is deleted with its owner, unless it has lost its owner reference.
         if has_lingered(run) {
             for pod in pods.iter().filter(|it| it.metadata.deletion_timestamp.is_none()) {
-                let removed = objects::remove(context, &record_of(pod), &uid, version).await;
+                let removed = objects::delete(context, &pod_record(pod), &uid, version).await;
                 outcome = outcome.and(removed.map(drop));
             }
         }
-        if pods.iter().any(|pod| !faults::is_still(pod)) {
+        if pods.iter().any(|pod| !pod_status::is_terminated(pod)) {
             return Ok(false);
         }
     } else if !still {
@@ -318,9 +322,9 @@ async fn remove_all(run: &AgentRun, keep: bool, context: &Context) -> Result<boo
     }
     // Nothing runs any more: confinement, inputs and accounts can be deleted.
     for record in grants(run).iter().rev() {
-        if !is_workload(record) && (remained || !is_right(record)) {
+        if !is_workload(record) && (remained || !is_binding_or_token(record)) {
             // A failed deletion must not prevent the others.
-            let removed = objects::remove(context, record, &uid, version).await;
+            let removed = objects::delete(context, record, &uid, version).await;
             outcome = outcome.and(removed.map(drop));
         }
     }
@@ -328,24 +332,24 @@ async fn remove_all(run: &AgentRun, keep: bool, context: &Context) -> Result<boo
 }
 
 /// Whether a deleted object was found again: then what this process remembers about deletions is not trusted.
-fn has_remained(run: &AgentRun) -> bool {
+fn had_remaining(run: &AgentRun) -> bool {
     let conditions = run.status.iter().flat_map(|it| &it.conditions);
     let mut revoked = conditions.filter(|it| it.type_ == condition::REVOKED);
-    revoked.any(|it| it.reason == REMAINING)
+    revoked.any(|it| it.reason == REMAINING_REASON)
 }
 
 /// The pods of a run, from the cache.
-pub fn pods_of(run: &AgentRun, context: &Context) -> Vec<Arc<Pod>> {
-    context.world.pods.state_filter(|pod| is_pod_of(pod, run))
+pub fn cached_pods(run: &AgentRun, context: &Context) -> Vec<Arc<Pod>> {
+    context.caches.pods.state_filter(|pod| is_pod_of(pod, run))
 }
 
 /// The pods of a run from the API server: the cache may be behind.
-async fn live_pods(run: &AgentRun, context: &Context) -> Result<Vec<Arc<Pod>>, Error> {
+async fn list_pods(run: &AgentRun, context: &Context) -> Result<Vec<Arc<Pod>>, Error> {
     let namespace = run.namespace().unwrap_or_default();
     let api: Api<Pod> = Api::namespaced(context.client.clone(), &namespace);
     let selector = format!("{}={}", labels::RUN_UID, run.uid().unwrap_or_default());
-    let parameters = ListParams::default().labels(&selector).limit(PODS_READ);
-    let pods = again(|| api.list(&parameters)).await;
+    let parameters = ListParams::default().labels(&selector).limit(MAX_PODS);
+    let pods = retry(|| api.list(&parameters)).await;
     let pods = pods.map_err(Error::api("list", "Pod", run.name_any()))?;
     let pods = pods.items.into_iter().filter(|pod| is_pod_of(pod, run));
     Ok(pods.map(Arc::new).collect())
@@ -374,42 +378,42 @@ fn is_pod_of(pod: &Pod, run: &AgentRun) -> bool {
 }
 
 /// Time since the run was completed.
-fn completed(run: &AgentRun) -> Duration {
+fn time_since_completed(run: &AgentRun) -> Duration {
     let completed = run.status.as_ref().and_then(|it| it.completed_at.as_ref());
-    completed.map_or(Duration::ZERO, since)
+    completed.map_or(Duration::ZERO, elapsed_since)
 }
 
 /// How long a pod that is to be kept may take to end after its run.
-pub const LINGER: Duration = Duration::from_secs(15);
+pub const LINGER_TIMEOUT: Duration = Duration::from_secs(15);
 
 fn has_lingered(run: &AgentRun) -> bool {
-    completed(run) >= LINGER
+    time_since_completed(run) >= LINGER_TIMEOUT
 }
 
-fn is_right(record: &GrantRecord) -> bool {
+fn is_binding_or_token(record: &GrantRecord) -> bool {
     is_binding(record) || is_token(record)
 }
 
 /// Whether a record is not of an object, but of an account that still has access.
-fn is_allowed_only(record: &GrantRecord) -> bool {
+fn is_access_only(record: &GrantRecord) -> bool {
     record.kind == "ServiceAccount" && record.uid.is_none()
 }
 
 /// The result of a verification.
-struct Left {
+struct Verification {
     remaining: Vec<GrantRecord>,
     /// How it was verified, for the condition's message.
-    asked: &'static str,
+    method: &'static str,
 }
 
 /// Lists what still exists, by reading it back and by access reviews for the run's accounts.
-async fn left(run: &AgentRun, keep: bool, context: &Context) -> Result<Left, Error> {
+async fn verify(run: &AgentRun, keep: bool, context: &Context) -> Result<Verification, Error> {
     let uid = run.uid().unwrap_or_default();
     let version = sandbox_version(run, context)?;
     let mut remaining = Vec::new();
     if !keep {
-        let pods = live_pods(run, context).await?;
-        remaining.extend(pods.iter().map(|pod| record_of(pod)));
+        let pods = list_pods(run, context).await?;
+        remaining.extend(pods.iter().map(|pod| pod_record(pod)));
     }
     for record in grants(run) {
         if keep && is_workload(record) {
@@ -420,7 +424,7 @@ async fn left(run: &AgentRun, keep: bool, context: &Context) -> Result<Left, Err
         }
     }
     // Without the plan the rules are unknown; the objects are still read back.
-    let plan = match context.plans.of(run, context).await {
+    let plan = match context.plans.load(run, context).await {
         Err(error) if !error.is_final() => return Err(error),
         found => found.ok(),
     };
@@ -428,11 +432,11 @@ async fn left(run: &AgentRun, keep: bool, context: &Context) -> Result<Left, Err
     if let Some(plan) = plan {
         asked = "by reading back and by asking what its accounts may do";
         for identity in &plan.identities {
-            if may_still(run, &plan, identity, context).await? {
+            if still_has_access(run, &plan, identity, context).await? {
                 remaining.push(GrantRecord {
                     kind: "ServiceAccount".to_owned(),
                     namespace: Some(plan.run.namespace.clone()),
-                    name: Names::new(&plan.run).of(&identity.name.0.replace('-', "")),
+                    name: ObjectNames::new(&plan.run).with_suffix(&identity.name.0.replace('-', "")),
                     uid: None,
                     skill: identity.pack.clone(),
                 });
@@ -440,19 +444,24 @@ async fn left(run: &AgentRun, keep: bool, context: &Context) -> Result<Left, Err
         }
     }
     remaining.truncate(limits::GRANTS);
-    Ok(Left { remaining, asked })
+    Ok(Verification { remaining, method: asked })
 }
 
 /// Whether an account of the run still has access that an account which never existed does not have: access that
 /// everyone has is not the run's.
-async fn may_still(run: &AgentRun, plan: &RunPlan, identity_: &Identity, context: &Context) -> Result<bool, Error> {
-    let names = Names::new(&identity(run));
-    let account = names.of(&identity_.name.0.replace('-', ""));
-    let nobody = names.of("nobody");
+async fn still_has_access(
+    run: &AgentRun,
+    plan: &RunPlan,
+    identity_: &Identity,
+    context: &Context,
+) -> Result<bool, Error> {
+    let names = ObjectNames::new(&run_identity(run));
+    let account = names.with_suffix(&identity_.name.0.replace('-', ""));
+    let nobody = names.with_suffix("nobody");
     let namespace = plan.run.namespace.as_str();
     let in_namespace = identity_.namespace_rules.iter().map(|rule| (rule, Some(namespace)));
     let in_cluster = identity_.cluster_rules.iter().map(|rule| (rule, None));
-    for (rule, scope) in in_namespace.chain(in_cluster).take(RIGHTS_ASKED) {
+    for (rule, scope) in in_namespace.chain(in_cluster).take(MAX_ACCESS_REVIEWS) {
         let attributes = ResourceAttributes {
             group: rule.api_groups.first().cloned(),
             resource: rule.resources.first().map(|it| it.split('/').next().unwrap_or(it).to_owned()),
@@ -462,8 +471,8 @@ async fn may_still(run: &AgentRun, plan: &RunPlan, identity_: &Identity, context
             namespace: scope.map(str::to_owned),
             ..ResourceAttributes::default()
         };
-        if may(&account, namespace, &attributes, context).await?
-            && !may(&nobody, namespace, &attributes, context).await?
+        if has_access(&account, namespace, &attributes, context).await?
+            && !has_access(&nobody, namespace, &attributes, context).await?
         {
             return Ok(true);
         }
@@ -471,7 +480,7 @@ async fn may_still(run: &AgentRun, plan: &RunPlan, identity_: &Identity, context
     Ok(false)
 }
 
-async fn may(
+async fn has_access(
     account: &str,
     namespace: &str,
     attributes: &ResourceAttributes,
@@ -492,48 +501,48 @@ async fn may(
         ..SubjectAccessReview::default()
     };
     let parameters = PostParams::default();
-    let answer = again(|| reviews.create(&parameters, &review)).await;
+    let answer = retry(|| reviews.create(&parameters, &review)).await;
     let answer = answer.map_err(Error::api("ask about", "ServiceAccount", account))?;
     Ok(answer.status.is_some_and(|it| it.allowed))
 }
 
 /// Handles the deletion of a run: like a cancellation, then removes the finalizer.
-pub async fn deleted(run: Arc<AgentRun>, context: &Context) -> Result<Action, Error> {
+pub async fn finalize(run: Arc<AgentRun>, context: &Context) -> Result<Action, Error> {
     let uid = run.uid().unwrap_or_default();
     if !grants(&run).is_empty() {
-        let ended = remove_all(&run, false, context).await?;
-        if !ended || !pods_of(&run, context).is_empty() {
-            return Ok(Action::requeue(LOOK_AGAIN));
+        let ended = delete_all(&run, false, context).await?;
+        if !ended || !cached_pods(&run, context).is_empty() {
+            return Ok(Action::requeue(RECHECK_INTERVAL));
         }
-        let mut remaining = left(&run, false, context).await?.remaining;
+        let mut remaining = verify(&run, false, context).await?.remaining;
         // A deleted account to which another client has given permissions does not belong to the run, and must not
         // block its deletion for ever.
-        remaining.retain(|it| !is_allowed_only(it));
+        remaining.retain(|it| !is_access_only(it));
         if !remaining.is_empty() {
-            remove_again(&uid, &remaining, context);
+            forget_deletions(&uid, &remaining, context);
             let deleted = run.metadata.deletion_timestamp.as_ref();
-            let lasts = deleted.map_or(Duration::ZERO, since);
-            return Ok(Action::requeue(rarer(REMAINING_PAUSE, lasts)));
+            let lasts = deleted.map_or(Duration::ZERO, elapsed_since);
+            return Ok(Action::requeue(back_off(REMAINING_RECHECK, lasts)));
         }
     }
-    release(&run, context).await?;
-    forget(&uid, context);
+    remove_finalizer(&run, context).await?;
+    forget_run(&uid, context);
     context.index.forget(&uid);
-    context.written.forget(&uid);
+    context.own_writes.forget(&uid);
     Ok(Action::await_change())
 }
 
 /// Forgets that these objects were deleted, so that the next reconcile deletes them again.
-fn remove_again(uid: &str, remaining: &[GrantRecord], context: &Context) {
+fn forget_deletions(uid: &str, remaining: &[GrantRecord], context: &Context) {
     for record in remaining {
-        context.index.forget_removed(uid, &record.kind, &record.name);
+        context.index.forget_deleted(uid, &record.kind, &record.name);
     }
 }
 
 /// Drops all in-memory state about a run.
-pub fn forget(uid: &str, context: &Context) {
+pub fn forget_run(uid: &str, context: &Context) {
     context.plans.forget(uid);
-    context.refusals.forget(uid);
-    context.hindrances.forget(uid);
+    context.pod_rejections.forget(uid);
+    context.start_faults.forget(uid);
     context.renewals.forget(uid);
 }

@@ -22,7 +22,7 @@ pub enum Error {
     #[error("an object cannot be written as JSON")]
     Json(#[from] serde_json::Error),
     #[error("a credential for the gateway cannot be signed")]
-    Unsignable(#[from] sympozium_ipc::credential::Unsignable),
+    Unsignable(#[from] sympozium_ipc::credential::ClaimsError),
     /// A condition that has to become true first; the reconcile is retried.
     #[error("waiting until {0}")]
     Waiting(&'static str),
@@ -41,16 +41,16 @@ impl Error {
     /// Whether a retry cannot help: the API server has rejected a valid request, or a foreign object is in the way.
     pub fn is_final(&self) -> bool {
         match self {
-            Self::Api { error, .. } => response(error).is_some_and(|it| matches!(it.code, 400 | 403 | 413 | 422)),
+            Self::Api { error, .. } => api_status(error).is_some_and(|it| matches!(it.code, 400 | 403 | 413 | 422)),
             Self::Foreign { .. } | Self::PlanChanged | Self::Json(_) | Self::Unsignable(_) => true,
             Self::Waiting(_) => false,
         }
     }
 
     /// The message for the run's status.
-    pub fn told(&self) -> String {
+    pub fn user_message(&self) -> String {
         match self {
-            Self::Api { error, .. } => match response(error) {
+            Self::Api { error, .. } => match api_status(error) {
                 Some(said) => format!("{self}: {}", said.message),
                 None => format!("{self}: {error}"),
             },
@@ -60,18 +60,18 @@ impl Error {
 }
 
 /// The status that the API server returned, if it answered.
-pub fn response(error: &kube::Error) -> Option<&Status> {
+pub fn api_status(error: &kube::Error) -> Option<&Status> {
     match error {
         kube::Error::Api(status) => Some(status),
         _ => None,
     }
 }
 
-pub fn is_missing(error: &kube::Error) -> bool {
-    response(error).is_some_and(|it| it.code == 404)
+pub fn is_not_found(error: &kube::Error) -> bool {
+    api_status(error).is_some_and(|it| it.code == 404)
 }
 
 /// Whether an object of that name exists, or the resource version is outdated.
 pub fn is_conflict(error: &kube::Error) -> bool {
-    response(error).is_some_and(|it| it.code == 409)
+    api_status(error).is_some_and(|it| it.code == 409)
 }

@@ -7,41 +7,40 @@ use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt as _};
 use sympozium_api::AgentRun;
 
-use super::again::again;
-use super::error::{Error, is_conflict, is_missing};
-use super::status::since;
+use super::error::{Error, is_conflict, is_not_found};
+use super::retry::retry;
+use super::status::elapsed_since;
+use crate::caches::is_torn_down;
 use crate::context::Context;
-use crate::world::is_settled;
 
 /// Handles a run that is torn down: deletes it, or older runs of its agent, when it is time. A run is reconciled once
 /// more when the watch delivers that it is torn down: before that it is not counted.
-pub async fn settled(run: Arc<AgentRun>, context: &Context) -> Result<Action, Error> {
-    if !is_settled(&run) {
+pub async fn prune(run: Arc<AgentRun>, context: &Context) -> Result<Action, Error> {
+    if !is_torn_down(&run) {
         return Ok(Action::await_change());
     }
-    for old in beyond(&run, context) {
-        remove(&old, context).await?;
+    for old in excess_runs(&run, context) {
+        delete(&old, context).await?;
     }
-    let Some(keep) = context.settings.keep else {
+    let Some(keep) = context.settings.retention else {
         return Ok(Action::await_change());
     };
     let completed = run.status.as_ref().and_then(|it| it.completed_at.as_ref());
-    let age = completed.map_or(keep, since);
+    let age = completed.map_or(keep, elapsed_since);
     if age >= keep {
-        remove(&run, context).await?;
+        delete(&run, context).await?;
         return Ok(Action::await_change());
     }
     Ok(Action::requeue(keep - age))
 }
 
 /// The oldest finished runs of the same agent beyond the history limit.
-fn beyond(run: &AgentRun, context: &Context) -> Vec<Arc<AgentRun>> {
+fn excess_runs(run: &AgentRun, context: &Context) -> Vec<Arc<AgentRun>> {
     let agent = run.spec.agent();
-    let mut runs = context
-        .world
-        .runs
-        .state_filter(|other| is_settled(other) && other.namespace() == run.namespace() && other.spec.agent() == agent);
-    let most = context.settings.history;
+    let mut runs = context.caches.runs.state_filter(|other| {
+        is_torn_down(other) && other.namespace() == run.namespace() && other.spec.agent() == agent
+    });
+    let most = context.settings.history_limit;
     if runs.len() <= most {
         return Vec::new();
     }
@@ -50,17 +49,17 @@ fn beyond(run: &AgentRun, context: &Context) -> Vec<Arc<AgentRun>> {
     runs
 }
 
-async fn remove(run: &AgentRun, context: &Context) -> Result<(), Error> {
+async fn delete(run: &AgentRun, context: &Context) -> Result<(), Error> {
     let api: Api<AgentRun> = Api::namespaced(context.client.clone(), &run.namespace().unwrap_or_default());
     let parameters = DeleteParams {
         preconditions: Some(Preconditions { uid: run.uid(), resource_version: None }),
         ..DeleteParams::background()
     };
-    context.metrics.wrote("AgentRun", "delete");
+    context.metrics.count_write("AgentRun", "delete");
     let name = run.name_any();
-    match again(|| api.delete(&name, &parameters)).await {
+    match retry(|| api.delete(&name, &parameters)).await {
         Ok(_) => Ok(()),
-        Err(error) if is_missing(&error) || is_conflict(&error) => Ok(()),
+        Err(error) if is_not_found(&error) || is_conflict(&error) => Ok(()),
         Err(error) => Err(Error::api("delete", "AgentRun", run.name_any())(error)),
     }
 }

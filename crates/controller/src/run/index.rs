@@ -10,13 +10,13 @@ use sympozium_api::agent_run::Phase;
 use tokio::sync::Notify;
 
 use super::resolve::is_active;
-use crate::fair::FairQueue;
-use crate::world::is_settled;
+use crate::caches::is_torn_down;
+use crate::fair_queue::FairQueue;
 
 #[derive(Debug)]
-pub struct Index {
+pub struct RunIndex {
     inner: Mutex<Inner>,
-    known: Once,
+    seeded: Once,
     /// How many runs may be active at the same time.
     capacity: usize,
     /// Is notified when other runs than before may have their turn.
@@ -25,7 +25,7 @@ pub struct Index {
 
 #[derive(Debug, Default)]
 struct Inner {
-    runs: HashMap<String, Known>,
+    runs: HashMap<String, TrackedRun>,
     /// The active runs among them.
     active: Active,
     /// Runs that were given a slot; the cache may not show yet that they have started.
@@ -33,11 +33,11 @@ struct Inner {
     /// Runs that wait for a slot in the cluster; namespaces take turns.
     queued: FairQueue<String>,
     /// Runs that wait until fewer runs of their tree are active.
-    held_back: HashSet<String>,
+    waiting_for_tree: HashSet<String>,
     /// Runs whose Job this process has created; the cache may not have it yet.
-    made: HashSet<String>,
+    with_job: HashSet<String>,
     /// Objects that this process has deleted, by run: kind and name.
-    removed: HashMap<String, HashSet<(String, String)>>,
+    deleted: HashMap<String, HashSet<(String, String)>>,
     /// Objects that this process has created and not recorded in the status yet, by run: kind, name and UID.
     created: HashMap<String, HashMap<(String, String), String>>,
 }
@@ -45,25 +45,25 @@ struct Inner {
 impl Inner {
     /// Stores the state of a run and returns the previous one. Only this and [`Self::remove`] change [`Self::runs`], so
     /// that [`Self::active`] stays consistent.
-    fn insert(&mut self, uid: String, known: Known) -> Option<Known> {
+    fn insert(&mut self, uid: String, known: TrackedRun) -> Option<TrackedRun> {
         let namespace = known.reference.namespace.clone().unwrap_or_default();
-        match known.standing {
-            Standing::Active => self.active.insert(&uid, namespace),
-            Standing::Waiting | Standing::Over => self.active.remove(&uid),
+        match known.state {
+            RunState::Active => self.active.insert(&uid, namespace),
+            RunState::Waiting | RunState::Terminal => self.active.remove(&uid),
         }
         self.runs.insert(uid, known)
     }
 
-    fn remove(&mut self, uid: &str) -> Option<Known> {
+    fn remove(&mut self, uid: &str) -> Option<TrackedRun> {
         self.active.remove(uid);
         self.runs.remove(uid)
     }
 
     /// The runs that wait for the cluster and have their turn, with so many slots in total.
-    fn turns(&self, capacity: usize) -> Vec<String> {
+    fn runnable(&self, capacity: usize) -> Vec<String> {
         let free = capacity.saturating_sub(self.active.runs.len());
         let has = |namespace: &str| self.active.counts.get(namespace).copied().unwrap_or(0);
-        self.queued.turns(free, has)
+        self.queued.peek_next(free, has)
     }
 }
 
@@ -97,100 +97,100 @@ impl Active {
 }
 
 #[derive(Debug)]
-struct Known {
+struct TrackedRun {
     reference: ObjectRef<AgentRun>,
-    standing: Standing,
+    state: RunState,
 }
 
 /// Where a run is, as far as other runs are concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
+enum RunState {
     /// Not started.
     Waiting,
     /// Started, and the phase is not terminal.
     Active,
     /// The phase is terminal, and not all objects are gone.
-    Over,
+    Terminal,
 }
 
 /// What an update of a run changes for other runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Sighted {
+pub struct RunChange {
     /// It is torn down, and was not before.
-    pub has_settled: bool,
+    pub torn_down: bool,
     /// It was active and is not any more: a slot is free.
-    pub made_room: bool,
+    pub freed_slot: bool,
 }
 
 /// Why a run has to wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Turn {
+pub enum WaitReason {
     /// The limit of the cluster is reached.
-    OfCluster(String),
+    ClusterFull(String),
     /// The limit of its tree is reached.
-    OfTree(String),
+    TreeFull(String),
     /// It is deleted, or not in the cache yet: the watch requeues it if it still exists.
-    Unseen,
+    NotCached,
 }
 
-impl Index {
+impl RunIndex {
     /// An empty index for `capacity` active runs, shared by the weights of their namespaces.
     pub fn new(capacity: usize, weights: BTreeMap<String, u16>) -> Self {
         let inner = Inner { queued: FairQueue::with_weights(weights), ..Inner::default() };
-        Self { inner: Mutex::new(inner), known: Once::new(), capacity, turns_changed: Notify::new() }
+        Self { inner: Mutex::new(inner), seeded: Once::new(), capacity, turns_changed: Notify::new() }
     }
 
     /// Updates the index for a run that the watch delivered.
-    pub fn see(&self, run: &AgentRun) -> Sighted {
+    pub fn track(&self, run: &AgentRun) -> RunChange {
         let uid = run.uid().unwrap_or_default();
-        if is_settled(run) {
+        if is_torn_down(run) {
             return self.forget(&uid);
         }
         let phase = run.status.as_ref().and_then(|it| it.phase);
         let mut inner = self.lock();
         let standing = if phase.is_some_and(Phase::is_terminal) {
             inner.reserved.remove(&uid);
-            Standing::Over
+            RunState::Terminal
         } else if is_active(run) || inner.reserved.contains(&uid) {
-            Standing::Active
+            RunState::Active
         } else {
-            Standing::Waiting
+            RunState::Waiting
         };
-        if standing != Standing::Waiting || run.metadata.deletion_timestamp.is_some() {
+        if standing != RunState::Waiting || run.metadata.deletion_timestamp.is_some() {
             self.leave_queue(&mut inner, &uid);
         }
-        let known = Known { reference: ObjectRef::from_obj(run), standing };
+        let known = TrackedRun { reference: ObjectRef::from_obj(run), state: standing };
         let before = inner.insert(uid, known);
-        Sighted {
-            has_settled: false,
-            made_room: standing != Standing::Active && before.is_some_and(|it| it.standing == Standing::Active),
+        RunChange {
+            torn_down: false,
+            freed_slot: standing != RunState::Active && before.is_some_and(|it| it.state == RunState::Active),
         }
     }
 
     /// Removes a run that is deleted or torn down.
-    pub fn forget(&self, uid: &str) -> Sighted {
+    pub fn forget(&self, uid: &str) -> RunChange {
         let mut inner = self.lock();
-        inner.made.remove(uid);
-        inner.removed.remove(uid);
+        inner.with_job.remove(uid);
+        inner.deleted.remove(uid);
         inner.created.remove(uid);
         inner.reserved.remove(uid);
-        inner.held_back.remove(uid);
+        inner.waiting_for_tree.remove(uid);
         self.leave_queue(&mut inner, uid);
         let known = inner.remove(uid);
-        let made_room = (known.as_ref()).is_some_and(|it| it.standing == Standing::Active);
+        let made_room = (known.as_ref()).is_some_and(|it| it.state == RunState::Active);
         if made_room {
             // A reconciler that deletes a run does not requeue others itself.
             self.turns_changed.notify_one();
         }
-        Sighted { made_room, has_settled: known.is_some() }
+        RunChange { freed_slot: made_room, torn_down: known.is_some() }
     }
 
     /// Adds every existing run, once: after a start, runs are reconciled before the watch events of all of them are
     /// dispatched.
-    pub fn know(&self, all: impl FnOnce() -> Vec<Arc<AgentRun>>) {
-        self.known.call_once(|| {
+    pub fn seed(&self, all: impl FnOnce() -> Vec<Arc<AgentRun>>) {
+        self.seeded.call_once(|| {
             for run in all() {
-                self.see(&run);
+                self.track(&run);
             }
         });
     }
@@ -204,7 +204,7 @@ impl Index {
         &self,
         run: &AgentRun,
         judge: impl FnOnce(&[&ObjectRef<AgentRun>]) -> Option<String>,
-    ) -> Result<(), Turn> {
+    ) -> Result<(), WaitReason> {
         let uid = run.uid().unwrap_or_default();
         let mut inner = self.lock();
         if inner.active.runs.contains_key(&uid) {
@@ -213,37 +213,37 @@ impl Index {
         // A reconcile that began before the run was deleted must not insert it again: deletion is handled once, and the
         // run would keep its slot for ever.
         if !inner.runs.contains_key(&uid) {
-            return Err(Turn::Unseen);
+            return Err(WaitReason::NotCached);
         }
         let active = inner.active.runs.keys();
         let active = active.filter_map(|uid| inner.runs.get(uid));
         let active: Vec<_> = active.map(|it| &it.reference).collect();
         if let Some(why) = judge(&active) {
-            inner.held_back.insert(uid.clone());
+            inner.waiting_for_tree.insert(uid.clone());
             self.leave_queue(&mut inner, &uid);
-            return Err(Turn::OfTree(why));
+            return Err(WaitReason::TreeFull(why));
         }
-        let known = Known { reference: ObjectRef::from_obj(run), standing: Standing::Active };
+        let known = TrackedRun { reference: ObjectRef::from_obj(run), state: RunState::Active };
         let namespace = known.reference.namespace.as_deref().unwrap_or_default();
         inner.queued.push(namespace, uid.clone());
-        if !inner.turns(self.capacity).contains(&uid) {
+        if !inner.runnable(self.capacity).contains(&uid) {
             let most = self.capacity;
             let why = format!("{most} runs are going on, and no more may; namespaces take turns");
-            return Err(Turn::OfCluster(why));
+            return Err(WaitReason::ClusterFull(why));
         }
-        inner.queued.serve(&uid);
+        inner.queued.take(&uid);
         inner.reserved.insert(uid.clone());
         inner.insert(uid, known);
         Ok(())
     }
 
     /// Takes back the slot of a run that cannot start now, or its place in the queue.
-    pub fn give_back(&self, uid: &str) {
+    pub fn release_slot(&self, uid: &str) {
         let mut inner = self.lock();
         if inner.reserved.remove(uid)
             && let Some(known) = inner.remove(uid)
         {
-            let known = Known { standing: Standing::Waiting, ..known };
+            let known = TrackedRun { state: RunState::Waiting, ..known };
             inner.insert(uid.to_owned(), known);
             self.turns_changed.notify_one();
         }
@@ -251,14 +251,14 @@ impl Index {
     }
 
     /// Waits until other runs than before may have their turn.
-    pub async fn turns_changed(&self) {
+    pub async fn wait_turns_changed(&self) {
         self.turns_changed.notified().await;
     }
 
     /// Number of runs that wait for a slot, of the cluster or of their tree.
     pub fn queued(&self) -> usize {
         let inner = self.lock();
-        inner.queued.len() + inner.held_back.len()
+        inner.queued.len() + inner.waiting_for_tree.len()
     }
 
     fn leave_queue(&self, inner: &mut Inner, uid: &str) {
@@ -273,12 +273,12 @@ impl Index {
 
     /// Runs that have started and whose phase is not terminal.
     pub fn active(&self) -> Vec<ObjectRef<AgentRun>> {
-        self.standing(Standing::Active)
+        self.with_state(RunState::Active)
     }
 
     /// Runs that have not started.
     pub fn waiting(&self) -> Vec<ObjectRef<AgentRun>> {
-        self.standing(Standing::Waiting)
+        self.with_state(RunState::Waiting)
     }
 
     /// Runs whose phase is not terminal.
@@ -288,40 +288,40 @@ impl Index {
         all
     }
 
-    fn standing(&self, standing: Standing) -> Vec<ObjectRef<AgentRun>> {
+    fn with_state(&self, standing: RunState) -> Vec<ObjectRef<AgentRun>> {
         let inner = self.lock();
-        let those = inner.runs.values().filter(|it| it.standing == standing);
+        let those = inner.runs.values().filter(|it| it.state == standing);
         those.map(|it| it.reference.clone()).collect()
     }
 
     /// The runs to requeue after a slot has become free: of those that wait for the cluster as many as there are free
     /// slots, and all that wait for their tree. A run that still has to wait enters its queue again.
-    pub fn take_turns(&self) -> Vec<ObjectRef<AgentRun>> {
+    pub fn take_runnable(&self) -> Vec<ObjectRef<AgentRun>> {
         let mut inner = self.lock();
-        let mut turns = std::mem::take(&mut inner.held_back);
-        turns.extend(inner.turns(self.capacity));
+        let mut turns = std::mem::take(&mut inner.waiting_for_tree);
+        turns.extend(inner.runnable(self.capacity));
         let known = turns.iter().filter_map(|uid| inner.runs.get(uid));
         known.map(|it| it.reference.clone()).collect()
     }
 
-    pub fn note_made(&self, uid: &str) {
-        self.lock().made.insert(uid.to_owned());
+    pub fn mark_job_created(&self, uid: &str) {
+        self.lock().with_job.insert(uid.to_owned());
     }
 
     /// Whether this process has created the run's Job.
-    pub fn is_made(&self, uid: &str) -> bool {
-        self.lock().made.contains(uid)
+    pub fn has_job(&self, uid: &str) -> bool {
+        self.lock().with_job.contains(uid)
     }
 
     /// Remembers the UID of an object that this process has created for the run.
-    pub fn note_created(&self, uid: &str, kind: &str, name: &str, object: &str) {
+    pub fn mark_created(&self, uid: &str, kind: &str, name: &str, object: &str) {
         let mut inner = self.lock();
         let created = inner.created.entry(uid.to_owned()).or_default();
         created.insert((kind.to_owned(), name.to_owned()), object.to_owned());
     }
 
     /// The UID of an object of the run that this process has created.
-    pub fn created(&self, uid: &str, kind: &str, name: &str) -> Option<String> {
+    pub fn created_uid(&self, uid: &str, kind: &str, name: &str) -> Option<String> {
         let inner = self.lock();
         let created = inner.created.get(uid)?;
         created.get(&(kind.to_owned(), name.to_owned())).cloned()
@@ -332,22 +332,22 @@ impl Index {
         self.lock().created.remove(uid);
     }
 
-    pub fn note_removed(&self, uid: &str, kind: &str, name: &str) {
+    pub fn mark_deleted(&self, uid: &str, kind: &str, name: &str) {
         let mut inner = self.lock();
-        let removed = inner.removed.entry(uid.to_owned()).or_default();
+        let removed = inner.deleted.entry(uid.to_owned()).or_default();
         removed.insert((kind.to_owned(), name.to_owned()));
     }
 
     /// Whether this process has deleted that object of the run.
-    pub fn is_removed(&self, uid: &str, kind: &str, name: &str) -> bool {
+    pub fn is_deleted(&self, uid: &str, kind: &str, name: &str) -> bool {
         let inner = self.lock();
-        let removed = inner.removed.get(uid);
+        let removed = inner.deleted.get(uid);
         removed.is_some_and(|it| it.contains(&(kind.to_owned(), name.to_owned())))
     }
 
     /// To be called when a deleted object still exists: it is to be deleted again.
-    pub fn forget_removed(&self, uid: &str, kind: &str, name: &str) {
-        if let Some(removed) = self.lock().removed.get_mut(uid) {
+    pub fn forget_deleted(&self, uid: &str, kind: &str, name: &str) {
+        if let Some(removed) = self.lock().deleted.get_mut(uid) {
             removed.remove(&(kind.to_owned(), name.to_owned()));
         }
     }

@@ -12,14 +12,14 @@ use serde_json::json;
 use sympozium_api::labels::field_manager;
 use sympozium_api::{AgentRun, RunPlan};
 use sympozium_ipc::credential::{Claims, Credential};
-use sympozium_plan::render::names::Names;
-use sympozium_plan::render::{Object, Purpose, Rendered, Skeleton, key};
+use sympozium_plan::render::names::ObjectNames;
+use sympozium_plan::render::{Object, PendingSecret, Rendered, SecretPurpose, key};
 
-use super::again::again;
 use super::error::Error;
-use super::status::since;
+use super::retry::retry;
+use super::status::elapsed_since;
+use crate::cluster_info::ClusterInfo;
 use crate::context::Context;
-use crate::surroundings::Surroundings;
 
 /// Seconds beyond the run's ceiling for which a credential is valid: clocks differ, and the last answer may be long.
 const CREDENTIAL_SLACK: u64 = 600;
@@ -29,9 +29,9 @@ const CREDENTIAL_SLACK: u64 = 600;
 /// # Errors
 ///
 /// When a credential cannot be signed.
-pub fn fill(plan: &RunPlan, rendered: &mut Rendered, surroundings: &Surroundings) -> Result<(), Error> {
-    for skeleton in &rendered.skeletons {
-        let Purpose::Input { part } = &skeleton.purpose else {
+pub fn fill_secrets(plan: &RunPlan, rendered: &mut Rendered, surroundings: &ClusterInfo) -> Result<(), Error> {
+    for skeleton in &rendered.pending_secrets {
+        let SecretPurpose::Input { part } = &skeleton.purpose else {
             continue;
         };
         let mut data = BTreeMap::new();
@@ -65,7 +65,7 @@ pub fn fill(plan: &RunPlan, rendered: &mut Rendered, surroundings: &Surroundings
     Ok(())
 }
 
-fn sign(plan: &RunPlan, name: &str, surroundings: &Surroundings) -> Result<Credential, Error> {
+fn sign(plan: &RunPlan, name: &str, surroundings: &ClusterInfo) -> Result<Credential, Error> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.map_or(0, |it| it.as_secs());
     let ceiling = plan.deadlines.ceiling_seconds;
@@ -84,12 +84,12 @@ fn sign(plan: &RunPlan, name: &str, surroundings: &Surroundings) -> Result<Crede
 /// When the API server rejects a request.
 pub async fn write_token(
     plan: &RunPlan,
-    skeleton: &Skeleton,
+    skeleton: &PendingSecret,
     secret_uid: &str,
-    surroundings: &Surroundings,
+    surroundings: &ClusterInfo,
     context: &Context,
 ) -> Result<(), Error> {
-    let Purpose::Token { service_account, seconds, .. } = &skeleton.purpose else {
+    let SecretPurpose::Token { service_account, seconds, .. } = &skeleton.purpose else {
         return Ok(());
     };
     let namespace = plan.run.namespace.as_str();
@@ -107,9 +107,9 @@ pub async fn write_token(
         },
         ..TokenRequest::default()
     };
-    context.metrics.wrote("ServiceAccount", "token");
+    context.metrics.count_write("ServiceAccount", "token");
     let parameters = PostParams::default();
-    let answer = again(|| accounts.create_token_request(service_account, &parameters, &request)).await;
+    let answer = retry(|| accounts.create_token_request(service_account, &parameters, &request)).await;
     let answer = answer.map_err(Error::api("ask for a token of", "ServiceAccount", service_account))?;
     let token = answer.status.map(|it| it.token).unwrap_or_default();
 
@@ -124,30 +124,30 @@ pub async fn write_token(
     });
     let parameters =
         PatchParams { field_manager: Some(field_manager::CONTROLLER.to_owned()), ..PatchParams::default() };
-    context.metrics.wrote("Secret", "patch");
+    context.metrics.count_write("Secret", "patch");
     let patch = Patch::Merge(&patch);
-    let written = again(|| secrets.patch(&skeleton.secret, &parameters, &patch)).await;
+    let written = retry(|| secrets.patch(&skeleton.secret, &parameters, &patch)).await;
     written.map_err(Error::api("fill", "Secret", &skeleton.secret))?;
     Ok(())
 }
 
 /// The share of a token's lifetime after which it is renewed.
-const RENEW_AFTER: f64 = 0.6;
+const RENEW_FRACTION: f64 = 0.6;
 
 /// When tokens of runs were last written, by the run's UID.
 #[derive(Debug, Default)]
-pub struct Renewals {
+pub struct TokenRenewals {
     times: Mutex<HashMap<String, Instant>>,
 }
 
-impl Renewals {
+impl TokenRenewals {
     /// The age of a run's tokens, as far as this process knows.
     fn age(&self, uid: &str) -> Option<Duration> {
         let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
         times.get(uid).map(Instant::elapsed)
     }
 
-    pub fn note(&self, uid: &str) {
+    pub fn mark_renewed(&self, uid: &str) {
         let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
         times.insert(uid.to_owned(), Instant::now());
     }
@@ -160,7 +160,7 @@ impl Renewals {
 
 /// Whose tokens are renewed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Renewed {
+pub enum RenewalScope {
     All,
     /// Those of hooks: the agent has ended, and the tokens of skills are revoked.
     Hooks,
@@ -171,48 +171,48 @@ pub enum Renewed {
 /// # Errors
 ///
 /// When the API server rejects a request.
-pub async fn renew(
+pub async fn renew_tokens(
     run: &AgentRun,
     plan: &RunPlan,
-    whose: Renewed,
-    surroundings: &Surroundings,
+    whose: RenewalScope,
+    surroundings: &ClusterInfo,
     context: &Context,
 ) -> Result<Option<Duration>, Error> {
     let identities = plan.identities.iter();
-    let identities = identities.filter(|it| whose == Renewed::All || it.pack.is_none());
+    let identities = identities.filter(|it| whose == RenewalScope::All || it.pack.is_none());
     let shortest = identities.clone().map(|it| it.token_seconds).min();
     let Some(shortest) = shortest else {
         return Ok(None);
     };
-    let due = Duration::from_secs(shortest).mul_f64(RENEW_AFTER);
+    let due = Duration::from_secs(shortest).mul_f64(RENEW_FRACTION);
     let uid = run.uid().unwrap_or_default();
     let status = run.status.as_ref();
-    let granted = status.and_then(|it| it.granted_at.as_ref()).map(since);
+    let granted = status.and_then(|it| it.granted_at.as_ref()).map(elapsed_since);
     // A process that has just started knows only when the first tokens were written.
     let age = context.renewals.age(&uid).or(granted).unwrap_or_default();
     if age < due {
         return Ok(Some(due - age));
     }
-    let names = Names::new(&plan.run);
+    let names = ObjectNames::new(&plan.run);
     let grants = status.map(|it| it.grants.as_slice()).unwrap_or_default();
     for identity in identities {
         let word = identity.name.0.replace('-', "");
-        let secret = names.of(&format!("{word}token"));
+        let secret = names.with_suffix(&format!("{word}token"));
         let recorded = grants.iter().find(|it| it.kind == "Secret" && it.name == secret);
         let Some(secret_uid) = recorded.and_then(|it| it.uid.as_ref()) else {
             continue;
         };
-        let skeleton = Skeleton {
+        let skeleton = PendingSecret {
             secret,
-            purpose: Purpose::Token {
+            purpose: SecretPurpose::Token {
                 identity: identity.name.clone(),
-                service_account: names.of(&word),
+                service_account: names.with_suffix(&word),
                 seconds: identity.token_seconds,
             },
             keys: Vec::new(),
         };
         write_token(plan, &skeleton, secret_uid.as_str(), surroundings, context).await?;
     }
-    context.renewals.note(&uid);
+    context.renewals.mark_renewed(&uid);
     Ok(Some(due))
 }

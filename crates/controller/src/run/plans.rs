@@ -10,12 +10,12 @@ use sympozium_api::run_plan::RunIdentity;
 use sympozium_api::{AgentRun, RunPlan};
 use sympozium_plan::render::{key, names::object_name};
 
-use super::again::again;
-use super::error::{Error, is_missing};
+use super::error::{Error, is_not_found};
+use super::retry::retry;
 use crate::context::Context;
 
 /// The word in the name of the plan's ConfigMap.
-pub const PLAN: &str = "plan";
+pub const PLAN_NAME: &str = "plan";
 
 /// Plans of active runs, by the run's UID.
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ pub struct Plans {
 
 impl Plans {
     /// Remembers a plan that was just stored.
-    pub fn keep(&self, plan: RunPlan) -> Arc<RunPlan> {
+    pub fn insert(&self, plan: RunPlan) -> Arc<RunPlan> {
         let plan = Arc::new(plan);
         let uid = plan.run.uid.as_str().to_owned();
         self.lock().insert(uid, Arc::clone(&plan));
@@ -41,7 +41,7 @@ impl Plans {
     /// # Errors
     ///
     /// When the plan is gone or was changed, or the API server does not answer.
-    pub async fn of(&self, run: &AgentRun, context: &Context) -> Result<Arc<RunPlan>, Error> {
+    pub async fn load(&self, run: &AgentRun, context: &Context) -> Result<Arc<RunPlan>, Error> {
         let uid = run.uid().unwrap_or_default();
         let known = self.lock().get(&uid).cloned();
         if let Some(plan) = known {
@@ -51,10 +51,10 @@ impl Plans {
         let digest = digest.ok_or(Error::PlanChanged)?;
         let namespace = run.namespace().unwrap_or_default();
         let api: Api<ConfigMap> = Api::namespaced(context.client.clone(), &namespace);
-        let name = object_name(&identity(run), PLAN);
-        let stored = match again(|| api.get(&name)).await {
+        let name = object_name(&run_identity(run), PLAN_NAME);
+        let stored = match retry(|| api.get(&name)).await {
             Ok(stored) => stored,
-            Err(error) if is_missing(&error) => return Err(Error::PlanChanged),
+            Err(error) if is_not_found(&error) => return Err(Error::PlanChanged),
             Err(error) => return Err(Error::api("read", "ConfigMap", name)(error)),
         };
         let text = stored.data.as_ref().and_then(|it| it.get(key::PLAN));
@@ -66,7 +66,7 @@ impl Plans {
         if plan.run.uid.as_str() != uid {
             return Err(Error::PlanChanged);
         }
-        Ok(self.keep(plan))
+        Ok(self.insert(plan))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<RunPlan>>> {
@@ -76,7 +76,7 @@ impl Plans {
 }
 
 /// The identity of a run, with the fields that object names are derived from.
-pub fn identity(run: &AgentRun) -> RunIdentity {
+pub fn run_identity(run: &AgentRun) -> RunIdentity {
     RunIdentity {
         namespace: run.namespace().unwrap_or_default().into(),
         name: RunName::new(run.name_any()),

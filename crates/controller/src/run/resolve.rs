@@ -9,15 +9,15 @@ use sympozium_api::labels::FLOOR_POLICY;
 use sympozium_api::names::SkillPackName;
 use sympozium_api::{AgentRun, RunPlan, SkillPack, limits};
 use sympozium_plan::admit::{
-    Agents, Candidates, Decision, Facts, Input, PackCandidates, PackObject, Reason, Rights, RuntimeClasses, admit,
-    subagent_bounds, wanted_packs, wanted_policy,
+    Agents, Candidates, Decision, Facts, Input, PackCandidates, PackObject, Permissions, RuntimeClasses, Violation,
+    admit, referenced_packs, referenced_policy, subagent_bounds,
 };
 use sympozium_plan::plan::plan;
 use sympozium_plan::render::{RenderSettings, Rendered, render};
 
-use super::index::Turn;
+use super::index::WaitReason;
+use crate::caches::Caches;
 use crate::context::Context;
-use crate::world::World;
 
 /// An admitted and rendered run.
 #[derive(Debug)]
@@ -25,46 +25,46 @@ pub struct Prepared {
     pub plan: RunPlan,
     pub rendered: Rendered,
     /// Warnings of the admission.
-    pub warnings: Vec<Reason>,
+    pub warnings: Vec<Violation>,
 }
 
 /// Why a run cannot start now.
 #[derive(Debug, PartialEq)]
-pub enum NotNow {
+pub enum StartBlocker {
     /// An object that it names does not exist yet.
-    Missing(Vec<Reason>),
+    Missing(Vec<Violation>),
     /// It has to wait for a slot.
-    Queued(Turn),
-    Denied(Vec<Reason>),
+    Queued(WaitReason),
+    Denied(Vec<Violation>),
     /// It is admitted, and cannot be planned or rendered.
     Impossible(String),
 }
 
-pub fn prepare(run: &AgentRun, context: &Context, render_settings: &RenderSettings) -> Result<Prepared, NotNow> {
-    let world = &context.world;
+pub fn prepare(run: &AgentRun, context: &Context, render_settings: &RenderSettings) -> Result<Prepared, StartBlocker> {
+    let world = &context.caches;
     let namespace = run.namespace().unwrap_or_default();
     let system = context.settings.system_namespace.as_str();
     let elsewhere = (namespace != system).then_some(system);
 
     let name = run.spec.agent().map(|it| it.as_str().to_owned());
     let name = name.unwrap_or_default();
-    let agent = World::find(&world.agents, &namespace, &name);
-    let instance = World::find(&world.instances, &namespace, &name);
-    let floor = World::find(&world.policies, system, FLOOR_POLICY);
+    let agent = Caches::find(&world.agents, &namespace, &name);
+    let instance = Caches::find(&world.instances, &namespace, &name);
+    let floor = Caches::find(&world.policies, system, FLOOR_POLICY);
     let floor_spec = floor.as_deref().map(|it| &it.spec);
     // Authors are not recorded, so those of runs, and of agents and packs of this namespace, are unknown. Packs and
     // agents of the system namespace belong to the operator: nothing is compared for them.
-    let unknown = Rights::of_unknown_author(floor_spec, &namespace);
+    let unknown = Permissions::for_unknown_author(floor_spec, &namespace);
     let of_namespace = elsewhere.map(|_| &unknown);
     let agents = Agents { agent: agent.as_deref(), instance: instance.as_deref(), author: of_namespace };
-    let policies = wanted_policy(agents).map(|name| {
-        let in_namespace = |namespace: &str| World::find(&world.policies, namespace, name.as_str());
+    let policies = referenced_policy(agents).map(|name| {
+        let in_namespace = |namespace: &str| Caches::find(&world.policies, namespace, name.as_str());
         (in_namespace(&namespace), elsewhere.and_then(in_namespace))
     });
     let (own_policy, system_policy) = policies.unwrap_or_default();
-    let (own_model, system_model) = models(run, world, &namespace, elsewhere);
+    let (own_model, system_model) = find_models(run, world, &namespace, elsewhere);
 
-    let packs = packs(run, agents, world, &namespace, elsewhere);
+    let packs = find_packs(run, agents, world, &namespace, elsewhere);
     let candidates: BTreeMap<SkillPackName, PackCandidates<'_>> = packs
         .iter()
         .map(|(name, (own, of_system))| {
@@ -75,7 +75,7 @@ pub fn prepare(run: &AgentRun, context: &Context, render_settings: &RenderSettin
             (name.clone(), candidates)
         })
         .collect();
-    let runtime_classes = handlers(world);
+    let runtime_classes = runtime_handlers(world);
     let input = Input {
         run,
         namespace: &namespace,
@@ -86,47 +86,47 @@ pub fn prepare(run: &AgentRun, context: &Context, render_settings: &RenderSettin
         models: Candidates { own: own_model.as_deref(), system: system_model.as_deref() },
         author: Some(&unknown),
         runtime_classes: &runtime_classes,
-        facts: facts(run, world, &namespace),
+        facts: tree_facts(run, world, &namespace),
         settings: &context.settings.admission,
     };
     let admitted = match admit(&input) {
         Decision::Admitted(admitted) => admitted,
         // Without its agent or a pack, a run has many other violations: they count once everything is found.
-        Decision::Denied(denied) if denied.reasons.iter().any(|it| it.missing.is_some()) => {
-            return Err(NotNow::Missing(denied.reasons));
+        Decision::Denied(denied) if denied.violations.iter().any(|it| it.missing.is_some()) => {
+            return Err(StartBlocker::Missing(denied.violations));
         }
-        Decision::Denied(denied) => return Err(NotNow::Denied(denied.reasons)),
+        Decision::Denied(denied) => return Err(StartBlocker::Denied(denied.violations)),
     };
     let bounds = subagent_bounds(&admitted.policy, agents.spec());
     if run.status.as_ref().is_none_or(|it| it.plan_digest.is_none())
-        && let Err(turn) = has_turn(run, context, bounds.concurrent)
+        && let Err(turn) = reserve_slot(run, context, bounds.concurrent)
     {
-        return Err(NotNow::Queued(turn));
+        return Err(StartBlocker::Queued(turn));
     }
     let planned = plan(&input, &admitted, &context.settings.plan)
-        .map_err(|error| NotNow::Impossible(format!("{error}; {}", error.hint())))?;
+        .map_err(|error| StartBlocker::Impossible(format!("{error}; {}", error.hint())))?;
     let rendered = render(&planned.plan, &planned.texts, render_settings)
-        .map_err(|error| NotNow::Impossible(error.to_string()))?;
+        .map_err(|error| StartBlocker::Impossible(error.to_string()))?;
     Ok(Prepared { plan: planned.plan, rendered, warnings: admitted.warnings.clone() })
 }
 
 /// The handlers of the cluster's RuntimeClasses; there are only a few.
-fn handlers(world: &World) -> RuntimeClasses {
+fn runtime_handlers(world: &Caches) -> RuntimeClasses {
     let classes = world.runtime_classes.state().into_iter();
     classes.map(|class| (class.name_any(), class.handler.clone())).collect()
 }
 
-type Found<K> = (Option<Arc<K>>, Option<Arc<K>>);
+type OwnAndSystem<K> = (Option<Arc<K>>, Option<Arc<K>>);
 
-fn packs(
+fn find_packs(
     run: &AgentRun,
     agents: Agents<'_>,
-    world: &World,
+    world: &Caches,
     namespace: &str,
     elsewhere: Option<&str>,
-) -> Vec<(SkillPackName, Found<SkillPack>)> {
-    let in_namespace = |name: &SkillPackName, namespace: &str| World::find(&world.packs, namespace, name.as_str());
-    wanted_packs(run, agents)
+) -> Vec<(SkillPackName, OwnAndSystem<SkillPack>)> {
+    let in_namespace = |name: &SkillPackName, namespace: &str| Caches::find(&world.packs, namespace, name.as_str());
+    referenced_packs(run, agents)
         .into_iter()
         .map(|name| {
             let own = in_namespace(&name, namespace);
@@ -137,26 +137,31 @@ fn packs(
 }
 
 /// The model that a run names, as `name` or `namespace/name`.
-fn models(run: &AgentRun, world: &World, namespace: &str, elsewhere: Option<&str>) -> Found<sympozium_api::Model> {
+fn find_models(
+    run: &AgentRun,
+    world: &Caches,
+    namespace: &str,
+    elsewhere: Option<&str>,
+) -> OwnAndSystem<sympozium_api::Model> {
     let reference = run.spec.model.as_ref().and_then(|it| it.model_ref.as_ref());
     let Some(reference) = reference.map(|it| it.as_str()) else {
         return (None, None);
     };
     match reference.split_once('/') {
-        Some((namespace, name)) => (World::find(&world.models, namespace, name), None),
+        Some((namespace, name)) => (Caches::find(&world.models, namespace, name), None),
         None => (
-            World::find(&world.models, namespace, reference),
-            elsewhere.and_then(|system| World::find(&world.models, system, reference)),
+            Caches::find(&world.models, namespace, reference),
+            elsewhere.and_then(|system| Caches::find(&world.models, system, reference)),
         ),
     }
 }
 
 /// Depth and number of siblings in the run's tree. The number of active runs is left to the queue.
-fn facts(run: &AgentRun, world: &World, namespace: &str) -> Facts {
+fn tree_facts(run: &AgentRun, world: &Caches, namespace: &str) -> Facts {
     let Some(parent) = &run.spec.parent else {
         return Facts::default();
     };
-    let above = World::find(&world.runs, namespace, parent.run_name.as_str());
+    let above = Caches::find(&world.runs, namespace, parent.run_name.as_str());
     let depth = above.and_then(|above| match &above.spec.parent {
         Some(parent) => u32::try_from(parent.spawn_depth).ok(),
         None => Some(0),
@@ -180,16 +185,16 @@ pub fn is_active(run: &AgentRun) -> bool {
 
 /// Reserves a slot for a run. A child run waits for the limit of its tree, every run for that of the cluster. The
 /// message has no current count: it would change all the time, and be written each time.
-fn has_turn(run: &AgentRun, context: &Context, concurrent: u32) -> Result<(), Turn> {
-    let world = &context.world;
-    context.index.know(|| world.runs.state());
+fn reserve_slot(run: &AgentRun, context: &Context, concurrent: u32) -> Result<(), WaitReason> {
+    let world = &context.caches;
+    context.index.seed(|| world.runs.state());
     context.index.reserve(run, |active| {
         run.spec.parent.as_ref()?;
-        let first = first_of_tree(run, world);
+        let first = tree_root(run, world);
         let active = active.iter().filter_map(|it| world.runs.get(it));
         // The root of a tree does not count towards its limit.
         let below = active.filter(|other| {
-            other.spec.parent.is_some() && other.namespace() == run.namespace() && first_of_tree(other, world) == first
+            other.spec.parent.is_some() && other.namespace() == run.namespace() && tree_root(other, world) == first
         });
         (below.count() >= concurrent as usize)
             .then(|| format!("{concurrent} runs of the same tree are going on, and no more may"))
@@ -197,14 +202,14 @@ fn has_turn(run: &AgentRun, context: &Context, concurrent: u32) -> Result<(), Tu
 }
 
 /// The name of the root of a run's tree. A cyclic chain has no root: the walk ends at the depth limit.
-fn first_of_tree(run: &AgentRun, world: &World) -> String {
+fn tree_root(run: &AgentRun, world: &Caches) -> String {
     let namespace = run.namespace().unwrap_or_default();
     let mut name = run.name_any();
     let mut parent = run.spec.parent.clone();
     for _ in 0..limits::DEPTH {
         let Some(above) = parent else { break };
         name = above.run_name.as_str().to_owned();
-        parent = World::find(&world.runs, &namespace, &name).and_then(|it| it.spec.parent.clone());
+        parent = Caches::find(&world.runs, &namespace, &name).and_then(|it| it.spec.parent.clone());
     }
     name
 }

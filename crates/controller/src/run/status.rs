@@ -12,8 +12,8 @@ use sympozium_api::AgentRun;
 use sympozium_api::labels::{field_manager, finalizer};
 use sympozium_api::limits;
 
-use super::again::{again, answered};
-use super::error::{Error, is_missing};
+use super::error::{Error, is_not_found};
+use super::retry::{retry, with_timeout};
 use crate::context::Context;
 
 pub use sympozium_api::agent_run::condition;
@@ -27,14 +27,14 @@ pub fn now() -> Time {
     Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }
 
-pub fn since(time: &Time) -> Duration {
+pub fn elapsed_since(time: &Time) -> Duration {
     let elapsed = Timestamp::now().duration_since(time.0);
     Duration::try_from(elapsed).unwrap_or_default()
 }
 
 /// The value of a condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Says {
+pub struct ConditionValue {
     /// `True`, `False` or `Unknown`.
     pub status: &'static str,
     /// One CamelCase word.
@@ -43,7 +43,7 @@ pub struct Says {
     pub message: String,
 }
 
-impl Says {
+impl ConditionValue {
     /// Status `True`.
     pub fn yes(reason: &str, message: impl Into<String>) -> Self {
         Self::new("True", reason, message)
@@ -68,12 +68,12 @@ impl Says {
 
 /// The merge patch that replaces `old` by `new`. A merge patch merges objects, so a key that is missing in `new` has to
 /// be null (RFC 7396): a list that becomes empty, and is omitted for that, would otherwise stay for ever.
-fn replacement(old: &Value, new: Value) -> Value {
+fn merge_patch(old: &Value, new: Value) -> Value {
     match (old, new) {
         (Value::Object(old), Value::Object(mut new)) => {
             for (key, was) in old {
                 let value = match new.remove(key) {
-                    Some(value) => replacement(was, value),
+                    Some(value) => merge_patch(was, value),
                     None => Value::Null,
                 };
                 new.insert(key.clone(), value);
@@ -86,14 +86,14 @@ fn replacement(old: &Value, new: Value) -> Value {
 
 /// Changes to a run's status that are written in one request.
 #[derive(Debug)]
-pub struct Change<'r> {
+pub struct StatusPatch<'r> {
     run: &'r Arc<AgentRun>,
     fields: Map<String, Value>,
     conditions: Option<Vec<Condition>>,
 }
 
-impl<'r> Change<'r> {
-    pub fn of(run: &'r Arc<AgentRun>) -> Self {
+impl<'r> StatusPatch<'r> {
+    pub fn new(run: &'r Arc<AgentRun>) -> Self {
         Self { run, fields: Map::new(), conditions: None }
     }
 
@@ -103,22 +103,22 @@ impl<'r> Change<'r> {
         let status = serde_json::to_value(self.run.status.as_ref())?;
         let known = status.get(field).unwrap_or(&Value::Null);
         if known != &value {
-            self.fields.insert(field.to_owned(), replacement(known, value));
+            self.fields.insert(field.to_owned(), merge_patch(known, value));
         }
         Ok(self)
     }
 
     /// Sets the error of the run, truncated to what the schema allows.
-    pub fn fail(self, why: Option<&str>) -> Result<Self, Error> {
+    pub fn set_error(self, why: Option<&str>) -> Result<Self, Error> {
         let cut = |why: &str| why[..why.floor_char_boundary(limits::VALUE)].to_owned();
         self.set("error", why.map(cut))
     }
 
     /// Sets a condition, if its value differs.
-    pub fn say(mut self, type_: &'static str, says: Says) -> Self {
+    pub fn set_condition(mut self, type_: &'static str, says: ConditionValue) -> Self {
         let known = self.run.status.as_ref().map(|it| it.conditions.clone());
         let conditions = self.conditions.take().or(known).unwrap_or_default();
-        self.conditions = Some(said(conditions, type_, says, self.run.metadata.generation));
+        self.conditions = Some(with_condition(conditions, type_, says, self.run.metadata.generation));
         self
     }
 
@@ -144,16 +144,21 @@ impl<'r> Change<'r> {
         let name = run.name_any();
         // With the UID: a later run of the same name is a different run.
         let patch = json!({ "metadata": { "uid": run.uid() }, "status": fields });
-        context.metrics.wrote("AgentRun", "status");
-        let (api, parameters, patch) = (api(run, context), parameters(), Patch::Merge(&patch));
-        let written = again(|| api.patch_status(&name, &parameters, &patch)).await;
+        context.metrics.count_write("AgentRun", "status");
+        let (api, parameters, patch) = (api(run, context), patch_params(), Patch::Merge(&patch));
+        let written = retry(|| api.patch_status(&name, &parameters, &patch)).await;
         let written = written.map_err(Error::api("write the status of", "AgentRun", name))?;
-        Ok(context.written.remember(written))
+        Ok(context.own_writes.remember(written))
     }
 }
 
 /// Sets a condition in a list. The transition time changes only with the status.
-fn said(mut conditions: Vec<Condition>, type_: &str, says: Says, generation: Option<i64>) -> Vec<Condition> {
+fn with_condition(
+    mut conditions: Vec<Condition>,
+    type_: &str,
+    says: ConditionValue,
+    generation: Option<i64>,
+) -> Vec<Condition> {
     let known = conditions.iter().position(|it| it.type_ == type_);
     let since = match known {
         Some(place) if conditions[place].status == says.status => conditions[place].last_transition_time.clone(),
@@ -174,7 +179,7 @@ fn said(mut conditions: Vec<Condition>, type_: &str, says: Says, generation: Opt
     conditions
 }
 
-pub fn holds(run: &AgentRun, type_: &str) -> bool {
+pub fn condition_is_true(run: &AgentRun, type_: &str) -> bool {
     let conditions = run.status.iter().flat_map(|it| &it.conditions);
     conditions.filter(|it| it.type_ == type_).any(|it| it.status == "True")
 }
@@ -184,7 +189,7 @@ pub fn holds(run: &AgentRun, type_: &str) -> bool {
 /// # Errors
 ///
 /// When the API server rejects the request.
-pub async fn hold(run: Arc<AgentRun>, context: &Context) -> Result<Arc<AgentRun>, Error> {
+pub async fn add_finalizer(run: Arc<AgentRun>, context: &Context) -> Result<Arc<AgentRun>, Error> {
     if run.finalizers().iter().any(|it| it == finalizer::RUN) {
         return Ok(run);
     }
@@ -198,14 +203,14 @@ pub async fn hold(run: Arc<AgentRun>, context: &Context) -> Result<Arc<AgentRun>
 /// # Errors
 ///
 /// When the API server rejects the request.
-pub async fn release(run: &Arc<AgentRun>, context: &Context) -> Result<Arc<AgentRun>, Error> {
+pub async fn remove_finalizer(run: &Arc<AgentRun>, context: &Context) -> Result<Arc<AgentRun>, Error> {
     if !run.finalizers().iter().any(|it| it == finalizer::RUN) {
         return Ok(Arc::clone(run));
     }
     let others = run.finalizers().iter().filter(|it| *it != finalizer::RUN);
     match write_finalizers(run, others.cloned().collect(), context).await {
         // The run was deleted with its last finalizer.
-        Err(Error::Api { error, .. }) if is_missing(&error) => Ok(Arc::clone(run)),
+        Err(Error::Api { error, .. }) if is_not_found(&error) => Ok(Arc::clone(run)),
         written => written,
     }
 }
@@ -222,19 +227,19 @@ async fn write_finalizers(
         "resourceVersion": run.resource_version(),
         "finalizers": finalizers,
     } });
-    context.metrics.wrote("AgentRun", "patch");
-    let (api, parameters, patch) = (api(run, context), parameters(), Patch::Merge(&patch));
+    context.metrics.count_write("AgentRun", "patch");
+    let (api, parameters, patch) = (api(run, context), patch_params(), Patch::Merge(&patch));
     // Once: a retry would conflict with the version that the first attempt created.
-    let written = answered(api.patch(&name, &parameters, &patch)).await;
+    let written = with_timeout(api.patch(&name, &parameters, &patch)).await;
     let written = written.map_err(Error::api("write the finalizers of", "AgentRun", name))?;
-    Ok(context.written.remember(written))
+    Ok(context.own_writes.remember(written))
 }
 
 fn api(run: &AgentRun, context: &Context) -> Api<AgentRun> {
     Api::namespaced(context.client.clone(), &run.namespace().unwrap_or_default())
 }
 
-fn parameters() -> PatchParams {
+fn patch_params() -> PatchParams {
     PatchParams { field_manager: Some(field_manager::CONTROLLER.to_owned()), ..PatchParams::default() }
 }
 
@@ -243,12 +248,12 @@ fn parameters() -> PatchParams {
 /// # Errors
 ///
 /// When the API server does not answer.
-pub async fn fresh(run: &AgentRun, context: &Context) -> Result<Option<Arc<AgentRun>>, Error> {
+pub async fn refetch(run: &AgentRun, context: &Context) -> Result<Option<Arc<AgentRun>>, Error> {
     let name = run.name_any();
     let api = api(run, context);
-    let found = again(|| api.get_opt(&name)).await;
+    let found = retry(|| api.get_opt(&name)).await;
     let found = found.map_err(Error::api("read", "AgentRun", name))?;
-    Ok(found.filter(|it| it.uid() == run.uid()).map(|it| context.written.remember(it)))
+    Ok(found.filter(|it| it.uid() == run.uid()).map(|it| context.own_writes.remember(it)))
 }
 
 #[cfg(test)]
@@ -258,13 +263,13 @@ mod tests {
     #[test]
     fn what_is_not_there_any_more_is_taken_away_by_the_patch() {
         let remaining = json!({"checkedAt": "1", "remaining": [{"kind": "PersistentVolumeClaim"}]});
-        assert_eq!(replacement(&remaining, json!({"checkedAt": "2"})), json!({"checkedAt": "2", "remaining": null}));
+        assert_eq!(merge_patch(&remaining, json!({"checkedAt": "2"})), json!({"checkedAt": "2", "remaining": null}));
         assert_eq!(
-            replacement(&json!({"a": {"b": 1, "c": 2}}), json!({"a": {"c": 3}, "d": []})),
+            merge_patch(&json!({"a": {"b": 1, "c": 2}}), json!({"a": {"c": 3}, "d": []})),
             json!({"a": {"b": null, "c": 3}, "d": []})
         );
         // Lists and values are replaced as a whole.
-        assert_eq!(replacement(&json!([{"a": 1}]), json!([])), json!([]));
-        assert_eq!(replacement(&Value::Null, json!({"a": 1})), json!({"a": 1}));
+        assert_eq!(merge_patch(&json!([{"a": 1}]), json!([])), json!([]));
+        assert_eq!(merge_patch(&Value::Null, json!({"a": 1})), json!({"a": 1}));
     }
 }

@@ -5,8 +5,8 @@ use sympozium_testkit::cases;
 use sympozium_testkit::cluster::faults::{Fault, Moment, Refusal, Sprinkle};
 use sympozium_testkit::cluster::samples::{everything, plain};
 
-use super::ground::Ground;
-use super::run::Tried;
+use super::harness::Harness;
+use super::run::TestRun;
 
 /// Runs at once, and writes between two kills.
 const RUNS: usize = 8;
@@ -18,21 +18,21 @@ const ALL_KILLS: usize = 25;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_runs_survive_many_kills() {
-    let Some(ground) = Ground::new("chaos").await else {
+    let Some(ground) = Harness::new("chaos").await else {
         return;
     };
     let (runs, kills) = if cases::is_full() { (ALL_RUNS, ALL_KILLS) } else { (RUNS, KILLS) };
     println!("seed {}", cases::seed());
-    ground.count();
+    ground.start_counting();
     let mut all = Vec::new();
     for number in 0..runs {
         // Half of them with hooks.
         let name = format!("chaos-{number}");
         let run = if number % 2 == 0 { everything(&name) } else { plain(&name) };
-        all.push(Tried::create(&ground, run).await);
+        all.push(TestRun::create(&ground, run).await);
     }
     for kill in 0..kills {
-        ground.count();
+        ground.start_counting();
         ground.proxy.sprinkle(Some(Sprinkle {
             seed: cases::seed().wrapping_mul(100).wrapping_add(kill as u64),
             writes_percent: 10,
@@ -60,9 +60,9 @@ async fn many_runs_survive_many_kills() {
     }
     ground.proxy.sprinkle(None);
     for (number, tried) in all.iter().enumerate() {
-        let status = tried.settled(&ground).await;
-        assert_eq!(status.phase, Some(Phase::Succeeded), "{}", ground.tell(tried).await);
+        let status = tried.wait_torn_down(&ground).await;
+        assert_eq!(status.phase, Some(Phase::Succeeded), "{}", ground.describe(tried).await);
         let hooks = usize::from(number % 2 == 0);
-        tried.succeeded(&ground, &status, hooks).await;
+        tried.assert_succeeded(&ground, &status, hooks).await;
     }
 }

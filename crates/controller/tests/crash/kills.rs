@@ -5,8 +5,8 @@ use sympozium_testkit::cases;
 use sympozium_testkit::cluster::faults::Moment;
 use sympozium_testkit::cluster::samples::{everything, kept};
 
-use super::ground::Ground;
-use super::run::Tried;
+use super::harness::Harness;
+use super::run::TestRun;
 
 /// Runs of one kind, killed at every write.
 struct Matrix {
@@ -33,15 +33,15 @@ async fn killed_before_or_after_any_write_a_run_that_is_kept_ends_right_and_stay
 
 impl Matrix {
     async fn try_on(&self, label: &str) {
-        let Some(ground) = Ground::new(label).await else {
+        let Some(ground) = Harness::new(label).await else {
             return;
         };
         // Without a fault, to learn what is written.
-        ground.count();
-        let tried = Tried::create(&ground, (self.run)("learn")).await;
-        let status = tried.settled(&ground).await;
-        tried.succeeded(&ground, &status, self.hooks).await;
-        let writes = ground.counted();
+        ground.start_counting();
+        let tried = TestRun::create(&ground, (self.run)("learn")).await;
+        let status = tried.wait_torn_down(&ground).await;
+        tried.assert_succeeded(&ground, &status, self.hooks).await;
+        let writes = ground.take_counted();
         let listed: Vec<String> = writes.iter().map(ToString::to_string).collect();
         assert!(writes.len() >= self.fewest_writes, "{listed:#?}");
 
@@ -49,17 +49,17 @@ impl Matrix {
             (1..=writes.len()).flat_map(|number| [(number, Moment::Before), (number, Moment::After)]).collect();
         let mut missed = Vec::new();
         for (number, moment) in cases::sample(all, self.sample) {
-            ground.count();
+            ground.start_counting();
             ground.proxy.stop_at(number, moment);
             let name = format!("kill-{number}-{moment:?}").to_lowercase();
-            let tried = Tried::create(&ground, (self.run)(&name)).await;
+            let tried = TestRun::create(&ground, (self.run)(&name)).await;
             if ground.stopped(&tried).await {
                 ground.crash().await;
             } else {
                 missed.push((number, moment));
             }
-            let status = tried.settled(&ground).await;
-            tried.succeeded(&ground, &status, self.hooks).await;
+            let status = tried.wait_torn_down(&ground).await;
+            tried.assert_succeeded(&ground, &status, self.hooks).await;
         }
         // Two runs need not write alike to the last: the last steps may fall together. Most must be the same.
         assert!(missed.len() <= 4, "these writes never came: {missed:?}");

@@ -8,10 +8,10 @@
 
 #![expect(clippy::expect_used, reason = "helpers of tests are tests, which clippy does not see")]
 
+mod api_faults;
 mod chaos;
 mod ends;
-mod ground;
+mod harness;
 mod kills;
 mod order;
 mod run;
-mod weather;

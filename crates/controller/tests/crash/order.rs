@@ -10,8 +10,8 @@ use sympozium_testkit::cluster::faults::Write;
 use sympozium_testkit::cluster::played::Play;
 use sympozium_testkit::cluster::samples::plain;
 
-use super::ground::Ground;
-use super::run::Tried;
+use super::harness::Harness;
+use super::run::TestRun;
 
 /// The places of the writes that create or delete objects of these kinds.
 fn places(writes: &[Write], method: &str, kinds: &[&str]) -> Vec<usize> {
@@ -44,14 +44,14 @@ fn before(first: (&str, &[usize]), second: (&str, &[usize])) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rights_come_last_and_go_first() {
-    let Some(ground) = Ground::new("order").await else {
+    let Some(ground) = Harness::new("order").await else {
         return;
     };
-    ground.count();
+    ground.start_counting();
     ground.played.play("order", Play::Waits);
-    let tried = Tried::create(&ground, plain("order")).await;
-    tried.until_running(&ground).await;
-    let made = ground.counted();
+    let tried = TestRun::create(&ground, plain("order")).await;
+    tried.wait_running(&ground).await;
+    let made = ground.take_counted();
     let of = |kinds: &[&str]| places(&made, "POST", kinds);
     let bindings = of(&["rolebindings", "clusterrolebindings"]);
     for (name, kind) in [
@@ -73,18 +73,18 @@ async fn rights_come_last_and_go_first() {
     let host_users = pods[0].spec.as_ref().and_then(|it| it.host_users);
     assert_eq!(host_users, Some(false));
     tried
-        .until("the run to say where it runs", &ground, |run| {
+        .wait_until("the run to say where it runs", &ground, |run| {
             let status = run.and_then(|it| it.status.as_ref());
             let mut conditions = status.iter().flat_map(|it| &it.conditions);
             conditions.any(|it| it.type_ == condition::STARTED && it.message.contains("in a user namespace of its own"))
         })
         .await;
 
-    ground.count();
+    ground.start_counting();
     ground.played.cue(&tried.uid, Play::Answers);
-    let status = tried.settled(&ground).await;
-    tried.succeeded(&ground, &status, 0).await;
-    let removed = ground.counted();
+    let status = tried.wait_torn_down(&ground).await;
+    tried.assert_succeeded(&ground, &status, 0).await;
+    let removed = ground.take_counted();
     let of = |kinds: &[&str]| places(&removed, "DELETE", kinds);
     let bindings = of(&["rolebindings", "clusterrolebindings"]);
     // Not even the run's own status comes before.

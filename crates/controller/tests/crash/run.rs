@@ -15,28 +15,28 @@ use sympozium_api::agent_run::{AgentRunStatus, Cleanup, Phase};
 use sympozium_api::{AgentRun, RunPlan, labels};
 use sympozium_testkit::cluster::played::{Pods, RESULT};
 
-use super::ground::Ground;
+use super::harness::Harness;
 
 /// How long a run may take to its end, faults included. A machine that does ten things at once is slow.
-pub const PATIENCE: Duration = Duration::from_secs(240);
+pub const TIMEOUT: Duration = Duration::from_secs(240);
 /// How many writes fewer one run may have than another like it: what is seen at once is written at once, and rights
 /// that the API server is late to forget are looked at twice. So the last writes of one may never come in another.
-pub const SPREAD: usize = 6;
+pub const WRITE_COUNT_SPREAD: usize = 6;
 /// Between two watches.
-const WATCH_PAUSE: Duration = Duration::from_millis(100);
+const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A run that was created.
-pub struct Tried {
+pub struct TestRun {
     pub name: String,
     pub uid: String,
     api: Api<AgentRun>,
     /// Whether its pod stays.
-    kept: bool,
+    keeps_pod: bool,
     client: Client,
 }
 
-impl Tried {
-    pub async fn create(ground: &Ground, run: Value) -> Self {
+impl TestRun {
+    pub async fn create(ground: &Harness, run: Value) -> Self {
         let api = ground.runs();
         let run: AgentRun = serde_json::from_value(run).expect("a run");
         let created = api.create(&PostParams::default(), &run).await.expect("the run is created");
@@ -44,7 +44,7 @@ impl Tried {
             name: created.name_any(),
             uid: created.uid().unwrap_or_default(),
             api,
-            kept: run.spec.cleanup == Cleanup::Keep,
+            keeps_pod: run.spec.cleanup == Cleanup::Keep,
             client: ground.client.clone(),
         }
     }
@@ -54,28 +54,28 @@ impl Tried {
     }
 
     /// The run as it is now, if it is there.
-    pub async fn now(&self) -> Option<AgentRun> {
+    pub async fn get(&self) -> Option<AgentRun> {
         let found = self.api.get_opt(&self.name).await.expect("asked for");
         found.filter(|it| it.uid().as_deref() == Some(&self.uid))
     }
 
     /// Whether nothing is to be done about the run any more, or it is gone.
-    pub async fn is_over(&self) -> bool {
-        let run = self.now().await;
-        run.is_none() || is_settled(run.as_ref())
+    pub async fn is_terminal(&self) -> bool {
+        let run = self.get().await;
+        run.is_none() || is_torn_down(run.as_ref())
     }
 
     pub async fn is_running(&self) -> bool {
-        is_running(self.now().await.as_ref())
+        is_running(self.get().await.as_ref())
     }
 
     /// Waits until something holds for the run; `None` stands for a run that is gone.
-    pub async fn until(&self, what: &str, ground: &Ground, condition: impl Fn(Option<&AgentRun>) -> bool + Send) {
+    pub async fn wait_until(&self, what: &str, ground: &Harness, condition: impl Fn(Option<&AgentRun>) -> bool + Send) {
         let holds = async {
             // A watch that fails is begun again, with what is there.
             while let Err(error) = await_condition(self.api.clone(), &self.name, &condition).await {
                 eprintln!("waiting for {what}: {error}");
-                tokio::time::sleep(WATCH_PAUSE).await;
+                tokio::time::sleep(WATCH_INTERVAL).await;
             }
         };
         let waiting = async {
@@ -84,24 +84,24 @@ impl Tried {
                 () = ground.keep_alive() => {}
             }
         };
-        if tokio::time::timeout(PATIENCE, waiting).await.is_err() {
-            panic!("waited in vain for {what}\n{}", ground.tell(self).await);
+        if tokio::time::timeout(TIMEOUT, waiting).await.is_err() {
+            panic!("waited in vain for {what}\n{}", ground.describe(self).await);
         }
     }
 
     /// Waits until nothing is to be done about the run any more, and gives its status.
-    pub async fn settled(&self, ground: &Ground) -> AgentRunStatus {
-        self.until("the run to be over and clean", ground, is_settled).await;
-        let run = self.now().await.expect("a run that is over stays");
+    pub async fn wait_torn_down(&self, ground: &Harness) -> AgentRunStatus {
+        self.wait_until("the run to be over and clean", ground, is_torn_down).await;
+        let run = self.get().await.expect("a run that is over stays");
         run.status.expect("it has a status")
     }
 
-    pub async fn until_running(&self, ground: &Ground) {
-        self.until("the run to go on", ground, is_running).await;
+    pub async fn wait_running(&self, ground: &Harness) {
+        self.wait_until("the run to go on", ground, is_running).await;
     }
 
     /// What exists in the cluster for this run, the run itself apart: kind and name.
-    pub async fn left(&self) -> BTreeSet<String> {
+    pub async fn remaining_objects(&self) -> BTreeSet<String> {
         let kinds = [
             ApiResource::erase::<Pod>(&()),
             ApiResource::erase::<Job>(&()),
@@ -126,17 +126,17 @@ impl Tried {
     }
 
     /// Waits until nothing of a run that is gone is left.
-    pub async fn vanished(&self, ground: &Ground) {
-        self.until("the run to be gone", ground, |run| run.is_none()).await;
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+    pub async fn assert_deleted(&self, ground: &Harness) {
+        self.wait_until("the run to be gone", ground, |run| run.is_none()).await;
+        let deadline = tokio::time::Instant::now() + TIMEOUT;
         loop {
-            let left = self.left().await;
+            let left = self.remaining_objects().await;
             if left.is_empty() {
                 return;
             }
             // What the run owned goes by the cluster's own collector, which takes its time.
             if tokio::time::Instant::now() > deadline {
-                panic!("still there: {left:?}\n{}", ground.tell(self).await);
+                panic!("still there: {left:?}\n{}", ground.describe(self).await);
             }
             ground.revive().await;
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -144,8 +144,8 @@ impl Tried {
     }
 
     /// What became of the run's pods, when the play has seen the one that the status names: its watch may be behind the controller's.
-    async fn pods(&self, ground: &Ground, status: &AgentRunStatus) -> Pods {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+    async fn pods(&self, ground: &Harness, status: &AgentRunStatus) -> Pods {
+        let deadline = tokio::time::Instant::now() + TIMEOUT;
         loop {
             let pods = ground.played.pods_of(&self.uid);
             let is_seen = status.pod_uid.as_ref().is_none_or(|named| pods.seen.contains(named.as_str()));
@@ -157,9 +157,9 @@ impl Tried {
     }
 
     /// Asserts that the run succeeded, was executed exactly once, and left nothing but its plan.
-    pub async fn succeeded(&self, ground: &Ground, status: &AgentRunStatus, hooks: usize) {
+    pub async fn assert_succeeded(&self, ground: &Harness, status: &AgentRunStatus, hooks: usize) {
         let pods = self.pods(ground, status).await;
-        let wrong = self.wrong(status, Phase::Succeeded, &pods).await;
+        let wrong = self.problems(status, Phase::Succeeded, &pods).await;
         let mut wrong: Vec<String> = wrong.into_iter().collect();
         if status.result.as_deref() != Some(RESULT) {
             wrong.push(format!("the result is {:?}", status.result));
@@ -170,18 +170,18 @@ impl Tried {
         if pods.hooks.len() != hooks {
             wrong.push(format!("hooks ran {} times", pods.hooks.len()));
         }
-        assert!(wrong.is_empty(), "{}\n{}", wrong.join("; "), ground.tell(self).await);
+        assert!(wrong.is_empty(), "{}\n{}", wrong.join("; "), ground.describe(self).await);
     }
 
     /// Asserts that the run ended in this phase, was executed at most once, and left nothing but its plan.
-    pub async fn ended(&self, ground: &Ground, status: &AgentRunStatus, phase: Phase) {
+    pub async fn assert_ended(&self, ground: &Harness, status: &AgentRunStatus, phase: Phase) {
         let pods = self.pods(ground, status).await;
-        let wrong = self.wrong(status, phase, &pods).await;
-        assert!(wrong.is_empty(), "{}\n{}", wrong.join("; "), ground.tell(self).await);
+        let wrong = self.problems(status, phase, &pods).await;
+        assert!(wrong.is_empty(), "{}\n{}", wrong.join("; "), ground.describe(self).await);
     }
 
     /// What every run must have when it is over, however it ended.
-    async fn wrong(&self, status: &AgentRunStatus, phase: Phase, pods: &Pods) -> Vec<String> {
+    async fn problems(&self, status: &AgentRunStatus, phase: Phase, pods: &Pods) -> Vec<String> {
         let mut wrong = Vec::new();
         if status.phase != Some(phase) {
             wrong.push(format!("it is {:?}, not {phase:?}: {:?}", status.phase, status.error));
@@ -211,31 +211,31 @@ impl Tried {
             other => wrong.push(format!("the check says {other:?}")),
         }
         // The plan stays, and is the one that was written down; so do a pod that is to be kept and its Job. Nothing else does.
-        let left = self.left().await;
+        let left = self.remaining_objects().await;
         let job = status.job_name.as_ref().map(|it| it.as_str());
         let plan = job.map(|job| format!("{job}-plan"));
         let (mut pods_kept, mut others) = (0, Vec::new());
         for it in &left {
             match it.split_once(' ').unwrap_or_default() {
                 ("ConfigMap", name) if Some(name) == plan.as_deref() => {}
-                ("Job", name) if self.kept && Some(name) == job => {}
-                ("Pod", _) if self.kept => pods_kept += 1,
+                ("Job", name) if self.keeps_pod && Some(name) == job => {}
+                ("Pod", _) if self.keeps_pod => pods_kept += 1,
                 _ => others.push(it),
             }
         }
         if !others.is_empty() {
             wrong.push(format!("still there: {others:?}"));
         }
-        if self.kept && phase == Phase::Succeeded && pods_kept != 1 {
+        if self.keeps_pod && phase == Phase::Succeeded && pods_kept != 1 {
             wrong.push(format!("{pods_kept} pods were kept"));
         }
         if let (Some(plan), Some(digest)) = (&plan, &status.plan_digest) {
-            wrong.extend(self.wrong_plan(plan, digest.as_str(), phase).await);
+            wrong.extend(self.plan_problem(plan, digest.as_str(), phase).await);
         }
         wrong
     }
 
-    async fn wrong_plan(&self, name: &str, written: &str, phase: Phase) -> Option<String> {
+    async fn plan_problem(&self, name: &str, written: &str, phase: Phase) -> Option<String> {
         let namespace = self.api.namespace().unwrap_or_default();
         let plans: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
         let plan = plans.get_opt(name).await.expect("asked for");
@@ -257,7 +257,7 @@ fn is_running(run: Option<&AgentRun>) -> bool {
     status.is_some_and(|it| it.pod_uid.is_some())
 }
 
-fn is_settled(run: Option<&AgentRun>) -> bool {
+fn is_torn_down(run: Option<&AgentRun>) -> bool {
     let Some(run) = run else { return false };
     let status = run.status.as_ref();
     let over = status.is_some_and(|it| it.phase.is_some_and(Phase::is_terminal));

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use sympozium_testkit::cluster::Security;
 
-use crate::world::{Company, World};
+use crate::harness::{Exclusivity, Harness};
 
 fn agent(kind: &str, name: &str) -> Value {
     json!({
@@ -14,14 +14,14 @@ fn agent(kind: &str, name: &str) -> Value {
 
 #[test]
 fn an_agent_waits_for_its_packs_counts_its_runs_and_has_one_name() {
-    let Some(world) = World::new("agents", Company::others()) else {
+    let Some(world) = Harness::new("agents", Exclusivity::shared()) else {
         return;
     };
     let team = world.cluster.namespace("team", Security::Restricted).expect("a namespace");
     let kubectl = team.kubectl();
     team.create(&agent("Agent", "alice")).expect("an agent");
     team.create(&agent("SympoziumInstance", "bob")).expect("an agent");
-    let program = world.lead();
+    let program = world.start_leader();
     for object in ["agent/alice", "sympoziuminstance/bob"] {
         let found = world.wait_for(kubectl, &[object], |it| it["status"]["phase"] == "Pending");
         let conditions = found["status"]["conditions"].to_string();
@@ -53,7 +53,7 @@ fn an_agent_waits_for_its_packs_counts_its_runs_and_has_one_name() {
     // A total outlives runs and processes.
     drop(program);
     kubectl.run(&["delete", "agentruns", "--all", "--wait=false"]).expect("they go");
-    let program = world.lead();
+    let program = world.start_leader();
     team.create(&run).expect("a run");
     let found = world.wait_for(kubectl, &["agent/alice"], |it| it["status"]["totalAgentRuns"] == 3);
     assert_eq!(found["status"]["observedGeneration"], found["metadata"]["generation"]);

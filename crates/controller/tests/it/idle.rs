@@ -3,18 +3,18 @@
 use std::time::Instant;
 
 use serde_json::json;
-use sympozium_controller::agents::COUNT_EVERY;
-use sympozium_controller::leader::RENEW_EVERY;
+use sympozium_controller::agents::COUNT_INTERVAL;
+use sympozium_controller::leader::RENEW_INTERVAL;
 use sympozium_testkit::cluster::{Call, Security};
 
-use crate::world::{Company, World, holds};
+use crate::harness::{Exclusivity, Harness, wait_until_true};
 
 /// For how many renewals of its Lease it is watched.
 const RENEWALS: usize = 3;
 
 #[test]
 fn an_idle_controller_writes_its_lease_and_nothing_else() {
-    let Some(world) = World::new("idle", Company::alone()) else {
+    let Some(world) = Harness::new("idle", Exclusivity::exclusive()) else {
         return;
     };
     let Some(audit) = world.cluster.audit() else {
@@ -27,14 +27,14 @@ fn an_idle_controller_writes_its_lease_and_nothing_else() {
         "spec": {"agents": {"default": {"model": "m"}}, "skills": [{"skillPackRef": "echo"}]}});
     team.create(&pack).expect("a pack");
     team.create(&agent).expect("an agent");
-    let program = world.lead();
+    let program = world.start_leader();
     world.wait_for(team.kubectl(), &["skillpack", "echo"], |it| it["status"]["phase"] == "Ready");
     world.wait_for(team.kubectl(), &["agent", "alice"], |it| it["status"]["phase"] == "Running");
     program.wait_for_metric(r#"certificate_faults{secret="sympozium-gateway-keys"}"#, |it| it == 0.0);
     program.wait_for_metric(r#"foreign_objects{kind="NetworkPolicy"}"#, |_| true);
 
     // What is left of other tests is deleted meanwhile, which is work for any controller. One that stays for ever does no harm.
-    let _ = holds(|| {
+    let _ = wait_until_true(|| {
         let namespaces = world.cluster.kubectl().json(&["get", "namespaces"]);
         namespaces.is_ok_and(|it| {
             let mut all = it["items"].as_array().into_iter().flatten();
@@ -51,7 +51,7 @@ fn an_idle_controller_writes_its_lease_and_nothing_else() {
     // A probe that gets no processor for long is given up, and asked again.
     let metric = |name: &str| {
         let mut value = None;
-        let told = holds(|| {
+        let told = wait_until_true(|| {
             value = program.metric(name);
             value.is_some()
         });
@@ -61,15 +61,15 @@ fn an_idle_controller_writes_its_lease_and_nothing_else() {
     // What the last of the above still caused.
     let mark = audit.mark().expect("a log");
     let renewals = metric("lease_renewed_seconds");
-    assert!(holds(|| program.metric("lease_renewed_seconds") > renewals));
+    assert!(wait_until_true(|| program.metric("lease_renewed_seconds") > renewals));
     let _ = audit.since(mark).expect("a log");
 
     // A look that was put off comes soon: none is on its way when the counter has stood still for longer than that.
     let looks = || metric(r#"reconciles_total{kind="Agent"}"#);
     let (mut looked, mut since) = (looks(), Instant::now());
-    assert!(holds(|| {
+    assert!(wait_until_true(|| {
         // Before the counter is read: whatever time passes until it is read, it stood still for so long.
-        let is_long = since.elapsed() > COUNT_EVERY * 2;
+        let is_long = since.elapsed() > COUNT_INTERVAL * 2;
         let now = looks();
         let stood_still = now == looked;
         if !stood_still {
@@ -82,9 +82,9 @@ fn an_idle_controller_writes_its_lease_and_nothing_else() {
     let mark = audit.mark().expect("a log");
     let (mut renewed, mut renewals) = (metric("lease_renewed_seconds"), 0);
     // The first may have been answered before the mark, and counted after it.
-    assert!(holds(|| program.metric("lease_renewed_seconds") > renewed));
+    assert!(wait_until_true(|| program.metric("lease_renewed_seconds") > renewed));
     renewed = metric("lease_renewed_seconds");
-    assert!(holds(|| {
+    assert!(wait_until_true(|| {
         let now = program.metric("lease_renewed_seconds");
         if now > renewed {
             (renewed, renewals) = (now, renewals + 1);
@@ -101,7 +101,7 @@ fn an_idle_controller_writes_its_lease_and_nothing_else() {
     assert_eq!(other, []);
     assert!(lease.iter().all(|call| call.code == 200));
     // A starved machine is later, never sooner.
-    let most = begun.elapsed().div_duration_f64(RENEW_EVERY) as usize + 1;
+    let most = begun.elapsed().div_duration_f64(RENEW_INTERVAL) as usize + 1;
     assert!((RENEWALS..=most).contains(&lease.len()), "{}", lease.len());
     assert_eq!(looks(), looked);
 }

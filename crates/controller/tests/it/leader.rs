@@ -2,14 +2,14 @@
 
 use rustix::process::Signal;
 
-use crate::world::{Company, World, holds};
+use crate::harness::{Exclusivity, Harness, wait_until_true};
 
 #[test]
 fn a_killed_leader_is_followed_by_another_and_one_that_ends_makes_room_at_once() {
-    let Some(world) = World::new("leader", Company::others()) else {
+    let Some(world) = Harness::new("leader", Exclusivity::shared()) else {
         return;
     };
-    let first = world.lead();
+    let first = world.start_leader();
     let second = world.start();
     second.wait_for("/readyz", "ok: standby\n");
     first.wait_for_metric("leader", |it| it == 1.0);
@@ -38,14 +38,14 @@ fn a_killed_leader_is_followed_by_another_and_one_that_ends_makes_room_at_once()
 
 #[test]
 fn a_leader_whose_lease_is_taken_ends_with_an_error() {
-    let Some(world) = World::new("lost", Company::others()) else {
+    let Some(world) = Harness::new("lost", Exclusivity::shared()) else {
         return;
     };
-    let program = world.lead();
+    let program = world.start_leader();
     let patch = r#"{"spec":{"holderIdentity":"somebody"}}"#;
     let kubectl = world.system.kubectl();
     // Whoever writes last within a renewal wins: one attempt may be overtaken, and then there is another.
-    let taken = holds(|| {
+    let taken = wait_until_true(|| {
         let _ = kubectl.attempt(&["patch", "lease", "sympozium-controller", "--type=merge", "-p", patch]);
         program.log().contains("must not work any more")
     });

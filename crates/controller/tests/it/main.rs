@@ -2,7 +2,9 @@
 
 #![expect(clippy::expect_used, reason = "helpers of tests are tests, which clippy does not see")]
 
+mod admission_status;
 mod agents;
+mod harness;
 mod idle;
 mod leader;
 mod packs;
@@ -11,5 +13,3 @@ mod program;
 mod runs;
 mod secrets;
 mod sweep;
-mod unserved;
-mod world;

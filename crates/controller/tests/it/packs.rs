@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use sympozium_testkit::cluster::Security;
 
-use crate::world::{Company, World};
+use crate::harness::{Exclusivity, Harness};
 
 fn pack(name: &str, content: &str) -> Value {
     json!({
@@ -21,13 +21,13 @@ fn condition(object: &Value, about: &str) -> (String, String) {
 
 #[test]
 fn a_pack_has_a_config_map_which_follows_it_and_goes_with_it() {
-    let Some(world) = World::new("packs", Company::others()) else {
+    let Some(world) = Harness::new("packs", Exclusivity::shared()) else {
         return;
     };
     let team = world.cluster.namespace("team", Security::Restricted).expect("a namespace");
     let kubectl = team.kubectl();
     team.create(&pack("echo", "Once.")).expect("a pack");
-    let program = world.lead();
+    let program = world.start_leader();
     let found = world.wait_for(kubectl, &["skillpack", "echo"], |it| it["status"]["phase"] == "Ready");
     assert_eq!(found["status"]["configMapName"], "echo");
     assert_eq!(found["status"]["skillCount"], 1);
@@ -42,7 +42,7 @@ fn a_pack_has_a_config_map_which_follows_it_and_goes_with_it() {
     world.wait_for(kubectl, &["configmap", "echo"], |it| it["data"] == text("Twice."));
 
     kubectl.run(&["delete", "skillpack", "echo"]).expect("it goes");
-    let gone = crate::world::holds(|| {
+    let gone = crate::harness::wait_until_true(|| {
         let found = kubectl.attempt(&["get", "configmap", "echo"]);
         found.is_ok_and(|found| !found.success)
     });
@@ -51,7 +51,7 @@ fn a_pack_has_a_config_map_which_follows_it_and_goes_with_it() {
 
 #[test]
 fn a_config_map_of_somebody_else_is_left_as_it_is() {
-    let Some(world) = World::new("foreign", Company::others()) else {
+    let Some(world) = Harness::new("foreign", Exclusivity::shared()) else {
         return;
     };
     let team = world.cluster.namespace("team", Security::Restricted).expect("a namespace");
@@ -60,7 +60,7 @@ fn a_config_map_of_somebody_else_is_left_as_it_is() {
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "echo"}, "data": {"theirs": "yes"}});
     let made = team.create(&theirs).expect("a ConfigMap");
     team.create(&pack("echo", "Once.")).expect("a pack");
-    let program = world.lead();
+    let program = world.start_leader();
     let found = world.wait_for(kubectl, &["skillpack", "echo"], |it| it["status"]["phase"] == "Error");
     assert_eq!(condition(&found, "Published"), ("False".to_owned(), "Foreign".to_owned()));
     assert_eq!(found["status"]["configMapName"], Value::Null);
@@ -76,7 +76,7 @@ fn a_config_map_of_somebody_else_is_left_as_it_is() {
 
 #[test]
 fn what_is_wrong_with_a_pack_stands_in_its_status() {
-    let Some(world) = World::new("denied", Company::others()) else {
+    let Some(world) = Harness::new("denied", Exclusivity::shared()) else {
         return;
     };
     let team = world.cluster.namespace("team", Security::Restricted).expect("a namespace");
@@ -84,7 +84,7 @@ fn what_is_wrong_with_a_pack_stands_in_its_status() {
     denied["spec"]["sidecar"] = json!({"image": "example/greedy:1",
         "env": [{"name": "LD_PRELOAD", "value": "x"}, {"name": "PATH", "value": "y"}]});
     team.create(&denied).expect("a pack");
-    let program = world.lead();
+    let program = world.start_leader();
     let found = world.wait_for(team.kubectl(), &["skillpack", "greedy"], |it| it["status"]["phase"] == "Error");
     assert_eq!(condition(&found, "Admitted"), ("False".to_owned(), "Denied".to_owned()));
     let all = found["status"]["conditions"].to_string();

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use sympozium_testkit::cluster::Security;
 
-use crate::world::{Company, World};
+use crate::harness::{Exclusivity, Harness};
 
 fn agent(kind: &str, name: &str, policy: &str) -> Value {
     json!({
@@ -21,7 +21,7 @@ fn policy(name: &str, network: &Value) -> Value {
 
 #[test]
 fn a_policy_counts_the_agents_that_are_held_to_it() {
-    let Some(world) = World::new("policies", Company::others()) else {
+    let Some(world) = Harness::new("policies", Exclusivity::shared()) else {
         return;
     };
     let team = world.cluster.namespace("team", Security::Restricted).expect("a namespace");
@@ -33,7 +33,7 @@ fn a_policy_counts_the_agents_that_are_held_to_it() {
     }
     team.create(&agent("Agent", "alice", "strict")).expect("an agent");
     team.create(&agent("SympoziumInstance", "bob", "strict")).expect("an agent");
-    let _program = world.lead();
+    let _program = world.start_leader();
     let counts = |name: &str, bound: i64| {
         world.wait_for(kubectl, &["sympoziumpolicy", name], |it| it["status"]["boundInstances"] == bound)
     };

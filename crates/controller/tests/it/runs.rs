@@ -1,9 +1,9 @@
 //! Runs from their creation to the proof that nothing is left.
 
+mod dry_run;
 mod ends;
 mod gates;
-mod hindered;
+mod harness;
 mod kernel;
-mod planned_only;
+mod start_faults;
 mod waits;
-mod world;

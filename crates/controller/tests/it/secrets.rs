@@ -2,16 +2,16 @@
 
 use serde_json::{Value, json};
 
-use crate::world::{Company, World};
+use crate::harness::{Exclusivity, Harness};
 
 const ALL: [&str; 3] = ["sympozium-authority", "sympozium-gateway-tls", "sympozium-gateway-keys"];
 
-fn data(world: &World, name: &str) -> Value {
+fn data(world: &Harness, name: &str) -> Value {
     let found = world.wait_for(world.system.kubectl(), &["secret", name], |it| it["data"].is_object());
     found["data"].clone()
 }
 
-fn versions(world: &World) -> Vec<Value> {
+fn versions(world: &Harness) -> Vec<Value> {
     ALL.iter()
         .map(|name| {
             let secret = world.system.kubectl().json(&["get", "secret", name]);
@@ -22,10 +22,10 @@ fn versions(world: &World) -> Vec<Value> {
 
 #[test]
 fn they_are_made_once_mended_where_that_does_no_harm_and_otherwise_left() {
-    let Some(world) = World::new("secrets", Company::others()) else {
+    let Some(world) = Harness::new("secrets", Exclusivity::shared()) else {
         return;
     };
-    let program = world.lead();
+    let program = world.start_leader();
     let keys: Vec<Vec<String>> = ALL
         .iter()
         .map(|name| {
@@ -39,7 +39,7 @@ fn they_are_made_once_mended_where_that_does_no_harm_and_otherwise_left() {
     drop(program);
 
     // Good ones are not written again.
-    let program = world.lead();
+    let program = world.start_leader();
     program.wait_for_metric(r#"certificate_faults{secret="sympozium-gateway-keys"}"#, |it| it == 0.0);
     assert_eq!(versions(&world), before);
 
@@ -68,10 +68,10 @@ fn they_are_made_once_mended_where_that_does_no_harm_and_otherwise_left() {
 
 #[test]
 fn what_is_around_runs_is_known_when_the_gateway_has_an_address() {
-    let Some(world) = World::new("around", Company::others()) else {
+    let Some(world) = Harness::new("around", Exclusivity::shared()) else {
         return;
     };
-    let program = world.lead();
+    let program = world.start_leader();
     program.wait_for_log("the Service of the gateway");
     let ports = json!([{"name": "runs", "port": 8443}, {"name": "canary", "port": 8444}]);
     let service = json!({"apiVersion": "v1", "kind": "Service",
@@ -82,7 +82,7 @@ fn what_is_around_runs_is_known_when_the_gateway_has_an_address() {
     kubectl.run(&["delete", "service", "sympozium-gateway"]).expect("it goes");
     let times = || program.log().matches("runs wait").count();
     assert!(
-        crate::world::holds(|| {
+        crate::harness::wait_until_true(|| {
             let log = program.log();
             log.rfind("runs wait") > log.rfind("around them is known")
         }),

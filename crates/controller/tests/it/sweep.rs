@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use sympozium_testkit::cluster::{Kubectl, Security};
 
-use crate::world::{Company, World, holds};
+use crate::harness::{Exclusivity, Harness, wait_until_true};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
@@ -42,7 +42,7 @@ fn stray_uid(team: &Value) -> String {
 #[test]
 fn orphans_and_what_came_late_go_and_forgeries_and_what_a_run_still_has_stay() {
     // The controller of another test would write the status of the runs here when it suits, that of `over` among them.
-    let Some(world) = World::new("sweep", Company::alone()) else {
+    let Some(world) = Harness::new("sweep", Exclusivity::exclusive()) else {
         return;
     };
     let admin = world.cluster.kubectl();
@@ -87,8 +87,8 @@ fn orphans_and_what_came_late_go_and_forgeries_and_what_a_run_still_has_stay() {
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account});
     team.create(&account).expect("an account that no run owns");
 
-    let program = world.lead();
-    let gone = holds(|| {
+    let program = world.start_leader();
+    let gone = wait_until_true(|| {
         [&orphan, &late].iter().all(|it| {
             !is_there(&admin, "clusterrole", &it["name"]) && !is_there(&admin, "clusterrolebinding", &it["name"])
         })
@@ -103,7 +103,7 @@ fn orphans_and_what_came_late_go_and_forgeries_and_what_a_run_still_has_stay() {
     assert!(is_there(&admin, "clusterrolebinding", &elsewhere["name"]));
     assert!(is_there(team.kubectl(), "serviceaccount", &account["metadata"]["name"]));
     // Events are written beside the work.
-    let is_told = holds(|| {
+    let is_told = wait_until_true(|| {
         let events = team.kubectl().json(&["get", "events.events.k8s.io"]);
         events.is_ok_and(|it| it.to_string().contains("NotOurs"))
     });
@@ -114,7 +114,7 @@ fn orphans_and_what_came_late_go_and_forgeries_and_what_a_run_still_has_stay() {
         .run(&["patch", "agentrun", "alive", "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#])
         .expect("no finalizer");
     team.kubectl().run(&["delete", "agentrun", "alive", "--wait=false"]).expect("it goes");
-    let gone = holds(|| !is_there(&admin, "clusterrole", &kept["name"]));
+    let gone = wait_until_true(|| !is_there(&admin, "clusterrole", &kept["name"]));
     assert!(gone, "{}", program.log());
 
     for metadata in [&renamed, &undated] {

@@ -52,7 +52,7 @@ fn config(profile: Profile) -> Config {
 
 fn bare() -> Executor {
     let mut config =
-        config(Profile::Container).leaving_out(Layer::ALL.into_iter().filter(|&it| it != Layer::Supervisor));
+        config(Profile::Container).without_layers(Layer::ALL.into_iter().filter(|&it| it != Layer::Supervisor));
     config.floor = Floor::none();
     Executor::new(config).expect("an executor without layers")
 }
@@ -196,5 +196,5 @@ fn survivors(suite: &mut Suite) {
 
 /// Used by the reference for the same binds.
 fn system_paths() -> Vec<&'static Path> {
-    sympozium_exec::world::system_paths().filter(|path| path.exists()).collect()
+    sympozium_exec::layout::system_paths().filter(|path| path.exists()).collect()
 }

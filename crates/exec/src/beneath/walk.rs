@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use super::{Links, MAX_DEPTH, MAX_LINKS, MAX_RETRIES, Mounts, Request, Resolve, Scope};
 
 /// A component before the file: `dir` itself, a directory or a link.
-pub(crate) struct Passed<'a> {
+pub(crate) struct VisitedEntry<'a> {
     pub(crate) fd: BorrowedFd<'a>,
     pub(crate) stat: &'a Stat,
     /// Absolute within `dir`, without links.
@@ -23,7 +23,7 @@ pub(crate) struct Passed<'a> {
 
 /// The result of a walk.
 #[derive(Debug)]
-pub(crate) struct Arrived {
+pub(crate) struct ResolvedFile {
     pub(crate) file: OwnedFd,
     /// Absolute within `dir`, without links.
     pub(crate) path: PathBuf,
@@ -35,8 +35,8 @@ pub(crate) fn walk(
     path: &Path,
     flags: OFlags,
     resolve: Resolve,
-    visit: &mut dyn FnMut(&Passed<'_>),
-) -> io::Result<Arrived> {
+    visit: &mut dyn FnMut(&VisitedEntry<'_>),
+) -> io::Result<ResolvedFile> {
     let request = Request::new(path, flags, Mode::empty(), resolve)?;
     Ok(Walk::new(dir, &request)?.run(&request, visit)?)
 }
@@ -54,11 +54,15 @@ pub(super) struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     pub(super) fn new(dir: BorrowedFd<'a>, request: &Request<'_>) -> Result<Self, Errno> {
-        Ok(Self { dir, resolve: request.resolve, mount: MountId::of(dir)?, entered: Vec::new(), links: 0 })
+        Ok(Self { dir, resolve: request.resolve, mount: MountId::from_fd(dir)?, entered: Vec::new(), links: 0 })
     }
 
     /// Follows `path_openat` in the kernel's fs/namei.c; the order of the checks determines the errno.
-    pub(super) fn run(mut self, request: &Request<'_>, visit: &mut dyn FnMut(&Passed<'_>)) -> Result<Arrived, Errno> {
+    pub(super) fn run(
+        mut self,
+        request: &Request<'_>,
+        visit: &mut dyn FnMut(&VisitedEntry<'_>),
+    ) -> Result<ResolvedFile, Errno> {
         let flags = request.flags;
         let mut follow = !flags.contains(OFlags::NOFOLLOW) && !flags.contains(OFlags::CREATE | OFlags::EXCL);
         let mut wanted = flags | OFlags::NOFOLLOW;
@@ -68,16 +72,16 @@ impl<'a> Walk<'a> {
             self.jump_to_root()?;
         }
         let stat = rustix::fs::fstat(self.dir)?;
-        visit(&Passed { fd: self.dir, stat: &stat, path: &|| PathBuf::from("/") });
+        visit(&VisitedEntry { fd: self.dir, stat: &stat, path: &|| PathBuf::from("/") });
         loop {
             let Some((name, tail)) = split(&rest) else {
-                let file = rustix::fs::openat(self.here(), ".", flags, request.mode)?;
-                return Ok(Arrived { file, path: self.path_of(None) });
+                let file = rustix::fs::openat(self.current_dir(), ".", flags, request.mode)?;
+                return Ok(ResolvedFile { file, path: self.path_to(None) });
             };
             if name == b"." || name == b".." {
-                self.search()?;
+                self.check_search_permission()?;
                 if name == b".." {
-                    self.leave()?;
+                    self.go_up()?;
                 }
                 rest = tail.to_vec();
                 continue;
@@ -86,20 +90,20 @@ impl<'a> Walk<'a> {
             if last && !tail.is_empty() {
                 // A trailing slash asks for a directory, also through a link, and for every link after it.
                 if flags.contains(OFlags::CREATE) {
-                    self.search()?;
+                    self.check_search_permission()?;
                     return Err(Errno::ISDIR);
                 }
                 follow = true;
                 wanted |= OFlags::DIRECTORY;
             }
-            let entry = match self.look_at(name) {
+            let entry = match self.open_entry(name) {
                 Err(Errno::NOENT) if last && flags.contains(OFlags::CREATE) => None,
                 entry => Some(entry?),
             };
             if let Some((entry, stat)) = entry {
                 let kind = FileType::from_raw_mode(stat.st_mode);
-                let path = || self.path_of(Some(name));
-                let passed = Passed { fd: entry.as_fd(), stat: &stat, path: &path };
+                let path = || self.path_to(Some(name));
+                let passed = VisitedEntry { fd: entry.as_fd(), stat: &stat, path: &path };
                 if kind == FileType::Symlink && (!last || follow) {
                     visit(&passed);
                     let target = self.read_link(entry.as_fd(), &stat, name, last)?;
@@ -119,37 +123,37 @@ impl<'a> Walk<'a> {
                     continue;
                 }
                 if wanted.contains(OFlags::PATH) {
-                    return Ok(Arrived { path: path(), file: entry });
+                    return Ok(ResolvedFile { path: path(), file: entry });
                 }
             }
-            match rustix::fs::openat(self.here(), name, wanted, request.mode) {
+            match rustix::fs::openat(self.current_dir(), name, wanted, request.mode) {
                 // It was not a link a moment ago, so another process is replacing it: try again.
                 Err(Errno::LOOP) if follow && tries < MAX_RETRIES => tries += 1,
                 file => {
                     let file = file?;
                     // `O_PATH` does not trigger an automount, opening does (openat(2), O_PATH).
                     self.check_mount(file.as_fd())?;
-                    return Ok(Arrived { path: self.path_of(Some(name)), file });
+                    return Ok(ResolvedFile { path: self.path_to(Some(name)), file });
                 }
             }
         }
     }
 
-    fn look_at(&self, name: &[u8]) -> Result<(OwnedFd, Stat), Errno> {
+    fn open_entry(&self, name: &[u8]) -> Result<(OwnedFd, Stat), Errno> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let entry = rustix::fs::openat(self.here(), name, flags, Mode::empty())?;
+        let entry = rustix::fs::openat(self.current_dir(), name, flags, Mode::empty())?;
         self.check_mount(entry.as_fd())?;
         let stat = rustix::fs::fstat(&entry)?;
         Ok((entry, stat))
     }
 
-    fn here(&self) -> BorrowedFd<'_> {
+    fn current_dir(&self) -> BorrowedFd<'_> {
         self.entered.last().map_or(self.dir, |(fd, _)| fd.as_fd())
     }
 
     /// The kernel requires search permission before it reads any component, including `.` and `..`.
-    fn search(&self) -> Result<(), Errno> {
-        rustix::fs::openat(self.here(), ".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map(drop)
+    fn check_search_permission(&self) -> Result<(), Errno> {
+        rustix::fs::openat(self.current_dir(), ".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map(drop)
     }
 
     fn enter(&mut self, directory: OwnedFd, name: &[u8]) -> Result<(), Errno> {
@@ -160,7 +164,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    fn leave(&mut self) -> Result<(), Errno> {
+    fn go_up(&mut self) -> Result<(), Errno> {
         match (self.entered.pop(), self.resolve.scope) {
             (Some(_), _) | (None, Scope::InRoot) => Ok(()),
             (None, Scope::Beneath) => Err(Errno::XDEV),
@@ -179,7 +183,7 @@ impl<'a> Walk<'a> {
 
     fn check_mount(&self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
         match self.resolve.mounts {
-            Mounts::Stay if MountId::of(fd)? != self.mount => Err(Errno::XDEV),
+            Mounts::Stay if MountId::from_fd(fd)? != self.mount => Err(Errno::XDEV),
             Mounts::Stay | Mounts::Cross => Ok(()),
         }
     }
@@ -190,7 +194,7 @@ impl<'a> Walk<'a> {
         }
         self.links += 1;
         if last && protected_symlinks() {
-            let directory = rustix::fs::fstat(self.here())?;
+            let directory = rustix::fs::fstat(self.current_dir())?;
             if is_planted(stat, &directory, rustix::process::geteuid().as_raw()) {
                 return Err(Errno::ACCESS);
             }
@@ -206,7 +210,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn path_of(&self, name: Option<&[u8]>) -> PathBuf {
+    fn path_to(&self, name: Option<&[u8]>) -> PathBuf {
         let mut path = PathBuf::from("/");
         path.extend(self.entered.iter().map(|(_, name)| name));
         path.extend(name.map(OsStr::from_bytes));
@@ -270,7 +274,7 @@ enum MountId {
 }
 
 impl MountId {
-    fn of(fd: BorrowedFd<'_>) -> Result<Self, Errno> {
+    fn from_fd(fd: BorrowedFd<'_>) -> Result<Self, Errno> {
         match rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID) {
             Ok(stat) if stat.stx_mask & StatxFlags::MNT_ID.bits() != 0 => Ok(Self::Mount(stat.stx_mnt_id)),
             Ok(_) | Err(Errno::NOSYS) => Ok(Self::Device(rustix::fs::fstat(fd)?.st_dev)),

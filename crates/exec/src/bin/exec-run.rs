@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 use serde::{Deserialize, Serialize};
+use sympozium_exec::layout::Bind;
 use sympozium_exec::lockdown::Lockdown;
-use sympozium_exec::world::Bind;
 use sympozium_exec::{Config, Executor, Floor, Layer, Profile, Request};
 
 /// Limit for the document, in bytes.
@@ -36,13 +36,13 @@ struct Document {
     working_directory: Option<PathBuf>,
     timeout_millis: Option<u64>,
     grace_millis: Option<u64>,
-    lockdown: Option<Kept>,
+    lockdown: Option<LockdownSpec>,
 }
 
 /// What a process that restricts itself keeps.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Kept {
+struct LockdownSpec {
     readable: Vec<PathBuf>,
     writable: Vec<PathBuf>,
     #[serde(default)]
@@ -61,7 +61,7 @@ struct Kept {
     with_thread: bool,
     /// Then narrow to these paths, one after the other.
     #[serde(default)]
-    narrowed: Vec<Paths>,
+    narrowed: Vec<NarrowedPaths>,
     /// With a second thread from the lock-down on.
     #[serde(default)]
     narrow_with_thread: bool,
@@ -73,14 +73,14 @@ struct Kept {
 /// The paths that are left after narrowing.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Paths {
+struct NarrowedPaths {
     readable: Vec<PathBuf>,
     writable: Vec<PathBuf>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Result<'a> {
+struct RunResult<'a> {
     exit_code: i32,
     stdout: &'a str,
     stderr: &'a str,
@@ -126,12 +126,12 @@ fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
     if let Some(kept) = document.lockdown {
         return become_command(kept, &document.argv);
     }
-    let mut config = Config::new(document.profile).leaving_out(document.without);
+    let mut config = Config::new(document.profile).without_layers(document.without);
     if let Some(floor) = document.floor {
         config.floor = floor;
     }
     for bind in document.binds {
-        config = config.bind(bind);
+        config = config.with_bind(bind);
     }
     let executor = Executor::new(config)?;
     let mut request = Request::argv(document.argv);
@@ -145,8 +145,8 @@ fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let outcome = executor.run(&request, None)?;
     serde_json::to_writer(
         io::stdout(),
-        &Result {
-            exit_code: outcome.ending.code(),
+        &RunResult {
+            exit_code: outcome.termination.exit_code(),
             stdout: &outcome.stdout.text(),
             stderr: &outcome.stderr.text(),
             timed_out: outcome.timed_out,
@@ -176,9 +176,9 @@ fn take_secret(name: &str) -> std::result::Result<(), Box<dyn std::error::Error>
 /// Restrictions outlive exec, so the command shows what the process could still have done. Being non-dumpable does not,
 /// so that is printed before.
 #[expect(clippy::disallowed_methods, reason = "the process itself becomes the program; nothing is started")]
-fn become_command(kept: Kept, argv: &[String]) -> std::result::Result<(), Box<dyn std::error::Error>> {
+fn become_command(kept: LockdownSpec, argv: &[String]) -> std::result::Result<(), Box<dyn std::error::Error>> {
     if kept.without_landlock {
-        forget_landlock()?;
+        hide_landlock()?;
     }
     let (end, ended) = std::sync::mpsc::channel::<()>();
     let thread = (kept.with_thread).then(|| std::thread::spawn(move || ended.recv()));
@@ -223,7 +223,7 @@ fn listens_unbound() -> bool {
 }
 
 /// Makes calls that ask for Landlock fail as on a kernel without it.
-fn forget_landlock() -> std::result::Result<(), Box<dyn std::error::Error>> {
+fn hide_landlock() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let calls = [(libc::SYS_landlock_create_ruleset, Vec::new())];
     let filter = SeccompFilter::new(
         calls.into(),

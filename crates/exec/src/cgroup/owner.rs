@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
 use super::CgroupError;
-use super::layout::Layout;
+use super::hierarchies::Hierarchies;
 
 const PREFIX: &str = "sympozium-";
 
@@ -41,7 +41,7 @@ impl Owner {
             .to_str()
             .and_then(|link| link.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok())
             .ok_or_else(|| failed("/proc/self/ns/pid")(io::ErrorKind::InvalidData.into()))?;
-        let start_ticks = start_ticks("/proc/self/stat".as_ref()).map_err(failed("/proc/self/stat"))?;
+        let start_ticks = read_start_ticks("/proc/self/stat".as_ref()).map_err(failed("/proc/self/stat"))?;
         Ok(Self { pid_namespace, pid: std::process::id(), start_ticks })
     }
 
@@ -58,11 +58,11 @@ impl Owner {
                 _ => '_',
             })
             .collect();
-        self.start_of_name(count) + &hint
+        self.name_prefix(count) + &hint
     }
 
     /// The owner that is encoded in a directory name, if the name is one of ours.
-    pub fn of_name(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         let mut parts = name.strip_prefix(PREFIX)?.splitn(5, '-');
         let owner = Self {
             pid_namespace: parts.next()?.parse().ok()?,
@@ -72,10 +72,10 @@ impl Owner {
         let count: u64 = parts.next()?.parse().ok()?;
         parts.next()?;
         // `parse` also accepts signs and leading zeros, which we never write.
-        name.starts_with(&owner.start_of_name(count)).then_some(owner)
+        name.starts_with(&owner.name_prefix(count)).then_some(owner)
     }
 
-    fn start_of_name(self, count: u64) -> String {
+    fn name_prefix(self, count: u64) -> String {
         let Self { pid_namespace, pid, start_ticks } = self;
         format!("{PREFIX}{pid_namespace}-{pid}-{start_ticks}-{count}-")
     }
@@ -92,7 +92,7 @@ impl Owner {
         if test_kill_process(pid) == Err(Errno::SRCH) {
             return true;
         }
-        start_ticks(format!("/proc/{}/stat", self.pid).as_ref()).is_ok_and(|ticks| ticks != self.start_ticks)
+        read_start_ticks(format!("/proc/{}/stat", self.pid).as_ref()).is_ok_and(|ticks| ticks != self.start_ticks)
     }
 }
 
@@ -101,7 +101,7 @@ impl Owner {
 /// The whole mounted tree is searched, because the owner may have lived in a cgroup that is not an ancestor of ours.
 /// Only names that [`Owner::new_name`] creates are considered, and the kernel itself refuses to remove a cgroup with a
 /// process.
-pub(super) fn sweep(layout: &Layout, observer: Owner) -> usize {
+pub(super) fn sweep(layout: &Hierarchies, observer: Owner) -> usize {
     // A /proc of another pid namespace would show other processes under the same numbers.
     if fs::read_link("/proc/self").ok() != Some(PathBuf::from(observer.pid.to_string())) {
         return 0;
@@ -126,7 +126,7 @@ pub(super) fn sweep(layout: &Layout, observer: Owner) -> usize {
             if seen > MAX_SWEPT_DIRECTORIES {
                 return removed;
             }
-            match entry.file_name().to_str().and_then(Owner::of_name) {
+            match entry.file_name().to_str().and_then(Owner::from_name) {
                 Some(owner) if owner.is_gone(observer) => {
                     removed += usize::from(fs::remove_dir(entry.path()).is_ok());
                 }
@@ -138,13 +138,13 @@ pub(super) fn sweep(layout: &Layout, observer: Owner) -> usize {
     removed
 }
 
-fn start_ticks(path: &Path) -> io::Result<u64> {
-    start_in_stat(&fs::read(path)?).ok_or_else(|| io::ErrorKind::InvalidData.into())
+fn read_start_ticks(path: &Path) -> io::Result<u64> {
+    parse_start_ticks(&fs::read(path)?).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// Field 22 of `/proc/<pid>/stat`, counted after the command name, which may itself contain spaces, parentheses and
 /// bytes that are not UTF-8; see proc_pid_stat(5).
-pub(crate) fn start_in_stat(stat: &[u8]) -> Option<u64> {
+pub(crate) fn parse_start_ticks(stat: &[u8]) -> Option<u64> {
     let after_name = stat.iter().rposition(|&byte| byte == b')')? + 1;
     let fields = std::str::from_utf8(stat.get(after_name..)?).ok()?;
     fields.split_ascii_whitespace().nth(19)?.parse().ok()
@@ -158,7 +158,7 @@ mod tests {
     fn names_tell_their_owner_and_differ() {
         let owner = Owner::current().unwrap();
         let first = owner.new_name("Skill/../x");
-        assert_eq!(Owner::of_name(&first), Some(owner));
+        assert_eq!(Owner::from_name(&first), Some(owner));
         assert!(first.ends_with("-skill____x"), "{first}");
         assert_ne!(first, owner.new_name("Skill/../x"));
         assert!(owner.new_name(&"é".repeat(4096)).len() < 128);
@@ -177,7 +177,7 @@ mod tests {
             "system.slice",
             "sympozium-kube-0",
         ] {
-            assert_eq!(Owner::of_name(name), None, "{name:?}");
+            assert_eq!(Owner::from_name(name), None, "{name:?}");
         }
     }
 
@@ -186,9 +186,9 @@ mod tests {
         let fields = b") S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 123456 0 0";
         for name in [&b"sh"[..], b"a) b", b"caf\xc3", b"\xff)\xfe"] {
             let stat = [b"7 (", name, fields].concat();
-            assert_eq!(start_in_stat(&stat), Some(123_456), "{name:?}");
+            assert_eq!(parse_start_ticks(&stat), Some(123_456), "{name:?}");
         }
-        assert_eq!(start_in_stat(b"7 (sh) S 1"), None);
+        assert_eq!(parse_start_ticks(b"7 (sh) S 1"), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn declared(variables: &[(&str, &str)]) -> Environment {
-    Environment::declared(variables.iter().map(|(name, value)| (name.into(), value.into())))
+    Environment::from_declared(variables.iter().map(|(name, value)| (name.into(), value.into())))
 }
 
 fn requested(variables: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -14,14 +14,14 @@ fn requested(variables: &[(&str, &str)]) -> Vec<(String, String)> {
 
 /// The variables of a command, without those that every command has.
 fn seen(environment: &Environment, request: &[(&str, &str)]) -> Vec<String> {
-    let standard = declared(&[]).with_request(&[]).unwrap();
-    let entries = environment.with_request(&requested(request)).unwrap();
+    let standard = declared(&[]).for_request(&[]).unwrap();
+    let entries = environment.for_request(&requested(request)).unwrap();
     entries.into_iter().filter(|entry| !standard.contains(entry)).map(|entry| entry.into_string().unwrap()).collect()
 }
 
 #[test]
 fn a_bare_environment_has_a_path_and_places_below_tmp() {
-    let entries = declared(&[]).with_request(&[]).unwrap();
+    let entries = declared(&[]).for_request(&[]).unwrap();
     let expected = [
         c"HOME=/tmp/home",
         c"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -100,7 +100,7 @@ fn a_request_adds_skill_variables() {
 #[test]
 fn other_names_are_refused() {
     let environment = declared(&[]);
-    let refusal = |name: &str| environment.with_request(&requested(&[(name, "x")])).unwrap_err();
+    let refusal = |name: &str| environment.for_request(&requested(&[(name, "x")])).unwrap_err();
     for name in [
         "",
         "LD_PRELOAD",
@@ -143,7 +143,7 @@ fn other_names_are_refused() {
 #[test]
 fn every_bound_has_two_sides() {
     let environment = declared(&[]);
-    let ask = |request: &[(String, String)]| environment.with_request(request).map(|entries| entries.len());
+    let ask = |request: &[(String, String)]| environment.for_request(request).map(|entries| entries.len());
     let standard = ask(&[]).unwrap();
     let many = |count: usize| -> Vec<_> { (0..count).map(|n| (format!("SKILL_{n}"), String::new())).collect() };
     assert_eq!(ask(&many(256)), Ok(standard + 256));
@@ -158,11 +158,11 @@ fn every_bound_has_two_sides() {
     let too_long = EnvironmentError::EntryLength { name: "SKILL_X".to_owned(), length: 131_072 };
     assert_eq!(ask(&[sized("SKILL_X", 131_072)]), Err(too_long));
 
-    let declared = declared(&[("LONG", &"x".repeat(131_067))]).with_request(&[]);
+    let declared = declared(&[("LONG", &"x".repeat(131_067))]).for_request(&[]);
     let too_long = EnvironmentError::EntryLength { name: "LONG".to_owned(), length: 131_072 };
     assert_eq!(declared, Err(too_long));
 
-    let used: usize = environment.with_request(&[]).unwrap().iter().map(|entry| entry.count_bytes() + 1).sum();
+    let used: usize = environment.for_request(&[]).unwrap().iter().map(|entry| entry.count_bytes() + 1).sum();
     let mut full: Vec<_> = (0..7).map(|n| sized(&format!("SKILL_{n}"), 131_071)).collect();
     let left = 1024 * 1024 - used - 7 * 131_072;
     full.push(sized("SKILL_X", left - 1));
@@ -175,9 +175,9 @@ fn every_bound_has_two_sides() {
 fn duplicates_and_nul_are_refused_and_values_stay_secret() {
     let environment = declared(&[("GH_TOKEN", "hunter2")]);
     let twice = requested(&[("SKILL_X", "hunter2"), ("SKILL_Y", ""), ("SKILL_X", "hunter2")]);
-    let error = environment.with_request(&twice).unwrap_err();
+    let error = environment.for_request(&twice).unwrap_err();
     assert_eq!(error.to_string(), "environment variable \"SKILL_X\" is given twice");
-    let error = environment.with_request(&requested(&[("SKILL_X", "hunter2\0")])).unwrap_err();
+    let error = environment.for_request(&requested(&[("SKILL_X", "hunter2\0")])).unwrap_err();
     let expected = "the value of environment variable \"SKILL_X\" contains a nul byte";
     assert_eq!(error.to_string(), expected);
     assert!(!format!("{error:?}{environment:?}").contains("hunter2"));
@@ -196,7 +196,7 @@ fn text() -> impl Strategy<Value = String> {
 fn another_place_for_files_takes_all_of_them() {
     let environment = declared(&[("HOME", "/tmp/mine"), ("XDG_CACHE_HOME", "/runs/1/tmp/c"), ("A", "/tmp")]);
     let environment = environment.with_scratch(Path::new("/runs/1/tmp"));
-    let entries = environment.with_request(&[]).unwrap();
+    let entries = environment.for_request(&[]).unwrap();
     let entries: Vec<&str> = entries.iter().map(|it| it.to_str().unwrap()).collect();
     let path = format!("PATH={DEFAULT_PATH}");
     assert_eq!(
@@ -222,9 +222,9 @@ proptest! {
         request in proptest::collection::vec((text(), text()), 0..4),
     ) {
         let pairs = declaration.iter().map(|(name, value)| (name.into(), value.into()));
-        let environment = Environment::declared(pairs);
-        let plain = environment.with_request(&[]).unwrap();
-        let all = environment.with_request(&request);
+        let environment = Environment::from_declared(pairs);
+        let plain = environment.for_request(&[]).unwrap();
+        let all = environment.for_request(&request);
         for entry in plain.iter().chain(all.iter().flatten()) {
             let name = entry.to_str().unwrap().split('=').next().unwrap().to_ascii_uppercase();
             prop_assert!(!name.is_empty());
@@ -243,9 +243,9 @@ proptest! {
         request in proptest::collection::btree_map("SKILL_[A-SU-Za-su-z0-9_]{1,9}", "[^\\x00]{0,40}", 0..12),
     ) {
         let environment = declared(&[]);
-        let standard = environment.with_request(&[]).unwrap();
+        let standard = environment.for_request(&[]).unwrap();
         let pairs: Vec<_> = request.clone().into_iter().collect();
-        let entries = environment.with_request(&pairs).unwrap();
+        let entries = environment.for_request(&pairs).unwrap();
         let arrived: Vec<(String, String)> = entries
             .iter()
             .filter(|entry| !standard.contains(entry))
@@ -255,6 +255,6 @@ proptest! {
         prop_assert_eq!(arrived, pairs);
         let mut backwards: Vec<_> = request.into_iter().collect();
         backwards.reverse();
-        prop_assert_eq!(environment.with_request(&backwards).unwrap(), entries);
+        prop_assert_eq!(environment.for_request(&backwards).unwrap(), entries);
     }
 }

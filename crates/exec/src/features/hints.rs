@@ -7,9 +7,9 @@ use crate::guarantee::Layer;
 /// What to try for a missing layer; `None` if nothing on this machine helps.
 pub fn hint(features: &Features, layer: Layer) -> Option<String> {
     match layer {
-        Layer::LandlockFilesystem => landlock(features, "6.2", "3"),
-        Layer::LandlockTcp => landlock(features, "6.7", "4"),
-        Layer::LandlockScopes => landlock(features, "6.12", "6"),
+        Layer::LandlockFilesystem => landlock_hint(features, "6.2", "3"),
+        Layer::LandlockTcp => landlock_hint(features, "6.7", "4"),
+        Layer::LandlockScopes => landlock_hint(features, "6.12", "6"),
         Layer::Seccomp | Layer::SeccompUnixOnly | Layer::SignalGuard => {
             Some("use a kernel built with CONFIG_SECCOMP_FILTER, as every distribution ships it".to_owned())
         }
@@ -18,15 +18,15 @@ pub fn hint(features: &Features, layer: Layer) -> Option<String> {
         | Layer::NetworkNamespace
         | Layer::IpcNamespace
         | Layer::UtsNamespace
-        | Layer::CgroupNamespace => user_namespace(features),
-        Layer::PidNamespace => user_namespace(features).or_else(|| private_proc(features)),
-        Layer::RlimitNproc => user_namespace(features)
+        | Layer::CgroupNamespace => user_namespace_hint(features),
+        Layer::PidNamespace => user_namespace_hint(features).or_else(|| private_proc_hint(features)),
+        Layer::RlimitNproc => user_namespace_hint(features)
             .or_else(|| Some("use Linux 5.14 or later, which counts processes per user namespace".to_owned())),
         Layer::IdmappedMounts if features.is_root => Some(
             "use Linux 5.12 or later, and a file system with mapped owners (ext4, xfs, btrfs, tmpfs from 6.3)"
                 .to_owned(),
         ),
-        Layer::CgroupMemory | Layer::CgroupPids | Layer::CgroupCpu => cgroup(features),
+        Layer::CgroupMemory | Layer::CgroupPids | Layer::CgroupCpu => cgroup_hint(features),
         Layer::IdmappedMounts
         | Layer::Supervisor
         | Layer::NoNewPrivileges
@@ -65,7 +65,7 @@ pub fn notes(features: &Features) -> Vec<String> {
 const SWITCH_TO_V2: &str = "to switch to v2, boot with systemd.unified_cgroup_hierarchy=1, or without systemd with \
      cgroup_no_v1=all and cgroup2 mounted at /sys/fs/cgroup";
 
-fn landlock(features: &Features, kernel: &str, abi: &str) -> Option<String> {
+fn landlock_hint(features: &Features, kernel: &str, abi: &str) -> Option<String> {
     Some(match &features.landlock {
         Landlock::SwitchedOff => "add landlock to the lsm= list of the kernel's command line, in front of what \
              /sys/kernel/security/lsm shows now (lsm=landlock,…), and boot again"
@@ -82,7 +82,7 @@ fn landlock(features: &Features, kernel: &str, abi: &str) -> Option<String> {
     })
 }
 
-fn user_namespace(features: &Features) -> Option<String> {
+fn user_namespace_hint(features: &Features) -> Option<String> {
     let UserNamespaces::Blocked { cause, .. } = &features.user_namespaces else {
         return None;
     };
@@ -116,7 +116,7 @@ fn user_namespace(features: &Features) -> Option<String> {
     Some(hint.to_owned())
 }
 
-fn private_proc(features: &Features) -> Option<String> {
+fn private_proc_hint(features: &Features) -> Option<String> {
     match features.private_proc {
         Support::Present { .. } => None,
         Support::Absent { .. } => Some(
@@ -127,7 +127,7 @@ fn private_proc(features: &Features) -> Option<String> {
     }
 }
 
-fn cgroup(features: &Features) -> Option<String> {
+fn cgroup_hint(features: &Features) -> Option<String> {
     let on_a_machine = match (features.cgroups.version, features.is_root) {
         (Version::V2, false) => {
             "start it in a delegated cgroup: systemd-run --user --scope -p Delegate=yes sympozium …; for CPU \

@@ -43,20 +43,20 @@ pub fn live_profile(features: &Features) -> Profile {
         .into_iter()
         .all(|layer| support_for(features, layer).is_present());
     let in_container = !features.container_hints.is_empty();
-    if private_root && (!in_container || floor_holds(features, host)) { host } else { Profile::Container }
+    if private_root && (!in_container || meets_floor(features, host)) { host } else { Profile::Container }
 }
 
 fn host_profile(features: &Features) -> Profile {
     if features.is_root { Profile::HostRoot } else { Profile::HostUser }
 }
 
-fn floor_holds(features: &Features, profile: Profile) -> bool {
-    IsolationReport::new(profile, expected_layers(features, profile)).below(&Floor::of_profile(profile)).is_empty()
+fn meets_floor(features: &Features, profile: Profile) -> bool {
+    IsolationReport::new(profile, expected_layers(features, profile)).unmet(&Floor::of_profile(profile)).is_empty()
 }
 
 /// The profile that suits a machine like this one, whether or not it can be live. If it is not the live one, what it
 /// lacks is worth fixing: outside of a pod no component enforces what `container` delegates to the kubelet.
-pub fn suited_profile(features: &Features) -> Profile {
+pub fn recommended_profile(features: &Features) -> Profile {
     if features.container_hints.is_empty() && !features.gvisor {
         host_profile(features)
     } else {
@@ -65,7 +65,7 @@ pub fn suited_profile(features: &Features) -> Profile {
 }
 
 /// The layers that the matrix needs in `profile` and that this machine does not offer.
-pub fn missing(features: &Features, profile: Profile) -> Vec<MissingLayer> {
+pub fn missing_layers(features: &Features, profile: Profile) -> Vec<MissingLayer> {
     layers_of(profile)
         .into_iter()
         .filter_map(|layer| match support_for(features, layer) {

@@ -11,7 +11,7 @@ use rustix::thread::{CapabilitySet, SecureComputingMode, capabilities, secure_co
 
 use super::sys_probe;
 use super::{Cgroups, Landlock, Rlimit, Seccomp, Support, SystemCalls};
-use crate::cgroup::{Cgroup, Layout, Limits, Version};
+use crate::cgroup::{Cgroup, Hierarchies, Limits, Version};
 use crate::guarantee::Layer;
 
 /// The capabilities that matter for building a sandbox.
@@ -51,15 +51,15 @@ const GVISOR_BUILD: &str = "Sun Jan 10 15:06:54 PST 2016";
 pub(super) fn gvisor_signs() -> Vec<String> {
     let name = rustix::system::uname();
     let newer_call = statx(CWD, "/", AtFlags::empty(), StatxFlags::TYPE).is_ok();
-    signs_of_gvisor(
+    match_gvisor_signs(
         &name.release().to_string_lossy(),
         &name.version().to_string_lossy(),
-        &sys_probe::kernel_log().unwrap_or_default(),
+        &sys_probe::read_kernel_log().unwrap_or_default(),
         newer_call,
     )
 }
 
-pub(crate) fn signs_of_gvisor(release: &str, version: &str, log: &str, has_statx: bool) -> Vec<String> {
+pub(crate) fn match_gvisor_signs(release: &str, version: &str, log: &str, has_statx: bool) -> Vec<String> {
     let mut signs = Vec::new();
     if release.ends_with("-gvisor") {
         signs.push(format!("the kernel calls itself {release}"));
@@ -98,8 +98,8 @@ pub(super) fn container_hints() -> Vec<String> {
     hints
 }
 
-pub(super) fn landlock() -> Landlock {
-    match sys_probe::landlock_abi() {
+pub(super) fn detect_landlock() -> Landlock {
+    match sys_probe::query_landlock_abi() {
         Ok(abi) => Landlock::Available { abi },
         Err(error) => match error.raw_os_error() {
             Some(libc::ENOSYS) => Landlock::NotInKernel,
@@ -109,7 +109,7 @@ pub(super) fn landlock() -> Landlock {
     }
 }
 
-pub(super) fn seccomp() -> Seccomp {
+pub(super) fn detect_seccomp() -> Seccomp {
     let actions = [
         ("kill_process", libc::SECCOMP_RET_KILL_PROCESS),
         ("kill_thread", libc::SECCOMP_RET_KILL_THREAD),
@@ -124,13 +124,13 @@ pub(super) fn seccomp() -> Seccomp {
         filter: super::namespaces::probe_filter(),
         actions: actions
             .into_iter()
-            .filter(|&(_, action)| sys_probe::seccomp_action(action).is_ok())
+            .filter(|&(_, action)| sys_probe::check_seccomp_action(action).is_ok())
             .map(|(name, _)| name.to_owned())
             .collect(),
     }
 }
 
-pub(super) fn system_calls() -> SystemCalls {
+pub(super) fn detect_system_calls() -> SystemCalls {
     let found = |outcome: io::Result<()>| match outcome {
         Ok(()) => Support::present(""),
         Err(error) => Support::absent(error.to_string()),
@@ -141,16 +141,16 @@ pub(super) fn system_calls() -> SystemCalls {
     SystemCalls {
         openat2: found(beneath.map(drop).map_err(io::Error::from)),
         pidfd: found(pidfd.map(drop).map_err(io::Error::from)),
-        close_range: found(sys_probe::close_range()),
-        clone3: found(sys_probe::clone3()),
+        close_range: found(sys_probe::check_close_range()),
+        clone3: found(sys_probe::check_clone3()),
     }
 }
 
 /// Creates a group with limits that every parent allows, and removes it.
-pub(super) fn cgroups() -> Cgroups {
+pub(super) fn detect_cgroups() -> Cgroups {
     let limits = Limits { memory_bytes: Some(16 << 20), pids: Some(16), cpu_millis: Some(10) };
     let layers = [Layer::CgroupMemory, Layer::CgroupPids, Layer::CgroupCpu];
-    let version = Layout::read().map_or(Version::None, |layout| layout.version());
+    let version = Hierarchies::read().map_or(Version::None, |layout| layout.version());
     match Cgroup::create(&limits, "probe") {
         Ok((cgroup, applied)) => {
             let generation = |detail: &String| {
@@ -193,7 +193,7 @@ pub(super) fn rlimits() -> BTreeMap<String, Rlimit> {
 }
 
 /// The content of a file in `/proc/sys`, without its line break.
-pub(super) fn sysctl(name: &str) -> Option<String> {
+pub(super) fn read_sysctl(name: &str) -> Option<String> {
     let text = fs::read_to_string(Path::new("/proc/sys").join(name)).ok()?;
     Some(text.trim_end().to_owned())
 }
@@ -212,7 +212,7 @@ mod tests {
     fn gvisor_is_told_by_two_signs() {
         let build = "#1 SMP Sun Jan 10 15:06:54 PST 2016";
         let log = "[    0.000000] Starting gVisor...\n";
-        let signs = |release, version, log, has_statx| signs_of_gvisor(release, version, log, has_statx).len();
+        let signs = |release, version, log, has_statx| match_gvisor_signs(release, version, log, has_statx).len();
         assert_eq!(signs("4.19.0-gvisor", build, "", true), 2);
         assert_eq!(signs("4.4.0", build, log, true), 3);
         assert_eq!(signs("4.4.0", build, "", true), 2);

@@ -13,11 +13,11 @@ use rustix::process::{Pid, getegid, geteuid};
 use serde::{Deserialize, Serialize};
 
 use super::Support;
-use super::sys_probe::{Failure, Step, attempt, map_owners};
+use super::sys_probe::{ProbeFailure, Step, map_owners, try_steps};
 use crate::guarantee::Layer;
 
 /// An unprivileged UID and GID for the mapping when any can be mapped.
-const UNPRIVILEGED: u32 = 65_534;
+const UNPRIVILEGED_ID: u32 = 65_534;
 
 /// Whether a user namespace can be created and used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,15 +58,15 @@ pub enum Obstacle {
 
 /// The settings from which the cause is determined.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Surroundings {
+pub(super) struct NamespaceSettings {
     pub max_user_namespaces: Option<u64>,
     pub unprivileged_userns_clone: Option<u64>,
     pub apparmor_restricts: Option<u64>,
-    pub has_system_administration: bool,
+    pub has_sys_admin: bool,
     pub under_seccomp_filter: bool,
 }
 
-impl Surroundings {
+impl NamespaceSettings {
     pub fn read(has_system_administration: bool, under_seccomp_filter: bool) -> Self {
         let sysctl = |name: &str| {
             let text = fs::read_to_string(Path::new("/proc/sys").join(name)).ok()?;
@@ -76,7 +76,7 @@ impl Surroundings {
             max_user_namespaces: sysctl("user/max_user_namespaces"),
             unprivileged_userns_clone: sysctl("kernel/unprivileged_userns_clone"),
             apparmor_restricts: sysctl("kernel/apparmor_restrict_unprivileged_userns"),
-            has_system_administration,
+            has_sys_admin: has_system_administration,
             under_seccomp_filter,
         }
     }
@@ -90,7 +90,7 @@ impl Surroundings {
             Some(libc::EUSERS) => Obstacle::NestedTooDeep,
             Some(libc::EINVAL | libc::ENOSYS) if making => Obstacle::NotInKernel,
             Some(libc::EPERM | libc::EACCES) => {
-                let unprivileged = !self.has_system_administration;
+                let unprivileged = !self.has_sys_admin;
                 if making && unprivileged && self.unprivileged_userns_clone == Some(0) {
                     Obstacle::SwitchedOffForUsers
                 } else if unprivileged && self.apparmor_restricts.is_some_and(|value| value > 0) {
@@ -111,13 +111,13 @@ const IN_USER_NAMESPACE: [Step; 3] = [Step::Unshare(CLONE_NEWUSER), Step::Rendez
 
 /// Creating one is not enough: where AppArmor restricts them, the namespace is created and mapped, and only what a
 /// private root needs is refused in it.
-pub(super) fn probe_user(surroundings: &Surroundings) -> UserNamespaces {
+pub(super) fn probe_user(surroundings: &NamespaceSettings) -> UserNamespaces {
     let then = [Step::Unshare(CLONE_NEWNS), Step::PrivateMounts, Step::MountTmpfs];
-    match attempt_mapped(&then) {
+    match try_mapped(&then) {
         Ok(()) => UserNamespaces::Usable,
         Err(failure) => UserNamespaces::Blocked {
             cause: surroundings.obstacle(failure.step, failure.error.raw_os_error()),
-            why: explain(&failure),
+            why: describe_failure(&failure),
         },
     }
 }
@@ -140,7 +140,7 @@ pub(super) fn probe_others() -> BTreeMap<Layer, Support> {
             Layer::PidNamespace => then.push(Step::EnterPidNamespace),
             _ => {}
         }
-        (layer, support(attempt_mapped(&then)))
+        (layer, to_support(try_mapped(&then)))
     })
     .collect()
 }
@@ -148,7 +148,7 @@ pub(super) fn probe_others() -> BTreeMap<Layer, Support> {
 /// A `/proc` that shows only the new pid namespace. Container runtimes mask parts of theirs, and then the kernel
 /// refuses a new one that would show what is masked.
 pub(super) fn probe_private_proc() -> Support {
-    support(attempt_mapped(&[
+    to_support(try_mapped(&[
         Step::Unshare(CLONE_NEWNS | CLONE_NEWPID),
         Step::PrivateMounts,
         Step::EnterPidNamespace,
@@ -159,15 +159,15 @@ pub(super) fn probe_private_proc() -> Support {
 /// RLIMIT_NPROC counted per user namespace. Where it counts all processes of a UID on the machine, a limit stops the
 /// wrong ones.
 pub(super) fn probe_process_limit() -> Support {
-    support(attempt_mapped(&[Step::ProcessLimit]))
+    to_support(try_mapped(&[Step::ProcessLimit]))
 }
 
 /// A seccomp filter.
 pub(super) fn probe_filter() -> Support {
-    let outcome = attempt(&[Step::Filter], &mut |_| Ok(()));
-    support(outcome.unwrap_or_else(|error| {
+    let outcome = try_steps(&[Step::Filter], &mut |_| Ok(()));
+    to_support(outcome.unwrap_or_else(|error| {
         let step = Step::Filter;
-        Err(Failure { step, error })
+        Err(ProbeFailure { step, error })
     }))
 }
 
@@ -176,14 +176,14 @@ pub(super) fn probe_filter() -> Support {
 pub(super) fn probe_idmapped_mounts() -> Support {
     let mut outcome = Err(io::ErrorKind::NotFound.into());
     let steps = [Step::Unshare(CLONE_NEWUSER), Step::Rendezvous];
-    let reached = attempt(&steps, &mut |child| {
+    let reached = try_steps(&steps, &mut |child| {
         write_maps(child)?;
         outcome = map_temporary_directory(child);
         Ok(())
     });
     match (reached, outcome) {
         (_, Ok(())) => Support::present(""),
-        (Ok(Err(failure)), _) => Support::absent(explain(&failure)),
+        (Ok(Err(failure)), _) => Support::absent(describe_failure(&failure)),
         (_, Err(error)) => Support::absent(format!("mapping the owners of a mount: {error}")),
     }
 }
@@ -195,11 +195,11 @@ fn map_temporary_directory(child: Pid) -> io::Result<()> {
     map_owners(tree.as_fd(), namespace.as_fd())
 }
 
-fn attempt_mapped(then: &[Step]) -> Result<(), Failure> {
+fn try_mapped(then: &[Step]) -> Result<(), ProbeFailure> {
     let steps: Vec<Step> = IN_USER_NAMESPACE.iter().chain(then).copied().collect();
-    attempt(&steps, &mut write_maps).unwrap_or_else(|error| {
+    try_steps(&steps, &mut write_maps).unwrap_or_else(|error| {
         let step = Step::Unshare(CLONE_NEWUSER);
-        Err(Failure { step, error })
+        Err(ProbeFailure { step, error })
     })
 }
 
@@ -207,10 +207,10 @@ fn attempt_mapped(then: &[Step]) -> Result<(), Failure> {
 /// map its own, and must first give up `setgroups` (user_namespaces(7)).
 fn write_maps(child: Pid) -> io::Result<()> {
     let write = |file: &str, text: String| fs::write(proc_file(child, file), text);
-    if write("uid_map", format!("0 {UNPRIVILEGED} 1")).is_err() {
+    if write("uid_map", format!("0 {UNPRIVILEGED_ID} 1")).is_err() {
         write("uid_map", format!("0 {} 1", geteuid().as_raw()))?;
     }
-    if write("gid_map", format!("0 {UNPRIVILEGED} 1")).is_err() {
+    if write("gid_map", format!("0 {UNPRIVILEGED_ID} 1")).is_err() {
         write("setgroups", "deny".to_owned())?;
         write("gid_map", format!("0 {} 1", getegid().as_raw()))?;
     }
@@ -221,14 +221,14 @@ fn proc_file(process: Pid, file: &str) -> String {
     format!("/proc/{}/{file}", process.as_raw_nonzero())
 }
 
-fn support(outcome: Result<(), Failure>) -> Support {
+fn to_support(outcome: Result<(), ProbeFailure>) -> Support {
     match outcome {
         Ok(()) => Support::present(""),
-        Err(failure) => Support::absent(explain(&failure)),
+        Err(failure) => Support::absent(describe_failure(&failure)),
     }
 }
 
-fn explain(Failure { step, error }: &Failure) -> String {
+fn describe_failure(ProbeFailure { step, error }: &ProbeFailure) -> String {
     let doing = match *step {
         Step::Unshare(CLONE_NEWUSER) => "making a user namespace",
         Step::Unshare(_) => "making the namespace inside a user namespace",
@@ -254,30 +254,30 @@ mod tests {
     #[test]
     fn obstacles_are_named_from_what_was_seen() {
         let make = Step::Unshare(CLONE_NEWUSER);
-        let user = Surroundings::default();
+        let user = NamespaceSettings::default();
         let cases = [
-            (Surroundings { max_user_namespaces: Some(0), ..user }, make, libc::ENOSPC, Obstacle::LimitIsZero),
+            (NamespaceSettings { max_user_namespaces: Some(0), ..user }, make, libc::ENOSPC, Obstacle::LimitIsZero),
             (user, make, libc::ENOSPC, Obstacle::LimitReached),
             (user, make, libc::EUSERS, Obstacle::NestedTooDeep),
             (user, make, libc::EINVAL, Obstacle::NotInKernel),
             (
-                Surroundings { unprivileged_userns_clone: Some(0), under_seccomp_filter: true, ..user },
+                NamespaceSettings { unprivileged_userns_clone: Some(0), under_seccomp_filter: true, ..user },
                 make,
                 libc::EPERM,
                 Obstacle::SwitchedOffForUsers,
             ),
             // Ubuntu: created and mapped, and then every capability is missing.
             (
-                Surroundings { unprivileged_userns_clone: Some(1), apparmor_restricts: Some(1), ..user },
+                NamespaceSettings { unprivileged_userns_clone: Some(1), apparmor_restricts: Some(1), ..user },
                 Step::Unshare(CLONE_NEWNS),
                 libc::EPERM,
                 Obstacle::Apparmor,
             ),
             // The restriction is for unprivileged users: as root there must be another cause.
             (
-                Surroundings {
+                NamespaceSettings {
                     apparmor_restricts: Some(1),
-                    has_system_administration: true,
+                    has_sys_admin: true,
                     under_seccomp_filter: true,
                     ..user
                 },
@@ -296,11 +296,11 @@ mod tests {
     #[test]
     fn a_failed_rendezvous_is_told_and_leaves_no_child() {
         let mut child = None;
-        let outcome = attempt(&[Step::Rendezvous], &mut |pid| {
+        let outcome = try_steps(&[Step::Rendezvous], &mut |pid| {
             child = Some(pid);
             Err(io::ErrorKind::PermissionDenied.into())
         });
-        assert_eq!(explain(&outcome.unwrap().unwrap_err()), "mapping user IDs: permission denied");
+        assert_eq!(describe_failure(&outcome.unwrap().unwrap_err()), "mapping user IDs: permission denied");
         assert!(rustix::process::test_kill_process(child.unwrap()).is_err());
     }
 }

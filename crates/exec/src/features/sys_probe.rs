@@ -21,7 +21,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 pub(super) use calls::*;
 
 /// How long a child may take. Its work takes microseconds; only a stuck kernel needs this.
-const CHILD_DEADLINE: Duration = Duration::from_secs(10);
+const CHILD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// One step of a sequence that the child tries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub(super) enum Step {
 
 /// The step that failed, and its error.
 #[derive(Debug)]
-pub(super) struct Failure {
+pub(super) struct ProbeFailure {
     pub step: Step,
     pub error: io::Error,
 }
@@ -59,18 +59,18 @@ type Message = [u8; 8];
 const WAITING: i32 = -1;
 
 /// The parent's replies.
-const GO_ON: &[u8; 1] = b"!";
-const GIVE_UP: &[u8; 1] = b".";
+const CONTINUE: &[u8; 1] = b"!";
+const ABORT: &[u8; 1] = b".";
 
 /// Tries `steps` in a child, one after the other, up to the first failure. At [`Step::Rendezvous`] the child waits
 /// while `meanwhile` runs here with its pid; an error from there ends the attempt.
 ///
 /// # Errors
 /// The child could not be created or did not report. A refused step is not an error, but the inner result.
-pub(super) fn attempt(
+pub(super) fn try_steps(
     steps: &[Step],
     meanwhile: &mut dyn FnMut(Pid) -> io::Result<()>,
-) -> io::Result<Result<(), Failure>> {
+) -> io::Result<Result<(), ProbeFailure>> {
     let (reports, report_end) = pipe_with(PipeFlags::CLOEXEC)?;
     let (wait_end, releases) = pipe_with(PipeFlags::CLOEXEC)?;
     // SAFETY: the child runs `run_steps` and nothing else, which keeps to async-signal-safe calls (see
@@ -86,7 +86,7 @@ pub(super) fn attempt(
     };
     // Our copies must be closed, or the end of the child would not be seen.
     drop((report_end, wait_end));
-    let outcome = listen(steps, reports, releases, || meanwhile(pid));
+    let outcome = receive_reports(steps, reports, releases, || meanwhile(pid));
     // After its report the child ends by itself, when its own child has. Killing it then would leave that one to us, as
     // a zombie, if we are a subreaper. Not reaped yet, so the pid is still its own.
     if outcome.is_err() {
@@ -96,12 +96,12 @@ pub(super) fn attempt(
     outcome
 }
 
-fn listen(
+fn receive_reports(
     steps: &[Step],
     reports: OwnedFd,
     releases: OwnedFd,
     mut meanwhile: impl FnMut() -> io::Result<()>,
-) -> io::Result<Result<(), Failure>> {
+) -> io::Result<Result<(), ProbeFailure>> {
     let mut reports = std::fs::File::from(reports);
     let mut releases = std::fs::File::from(releases);
     loop {
@@ -116,20 +116,20 @@ fn listen(
         };
         if errno != WAITING {
             let error = io::Error::from_raw_os_error(errno);
-            return Ok(Err(Failure { step, error }));
+            return Ok(Err(ProbeFailure { step, error }));
         }
         // A refusal is written too. Closing the pipe would not be enough: a child that another thread forks just now
         // has a copy of our end.
         let outcome = meanwhile();
-        releases.write_all(if outcome.is_ok() { GO_ON } else { GIVE_UP })?;
+        releases.write_all(if outcome.is_ok() { CONTINUE } else { ABORT })?;
         if let Err(error) = outcome {
-            return Ok(Err(Failure { step, error }));
+            return Ok(Err(ProbeFailure { step, error }));
         }
     }
 }
 
 fn wait_readable(fd: BorrowedFd<'_>) -> io::Result<()> {
-    let timeout = Timespec::try_from(CHILD_DEADLINE).map_err(io::Error::other)?;
+    let timeout = Timespec::try_from(CHILD_TIMEOUT).map_err(io::Error::other)?;
     let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
     let ready = rustix::io::retry_on_intr(|| poll(&mut fds, Some(&timeout)))?;
     if ready == 0 {
@@ -150,7 +150,7 @@ unsafe fn run_steps(steps: &[Step], report: libc::c_int, wait: libc::c_int) -> !
         if errno != 0 {
             // SAFETY: writing to a descriptor that the caller passed, and leaving.
             unsafe {
-                tell(report, number, errno);
+                send_report(report, number, errno);
                 libc::_exit(1);
             }
         }
@@ -158,7 +158,7 @@ unsafe fn run_steps(steps: &[Step], report: libc::c_int, wait: libc::c_int) -> !
     }
     // SAFETY: as above.
     unsafe {
-        tell(report, number, 0);
+        send_report(report, number, 0);
         libc::_exit(0)
     }
 }
@@ -175,10 +175,10 @@ unsafe fn run_step(step: Step, number: i32, report: libc::c_int, wait: libc::c_i
         match step {
             Step::Unshare(flags) => errno_of(libc::unshare(flags)),
             Step::Rendezvous => {
-                tell(report, number, WAITING);
+                send_report(report, number, WAITING);
                 let mut answer = [0_u8];
                 libc::read(wait, answer.as_mut_ptr().cast(), 1);
-                if answer == *GO_ON { 0 } else { libc::ECANCELED }
+                if answer == *CONTINUE { 0 } else { libc::ECANCELED }
             }
             // Raw: glibc's wrappers change all threads, with locks and signals.
             Step::BecomeMapped => {
@@ -291,7 +291,7 @@ unsafe fn fork_sleeper() -> libc::pid_t {
 
 /// # Safety
 /// `report` is the writing end of a pipe.
-unsafe fn tell(report: libc::c_int, number: i32, errno: i32) {
+unsafe fn send_report(report: libc::c_int, number: i32, errno: i32) {
     let ([a, b, c, d], [e, f, g, h]) = (number.to_ne_bytes(), errno.to_ne_bytes());
     let message: Message = [a, b, c, d, e, f, g, h];
     // SAFETY: the buffer is as long as said. A write this short to a pipe is all or nothing.

@@ -86,12 +86,12 @@ fn workstation() -> Features {
 fn the_live_profile_follows_from_what_can_be_made() {
     let user = workstation();
     assert_eq!(live_profile(&user), Profile::HostUser);
-    assert_eq!(missing(&user, Profile::HostUser), []);
+    assert_eq!(missing_layers(&user, Profile::HostUser), []);
     let root = Features { is_root: true, ..user.clone() };
     assert_eq!(live_profile(&root), Profile::HostRoot);
     let gvisor = Features { gvisor: true, ..root.clone() };
     assert_eq!(live_profile(&gvisor), Profile::Gvisor);
-    assert_eq!(missing(&gvisor, Profile::Gvisor), []);
+    assert_eq!(missing_layers(&gvisor, Profile::Gvisor), []);
 
     let blocked = Features {
         user_namespaces: UserNamespaces::Blocked {
@@ -101,8 +101,8 @@ fn the_live_profile_follows_from_what_can_be_made() {
         ..user.clone()
     };
     assert_eq!(live_profile(&blocked), Profile::Container);
-    assert_eq!(suited_profile(&blocked), Profile::HostUser);
-    let fixes = missing(&blocked, Profile::HostUser);
+    assert_eq!(recommended_profile(&blocked), Profile::HostUser);
+    let fixes = missing_layers(&blocked, Profile::HostUser);
     let layers: Vec<_> = fixes.iter().map(|it| it.layer).collect();
     assert_eq!(layers, [Layer::UserNamespace]);
     let hint = fixes[0].hint.as_deref().unwrap();
@@ -115,7 +115,7 @@ fn a_half_open_container_stays_a_container_and_a_half_broken_machine_a_machine()
         Features { private_proc: Support::absent("mounting /proc for a pid namespace: EPERM"), ..workstation() };
     assert_eq!(live_profile(&machine), Profile::HostUser);
     let report = IsolationReport::new(Profile::HostUser, expected_layers(&machine, Profile::HostUser));
-    assert_eq!(report.below(&Floor::of_profile(Profile::HostUser)).len(), 1);
+    assert_eq!(report.unmet(&Floor::of_profile(Profile::HostUser)).len(), 1);
     let container = Features { container_hints: vec!["/.dockerenv exists".to_owned()], ..machine };
     assert_eq!(live_profile(&container), Profile::Container);
 }
@@ -136,7 +136,7 @@ fn every_layer_that_can_be_missing_has_a_hint_or_a_reason_to_have_none() {
         ..workstation()
     };
     for profile in [Profile::Container, Profile::HostRoot, Profile::HostUser] {
-        for MissingLayer { layer, hint, .. } in missing(&nothing, profile) {
+        for MissingLayer { layer, hint, .. } in missing_layers(&nothing, profile) {
             assert!(hint.is_some(), "{layer} in {profile}");
         }
     }
@@ -146,7 +146,7 @@ fn every_layer_that_can_be_missing_has_a_hint_or_a_reason_to_have_none() {
 fn landlock_hints_tell_the_kernel_that_helps() {
     let hint_for = |landlock: Landlock| {
         let features = Features { landlock, ..workstation() };
-        missing(&features, Profile::Container)
+        missing_layers(&features, Profile::Container)
             .into_iter()
             .map(|it| format!("{}: {}", it.layer, it.hint.unwrap_or_default()))
             .collect::<Vec<_>>()

@@ -5,9 +5,9 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use super::scratch::Scratch;
-use crate::cgroup::layout::{Hierarchy, Layout};
+use crate::cgroup::hierarchies::{Hierarchies, Hierarchy};
 use crate::cgroup::owner::Owner;
-use crate::cgroup::{end, oom_kills_in};
+use crate::cgroup::{parse_oom_kills, teardown};
 
 /// Whatever the two files contain, all paths are below the mounts that they name; and whatever names a mount point and
 /// a cgroup have, they are parsed.
@@ -17,7 +17,7 @@ pub fn cgroup_layout(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (mounts, cgroups) = text.split_once("---\n").unwrap_or((&text, ""));
     for root in ["/", "/elsewhere"] {
-        let layout = Layout::parse(mounts, cgroups, Path::new(root));
+        let layout = Hierarchies::parse(mounts, cgroups, Path::new(root));
         for hierarchy in layout.v1.values().chain(&layout.v2) {
             assert!(hierarchy.mount.starts_with(root), "{hierarchy:?}");
             check_hierarchy(hierarchy);
@@ -27,7 +27,7 @@ pub fn cgroup_layout(data: &[u8]) {
     let point = plain_path(mounts);
     let own = plain_path(cgroups);
     let line = format!("9 8 0:1 / {} rw - cgroup2 x rw\n", escape(&point));
-    let layout = Layout::parse(&line, &format!("0::{own}\n"), Path::new("/"));
+    let layout = Hierarchies::parse(&line, &format!("0::{own}\n"), Path::new("/"));
     let hierarchy = layout.v2.as_ref().expect("it is mounted");
     assert_eq!(hierarchy.mount, Path::new(&point));
     let below: PathBuf = format!("{point}{own}").into();
@@ -35,7 +35,7 @@ pub fn cgroup_layout(data: &[u8]) {
 }
 
 fn check_hierarchy(hierarchy: &Hierarchy) {
-    let chain: Vec<&Path> = hierarchy.chain().collect();
+    let chain: Vec<&Path> = hierarchy.own_and_ancestors().collect();
     let Some(own) = &hierarchy.own else {
         assert!(chain.is_empty());
         return;
@@ -75,13 +75,13 @@ pub fn cgroup_events(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let others: String =
         text.lines().filter(|line| !line.starts_with("oom_kill ")).map(|line| format!("{line}\n")).collect();
-    assert_eq!(oom_kills_in(&others), 0);
+    assert_eq!(parse_oom_kills(&others), 0);
     for count in [0, 7, u64::MAX] {
         let told = format!("{others}oom_kill {count}\noom_group_kill 1\n{others}");
-        assert_eq!(oom_kills_in(&told), count);
+        assert_eq!(parse_oom_kills(&told), count);
     }
     let written = |count: u64| text.lines().any(|it| it.contains(&count.to_string()));
-    let count = oom_kills_in(&text);
+    let count = parse_oom_kills(&text);
     assert!(count == 0 || written(count), "{count}");
 }
 
@@ -91,7 +91,7 @@ pub fn cgroup_procs(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let directory = Scratch::new();
     fs::write(directory.path().join("cgroup.procs"), &*text).expect("there is room");
-    let members = end::members(directory.path()).expect("it was written a moment ago");
+    let members = teardown::members(directory.path()).expect("it was written a moment ago");
     let members: BTreeSet<i32> = members.iter().map(|pid| pid.as_raw_pid()).collect();
     let expected: BTreeSet<i32> = text
         .lines()
@@ -107,10 +107,10 @@ pub fn cgroup_name(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let owner = Owner::current().expect("there is a /proc");
     let name = owner.new_name(&text);
-    assert_eq!(Owner::of_name(&name), Some(owner));
+    assert_eq!(Owner::from_name(&name), Some(owner));
     assert!(name.len() <= 128 && name.is_ascii() && !name.contains('/'), "{name:?}");
 
-    if let Some(owner) = Owner::of_name(&text) {
+    if let Some(owner) = Owner::from_name(&text) {
         // Besides the hint, two names of an owner differ only in the counter.
         let same = owner.new_name("");
         let of_owner = |name: &str| name.split('-').take(4).collect::<Vec<_>>().join("-");

@@ -9,10 +9,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::outcome::Ending;
-use crate::stage::keeper::{Ask, Told};
-use crate::stage::setup::{Hello, Setup};
-use crate::stage::wire::{self, ANSWER_BYTES, Answer, DecodeError, Job};
+use crate::outcome::Termination;
+use crate::stage::keeper::{KeeperReply, KeeperRequest};
+use crate::stage::setup::{StageReply, StageSetup};
+use crate::stage::wire::{self, DecodeError, Job, REPLY_BYTES, WorkerReply};
 
 /// The amount that fits into a socket's buffer without a reader, whatever the machine's defaults.
 const MAX_STREAM_BYTES: usize = 64 * 1024;
@@ -81,27 +81,27 @@ fn expected_job(stream: &[u8], descriptors: usize) -> Expected<Job> {
 
 /// A worker runs next to hostile commands. Its replies decode to exactly their content.
 pub fn answer(data: &[u8]) {
-    let mut message = [0; ANSWER_BYTES];
-    let length = data.len().min(ANSWER_BYTES);
+    let mut message = [0; REPLY_BYTES];
+    let length = data.len().min(REPLY_BYTES);
     message[..length].copy_from_slice(&data[..length]);
-    let decoded = Answer::decode(&message);
+    let decoded = WorkerReply::decode(&message);
     assert_eq!(decoded.is_ok(), (1..=4).contains(&message[0]));
     let Ok(answer) = decoded else {
         return;
     };
     let encoded = answer.encode();
-    assert_eq!(Answer::decode(&encoded), Ok(answer));
+    assert_eq!(WorkerReply::decode(&encoded), Ok(answer));
     for (at, (&out, &came)) in encoded.iter().zip(&message).enumerate() {
         let flag = matches!(at, 1 | 2) && out == 1 && came != 0;
         assert!(out == 0 || out == came || flag, "byte {at} was invented");
     }
-    if let Answer::Over(ended) = answer {
-        let ending = Ending::from_status(ended.status);
+    if let WorkerReply::Ended(ended) = answer {
+        let ending = Termination::from_status(ended.status);
         let as_in_a_shell = match ending {
-            Ending::Exited(_) => 0..=255,
-            Ending::Signaled(_) => 129..=255,
+            Termination::Exited(_) => 0..=255,
+            Termination::Signaled(_) => 129..=255,
         };
-        assert!(as_in_a_shell.contains(&ending.code()), "{ending:?}");
+        assert!(as_in_a_shell.contains(&ending.exit_code()), "{ending:?}");
     }
 }
 
@@ -112,10 +112,10 @@ pub fn control_message(data: &[u8]) {
     };
     let body = &body[..body.len().min(MAX_STREAM_BYTES)];
     match kind {
-        b'S' => check_control::<Setup>(body),
-        b'H' => check_control::<Hello>(body),
-        b'A' => check_control::<Ask>(body),
-        _ => check_control::<Told>(body),
+        b'S' => check_control::<StageSetup>(body),
+        b'H' => check_control::<StageReply>(body),
+        b'A' => check_control::<KeeperRequest>(body),
+        _ => check_control::<KeeperReply>(body),
     }
 }
 

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::scratch::{Scratch, directory};
 use crate::beneath::{Links, MAX_LINKS, Method, Mounts, Resolve, Scope, open_with, walk};
-use crate::lookup::{self, Kind, LookupError, Program, Runner, SkillName};
+use crate::lookup::{self, LookupError, Program, ProgramKind, Runner, SkillName};
 
 /// Steps per input: enough to combine all kinds of links, and quick.
 const MAX_STEPS: usize = 32;
@@ -23,7 +23,7 @@ const MAX_STEPS: usize = 32;
 /// a path, with the letters X and Y for flags and resolution. Each method has its own tree, so that files which one
 /// creates do not affect the other.
 pub fn beneath(data: &[u8]) {
-    let methods: &[Method] = match Method::available() {
+    let methods: &[Method] = match Method::detect() {
         Method::Openat2 => &[Method::Openat2, Method::Walk],
         Method::Walk => &[Method::Walk],
     };
@@ -245,11 +245,11 @@ pub fn program(data: &[u8]) {
     };
     let is_script = content.starts_with(b"#!");
 
-    let here = lookup::in_directory(dir.as_fd(), Path::new("program"), &runner);
+    let here = lookup::find_in_directory(dir.as_fd(), Path::new("program"), &runner);
     let expected = refusal.or(is_script.then_some("script without a path"));
     assert_eq!(name_of(here), expected.unwrap_or("elf"));
 
-    let at_path = lookup::at_path(dir.as_fd(), Path::new("/program"), &runner);
+    let at_path = lookup::find_at_path(dir.as_fd(), Path::new("/program"), &runner);
     let expected = refusal.or((is_script && writable).then_some("writable"));
     let kind = if is_script { "script" } else { "elf" };
     assert_eq!(name_of(at_path), expected.unwrap_or(kind));
@@ -266,8 +266,8 @@ pub fn program(data: &[u8]) {
 fn name_of(answer: Result<Program, LookupError>) -> &'static str {
     match answer {
         Ok(program) => match program.kind {
-            Kind::Elf => "elf",
-            Kind::Script { path } => {
+            ProgramKind::Elf => "elf",
+            ProgramKind::Script { path } => {
                 assert_eq!(path, Path::new("/program"));
                 "script"
             }

@@ -7,11 +7,12 @@ use std::path::{Component, Path};
 
 use crate::cgroup::owner;
 use crate::environment::{
-    DEFAULT_PATH, Environment, MAX_ENTRY_BYTES, MAX_NAME_BYTES, MAX_REQUEST_VARIABLES, MAX_TOTAL_BYTES, PLACES,
+    DEFAULT_PATH, Environment, MAX_ENTRY_BYTES, MAX_NAME_BYTES, MAX_REQUEST_VARIABLES, MAX_TOTAL_BYTES,
+    SCRATCH_VARIABLES,
 };
-use crate::features::{GVISOR_SIGNS, machine};
+use crate::features::{MIN_GVISOR_SIGNS, machine};
 use crate::lookup::SkillName;
-use crate::outcome::Captured;
+use crate::outcome::CapturedOutput;
 use crate::stage::tree;
 
 /// A name is accepted exactly when it matches `[A-Za-z0-9_+][A-Za-z0-9_.+-]{0,127}`, and is not changed.
@@ -36,25 +37,25 @@ pub fn skill_name(data: &[u8]) {
 pub fn process_stat(data: &[u8]) {
     let fields = b") S 42 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 123456 9 10\n";
     let line = [b"7 (", data, fields].concat();
-    assert_eq!(tree::parent_in_stat(&line), Some(42));
-    assert_eq!(owner::start_in_stat(&line), Some(123_456));
+    assert_eq!(tree::parse_parent(&line), Some(42));
+    assert_eq!(owner::parse_start_ticks(&line), Some(123_456));
 
     let behind_the_name = data.rsplit(|&byte| byte == b')').next();
     let plain = [b"7 (x)", behind_the_name.unwrap_or_default()].concat();
     let has_name = data.contains(&b')');
-    assert_eq!(tree::parent_in_stat(data), tree::parent_in_stat(&plain).filter(|_| has_name));
-    assert_eq!(owner::start_in_stat(data), owner::start_in_stat(&plain).filter(|_| has_name));
+    assert_eq!(tree::parse_parent(data), tree::parse_parent(&plain).filter(|_| has_name));
+    assert_eq!(owner::parse_start_ticks(data), owner::parse_start_ticks(&plain).filter(|_| has_name));
 }
 
 /// No log makes a kernel count as gVisor without another sign.
 pub fn kernel_log(data: &[u8]) {
     let log = String::from_utf8_lossy(data);
-    let signs = |release, version: &str, log: &str| machine::signs_of_gvisor(release, version, log, true).len();
-    assert!(signs("6.18.44", "#1 SMP PREEMPT_DYNAMIC", &log) < GVISOR_SIGNS);
+    let signs = |release, version: &str, log: &str| machine::match_gvisor_signs(release, version, log, true).len();
+    assert!(signs("6.18.44", "#1 SMP PREEMPT_DYNAMIC", &log) < MIN_GVISOR_SIGNS);
     let build = "#1 SMP Sun Jan 10 15:06:54 PST 2016";
     for (release, certain) in [("4.4.0", true), ("4.19.0-gvisor", true), ("6.1", false)] {
         let without = signs(release, build, "");
-        assert_eq!(without >= GVISOR_SIGNS, certain, "{release}");
+        assert_eq!(without >= MIN_GVISOR_SIGNS, certain, "{release}");
         assert!((0..=1).contains(&(signs(release, build, &log) - without)));
     }
     // Release and version may contain anything as well. Each is one sign at most, unless the release names gVisor
@@ -72,28 +73,28 @@ pub fn captured(data: &[u8]) {
         return;
     };
     let cap = usize::from(u16::from_le_bytes([*low, *high]));
-    let mut captured = Captured::default();
+    let mut captured = CapturedOutput::default();
     for piece in output.chunks(usize::from(*chunk).max(1)) {
-        captured.keep(piece, cap);
+        captured.append(piece, cap);
     }
     assert_eq!(captured.bytes, output[..output.len().min(cap)]);
     assert_eq!(captured.total_bytes, output.len() as u64);
-    assert_eq!(captured.truncated(), output.len() > cap);
+    assert_eq!(captured.is_truncated(), output.len() > cap);
 
     let whole = String::from_utf8_lossy(output);
     let text = captured.text();
-    if captured.truncated() {
+    if captured.is_truncated() {
         assert!(whole.starts_with(&*text), "{text:?} of {whole:?}");
     } else {
         assert_eq!(text, whole);
     }
-    if !captured.invalid_utf8() {
+    if !captured.has_invalid_utf8() {
         assert!(output.starts_with(text.as_bytes()));
         let lost = captured.bytes.len() - text.len();
         assert!(lost <= 3, "{lost} bytes of a cut character");
     }
     if std::str::from_utf8(output).is_ok() {
-        assert!(!captured.invalid_utf8(), "the cap was taken for damage");
+        assert!(!captured.has_invalid_utf8(), "the cap was taken for damage");
     }
 }
 
@@ -126,7 +127,7 @@ pub fn environment(data: &[u8]) {
     }
 
     let environment = declare(declared.clone());
-    let given = environment.with_request(&requested);
+    let given = environment.for_request(&requested);
     let expected = expected_environment(&declared, &requested);
     match (&given, expected) {
         (Ok(entries), Some(expected)) => {
@@ -140,7 +141,7 @@ pub fn environment(data: &[u8]) {
     if let Err(error) = given {
         let masked: Vec<_> =
             requested.iter().map(|(name, value)| (name.clone(), lossy(&mask(value.as_bytes())))).collect();
-        assert_eq!(environment.with_request(&masked), Err(error));
+        assert_eq!(environment.for_request(&masked), Err(error));
     }
     let masked = declared.iter().map(|(name, value)| (name.clone(), mask(value)));
     let masked = declare(masked.collect());
@@ -149,7 +150,7 @@ pub fn environment(data: &[u8]) {
 
 fn declare(variables: Vec<(Vec<u8>, Vec<u8>)>) -> Environment {
     let pairs = variables.into_iter();
-    Environment::declared(pairs.map(|(name, value)| (OsString::from_vec(name), OsString::from_vec(value))))
+    Environment::from_declared(pairs.map(|(name, value)| (OsString::from_vec(name), OsString::from_vec(value))))
 }
 
 /// A second implementation of the rules, on bytes. `None`: a rule is violated.
@@ -161,7 +162,7 @@ fn expected_environment(declared: &[(Vec<u8>, Vec<u8>)], requested: &[(String, S
             all.insert(name.clone(), value.clone());
         }
     }
-    for (name, place) in PLACES {
+    for (name, place) in SCRATCH_VARIABLES {
         let kept = all.get(name.as_bytes()).is_some_and(|value| {
             let parts = || value.split(|&byte| byte == b'/');
             let mut named = parts().filter(|part| !part.is_empty() && *part != b".");

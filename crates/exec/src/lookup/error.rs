@@ -102,7 +102,7 @@ pub enum LookupError {
 
 impl LookupError {
     /// Whether `execvp(3)` would continue with the next directory.
-    pub(super) fn lets_the_search_go_on(&self) -> bool {
+    pub(super) fn continues_search(&self) -> bool {
         match self {
             Self::NotAFile { .. } | Self::NotExecutable { .. } | Self::NoExecMount { .. } => true,
             Self::Open { source, .. } => Errno::from_io_error(source) == Some(Errno::ACCESS),

@@ -21,10 +21,10 @@ pub enum SkillNameError {
     },
     /// It starts like a hidden file, a parent directory or an option.
     #[error("skill name starts with {0:?}")]
-    Start(char),
+    BadStart(char),
     /// It contains a character outside `[A-Za-z0-9_.+-]`.
     #[error("skill name contains {0:?}: only letters, digits and _ . + - are allowed")]
-    Character(char),
+    BadCharacter(char),
 }
 
 impl SkillName {
@@ -41,12 +41,12 @@ impl SkillName {
         }
         match name.chars().next() {
             None => return Err(SkillNameError::Empty),
-            Some(first @ ('.' | '-')) => return Err(SkillNameError::Start(first)),
+            Some(first @ ('.' | '-')) => return Err(SkillNameError::BadStart(first)),
             Some(_) => {}
         }
         let allowed = |letter: char| letter.is_ascii_alphanumeric() || "_.+-".contains(letter);
         match name.chars().find(|letter| !allowed(*letter)) {
-            Some(letter) => Err(SkillNameError::Character(letter)),
+            Some(letter) => Err(SkillNameError::BadCharacter(letter)),
             None => Ok(Self(name.to_owned())),
         }
     }

@@ -71,23 +71,23 @@ impl View {
         Runner { uid: meta.uid() + 1000, gids: vec![meta.gid() + 1000] }
     }
 
-    fn find(&self, name: &str) -> Result<Kind, String> {
+    fn find(&self, name: &str) -> Result<ProgramKind, String> {
         let search = ["/usr/local/bin", "/usr/bin"].map(PathBuf::from);
         said(find(self.root.as_fd(), &search, OsStr::new(name), &self.stranger()))
     }
 
-    fn skill(&self, name: &str) -> Result<Kind, String> {
+    fn skill(&self, name: &str) -> Result<ProgramKind, String> {
         self.skill_as(name, &self.stranger())
     }
 
-    fn skill_as(&self, name: &str, runner: &Runner) -> Result<Kind, String> {
+    fn skill_as(&self, name: &str, runner: &Runner) -> Result<ProgramKind, String> {
         let name = SkillName::parse(name).unwrap();
         said(find_skill(self.root.as_fd(), Path::new("/usr/local/bin"), &name, runner))
     }
 }
 
 /// Kind or message, without the runner's number (which depends on the user who runs the tests).
-fn said(found: Result<Program, LookupError>) -> Result<Kind, String> {
+fn said(found: Result<Program, LookupError>) -> Result<ProgramKind, String> {
     match found {
         Ok(program) => {
             let flags = rustix::io::fcntl_getfd(&program.file).unwrap();
@@ -107,15 +107,15 @@ fn said(found: Result<Program, LookupError>) -> Result<Kind, String> {
     }
 }
 
-fn script(path: &str) -> Result<Kind, String> {
-    Ok(Kind::Script { path: path.into() })
+fn script(path: &str) -> Result<ProgramKind, String> {
+    Ok(ProgramKind::Script { path: path.into() })
 }
 
-fn refused(message: &str) -> Result<Kind, String> {
+fn refused(message: &str) -> Result<ProgramKind, String> {
     Err(message.to_owned())
 }
 
-fn writable(program: &str, what: &str) -> Result<Kind, String> {
+fn writable(program: &str, what: &str) -> Result<ProgramKind, String> {
     Err(format!("{program:?} cannot be trusted: {what:?} is writable by uid R, which runs commands"))
 }
 
@@ -128,17 +128,19 @@ fn elf_files_and_scripts_are_found() {
     view.link("/usr/local/bin/linked.sh", "./run.sh");
     view.put("/usr/bin/tool", SCRIPT, 0o755);
     for (name, expected) in [
-        ("tool", Ok(Kind::Elf)),
-        ("late", Ok(Kind::Elf)),
-        ("linked", Ok(Kind::Elf)),
+        ("tool", Ok(ProgramKind::Elf)),
+        ("late", Ok(ProgramKind::Elf)),
+        ("linked", Ok(ProgramKind::Elf)),
         ("run.sh", script("/usr/local/bin/run.sh")),
         ("linked.sh", script("/usr/local/bin/run.sh")),
     ] {
         assert_eq!(view.find(name), expected, "{name}");
     }
-    for (name, expected) in
-        [("tool", Ok(Kind::Elf)), ("linked", Ok(Kind::Elf)), ("linked.sh", script("/usr/local/bin/run.sh"))]
-    {
+    for (name, expected) in [
+        ("tool", Ok(ProgramKind::Elf)),
+        ("linked", Ok(ProgramKind::Elf)),
+        ("linked.sh", script("/usr/local/bin/run.sh")),
+    ] {
         assert_eq!(view.skill(name), expected, "{name}");
     }
 }
@@ -147,7 +149,7 @@ fn elf_files_and_scripts_are_found() {
 fn the_descriptor_is_the_file_that_was_found() {
     let view = View::new();
     view.link("/opt/tool", "/usr/local/bin/tool");
-    let found = at_path(view.root.as_fd(), Path::new("/opt/tool"), &view.stranger()).unwrap();
+    let found = find_at_path(view.root.as_fd(), Path::new("/opt/tool"), &view.stranger()).unwrap();
     let inode = rustix::fs::fstat(&found.file).unwrap().st_ino;
     assert_eq!(inode, fs::metadata(view.real("/usr/local/bin/tool")).unwrap().ino());
     assert_eq!(found.path, Path::new("/opt/tool"));
@@ -172,8 +174,8 @@ fn what_cannot_be_executed_is_passed_over_in_the_search() {
     assert_eq!(view.find("nope"), refused("\"nope\" was not found"));
     view.put("/usr/bin/dir", ELF, 0o755);
     view.put("/usr/bin/plain", ELF, 0o755);
-    assert_eq!(view.find("dir"), Ok(Kind::Elf));
-    assert_eq!(view.find("plain"), Ok(Kind::Elf));
+    assert_eq!(view.find("dir"), Ok(ProgramKind::Elf));
+    assert_eq!(view.find("plain"), Ok(ProgramKind::Elf));
 }
 
 #[test]
@@ -195,7 +197,7 @@ fn formats_are_told_by_their_first_bytes() {
     let view = View::new();
     let unknown = "\"/usr/local/bin/x\" has no executable format: neither an elf file nor a #! script";
     for (content, expected) in [
-        (&b"\x7fELF"[..], Ok(Kind::Elf)),
+        (&b"\x7fELF"[..], Ok(ProgramKind::Elf)),
         (b"#!", script("/usr/local/bin/x")),
         (b"#!/bin/sh", script("/usr/local/bin/x")),
         (b"", refused(unknown)),
@@ -222,8 +224,8 @@ fn relative_search_directories_are_skipped() {
 fn paths_are_looked_up_within_the_root() {
     let view = View::new();
     view.link("/opt/passwd", "../../../../../../etc/passwd");
-    let at = |path: &str| said(at_path(view.root.as_fd(), Path::new(path), &view.stranger()));
-    assert_eq!(at("/usr/local/bin/tool"), Ok(Kind::Elf));
+    let at = |path: &str| said(find_at_path(view.root.as_fd(), Path::new(path), &view.stranger()));
+    assert_eq!(at("/usr/local/bin/tool"), Ok(ProgramKind::Elf));
     assert_eq!(at("/../../usr/./local/bin//run.sh"), script("/usr/local/bin/run.sh"));
     assert_eq!(at("/opt/passwd"), refused("\"/opt/passwd\" was not found"));
     assert_eq!(at("/bin/sh"), refused("\"/bin/sh\" was not found"));
@@ -237,9 +239,9 @@ fn relative_paths_stay_in_the_working_directory_and_are_elf_files() {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = rustix::fs::open(view.real("/usr/local"), flags, Mode::empty()).unwrap();
     view.put("/usr/bin/late", ELF, 0o755);
-    let at = |path: &str| said(in_directory(directory.as_fd(), Path::new(path), &view.stranger()));
-    assert_eq!(at("bin/tool"), Ok(Kind::Elf));
-    assert_eq!(at("./bin/../bin/tool"), Ok(Kind::Elf));
+    let at = |path: &str| said(find_in_directory(directory.as_fd(), Path::new(path), &view.stranger()));
+    assert_eq!(at("bin/tool"), Ok(ProgramKind::Elf));
+    assert_eq!(at("./bin/../bin/tool"), Ok(ProgramKind::Elf));
     assert_eq!(at("../bin/late"), refused("cannot open \"../bin/late\""));
     assert_eq!(at("/usr/bin/late"), refused("cannot open \"/usr/bin/late\""));
     let message = "script \"bin/run.sh\" can only be executed by an absolute path";
@@ -275,7 +277,7 @@ fn what_was_checked_is_what_is_opened() {
     while_swapping(&tool, &other, || {
         let path = Path::new("/usr/local/bin/tool");
         for _ in 0..5_000 {
-            match at_path(view.root.as_fd(), path, &view.stranger()) {
+            match find_at_path(view.root.as_fd(), path, &view.stranger()) {
                 Ok(found) => assert_eq!(rustix::fs::fstat(&found.file).unwrap().st_mode, 0o100_755),
                 Err(LookupError::Replaced { .. } | LookupError::NotExecutable { .. }) => {}
                 Err(error) => panic!("{error}"),
@@ -311,7 +313,7 @@ fn skills_with_dangerous_mode_bits_are_refused() {
     }
     // no_new_privs disables the bit, so programs that are not skills may have it.
     view.set_mode("/usr/local/bin/tool", 0o4755);
-    assert_eq!(view.find("tool"), Ok(Kind::Elf));
+    assert_eq!(view.find("tool"), Ok(ProgramKind::Elf));
 }
 
 #[test]
@@ -365,9 +367,9 @@ fn anything_writable_on_the_way_is_refused() {
                     writable(program, what)
                 };
                 assert_eq!(view.skill_as("far", &member), expected, "{what} {mode:o}");
-                let found = said(at_path(view.root.as_fd(), Path::new(program), &member));
+                let found = said(find_at_path(view.root.as_fd(), Path::new(program), &member));
                 let expected = match content {
-                    ELF => Ok(Kind::Elf),
+                    ELF => Ok(ProgramKind::Elf),
                     _ => writable(program, what),
                 };
                 assert_eq!(found, expected, "{what} {mode:o}");
@@ -396,7 +398,7 @@ fn an_owner_counts_as_a_writer() {
         chown(&real, Some(0), None).unwrap();
         view.set_mode(what, mode & 0o777);
     }
-    assert_eq!(view.skill("linked"), Ok(Kind::Elf));
+    assert_eq!(view.skill("linked"), Ok(ProgramKind::Elf));
     std::os::unix::fs::lchown(view.real("/usr/local/bin/linked"), Some(runner.uid), None).unwrap();
     let linked = "/usr/local/bin/linked";
     assert_eq!(view.skill("linked"), writable(linked, linked));
@@ -408,7 +410,7 @@ fn root_without_capabilities_is_judged_like_anybody() {
     let root = Runner { uid: 0, gids: vec![0] };
     let expected = match fs::metadata(&view.path).unwrap().uid() {
         0 => writable("/usr/local/bin/tool", "/"),
-        _ => Ok(Kind::Elf),
+        _ => Ok(ProgramKind::Elf),
     };
     assert_eq!(view.skill_as("tool", &root), expected);
 }
@@ -418,7 +420,7 @@ fn group_write_is_no_harm_to_others_unless_an_access_list_says_so() {
     let view = View::new();
     for (what, qualified) in [("/usr/local", "user"), ("/usr/local/bin/tool", "group")] {
         view.set_mode(what, 0o775);
-        assert_eq!(view.skill("tool"), Ok(Kind::Elf), "{what}");
+        assert_eq!(view.skill("tool"), Ok(ProgramKind::Elf), "{what}");
         // acl(5) as the kernel stores it: version 2, then (tag, permissions, id) in order of tags.
         let named = if qualified == "user" { 0x02_u16 } else { 0x08 };
         let id = view.stranger().uid;
@@ -464,7 +466,7 @@ fn nothing_on_a_read_only_mount_is_writable() {
     let context = fspick(&mount, "", FsPickFlags::FSPICK_EMPTY_PATH).unwrap();
     fsconfig_set_flag(context.as_fd(), "ro").unwrap();
     fsconfig_reconfigure(context.as_fd()).unwrap();
-    assert_eq!(view.skill_as("tool", &owner), Ok(Kind::Elf));
+    assert_eq!(view.skill_as("tool", &owner), Ok(ProgramKind::Elf));
     let world_writable = "\"/usr/local/bin/loose\" is world-writable";
     assert_eq!(view.skill_as("loose", &owner), refused(world_writable));
 }
@@ -481,27 +483,27 @@ fn nothing_on_a_noexec_mount_is_a_program() {
 
 #[test]
 fn skill_names_are_one_harmless_component() {
-    use SkillNameError::{Character, Empty, Start, TooLong};
+    use SkillNameError::{BadCharacter, BadStart, Empty, TooLong};
     let longest = "x".repeat(128);
     for name in ["gh", "yt-dlp", "g++", "python3.12", "_x", "+x", "A", "0", "a..b", &longest] {
         assert_eq!(SkillName::parse(name).unwrap().as_str(), name);
     }
     for (name, expected) in [
         ("", Empty),
-        (".", Start('.')),
-        ("..", Start('.')),
-        (".hidden", Start('.')),
-        ("-rf", Start('-')),
-        ("a/b", Character('/')),
-        ("../../bin/sh", Start('.')),
-        ("x/../../bin/sh", Character('/')),
-        ("a\0", Character('\0')),
-        ("a\n", Character('\n')),
-        ("a b", Character(' ')),
-        ("%2e%2e", Character('%')),
-        ("a\\b", Character('\\')),
-        ("\u{ff0e}\u{ff0e}", Character('\u{ff0e}')),
-        ("caf\u{e9}", Character('\u{e9}')),
+        (".", BadStart('.')),
+        ("..", BadStart('.')),
+        (".hidden", BadStart('.')),
+        ("-rf", BadStart('-')),
+        ("a/b", BadCharacter('/')),
+        ("../../bin/sh", BadStart('.')),
+        ("x/../../bin/sh", BadCharacter('/')),
+        ("a\0", BadCharacter('\0')),
+        ("a\n", BadCharacter('\n')),
+        ("a b", BadCharacter(' ')),
+        ("%2e%2e", BadCharacter('%')),
+        ("a\\b", BadCharacter('\\')),
+        ("\u{ff0e}\u{ff0e}", BadCharacter('\u{ff0e}')),
+        ("caf\u{e9}", BadCharacter('\u{e9}')),
         (&"x".repeat(129), TooLong { length: 129 }),
     ] {
         assert_eq!(name.parse::<SkillName>(), Err(expected), "{name:?}");

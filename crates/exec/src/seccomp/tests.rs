@@ -1,17 +1,17 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use program::Pointer;
+use bpf::Pointer;
 
-fn guarded() -> Guarded<'static> {
-    Guarded { pids: &[1, 4_000_000], groups: &[1, 4_000_000] }
+fn guarded() -> ProtectedProcesses<'static> {
+    ProtectedProcesses { pids: &[1, 4_000_000], groups: &[1, 4_000_000] }
 }
 
 /// Every filter that is installed.
 fn every_filter() -> Vec<Rules> {
     let of_commands = [Sockets::Network, Sockets::UnixOnly, Sockets::None];
     let of_ours = [OwnSockets::Unix, OwnSockets::UnixAndTcp];
-    let of_commands = of_commands.map(|it| rules(it, Some(guarded())));
+    let of_commands = of_commands.map(|it| command_rules(it, Some(guarded())));
     of_commands.into_iter().chain(of_ours.map(own_rules)).collect()
 }
 
@@ -20,7 +20,7 @@ fn every_filter_fits_the_kernel() {
     // BPF_MAXINSNS; the filters of all ancestors together may have 32768 instructions.
     const MAX_INSTRUCTIONS: usize = 4096;
     for filter in every_filter() {
-        let program = filter.program();
+        let program = filter.compile();
         assert!(program.len() < MAX_INSTRUCTIONS, "{}", program.len());
     }
 }

@@ -13,15 +13,15 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
 use super::oom_score::OomScore;
-use super::setup::{self, Hello, Live, Setup, Step, StepError};
-use super::tree::{self, Whom};
+use super::setup::{self, LiveLayers, StageReply, StageSetup, StepContext, StepError};
+use super::tree::{self, Targets};
 use super::{wire, worker};
 use crate::guarantee::Layer;
-use crate::sys::{self, Child, Fork, ParentIs};
+use crate::sys::{self, Child, Fork, ForkParent};
 
 /// A request of the executor to the keeper.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Ask {
+pub(crate) enum KeeperRequest {
     /// Fork a worker on the socket that is attached.
     Worker,
     /// Reply when nothing is left of workers that have died, or whose sockets the executor has closed.
@@ -30,20 +30,20 @@ pub(crate) enum Ask {
 
 /// The keeper's reply to [`KeeperRequest::Worker`] (with an error number) or [`KeeperRequest::Sweep`].
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Told {
+pub(crate) enum KeeperReply {
     Done,
     Failed(i32),
 }
 
 /// Runs from the first message of the executor to the end of everything.
 pub(crate) fn run(control: OwnedFd) -> io::Result<()> {
-    let Some((setup, _)) = wire::receive_json::<Setup>(&control)? else {
+    let Some((setup, _)) = wire::receive_json::<StageSetup>(&control)? else {
         return Ok(());
     };
-    let mut live = Live::new();
-    match build(&setup, &control, &mut live) {
+    let mut live = LiveLayers::new();
+    match build_sandbox(&setup, &control, &mut live) {
         Ok(built) => {
-            wire::send_json(&control, &Hello::Ready(live), &[built.root.as_fd()])?;
+            wire::send_json(&control, &StageReply::Ready(live), &[built.root.as_fd()])?;
             drop(built.root);
             Keeper {
                 control,
@@ -54,14 +54,14 @@ pub(crate) fn run(control: OwnedFd) -> io::Result<()> {
             }
             .serve()
         }
-        Err(error) => wire::send_json(&control, &Hello::Failed(error.into_failure()), &[]),
+        Err(error) => wire::send_json(&control, &StageReply::Failed(error.into_failure()), &[]),
     }
 }
 
 /// One fixed sequence: no step may be reordered.
-fn build(setup: &Setup, control: &OwnedFd, live: &mut Live) -> Result<Built, StepError> {
+fn build_sandbox(setup: &StageSetup, control: &OwnedFd, live: &mut LiveLayers) -> Result<BuiltSandbox, StepError> {
     // Namespaces and mounts first: they need the powers that all later steps give up.
-    let oom_score = setup::enter_world(setup, control, live)?;
+    let oom_score = setup::enter_layout(setup, control, live)?;
     // The target of every command's HOME. If it exists, or cannot be created, commands still run.
     let _ = rustix::fs::mkdir(&setup.home, Mode::RWXU);
     if setup.wants(Layer::Supervisor) {
@@ -73,10 +73,10 @@ fn build(setup: &Setup, control: &OwnedFd, live: &mut Live) -> Result<Built, Ste
     let root = rustix::fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .step("open the root directory")?;
     let scopes = setup::lock_down(setup, live)?;
-    Ok(Built { root, scopes, oom_score })
+    Ok(BuiltSandbox { root, scopes, oom_score })
 }
 
-struct Built {
+struct BuiltSandbox {
     root: OwnedFd,
     scopes: Option<OwnedFd>,
     oom_score: OomScore,
@@ -98,11 +98,11 @@ struct Worker {
 
 /// How long a worker whose socket was closed may take to end its command before it is killed with it. A command may
 /// have stopped it (without Landlock scopes), or it hangs in the start of a program.
-const LOST_LIMIT: Duration = Duration::from_secs(2);
+const LOST_WORKER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval between kills of what does not end once the executor is gone.
-const END_PAUSE: Duration = Duration::from_millis(50);
+const KILL_INTERVAL: Duration = Duration::from_millis(50);
 /// Delay before another attempt to kill what could not be killed.
-const RETRY: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+const SWEEP_RETRY_INTERVAL: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 impl Keeper {
     fn serve(mut self) -> io::Result<()> {
@@ -110,7 +110,7 @@ impl Keeper {
         loop {
             let mut fds = vec![PollFd::new(&self.control, PollFlags::IN)];
             fds.extend(self.workers.iter().map(|worker| PollFd::new(&worker.child.pidfd, PollFlags::IN)));
-            match poll(&mut fds, unswept.then_some(&RETRY)) {
+            match poll(&mut fds, unswept.then_some(&SWEEP_RETRY_INTERVAL)) {
                 Err(rustix::io::Errno::INTR) => continue,
                 other => other?,
             };
@@ -120,36 +120,36 @@ impl Keeper {
                 // Processes that cannot be killed now stay our children: if we ended, they would get another parent.
                 unswept = self.sweep().is_err();
             }
-            if asked && !self.answer()? {
-                self.end();
+            if asked && !self.handle_request()? {
+                self.kill_all();
                 return Ok(());
             }
         }
     }
 
     /// `false`: the executor is gone.
-    fn answer(&mut self) -> io::Result<bool> {
+    fn handle_request(&mut self) -> io::Result<bool> {
         // Any malformed message means that there is no executor to rely on.
         let Ok(Some((ask, descriptors))) = wire::receive_json(&self.control) else {
             return Ok(false);
         };
         let told = match ask {
-            Ask::Worker => match descriptors.into_iter().next() {
+            KeeperRequest::Worker => match descriptors.into_iter().next() {
                 Some(socket) => self.fork_worker(socket),
                 None => Err(io::ErrorKind::InvalidInput.into()),
             },
-            Ask::Sweep => self.end_lost_workers().and_then(|()| self.sweep()),
+            KeeperRequest::Sweep => self.kill_lost_workers().and_then(|()| self.sweep()),
         };
         let told = match told {
-            Ok(()) => Told::Done,
-            Err(error) => Told::Failed(error.raw_os_error().unwrap_or(libc::EIO)),
+            Ok(()) => KeeperReply::Done,
+            Err(error) => KeeperReply::Failed(error.raw_os_error().unwrap_or(libc::EIO)),
         };
         Ok(wire::send_json(&self.control, &told, &[]).is_ok())
     }
 
     fn fork_worker(&mut self, socket: OwnedFd) -> io::Result<()> {
         self.oom_score.raise();
-        let forked = sys::fork(ParentIs::Caller);
+        let forked = sys::fork(ForkParent::Caller);
         if !matches!(forked, Ok(Fork::Child)) {
             self.oom_score.restore();
         }
@@ -173,8 +173,8 @@ impl Keeper {
         let park = |fd: OwnedFd| rustix::io::fcntl_dupfd_cloexec(&fd, SCOPES + 1);
         let socket = park(socket)?;
         let scopes = self.scopes.take().map(park).transpose()?;
-        let socket = sys::move_to(socket, SOCKET)?;
-        let scopes = scopes.map(|fd| sys::move_to(fd, SCOPES)).transpose()?;
+        let socket = sys::move_fd(socket, SOCKET)?;
+        let scopes = scopes.map(|fd| sys::move_fd(fd, SCOPES)).transpose()?;
         debug_assert!(socket.as_raw_fd() == SOCKET);
         // The keeper's own objects still refer to descriptors of that range: they must not be dropped.
         std::mem::forget(std::mem::take(&mut self.workers));
@@ -186,17 +186,17 @@ impl Keeper {
     }
 
     /// Kills workers that the executor has released and that do not end by themselves.
-    fn end_lost_workers(&self) -> io::Result<()> {
-        let until = Instant::now() + LOST_LIMIT;
+    fn kill_lost_workers(&self) -> io::Result<()> {
+        let until = Instant::now() + LOST_WORKER_TIMEOUT;
         for worker in &self.workers {
-            if !shows(&worker.socket, PollFlags::HUP, Duration::ZERO)? {
+            if !poll_for(&worker.socket, PollFlags::HUP, Duration::ZERO)? {
                 continue;
             }
             let left = until.saturating_duration_since(Instant::now());
-            if !shows(&worker.child.pidfd, PollFlags::IN, left)? {
+            if !poll_for(&worker.child.pidfd, PollFlags::IN, left)? {
                 // Only we reap it, so the number cannot refer to another process.
                 kill_process(worker.child.pid, Signal::KILL)?;
-                shows(&worker.child.pidfd, PollFlags::IN, LOST_LIMIT)?;
+                poll_for(&worker.child.pidfd, PollFlags::IN, LOST_WORKER_TIMEOUT)?;
             }
         }
         Ok(())
@@ -204,9 +204,9 @@ impl Keeper {
 
     /// Reaps workers that ended and kills their remaining descendants.
     fn sweep(&mut self) -> io::Result<()> {
-        self.workers.retain(|worker| !shows(&worker.child.pidfd, PollFlags::IN, Duration::ZERO).unwrap_or(false));
+        self.workers.retain(|worker| !poll_for(&worker.child.pidfd, PollFlags::IN, Duration::ZERO).unwrap_or(false));
         let spare: Vec<Pid> = self.workers.iter().map(|worker| worker.child.pid).collect();
-        match tree::kill(Whom::AllBut(&spare), |_| {})? {
+        match tree::kill(Targets::AllExcept(&spare), |_| {})? {
             0 => Ok(()),
             _ => Err(io::Error::from_raw_os_error(libc::EBUSY)),
         }
@@ -214,15 +214,15 @@ impl Keeper {
 
     /// Handles the end of the executor. Its ends of all sockets are closed: workers end their commands and themselves.
     /// This makes sure of it. As init of a pid namespace our own end would be enough.
-    fn end(self) {
-        while !matches!(tree::kill(Whom::All(None), |_| {}), Ok(0)) {
-            std::thread::sleep(END_PAUSE);
+    fn kill_all(self) {
+        while !matches!(tree::kill(Targets::All(None), |_| {}), Ok(0)) {
+            std::thread::sleep(KILL_INTERVAL);
         }
     }
 }
 
 /// Whether a descriptor has one of `flags` within `limit`.
-fn shows(fd: &OwnedFd, flags: PollFlags, limit: Duration) -> io::Result<bool> {
+fn poll_for(fd: &OwnedFd, flags: PollFlags, limit: Duration) -> io::Result<bool> {
     let until = Instant::now() + limit;
     loop {
         let left = until.saturating_duration_since(Instant::now());

@@ -8,8 +8,8 @@ use std::io::Read;
 use std::os::unix::fs::FileExt;
 
 /// How much sooner than the keeper a command is killed, in thousandths of all memory (proc_pid_oom_score_adj(5)).
-pub(crate) const STEP: i32 = 300;
-const HIGHEST: i32 = 1000;
+pub(crate) const SCORE_STEP: i32 = 300;
+const MAX_SCORE: i32 = 1000;
 
 /// The score of this process. The open file stays writable when `/proc` does not.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl OomScore {
 
     /// From now on, processes that this one forks have a higher score.
     pub(crate) fn raise(&self) {
-        self.set(|own| (own + STEP).min(HIGHEST));
+        self.set(|own| (own + SCORE_STEP).min(MAX_SCORE));
     }
 
     /// Restores the original score, which needs no privilege.

@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::Processes;
+use crate::config::ProcessVisibility;
 use crate::guarantee::{Layer, Profile};
 use crate::landlock::{self, TcpPorts, View};
-use crate::seccomp::{self, Guarded, Sockets};
+use crate::layout::{self, Layout};
+use crate::seccomp::{self, ProtectedProcesses, Sockets};
 use crate::stage::oom_score::OomScore;
-use crate::world::{self, World};
 
 /// The live layers, with additional information about each.
-pub(crate) type Live = BTreeMap<Layer, String>;
+pub(crate) type LiveLayers = BTreeMap<Layer, String>;
 
 /// The specification of the sandbox for the stage.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Setup {
+pub(crate) struct StageSetup {
     pub(crate) profile: Profile,
     /// Layers of the profile that must be left out.
     pub(crate) without: BTreeSet<Layer>,
@@ -26,14 +26,14 @@ pub(crate) struct Setup {
     pub(crate) view: View,
     pub(crate) tcp: Option<TcpPorts>,
     pub(crate) sockets: Sockets,
-    pub(crate) processes: Processes,
+    pub(crate) processes: ProcessVisibility,
     /// The home directory of commands, to be created.
     pub(crate) home: PathBuf,
     /// Only for `host-*`.
-    pub(crate) world: Option<World>,
+    pub(crate) world: Option<Layout>,
 }
 
-impl Setup {
+impl StageSetup {
     pub(crate) fn wants(&self, layer: Layer) -> bool {
         !self.without.contains(&layer)
     }
@@ -41,18 +41,18 @@ impl Setup {
 
 /// The stage's replies on the control socket, before it is ready.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Hello {
+pub(crate) enum StageReply {
     /// The pid of the process that continues, as the executor sees it.
     Pid(i32),
     /// Built and locked down. The root directory of the view is attached as a descriptor.
-    Ready(Live),
+    Ready(LiveLayers),
     /// A step failed; the process has ended.
-    Failed(Failure),
+    Failed(StepFailure),
 }
 
 /// The step that failed, and the error, as they are sent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Failure {
+pub(crate) struct StepFailure {
     pub(crate) step: String,
     pub(crate) errno: Option<i32>,
     pub(crate) message: String,
@@ -66,17 +66,17 @@ pub(crate) struct StepError {
 }
 
 impl StepError {
-    pub(crate) fn into_failure(self) -> Failure {
-        Failure { step: self.step, errno: self.error.raw_os_error(), message: self.error.to_string() }
+    pub(crate) fn into_failure(self) -> StepFailure {
+        StepFailure { step: self.step, errno: self.error.raw_os_error(), message: self.error.to_string() }
     }
 }
 
 /// Adds the name of the step to an error.
-pub(crate) trait Step<T> {
+pub(crate) trait StepContext<T> {
     fn step(self, step: impl Into<String>) -> Result<T, StepError>;
 }
 
-impl<T, E: Into<io::Error>> Step<T> for Result<T, E> {
+impl<T, E: Into<io::Error>> StepContext<T> for Result<T, E> {
     fn step(self, step: impl Into<String>) -> Result<T, StepError> {
         self.map_err(|error| StepError { step: step.into(), error: error.into() })
     }
@@ -84,7 +84,7 @@ impl<T, E: Into<io::Error>> Step<T> for Result<T, E> {
 
 /// Restricts this process irrevocably. The order matters: each step removes what the next ones must not need. Returns
 /// the ruleset that every command enters in addition.
-pub(crate) fn lock_down(setup: &Setup, live: &mut Live) -> Result<Option<std::os::fd::OwnedFd>, StepError> {
+pub(crate) fn lock_down(setup: &StageSetup, live: &mut LiveLayers) -> Result<Option<std::os::fd::OwnedFd>, StepError> {
     // First, because dropping the bounding set needs a capability.
     if setup.wants(Layer::NoCapabilities) && drop_capabilities().step("drop capabilities")? {
         live.insert(Layer::NoCapabilities, String::new());
@@ -99,7 +99,7 @@ pub(crate) fn lock_down(setup: &Setup, live: &mut Live) -> Result<Option<std::os
             .step("make the stage non-dumpable")?;
         live.insert(Layer::NonDumpable, String::new());
     }
-    no_core_files().step("set the core limit to 0")?;
+    disable_core_files().step("set the core limit to 0")?;
 
     let abi = match setup.profile {
         // gVisor has no Landlock. Not probing keeps the profile the same on every kernel.
@@ -113,8 +113,8 @@ pub(crate) fn lock_down(setup: &Setup, live: &mut Live) -> Result<Option<std::os
     // Created before this process loses access to other files; entered by each command.
     let scopes = if offers(Layer::LandlockScopes, landlock::ABI_SCOPES) {
         live.insert(Layer::LandlockScopes, detail.clone());
-        let closer = view.filter(|_| setup.processes == Processes::Hidden);
-        Some(landlock::scopes_and(closer).step("make the Landlock scopes")?)
+        let closer = view.filter(|_| setup.processes == ProcessVisibility::Hidden);
+        Some(landlock::scopes_with_view(closer).step("make the Landlock scopes")?)
     } else {
         None
     };
@@ -132,8 +132,8 @@ pub(crate) fn lock_down(setup: &Setup, live: &mut Live) -> Result<Option<std::os
     if setup.wants(Layer::Seccomp) {
         // In a pid namespace the keeper is init, which the kernel itself protects.
         let guard = scopes.is_none() && setup.wants(Layer::SignalGuard) && !live.contains_key(&Layer::PidNamespace);
-        let (pids, groups) = if guard { guarded() } else { Default::default() };
-        let guarded = guard.then_some(Guarded { pids: &pids, groups: &groups });
+        let (pids, groups) = if guard { protected_processes() } else { Default::default() };
+        let guarded = guard.then_some(ProtectedProcesses { pids: &pids, groups: &groups });
         let sockets = if setup.wants(Layer::SeccompUnixOnly) { setup.sockets } else { Sockets::Network };
         seccomp::restrict(sockets, guarded).step("apply seccomp")?;
         live.insert(Layer::Seccomp, String::new());
@@ -153,16 +153,16 @@ pub(crate) fn lock_down(setup: &Setup, live: &mut Live) -> Result<Option<std::os
 }
 
 /// The view of keeper and workers: they read the processes of a command in `/proc`, also where commands cannot.
-fn own_view(view: &View, processes: Processes) -> View {
+fn own_view(view: &View, processes: ProcessVisibility) -> View {
     let mut view = view.clone();
-    if processes == Processes::Hidden {
+    if processes == ProcessVisibility::Hidden {
         view.readable.push(Path::new("/proc").to_owned());
     }
     view
 }
 
 /// Keeper and executor, and their process groups.
-fn guarded() -> (Vec<i32>, Vec<i32>) {
+fn protected_processes() -> (Vec<i32>, Vec<i32>) {
     let processes = [Some(rustix::process::getpid()), rustix::process::getppid()];
     processes
         .into_iter()
@@ -173,13 +173,13 @@ fn guarded() -> (Vec<i32>, Vec<i32>) {
 }
 
 /// Builds the layout, if the profile has one. On return this process is its init.
-pub(crate) fn enter_world(
-    setup: &Setup,
+pub(crate) fn enter_layout(
+    setup: &StageSetup,
     control: &std::os::fd::OwnedFd,
-    live: &mut Live,
+    live: &mut LiveLayers,
 ) -> Result<OomScore, StepError> {
     match &setup.world {
-        Some(world) => world::enter(world, &setup.without, control, live),
+        Some(world) => layout::build_layout(world, &setup.without, control, live),
         None => Ok(OomScore::open()),
     }
 }
@@ -212,7 +212,7 @@ fn drop_capabilities() -> io::Result<bool> {
     Ok(bounding_is_empty || !rustix::process::getuid().is_root())
 }
 
-fn no_core_files() -> io::Result<()> {
+fn disable_core_files() -> io::Result<()> {
     let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
     rustix::process::setrlimit(rustix::process::Resource::Core, none).map_err(Into::into)
 }

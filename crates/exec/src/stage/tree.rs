@@ -14,17 +14,17 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
 use crate::landlock;
-use crate::sys::{self, Reap, Reaped};
+use crate::sys::{self, ReapResult, ReapedChild};
 
 /// How long a tree may take to end after SIGKILL before it counts as unkillable (for example a process in an
 /// uninterruptible wait on a dead network file system).
-const KILL_LIMIT: Duration = Duration::from_secs(10);
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Passes without a pause: a chain of fork-and-exit can only be caught by being faster.
 const EAGER_PASSES: u32 = 32;
 /// Limit for the processes that are reaped before the time is checked again.
-pub(crate) const REAPED_AT_ONCE: u32 = 256;
+pub(crate) const MAX_REAPED_PER_PASS: u32 = 256;
 /// Pause between later passes.
-const PAUSE: Duration = Duration::from_micros(200);
+const PASS_INTERVAL: Duration = Duration::from_micros(200);
 /// A keeper cannot ask the kernel whether it has children besides its workers, so it checks this often.
 const EMPTY_PASSES: u32 = 3;
 /// A tree deeper than this is killed level by level: each pass makes its upper part our children.
@@ -33,9 +33,9 @@ const MAX_DEPTH: usize = 64;
 /// Proof that this process is in its own Landlock signal scope: every process that it can signal is in that scope, and
 /// so are all that it has started since.
 #[derive(Debug)]
-pub(crate) struct Scope(());
+pub(crate) struct SignalScope(());
 
-impl Scope {
+impl SignalScope {
     /// Enters the scope. `None`: it has no effect, and a signal to all processes would really reach all of them.
     pub(crate) fn enter(ruleset: &OwnedFd) -> io::Result<Option<Self>> {
         let reaches = |pid| rustix::process::test_kill_process(pid);
@@ -57,17 +57,17 @@ impl Scope {
 
 /// The descendants that are addressed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Whom<'a> {
+pub(crate) enum Targets<'a> {
     /// All except these children (a keeper's workers) and their descendants, as far as a listing shows them.
-    AllBut(&'a [Pid]),
+    AllExcept(&'a [Pid]),
     /// All; with a scope, independent of a listing.
-    All(Option<&'a Scope>),
+    All(Option<&'a SignalScope>),
 }
 
-impl Whom<'_> {
-    fn spared(&self) -> &[Pid] {
+impl Targets<'_> {
+    fn excluded(&self) -> &[Pid] {
         match self {
-            Self::AllBut(spare) => spare,
+            Self::AllExcept(spare) => spare,
             Self::All(_) => &[],
         }
     }
@@ -76,18 +76,18 @@ impl Whom<'_> {
 /// Kills the addressed descendants and reaps them, passing each to `on_reaped`.
 ///
 /// Returns the number of remaining children besides the excluded ones: 0, unless [`KILL_TIMEOUT`] has passed.
-pub(crate) fn kill(whom: Whom<'_>, mut on_reaped: impl FnMut(Reaped)) -> io::Result<usize> {
-    let spare = whom.spared();
-    let deadline = Instant::now() + KILL_LIMIT;
+pub(crate) fn kill(whom: Targets<'_>, mut on_reaped: impl FnMut(ReapedChild)) -> io::Result<usize> {
+    let spare = whom.excluded();
+    let deadline = Instant::now() + KILL_TIMEOUT;
     let mut empty_passes = 0;
     for pass in 0.. {
         let living = match whom {
-            Whom::All(Some(scope)) if pass < EAGER_PASSES => {
+            Targets::All(Some(scope)) if pass < EAGER_PASSES => {
                 scope.signal_all(Signal::KILL);
                 1
             }
             // They take long to end: count them.
-            Whom::All(Some(scope)) => match signal_listed(Signal::KILL, spare) {
+            Targets::All(Some(scope)) => match signal_listed(Signal::KILL, spare) {
                 // The scope is that of the commands, which may have no access to `/proc`. The kernel still reaches them
                 // all.
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -99,12 +99,12 @@ pub(crate) fn kill(whom: Whom<'_>, mut on_reaped: impl FnMut(Reaped)) -> io::Res
             _ => signal_listed(Signal::KILL, spare)?,
         };
         // Bounded, because a continuous stream of ending processes would never let the loop end.
-        for _ in 0..REAPED_AT_ONCE {
+        for _ in 0..MAX_REAPED_PER_PASS {
             match sys::reap()? {
-                Reap::One(reaped) => on_reaped(reaped),
+                ReapResult::One(reaped) => on_reaped(reaped),
                 // The only proof: whatever a listing showed, a process may have been missed.
-                Reap::Childless => return Ok(0),
-                Reap::NoneYet => break,
+                ReapResult::Childless => return Ok(0),
+                ReapResult::NoneYet => break,
             }
         }
         empty_passes = if living == 0 { empty_passes + 1 } else { 0 };
@@ -115,18 +115,18 @@ pub(crate) fn kill(whom: Whom<'_>, mut on_reaped: impl FnMut(Reaped)) -> io::Res
             return Ok(living.max(1));
         }
         if pass >= EAGER_PASSES {
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(PASS_INTERVAL);
         }
     }
     unreachable!("the loop above has no end but its returns")
 }
 
 /// Sends `signal` to the addressed descendants, once.
-pub(crate) fn signal(signal: Signal, whom: Whom<'_>) -> io::Result<()> {
+pub(crate) fn signal(signal: Signal, whom: Targets<'_>) -> io::Result<()> {
     match whom {
-        Whom::All(Some(scope)) => scope.signal_all(signal),
+        Targets::All(Some(scope)) => scope.signal_all(signal),
         _ => {
-            signal_listed(signal, whom.spared())?;
+            signal_listed(signal, whom.excluded())?;
         }
     }
     Ok(())
@@ -170,7 +170,7 @@ fn signal_grandchild(pid: Pid, parent: Pid, signal: Signal) {
     };
     let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
     let own = rustix::process::getpid().as_raw_pid();
-    if parent_in_stat(&stat).is_some_and(|now| now == parent.as_raw_pid() || now == own) {
+    if parse_parent(&stat).is_some_and(|now| now == parent.as_raw_pid() || now == own) {
         send(&process, pid, signal);
     }
 }
@@ -223,7 +223,7 @@ fn children_by_scan(parent: Pid) -> io::Result<Vec<Pid>> {
             continue;
         };
         let stat = fs::read(entry.path().join("stat")).unwrap_or_default();
-        if parent_in_stat(&stat) == Some(parent.as_raw_pid()) {
+        if parse_parent(&stat) == Some(parent.as_raw_pid()) {
             found.push(pid);
         }
     }
@@ -232,7 +232,7 @@ fn children_by_scan(parent: Pid) -> io::Result<Vec<Pid>> {
 
 /// The parent's pid in a `/proc/<pid>/stat` line. The command name before it is chosen by the process and may contain
 /// spaces and brackets, so fields count from the *last* closing bracket.
-pub(crate) fn parent_in_stat(stat: &[u8]) -> Option<i32> {
+pub(crate) fn parse_parent(stat: &[u8]) -> Option<i32> {
     let after_name = stat.iter().rposition(|&byte| byte == b')')? + 1;
     let rest = std::str::from_utf8(stat.get(after_name..)?).ok()?;
     rest.split_ascii_whitespace().nth(1)?.parse().ok()
@@ -247,12 +247,12 @@ mod tests {
 
     #[test]
     fn a_name_cannot_forge_a_parent() {
-        assert_eq!(parent_in_stat(b"7 (sh) S 42 7 7 0"), Some(42));
-        assert_eq!(parent_in_stat(b"7 (x) S 1 (y) R 42 7"), Some(42));
-        assert_eq!(parent_in_stat(b"7 (\xff\xfe)) R 42 7"), Some(42));
-        assert_eq!(parent_in_stat(b"7 sh S 42"), None);
-        assert_eq!(parent_in_stat(b""), None);
-        assert_eq!(parent_in_stat(b"7 (sh)"), None);
+        assert_eq!(parse_parent(b"7 (sh) S 42 7 7 0"), Some(42));
+        assert_eq!(parse_parent(b"7 (x) S 1 (y) R 42 7"), Some(42));
+        assert_eq!(parse_parent(b"7 (\xff\xfe)) R 42 7"), Some(42));
+        assert_eq!(parse_parent(b"7 sh S 42"), None);
+        assert_eq!(parse_parent(b""), None);
+        assert_eq!(parse_parent(b"7 (sh)"), None);
     }
 
     #[test]

@@ -173,11 +173,11 @@ impl Fields<'_> {
 
 /// A worker's reply about its job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
+pub enum WorkerReply {
     /// The command has ended, descendants live; send [`ControlByte::Drained`] when their output is not needed.
     Lingering,
     /// All processes of the command have ended.
-    Over(Ended),
+    Ended(CommandEnd),
     /// The command did not start, with this error number.
     NotStarted(i32),
     /// Descendants could not be killed. The worker stays with them and takes no further job.
@@ -186,7 +186,7 @@ pub enum Answer {
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ended {
+pub struct CommandEnd {
     /// The raw wait status.
     pub status: i32,
     /// Our timer ended it.
@@ -204,16 +204,16 @@ pub struct Ended {
 }
 
 /// Size of every reply.
-pub const ANSWER_BYTES: usize = 48;
+pub const REPLY_BYTES: usize = 48;
 
-impl Answer {
+impl WorkerReply {
     /// Encodes the message.
-    pub fn encode(&self) -> [u8; ANSWER_BYTES] {
-        let mut out = [0; ANSWER_BYTES];
+    pub fn encode(&self) -> [u8; REPLY_BYTES] {
+        let mut out = [0; REPLY_BYTES];
         let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
         match self {
             Self::Lingering => put(0, &[1]),
-            Self::Over(ended) => {
+            Self::Ended(ended) => {
                 put(0, &[2]);
                 put(1, &[u8::from(ended.timed_out), u8::from(ended.cancelled)]);
                 put(4, &ended.status.to_le_bytes());
@@ -235,7 +235,7 @@ impl Answer {
     }
 
     /// Decodes a message.
-    pub fn decode(message: &[u8; ANSWER_BYTES]) -> Result<Self, DecodeError> {
+    pub fn decode(message: &[u8; REPLY_BYTES]) -> Result<Self, DecodeError> {
         let mut fields = Fields(message);
         let [kind, timed_out, cancelled, _] = fields.array()?;
         let status = fields.array().map(i32::from_le_bytes)?;
@@ -244,7 +244,7 @@ impl Answer {
         let count = fields.u32()?;
         Ok(match kind {
             1 => Self::Lingering,
-            2 => Self::Over(Ended {
+            2 => Self::Ended(CommandEnd {
                 status,
                 timed_out: timed_out != 0,
                 cancelled: cancelled != 0,
@@ -267,16 +267,16 @@ fn micros(span: Duration) -> u64 {
 /// One byte from the executor to a worker with a running command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Word {
+pub(crate) enum ControlByte {
     /// End the command now.
     Cancel = b'C',
     /// The output is not read any more: do not wait for descendants.
     Drained = b'D',
 }
 
-impl Word {
+impl ControlByte {
     /// Whether it is such a byte; no job starts with one.
-    fn is_one(byte: u8) -> bool {
+    fn is_control_byte(byte: u8) -> bool {
         [Self::Cancel, Self::Drained].iter().any(|&word| word as u8 == byte)
     }
 }
@@ -290,7 +290,7 @@ pub(crate) fn send(socket: impl AsFd, message: &[u8], descriptors: &[BorrowedFd<
     }
     let mut rest = message;
     while !rest.is_empty() {
-        let sent = retry(|| sendmsg(&socket, &[IoSlice::new(rest)], &mut ancillary, SendFlags::NOSIGNAL))?;
+        let sent = retry_on_interrupt(|| sendmsg(&socket, &[IoSlice::new(rest)], &mut ancillary, SendFlags::NOSIGNAL))?;
         ancillary.clear();
         rest = &rest[sent..];
     }
@@ -303,7 +303,7 @@ pub(crate) fn receive(socket: impl AsFd, buffer: &mut [u8], descriptors: &mut Ve
     while filled < buffer.len() {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let received = retry(|| {
+        let received = retry_on_interrupt(|| {
             recvmsg(&socket, &mut [IoSliceMut::new(&mut buffer[filled..])], &mut ancillary, RecvFlags::CMSG_CLOEXEC)
         })?;
         for message in ancillary.drain() {
@@ -331,7 +331,7 @@ pub(crate) fn receive_job(
         return Ok(None);
     }
     // A control byte that was sent while the last command ended is obsolete.
-    while buffer.first().is_some_and(|&byte| Word::is_one(byte)) {
+    while buffer.first().is_some_and(|&byte| ControlByte::is_control_byte(byte)) {
         buffer.rotate_left(1);
         if !receive(&socket, &mut buffer[7..], &mut descriptors)? {
             return Ok(None);
@@ -387,7 +387,7 @@ pub(crate) fn receive_json<T: serde::de::DeserializeOwned>(socket: impl AsFd) ->
     Ok(Some((serde_json::from_slice(&body)?, descriptors)))
 }
 
-fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
+fn retry_on_interrupt<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
     loop {
         match call() {
             Err(rustix::io::Errno::INTR) => {}
@@ -448,7 +448,7 @@ mod tests {
             open_files: None,
         };
         let fds = [ours.as_fd(); JOB_DESCRIPTORS];
-        for words in [&[][..], &[Word::Drained as u8], &[Word::Cancel as u8; 9]] {
+        for words in [&[][..], &[ControlByte::Drained as u8], &[ControlByte::Cancel as u8; 9]] {
             if !words.is_empty() {
                 send(&ours, words, &[]).unwrap();
             }
@@ -476,10 +476,10 @@ mod tests {
 
         #[test]
         fn answers_never_panic(bytes in proptest::array::uniform32(any::<u8>())) {
-            let mut message = [0; ANSWER_BYTES];
+            let mut message = [0; REPLY_BYTES];
             message[..32].copy_from_slice(&bytes);
-            if let Ok(answer) = Answer::decode(&message) {
-                prop_assert_eq!(Answer::decode(&answer.encode()), Ok(answer));
+            if let Ok(answer) = WorkerReply::decode(&message) {
+                prop_assert_eq!(WorkerReply::decode(&answer.encode()), Ok(answer));
             }
         }
     }

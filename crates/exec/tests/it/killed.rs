@@ -121,7 +121,7 @@ fn a_stopped_worker_is_ended_with_its_command() {
         let kept = matches!(&answer, Ok(outcome) if outcome.timed_out);
         (!kept).then_some(answer)
     });
-    assert!(matches!(answer, Some(Err(RunError::Lost(_)))), "{answer:?}");
+    assert!(matches!(answer, Some(Err(RunError::ContactLost(_)))), "{answer:?}");
     assert_gone(&marker);
     let outcome = run(&executor, &Request::argv(["echo", "on"]));
     assert_eq!(outcome.stdout.text(), "on\n");
@@ -149,7 +149,7 @@ fn a_worker_that_does_not_read_its_job_is_given_up() {
     let mut large = Request::argv(["true"].into_iter().chain([argument.as_str(); 9]));
     large.timeout = Duration::from_millis(100);
     let answer = executor.run(&large, None);
-    assert!(matches!(answer, Err(RunError::Lost(_))), "{answer:?}");
+    assert!(matches!(answer, Err(RunError::ContactLost(_))), "{answer:?}");
 }
 
 /// The kernel kills commands first when memory runs out, and not the keeper they need.
@@ -197,7 +197,7 @@ fn a_killed_keeper_is_reported_and_leaves_nothing() {
             let answer = kill_keeper_of(profile, &executor, Duration::from_secs(600));
             assert!(matches!(answer, Some(Err(_))), "{answer:?}");
             let answer = executor.run(&Request::argv(["true"]), None);
-            assert!(matches!(answer, Err(RunError::Gone)), "{answer:?}");
+            assert!(matches!(answer, Err(RunError::SandboxGone)), "{answer:?}");
         } else {
             // The worker does not need it, and keeps the deadline.
             let answer = growing(Duration::from_secs(1))

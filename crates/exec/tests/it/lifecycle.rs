@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use sympozium_exec::request::MAX_GRACE;
-use sympozium_exec::{Cancel, Ending, Executor, Profile, Request, RunError};
+use sympozium_exec::{Cancel, Executor, Profile, Request, RunError, Termination};
 use sympozium_testkit::processes::{self, new_marker, with_marker};
 use sympozium_testkit::{as_user, growing};
 
@@ -44,19 +44,19 @@ fn codes_signals_and_streams_come_back() {
         let outcome = run(&executor, &Request::shell("echo out; echo err >&2; exit 7"));
         assert_eq!(
             (
-                outcome.ending,
+                outcome.termination,
                 outcome.stdout.text().as_ref(),
                 outcome.stderr.text().as_ref(),
                 outcome.timed_out,
                 outcome.isolation.profile,
             ),
-            (Ending::Exited(7), "out\n", "err\n", false, profile)
+            (Termination::Exited(7), "out\n", "err\n", false, profile)
         );
         let outcome = run(&executor, &probe_request(profile, ["do", "raise", "11"]));
-        assert_eq!(outcome.ending, Ending::Signaled(11));
+        assert_eq!(outcome.termination, Termination::Signaled(11));
         // By itself: not a timeout.
         let outcome = run(&executor, &Request::shell("exit 124"));
-        assert_eq!((outcome.ending.code(), outcome.timed_out), (124, false));
+        assert_eq!((outcome.termination.exit_code(), outcome.timed_out), (124, false));
         assert!(outcome.usage.max_resident_bytes > 0);
     }
 }
@@ -73,7 +73,7 @@ fn stdin_and_output_flow_at_the_same_time() {
         assert!(outcome.stdout.bytes == request.stdin, "{profile}");
         // A command that does not read is not an error.
         request.invocation = Request::argv(["true"]).invocation;
-        assert_eq!(run(&executor, &request).ending, Ending::Exited(0));
+        assert_eq!(run(&executor, &request).termination, Termination::Exited(0));
     }
 }
 
@@ -98,7 +98,7 @@ fn a_flood_is_cut_at_the_cap_and_costs_no_memory() {
     let before = processes::resident_bytes(own).expect("own memory");
     let outcome = run(&executor, &flood("100000000"));
     assert_eq!((outcome.stdout.bytes.len(), outcome.stdout.total_bytes), (51_200, 100_000_000));
-    assert!(outcome.stdout.truncated() && outcome.stderr.truncated());
+    assert!(outcome.stdout.is_truncated() && outcome.stderr.is_truncated());
     let after = processes::resident_bytes(own).expect("own memory");
     // Other tests run in this process: the bound is loose here, and tight in the bench.
     assert!(after < before + 50_000_000, "{before} → {after}");
@@ -108,7 +108,7 @@ fn a_flood_is_cut_at_the_cap_and_costs_no_memory() {
 fn bytes_that_are_no_text_are_marked() {
     let executor = executor(Profile::Container);
     let outcome = run(&executor, &probe_request(Profile::Container, ["do", "invalid-utf8"]));
-    assert!(outcome.stdout.invalid_utf8());
+    assert!(outcome.stdout.has_invalid_utf8());
     assert!(outcome.stdout.text().contains('\u{fffd}'));
 }
 
@@ -151,8 +151,8 @@ fn a_command_that_obeys_term_is_not_killed() {
         });
         let outcome = ready.expect("in time");
         assert_eq!(
-            (outcome.ending, outcome.timed_out, outcome.stdout.text().as_ref()),
-            (Ending::Exited(3), true, "ready\nbye\n")
+            (outcome.termination, outcome.timed_out, outcome.stdout.text().as_ref()),
+            (Termination::Exited(3), true, "ready\nbye\n")
         );
     }
 }
@@ -177,7 +177,7 @@ fn what_outlives_the_command_is_killed_soon() {
             request.timeout = Duration::from_secs(200);
             let outcome = run(&executor, &request);
             assert_gone(&marker);
-            assert_eq!(outcome.ending, Ending::Exited(0), "{profile} {behaviour:?}");
+            assert_eq!(outcome.termination, Termination::Exited(0), "{profile} {behaviour:?}");
             assert!(!outcome.timed_out, "{profile} {behaviour:?}: {outcome:?}");
             assert!(outcome.usage.killed_descendants > 0, "{profile} {behaviour:?}: {outcome:?}");
         }
@@ -211,7 +211,7 @@ fn orphans_are_reaped_while_the_command_runs() {
         let mut request = probe_request(profile, ["do", "short-lived", "2000"]);
         request.timeout = LONG;
         let outcome = run(&executor, &request);
-        assert_eq!(outcome.ending, Ending::Exited(0), "{profile}: {outcome:?}");
+        assert_eq!(outcome.termination, Termination::Exited(0), "{profile}: {outcome:?}");
     }
 }
 
@@ -219,7 +219,7 @@ fn orphans_are_reaped_while_the_command_runs() {
 fn a_fork_bomb_hurts_nobody_else() {
     let profile = host();
     let mut config = config(profile);
-    config.world.pids = 100;
+    config.layout.pids = 100;
     let bombed = Executor::new(config).expect("an executor");
     let neighbour = executor(profile);
     let marker = new_marker();

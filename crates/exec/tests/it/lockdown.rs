@@ -56,7 +56,7 @@ fn all_live(told: &Value, listens_unbound: bool) -> Value {
 }
 
 /// Never possible, with TCP or without.
-const NEVER: &[&str] = &[
+const NEVER_ALLOWED: &[&str] = &[
     "udp-socket",
     "bind-udp",
     "raw-socket",
@@ -103,7 +103,7 @@ fn no_tcp() {
         &format!("ptrace={own}"),
         &format!("make-device={workspace}"),
     ];
-    let refused: Vec<&str> = refused.into_iter().chain(NEVER.iter().copied()).collect();
+    let refused: Vec<&str> = refused.into_iter().chain(NEVER_ALLOWED.iter().copied()).collect();
     let possible = ["unix-socket", &format!("read-file={public}"), &format!("write-file={workspace}")];
     let attempts: Vec<&str> = refused.iter().copied().chain(possible).collect();
     let lockdown = json!({"readable": [probe, public], "writable": [workspace]});
@@ -164,7 +164,7 @@ fn one_port() {
         &host.abstract_socket(),
     ];
     let refused = refused.into_iter().map(String::as_str);
-    let refused: Vec<&str> = refused.chain(NEVER.iter().copied()).collect();
+    let refused: Vec<&str> = refused.chain(NEVER_ALLOWED.iter().copied()).collect();
     let possible =
         [gateway.by_connect.as_str(), gateway.by_mapped.as_str(), "tcp-socket", "ipv6-socket", "unix-socket"];
     let attempts: Vec<&str> = refused.iter().copied().chain(possible).collect();

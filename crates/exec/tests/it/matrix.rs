@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use sympozium_exec::cgroup::Limits;
 use sympozium_exec::guarantee::{Cell, cell};
-use sympozium_exec::report::Standing;
-use sympozium_exec::{Config, Executor, Guarantee, IsolationReport, Layer, Processes, Profile, Request};
+use sympozium_exec::report::GuaranteeState;
+use sympozium_exec::{Config, Executor, Guarantee, IsolationReport, Layer, ProcessVisibility, Profile, Request};
 use sympozium_testkit::as_user;
 use sympozium_testkit::processes::{new_marker, with_marker};
 use tempfile::TempDir;
@@ -253,12 +253,12 @@ fn report(config: Config) -> IsolationReport {
 }
 
 /// The standing that the matrix promises for an executor where everything worked.
-fn assert_standing(report: &IsolationReport, guarantee: Guarantee) {
+fn assert_guarantee_state(report: &IsolationReport, guarantee: Guarantee) {
     let standing = &report.guarantees[&guarantee];
     let expected = match cell(report.profile, guarantee) {
-        Cell::Enforced { by } | Cell::WhereAvailable { by } => Standing::Enforced { by: by.to_vec() },
-        Cell::Delegated { to } => Standing::Delegated { to: to.to_owned() },
-        Cell::Unavailable { why } => Standing::NotHeld { missing: Vec::new(), why: why.to_owned() },
+        Cell::Enforced { by } | Cell::WhereAvailable { by } => GuaranteeState::Enforced { by: by.to_vec() },
+        Cell::Delegated { to } => GuaranteeState::Delegated { to: to.to_owned() },
+        Cell::Unavailable { why } => GuaranteeState::NotHeld { missing: Vec::new(), why: why.to_owned() },
     };
     assert_eq!(*standing, expected, "{}: {guarantee}", report.profile);
 }
@@ -267,12 +267,12 @@ fn names(list: &[&'static str], of: i32) -> Vec<String> {
     list.iter().map(|name| format!("{name}={of}")).collect()
 }
 
-fn refused(config: Config, attempts: &[impl AsRef<str>]) {
+fn assert_refused(config: Config, attempts: &[impl AsRef<str>]) {
     let attempts: Vec<&str> = attempts.iter().map(AsRef::as_ref).collect();
     attempt(config, attempts.iter().copied()).assert_refused(attempts);
 }
 
-fn possible(config: Config, attempts: &[impl AsRef<str>]) {
+fn assert_possible(config: Config, attempts: &[impl AsRef<str>]) {
     let attempts: Vec<&str> = attempts.iter().map(AsRef::as_ref).collect();
     attempt(config, attempts.iter().copied()).assert_possible(attempts);
 }
@@ -291,13 +291,13 @@ fn container() {
         let own = i32::try_from(std::process::id()).expect("a pid");
         let report = report(config());
         for guarantee in Guarantee::ALL {
-            assert_standing(&report, guarantee);
+            assert_guarantee_state(&report, guarantee);
         }
         // Filesystem: enforced.
-        refused(config(), FILESYSTEM);
+        assert_refused(config(), FILESYSTEM);
         let secret = host.secret();
         let private = host.private().display().to_string();
-        refused(
+        assert_refused(
             config(),
             &[
                 format!("read-file={secret}"),
@@ -309,22 +309,22 @@ fn container() {
                 "open-run-inputs".to_owned(),
             ],
         );
-        possible(config(), &[format!("read-file={}", host.public())]);
+        assert_possible(config(), &[format!("read-file={}", host.public())]);
         // Network: delegated, and really not ours; but no family that a NetworkPolicy does not see.
-        possible(config(), &[host.tcp()]);
-        refused(config(), STRANGE_SOCKETS);
-        refused(config(), &[host.abstract_socket()]);
+        assert_possible(config(), &[host.tcp()]);
+        assert_refused(config(), STRANGE_SOCKETS);
+        assert_refused(config(), &[host.abstract_socket()]);
         // Processes: enforced, for the supervisor (the probe's parent) and the executor.
-        refused(config(), SUPERVISOR);
-        refused(config(), SIGNALS);
-        refused(config(), &names(SUPERVISOR, own));
-        refused(config(), &names(SIGNALS, own));
-        refused(config(), &names(KILLS, own));
-        refused(config(), &["signal-everyone"]);
+        assert_refused(config(), SUPERVISOR);
+        assert_refused(config(), SIGNALS);
+        assert_refused(config(), &names(SUPERVISOR, own));
+        assert_refused(config(), &names(SIGNALS, own));
+        assert_refused(config(), &names(KILLS, own));
+        assert_refused(config(), &["signal-everyone"]);
         // Syscalls: enforced.
-        refused(config(), SYSCALLS);
+        assert_refused(config(), SYSCALLS);
         // Memory, pids, CPU: delegated to the kubelet, and really not ours.
-        possible(config(), &["allocate-memory=200", "make-processes=600"]);
+        assert_possible(config(), &["allocate-memory=200", "make-processes=600"]);
     });
 }
 
@@ -336,8 +336,8 @@ fn a_file_among_the_devices_is_not_written() {
     }
     let file = tempfile::NamedTempFile::new_in("/dev").expect("a file");
     let write = format!("write-file={}", file.path().display());
-    refused(config(Profile::Container), &[write]);
-    possible(config(Profile::Container), &["write-file=/dev/null"]);
+    assert_refused(config(Profile::Container), &[write]);
+    assert_possible(config(Profile::Container), &["write-file=/dev/null"]);
 }
 
 #[test]
@@ -350,22 +350,22 @@ fn gvisor() {
         let report = report(config());
         for guarantee in Guarantee::ALL {
             if guarantee != Guarantee::Kernel {
-                assert_standing(&report, guarantee);
+                assert_guarantee_state(&report, guarantee);
             }
         }
         // Filesystem: delegated to the pod's mounts, and really not ours.
-        possible(config(), &[format!("read-file={}", host.secret())]);
+        assert_possible(config(), &[format!("read-file={}", host.secret())]);
         // Processes: enforced, but for the supervisor's own pid, which the keeper stands in for.
-        refused(config(), SUPERVISOR);
-        refused(config(), &names(SUPERVISOR, own));
-        refused(config(), &names(SIGNALS, own));
-        refused(config(), &names(KILLS, own));
-        refused(config(), SYSCALLS);
-        refused(config(), STRANGE_SOCKETS);
+        assert_refused(config(), SUPERVISOR);
+        assert_refused(config(), &names(SUPERVISOR, own));
+        assert_refused(config(), &names(SIGNALS, own));
+        assert_refused(config(), &names(KILLS, own));
+        assert_refused(config(), SYSCALLS);
+        assert_refused(config(), STRANGE_SOCKETS);
         if !report.holds(Guarantee::Kernel) {
             sympozium_testkit::skip!("a gVisor kernel");
         }
-        assert_standing(&report, Guarantee::Kernel);
+        assert_guarantee_state(&report, Guarantee::Kernel);
     });
 }
 
@@ -382,12 +382,12 @@ fn host_profile(profile: Profile) {
         Guarantee::Pids,
         Guarantee::Kernel,
     ] {
-        assert_standing(&report, guarantee);
+        assert_guarantee_state(&report, guarantee);
     }
-    refused(config(), FILESYSTEM);
-    refused(config(), &["regain-capabilities"]);
+    assert_refused(config(), FILESYSTEM);
+    assert_refused(config(), &["regain-capabilities"]);
     let home = std::env::var("HOME").unwrap_or_else(|_| "/root".to_owned());
-    refused(
+    assert_refused(
         config(),
         &[
             format!("read-file={}", host.public()),
@@ -403,18 +403,18 @@ fn host_profile(profile: Profile) {
             "fill-shared-memory=100000000".to_owned(),
         ],
     );
-    possible(config(), &["write-file=/tmp", "read-file=/usr/bin/env"]);
-    refused(config(), WAYS_OUT);
-    refused(config(), STRANGE_SOCKETS);
-    refused(config(), &[host.tcp(), host.abstract_socket()]);
-    refused(config(), SUPERVISOR);
-    refused(config(), SIGNALS);
+    assert_possible(config(), &["write-file=/tmp", "read-file=/usr/bin/env"]);
+    assert_refused(config(), WAYS_OUT);
+    assert_refused(config(), STRANGE_SOCKETS);
+    assert_refused(config(), &[host.tcp(), host.abstract_socket()]);
+    assert_refused(config(), SUPERVISOR);
+    assert_refused(config(), SIGNALS);
     // The world's init, and the executor's number outside.
-    refused(config(), &names(SUPERVISOR, 1));
-    refused(config(), &names(SUPERVISOR, own));
-    refused(config(), &[format!("proc-cmdline={own}")]);
-    refused(config(), SYSCALLS);
-    refused(config(), &["make-processes=600"]);
+    assert_refused(config(), &names(SUPERVISOR, 1));
+    assert_refused(config(), &names(SUPERVISOR, own));
+    assert_refused(config(), &[format!("proc-cmdline={own}")]);
+    assert_refused(config(), SYSCALLS);
+    assert_refused(config(), &["make-processes=600"]);
 }
 
 #[test]
@@ -442,12 +442,12 @@ fn limits(profile: Profile) {
     let all = report(limited(Limits { pids: Some(100), ..memory }));
     if !all.holds(Guarantee::Memory) {
         // The cell says "where available": then it must be said that it is not.
-        possible(limited(memory), &["allocate-memory=200"]);
+        assert_possible(limited(memory), &["allocate-memory=200"]);
         sympozium_testkit::skip!("no writable cgroup");
     }
-    assert_standing(&all, Guarantee::Memory);
-    assert_standing(&report(limited(cpu)), Guarantee::Cpu);
-    refused(limited(memory), &["allocate-memory=200"]);
+    assert_guarantee_state(&all, Guarantee::Memory);
+    assert_guarantee_state(&report(limited(cpu)), Guarantee::Cpu);
+    assert_refused(limited(memory), &["allocate-memory=200"]);
     let executor = Executor::new(limited(memory)).expect("an executor");
     let bomb = probe_request(profile, ["do", "allocate", "200", "1"]);
     let outcome = run(&executor, &bomb);
@@ -458,14 +458,14 @@ fn limits(profile: Profile) {
     let fill = "head -c 200m /dev/zero > /tmp/fill; head -c 200m /dev/zero > /dev/shm/fill; rm /tmp/fill";
     let _ = executor.run(&Request::shell(fill), None);
     assert!(!run(&executor, &Request::argv(["true"])).oom_killed);
-    possible(config(profile), &["allocate-memory=200"]);
+    assert_possible(config(profile), &["allocate-memory=200"]);
     let with = cpu_share(limited(cpu));
     // Nobody knows what else the machine does: less than twice the share, and less than without. A busy machine may
     // leave as little to a command without a limit, so that is looked at more than once.
-    let without = || cpu_share(limited(cpu).leaving_out([Layer::CgroupCpu]));
+    let without = || cpu_share(limited(cpu).without_layers([Layer::CgroupCpu]));
     assert!(with < 0.1 && (0..10).any(|_| with < without()), "{with}");
     let pids = Limits { pids: Some(100), ..Limits::default() };
-    refused(limited(pids), &["make-processes=150"]);
+    assert_refused(limited(pids), &["make-processes=150"]);
 }
 
 /// Where commands share the machine's processes, they need not see them; and what looks after them still does.
@@ -477,10 +477,10 @@ fn processes_that_are_hidden() {
         hidden.view.readable = vec!["/usr".into(), "/bin".into(), "/lib".into(), "/lib64".into()];
         hidden.view.readable.push(probe_path(Profile::Container).to_owned());
         hidden.view.hidden = Vec::new();
-        hidden.processes = Processes::Hidden;
+        hidden.processes = ProcessVisibility::Hidden;
         let looks = ["see-processes", "read-file=/proc/self/status", "read-file=/proc/meminfo"];
-        possible(shown, &looks);
-        refused(hidden.clone(), &looks);
+        assert_possible(shown, &looks);
+        assert_refused(hidden.clone(), &looks);
         let marker = new_marker();
         let executor = Executor::new(hidden).expect("an executor");
         run(&executor, &action(Profile::Container, &marker, ["daemon", "600", "exit"]));

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 use sympozium_exec::environment::Environment;
+use sympozium_exec::layout::{Bind, BindAccess};
 use sympozium_exec::lookup::{LookupError, SkillName};
 use sympozium_exec::request::RequestError;
-use sympozium_exec::world::{Bind, BindAccess};
 use sympozium_exec::{Executor, Layer, Profile, Request, RunError};
 use sympozium_testkit::probe::Findings;
 use sympozium_testkit::{as_user, write_program};
@@ -45,7 +45,7 @@ fn signals_are_as_a_fresh_program_expects() {
 fn the_environment_is_the_declared_one_and_nothing_else() {
     for profile in profiles() {
         let mut config = config(profile);
-        config.environment = Environment::declared([
+        config.environment = Environment::from_declared([
             ("GREETING".into(), "hello".into()),
             ("SKILL_TOKEN".into(), "secret".into()),
             ("SYMPOZIUM_RUN".into(), "secret".into()),
@@ -159,7 +159,7 @@ fn a_working_directory_that_the_command_may_not_enter_is_an_error() {
     }
     let directory = tempfile::tempdir().expect("a directory");
     std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o700)).expect("a mode");
-    let config = config(Profile::HostRoot).bind(Bind {
+    let config = config(Profile::HostRoot).with_bind(Bind {
         source: directory.path().to_owned(),
         target: "/closed".into(),
         access: BindAccess::ReadOnly,
@@ -178,7 +178,7 @@ fn a_bind_follows_no_link_that_was_put_in_its_way() {
     std::os::unix::fs::symlink(at("elsewhere"), at("link")).expect("a link");
     for access in [BindAccess::ReadOnly, BindAccess::OwnedReadOnly, BindAccess::ReadWrite] {
         for (source, works) in [("elsewhere/below", true), ("link", false), ("link/below", false)] {
-            let config = config(host()).bind(Bind { source: at(source), target: "/data".into(), access });
+            let config = config(host()).with_bind(Bind { source: at(source), target: "/data".into(), access });
             let made = Executor::new(config).map(drop);
             assert_eq!(made.is_ok(), works, "{source} {access:?}: {made:?}");
         }
@@ -191,7 +191,7 @@ fn scripts_run_by_their_path_and_programs_by_descriptor() {
     std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755)).expect("a mode");
     let script = directory.path().join("hello");
     write_program(&script, "#!/bin/sh\necho \"$0 $1\"\n").expect("a script");
-    let mut config = config(host()).bind(Bind {
+    let mut config = config(host()).with_bind(Bind {
         source: directory.path().to_owned(),
         target: "/skills".into(),
         access: BindAccess::ReadOnly,
@@ -223,9 +223,13 @@ fn without_idmapped_mounts_commands_run_as_the_directorys_owner() {
     let directory = tempfile::tempdir().expect("a directory");
     std::os::unix::fs::chown(directory.path(), Some(4242), Some(4242)).expect("chown");
     let config = config(Profile::HostRoot)
-        .bind(Bind { source: directory.path().to_owned(), target: "/workspace".into(), access: BindAccess::ReadWrite })
-        .working_in("/workspace")
-        .leaving_out([Layer::IdmappedMounts]);
+        .with_bind(Bind {
+            source: directory.path().to_owned(),
+            target: "/workspace".into(),
+            access: BindAccess::ReadWrite,
+        })
+        .with_working_directory("/workspace")
+        .without_layers([Layer::IdmappedMounts]);
     let executor = Executor::new(config).expect("an executor");
     let outcome = run(&executor, &Request::shell("echo data > file && id -u"));
     assert_eq!(outcome.stdout.text(), "1000\n", "{outcome:?}");
@@ -245,8 +249,12 @@ fn files_in_a_writable_directory_keep_their_owner_on_disk() {
         (metadata.uid(), metadata.gid())
     };
     let config = config(host())
-        .bind(Bind { source: directory.path().to_owned(), target: "/workspace".into(), access: BindAccess::ReadWrite })
-        .working_in("/workspace");
+        .with_bind(Bind {
+            source: directory.path().to_owned(),
+            target: "/workspace".into(),
+            access: BindAccess::ReadWrite,
+        })
+        .with_working_directory("/workspace");
     let executor = Executor::new(config).expect("an executor");
     let outcome = run(&executor, &Request::shell("echo data > file && stat -c '%u %g' . file && id -u"));
     assert_eq!(outcome.stdout.text(), "1000 1000\n1000 1000\n1000\n", "{outcome:?}");
@@ -267,7 +275,7 @@ fn skills_are_found_by_name_in_their_directory_only() {
     put("not-executable", 0o644);
     put("world-writable", 0o757);
     put("no skill name", 0o755);
-    let mut config = config(host()).bind(Bind {
+    let mut config = config(host()).with_bind(Bind {
         source: directory.path().to_owned(),
         target: "/skills".into(),
         access: BindAccess::ReadOnly,

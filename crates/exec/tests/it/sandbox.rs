@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
-use sympozium_exec::world::{Bind, BindAccess};
+use sympozium_exec::layout::{Bind, BindAccess};
 use sympozium_exec::{Config, Executor, Floor, Invocation, Layer, Outcome, Profile, Request, StageProgram};
 use sympozium_testkit::as_user::is_root;
 use sympozium_testkit::probe::{self, Findings};
@@ -38,7 +38,11 @@ pub fn config(profile: Profile) -> Config {
         // On an ordinary kernel: all of the profile but the kernel.
         config.floor = Floor::none();
     }
-    config.bind(Bind { source: probe::path().to_owned(), target: PROBE_INSIDE.into(), access: BindAccess::ReadOnly })
+    config.with_bind(Bind {
+        source: probe::path().to_owned(),
+        target: PROBE_INSIDE.into(),
+        access: BindAccess::ReadOnly,
+    })
 }
 
 /// An executor of that profile.

@@ -141,19 +141,19 @@ fn the_longest_secret_and_one_that_is_too_long() {
     taker.end();
 
     let too_long = "k".repeat(MAX_SECRET_BYTES + 1);
-    refused(Taker::start(&[NAME], &[(NAME, &too_long)]), "the value of PROVIDER_KEY has 65537 bytes");
+    assert_refused(Taker::start(&[NAME], &[(NAME, &too_long)]), "the value of PROVIDER_KEY has 65537 bytes");
 }
 
 #[test]
 fn another_thread_is_noticed() {
-    refused(
+    assert_refused(
         Taker::start(&[NAME, "with-thread"], &[(NAME, SECRET)]),
         "secrets must be taken before the first thread, and this process has 2",
     );
 }
 
 #[track_caller]
-fn refused(taker: Taker, why: &str) {
+fn assert_refused(taker: Taker, why: &str) {
     let output = taker.child.wait_with_output().expect("an end");
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(error.contains(why), "{error}");

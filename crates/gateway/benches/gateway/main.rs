@@ -23,7 +23,7 @@ use base64::Engine as _;
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sympozium_api::RunPlan;
-use sympozium_api::run_plan::{Destination, GatewayCredential, PartName, Reach};
+use sympozium_api::run_plan::{AllowedHosts, Destination, GatewayCredential, PartName};
 use sympozium_ipc::credential::{Claims, KeyRing};
 use sympozium_testkit::bench::{Suite, Target, median};
 use sympozium_testkit::{command, processes, wait_until};
@@ -46,7 +46,7 @@ const HOSTILE: [Ipv4Addr; 4] = [
 const HELD: usize = 48;
 const HELD_FOR_A_START: u32 = 64;
 const HOLD_PAUSE: Duration = Duration::from_millis(10);
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn main() {
     // Both ends of every tunnel are here.
@@ -232,7 +232,10 @@ impl Gateway {
         plan.credentials = vec![GatewayCredential {
             name: "bench".into(),
             part: PartName("bench".into()),
-            reach: Reach { public: false, destinations: vec![Destination { host: "127.0.0.1".into(), port: None }] },
+            reach: AllowedHosts {
+                public: false,
+                destinations: vec![Destination { host: "127.0.0.1".into(), port: None }],
+            },
         }];
         fs::create_dir(at("plans")).expect("a directory");
         let bytes = plan.to_bytes().expect("JSON");
@@ -254,7 +257,7 @@ impl Gateway {
             .stderr(Stdio::inherit())
             .spawn()
             .expect("it starts");
-        assert!(wait_until(PATIENCE, || TcpStream::connect(address).is_ok()));
+        assert!(wait_until(TIMEOUT, || TcpStream::connect(address).is_ok()));
         let claims = Claims { run: plan.run.uid.as_str().to_owned(), name: "bench".into(), expires: 99_999_999_999 };
         let signed = KeyRing::parse(&keys).expect("keys").sign(&claims);
         let signed = signed.expect("claims that fit");

@@ -10,34 +10,36 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// A request: its path, and its body if it has one.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct FakeRequest {
     pub(super) path: String,
     pub(super) body: Value,
 }
 
 /// `None`: no response for as long as the test runs.
-pub(super) type Answer = Option<(u16, Value)>;
+pub(super) type FakeResponse = Option<(u16, Value)>;
 
 /// Number of requests.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Count(Arc<AtomicUsize>);
+pub(super) struct RequestCount(Arc<AtomicUsize>);
 
-impl Count {
+impl RequestCount {
     pub(super) fn get(&self) -> usize {
         self.0.load(Ordering::SeqCst)
     }
 }
 
 /// Starts the server.
-pub(super) async fn serve(answer: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> (Client, Count) {
+pub(super) async fn serve(
+    answer: impl Fn(&FakeRequest) -> FakeResponse + Send + Sync + 'static,
+) -> (Client, RequestCount) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
-    let (answer, count) = (Arc::new(answer), Count::default());
+    let (answer, count) = (Arc::new(answer), RequestCount::default());
     let counted = count.clone();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let (answer, counted) = (Arc::clone(&answer), counted.clone());
-            tokio::spawn(async move { converse(stream, &*answer, &counted).await });
+            tokio::spawn(async move { handle(stream, &*answer, &counted).await });
         }
     });
     let config = Config::new(address.parse().unwrap());
@@ -45,7 +47,7 @@ pub(super) async fn serve(answer: impl Fn(&Asked) -> Answer + Send + Sync + 'sta
 }
 
 /// A NotFound status.
-pub(super) fn not_found() -> Answer {
+pub(super) fn not_found() -> FakeResponse {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "status": "Failure",
         "reason": "NotFound", "code": 404, "message": "not found",
@@ -53,7 +55,7 @@ pub(super) fn not_found() -> Answer {
     Some((404, status))
 }
 
-async fn converse(mut stream: TcpStream, answer: &impl Fn(&Asked) -> Answer, count: &Count) {
+async fn handle(mut stream: TcpStream, answer: &impl Fn(&FakeRequest) -> FakeResponse, count: &RequestCount) {
     let mut bytes = Vec::new();
     let ends = |bytes: &[u8]| bytes.windows(4).position(|it| it == b"\r\n\r\n");
     let head = loop {
@@ -72,7 +74,7 @@ async fn converse(mut stream: TcpStream, answer: &impl Fn(&Asked) -> Answer, cou
         }
     }
     let line = String::from_utf8_lossy(&bytes[..head]).into_owned();
-    let asked = Asked {
+    let asked = FakeRequest {
         path: line.split(' ').nth(1).unwrap_or_default().to_owned(),
         body: serde_json::from_slice(&bytes[head..]).unwrap_or_default(),
     };

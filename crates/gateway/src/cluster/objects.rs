@@ -11,14 +11,14 @@ use sympozium_api::tool_approval::RunReference;
 use sympozium_plan::render::names::{label_value, object_name};
 
 /// Maximum number of characters of a question's ID in an object name.
-const MAX_WORD: usize = 64;
+const MAX_ID_CHARS: usize = 64;
 /// The domain of hashes that replace an ID.
-const DOMAIN: &str = "sympozium.ai/approval-name/v1";
+const APPROVAL_NAME_DOMAIN: &str = "sympozium.ai/approval-name/v1";
 /// Digits of such a hash.
 const HASH_DIGITS: usize = 32;
 
 /// Name, labels and owner. Without the label of objects that the controller deletes: these live as long as their run.
-pub(super) fn metadata(run: &RunIdentity, name: String) -> ObjectMeta {
+pub(super) fn object_meta(run: &RunIdentity, name: String) -> ObjectMeta {
     let labels = [
         (labels::RUN, label_value(run.name.as_str())),
         (labels::RUN_UID, label_value(run.uid.as_str())),
@@ -45,17 +45,17 @@ pub(super) fn metadata(run: &RunIdentity, name: String) -> ObjectMeta {
 }
 
 /// Refers to the run by UID, so not to another one of the same name.
-pub(super) fn reference(run: &RunIdentity) -> RunReference {
+pub(super) fn run_reference(run: &RunIdentity) -> RunReference {
     RunReference { name: run.name.clone(), uid: run.uid.clone() }
 }
 
 /// The name of the `ToolApproval` of a question: from the bridge's ID if that is valid in a name, else from its hash.
 pub(super) fn approval_name(run: &RunIdentity, approval: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    if !approval.is_empty() && approval.len() <= MAX_WORD && approval.bytes().all(plain) {
+    if !approval.is_empty() && approval.len() <= MAX_ID_CHARS && approval.bytes().all(plain) {
         return object_name(run, approval);
     }
-    let hash = digest::of_canonical(DOMAIN, approval.as_bytes());
+    let hash = digest::digest_canonical(APPROVAL_NAME_DOMAIN, approval.as_bytes());
     let digits: String = hash.as_str().chars().skip("sha256:".len()).take(HASH_DIGITS).collect();
     // The dash does not occur in IDs that are used directly.
     object_name(run, &format!("q-{digits}"))
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn the_run_owns_what_is_made_for_it() {
         let facts = RunFacts::example(|_| {});
-        let made = metadata(&facts.run, "name".to_owned());
+        let made = object_meta(&facts.run, "name".to_owned());
         let owners = made.owner_references.unwrap_or_default();
         let owners: Vec<_> = owners.iter().map(|it| (it.kind.as_str(), it.uid.as_str())).collect();
         assert_eq!(owners, [("AgentRun", facts.uid())]);

@@ -4,9 +4,9 @@
 //! finished runs cost nothing here. A plan is identified by its digest, which is in the run's status. If the ConfigMap
 //! was replaced, the run is not served.
 
+mod ended;
 mod fetch;
-mod look;
-mod over;
+mod lookup;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -23,142 +23,142 @@ use sympozium_api::names::{Digest, NamespaceName, RunName, Uid};
 use sympozium_api::run_plan::RunIdentity;
 use tokio::sync::{Semaphore, watch};
 
-use self::look::Stem;
-use self::over::{OverRuns, is_over};
-use super::PAGE;
+use self::ended::{EndedRuns, end_reason};
+use self::lookup::Stem;
+use super::PAGE_SIZE;
 use crate::plans::Plans;
 
 /// Maximum number of concurrent plan fetches.
 pub const MAX_FETCHES: usize = 16;
 /// Maximum number of concurrent lookups of single runs.
-pub const MAX_LOOKS: usize = 4;
+pub const MAX_LOOKUPS: usize = 4;
 /// The suffix of the name of a plan's ConfigMap.
-const PLAN: &str = "plan";
+const PLAN_SUFFIX: &str = "plan";
 
 /// An AgentRun with the fields that are parsed here: no texts, no conditions.
-type SeenRun = Object<Nothing, SeenStatus>;
+type PartialRun = Object<IgnoredSpec, PartialStatus>;
 
 /// A spec that is not parsed.
 #[derive(Debug, Clone, Default, Deserialize)]
-struct Nothing {}
+struct IgnoredSpec {}
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct SeenStatus {
+struct PartialStatus {
     phase: Option<String>,
     plan_digest: Option<Digest>,
     #[serde(rename = "podUID")]
     pod_uid: Option<Uid>,
     revoked_at: Option<String>,
-    report: Option<SeenReport>,
+    report: Option<PartialReport>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
-struct SeenReport {
+struct PartialReport {
     #[serde(default)]
     finished: bool,
 }
 
-pub struct Runs {
+pub struct RunCache {
     client: Client,
     plans: Arc<Plans>,
     index: Mutex<Index>,
     fetches: Semaphore,
-    looks: Semaphore,
+    lookups: Semaphore,
     ready: watch::Sender<bool>,
-    when_over: OnceLock<Box<WhenOver>>,
+    on_end: OnceLock<Box<EndCallback>>,
 }
 
 /// Called with the UID of a run that has ended.
-type WhenOver = dyn Fn(&str) + Send + Sync;
+type EndCallback = dyn Fn(&str) + Send + Sync;
 
 #[derive(Debug, Default)]
 struct Index {
     /// By UID.
-    runs: HashMap<String, Known>,
+    runs: HashMap<String, CachedRun>,
     /// UIDs of pods to UIDs of their runs.
     pods: HashMap<String, String>,
-    over: OverRuns,
+    ended: EndedRuns,
 }
 
 /// An active run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Known {
+struct CachedRun {
     namespace: String,
     name: String,
     author: Option<String>,
     digest: Option<Digest>,
     /// The first pod. No other one is served.
     pod: Option<String>,
-    plan: Fetched,
+    plan: PlanState,
     /// Whether it has reported its end.
     finished: bool,
 }
 
 /// How a run was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum By {
+enum Origin {
     /// By the watch, which delivers each change in order.
     Watch,
     /// By a lookup, whose result may be older than what the watch has delivered meanwhile.
-    Look,
+    Lookup,
 }
 
 /// The state of a run's plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fetched {
+enum PlanState {
     /// Not fetched: there is no pod yet, or fetching was given up.
-    No,
-    Asking,
+    NotFetched,
+    Fetching,
     /// The run is served.
-    Yes,
+    Served,
     /// The ConfigMap has another plan. The run is not served.
-    Never,
+    Mismatch,
 }
 
 /// The owner of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum PodOf {
+pub(super) enum PodOwner {
     /// This run, which is served.
     Run(String),
     /// Not known yet.
-    Later(&'static str),
+    Undecided(&'static str),
     /// No known run. The watch may be behind or interrupted: a lookup decides.
     Unknown,
     /// No active run.
-    Nobody(&'static str),
+    NoRun(&'static str),
 }
 
 /// Whether the pod that an unverified token claims can belong to a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Claimed {
+pub(super) enum ClaimCheck {
     /// It is the pod of a known run.
     Known,
     /// It may belong to a run.
     Possible,
     /// It belongs to no run.
-    No,
+    Impossible,
 }
 
-impl Runs {
+impl RunCache {
     pub fn new(client: Client, plans: Arc<Plans>) -> Arc<Self> {
         Arc::new(Self {
             client,
             plans,
             index: Mutex::default(),
             fetches: Semaphore::new(MAX_FETCHES),
-            looks: Semaphore::new(MAX_LOOKS),
+            lookups: Semaphore::new(MAX_LOOKUPS),
             ready: watch::Sender::new(false),
-            when_over: OnceLock::new(),
+            on_end: OnceLock::new(),
         })
     }
 
     /// Calls this for each run that ends from now on. Only the first call has an effect.
-    pub(super) fn when_over(&self, act: impl Fn(&str) + Send + Sync + 'static) {
-        let _ = self.when_over.set(Box::new(act));
+    pub(super) fn on_end(&self, act: impl Fn(&str) + Send + Sync + 'static) {
+        let _ = self.on_end.set(Box::new(act));
     }
 
-    pub(super) fn is_under_way(&self, uid: &str) -> bool {
+    pub(super) fn is_active(&self, uid: &str) -> bool {
         self.lock().runs.contains_key(uid)
     }
 
@@ -182,47 +182,47 @@ impl Runs {
     }
 
     /// The owner of a pod of this namespace.
-    pub(super) fn pod(&self, namespace: &str, pod: &str) -> PodOf {
+    pub(super) fn pod_owner(&self, namespace: &str, pod: &str) -> PodOwner {
         let index = self.lock();
         if let Some(uid) = index.pods.get(pod)
             && let Some(run) = index.runs.get(uid)
         {
             if run.namespace != namespace {
-                return PodOf::Nobody("the pod's service account is of another namespace than its run");
+                return PodOwner::NoRun("the pod's service account is of another namespace than its run");
             }
             return match run.plan {
-                Fetched::Yes => PodOf::Run(uid.clone()),
-                Fetched::No | Fetched::Asking => PodOf::Later("the run's plan was not read yet"),
-                Fetched::Never => PodOf::Nobody("the run's plan is not the one that it was admitted with"),
+                PlanState::Served => PodOwner::Run(uid.clone()),
+                PlanState::NotFetched | PlanState::Fetching => PodOwner::Undecided("the run's plan was not read yet"),
+                PlanState::Mismatch => PodOwner::NoRun("the run's plan is not the one that it was admitted with"),
             };
         }
         if !self.is_ready() {
-            return PodOf::Later("the runs of the cluster were not listed yet");
+            return PodOwner::Undecided("the runs of the cluster were not listed yet");
         }
-        if index.waits_for_a_pod(namespace) {
-            return PodOf::Later("a run of the namespace waits for its pod, and this may be it");
+        if index.has_run_without_pod(namespace) {
+            return PodOwner::Undecided("a run of the namespace waits for its pod, and this may be it");
         }
-        PodOf::Unknown
+        PodOwner::Unknown
     }
 
     /// Whether a pod that a token claims can belong to a run. Namespace, account and pod are unverified.
-    pub(super) fn claimed(&self, namespace: &str, account: &str, pod: &str) -> Claimed {
+    pub(super) fn check_claim(&self, namespace: &str, account: &str, pod: &str) -> ClaimCheck {
         let index = self.lock();
         if index.pods.contains_key(pod) {
-            return Claimed::Known;
+            return ClaimCheck::Known;
         }
-        let is_of_a_run = Stem::of(account).is_some_and(|stem| !index.over.contains(&stem.uid));
-        match is_of_a_run || !self.is_ready() || index.waits_for_a_pod(namespace) {
-            true => Claimed::Possible,
-            false => Claimed::No,
+        let is_of_a_run = Stem::from_account(account).is_some_and(|stem| !index.ended.contains(&stem.uid));
+        match is_of_a_run || !self.is_ready() || index.has_run_without_pod(namespace) {
+            true => ClaimCheck::Possible,
+            false => ClaimCheck::Impossible,
         }
     }
 
     /// Runs the watch until it is dropped.
     pub async fn watch(self: Arc<Self>) {
         let resource = ApiResource::erase::<AgentRun>(&());
-        let api: Api<SeenRun> = Api::all_with(self.client.clone(), &resource);
-        let events = watcher(api, watcher::Config::default().page_size(PAGE)).default_backoff();
+        let api: Api<PartialRun> = Api::all_with(self.client.clone(), &resource);
+        let events = watcher(api, watcher::Config::default().page_size(PAGE_SIZE)).default_backoff();
         pin_mut!(events);
         let mut listed = HashSet::new();
         while let Some(event) = events.next().await {
@@ -230,49 +230,49 @@ impl Runs {
                 Ok(watcher::Event::Init) => listed.clear(),
                 Ok(watcher::Event::InitApply(run)) => {
                     listed.extend(run.uid());
-                    self.see(&run, By::Watch);
+                    self.observe(&run, Origin::Watch);
                 }
                 Ok(watcher::Event::InitDone) => {
                     let known: Vec<String> = self.lock().runs.keys().cloned().collect();
                     for uid in known.iter().filter(|uid| !listed.contains(*uid)) {
-                        self.forget(uid, "it is gone");
+                        self.end_run(uid, "it is gone");
                     }
                     listed = HashSet::new();
                     if !self.ready.send_replace(true) {
                         tracing::info!(active = self.len(), "the runs of the cluster were listed");
                     }
                 }
-                Ok(watcher::Event::Apply(run)) => self.see(&run, By::Watch),
+                Ok(watcher::Event::Apply(run)) => self.observe(&run, Origin::Watch),
                 Ok(watcher::Event::Delete(run)) => {
                     if let Some(uid) = run.uid() {
-                        self.forget(&uid, "it was deleted");
+                        self.end_run(&uid, "it was deleted");
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(error = chain(&error), "the watch of AgentRuns was cut; it is taken up again")
+                    tracing::warn!(error = error_chain(&error), "the watch of AgentRuns was cut; it is taken up again")
                 }
             }
         }
     }
 
     /// Updates the cache with the current state of a run.
-    fn see(self: &Arc<Self>, seen: &SeenRun, by: By) {
+    fn observe(self: &Arc<Self>, seen: &PartialRun, by: Origin) {
         let Some(uid) = seen.uid() else { return };
-        if let Some(why) = is_over(seen) {
-            return self.forget(&uid, why);
+        if let Some(why) = end_reason(seen) {
+            return self.end_run(&uid, why);
         }
         let status = seen.status.clone().unwrap_or_default();
         let mut index = self.lock();
-        if by == By::Look && (index.over.contains(&uid) || index.runs.contains_key(&uid)) {
+        if by == Origin::Lookup && (index.ended.contains(&uid) || index.runs.contains_key(&uid)) {
             return;
         }
-        let run = index.runs.entry(uid.clone()).or_insert_with(|| Known {
+        let run = index.runs.entry(uid.clone()).or_insert_with(|| CachedRun {
             namespace: seen.namespace().unwrap_or_default(),
             name: seen.name_any(),
             author: None,
             digest: None,
             pod: None,
-            plan: Fetched::No,
+            plan: PlanState::NotFetched,
             finished: false,
         });
         run.finished = status.report.is_some_and(|it| it.finished);
@@ -299,27 +299,27 @@ impl Runs {
             _ => {}
         }
         let wanted = run.digest.clone().filter(|_| run.pod.is_some());
-        let ask = wanted.filter(|_| run.plan == Fetched::No);
+        let ask = wanted.filter(|_| run.plan == PlanState::NotFetched);
         let identity = identity(&run.namespace, &run.name, &uid);
         if ask.is_some() {
-            run.plan = Fetched::Asking;
+            run.plan = PlanState::Fetching;
         }
         if let Some(pod) = run.pod.clone() {
             index.pods.insert(pod, uid.clone());
         }
         drop(index);
         if finished {
-            self.plans.reported_end(&uid);
+            self.plans.set_reported_end(&uid);
         }
         if let Some(digest) = ask {
-            tokio::spawn(Arc::clone(self).fetch(identity, digest));
+            tokio::spawn(Arc::clone(self).fetch_plan(identity, digest));
         }
     }
 
     /// Removes a run that has ended or was deleted.
-    fn forget(&self, uid: &str, why: &str) {
+    fn end_run(&self, uid: &str, why: &str) {
         let mut index = self.lock();
-        index.over.add(uid);
+        index.ended.add(uid);
         let Some(run) = index.runs.remove(uid) else {
             return;
         };
@@ -327,17 +327,17 @@ impl Runs {
             index.pods.remove(pod);
         }
         // Under the lock: a plan that arrives now finds that its run is gone.
-        if run.plan != Fetched::No || run.pod.is_some() {
+        if run.plan != PlanState::NotFetched || run.pod.is_some() {
             self.plans.end(uid);
         }
         drop(index);
-        if let Some(act) = self.when_over.get() {
+        if let Some(act) = self.on_end.get() {
             act(uid);
         }
         tracing::info!(run = uid, name = run.name, why, "a run is over");
     }
 
-    fn fetched(&self, uid: &str, plan: Fetched) {
+    fn set_plan_state(&self, uid: &str, plan: PlanState) {
         if let Some(run) = self.lock().runs.get_mut(uid) {
             run.plan = plan;
         }
@@ -350,8 +350,8 @@ impl Runs {
 }
 
 impl Index {
-    fn waits_for_a_pod(&self, namespace: &str) -> bool {
-        let waits = |run: &Known| run.namespace == namespace && run.digest.is_some() && run.pod.is_none();
+    fn has_run_without_pod(&self, namespace: &str) -> bool {
+        let waits = |run: &CachedRun| run.namespace == namespace && run.digest.is_some() && run.pod.is_none();
         self.runs.values().any(waits)
     }
 }
@@ -371,7 +371,7 @@ fn identity(namespace: &str, name: &str, uid: &str) -> RunIdentity {
 }
 
 /// An error with its causes, in one line.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
+pub(super) fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(next) = cause {

@@ -26,13 +26,13 @@ pub fn authenticate(keys: &KeyRing, fields: &Fields<'_>, now: u64) -> Result<Cla
     if sent.next().is_some() {
         return Err(Reason::CredentialMalformed);
     }
-    let decoded = decode(value).ok_or(Reason::CredentialMalformed)?;
+    let decoded = decode_basic(value).ok_or(Reason::CredentialMalformed)?;
     let text = str::from_utf8(&decoded).map_err(|_| Reason::CredentialMalformed)?;
     let (user, password) = text.split_once(':').ok_or(Reason::CredentialMalformed)?;
     Ok(keys.verify(user, password, now)?)
 }
 
-fn decode(value: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+fn decode_basic(value: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
     let (scheme, rest) = value.split_at_checked(6)?;
     if !scheme.eq_ignore_ascii_case(b"basic ") || rest.len() > MAX_VALUE_BYTES {
         return None;

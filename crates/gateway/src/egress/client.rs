@@ -14,10 +14,10 @@ use crate::settings::Settings;
 const READ_BYTES: usize = 4096;
 /// How long, and for how many bytes, a refused connection is still read: a client that is sending would otherwise lose
 /// the answer to a reset.
-const LINGER: Duration = Duration::from_secs(2);
+const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 const MAX_LINGER_BYTES: usize = 1 << 20;
 /// Timeout for writing an answer to the client.
-const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A client, with the bytes that were read and not parsed.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub struct Client<C> {
     /// The bytes after the last head.
     pub buffered: Vec<u8>,
     /// When the first byte of the first head arrived, if the protocol was detected before.
-    begun: Option<Instant>,
+    first_byte_at: Option<Instant>,
 }
 
 /// What a connection begins with.
@@ -42,21 +42,21 @@ pub enum Opening {
 
 /// Why there is no next head.
 #[derive(Debug, PartialEq, Eq)]
-pub enum NoHead {
+pub enum HeadError {
     /// The client is gone, or was idle for too long. It gets no answer.
-    Gone,
+    Closed,
     /// What it sent is not a valid head.
     Refused(Reason),
 }
 
 impl<C: AsyncRead + AsyncWrite + Unpin> Client<C> {
     pub fn new(stream: C) -> Self {
-        Self { stream, buffered: Vec::new(), begun: None }
+        Self { stream, buffered: Vec::new(), first_byte_at: None }
     }
 
     /// Reads until the protocol is clear. The bytes stay buffered, and the time counts for the head.
-    pub async fn opening(&mut self, settings: &Settings) -> Opening {
-        let mut deadline = Instant::now() + settings.head_deadline;
+    pub async fn detect_protocol(&mut self, settings: &Settings) -> Opening {
+        let mut deadline = Instant::now() + settings.head_timeout;
         loop {
             let known = self.buffered.len().min(PREFACE.len());
             if self.buffered[..known] != PREFACE[..known] {
@@ -67,57 +67,57 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Client<C> {
             }
             self.buffered.reserve(READ_BYTES);
             match timeout_at(deadline, self.stream.read_buf(&mut self.buffered)).await {
-                Ok(Ok(1..)) if self.begun.is_none() => {
+                Ok(Ok(1..)) if self.first_byte_at.is_none() => {
                     let now = Instant::now();
-                    self.begun = Some(now);
-                    deadline = now + settings.head_deadline;
+                    self.first_byte_at = Some(now);
+                    deadline = now + settings.head_timeout;
                 }
                 Ok(Ok(1..)) => {}
-                _ if self.begun.is_none() => return Opening::Gone,
+                _ if self.first_byte_at.is_none() => return Opening::Gone,
                 _ => return Opening::Other,
             }
         }
     }
 
     /// Reads the next head, including its empty line. `patience` limits the time until its first byte.
-    pub async fn head(&mut self, settings: &Settings, patience: Duration) -> Result<Vec<u8>, NoHead> {
+    pub async fn read_head(&mut self, settings: &Settings, patience: Duration) -> Result<Vec<u8>, HeadError> {
         let mut scanner = Scanner::default();
         let mut deadline = Instant::now() + patience;
         if !self.buffered.is_empty() {
-            let begun = self.begun.unwrap_or_else(Instant::now);
-            deadline = begun + settings.head_deadline;
+            let begun = self.first_byte_at.unwrap_or_else(Instant::now);
+            deadline = begun + settings.head_timeout;
         }
-        self.begun = None;
+        self.first_byte_at = None;
         loop {
-            match scanner.end(&self.buffered) {
+            match scanner.find_end(&self.buffered) {
                 Ok(Some(end)) => {
                     let rest = self.buffered.split_off(end);
                     return Ok(std::mem::replace(&mut self.buffered, rest));
                 }
                 Ok(None) => {}
-                Err(violation) => return Err(NoHead::Refused(violation.into())),
+                Err(violation) => return Err(HeadError::Refused(violation.into())),
             }
             let first = self.buffered.is_empty();
             self.buffered.reserve(READ_BYTES);
             match timeout_at(deadline, self.stream.read_buf(&mut self.buffered)).await {
-                Ok(Ok(0)) | Ok(Err(_)) => return Err(NoHead::Gone),
-                Ok(Ok(_)) if first => deadline = Instant::now() + settings.head_deadline,
+                Ok(Ok(0)) | Ok(Err(_)) => return Err(HeadError::Closed),
+                Ok(Ok(_)) if first => deadline = Instant::now() + settings.head_timeout,
                 Ok(Ok(_)) => {}
-                Err(_) if first => return Err(NoHead::Gone),
-                Err(_) => return Err(NoHead::Refused(Reason::HeadSlow)),
+                Err(_) if first => return Err(HeadError::Closed),
+                Err(_) => return Err(HeadError::Refused(Reason::HeadSlow)),
             }
         }
     }
 
     /// Answers that the request is refused, and closes the connection.
     pub async fn refuse(&mut self, reason: Reason) {
-        let answer = refusal(reason);
-        let _ = timeout(ANSWER_DEADLINE, async {
+        let answer = refusal_response(reason);
+        let _ = timeout(ANSWER_TIMEOUT, async {
             self.stream.write_all(&answer).await?;
             self.stream.shutdown().await
         })
         .await;
-        let _ = timeout(LINGER, self.drain()).await;
+        let _ = timeout(LINGER_TIMEOUT, self.drain()).await;
     }
 
     async fn drain(&mut self) {
@@ -133,7 +133,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Client<C> {
 }
 
 /// The response for a refusal.
-pub fn refusal(reason: Reason) -> Vec<u8> {
+pub fn refusal_response(reason: Reason) -> Vec<u8> {
     let status = reason.status();
     let words = match status {
         400 => "Bad Request",
@@ -171,8 +171,8 @@ mod tests {
     #[test]
     fn every_answer_is_one_that_we_would_read() {
         for reason in Reason::ALL {
-            let answer = refusal(*reason);
-            let end = Scanner::default().end(&answer).unwrap().unwrap();
+            let answer = refusal_response(*reason);
+            let end = Scanner::default().find_end(&answer).unwrap().unwrap();
             let head = read_response(&answer[..end]).unwrap();
             assert_eq!(head.status, reason.status());
             let body = (answer.len() - end) as u64;
@@ -190,15 +190,15 @@ mod tests {
         let head = b"GET http://a/ HTTP/1.1\r\nHost: a\r\n\r\n";
         peer.write_all(&[head, &b"rest"[..]].concat()).await.unwrap();
         let patience = Duration::from_secs(60);
-        assert_eq!(client.head(&settings, patience).await, Ok(head.to_vec()));
+        assert_eq!(client.read_head(&settings, patience).await, Ok(head.to_vec()));
         assert_eq!(client.buffered, b"rest");
         let started = Instant::now();
-        let slow = client.head(&settings, patience).await;
-        assert_eq!(slow, Err(NoHead::Refused(Reason::HeadSlow)));
-        assert_eq!(started.elapsed(), settings.head_deadline);
+        let slow = client.read_head(&settings, patience).await;
+        assert_eq!(slow, Err(HeadError::Refused(Reason::HeadSlow)));
+        assert_eq!(started.elapsed(), settings.head_timeout);
         client.buffered.clear();
-        assert_eq!(client.head(&settings, patience).await, Err(NoHead::Gone));
-        assert_eq!(started.elapsed(), settings.head_deadline + patience);
+        assert_eq!(client.read_head(&settings, patience).await, Err(HeadError::Closed));
+        assert_eq!(started.elapsed(), settings.head_timeout + patience);
     }
 
     #[tokio::test(start_paused = true)]
@@ -207,7 +207,7 @@ mod tests {
         let opened = async |pieces: &[&[u8]]| {
             let (mut peer, ours) = duplex(1024);
             let mut client = Client::new(ours);
-            let (opening, ()) = tokio::join!(client.opening(&settings), async {
+            let (opening, ()) = tokio::join!(client.detect_protocol(&settings), async {
                 for piece in pieces {
                     peer.write_all(piece).await.unwrap();
                     tokio::time::sleep(Duration::from_millis(1)).await;
@@ -231,14 +231,14 @@ mod tests {
         let mut client = Client::new(ours);
         peer.write_all(b"P").await.unwrap();
         let started = Instant::now();
-        let half = settings.head_deadline / 2;
-        let (opening, ()) = tokio::join!(client.opening(&settings), async {
+        let half = settings.head_timeout / 2;
+        let (opening, ()) = tokio::join!(client.detect_protocol(&settings), async {
             tokio::time::sleep(half).await;
             peer.write_all(b"O").await.unwrap();
         });
         assert_eq!(opening, Opening::Other);
-        let slow = client.head(&settings, settings.keep_alive_limit).await;
-        assert_eq!(slow, Err(NoHead::Refused(Reason::HeadSlow)));
-        assert_eq!(started.elapsed(), settings.head_deadline);
+        let slow = client.read_head(&settings, settings.keep_alive_limit).await;
+        assert_eq!(slow, Err(HeadError::Refused(Reason::HeadSlow)));
+        assert_eq!(started.elapsed(), settings.head_timeout);
     }
 }

@@ -37,7 +37,7 @@ pub enum Hello {
 /// The bytes violate the TLS framing, or are not a ClientHello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("this is no ClientHello")]
-pub struct Malformed;
+pub struct MalformedTls;
 
 /// Whether bytes can be the beginning of a TLS record.
 ///
@@ -59,72 +59,72 @@ fn may_be_handshake(bytes: &[u8]) -> bool {
 /// # Errors
 ///
 /// Returns an error if they cannot become a ClientHello any more.
-pub fn read(wire: &[u8]) -> Result<Hello, Malformed> {
+pub fn parse_hello(wire: &[u8]) -> Result<Hello, MalformedTls> {
     let mut message = Vec::new();
     let mut rest = wire;
     loop {
         let Some((head, after)) = rest.split_at_checked(5) else {
             // An incomplete record header. Its first bytes must be valid all the same.
             let fits = may_be_handshake(&rest[..rest.len().min(2)]);
-            return incomplete(fits, wire);
+            return check_incomplete(fits, wire);
         };
         let length = usize::from(u16::from_be_bytes([head[3], head[4]]));
         if !may_be_handshake(&head[..2]) || length == 0 || length > MAX_RECORD_BYTES {
-            return Err(Malformed);
+            return Err(MalformedTls);
         }
         let whole = after.len() >= length;
         message.extend_from_slice(&after[..length.min(after.len())]);
         if message.first().is_some_and(|kind| *kind != CLIENT_HELLO) {
-            return Err(Malformed);
+            return Err(MalformedTls);
         }
         if let Some((head, body)) = message.split_at_checked(4) {
             let expected = usize::from(head[1]) << 16 | usize::from(head[2]) << 8 | usize::from(head[3]);
             // A further message in the same record would pass without inspection.
             if expected > MAX_HELLO_BYTES || body.len() > expected {
-                return Err(Malformed);
+                return Err(MalformedTls);
             }
             if body.len() == expected {
                 // The record must end with the message, otherwise it contains more.
-                let name = client_hello(body).filter(|_| whole).ok_or(Malformed)?;
+                let name = parse_body(body).filter(|_| whole).ok_or(MalformedTls)?;
                 let length = wire.len() - after.len() + length;
                 return Ok(Hello::Complete { name, length });
             }
         }
         if !whole {
-            return incomplete(true, wire);
+            return check_incomplete(true, wire);
         }
         rest = &after[length..];
     }
 }
 
-fn incomplete(fits: bool, wire: &[u8]) -> Result<Hello, Malformed> {
-    if fits && wire.len() < MAX_WIRE_BYTES { Ok(Hello::Incomplete) } else { Err(Malformed) }
+fn check_incomplete(fits: bool, wire: &[u8]) -> Result<Hello, MalformedTls> {
+    if fits && wire.len() < MAX_WIRE_BYTES { Ok(Hello::Incomplete) } else { Err(MalformedTls) }
 }
 
 /// The server name in a complete message, if it has one. `None` if the message is invalid.
 #[expect(clippy::option_option, reason = "no message, and a message without a name, are two things")]
-fn client_hello(body: &[u8]) -> Option<Option<String>> {
-    let mut body = Bytes(body);
+fn parse_body(body: &[u8]) -> Option<Option<String>> {
+    let mut body = ByteReader(body);
     body.take(2 + 32)?;
-    let session = body.short()?;
-    let ciphers = body.long()?;
-    let compressions = body.short()?;
+    let session = body.read_u8_prefixed()?;
+    let ciphers = body.read_u16_prefixed()?;
+    let compressions = body.read_u8_prefixed()?;
     if session.len() > 32 || ciphers.is_empty() || ciphers.len() % 2 != 0 || compressions.is_empty() {
         return None;
     }
     if body.0.is_empty() {
         return Some(None);
     }
-    let mut extensions = Bytes(body.long()?);
+    let mut extensions = ByteReader(body.read_u16_prefixed()?);
     if !body.0.is_empty() {
         return None;
     }
     let mut name = None;
     while !extensions.0.is_empty() {
-        let kind = extensions.number()?;
-        let value = extensions.long()?;
+        let kind = extensions.read_u16()?;
+        let value = extensions.read_u16_prefixed()?;
         if kind == SERVER_NAME {
-            let found = server_name(value)?;
+            let found = parse_server_name(value)?;
             // Servers differ in which of two names they use.
             if name.replace(found).is_some() {
                 return None;
@@ -135,11 +135,11 @@ fn client_hello(body: &[u8]) -> Option<Option<String>> {
 }
 
 /// Parses a list of exactly one name.
-fn server_name(value: &[u8]) -> Option<String> {
-    let mut value = Bytes(value);
-    let mut list = Bytes(value.long()?);
+fn parse_server_name(value: &[u8]) -> Option<String> {
+    let mut value = ByteReader(value);
+    let mut list = ByteReader(value.read_u16_prefixed()?);
     let &[kind] = list.take(1)? else { return None };
-    let name = list.long()?;
+    let name = list.read_u16_prefixed()?;
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b':');
     let is_name = !name.is_empty() && name.len() <= 255 && name.iter().all(plain);
     if kind != HOST_NAME || !is_name || !list.0.is_empty() || !value.0.is_empty() {
@@ -149,16 +149,16 @@ fn server_name(value: &[u8]) -> Option<String> {
 }
 
 /// A reader of the remaining bytes.
-struct Bytes<'a>(&'a [u8]);
+struct ByteReader<'a>(&'a [u8]);
 
-impl<'a> Bytes<'a> {
+impl<'a> ByteReader<'a> {
     fn take(&mut self, count: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
         Some(taken)
     }
 
-    fn number(&mut self) -> Option<u16> {
+    fn read_u16(&mut self) -> Option<u16> {
         let &[high, low] = self.take(2)? else {
             return None;
         };
@@ -166,7 +166,7 @@ impl<'a> Bytes<'a> {
     }
 
     /// A field with a length of one byte before it.
-    fn short(&mut self) -> Option<&'a [u8]> {
+    fn read_u8_prefixed(&mut self) -> Option<&'a [u8]> {
         let &[length] = self.take(1)? else {
             return None;
         };
@@ -174,8 +174,8 @@ impl<'a> Bytes<'a> {
     }
 
     /// A field with a length of two bytes before it.
-    fn long(&mut self) -> Option<&'a [u8]> {
-        let length = self.number()?;
+    fn read_u16_prefixed(&mut self) -> Option<&'a [u8]> {
+        let length = self.read_u16()?;
         self.take(usize::from(length))
     }
 }

@@ -9,91 +9,92 @@ use sympozium_ipc::strict_head::RequestHead;
 use sympozium_plan::host::Host;
 use tokio::time::timeout;
 
-use super::http::Outgoing;
+use super::http::OutgoingRequest;
 use super::meter::Meter;
-use super::target::{Kind, Target, shown};
-use super::{Gateway, authenticate, cut_by};
-use crate::admission::Permit;
-use crate::events::{Outcome, Reason, What, Who};
-use crate::outside::Outside;
-use crate::plans::Permission;
+use super::target::{Target, TargetKind, loggable_target};
+use super::{Gateway, authenticate, run_until};
+use crate::connection_limits::ConnectionSlot;
+use crate::events::{EventKind, Reason, RequestTarget, Requester};
+use crate::network::NetworkAccess;
+use crate::plans::AllowedTarget;
 use crate::resolve::ResolveError;
 use crate::settings::MAX_ADDRESSES;
 
 /// A refusal, for an event.
 pub(super) struct Refusal {
-    pub(super) who: Option<Who>,
-    pub(super) what: Option<What>,
+    pub(super) who: Option<Requester>,
+    pub(super) what: Option<RequestTarget>,
     pub(super) reason: Reason,
     pub(super) detail: Option<String>,
 }
 
 /// An allowed request, with the connection to its server.
-pub(super) struct Allowed<S> {
+pub(super) struct AllowedRequest<S> {
     pub(super) target: Target,
     pub(super) meter: Meter,
     pub(super) server: S,
-    pub(super) outgoing: Option<Outgoing>,
+    pub(super) outgoing: Option<OutgoingRequest>,
 }
 
-impl<O: Outside> Gateway<O> {
+impl<O: NetworkAccess> Gateway<O> {
     /// Decides about one request, and connects if it is allowed.
     pub(super) async fn decide(
         &self,
         connection: u64,
         head: &RequestHead<'_>,
-        permit: &mut Permit,
-    ) -> Result<Allowed<O::Stream>, Refusal> {
+        permit: &mut ConnectionSlot,
+    ) -> Result<AllowedRequest<O::Stream>, Refusal> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.map_or(u64::MAX, |it| it.as_secs());
         let keys = Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner));
-        let claims = authenticate::authenticate(&keys, &head.fields, now).map_err(Refusal::of)?;
+        let claims = authenticate::authenticate(&keys, &head.fields, now).map_err(Refusal::from_reason)?;
         let Claims { run, name, expires } = claims;
-        let holder = self.plans.holder(&run, &name).map_err(|reason| Refusal {
-            who: Some(Who { run, credential: name, part: None }),
-            ..Refusal::of(reason)
+        let holder = self.plans.find_credential(&run, &name).map_err(|reason| Refusal {
+            who: Some(Requester { run, credential: name, part: None }),
+            ..Refusal::from_reason(reason)
         })?;
-        let who = holder.grant().who.clone();
-        let refuse = |what: Option<What>, reason, detail| Refusal { who: Some(who.clone()), what, reason, detail };
+        let who = holder.planned().requester.clone();
+        let refuse =
+            |what: Option<RequestTarget>, reason, detail| Refusal { who: Some(who.clone()), what, reason, detail };
         let namespace = holder.run.namespace();
         let shared = permit.authenticate(namespace, holder.run.uid());
         shared.map_err(|reason| refuse(None, reason, None))?;
-        let target = Target::read(head).map_err(|reason| refuse(None, reason, Some(shown(head.target))))?;
-        let what = target.what();
+        let target = Target::parse(head).map_err(|reason| refuse(None, reason, Some(loggable_target(head.target))))?;
+        let what = target.event_target();
         let refuse = |reason, detail| refuse(Some(what.clone()), reason, detail);
-        let permission = holder.grant().rules.permit(&target.host, target.port);
+        let permission = holder.planned().allow_list.check_target(&target.host, target.port);
         let permission = permission.map_err(|reason| refuse(reason, None))?;
         let left = Duration::from_secs(expires.saturating_sub(now));
         let meter = Meter::new(holder, Arc::clone(&self.settings), left);
         let meter = meter.map_err(|reason| refuse(reason, None))?;
         let connecting = async {
-            let addresses = self.addresses(&target, &permission, &meter).await?;
-            self.connect(&addresses, target.port).await
+            let addresses = self.resolve_addresses(&target, &permission, &meter).await?;
+            self.connect_first(&addresses, target.port).await
         };
-        let connected = cut_by(meter.ended(self.ending.subscribe()), connecting).await;
+        let connected = run_until(meter.wait_end(self.shutdown.subscribe()), connecting).await;
         let connected = connected.unwrap_or_else(|reason| Err((reason, None)));
         let (server, address) = connected.map_err(|(reason, detail)| refuse(reason, detail))?;
-        let outcome = Outcome::Allowed { rule: permission.rule, address: address.to_string() };
-        self.events.tell(connection, Some(who.clone()), Some(what.clone()), outcome);
+        let outcome = EventKind::Allowed { rule: permission.rule, address: address.to_string() };
+        self.events.emit(connection, Some(who.clone()), Some(what.clone()), outcome);
         let outgoing = match target.kind {
-            Kind::Tunnel => None,
-            Kind::Request { .. } => Some(Outgoing::new(head, &target)),
+            TargetKind::Tunnel => None,
+            TargetKind::Request { .. } => Some(OutgoingRequest::new(head, &target)),
         };
-        Ok(Allowed { target, meter, server, outgoing })
+        Ok(AllowedRequest { target, meter, server, outgoing })
     }
 
     /// All addresses of a host that the plan lists, all of them checked. They are valid for this decision only.
-    async fn addresses(
+    async fn resolve_addresses(
         &self,
         target: &Target,
-        permission: &Permission,
+        permission: &AllowedTarget,
         meter: &Meter,
     ) -> Result<Vec<IpAddr>, (Reason, Option<String>)> {
         let addresses = match &target.host {
             Host::Address(address) => vec![*address],
             Host::Name(name) => {
-                let resolving = self.outside.resolve(name);
-                let found = timeout(self.settings.resolve_deadline, resolving).await;
+                let resolving = self.network.resolve(name);
+                let found = timeout(self.settings.resolve_timeout, resolving).await;
                 found.unwrap_or(Err(ResolveError::Timeout)).map_err(|error| match error {
                     ResolveError::NotFound => (Reason::NameNotFound, None),
                     ResolveError::Timeout => (Reason::ResolveTimeout, None),
@@ -104,7 +105,7 @@ impl<O: Outside> Gateway<O> {
         if addresses.len() > MAX_ADDRESSES {
             return Err((Reason::TooManyAddresses, None));
         }
-        let rules = &meter.holder().grant().rules;
+        let rules = &meter.credential().planned().allow_list;
         let loopback = self.settings.loopback;
         rules
             .check_addresses(permission.scope, target.port, &addresses, loopback)
@@ -113,7 +114,7 @@ impl<O: Outside> Gateway<O> {
     }
 
     /// Connects to the first address that answers.
-    async fn connect(
+    async fn connect_first(
         &self,
         addresses: &[IpAddr],
         port: u16,
@@ -121,8 +122,8 @@ impl<O: Outside> Gateway<O> {
         let mut failed = (Reason::NameNotFound, None);
         for address in addresses {
             let address = SocketAddr::new(*address, port);
-            let connecting = self.outside.connect(address);
-            match timeout(self.settings.connect_deadline, connecting).await {
+            let connecting = self.network.connect(address);
+            match timeout(self.settings.connect_timeout, connecting).await {
                 Ok(Ok(stream)) => return Ok((stream, address)),
                 Ok(Err(error)) => {
                     failed = (Reason::ConnectFailed, Some(format!("{address}: {error}")));
@@ -135,7 +136,7 @@ impl<O: Outside> Gateway<O> {
 }
 
 impl Refusal {
-    pub(super) fn of(reason: Reason) -> Self {
+    pub(super) fn from_reason(reason: Reason) -> Self {
         Self { who: None, what: None, reason, detail: None }
     }
 }

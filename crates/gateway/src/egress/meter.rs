@@ -7,13 +7,13 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use crate::events::{Outcome, Reason};
-use crate::plans::{Holder, Usage};
+use crate::events::{EventKind, Reason};
+use crate::plans::{CredentialHandle, Usage};
 use crate::settings::Settings;
 
 /// The direction of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum Flow {
     Sent,
     Received,
 }
@@ -21,7 +21,7 @@ pub enum Way {
 /// Counts one tunnel or request. It holds a connection slot of its credential and its run until it is dropped.
 #[derive(Debug)]
 pub struct Meter {
-    holder: Holder,
+    credential: CredentialHandle,
     settings: Arc<Settings>,
     sent: AtomicU64,
     received: AtomicU64,
@@ -29,7 +29,7 @@ pub struct Meter {
     /// When the credential expires.
     expires: Instant,
     /// When the last byte passed, in milliseconds since the start.
-    last: AtomicU64,
+    last_byte_ms: AtomicU64,
 }
 
 impl Meter {
@@ -38,27 +38,27 @@ impl Meter {
     /// # Errors
     ///
     /// Returns the limit that is exceeded.
-    pub fn new(holder: Holder, settings: Arc<Settings>, left: Duration) -> Result<Self, Reason> {
-        let of_credential = &holder.grant().usage;
-        if !of_credential.enter(settings.connections_of_credential) {
+    pub fn new(holder: CredentialHandle, settings: Arc<Settings>, left: Duration) -> Result<Self, Reason> {
+        let of_credential = &holder.planned().usage;
+        if !of_credential.acquire_connection(settings.connections_of_credential) {
             return Err(Reason::ConnectionsOfCredential);
         }
-        if !holder.run.usage.enter(settings.connections_of_run) {
-            of_credential.leave();
+        if !holder.run.usage.acquire_connection(settings.connections_of_run) {
+            of_credential.release_connection();
             return Err(Reason::ConnectionsOfRun);
         }
         let started = Instant::now();
         let meter = Self {
-            holder,
+            credential: holder,
             settings,
             sent: AtomicU64::new(0),
             received: AtomicU64::new(0),
             started,
             expires: started + left,
-            last: AtomicU64::new(0),
+            last_byte_ms: AtomicU64::new(0),
         };
         // If the byte budget is used up, connecting is refused as well.
-        meter.count(Way::Sent, 0)?;
+        meter.count(Flow::Sent, 0)?;
         Ok(meter)
     }
 
@@ -67,22 +67,22 @@ impl Meter {
     /// # Errors
     ///
     /// Returns the limit that is exceeded.
-    pub fn count(&self, way: Way, bytes: usize) -> Result<(), Reason> {
+    pub fn count(&self, way: Flow, bytes: usize) -> Result<(), Reason> {
         let bytes = bytes as u64;
         let (counter, other) = match way {
-            Way::Sent => (&self.sent, &self.received),
-            Way::Received => (&self.received, &self.sent),
+            Flow::Sent => (&self.sent, &self.received),
+            Flow::Received => (&self.received, &self.sent),
         };
         let before = counter.fetch_add(bytes, Ordering::Relaxed);
-        self.last.store(self.milliseconds(), Ordering::Relaxed);
+        self.last_byte_ms.store(self.elapsed_ms(), Ordering::Relaxed);
         let both = before.saturating_add(bytes).saturating_add(other.load(Ordering::Relaxed));
-        let of = |usage: &Usage, most| usage.add(bytes, most);
+        let of = |usage: &Usage, most| usage.add_bytes(bytes, most);
         let settings = &*self.settings;
         if both > settings.bytes_of_connection {
             Err(Reason::BytesOfConnection)
-        } else if !of(&self.holder.grant().usage, settings.bytes_of_credential) {
+        } else if !of(&self.credential.planned().usage, settings.bytes_of_credential) {
             Err(Reason::BytesOfCredential)
-        } else if !of(&self.holder.run.usage, settings.bytes_of_run) {
+        } else if !of(&self.credential.run.usage, settings.bytes_of_run) {
             Err(Reason::BytesOfRun)
         } else {
             Ok(())
@@ -90,18 +90,18 @@ impl Meter {
     }
 
     /// Waits until the connection must be cut, and returns the reason. A decision ends with what it is based on.
-    pub async fn ended(&self, mut ending: watch::Receiver<bool>) -> Reason {
+    pub async fn wait_end(&self, mut ending: watch::Receiver<bool>) -> Reason {
         tokio::select! {
-            () = self.holder.over() => Reason::RunOver,
-            reason = self.out_of_time() => reason,
+            () = self.credential.wait_end() => Reason::RunOver,
+            reason = self.wait_time_limit() => reason,
             _ = ending.wait_for(|ending| *ending) => Reason::Ending,
         }
     }
 
-    async fn out_of_time(&self) -> Reason {
+    async fn wait_time_limit(&self) -> Reason {
         let limit = self.started + self.settings.connection_limit;
         loop {
-            let last = Duration::from_millis(self.last.load(Ordering::Relaxed));
+            let last = Duration::from_millis(self.last_byte_ms.load(Ordering::Relaxed));
             let idle = self.started + last + self.settings.idle_limit;
             let (next, reason) =
                 [(self.expires, Reason::CredentialExpired), (limit, Reason::TooLong), (idle, Reason::Idle)]
@@ -114,27 +114,27 @@ impl Meter {
         }
     }
 
-    pub fn outcome(&self, reason: Reason) -> Outcome {
-        Outcome::Ended {
+    pub fn end_event(&self, reason: Reason) -> EventKind {
+        EventKind::Ended {
             reason,
             bytes_sent: self.sent.load(Ordering::Relaxed),
             bytes_received: self.received.load(Ordering::Relaxed),
-            milliseconds: self.milliseconds(),
+            milliseconds: self.elapsed_ms(),
         }
     }
 
-    pub fn holder(&self) -> &Holder {
-        &self.holder
+    pub fn credential(&self) -> &CredentialHandle {
+        &self.credential
     }
 
-    fn milliseconds(&self) -> u64 {
+    fn elapsed_ms(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 }
 
 impl Drop for Meter {
     fn drop(&mut self) {
-        self.holder.grant().usage.leave();
-        self.holder.run.usage.leave();
+        self.credential.planned().usage.release_connection();
+        self.credential.run.usage.release_connection();
     }
 }

@@ -12,30 +12,30 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::inspector::Inspector;
-use super::meter::{Meter, Way};
+use super::meter::{Flow, Meter};
 use crate::events::Reason;
 
 /// Bytes per read, and the maximum that a stalled tunnel holds in each direction. With half of it, a tunnel has a tenth
 /// less throughput.
 const BUFFER_BYTES: usize = 128 * 1024;
 /// Maximum number of idle buffers of a thread.
-const KEPT_BUFFERS: usize = 4;
+const MAX_POOLED_BUFFERS: usize = 4;
 
 thread_local! {
     static BUFFERS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A buffer of full length.
-fn borrow() -> Vec<u8> {
+fn take_buffer() -> Vec<u8> {
     let kept = BUFFERS.with_borrow_mut(Vec::pop);
     kept.unwrap_or_else(|| vec![0; BUFFER_BYTES])
 }
 
-fn give_back(buffer: Vec<u8>) {
+fn return_buffer(buffer: Vec<u8>) {
     // A buffer of the inspector is smaller and not pooled.
     if buffer.len() == BUFFER_BYTES {
         BUFFERS.with_borrow_mut(|kept| {
-            if kept.len() < KEPT_BUFFERS {
+            if kept.len() < MAX_POOLED_BUFFERS {
                 kept.push(buffer);
             }
         });
@@ -56,11 +56,11 @@ where
     C: AsyncRead + AsyncWrite + Unpin,
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut up = Direction::new(Way::Sent);
-    let mut down = Direction::new(Way::Received);
+    let mut up = RelayHalf::new(Flow::Sent);
+    let mut down = RelayHalf::new(Flow::Received);
     // Boxed, and dropped after the inspection: a tunnel may be open for hours.
     let mut inspector = Some(Box::new(inspector));
-    up.take(&first, meter, &mut inspector)?;
+    up.push_inspected(&first, meter, &mut inspector)?;
     drop(first);
     poll_fn(|context| {
         let sent = up.poll(context, client, server, meter, &mut inspector)?;
@@ -74,12 +74,12 @@ where
 }
 
 /// The inspector, until it is done.
-type Inspecting = Option<Box<Inspector>>;
+type InspectorSlot = Option<Box<Inspector>>;
 
-struct Direction {
-    way: Way,
+struct RelayHalf {
+    flow: Flow,
     /// Bytes that were read and not written, with the range that is left.
-    waiting: Option<(Vec<u8>, usize, usize)>,
+    pending: Option<(Vec<u8>, usize, usize)>,
     unflushed: bool,
     phase: Phase,
 }
@@ -88,21 +88,21 @@ struct Direction {
 enum Phase {
     Open,
     /// The reading side has ended, and the writing side must be shut down.
-    Ending,
-    Over,
+    Closing,
+    Closed,
 }
 
-impl Direction {
-    fn new(way: Way) -> Self {
-        Self { way, waiting: None, unflushed: false, phase: Phase::Open }
+impl RelayHalf {
+    fn new(way: Flow) -> Self {
+        Self { flow: way, pending: None, unflushed: false, phase: Phase::Open }
     }
 
     /// Takes bytes of the client that may have to be inspected.
-    fn take(&mut self, bytes: &[u8], meter: &Meter, inspecting: &mut Inspecting) -> Result<(), Reason> {
+    fn push_inspected(&mut self, bytes: &[u8], meter: &Meter, inspecting: &mut InspectorSlot) -> Result<(), Reason> {
         if bytes.is_empty() {
             return Ok(());
         }
-        meter.count(self.way, bytes.len())?;
+        meter.count(self.flow, bytes.len())?;
         let passed = match inspecting {
             Some(inspector) => inspector.push(bytes)?,
             None => bytes.to_vec(),
@@ -111,7 +111,7 @@ impl Direction {
             *inspecting = None;
         }
         let length = passed.len();
-        self.waiting = (length > 0).then_some((passed, 0, length));
+        self.pending = (length > 0).then_some((passed, 0, length));
         Ok(())
     }
 
@@ -121,38 +121,38 @@ impl Direction {
         reader: &mut R,
         writer: &mut W,
         meter: &Meter,
-        inspecting: &mut Inspecting,
+        inspecting: &mut InspectorSlot,
     ) -> Result<Poll<()>, Reason>
     where
         R: AsyncRead + Unpin,
         W: AsyncWrite + Unpin,
     {
         loop {
-            if let Some((buffer, from, to)) = &mut self.waiting {
+            if let Some((buffer, from, to)) = &mut self.pending {
                 let written = Pin::new(&mut *writer).poll_write(context, &buffer[*from..*to]);
                 let Poll::Ready(written) = written else {
                     return Ok(Poll::Pending);
                 };
-                *from += some(written)?;
+                *from += check_written(written)?;
                 self.unflushed = true;
                 if from == to
-                    && let Some((buffer, ..)) = self.waiting.take()
+                    && let Some((buffer, ..)) = self.pending.take()
                 {
-                    give_back(buffer);
+                    return_buffer(buffer);
                 }
                 continue;
             }
             match self.phase {
-                Phase::Over => return Ok(Poll::Ready(())),
-                Phase::Ending => {
+                Phase::Closed => return Ok(Poll::Ready(())),
+                Phase::Closing => {
                     let Poll::Ready(ended) = Pin::new(&mut *writer).poll_shutdown(context) else {
                         return Ok(Poll::Pending);
                     };
                     // A peer that is gone already needs no shutdown.
                     let _ = ended;
-                    self.phase = Phase::Over;
+                    self.phase = Phase::Closed;
                 }
-                Phase::Open => match self.read(context, reader, meter, inspecting)? {
+                Phase::Open => match self.poll_fill(context, reader, meter, inspecting)? {
                     Poll::Ready(()) => {}
                     Poll::Pending => {
                         if self.unflushed
@@ -168,30 +168,30 @@ impl Direction {
         }
     }
 
-    fn read<R: AsyncRead + Unpin>(
+    fn poll_fill<R: AsyncRead + Unpin>(
         &mut self,
         context: &mut Context<'_>,
         reader: &mut R,
         meter: &Meter,
-        inspecting: &mut Inspecting,
+        inspecting: &mut InspectorSlot,
     ) -> Result<Poll<()>, Reason> {
-        let mut buffer = borrow();
-        let read = read_into(context, reader, &mut buffer);
+        let mut buffer = take_buffer();
+        let read = poll_read_into(context, reader, &mut buffer);
         let count = match read {
             Poll::Ready(Ok(count)) => count,
             Poll::Ready(Err(_)) => return Err(Reason::Broken),
             Poll::Pending => {
-                give_back(buffer);
+                return_buffer(buffer);
                 return Ok(Poll::Pending);
             }
         };
         if count == 0 {
-            give_back(buffer);
+            return_buffer(buffer);
             // Bytes that the inspector still holds back never pass.
-            self.phase = Phase::Ending;
-        } else if self.way == Way::Sent && inspecting.is_some() {
-            self.take(&buffer[..count], meter, inspecting)?;
-            give_back(buffer);
+            self.phase = Phase::Closing;
+        } else if self.flow == Flow::Sent && inspecting.is_some() {
+            self.push_inspected(&buffer[..count], meter, inspecting)?;
+            return_buffer(buffer);
         } else {
             if let Some(inspector) = inspecting {
                 inspector.observe(&buffer[..count]);
@@ -199,14 +199,14 @@ impl Direction {
                     *inspecting = None;
                 }
             }
-            meter.count(self.way, count)?;
-            self.waiting = Some((buffer, 0, count));
+            meter.count(self.flow, count)?;
+            self.pending = Some((buffer, 0, count));
         }
         Ok(Poll::Ready(()))
     }
 }
 
-fn read_into<R: AsyncRead + Unpin>(
+fn poll_read_into<R: AsyncRead + Unpin>(
     context: &mut Context<'_>,
     reader: &mut R,
     buffer: &mut [u8],
@@ -217,7 +217,7 @@ fn read_into<R: AsyncRead + Unpin>(
 }
 
 /// Treats a write of zero bytes as an error: the other side accepts no more.
-fn some(written: io::Result<usize>) -> Result<usize, Reason> {
+fn check_written(written: io::Result<usize>) -> Result<usize, Reason> {
     match written {
         Ok(count @ 1..) => Ok(count),
         Ok(0) | Err(_) => Err(Reason::Broken),

@@ -3,21 +3,21 @@
 use sympozium_ipc::strict_head::{Fields, Framing, RequestHead, Version};
 use sympozium_plan::host::{Endpoint, Host};
 
-use crate::events::{Reason, What};
+use crate::events::{Reason, RequestTarget};
 
 /// Maximum number of characters of an invalid target in a log.
-const MAX_SHOWN: usize = 120;
+const MAX_LOGGED_CHARS: usize = 120;
 
 /// Where a request wants to connect, and for what.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     pub host: Host,
     pub port: u16,
-    pub kind: Kind,
+    pub kind: TargetKind,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kind {
+pub enum TargetKind {
     Tunnel,
     /// One request for this path and query.
     Request {
@@ -33,13 +33,13 @@ impl Target {
     /// # Errors
     ///
     /// Returns an error if it is not valid, or if the Host header names another host.
-    pub fn read(head: &RequestHead<'_>) -> Result<Self, Reason> {
+    pub fn parse(head: &RequestHead<'_>) -> Result<Self, Reason> {
         let target = if head.method == "CONNECT" {
-            if head.framing != Framing::Length(0) || has(&head.fields, "content-length") {
+            if head.framing != Framing::Length(0) || has_field(&head.fields, "content-length") {
                 return Err(Reason::BodyMalformed);
             }
-            let (host, port) = authority(head.target).ok_or(Reason::TargetMalformed)?;
-            Self { host, port: port.ok_or(Reason::TargetMalformed)?, kind: Kind::Tunnel }
+            let (host, port) = parse_authority(head.target).ok_or(Reason::TargetMalformed)?;
+            Self { host, port: port.ok_or(Reason::TargetMalformed)?, kind: TargetKind::Tunnel }
         } else {
             let endpoint = Endpoint::parse(head.target).map_err(|_| Reason::TargetMalformed)?;
             // An https request would end its encryption here.
@@ -53,7 +53,7 @@ impl Target {
             Self {
                 host: endpoint.host,
                 port: endpoint.port,
-                kind: Kind::Request { method: head.method.to_owned(), path },
+                kind: TargetKind::Request { method: head.method.to_owned(), path },
             }
         };
         target.check_host(head)?;
@@ -71,20 +71,20 @@ impl Target {
                 Version::Http11 => Err(Reason::HostMismatch),
             };
         };
-        let written = str::from_utf8(value).ok().and_then(authority);
+        let written = str::from_utf8(value).ok().and_then(parse_authority);
         let (host, port) = written.ok_or(Reason::HostMismatch)?;
         let usual = match self.kind {
-            Kind::Tunnel => self.port,
-            Kind::Request { .. } => 80,
+            TargetKind::Tunnel => self.port,
+            TargetKind::Request { .. } => 80,
         };
         if host == self.host && port.unwrap_or(usual) == self.port { Ok(()) } else { Err(Reason::HostMismatch) }
     }
 
-    pub fn what(&self) -> What {
-        What {
+    pub fn event_target(&self) -> RequestTarget {
+        RequestTarget {
             method: match &self.kind {
-                Kind::Tunnel => "CONNECT".to_owned(),
-                Kind::Request { method, .. } => method.clone(),
+                TargetKind::Tunnel => "CONNECT".to_owned(),
+                TargetKind::Request { method, .. } => method.clone(),
             },
             host: self.host.to_string(),
             port: self.port,
@@ -101,24 +101,24 @@ impl Target {
 }
 
 /// The part of an invalid target that may be logged: no path, query, user name or password.
-pub(crate) fn shown(target: &str) -> String {
+pub(crate) fn loggable_target(target: &str) -> String {
     let after_scheme = target.split_once("://").map_or(target, |it| it.1);
     let end = after_scheme.find(['/', '?', '#', '\\']);
     let authority = &after_scheme[..end.unwrap_or(after_scheme.len())];
     let host = authority.rsplit('@').next().unwrap_or_default();
-    host.chars().take(MAX_SHOWN).collect()
+    host.chars().take(MAX_LOGGED_CHARS).collect()
 }
 
-fn has(fields: &Fields<'_>, wanted: &str) -> bool {
+fn has_field(fields: &Fields<'_>, wanted: &str) -> bool {
     fields.iter().any(|(name, _)| name.eq_ignore_ascii_case(wanted))
 }
 
 /// Parses `host` or `host:port`, with IPv6 addresses in brackets.
-pub(crate) fn authority(text: &str) -> Option<(Host, Option<u16>)> {
+pub(crate) fn parse_authority(text: &str) -> Option<(Host, Option<u16>)> {
     let (host, port) = match text.rsplit_once(':') {
         // A colon inside of brackets is part of an address.
         Some((_, after)) if after.contains(']') => (text, None),
-        Some((host, port)) => (host, Some(self::port(port)?)),
+        Some((host, port)) => (host, Some(self::parse_port(port)?)),
         None => (text, None),
     };
     // An IPv6 address without brackets was split at its last colon.
@@ -129,24 +129,24 @@ pub(crate) fn authority(text: &str) -> Option<(Host, Option<u16>)> {
 }
 
 /// One notation: decimal, without leading zeros.
-fn port(text: &str) -> Option<u16> {
+fn parse_port(text: &str) -> Option<u16> {
     let plain = text.len() <= 5 && !text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit());
     plain.then(|| text.parse().ok()).flatten()
 }
 
 #[cfg(test)]
 mod tests {
-    use sympozium_ipc::strict_head::{Targets, read_request};
+    use sympozium_ipc::strict_head::{TargetForm, read_request};
 
     use super::*;
 
     fn read(method: &str, target: &str, host: &str) -> Result<(String, String), Reason> {
         let head = format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\n\r\n");
-        let head = read_request(head.as_bytes(), Targets::Proxy).map_err(Reason::from)?;
-        let target = Target::read(&head)?;
+        let head = read_request(head.as_bytes(), TargetForm::Proxy).map_err(Reason::from)?;
+        let target = Target::parse(&head)?;
         let path = match &target.kind {
-            Kind::Tunnel => String::new(),
-            Kind::Request { path, .. } => path.clone(),
+            TargetKind::Tunnel => String::new(),
+            TargetKind::Request { path, .. } => path.clone(),
         };
         Ok((format!("{}:{}", target.host, target.port), path))
     }
@@ -222,9 +222,9 @@ mod tests {
             ("https://a.example\\@secret", "a.example"),
             ("/secret", ""),
         ] {
-            assert_eq!(shown(target), expected, "{target}");
+            assert_eq!(loggable_target(target), expected, "{target}");
         }
-        assert_eq!(shown(&"x".repeat(9999)).len(), MAX_SHOWN);
+        assert_eq!(loggable_target(&"x".repeat(9999)).len(), MAX_LOGGED_CHARS);
     }
 
     #[test]
@@ -243,10 +243,10 @@ mod tests {
             assert_eq!(refused, Err(Reason::HostMismatch), "{target} {host}");
         }
         let with_body = b"CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\nContent-Length: 0\r\n\r\n";
-        let head = read_request(with_body, Targets::Proxy).unwrap();
-        assert_eq!(Target::read(&head), Err(Reason::BodyMalformed));
+        let head = read_request(with_body, TargetForm::Proxy).unwrap();
+        assert_eq!(Target::parse(&head), Err(Reason::BodyMalformed));
         let old = b"CONNECT a.example:443 HTTP/1.0\r\n\r\n";
-        let head = read_request(old, Targets::Proxy).unwrap();
-        assert!(Target::read(&head).is_ok());
+        let head = read_request(old, TargetForm::Proxy).unwrap();
+        assert!(Target::parse(&head).is_ok());
     }
 }

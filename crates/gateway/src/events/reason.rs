@@ -1,8 +1,8 @@
 //! Reasons of refusals and ends: each has a stable word, and an HTTP status with a text.
 
 use serde::{Serialize, Serializer};
-use sympozium_ipc::credential::Refused;
-use sympozium_ipc::strict_head::Violation;
+use sympozium_ipc::credential::CredentialError;
+use sympozium_ipc::strict_head::HeadError;
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident, $word:literal, $status:literal, $text:expr;)*) => {
@@ -122,22 +122,22 @@ impl Serialize for Reason {
     }
 }
 
-impl From<Refused> for Reason {
-    fn from(refused: Refused) -> Self {
+impl From<CredentialError> for Reason {
+    fn from(refused: CredentialError) -> Self {
         match refused {
-            Refused::Malformed => Self::CredentialMalformed,
-            Refused::UnknownKey => Self::CredentialUnknownKey,
-            Refused::Forged => Self::CredentialForged,
-            Refused::Expired => Self::CredentialExpired,
+            CredentialError::Malformed => Self::CredentialMalformed,
+            CredentialError::UnknownKey => Self::CredentialUnknownKey,
+            CredentialError::Forged => Self::CredentialForged,
+            CredentialError::Expired => Self::CredentialExpired,
         }
     }
 }
 
-impl From<Violation> for Reason {
-    fn from(violation: Violation) -> Self {
+impl From<HeadError> for Reason {
+    fn from(violation: HeadError) -> Self {
         match violation {
-            Violation::TooLong | Violation::TooManyHeaders => Self::HeadTooLarge,
-            Violation::Slow => Self::HeadSlow,
+            HeadError::TooLong | HeadError::TooManyHeaders => Self::HeadTooLarge,
+            HeadError::TimedOut => Self::HeadSlow,
             _ => Self::HeadMalformed,
         }
     }

@@ -6,11 +6,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::sync::watch;
 
-use super::{Event, Outcome, What, Who};
+use super::{Event, EventKind, RequestTarget, Requester};
 
 /// The events of a gateway. Emitting an event never waits for a watcher.
 #[derive(Debug)]
-pub struct Events {
+pub struct EventLog {
     ring: Mutex<Ring>,
     /// The sequence number of the newest event.
     newest: watch::Sender<u64>,
@@ -26,7 +26,7 @@ struct Ring {
 /// Reads events in order.
 #[derive(Debug)]
 pub struct Watcher {
-    events: Arc<Events>,
+    events: Arc<EventLog>,
     newest: watch::Receiver<u64>,
     next: u64,
     /// Restricts the watcher to the events of this run.
@@ -36,20 +36,26 @@ pub struct Watcher {
 /// Some events were dropped before they were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{count} events were missed; the next is number {next}")]
-pub struct Missed {
+pub struct MissedEvents {
     pub count: u64,
     /// The sequence number that is read next.
     pub next: u64,
 }
 
-impl Events {
+impl EventLog {
     /// Keeps the last `capacity` events, at least one.
     pub fn new(capacity: usize) -> Arc<Self> {
         Arc::new(Self { ring: Mutex::default(), newest: watch::Sender::new(0), capacity: capacity.max(1) })
     }
 
     /// Adds an event and returns its sequence number.
-    pub fn tell(&self, connection: u64, who: Option<Who>, what: Option<What>, outcome: Outcome) -> u64 {
+    pub fn emit(
+        &self,
+        connection: u64,
+        who: Option<Requester>,
+        what: Option<RequestTarget>,
+        outcome: EventKind,
+    ) -> u64 {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let at_milliseconds = now.map_or(0, |it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX));
         let mut ring = self.lock();
@@ -73,7 +79,7 @@ impl Events {
     }
 
     /// The sequence number of the next event.
-    pub fn next(&self) -> u64 {
+    pub fn next_sequence(&self) -> u64 {
         self.lock().newest + 1
     }
 
@@ -86,7 +92,7 @@ impl Events {
 impl Watcher {
     /// Restricts the watcher to this run. Missed events are counted for all runs.
     #[must_use]
-    pub fn of_run(self, run: impl Into<String>) -> Self {
+    pub fn for_run(self, run: impl Into<String>) -> Self {
         Self { run: Some(run.into()), ..self }
     }
 
@@ -95,7 +101,7 @@ impl Watcher {
     /// # Errors
     ///
     /// Returns an error once for each gap of dropped events. The next call continues after it.
-    pub async fn next(&mut self) -> Result<Arc<Event>, Missed> {
+    pub async fn next(&mut self) -> Result<Arc<Event>, MissedEvents> {
         loop {
             if let Some(found) = self.try_next() {
                 return found;
@@ -107,25 +113,25 @@ impl Watcher {
     }
 
     /// The next event, if there is one.
-    pub fn try_next(&mut self) -> Option<Result<Arc<Event>, Missed>> {
+    pub fn try_next(&mut self) -> Option<Result<Arc<Event>, MissedEvents>> {
         let ring = self.events.lock();
         let oldest = ring.events.front()?.sequence;
         if self.next < oldest {
             let count = oldest - self.next;
             self.next = oldest;
-            return Some(Err(Missed { count, next: oldest }));
+            return Some(Err(MissedEvents { count, next: oldest }));
         }
         loop {
             let place = usize::try_from(self.next - oldest).ok()?;
             let event = ring.events.get(place)?;
             self.next += 1;
-            if self.wants(event) {
+            if self.matches_run(event) {
                 return Some(Ok(Arc::clone(event)));
             }
         }
     }
 
-    fn wants(&self, event: &Event) -> bool {
+    fn matches_run(&self, event: &Event) -> bool {
         self.run.as_ref().is_none_or(|run| {
             let who = event.who.as_ref();
             who.is_some_and(|who| who.run == *run)
@@ -138,12 +144,12 @@ mod tests {
     use super::super::Reason;
     use super::*;
 
-    fn tell(events: &Events, connection: u64) {
-        let outcome = Outcome::Refused { reason: Reason::NotInPlan, detail: None };
-        events.tell(connection, None, None, outcome);
+    fn tell(events: &EventLog, connection: u64) {
+        let outcome = EventKind::Refused { reason: Reason::NotInPlan, detail: None };
+        events.emit(connection, None, None, outcome);
     }
 
-    fn read(watcher: &mut Watcher) -> Vec<Result<u64, Missed>> {
+    fn read(watcher: &mut Watcher) -> Vec<Result<u64, MissedEvents>> {
         let mut read = Vec::new();
         while let Some(next) = watcher.try_next() {
             read.push(next.map(|event| event.connection));
@@ -153,18 +159,18 @@ mod tests {
 
     #[test]
     fn watchers_get_what_is_kept_and_are_told_what_is_not() {
-        let events = Events::new(3);
+        let events = EventLog::new(3);
         let mut from_start = events.subscribe(1);
         for connection in 1..=2 {
             tell(&events, connection);
         }
         assert_eq!(read(&mut from_start), [Ok(1), Ok(2)]);
-        let mut new_only = events.subscribe(events.next());
+        let mut new_only = events.subscribe(events.next_sequence());
         assert_eq!(read(&mut new_only), []);
         for connection in 3..=6 {
             tell(&events, connection);
         }
-        let gap = |count, next| Err(Missed { count, next });
+        let gap = |count, next| Err(MissedEvents { count, next });
         assert_eq!(read(&mut from_start), [gap(1, 4), Ok(4), Ok(5), Ok(6)]);
         assert_eq!(read(&mut new_only), [gap(1, 4), Ok(4), Ok(5), Ok(6)]);
         assert_eq!(read(&mut events.subscribe(0)), [gap(3, 4), Ok(4), Ok(5), Ok(6)]);
@@ -174,21 +180,21 @@ mod tests {
 
     #[tokio::test]
     async fn a_watcher_of_one_run_sees_no_other() {
-        let events = Events::new(9);
-        let mut watcher = events.subscribe(1).of_run("b");
+        let events = EventLog::new(9);
+        let mut watcher = events.subscribe(1).for_run("b");
         for (connection, run) in [(1, Some("a")), (2, Some("b")), (3, None), (4, Some("b"))] {
-            let who = run.map(|run| Who { run: run.into(), credential: "run".into(), part: None });
-            let phase = sympozium_ipc::run_api::Phase::Working;
-            events.tell(connection, who, None, Outcome::Phase { phase });
+            let who = run.map(|run| Requester { run: run.into(), credential: "run".into(), part: None });
+            let phase = sympozium_ipc::run_api::BridgePhase::Working;
+            events.emit(connection, who, None, EventKind::Phase { phase });
         }
         assert_eq!(read(&mut watcher), [Ok(2), Ok(4)]);
-        assert_eq!(read(&mut events.subscribe(3).of_run("b")), [Ok(4)]);
-        assert_eq!(read(&mut events.subscribe(1).of_run("c")), []);
+        assert_eq!(read(&mut events.subscribe(3).for_run("b")), [Ok(4)]);
+        assert_eq!(read(&mut events.subscribe(1).for_run("c")), []);
     }
 
     #[tokio::test]
     async fn a_watcher_waits_for_the_next() {
-        let events = Events::new(3);
+        let events = EventLog::new(3);
         let mut watcher = events.subscribe(1);
         let told = tokio::spawn({
             let events = Arc::clone(&events);
@@ -201,11 +207,11 @@ mod tests {
 
     #[test]
     fn an_event_is_one_flat_object() {
-        let events = Events::new(1);
-        let who = Who { run: "r".into(), credential: "web".into(), part: None };
-        let what = What { method: "CONNECT".into(), host: "a.example".into(), port: 443 };
-        let outcome = Outcome::Ended { reason: Reason::Closed, bytes_sent: 1, bytes_received: 2, milliseconds: 3 };
-        events.tell(4, Some(who), Some(what), outcome);
+        let events = EventLog::new(1);
+        let who = Requester { run: "r".into(), credential: "web".into(), part: None };
+        let what = RequestTarget { method: "CONNECT".into(), host: "a.example".into(), port: 443 };
+        let outcome = EventKind::Ended { reason: Reason::Closed, bytes_sent: 1, bytes_received: 2, milliseconds: 3 };
+        events.emit(4, Some(who), Some(what), outcome);
         let event = events.subscribe(1).try_next().unwrap().unwrap();
         let mut value = serde_json::to_value(&*event).unwrap();
         value["atMilliseconds"] = 0.into();

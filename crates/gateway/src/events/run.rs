@@ -1,14 +1,14 @@
 //! Events of the run API.
 
 use serde::Serialize;
-use sympozium_ipc::run_api::{ApprovalAnswer, ApprovalRequest, Ending};
+use sympozium_ipc::run_api::{ApprovalAnswer, ApprovalRequest, ReportedEnd};
 
-use super::Outcome;
+use super::EventKind;
 
 /// How a run ended, without its answer: answers are long, and the store of reports has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum EndingKind {
+pub enum RunEndKind {
     Answered,
     /// The agent reported an error.
     Failed,
@@ -21,20 +21,20 @@ pub enum EndingKind {
     Stopped,
 }
 
-impl EndingKind {
-    pub fn of(ending: &Ending) -> Self {
+impl RunEndKind {
+    pub fn from_run_end(ending: &ReportedEnd) -> Self {
         match ending {
-            Ending::Answered { .. } => Self::Answered,
-            Ending::Failed { .. } => Self::Failed,
-            Ending::Crashed { .. } => Self::Crashed,
-            Ending::NeverCame => Self::NeverCame,
-            Ending::TimedOut => Self::TimedOut,
-            Ending::Stopped => Self::Stopped,
+            ReportedEnd::Answered { .. } => Self::Answered,
+            ReportedEnd::Failed { .. } => Self::Failed,
+            ReportedEnd::Crashed { .. } => Self::Crashed,
+            ReportedEnd::NeverCame => Self::NeverCame,
+            ReportedEnd::TimedOut => Self::TimedOut,
+            ReportedEnd::Stopped => Self::Stopped,
         }
     }
 }
 
-impl Outcome {
+impl EventKind {
     pub(crate) fn asked(request: &ApprovalRequest, wait_seconds: u64) -> Self {
         Self::Asked {
             approval: request.approval.clone(),

@@ -14,13 +14,13 @@ use super::Plans;
 use crate::settings::MAX_RUNS;
 
 #[derive(Debug, Default)]
-pub struct Loaded {
+pub struct LoadResult {
     /// Number of active runs.
     pub active: usize,
     /// Runs that were active before, and have ended.
     pub ended: Vec<String>,
     /// Invalid files, with their errors.
-    pub unusable: Vec<(PathBuf, anyhow::Error)>,
+    pub invalid: Vec<(PathBuf, anyhow::Error)>,
 }
 
 /// Makes the runs of a directory the active ones. A run whose file is gone or is no valid plan any more has ended:
@@ -29,30 +29,30 @@ pub struct Loaded {
 /// # Errors
 ///
 /// Returns an error if the directory cannot be listed, or has too many files. Then nothing has changed.
-pub fn load_directory(plans: &Plans, directory: &Path) -> anyhow::Result<Loaded> {
-    let mut loaded = Loaded::default();
+pub fn load_directory(plans: &Plans, directory: &Path) -> anyhow::Result<LoadResult> {
+    let mut loaded = LoadResult::default();
     let mut present = BTreeSet::new();
-    for path in files(directory).with_context(|| format!("listing {}", directory.display()))? {
-        let read = read(&path).and_then(|plan| {
+    for path in list_files(directory).with_context(|| format!("listing {}", directory.display()))? {
+        let read = read_plan(&path).and_then(|plan| {
             plans.add(&plan)?;
             Ok(plan.run.uid.as_str().to_owned())
         });
         match read {
             Ok(uid) => drop(present.insert(uid)),
-            Err(error) => loaded.unusable.push((path, error)),
+            Err(error) => loaded.invalid.push((path, error)),
         }
     }
-    for uid in plans.active() {
+    for uid in plans.active_uids() {
         if !present.contains(&uid) {
             plans.end(&uid);
             loaded.ended.push(uid);
         }
     }
-    loaded.active = plans.active().len();
+    loaded.active = plans.active_uids().len();
     Ok(loaded)
 }
 
-fn files(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
+fn list_files(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
@@ -65,7 +65,7 @@ fn files(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn read(path: &Path) -> anyhow::Result<RunPlan> {
+fn read_plan(path: &Path) -> anyhow::Result<RunPlan> {
     // Does not block on a FIFO.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from)?);

@@ -1,7 +1,7 @@
 //! The parts of a plan that the run API needs. Plans are large and runs are many, so the rest is dropped.
 
 use sympozium_api::RunPlan;
-use sympozium_api::digest::NoJson;
+use sympozium_api::digest::CanonicalJsonError;
 use sympozium_api::names::Digest;
 use sympozium_api::run_plan::{ApprovalPlan, Gate, Role, RunIdentity, SubagentPlan};
 use sympozium_ipc::receipt::Actor;
@@ -42,7 +42,7 @@ impl RunFacts {
     /// # Errors
     ///
     /// Returns an error if the plan cannot be serialised, which does not happen to plans of `sympozium-plan`.
-    pub fn of(plan: &RunPlan) -> Result<Self, NoJson> {
+    pub fn from_plan(plan: &RunPlan) -> Result<Self, CanonicalJsonError> {
         let tools = plan.tools.iter().map(|tool| ToolFact {
             name: tool.name.clone(),
             pack: tool.pack.clone(),
@@ -93,6 +93,6 @@ impl RunFacts {
         const PLAN: &[u8] = include_bytes!("../../../plan/src/plan/tests/fixtures/plan-v1.json");
         let mut plan = RunPlan::read(PLAN.trim_ascii()).unwrap();
         change(&mut plan);
-        std::sync::Arc::new(Self::of(&plan).unwrap())
+        std::sync::Arc::new(Self::from_plan(&plan).unwrap())
     }
 }

@@ -3,29 +3,29 @@
 use std::net::IpAddr;
 
 use sympozium_api::run_plan::GatewayCredential;
-use sympozium_plan::host::{Destination, Host, Hosts, Range};
+use sympozium_plan::host::{AddressRange, Destination, Host, HostSet};
 
-use super::Unusable;
+use super::PlanError;
 use crate::events::Reason;
 use crate::settings::{Loopback, MAX_RULES};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rules {
+pub struct AllowList {
     public: bool,
     destinations: Vec<Destination>,
 }
 
 /// The rule that allows a host and port, and the addresses that the host may have.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Permission {
+pub struct AllowedTarget {
     /// The rule in events: `public`, or the destination as the plan lists it.
     pub rule: String,
-    pub scope: Scope,
+    pub scope: AddressScope,
 }
 
 /// Which addresses a host may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scope {
+pub enum AddressScope {
     /// Public ones, and those that the plan itself lists.
     Public,
     /// Private ones as well: the plan names exactly this private host.
@@ -34,19 +34,19 @@ pub enum Scope {
     Machine,
 }
 
-impl Rules {
+impl AllowList {
     /// Parses the allow-list of a plan.
     ///
     /// # Errors
     ///
     /// Returns an error if it has too many entries or an invalid one.
-    pub fn of(credential: &GatewayCredential) -> Result<Self, Unusable> {
+    pub fn from_credential(credential: &GatewayCredential) -> Result<Self, PlanError> {
         let listed = &credential.reach.destinations;
         if listed.len() > MAX_RULES {
-            return Err(Unusable::TooManyRules(credential.name.clone()));
+            return Err(PlanError::TooManyRules(credential.name.clone()));
         }
         let read = listed.iter().map(|it| {
-            Destination::parse(&it.host, it.port).map_err(|error| Unusable::Destination {
+            Destination::parse(&it.host, it.port).map_err(|error| PlanError::Destination {
                 credential: credential.name.clone(),
                 host: it.host.chars().take(80).collect(),
                 error,
@@ -60,21 +60,21 @@ impl Rules {
     /// # Errors
     ///
     /// Returns the reason if they are not.
-    pub fn permit(&self, host: &Host, port: u16) -> Result<Permission, Reason> {
+    pub fn check_target(&self, host: &Host, port: u16) -> Result<AllowedTarget, Reason> {
         // No rule of a plan allows these.
         if host.is_metadata() {
             return Err(Reason::Metadata);
         }
         let mut listed = self.destinations.iter().filter(|it| it.allows(host, port));
         // An exact rule comes before a wildcard.
-        let exact = listed.clone().find(|it| matches!(it.hosts, Hosts::One(_)));
+        let exact = listed.clone().find(|it| matches!(it.hosts, HostSet::Exact(_)));
         if let Some(rule) = exact {
-            return Ok(Permission { rule: rule.to_string(), scope: scope_of(host) });
+            return Ok(AllowedTarget { rule: rule.to_string(), scope: address_scope(host) });
         }
         let wildcard = listed.next().map(ToString::to_string);
         let public = || (self.public && host.is_public()).then(|| "public".to_owned());
         let rule = wildcard.or_else(public).ok_or(Reason::NotInPlan)?;
-        Ok(Permission { rule, scope: Scope::Public })
+        Ok(AllowedTarget { rule, scope: AddressScope::Public })
     }
 
     /// Checks that all addresses may be connected to. One that may not is enough to refuse: otherwise a malicious name
@@ -85,16 +85,16 @@ impl Rules {
     /// Returns the first address that is not allowed.
     pub fn check_addresses(
         &self,
-        scope: Scope,
+        scope: AddressScope,
         port: u16,
         addresses: &[IpAddr],
         loopback: Loopback,
     ) -> Result<(), (Reason, IpAddr)> {
         for &address in addresses {
-            let range = Range::of(address);
+            let range = AddressRange::from_address(address);
             let reason = match range {
-                Range::Metadata | Range::LinkLocal => Some(Reason::Metadata),
-                _ if self.may_have(scope, port, address, range, loopback) => None,
+                AddressRange::Metadata | AddressRange::LinkLocal => Some(Reason::Metadata),
+                _ if self.is_address_allowed(scope, port, address, range, loopback) => None,
                 _ => Some(Reason::AddressNotAllowed),
             };
             if let Some(reason) = reason {
@@ -104,44 +104,55 @@ impl Rules {
         Ok(())
     }
 
-    fn may_have(&self, scope: Scope, port: u16, address: IpAddr, range: Range, loopback: Loopback) -> bool {
+    fn is_address_allowed(
+        &self,
+        scope: AddressScope,
+        port: u16,
+        address: IpAddr,
+        range: AddressRange,
+        loopback: Loopback,
+    ) -> bool {
         let listed = || {
             let host = Host::Address(address);
-            let exact = |it: &&Destination| matches!(it.hosts, Hosts::One(_));
+            let exact = |it: &&Destination| matches!(it.hosts, HostSet::Exact(_));
             let mut exact = self.destinations.iter().filter(exact);
             exact.any(|it| it.allows(&host, port))
         };
         match range {
-            Range::Public => true,
-            Range::Private | Range::Shared | Range::UniqueLocal | Range::Documentation | Range::Benchmarking => {
-                scope == Scope::Site || listed()
-            }
-            Range::Loopback => loopback == Loopback::AsPlanned && (scope == Scope::Machine || listed()),
+            AddressRange::Public => true,
+            AddressRange::Private
+            | AddressRange::Shared
+            | AddressRange::UniqueLocal
+            | AddressRange::Documentation
+            | AddressRange::Benchmarking => scope == AddressScope::Site || listed(),
+            AddressRange::Loopback => loopback == Loopback::AsPlanned && (scope == AddressScope::Machine || listed()),
             // No single known host has such an address.
-            Range::Unspecified
-            | Range::LinkLocal
-            | Range::Metadata
-            | Range::Multicast
-            | Range::Broadcast
-            | Range::Reserved => false,
+            AddressRange::Unspecified
+            | AddressRange::LinkLocal
+            | AddressRange::Metadata
+            | AddressRange::Multicast
+            | AddressRange::Broadcast
+            | AddressRange::Reserved => false,
         }
     }
 }
 
 /// The addresses for a host that a plan names exactly. A public name must have public addresses, or its name server
 /// would decide where in our network a run can connect.
-fn scope_of(host: &Host) -> Scope {
+fn address_scope(host: &Host) -> AddressScope {
     match host {
-        Host::Name(name) if is_this_machine(name) => Scope::Machine,
-        Host::Address(address) if Range::of(*address) == Range::Loopback => Scope::Machine,
+        Host::Name(name) if is_localhost(name) => AddressScope::Machine,
+        Host::Address(address) if AddressRange::from_address(*address) == AddressRange::Loopback => {
+            AddressScope::Machine
+        }
         // The address itself is in the list.
-        Host::Address(_) => Scope::Public,
-        Host::Name(_) if host.is_public() => Scope::Public,
-        Host::Name(_) => Scope::Site,
+        Host::Address(_) => AddressScope::Public,
+        Host::Name(_) if host.is_public() => AddressScope::Public,
+        Host::Name(_) => AddressScope::Site,
     }
 }
 
 /// Names that RFC 6761 reserves for this machine.
-pub(crate) fn is_this_machine(name: &str) -> bool {
+pub(crate) fn is_localhost(name: &str) -> bool {
     name == "localhost" || name.ends_with(".localhost")
 }

@@ -15,8 +15,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::{Claim, MAX_CONNECTIONS_OF_RUN, MAX_HEAD, MAX_STREAMS, Served};
-use crate::admission::Permit;
+use super::{ClaimResult, MAX_CONNECTIONS_OF_RUN, MAX_HEAD, MAX_STREAMS, RunApiService};
+use crate::connection_limits::ConnectionSlot;
 use crate::plans::Run;
 
 /// The HTTP/2 client preface.
@@ -36,29 +36,29 @@ const MAX_RESET_BY_PEER: usize = 32;
 /// Maximum number of streams that we reset for an error. One more ends the connection.
 const MAX_RESET_BY_US: usize = 64;
 /// How long pending answers may take after the run has ended.
-const GRACE: Duration = Duration::from_secs(5);
+const CLOSE_GRACE: Duration = Duration::from_secs(5);
 
 /// The run that a connection belongs to: none before a token was authenticated, then one run for good.
 #[derive(Debug)]
-pub(crate) struct Whose {
+pub(crate) struct ConnectionOwner {
     /// The number of the connection, for events.
     pub(super) connection: u64,
     run: watch::Sender<Option<Arc<Run>>>,
-    permit: Mutex<Permit>,
+    slot: Mutex<ConnectionSlot>,
 }
 
-impl Whose {
-    fn new(connection: u64, permit: Permit) -> Self {
-        Self { connection, run: watch::Sender::new(None), permit: Mutex::new(permit) }
+impl ConnectionOwner {
+    fn new(connection: u64, permit: ConnectionSlot) -> Self {
+        Self { connection, run: watch::Sender::new(None), slot: Mutex::new(permit) }
     }
 
     /// Claims the connection for this run, unless it has an owner.
-    pub(super) fn claim(&self, run: &Arc<Run>) -> Claim {
-        let mut claim = Claim::Ours;
+    pub(super) fn claim(&self, run: &Arc<Run>) -> ClaimResult {
+        let mut claim = ClaimResult::Claimed;
         self.run.send_if_modified(|owner| match owner {
             Some(owner) => {
                 if !Arc::ptr_eq(owner, run) {
-                    claim = Claim::Another;
+                    claim = ClaimResult::OtherRun;
                 }
                 false
             }
@@ -67,14 +67,14 @@ impl Whose {
                 let order = Ordering::Relaxed;
                 let count = &run.state.connections;
                 if count.fetch_update(order, order, more).is_err() {
-                    claim = Claim::TooMany;
+                    claim = ClaimResult::TooManyConnections;
                     return false;
                 }
                 // A panic in another thread leaves it consistent.
-                let mut permit = self.permit.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut permit = self.slot.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Err(reason) = permit.authenticate(run.namespace(), run.uid()) {
                     count.fetch_sub(1, order);
-                    claim = Claim::NoShare(reason);
+                    claim = ClaimResult::NoShare(reason);
                     return false;
                 }
                 *owner = Some(Arc::clone(run));
@@ -85,7 +85,7 @@ impl Whose {
     }
 }
 
-impl Drop for Whose {
+impl Drop for ConnectionOwner {
     fn drop(&mut self) {
         if let Some(run) = self.run.borrow().as_ref() {
             run.state.connections.fetch_sub(1, Ordering::Relaxed);
@@ -95,21 +95,21 @@ impl Drop for Whose {
 
 /// Serves a connection until the client closes it, the run ends, the gateway shuts down, or no token arrives in time.
 pub(crate) async fn serve<C>(
-    served: Arc<dyn Served>,
+    served: Arc<dyn RunApiService>,
     stream: C,
-    (connection, permit): (u64, Permit),
+    (connection, permit): (u64, ConnectionSlot),
     mut ending: watch::Receiver<bool>,
     patience: Duration,
 ) where
     C: AsyncRead + AsyncWrite + Unpin + Send,
 {
-    let whose = Arc::new(Whose::new(connection, permit));
+    let whose = Arc::new(ConnectionOwner::new(connection, permit));
     let mut owner = whose.run.subscribe();
     let service = service_fn(move |request| {
         let answering = Arc::clone(&served).answer(request, Arc::clone(&whose));
         async move { Ok::<_, Infallible>(answering.await) }
     });
-    let serving = builder().serve_connection(TokioIo::new(stream), service);
+    let serving = http2_builder().serve_connection(TokioIo::new(stream), service);
     let mut serving = pin!(serving);
     let mut ended = pin!(async { drop(ending.wait_for(|ending| *ending).await) });
     let owned = async {
@@ -119,7 +119,7 @@ pub(crate) async fn serve<C>(
     let run = tokio::select! {
         biased;
         () = &mut ended => return,
-        served = &mut serving => return said(connection, served),
+        served = &mut serving => return log_end(connection, served),
         run = owned => run,
     };
     let Some(run) = run else {
@@ -129,24 +129,24 @@ pub(crate) async fn serve<C>(
     tokio::select! {
         biased;
         () = &mut ended => return,
-        served = &mut serving => return said(connection, served),
-        () = run.over() => {}
+        served = &mut serving => return log_end(connection, served),
+        () = run.wait_end() => {}
     }
     serving.as_mut().graceful_shutdown();
     tokio::select! {
         biased;
         () = &mut ended => {}
-        served = timeout(GRACE, serving) => said(connection, served.unwrap_or(Ok(()))),
+        served = timeout(CLOSE_GRACE, serving) => log_end(connection, served.unwrap_or(Ok(()))),
     }
 }
 
-fn said(connection: u64, served: hyper::Result<()>) {
+fn log_end(connection: u64, served: hyper::Result<()>) {
     if let Err(error) = served {
         tracing::debug!(connection, %error, "a connection of the run API broke");
     }
 }
 
-fn builder() -> http2::Builder<TokioExecutor> {
+fn http2_builder() -> http2::Builder<TokioExecutor> {
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .max_concurrent_streams(MAX_STREAMS)
@@ -164,40 +164,40 @@ fn builder() -> http2::Builder<TokioExecutor> {
 
 /// A stream with bytes that were read before.
 #[derive(Debug)]
-pub(crate) struct Prefixed<C> {
-    first: Vec<u8>,
-    taken: usize,
+pub(crate) struct PrefixedStream<C> {
+    prefix: Vec<u8>,
+    consumed: usize,
     stream: C,
 }
 
-impl<C> Prefixed<C> {
+impl<C> PrefixedStream<C> {
     pub(crate) fn new(first: Vec<u8>, stream: C) -> Self {
-        Self { first, taken: 0, stream }
+        Self { prefix: first, consumed: 0, stream }
     }
 }
 
-impl<C: AsyncRead + Unpin> AsyncRead for Prefixed<C> {
+impl<C: AsyncRead + Unpin> AsyncRead for PrefixedStream<C> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let rest = &self.first[self.taken..];
+        let rest = &self.prefix[self.consumed..];
         if rest.is_empty() {
             return Pin::new(&mut self.stream).poll_read(context, buffer);
         }
         let count = rest.len().min(buffer.remaining());
         buffer.put_slice(&rest[..count]);
-        self.taken += count;
-        if self.taken == self.first.len() {
-            self.first = Vec::new();
-            self.taken = 0;
+        self.consumed += count;
+        if self.consumed == self.prefix.len() {
+            self.prefix = Vec::new();
+            self.consumed = 0;
         }
         Poll::Ready(Ok(()))
     }
 }
 
-impl<C: AsyncWrite + Unpin> AsyncWrite for Prefixed<C> {
+impl<C: AsyncWrite + Unpin> AsyncWrite for PrefixedStream<C> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }

@@ -7,58 +7,58 @@ use sympozium_api::digest::digest;
 use sympozium_api::limits::SHORT_TEXT;
 use sympozium_api::names::Digest;
 use sympozium_api::run_plan::Gate;
-use sympozium_ipc::receipt::shortened;
+use sympozium_ipc::receipt::truncate_printable;
 use sympozium_ipc::run_api::{ApiRefusal, ApiRefusalCode, ApprovalAnswer, ApprovalRequest, Decision};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::request::refuse;
-use super::traits::{Decider, Question};
-use super::{MAX_OPEN_QUESTIONS, MAX_QUESTIONS, MAX_WAIT_SECONDS, Service, run_is_over};
-use crate::events::Outcome;
+use super::traits::{Question, QuestionHandler};
+use super::{MAX_OPEN_QUESTIONS, MAX_QUESTIONS, MAX_WAIT_SECONDS, Service, run_ended_refusal};
+use crate::events::EventKind;
 use crate::plans::{Run, RunFacts};
 
 /// How long a question stays open while no request waits for it.
-pub const ABANDONED_AFTER: Duration = Duration::from_secs(15);
+pub const ABANDON_TIMEOUT: Duration = Duration::from_secs(15);
 /// The domain of the digest of a question.
-const DOMAIN: &str = "sympozium.ai/question/v1";
+const QUESTION_DOMAIN: &str = "sympozium.ai/question/v1";
 
 /// `None` until the question is answered.
-type Verdict = Option<Result<ApprovalAnswer, ApiRefusal>>;
+type QuestionResult = Option<Result<ApprovalAnswer, ApiRefusal>>;
 
 /// A question that was asked.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct AskedQuestion {
     /// The digest of everything that was asked, except the waiting time.
-    content: Digest,
-    verdict: watch::Receiver<Verdict>,
+    digest: Digest,
+    result: watch::Receiver<QuestionResult>,
 }
 
-impl<I, D: Decider, R, S> Service<I, D, R, S>
+impl<I, D: QuestionHandler, R, S> Service<I, D, R, S>
 where
     Self: Send + Sync + 'static,
 {
     /// Asks a question, or waits for the answer if it was asked before.
-    pub(super) async fn question(
+    pub(super) async fn handle_question(
         self: &Arc<Self>,
         connection: u64,
         run: &Arc<Run>,
         request: ApprovalRequest,
     ) -> Result<ApprovalAnswer, ApiRefusal> {
-        let facts = run.facts().ok_or_else(run_is_over)?;
+        let facts = run.facts().ok_or_else(run_ended_refusal)?;
         if facts.gate(&request.tool, request.pack.as_deref()) != Some(Gate::Ask) {
             let message = "the plan of this run does not ask a person about that tool";
             return Err(refuse(ApiRefusalCode::Denied, message));
         }
         let name = request.approval.clone();
-        let mut verdict = self.put(connection, run, facts, request)?;
+        let mut verdict = self.open_question(connection, run, facts, request)?;
         if let Ok(verdict) = verdict.wait_for(Option::is_some).await
             && let Some(verdict) = verdict.as_ref()
         {
             return verdict.clone();
         }
-        if run.is_over() {
-            return Err(run_is_over());
+        if run.has_ended() {
+            return Err(run_ended_refusal());
         }
         // The task that asked ended without an answer: the question may be asked again.
         let mut questions = run.state.questions();
@@ -69,21 +69,21 @@ where
         Err(refuse(ApiRefusalCode::Failed, message))
     }
 
-    fn put(
+    fn open_question(
         self: &Arc<Self>,
         connection: u64,
         run: &Arc<Run>,
         facts: &Arc<RunFacts>,
         request: ApprovalRequest,
-    ) -> Result<watch::Receiver<Verdict>, ApiRefusal> {
-        let content = content(&request)?;
+    ) -> Result<watch::Receiver<QuestionResult>, ApiRefusal> {
+        let content = question_digest(&request)?;
         let mut questions = run.state.questions();
         if let Some(asked) = questions.get(&request.approval) {
-            if asked.content != content {
+            if asked.digest != content {
                 let message = "another question of this run has that name";
                 return Err(refuse(ApiRefusalCode::Request, message));
             }
-            return Ok(asked.verdict.clone());
+            return Ok(asked.result.clone());
         }
         if run.state.has_ended() {
             let message = "the run has reported how it ended";
@@ -100,7 +100,7 @@ where
             return Err(refuse(ApiRefusalCode::Busy, message));
         }
         let (told, verdict) = watch::channel(None);
-        let asked = Asked { content, verdict: verdict.clone() };
+        let asked = AskedQuestion { digest: content, result: verdict.clone() };
         questions.insert(request.approval.clone(), asked);
         drop(questions);
 
@@ -108,37 +108,43 @@ where
         let seconds = seconds.min(MAX_WAIT_SECONDS);
         let question =
             Question { run: Arc::clone(facts), deadline: Instant::now() + Duration::from_secs(seconds), request };
-        self.tell(connection, run.uid(), Outcome::asked(&question.request, seconds));
+        self.emit(connection, run.uid(), EventKind::asked(&question.request, seconds));
         let (service, run) = (Arc::clone(self), Arc::clone(run));
-        tokio::spawn(async move { service.wait(connection, run, question, told).await });
+        tokio::spawn(async move { service.wait_for_answer(connection, run, question, told).await });
         Ok(verdict)
     }
 
     /// Waits for the answer, independently of the requests that wait for it. Ends with the answer, the deadline or the
     /// run.
-    async fn wait(&self, connection: u64, run: Arc<Run>, question: Question, told: watch::Sender<Verdict>) {
+    async fn wait_for_answer(
+        &self,
+        connection: u64,
+        run: Arc<Run>,
+        question: Question,
+        told: watch::Sender<QuestionResult>,
+    ) {
         let request = question.request.clone();
         let (facts, deadline) = (Arc::clone(&question.run), question.deadline);
         let nobody = facts.approval.approvers.as_ref().is_some_and(Vec::is_empty);
         let verdict = tokio::select! {
             // An answer after the deadline does not count.
             biased;
-            () = run.over() => return,
-            () = sleep_until(deadline) => Ok(answer(&request, Decision::Expired, None)),
+            () = run.wait_end() => return,
+            () = sleep_until(deadline) => Ok(build_answer(&request, Decision::Expired, None)),
             // The action cannot happen any more.
-            () = run.state.ended() => Ok(answer(&request, Decision::Expired, None)),
-            () = abandoned(&told) => Ok(answer(&request, Decision::Expired, None)),
+            () = run.state.wait_ended() => Ok(build_answer(&request, Decision::Expired, None)),
+            () = wait_abandoned(&told) => Ok(build_answer(&request, Decision::Expired, None)),
             decided = async {
                 if nobody {
                     let reason = "the policy of this run names nobody who may approve";
-                    return Ok(answer(&request, Decision::Denied, Some(reason)));
+                    return Ok(build_answer(&request, Decision::Denied, Some(reason)));
                 }
-                self.api.decider.decide(question).await
-            } => decided.map(|it| checked(&request, &facts, it)),
+                self.api.question_handler.ask(question).await
+            } => decided.map(|it| check_answer(&request, &facts, it)),
         };
         match verdict {
             Ok(answer) => {
-                self.tell(connection, run.uid(), Outcome::answered(&answer));
+                self.emit(connection, run.uid(), EventKind::answered(&answer));
                 told.send_replace(Some(Ok(answer)));
             }
             Err(unable) => {
@@ -152,40 +158,40 @@ where
 
 /// Resolves when no request has waited for the answer for a while: the run has given the question up, and approvers
 /// must not be asked in vain. A bridge that lost its connection is back long before.
-async fn abandoned(told: &watch::Sender<Verdict>) {
+async fn wait_abandoned(told: &watch::Sender<QuestionResult>) {
     let mut alone_since = None;
     loop {
-        sleep(ABANDONED_AFTER / 3).await;
+        sleep(ABANDON_TIMEOUT / 3).await;
         // The question itself holds one receiver.
         if told.receiver_count() > 1 {
             alone_since = None;
             continue;
         }
         let since = *alone_since.get_or_insert_with(Instant::now);
-        if since.elapsed() >= ABANDONED_AFTER {
+        if since.elapsed() >= ABANDON_TIMEOUT {
             return;
         }
     }
 }
 
-impl Asked {
+impl AskedQuestion {
     fn is_open(&self) -> bool {
-        self.verdict.borrow().is_none()
+        self.result.borrow().is_none()
     }
 
     /// Whether it has no answer and will never have one.
     fn is_lost(&self) -> bool {
-        self.is_open() && self.verdict.has_changed().is_err()
+        self.is_open() && self.result.has_changed().is_err()
     }
 }
 
 /// The same ID must be the same question, apart from the waiting time.
-fn content(request: &ApprovalRequest) -> Result<Digest, ApiRefusal> {
+fn question_digest(request: &ApprovalRequest) -> Result<Digest, ApiRefusal> {
     let request = ApprovalRequest { wait_seconds: 0, ..request.clone() };
-    digest(DOMAIN, &request).map_err(|_| refuse(ApiRefusalCode::Request, "this is no question"))
+    digest(QUESTION_DOMAIN, &request).map_err(|_| refuse(ApiRefusalCode::Request, "this is no question"))
 }
 
-fn answer(request: &ApprovalRequest, decision: Decision, reason: Option<&str>) -> ApprovalAnswer {
+fn build_answer(request: &ApprovalRequest, decision: Decision, reason: Option<&str>) -> ApprovalAnswer {
     ApprovalAnswer {
         approval: request.approval.clone(),
         action: request.action.clone(),
@@ -197,15 +203,15 @@ fn answer(request: &ApprovalRequest, decision: Decision, reason: Option<&str>) -
 }
 
 /// Checks an answer against its question and the plan: a mismatch is a no.
-fn checked(request: &ApprovalRequest, facts: &RunFacts, given: ApprovalAnswer) -> ApprovalAnswer {
+fn check_answer(request: &ApprovalRequest, facts: &RunFacts, given: ApprovalAnswer) -> ApprovalAnswer {
     if given.approval != request.approval || given.action != request.action {
         tracing::error!(approval = request.approval, "an answer was about another action than the question");
         let reason = "the answer that came was about another action";
-        return answer(request, Decision::Denied, Some(reason));
+        return build_answer(request, Decision::Denied, Some(reason));
     }
     let yes = given.decision == Decision::Approved;
     ApprovalAnswer {
-        by: given.by.as_deref().map(shortened),
+        by: given.by.as_deref().map(truncate_printable),
         reason: given.reason.map(|it| it.chars().take(SHORT_TEXT).collect()),
         for_the_run: given.for_the_run && yes && facts.approval.run_scope,
         ..given

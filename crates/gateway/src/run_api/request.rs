@@ -6,8 +6,8 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, Method};
 use serde::de::DeserializeOwned;
 use sympozium_api::limits;
-use sympozium_ipc::action::{MAX_SHOWN, escaped};
-use sympozium_ipc::receipt::shortened;
+use sympozium_ipc::action::{MAX_SUMMARY, printable_ascii};
+use sympozium_ipc::receipt::truncate_printable;
 use sympozium_ipc::run_api::{
     ApiRefusal, ApiRefusalCode, ApprovalRequest, MAX_REQUEST, MAX_SUBRUNS, MAX_TOKEN, MessageRequest, Report,
     ScheduleRequest, SubrunsRequest, path,
@@ -33,7 +33,7 @@ const SCHEDULE_ACTIONS: [&str; 5] = ["create", "update", "suspend", "resume", "d
 
 /// A parsed request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum RunRequest {
     Report(Box<Report>),
     Approval(ApprovalRequest),
     Schedule(ScheduleRequest),
@@ -43,7 +43,7 @@ pub(crate) enum Wish {
 
 /// The kind of a request, by its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum RequestKind {
     Report,
     Approval,
     Schedule,
@@ -51,8 +51,8 @@ pub(crate) enum Kind {
     Subruns,
 }
 
-impl Kind {
-    pub(crate) fn of(method: &Method, target: &str) -> Result<Self, ApiRefusal> {
+impl RequestKind {
+    pub(crate) fn from_path(method: &Method, target: &str) -> Result<Self, ApiRefusal> {
         let kind = match target {
             path::REPORTS => Self::Report,
             path::APPROVALS => Self::Approval,
@@ -84,7 +84,7 @@ impl Kind {
     }
 
     /// Parses the body of a request of this kind.
-    pub(crate) fn read(self, body: &[u8]) -> Result<Wish, ApiRefusal> {
+    pub(crate) fn parse_body(self, body: &[u8]) -> Result<RunRequest, ApiRefusal> {
         if body.len() > MAX_REQUEST {
             return Err(too_large());
         }
@@ -92,34 +92,34 @@ impl Kind {
             Self::Report => {
                 let report: Report = parse(body)?;
                 report.check().map_err(|error| refuse(ApiRefusalCode::Request, error.to_string()))?;
-                Ok(Wish::Report(Box::new(report)))
+                Ok(RunRequest::Report(Box::new(report)))
             }
             Self::Approval => {
                 let request: ApprovalRequest = parse(body)?;
                 check_approval(&request)?;
-                Ok(Wish::Approval(request))
+                Ok(RunRequest::Approval(request))
             }
             Self::Schedule => {
                 let request: ScheduleRequest = parse(body)?;
                 check_schedule(&request)?;
-                Ok(Wish::Schedule(request))
+                Ok(RunRequest::Schedule(request))
             }
             Self::Message => {
                 let request: MessageRequest = parse(body)?;
                 check_message(&request)?;
-                Ok(Wish::Message(request))
+                Ok(RunRequest::Message(request))
             }
             Self::Subruns => {
                 let request: SubrunsRequest = parse(body)?;
                 check_subruns(&request)?;
-                Ok(Wish::Subruns(request))
+                Ok(RunRequest::Subruns(request))
             }
         }
     }
 }
 
 /// The bearer token of the only `authorization` header, if it is valid.
-pub(crate) fn token(headers: &HeaderMap) -> Option<&str> {
+pub(crate) fn bearer_token(headers: &HeaderMap) -> Option<&str> {
     let mut sent = headers.get_all(AUTHORIZATION).iter();
     let value = sent.next()?;
     // Of two headers, another server might have used the other one.
@@ -143,19 +143,19 @@ pub(crate) fn too_large() -> ApiRefusal {
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiRefusal> {
     serde_json::from_slice(body).map_err(|error| {
         // The message may repeat names that were sent.
-        let error = shortened(&error.to_string());
+        let error = truncate_printable(&error.to_string());
         let message = format!("the request is not one that this release understands: {error}");
         refuse(ApiRefusalCode::Request, message)
     })
 }
 
 /// Whether a text has between one and `most` characters.
-fn within(text: &str, most: usize) -> bool {
+fn is_length_valid(text: &str, most: usize) -> bool {
     // A character has at most four bytes, so long texts need not be counted.
     !text.is_empty() && text.len() <= 4 * most && text.chars().count() <= most
 }
 
-fn wanted(holds: bool, what: &str, most: usize) -> Result<(), ApiRefusal> {
+fn require_length(holds: bool, what: &str, most: usize) -> Result<(), ApiRefusal> {
     if holds {
         return Ok(());
     }
@@ -164,20 +164,20 @@ fn wanted(holds: bool, what: &str, most: usize) -> Result<(), ApiRefusal> {
 }
 
 fn check_approval(request: &ApprovalRequest) -> Result<(), ApiRefusal> {
-    let plain = |text: &str, most| within(text, most) && text.bytes().all(|it| it.is_ascii_graphic());
+    let plain = |text: &str, most| is_length_valid(text, most) && text.bytes().all(|it| it.is_ascii_graphic());
     let name = plain(&request.approval, MAX_APPROVAL_NAME);
-    wanted(name, "the plain name of a question", MAX_APPROVAL_NAME)?;
+    require_length(name, "the plain name of a question", MAX_APPROVAL_NAME)?;
     let packs = request.pack.iter().map(String::as_str);
     let names = packs.chain([request.tool.as_str()]);
     let tools = names.into_iter().all(|it| plain(it, MAX_TOOL_NAME));
-    wanted(tools, "the plain name of a tool or a pack", MAX_TOOL_NAME)?;
+    require_length(tools, "the plain name of a tool or a pack", MAX_TOOL_NAME)?;
     if request.action.check().is_err() {
         let message = "an action is told by its hash: `sha256:` and 64 digits";
         return Err(refuse(ApiRefusalCode::Request, message));
     }
-    let shown = within(&request.shown, MAX_SHOWN);
-    wanted(shown, "what a person is shown", MAX_SHOWN)?;
-    if !is_harmless(&request.shown) {
+    let shown = is_length_valid(&request.shown, MAX_SUMMARY);
+    require_length(shown, "what a person is shown", MAX_SUMMARY)?;
+    if !is_printable(&request.shown) {
         let message = "what a person is shown has characters in it that are not what they look like";
         return Err(refuse(ApiRefusalCode::Request, message));
     }
@@ -185,33 +185,33 @@ fn check_approval(request: &ApprovalRequest) -> Result<(), ApiRefusal> {
 }
 
 /// Whether no character can move a cursor, reverse a line or be invisible. Line breaks are those of the bridge.
-fn is_harmless(shown: &str) -> bool {
+fn is_printable(shown: &str) -> bool {
     let others = |letter: &char| !matches!(letter, '\n' | '\\');
     let text: String = shown.chars().filter(others).collect();
-    escaped(&text) == text
+    printable_ascii(&text) == text
 }
 
 fn check_schedule(request: &ScheduleRequest) -> Result<(), ApiRefusal> {
-    let name = within(&request.name, MAX_TASK_NAME);
-    wanted(name, "the name of a schedule", MAX_TASK_NAME)?;
+    let name = is_length_valid(&request.name, MAX_TASK_NAME);
+    require_length(name, "the name of a schedule", MAX_TASK_NAME)?;
     if !SCHEDULE_ACTIONS.contains(&request.action.as_str()) {
         let all = SCHEDULE_ACTIONS.join(", ");
         let message = format!("what becomes of a schedule is one of {all}");
         return Err(refuse(ApiRefusalCode::Request, message));
     }
     let schedule = request.schedule.as_deref();
-    let schedule = schedule.is_none_or(|it| within(it, limits::CRON));
-    wanted(schedule, "the cron line of a schedule", limits::CRON)?;
-    let task = request.task.as_deref().is_none_or(|it| within(it, MAX_TASK));
-    wanted(task, "the task of a schedule", MAX_TASK)
+    let schedule = schedule.is_none_or(|it| is_length_valid(it, limits::CRON));
+    require_length(schedule, "the cron line of a schedule", limits::CRON)?;
+    let task = request.task.as_deref().is_none_or(|it| is_length_valid(it, MAX_TASK));
+    require_length(task, "the task of a schedule", MAX_TASK)
 }
 
 fn check_message(request: &MessageRequest) -> Result<(), ApiRefusal> {
     let places = [&request.chat_id, &request.thread_id];
     let places = places.into_iter().flatten().chain([&request.channel]);
-    let places = places.into_iter().all(|it| within(it, MAX_CHANNEL_NAME));
-    wanted(places, "a channel, a chat or a thread", MAX_CHANNEL_NAME)?;
-    wanted(within(&request.text, MAX_MESSAGE), "a message", MAX_MESSAGE)
+    let places = places.into_iter().all(|it| is_length_valid(it, MAX_CHANNEL_NAME));
+    require_length(places, "a channel, a chat or a thread", MAX_CHANNEL_NAME)?;
+    require_length(is_length_valid(&request.text, MAX_MESSAGE), "a message", MAX_MESSAGE)
 }
 
 fn check_subruns(request: &SubrunsRequest) -> Result<(), ApiRefusal> {
@@ -221,12 +221,12 @@ fn check_subruns(request: &SubrunsRequest) -> Result<(), ApiRefusal> {
     }
     let mut names = HashSet::new();
     for task in &request.tasks {
-        wanted(within(&task.id, MAX_TASK_NAME), "the name of a task", MAX_TASK_NAME)?;
+        require_length(is_length_valid(&task.id, MAX_TASK_NAME), "the name of a task", MAX_TASK_NAME)?;
         let texts = task.system_prompt.iter().chain([&task.task]);
-        let texts = texts.into_iter().all(|it| within(it, MAX_TASK));
-        wanted(texts, "a task", MAX_TASK)?;
-        let timeout = task.timeout.as_deref().is_none_or(|it| within(it, MAX_TIMEOUT));
-        wanted(timeout, "the time of a task", MAX_TIMEOUT)?;
+        let texts = texts.into_iter().all(|it| is_length_valid(it, MAX_TASK));
+        require_length(texts, "a task", MAX_TASK)?;
+        let timeout = task.timeout.as_deref().is_none_or(|it| is_length_valid(it, MAX_TIMEOUT));
+        require_length(timeout, "the time of a task", MAX_TIMEOUT)?;
         if !names.insert(task.id.as_str()) {
             let message = "two tasks have one name";
             return Err(refuse(ApiRefusalCode::Request, message));

@@ -8,8 +8,8 @@ use sympozium_ipc::run_api::MAX_REQUESTS;
 use tokio::sync::{Semaphore, watch};
 
 use super::MAX_BODIES_OF_RUN;
-use super::questions::Asked;
-use super::traits::Kept;
+use super::questions::AskedQuestion;
+use super::traits::ReportCursor;
 use crate::plans::Run;
 
 #[derive(Debug)]
@@ -21,10 +21,10 @@ pub(crate) struct RunState {
     /// Slots for bodies in memory.
     pub(super) bodies: Arc<Semaphore>,
     /// The cursor of its reports; `None` before the store was asked. The lock admits one report at a time.
-    pub(super) reports: tokio::sync::Mutex<Option<Kept>>,
+    pub(super) reports: tokio::sync::Mutex<Option<ReportCursor>>,
     /// Whether its last report was accepted.
     ended: watch::Sender<bool>,
-    questions: Mutex<HashMap<String, Asked>>,
+    questions: Mutex<HashMap<String, AskedQuestion>>,
     subruns: Mutex<Subruns>,
 }
 
@@ -61,13 +61,13 @@ impl RunState {
     }
 
     /// Waits until the last report was accepted.
-    pub(super) async fn ended(&self) {
+    pub(super) async fn wait_ended(&self) {
         // The sender lives in this struct, so this does not fail.
         let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
     }
 
     // A panic in another thread leaves the maps consistent.
-    pub(super) fn questions(&self) -> MutexGuard<'_, HashMap<String, Asked>> {
+    pub(super) fn questions(&self) -> MutexGuard<'_, HashMap<String, AskedQuestion>> {
         self.questions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -78,11 +78,11 @@ impl RunState {
 
 /// A request in flight, counted until it is dropped.
 #[derive(Debug)]
-pub(super) struct Seat(Arc<Run>);
+pub(super) struct RequestSlot(Arc<Run>);
 
-impl Seat {
+impl RequestSlot {
     /// `None` if the run has too many requests in flight.
-    pub(super) fn take(run: &Arc<Run>) -> Option<Self> {
+    pub(super) fn acquire(run: &Arc<Run>) -> Option<Self> {
         let more = |count: usize| (count < MAX_REQUESTS as usize).then_some(count + 1);
         let order = Ordering::Relaxed;
         let taken = run.state.requests.fetch_update(order, order, more);
@@ -90,7 +90,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for RequestSlot {
     fn drop(&mut self) {
         self.0.state.requests.fetch_sub(1, Ordering::Relaxed);
     }

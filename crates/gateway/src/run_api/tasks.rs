@@ -4,34 +4,46 @@ use std::sync::Arc;
 
 use sympozium_api::run_plan::Gate;
 use sympozium_ipc::run_api::{
-    ApiRefusal, ApiRefusalCode, MessageRequest, ScheduleRequest, Strategy, SubrunsAnswer, SubrunsRequest, Told,
+    ApiRefusal, ApiRefusalCode, MessageRequest, ScheduleRequest, Strategy, SubrunsAnswer, SubrunsRequest, TextAnswer,
 };
 use sympozium_plan::policy::tools::{SCHEDULE_TASK, SEND_CHANNEL_MESSAGE, SPAWN_SUBAGENTS};
 use tokio::time::timeout;
 
 use super::request::refuse;
 use super::state::Subruns;
-use super::traits::{Scheduler, Unable};
-use super::{Service, WORK_DEADLINE, run_is_over};
+use super::traits::{HandlerError, Scheduler};
+use super::{HANDLER_TIMEOUT, Service, run_ended_refusal};
 use crate::plans::{Run, RunFacts};
 
 impl<I, D, R, S: Scheduler> Service<I, D, R, S>
 where
     Self: Send + Sync + 'static,
 {
-    pub(super) async fn schedule(&self, run: &Arc<Run>, request: ScheduleRequest) -> Result<Told, ApiRefusal> {
-        let facts = permitted(run, SCHEDULE_TASK)?;
-        within_time(self.api.scheduler.schedule(facts, request)).await
+    pub(super) async fn handle_schedule(
+        &self,
+        run: &Arc<Run>,
+        request: ScheduleRequest,
+    ) -> Result<TextAnswer, ApiRefusal> {
+        let facts = check_tool(run, SCHEDULE_TASK)?;
+        with_timeout(self.api.scheduler.schedule(facts, request)).await
     }
 
-    pub(super) async fn message(&self, run: &Arc<Run>, request: MessageRequest) -> Result<Told, ApiRefusal> {
-        let facts = permitted(run, SEND_CHANNEL_MESSAGE)?;
-        within_time(self.api.scheduler.message(facts, request)).await
+    pub(super) async fn handle_message(
+        &self,
+        run: &Arc<Run>,
+        request: MessageRequest,
+    ) -> Result<TextAnswer, ApiRefusal> {
+        let facts = check_tool(run, SEND_CHANNEL_MESSAGE)?;
+        with_timeout(self.api.scheduler.message(facts, request)).await
     }
 
-    pub(super) async fn subruns(&self, run: &Arc<Run>, request: SubrunsRequest) -> Result<SubrunsAnswer, ApiRefusal> {
-        let facts = permitted(run, SPAWN_SUBAGENTS)?;
-        let mut places = Places::take(run, facts, &request)?;
+    pub(super) async fn handle_subruns(
+        &self,
+        run: &Arc<Run>,
+        request: SubrunsRequest,
+    ) -> Result<SubrunsAnswer, ApiRefusal> {
+        let facts = check_tool(run, SPAWN_SUBAGENTS)?;
+        let mut places = SubrunSlots::acquire(run, facts, &request)?;
         let names: Vec<String> = request.tasks.iter().map(|it| it.id.clone()).collect();
         match self.api.scheduler.subruns(facts, request).await {
             Ok(answer) => {
@@ -44,8 +56,8 @@ where
             }
             Err(unable) => {
                 // If none was started, none is counted; if that is unknown, all are.
-                if !matches!(unable, Unable::Failed { .. }) {
-                    places.give_back();
+                if !matches!(unable, HandlerError::Failed { .. }) {
+                    places.release_children();
                 }
                 Err(unable.into())
             }
@@ -54,8 +66,8 @@ where
 }
 
 /// The facts of a run whose plan has this tool, if the run has not reported its end.
-fn permitted<'r>(run: &'r Arc<Run>, tool: &str) -> Result<&'r Arc<RunFacts>, ApiRefusal> {
-    let facts = run.facts().ok_or_else(run_is_over)?;
+fn check_tool<'r>(run: &'r Arc<Run>, tool: &str) -> Result<&'r Arc<RunFacts>, ApiRefusal> {
+    let facts = run.facts().ok_or_else(run_ended_refusal)?;
     match facts.gate(tool, None) {
         Some(Gate::Allow | Gate::Ask) if run.state.has_ended() => {
             Err(refuse(ApiRefusalCode::Denied, "the run has reported how it ended"))
@@ -68,8 +80,8 @@ fn permitted<'r>(run: &'r Arc<Run>, tool: &str) -> Result<&'r Arc<RunFacts>, Api
     }
 }
 
-async fn within_time(work: impl Future<Output = Result<Told, Unable>>) -> Result<Told, ApiRefusal> {
-    match timeout(WORK_DEADLINE, work).await {
+async fn with_timeout(work: impl Future<Output = Result<TextAnswer, HandlerError>>) -> Result<TextAnswer, ApiRefusal> {
+    match timeout(HANDLER_TIMEOUT, work).await {
         Ok(done) => Ok(done?),
         Err(_) => Err(refuse(ApiRefusalCode::Failed, "it could not be done in time")),
     }
@@ -77,14 +89,14 @@ async fn within_time(work: impl Future<Output = Result<Told, Unable>>) -> Result
 
 /// Counted subruns. The concurrent ones are released on drop.
 #[derive(Debug)]
-struct Places {
+struct SubrunSlots {
     run: Arc<Run>,
     children: u32,
     running: u32,
 }
 
-impl Places {
-    fn take(run: &Arc<Run>, facts: &RunFacts, request: &SubrunsRequest) -> Result<Self, ApiRefusal> {
+impl SubrunSlots {
+    fn acquire(run: &Arc<Run>, facts: &RunFacts, request: &SubrunsRequest) -> Result<Self, ApiRefusal> {
         let plan = &facts.subagents;
         if plan.levels == 0 {
             let message = "the plan of this run has no runs below it";
@@ -118,13 +130,13 @@ impl Places {
     }
 
     /// Called if no subrun was started.
-    fn give_back(&mut self) {
+    fn release_children(&mut self) {
         let mut subruns = self.run.state.subruns();
         subruns.children = subruns.children.saturating_sub(self.children);
     }
 }
 
-impl Drop for Places {
+impl Drop for SubrunSlots {
     fn drop(&mut self) {
         let mut subruns = self.run.state.subruns();
         subruns.running = subruns.running.saturating_sub(self.running);

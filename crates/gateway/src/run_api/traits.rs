@@ -8,31 +8,31 @@ use std::sync::Arc;
 
 use sympozium_api::names::Digest;
 use sympozium_ipc::run_api::{
-    ApiRefusal, ApiRefusalCode, ApprovalAnswer, ApprovalRequest, MessageRequest, Phase, Report, ScheduleRequest,
-    SubrunsAnswer, SubrunsRequest, Told,
+    ApiRefusal, ApiRefusalCode, ApprovalAnswer, ApprovalRequest, BridgePhase, MessageRequest, Report, ScheduleRequest,
+    SubrunsAnswer, SubrunsRequest, TextAnswer,
 };
 use tokio::time::Instant;
 
 use crate::plans::RunFacts;
 
 /// Authenticates the tokens of runs.
-pub trait Identify: Send + Sync + 'static {
+pub trait TokenAuthenticator: Send + Sync + 'static {
     /// The UID of the run that this token belongs to. The duration must not depend on how much of a token is right.
-    fn identify(&self, token: &str) -> impl Future<Output = Result<String, Unidentified>> + Send;
+    fn authenticate(&self, token: &str) -> impl Future<Output = Result<String, AuthenticateError>> + Send;
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unidentified {
+pub enum AuthenticateError {
     /// The token is not valid. The reason is for the log.
     #[error("{0}")]
-    Nobody(String),
+    Invalid(String),
     /// The token cannot be checked at the moment.
     #[error("{0}")]
-    Later(String),
+    Unavailable(String),
 }
 
 /// Asks approvers.
-pub trait Decider: Send + Sync + 'static {
+pub trait QuestionHandler: Send + Sync + 'static {
     /// Asks a question and waits for the answer.
     ///
     /// Called once for each question: a bridge that asks again, because its connection was lost, gets the answer of the
@@ -43,7 +43,7 @@ pub trait Decider: Send + Sync + 'static {
     /// The implementation must enforce the approval rule of the plan: who may approve, how many approvals are required,
     /// and whether the run's author may approve. The gateway checks that the answer is for this question, that it is in
     /// time, and that the plan permits an approval for the whole run.
-    fn decide(&self, question: Question) -> impl Future<Output = Result<ApprovalAnswer, Unable>> + Send;
+    fn ask(&self, question: Question) -> impl Future<Output = Result<ApprovalAnswer, HandlerError>> + Send;
 }
 
 #[derive(Debug, Clone)]
@@ -56,24 +56,28 @@ pub struct Question {
 }
 
 /// Stores reports.
-pub trait Reporter: Send + Sync + 'static {
+pub trait ReportStore: Send + Sync + 'static {
     /// The cursor of a run. Called before the first report of each run that this process serves: after a restart the
     /// chain continues where it was. Called again if a report does not follow from the known cursor, and after a
     /// conflict: another gateway may have accepted reports meanwhile.
-    fn kept(&self, run: &Arc<RunFacts>) -> impl Future<Output = Result<Option<Kept>, Unable>> + Send;
+    fn cursor(&self, run: &Arc<RunFacts>) -> impl Future<Output = Result<Option<ReportCursor>, HandlerError>> + Send;
 
     /// Stores a report that follows from all before. `kept` is the cursor after it.
     ///
     /// Called once at a time for each run, and never cancelled: the gateway waits for it even if the request is gone,
     /// and accepts no other report of the run meanwhile, so it must return. If it fails, nothing of the report is
     /// stored, and the same report is sent again.
-    fn take(&self, run: &Arc<RunFacts>, report: Report, kept: &Kept)
-    -> impl Future<Output = Result<(), Unable>> + Send;
+    fn store(
+        &self,
+        run: &Arc<RunFacts>,
+        report: Report,
+        kept: &ReportCursor,
+    ) -> impl Future<Output = Result<(), HandlerError>> + Send;
 }
 
 /// How far the reports of a run got.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept {
+pub struct ReportCursor {
     /// Number of accepted reports, which is the number of the next one.
     pub reports: u64,
     /// The digest of the last report.
@@ -82,18 +86,18 @@ pub struct Kept {
     pub receipts: u64,
     /// The hash that covers all receipts.
     pub head: Digest,
-    pub phase: Option<Phase>,
+    pub phase: Option<BridgePhase>,
 }
 
-impl Kept {
+impl ReportCursor {
     /// The cursor before the first report.
-    pub fn nothing(plan: Digest) -> Self {
+    pub fn start(plan: Digest) -> Self {
         Self { reports: 0, last: None, receipts: 0, head: plan, phase: None }
     }
 
     /// Whether the run has reported its end.
     pub fn has_ended(&self) -> bool {
-        self.phase == Some(Phase::Ended)
+        self.phase == Some(BridgePhase::Ended)
     }
 }
 
@@ -103,13 +107,13 @@ pub trait Scheduler: Send + Sync + 'static {
         &self,
         run: &Arc<RunFacts>,
         request: ScheduleRequest,
-    ) -> impl Future<Output = Result<Told, Unable>> + Send;
+    ) -> impl Future<Output = Result<TextAnswer, HandlerError>> + Send;
 
     fn message(
         &self,
         run: &Arc<RunFacts>,
         request: MessageRequest,
-    ) -> impl Future<Output = Result<Told, Unable>> + Send;
+    ) -> impl Future<Output = Result<TextAnswer, HandlerError>> + Send;
 
     /// Starts subruns and waits for all of them. When the future is dropped, they must be ended.
     ///
@@ -119,12 +123,12 @@ pub trait Scheduler: Send + Sync + 'static {
         &self,
         run: &Arc<RunFacts>,
         request: SubrunsRequest,
-    ) -> impl Future<Output = Result<SubrunsAnswer, Unable>> + Send;
+    ) -> impl Future<Output = Result<SubrunsAnswer, HandlerError>> + Send;
 }
 
 /// Why a handler failed: a message for the model, and a cause for the log.
 #[derive(Debug, thiserror::Error)]
-pub enum Unable {
+pub enum HandlerError {
     /// This backend cannot do it.
     #[error("{0}")]
     Unavailable(String),
@@ -136,7 +140,7 @@ pub enum Unable {
     Busy(String),
     /// Another gateway has accepted reports of the run meanwhile: the cursor is out of date.
     #[error("reports of this run are taken by several gateways at once")]
-    Overtaken,
+    Conflict,
     /// It failed, and a retry may help.
     #[error("{message}")]
     Failed {
@@ -148,18 +152,18 @@ pub enum Unable {
     },
 }
 
-impl From<Unable> for ApiRefusal {
-    fn from(unable: Unable) -> Self {
+impl From<HandlerError> for ApiRefusal {
+    fn from(unable: HandlerError) -> Self {
         if let Some(cause) = unable.source() {
             tracing::warn!(error = %unable, cause, "a request of a run failed");
         }
         let overtaken = unable.to_string();
         let (code, message) = match unable {
-            Unable::Overtaken => (ApiRefusalCode::Failed, overtaken),
-            Unable::Unavailable(message) => (ApiRefusalCode::Unavailable, message),
-            Unable::Denied(message) => (ApiRefusalCode::Denied, message),
-            Unable::Busy(message) => (ApiRefusalCode::Busy, message),
-            Unable::Failed { message, .. } => (ApiRefusalCode::Failed, message),
+            HandlerError::Conflict => (ApiRefusalCode::Failed, overtaken),
+            HandlerError::Unavailable(message) => (ApiRefusalCode::Unavailable, message),
+            HandlerError::Denied(message) => (ApiRefusalCode::Denied, message),
+            HandlerError::Busy(message) => (ApiRefusalCode::Busy, message),
+            HandlerError::Failed { message, .. } => (ApiRefusalCode::Failed, message),
         };
         Self { code, message }
     }

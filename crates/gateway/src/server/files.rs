@@ -17,15 +17,15 @@ use zeroize::Zeroizing;
 use crate::arguments::ServeArguments;
 
 /// Polling interval for changed files. The kubelet takes up to a minute to update them.
-pub const LOOK_EVERY: Duration = Duration::from_secs(5);
+pub const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Identifies a version of files: where each path leads, and when that was written. The kubelet swaps the link that all
 /// of them lead through.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct State(Vec<Option<(PathBuf, SystemTime, u64)>>);
+pub struct FileState(Vec<Option<(PathBuf, SystemTime, u64)>>);
 
-impl State {
-    pub fn of<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Self {
+impl FileState {
+    pub fn current<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Self {
         let state = |path: &Path| {
             let target = fs::canonicalize(path).ok()?;
             let metadata = fs::metadata(&target).ok()?;
@@ -38,16 +38,16 @@ impl State {
 /// Maximum number of bytes of such a file.
 const MAX_BYTES: u64 = 64 * 1024;
 
-pub fn keys(path: &Path) -> anyhow::Result<KeyRing> {
-    let text = secret(path)?;
+pub fn read_keys(path: &Path) -> anyhow::Result<KeyRing> {
+    let text = read_secret(path)?;
     KeyRing::parse(&text).with_context(|| format!("the keys in {}", path.display()))
 }
 
-pub fn secret(path: &Path) -> anyhow::Result<Zeroizing<String>> {
-    read(path).with_context(|| format!("reading {}", path.display()))
+pub fn read_secret(path: &Path) -> anyhow::Result<Zeroizing<String>> {
+    read_bounded(path).with_context(|| format!("reading {}", path.display()))
 }
 
-fn read(path: &Path) -> anyhow::Result<Zeroizing<String>> {
+fn read_bounded(path: &Path) -> anyhow::Result<Zeroizing<String>> {
     // Does not block on a FIFO.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from)?);
@@ -59,13 +59,13 @@ fn read(path: &Path) -> anyhow::Result<Zeroizing<String>> {
 }
 
 /// The TLS configuration, if there is one, with these ALPN protocols.
-pub fn tls(arguments: &ServeArguments, protocols: Vec<Vec<u8>>) -> anyhow::Result<Option<TlsAcceptor>> {
+pub fn read_tls(arguments: &ServeArguments, protocols: Vec<Vec<u8>>) -> anyhow::Result<Option<TlsAcceptor>> {
     let (Some(certificate), Some(key)) = (&arguments.tls_cert, &arguments.tls_key) else {
         return Ok(None);
     };
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(secret(certificate)?.as_bytes()).collect();
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(read_secret(certificate)?.as_bytes()).collect();
     let chain = chain.with_context(|| format!("the certificates in {}", certificate.display()))?;
-    let secret_key = PrivateKeyDer::from_pem_slice(secret(key)?.as_bytes())
+    let secret_key = PrivateKeyDer::from_pem_slice(read_secret(key)?.as_bytes())
         .with_context(|| format!("the key in {}", key.display()))?;
     let mut config = rustls::ServerConfig::builder()
         .with_no_client_auth()
@@ -93,7 +93,7 @@ mod tests {
         symlink("..1", at("..data")).unwrap();
         symlink("..data/keys", at("keys")).unwrap();
         let keys = at("keys");
-        let state = || State::of([keys.as_path()]);
+        let state = || FileState::current([keys.as_path()]);
         let first = state();
         assert_eq!(first, state());
         symlink("..2", at("..data_tmp")).unwrap();

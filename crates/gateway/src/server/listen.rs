@@ -16,31 +16,31 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use crate::admission::Permit;
+use crate::connection_limits::ConnectionSlot;
 use crate::egress::Gateway;
 use crate::events::Reason;
 use crate::forward::GatewayAddress;
 use crate::metrics::Metrics;
-use crate::outside::Network;
+use crate::network::Network;
 
-use super::turned_away::{MAX_TURNED_AWAY, TurnedAway};
+use super::refused_connections::{MAX_REFUSED, RefusedConnections};
 
 /// File descriptors besides those of connections.
-const FOR_THE_REST: usize = 256;
+const OTHER_FILES: usize = 256;
 /// How long a connection waits for room before it is refused.
-const BURST_PATIENCE: Duration = Duration::from_secs(2);
+const BURST_TIMEOUT: Duration = Duration::from_secs(2);
 /// The pause after a failed accept, when the system has no room for another connection.
-pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+pub(super) const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 /// TCP keepalive: idle time, interval, and number of probes.
-const KEEP_ALIVE_AFTER: Duration = Duration::from_secs(60);
-const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
-const KEEP_ALIVE_TIMES: u32 = 4;
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
+const KEEPALIVE_COUNT: u32 = 4;
 /// The first byte of every TLS connection, and of no HTTP request.
 const TLS_HANDSHAKE: u8 = 0x16;
 
 /// Raises the limit of open files as far as needed: two for each connection.
-pub fn make_room(connections: usize) -> anyhow::Result<()> {
-    let wanted = (2 * (connections + MAX_TURNED_AWAY) + FOR_THE_REST) as u64;
+pub fn raise_file_limit(connections: usize) -> anyhow::Result<()> {
+    let wanted = (2 * (connections + MAX_REFUSED) + OTHER_FILES) as u64;
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= wanted) {
         return Ok(());
@@ -57,15 +57,15 @@ pub fn make_room(connections: usize) -> anyhow::Result<()> {
 
 /// Enables TCP keepalive, to detect a peer that vanished silently: a connection of the run API may be idle for as long
 /// as its run, and HTTP/2 pings would wake an idle bridge.
-fn keep_alive(stream: &TcpStream) {
+fn set_keepalive(stream: &TcpStream) {
     // A connection without keepalive is served as well.
     let _ = sockopt::set_socket_keepalive(stream, true);
-    let _ = sockopt::set_tcp_keepidle(stream, KEEP_ALIVE_AFTER);
-    let _ = sockopt::set_tcp_keepintvl(stream, KEEP_ALIVE_EVERY);
-    let _ = sockopt::set_tcp_keepcnt(stream, KEEP_ALIVE_TIMES);
+    let _ = sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE);
+    let _ = sockopt::set_tcp_keepintvl(stream, KEEPALIVE_INTERVAL);
+    let _ = sockopt::set_tcp_keepcnt(stream, KEEPALIVE_COUNT);
 }
 
-pub struct Serving {
+pub struct ClientListener {
     pub gateway: Arc<Gateway<Network>>,
     /// Counts refused connections.
     pub metrics: Arc<Metrics>,
@@ -100,7 +100,7 @@ impl Peek for UnixStream {
     }
 }
 
-impl Serving {
+impl ClientListener {
     /// Starts to listen. Returns the address, unless it is a Unix socket.
     pub async fn listen(
         self,
@@ -120,7 +120,7 @@ impl Serving {
                     async move || {
                         let (stream, peer) = listener.accept().await?;
                         let _ = stream.set_nodelay(true);
-                        keep_alive(&stream);
+                        set_keepalive(&stream);
                         Ok((stream, Some(peer.ip())))
                     },
                     closing,
@@ -147,7 +147,7 @@ impl Serving {
     ) where
         S: AsyncRead + AsyncWrite + Peek + Unpin + Send + Sync + 'static,
     {
-        let turned_away = TurnedAway::new(Arc::clone(&self.metrics));
+        let turned_away = RefusedConnections::new(Arc::clone(&self.metrics));
         loop {
             let accepted = tokio::select! {
                 accepted = next() => accepted,
@@ -157,18 +157,18 @@ impl Serving {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    tokio::time::sleep(ACCEPT_BACKOFF).await;
                     continue;
                 }
             };
-            let client = Accepted {
+            let client = AcceptedClient {
                 gateway: Arc::clone(&self.gateway),
                 tls: self.tls.as_ref().map(|it| it.borrow().clone()),
                 plain_proxy: self.plain_proxy,
                 stream,
             };
             let open = self.open.clone();
-            match self.gateway.admission().admit(peer) {
+            match self.gateway.limiter().acquire(peer) {
                 Ok(permit) => {
                     tokio::spawn(async move {
                         client.serve(permit).await;
@@ -177,22 +177,22 @@ impl Serving {
                 }
                 Err(reason) => {
                     // If many are refused, the rest of them is closed without an answer.
-                    let Some(place) = turned_away.place(peer) else {
-                        turned_away.note(peer, reason);
+                    let Some(place) = turned_away.acquire(peer) else {
+                        turned_away.record(peer, reason);
                         continue;
                     };
                     let turned_away = Arc::clone(&turned_away);
                     tokio::spawn(async move {
-                        let admission = client.gateway.admission();
-                        let admitted = admission.admit_within(peer, BURST_PATIENCE).await;
+                        let admission = client.gateway.limiter();
+                        let admitted = admission.acquire_within(peer, BURST_TIMEOUT).await;
                         match admitted {
                             Ok(permit) => {
                                 drop(place);
                                 client.serve(permit).await;
                             }
                             Err(reason) => {
-                                turned_away.note(peer, reason);
-                                client.turn_away(reason).await;
+                                turned_away.record(peer, reason);
+                                client.refuse(reason).await;
                                 drop(place);
                             }
                         }
@@ -204,23 +204,23 @@ impl Serving {
     }
 }
 
-struct Accepted<S> {
+struct AcceptedClient<S> {
     gateway: Arc<Gateway<Network>>,
     tls: Option<TlsAcceptor>,
     plain_proxy: bool,
     stream: S,
 }
 
-impl<S> Accepted<S>
+impl<S> AcceptedClient<S>
 where
     S: AsyncRead + AsyncWrite + Peek + Unpin + Send + Sync,
 {
-    async fn serve(self, permit: Permit) {
+    async fn serve(self, permit: ConnectionSlot) {
         let Self { gateway, tls, plain_proxy, stream } = self;
         let Some(tls) = tls else {
-            return gateway.serve_admitted(stream, permit).await;
+            return gateway.serve_accepted(stream, permit).await;
         };
-        let deadline = gateway.settings().head_deadline;
+        let deadline = gateway.settings().head_timeout;
         if plain_proxy {
             match timeout(deadline, stream.begins_tls()).await {
                 Ok(Ok(true)) => {}
@@ -229,23 +229,23 @@ where
             }
         }
         match timeout(deadline, tls.accept(stream)).await {
-            Ok(Ok(stream)) => gateway.serve_encrypted(stream, permit).await,
+            Ok(Ok(stream)) => gateway.serve_tls(stream, permit).await,
             _ => tracing::debug!("a client spoke no TLS"),
         }
     }
 
     /// Sends the reason if the client uses plain HTTP: a TLS handshake is too expensive for a refusal.
-    async fn turn_away(self, reason: Reason) {
+    async fn refuse(self, reason: Reason) {
         let speaks_http = match (&self.tls, self.plain_proxy) {
             (None, _) => true,
             (Some(_), false) => false,
             (Some(_), true) => {
-                let begins = timeout(BURST_PATIENCE, self.stream.begins_tls()).await;
+                let begins = timeout(BURST_TIMEOUT, self.stream.begins_tls()).await;
                 matches!(begins, Ok(Ok(false)))
             }
         };
         if speaks_http {
-            self.gateway.turn_away(self.stream, reason).await;
+            self.gateway.refuse(self.stream, reason).await;
         }
     }
 }

@@ -11,8 +11,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
-use super::listen::{ACCEPT_PAUSE, bind};
-use super::peers::Peers;
+use super::listen::{ACCEPT_BACKOFF, bind};
+use super::peer_limiter::PeerLimiter;
 use crate::metrics::CONTENT_TYPE;
 
 /// Maximum number of connections of probes, or to the canary.
@@ -20,43 +20,47 @@ const MAX_PROBES: usize = 64;
 /// The same from one address: a silent client must not keep the kubelet out.
 const MAX_PROBES_OF_PEER: usize = 8;
 /// Timeout of one connection.
-const PROBE_DEADLINE: Duration = Duration::from_secs(5);
-pub const CANARY: &[u8] = b"sympozium-gateway canary: this pod is not held in by its NetworkPolicy\n";
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+pub const CANARY_GREETING: &[u8] = b"sympozium-gateway canary: this pod is not held in by its NetworkPolicy\n";
 
 /// Sends a greeting to every client, on the same address as the gateway.
-pub async fn canary(beside: Option<SocketAddr>, port: u16, closing: watch::Receiver<bool>) -> Result<(), Failure> {
+pub async fn serve_canary(
+    beside: Option<SocketAddr>,
+    port: u16,
+    closing: watch::Receiver<bool>,
+) -> Result<(), Failure> {
     let address = beside.map_or(IpAddr::from(Ipv4Addr::LOCALHOST), |it| it.ip());
     let listener = bind(SocketAddr::new(address, port)).await?;
     tracing::info!(address = ?listener.local_addr().ok(), "the canary listens");
-    tokio::spawn(small(listener, closing, say_hello));
+    tokio::spawn(serve_short(listener, closing, send_greeting));
     Ok(())
 }
 
-async fn say_hello(mut stream: TcpStream) {
-    let _ = stream.write_all(CANARY).await;
+async fn send_greeting(mut stream: TcpStream) {
+    let _ = stream.write_all(CANARY_GREETING).await;
     let _ = stream.shutdown().await;
 }
 
-pub trait Probed: Send + Sync + 'static {
+pub trait ProbeHandler: Send + Sync + 'static {
     /// Whether runs can be served, or why not.
-    fn ready(&self) -> Result<(), &'static str>;
+    fn check_ready(&self) -> Result<(), &'static str>;
     fn metrics(&self) -> String;
 }
 
 /// Serves `GET /healthz`, `/readyz` and `/metrics`.
-pub async fn probes(
+pub async fn serve_probes(
     address: SocketAddr,
     closing: watch::Receiver<bool>,
-    probed: Arc<impl Probed>,
+    probed: Arc<impl ProbeHandler>,
 ) -> Result<(), Failure> {
     let listener = bind(address).await?;
     tracing::info!(address = ?listener.local_addr().ok(), "listening for probes");
     let answer = move |stream| answer_probe(stream, Arc::clone(&probed));
-    tokio::spawn(small(listener, closing, answer));
+    tokio::spawn(serve_short(listener, closing, answer));
     Ok(())
 }
 
-async fn answer_probe(mut stream: TcpStream, probed: Arc<impl Probed>) {
+async fn answer_probe(mut stream: TcpStream, probed: Arc<impl ProbeHandler>) {
     let mut bytes = [0; 1024];
     let mut filled = 0;
     // The head of a probe is short; a longer one is not answered.
@@ -75,7 +79,7 @@ async fn answer_probe(mut stream: TcpStream, probed: Arc<impl Probed>) {
     };
     let (status, kind, body) = match path {
         b"/healthz" => ("200 OK", text, "ok\n".to_owned()),
-        b"/readyz" => match probed.ready() {
+        b"/readyz" => match probed.check_ready() {
             Ok(()) => ("200 OK", text, "ok\n".to_owned()),
             Err(why) => ("503 Service Unavailable", text, format!("not ready: {why}\n")),
         },
@@ -94,12 +98,12 @@ async fn answer_probe(mut stream: TcpStream, probed: Arc<impl Probed>) {
 }
 
 /// Serves a few short connections at a time.
-async fn small<F>(listener: TcpListener, mut closing: watch::Receiver<bool>, answer: impl Fn(TcpStream) -> F)
+async fn serve_short<F>(listener: TcpListener, mut closing: watch::Receiver<bool>, answer: impl Fn(TcpStream) -> F)
 where
     F: Future<Output = ()> + Send + 'static,
 {
     let room = Arc::new(Semaphore::new(MAX_PROBES));
-    let peers = Peers::new(MAX_PROBES_OF_PEER);
+    let peers = PeerLimiter::new(MAX_PROBES_OF_PEER);
     loop {
         let accepting = async {
             let seat = Arc::clone(&room).acquire_owned().await;
@@ -111,16 +115,16 @@ where
         };
         match accepted {
             Ok((stream, peer)) => {
-                let Some(peer_seat) = peers.enter(peer.ip()) else {
+                let Some(peer_seat) = peers.acquire(peer.ip()) else {
                     continue;
                 };
                 let answering = answer(stream);
                 tokio::spawn(async move {
-                    let _ = timeout(PROBE_DEADLINE, answering).await;
+                    let _ = timeout(PROBE_TIMEOUT, answering).await;
                     drop((seat, peer_seat));
                 });
             }
-            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+            Err(_) => tokio::time::sleep(ACCEPT_BACKOFF).await,
         }
     }
 }
@@ -145,7 +149,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let (_close, closing) = watch::channel(false);
         // Answers every client that has sent something.
-        tokio::spawn(small(listener, closing, async |mut stream: TcpStream| {
+        tokio::spawn(serve_short(listener, closing, async |mut stream: TcpStream| {
             if stream.read_u8().await.is_ok() {
                 let _ = stream.write_all(b"ok").await;
             }
@@ -163,7 +167,7 @@ mod tests {
             let read = timeout(Duration::from_secs(60), kubelet.read_to_string(&mut answer)).await;
             assert!(read.is_ok_and(|it| it.is_ok()));
             assert_eq!(answer, "ok");
-            if started.elapsed() < PROBE_DEADLINE {
+            if started.elapsed() < PROBE_TIMEOUT {
                 return;
             }
         }

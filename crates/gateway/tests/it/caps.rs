@@ -8,7 +8,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
 use crate::dns::everybody;
-use crate::world::{Catcher, Manner, World, echoes, read_all, read_head, reason_of, run};
+use crate::harness::{Catcher, Manner, NetworkHarness, echoes, read_all, read_head, reason_of, run};
 
 const TARGET: &str = "api.example.com:8080";
 const LISTED: &[&str] = &["api.example.com 8080"];
@@ -28,7 +28,7 @@ fn connections_are_counted_for_credential_run_and_all() {
             (settings(9, 2, 9), "connections-of-run"),
             (settings(9, 9, 2), "connections"),
         ] {
-            let world = World::with(settings, false, LISTED, everybody).await;
+            let world = NetworkHarness::with(settings, false, LISTED, everybody).await;
             let first = world.tunnel(TARGET).await.expect("the first");
             let _second = world.tunnel(TARGET).await.expect("the second");
             assert_eq!(world.tunnel(TARGET).await.expect_err("the third"), reason);
@@ -64,7 +64,7 @@ fn bytes_are_counted_for_connection_credential_and_run() {
             (settings(MUCH, 1000, MUCH), "bytes-of-credential", false),
             (settings(MUCH, MUCH, 1000), "bytes-of-run", false),
         ] {
-            let world = World::with(settings, false, LISTED, everybody).await;
+            let world = NetworkHarness::with(settings, false, LISTED, everybody).await;
             let mut tunnel = world.tunnel(TARGET).await.expect("allowed");
             // There and back: all that may be.
             assert!(echoes(&mut tunnel, &[1; 500]).await);
@@ -83,7 +83,7 @@ fn silence_and_length_end_a_tunnel_and_bytes_keep_it() {
         let mut in_time = false;
         for idle_limit in growing(Duration::from_millis(200)) {
             let idle = Settings { idle_limit, ..Settings::default() };
-            let world = World::with(idle, false, LISTED, everybody).await;
+            let world = NetworkHarness::with(idle, false, LISTED, everybody).await;
             let started = Instant::now();
             let mut tunnel = world.tunnel(TARGET).await;
             let echoed = match &mut tunnel {
@@ -104,7 +104,7 @@ fn silence_and_length_end_a_tunnel_and_bytes_keep_it() {
         let mut in_time = false;
         for connection_limit in growing(Duration::from_millis(300)) {
             let long = Settings { connection_limit, ..Settings::default() };
-            let world = World::with(long, false, LISTED, everybody).await;
+            let world = NetworkHarness::with(long, false, LISTED, everybody).await;
             let started = Instant::now();
             let Ok(mut tunnel) = world.tunnel(TARGET).await else {
                 assert!(started.elapsed() >= connection_limit);
@@ -125,8 +125,8 @@ fn heads_that_do_not_come_hold_nothing_open() {
     run(heads_that_do_not_come_hold_nothing_open, async || {
         // A machine that is too slow to say anything before the deadline gets a longer one.
         for head_deadline in growing(Duration::from_millis(200)) {
-            let settings = Settings { head_deadline, ..Settings::default() };
-            let world = World::with(settings, false, LISTED, everybody).await;
+            let settings = Settings { head_timeout: head_deadline, ..Settings::default() };
+            let world = NetworkHarness::with(settings, false, LISTED, everybody).await;
             let mut silent = TcpStream::connect(world.address).await.expect("it listens");
             assert_eq!(read_all(&mut silent).await, b"");
             let started = Instant::now();
@@ -146,7 +146,7 @@ fn heads_that_do_not_come_hold_nothing_open() {
 #[test]
 fn nobody_at_the_other_end() {
     run(nobody_at_the_other_end, async || {
-        let world = World::new(false, LISTED, everybody).await;
+        let world = NetworkHarness::new(false, LISTED, everybody).await;
         assert_eq!(world.tunnel(TARGET).await.expect_err("refused"), "connect-failed");
         assert_eq!(world.outcomes(), ["refused connect-failed"]);
     });

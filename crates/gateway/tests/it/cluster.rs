@@ -18,7 +18,7 @@ use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
 use sympozium_api::RunPlan;
 use sympozium_api::names::{NamespaceName, RunName};
-use sympozium_gateway::rights;
+use sympozium_gateway::rbac;
 use sympozium_ipc::receipt::Chain;
 use sympozium_ipc::run_api::Report;
 use sympozium_plan::render::names::object_name;
@@ -28,16 +28,16 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+use crate::harness::TIMEOUT;
 use crate::run_api::{Client, Reporting, code, plan};
 use crate::tls::certificate;
-use crate::world::PATIENCE;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_sympozium-gateway");
 const AUDIENCE: &str = "sympozium-gateway";
 const HOST: &str = "sympozium-gateway.sympozium-system.svc";
 
 /// A namespace with an account for the gateway, and its files.
-pub struct World {
+pub struct ClusterHarness {
     admin: Kubectl,
     namespace: Namespace,
     directory: tempfile::TempDir,
@@ -69,7 +69,7 @@ fn is_passing(code: &str, deadline: Instant) -> bool {
 /// How a report is answered once it was kept or refused: on a busy machine the gateway does not wait for the API server
 /// as long as it takes, and a bridge sends such a report again.
 pub async fn reported(bridge: &Client, report: &Report) -> Result<u64, String> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         match bridge.report(report).await {
             Err(code) if is_passing(&code, deadline) => {}
@@ -83,7 +83,7 @@ fn blocking<T>(work: impl FnOnce() -> T) -> T {
     tokio::task::block_in_place(work)
 }
 
-impl World {
+impl ClusterHarness {
     /// `None`, and a recorded skip, where there can be no cluster.
     pub fn open(label: &str) -> Option<Self> {
         blocking(|| Self::find(label))
@@ -105,7 +105,7 @@ impl World {
             json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "gateway" } }),
             json!({
                 "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-                "metadata": { "name": name }, "rules": rights::rules(),
+                "metadata": { "name": name }, "rules": rbac::rules(),
             }),
             json!({
                 "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
@@ -244,7 +244,7 @@ impl World {
 
     pub fn gateway(&self, label: &str) -> Program {
         let program = self.unready_gateway(label);
-        assert!(blocking(|| wait_until(PATIENCE, || program.log().contains("were listed"))));
+        assert!(blocking(|| wait_until(TIMEOUT, || program.log().contains("were listed"))));
         program
     }
 
@@ -268,7 +268,7 @@ impl World {
             .expect("it starts");
         let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
         let mut program = Program { child, log: path, address: nowhere, probes: nowhere };
-        let found = blocking(|| wait_until(PATIENCE, || program.log().contains("listening for probes")));
+        let found = blocking(|| wait_until(TIMEOUT, || program.log().contains("listening for probes")));
         assert!(found, "{}", program.log());
         program.address = program.listens("listening");
         program.probes = program.listens("listening for probes");
@@ -278,7 +278,7 @@ impl World {
     /// A bridge with this token.
     pub async fn bridge(&self, program: &Program, token: &str) -> Client {
         let client = self.connect(program, &self.root).await.expect("TLS");
-        Client::over(client, token).await
+        Client::from_stream(client, token).await
     }
 
     async fn connect(
@@ -305,7 +305,7 @@ impl World {
     pub async fn served(&self, program: &Program, run: &Run) -> Client {
         self.known(program, run);
         let token = self.token_of(run);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let bridge = self.bridge(program, &token).await;
             let (status, body) = bridge.post("/nothing", &json!({})).await;
@@ -318,8 +318,8 @@ impl World {
 
     /// How a report is answered once the API server has said whose the token is: on a busy machine the gateway does not wait
     /// for that as long as it takes. Each time with a connection of its own, because one that is nobody's is cut.
-    pub async fn told(&self, program: &Program, token: &str, report: &Report) -> Result<u64, String> {
-        let deadline = Instant::now() + PATIENCE;
+    pub async fn post_report(&self, program: &Program, token: &str, report: &Report) -> Result<u64, String> {
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let told = self.bridge(program, token).await.report(report).await;
             match told {
@@ -334,11 +334,11 @@ impl World {
         let uid = run.plan.run.uid.as_str();
         let known = |line: &str| line.contains("a run is served") && line.contains(uid);
         let found = || program.log().lines().any(known);
-        assert!(blocking(|| wait_until(PATIENCE, found)), "{}", program.log());
+        assert!(blocking(|| wait_until(TIMEOUT, found)), "{}", program.log());
     }
 }
 
-impl Drop for World {
+impl Drop for ClusterHarness {
     fn drop(&mut self) {
         let name = self.namespace.name();
         for kind in ["clusterrolebinding", "clusterrole"] {
@@ -375,7 +375,7 @@ impl Program {
 
     /// Waits until it says that it is ready, which it is a moment after the runs were listed.
     pub async fn ready(&self) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while !self.probe("/readyz").await.starts_with("HTTP/1.1 200 ") {
             assert!(Instant::now() < deadline, "{}", self.log());
             tokio::time::sleep(Duration::from_millis(10)).await;

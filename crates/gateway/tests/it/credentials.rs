@@ -9,11 +9,11 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
 use crate::dns::everybody;
-use crate::world::{
-    Catcher, Manner, PATIENCE, RUN, World, authorization, credential, echoes, now, read_all, run, signed,
+use crate::harness::{
+    Catcher, Manner, NetworkHarness, RUN, TIMEOUT, authorization, credential, echoes, now, read_all, run, signed,
 };
 
-async fn answer_to(world: &World, authorization: &str) -> String {
+async fn answer_to(world: &NetworkHarness, authorization: &str) -> String {
     let mut stream = TcpStream::connect(world.address).await.expect("it listens");
     let head = format!("CONNECT api.example.com:8080 HTTP/1.1\r\nHost: api.example.com:8080\r\n{authorization}\r\n");
     stream.write_all(head.as_bytes()).await.expect("it reads");
@@ -24,7 +24,7 @@ async fn answer_to(world: &World, authorization: &str) -> String {
 #[test]
 fn forged_credentials_all_get_the_same_answer_and_the_log_knows_why() {
     run(forged_credentials_all_get_the_same_answer_and_the_log_knows_why, async || {
-        let world = World::new(false, &["api.example.com 8080"], everybody).await;
+        let world = NetworkHarness::new(false, &["api.example.com 8080"], everybody).await;
         let catcher = Catcher::at(8080, &Manner::Echo);
         let good = signed(RUN, "c", now() + 600);
         let other_key = KeyRing::single("k1", [8; KEY_BYTES]).expect("a key");
@@ -68,7 +68,7 @@ fn forged_credentials_all_get_the_same_answer_and_the_log_knows_why() {
 #[test]
 fn a_credential_opens_what_is_listed_for_it_and_not_for_another() {
     run(a_credential_opens_what_is_listed_for_it_and_not_for_another, async || {
-        let world = World::new(false, &["api.example.com 8080"], everybody).await;
+        let world = NetworkHarness::new(false, &["api.example.com 8080"], everybody).await;
         let _catcher = Catcher::at(8080, &Manner::Echo);
         let other = [credential("c", false, &["other.example.com 8080"])];
         world.gateway.plans().add_credentials("second", &other).expect("a plan");
@@ -83,7 +83,7 @@ fn a_credential_opens_what_is_listed_for_it_and_not_for_another() {
 #[test]
 fn e56_when_a_run_is_over_its_tunnels_are_cut_and_nothing_opens_again() {
     run(e56_when_a_run_is_over_its_tunnels_are_cut_and_nothing_opens_again, async || {
-        let world = World::new(false, &["api.example.com 8080"], everybody).await;
+        let world = NetworkHarness::new(false, &["api.example.com 8080"], everybody).await;
         let _catcher = Catcher::at(8080, &Manner::Echo);
         let other = [credential("c", false, &["api.example.com 8080"])];
         world.gateway.plans().add_credentials("second", &other).expect("a plan");
@@ -104,11 +104,11 @@ fn e56_when_a_run_is_over_its_tunnels_are_cut_and_nothing_opens_again() {
 #[test]
 fn e56_when_the_gateway_ends_everything_is_cut() {
     run(e56_when_the_gateway_ends_everything_is_cut, async || {
-        let world = World::new(false, &["api.example.com 8080"], everybody).await;
+        let world = NetworkHarness::new(false, &["api.example.com 8080"], everybody).await;
         let catcher = Catcher::at(8080, &Manner::Echo);
         let mut tunnel = world.tunnel("api.example.com:8080").await.expect("allowed");
         assert!(echoes(&mut tunnel, b"before").await);
-        world.gateway.end();
+        world.gateway.shut_down();
         assert_eq!(read_all(&mut tunnel).await, b"");
         world.wait_for("ended gateway-ending").await;
         let mut late = TcpStream::connect(world.address).await.expect("it listens");
@@ -123,7 +123,7 @@ fn a_tunnel_ends_when_its_credential_expires() {
         let _catcher = Catcher::at(8080, &Manner::Greet(b"hello"));
         // A machine that is too slow to open a tunnel before its credential expires gets one for longer.
         for time in growing(Duration::from_secs(2)) {
-            let world = World::with(Settings::default(), false, &["api.example.com 8080"], everybody).await;
+            let world = NetworkHarness::with(Settings::default(), false, &["api.example.com 8080"], everybody).await;
             let started = Instant::now();
             let soon = authorization(&signed(RUN, "c", now() + time.as_secs()));
             let mut stream = TcpStream::connect(world.address).await.expect("it listens");
@@ -145,7 +145,7 @@ fn a_tunnel_ends_when_its_credential_expires() {
 #[test]
 fn e55_no_event_holds_a_password() {
     run(e55_no_event_holds_a_password, async || {
-        let world = World::new(false, &["api.example.com 8080"], everybody).await;
+        let world = NetworkHarness::new(false, &["api.example.com 8080"], everybody).await;
         let _catcher = Catcher::at(8080, &Manner::Echo);
         let good = signed(RUN, "c", now() + 600);
         let _ = answer_to(&world, &authorization(&good)).await;
@@ -153,7 +153,7 @@ fn e55_no_event_holds_a_password() {
         wrong.user = "k1.x.y.1".into();
         let _ = answer_to(&world, &authorization(&wrong)).await;
         let done = || world.outcomes().len() >= 3;
-        assert!(tokio::task::block_in_place(|| wait_until(PATIENCE, done)));
+        assert!(tokio::task::block_in_place(|| wait_until(TIMEOUT, done)));
         let mut watcher = world.gateway.events().subscribe(1);
         while let Some(Ok(event)) = watcher.try_next() {
             let text = serde_json::to_string(&*event).expect("JSON");

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
 use sympozium_gateway::resolve::ResolveError;
-use sympozium_gateway::{Gateway, Outside, Settings};
+use sympozium_gateway::{Gateway, NetworkAccess, Settings};
 use sympozium_testkit::cases;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 
-use crate::world::{RUN, authorization, credential, keys, now, signed};
+use crate::harness::{RUN, authorization, credential, keys, now, signed};
 
 /// Remembers who was asked for and connected to, and connects to nobody.
 #[derive(Clone, Default)]
@@ -19,7 +19,7 @@ struct Recorder {
     connected: Arc<Mutex<Vec<SocketAddr>>>,
 }
 
-impl Outside for Recorder {
+impl NetworkAccess for Recorder {
     type Stream = DuplexStream;
 
     async fn resolve(&self, name: &str) -> Result<Vec<IpAddr>, ResolveError> {

@@ -4,7 +4,7 @@ use sympozium_gateway::Settings;
 use sympozium_gateway::settings::Loopback;
 
 use crate::dns::{Answer, addresses, everybody};
-use crate::world::{Catcher, Manner, World, echoes, run};
+use crate::harness::{Catcher, Manner, NetworkHarness, echoes, run};
 
 /// With a plan that opens all that is public.
 const NEVER: &[&str] = &[
@@ -70,7 +70,7 @@ const NEVER: &[&str] = &[
 #[test]
 fn e52_no_notation_of_a_private_or_special_address_gets_out() {
     run(e52_no_notation_of_a_private_or_special_address_gets_out, async || {
-        let world = World::new(true, &[], everybody).await;
+        let world = NetworkHarness::new(true, &[], everybody).await;
         let catchers = [80, 8080].map(|port| Catcher::at(port, &Manner::Echo));
         for host in NEVER {
             for (line, host_header) in [
@@ -118,7 +118,7 @@ fn a_plan_that_names_a_private_host_opens_exactly_that_one() {
             "git.example.com 22",
             "10.9.9.9 22",
         ];
-        let world = World::new(true, &hosts, answers).await;
+        let world = NetworkHarness::new(true, &hosts, answers).await;
         let catcher = Catcher::at(5432, &Manner::Echo);
         let ssh = Catcher::at(22, &Manner::Echo);
         for (target, expected) in [
@@ -149,11 +149,11 @@ fn this_machine_is_reached_where_that_is_set_and_planned() {
     run(this_machine_is_reached_where_that_is_set_and_planned, async || {
         let catcher = Catcher::at(11434, &Manner::Echo);
         let hosts = ["localhost 11434"];
-        let closed = World::new(true, &hosts, everybody).await;
+        let closed = NetworkHarness::new(true, &hosts, everybody).await;
         let refused = closed.tunnel("localhost:11434").await.expect_err("refused");
         assert_eq!(refused, "address-not-allowed");
         let settings = Settings { loopback: Loopback::AsPlanned, ..Settings::default() };
-        let open = World::with(settings, true, &hosts, everybody).await;
+        let open = NetworkHarness::with(settings, true, &hosts, everybody).await;
         assert!(open.tunnel("localhost:11434").await.is_ok());
         for target in ["localhost:80", "127.0.0.1:11434", "[::1]:11434", "a.localhost:11434"] {
             assert_eq!(open.tunnel(target).await.expect_err(target), "not-in-plan");

@@ -4,7 +4,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::dns::everybody;
-use crate::world::{Catcher, Manner, World, read_all, read_head, reason_of, run};
+use crate::harness::{Catcher, Manner, NetworkHarness, read_all, read_head, reason_of, run};
 
 fn answers(request: &str) -> Vec<u8> {
     let path = request.split(' ').nth(1).unwrap_or_default();
@@ -30,14 +30,14 @@ fn answers(request: &str) -> Vec<u8> {
     answer.to_vec()
 }
 
-async fn world() -> (World, Catcher) {
-    let world = World::new(false, &["allowed.example.com"], everybody).await;
+async fn world() -> (NetworkHarness, Catcher) {
+    let world = NetworkHarness::new(false, &["allowed.example.com"], everybody).await;
     let catcher = Catcher::at(80, &Manner::Http(answers));
     (world, catcher)
 }
 
 /// Sends one request on a connection and reads its answer, by its length or chunks.
-async fn exchange(stream: &mut TcpStream, world: &World, request: &str, body: &[u8]) -> (String, Vec<u8>) {
+async fn exchange(stream: &mut TcpStream, world: &NetworkHarness, request: &str, body: &[u8]) -> (String, Vec<u8>) {
     let (line, fields) = request.split_once('|').unwrap_or((request, ""));
     let fields = fields.replace('|', "\r\n");
     let host = line.split('/').nth(2).expect("a host");
@@ -193,7 +193,7 @@ fn heads_only_and_old_clients() {
 #[test]
 fn an_answer_may_come_before_the_request_has_ended() {
     run(an_answer_may_come_before_the_request_has_ended, async || {
-        let world = World::new(false, &["allowed.example.com"], everybody).await;
+        let world = NetworkHarness::new(false, &["allowed.example.com"], everybody).await;
         let early = b"HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\n\r\nno\n";
         let _catcher = Catcher::at(80, &Manner::Greet(early));
         let mut stream = TcpStream::connect(world.address).await.expect("it listens");

@@ -13,7 +13,7 @@ use sympozium_testkit::command;
 use tokio::net::UnixListener;
 
 use crate::dns::everybody;
-use crate::world::{Catcher, Manner, PATIENCE, RUN, World, now, run, signed};
+use crate::harness::{Catcher, Manner, NetworkHarness, RUN, TIMEOUT, now, run, signed};
 
 /// Set for the test as a skill's command sees it: the socket's path, and the credential's two parts.
 const PRISONER: &str = "SYMPOZIUM_TEST_PRISONER";
@@ -24,7 +24,7 @@ fn e52_direct_ways_out_lead_nowhere_and_forwarders_where_the_plan_says() {
         return prisoner(&given);
     }
     run(e52_direct_ways_out_lead_nowhere_and_forwarders_where_the_plan_says, async || {
-        let world = World::new(false, &["db.example.com 5432"], everybody).await;
+        let world = NetworkHarness::new(false, &["db.example.com 5432"], everybody).await;
         let catchers = [53, 80, 443, 5432].map(|port| Catcher::at(port, &Manner::Greet(b"ready\n")));
         let udp = UdpSocket::bind("0.0.0.0:53").expect("a socket");
         udp.set_nonblocking(true).expect("it can be");
@@ -119,7 +119,7 @@ fn prisoner(given: &str) {
     runtime.spawn(forwarder.run());
     let open = |port: u16| {
         let stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("it can be");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("it can be");
         stream
     };
     // The other side speaks first, as databases and ssh do.

@@ -5,10 +5,10 @@ use std::time::Duration;
 use sympozium_gateway::Settings;
 
 use crate::dns::{Answer, Answers, addresses, everybody};
-use crate::world::{Catcher, Manner, PATIENCE, World, echoes, run};
+use crate::harness::{Catcher, Manner, NetworkHarness, TIMEOUT, echoes, run};
 
 async fn outcome_of(answers: Answers) -> (String, Vec<String>) {
-    let world = World::new(false, &["api.example.com 8080"], answers).await;
+    let world = NetworkHarness::new(false, &["api.example.com 8080"], answers).await;
     let catcher = Catcher::at(8080, &Manner::Echo);
     let got = world.tunnel("api.example.com:8080").await;
     (got.map_or_else(|it| it, |_| "ok".into()), catcher.caught().await)
@@ -27,7 +27,7 @@ fn e53_a_name_that_changes_between_two_questions_is_checked_each_time() {
                 _ => addresses(&["169.254.169.254"]),
             }
         }
-        let world = World::new(false, &["api.example.com 8080"], answers).await;
+        let world = NetworkHarness::new(false, &["api.example.com 8080"], answers).await;
         let catcher = Catcher::at(8080, &Manner::Echo);
         // One question for one decision: what was checked is what is connected to.
         let mut first = world.tunnel("api.example.com:8080").await.expect("public");
@@ -67,7 +67,7 @@ fn e53_no_time_to_live_means_one_question_for_one_connection() {
                 _ => addresses(&["127.0.0.1"]),
             }
         }
-        let world = World::new(false, &["api.example.com 8080"], answers).await;
+        let world = NetworkHarness::new(false, &["api.example.com 8080"], answers).await;
         let catcher = Catcher::at(8080, &Manner::Echo);
         assert!(world.tunnel("api.example.com:8080").await.is_ok());
         assert!(world.tunnel("api.example.com:8080").await.is_ok());
@@ -86,7 +86,7 @@ fn e53_an_answer_is_good_for_one_decision_however_long_it_may_be_kept() {
                 _ => Answer::Lasting(vec!["2.2.2.2"]),
             }
         }
-        let world = World::new(false, &["api.example.com 8080"], answers).await;
+        let world = NetworkHarness::new(false, &["api.example.com 8080"], answers).await;
         let catcher = Catcher::at(8080, &Manner::Echo);
         assert!(world.tunnel("api.example.com:8080").await.is_ok());
         assert!(world.tunnel("api.example.com:8080").await.is_err());
@@ -115,7 +115,7 @@ fn e53_one_private_address_of_the_other_family_spoils_them_all() {
 
 /// At another port, for a second world in one namespace.
 async fn outcome_of_second(answers: Answers) -> (String, Vec<String>) {
-    let world = World::new(false, &["api.example.com 8081"], answers).await;
+    let world = NetworkHarness::new(false, &["api.example.com 8081"], answers).await;
     let catcher = Catcher::at(8081, &Manner::Echo);
     let got = world.tunnel("api.example.com:8081").await;
     (got.map_or_else(|it| it, |_| "ok".into()), catcher.caught().await)
@@ -140,7 +140,7 @@ fn e53_more_addresses_than_can_be_checked_are_refused() {
 #[test]
 fn e53_names_that_no_plan_lists_are_never_asked_for() {
     run(e53_names_that_no_plan_lists_are_never_asked_for, async || {
-        let world = World::new(false, &["api.example.com 443", "*.cdn.example.com 443"], everybody).await;
+        let world = NetworkHarness::new(false, &["api.example.com 443", "*.cdn.example.com 443"], everybody).await;
         let catcher = Catcher::at(443, &Manner::Echo);
         for target in [
             // Secrets in names, and resolvers over HTTPS.
@@ -187,11 +187,11 @@ fn e53_answers_that_do_not_come_or_do_not_fit() {
             }
         }
         // Whoever answers has long enough; for the silent one nobody wants to wait.
-        let settings = |resolve_deadline| Settings { resolve_deadline, ..Settings::default() };
+        let settings = |resolve_deadline| Settings { resolve_timeout: resolve_deadline, ..Settings::default() };
         let listed = &["*.example.com 8080"];
-        let patient = World::with(settings(PATIENCE), false, listed, answers).await;
+        let patient = NetworkHarness::with(settings(TIMEOUT), false, listed, answers).await;
         let short = Duration::from_millis(300);
-        let hasty = World::with(settings(short), false, listed, answers).await;
+        let hasty = NetworkHarness::with(settings(short), false, listed, answers).await;
         let catcher = Catcher::at(8080, &Manner::Echo);
         for (world, name, expected) in [
             (&patient, "none", "name-not-found"),
@@ -210,10 +210,11 @@ fn e53_answers_that_do_not_come_or_do_not_fit() {
 #[test]
 fn names_of_services_are_completed_with_the_clusters_domain_and_no_others() {
     run(names_of_services_are_completed_with_the_clusters_domain_and_no_others, async || {
-        let world = World::new(false, &["db.team.svc 8080", "api.example.com 8080", "intranet 8080"], |_, _| {
-            addresses(&["10.0.0.1"])
-        })
-        .await;
+        let world =
+            NetworkHarness::new(false, &["db.team.svc 8080", "api.example.com 8080", "intranet 8080"], |_, _| {
+                addresses(&["10.0.0.1"])
+            })
+            .await;
         let _catcher = Catcher::at(8080, &Manner::Echo);
         for target in ["db.team.svc:8080", "intranet:8080", "api.example.com:8080"] {
             let _ = world.tunnel(target).await;

@@ -12,8 +12,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::dns::{Dns, everybody};
+use crate::harness::{Catcher, Manner, TIMEOUT, authorization, echoes, read_all, read_head, reason_of, run};
 use crate::tls::{certificate, connector, hello};
-use crate::world::{Catcher, Manner, PATIENCE, authorization, echoes, read_all, read_head, reason_of, run};
 use sympozium_ipc::credential::Credential;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_sympozium-gateway");
@@ -63,7 +63,7 @@ impl Program {
     }
 
     fn wait_for_log(&self, words: &str) {
-        let there = wait_until(PATIENCE, || self.log().contains(words));
+        let there = wait_until(TIMEOUT, || self.log().contains(words));
         assert!(there, "no {words:?} in {}", self.log());
     }
 
@@ -224,7 +224,7 @@ fn it_serves_a_socket_in_the_file_system_and_forwards_to_it() {
             .expect("it starts");
         let mut stream = Err(std::io::ErrorKind::NotFound.into());
         tokio::task::block_in_place(|| {
-            wait_until(PATIENCE, || {
+            wait_until(TIMEOUT, || {
                 stream = std::net::TcpStream::connect("127.0.0.1:8443");
                 stream.is_ok()
             })
@@ -267,7 +267,7 @@ fn it_serves_tls() {
         stream.flush().await.expect("it reads");
         let expected = [&b"HTTP/1.1 200 Connection established\r\n\r\n"[..], &first].concat();
         let mut back = vec![0; expected.len()];
-        let read = tokio::time::timeout(PATIENCE, stream.read_exact(&mut back)).await;
+        let read = tokio::time::timeout(TIMEOUT, stream.read_exact(&mut back)).await;
         read.expect("in time").expect("an echo");
         assert_eq!(back, expected);
     });

@@ -1,11 +1,11 @@
 //! What goes in at one end of a tunnel comes out at the other, all of it and nothing else.
 
-use sympozium_gateway::events::Outcome;
+use sympozium_gateway::events::EventKind;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 use crate::dns::everybody;
-use crate::world::{Catcher, Manner, World, read_all, run};
+use crate::harness::{Catcher, Manner, NetworkHarness, read_all, run};
 
 /// Bytes without a pattern that a wrong place of a buffer would keep.
 fn noise(count: usize) -> Vec<u8> {
@@ -22,7 +22,7 @@ fn noise(count: usize) -> Vec<u8> {
 #[test]
 fn much_comes_back_as_it_was_sent() {
     run(much_comes_back_as_it_was_sent, async || {
-        let world = World::new(false, &["api.example.com 8080"], everybody).await;
+        let world = NetworkHarness::new(false, &["api.example.com 8080"], everybody).await;
         let _catcher = Catcher::at(8080, &Manner::Echo);
         let tunnel = world.tunnel("api.example.com:8080").await.expect("allowed");
         let sent = noise(8 << 20);
@@ -42,7 +42,7 @@ fn much_comes_back_as_it_was_sent() {
         world.wait_for("ended closed").await;
         let mut watcher = world.gateway.events().subscribe(2);
         let ended = watcher.next().await.expect("it is kept");
-        let Outcome::Ended { bytes_sent, bytes_received, .. } = ended.outcome else {
+        let EventKind::Ended { bytes_sent, bytes_received, .. } = ended.outcome else {
             panic!("{ended:?}");
         };
         assert_eq!((bytes_sent, bytes_received), (8 << 20, 8 << 20));
@@ -52,7 +52,7 @@ fn much_comes_back_as_it_was_sent() {
 #[test]
 fn one_side_may_end_before_the_other() {
     run(one_side_may_end_before_the_other, async || {
-        let world = World::new(false, &["api.example.com 8080"], everybody).await;
+        let world = NetworkHarness::new(false, &["api.example.com 8080"], everybody).await;
         let listener = TcpListener::bind("0.0.0.0:8080").await.expect("a listener");
         let server = tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.expect("a tunnel");
@@ -71,7 +71,7 @@ fn one_side_may_end_before_the_other() {
 #[test]
 fn a_server_that_breaks_off_is_noticed() {
     run(a_server_that_breaks_off_is_noticed, async || {
-        let world = World::new(false, &["api.example.com 8080"], everybody).await;
+        let world = NetworkHarness::new(false, &["api.example.com 8080"], everybody).await;
         let listener = TcpListener::bind("0.0.0.0:8080").await.expect("a listener");
         let mut tunnel = world.tunnel("api.example.com:8080").await.expect("allowed");
         let (mut server, _) = listener.accept().await.expect("a tunnel");

@@ -23,15 +23,15 @@ use serde_json::{Value, json};
 use sympozium_api::RunPlan;
 use sympozium_api::names::{Digest, NamespaceName, Uid};
 use sympozium_gateway::resolve::ResolveError;
-use sympozium_gateway::run_api::local::{Desk, NoScheduler, Records};
-use sympozium_gateway::run_api::{Decider, Reporter, Scheduler};
-use sympozium_gateway::{Gateway, Outside, RunApi, Settings};
+use sympozium_gateway::run_api::local::{ApprovalQueue, NoScheduler, RecordStore};
+use sympozium_gateway::run_api::{QuestionHandler, ReportStore, Scheduler};
+use sympozium_gateway::{Gateway, NetworkAccess, RunApi, Settings};
 use sympozium_ipc::receipt::{Chain, Event};
-use sympozium_ipc::run_api::{Ending, Phase, RUN, Report, Usage, path};
+use sympozium_ipc::run_api::{BridgePhase, RUN_CREDENTIAL, Report, ReportedEnd, Usage, path};
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::world::{PATIENCE, keys, now, signed};
+use crate::harness::{TIMEOUT, keys, now, signed};
 
 const PLAN: &[u8] = include_bytes!("../../../plan/src/plan/tests/fixtures/plan-v1.json");
 /// The run of [`PLAN`], and another one.
@@ -41,7 +41,7 @@ const OTHER: &str = "11111111-77f4-4c62-9f0e-0123456789ab";
 /// A network in which nobody is found.
 struct Nowhere;
 
-impl Outside for Nowhere {
+impl NetworkAccess for Nowhere {
     type Stream = DuplexStream;
 
     async fn resolve(&self, _: &str) -> Result<Vec<IpAddr>, ResolveError> {
@@ -54,9 +54,9 @@ impl Outside for Nowhere {
 }
 
 /// A gateway with a desk, records and a run.
-struct World {
+struct RunApiHarness {
     gateway: Arc<Gateway<Nowhere>>,
-    desk: Desk,
+    desk: ApprovalQueue,
     directory: tempfile::TempDir,
     plan: RunPlan,
 }
@@ -70,13 +70,13 @@ pub fn plan(uid: &str, change: impl FnOnce(&mut RunPlan)) -> RunPlan {
     plan
 }
 
-impl World {
+impl RunApiHarness {
     fn new(change: impl FnOnce(&mut RunPlan)) -> Self {
         Self::with_scheduler(change, NoScheduler)
     }
 
     fn with_scheduler(change: impl FnOnce(&mut RunPlan), scheduler: impl Scheduler) -> Self {
-        let (desk, directory) = (Desk::new(), tempfile::tempdir().expect("a directory"));
+        let (desk, directory) = (ApprovalQueue::new(), tempfile::tempdir().expect("a directory"));
         let records = records(&directory);
         let gateway = gateway(desk.clone(), records, scheduler);
         let plan = plan(UID, change);
@@ -84,7 +84,7 @@ impl World {
         Self { gateway, desk, directory, plan }
     }
 
-    fn records(&self) -> Records {
+    fn records(&self) -> RecordStore {
         records(&self.directory)
     }
 
@@ -97,7 +97,7 @@ impl World {
         let (ours, theirs) = tokio::io::duplex(1 << 16);
         let gateway = Arc::clone(&self.gateway);
         tokio::spawn(async move { gateway.serve(theirs).await });
-        Client::over(ours, &token(UID, RUN)).await
+        Client::from_stream(ours, &token(UID, RUN_CREDENTIAL)).await
     }
 
     /// Its address in the file system, served.
@@ -111,7 +111,7 @@ impl World {
 
     async fn unix_client(&self, path: &std::path::Path) -> Client {
         let stream = UnixStream::connect(path).await.expect("it listens");
-        Client::over(stream, &token(UID, RUN)).await
+        Client::from_stream(stream, &token(UID, RUN_CREDENTIAL)).await
     }
 
     fn reports(&self) -> Reporting {
@@ -125,7 +125,7 @@ impl World {
                 changes.changed().await.expect("the desk is there");
             }
         };
-        let waited = tokio::time::timeout(PATIENCE, waiting).await;
+        let waited = tokio::time::timeout(TIMEOUT, waiting).await;
         assert!(waited.is_ok(), "{} wait", self.desk.pending().len());
     }
 
@@ -133,7 +133,7 @@ impl World {
     fn events(&self, from: u64, run: Option<&str>) -> Vec<Value> {
         let watcher = self.gateway.events().subscribe(from);
         let mut watcher = match run {
-            Some(run) => watcher.of_run(run),
+            Some(run) => watcher.for_run(run),
             None => watcher,
         };
         let mut events = Vec::new();
@@ -153,22 +153,27 @@ impl World {
     }
 }
 
-fn records(directory: &tempfile::TempDir) -> Records {
-    Records::open(&directory.path().join("records")).expect("a directory")
+fn records(directory: &tempfile::TempDir) -> RecordStore {
+    RecordStore::open(&directory.path().join("records")).expect("a directory")
 }
 
-fn gateway(decider: impl Decider, reporter: impl Reporter, scheduler: impl Scheduler) -> Arc<Gateway<Nowhere>> {
+fn gateway(
+    decider: impl QuestionHandler,
+    reporter: impl ReportStore,
+    scheduler: impl Scheduler,
+) -> Arc<Gateway<Nowhere>> {
     gateway_with(Settings::default(), decider, reporter, scheduler)
 }
 
 fn gateway_with(
     settings: Settings,
-    decider: impl Decider,
-    reporter: impl Reporter,
+    decider: impl QuestionHandler,
+    reporter: impl ReportStore,
     scheduler: impl Scheduler,
 ) -> Arc<Gateway<Nowhere>> {
     let gateway = Gateway::new(keys(), settings, Nowhere);
-    let api = RunApi { identify: gateway.credentials(), decider, reporter, scheduler };
+    let api =
+        RunApi { authenticator: gateway.credentials(), question_handler: decider, report_store: reporter, scheduler };
     gateway.serve_run_api(api).expect("the first");
     gateway
 }
@@ -200,7 +205,7 @@ impl Reporting {
         self.number += 1;
         Report {
             number: self.number - 1,
-            phase: Phase::Working,
+            phase: BridgePhase::Working,
             first_receipt,
             receipts,
             head: self.chain.head().clone(),
@@ -212,8 +217,8 @@ impl Reporting {
     }
 
     pub fn last(&mut self) -> Report {
-        let ending = Ending::Answered { text: "the answer".to_owned() };
-        Report { phase: Phase::Ended, ending: Some(ending), ..self.next(1) }
+        let ending = ReportedEnd::Answered { text: "the answer".to_owned() };
+        Report { phase: BridgePhase::Ended, ending: Some(ending), ..self.next(1) }
     }
 }
 
@@ -235,7 +240,7 @@ impl Drop for Connection {
 }
 
 impl Client {
-    pub async fn over(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, token: &str) -> Self {
+    pub async fn from_stream(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, token: &str) -> Self {
         let (sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream)).await.expect("a handshake");
         let connection = tokio::spawn(connection);
         Self { sender, token: token.to_owned(), _connection: Arc::new(Connection(connection.abort_handle())) }

@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::dns::everybody;
-use crate::world::{Catcher, Manner, World, echoes, read_all, run};
+use crate::harness::{Catcher, Manner, NetworkHarness, echoes, read_all, run};
 
 /// A ClientHello for a name, or for none, cut into records of this many bytes.
 pub fn hello(name: Option<&str>, record: usize) -> Vec<u8> {
@@ -100,7 +100,7 @@ fn the_server_of_a_tunnel_is_the_one_that_it_was_asked_for() {
     run(the_server_of_a_tunnel_is_the_one_that_it_was_asked_for, async || {
         let (certificate, key, ..) = certificate(&["api.example.com", "other.example.com", "93.184.216.34"]);
         server(certificate.clone(), key).await;
-        let world = World::new(false, &["api.example.com 443", "93.184.216.34 443"], everybody).await;
+        let world = NetworkHarness::new(false, &["api.example.com 443", "93.184.216.34 443"], everybody).await;
         let named = connector(certificate.clone(), true);
         let nameless = connector(certificate, false);
         let host = "api.example.com:443";
@@ -124,7 +124,7 @@ fn the_server_of_a_tunnel_is_the_one_that_it_was_asked_for() {
 #[test]
 fn nothing_of_a_tunnel_that_is_cut_reaches_the_server() {
     run(nothing_of_a_tunnel_that_is_cut_reaches_the_server, async || {
-        let world = World::new(false, &["api.example.com"], everybody).await;
+        let world = NetworkHarness::new(false, &["api.example.com"], everybody).await;
         let https = Catcher::at(443, &Manner::Echo);
         let other = Catcher::at(8443, &Manner::Echo);
         let good = "api.example.com";
@@ -173,7 +173,7 @@ const RETRY: [u8; 43] = [
 #[test]
 fn a_second_hello_is_for_the_same_server() {
     run(a_second_hello_is_for_the_same_server, async || {
-        let world = World::new(false, &["api.example.com"], everybody).await;
+        let world = NetworkHarness::new(false, &["api.example.com"], everybody).await;
         // Answers whatever comes with a retry, and says back what follows.
         let listener = TcpListener::bind("0.0.0.0:8443").await.expect("a listener");
         tokio::spawn(async move {
@@ -207,7 +207,7 @@ fn a_handshake_with_a_retry_works() {
         // The client offers a key of another group first, so the server asks for another hello.
         let groups = vec![rustls::crypto::ring::kx_group::SECP256R1];
         server_with(certificate.clone(), key, groups).await;
-        let world = World::new(false, &["api.example.com 443"], everybody).await;
+        let world = NetworkHarness::new(false, &["api.example.com 443"], everybody).await;
         let tunnel = world.tunnel("api.example.com:443").await.expect("allowed");
         let connector = connector(certificate, true);
         assert!(handshake(&connector, tunnel, "api.example.com").await);
@@ -217,7 +217,7 @@ fn a_handshake_with_a_retry_works() {
 #[test]
 fn other_protocols_pass_at_other_ports_whoever_speaks_first() {
     run(other_protocols_pass_at_other_ports_whoever_speaks_first, async || {
-        let world = World::new(false, &["git.example.com 22", "db.example.com 5432"], everybody).await;
+        let world = NetworkHarness::new(false, &["git.example.com 22", "db.example.com 5432"], everybody).await;
         let _ssh = Catcher::at(22, &Manner::Greet(b"SSH-2.0-server\r\n"));
         let _db = Catcher::at(5432, &Manner::Echo);
         let mut tunnel = world.tunnel("git.example.com:22").await.expect("allowed");

@@ -57,10 +57,10 @@ fn counters_grow_and_each_is_good_once() {
         let request = signed(&mut signer, number);
         assert_eq!(verifier.check(&request, at(NOW)), Ok(number));
         verifier.advance(number);
-        let replayed = Unauthentic::Replayed { counter: number, last: number };
+        let replayed = VerifyError::Replayed { counter: number, last: number };
         assert_eq!(verifier.check(&request, at(NOW)), Err(replayed));
     }
-    let mut exhausted = Signer { key: key(0), last: MAX_COUNTER };
+    let mut exhausted = Signer { key: key(0), last_counter: MAX_COUNTER };
     let error = exhausted.sign(&mut request(9), at(LATER)).unwrap_err();
     assert!(matches!(error, SignError::Exhausted), "{error}");
 }
@@ -68,29 +68,29 @@ fn counters_grow_and_each_is_good_once() {
 #[test]
 fn everything_else_is_refused_and_changes_nothing() {
     type Change = fn(&mut ExecRequest);
-    let cases: [(&str, Change, Unauthentic); 16] = [
-        ("no _meta", |it| it.meta = None, Unauthentic::Unsigned),
+    let cases: [(&str, Change, VerifyError); 16] = [
+        ("no _meta", |it| it.meta = None, VerifyError::Unsigned),
         (
             "no mac",
             |it| {
                 it.meta.as_mut().unwrap().remove(MAC);
             },
-            Unauthentic::Unsigned,
+            VerifyError::Unsigned,
         ),
-        ("a mac that is no text", |it| set(it, MAC, 7.into()), Unauthentic::Unsigned),
-        ("half a mac", |it| set(it, MAC, "d31dd996".into()), Unauthentic::Unsigned),
-        ("another mac", |it| set(it, MAC, "0".repeat(64).into()), Unauthentic::Forged),
-        ("another command", |it| it.command.push('x'), Unauthentic::Forged),
-        ("another id", |it| it.id = RequestId::from_nanoseconds(222), Unauthentic::Forged),
-        ("another target", |it| it.target = Some("other".to_owned()), Unauthentic::Forged),
-        ("no target", |it| it.target = None, Unauthentic::Forged),
-        ("another directory", |it| it.work_dir = Some("/".to_owned()), Unauthentic::Forged),
-        ("more time", |it| it.timeout = Some(31), Unauthentic::Forged),
-        ("arguments", |it| it.args.push("x".to_owned()), Unauthentic::Forged),
-        ("a program", |it| it.argv.push("sh".to_owned()), Unauthentic::Forged),
-        ("input", |it| it.stdin = Some(String::new()), Unauthentic::Forged),
-        ("a later counter", |it| set(it, COUNTER, 2.into()), Unauthentic::Forged),
-        ("a later expiry", |it| set(it, EXPIRES, (LATER + 1).into()), Unauthentic::Forged),
+        ("a mac that is no text", |it| set(it, MAC, 7.into()), VerifyError::Unsigned),
+        ("half a mac", |it| set(it, MAC, "d31dd996".into()), VerifyError::Unsigned),
+        ("another mac", |it| set(it, MAC, "0".repeat(64).into()), VerifyError::Forged),
+        ("another command", |it| it.command.push('x'), VerifyError::Forged),
+        ("another id", |it| it.id = RequestId::from_nanoseconds(222), VerifyError::Forged),
+        ("another target", |it| it.target = Some("other".to_owned()), VerifyError::Forged),
+        ("no target", |it| it.target = None, VerifyError::Forged),
+        ("another directory", |it| it.work_dir = Some("/".to_owned()), VerifyError::Forged),
+        ("more time", |it| it.timeout = Some(31), VerifyError::Forged),
+        ("arguments", |it| it.args.push("x".to_owned()), VerifyError::Forged),
+        ("a program", |it| it.argv.push("sh".to_owned()), VerifyError::Forged),
+        ("input", |it| it.stdin = Some(String::new()), VerifyError::Forged),
+        ("a later counter", |it| set(it, COUNTER, 2.into()), VerifyError::Forged),
+        ("a later expiry", |it| set(it, EXPIRES, (LATER + 1).into()), VerifyError::Forged),
     ];
     let genuine = signed(&mut Signer::new(key(0)), 1);
     let verifier = Verifier::new(key(0));
@@ -100,8 +100,8 @@ fn everything_else_is_refused_and_changes_nothing() {
         assert_eq!(verifier.check(&changed, at(NOW)), Err(problem), "{what}");
         assert_eq!(verifier.check(&genuine, at(NOW)), Ok(1), "after {what}");
     }
-    assert_eq!(Verifier::new(key(1)).check(&genuine, at(NOW)), Err(Unauthentic::Forged), "another skill's key");
-    assert_eq!(verifier.check(&genuine, at(LATER)), Err(Unauthentic::Expired));
+    assert_eq!(Verifier::new(key(1)).check(&genuine, at(NOW)), Err(VerifyError::Forged), "another skill's key");
+    assert_eq!(verifier.check(&genuine, at(LATER)), Err(VerifyError::Expired));
     assert_eq!(verifier.check(&genuine, at(LATER - 1)), Ok(1));
 }
 
@@ -197,10 +197,10 @@ proptest! {
             let mut request = requests[which].clone();
             if is_forged {
                 set(&mut request, COUNTER, MAX_COUNTER.into());
-                prop_assert_eq!(verifier.check(&request, at(NOW)), Err(Unauthentic::Forged));
+                prop_assert_eq!(verifier.check(&request, at(NOW)), Err(VerifyError::Forged));
                 continue;
             }
-            let expected = which as u64 + 1 > verifier.last();
+            let expected = which as u64 + 1 > verifier.last_counter();
             let checked = verifier.check(&request, at(NOW));
             prop_assert_eq!(checked.is_ok(), expected);
             if let Ok(counter) = checked {

@@ -21,22 +21,22 @@ pub struct KeyRing {
 
 /// Why a text is not a key ring. The messages repeat nothing of the text: a misplaced line may be a key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum UnusableKeys {
+pub enum KeyRingError {
     /// It is too long.
     #[error("it has more than {MAX_TEXT_BYTES} bytes")]
     TooLong,
     /// It has no key.
     #[error("it has no key")]
-    None,
+    NoKey,
     /// It has more than [`MAX_KEYS`] keys.
     #[error("it has more than {MAX_KEYS} keys")]
     TooMany,
     /// This line is not `ID KEY`.
     #[error("line {0} is not an id of lower-case letters, digits and `-`, a space, and 64 hexadecimal digits")]
-    Line(usize),
+    InvalidLine(usize),
     /// This line repeats an id.
     #[error("line {0} has the id of a key before it")]
-    Twice(usize),
+    DuplicateId(usize),
 }
 
 impl KeyRing {
@@ -45,9 +45,9 @@ impl KeyRing {
     /// # Errors
     ///
     /// When the id is malformed.
-    pub fn single(id: &str, key: [u8; KEY_BYTES]) -> Result<Self, UnusableKeys> {
+    pub fn single(id: &str, key: [u8; KEY_BYTES]) -> Result<Self, KeyRingError> {
         if !is_key_id(id) {
-            return Err(UnusableKeys::Line(1));
+            return Err(KeyRingError::InvalidLine(1));
         }
         Ok(Self { keys: vec![(id.to_owned(), Zeroizing::new(key))] })
     }
@@ -58,9 +58,9 @@ impl KeyRing {
     /// # Errors
     ///
     /// When a line is malformed, or there is no key.
-    pub fn parse(text: &str) -> Result<Self, UnusableKeys> {
+    pub fn parse(text: &str) -> Result<Self, KeyRingError> {
         if text.len() > MAX_TEXT_BYTES {
-            return Err(UnusableKeys::TooLong);
+            return Err(KeyRingError::TooLong);
         }
         let mut keys: Vec<(KeyId, Zeroizing<[u8; KEY_BYTES]>)> = Vec::new();
         for (number, line) in (1..).zip(text.lines()) {
@@ -68,21 +68,21 @@ impl KeyRing {
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            let (id, digits) = line.split_once(' ').ok_or(UnusableKeys::Line(number))?;
-            let key = key(digits.trim_start()).ok_or(UnusableKeys::Line(number))?;
+            let (id, digits) = line.split_once(' ').ok_or(KeyRingError::InvalidLine(number))?;
+            let key = parse_key(digits.trim_start()).ok_or(KeyRingError::InvalidLine(number))?;
             if !is_key_id(id) {
-                return Err(UnusableKeys::Line(number));
+                return Err(KeyRingError::InvalidLine(number));
             }
             if keys.iter().any(|(known, _)| known == id) {
-                return Err(UnusableKeys::Twice(number));
+                return Err(KeyRingError::DuplicateId(number));
             }
             if keys.len() == MAX_KEYS {
-                return Err(UnusableKeys::TooMany);
+                return Err(KeyRingError::TooMany);
             }
             keys.push((id.to_owned(), key));
         }
         if keys.is_empty() {
-            return Err(UnusableKeys::None);
+            return Err(KeyRingError::NoKey);
         }
         Ok(Self { keys })
     }
@@ -92,7 +92,7 @@ impl KeyRing {
         self.keys.iter().map(|(id, _)| id.as_str())
     }
 
-    pub(super) fn signing(&self) -> (&str, &[u8; KEY_BYTES]) {
+    pub(super) fn signing_key(&self) -> (&str, &[u8; KEY_BYTES]) {
         let (id, key) = &self.keys[0];
         (id, key)
     }
@@ -115,7 +115,7 @@ pub(super) fn is_key_id(text: &str) -> bool {
     (1..=MAX_KEY_ID_BYTES).contains(&text.len()) && text.bytes().all(plain)
 }
 
-fn key(digits: &str) -> Option<Zeroizing<[u8; KEY_BYTES]>> {
+fn parse_key(digits: &str) -> Option<Zeroizing<[u8; KEY_BYTES]>> {
     let mut key = Zeroizing::new([0; KEY_BYTES]);
     if digits.len() != 2 * KEY_BYTES {
         return None;

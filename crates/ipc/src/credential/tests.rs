@@ -17,8 +17,8 @@ fn what_was_signed_is_verified_until_it_expires() {
     let verify = |now| ring().verify(&signed.user, &signed.password, now);
     assert_eq!(verify(0), Ok(claims()));
     assert_eq!(verify(1_999_999_999), Ok(claims()));
-    assert_eq!(verify(2_000_000_000), Err(Refused::Expired));
-    assert_eq!(verify(u64::MAX), Err(Refused::Expired));
+    assert_eq!(verify(2_000_000_000), Err(CredentialError::Expired));
+    assert_eq!(verify(u64::MAX), Err(CredentialError::Expired));
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn every_changed_bit_of_name_or_password_is_noticed() {
         ring().verify(&user, &signed.password, 0).unwrap_err();
     }
     for password in flipped(&signed.password) {
-        assert_eq!(ring().verify(&signed.user, &password, 0), Err(Refused::Forged));
+        assert_eq!(ring().verify(&signed.user, &password, 0), Err(CredentialError::Forged));
     }
 }
 
@@ -58,12 +58,12 @@ fn a_code_is_good_for_its_own_claims_and_key_only() {
         "k1.0b9d2f1e-6f1c-4c57-9d0a-5a3a0f9f2a11.skill-k8s.ops.2000000001",
     ];
     for user in others {
-        assert_eq!(ring().verify(user, &signed.password, 0), Err(Refused::Forged));
+        assert_eq!(ring().verify(user, &signed.password, 0), Err(CredentialError::Forged));
     }
     let other_key = KeyRing::single("k1", [8; KEY_BYTES]).unwrap();
-    assert_eq!(other_key.verify(&signed.user, &signed.password, 0), Err(Refused::Forged));
+    assert_eq!(other_key.verify(&signed.user, &signed.password, 0), Err(CredentialError::Forged));
     let other_id = KeyRing::single("k2", [7; KEY_BYTES]).unwrap();
-    assert_eq!(other_id.verify(&signed.user, &signed.password, 0), Err(Refused::UnknownKey));
+    assert_eq!(other_id.verify(&signed.user, &signed.password, 0), Err(CredentialError::UnknownKey));
 }
 
 #[test]
@@ -85,16 +85,16 @@ fn keys_are_rotated_without_a_gap() {
 fn keys_that_cannot_be_used_are_refused_without_repeating_them() {
     let key = "ab".repeat(32);
     for (text, error) in [
-        (String::new(), UnusableKeys::None),
-        ("# nothing\n".into(), UnusableKeys::None),
-        (key.clone(), UnusableKeys::Line(1)),
-        (format!("k1 {key}0"), UnusableKeys::Line(1)),
-        (format!("k1 {key}\nK2 {key}"), UnusableKeys::Line(2)),
-        (format!("k.1 {key}"), UnusableKeys::Line(1)),
-        (format!("k1 {}", "zz".repeat(32)), UnusableKeys::Line(1)),
-        (format!("k1 {key}\n\nk1 {key}"), UnusableKeys::Twice(3)),
-        ("#".repeat(16 * 1024 + 1), UnusableKeys::TooLong),
-        ((0..9).map(|it| format!("k{it} {key}\n")).collect(), UnusableKeys::TooMany),
+        (String::new(), KeyRingError::NoKey),
+        ("# nothing\n".into(), KeyRingError::NoKey),
+        (key.clone(), KeyRingError::InvalidLine(1)),
+        (format!("k1 {key}0"), KeyRingError::InvalidLine(1)),
+        (format!("k1 {key}\nK2 {key}"), KeyRingError::InvalidLine(2)),
+        (format!("k.1 {key}"), KeyRingError::InvalidLine(1)),
+        (format!("k1 {}", "zz".repeat(32)), KeyRingError::InvalidLine(1)),
+        (format!("k1 {key}\n\nk1 {key}"), KeyRingError::DuplicateId(3)),
+        ("#".repeat(16 * 1024 + 1), KeyRingError::TooLong),
+        ((0..9).map(|it| format!("k{it} {key}\n")).collect(), KeyRingError::TooMany),
     ] {
         let found = KeyRing::parse(&text).unwrap_err();
         assert_eq!(found, error);
@@ -118,12 +118,12 @@ fn claims_that_do_not_fit_are_not_signed() {
         ring().sign(&claims).map(|_| ())
     };
     assert_eq!(with("a", "b", 99_999_999_999), Ok(()));
-    assert_eq!(with("a", "b", 100_000_000_000), Err(Unsignable::Expiry));
-    assert_eq!(with("a.b", "b", 1), Err(Unsignable::Run));
-    assert_eq!(with("", "b", 1), Err(Unsignable::Run));
-    assert_eq!(with(&"a".repeat(65), "b", 1), Err(Unsignable::Run));
-    assert_eq!(with("a", "b:c", 1), Err(Unsignable::Name));
-    assert_eq!(with("a", &"b".repeat(273), 1), Err(Unsignable::Name));
+    assert_eq!(with("a", "b", 100_000_000_000), Err(ClaimsError::Expiry));
+    assert_eq!(with("a.b", "b", 1), Err(ClaimsError::Run));
+    assert_eq!(with("", "b", 1), Err(ClaimsError::Run));
+    assert_eq!(with(&"a".repeat(65), "b", 1), Err(ClaimsError::Run));
+    assert_eq!(with("a", "b:c", 1), Err(ClaimsError::Name));
+    assert_eq!(with("a", &"b".repeat(273), 1), Err(ClaimsError::Name));
     let longest = Claims { run: "a".repeat(MAX_RUN_BYTES), name: "b".repeat(MAX_NAME_BYTES), expires: 99_999_999_999 };
     let ring = KeyRing::single(&"k".repeat(MAX_KEY_ID_BYTES), [1; KEY_BYTES]).unwrap();
     let signed = ring.sign(&longest).unwrap();
@@ -154,11 +154,11 @@ fn malformed_names_are_refused_before_anything_is_computed() {
         "k1.a.b.111111111111",
         &long,
     ] {
-        assert_eq!(ring().verify(user, &password, 0), Err(Refused::Malformed), "{user:?}");
+        assert_eq!(ring().verify(user, &password, 0), Err(CredentialError::Malformed), "{user:?}");
     }
     for password in ["", "0", &"0".repeat(63), &"0".repeat(65)] {
         let refused = ring().verify("k1.a.b.1", password, 0);
-        assert_eq!(refused, Err(Refused::Malformed));
+        assert_eq!(refused, Err(CredentialError::Malformed));
     }
 }
 

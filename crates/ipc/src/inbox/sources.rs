@@ -12,16 +12,16 @@ use rustix::fs::Dir;
 use rustix::fs::inotify::WatchFlags;
 use rustix::io::Errno;
 
-use crate::id::{IdProblem, RequestId};
+use crate::id::{IdError, RequestId};
 use crate::names::{self, Entry};
 use crate::volume::{Volume, VolumeError};
-use crate::watch::{Notice, PollReason, Watch, WatchMode};
+use crate::watch::{InotifyEvent, PollReason, Watch, WatchMode};
 
 /// A name to be examined.
 #[derive(Debug)]
 pub(super) enum Candidate {
     Request(RequestId),
-    Bad(Box<[u8]>, IdProblem),
+    BadName(Box<[u8]>, IdError),
 }
 
 /// Where a name comes from.
@@ -50,9 +50,9 @@ pub(super) struct Sources {
     next_scan: Instant,
     next_origin: Origin,
     check_tools: bool,
-    safety: Duration,
+    safety_interval: Duration,
     /// How many listings were started, and the number of the last one that has ended.
-    begun_listings: u64,
+    started_listings: u64,
     ended_listing: u64,
 }
 
@@ -79,8 +79,8 @@ impl Sources {
             next_scan: Instant::now(),
             next_origin: Origin::Scan,
             check_tools: false,
-            safety,
-            begun_listings: 0,
+            safety_interval: safety,
+            started_listings: 0,
             ended_listing: 0,
         }
     }
@@ -89,12 +89,12 @@ impl Sources {
         self.watch.descriptor()
     }
 
-    pub(super) fn polling(&self) -> Option<&PollReason> {
-        self.watch.polling()
+    pub(super) fn poll_reason(&self) -> Option<&PollReason> {
+        self.watch.poll_reason()
     }
 
-    pub(super) fn poll(&mut self, reason: PollReason) {
-        self.watch.poll(reason);
+    pub(super) fn start_polling(&mut self, reason: PollReason) {
+        self.watch.start_polling(reason);
     }
 
     pub(super) fn has_more(&self) -> bool {
@@ -103,7 +103,7 @@ impl Sources {
 
     /// The number of the listing that starts next.
     pub(super) fn next_listing(&self) -> u64 {
-        self.begun_listings + 1
+        self.started_listings + 1
     }
 
     /// The number of the last listing that has ended.
@@ -122,7 +122,7 @@ impl Sources {
     }
 
     /// Aborts the current listing and starts a new one at `at`.
-    pub(super) fn start_over_at(&mut self, at: Instant) {
+    pub(super) fn restart_scan_at(&mut self, at: Instant) {
         self.scan = None;
         self.next_scan = at;
         self.next_origin = Origin::Scan;
@@ -142,9 +142,9 @@ impl Sources {
         }
         if self.scan.is_none() && self.next_scan <= now {
             volume.check_tools()?;
-            self.begin_scan(volume, now)?;
+            self.start_scan(volume, now)?;
         }
-        self.go_on(now)
+        self.continue_scan(now)
     }
 
     /// Reads one batch of events; only names of requests are kept.
@@ -152,12 +152,12 @@ impl Sources {
         let Self { watch, root_watch, announced, check_tools, .. } = self;
         let mut overflow = false;
         watch.read(|notice| match notice {
-            Notice::Name(watch, name, _) if Some(watch) == *root_watch => {
+            InotifyEvent::Name(watch, name, _) if Some(watch) == *root_watch => {
                 *check_tools |= name == names::TOOLS.as_bytes();
             }
-            Notice::Name(_, name, _) => announced.extend(candidate(name)),
-            Notice::Itself => *check_tools = true,
-            Notice::Overflow => overflow = true,
+            InotifyEvent::Name(_, name, _) => announced.extend(to_candidate(name)),
+            InotifyEvent::Directory => *check_tools = true,
+            InotifyEvent::Overflow => overflow = true,
         });
         if overflow {
             // The current listing may have passed the position of a lost event.
@@ -168,13 +168,13 @@ impl Sources {
         }
     }
 
-    fn begin_scan(&mut self, volume: &Volume, now: Instant) -> Result<(), VolumeError> {
+    fn start_scan(&mut self, volume: &Volume, now: Instant) -> Result<(), VolumeError> {
         let origin = std::mem::replace(&mut self.next_origin, Origin::SafetyScan);
-        self.next_scan = now + self.watch.interval(self.safety);
-        match volume.list() {
+        self.next_scan = now + self.watch.interval(self.safety_interval);
+        match volume.open_listing() {
             Ok(directory) => {
-                let polled = self.watch.polling().is_some();
-                self.begun_listings += 1;
+                let polled = self.watch.poll_reason().is_some();
+                self.started_listings += 1;
                 self.scan = Some((directory, if polled { Origin::Scan } else { origin }));
                 Ok(())
             }
@@ -186,7 +186,7 @@ impl Sources {
         }
     }
 
-    fn go_on(&mut self, now: Instant) -> Result<Option<(Candidate, Origin)>, VolumeError> {
+    fn continue_scan(&mut self, now: Instant) -> Result<Option<(Candidate, Origin)>, VolumeError> {
         let Some((directory, origin)) = &mut self.scan else {
             return Ok(None);
         };
@@ -194,16 +194,16 @@ impl Sources {
         loop {
             match directory.read() {
                 Some(Ok(entry)) => {
-                    if let Some(candidate) = candidate(entry.file_name().to_bytes()) {
+                    if let Some(candidate) = to_candidate(entry.file_name().to_bytes()) {
                         return Ok(Some((candidate, origin)));
                     }
                 }
                 Some(Err(error)) => return Err(list_error(error)),
                 None => {
                     self.scan = None;
-                    self.ended_listing = self.begun_listings;
+                    self.ended_listing = self.started_listings;
                     if self.next_origin == Origin::SafetyScan {
-                        self.next_scan = now + self.watch.interval(self.safety);
+                        self.next_scan = now + self.watch.interval(self.safety_interval);
                     }
                     return Ok(None);
                 }
@@ -212,14 +212,14 @@ impl Sources {
     }
 }
 
-fn candidate(name: &[u8]) -> Option<Candidate> {
-    match Entry::of(name) {
+fn to_candidate(name: &[u8]) -> Option<Candidate> {
+    match Entry::parse(name) {
         Entry::Request(id) => Some(Candidate::Request(id)),
-        Entry::BadRequestName(problem) => Some(Candidate::Bad(name.into(), problem)),
+        Entry::BadRequestName(problem) => Some(Candidate::BadName(name.into(), problem)),
         _ => None,
     }
 }
 
 fn list_error(error: Errno) -> VolumeError {
-    VolumeError::Look { name: names::TOOLS.to_owned(), source: error.into() }
+    VolumeError::Stat { name: names::TOOLS.to_owned(), source: error.into() }
 }

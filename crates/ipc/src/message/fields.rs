@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 /// Why a text is not the expected object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Damage {
+pub(super) enum FieldsError {
     /// The text ends before the object does.
     EndsEarly,
     /// Brackets are nested deeper than the limit.
@@ -19,7 +19,7 @@ pub(super) enum Damage {
     /// It is JSON of another type.
     NotAnObject,
     /// This field is there more than once.
-    Twice(&'static str),
+    Duplicate(&'static str),
 }
 
 /// The known fields of one object, not yet parsed. `N` is the number of `names`.
@@ -30,28 +30,32 @@ pub(super) struct Fields<'a, const N: usize> {
 
 impl<'a, const N: usize> Fields<'a, N> {
     /// Splits an object. Fields are not copied, and unknown ones are not parsed.
-    pub(super) fn split(bytes: &'a [u8], names: &'static [&'static str; N], max_depth: usize) -> Result<Self, Damage> {
+    pub(super) fn split(
+        bytes: &'a [u8],
+        names: &'static [&'static str; N],
+        max_depth: usize,
+    ) -> Result<Self, FieldsError> {
         // All of it, because the parser does not validate text that it skips.
         let text = std::str::from_utf8(bytes).map_err(|error| match error.error_len() {
-            None => Damage::EndsEarly,
-            Some(_) => Damage::NotJson(error.to_string()),
+            None => FieldsError::EndsEarly,
+            Some(_) => FieldsError::NotJson(error.to_string()),
         })?;
         if depth(bytes) > max_depth {
-            return Err(Damage::TooDeep);
+            return Err(FieldsError::TooDeep);
         }
         let mut deserializer = serde_json::Deserializer::from_str(text);
         let split = deserializer
             .deserialize_map(Split { names, life: PhantomData })
             .and_then(|split| deserializer.end().map(|()| split))
             .map_err(|error| match error.classify() {
-                serde_json::error::Category::Eof => Damage::EndsEarly,
+                serde_json::error::Category::Eof => FieldsError::EndsEarly,
                 // To the parser, a number that is cut after its sign is a wrong number.
-                serde_json::error::Category::Syntax if is_at_end(&error, bytes) => Damage::EndsEarly,
-                serde_json::error::Category::Data => Damage::NotAnObject,
-                _ => Damage::NotJson(error.to_string()),
+                serde_json::error::Category::Syntax if is_at_end(&error, bytes) => FieldsError::EndsEarly,
+                serde_json::error::Category::Data => FieldsError::NotAnObject,
+                _ => FieldsError::NotJson(error.to_string()),
             })?;
-        match split.twice {
-            Some(name) => Err(Damage::Twice(name)),
+        match split.duplicate {
+            Some(name) => Err(FieldsError::Duplicate(name)),
             None => Ok(Self { names, values: split.values }),
         }
     }
@@ -104,7 +108,7 @@ struct Split<'a, const N: usize> {
 
 struct SplitFields<'a, const N: usize> {
     values: [Option<&'a RawValue>; N],
-    twice: Option<&'static str>,
+    duplicate: Option<&'static str>,
 }
 
 impl<'a, const N: usize> Visitor<'a> for Split<'a, N> {
@@ -115,14 +119,14 @@ impl<'a, const N: usize> Visitor<'a> for Split<'a, N> {
     }
 
     fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut fields = SplitFields { values: [None; N], twice: None };
+        let mut fields = SplitFields { values: [None; N], duplicate: None };
         while let Some(at) = map.next_key_seed(Key(self.names))? {
             let Some(at) = at else {
                 map.next_value::<IgnoredAny>()?;
                 continue;
             };
             if fields.values[at].replace(map.next_value()?).is_some() {
-                fields.twice.get_or_insert(self.names[at]);
+                fields.duplicate.get_or_insert(self.names[at]);
             }
         }
         Ok(fields)

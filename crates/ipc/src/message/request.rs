@@ -6,11 +6,11 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
 use serde_json::{Map, Value};
-use sympozium_api::digest::{NoJson, canonical};
+use sympozium_api::digest::{CanonicalJsonError, to_canonical_json};
 
-use super::fields::{Damage, Fields};
+use super::fields::{Fields, FieldsError};
 use super::quote::shell_word;
-use crate::id::{IdProblem, RequestId};
+use crate::id::{IdError, RequestId};
 use crate::volume::FileKind;
 
 /// Limit for a request file, in bytes.
@@ -56,7 +56,7 @@ pub struct ExecRequest {
 
 /// Why a request is not run. The messages name the field and the limit, because the requester reads them.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RequestProblem {
+pub enum RequestError {
     /// The file ends before its JSON does.
     #[error("the request ends early: its JSON is not complete")]
     EndsEarly,
@@ -71,7 +71,7 @@ pub enum RequestProblem {
     TooDeep,
     /// A known field is there more than once, and parsers would disagree about which one counts.
     #[error("the field `{0}` is there more than once")]
-    Twice(&'static str),
+    Duplicate(&'static str),
     /// A required field is missing.
     #[error("the field `{0}` is missing")]
     Missing(&'static str),
@@ -106,7 +106,7 @@ pub enum RequestProblem {
     Nul(&'static str),
     /// The id in the file is malformed.
     #[error("the field `id` is not usable: {0}")]
-    Id(#[from] IdProblem),
+    Id(#[from] IdError),
     /// The id in the file differs from the id in its name.
     #[error("the field `id` does not equal the id in the file's name")]
     OtherId,
@@ -130,22 +130,22 @@ pub enum RequestProblem {
     Unreadable(String),
 }
 
-impl RequestProblem {
+impl RequestError {
     /// Whether the file may just be incomplete, so that a later read may succeed.
     #[must_use]
-    pub fn may_pass(&self) -> bool {
+    pub fn may_be_incomplete(&self) -> bool {
         matches!(self, Self::EndsEarly | Self::HardLinked { .. })
     }
 }
 
-impl From<Damage> for RequestProblem {
-    fn from(damage: Damage) -> Self {
+impl From<FieldsError> for RequestError {
+    fn from(damage: FieldsError) -> Self {
         match damage {
-            Damage::EndsEarly => Self::EndsEarly,
-            Damage::TooDeep => Self::TooDeep,
-            Damage::NotJson(what) => Self::NotJson(what),
-            Damage::NotAnObject => Self::NotAnObject,
-            Damage::Twice(field) => Self::Twice(field),
+            FieldsError::EndsEarly => Self::EndsEarly,
+            FieldsError::TooDeep => Self::TooDeep,
+            FieldsError::NotJson(what) => Self::NotJson(what),
+            FieldsError::NotAnObject => Self::NotAnObject,
+            FieldsError::Duplicate(field) => Self::Duplicate(field),
         }
     }
 }
@@ -156,7 +156,7 @@ pub(crate) struct Draft {
     /// The target, if it can be read.
     pub(crate) target: Option<String>,
     /// The request, or why it is invalid.
-    pub(crate) request: Result<ExecRequest, RequestProblem>,
+    pub(crate) request: Result<ExecRequest, RequestError>,
 }
 
 const ID: &str = "id";
@@ -193,14 +193,14 @@ impl ExecRequest {
     ///
     /// # Errors
     /// The first error; no part of such a request may be run.
-    pub fn parse(bytes: &[u8], file_id: &RequestId) -> Result<Self, RequestProblem> {
-        Self::draft(bytes, file_id).request
+    pub fn parse(bytes: &[u8], file_id: &RequestId) -> Result<Self, RequestError> {
+        Self::parse_draft(bytes, file_id).request
     }
 
-    pub(crate) fn draft(bytes: &[u8], file_id: &RequestId) -> Draft {
+    pub(crate) fn parse_draft(bytes: &[u8], file_id: &RequestId) -> Draft {
         if bytes.len() > MAX_REQUEST_BYTES {
             let bytes = bytes.len() as u64;
-            return Draft { target: None, request: Err(RequestProblem::TooLarge { bytes }) };
+            return Draft { target: None, request: Err(RequestError::TooLarge { bytes }) };
         }
         match Fields::split(bytes, NAMES, MAX_DEPTH) {
             Ok(fields) => {
@@ -211,35 +211,35 @@ impl ExecRequest {
         }
     }
 
-    fn from_fields(fields: &Fields<'_, 9>, file_id: &RequestId) -> Result<Self, RequestProblem> {
-        let id = text(fields, ID)?.ok_or(RequestProblem::Missing(ID))?;
+    fn from_fields(fields: &Fields<'_, 9>, file_id: &RequestId) -> Result<Self, RequestError> {
+        let id = read_text(fields, ID)?.ok_or(RequestError::Missing(ID))?;
         if id != file_id.as_str() {
             RequestId::parse(&id)?;
-            return Err(RequestProblem::OtherId);
+            return Err(RequestError::OtherId);
         }
-        let argv = words(fields, ARGV)?;
-        let command = argument(fields, COMMAND, MAX_WORD_BYTES)?.unwrap_or_default();
+        let argv = read_words(fields, ARGV)?;
+        let command = read_argument(fields, COMMAND, MAX_WORD_BYTES)?.unwrap_or_default();
         if command.is_empty() && argv.is_empty() {
-            return Err(RequestProblem::Missing(COMMAND));
+            return Err(RequestError::Missing(COMMAND));
         }
-        let timeout = fields.get::<i64>(TIMEOUT).map_err(|()| RequestProblem::WrongType {
+        let timeout = fields.get::<i64>(TIMEOUT).map_err(|()| RequestError::WrongType {
             field: TIMEOUT,
             expected: "a whole number of seconds, without quotes or fraction",
         })?;
         let request = Self {
             id: file_id.clone(),
             command,
-            args: words(fields, ARGS)?,
-            work_dir: argument(fields, WORK_DIR, MAX_WORK_DIR_BYTES)?,
+            args: read_words(fields, ARGS)?,
+            work_dir: read_argument(fields, WORK_DIR, MAX_WORK_DIR_BYTES)?,
             timeout,
-            target: text(fields, TARGET)?,
+            target: read_text(fields, TARGET)?,
             argv,
-            stdin: text(fields, STDIN)?,
-            meta: meta(fields)?,
+            stdin: read_text(fields, STDIN)?,
+            meta: read_meta(fields)?,
         };
         let line = request.shell_line().len();
         if line > MAX_WORD_BYTES {
-            return Err(RequestProblem::TooLong { field: ARGS, bytes: line, limit: MAX_WORD_BYTES });
+            return Err(RequestError::TooLong { field: ARGS, bytes: line, limit: MAX_WORD_BYTES });
         }
         Ok(request)
     }
@@ -248,19 +248,19 @@ impl ExecRequest {
     ///
     /// # Errors
     /// When an executor would refuse it.
-    pub fn to_json(&self) -> Result<Vec<u8>, RequestProblem> {
-        let wire = self.wire(self.meta.as_ref());
-        let json = serde_json::to_vec(&wire).map_err(|error| RequestProblem::NotJson(error.to_string()))?;
+    pub fn to_json(&self) -> Result<Vec<u8>, RequestError> {
+        let wire = self.to_wire(self.meta.as_ref());
+        let json = serde_json::to_vec(&wire).map_err(|error| RequestError::NotJson(error.to_string()))?;
         Self::parse(&json, &self.id)?;
         Ok(json)
     }
 
     /// The RFC 8785 form of this request with another `_meta`: the input of a MAC.
-    pub(crate) fn to_canonical_json(&self, meta: Option<&Map<String, Value>>) -> Result<Vec<u8>, NoJson> {
-        canonical(&self.wire(meta))
+    pub(crate) fn to_canonical_json(&self, meta: Option<&Map<String, Value>>) -> Result<Vec<u8>, CanonicalJsonError> {
+        to_canonical_json(&self.to_wire(meta))
     }
 
-    fn wire<'a>(&'a self, meta: Option<&'a Map<String, Value>>) -> Wire<'a> {
+    fn to_wire<'a>(&'a self, meta: Option<&'a Map<String, Value>>) -> Wire<'a> {
         Wire {
             id: self.id.as_str(),
             command: &self.command,
@@ -319,65 +319,65 @@ impl Draft {
 }
 
 fn targets(target: Option<&str>, pack: Option<&str>) -> bool {
-    let target = normalised(target.unwrap_or_default());
+    let target = normalise(target.unwrap_or_default());
     match pack {
-        Some(pack) if !pack.is_empty() => target.is_empty() || target == normalised(pack),
+        Some(pack) if !pack.is_empty() => target.is_empty() || target == normalise(pack),
         _ => true,
     }
 }
 
 /// A pack's name in the form in which it is compared: the output of `tr '[:upper:]' '[:lower:]' | tr -d '[:space:]'` in
 /// the C locale. Only ASCII is changed, so that no look-alike of another alphabet becomes equal.
-pub(crate) fn normalised(name: &str) -> String {
+pub(crate) fn normalise(name: &str) -> String {
     // `char::is_ascii_whitespace` excludes the vertical tab, which `[:space:]` includes.
     let is_space = |letter: &char| matches!(letter, ' ' | '\t'..='\r');
     name.chars().filter(|letter| !is_space(letter)).map(|letter| letter.to_ascii_lowercase()).collect()
 }
 
-fn text(fields: &Fields<'_, 9>, field: &'static str) -> Result<Option<String>, RequestProblem> {
+fn read_text(fields: &Fields<'_, 9>, field: &'static str) -> Result<Option<String>, RequestError> {
     let expected = "a string";
-    fields.get(field).map_err(|()| RequestProblem::WrongType { field, expected })
+    fields.get(field).map_err(|()| RequestError::WrongType { field, expected })
 }
 
 /// A text that becomes part of a command line or of a path.
-fn argument(fields: &Fields<'_, 9>, field: &'static str, limit: usize) -> Result<Option<String>, RequestProblem> {
-    let text = text(fields, field)?;
+fn read_argument(fields: &Fields<'_, 9>, field: &'static str, limit: usize) -> Result<Option<String>, RequestError> {
+    let text = read_text(fields, field)?;
     if let Some(text) = &text {
-        usable(text, field, limit)?;
+        check_argument(text, field, limit)?;
     }
     Ok(text)
 }
 
-fn usable(text: &str, field: &'static str, limit: usize) -> Result<(), RequestProblem> {
+fn check_argument(text: &str, field: &'static str, limit: usize) -> Result<(), RequestError> {
     if text.len() > limit {
-        return Err(RequestProblem::TooLong { field, bytes: text.len(), limit });
+        return Err(RequestError::TooLong { field, bytes: text.len(), limit });
     }
     if text.contains('\0') {
-        return Err(RequestProblem::Nul(field));
+        return Err(RequestError::Nul(field));
     }
     Ok(())
 }
 
-fn words(fields: &Fields<'_, 9>, field: &'static str) -> Result<Vec<String>, RequestProblem> {
+fn read_words(fields: &Fields<'_, 9>, field: &'static str) -> Result<Vec<String>, RequestError> {
     let expected = "a list of strings";
-    let words: Option<Words> = fields.get(field).map_err(|()| RequestProblem::WrongType { field, expected })?;
+    let words: Option<Words> = fields.get(field).map_err(|()| RequestError::WrongType { field, expected })?;
     let words = words.map(|words| words.0).unwrap_or_default();
     if words.len() > MAX_ARGUMENTS {
-        return Err(RequestProblem::TooMany { field, limit: MAX_ARGUMENTS });
+        return Err(RequestError::TooMany { field, limit: MAX_ARGUMENTS });
     }
     for word in &words {
-        usable(word, field, MAX_WORD_BYTES)?;
+        check_argument(word, field, MAX_WORD_BYTES)?;
     }
     Ok(words)
 }
 
-fn meta(fields: &Fields<'_, 9>) -> Result<Option<Map<String, Value>>, RequestProblem> {
+fn read_meta(fields: &Fields<'_, 9>) -> Result<Option<Map<String, Value>>, RequestError> {
     let bytes = fields.raw(META).map_or(0, str::len);
     if bytes > MAX_META_BYTES {
-        return Err(RequestProblem::TooLong { field: META, bytes, limit: MAX_META_BYTES });
+        return Err(RequestError::TooLong { field: META, bytes, limit: MAX_META_BYTES });
     }
     let expected = "an object";
-    fields.get(META).map_err(|()| RequestProblem::WrongType { field: META, expected })
+    fields.get(META).map_err(|()| RequestError::WrongType { field: META, expected })
 }
 
 /// A list of strings that stops growing one entry beyond [`MAX_ARGUMENTS`]: a million empty strings take 24 times the

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::fields::{Damage, Fields};
+use super::fields::{Fields, FieldsError};
 use super::request::{MAX_DEPTH, MAX_META_BYTES};
 use crate::id::RequestId;
 use crate::volume::FileKind;
@@ -61,7 +61,7 @@ pub struct Truncated {
 
 /// Why a result is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ResultProblem {
+pub enum ResultError {
     /// The file is not a complete JSON object.
     #[error("the result is not a JSON object: {0}")]
     NotJson(String),
@@ -70,7 +70,7 @@ pub enum ResultProblem {
     TooDeep,
     /// A known field is there more than once.
     #[error("the field `{0}` of the result is there more than once")]
-    Twice(&'static str),
+    Duplicate(&'static str),
     /// A required field is missing.
     #[error("the field `{0}` of the result is missing")]
     Missing(&'static str),
@@ -105,14 +105,14 @@ pub enum ResultProblem {
     Unreadable(String),
 }
 
-impl From<Damage> for ResultProblem {
-    fn from(damage: Damage) -> Self {
+impl From<FieldsError> for ResultError {
+    fn from(damage: FieldsError) -> Self {
         match damage {
-            Damage::EndsEarly => Self::NotJson("it ends early".to_owned()),
-            Damage::TooDeep => Self::TooDeep,
-            Damage::NotJson(what) => Self::NotJson(what),
-            Damage::NotAnObject => Self::NotJson("it is of another type".to_owned()),
-            Damage::Twice(field) => Self::Twice(field),
+            FieldsError::EndsEarly => Self::NotJson("it ends early".to_owned()),
+            FieldsError::TooDeep => Self::TooDeep,
+            FieldsError::NotJson(what) => Self::NotJson(what),
+            FieldsError::NotAnObject => Self::NotJson("it is of another type".to_owned()),
+            FieldsError::Duplicate(field) => Self::Duplicate(field),
         }
     }
 }
@@ -121,7 +121,7 @@ impl From<Damage> for ResultProblem {
 pub const EXECUTOR_FAILED: i64 = 125;
 
 /// Exit codes of a command that was killed: by `timeout(1)`, by SIGKILL, by SIGTERM.
-const ENDED_FROM_OUTSIDE: [i64; 3] = [124, 137, 143];
+const KILLED_EXIT_CODES: [i64; 3] = [124, 137, 143];
 
 const ID: &str = "id";
 const EXIT_CODE: &str = "exitCode";
@@ -138,18 +138,18 @@ impl ExecResult {
     ///
     /// # Errors
     /// The first error.
-    pub fn parse(bytes: &[u8], id: &RequestId) -> Result<Self, ResultProblem> {
+    pub fn parse(bytes: &[u8], id: &RequestId) -> Result<Self, ResultError> {
         if bytes.len() > MAX_RESULT_BYTES {
             let bytes = bytes.len() as u64;
-            return Err(ResultProblem::TooLarge { bytes });
+            return Err(ResultError::TooLarge { bytes });
         }
         let fields = Fields::split(bytes, NAMES, MAX_DEPTH)?;
         if required::<String>(&fields, ID, "a string")? != id.as_str() {
-            return Err(ResultProblem::OtherId);
+            return Err(ResultError::OtherId);
         }
         let timed_out = fields
             .get(TIMED_OUT)
-            .map_err(|()| ResultProblem::WrongType { field: TIMED_OUT, expected: "true or false" })?;
+            .map_err(|()| ResultError::WrongType { field: TIMED_OUT, expected: "true or false" })?;
         let small = fields.raw(META).is_some_and(|text| text.len() <= MAX_META_BYTES);
         Ok(Self {
             id: id.clone(),
@@ -179,7 +179,7 @@ impl ExecResult {
     ///
     /// # Errors
     /// [`ResultError::TooLarge`]: every reader would refuse it.
-    pub fn to_json(&self) -> Result<Vec<u8>, ResultProblem> {
+    pub fn to_json(&self) -> Result<Vec<u8>, ResultError> {
         let wire = Wire {
             id: self.id.as_str(),
             exit_code: self.exit_code,
@@ -188,10 +188,10 @@ impl ExecResult {
             timed_out: self.timed_out,
             meta: self.meta.as_ref(),
         };
-        let json = serde_json::to_vec(&wire).map_err(|error| ResultProblem::NotJson(error.to_string()))?;
+        let json = serde_json::to_vec(&wire).map_err(|error| ResultError::NotJson(error.to_string()))?;
         if json.len() > MAX_RESULT_BYTES {
             let bytes = json.len() as u64;
-            return Err(ResultProblem::TooLarge { bytes });
+            return Err(ResultError::TooLarge { bytes });
         }
         Ok(json)
     }
@@ -201,7 +201,7 @@ impl ExecResult {
     /// Other executors may not report it when the command, and not `timeout(1)`, chose the exit code.
     #[must_use]
     pub fn timed_out_after(&self, elapsed: Duration, timeout: Duration) -> bool {
-        self.timed_out || ENDED_FROM_OUTSIDE.contains(&self.exit_code) && elapsed >= timeout
+        self.timed_out || KILLED_EXIT_CODES.contains(&self.exit_code) && elapsed >= timeout
     }
 }
 
@@ -209,8 +209,8 @@ fn required<'a, T: Deserialize<'a>>(
     fields: &Fields<'a, 6>,
     field: &'static str,
     expected: &'static str,
-) -> Result<T, ResultProblem> {
-    fields.get(field).map_err(|()| ResultProblem::WrongType { field, expected })?.ok_or(ResultProblem::Missing(field))
+) -> Result<T, ResultError> {
+    fields.get(field).map_err(|()| ResultError::WrongType { field, expected })?.ok_or(ResultError::Missing(field))
 }
 
 #[derive(Serialize)]

@@ -7,19 +7,19 @@ use proptest::option;
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::fields::Damage;
+use super::fields::FieldsError;
 use super::*;
-use crate::id::{IdProblem, RequestId};
+use crate::id::{IdError, RequestId};
 
 fn id(text: &str) -> RequestId {
     RequestId::parse(text).unwrap()
 }
 
-fn parse(text: &str) -> Result<ExecRequest, RequestProblem> {
+fn parse(text: &str) -> Result<ExecRequest, RequestError> {
     ExecRequest::parse(text.as_bytes(), &id("1"))
 }
 
-fn with(field: &str, value: &serde_json::Value) -> Result<ExecRequest, RequestProblem> {
+fn with(field: &str, value: &serde_json::Value) -> Result<ExecRequest, RequestError> {
     let mut object = json!({"id": "1", "command": "true"});
     object[field] = value.clone();
     parse(&object.to_string())
@@ -64,40 +64,40 @@ fn unknown_fields_are_ignored_and_null_is_absent() {
         "argv":null,"stdin":null,"_meta":null,"new":{"command":[1]},"new":2}"#;
     assert_eq!(parse(text), Ok(plain()));
     for nothing in [r#"{"id":"1","command":null}"#, r#"{"id":"1","command":""}"#] {
-        assert_eq!(parse(nothing), Err(RequestProblem::Missing("command")));
+        assert_eq!(parse(nothing), Err(RequestError::Missing("command")));
     }
-    assert_eq!(parse(r#"{"id":null,"command":"x"}"#), Err(RequestProblem::Missing("id")));
+    assert_eq!(parse(r#"{"id":null,"command":"x"}"#), Err(RequestError::Missing("id")));
 }
 
 #[test]
 fn damage_is_named() {
     let problem = |text: &str| parse(text).unwrap_err();
-    assert_eq!(problem(""), RequestProblem::EndsEarly);
-    assert_eq!(problem(r#"{"id":"1","command":"rm -rf /tmp/a"#), RequestProblem::EndsEarly);
-    assert_eq!(problem(r#"{"id":"1","command":"true""#), RequestProblem::EndsEarly);
-    assert_eq!(problem("[]"), RequestProblem::NotAnObject);
-    assert_eq!(problem("3"), RequestProblem::NotAnObject);
-    assert!(matches!(problem("{]"), RequestProblem::NotJson(_)));
-    assert!(matches!(problem(r#"{"id":"1","command":"a"} x"#), RequestProblem::NotJson(_)));
+    assert_eq!(problem(""), RequestError::EndsEarly);
+    assert_eq!(problem(r#"{"id":"1","command":"rm -rf /tmp/a"#), RequestError::EndsEarly);
+    assert_eq!(problem(r#"{"id":"1","command":"true""#), RequestError::EndsEarly);
+    assert_eq!(problem("[]"), RequestError::NotAnObject);
+    assert_eq!(problem("3"), RequestError::NotAnObject);
+    assert!(matches!(problem("{]"), RequestError::NotJson(_)));
+    assert!(matches!(problem(r#"{"id":"1","command":"a"} x"#), RequestError::NotJson(_)));
     let ignored = b"{\"id\":\"1\",\"command\":\"a\",\"new\":\"\xff\"}";
-    assert!(matches!(ExecRequest::parse(ignored, &id("1")), Err(RequestProblem::NotJson(_))));
+    assert!(matches!(ExecRequest::parse(ignored, &id("1")), Err(RequestError::NotJson(_))));
     let cut = "{\"id\":\"1\",\"command\":\"é".as_bytes();
-    assert_eq!(ExecRequest::parse(&cut[..cut.len() - 1], &id("1")), Err(RequestProblem::EndsEarly));
+    assert_eq!(ExecRequest::parse(&cut[..cut.len() - 1], &id("1")), Err(RequestError::EndsEarly));
     let invalid = b"{\"id\":\"1\",\"command\":\"\xff\"}";
-    assert!(matches!(ExecRequest::parse(invalid, &id("1")), Err(RequestProblem::NotJson(_))));
-    assert_eq!(problem(r#"{"id":"1","command":"a","command":"b"}"#), RequestProblem::Twice("command"));
+    assert!(matches!(ExecRequest::parse(invalid, &id("1")), Err(RequestError::NotJson(_))));
+    assert_eq!(problem(r#"{"id":"1","command":"a","command":"b"}"#), RequestError::Duplicate("command"));
     // A key may be written with escapes and is the same key.
-    assert_eq!(problem(r#"{"id":"1","command":"a","comm\u0061nd":"b"}"#), RequestProblem::Twice("command"));
+    assert_eq!(problem(r#"{"id":"1","command":"a","comm\u0061nd":"b"}"#), RequestError::Duplicate("command"));
 }
 
 #[test]
 fn the_id_must_be_there_and_be_that_of_the_file() {
     let problem = |text: &str| parse(text).unwrap_err();
-    assert_eq!(problem(r#"{"command":"a"}"#), RequestProblem::Missing("id"));
-    assert_eq!(problem(r#"{"id":"2","command":"a"}"#), RequestProblem::OtherId);
-    assert_eq!(problem(r#"{"id":"../x","command":"a"}"#), RequestProblem::Id(IdProblem::Start));
+    assert_eq!(problem(r#"{"command":"a"}"#), RequestError::Missing("id"));
+    assert_eq!(problem(r#"{"id":"2","command":"a"}"#), RequestError::OtherId);
+    assert_eq!(problem(r#"{"id":"../x","command":"a"}"#), RequestError::Id(IdError::BadStart));
     let expected = "a string";
-    assert_eq!(problem(r#"{"id":1,"command":"a"}"#), RequestProblem::WrongType { field: "id", expected });
+    assert_eq!(problem(r#"{"id":1,"command":"a"}"#), RequestError::WrongType { field: "id", expected });
 }
 
 #[test]
@@ -115,11 +115,11 @@ fn fields_of_another_type_are_refused_by_name() {
         ("_meta", json!([]), "an object"),
     ];
     for (field, value, expected) in cases {
-        assert_eq!(with(field, &value), Err(RequestProblem::WrongType { field, expected }));
+        assert_eq!(with(field, &value), Err(RequestError::WrongType { field, expected }));
     }
     let lone = r#"{"id":"1","command":"\ud800"}"#;
     let expected = "a string";
-    assert_eq!(parse(lone), Err(RequestProblem::WrongType { field: "command", expected }));
+    assert_eq!(parse(lone), Err(RequestError::WrongType { field: "command", expected }));
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn a_timeout_is_a_whole_number() {
     for text in ["30.0", "1e1", "\"30\"", "true", "[]", "9223372036854775808", "-0.0"] {
         let text = format!(r#"{{"id":"1","command":"true","timeout":{text}}}"#);
         let problem = parse(&text).unwrap_err();
-        assert!(matches!(problem, RequestProblem::WrongType { field: "timeout", .. }), "{text}: {problem}");
+        assert!(matches!(problem, RequestError::WrongType { field: "timeout", .. }), "{text}: {problem}");
         assert!(problem.to_string().contains("whole number of seconds"), "{problem}");
     }
 }
@@ -165,7 +165,7 @@ fn every_bound_holds_on_both_sides() {
     let limit = MAX_WORD_BYTES;
     let word = |bytes| json!("x".repeat(bytes));
     assert!(with("command", &word(limit)).is_ok());
-    let too_long = |field, bytes, limit| Err(RequestProblem::TooLong { field, bytes, limit });
+    let too_long = |field, bytes, limit| Err(RequestError::TooLong { field, bytes, limit });
     assert_eq!(with("command", &word(limit + 1)), too_long("command", limit + 1, limit));
     // `true`, a space and two quotes.
     assert!(with("args", &json!(["x".repeat(limit - 7)])).is_ok());
@@ -181,7 +181,7 @@ fn every_bound_holds_on_both_sides() {
         for count in [MAX_ARGUMENTS + 1, 200_000] {
             assert_eq!(
                 with(field, &json!(vec![""; count])),
-                Err(RequestProblem::TooMany { field, limit: MAX_ARGUMENTS })
+                Err(RequestError::TooMany { field, limit: MAX_ARGUMENTS })
             );
         }
     }
@@ -193,9 +193,9 @@ fn every_bound_holds_on_both_sides() {
     assert_eq!(with("_meta", &meta(bytes)), too_long("_meta", bytes, limit));
 
     for field in ["command", "workDir"] {
-        assert_eq!(with(field, &json!("a\0b")), Err(RequestProblem::Nul(field)));
+        assert_eq!(with(field, &json!("a\0b")), Err(RequestError::Nul(field)));
     }
-    assert_eq!(with("args", &json!(["a\0b"])), Err(RequestProblem::Nul("args")));
+    assert_eq!(with("args", &json!(["a\0b"])), Err(RequestError::Nul("args")));
     assert!(with("stdin", &json!("a\0b")).is_ok(), "input may hold anything");
 }
 
@@ -205,15 +205,15 @@ fn size_and_depth_of_a_file_are_bounded() {
     let padded = |bytes: usize| text.to_owned() + &" ".repeat(bytes - text.len());
     assert_eq!(parse(&padded(MAX_REQUEST_BYTES)), Ok(plain()));
     let bytes = MAX_REQUEST_BYTES as u64 + 1;
-    assert_eq!(parse(&padded(MAX_REQUEST_BYTES + 1)), Err(RequestProblem::TooLarge { bytes }));
+    assert_eq!(parse(&padded(MAX_REQUEST_BYTES + 1)), Err(RequestError::TooLarge { bytes }));
 
     let nested = |depth: usize| {
         let (open, close) = ("[".repeat(depth), "]".repeat(depth));
         parse(&format!(r#"{{"id":"1","command":"true","new":{open}{close}}}"#))
     };
     assert_eq!(nested(MAX_DEPTH - 1), Ok(plain()));
-    assert_eq!(nested(MAX_DEPTH), Err(RequestProblem::TooDeep));
-    assert_eq!(nested(400_000), Err(RequestProblem::TooDeep));
+    assert_eq!(nested(MAX_DEPTH), Err(RequestError::TooDeep));
+    assert_eq!(nested(400_000), Err(RequestError::TooDeep));
     let brackets = json!("[".repeat(100) + "\\\"[");
     assert!(with("stdin", &brackets).is_ok(), "brackets in text nest nothing");
 }
@@ -237,7 +237,7 @@ fn a_target_is_compared_as_the_script_does() {
 
 #[test]
 fn the_addressee_of_a_bad_request_is_known() {
-    let draft = |text: &str| ExecRequest::draft(text.as_bytes(), &id("1"));
+    let draft = |text: &str| ExecRequest::parse_draft(text.as_bytes(), &id("1"));
     let other = draft(r#"{"id":"2","target":"b","args":3}"#);
     assert!(other.request.is_err());
     assert!(other.targets(Some("b")) && !other.targets(Some("a")));
@@ -282,7 +282,7 @@ fn a_result_is_written_in_the_documented_order() {
     assert_eq!(ExecResult::parse(&result.to_json().unwrap(), &result.id), Ok(result));
 }
 
-fn parse_result(text: &str) -> Result<ExecResult, ResultProblem> {
+fn parse_result(text: &str) -> Result<ExecResult, ResultError> {
     ExecResult::parse(text.as_bytes(), &id("1"))
 }
 
@@ -301,27 +301,27 @@ fn a_result_is_hostile_input() {
     for meta in ["null", "3", "{\"outcome\":1}", &format!("\"{}\"", "x".repeat(MAX_META_BYTES))] {
         assert_eq!(parse_result(&format!("{whole},\"_meta\":{meta}}}")), Ok(good.clone()));
     }
-    let wrong = |field, expected| ResultProblem::WrongType { field, expected };
+    let wrong = |field, expected| ResultError::WrongType { field, expected };
     let cases = [
-        (r#"{"exitCode":3,"stdout":"a","stderr":"b"}"#, ResultProblem::Missing("id")),
-        (r#"{"id":"2","exitCode":3,"stdout":"a","stderr":"b"}"#, ResultProblem::OtherId),
-        (r#"{"id":"1","stdout":"a","stderr":"b"}"#, ResultProblem::Missing("exitCode")),
-        (r#"{"id":"1","exitCode":3,"stderr":"b"}"#, ResultProblem::Missing("stdout")),
-        (r#"{"id":"1","exitCode":3,"stdout":"a"}"#, ResultProblem::Missing("stderr")),
+        (r#"{"exitCode":3,"stdout":"a","stderr":"b"}"#, ResultError::Missing("id")),
+        (r#"{"id":"2","exitCode":3,"stdout":"a","stderr":"b"}"#, ResultError::OtherId),
+        (r#"{"id":"1","stdout":"a","stderr":"b"}"#, ResultError::Missing("exitCode")),
+        (r#"{"id":"1","exitCode":3,"stderr":"b"}"#, ResultError::Missing("stdout")),
+        (r#"{"id":"1","exitCode":3,"stdout":"a"}"#, ResultError::Missing("stderr")),
         (r#"{"id":"1","exitCode":"3","stdout":"a","stderr":"b"}"#, wrong("exitCode", "a whole number")),
         (r#"{"id":"1","exitCode":3.5,"stdout":"a","stderr":"b"}"#, wrong("exitCode", "a whole number")),
         (r#"{"id":"1","exitCode":3,"stdout":["a"],"stderr":"b"}"#, wrong("stdout", "a string")),
         (r#"{"id":"1","exitCode":3,"stdout":"a","stderr":"b","timedOut":"no"}"#, wrong("timedOut", "true or false")),
-        (r#"{"id":"1","exitCode":3,"exitCode":0,"stdout":"a","stderr":"b"}"#, ResultProblem::Twice("exitCode")),
-        (whole, Damage::EndsEarly.into()),
-        ("[]", Damage::NotAnObject.into()),
+        (r#"{"id":"1","exitCode":3,"exitCode":0,"stdout":"a","stderr":"b"}"#, ResultError::Duplicate("exitCode")),
+        (whole, FieldsError::EndsEarly.into()),
+        ("[]", FieldsError::NotAnObject.into()),
     ];
     for (text, problem) in cases {
         assert_eq!(parse_result(text), Err(problem), "{text}");
     }
     let bytes = MAX_RESULT_BYTES as u64 + 1;
     let large = vec![b' '; MAX_RESULT_BYTES + 1];
-    assert_eq!(ExecResult::parse(&large, &id("1")), Err(ResultProblem::TooLarge { bytes }));
+    assert_eq!(ExecResult::parse(&large, &id("1")), Err(ResultError::TooLarge { bytes }));
     assert!(parse_result(&format!("{whole},\"x\":{}", "[".repeat(500_000))).is_err());
 }
 
@@ -332,7 +332,7 @@ fn two_outputs_of_the_worst_bytes_fit_into_a_result() {
     result.stdout = output;
     assert_eq!(ExecResult::parse(&result.to_json().unwrap(), &id("1")), Ok(result.clone()));
     result.stdout = "x".repeat(MAX_RESULT_BYTES);
-    assert!(matches!(result.to_json(), Err(ResultProblem::TooLarge { .. })));
+    assert!(matches!(result.to_json(), Err(ResultError::TooLarge { .. })));
 }
 
 #[test]
@@ -387,7 +387,7 @@ proptest! {
     fn no_prefix_of_a_request_is_a_request(request in any_request(), cut in any::<prop::sample::Index>()) {
         let json = request.to_json().unwrap();
         let prefix = &json[..cut.index(json.len())];
-        prop_assert_eq!(ExecRequest::parse(prefix, &request.id), Err(RequestProblem::EndsEarly));
+        prop_assert_eq!(ExecRequest::parse(prefix, &request.id), Err(RequestError::EndsEarly));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Produces lines, each with the hash of the previous one.
 
-use sympozium_api::digest::{NoJson, canonical, of_canonical};
+use sympozium_api::digest::{CanonicalJsonError, digest_canonical, to_canonical_json};
 use sympozium_api::names::Digest;
 
 use super::{DOMAIN, Event, MAX_LINE_BYTES, MAX_NUMBER, Receipt};
@@ -23,13 +23,13 @@ pub struct Line {
 
 /// Why a line was not added.
 #[derive(Debug, thiserror::Error)]
-pub enum TooLong {
+pub enum AddError {
     /// It would be longer than the limit; contains its length in bytes.
     #[error("the receipt has {0} bytes; {MAX_LINE_BYTES} fit into a line")]
     Bytes(usize),
     /// It cannot be written as JSON.
     #[error(transparent)]
-    Json(#[from] NoJson),
+    Json(#[from] CanonicalJsonError),
 }
 
 impl Chain {
@@ -39,8 +39,8 @@ impl Chain {
     }
 
     /// The hash of a line: the head of the chain that ends with it.
-    pub fn hash_of(line: &str) -> Digest {
-        of_canonical(DOMAIN, line.as_bytes())
+    pub fn line_hash(line: &str) -> Digest {
+        digest_canonical(DOMAIN, line.as_bytes())
     }
 
     /// Number of lines.
@@ -64,18 +64,18 @@ impl Chain {
     ///
     /// When the line would be too long, which is impossible for a [truncated](Event::truncate) event. The chain is
     /// unchanged then.
-    pub fn add(&mut self, at_ms: u64, event: Event) -> Result<Line, TooLong> {
+    pub fn add(&mut self, at_ms: u64, event: Event) -> Result<Line, AddError> {
         let receipt = Receipt {
             number: self.next,
             previous: self.head.clone(),
             at_ms: at_ms.min(MAX_NUMBER),
-            event: event.bounded(),
+            event: event.truncate(),
         };
-        let bytes = canonical(&receipt)?;
+        let bytes = to_canonical_json(&receipt)?;
         let length = bytes.len();
-        let head = of_canonical(DOMAIN, &bytes);
+        let head = digest_canonical(DOMAIN, &bytes);
         let text =
-            String::from_utf8(bytes).ok().filter(|text| text.len() <= MAX_LINE_BYTES).ok_or(TooLong::Bytes(length))?;
+            String::from_utf8(bytes).ok().filter(|text| text.len() <= MAX_LINE_BYTES).ok_or(AddError::Bytes(length))?;
         self.next += 1;
         self.head = head.clone();
         Ok(Line { text, head })

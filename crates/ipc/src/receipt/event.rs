@@ -56,7 +56,7 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         gate: Option<Gate>,
         /// The decision.
-        decided: Decided,
+        decided: CallDecision,
         /// Why the call was not allowed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
@@ -79,7 +79,7 @@ pub enum Event {
         /// The hash of the exact action, as it is in the answer.
         action: Digest,
         /// The decision.
-        decided: Decided,
+        decided: CallDecision,
         /// The approver; absent when the question expired.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,
@@ -96,12 +96,12 @@ pub enum Event {
         /// The result.
         outcome: Outcome,
         /// The size of the output.
-        output: Transferred,
+        output: OutputSize,
         /// Duration in milliseconds.
         duration_ms: u64,
         /// The isolation that was live.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        isolation: Option<IsolationSeen>,
+        isolation: Option<ReportedIsolation>,
     },
     /// A request was sent to the model.
     #[serde(rename_all = "camelCase")]
@@ -170,7 +170,7 @@ pub enum ForeignKind {
 /// The decision about a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Decided {
+pub enum CallDecision {
     /// It may be executed.
     Allowed,
     /// An approver is asked.
@@ -222,7 +222,7 @@ pub enum Outcome {
 /// The size of an output.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Transferred {
+pub struct OutputSize {
     /// Bytes that were kept.
     pub bytes: u64,
     /// Whether there was more.
@@ -232,7 +232,7 @@ pub struct Transferred {
 /// The isolation that was live, as the executor reported it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct IsolationSeen {
+pub struct ReportedIsolation {
     /// The profile.
     pub profile: String,
     /// The guarantees that were enforced.
@@ -244,32 +244,32 @@ impl Event {
     /// exactly, texts that are truncated and printable, words that are words. A chain accepts every event that was
     /// truncated.
     #[must_use]
-    pub fn bounded(self) -> Self {
+    pub fn truncate(self) -> Self {
         match self {
-            Self::Started { run, by } => Self::Started { run: shortened(&run), by: shortened(&by) },
+            Self::Started { run, by } => Self::Started { run: truncate_printable(&run), by: truncate_printable(&by) },
             Self::Called { call, tool, pack, arguments, gate, decided, reason } => Self::Called {
-                call: number(call),
-                tool: shortened(&tool),
-                pack: pack.as_deref().map(shortened),
+                call: clamp_number(call),
+                tool: truncate_printable(&tool),
+                pack: pack.as_deref().map(truncate_printable),
                 arguments,
                 gate,
                 decided,
-                reason: reason.as_deref().map(shortened),
+                reason: reason.as_deref().map(truncate_printable),
             },
             Self::Asked { call, action, approval } => {
-                Self::Asked { call: number(call), action, approval: shortened(&approval) }
+                Self::Asked { call: clamp_number(call), action, approval: truncate_printable(&approval) }
             }
             Self::Answered { call, action, decided, by } => {
-                Self::Answered { call: number(call), action, decided, by: by.as_deref().map(shortened) }
+                Self::Answered { call: clamp_number(call), action, decided, by: by.as_deref().map(truncate_printable) }
             }
             Self::Acted { call, by, action, outcome, output, duration_ms, isolation } => Self::Acted {
-                call: number(call),
+                call: clamp_number(call),
                 by,
                 action,
-                outcome: outcome.bounded(),
-                output: Transferred { bytes: number(output.bytes), ..output },
-                duration_ms: number(duration_ms),
-                isolation: isolation.map(IsolationSeen::bounded),
+                outcome: outcome.truncate(),
+                output: OutputSize { bytes: clamp_number(output.bytes), ..output },
+                duration_ms: clamp_number(duration_ms),
+                isolation: isolation.map(ReportedIsolation::truncate),
             },
             Self::Model {
                 request,
@@ -281,34 +281,34 @@ impl Event {
                 duration_ms,
                 error,
             } => Self::Model {
-                request: number(request),
+                request: clamp_number(request),
                 status,
-                sent_bytes: number(sent_bytes),
-                received_bytes: number(received_bytes),
-                input_tokens: input_tokens.map(number),
-                output_tokens: output_tokens.map(number),
-                duration_ms: number(duration_ms),
-                error: error.as_deref().map(shortened),
+                sent_bytes: clamp_number(sent_bytes),
+                received_bytes: clamp_number(received_bytes),
+                input_tokens: input_tokens.map(clamp_number),
+                output_tokens: output_tokens.map(clamp_number),
+                duration_ms: clamp_number(duration_ms),
+                error: error.as_deref().map(truncate_printable),
             },
             Self::Foreign { pack, what, name, ends_run } => {
-                Self::Foreign { pack: shortened(&pack), what, name: shortened(&name), ends_run }
+                Self::Foreign { pack: truncate_printable(&pack), what, name: truncate_printable(&name), ends_run }
             }
-            Self::Ended { outcome, result } => Self::Ended { outcome: outcome.bounded(), result },
+            Self::Ended { outcome, result } => Self::Ended { outcome: outcome.truncate(), result },
         }
     }
 }
 
 impl Outcome {
-    fn bounded(self) -> Self {
+    fn truncate(self) -> Self {
         match self {
-            Self::Failed { why } => Self::Failed { why: shortened(&why) },
+            Self::Failed { why } => Self::Failed { why: truncate_printable(&why) },
             other => other,
         }
     }
 }
 
-impl IsolationSeen {
-    fn bounded(self) -> Self {
+impl ReportedIsolation {
+    fn truncate(self) -> Self {
         let is_word = |word: &String| {
             let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
             !word.is_empty() && word.len() <= MAX_WORD && word.bytes().all(plain)
@@ -321,13 +321,13 @@ impl IsolationSeen {
     }
 }
 
-fn number(number: u64) -> u64 {
+fn clamp_number(number: u64) -> u64 {
     number.min(MAX_NUMBER)
 }
 
 /// Foreign text as a receipt may contain it: truncated, and without characters that are invisible or change how others
 /// are displayed.
-pub fn shortened(text: &str) -> String {
+pub fn truncate_printable(text: &str) -> String {
     const CUT: char = '…';
     let mut letters = text.chars();
     let mut short: String =

@@ -5,11 +5,11 @@ use sympozium_api::run_plan::Gate;
 use super::*;
 
 fn plan() -> Digest {
-    sympozium_api::digest::of_canonical("test", b"plan")
+    sympozium_api::digest::digest_canonical("test", b"plan")
 }
 
 fn event(number: u64) -> Event {
-    let hash = sympozium_api::digest::of_canonical("test", &number.to_le_bytes());
+    let hash = sympozium_api::digest::digest_canonical("test", &number.to_le_bytes());
     match number % 4 {
         0 => Event::Called {
             call: number,
@@ -17,13 +17,13 @@ fn event(number: u64) -> Event {
             pack: Some("k8s-ops".to_owned()),
             arguments: hash,
             gate: Some(Gate::Ask),
-            decided: Decided::Waiting,
+            decided: CallDecision::Waiting,
             reason: None,
         },
         1 => Event::Answered {
             call: number,
             action: hash,
-            decided: Decided::Allowed,
+            decided: CallDecision::Allowed,
             by: Some("someone@example.com".to_owned()),
         },
         2 => Event::Acted {
@@ -31,9 +31,9 @@ fn event(number: u64) -> Event {
             by: Actor::Skill,
             action: hash,
             outcome: Outcome::Exited { code: 3 },
-            output: Transferred { bytes: 12, truncated: false },
+            output: OutputSize { bytes: 12, truncated: false },
             duration_ms: 7,
-            isolation: Some(IsolationSeen {
+            isolation: Some(ReportedIsolation {
                 profile: "container".to_owned(),
                 guarantees: vec!["filesystem".to_owned()],
             }),
@@ -49,7 +49,7 @@ fn lines(count: u64) -> (Vec<String>, Chain) {
     (lines, chain)
 }
 
-fn check(lines: &[String], reported: Option<&Digest>) -> Result<Verified, Broken> {
+fn check(lines: &[String], reported: Option<&Digest>) -> Result<VerifiedChain, ChainError> {
     verify(lines.iter().map(String::as_str), &plan(), reported)
 }
 
@@ -68,7 +68,7 @@ fn an_end_that_was_cut_off_shows_by_the_head_that_was_reported() {
     let (lines, chain) = lines(5);
     let broken = check(&lines[..4], Some(chain.head())).expect_err("a line is missing");
     assert_eq!(broken.line, 5);
-    assert!(matches!(broken.problem, Problem::Head { .. }), "{broken}");
+    assert!(matches!(broken.problem, LineError::WrongHead { .. }), "{broken}");
     // Without a head it cannot be detected.
     assert!(check(&lines[..4], None).is_ok());
 }
@@ -81,8 +81,8 @@ fn a_chain_is_read_in_pieces_and_a_wrong_line_changes_nothing() {
         verifier.read(line).expect("it follows");
     }
     let before = verifier.clone();
-    assert_eq!(verifier.read(&lines[2]), Err(Problem::Number { expected: 3, found: 2 }));
-    assert_eq!(verifier.read("{}"), Err(Problem::Form));
+    assert_eq!(verifier.read(&lines[2]), Err(LineError::WrongNumber { expected: 3, found: 2 }));
+    assert_eq!(verifier.read("{}"), Err(LineError::NotAReceipt));
     assert_eq!(verifier, before);
     let mut later = Verifier::resume(verifier.lines(), verifier.head().clone());
     for line in &lines[3..] {
@@ -90,27 +90,27 @@ fn a_chain_is_read_in_pieces_and_a_wrong_line_changes_nothing() {
     }
     assert_eq!((later.lines(), later.head()), (6, chain.head()));
     let mut other = Verifier::resume(3, plan());
-    assert_eq!(other.read(&lines[3]), Err(Problem::Previous));
+    assert_eq!(other.read(&lines[3]), Err(LineError::WrongPrevious));
 }
 
 #[test]
 fn the_chain_of_another_plan_does_not_hold() {
     let (lines, _) = lines(2);
-    let other = sympozium_api::digest::of_canonical("test", b"other");
+    let other = sympozium_api::digest::digest_canonical("test", b"other");
     let broken = verify(lines.iter().map(String::as_str), &other, None).expect_err("other plan");
-    assert_eq!((broken.line, broken.problem), (1, Problem::Previous));
+    assert_eq!((broken.line, broken.problem), (1, LineError::WrongPrevious));
 }
 
 #[test]
 fn texts_of_others_are_cut_and_cannot_move_a_cursor() {
-    assert_eq!(shortened("a\u{1b}[2J\u{202e}\nb"), "a\u{fffd}[2J\u{fffd}\u{fffd}b");
+    assert_eq!(truncate_printable("a\u{1b}[2J\u{202e}\nb"), "a\u{fffd}[2J\u{fffd}\u{fffd}b");
     // Letters, according to `is_alphanumeric`, and blank.
-    assert_eq!(shortened("a\u{3164}\u{ffa0}b"), "a\u{fffd}\u{fffd}b");
-    let long = shortened(&"w".repeat(MAX_TEXT + 1));
+    assert_eq!(truncate_printable("a\u{3164}\u{ffa0}b"), "a\u{fffd}\u{fffd}b");
+    let long = truncate_printable(&"w".repeat(MAX_TEXT + 1));
     assert_eq!(long.chars().count(), MAX_TEXT);
     assert!(long.ends_with("w…"));
-    assert_eq!(shortened(&long), long);
-    assert_eq!(shortened(&"w".repeat(MAX_TEXT)), "w".repeat(MAX_TEXT));
+    assert_eq!(truncate_printable(&long), long);
+    assert_eq!(truncate_printable(&"w".repeat(MAX_TEXT)), "w".repeat(MAX_TEXT));
 }
 
 /// An event in which every foreign field has a hostile value.
@@ -124,19 +124,19 @@ fn hostile(kind: u8, number: u64, text: &str) -> Event {
             pack: Some(text.clone()),
             arguments: hash,
             gate: Some(Gate::Ask),
-            decided: Decided::Waiting,
+            decided: CallDecision::Waiting,
             reason: Some(text),
         },
         2 => Event::Asked { call: number, action: hash, approval: text },
-        3 => Event::Answered { call: number, action: hash, decided: Decided::Allowed, by: Some(text) },
+        3 => Event::Answered { call: number, action: hash, decided: CallDecision::Allowed, by: Some(text) },
         4 => Event::Acted {
             call: number,
             by: Actor::Skill,
             action: hash,
             outcome: Outcome::Failed { why: text.clone() },
-            output: Transferred { bytes: number, truncated: true },
+            output: OutputSize { bytes: number, truncated: true },
             duration_ms: number,
-            isolation: Some(IsolationSeen { profile: text.clone(), guarantees: vec![text; 40] }),
+            isolation: Some(ReportedIsolation { profile: text.clone(), guarantees: vec![text; 40] }),
         },
         5 => Event::Model {
             request: number,
@@ -167,7 +167,7 @@ proptest! {
         let line = line.map_err(|error| TestCaseError::fail(error.to_string()))?;
         let verified = verify([line.text.as_str()], &plan(), Some(&line.head));
         let verified = verified.map_err(|error| TestCaseError::fail(error.to_string()))?;
-        prop_assert_eq!(&verified.receipts[0].event, &hostile(kind, number, &text).bounded());
+        prop_assert_eq!(&verified.receipts[0].event, &hostile(kind, number, &text).truncate());
     }
 }
 

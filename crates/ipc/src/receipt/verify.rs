@@ -1,13 +1,13 @@
 //! Reads lines and verifies their chain.
 
-use sympozium_api::digest::{canonical, of_canonical};
+use sympozium_api::digest::{digest_canonical, to_canonical_json};
 use sympozium_api::names::Digest;
 
 use super::{DOMAIN, MAX_LINE_BYTES, Receipt};
 
 /// A valid chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verified {
+pub struct VerifiedChain {
     /// The receipts, in order.
     pub receipts: Vec<Receipt>,
     /// The hash of the last line.
@@ -17,28 +17,28 @@ pub struct Verified {
 /// Where a chain is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
-pub struct Broken {
+pub struct ChainError {
     /// The number of the line, from 1. One after the last line if the end is missing.
     pub line: usize,
     /// The error in that line.
-    pub problem: Problem,
+    pub problem: LineError,
 }
 
 /// Why a line is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
+pub enum LineError {
     /// It is too long; contains its length in bytes.
     #[error("it has {0} bytes; receipts have at most {MAX_LINE_BYTES}")]
-    Length(usize),
+    TooLong(usize),
     /// It is not a receipt, or a receipt of another release.
     #[error("it is not a receipt that this release understands")]
-    Form,
+    NotAReceipt,
     /// It is not canonical JSON, so it is not the line that was hashed.
     #[error("it is not written as receipts are")]
-    Writing,
+    NotCanonical,
     /// It is out of order.
     #[error("it is number {found}, and {expected} was expected")]
-    Number {
+    WrongNumber {
         /// The expected number.
         expected: u64,
         /// The number in the line.
@@ -46,10 +46,10 @@ pub enum Problem {
     },
     /// It does not have the hash of the previous line.
     #[error("it does not follow from the line before, or the run has another plan")]
-    Previous,
+    WrongPrevious,
     /// The end is missing, or lines were appended.
     #[error("the last line has hash {found}, and the run reported {expected}")]
-    Head {
+    WrongHead {
         /// The head that the run reported.
         expected: Digest,
         /// The head of these lines.
@@ -90,23 +90,23 @@ impl Verifier {
     /// # Errors
     ///
     /// When it is not the next line of this chain. The state is unchanged then.
-    pub fn read(&mut self, text: &str) -> Result<Receipt, Problem> {
+    pub fn read(&mut self, text: &str) -> Result<Receipt, LineError> {
         if text.len() > MAX_LINE_BYTES {
-            return Err(Problem::Length(text.len()));
+            return Err(LineError::TooLong(text.len()));
         }
-        let receipt: Receipt = serde_json::from_str(text).map_err(|_| Problem::Form)?;
+        let receipt: Receipt = serde_json::from_str(text).map_err(|_| LineError::NotAReceipt)?;
         // Two forms of the same JSON would have two hashes, and only one of them was reported.
-        match canonical(&receipt) {
+        match to_canonical_json(&receipt) {
             Ok(written) if written == text.as_bytes() => {}
-            _ => return Err(Problem::Writing),
+            _ => return Err(LineError::NotCanonical),
         }
         if receipt.number != self.next {
-            return Err(Problem::Number { expected: self.next, found: receipt.number });
+            return Err(LineError::WrongNumber { expected: self.next, found: receipt.number });
         }
         if receipt.previous != self.head {
-            return Err(Problem::Previous);
+            return Err(LineError::WrongPrevious);
         }
-        self.head = of_canonical(DOMAIN, text.as_bytes());
+        self.head = digest_canonical(DOMAIN, text.as_bytes());
         self.next += 1;
         Ok(receipt)
     }
@@ -122,19 +122,20 @@ pub fn verify<'l>(
     lines: impl IntoIterator<Item = &'l str>,
     plan: &Digest,
     reported: Option<&Digest>,
-) -> Result<Verified, Broken> {
+) -> Result<VerifiedChain, ChainError> {
     let mut verifier = Verifier::new(plan.clone());
     let mut receipts = Vec::new();
     for text in lines {
         let line = receipts.len() + 1;
         let receipt = verifier.read(text);
-        receipts.push(receipt.map_err(|problem| Broken { line, problem })?);
+        receipts.push(receipt.map_err(|problem| ChainError { line, problem })?);
     }
     let head = verifier.head;
     match reported {
-        Some(expected) if *expected != head => {
-            Err(Broken { line: receipts.len() + 1, problem: Problem::Head { expected: expected.clone(), found: head } })
-        }
-        _ => Ok(Verified { receipts, head }),
+        Some(expected) if *expected != head => Err(ChainError {
+            line: receipts.len() + 1,
+            problem: LineError::WrongHead { expected: expected.clone(), found: head },
+        }),
+        _ => Ok(VerifiedChain { receipts, head }),
     }
 }

@@ -41,7 +41,7 @@ impl fmt::Display for FileKind {
 }
 
 impl FileKind {
-    pub(super) fn of(mode: u32) -> Self {
+    pub(super) fn from_mode(mode: u32) -> Self {
         match FileType::from_raw_mode(mode) {
             FileType::Directory => Self::Directory,
             FileType::Symlink => Self::Link,
@@ -108,7 +108,7 @@ pub enum VolumeError {
     },
     /// The metadata of an entry cannot be read.
     #[error("cannot look at {name}")]
-    Look {
+    Stat {
         /// The entry's name.
         name: String,
         /// The system's error.
@@ -117,6 +117,6 @@ pub enum VolumeError {
     },
 }
 
-pub(super) fn look_error(name: &str, error: Errno) -> VolumeError {
-    VolumeError::Look { name: name.to_owned(), source: error.into() }
+pub(super) fn stat_error(name: &str, error: Errno) -> VolumeError {
+    VolumeError::Stat { name: name.to_owned(), source: error.into() }
 }

@@ -10,24 +10,24 @@ use super::{FileKind, Volume};
 
 /// Why a file is not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum ReadProblem {
+pub(crate) enum ReadError {
     /// It does not exist.
     Missing,
     /// It is not a regular file.
-    Kind(FileKind),
+    WrongKind(FileKind),
     /// It has several names.
     HardLinked { links: u64 },
     /// It is larger than the limit.
     TooLarge { bytes: u64 },
     /// This process has run out of a resource; the file itself may be fine.
-    NotNow(Errno),
+    Temporary(Errno),
     /// It cannot be read.
     Unreadable(Errno),
 }
 
 /// An opened file: its metadata, and its descriptor, which prevents reuse of its inode number.
 #[derive(Debug)]
-pub(crate) struct Opened {
+pub(crate) struct OpenedFile {
     pub(super) file: OwnedFd,
     pub(super) stat: Stat,
 }
@@ -41,27 +41,27 @@ pub(crate) enum Existing {
     Keep,
 }
 
-impl Opened {
+impl OpenedFile {
     /// Whether `name` still leads to this file.
-    pub(crate) fn is_still(&self, volume: &Volume, name: &str) -> Result<bool, Errno> {
-        let there = volume.look(name)?;
+    pub(crate) fn is_still_at(&self, volume: &Volume, name: &str) -> Result<bool, Errno> {
+        let there = volume.stat(name)?;
         // The descriptor is still open here, so the inode number cannot belong to a newer file.
         let _open = &self.file;
         Ok(there.is_some_and(|there| identity(&there) == identity(&self.stat)))
     }
 
     /// When content or names of the file changed last.
-    pub(crate) fn changed(&self) -> SystemTime {
-        changed(&self.stat)
+    pub(crate) fn changed_at(&self) -> SystemTime {
+        changed_at(&self.stat)
     }
 }
 
 /// Which file a name led to, and its change time, which cannot be set back.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Stamp(Option<(u64, u64, i64, i64, u64)>);
+pub(crate) struct FileStamp(Option<(u64, u64, i64, i64, u64)>);
 
-impl Stamp {
-    pub(super) fn of(stat: Option<&Stat>) -> Self {
+impl FileStamp {
+    pub(super) fn from_stat(stat: Option<&Stat>) -> Self {
         Self(stat.map(|stat| {
             let (device, inode) = identity(stat);
             let nanoseconds = stat.st_ctime_nsec;
@@ -75,7 +75,7 @@ impl Stamp {
 }
 
 /// When content or names changed last. A time in the future counts as now: it must not extend a timeout.
-pub(crate) fn changed(stat: &Stat) -> SystemTime {
+pub(crate) fn changed_at(stat: &Stat) -> SystemTime {
     let time = |seconds: i64, nanoseconds: u64| {
         let seconds = u64::try_from(seconds).unwrap_or_default();
         let nanoseconds = u32::try_from(nanoseconds).unwrap_or_default();
@@ -91,44 +91,44 @@ pub(super) fn identity(stat: &Stat) -> (u64, u64) {
 }
 
 /// The kind of the entry, if `error` means that it is of the wrong kind.
-pub(super) fn kind_behind(error: Errno, directory: BorrowedFd<'_>, name: &str) -> Option<FileKind> {
+pub(super) fn kind_for_error(error: Errno, directory: BorrowedFd<'_>, name: &str) -> Option<FileKind> {
     match error {
         Errno::XDEV => Some(FileKind::MountPoint),
         Errno::LOOP => Some(FileKind::Link),
         // A device on a file system mounted `nodev` gives EACCES, as does a directory without permission.
         Errno::NOTDIR | Errno::NXIO | Errno::NODEV | Errno::ACCESS => {
             let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-            let kind = FileKind::of(stat.st_mode);
+            let kind = FileKind::from_mode(stat.st_mode);
             (error != Errno::ACCESS || kind != FileKind::File).then_some(kind)
         }
         _ => None,
     }
 }
 
-pub(super) fn open_problem(error: Errno, tools: BorrowedFd<'_>, name: &str) -> ReadProblem {
+pub(super) fn open_error(error: Errno, tools: BorrowedFd<'_>, name: &str) -> ReadError {
     match error {
-        Errno::NOENT => ReadProblem::Missing,
-        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => ReadProblem::NotNow(error),
-        _ => match kind_behind(error, tools, name) {
-            Some(kind) => ReadProblem::Kind(kind),
-            None => ReadProblem::Unreadable(error),
+        Errno::NOENT => ReadError::Missing,
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => ReadError::Temporary(error),
+        _ => match kind_for_error(error, tools, name) {
+            Some(kind) => ReadError::WrongKind(kind),
+            None => ReadError::Unreadable(error),
         },
     }
 }
 
-pub(super) fn read_all(file: BorrowedFd<'_>, stat: &Stat, cap: usize) -> Result<Vec<u8>, ReadProblem> {
-    let kind = FileKind::of(stat.st_mode);
+pub(super) fn read_all(file: BorrowedFd<'_>, stat: &Stat, cap: usize) -> Result<Vec<u8>, ReadError> {
+    let kind = FileKind::from_mode(stat.st_mode);
     if kind != FileKind::File {
-        return Err(ReadProblem::Kind(kind));
+        return Err(ReadError::WrongKind(kind));
     }
     match stat.st_nlink {
-        0 => return Err(ReadProblem::Missing),
+        0 => return Err(ReadError::Missing),
         1 => {}
-        links => return Err(ReadProblem::HardLinked { links }),
+        links => return Err(ReadError::HardLinked { links }),
     }
     let size = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
     if size > cap as u64 {
-        return Err(ReadProblem::TooLarge { bytes: size });
+        return Err(ReadError::TooLarge { bytes: size });
     }
     // It may grow while it is read: one byte beyond the limit shows that.
     let mut content = Vec::with_capacity(usize::try_from(size).unwrap_or(cap) + 1);
@@ -137,10 +137,10 @@ pub(super) fn read_all(file: BorrowedFd<'_>, stat: &Stat, cap: usize) -> Result<
         match rustix::io::retry_on_intr(|| rustix::io::read(file, &mut piece)) {
             Ok(0) => return Ok(content),
             Ok(count) => content.extend_from_slice(&piece[..count]),
-            Err(error) => return Err(ReadProblem::Unreadable(error)),
+            Err(error) => return Err(ReadError::Unreadable(error)),
         }
         if content.len() > cap {
-            return Err(ReadProblem::TooLarge { bytes: content.len() as u64 });
+            return Err(ReadError::TooLarge { bytes: content.len() as u64 });
         }
     }
 }
@@ -157,7 +157,12 @@ pub(super) fn write_all(file: BorrowedFd<'_>, mut content: &[u8]) -> Result<(), 
     Ok(())
 }
 
-pub(super) fn place(directory: BorrowedFd<'_>, temporary: &str, name: &str, existing: Existing) -> Result<(), Errno> {
+pub(super) fn rename_into_place(
+    directory: BorrowedFd<'_>,
+    temporary: &str,
+    name: &str,
+    existing: Existing,
+) -> Result<(), Errno> {
     if existing == Existing::Replace {
         return rustix::fs::renameat(directory, temporary, directory, name);
     }
@@ -173,7 +178,7 @@ pub(super) fn place(directory: BorrowedFd<'_>, temporary: &str, name: &str, exis
     }
 }
 
-pub(super) fn random() -> Result<[u8; 16], Errno> {
+pub(super) fn random_bytes() -> Result<[u8; 16], Errno> {
     let mut bytes = [0; 16];
     fill_random(&mut bytes)?;
     Ok(bytes)

@@ -4,13 +4,13 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::time::{Duration, SystemTime};
 
-use sympozium_ipc::volume::{Announced, MAX_START_BYTES};
+use sympozium_ipc::volume::{Announcement, MAX_START_BYTES};
 use sympozium_ipc::{
     Arrival, ExecRequest, Inbox, RequestKey, Requester, Signer, StartNonce, StartReport, Verifier, WatchMode, names,
 };
 use sympozium_testkit::wait_until;
 
-use crate::fixture::{DEADLINE, Fixture, await_arrival, describe, id, json, ok, pull, stays_empty};
+use crate::fixture::{Fixture, TIMEOUT, await_arrival, describe, id, json, ok, pull, stays_empty};
 
 fn new_start() -> StartReport {
     StartReport {
@@ -33,7 +33,7 @@ impl Keyed {
         fixture.volume.announce_start(&start).expect("room");
         let start = start.nonce;
         let signer = Signer::new(RequestKey::generate().expect("randomness"));
-        fixture.volume.hand_key(&start, signer.key()).expect("there is room");
+        fixture.volume.hand_over_key(&start, signer.key()).expect("there is room");
         let key = fixture.volume.take_key(&start).expect("it can be read");
         Self { fixture, signer, verifier: Some(Verifier::new(key.expect("it was handed over"))) }
     }
@@ -137,7 +137,7 @@ fn what_was_served_is_not_served_again_under_any_circumstances() {
         "ignored exec-request-1.json: refused: its counter 1 is not above 1: it is replayed or out of order"
     );
     // With a claim that somebody left, it is somebody's who never answered: it still does not run.
-    keyed.fixture.claim_as_somebody(1);
+    keyed.fixture.claim_as_other(1);
     keyed.put(1, &first);
     assert!(stays_empty(&mut inbox, Duration::from_millis(50)));
     keyed.put(2, &second);
@@ -194,7 +194,7 @@ fn requests_are_served_in_the_order_they_were_signed_however_they_are_found() {
             }
         }
         let inbox = match mode {
-            WatchMode::Polling => keyed.fixture.polling(),
+            WatchMode::Polling => keyed.fixture.polling_inbox(),
             _ => keyed.fixture.inbox(),
         };
         let mut inbox = keyed.authenticate(inbox);
@@ -211,7 +211,7 @@ fn none_of_many_concurrent_requests_is_refused() {
     for mode in [WatchMode::Automatic, WatchMode::Polling] {
         let mut keyed = Keyed::new();
         let inbox = match mode {
-            WatchMode::Polling => keyed.fixture.polling(),
+            WatchMode::Polling => keyed.fixture.polling_inbox(),
             _ => keyed.fixture.inbox(),
         };
         let mut inbox = keyed.authenticate(inbox);
@@ -227,7 +227,7 @@ fn none_of_many_concurrent_requests_is_refused() {
                 }
             });
             let mut served = 0;
-            let all = wait_until(DEADLINE, || {
+            let all = wait_until(TIMEOUT, || {
                 while let Some(arrival) = pull(&mut inbox) {
                     assert!(matches!(arrival, Arrival::Request(..)), "{}", describe(&arrival));
                     served += 1;
@@ -243,14 +243,14 @@ fn none_of_many_concurrent_requests_is_refused() {
 fn a_key_is_handed_over_once_and_for_one_start() {
     let fixture = Fixture::new();
     let volume = &fixture.volume;
-    assert_eq!(volume.announced_start().expect("fine"), Announced::Nothing);
+    assert_eq!(volume.read_start().expect("fine"), Announcement::Absent);
     let (first, second) = (new_start(), new_start());
     volume.announce_start(&first).expect("there is room");
-    assert_eq!(volume.announced_start().expect("fine"), Announced::Start(first.clone()));
+    assert_eq!(volume.read_start().expect("fine"), Announcement::Start(first.clone()));
     let first = first.nonce;
     assert!(volume.take_key(&first).expect("fine").is_none());
     let key = RequestKey::generate().expect("randomness");
-    volume.hand_key(&first, &key).expect("there is room");
+    volume.hand_over_key(&first, &key).expect("there is room");
     let path = fixture.path(names::KEY);
     assert!(path.exists());
     assert!(volume.take_key(&first).expect("fine").is_some());
@@ -259,9 +259,9 @@ fn a_key_is_handed_over_once_and_for_one_start() {
 
     // Restarted: what is for another start is none, and does not stay.
     volume.announce_start(&second).expect("there is room");
-    assert_eq!(volume.announced_start().expect("fine"), Announced::Start(second.clone()));
+    assert_eq!(volume.read_start().expect("fine"), Announcement::Start(second.clone()));
     let second = second.nonce;
-    volume.hand_key(&first, &key).expect("there is room");
+    volume.hand_over_key(&first, &key).expect("there is room");
     assert!(volume.take_key(&second).expect("fine").is_none());
     assert!(!path.exists());
 }
@@ -317,10 +317,10 @@ fn what_is_no_key_or_no_announcement_is_not_taken_for_one() {
         good.replace('\n', &format!("{}\n", " ".repeat(MAX_START_BYTES))),
     ] {
         fs::write(&announcement, &content).expect("there is room");
-        assert_eq!(volume.announced_start().expect("fine"), Announced::Unusable, "{content:?}");
+        assert_eq!(volume.read_start().expect("fine"), Announcement::Unusable, "{content:?}");
     }
     fs::remove_file(&announcement).expect("it is there");
     fs::create_dir(&announcement).expect("there is room");
-    assert_eq!(volume.announced_start().expect("fine"), Announced::Unusable);
+    assert_eq!(volume.read_start().expect("fine"), Announcement::Unusable);
     assert!(volume.announce_start(&report).is_err());
 }

@@ -5,13 +5,13 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use sympozium_ipc::inbox::GRACE;
+use sympozium_ipc::inbox::INCOMPLETE_TIMEOUT;
 use sympozium_ipc::{Arrival, ExecRequest, ExecResult, Inbox, InboxSettings, RequestId, Volume, WatchMode, names};
 use sympozium_testkit::wait_until;
 use tempfile::TempDir;
 
 /// Long enough for any machine; only a failing test waits for it.
-pub const DEADLINE: Duration = Duration::from_secs(90);
+pub const TIMEOUT: Duration = Duration::from_secs(90);
 
 pub struct Fixture {
     pub volume: Volume,
@@ -51,7 +51,7 @@ impl Fixture {
         self.tools(&name)
     }
 
-    pub fn claim_as_somebody(&self, number: u64) {
+    pub fn claim_as_other(&self, number: u64) {
         let claim = self.tools(&names::claim(&id(number)));
         fs::DirBuilder::new().mode(0o750).create(claim).expect("nobody has");
     }
@@ -70,13 +70,13 @@ impl Fixture {
     }
 
     /// An inbox that waits for nobody's answer.
-    pub fn impatient(&self) -> Inbox {
+    pub fn inbox_with_short_lease(&self) -> Inbox {
         let none = Duration::ZERO;
         let settings = InboxSettings { max_timeout: none, lease_grace: none, ..InboxSettings::default() };
         Inbox::new(&self.volume, settings)
     }
 
-    pub fn polling(&self) -> Inbox {
+    pub fn polling_inbox(&self) -> Inbox {
         let watch = WatchMode::Polling;
         Inbox::new(&self.volume, InboxSettings { watch, ..InboxSettings::default() })
     }
@@ -124,7 +124,7 @@ pub fn pull(inbox: &mut Inbox) -> Option<Arrival> {
 pub fn await_arrival(inbox: &mut Inbox) -> Arrival {
     let mut arrival = None;
     assert!(
-        wait_until(DEADLINE, || {
+        wait_until(TIMEOUT, || {
             arrival = pull(inbox);
             arrival.is_some()
         }),
@@ -142,7 +142,7 @@ pub fn not_given_at_once(put: impl Fn(&Fixture)) -> (Fixture, Inbox) {
         let before = Instant::now();
         put(&fixture);
         let arrival = pull(&mut inbox);
-        if before.elapsed() < GRACE {
+        if before.elapsed() < INCOMPLETE_TIMEOUT {
             assert!(arrival.is_none(), "{arrival:?}");
             return (fixture, inbox);
         }

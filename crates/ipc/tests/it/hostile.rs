@@ -9,20 +9,19 @@ use std::time::Duration;
 
 use rustix::fs::{CWD, FileType, Mode};
 use sympozium_ipc::{
-    Arrival, ExecResult, FileKind, Inbox, InboxSettings, RequestProblem, Requester, ResultProblem, Volume, WatchMode,
-    names,
+    Arrival, ExecResult, FileKind, Inbox, InboxSettings, RequestError, Requester, ResultError, Volume, WatchMode, names,
 };
 use sympozium_testkit::as_user::is_root;
 use sympozium_testkit::skip;
 
-use crate::fixture::{DEADLINE, Fixture, describe, id, json, ok, pull};
+use crate::fixture::{Fixture, TIMEOUT, describe, id, json, ok, pull};
 use crate::volume::make_fifo;
 
 fn requester(fixture: &Fixture) -> Requester {
     Requester::open(&fixture.volume, WatchMode::Automatic)
 }
 
-type Expected = fn(&ResultProblem) -> bool;
+type Expected = fn(&ResultError) -> bool;
 
 /// Plants one thing.
 fn plant(fixture: &Fixture, name: &str, kind: FileKind) {
@@ -52,7 +51,7 @@ fn a_request_that_is_no_file_is_refused_and_never_waited_for() {
             let number = number as u64;
             plant(&fixture, &names::request(&id(number)), kind);
             let Some(Arrival::Refused(claimed, problem)) = pull(&mut inbox) else { panic!("{kind}") };
-            assert_eq!(problem, RequestProblem::NotAFile(kind));
+            assert_eq!(problem, RequestError::NotAFile(kind));
             claimed.answer(&ok(number, "")).expect("there is room");
             assert_eq!(fixture.result(number), Some(ok(number, "")));
         }
@@ -71,8 +70,8 @@ fn a_device_is_refused() {
         rustix::fs::mknodat(CWD, path, FileType::CharacterDevice, Mode::from(0o666), zero).expect("root may");
     }
     let Some(Arrival::Refused(_, problem)) = pull(&mut fixture.inbox()) else { panic!("it is no file") };
-    assert_eq!(problem, RequestProblem::NotAFile(FileKind::Device));
-    assert_eq!(requester(&fixture).take(&id(2)), Err(ResultProblem::NotAFile(FileKind::Device)));
+    assert_eq!(problem, RequestError::NotAFile(FileKind::Device));
+    assert_eq!(requester(&fixture).take(&id(2)), Err(ResultError::NotAFile(FileKind::Device)));
 }
 
 #[test]
@@ -81,9 +80,9 @@ fn a_result_that_is_no_file_is_an_error_and_everything_is_cleared_away() {
     for (number, kind) in PLANTED.into_iter().enumerate() {
         let number = number as u64;
         fixture.ask(number, "x");
-        fixture.claim_as_somebody(number);
+        fixture.claim_as_other(number);
         plant(&fixture, &names::result(&id(number)), kind);
-        assert_eq!(requester(&fixture).take(&id(number)), Err(ResultProblem::NotAFile(kind)));
+        assert_eq!(requester(&fixture).take(&id(number)), Err(ResultError::NotAFile(kind)));
         assert_eq!(fixture.listing(), [""; 0], "{kind}");
     }
     assert!(fs::metadata("/proc/self/environ").is_ok());
@@ -119,11 +118,11 @@ fn forged_and_malformed_results_are_errors_and_are_cleared_away() {
     let other = ok(2, "forged").to_json().expect("it is good");
     let whole = ok(1, "whole").to_json().expect("it is good");
     let cases: [(&[u8], Expected); 4] = [
-        (&other, |problem| *problem == ResultProblem::OtherId),
-        (&whole[..20], |problem| matches!(problem, ResultProblem::NotJson(_))),
-        (b"", |problem| matches!(problem, ResultProblem::NotJson(_))),
+        (&other, |problem| *problem == ResultError::OtherId),
+        (&whole[..20], |problem| matches!(problem, ResultError::NotJson(_))),
+        (b"", |problem| matches!(problem, ResultError::NotJson(_))),
         (b"{\"id\":\"1\",\"exitCode\":\"0\"}", |problem| {
-            matches!(problem, ResultProblem::WrongType { field: "exitCode", .. })
+            matches!(problem, ResultError::WrongType { field: "exitCode", .. })
         }),
     ];
     for (content, expected) in cases {
@@ -135,7 +134,7 @@ fn forged_and_malformed_results_are_errors_and_are_cleared_away() {
     }
     fs::write(fixture.path("elsewhere"), &whole).expect("there is room");
     fs::hard_link(fixture.path("elsewhere"), fixture.tools("exec-result-1.json")).expect("it is free");
-    assert_eq!(requester(&fixture).take(&id(1)), Err(ResultProblem::HardLinked { links: 2 }));
+    assert_eq!(requester(&fixture).take(&id(1)), Err(ResultError::HardLinked { links: 2 }));
     assert!(fixture.path("elsewhere").exists());
 }
 
@@ -148,8 +147,8 @@ fn huge_files_are_refused_unread() {
         file.set_len(bytes).expect("holes cost nothing");
     }
     let Some(Arrival::Refused(_, problem)) = pull(&mut fixture.inbox()) else { panic!("too large") };
-    assert_eq!(problem, RequestProblem::TooLarge { bytes });
-    assert_eq!(requester(&fixture).take(&id(2)), Err(ResultProblem::TooLarge { bytes }));
+    assert_eq!(problem, RequestError::TooLarge { bytes });
+    assert_eq!(requester(&fixture).take(&id(2)), Err(ResultError::TooLarge { bytes }));
 }
 
 #[test]
@@ -198,12 +197,12 @@ fn squatted_claims_are_answered_after_the_lease_and_never_run() {
     symlink("/tmp", fixture.tools(".claim-1")).expect("it is free");
     fs::write(fixture.tools(".claim-2"), "").expect("there is room");
     make_fifo(&fixture.tools(".claim-3"));
-    fixture.claim_as_somebody(4);
+    fixture.claim_as_other(4);
     for number in 1..=4 {
         fixture.ask(number, "x");
     }
     assert!(pull(&mut fixture.inbox()).is_none());
-    let mut inbox = fixture.impatient();
+    let mut inbox = fixture.inbox_with_short_lease();
     let mut given = Vec::new();
     while let Some(arrival) = pull(&mut inbox) {
         given.push(describe(&arrival));
@@ -230,10 +229,10 @@ fn a_claim_that_is_touched_or_from_the_future_has_no_longer_lease() {
     };
     let mut inbox = Inbox::new(&fixture.volume, settings);
     fixture.ask(1, "x");
-    fixture.claim_as_somebody(1);
+    fixture.claim_as_other(1);
     let claim = File::open(fixture.tools(".claim-1")).expect("it is there");
     let mut arrival = None;
-    assert!(sympozium_testkit::wait_until(DEADLINE, || {
+    assert!(sympozium_testkit::wait_until(TIMEOUT, || {
         let future = std::time::SystemTime::now() + Duration::from_secs(1_000_000);
         claim.set_modified(future).expect("it is ours");
         fixture.ask(1, "x");
@@ -250,12 +249,12 @@ fn a_request_that_never_stops_changing_is_refused_in_the_end() {
     let path = fixture.tools("exec-request-1.json");
     fs::write(&path, "{").expect("there is room");
     let mut arrival = None;
-    assert!(sympozium_testkit::wait_until(crate::fixture::DEADLINE, || {
+    assert!(sympozium_testkit::wait_until(crate::fixture::TIMEOUT, || {
         fs::write(&path, "{").expect("there is room");
         arrival = pull(&mut inbox);
         arrival.is_some()
     }));
-    assert!(matches!(arrival, Some(Arrival::Refused(_, RequestProblem::EndsEarly))));
+    assert!(matches!(arrival, Some(Arrival::Refused(_, RequestError::EndsEarly))));
 }
 
 #[test]

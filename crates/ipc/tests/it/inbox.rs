@@ -3,8 +3,8 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use sympozium_ipc::inbox::GRACE;
-use sympozium_ipc::{Arrival, ExecRequest, ExecResult, RequestProblem, names};
+use sympozium_ipc::inbox::INCOMPLETE_TIMEOUT;
+use sympozium_ipc::{Arrival, ExecRequest, ExecResult, RequestError, names};
 use sympozium_testkit::growing;
 
 use crate::fixture::{Fixture, await_arrival, describe, id, json, not_given_at_once, ok, pull, stays_empty};
@@ -23,7 +23,7 @@ fn what_lies_there_at_the_start_and_what_comes_later_is_given_once() {
     let fixture = Fixture::new();
     fixture.ask(1, "first");
     let mut inbox = fixture.inbox();
-    assert_eq!(inbox.polling(), None);
+    assert_eq!(inbox.poll_reason(), None);
     let first = pull(&mut inbox).expect("it lay there");
     assert_eq!(describe(&first), "run 1: first");
     assert!(fixture.has_claim(1));
@@ -120,7 +120,7 @@ fn a_half_written_request_is_waited_for_and_then_run_whole() {
             let written = Instant::now();
             fs::write(&path, &whole[..length]).expect("there is room");
             let arrival = pull(&mut inbox);
-            if written.elapsed() >= GRACE {
+            if written.elapsed() >= INCOMPLETE_TIMEOUT {
                 return false;
             }
             assert!(arrival.is_none(), "{length} bytes");
@@ -142,7 +142,7 @@ fn a_request_that_stays_incomplete_is_refused() {
         fixture.put("exec-request-1.json", incomplete);
     });
     let Arrival::Refused(_, problem) = await_arrival(&mut inbox) else { panic!("it never ran") };
-    assert_eq!(problem, RequestProblem::EndsEarly);
+    assert_eq!(problem, RequestError::EndsEarly);
     assert!(fixture.has_claim(1));
 }
 
@@ -160,7 +160,7 @@ fn a_second_name_is_waited_for_and_then_refused() {
     fs::write(fixture.path("elsewhere"), json(2, "shared")).expect("there is room");
     fs::hard_link(fixture.path("elsewhere"), fixture.tools("exec-request-2.json")).expect("it is free");
     let Arrival::Refused(_, problem) = await_arrival(&mut inbox) else { panic!("it never ran") };
-    assert_eq!(problem, RequestProblem::HardLinked { links: 2 });
+    assert_eq!(problem, RequestError::HardLinked { links: 2 });
 }
 
 #[test]
@@ -196,12 +196,12 @@ fn a_claim_is_left_alone_for_its_lease_and_reported_once_after_it() {
     let reported = (0..50).find_map(|_| {
         let fixture = Fixture::new();
         fixture.ask(1, "x");
-        fixture.claim_as_somebody(1);
+        fixture.claim_as_other(1);
         let mut patient = fixture.inbox();
         assert!(pull(&mut patient).is_none());
 
-        let mut first = fixture.impatient();
-        let mut second = fixture.impatient();
+        let mut first = fixture.inbox_with_short_lease();
+        let mut second = fixture.inbox_with_short_lease();
         let before = Instant::now();
         let Some(Arrival::Abandoned(abandoned)) = pull(&mut first) else { panic!("its lease is over") };
         let other = pull(&mut second);
@@ -217,15 +217,15 @@ fn a_claim_is_left_alone_for_its_lease_and_reported_once_after_it() {
     abandoned.answer(&ambiguous).expect("there is room");
     drop(abandoned);
     assert_eq!(fixture.result(1), Some(ambiguous));
-    assert!(pull(&mut fixture.impatient()).is_none());
+    assert!(pull(&mut fixture.inbox_with_short_lease()).is_none());
 }
 
 #[test]
 fn a_late_answer_of_the_holder_is_not_replaced_by_the_report() {
     let fixture = Fixture::new();
     fixture.ask(1, "x");
-    fixture.claim_as_somebody(1);
-    let Some(Arrival::Abandoned(abandoned)) = pull(&mut fixture.impatient()) else { panic!("lease") };
+    fixture.claim_as_other(1);
+    let Some(Arrival::Abandoned(abandoned)) = pull(&mut fixture.inbox_with_short_lease()) else { panic!("lease") };
     fixture.put("exec-result-1.json", ok(1, "late").to_json().expect("it is good"));
     abandoned.answer(&ExecResult::failed(id(1), "ambiguous", "")).expect("that is fine");
     assert_eq!(fixture.result(1), Some(ok(1, "late")));
@@ -236,7 +236,7 @@ fn a_late_answer_of_the_holder_is_not_replaced_by_the_report() {
 fn our_own_claims_are_never_abandoned_and_those_we_drop_are() {
     let fixture = Fixture::new();
     fixture.ask(1, "x");
-    let mut inbox = fixture.impatient();
+    let mut inbox = fixture.inbox_with_short_lease();
     let claimed = pull(&mut inbox).expect("it lay there");
     // An event about it brings it up again.
     fixture.ask(1, "x");
@@ -255,7 +255,7 @@ fn a_claim_that_vanished_is_reported_and_not_run() {
         let fixture = Fixture::new();
         fixture.ask(1, "x");
         let claimed = Instant::now();
-        fixture.claim_as_somebody(1);
+        fixture.claim_as_other(1);
         let settings = sympozium_ipc::InboxSettings { max_timeout: Duration::ZERO, lease_grace, ..Default::default() };
         let mut inbox = sympozium_ipc::Inbox::new(&fixture.volume, settings);
         let arrival = pull(&mut inbox);

@@ -9,7 +9,7 @@ use sympozium_ipc::message::shell_word;
 use sympozium_ipc::{Arrival, ExecRequest, ExecResult, Requester, WatchMode};
 use sympozium_testkit::{command, skip, wait_until};
 
-use crate::fixture::{DEADLINE, Fixture, id, pull};
+use crate::fixture::{Fixture, TIMEOUT, id, pull};
 
 fn has(program: &str) -> bool {
     command(program).arg("--version").output().is_ok_and(|output| output.status.success())
@@ -50,7 +50,7 @@ fn our_executor_serves_a_shell_script() {
     let mut client = command("sh");
     client.args(["-c", CLIENT, "client"]).arg(fixture.tools("")).stdout(Stdio::piped());
     let mut client = Running(client.spawn().expect("there is a shell"));
-    assert!(wait_until(DEADLINE, || {
+    assert!(wait_until(TIMEOUT, || {
         while let Some(arrival) = pull(&mut inbox) {
             let Arrival::Request(claimed, request) = arrival else { panic!("{arrival:?}") };
             claimed.answer(&run(&request)).expect("there is room");
@@ -95,7 +95,7 @@ fn seed_executor(fixture: &Fixture, pack: &str) -> Running {
 
 fn ask(requester: &mut Requester, request: &ExecRequest) -> ExecResult {
     requester.submit(request).expect("there is room");
-    let result = requester.wait(&request.id, Instant::now() + DEADLINE);
+    let result = requester.wait(&request.id, Instant::now() + TIMEOUT);
     result.expect("it is good").expect("it came")
 }
 
@@ -134,7 +134,7 @@ fn our_requester_drives_the_documented_script() {
 
     fixture.volume.write_done().expect("there is room");
     let mut status = None;
-    assert!(wait_until(DEADLINE, || {
+    assert!(wait_until(TIMEOUT, || {
         status = executor.0.try_wait().expect("it can be asked");
         status.is_some()
     }));
@@ -157,7 +157,7 @@ fn our_executor_and_the_documented_script_share_a_volume() {
     let mut waiting: Vec<u64> = Vec::new();
     let (mut next, mut taken) = (0, 0);
     assert!(
-        wait_until(4 * DEADLINE, || {
+        wait_until(4 * TIMEOUT, || {
             while next < COUNT && waiting.len() < 6 {
                 requester.submit(&ExecRequest::new(id(next), &line)).expect("there is room");
                 waiting.push(next);

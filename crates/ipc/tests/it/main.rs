@@ -2,7 +2,6 @@
 
 #![expect(clippy::expect_used, reason = "helpers of tests are tests, which clippy does not see")]
 
-mod alone;
 mod authenticated;
 mod fixture;
 mod fuzz;
@@ -10,6 +9,7 @@ mod hostile;
 mod inbox;
 mod interop;
 mod requester;
+mod separate_process;
 mod sharing;
 mod trouble;
 mod volume;

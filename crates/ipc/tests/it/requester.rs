@@ -5,11 +5,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
 use sympozium_ipc::names::Entry;
-use sympozium_ipc::requester::{Arrived, SubmitError, Withdrawn};
-use sympozium_ipc::{Arrival, ExecRequest, PollReason, RequestProblem, Requester, WatchMode};
+use sympozium_ipc::requester::{SubmitError, VolumeChange, Withdrawal};
+use sympozium_ipc::{Arrival, ExecRequest, PollReason, RequestError, Requester, WatchMode};
 use sympozium_testkit::{as_user, growing, skip, wait_until};
 
-use crate::fixture::{DEADLINE, Fixture, id, json, ok, pull};
+use crate::fixture::{Fixture, TIMEOUT, id, json, ok, pull};
 use crate::volume::readable;
 
 fn open(fixture: &Fixture) -> Requester {
@@ -55,10 +55,10 @@ fn a_request_that_is_changed_or_replaced_is_not_as_written() {
         let fixture = Fixture::new();
         let requester = open(&fixture);
         let written = requester.submit(&ExecRequest::new(id(1), "x")).expect("there is room");
-        assert!(requester.is_as_written(&id(1), &written));
+        assert!(requester.is_unchanged(&id(1), &written));
         assert!(requester.has_same_content(&id(1), &written));
         change(&fixture.tools("exec-request-1.json"), &json(1, "x"));
-        assert!(!requester.is_as_written(&id(1), &written));
+        assert!(!requester.is_unchanged(&id(1), &written));
         let same = requester.has_same_content(&id(1), &written);
         assert_eq!(same, has_same_content);
     }
@@ -67,7 +67,7 @@ fn a_request_that_is_changed_or_replaced_is_not_as_written() {
     let requester = open(&fixture);
     let written = requester.submit(&ExecRequest::new(id(1), "x")).expect("there is room");
     fs::remove_file(fixture.tools("exec-request-1.json")).expect("it is there");
-    assert!(requester.is_as_written(&id(1), &written));
+    assert!(requester.is_unchanged(&id(1), &written));
     assert!(requester.has_same_content(&id(1), &written));
 }
 
@@ -75,7 +75,7 @@ fn a_request_that_is_changed_or_replaced_is_not_as_written() {
 fn what_an_executor_would_refuse_is_not_sent() {
     let fixture = Fixture::new();
     let error = open(&fixture).submit(&ExecRequest::new(id(1), "a\0b")).expect_err("it holds a NUL");
-    assert!(matches!(error, SubmitError::Request(RequestProblem::Nul("command"))), "{error}");
+    assert!(matches!(error, SubmitError::Request(RequestError::Nul("command"))), "{error}");
     assert_eq!(fixture.listing(), [""; 0]);
 }
 
@@ -98,17 +98,17 @@ fn a_result_is_taken_once_and_leaves_nothing() {
 fn news_names_the_results_that_came() {
     let fixture = Fixture::new();
     let mut requester = open(&fixture);
-    assert!(wait_until(DEADLINE, || requester.arrived() == Arrived::LookAtAll), "in case events do not come");
+    assert!(wait_until(TIMEOUT, || requester.next_change() == VolumeChange::CheckAll), "in case events do not come");
     // That comes again only after many seconds.
-    assert_eq!(requester.arrived(), Arrived::Nothing);
+    assert_eq!(requester.next_change(), VolumeChange::None);
     fixture.ask(1, "x");
     fixture.put("exec-result-1.json", "anything");
     fs::write(fixture.tools("exec-result-2.json"), "anything").expect("there is room");
     assert!(readable(requester.descriptor().expect("inotify is here")));
-    assert_eq!(requester.arrived(), Arrived::Request(id(1)), "a request that it did not write");
-    assert_eq!(requester.arrived(), Arrived::Result(id(1)));
-    assert_eq!(requester.arrived(), Arrived::Result(id(2)));
-    assert_eq!(requester.arrived(), Arrived::Nothing);
+    assert_eq!(requester.next_change(), VolumeChange::Request(id(1)), "a request that it did not write");
+    assert_eq!(requester.next_change(), VolumeChange::Result(id(1)));
+    assert_eq!(requester.next_change(), VolumeChange::Result(id(2)));
+    assert_eq!(requester.next_change(), VolumeChange::None);
     assert!(!readable(requester.descriptor().expect("inotify is here")));
 }
 
@@ -125,9 +125,9 @@ fn waiting_ends_with_the_result_or_at_the_deadline() {
                 let Some(Arrival::Request(claimed, _)) = pull(&mut inbox) else { panic!("it lay there") };
                 claimed.answer(&ok(1, "hi")).expect("there is room");
             });
-            assert_eq!(requester.wait(&id(1), Instant::now() + DEADLINE), Ok(Some(ok(1, "hi"))));
+            assert_eq!(requester.wait(&id(1), Instant::now() + TIMEOUT), Ok(Some(ok(1, "hi"))));
         });
-        assert_eq!(requester.polling().is_some(), mode == WatchMode::Polling);
+        assert_eq!(requester.poll_reason().is_some(), mode == WatchMode::Polling);
     }
 }
 
@@ -136,16 +136,16 @@ fn a_requester_finds_out_that_no_events_come() {
     // What is there before it waits is no proof: then the machine was too slow, and the result comes later.
     let is_found_out = growing(Duration::from_millis(300)).any(|later| {
         let fixture = Fixture::new();
-        let mut requester = Requester::open(&fixture.volume, WatchMode::Deaf);
+        let mut requester = Requester::open(&fixture.volume, WatchMode::Silent);
         let due = Instant::now() + later;
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                assert!(wait_until(2 * later + DEADLINE, || Instant::now() > due));
+                assert!(wait_until(2 * later + TIMEOUT, || Instant::now() > due));
                 fixture.put("exec-result-1.json", ok(1, "hi").to_json().expect("it is good"));
             });
-            assert_eq!(requester.wait(&id(1), due + DEADLINE), Ok(Some(ok(1, "hi"))));
+            assert_eq!(requester.wait(&id(1), due + TIMEOUT), Ok(Some(ok(1, "hi"))));
         });
-        requester.polling() == Some(&PollReason::Silent)
+        requester.poll_reason() == Some(&PollReason::Silent)
     });
     assert!(is_found_out);
 }
@@ -156,25 +156,25 @@ fn a_request_that_is_withdrawn_in_time_never_runs() {
     let requester = open(&fixture);
     let mut inbox = fixture.inbox();
     requester.submit(&ExecRequest::new(id(1), "x")).expect("there is room");
-    assert_eq!(requester.withdraw(&id(1)), Withdrawn::NotStarted);
+    assert_eq!(requester.withdraw(&id(1)), Withdrawal::NotStarted);
     assert!(pull(&mut inbox).is_none());
     assert_eq!(fixture.listing(), [""; 0]);
 
     requester.submit(&ExecRequest::new(id(2), "x")).expect("there is room");
     let Some(Arrival::Request(claimed, _)) = pull(&mut inbox) else { panic!("it is there") };
-    assert_eq!(requester.withdraw(&id(2)), Withdrawn::Started);
+    assert_eq!(requester.withdraw(&id(2)), Withdrawal::Started);
     claimed.answer(&ok(2, "")).expect("there is room");
     assert_eq!(requester.take(&id(2)), Ok(Some(ok(2, ""))));
     assert_eq!(fixture.listing(), [""; 0]);
 }
 
 /// What has arrived, without what is said in case events do not come.
-fn news_of(requester: &mut Requester) -> Vec<Arrived> {
+fn news_of(requester: &mut Requester) -> Vec<VolumeChange> {
     let mut news = Vec::new();
     loop {
-        match requester.arrived() {
-            Arrived::Nothing => return news,
-            Arrived::LookAtAll => {}
+        match requester.next_change() {
+            VolumeChange::None => return news,
+            VolumeChange::CheckAll => {}
             arrived => news.push(arrived),
         }
     }
@@ -185,10 +185,14 @@ fn claims_and_changes_of_requests_are_news_too() {
     let fixture = Fixture::new();
     let mut requester = open(&fixture);
     let stamp = requester.submit(&ExecRequest::new(id(1), "x")).expect("there is room");
-    assert!(requester.is_as_written(&id(1), &stamp));
-    fixture.claim_as_somebody(2);
+    assert!(requester.is_unchanged(&id(1), &stamp));
+    fixture.claim_as_other(2);
     // Its coming, once, and that it was closed.
-    let news = [Arrived::Request(id(1)), Arrived::Entry(Entry::Request(id(1))), Arrived::Entry(Entry::Claim(id(2)))];
+    let news = [
+        VolumeChange::Request(id(1)),
+        VolumeChange::Entry(Entry::Request(id(1))),
+        VolumeChange::Entry(Entry::Claim(id(2))),
+    ];
     assert_eq!(news_of(&mut requester), news);
     let mut listed = Vec::new();
     assert!(requester.list(|entry| listed.push(entry)));
@@ -200,13 +204,13 @@ fn claims_and_changes_of_requests_are_news_too() {
     let content = fs::read(&path).expect("it is there");
     std::thread::sleep(Duration::from_millis(20));
     fs::write(&path, content).expect("there is room");
-    assert_eq!(news_of(&mut requester).first(), Some(&Arrived::Request(id(1))));
-    assert!(!requester.is_as_written(&id(1), &stamp));
+    assert_eq!(news_of(&mut requester).first(), Some(&VolumeChange::Request(id(1))));
+    assert!(!requester.is_unchanged(&id(1), &stamp));
     // Whoever removes it runs nothing else under its name.
     fs::remove_file(&path).expect("it is there");
-    assert!(requester.is_as_written(&id(1), &stamp));
+    assert!(requester.is_unchanged(&id(1), &stamp));
     fixture.put("exec-request-1.json", json(1, "y"));
-    assert!(!requester.is_as_written(&id(1), &stamp));
+    assert!(!requester.is_unchanged(&id(1), &stamp));
     requester.discard(&id(1));
     assert!(!path.exists());
 }
@@ -217,7 +221,7 @@ fn a_directory_that_was_moved_is_news_even_when_it_is_back() {
     let mut requester = open(&fixture);
     fs::rename(fixture.path("tools"), fixture.path("aside")).expect("it is there");
     fs::rename(fixture.path("aside"), fixture.path("tools")).expect("it is there");
-    assert_eq!(news_of(&mut requester), [Arrived::Moved]);
+    assert_eq!(news_of(&mut requester), [VolumeChange::Moved]);
     requester.submit(&ExecRequest::new(id(1), "x")).expect("it is the same directory");
 }
 
@@ -235,8 +239,8 @@ fn lost_events_are_news() {
         fs::File::create(fixture.tools(&format!("other-{}", number % 2))).expect("there is room");
     }
     let news = news_of(&mut requester);
-    let is_busy = |arrived: &&Arrived| **arrived == Arrived::Busy;
-    assert_eq!(news.iter().find(|arrived| !is_busy(arrived)), Some(&Arrived::Lost), "{news:?}");
+    let is_busy = |arrived: &&VolumeChange| **arrived == VolumeChange::Busy;
+    assert_eq!(news.iter().find(|arrived| !is_busy(arrived)), Some(&VolumeChange::Lost), "{news:?}");
 }
 
 #[test]
@@ -248,7 +252,7 @@ fn a_listing_says_whether_it_is_all() {
         (requester.list(|_| given += 1), given)
     };
     for number in 0..4_096 {
-        fixture.claim_as_somebody(number);
+        fixture.claim_as_other(number);
     }
     assert_eq!(list(), (true, 4_096));
     fixture.put("exec-request-9999.json", "{}");

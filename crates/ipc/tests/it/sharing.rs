@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use sympozium_ipc::{Abandoned, Arrival, Claimed, ExecRequest, ExecResult, Inbox, Requester, WatchMode};
+use sympozium_ipc::{AbandonedClaim, Arrival, Claim, ExecRequest, ExecResult, Inbox, Requester, WatchMode};
 
 use crate::fixture::{Fixture, id, ok, pull};
 
@@ -35,18 +35,18 @@ fn steps(with_crashes: bool) -> impl Strategy<Value = Vec<Step>> {
     vec(step, 0..40)
 }
 
-enum Held {
-    Run(Claimed),
-    Report(Abandoned),
+enum HeldClaim {
+    Run(Claim),
+    Report(AbandonedClaim),
 }
 
 struct Executor {
     inbox: Inbox,
-    held: Vec<Held>,
+    held: Vec<HeldClaim>,
 }
 
 /// The world of one case: two executors, a requester, and what has happened so far.
-struct World {
+struct Harness {
     fixture: Fixture,
     requester: Requester,
     executors: [Executor; 2],
@@ -57,7 +57,7 @@ struct World {
     withdrawn: BTreeSet<u64>,
 }
 
-impl World {
+impl Harness {
     fn new(impatient: bool) -> Self {
         let fixture = Fixture::new();
         let executors = [(); 2].map(|()| Executor { inbox: Self::inbox(&fixture, impatient), held: Vec::new() });
@@ -74,7 +74,7 @@ impl World {
     }
 
     fn inbox(fixture: &Fixture, impatient: bool) -> Inbox {
-        if impatient { fixture.impatient() } else { fixture.inbox() }
+        if impatient { fixture.inbox_with_short_lease() } else { fixture.inbox() }
     }
 
     fn step(&mut self, step: Step) {
@@ -91,8 +91,8 @@ impl World {
                 let held = &mut self.executors[which].held;
                 if !held.is_empty() {
                     match held.remove(0) {
-                        Held::Run(claimed) => claimed.answer(&result(claimed.id().as_str(), "ran")),
-                        Held::Report(abandoned) => abandoned.answer(&result(abandoned.id().as_str(), "lost")),
+                        HeldClaim::Run(claimed) => claimed.answer(&result(claimed.id().as_str(), "ran")),
+                        HeldClaim::Report(abandoned) => abandoned.answer(&result(abandoned.id().as_str(), "lost")),
                     }
                     .expect("there is room");
                 }
@@ -117,11 +117,11 @@ impl World {
             Some(Arrival::Request(claimed, _)) => {
                 let number = claimed.id().as_str().parse().expect("it is a number");
                 *self.runs.entry(number).or_default() += 1;
-                executor.held.push(Held::Run(claimed));
+                executor.held.push(HeldClaim::Run(claimed));
                 true
             }
             Some(Arrival::Abandoned(abandoned)) => {
-                executor.held.push(Held::Report(abandoned));
+                executor.held.push(HeldClaim::Report(abandoned));
                 true
             }
             Some(other) => panic!("{other:?}"),
@@ -167,7 +167,7 @@ proptest! {
 
     #[test]
     fn without_crashes_each_request_runs_once_and_has_its_result(steps in steps(false)) {
-        let mut world = World::new(false);
+        let mut world = Harness::new(false);
         for step in steps {
             world.step(step);
         }
@@ -186,7 +186,7 @@ proptest! {
 
     #[test]
     fn with_crashes_no_request_runs_twice_and_each_has_a_result(steps in steps(true)) {
-        let mut world = World::new(true);
+        let mut world = Harness::new(true);
         for step in steps {
             world.step(step);
         }
@@ -224,7 +224,7 @@ fn executors_that_race_run_each_request_once_while_it_is_being_taken() {
         }
         let requester = Requester::open(&fixture.volume, WatchMode::Automatic);
         // As long as something comes: how fast is the machine's affair.
-        let mut end = std::time::Instant::now() + crate::fixture::DEADLINE;
+        let mut end = std::time::Instant::now() + crate::fixture::TIMEOUT;
         let mut next = 0;
         let mut waiting = BTreeSet::new();
         while taken < COUNT && std::time::Instant::now() < end {
@@ -236,7 +236,7 @@ fn executors_that_race_run_each_request_once_while_it_is_being_taken() {
             waiting.retain(|number| match requester.take(&id(*number)).expect("results are good") {
                 Some(_) => {
                     taken += 1;
-                    end = std::time::Instant::now() + crate::fixture::DEADLINE;
+                    end = std::time::Instant::now() + crate::fixture::TIMEOUT;
                     false
                 }
                 None => true,

@@ -10,8 +10,8 @@ use sympozium_ipc::inbox::{AnswerError, Ignored};
 use sympozium_ipc::{Arrival, ExecRequest, ExecResult, PollReason, Requester, Volume, VolumeError, WatchMode};
 use sympozium_testkit::wait_until;
 
-use crate::alone;
-use crate::fixture::{DEADLINE, Fixture, describe, id, ok, pull};
+use crate::fixture::{Fixture, TIMEOUT, describe, id, ok, pull};
+use crate::separate_process;
 
 fn errno(error: &VolumeError) -> Option<i32> {
     match error {
@@ -28,7 +28,7 @@ fn small_volume(directory: &std::path::Path) -> Volume {
 
 #[test]
 fn a_full_volume_gives_an_error_and_no_partial_file_and_works_again_when_there_is_room() {
-    alone::with_mounts(|| {
+    separate_process::with_mounts(|| {
         let directory = tempfile::tempdir().expect("there is room");
         let volume = small_volume(directory.path());
         let tools = directory.path().join("tools");
@@ -62,7 +62,7 @@ fn a_full_volume_gives_an_error_and_no_partial_file_and_works_again_when_there_i
 
 #[test]
 fn a_volume_that_becomes_read_only_is_reported_once_and_tried_again() {
-    alone::with_mounts(|| {
+    separate_process::with_mounts(|| {
         let directory = tempfile::tempdir().expect("there is room");
         let volume = small_volume(directory.path());
         let requester = Requester::open(&volume, WatchMode::Automatic);
@@ -88,7 +88,7 @@ fn a_volume_that_becomes_read_only_is_reported_once_and_tried_again() {
 
         mount_remount(directory.path(), MountFlags::empty(), c"").expect("root may");
         let mut second = None;
-        assert!(wait_until(DEADLINE, || {
+        assert!(wait_until(TIMEOUT, || {
             second = pull(&mut inbox);
             second.is_some()
         }));
@@ -98,7 +98,7 @@ fn a_volume_that_becomes_read_only_is_reported_once_and_tried_again() {
 
 #[test]
 fn without_descriptors_the_directory_is_polled_and_nothing_is_lost() {
-    alone::in_a_process(|| {
+    separate_process::in_a_process(|| {
         let fixture = Fixture::new();
         let whole = getrlimit(Resource::Nofile);
         let file = fs::File::open("/dev/null").expect("it is there");
@@ -108,16 +108,16 @@ fn without_descriptors_the_directory_is_polled_and_nothing_is_lost() {
         // The lowest free number is the first that is forbidden.
         setrlimit(Resource::Nofile, Rlimit { current: Some(next), maximum: whole.maximum }).expect("lower");
         let mut inbox = fixture.inbox();
-        assert_eq!(inbox.take_notice(), Some(PollReason::Unavailable(Errno::MFILE)));
+        assert_eq!(inbox.take_poll_notice(), Some(PollReason::Unavailable(Errno::MFILE)));
         assert!(inbox.descriptor().is_none());
         assert!(pull(&mut inbox).is_none(), "it cannot even be listed");
         setrlimit(Resource::Nofile, whole).expect("back");
         let mut arrival = None;
-        assert!(wait_until(DEADLINE, || {
+        assert!(wait_until(TIMEOUT, || {
             arrival = pull(&mut inbox);
             arrival.is_some()
         }));
         assert_eq!(describe(&arrival.expect("it came")), "run 1: x");
-        assert_eq!(inbox.take_notice(), None);
+        assert_eq!(inbox.take_poll_notice(), None);
     });
 }

@@ -7,12 +7,12 @@ use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode};
 use rustix::mount::{MountFlags, mount, mount_bind};
-use sympozium_ipc::volume::Done;
+use sympozium_ipc::volume::DoneState;
 use sympozium_ipc::{DoneCheck, DoneWatch, FileKind, Volume, VolumeError, WatchMode};
 use sympozium_testkit::wait_until;
 
-use crate::alone;
-use crate::fixture::{DEADLINE, Fixture};
+use crate::fixture::{Fixture, TIMEOUT};
+use crate::separate_process;
 
 type Open = fn(&Path) -> Result<Volume, VolumeError>;
 
@@ -62,17 +62,17 @@ fn tools_must_be_a_directory_of_the_volume() {
 
 #[test]
 fn mount_points_do_not_count_as_the_volume() {
-    alone::with_mounts(|| {
+    separate_process::with_mounts(|| {
         let directory = tempfile::tempdir().expect("there is room");
         let (tools, done) = (directory.path().join("tools"), directory.path().join("done"));
         let volumes = WAYS.map(|open| open(directory.path()).expect("nothing is mounted yet"));
         fs::write(&done, "").expect("there is room");
-        assert!(volumes.iter().all(|volume| volume.done().expect("it can be seen") == Done::Yes));
+        assert!(volumes.iter().all(|volume| volume.done_state().expect("it can be seen") == DoneState::Present));
         // Of the same file system, so that the device does not tell.
         fs::write(directory.path().join("other"), "").expect("there is room");
         mount_bind(directory.path().join("other"), &done).expect("root may");
         for volume in &volumes {
-            assert_eq!(volume.done().expect("it can be seen"), Done::Foreign(FileKind::MountPoint));
+            assert_eq!(volume.done_state().expect("it can be seen"), DoneState::Foreign(FileKind::MountPoint));
         }
         mount("tmpfs", &tools, "tmpfs", MountFlags::empty(), None).expect("root may");
         assert_eq!(kind_of_tools(directory.path()), [FileKind::MountPoint; 2]);
@@ -92,24 +92,24 @@ fn only_a_regular_file_is_done() {
     let done = fixture.path("done");
     let look = || {
         let other = Volume::open_without_openat2(&fixture.path("")).expect("it can be opened");
-        [&fixture.volume, &other].map(|volume| volume.done().expect("it can be seen"))
+        [&fixture.volume, &other].map(|volume| volume.done_state().expect("it can be seen"))
     };
-    assert_eq!(look(), [Done::No; 2]);
+    assert_eq!(look(), [DoneState::Absent; 2]);
     symlink(fixture.path("tools"), &done).expect("it is free");
-    assert_eq!(look(), [Done::Foreign(FileKind::Link); 2]);
+    assert_eq!(look(), [DoneState::Foreign(FileKind::Link); 2]);
     fs::remove_file(&done).expect("it is there");
     symlink("/etc/hostname", &done).expect("it is free");
-    assert_eq!(look(), [Done::Foreign(FileKind::Link); 2]);
+    assert_eq!(look(), [DoneState::Foreign(FileKind::Link); 2]);
     fs::remove_file(&done).expect("it is there");
     make_fifo(&done);
-    assert_eq!(look(), [Done::Foreign(FileKind::Fifo); 2]);
+    assert_eq!(look(), [DoneState::Foreign(FileKind::Fifo); 2]);
     fs::remove_file(&done).expect("it is there");
     fs::create_dir(&done).expect("it is free");
-    assert_eq!(look(), [Done::Foreign(FileKind::Directory); 2]);
+    assert_eq!(look(), [DoneState::Foreign(FileKind::Directory); 2]);
     fixture.volume.write_done().expect_err("a directory is in the way");
     fs::remove_dir(&done).expect("it is there");
     fixture.volume.write_done().expect("the way is free");
-    assert_eq!(look(), [Done::Yes; 2]);
+    assert_eq!(look(), [DoneState::Present; 2]);
     assert_eq!(fs::read_to_string(done).expect("it is there"), "done\n");
     assert_eq!(fs::read_dir(fixture.path("")).expect("it is there").count(), 2, "nothing else is left");
 }
@@ -121,7 +121,7 @@ fn done_replaces_a_link_and_leaves_what_it_points_at() {
     symlink(fixture.path("precious"), fixture.path("done")).expect("it is free");
     fixture.volume.write_done().expect("there is room");
     assert_eq!(fs::read_to_string(fixture.path("precious")).expect("it is there"), "kept");
-    assert_eq!(fixture.volume.done().expect("it can be seen"), Done::Yes);
+    assert_eq!(fixture.volume.done_state().expect("it can be seen"), DoneState::Present);
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn done_is_noticed_by_event_and_by_polling() {
         fs::remove_dir(fixture.path("done")).expect("it is there");
         let first = watch.wake_at();
         fixture.volume.write_done().expect("there is room");
-        assert!(wait_until(DEADLINE, || match watch.descriptor() {
+        assert!(wait_until(TIMEOUT, || match watch.descriptor() {
             Some(descriptor) => readable(descriptor),
             None => std::time::Instant::now() >= first,
         }));

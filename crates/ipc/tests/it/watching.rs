@@ -5,12 +5,12 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, RenameFlags};
-use sympozium_ipc::inbox::GRACE;
+use sympozium_ipc::inbox::INCOMPLETE_TIMEOUT;
 use sympozium_ipc::{Arrival, Inbox, InboxError, InboxSettings, PollReason, VolumeError, WatchMode, names};
 use sympozium_testkit::{growing, skip, wait_until};
 
-use crate::alone;
-use crate::fixture::{DEADLINE, Fixture, await_arrival, describe, id, json, ok, pull};
+use crate::fixture::{Fixture, TIMEOUT, await_arrival, describe, id, json, ok, pull};
+use crate::separate_process;
 use crate::volume::readable;
 
 #[test]
@@ -62,7 +62,7 @@ fn lost_events_cost_one_more_listing_and_no_request() {
     }
     let mut seen = BTreeSet::new();
     assert!(
-        wait_until(DEADLINE, || {
+        wait_until(TIMEOUT, || {
             while let Some(arrival) = pull(&mut inbox) {
                 let Arrival::Request(claimed, _) = arrival else { panic!("{arrival:?}") };
                 assert!(seen.insert(claimed.id().clone()), "given twice");
@@ -73,12 +73,12 @@ fn lost_events_cost_one_more_listing_and_no_request() {
         "{} of {count}",
         seen.len()
     );
-    assert_eq!(inbox.polling(), None, "inotify does work here");
+    assert_eq!(inbox.poll_reason(), None, "inotify does work here");
 }
 
 #[test]
 fn a_large_directory_is_listed_in_bounded_memory() {
-    alone::in_a_process(|| {
+    separate_process::in_a_process(|| {
         let count: u64 = 20_000;
         let fixture = Fixture::new();
         for number in 0..count {
@@ -108,9 +108,9 @@ fn resident_kib() -> u64 {
 #[test]
 fn polling_finds_the_same_requests() {
     let fixture = Fixture::new();
-    let mut inbox = fixture.polling();
-    assert_eq!(inbox.take_notice(), Some(PollReason::Asked));
-    assert_eq!(inbox.take_notice(), None, "said once");
+    let mut inbox = fixture.polling_inbox();
+    assert_eq!(inbox.take_poll_notice(), Some(PollReason::Requested));
+    assert_eq!(inbox.take_poll_notice(), None, "said once");
     assert!(pull(&mut inbox).is_none());
     assert!(inbox.wake_at().expect("it goes on") <= Instant::now() + Duration::from_millis(200));
     fixture.ask(1, "x");
@@ -119,16 +119,16 @@ fn polling_finds_the_same_requests() {
 
 /// An inbox whose inotify says nothing, and that lists the directory this often.
 fn deaf(fixture: &Fixture, safety_interval: Duration) -> Inbox {
-    Inbox::new(&fixture.volume, InboxSettings { watch: WatchMode::Deaf, safety_interval, ..Default::default() })
+    Inbox::new(&fixture.volume, InboxSettings { watch: WatchMode::Silent, safety_interval, ..Default::default() })
 }
 
 /// What an inbox gives, and whether it was asked often enough for a request to be found before it is old.
 fn await_young(inbox: &mut Inbox) -> (Arrival, bool) {
     let (mut last, mut often) = (Instant::now(), true);
     let mut arrival = None;
-    let came = wait_until(DEADLINE, || {
+    let came = wait_until(TIMEOUT, || {
         arrival = pull(inbox);
-        often &= last.elapsed() < GRACE / 2;
+        often &= last.elapsed() < INCOMPLETE_TIMEOUT / 2;
         last = Instant::now();
         arrival.is_some()
     });
@@ -141,26 +141,26 @@ fn young_requests_prove_nothing() -> bool {
     let fixture = Fixture::new();
     let mut inbox = deaf(&fixture, Duration::from_millis(50));
     assert!(pull(&mut inbox).is_none());
-    assert_eq!(inbox.take_notice(), None);
+    assert_eq!(inbox.take_poll_notice(), None);
     let asked = Instant::now();
     let path = fixture.ask(1, "x");
     let old = std::time::SystemTime::now() - Duration::from_secs(5);
     fs::File::open(path).and_then(|file| file.set_modified(old)).expect("it is ours");
     drop(await_arrival(&mut inbox));
-    if asked.elapsed() >= GRACE {
+    if asked.elapsed() >= INCOMPLETE_TIMEOUT {
         return false;
     }
-    assert_eq!(inbox.polling(), None, "it is too young to tell, whatever it says");
+    assert_eq!(inbox.poll_reason(), None, "it is too young to tell, whatever it says");
 
     let asked = Instant::now();
     fixture.put("exec-request-2.json", "{");
-    let is_young = asked.elapsed() < GRACE / 2;
+    let is_young = asked.elapsed() < INCOMPLETE_TIMEOUT / 2;
     let (arrival, often) = await_young(&mut inbox);
     assert!(matches!(arrival, Arrival::Refused(..)));
     if !(is_young && often) {
         return false;
     }
-    assert_eq!(inbox.polling(), None, "it was known and waited for");
+    assert_eq!(inbox.poll_reason(), None, "it was known and waited for");
     true
 }
 
@@ -178,12 +178,12 @@ fn an_inotify_that_says_nothing_is_found_out() {
         let listed = Instant::now();
         assert!(pull(&mut inbox).is_none());
         fs::rename(fixture.path("aside"), settled).expect("it is there");
-        (listed.elapsed() + GRACE + GRACE / 10 < interval).then_some((fixture, inbox))
+        (listed.elapsed() + INCOMPLETE_TIMEOUT + INCOMPLETE_TIMEOUT / 10 < interval).then_some((fixture, inbox))
     });
     let (fixture, mut inbox) = found.expect("in time");
     assert_eq!(describe(&await_arrival(&mut inbox)), "run 3: x");
-    assert_eq!(inbox.polling(), Some(&PollReason::Silent));
-    assert_eq!(inbox.take_notice(), Some(PollReason::Silent));
+    assert_eq!(inbox.poll_reason(), Some(&PollReason::Silent));
+    assert_eq!(inbox.take_poll_notice(), Some(PollReason::Silent));
     assert!(inbox.wake_at().expect("it goes on") <= Instant::now() + Duration::from_millis(1_500));
     fixture.ask(4, "y");
     assert_eq!(describe(&await_arrival(&mut inbox)), "run 4: y");
@@ -198,7 +198,7 @@ fn the_safety_listing_of_a_working_inotify_proves_nothing_against_it() {
         fixture.ask(number, "x");
         drop(await_arrival(&mut inbox));
     }
-    assert_eq!(inbox.polling(), None);
+    assert_eq!(inbox.poll_reason(), None);
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn an_inbox_ends_when_its_directory_is_removed_or_replaced() {
             replace(&fixture);
             let mut error = None;
             assert!(
-                wait_until(DEADLINE, || {
+                wait_until(TIMEOUT, || {
                     error = inbox.next().err();
                     error.is_some()
                 }),

@@ -3,9 +3,9 @@
 
 use sympozium_api::agent_run::RunModel;
 
-use super::finding::{Findings, told};
-use super::model::{Endpoints, ResolvedModel, is_credential, resolved_model};
-use super::{Case, Input};
+use super::model::{DefaultEndpoint, ResolvedModel, is_credential_header, resolve_model};
+use super::violation::{Findings, violation};
+use super::{Input, RuleContext};
 use crate::host::{Endpoint, Host, InvalidHost};
 
 /// The address of a model.
@@ -40,19 +40,19 @@ pub enum AddressSource {
 /// When the configured address is not a URL.
 pub fn model_address(input: &Input<'_>, model: &RunModel) -> Option<Result<ModelAddress, InvalidHost>> {
     if let Some(reference) = &model.model_ref {
-        let found = resolved_model(input, reference)?;
-        return Some(served(&found));
+        let found = resolve_model(input, reference)?;
+        return Some(served_address(&found));
     }
     let at = |endpoint, source| ModelAddress { endpoint, source };
     if let Some(url) = &model.base_url {
         return Some(Endpoint::parse(url).map(|it| at(it, AddressSource::BaseUrl)));
     }
-    match Endpoints::of(&model.provider) {
-        Endpoints::At(host, port) => {
+    match DefaultEndpoint::for_provider(&model.provider) {
+        DefaultEndpoint::Fixed(host, port) => {
             let endpoint = |host: Host| Endpoint { encrypted: port == 443, host, port, path: String::new() };
             Some(Host::parse(host).map(|it| at(endpoint(it), AddressSource::Provider)))
         }
-        Endpoints::Named | Endpoints::Nowhere => None,
+        DefaultEndpoint::Required | DefaultEndpoint::Internal => None,
     }
 }
 
@@ -69,7 +69,7 @@ fn service_url(found: &ResolvedModel<'_, '_>) -> String {
     format!("http://model-{name}.{namespace}.svc:{port}/v1")
 }
 
-fn served(found: &ResolvedModel<'_, '_>) -> Result<ModelAddress, InvalidHost> {
+fn served_address(found: &ResolvedModel<'_, '_>) -> Result<ModelAddress, InvalidHost> {
     let endpoint = Endpoint::parse(&model_url(found))?;
     let service = Endpoint::parse(&service_url(found))?;
     // A Model whose name has dots would lead to the Service of another name.
@@ -83,8 +83,8 @@ fn served(found: &ResolvedModel<'_, '_>) -> Result<ModelAddress, InvalidHost> {
 }
 
 /// Checks that requests, and the model key with them, may go to the model's address.
-pub fn check(case: &Case<'_, '_>, model: &RunModel, findings: &mut Findings) {
-    let own = Endpoints::of(&model.provider);
+pub fn check(case: &RuleContext<'_, '_>, model: &RunModel, findings: &mut Findings) {
+    let own = DefaultEndpoint::for_provider(&model.provider);
     let field = match (&model.model_ref, &model.base_url) {
         (Some(_), _) => "spec.model.modelRef",
         (None, Some(_)) => "spec.model.baseURL",
@@ -95,16 +95,16 @@ pub fn check(case: &Case<'_, '_>, model: &RunModel, findings: &mut Findings) {
         Some(Err(error)) => {
             let message = format!("the address cannot be used: {error}");
             let remedy = "write it as `https://host/path`, with credentials in `authSecretRef`";
-            return findings.deny(&case.subject, told(field, "model-url", message, remedy));
+            return findings.deny(&case.subject, violation(field, "model-url", message, remedy));
         }
         // A missing Model is reported elsewhere.
-        None if model.model_ref.is_none() && own == Endpoints::Named => {
+        None if model.model_ref.is_none() && own == DefaultEndpoint::Required => {
             return findings.deny(
                 &case.subject,
-                told(
+                violation(
                     "spec.model.baseURL",
                     "model-url-missing",
-                    format!("no address is known for provider `{}`", crate::text::shown(&model.provider)),
+                    format!("no address is known for provider `{}`", crate::text::printable(&model.provider)),
                     "set `baseURL`, or correct `provider`",
                 ),
             );
@@ -114,28 +114,28 @@ pub fn check(case: &Case<'_, '_>, model: &RunModel, findings: &mut Findings) {
     let Endpoint { host, port, encrypted, .. } = &address.endpoint;
     if host.is_metadata() {
         let message = format!("`{host}` answers with the credentials of the machine");
-        findings.deny(&case.subject, told(field, "model-url-link-local", message, "use the provider's address"));
+        findings.deny(&case.subject, violation(field, "model-url-link-local", message, "use the provider's address"));
     }
     let policy = case.policy;
-    let is_listed = policy.endpoints.allows(|it| it.allows(host, *port)) && policy.reach.reaches(host, *port);
+    let is_listed = policy.model_endpoints.allows(|it| it.allows(host, *port)) && policy.egress.allows(host, *port);
     let is_opened_service = match &address.source {
         AddressSource::Service { namespace } => {
             *namespace == case.input.settings.system_namespace || policy.model_services.covers(namespace)
         }
         _ => false,
     };
-    let may = is_listed || is_opened_service || own.include(&address.endpoint);
-    if policy.bound && !may {
-        let (message, remedy) = refused(&address, model);
-        findings.deny(&case.subject, told(field, "model-endpoint", message, remedy));
+    let may = is_listed || is_opened_service || own.includes(&address.endpoint);
+    if policy.has_policy && !may {
+        let (message, remedy) = denial_text(&address, model);
+        findings.deny(&case.subject, violation(field, "model-endpoint", message, remedy));
     }
-    if *encrypted || !has_secret(model) || host.is_loopback() {
+    if *encrypted || !sends_secret(model) || host.is_loopback() {
         return;
     }
     if !host.is_service() {
         findings.deny(
             &case.subject,
-            told(
+            violation(
                 field,
                 "model-url-plain",
                 format!("the key would go to `{host}:{port}` unencrypted"),
@@ -146,7 +146,7 @@ pub fn check(case: &Case<'_, '_>, model: &RunModel, findings: &mut Findings) {
     } else if !is_listed && !is_opened_service {
         findings.deny(
             &case.subject,
-            told(
+            violation(
                 field,
                 "model-service-plain",
                 format!("the key would go to `{host}:{port}` unencrypted, and no policy opens that Service"),
@@ -158,19 +158,19 @@ pub fn check(case: &Case<'_, '_>, model: &RunModel, findings: &mut Findings) {
 
 /// Whether requests carry a secret. A credential that is written into the run itself counts too: it is sent all the
 /// same.
-fn has_secret(model: &RunModel) -> bool {
+fn sends_secret(model: &RunModel) -> bool {
     let key = model.auth_secret_ref.as_ref();
     key.is_some_and(|it| !it.as_str().is_empty())
         || model.provider_headers_secret_ref.is_some()
-        || model.provider_headers.keys().any(|it| is_credential(it))
+        || model.provider_headers.keys().any(|it| is_credential_header(it))
 }
 
 /// Why an address is denied, and what to do.
-fn refused(address: &ModelAddress, model: &RunModel) -> (String, String) {
+fn denial_text(address: &ModelAddress, model: &RunModel) -> (String, String) {
     let Endpoint { host, port, .. } = &address.endpoint;
     match &address.source {
         AddressSource::Service { namespace } => {
-            let namespace = crate::text::shown(namespace);
+            let namespace = crate::text::printable(namespace);
             (
                 format!("the policy opens neither Models of namespace `{namespace}` nor `{host}:{port}`"),
                 format!(
@@ -185,7 +185,7 @@ fn refused(address: &ModelAddress, model: &RunModel) -> (String, String) {
         AddressSource::BaseUrl | AddressSource::Provider => (
             format!(
                 "`{host}:{port}` is not an address of provider `{}`, and the policy does not list it",
-                crate::text::shown(&model.provider)
+                crate::text::printable(&model.provider)
             ),
             "remove `baseURL`, or add host and port to `networkPolicy.allowedEgress`".to_owned(),
         ),

@@ -3,8 +3,8 @@
 use sympozium_api::AgentSpec;
 use sympozium_api::agent_run::{RunMode, Task};
 
-use super::finding::{Findings, told};
-use super::{Case, Input, Subject};
+use super::violation::{Findings, violation};
+use super::{Input, RuleContext, Subject};
 
 /// The agent's spec, where the run names exactly one agent that exists once.
 pub fn resolve<'a>(input: &Input<'a>, subject: &Subject, findings: &mut Findings) -> Option<&'a AgentSpec> {
@@ -13,13 +13,17 @@ pub fn resolve<'a>(input: &Input<'a>, subject: &Subject, findings: &mut Findings
         findings.deny(
             subject,
             match (&spec.agent_ref, &spec.instance_ref) {
-                (Some(agent), Some(instance)) => told(
+                (Some(agent), Some(instance)) => violation(
                     "spec.instanceRef",
                     "agent-refs-differ",
-                    format!("`agentRef` names `{}` and `instanceRef` names `{}`", shown(agent), shown(instance)),
+                    format!(
+                        "`agentRef` names `{}` and `instanceRef` names `{}`",
+                        printable_name(agent),
+                        printable_name(instance)
+                    ),
                     "set one of them, or both to the same name",
                 ),
-                _ => told(
+                _ => violation(
                     "spec.agentRef",
                     "agent-unnamed",
                     "the run names no agent",
@@ -33,10 +37,10 @@ pub fn resolve<'a>(input: &Input<'a>, subject: &Subject, findings: &mut Findings
         (None, None) => {
             findings.deny_missing(
                 subject,
-                told(
+                violation(
                     "spec.agentRef",
                     "agent-missing",
-                    format!("there is no agent `{}` in namespace `{}`", shown(name), input.namespace),
+                    format!("there is no agent `{}` in namespace `{}`", printable_name(name), input.namespace),
                     "create it, or correct the name",
                 ),
                 Subject::new("Agent", Some(input.namespace), name.as_str()),
@@ -46,10 +50,10 @@ pub fn resolve<'a>(input: &Input<'a>, subject: &Subject, findings: &mut Findings
         (Some(_), Some(_)) => {
             findings.deny(
                 subject,
-                told(
+                violation(
                     "spec.agentRef",
                     "agent-ambiguous",
-                    format!("`{}` is both an Agent and a SympoziumInstance", shown(name)),
+                    format!("`{}` is both an Agent and a SympoziumInstance", printable_name(name)),
                     "delete one of the two; they are two names for one thing",
                 ),
             );
@@ -63,25 +67,25 @@ pub fn resolve<'a>(input: &Input<'a>, subject: &Subject, findings: &mut Findings
 const SIDECAR_DRIVEN: &str = "sidecar-driven";
 
 /// Checks that the run has a task, in a valid form.
-pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
+pub fn check(case: &RuleContext<'_, '_>, findings: &mut Findings) {
     let task = case.run.spec.task.as_ref();
     match task {
-        None => no_task(case, findings),
-        Some(Task::Text(text)) if text.trim().is_empty() => no_task(case, findings),
+        None => deny_missing_task(case, findings),
+        Some(Task::Text(text)) if text.trim().is_empty() => deny_missing_task(case, findings),
         Some(Task::Text(_)) => {}
         Some(Task::Structured(task)) if task.mode == SIDECAR_DRIVEN => {}
         Some(Task::Structured(task)) => findings.deny(
             &case.subject,
-            told(
+            violation(
                 "spec.task.mode",
                 "task-invalid",
-                format!("there is no mode `{}`", crate::text::shown(&task.mode)),
+                format!("there is no mode `{}`", crate::text::printable(&task.mode)),
                 format!("use `mode: {SIDECAR_DRIVEN}`, or write the task as a text"),
             ),
         ),
         Some(Task::Other(_)) => findings.deny(
             &case.subject,
-            told(
+            violation(
                 "spec.task",
                 "task-invalid",
                 "a task is a text, or an object with `mode`, `tool` and `parameters` that are texts",
@@ -92,15 +96,15 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
 }
 
 /// A run in server mode waits for tasks; every other run needs one.
-fn no_task(case: &Case<'_, '_>, findings: &mut Findings) {
+fn deny_missing_task(case: &RuleContext<'_, '_>, findings: &mut Findings) {
     if case.run.spec.mode == RunMode::Task {
         findings.deny(
             &case.subject,
-            told("spec.task", "task-missing", "the run has no task", "say in `task` what the agent is to do"),
+            violation("spec.task", "task-missing", "the run has no task", "say in `task` what the agent is to do"),
         );
     }
 }
 
-fn shown(name: &sympozium_api::names::AgentName) -> String {
-    crate::text::shown(name.as_str()).into_owned()
+fn printable_name(name: &sympozium_api::names::AgentName) -> String {
+    crate::text::printable(name.as_str()).into_owned()
 }

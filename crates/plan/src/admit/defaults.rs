@@ -13,7 +13,7 @@ use crate::duration::DEFAULT_RUN_TIMEOUT;
 use crate::policy::{EffectivePolicy, PolicyDefaults};
 
 /// The run with all defaults filled in.
-pub fn filled_in(
+pub fn apply_defaults(
     input: &Input<'_>,
     agent: Option<&AgentSpec>,
     policy: &EffectivePolicy,
@@ -25,25 +25,25 @@ pub fn filled_in(
         spec.agent_ref = spec.instance_ref.clone();
     }
     if let Some(agent) = agent {
-        from_agent(spec, agent, provider(input, agent));
+        apply_agent(spec, agent, guess_provider(input, agent));
     }
     if spec.timeout.is_none() {
         spec.timeout = Some(DurationText::new(DEFAULT_RUN_TIMEOUT));
     }
-    from_policy(spec, input, policy, defaults);
+    apply_policy(spec, input, policy, defaults);
     run
 }
 
-fn from_agent(spec: &mut AgentRunSpec, agent: &AgentSpec, provider: String) {
+fn apply_agent(spec: &mut AgentRunSpec, agent: &AgentSpec, provider: String) {
     let config = &agent.agents.default;
     if spec.skills.is_empty() {
         spec.skills.clone_from(&agent.skills);
     }
     match &mut spec.model {
-        None if !config.model.is_empty() => spec.model = Some(model_of(agent, config, provider)),
+        None if !config.model.is_empty() => spec.model = Some(agent_model(agent, config, provider)),
         None => {}
         Some(model) if model.auth_secret_ref.is_none() && model.model_ref.is_none() => {
-            model.auth_secret_ref = credential(agent, &model.provider);
+            model.auth_secret_ref = find_credential(agent, &model.provider);
         }
         Some(_) => {}
     }
@@ -76,7 +76,7 @@ fn from_agent(spec: &mut AgentRunSpec, agent: &AgentSpec, provider: String) {
     }
 }
 
-fn from_policy(spec: &mut AgentRunSpec, input: &Input<'_>, policy: &EffectivePolicy, defaults: &PolicyDefaults) {
+fn apply_policy(spec: &mut AgentRunSpec, input: &Input<'_>, policy: &EffectivePolicy, defaults: &PolicyDefaults) {
     if let Some(sandbox) = spec.sandbox.as_mut().filter(|it| it.enabled)
         && sandbox.image.is_none()
     {
@@ -96,10 +96,10 @@ fn from_policy(spec: &mut AgentRunSpec, input: &Input<'_>, policy: &EffectivePol
 }
 
 /// The agent's model, for a run that names none.
-fn model_of(agent: &AgentSpec, config: &AgentConfig, provider: String) -> RunModel {
+fn agent_model(agent: &AgentSpec, config: &AgentConfig, provider: String) -> RunModel {
     RunModel {
         model: config.model.clone(),
-        auth_secret_ref: credential(agent, &provider),
+        auth_secret_ref: find_credential(agent, &provider),
         provider,
         base_url: config.base_url.clone(),
         thinking: config.thinking.clone(),
@@ -111,14 +111,14 @@ fn model_of(agent: &AgentSpec, config: &AgentConfig, provider: String) -> RunMod
 }
 
 /// The first of the agent's credentials that matches the provider.
-fn credential(agent: &AgentSpec, provider: &str) -> Option<OptionalSecretName> {
+fn find_credential(agent: &AgentSpec, provider: &str) -> Option<OptionalSecretName> {
     let fits = |of: &Option<String>| of.as_ref().is_none_or(|of| of.eq_ignore_ascii_case(provider));
     let found = agent.auth_refs.iter().find(|it| fits(&it.provider))?;
     Some(OptionalSecretName::new(found.secret.as_str()))
 }
 
 /// The provider of an agent, whose spec does not name it: by its label, its credentials, its address, its model.
-fn provider(input: &Input<'_>, agent: &AgentSpec) -> String {
+fn guess_provider(input: &Input<'_>, agent: &AgentSpec) -> String {
     let metadata = match (input.agents.agent, input.agents.instance) {
         (Some(agent), _) => Some(&agent.metadata),
         (None, instance) => instance.map(|it| &it.metadata),

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use sympozium_api::environment::{EnvVar, EnvVarSource};
 use sympozium_api::names::EnvName;
 
-use super::finding::{Findings, Told, told};
-use super::{Case, Subject};
-use crate::environment::{SetBy, denied, looks_like_a_credential};
+use super::violation::{Findings, ViolationDetail, violation};
+use super::{RuleContext, Subject};
+use crate::environment::{SetBy, denial_reason, looks_like_credential};
 
 /// The prefix of the variables of parameters.
 const PARAMETER_PREFIX: &str = "SKILL_";
@@ -31,29 +31,29 @@ pub fn parameter_variable(key: &str) -> String {
 }
 
 /// Checks all variables of a run except those of hooks, which are checked with the hooks.
-pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
-    check_map(&case.subject, "spec.env", &case.run.spec.env, findings);
+pub fn check(case: &RuleContext<'_, '_>, findings: &mut Findings) {
+    check_agent_env(&case.subject, "spec.env", &case.run.spec.env, findings);
     for pack in &case.packs {
         if let Some(sidecar) = pack.sidecar() {
-            check_list(&pack.subject(), "spec.sidecar.env", &sidecar.env, findings);
+            check_container_env(&pack.subject(), "spec.sidecar.env", &sidecar.env, findings);
         }
         check_parameters(&case.subject, &format!("spec.skills[{}].params", pack.index), &pack.params, findings);
     }
 }
 
 /// Checks variables that reach the agent.
-pub fn check_map(subject: &Subject, field: &str, env: &BTreeMap<String, String>, findings: &mut Findings) {
+pub fn check_agent_env(subject: &Subject, field: &str, env: &BTreeMap<String, String>, findings: &mut Findings) {
     for name in env.keys() {
-        let at = || format!("{field}.{}", crate::text::shown(name));
-        if let Some(told) = refused(name, SetBy::Others, at) {
+        let at = || format!("{field}.{}", crate::text::printable(name));
+        if let Some(told) = name_violation(name, SetBy::Others, at) {
             findings.deny(subject, told);
-        } else if looks_like_a_credential(name) {
+        } else if looks_like_credential(name) {
             findings.warn(
                 subject,
-                told(
+                violation(
                     at(),
                     "env-credential",
-                    format!("`{}` looks like a credential, and the agent sees it", crate::text::shown(name)),
+                    format!("`{}` looks like a credential, and the agent sees it", crate::text::printable(name)),
                     "keep it in a Secret that only the pack which needs it names in `secretRef`",
                 ),
             );
@@ -62,32 +62,32 @@ pub fn check_map(subject: &Subject, field: &str, env: &BTreeMap<String, String>,
 }
 
 /// Checks the names of the run's variables that the author of a hook accepts, beside the hook's own variables.
-pub fn check_names(subject: &Subject, field: &str, names: &[EnvName], own: &[EnvVar], findings: &mut Findings) {
+pub fn check_env_from_run(subject: &Subject, field: &str, names: &[EnvName], own: &[EnvVar], findings: &mut Findings) {
     for (index, name) in names.iter().enumerate() {
         let at = || format!("{field}[{index}]");
-        if let Some(told) = refused(name.as_str(), SetBy::Others, at) {
+        if let Some(told) = name_violation(name.as_str(), SetBy::Others, at) {
             findings.deny(subject, told);
         }
         if names[..index].contains(name) || own.iter().any(|it| it.name == *name) {
-            let shown = crate::text::shown(name.as_str());
+            let shown = crate::text::printable(name.as_str());
             let message = format!("the variable `{shown}` is set twice");
-            findings.deny(subject, told(at(), "env-twice", message, "set it once"));
+            findings.deny(subject, violation(at(), "env-twice", message, "set it once"));
         }
     }
 }
 
 /// Checks the variables of one container that are set by the author who chose what runs in it.
-pub fn check_list(subject: &Subject, field: &str, env: &[EnvVar], findings: &mut Findings) {
+pub fn check_container_env(subject: &Subject, field: &str, env: &[EnvVar], findings: &mut Findings) {
     let mut seen = BTreeSet::new();
     for (index, variable) in env.iter().enumerate() {
         let name = variable.name.as_str();
         let at = || format!("{field}[{index}].name");
-        if let Some(told) = refused(name, SetBy::Author, at) {
+        if let Some(told) = name_violation(name, SetBy::Author, at) {
             findings.deny(subject, told);
         }
         if !seen.insert(name) {
-            let message = format!("the variable `{}` is set twice", crate::text::shown(name));
-            findings.deny(subject, told(at(), "env-twice", message, "set it once"));
+            let message = format!("the variable `{}` is set twice", crate::text::printable(name));
+            findings.deny(subject, violation(at(), "env-twice", message, "set it once"));
         }
         if let Some(source) = &variable.value_from {
             check_source(subject, &format!("{field}[{index}]"), variable, source, findings);
@@ -99,7 +99,7 @@ fn check_source(subject: &Subject, field: &str, variable: &EnvVar, source: &EnvV
     if variable.value.is_some() {
         findings.deny(
             subject,
-            told(field, "env-two-values", "the variable has `value` and `valueFrom`", "keep one of them"),
+            violation(field, "env-two-values", "the variable has `value` and `valueFrom`", "keep one of them"),
         );
     }
     let sources = [
@@ -110,15 +110,15 @@ fn check_source(subject: &Subject, field: &str, variable: &EnvVar, source: &EnvV
     ];
     if sources.iter().filter(|set| **set).count() != 1 {
         let message = "`valueFrom` needs exactly one source";
-        findings.deny(subject, told(format!("{field}.valueFrom"), "env-source", message, "keep one source"));
+        findings.deny(subject, violation(format!("{field}.valueFrom"), "env-source", message, "keep one source"));
     }
     for (kind, reference) in [("secretKeyRef", &source.secret_key_ref), ("configMapKeyRef", &source.config_map_key_ref)]
     {
-        if let Some(reference) = reference.as_ref().filter(|it| !crate::text::is_key(&it.key)) {
-            let message = format!("`{}` cannot be a key", crate::text::shown(&reference.key));
+        if let Some(reference) = reference.as_ref().filter(|it| !crate::text::is_data_key(&it.key)) {
+            let message = format!("`{}` cannot be a key", crate::text::printable(&reference.key));
             findings.deny(
                 subject,
-                told(
+                violation(
                     format!("{field}.valueFrom.{kind}.key"),
                     "env-key",
                     message,
@@ -132,11 +132,11 @@ fn check_source(subject: &Subject, field: &str, variable: &EnvVar, source: &EnvV
     {
         findings.deny(
             subject,
-            told(
+            violation(
                 format!("{field}.valueFrom.fieldRef.fieldPath"),
                 "env-field",
-                format!("`{}` is not a field that a variable may show", crate::text::shown(&reference.field_path)),
-                format!("use one of {}", crate::text::listed(POD_FIELDS)),
+                format!("`{}` is not a field that a variable may show", crate::text::printable(&reference.field_path)),
+                format!("use one of {}", crate::text::quote_list(POD_FIELDS)),
             ),
         );
     }
@@ -147,26 +147,26 @@ fn check_parameters(subject: &Subject, field: &str, params: &BTreeMap<String, St
     let mut seen = BTreeSet::new();
     for key in params.keys() {
         let name = parameter_variable(key);
-        let at = || format!("{field}.{}", crate::text::shown(key));
-        if let Some(told) = refused(&name, SetBy::Others, at) {
+        let at = || format!("{field}.{}", crate::text::printable(key));
+        if let Some(told) = name_violation(&name, SetBy::Others, at) {
             findings.deny(subject, told);
         }
         if !seen.insert(name.clone()) {
-            let message = format!("two parameters become the variable `{}`", crate::text::shown(&name));
-            findings.deny(subject, told(at(), "env-twice", message, "remove one of them"));
+            let message = format!("two parameters become the variable `{}`", crate::text::printable(&name));
+            findings.deny(subject, violation(at(), "env-twice", message, "remove one of them"));
         }
     }
 }
 
 /// The violation of a variable's name, if there is one.
-fn refused(name: &str, by: SetBy, field: impl Fn() -> String) -> Option<Told> {
-    let shown = crate::text::shown(name);
+fn name_violation(name: &str, by: SetBy, field: impl Fn() -> String) -> Option<ViolationDetail> {
+    let shown = crate::text::printable(name);
     if EnvName::new(name).check().is_err() {
         let message = format!("`{shown}` is not a name of an environment variable");
-        return Some(told(field(), "env-name", message, "use letters, digits and `_`"));
+        return Some(violation(field(), "env-name", message, "use letters, digits and `_`"));
     }
-    denied(name, by).map(|why| {
-        told(
+    denial_reason(name, by).map(|why| {
+        violation(
             field(),
             "env-denied",
             format!("the variable `{shown}` must not be set: {why}"),

@@ -2,33 +2,33 @@
 
 use sympozium_api::Feature;
 
-use super::Case;
-use super::finding::{Findings, told};
-use super::unused::policy_subject;
+use super::RuleContext;
+use super::unused_fields::policy_subject;
+use super::violation::{Findings, violation};
 
 /// Checks that the run needs no disabled feature. Tools of disabled features are denied with the other tools.
-pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
-    for name in &case.policy.closed_unknown {
-        let name = crate::text::shown(name);
+pub fn check(case: &RuleContext<'_, '_>, findings: &mut Findings) {
+    for name in &case.policy.unknown_features {
+        let name = crate::text::printable(name);
         findings.deny(
             &policy_subject(case),
-            told(
+            violation(
                 format!("spec.featureGates.{name}"),
                 "feature-unknown",
                 format!("the policy closes `{name}`, which is no feature, so that what it was to close is not known"),
-                format!("correct it to one of {}", crate::text::listed(Feature::ALL.map(Feature::as_str))),
+                format!("correct it to one of {}", crate::text::quote_list(Feature::ALL.map(Feature::as_str))),
             ),
         );
     }
-    let closed = &case.policy.closed;
+    let closed = &case.policy.disabled_features;
     if closed.is_empty() {
         return;
     }
-    let (sandbox, _) = super::sandbox::enabled(case);
+    let (sandbox, _) = super::sandbox::enabled_kinds(case);
     if sandbox && closed.contains(&Feature::CodeExecution) {
         findings.deny(
             &case.subject,
-            told(
+            violation(
                 "spec.sandbox.enabled",
                 "feature-code-execution",
                 "the policy closes `code-execution`, and a sandbox is for commands",
@@ -39,7 +39,7 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     if case.run.spec.parent.is_some() && closed.contains(&Feature::SubAgents) {
         findings.deny(
             &case.subject,
-            told(
+            violation(
                 "spec.parent",
                 "feature-sub-agents",
                 "the policy closes `sub-agents`, and another run started this one",
@@ -51,12 +51,12 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
         for feature in pack.spec.features.iter().filter(|it| closed.contains(it)) {
             findings.deny(
                 &case.subject,
-                told(
+                violation(
                     format!("spec.skills[{}].skillPackRef", pack.index),
                     "feature-of-pack",
                     format!(
                         "the policy closes `{feature}`, which pack `{}` brings",
-                        crate::text::shown(pack.name.as_str())
+                        crate::text::printable(pack.name.as_str())
                     ),
                     "remove the skill, or open the feature in `featureGates`",
                 ),

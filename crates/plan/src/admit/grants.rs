@@ -3,30 +3,32 @@
 
 use sympozium_api::rbac::RbacRule;
 
-use super::finding::{Findings, told};
-use super::{Case, Rights, Subject};
+use super::violation::{Findings, violation};
+use super::{Permissions, RuleContext, Subject};
 use crate::policy::EffectivePolicy;
-use crate::policy::grants::can_be_listed;
-use crate::rbac::{MAX_GRANT, Rule, Scope, combinations, covers, escalations, look_at};
+use crate::policy::grants::can_be_excepted;
+use crate::rbac::{
+    MAX_GRANT_PERMISSIONS, Rule, Scope, check_rule_size, count_permissions, escalations, find_uncovered,
+};
 
 /// The hint for a cluster-wide permission that no exception can cover.
-pub const READING_ONLY: &str = "ask for less, or use `rbac`: in the whole cluster exceptions cover reading only";
+pub const READ_ONLY_HINT: &str = "ask for less, or use `rbac`: in the whole cluster exceptions cover reading only";
 
 /// Checks all permissions that packs and hooks request.
-pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
+pub fn check(case: &RuleContext<'_, '_>, findings: &mut Findings) {
     for pack in &case.packs {
         let Some(sidecar) = pack.sidecar() else {
             continue;
         };
         let subject = pack.subject();
-        let author = Author { who: "the pack's author", rights: pack.author };
+        let author = Author { description: "the pack's author", permissions: pack.author };
         let all = [("spec.sidecar.rbac", sidecar.rbac.as_slice()), ("spec.sidecar.clusterRBAC", &sidecar.cluster_rbac)];
         if !check_size(&subject, &all, findings) {
             continue;
         }
-        check_rules(&subject, "spec.sidecar.rbac", &sidecar.rbac, Scope::Namespace, Some(case.policy), findings);
+        check_ceilings(&subject, "spec.sidecar.rbac", &sidecar.rbac, Scope::Namespace, Some(case.policy), findings);
         check_author(&subject, "spec.sidecar.rbac", &sidecar.rbac, Scope::Namespace, author, findings);
-        check_rules(
+        check_ceilings(
             &subject,
             "spec.sidecar.clusterRBAC",
             &sidecar.cluster_rbac,
@@ -39,10 +41,10 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
         if !sidecar.cluster_rbac.is_empty() && !case.policy.grants.cluster_namespaces.covers(&namespace) {
             findings.deny(
                 &subject,
-                told(
+                violation(
                     "spec.sidecar.clusterRBAC",
                     "cluster-rbac-consent",
-                    format!("grants in the whole cluster need the floor's consent for namespace `{}`", crate::text::shown(&namespace)),
+                    format!("grants in the whole cluster need the floor's consent for namespace `{}`", crate::text::printable(&namespace)),
                     "use `rbac`, or list the namespace in `rbacPolicy.clusterRBACNamespaces` of the policy `floor` in the system namespace",
                 ),
             );
@@ -53,15 +55,22 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
         // hooks.
         let is_agents = case.agent.agents.default.lifecycle.as_ref() == Some(hooks);
         let author = if is_agents {
-            Author { who: "the agent's author", rights: case.input.agents.author }
+            Author { description: "the agent's author", permissions: case.input.agents.author }
         } else {
-            Author { who: "the run's author", rights: case.input.author }
+            Author { description: "the run's author", permissions: case.input.author }
         };
         let all = [("spec.lifecycle.rbac", hooks.rbac.as_slice())];
         if !check_size(&case.subject, &all, findings) {
             return;
         }
-        check_rules(&case.subject, "spec.lifecycle.rbac", &hooks.rbac, Scope::Namespace, Some(case.policy), findings);
+        check_ceilings(
+            &case.subject,
+            "spec.lifecycle.rbac",
+            &hooks.rbac,
+            Scope::Namespace,
+            Some(case.policy),
+            findings,
+        );
         check_author(&case.subject, "spec.lifecycle.rbac", &hooks.rbac, Scope::Namespace, author, findings);
     }
 }
@@ -73,23 +82,23 @@ pub fn check_size(subject: &Subject, lists: &[(&'static str, &[RbacRule])], find
     for (field, rules) in lists {
         for (index, rule) in rules.iter().enumerate() {
             let rule = Rule::from(rule);
-            total = total.saturating_add(combinations(&rule));
-            if let Err(error) = look_at(&rule) {
+            total = total.saturating_add(count_permissions(&rule));
+            if let Err(error) = check_rule_size(&rule) {
                 let field = format!("{field}[{index}]");
-                let told = told(field, "rbac-too-large", error.to_string(), "ask for less");
+                let told = violation(field, "rbac-too-large", error.to_string(), "ask for less");
                 findings.deny(subject, told);
                 fits = false;
             }
         }
     }
-    if total > MAX_GRANT {
+    if total > MAX_GRANT_PERMISSIONS {
         let field = lists.first().map_or("spec", |(field, _)| field);
         findings.deny(
             subject,
-            told(
+            violation(
                 field,
                 "grant-too-large",
-                format!("all rules together mean {total} single rights, at most {MAX_GRANT} are looked at"),
+                format!("all rules together mean {total} single rights, at most {MAX_GRANT_PERMISSIONS} are looked at"),
                 "ask for less",
             ),
         );
@@ -101,12 +110,12 @@ pub fn check_size(subject: &Subject, lists: &[(&'static str, &[RbacRule])], find
 /// The author of an object, and their permissions, if these are known.
 #[derive(Debug, Clone, Copy)]
 pub struct Author<'a> {
-    pub who: &'static str,
-    pub rights: Option<&'a Rights>,
+    pub description: &'static str,
+    pub permissions: Option<&'a Permissions>,
 }
 
 /// Checks the ceilings. Without a policy, only that the rules are complete.
-pub fn check_rules(
+pub fn check_ceilings(
     subject: &Subject,
     field: &str,
     rules: &[RbacRule],
@@ -119,34 +128,34 @@ pub fn check_rules(
         let rule = Rule::from(rule);
         if rule.verbs.is_empty() || rule.resources.is_empty() || rule.api_groups.is_empty() {
             let message = "a rule needs `apiGroups`, `resources` and `verbs`";
-            findings.deny(subject, told(field.clone(), "rbac-incomplete", message, "fill in what is missing"));
+            findings.deny(subject, violation(field.clone(), "rbac-incomplete", message, "fill in what is missing"));
         }
         let Some(policy) = policy else {
             continue;
         };
         for (escalation, right) in escalations(&rule) {
             if !policy.grants.excepts(&right, scope) {
-                let remedy = match can_be_listed(&right, scope) {
+                let remedy = match can_be_excepted(&right, scope) {
                     true => "ask for less, or list the right in `rbacPolicy.exceptions` of the policy and of the floor",
-                    false => READING_ONLY,
+                    false => READ_ONLY_HINT,
                 };
-                let message = format!("`{right}` is refused: {}", escalation.why());
-                let told = told(field.clone(), "rbac-escalation", message, remedy);
+                let message = format!("`{right}` is refused: {}", escalation.reason());
+                let told = violation(field.clone(), "rbac-escalation", message, remedy);
                 findings.deny(subject, told);
             }
         }
-        match policy.grants.beyond_ceiling(&rule) {
+        match policy.grants.find_beyond_ceiling(&rule) {
             Ok(None) => {}
             Ok(Some(right)) => findings.deny(
                 subject,
-                told(
+                violation(
                     field,
                     "rbac-ceiling",
                     format!("`{right}` is more than the policy lets skills have"),
                     "ask for less, or add it to `rbacPolicy.ceiling`",
                 ),
             ),
-            Err(error) => findings.deny(subject, told(field, "rbac-too-large", error.to_string(), "ask for less")),
+            Err(error) => findings.deny(subject, violation(field, "rbac-too-large", error.to_string(), "ask for less")),
         }
     }
 }
@@ -160,7 +169,7 @@ pub fn check_author(
     author: Author<'_>,
     findings: &mut Findings,
 ) {
-    let Some(rights) = author.rights.filter(|rights| !rights.may_escalate) else {
+    let Some(rights) = author.permissions.filter(|rights| !rights.may_escalate) else {
         return;
     };
     let held = match scope {
@@ -169,18 +178,18 @@ pub fn check_author(
     };
     for (index, rule) in rules.iter().enumerate() {
         let field = format!("{field}[{index}]");
-        match covers(&held, &Rule::from(rule)) {
+        match find_uncovered(&held, &Rule::from(rule)) {
             Ok(None) => {}
             Ok(Some(right)) => findings.deny(
                 subject,
-                told(
+                violation(
                     field,
                     "rbac-author",
-                    format!("{} may not do `{right}`, and cannot grant it", author.who),
+                    format!("{} may not do `{right}`, and cannot grant it", author.description),
                     "ask for less, or have somebody write it who holds these rights or may `escalate` on `skillpacks`",
                 ),
             ),
-            Err(error) => findings.deny(subject, told(field, "rbac-too-large", error.to_string(), "ask for less")),
+            Err(error) => findings.deny(subject, violation(field, "rbac-too-large", error.to_string(), "ask for less")),
         }
     }
 }

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use sympozium_api::lifecycle::{LifecycleHook, LifecycleHooks};
 
-use super::finding::{Findings, told};
-use super::{Case, Subject, env, timing};
+use super::violation::{Findings, violation};
+use super::{RuleContext, Subject, env, timeouts};
 use crate::duration::MAX_HOOK_TIMEOUT;
 
 /// Each hook with its field, such as `preRun[0]`.
-pub fn all(hooks: &LifecycleHooks) -> impl Iterator<Item = (String, &LifecycleHook)> {
+pub fn all_hooks(hooks: &LifecycleHooks) -> impl Iterator<Item = (String, &LifecycleHook)> {
     let placed = |list: &'static str, hooks: &'_ [LifecycleHook]| -> Vec<(String, usize)> {
         (0..hooks.len()).map(|index| (format!("{list}[{index}]"), index)).collect()
     };
@@ -19,25 +19,26 @@ pub fn all(hooks: &LifecycleHooks) -> impl Iterator<Item = (String, &LifecycleHo
 }
 
 /// Checks the hooks of a run. Their images and grants are checked with those of packs.
-pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
+pub fn check(case: &RuleContext<'_, '_>, findings: &mut Findings) {
     let Some(hooks) = &case.run.spec.lifecycle else {
         return;
     };
     check_hooks(&case.subject, "spec.lifecycle", hooks, findings);
     for (index, rule) in hooks.rbac.iter().enumerate() {
         for (place, resource) in rule.resources.iter().enumerate() {
-            let Some(denied) = case.policy.denied_hook_resources.iter().find(|it| reaches(resource, it)) else {
+            let Some(denied) = case.policy.denied_hook_resources.iter().find(|it| includes_resource(resource, it))
+            else {
                 continue;
             };
             findings.deny(
                 &case.subject,
-                told(
+                violation(
                     format!("spec.lifecycle.rbac[{index}].resources[{place}]"),
                     "hook-resource",
                     format!(
                         "`{}` reaches `{}`, which the policy denies to hooks",
-                        crate::text::shown(resource),
-                        crate::text::shown(denied)
+                        crate::text::printable(resource),
+                        crate::text::printable(denied)
                     ),
                     "remove the resource, or take it out of `lifecyclePolicy.deniedResources`",
                 ),
@@ -48,23 +49,23 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
 
 /// Checks hooks independently of the policy.
 pub fn check_hooks(subject: &Subject, field: &str, hooks: &LifecycleHooks, findings: &mut Findings) {
-    for (place, hook) in all(hooks) {
+    for (place, hook) in all_hooks(hooks) {
         let field = format!("{field}.{place}");
-        env::check_list(subject, &format!("{field}.env"), &hook.env, findings);
+        env::check_container_env(subject, &format!("{field}.env"), &hook.env, findings);
         let from_run = format!("{field}.envFromRun");
-        env::check_names(subject, &from_run, &hook.env_from_run, &hook.env, findings);
+        env::check_env_from_run(subject, &from_run, &hook.env_from_run, &hook.env, findings);
         if let Some(timeout) = &hook.timeout {
-            timing::check_timeout(subject, &format!("{field}.timeout"), timeout, MAX_HOOK_TIMEOUT, findings);
+            timeouts::check_timeout(subject, &format!("{field}.timeout"), timeout, MAX_HOOK_TIMEOUT, findings);
         }
     }
     for (list, hooks) in [("preRun", &hooks.pre_run), ("postRun", &hooks.post_run)] {
         let mut names = BTreeSet::new();
         for (index, hook) in hooks.iter().enumerate() {
             if !names.insert(&hook.name) {
-                let message = format!("two hooks are called `{}`", crate::text::shown(hook.name.as_str()));
+                let message = format!("two hooks are called `{}`", crate::text::printable(hook.name.as_str()));
                 findings.deny(
                     subject,
-                    told(format!("{field}.{list}[{index}].name"), "hook-name", message, "rename one of them"),
+                    violation(format!("{field}.{list}[{index}].name"), "hook-name", message, "rename one of them"),
                 );
             }
         }
@@ -74,19 +75,20 @@ pub fn check_hooks(subject: &Subject, field: &str, hooks: &LifecycleHooks, findi
             let message = "a hook before the run cannot decide about its answer";
             findings.deny(
                 subject,
-                told(format!("{field}.preRun[{index}].gate"), "gate-too-early", message, "move it to `postRun`"),
+                violation(format!("{field}.preRun[{index}].gate"), "gate-too-early", message, "move it to `postRun`"),
             );
         }
     }
     let gates = hooks.post_run.iter().enumerate().filter(|(_, hook)| hook.gate == Some(true));
     for (index, _) in gates.skip(1) {
         let message = "more than one hook decides about the answer";
-        findings.deny(subject, told(format!("{field}.postRun[{index}].gate"), "gate-twice", message, "keep one gate"));
+        findings
+            .deny(subject, violation(format!("{field}.postRun[{index}].gate"), "gate-twice", message, "keep one gate"));
     }
 }
 
 /// Whether access to `resource` includes access to `denied`: the same, a subresource of it, or everything.
-fn reaches(resource: &str, denied: &str) -> bool {
+fn includes_resource(resource: &str, denied: &str) -> bool {
     let resource = resource.to_ascii_lowercase();
     let below = |inner: &str, outer: &str| {
         inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

@@ -2,40 +2,40 @@
 
 use sympozium_api::skill_pack::HostAccess;
 
-use super::finding::{Findings, told};
-use super::{Case, ResolvedPack, Subject};
+use super::violation::{Findings, violation};
+use super::{ResolvedPack, RuleContext, Subject};
 use crate::path;
 use crate::policy::allowed::HostDirectory;
 
 /// Checks every pack that requests access to the node.
-pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
+pub fn check(case: &RuleContext<'_, '_>, findings: &mut Findings) {
     for pack in &case.packs {
         let Some(access) = pack.sidecar().and_then(|it| it.host_access.as_ref()) else {
             continue;
         };
         if !access.enabled {
-            warn_if_off(&pack.subject(), access, findings);
+            warn_if_disabled(&pack.subject(), access, findings);
             continue;
         }
         check_pack(case, pack, access, findings);
     }
-    check_namespaces(case, findings);
+    check_shared_namespaces(case, findings);
 }
 
-fn check_pack(case: &Case<'_, '_>, pack: &ResolvedPack<'_>, access: &HostAccess, findings: &mut Findings) {
-    let host = &case.policy.host;
+fn check_pack(case: &RuleContext<'_, '_>, pack: &ResolvedPack<'_>, access: &HostAccess, findings: &mut Findings) {
+    let host = &case.policy.host_access;
     let subject = pack.subject();
-    check_name(case, pack, "spec.sidecar.hostAccess.enabled", findings);
+    check_pack_allowed(case, pack, "spec.sidecar.hostAccess.enabled", findings);
     for (field, asked, given) in [
-        ("hostNetwork", access.host_network, host.network),
-        ("hostPID", access.host_pid, host.processes),
+        ("hostNetwork", access.host_network, host.host_network),
+        ("hostPID", access.host_pid, host.host_pid),
         ("privileged", access.privileged, host.privileged),
-        ("runAsRoot", access.run_as_root, host.root),
+        ("runAsRoot", access.run_as_root, host.run_as_root),
     ] {
         if asked && !given {
             findings.deny(
                 &subject,
-                told(
+                violation(
                     format!("spec.sidecar.hostAccess.{field}"),
                     "host-power",
                     format!("the policy does not give `{field}`"),
@@ -53,15 +53,15 @@ fn check_pack(case: &Case<'_, '_>, pack: &ResolvedPack<'_>, access: &HostAccess,
 
 /// Checks that the policies allow a pack access to the node, by its name and its namespace: any user can choose any
 /// name.
-pub fn check_name(case: &Case<'_, '_>, pack: &ResolvedPack<'_>, field: &str, findings: &mut Findings) {
-    let host = &case.policy.host;
+pub fn check_pack_allowed(case: &RuleContext<'_, '_>, pack: &ResolvedPack<'_>, field: &str, findings: &mut Findings) {
+    let host = &case.policy.host_access;
     let id = pack.id(case);
     let qualified = id.to_string();
-    let shown = crate::text::shown(&qualified);
+    let shown = crate::text::printable(&qualified);
     if !host.packs.covers(&qualified) {
         findings.deny(
             &pack.subject(),
-            told(
+            violation(
                 field,
                 "host-access",
                 format!("no policy gives pack `{shown}` access to the node"),
@@ -69,10 +69,10 @@ pub fn check_name(case: &Case<'_, '_>, pack: &ResolvedPack<'_>, field: &str, fin
             ),
         );
     } else if !host.allows_namespace(id) {
-        let namespace = crate::text::shown(&pack.namespace);
+        let namespace = crate::text::printable(&pack.namespace);
         findings.deny(
             &pack.subject(),
-            told(
+            violation(
                 field,
                 "host-access-namespace",
                 format!("the floor gives packs of namespace `{namespace}` no access to the node"),
@@ -84,7 +84,7 @@ pub fn check_name(case: &Case<'_, '_>, pack: &ResolvedPack<'_>, field: &str, fin
 
 /// A pod has one network and one PID namespace: what one pack has of the node, all containers of the run have. So the
 /// policies must allow it to every pack, and the pod must not have other containers that no policy names.
-fn check_namespaces(case: &Case<'_, '_>, findings: &mut Findings) {
+fn check_shared_namespaces(case: &RuleContext<'_, '_>, findings: &mut Findings) {
     let uses = |pack: &&ResolvedPack<'_>| {
         let access = pack.sidecar().and_then(|it| it.host_access.as_ref());
         access.is_some_and(|it| it.enabled && (it.host_network || it.host_pid))
@@ -92,11 +92,11 @@ fn check_namespaces(case: &Case<'_, '_>, findings: &mut Findings) {
     let Some(first) = case.packs.iter().find(uses) else {
         return;
     };
-    let name = crate::text::shown(first.name.as_str());
+    let name = crate::text::printable(first.name.as_str());
     let mut deny = |field: String, what: String| {
         findings.deny(
             &case.subject,
-            told(
+            violation(
                 field,
                 "host-namespace-shared",
                 format!("pack `{name}` has the node's network or processes, which all containers of a pod share, and no policy gives them to {what}"),
@@ -110,11 +110,11 @@ fn check_namespaces(case: &Case<'_, '_>, findings: &mut Findings) {
         access.is_some_and(|it| it.enabled)
     };
     let others = case.packs.iter().filter(|it| it.sidecar().is_some() && !asks(it));
-    for pack in others.filter(|it| !case.policy.host.include(it.id(case))) {
+    for pack in others.filter(|it| !case.policy.host_access.includes_pack(it.id(case))) {
         let field = format!("spec.skills[{}].skillPackRef", pack.index);
-        deny(field, format!("pack `{}`", crate::text::shown(pack.name.as_str())));
+        deny(field, format!("pack `{}`", crate::text::printable(pack.name.as_str())));
     }
-    if super::sandbox::has_container(case) {
+    if super::sandbox::has_sandbox_container(case) {
         deny("spec.sandbox.enabled".to_owned(), "the container `sandbox`".to_owned());
     }
     let hooks = case.run.spec.lifecycle.as_ref();
@@ -125,25 +125,26 @@ fn check_namespaces(case: &Case<'_, '_>, findings: &mut Findings) {
 
 /// Checks that the policy allows a directory of the node.
 pub fn check_directory(
-    case: &Case<'_, '_>,
+    case: &RuleContext<'_, '_>,
     subject: &Subject,
     field: &str,
     directory: &str,
     writable: bool,
     findings: &mut Findings,
 ) {
-    let shown = crate::text::shown(directory);
-    let host = &case.policy.host;
+    let shown = crate::text::printable(directory);
+    let host = &case.policy.host_access;
     if directory != "/" && !path::is_plain(directory) {
         let message = format!("`{shown}` is not a plain path from the root");
-        return findings.deny(subject, told(field, "host-path-form", message, "write it without `.`, `..` or `//`"));
+        return findings
+            .deny(subject, violation(field, "host-path-form", message, "write it without `.`, `..` or `//`"));
     }
     let asked = HostDirectory { path: directory.trim_end_matches('/').to_owned(), writable };
-    if !host.mounts || !host.directories.covers(&asked) {
+    if !host.allow_mounts || !host.directories.covers(&asked) {
         let how = if writable { "write to" } else { "read" };
         findings.deny(
             subject,
-            told(
+            violation(
                 field,
                 "host-path",
                 format!("the policy does not let skills {how} `{shown}` of the node"),
@@ -153,12 +154,12 @@ pub fn check_directory(
     }
 }
 
-fn warn_if_off(subject: &Subject, access: &HostAccess, findings: &mut Findings) {
+fn warn_if_disabled(subject: &Subject, access: &HostAccess, findings: &mut Findings) {
     let asked = *access != HostAccess::default();
     if asked {
         findings.warn(
             subject,
-            told(
+            violation(
                 "spec.sidecar.hostAccess.enabled",
                 "host-access-off",
                 "`hostAccess` says what, but is not enabled",

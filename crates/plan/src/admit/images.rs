@@ -1,12 +1,12 @@
 //! Images: of sidecars, hooks and the sandbox.
 
-use super::finding::{Findings, told};
-use super::{Case, Subject};
+use super::violation::{Findings, violation};
+use super::{RuleContext, Subject};
 use crate::image::Image;
 use crate::policy::EffectivePolicy;
 
 /// Checks every image of the run but those of our own parts, which the installation sets.
-pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
+pub fn check(case: &RuleContext<'_, '_>, findings: &mut Findings) {
     for pack in &case.packs {
         if let Some(sidecar) = pack.sidecar() {
             check_image(&pack.subject(), "spec.sidecar.image", sidecar.image.as_str(), Some(case.policy), findings);
@@ -17,7 +17,7 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     {
         check_image(&case.subject, "spec.sandbox.image", image.as_str(), Some(case.policy), findings);
     }
-    let hooks = case.run.spec.lifecycle.iter().flat_map(super::hooks::all);
+    let hooks = case.run.spec.lifecycle.iter().flat_map(super::hooks::all_hooks);
     for (field, hook) in hooks {
         let field = format!("spec.lifecycle.{field}.image");
         check_image(&case.subject, &field, hook.image.as_str(), Some(case.policy), findings);
@@ -32,13 +32,13 @@ pub fn check_image(
     policy: Option<&EffectivePolicy>,
     findings: &mut Findings,
 ) {
-    let shown = crate::text::shown(text);
+    let shown = crate::text::printable(text);
     let image = match Image::parse(text) {
         Ok(image) => image,
         Err(error) => {
             let message = format!("`{shown}` is not an image reference: {error}");
             let remedy = "write it as `registry/repository:tag`";
-            return findings.deny(subject, told(field, "image-invalid", message, remedy));
+            return findings.deny(subject, violation(field, "image-invalid", message, remedy));
         }
     };
     if let Some(policy) = policy
@@ -46,14 +46,14 @@ pub fn check_image(
     {
         findings.deny(
             subject,
-            told(
+            violation(
                 field,
                 "image-registry",
                 format!(
                     "`{shown}` comes from `{}/{}`; the policy allows {}",
                     image.host(),
                     image.repository(),
-                    policy.registries.listed_text()
+                    policy.registries.quote_members()
                 ),
                 "use an image of an allowed registry, or add its registry to `imagePolicy.allowedRegistries`",
             ),
@@ -62,7 +62,7 @@ pub fn check_image(
     if image.digest().is_none() && matches!(image.tag(), None | Some("latest")) {
         findings.warn(
             subject,
-            told(
+            violation(
                 field,
                 "image-floating",
                 format!("`{shown}` can mean another image tomorrow"),

@@ -8,8 +8,8 @@ use sympozium_api::{
 };
 
 use crate::policy::tools::{SCHEDULE_TASK, SEND_CHANNEL_MESSAGE, SPAWN_SUBAGENTS};
-use crate::quantity::Amount;
-use crate::rbac::{Rule, Scope, harmless};
+use crate::quantity::ExactQuantity;
+use crate::rbac::{Rule, Scope, harmless_rules};
 
 /// Everything that decides about a run.
 #[derive(Debug, Clone, Copy)]
@@ -30,7 +30,7 @@ pub struct Input<'a> {
     /// system namespace.
     pub models: Candidates<'a, Model>,
     /// What the run's author may do. Absent, nothing is compared: for a run of one machine, where no rights are granted.
-    pub author: Option<&'a Rights>,
+    pub author: Option<&'a Permissions>,
     /// The RuntimeClasses of the cluster, or of the files: the handler of each, by name. A name that is not in the map
     /// proves nothing.
     pub runtime_classes: &'a RuntimeClasses,
@@ -59,7 +59,7 @@ pub struct Agents<'a> {
     pub instance: Option<&'a SympoziumInstance>,
     /// What its author may do in the run's namespace, which its hooks may not exceed. Absent, nothing is compared: for agents of the
     /// system namespace, which are the operator's own, and for a run of one machine, where no rights are granted.
-    pub author: Option<&'a Rights>,
+    pub author: Option<&'a Permissions>,
 }
 
 /// An object by name, in the two namespaces that are searched.
@@ -100,12 +100,12 @@ pub struct PackObject<'a> {
     /// The SkillPack.
     pub pack: &'a SkillPack,
     /// What its author may do, in the run's namespace. Absent, nothing is compared, as for [agents](Agents::author).
-    pub author: Option<&'a Rights>,
+    pub author: Option<&'a Permissions>,
 }
 
 /// The permissions of a user at the Kubernetes API.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Rights {
+pub struct Permissions {
     /// Whether the user may grant permissions that they do not hold: verb `escalate` on `skillpacks`.
     pub may_escalate: bool,
     /// The user's rules in the run's namespace.
@@ -114,16 +114,20 @@ pub struct Rights {
     pub cluster: Vec<Rule>,
 }
 
-impl Rights {
+impl Permissions {
     /// Only the permissions that are known to be harmless.
     pub fn harmless() -> Self {
-        Self { may_escalate: false, namespace: harmless(Scope::Namespace), cluster: harmless(Scope::Cluster) }
+        Self {
+            may_escalate: false,
+            namespace: harmless_rules(Scope::Namespace),
+            cluster: harmless_rules(Scope::Cluster),
+        }
     }
 
     /// The permissions that an author of whom nothing is recorded is assumed to hold: none, and in a namespace that the
     /// floor lists in `clusterRBACNamespaces` the harmless ones. That list says where grants may be, not that every
     /// user of the namespace holds what the floor's exceptions leave to packs of the system namespace.
-    pub fn of_unknown_author(floor: Option<&SympoziumPolicySpec>, namespace: &str) -> Self {
+    pub fn for_unknown_author(floor: Option<&SympoziumPolicySpec>, namespace: &str) -> Self {
         let listed = floor.and_then(|it| it.rbac_policy.as_ref()).and_then(|it| it.cluster_rbac_namespaces.as_ref());
         match listed {
             Some(list) if list.iter().any(|it| it.as_str() == namespace) => Self::harmless(),
@@ -153,7 +157,7 @@ pub struct Settings {
     /// Handlers of RuntimeClasses that give a pod its own kernel.
     pub kernel_handlers: BTreeSet<String>,
     /// The default resources of each container.
-    pub amounts: ContainerAmounts,
+    pub default_limits: DefaultLimits,
     /// The optional services that are available.
     pub services: Services,
 }
@@ -176,7 +180,7 @@ pub struct Services {
 
 impl Services {
     /// Whether the service of this tool is available; true for tools that need none.
-    pub fn serve(self, tool: &str) -> bool {
+    pub fn supports(self, tool: &str) -> bool {
         match tool {
             SEND_CHANNEL_MESSAGE => self.channels,
             SCHEDULE_TASK => self.schedules,
@@ -188,32 +192,35 @@ impl Services {
 
 /// The default resources of containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ContainerAmounts {
+pub struct DefaultLimits {
     /// The agent.
-    pub agent: Amounts,
+    pub agent: ResourceLimits,
     /// The bridge.
-    pub bridge: Amounts,
+    pub bridge: ResourceLimits,
     /// The sidecar of a pack.
-    pub sidecar: Amounts,
+    pub sidecar: ResourceLimits,
     /// The container `sandbox`.
-    pub sandbox: Amounts,
+    pub sandbox: ResourceLimits,
     /// A hook.
-    pub hook: Amounts,
+    pub hook: ResourceLimits,
 }
 
 /// Maximum resources of one container.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Amounts {
+pub struct ResourceLimits {
     /// CPU, in cores.
-    pub cpu: Amount,
+    pub cpu: ExactQuantity,
     /// Memory, in bytes.
-    pub memory: Amount,
+    pub memory: ExactQuantity,
 }
 
-impl Amounts {
+impl ResourceLimits {
     /// From millicores and MiB.
-    pub const fn of(cpu_thousandths: u64, memory_mebibytes: u64) -> Self {
-        Self { cpu: Amount::thousandths(cpu_thousandths), memory: Amount::whole(memory_mebibytes << 20) }
+    pub const fn from_millicores_mib(cpu_thousandths: u64, memory_mebibytes: u64) -> Self {
+        Self {
+            cpu: ExactQuantity::from_millis(cpu_thousandths),
+            memory: ExactQuantity::from_units(memory_mebibytes << 20),
+        }
     }
 }
 
@@ -223,12 +230,12 @@ impl Default for Settings {
             system_namespace: sympozium_api::labels::SYSTEM_NAMESPACE.to_owned(),
             default_runtime_class: None,
             kernel_handlers: KERNEL_HANDLERS.map(str::to_owned).into(),
-            amounts: ContainerAmounts {
-                agent: Amounts::of(1000, 1024),
-                bridge: Amounts::of(100, 128),
-                sidecar: Amounts::of(100, 128),
-                sandbox: Amounts::of(500, 512),
-                hook: Amounts::of(500, 512),
+            default_limits: DefaultLimits {
+                agent: ResourceLimits::from_millicores_mib(1000, 1024),
+                bridge: ResourceLimits::from_millicores_mib(100, 128),
+                sidecar: ResourceLimits::from_millicores_mib(100, 128),
+                sandbox: ResourceLimits::from_millicores_mib(500, 512),
+                hook: ResourceLimits::from_millicores_mib(500, 512),
             },
             services: Services::default(),
         }
@@ -247,7 +254,7 @@ impl<'a> Agents<'a> {
 }
 
 /// The packs that must be fetched for a run: its own, or those of the agent where it names none.
-pub fn wanted_packs(run: &AgentRun, agents: Agents<'_>) -> Vec<SkillPackName> {
+pub fn referenced_packs(run: &AgentRun, agents: Agents<'_>) -> Vec<SkillPackName> {
     let of_agent = agents.spec().map(|spec| spec.skills.as_slice());
     let skills = match run.spec.skills.as_slice() {
         [] => of_agent.unwrap_or_default(),
@@ -260,6 +267,6 @@ pub fn wanted_packs(run: &AgentRun, agents: Agents<'_>) -> Vec<SkillPackName> {
 }
 
 /// The policy that must be fetched for a run.
-pub fn wanted_policy(agents: Agents<'_>) -> Option<&PolicyName> {
+pub fn referenced_policy(agents: Agents<'_>) -> Option<&PolicyName> {
     agents.spec()?.policy_ref.as_ref()
 }

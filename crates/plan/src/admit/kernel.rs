@@ -5,19 +5,19 @@ use sympozium_api::AgentRun;
 use sympozium_api::guarantee::Guarantee;
 use sympozium_api::run_plan::KernelPlan;
 
-use super::finding::{Findings, told};
-use super::{Case, Input};
+use super::violation::{Findings, violation};
+use super::{Input, RuleContext};
 
 /// Handlers of gVisor, whose kernel an executor recognises from inside.
 const GVISOR_HANDLERS: [&str; 2] = ["runsc", "gvisor"];
 
 /// Checks that a run has its own kernel when its policy requires it.
-pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
+pub fn check(case: &RuleContext<'_, '_>, findings: &mut Findings) {
     let guarantees = &case.policy.isolation.guarantees;
-    if !guarantees.contains(&Guarantee::Kernel) || of_run(case.input, case.run).is_some() {
+    if !guarantees.contains(&Guarantee::Kernel) || own_kernel(case.input, case.run).is_some() {
         return;
     }
-    let listed = listed(case.input);
+    let listed = quote_handlers(case.input);
     let (field, message, remedy) = match runtime_class(case.run) {
         None => (
             "spec.agentSandbox",
@@ -27,7 +27,7 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
             ),
         ),
         Some(class) => {
-            let shown = crate::text::shown(class);
+            let shown = crate::text::printable(class);
             match case.input.runtime_classes.get(class) {
                 None => (
                     "spec.agentSandbox.runtimeClass",
@@ -40,7 +40,7 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
                     "spec.agentSandbox.runtimeClass",
                     format!(
                         "the policy requires a kernel of the run's own, and the handler `{}` of RuntimeClass `{shown}` is not one that gives it",
-                        crate::text::shown(handler)
+                        crate::text::printable(handler)
                     ),
                     format!(
                         "choose a RuntimeClass whose handler is one of {listed}; the controller's `--kernel-handlers` lists them"
@@ -49,11 +49,11 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
             }
         }
     };
-    findings.deny(&case.subject, told(field, "isolation-kernel", message, remedy));
+    findings.deny(&case.subject, violation(field, "isolation-kernel", message, remedy));
 }
 
 /// The run's own kernel, where its RuntimeClass is known and the operator lists the handler.
-pub fn of_run(input: &Input<'_>, run: &AgentRun) -> Option<KernelPlan> {
+pub fn own_kernel(input: &Input<'_>, run: &AgentRun) -> Option<KernelPlan> {
     let handler = input.runtime_classes.get(runtime_class(run)?)?;
     let is_listed = input.settings.kernel_handlers.contains(handler);
     is_listed.then(|| KernelPlan { handler: handler.clone(), gvisor: GVISOR_HANDLERS.contains(&handler.as_str()) })
@@ -65,10 +65,10 @@ fn runtime_class(run: &AgentRun) -> Option<&str> {
     sandbox.runtime_class.as_ref().map(|class| class.as_str())
 }
 
-fn listed(input: &Input<'_>) -> String {
+fn quote_handlers(input: &Input<'_>) -> String {
     let handlers = &input.settings.kernel_handlers;
     match handlers.is_empty() {
         true => "none: the operator lists no handler".to_owned(),
-        false => crate::text::listed(handlers.iter().map(String::as_str)),
+        false => crate::text::quote_list(handlers.iter().map(String::as_str)),
     }
 }

@@ -4,55 +4,55 @@ use sympozium_api::Model;
 use sympozium_api::agent_run::RunModel;
 use sympozium_api::names::ModelRef;
 
-use super::finding::{Findings, told};
-use super::{Case, Input, Subject, address};
+use super::violation::{Findings, violation};
+use super::{Input, RuleContext, Subject, address};
 use crate::host::{Destination, Endpoint};
 
 /// The default address of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Endpoints {
+pub enum DefaultEndpoint {
     /// This host, at this port.
-    At(&'static str, u16),
+    Fixed(&'static str, u16),
     /// The run must set the address.
-    Named,
+    Required,
     /// No address: the bridge answers itself.
-    Nowhere,
+    Internal,
 }
 
 /// The known providers. Others need `baseURL`. Hosts whose names customers choose are not listed as a provider's own:
 /// any customer can be behind them.
-const PROVIDERS: &[(&str, Endpoints)] = &[
-    ("anthropic", Endpoints::At("api.anthropic.com", 443)),
-    ("azure", Endpoints::Named),
-    ("azure-openai", Endpoints::Named),
-    ("bedrock", Endpoints::Named),
-    ("deepseek", Endpoints::At("api.deepseek.com", 443)),
-    ("gemini", Endpoints::At("generativelanguage.googleapis.com", 443)),
-    ("google", Endpoints::At("generativelanguage.googleapis.com", 443)),
-    ("groq", Endpoints::At("api.groq.com", 443)),
-    ("llama-server", Endpoints::Named),
-    ("llamacpp", Endpoints::Named),
-    ("lm-studio", Endpoints::Named),
-    ("local", Endpoints::Named),
-    ("mistral", Endpoints::At("api.mistral.ai", 443)),
-    ("ollama", Endpoints::At("ollama.default.svc", 11434)),
-    ("openai", Endpoints::At("api.openai.com", 443)),
-    ("openrouter", Endpoints::At("openrouter.ai", 443)),
-    ("scripted", Endpoints::Nowhere),
-    ("unsloth", Endpoints::Named),
-    ("vllm", Endpoints::Named),
+const PROVIDERS: &[(&str, DefaultEndpoint)] = &[
+    ("anthropic", DefaultEndpoint::Fixed("api.anthropic.com", 443)),
+    ("azure", DefaultEndpoint::Required),
+    ("azure-openai", DefaultEndpoint::Required),
+    ("bedrock", DefaultEndpoint::Required),
+    ("deepseek", DefaultEndpoint::Fixed("api.deepseek.com", 443)),
+    ("gemini", DefaultEndpoint::Fixed("generativelanguage.googleapis.com", 443)),
+    ("google", DefaultEndpoint::Fixed("generativelanguage.googleapis.com", 443)),
+    ("groq", DefaultEndpoint::Fixed("api.groq.com", 443)),
+    ("llama-server", DefaultEndpoint::Required),
+    ("llamacpp", DefaultEndpoint::Required),
+    ("lm-studio", DefaultEndpoint::Required),
+    ("local", DefaultEndpoint::Required),
+    ("mistral", DefaultEndpoint::Fixed("api.mistral.ai", 443)),
+    ("ollama", DefaultEndpoint::Fixed("ollama.default.svc", 11434)),
+    ("openai", DefaultEndpoint::Fixed("api.openai.com", 443)),
+    ("openrouter", DefaultEndpoint::Fixed("openrouter.ai", 443)),
+    ("scripted", DefaultEndpoint::Internal),
+    ("unsloth", DefaultEndpoint::Required),
+    ("vllm", DefaultEndpoint::Required),
 ];
 
-impl Endpoints {
+impl DefaultEndpoint {
     /// The address of a provider; case is ignored.
-    pub fn of(provider: &str) -> Self {
+    pub fn for_provider(provider: &str) -> Self {
         let found = PROVIDERS.iter().find(|(name, _)| name.eq_ignore_ascii_case(provider));
-        found.map_or(Self::Named, |(_, endpoints)| *endpoints)
+        found.map_or(Self::Required, |(_, endpoints)| *endpoints)
     }
 
     /// Whether an address is the provider's own.
-    pub(super) fn include(self, endpoint: &Endpoint) -> bool {
-        let Self::At(host, port) = self else {
+    pub(super) fn includes(self, endpoint: &Endpoint) -> bool {
+        let Self::Fixed(host, port) = self else {
             return false;
         };
         let is_it = Destination::parse(host, Some(port)).is_ok_and(|own| own.allows(&endpoint.host, endpoint.port));
@@ -61,16 +61,16 @@ impl Endpoints {
 }
 
 /// Checks the model's name, its namespace and its address.
-pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
+pub fn check(case: &RuleContext<'_, '_>, findings: &mut Findings) {
     let Some(model) = &case.run.spec.model else {
         // Of two agents of one name, neither fills it in; that is reported elsewhere.
         if case.input.agents.agent.is_some() && case.input.agents.instance.is_some() {
             return;
         }
         let remedy = "set `model`, or `agents.default.model` of the agent";
-        return findings.deny(&case.subject, told("spec.model", "model-missing", "the run has no model", remedy));
+        return findings.deny(&case.subject, violation("spec.model", "model-missing", "the run has no model", remedy));
     };
-    check_name(case, "spec.model.model", &model.model, findings);
+    check_model_name(case, "spec.model.model", &model.model, findings);
     let is_allowed = match &model.model_ref {
         Some(reference) => check_reference(case, model, reference, findings),
         None => true,
@@ -84,13 +84,13 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
 }
 
 /// Checks that every entry of the node selector is a valid label.
-fn check_node_selector(case: &Case<'_, '_>, model: &RunModel, findings: &mut Findings) {
+fn check_node_selector(case: &RuleContext<'_, '_>, model: &RunModel, findings: &mut Findings) {
     for (key, value) in &model.node_selector {
         if !crate::text::is_label_key(key) || !crate::text::is_label_value(value) {
-            let shown = crate::text::shown(key);
+            let shown = crate::text::printable(key);
             findings.deny(
                 &case.subject,
-                told(
+                violation(
                     format!("spec.model.nodeSelector.{shown}"),
                     "node-selector",
                     format!("`{shown}` with this value is no label of a node"),
@@ -102,20 +102,20 @@ fn check_node_selector(case: &Case<'_, '_>, model: &RunModel, findings: &mut Fin
 }
 
 /// Headers are sent with every request: each must be a single header, and must not hold a secret.
-fn check_headers(case: &Case<'_, '_>, model: &RunModel, findings: &mut Findings) {
+fn check_headers(case: &RuleContext<'_, '_>, model: &RunModel, findings: &mut Findings) {
     for (name, value) in &model.provider_headers {
-        let shown = crate::text::shown(name);
+        let shown = crate::text::printable(name);
         let field = format!("spec.model.providerHeaders.{shown}");
         let is_name =
             !name.is_empty() && name.bytes().all(|it| it.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&it));
         let lower = name.to_ascii_lowercase();
-        if !is_name || value.chars().any(char::is_control) || FRAMING.contains(&lower.as_str()) {
+        if !is_name || value.chars().any(char::is_control) || FRAMING_HEADERS.contains(&lower.as_str()) {
             let message = format!("`{shown}` with this value is not one header, or one that is not for you to set");
-            findings.deny(&case.subject, told(field, "model-header", message, "remove it"));
-        } else if is_credential(name) {
+            findings.deny(&case.subject, violation(field, "model-header", message, "remove it"));
+        } else if is_credential_header(name) {
             findings.warn(
                 &case.subject,
-                told(
+                violation(
                     field,
                     "model-header-credential",
                     format!("`{shown}` is for a credential, and everybody who can read the run reads it"),
@@ -127,10 +127,11 @@ fn check_headers(case: &Case<'_, '_>, model: &RunModel, findings: &mut Findings)
 }
 
 /// Headers that decide where a request ends and which host it is for.
-const FRAMING: &[&str] = &["connection", "content-length", "host", "te", "trailer", "transfer-encoding", "upgrade"];
+const FRAMING_HEADERS: &[&str] =
+    &["connection", "content-length", "host", "te", "trailer", "transfer-encoding", "upgrade"];
 /// Whether a header of this name, in any case, holds a credential. Matches parts of names and not a list of headers:
 /// each provider has its own (`x-goog-api-key`, `ocp-apim-subscription-key`, `x-auth-token`).
-pub(super) fn is_credential(header: &str) -> bool {
+pub(super) fn is_credential_header(header: &str) -> bool {
     let lower = header.to_ascii_lowercase();
     CREDENTIAL_PARTS.iter().any(|part| lower.contains(part))
 }
@@ -138,15 +139,19 @@ pub(super) fn is_credential(header: &str) -> bool {
 /// Parts of the names of headers that hold credentials.
 const CREDENTIAL_PARTS: &[&str] = &["auth", "cookie", "credential", "key", "password", "secret", "token"];
 
-fn check_name(case: &Case<'_, '_>, field: &str, name: &str, findings: &mut Findings) {
+fn check_model_name(case: &RuleContext<'_, '_>, field: &str, name: &str, findings: &mut Findings) {
     let allowed = &case.policy.models;
-    if !allowed.allows(|pattern| pattern.is_about(name)) {
+    if !allowed.allows(|pattern| pattern.matches(name)) {
         findings.deny(
             &case.subject,
-            told(
+            violation(
                 field,
                 "model-not-allowed",
-                format!("the policy allows the models {}, not `{}`", allowed.listed_text(), crate::text::shown(name)),
+                format!(
+                    "the policy allows the models {}, not `{}`",
+                    allowed.quote_members(),
+                    crate::text::printable(name)
+                ),
                 "choose one of them, or add it to `modelPolicy.allowedModels`",
             ),
         );
@@ -165,7 +170,7 @@ pub struct ResolvedModel<'r, 'a> {
 }
 
 /// The `Model` of a reference: in the namespace that it names, or else in the run's, or else in the system namespace.
-pub fn resolved_model<'r, 'a: 'r>(input: &Input<'a>, reference: &'r ModelRef) -> Option<ResolvedModel<'r, 'a>> {
+pub fn resolve_model<'r, 'a: 'r>(input: &Input<'a>, reference: &'r ModelRef) -> Option<ResolvedModel<'r, 'a>> {
     let named = reference.as_str().split_once('/');
     let (namespace, name) = named.unwrap_or((input.namespace, reference.as_str()));
     let own = input.models.own.map(|it| (namespace, it));
@@ -177,17 +182,22 @@ pub fn resolved_model<'r, 'a: 'r>(input: &Input<'a>, reference: &'r ModelRef) ->
 
 /// Checks a `Model` of the cluster: it exists, and the policy allows it and its namespace. Returns whether the
 /// namespace is allowed.
-fn check_reference(case: &Case<'_, '_>, model: &RunModel, reference: &ModelRef, findings: &mut Findings) -> bool {
+fn check_reference(
+    case: &RuleContext<'_, '_>,
+    model: &RunModel,
+    reference: &ModelRef,
+    findings: &mut Findings,
+) -> bool {
     let field = "spec.model.modelRef";
-    let Some(found) = resolved_model(case.input, reference) else {
+    let Some(found) = resolve_model(case.input, reference) else {
         let named = reference.as_str().split_once('/');
         let (namespace, name) = named.unwrap_or((case.input.namespace, reference.as_str()));
         findings.deny_missing(
             &case.subject,
-            told(
+            violation(
                 field,
                 "model-ref-missing",
-                format!("there is no Model `{}`", crate::text::shown(reference.as_str())),
+                format!("there is no Model `{}`", crate::text::printable(reference.as_str())),
                 "create it, or correct the name",
             ),
             Subject::new("Model", Some(namespace), name),
@@ -199,22 +209,22 @@ fn check_reference(case: &Case<'_, '_>, model: &RunModel, reference: &ModelRef, 
     if !is_allowed {
         findings.deny(
             &case.subject,
-            told(
+            violation(
                 field,
                 "model-namespace",
                 format!(
                     "the policy allows Models of the namespaces {}, not `{}`",
-                    case.policy.model_namespaces.listed_text(),
-                    crate::text::shown(found_in)
+                    case.policy.model_namespaces.quote_members(),
+                    crate::text::printable(found_in)
                 ),
                 "choose another Model, or add the namespace to `modelPolicy.allowedNamespaces`",
             ),
         );
     }
-    check_name(case, field, found.name, findings);
+    check_model_name(case, field, found.name, findings);
     if model.base_url.is_some() {
         let message = "`baseURL` means nothing beside `modelRef`, which has an address of its own";
-        findings.warn(&case.subject, told("spec.model.baseURL", "model-url-unused", message, "remove it"));
+        findings.warn(&case.subject, violation("spec.model.baseURL", "model-url-unused", message, "remove it"));
     }
     is_allowed
 }

@@ -2,14 +2,14 @@
 
 use sympozium_api::skill_pack::Sidecar;
 
-use super::finding::{Findings, told};
 use super::tools::ToolDecision;
-use super::{Case, Subject};
-use crate::policy::reach::destination;
-use crate::policy::tools::{Action, FETCH_URL};
+use super::violation::{Findings, violation};
+use super::{RuleContext, Subject};
+use crate::policy::egress::parse_egress;
+use crate::policy::tools::{FETCH_URL, GateAction};
 
 /// Checks every host that a pack declares.
-pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
+pub fn check(case: &RuleContext<'_, '_>, findings: &mut Findings) {
     for pack in &case.packs {
         let Some(sidecar) = pack.sidecar() else {
             continue;
@@ -17,13 +17,13 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
         let subject = pack.subject();
         for (index, egress) in sidecar.egress.iter().enumerate() {
             let field = format!("spec.sidecar.egress[{index}]");
-            let Ok(destination) = destination(egress) else {
+            let Ok(destination) = parse_egress(egress) else {
                 continue;
             };
-            if !case.policy.reach.covers(&destination) {
+            if !case.policy.egress.covers(&destination) {
                 findings.deny(
                     &subject,
-                    told(
+                    violation(
                         format!("{field}.host"),
                         "egress-not-allowed",
                         format!("the policy does not let runs reach `{destination}`"),
@@ -36,20 +36,20 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
 }
 
 /// Checks that the hosts of a pack are valid.
-pub fn check_form(subject: &Subject, sidecar: &Sidecar, findings: &mut Findings) {
+pub fn check_hosts(subject: &Subject, sidecar: &Sidecar, findings: &mut Findings) {
     for (index, egress) in sidecar.egress.iter().enumerate() {
-        if let Err(error) = destination(egress) {
+        if let Err(error) = parse_egress(egress) {
             let field = format!("spec.sidecar.egress[{index}].host");
             let remedy = "write a host name, an address, or `*.` and a domain";
-            findings.deny(subject, told(field, "egress-invalid", error, remedy));
+            findings.deny(subject, violation(field, "egress-invalid", error, remedy));
         }
     }
 }
 
 /// Warns where pages that the agent reads could make it send out what a skill knows.
-pub fn warn_about_fetching(case: &Case<'_, '_>, tools: &[ToolDecision], findings: &mut Findings) {
-    let fetches = tools.iter().any(|tool| tool.name == FETCH_URL && tool.action == Action::Allow);
-    if !fetches || !case.policy.reach.public {
+pub fn warn_about_fetching(case: &RuleContext<'_, '_>, tools: &[ToolDecision], findings: &mut Findings) {
+    let fetches = tools.iter().any(|tool| tool.name == FETCH_URL && tool.action == GateAction::Allow);
+    if !fetches || !case.policy.egress.public {
         return;
     }
     for pack in &case.packs {
@@ -64,12 +64,12 @@ pub fn warn_about_fetching(case: &Case<'_, '_>, tools: &[ToolDecision], findings
             let what = if has_secret { "a Secret" } else { "access to the Kubernetes API" };
             findings.warn(
                 &case.subject,
-                told(
+                violation(
                     format!("spec.skills[{}].skillPackRef", pack.index),
                     "fetch-unrestricted",
                     format!(
                         "`fetch_url` reaches every public host while pack `{}` has {what}: what the agent reads there can make it send out what the skill knows",
-                        crate::text::shown(pack.name.as_str())
+                        crate::text::printable(pack.name.as_str())
                     ),
                     "deny `fetch_url` in `toolPolicy` or the policy, or list hosts in `networkPolicy.allowedEgress` with `denyAll`",
                 ),

@@ -3,102 +3,106 @@
 use sympozium_api::skill_pack::Executor;
 use sympozium_api::{AgentSpec, ModelSpec, SkillPack, SkillPackSpec, SympoziumPolicySpec, SympoziumScheduleSpec};
 
-use super::finding::{Findings, told};
-use super::grants::{Author, check_author, check_rules, check_size};
+use super::grants::{Author, check_author, check_ceilings, check_size};
 use super::tools::SANDBOX_PACK;
+use super::violation::{Findings, violation};
 use super::{
-    Denied, Rights, Subject, amounts, env, hooks, images, network, ours, packs, skills, tools, unused, volumes,
+    Denial, Permissions, Subject, env, hooks, images, network, packs, reserved_names, resources, skills, tools,
+    unused_fields, volumes,
 };
 use crate::policy::EffectivePolicy;
 use crate::rbac::Scope;
 
 /// Violations and warnings of a pack. `author` holds the permissions of its author, who may grant only those.
-pub fn admit_pack(pack: &SkillPack, namespace: Option<&str>, author: Option<&Rights>) -> Denied {
+pub fn admit_pack(pack: &SkillPack, namespace: Option<&str>, author: Option<&Permissions>) -> Denial {
     let mut findings = Findings::default();
     let name = pack.metadata.name.as_deref().unwrap_or_default();
     let subject = Subject::new("SkillPack", namespace, name);
     if name == SANDBOX_PACK {
         let message = format!("`{name}` is the name of every run's own sandbox");
-        findings.deny(&subject, told("metadata.name", "pack-name-reserved", message, "give the pack another name"));
+        findings
+            .deny(&subject, violation("metadata.name", "pack-name-reserved", message, "give the pack another name"));
     }
     check_pack(&subject, &pack.spec, &mut findings);
     if let Some(sidecar) = &pack.spec.sidecar {
         images::check_image(&subject, "spec.sidecar.image", sidecar.image.as_str(), None, &mut findings);
-        env::check_list(&subject, "spec.sidecar.env", &sidecar.env, &mut findings);
+        env::check_container_env(&subject, "spec.sidecar.env", &sidecar.env, &mut findings);
         volumes::check_sidecar(&subject, sidecar, &mut findings);
-        let author = Author { who: "the pack's author", rights: author };
+        let author = Author { description: "the pack's author", permissions: author };
         let all = [("spec.sidecar.rbac", sidecar.rbac.as_slice()), ("spec.sidecar.clusterRBAC", &sidecar.cluster_rbac)];
         if !check_size(&subject, &all, &mut findings) {
-            return verdict(findings);
+            return into_denial(findings);
         }
         for (field, rules, scope) in [
             ("spec.sidecar.rbac", &sidecar.rbac, Scope::Namespace),
             ("spec.sidecar.clusterRBAC", &sidecar.cluster_rbac, Scope::Cluster),
         ] {
-            check_rules(&subject, field, rules, scope, None, &mut findings);
+            check_ceilings(&subject, field, rules, scope, None, &mut findings);
             check_author(&subject, field, rules, scope, author, &mut findings);
         }
     }
-    verdict(findings)
+    into_denial(findings)
 }
 
 /// The rules of a pack that apply without a run; runs check them again.
 pub(super) fn check_pack(subject: &Subject, spec: &SkillPackSpec, findings: &mut Findings) {
     skills::check(subject, spec, findings);
-    ours::check_pack(subject, spec, findings);
-    unused::check_pack(subject, spec, findings);
-    amounts::check_needs(subject, spec, findings);
+    reserved_names::check_pack(subject, spec, findings);
+    unused_fields::check_pack(subject, spec, findings);
+    resources::check_requirements(subject, spec, findings);
     let Some(sidecar) = &spec.sidecar else {
         return;
     };
     if sidecar.secret_mount_path.is_some() && sidecar.secret_ref.is_none() {
         let message = "`secretMountPath` says where, but no Secret is named";
-        findings
-            .deny(subject, told("spec.sidecar.secretMountPath", "secret-unnamed", message, "name it in `secretRef`"));
+        findings.deny(
+            subject,
+            violation("spec.sidecar.secretMountPath", "secret-unnamed", message, "name it in `secretRef`"),
+        );
     }
     if sidecar.executor == Executor::Injected && !sidecar.command.is_empty() {
         let message = "with `executor: injected` our executor is what starts";
-        findings.deny(subject, told("spec.sidecar.command", "executor-command", message, "leave `command` out"));
+        findings.deny(subject, violation("spec.sidecar.command", "executor-command", message, "leave `command` out"));
     }
     tools::check_declarations(subject, sidecar, findings);
-    network::check_form(subject, sidecar, findings);
+    network::check_hosts(subject, sidecar, findings);
     let resources = sidecar.resources.as_ref();
     for (field, quantity) in [
         ("spec.sidecar.resources.cpu", resources.and_then(|it| it.cpu.as_ref())),
         ("spec.sidecar.resources.memory", resources.and_then(|it| it.memory.as_ref())),
     ] {
-        amounts::check_limit(subject, field, quantity, findings);
+        resources::check_limit(subject, field, quantity, findings);
     }
 }
 
 /// Violations and warnings of an agent, of either kind.
 ///
 /// `has_namesake` says whether there is an object of the other kind with its name: the two kinds share one name space.
-pub fn admit_agent(subject: &Subject, spec: &AgentSpec, has_namesake: bool) -> Denied {
+pub fn admit_agent(subject: &Subject, spec: &AgentSpec, has_namesake: bool) -> Denial {
     let mut findings = Findings::default();
     if has_namesake {
         findings.deny(
             subject,
-            told(
+            violation(
                 "metadata.name",
                 "agent-ambiguous",
-                format!("`{}` is both an Agent and a SympoziumInstance", crate::text::shown(&subject.name)),
+                format!("`{}` is both an Agent and a SympoziumInstance", crate::text::printable(&subject.name)),
                 "choose another name; the two kinds are two names for one thing",
             ),
         );
     }
     packs::check_skills(subject, &spec.skills, &mut findings);
-    unused::check_agent(subject, spec, &mut findings);
+    unused_fields::check_agent(subject, spec, &mut findings);
     volumes::check_agent(subject, &spec.volumes, &spec.volume_mounts, &mut findings);
     let config = &spec.agents.default;
-    env::check_map(subject, "spec.agents.default.env", &config.env, &mut findings);
+    env::check_agent_env(subject, "spec.agents.default.env", &config.env, &mut findings);
     if let Some(timeout) = &config.run_timeout {
         let most = crate::duration::MAX_RUN_TIMEOUT;
-        super::timing::check_timeout(subject, "spec.agents.default.runTimeout", timeout, most, &mut findings);
+        super::timeouts::check_timeout(subject, "spec.agents.default.runTimeout", timeout, most, &mut findings);
     }
     if let Some(lifecycle) = &config.lifecycle {
         hooks::check_hooks(subject, "spec.agents.default.lifecycle", lifecycle, &mut findings);
-        check_rules(
+        check_ceilings(
             subject,
             "spec.agents.default.lifecycle.rbac",
             &lifecycle.rbac,
@@ -107,32 +111,32 @@ pub fn admit_agent(subject: &Subject, spec: &AgentSpec, has_namesake: bool) -> D
             &mut findings,
         );
     }
-    verdict(findings)
+    into_denial(findings)
 }
 
 /// Permissions of an agent's hooks that its author does not hold. Runs inherit these hooks.
-pub fn admit_agent_author(subject: &Subject, spec: &AgentSpec, author: &Rights) -> Denied {
+pub fn admit_agent_author(subject: &Subject, spec: &AgentSpec, author: &Permissions) -> Denial {
     let mut findings = Findings::default();
     if let Some(hooks) = &spec.agents.default.lifecycle {
-        let author = Author { who: "the agent's author", rights: Some(author) };
+        let author = Author { description: "the agent's author", permissions: Some(author) };
         let field = "spec.agents.default.lifecycle.rbac";
         check_author(subject, field, &hooks.rbac, Scope::Namespace, author, &mut findings);
     }
-    verdict(findings)
+    into_denial(findings)
 }
 
 /// Invalid entries of a policy. They never allow more than was meant, so that a mistake shows as a denial.
-pub fn admit_policy(subject: &Subject, spec: &SympoziumPolicySpec) -> Denied {
+pub fn admit_policy(subject: &Subject, spec: &SympoziumPolicySpec) -> Denial {
     let mut findings = Findings::default();
     for entry in EffectivePolicy::invalid_entries(spec) {
         let remedy = format!("correct it; as it stands, {}", entry.effect);
-        findings.deny(subject, told(format!("spec.{}", entry.field), "policy-entry", entry.why, remedy));
+        findings.deny(subject, violation(format!("spec.{}", entry.field), "policy-entry", entry.reason, remedy));
     }
-    unused::check_policy(subject, spec, &mut findings);
+    unused_fields::check_policy(subject, spec, &mut findings);
     if spec.network_policy.as_ref().is_some_and(|it| it.allow_dns) {
         findings.warn(
             subject,
-            told(
+            violation(
                 "spec.networkPolicy.allowDNS",
                 "dns-by-gateway",
                 "runs have no DNS, with `allowDNS: true` as without: the gateway looks up the hosts that they reach",
@@ -140,25 +144,25 @@ pub fn admit_policy(subject: &Subject, spec: &SympoziumPolicySpec) -> Denied {
             ),
         );
     }
-    verdict(findings)
+    into_denial(findings)
 }
 
 /// Warnings of a schedule.
-pub fn admit_schedule(subject: &Subject, spec: &SympoziumScheduleSpec) -> Denied {
+pub fn admit_schedule(subject: &Subject, spec: &SympoziumScheduleSpec) -> Denial {
     let mut findings = Findings::default();
-    unused::check_schedule(subject, spec, &mut findings);
-    verdict(findings)
+    unused_fields::check_schedule(subject, spec, &mut findings);
+    into_denial(findings)
 }
 
 /// Violations and warnings of a model server. It is not part of a run, so it is checked when it is written.
-pub fn admit_model(subject: &Subject, spec: &ModelSpec) -> Denied {
+pub fn admit_model(subject: &Subject, spec: &ModelSpec) -> Denial {
     let mut findings = Findings::default();
     let field = "spec.inference.env";
-    env::check_list(subject, field, &spec.inference.env, &mut findings);
-    unused::check_model(subject, spec, &mut findings);
-    verdict(findings)
+    env::check_container_env(subject, field, &spec.inference.env, &mut findings);
+    unused_fields::check_model(subject, spec, &mut findings);
+    into_denial(findings)
 }
 
-fn verdict(findings: Findings) -> Denied {
-    Denied { reasons: findings.reasons, warnings: findings.warnings }
+fn into_denial(findings: Findings) -> Denial {
+    Denial { violations: findings.violations, warnings: findings.warnings }
 }

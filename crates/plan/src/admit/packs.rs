@@ -8,10 +8,10 @@ use sympozium_api::agent_run::RunMode;
 use sympozium_api::names::SkillPackName;
 use sympozium_api::skill_pack::Sidecar;
 
-use super::finding::{Findings, told};
-use super::input::{PackObject, Rights};
+use super::input::{PackObject, Permissions};
 use super::tools::SANDBOX_PACK;
-use super::{Case, Subject};
+use super::violation::{Findings, violation};
+use super::{RuleContext, Subject};
 use crate::policy::packs::PackId;
 
 /// A pack as a run uses it.
@@ -30,11 +30,11 @@ pub struct ResolvedPack<'a> {
     /// The run's parameters for it.
     pub params: BTreeMap<String, String>,
     /// The permissions of its author, where they are known.
-    pub author: Option<&'a Rights>,
+    pub author: Option<&'a Permissions>,
     /// Its index in the run's list.
     pub(super) index: usize,
     /// Whether the run starts its sidecar.
-    pub starts: bool,
+    pub starts_sidecar: bool,
 }
 
 /// The namespace of a pack.
@@ -49,15 +49,15 @@ pub enum PackOrigin {
 impl<'a> ResolvedPack<'a> {
     /// The sidecar that the run starts for it.
     pub fn sidecar(&self) -> Option<&'a Sidecar> {
-        self.spec.sidecar.as_ref().filter(|_| self.starts)
+        self.spec.sidecar.as_ref().filter(|_| self.starts_sidecar)
     }
 
     /// The pack, as policies name it.
-    pub(super) fn id<'p>(&'p self, case: &Case<'_, '_>) -> PackId<'p> {
+    pub(super) fn id<'p>(&'p self, case: &RuleContext<'_, '_>) -> PackId<'p> {
         PackId {
             namespace: &self.namespace,
             name: self.name.as_str(),
-            is_of_system: self.namespace == case.input.settings.system_namespace,
+            is_system: self.namespace == case.input.settings.system_namespace,
         }
     }
 
@@ -68,7 +68,7 @@ impl<'a> ResolvedPack<'a> {
 }
 
 /// Resolves the pack of each skill.
-pub fn resolve<'a>(case: &Case<'_, 'a>, findings: &mut Findings) -> Vec<ResolvedPack<'a>> {
+pub fn resolve<'a>(case: &RuleContext<'_, 'a>, findings: &mut Findings) -> Vec<ResolvedPack<'a>> {
     check_skills(&case.subject, &case.run.spec.skills, findings);
     let mut packs: Vec<ResolvedPack<'a>> = Vec::new();
     for (index, skill) in case.run.spec.skills.iter().enumerate() {
@@ -79,14 +79,14 @@ pub fn resolve<'a>(case: &Case<'_, 'a>, findings: &mut Findings) -> Vec<Resolved
             continue;
         }
         let field = format!("spec.skills[{index}].skillPackRef");
-        let shown = crate::text::shown(name.as_str());
+        let shown = crate::text::printable(name.as_str());
         if name == SANDBOX_PACK {
             let message = format!("`{shown}` is the name of the run's own sandbox");
-            findings.deny(&case.subject, told(field, "pack-name-reserved", message, "give the pack another name"));
+            findings.deny(&case.subject, violation(field, "pack-name-reserved", message, "give the pack another name"));
             continue;
         }
-        let chosen = choose(case, name, field.clone(), findings);
-        let pack = chosen.map(|(object, origin)| resolved(case, index, name, object, origin, findings));
+        let chosen = choose_candidate(case, name, field.clone(), findings);
+        let pack = chosen.map(|(object, origin)| resolve_pack(case, index, name, object, origin, findings));
         check_allowed(case, name, pack.as_ref(), field, findings);
         packs.extend(pack);
     }
@@ -95,7 +95,7 @@ pub fn resolve<'a>(case: &Case<'_, 'a>, findings: &mut Findings) -> Vec<Resolved
 
 /// Checks that the policy allows a pack; for a missing one, that it allows one of the namespaces where it may appear.
 fn check_allowed(
-    case: &Case<'_, '_>,
+    case: &RuleContext<'_, '_>,
     name: &SkillPackName,
     pack: Option<&ResolvedPack<'_>>,
     field: String,
@@ -110,11 +110,11 @@ fn check_allowed(
     if ids.iter().any(|id| case.policy.packs.covers(id)) {
         return;
     }
-    let id = crate::text::listed(ids.iter().take(1));
-    let allowed = case.policy.packs.listed_text();
+    let id = crate::text::quote_list(ids.iter().take(1));
+    let allowed = case.policy.packs.quote_members();
     findings.deny(
         &case.subject,
-        told(
+        violation(
             field,
             "pack-not-allowed",
             format!("the policy allows the packs {allowed}, not {id}"),
@@ -130,11 +130,11 @@ pub fn check_skills(subject: &Subject, skills: &[SkillRef], findings: &mut Findi
         let told = match &skill.skill_pack_ref {
             None if skill.config_map_ref.is_none() => {
                 let message = "the skill names no pack and no ConfigMap";
-                told(field, "skill-unnamed", message, "set `skillPackRef`")
+                violation(field, "skill-unnamed", message, "set `skillPackRef`")
             }
             Some(name) if skills[..index].iter().any(|it| it.skill_pack_ref.as_ref() == Some(name)) => {
-                let message = format!("pack `{}` is listed twice", crate::text::shown(name.as_str()));
-                told(field, "skill-twice", message, "list each pack once")
+                let message = format!("pack `{}` is listed twice", crate::text::printable(name.as_str()));
+                violation(field, "skill-twice", message, "list each pack once")
             }
             _ => continue,
         };
@@ -143,20 +143,20 @@ pub fn check_skills(subject: &Subject, skills: &[SkillRef], findings: &mut Findi
 }
 
 /// Chooses between the two namespaces.
-fn choose<'a>(
-    case: &Case<'_, 'a>,
+fn choose_candidate<'a>(
+    case: &RuleContext<'_, 'a>,
     name: &SkillPackName,
     field: String,
     findings: &mut Findings,
 ) -> Option<(PackObject<'a>, PackOrigin)> {
     let candidates = case.input.packs.get(name).copied().unwrap_or_default();
-    let shown = crate::text::shown(name.as_str());
+    let shown = crate::text::printable(name.as_str());
     let (own, system) = (case.input.namespace, &case.input.settings.system_namespace);
     match (candidates.own, candidates.system) {
         (Some(_), Some(_)) if !case.policy.shadowing => {
             findings.deny(
                 &case.subject,
-                told(
+                violation(
                     field,
                     "pack-ambiguous",
                     format!("pack `{shown}` is in namespace `{own}` and in `{system}`"),
@@ -169,7 +169,7 @@ fn choose<'a>(
         (None, Some(_)) if !case.policy.system_packs => {
             findings.deny(
                 &case.subject,
-                told(
+                violation(
                     field,
                     "pack-of-system",
                     format!("pack `{shown}` is in namespace `{system}`, whose packs the policy forbids"),
@@ -182,7 +182,7 @@ fn choose<'a>(
         (None, None) => {
             findings.deny_missing(
                 &case.subject,
-                told(
+                violation(
                     field,
                     "pack-missing",
                     format!("there is no pack `{shown}` in namespace `{own}` or `{system}`"),
@@ -195,8 +195,8 @@ fn choose<'a>(
     }
 }
 
-fn resolved<'a>(
-    case: &Case<'_, 'a>,
+fn resolve_pack<'a>(
+    case: &RuleContext<'_, 'a>,
     index: usize,
     name: &SkillPackName,
     object: PackObject<'a>,
@@ -209,12 +209,12 @@ fn resolved<'a>(
     if !starts {
         findings.warn(
             &case.subject,
-            told(
+            violation(
                 format!("spec.skills[{index}].skillPackRef"),
                 "pack-needs-server",
                 format!(
                     "pack `{}` is for runs in server mode; its sidecar is left out",
-                    crate::text::shown(name.as_str())
+                    crate::text::printable(name.as_str())
                 ),
                 "set `mode: server`, or remove the skill",
             ),
@@ -234,6 +234,6 @@ fn resolved<'a>(
         params: params.clone().unwrap_or_default(),
         author: object.author,
         index,
-        starts,
+        starts_sidecar: starts,
     }
 }

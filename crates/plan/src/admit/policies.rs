@@ -2,7 +2,7 @@
 
 use sympozium_api::{AgentSpec, SympoziumPolicySpec};
 
-use super::finding::{Findings, told};
+use super::violation::{Findings, violation};
 use super::{Input, Subject};
 use crate::policy::EffectivePolicy;
 
@@ -14,13 +14,13 @@ pub fn resolve<'a>(
 ) -> Option<&'a SympoziumPolicySpec> {
     let name = agent?.policy_ref.as_ref()?;
     let subject = agent_subject(input);
-    let shown = crate::text::shown(name.as_str());
+    let shown = crate::text::printable(name.as_str());
     let system = &input.settings.system_namespace;
     match (input.policies.own, input.policies.system) {
         (None, None) => {
             findings.deny_missing(
                 &subject,
-                told(
+                violation(
                     "spec.policyRef",
                     "policy-missing",
                     format!("there is no policy `{shown}` in namespace `{}` or `{system}`", input.namespace),
@@ -30,10 +30,10 @@ pub fn resolve<'a>(
             );
             None
         }
-        (Some(_), Some(_)) if !may_shadow(input) => {
+        (Some(_), Some(_)) if !allows_shadowing(input) => {
             findings.deny(
                 &subject,
-                told(
+                violation(
                     "spec.policyRef",
                     "policy-ambiguous",
                     format!("policy `{shown}` is in namespace `{}` and in `{system}`", input.namespace),
@@ -47,7 +47,7 @@ pub fn resolve<'a>(
 }
 
 /// Only the floor can allow it: a policy that replaces another must not permit itself.
-fn may_shadow(input: &Input<'_>) -> bool {
+fn allows_shadowing(input: &Input<'_>) -> bool {
     input.floor.is_some_and(|floor| {
         floor.pack_policy.is_some() && EffectivePolicy::from_floor(floor, &input.settings.system_namespace).shadowing
     })

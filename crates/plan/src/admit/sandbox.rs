@@ -5,28 +5,28 @@ use sympozium_api::agent_run::RunMode;
 use sympozium_api::sandbox::{Sandbox, SandboxSecurityContext, SeccompProfileType};
 use sympozium_api::skill_pack::Executor;
 
-use super::finding::{Findings, told};
-use super::{Case, ResolvedPack, kernel};
+use super::violation::{Findings, violation};
+use super::{ResolvedPack, RuleContext, kernel};
 use crate::image::Image;
 use crate::policy::allowed::Allowed;
-use crate::policy::isolation::Seccomp;
+use crate::policy::isolation::SeccompFilter;
 
 /// Checks requirements, exclusivity, RuntimeClass, security context and seccomp.
-pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
-    requirements(case, findings);
-    exclusivity(case, findings);
-    runtime_class(case, findings);
-    security_context(case, findings);
-    seccomp(case, findings);
+pub fn check(case: &RuleContext<'_, '_>, findings: &mut Findings) {
+    check_requirements(case, findings);
+    check_exclusivity(case, findings);
+    check_runtime_class(case, findings);
+    check_security_context(case, findings);
+    check_seccomp(case, findings);
 }
 
-fn requirements(case: &Case<'_, '_>, findings: &mut Findings) {
+fn check_requirements(case: &RuleContext<'_, '_>, findings: &mut Findings) {
     let isolation = &case.policy.isolation;
-    let (sandbox, agent_sandbox) = enabled(case);
+    let (sandbox, agent_sandbox) = enabled_kinds(case);
     if isolation.sandbox_required && !sandbox && !agent_sandbox {
         findings.deny(
             &case.subject,
-            told(
+            violation(
                 "spec.sandbox",
                 "sandbox-required",
                 "the policy requires a sandbox",
@@ -37,7 +37,7 @@ fn requirements(case: &Case<'_, '_>, findings: &mut Findings) {
     if isolation.agent_sandbox_required && !agent_sandbox {
         findings.deny(
             &case.subject,
-            told(
+            violation(
                 "spec.agentSandbox",
                 "agent-sandbox-required",
                 "the policy requires agent-sandbox",
@@ -46,18 +46,18 @@ fn requirements(case: &Case<'_, '_>, findings: &mut Findings) {
         );
     }
     kernel::check(case, findings);
-    attested(case, findings);
+    check_attestation(case, findings);
     for pack in &case.packs {
         let wants = pack.spec.runtime_requirements.as_ref().and_then(|it| it.sandbox);
         if wants == Some(true) && !sandbox && !agent_sandbox {
             findings.deny(
                 &case.subject,
-                told(
+                violation(
                     format!("spec.skills[{}].skillPackRef", pack.index),
                     "pack-needs-sandbox",
                     format!(
                         "pack `{}` asks for a sandbox, and the run has none",
-                        crate::text::shown(pack.name.as_str())
+                        crate::text::printable(pack.name.as_str())
                     ),
                     "set `sandbox.enabled` or `agentSandbox.enabled`",
                 ),
@@ -69,12 +69,12 @@ fn requirements(case: &Case<'_, '_>, findings: &mut Findings) {
 
 /// Checks that the commands of a pack run in the image that it needs, and that there is a container for a pack with
 /// requirements.
-fn check_container(case: &Case<'_, '_>, pack: &ResolvedPack<'_>, findings: &mut Findings) {
+fn check_container(case: &RuleContext<'_, '_>, pack: &ResolvedPack<'_>, findings: &mut Findings) {
     let Some(needs) = &pack.spec.runtime_requirements else {
         return;
     };
     let sandbox = case.run.spec.sandbox.as_ref();
-    let sandbox = sandbox.filter(|_| has_container(case));
+    let sandbox = sandbox.filter(|_| has_sandbox_container(case));
     // Where the commands run, the image there (ours where none is named), and the field that sets it.
     let (place, image, subject, field) = match (pack.sidecar(), sandbox) {
         (Some(sidecar), _) => {
@@ -88,12 +88,12 @@ fn check_container(case: &Case<'_, '_>, pack: &ResolvedPack<'_>, findings: &mut 
             if has_needs {
                 findings.warn(
                     &case.subject,
-                    told(
+                    violation(
                         format!("spec.skills[{}].skillPackRef", pack.index),
                         "pack-without-container",
                         format!(
                             "pack `{}` says what its commands need, and has no container: it has no sidecar, and the run no sandbox",
-                            crate::text::shown(pack.name.as_str())
+                            crate::text::printable(pack.name.as_str())
                         ),
                         "set `sandbox.enabled`, or remove `image`, `minCPU` and `minMemory` from `runtimeRequirements`",
                     ),
@@ -108,16 +108,16 @@ fn check_container(case: &Case<'_, '_>, pack: &ResolvedPack<'_>, findings: &mut 
     if image.is_some_and(|image| is_same_image(image, needed)) {
         return;
     }
-    let shown = crate::text::shown(needed);
-    let image = image.map_or_else(|| "our image".to_owned(), |image| format!("`{}`", crate::text::shown(image)));
+    let shown = crate::text::printable(needed);
+    let image = image.map_or_else(|| "our image".to_owned(), |image| format!("`{}`", crate::text::printable(image)));
     findings.deny(
         &subject,
-        told(
+        violation(
             field,
             "pack-needs-image",
             format!(
                 "the commands of pack `{}` run in {place}, which is {image}, and need `{shown}`",
-                crate::text::shown(pack.name.as_str())
+                crate::text::printable(pack.name.as_str())
             ),
             match pack.sidecar() {
                 Some(_) => format!("set `sidecar.image` to `{shown}`, or remove it here"),
@@ -133,7 +133,7 @@ fn is_same_image(one: &str, other: &str) -> bool {
 }
 
 /// Checks that our executor runs every command, where the policy requires guarantees that only it can attest.
-fn attested(case: &Case<'_, '_>, findings: &mut Findings) {
+fn check_attestation(case: &RuleContext<'_, '_>, findings: &mut Findings) {
     let demanded = case.policy.isolation.guarantees.iter();
     let demanded: Vec<_> = demanded.filter(|it| **it != Guarantee::Kernel).collect();
     if demanded.is_empty() {
@@ -143,12 +143,12 @@ fn attested(case: &Case<'_, '_>, findings: &mut Findings) {
         if pack.sidecar().is_some_and(|it| it.executor == Executor::Image) {
             findings.deny(
                 &pack.subject(),
-                told(
+                violation(
                     "spec.sidecar.executor",
                     "isolation-executor",
                     format!(
                         "the policy requires {} around every command, and nothing attests them for an image that starts itself",
-                        crate::text::listed(demanded.iter().map(|it| it.as_str()))
+                        crate::text::quote_list(demanded.iter().map(|it| it.as_str()))
                     ),
                     "set `executor: injected`, or use another pack",
                 ),
@@ -157,14 +157,14 @@ fn attested(case: &Case<'_, '_>, findings: &mut Findings) {
     }
 }
 
-fn exclusivity(case: &Case<'_, '_>, findings: &mut Findings) {
-    let (sandbox, agent_sandbox) = enabled(case);
+fn check_exclusivity(case: &RuleContext<'_, '_>, findings: &mut Findings) {
+    let (sandbox, agent_sandbox) = enabled_kinds(case);
     if sandbox && agent_sandbox {
         // Only a policy that the agent names counts here, not the floor, which applies to every run.
         if case.agent.policy_ref.is_some() {
             findings.deny(
                 &case.subject,
-                told(
+                violation(
                     "spec.sandbox.enabled",
                     "sandbox-exclusive",
                     "`sandbox` and `agentSandbox` are both enabled, and the agent is bound to a policy",
@@ -174,7 +174,7 @@ fn exclusivity(case: &Case<'_, '_>, findings: &mut Findings) {
         } else {
             findings.warn(
                 &case.subject,
-                told(
+                violation(
                     "spec.sandbox.enabled",
                     "sandbox-exclusive",
                     "`sandbox` and `agentSandbox` are both enabled; `agentSandbox` takes priority",
@@ -186,7 +186,7 @@ fn exclusivity(case: &Case<'_, '_>, findings: &mut Findings) {
     if agent_sandbox && case.run.spec.mode == RunMode::Server {
         findings.deny(
             &case.subject,
-            told(
+            violation(
                 "spec.mode",
                 "agent-sandbox-server",
                 "agent-sandbox is for runs that end, not for `mode: server`",
@@ -196,7 +196,7 @@ fn exclusivity(case: &Case<'_, '_>, findings: &mut Findings) {
     }
 }
 
-fn runtime_class(case: &Case<'_, '_>, findings: &mut Findings) {
+fn check_runtime_class(case: &RuleContext<'_, '_>, findings: &mut Findings) {
     let Some(agent_sandbox) = &case.run.spec.agent_sandbox else {
         return;
     };
@@ -204,7 +204,7 @@ fn runtime_class(case: &Case<'_, '_>, findings: &mut Findings) {
         if agent_sandbox.runtime_class.is_some() || agent_sandbox.warm_pool_ref.is_some() {
             findings.warn(
                 &case.subject,
-                told(
+                violation(
                     "spec.agentSandbox.enabled",
                     "agent-sandbox-off",
                     "`agentSandbox` says how, but is not enabled",
@@ -218,13 +218,13 @@ fn runtime_class(case: &Case<'_, '_>, findings: &mut Findings) {
     match &agent_sandbox.runtime_class {
         Some(class) if !allowed.covers(&class.as_str().to_owned()) => findings.deny(
             &case.subject,
-            told(
+            violation(
                 "spec.agentSandbox.runtimeClass",
                 "runtime-class",
                 format!(
                     "the policy allows the RuntimeClasses {}, not `{}`",
-                    allowed.listed_text(),
-                    crate::text::shown(class.as_str())
+                    allowed.quote_members(),
+                    crate::text::printable(class.as_str())
                 ),
                 "choose one of them",
             ),
@@ -232,16 +232,16 @@ fn runtime_class(case: &Case<'_, '_>, findings: &mut Findings) {
         Some(_) => {}
         None if matches!(allowed, Allowed::Only(_)) => findings.deny(
             &case.subject,
-            told(
+            violation(
                 "spec.agentSandbox.runtimeClass",
                 "runtime-class-missing",
-                format!("the policy allows the RuntimeClasses {}, and the run names none", allowed.listed_text()),
+                format!("the policy allows the RuntimeClasses {}, and the run names none", allowed.quote_members()),
                 "name one of them, or set `agentSandboxPolicy.defaultRuntimeClass`",
             ),
         ),
         None => findings.warn(
             &case.subject,
-            told(
+            violation(
                 "spec.agentSandbox.runtimeClass",
                 "runtime-class-none",
                 "without a RuntimeClass the sandbox shares the node's kernel",
@@ -252,12 +252,12 @@ fn runtime_class(case: &Case<'_, '_>, findings: &mut Findings) {
 }
 
 /// Settings that would loosen what every container has, or that have no effect.
-fn security_context(case: &Case<'_, '_>, findings: &mut Findings) {
+fn check_security_context(case: &RuleContext<'_, '_>, findings: &mut Findings) {
     let sandbox = case.run.spec.sandbox.as_ref();
     if sandbox.is_some_and(|it| !it.enabled && it.security_context.is_some()) {
         findings.warn(
             &case.subject,
-            told(
+            violation(
                 "spec.sandbox.enabled",
                 "sandbox-off",
                 "`sandbox.securityContext` says how, but the sandbox is not enabled",
@@ -265,7 +265,7 @@ fn security_context(case: &Case<'_, '_>, findings: &mut Findings) {
             ),
         );
     }
-    let Some(context) = context(case) else {
+    let Some(context) = enabled_context(case) else {
         return;
     };
     for (field, value) in
@@ -274,7 +274,7 @@ fn security_context(case: &Case<'_, '_>, findings: &mut Findings) {
         if value == Some(false) {
             findings.deny(
                 &case.subject,
-                told(
+                violation(
                     format!("spec.sandbox.securityContext.{field}"),
                     "security-context-loosened",
                     format!("`{field}: false` would loosen what every container of a run has"),
@@ -285,15 +285,15 @@ fn security_context(case: &Case<'_, '_>, findings: &mut Findings) {
     }
 }
 
-fn seccomp(case: &Case<'_, '_>, findings: &mut Findings) {
+fn check_seccomp(case: &RuleContext<'_, '_>, findings: &mut Findings) {
     let field = "spec.sandbox.securityContext.seccompProfile";
     let allowed = &case.policy.isolation.seccomp;
-    let asked = context(case).and_then(|context| context.seccomp_profile.as_ref());
+    let asked = enabled_context(case).and_then(|context| context.seccomp_profile.as_ref());
     let unconfined = asked.is_some_and(|it| it.type_ == SeccompProfileType::Unconfined);
-    match asked.map(Seccomp::of) {
+    match asked.map(SeccompFilter::from_profile) {
         Some(None) if !unconfined => findings.deny(
             &case.subject,
-            told(
+            violation(
                 field,
                 "seccomp-invalid",
                 "`localhostProfile` is the name of a file, goes with `type: Localhost`, and only with it",
@@ -302,7 +302,7 @@ fn seccomp(case: &Case<'_, '_>, findings: &mut Findings) {
         ),
         Some(None) => findings.deny(
             &case.subject,
-            told(
+            violation(
                 field,
                 "seccomp-unconfined",
                 "nothing runs without a filter of system calls",
@@ -311,18 +311,18 @@ fn seccomp(case: &Case<'_, '_>, findings: &mut Findings) {
         ),
         Some(Some(profile)) if !allowed.covers(&profile) => findings.deny(
             &case.subject,
-            told(
+            violation(
                 field,
                 "seccomp-profile",
-                format!("the policy's filter is {}, not `{profile}`", allowed.listed_text()),
+                format!("the policy's filter is {}, not `{profile}`", allowed.quote_members()),
                 "remove the profile, so that the policy's is used",
             ),
         ),
         // A profile on the node may only log: the operator knows which of them filter.
-        Some(Some(profile @ Seccomp::Localhost(_))) if !case.policy.seccomp_choices.covers(&profile) => {
+        Some(Some(profile @ SeccompFilter::Localhost(_))) if !case.policy.seccomp_choices.covers(&profile) => {
             findings.deny(
                 &case.subject,
-                told(
+                violation(
                     field,
                     "seccomp-localhost",
                     format!("`{profile}` is a file of the node that the agent's policy does not name"),
@@ -332,10 +332,10 @@ fn seccomp(case: &Case<'_, '_>, findings: &mut Findings) {
         }
         _ => {}
     }
-    if *allowed == Allowed::nothing() {
+    if *allowed == Allowed::none() {
         findings.deny(
             &case.subject,
-            told(
+            violation(
                 field,
                 "seccomp-none-left",
                 "floor and policy name different filters of system calls, or one that is none",
@@ -346,18 +346,18 @@ fn seccomp(case: &Case<'_, '_>, findings: &mut Findings) {
 }
 
 /// The security context of an enabled sandbox.
-fn context<'c>(case: &Case<'c, '_>) -> Option<&'c SandboxSecurityContext> {
+fn enabled_context<'c>(case: &RuleContext<'c, '_>) -> Option<&'c SandboxSecurityContext> {
     let sandbox = case.run.spec.sandbox.as_ref().filter(|it| it.enabled)?;
     sandbox.security_context.as_ref()
 }
 
 /// Whether the run has a container `sandbox`: where both kinds are enabled, agent-sandbox takes its place.
-pub fn has_container(case: &Case<'_, '_>) -> bool {
-    enabled(case) == (true, false)
+pub fn has_sandbox_container(case: &RuleContext<'_, '_>) -> bool {
+    enabled_kinds(case) == (true, false)
 }
 
 /// Whether `sandbox` is enabled, and whether `agentSandbox` is.
-pub fn enabled(case: &Case<'_, '_>) -> (bool, bool) {
+pub fn enabled_kinds(case: &RuleContext<'_, '_>) -> (bool, bool) {
     let spec = &case.run.spec;
     let on = |sandbox: &Sandbox| sandbox.enabled;
     let sandbox = spec.sandbox.as_ref().is_some_and(on);

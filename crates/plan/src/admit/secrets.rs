@@ -3,11 +3,11 @@
 use sympozium_api::environment::EnvVar;
 use sympozium_api::open::Volume;
 
-use super::finding::{Findings, told};
-use super::{Case, Subject};
+use super::violation::{Findings, violation};
+use super::{RuleContext, Subject};
 
 /// Checks that no pack and no hook has the model key, or the Secret of provider headers.
-pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
+pub fn check(case: &RuleContext<'_, '_>, findings: &mut Findings) {
     let Some(model) = &case.run.spec.model else {
         return;
     };
@@ -21,7 +21,7 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     }
 }
 
-fn check_key(case: &Case<'_, '_>, key: &str, findings: &mut Findings) {
+fn check_key(case: &RuleContext<'_, '_>, key: &str, findings: &mut Findings) {
     for pack in &case.packs {
         let Some(sidecar) = pack.sidecar() else {
             continue;
@@ -30,16 +30,16 @@ fn check_key(case: &Case<'_, '_>, key: &str, findings: &mut Findings) {
         if sidecar.secret_ref.as_ref().is_some_and(|it| it == key) {
             deny(&subject, "spec.sidecar.secretRef".to_owned(), key, findings);
         }
-        of_variables(&subject, "spec.sidecar.env", &sidecar.env, key, findings);
-        of_volumes(&subject, &sidecar.volumes, key, findings);
+        check_variables(&subject, "spec.sidecar.env", &sidecar.env, key, findings);
+        check_volumes(&subject, &sidecar.volumes, key, findings);
     }
-    for (place, hook) in case.run.spec.lifecycle.iter().flat_map(super::hooks::all) {
+    for (place, hook) in case.run.spec.lifecycle.iter().flat_map(super::hooks::all_hooks) {
         let field = format!("spec.lifecycle.{place}.env");
-        of_variables(&case.subject, &field, &hook.env, key, findings);
+        check_variables(&case.subject, &field, &hook.env, key, findings);
     }
 }
 
-fn of_variables(subject: &Subject, field: &str, env: &[EnvVar], key: &str, findings: &mut Findings) {
+fn check_variables(subject: &Subject, field: &str, env: &[EnvVar], key: &str, findings: &mut Findings) {
     for (index, variable) in env.iter().enumerate() {
         let reference = variable.value_from.as_ref().and_then(|it| it.secret_key_ref.as_ref());
         if reference.is_some_and(|it| it.name == key) {
@@ -48,7 +48,7 @@ fn of_variables(subject: &Subject, field: &str, env: &[EnvVar], key: &str, findi
     }
 }
 
-fn of_volumes(subject: &Subject, volumes: &[Volume], key: &str, findings: &mut Findings) {
+fn check_volumes(subject: &Subject, volumes: &[Volume], key: &str, findings: &mut Findings) {
     for (index, volume) in volumes.iter().enumerate() {
         let secrets = volume.secrets();
         for secret in secrets.iter().filter(|it| it.name == Some(key)) {
@@ -61,10 +61,10 @@ fn of_volumes(subject: &Subject, volumes: &[Volume], key: &str, findings: &mut F
 fn deny(subject: &Subject, field: String, key: &str, findings: &mut Findings) {
     findings.deny(
         subject,
-        told(
+        violation(
             field,
             "secret-of-model",
-            format!("`{}` holds the key of the run's model, which only the bridge has", crate::text::shown(key)),
+            format!("`{}` holds the key of the run's model, which only the bridge has", crate::text::printable(key)),
             "give the skill a Secret of its own",
         ),
     );

@@ -8,7 +8,7 @@ use sympozium_api::SkillPackSpec;
 use sympozium_api::skill_pack::{Skill, SkillFile};
 
 use super::Subject;
-use super::finding::{Findings, Told, told};
+use super::violation::{Findings, ViolationDetail, violation};
 
 /// Maximum size of all texts and files of one pack: they reach the run in one ConfigMap, which holds 1 MiB.
 pub const MAX_PACK_BYTES: usize = 900 << 10;
@@ -20,35 +20,35 @@ pub fn check(subject: &Subject, spec: &SkillPackSpec, findings: &mut Findings) {
         if let Err(error) = skill.name.check() {
             let remedy = "use letters, digits, `.`, `_` and `-`";
             let field = format!("{field}.name");
-            findings.deny(subject, told(field, "skill-name", error.to_string(), remedy));
+            findings.deny(subject, violation(field, "skill-name", error.to_string(), remedy));
         }
         if spec.skills[..index].iter().any(|it| it.name == skill.name) {
-            let name = crate::text::shown(skill.name.as_str());
+            let name = crate::text::printable(skill.name.as_str());
             let message = format!("two skills are called `{name}`");
             let field = format!("{field}.name");
-            findings.deny(subject, told(field, "skill-name", message, "rename one of them"));
+            findings.deny(subject, violation(field, "skill-name", message, "rename one of them"));
         }
-        for problem in files(&field, skill) {
+        for problem in file_violations(&field, skill) {
             findings.deny(subject, problem);
         }
     }
-    let bytes: usize = spec.skills.iter().map(size).sum();
+    let bytes: usize = spec.skills.iter().map(config_map_size).sum();
     if bytes > MAX_PACK_BYTES {
         let message = format!("texts and files of the pack are {bytes} bytes; {MAX_PACK_BYTES} fit");
         let remedy = "put large files into the sidecar's image";
-        findings.deny(subject, told("spec.skills", "pack-too-large", message, remedy));
+        findings.deny(subject, violation("spec.skills", "pack-too-large", message, remedy));
     }
 }
 
-fn files(field: &str, skill: &Skill) -> Vec<Told> {
+fn file_violations(field: &str, skill: &Skill) -> Vec<ViolationDetail> {
     let mut problems = Vec::new();
     let paths: BTreeSet<&str> = skill.files.iter().map(|it| it.path.as_str()).collect();
     for (index, file) in skill.files.iter().enumerate() {
         let field = format!("{field}.files[{index}]");
         let path = file.path.as_str();
-        let shown = crate::text::shown(path);
+        let shown = crate::text::printable(path);
         let mut add = |field: String, message: String, remedy: &'static str| {
-            problems.push(told(field, "skill-file", message, remedy));
+            problems.push(violation(field, "skill-file", message, remedy));
         };
         if let Err(error) = file.path.check() {
             let remedy = "write it as `scripts/check.sh`";
@@ -64,14 +64,14 @@ fn files(field: &str, skill: &Skill) -> Vec<Told> {
         }
         let above = path.rmatch_indices('/').map(|(end, _)| &path[..end]);
         if let Some(above) = above.into_iter().find(|above| paths.contains(above)) {
-            let message = format!("`{}` is a file, and `{shown}` would be below it", crate::text::shown(above));
+            let message = format!("`{}` is a file, and `{shown}` would be below it", crate::text::printable(above));
             add(format!("{field}.path"), message, "rename one of them");
         }
         if file.content.is_some() == file.content_base64.is_some() {
             let message = "a file has `content` or `contentBase64`".to_owned();
             add(field.clone(), message, "write one of them");
         }
-        if contents(file).is_none() {
+        if decode_contents(file).is_none() {
             let message = "this is not Base64".to_owned();
             add(format!("{field}.contentBase64"), message, "encode it, or write text into `content`");
         }
@@ -80,7 +80,7 @@ fn files(field: &str, skill: &Skill) -> Vec<Told> {
 }
 
 /// The contents of a file; `None` where its Base64 is invalid.
-pub fn contents(file: &SkillFile) -> Option<Vec<u8>> {
+pub fn decode_contents(file: &SkillFile) -> Option<Vec<u8>> {
     match &file.content_base64 {
         Some(text) => BASE64.decode(text).ok(),
         None => Some(file.content.as_deref().unwrap_or_default().as_bytes().to_vec()),
@@ -88,7 +88,7 @@ pub fn contents(file: &SkillFile) -> Option<Vec<u8>> {
 }
 
 /// The size of a skill in a ConfigMap, where binary data is Base64.
-fn size(skill: &Skill) -> usize {
+fn config_map_size(skill: &Skill) -> usize {
     let of_file = |file: &SkillFile| {
         let texts = [&file.content, &file.content_base64];
         let bytes: usize = texts.into_iter().flatten().map(String::len).sum();

@@ -2,8 +2,8 @@
 
 use sympozium_api::{AgentSpec, limits};
 
-use super::Case;
-use super::finding::{Findings, told};
+use super::RuleContext;
+use super::violation::{Findings, violation};
 use crate::policy::EffectivePolicy;
 
 /// How many runs a run may start, and how deep.
@@ -35,7 +35,7 @@ pub fn subagent_bounds(policy: &EffectivePolicy, agent: Option<&AgentSpec>) -> S
 }
 
 /// Checks depth and number. Without a policy, the limits of the API apply.
-pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
+pub fn check(case: &RuleContext<'_, '_>, findings: &mut Findings) {
     let Some(parent) = &case.run.spec.parent else {
         return;
     };
@@ -45,7 +45,7 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     match u32::try_from(parent.spawn_depth) {
         Ok(0) | Err(_) => findings.deny(
             &case.subject,
-            told(
+            violation(
                 "spec.parent.spawnDepth",
                 "subagent-depth-false",
                 format!("a run with a parent has at least one run above it, not {}", parent.spawn_depth),
@@ -56,7 +56,7 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
             if depth > max_depth {
                 findings.deny(
                     &case.subject,
-                    told(
+                    violation(
                         "spec.parent.spawnDepth",
                         "subagent-depth",
                         format!("the run is {depth} levels below the first; at most {max_depth} are allowed"),
@@ -67,7 +67,7 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
             if facts.parent_depth.is_some_and(|above| above.saturating_add(1) != depth) {
                 findings.deny(
                     &case.subject,
-                    told(
+                    violation(
                         "spec.parent.spawnDepth",
                         "subagent-depth-false",
                         format!(
@@ -84,7 +84,7 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     if facts.runs_in_tree.is_some_and(|running| running >= max_concurrent) {
         findings.deny(
             &case.subject,
-            told(
+            violation(
                 "spec.parent",
                 "subagent-concurrency",
                 format!(
@@ -99,7 +99,7 @@ pub fn check(case: &Case<'_, '_>, findings: &mut Findings) {
     if facts.siblings.is_some_and(|siblings| siblings >= max_children) {
         findings.deny(
             &case.subject,
-            told(
+            violation(
                 "spec.parent",
                 "subagent-children",
                 format!(

@@ -1,6 +1,6 @@
 mod agreement;
 mod cases;
+mod harness;
 mod objects;
 mod properties;
 mod scenarios;
-mod world;

@@ -8,20 +8,20 @@ use sympozium_api::agent_run::ToolPolicy;
 use sympozium_api::names::ToolPattern;
 use sympozium_api::skill_pack::{InputMode, Sidecar, Tool as Declaration};
 
-use super::finding::{Findings, Told, told};
-use super::unused::policy_subject;
-use super::{Case, Subject, tool_rules};
+use super::unused_fields::policy_subject;
+use super::violation::{Findings, ViolationDetail, violation};
+use super::{RuleContext, Subject, tool_rules};
 use crate::policy::allowed::Allowed;
 use crate::policy::packs::PackId;
 use crate::policy::tools::{
-    Action, BUILT_IN, EDIT_FILE, EXECUTE_COMMAND, FETCH_URL, LIST_DIRECTORY, LOAD_SKILL, READ_FILE, SCHEDULE_TASK,
-    SEND_CHANNEL_MESSAGE, SPAWN_SUBAGENTS, Tool, WRITE_FILE,
+    BUILT_IN_TOOLS, EDIT_FILE, EXECUTE_COMMAND, FETCH_URL, GateAction, LIST_DIRECTORY, LOAD_SKILL, READ_FILE,
+    SCHEDULE_TASK, SEND_CHANNEL_MESSAGE, SPAWN_SUBAGENTS, Tool, WRITE_FILE,
 };
 
 pub use sympozium_api::run_plan::SANDBOX as SANDBOX_PACK;
 
 /// Tools that the agent has without any pack.
-const NATIVE: &[&str] = &[
+const NATIVE_TOOLS: &[&str] = &[
     READ_FILE,
     WRITE_FILE,
     EDIT_FILE,
@@ -40,56 +40,56 @@ pub struct ToolDecision {
     /// The name of the tool.
     pub name: String,
     /// The decision about its calls.
-    pub action: Action,
+    pub action: GateAction,
 }
 
 /// Decides about every tool of the run.
-pub fn check(case: &Case<'_, '_>, findings: &mut Findings) -> Vec<ToolDecision> {
-    unique_across_packs(case, findings);
-    let by_policy = decisions(case);
+pub fn check(case: &RuleContext<'_, '_>, findings: &mut Findings) -> Vec<ToolDecision> {
+    check_unique_names(case, findings);
+    let by_policy = policy_decisions(case);
     if let Some(run_policy) = &case.run.spec.tool_policy {
-        asked_but_denied(case, run_policy, &by_policy, findings);
+        check_listed_tools(case, run_policy, &by_policy, findings);
     }
-    unknown_patterns(case, &by_policy, findings);
+    warn_about_unknown_patterns(case, &by_policy, findings);
     tool_rules::warn_about_other_packs(case, &by_policy, findings);
     let decided: Vec<ToolDecision> = by_policy
         .into_iter()
         .map(|tool| {
             let by_run = case.run.spec.tool_policy.as_ref();
-            let is_left = by_run.is_none_or(|it| permits(case, it, &tool)) && is_for_a_skill(case, &tool);
+            let is_left = by_run.is_none_or(|it| run_policy_allows(case, it, &tool)) && is_for_skill(case, &tool);
             match is_left {
                 true => tool,
-                false => ToolDecision { action: Action::Deny, ..tool },
+                false => ToolDecision { action: GateAction::Deny, ..tool },
             }
         })
         .collect();
     warn_about_useless_packs(case, &decided, findings);
-    warn_about_nobody_to_ask(case, &decided, findings);
+    warn_about_missing_approvers(case, &decided, findings);
     decided
 }
 
 /// The decision of the policy about each tool, before the run's own `toolPolicy`.
-fn decisions(case: &Case<'_, '_>) -> Vec<ToolDecision> {
+fn policy_decisions(case: &RuleContext<'_, '_>) -> Vec<ToolDecision> {
     let policy = case.policy;
-    let native = NATIVE.iter().map(|name| {
+    let native = NATIVE_TOOLS.iter().map(|name| {
         let open = match *name {
-            FETCH_URL => policy.reach.is_anything_at_all(),
+            FETCH_URL => policy.egress.allows_any(),
             SEND_CHANNEL_MESSAGE => policy.event_bus,
-            _ => is_open(case, feature(name)),
+            _ => is_feature_enabled(case, feature_of(name)),
         };
         decision(case, None, name, Tool::BuiltIn(name), open)
     });
     // An attached skill is meant to be read, so the policy's default for tools without a rule does not apply to this
     // one.
-    let load_skill = has_texts(case).then(|| ToolDecision {
+    let load_skill = has_skill_texts(case).then(|| ToolDecision {
         pack: None,
         name: LOAD_SKILL.to_owned(),
-        action: policy.gates.written(LOAD_SKILL).unwrap_or(Action::Allow),
+        action: policy.gates.explicit_action(LOAD_SKILL).unwrap_or(GateAction::Allow),
     });
-    let sandbox = super::sandbox::has_container(case);
+    let sandbox = super::sandbox::has_sandbox_container(case);
     let packs = case.packs.iter().filter_map(|pack| Some((pack.id(case), pack.sidecar()?)));
     let commands = packs.clone().map(|(pack, _)| pack).chain(sandbox.then(|| sandbox_id(case)));
-    let runs_commands = is_open(case, Some(Feature::CodeExecution));
+    let runs_commands = is_feature_enabled(case, Some(Feature::CodeExecution));
     let commands =
         commands.map(|pack| decision(case, Some(pack.name), EXECUTE_COMMAND, Tool::Command { pack }, runs_commands));
     let declared = packs.flat_map(|(pack, sidecar)| {
@@ -102,87 +102,93 @@ fn decisions(case: &Case<'_, '_>) -> Vec<ToolDecision> {
 }
 
 /// The run's own sandbox, which is treated as a pack of the system namespace.
-fn sandbox_id<'c>(case: &Case<'c, '_>) -> PackId<'c> {
-    PackId { namespace: &case.input.settings.system_namespace, name: SANDBOX_PACK, is_of_system: true }
+fn sandbox_id<'c>(case: &RuleContext<'c, '_>) -> PackId<'c> {
+    PackId { namespace: &case.input.settings.system_namespace, name: SANDBOX_PACK, is_system: true }
 }
 
 /// The namespace of the pack that the tool belongs to.
-pub(super) fn namespace_of<'c>(case: &'c Case<'_, '_>, tool: &ToolDecision) -> Option<&'c str> {
+pub(super) fn pack_namespace<'c>(case: &'c RuleContext<'_, '_>, tool: &ToolDecision) -> Option<&'c str> {
     let name = tool.pack.as_deref()?;
     let pack = case.packs.iter().find(|pack| pack.name == name);
     Some(pack.map_or(sandbox_id(case).namespace, |it| it.namespace.as_str()))
 }
 
-fn decision(case: &Case<'_, '_>, pack: Option<&str>, name: &str, tool: Tool<'_>, open: bool) -> ToolDecision {
+fn decision(case: &RuleContext<'_, '_>, pack: Option<&str>, name: &str, tool: Tool<'_>, open: bool) -> ToolDecision {
     ToolDecision {
         pack: pack.map(str::to_owned),
         name: name.to_owned(),
-        action: if open { case.policy.gates.action(tool) } else { Action::Deny },
+        action: if open { case.policy.gates.action(tool) } else { GateAction::Deny },
     }
 }
 
-fn feature(name: &str) -> Option<Feature> {
-    let found = BUILT_IN.iter().find(|(built_in, _)| *built_in == name);
+fn feature_of(name: &str) -> Option<Feature> {
+    let found = BUILT_IN_TOOLS.iter().find(|(built_in, _)| *built_in == name);
     found.and_then(|(_, feature)| *feature)
 }
 
-fn is_open(case: &Case<'_, '_>, feature: Option<Feature>) -> bool {
-    feature.is_none_or(|feature| !case.policy.closed.contains(&feature))
+fn is_feature_enabled(case: &RuleContext<'_, '_>, feature: Option<Feature>) -> bool {
+    feature.is_none_or(|feature| !case.policy.disabled_features.contains(&feature))
 }
 
 /// Whether the run's own `toolPolicy` allows a tool.
-fn permits(case: &Case<'_, '_>, policy: &ToolPolicy, tool: &ToolDecision) -> bool {
-    let named = |patterns: &[ToolPattern]| patterns.iter().any(|pattern| is_about(case, pattern.as_str(), tool));
+fn run_policy_allows(case: &RuleContext<'_, '_>, policy: &ToolPolicy, tool: &ToolDecision) -> bool {
+    let named = |patterns: &[ToolPattern]| patterns.iter().any(|pattern| matches_pattern(case, pattern.as_str(), tool));
     let is_allowed = tool.name == LOAD_SKILL || policy.allow.as_deref().is_none_or(named);
     is_allowed && !named(&policy.deny)
 }
 
 /// Whether the agent has skill texts to read.
-fn has_texts(case: &Case<'_, '_>) -> bool {
+fn has_skill_texts(case: &RuleContext<'_, '_>) -> bool {
     let mut skills = case.run.spec.skills.iter();
     let mut packs = case.packs.iter();
-    skills.any(|skill| skill.config_map_ref.is_some()) || packs.any(|pack| pack.starts && !pack.spec.skills.is_empty())
+    skills.any(|skill| skill.config_map_ref.is_some())
+        || packs.any(|pack| pack.starts_sidecar && !pack.spec.skills.is_empty())
 }
 
 /// Whether a tool of a pack is for one of its skills: where every skill lists its tools, the others are denied.
-fn is_for_a_skill(case: &Case<'_, '_>, tool: &ToolDecision) -> bool {
+fn is_for_skill(case: &RuleContext<'_, '_>, tool: &ToolDecision) -> bool {
     let mut packs = case.packs.iter();
     let pack = packs.find(|pack| tool.pack.as_deref() == Some(pack.name.as_str()));
     let skills = pack.map_or(&[][..], |pack| &pack.spec.skills);
     skills.is_empty()
         || skills.iter().any(|skill| {
             let patterns = skill.allowed_tools.as_ref();
-            patterns.is_none_or(|it| it.iter().any(|it| is_about(case, it.as_str(), tool)))
+            patterns.is_none_or(|it| it.iter().any(|it| matches_pattern(case, it.as_str(), tool)))
         })
 }
 
 /// Whether a pattern matches a tool: `tool`, `pack/tool`, `pack/*`, `namespace/pack/tool`, `namespace/pack/*` or `*`.
-pub(super) fn is_about(case: &Case<'_, '_>, pattern: &str, tool: &ToolDecision) -> bool {
+pub(super) fn matches_pattern(case: &RuleContext<'_, '_>, pattern: &str, tool: &ToolDecision) -> bool {
     let Some((packs, name)) = pattern.rsplit_once('/') else {
         return pattern == "*" || pattern == tool.name;
     };
     let is_of_pack = match packs.split_once('/') {
-        Some((namespace, pack)) => tool.pack.as_deref() == Some(pack) && namespace_of(case, tool) == Some(namespace),
+        Some((namespace, pack)) => tool.pack.as_deref() == Some(pack) && pack_namespace(case, tool) == Some(namespace),
         None => tool.pack.as_deref() == Some(packs),
     };
     is_of_pack && (name == "*" || name == tool.name)
 }
 
 /// Denies tools that the run lists by name and the policy denies: the run would not be what its author asked for.
-fn asked_but_denied(case: &Case<'_, '_>, run_policy: &ToolPolicy, tools: &[ToolDecision], findings: &mut Findings) {
+fn check_listed_tools(
+    case: &RuleContext<'_, '_>,
+    run_policy: &ToolPolicy,
+    tools: &[ToolDecision],
+    findings: &mut Findings,
+) {
     for (index, pattern) in run_policy.allow.iter().flatten().enumerate() {
         let pattern = pattern.as_str();
-        let mut named = tools.iter().filter(|tool| is_about(case, pattern, tool)).peekable();
+        let mut named = tools.iter().filter(|tool| matches_pattern(case, pattern, tool)).peekable();
         if pattern == "*" || named.peek().is_none() {
             continue;
         }
-        if named.all(|tool| tool.action == Action::Deny) {
+        if named.all(|tool| tool.action == GateAction::Deny) {
             findings.deny(
                 &case.subject,
-                told(
+                violation(
                     format!("spec.toolPolicy.allow[{index}]"),
                     "tool-denied",
-                    format!("the policy denies `{}`", crate::text::shown(pattern)),
+                    format!("the policy denies `{}`", crate::text::printable(pattern)),
                     "remove it, or allow it in `toolGating` and open its feature in `featureGates`",
                 ),
             );
@@ -191,11 +197,11 @@ fn asked_but_denied(case: &Case<'_, '_>, run_policy: &ToolPolicy, tools: &[ToolD
 }
 
 /// Names that match no tool are probably misspelt.
-fn unknown_patterns(case: &Case<'_, '_>, tools: &[ToolDecision], findings: &mut Findings) {
+fn warn_about_unknown_patterns(case: &RuleContext<'_, '_>, tools: &[ToolDecision], findings: &mut Findings) {
     let known = |pattern: &str| {
         pattern == "*"
-            || tools.iter().any(|tool| is_about(case, pattern, tool))
-            || BUILT_IN.iter().any(|(name, _)| *name == pattern)
+            || tools.iter().any(|tool| matches_pattern(case, pattern, tool))
+            || BUILT_IN_TOOLS.iter().any(|(name, _)| *name == pattern)
     };
     // A policy is for many runs: rules about other packs are expected, but a plain name that matches nothing may be a
     // mistake.
@@ -203,10 +209,10 @@ fn unknown_patterns(case: &Case<'_, '_>, tools: &[ToolDecision], findings: &mut 
     for pattern in of_policy.filter(|it| !it.contains('/') && !known(it)) {
         findings.warn(
             &policy_subject(case),
-            told(
+            violation(
                 "spec.toolGating.rules",
                 "tool-rule-unknown",
-                format!("a rule names `{}`, which is no tool of this run", crate::text::shown(pattern)),
+                format!("a rule names `{}`, which is no tool of this run", crate::text::printable(pattern)),
                 "see that the name is right: a rule with a wrong one does nothing",
             ),
         );
@@ -217,10 +223,10 @@ fn unknown_patterns(case: &Case<'_, '_>, tools: &[ToolDecision], findings: &mut 
     let services = case.input.settings.services;
     for (index, pattern) in run_policy.allow.iter().flatten().enumerate() {
         let pattern = pattern.as_str();
-        if !services.serve(pattern) {
+        if !services.supports(pattern) {
             findings.warn(
                 &case.subject,
-                told(
+                violation(
                     format!("spec.toolPolicy.allow[{index}]"),
                     "tool-unserved",
                     format!("nothing serves `{pattern}` here, so it is not offered"),
@@ -234,10 +240,10 @@ fn unknown_patterns(case: &Case<'_, '_>, tools: &[ToolDecision], findings: &mut 
         for (index, pattern) in patterns.iter().enumerate().filter(|(_, it)| !known(it.as_str())) {
             findings.warn(
                 &case.subject,
-                told(
+                violation(
                     format!("spec.toolPolicy.{list}[{index}]"),
                     "tool-unknown",
-                    format!("the run has no tool `{}`", crate::text::shown(pattern.as_str())),
+                    format!("the run has no tool `{}`", crate::text::printable(pattern.as_str())),
                     "correct the name: `tool`, `pack/tool`, `pack/*`, `namespace/pack/tool` or `namespace/pack/*`",
                 ),
             );
@@ -245,18 +251,18 @@ fn unknown_patterns(case: &Case<'_, '_>, tools: &[ToolDecision], findings: &mut 
     }
 }
 
-fn warn_about_useless_packs(case: &Case<'_, '_>, tools: &[ToolDecision], findings: &mut Findings) {
+fn warn_about_useless_packs(case: &RuleContext<'_, '_>, tools: &[ToolDecision], findings: &mut Findings) {
     for pack in case.packs.iter().filter(|pack| pack.sidecar().is_some()) {
         let mut own = tools.iter().filter(|tool| tool.pack.as_deref() == Some(pack.name.as_str()));
-        if own.all(|tool| tool.action == Action::Deny) {
+        if own.all(|tool| tool.action == GateAction::Deny) {
             findings.warn(
                 &case.subject,
-                told(
+                violation(
                     format!("spec.skills[{}].skillPackRef", pack.index),
                     "pack-useless",
                     format!(
                         "every tool of pack `{}` is denied; its sidecar starts for nothing",
-                        crate::text::shown(pack.name.as_str())
+                        crate::text::printable(pack.name.as_str())
                     ),
                     "remove the skill, or allow one of its tools",
                 ),
@@ -265,12 +271,12 @@ fn warn_about_useless_packs(case: &Case<'_, '_>, tools: &[ToolDecision], finding
     }
 }
 
-fn warn_about_nobody_to_ask(case: &Case<'_, '_>, tools: &[ToolDecision], findings: &mut Findings) {
-    let asks = tools.iter().any(|tool| tool.action == Action::Ask);
-    if asks && case.policy.approval.approvers == Allowed::nothing() {
+fn warn_about_missing_approvers(case: &RuleContext<'_, '_>, tools: &[ToolDecision], findings: &mut Findings) {
+    let asks = tools.iter().any(|tool| tool.action == GateAction::Ask);
+    if asks && case.policy.approval.approvers == Allowed::none() {
         findings.warn(
             &case.subject,
-            told(
+            violation(
                 "spec",
                 "nobody-approves",
                 "some tools need an approval, and nobody may give it",
@@ -280,7 +286,7 @@ fn warn_about_nobody_to_ask(case: &Case<'_, '_>, tools: &[ToolDecision], finding
     }
 }
 
-fn unique_across_packs(case: &Case<'_, '_>, findings: &mut Findings) {
+fn check_unique_names(case: &RuleContext<'_, '_>, findings: &mut Findings) {
     let mut owners: BTreeMap<&str, &str> = BTreeMap::new();
     for pack in &case.packs {
         let tools = pack.sidecar().map_or(&[][..], |it| &it.tools);
@@ -289,14 +295,14 @@ fn unique_across_packs(case: &Case<'_, '_>, findings: &mut Findings) {
             if *owner != pack.name.as_str() {
                 findings.deny(
                     &case.subject,
-                    told(
+                    violation(
                         format!("spec.skills[{}].skillPackRef", pack.index),
                         "tool-twice",
                         format!(
                             "packs `{}` and `{}` both declare the tool `{}`",
-                            crate::text::shown(owner),
-                            crate::text::shown(pack.name.as_str()),
-                            crate::text::shown(tool.name.as_str())
+                            crate::text::printable(owner),
+                            crate::text::printable(pack.name.as_str()),
+                            crate::text::printable(tool.name.as_str())
                         ),
                         "use one of the packs, or rename the tool",
                     ),
@@ -310,54 +316,54 @@ fn unique_across_packs(case: &Case<'_, '_>, findings: &mut Findings) {
 pub fn check_declarations(subject: &Subject, sidecar: &Sidecar, findings: &mut Findings) {
     for (index, tool) in sidecar.tools.iter().enumerate() {
         let field = format!("spec.sidecar.tools[{index}]");
-        for told in problems(&field, tool) {
+        for told in declaration_violations(&field, tool) {
             findings.deny(subject, told);
         }
         let before = &sidecar.tools[..index];
         if before.iter().any(|other| other.name == tool.name) {
-            let message = format!("the tool `{}` is declared twice", crate::text::shown(tool.name.as_str()));
-            findings.deny(subject, told(format!("{field}.name"), "tool-twice", message, "rename one of them"));
+            let message = format!("the tool `{}` is declared twice", crate::text::printable(tool.name.as_str()));
+            findings.deny(subject, violation(format!("{field}.name"), "tool-twice", message, "rename one of them"));
         }
     }
 }
 
-fn problems(field: &str, tool: &Declaration) -> Vec<Told> {
+fn declaration_violations(field: &str, tool: &Declaration) -> Vec<ViolationDetail> {
     let mut problems = Vec::new();
     let name = tool.name.as_str();
     if let Err(error) = tool.name.check() {
         let remedy = "use lower case letters, digits and `_`";
-        problems.push(told(format!("{field}.name"), "tool-name", error.to_string(), remedy));
+        problems.push(violation(format!("{field}.name"), "tool-name", error.to_string(), remedy));
     }
-    if BUILT_IN.iter().any(|(built_in, _)| *built_in == name) {
+    if BUILT_IN_TOOLS.iter().any(|(built_in, _)| *built_in == name) {
         let message = format!("`{name}` is a built-in tool");
-        problems.push(told(format!("{field}.name"), "tool-built-in", message, "give the tool another name"));
+        problems.push(violation(format!("{field}.name"), "tool-built-in", message, "give the tool another name"));
     }
     if tool.exec.first().is_none_or(String::is_empty) {
         let message = "the tool runs no program";
-        problems.push(told(format!("{field}.exec"), "tool-exec", message, "name the program first in `exec`"));
+        problems.push(violation(format!("{field}.exec"), "tool-exec", message, "name the program first in `exec`"));
     }
     if tool.exec.iter().chain(&tool.subcommand).any(|word| word.contains('\0')) {
         let message = "an argument contains a NUL character";
-        problems.push(told(format!("{field}.exec"), "tool-exec", message, "remove it"));
+        problems.push(violation(format!("{field}.exec"), "tool-exec", message, "remove it"));
     }
-    parameters(field, tool, &mut problems);
+    check_parameters(field, tool, &mut problems);
     problems
 }
 
-fn parameters(field: &str, tool: &Declaration, problems: &mut Vec<Told>) {
+fn check_parameters(field: &str, tool: &Declaration, problems: &mut Vec<ViolationDetail>) {
     let nothing = BTreeMap::new();
     let schema = tool.parameters.as_ref().map_or(&nothing, |it| &it.0);
     let at = format!("{field}.parameters");
     if schema.get("type").is_some_and(|it| it != "object") {
         let message = "the parameters of a tool are an object";
-        problems.push(told(at.clone(), "tool-parameters", message, "write `type: object`"));
+        problems.push(violation(at.clone(), "tool-parameters", message, "write `type: object`"));
     }
     let properties = match schema.get("properties") {
         None => None,
         Some(Value::Object(properties)) => Some(properties),
         Some(_) => {
             let message = "`properties` is not an object";
-            problems.push(told(at.clone(), "tool-parameters", message, "list each parameter by name"));
+            problems.push(violation(at.clone(), "tool-parameters", message, "list each parameter by name"));
             None
         }
     };
@@ -368,10 +374,10 @@ fn parameters(field: &str, tool: &Declaration, problems: &mut Vec<Told>) {
     for (index, name) in tool.positional_args.iter().enumerate() {
         let declared = properties.is_some_and(|it| it.contains_key(name)) && required.contains(&name.as_str());
         if !declared {
-            problems.push(told(
+            problems.push(violation(
                 format!("{field}.positionalArgs[{index}]"),
                 "tool-positional",
-                format!("`{}` is not a required parameter", crate::text::shown(name)),
+                format!("`{}` is not a required parameter", crate::text::printable(name)),
                 "declare it in `parameters.properties` and list it in `parameters.required`",
             ));
         }
@@ -379,10 +385,10 @@ fn parameters(field: &str, tool: &Declaration, problems: &mut Vec<Told>) {
     let others = properties.into_iter().flat_map(|it| it.keys()).filter(|name| !tool.positional_args.contains(name));
     if tool.input_mode == InputMode::Args {
         for name in others {
-            problems.push(told(
+            problems.push(violation(
                 at.clone(),
                 "tool-parameter-lost",
-                format!("`{}` would not reach the program", crate::text::shown(name)),
+                format!("`{}` would not reach the program", crate::text::printable(name)),
                 "list it in `positionalArgs`, or set `inputMode: stdin`",
             ));
         }

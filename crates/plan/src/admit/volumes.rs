@@ -7,18 +7,18 @@ use sympozium_api::open::{Volume, VolumeMount};
 use sympozium_api::run_plan::RecursiveReadOnly;
 use sympozium_api::skill_pack::Sidecar;
 
-use super::finding::{Findings, told};
-use super::host_access::{check_directory, check_name};
-use super::sources::{self, SecretPlace};
-use super::{Case, ResolvedPack, Subject};
-use crate::path::{self, Container};
+use super::host_access::{check_directory, check_pack_allowed};
+use super::violation::{Findings, violation};
+use super::volume_sources::{self, SecretLocation};
+use super::{ResolvedPack, RuleContext, Subject};
+use crate::path::{self, ImageOwner};
 
 /// Types of volumes that any part may mount.
-const ANYBODY: &[&str] = &["configMap", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim"];
+const COMMON_TYPES: &[&str] = &["configMap", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim"];
 /// Types that may hold a credential: for packs, never for the agent.
-const PACKS: &[&str] = &["secret"];
+const PACK_TYPES: &[&str] = &["secret"];
 /// Sources of a `projected` volume, besides [`PACKS`].
-const PROJECTED: &[&str] = &["configMap", "downwardAPI"];
+const PROJECTED_TYPES: &[&str] = &["configMap", "downwardAPI"];
 
 /// The owner of a volume. Only its owner mounts it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,23 +41,23 @@ pub struct RunVolume {
 }
 
 /// Checks all volumes of a run, and names them.
-pub fn check(case: &Case<'_, '_>, findings: &mut Findings) -> Vec<RunVolume> {
+pub fn check(case: &RuleContext<'_, '_>, findings: &mut Findings) -> Vec<RunVolume> {
     let spec = &case.run.spec;
     check_agent(&case.subject, &spec.volumes, &spec.volume_mounts, findings);
-    let mut all: Vec<RunVolume> = named(VolumeOwner::Agent, "agent", &spec.volumes).collect();
+    let mut all: Vec<RunVolume> = name_volumes(VolumeOwner::Agent, "agent", &spec.volumes).collect();
     for (number, pack) in case.packs.iter().enumerate() {
         let Some(sidecar) = pack.sidecar() else {
             continue;
         };
         check_sidecar(&pack.subject(), sidecar, findings);
-        host_paths(case, pack, sidecar, findings);
+        check_host_paths(case, pack, sidecar, findings);
         let owner = VolumeOwner::Pack(pack.name.as_str().to_owned());
-        all.extend(named(owner, &format!("skill-{number}"), &sidecar.volumes));
+        all.extend(name_volumes(owner, &format!("skill-{number}"), &sidecar.volumes));
     }
     all
 }
 
-fn named<'v>(owner: VolumeOwner, start: &str, volumes: &'v [Volume]) -> impl Iterator<Item = RunVolume> + 'v {
+fn name_volumes<'v>(owner: VolumeOwner, start: &str, volumes: &'v [Volume]) -> impl Iterator<Item = RunVolume> + 'v {
     let start = start.to_owned();
     volumes.iter().enumerate().map(move |(index, volume)| RunVolume {
         owner: owner.clone(),
@@ -68,17 +68,23 @@ fn named<'v>(owner: VolumeOwner, start: &str, volumes: &'v [Volume]) -> impl Ite
 
 /// Checks the volumes of an agent's container, independently of the policy.
 pub fn check_agent(subject: &Subject, volumes: &[Volume], mounts: &[VolumeMount], findings: &mut Findings) {
-    let agent = Owner { subject: subject.clone(), field: "spec", is_agent: true, place: Container::Ours };
+    let agent =
+        VolumeContext { subject: subject.clone(), field: "spec", is_agent: true, image_owner: ImageOwner::Sympozium };
     check_volumes(&agent, volumes, findings);
     check_mounts(&agent, volumes, mounts, Vec::new(), findings);
 }
 
 /// Checks the volumes of a pack, independently of the policy.
 pub fn check_sidecar(subject: &Subject, sidecar: &Sidecar, findings: &mut Findings) {
-    let owner = Owner { subject: subject.clone(), field: "spec.sidecar", is_agent: false, place: Container::Foreign };
+    let owner = VolumeContext {
+        subject: subject.clone(),
+        field: "spec.sidecar",
+        is_agent: false,
+        image_owner: ImageOwner::Pack,
+    };
     check_volumes(&owner, &sidecar.volumes, findings);
     let mut places = Vec::new();
-    if let Some(place) = sidecar.secret_place() {
+    if let Some(place) = sidecar.effective_secret_path() {
         places.push(("spec.sidecar.secretMountPath".to_owned(), place));
     }
     for (index, mount) in sidecar.host_access.iter().filter(|it| it.enabled).flat_map(|it| it.mounts.iter().enumerate())
@@ -90,22 +96,25 @@ pub fn check_sidecar(subject: &Subject, sidecar: &Sidecar, findings: &mut Findin
 }
 
 /// The owner of the volumes that are checked.
-struct Owner {
+struct VolumeContext {
     subject: Subject,
     field: &'static str,
     is_agent: bool,
     /// Whose image the container has: decides which paths are reserved.
-    place: Container,
+    image_owner: ImageOwner,
 }
 
-fn check_volumes(owner: &Owner, volumes: &[Volume], findings: &mut Findings) {
+fn check_volumes(owner: &VolumeContext, volumes: &[Volume], findings: &mut Findings) {
     let mut names = BTreeSet::new();
     for (index, volume) in volumes.iter().enumerate() {
         let field = format!("{}.volumes[{index}]", owner.field);
-        let name = crate::text::shown(volume.name.as_str());
+        let name = crate::text::printable(volume.name.as_str());
         if !names.insert(volume.name.as_str()) {
             let message = format!("two volumes are called `{name}`");
-            findings.deny(&owner.subject, told(format!("{field}.name"), "volume-twice", message, "rename one of them"));
+            findings.deny(
+                &owner.subject,
+                violation(format!("{field}.name"), "volume-twice", message, "rename one of them"),
+            );
         }
         let mut kinds = volume.source.iter();
         match (kinds.next(), kinds.next()) {
@@ -113,24 +122,24 @@ fn check_volumes(owner: &Owner, volumes: &[Volume], findings: &mut Findings) {
             (Some((kind, source)), None) => check_source(owner, &field, kind, source, findings),
             (Some(_), Some(_)) => {
                 let message = format!("the volume `{name}` says twice what it is");
-                findings.deny(&owner.subject, told(field, "volume-two-sources", message, "keep one of them"));
+                findings.deny(&owner.subject, violation(field, "volume-two-sources", message, "keep one of them"));
             }
         }
     }
 }
 
-fn check_source(owner: &Owner, field: &str, kind: &str, source: &Value, findings: &mut Findings) {
-    let field = format!("{field}.{}", crate::text::shown(kind));
-    let mut look = || sources::check(&owner.subject, &field, kind, source, findings);
+fn check_source(owner: &VolumeContext, field: &str, kind: &str, source: &Value, findings: &mut Findings) {
+    let field = format!("{field}.{}", crate::text::printable(kind));
+    let mut look = || volume_sources::check(&owner.subject, &field, kind, source, findings);
     match kind {
-        _ if ANYBODY.contains(&kind) => look(),
-        _ if PACKS.contains(&kind) && !owner.is_agent => {
+        _ if COMMON_TYPES.contains(&kind) => look(),
+        _ if PACK_TYPES.contains(&kind) && !owner.is_agent => {
             look();
-            sources::check_secret_name(&owner.subject, &field, SecretPlace::Volume, source, findings);
+            volume_sources::check_secret_name(&owner.subject, &field, SecretLocation::Volume, source, findings);
         }
         "secret" => findings.deny(
             &owner.subject,
-            told(
+            violation(
                 field,
                 "volume-secret",
                 "the agent holds no credential, and this volume would give it one",
@@ -145,7 +154,7 @@ fn check_source(owner: &Owner, field: &str, kind: &str, source: &Value, findings
         "hostPath" if !owner.is_agent => look(),
         "hostPath" => findings.deny(
             &owner.subject,
-            told(
+            violation(
                 field,
                 "volume-host-path",
                 "the agent sees nothing of the node",
@@ -153,14 +162,14 @@ fn check_source(owner: &Owner, field: &str, kind: &str, source: &Value, findings
             ),
         ),
         _ => {
-            let all = ANYBODY.iter().chain(if owner.is_agent { &[][..] } else { PACKS });
+            let all = COMMON_TYPES.iter().chain(if owner.is_agent { &[][..] } else { PACK_TYPES });
             findings.deny(
                 &owner.subject,
-                told(
+                violation(
                     field,
                     "volume-type",
-                    format!("volumes of type `{}` are not for runs", crate::text::shown(kind)),
-                    format!("use one of {}", crate::text::listed(all)),
+                    format!("volumes of type `{}` are not for runs", crate::text::printable(kind)),
+                    format!("use one of {}", crate::text::quote_list(all)),
                 ),
             );
         }
@@ -168,26 +177,27 @@ fn check_source(owner: &Owner, field: &str, kind: &str, source: &Value, findings
 }
 
 /// Checks each source of a projected volume. A token of a ServiceAccount is always denied.
-fn check_projected(owner: &Owner, field: &str, source: &Value, findings: &mut Findings) {
+fn check_projected(owner: &VolumeContext, field: &str, source: &Value, findings: &mut Findings) {
     let Some(sources) = source.get("sources").and_then(Value::as_array) else {
         let message = "a projected volume needs a list of `sources`";
-        return findings.deny(&owner.subject, told(field, "volume-projected", message, "add it"));
+        return findings.deny(&owner.subject, violation(field, "volume-projected", message, "add it"));
     };
     for (index, source) in sources.iter().enumerate() {
         let Some(kinds) = source.as_object() else {
             let at = format!("{field}.sources[{index}]");
             let message = "a source is an object";
-            findings.deny(&owner.subject, told(at, "volume-projected", message, "remove it"));
+            findings.deny(&owner.subject, violation(at, "volume-projected", message, "remove it"));
             continue;
         };
         for (kind, source) in kinds {
-            let allowed = PROJECTED.contains(&kind.as_str()) || (!owner.is_agent && PACKS.contains(&kind.as_str()));
-            let at = format!("{field}.sources[{index}].{}", crate::text::shown(kind));
+            let allowed =
+                PROJECTED_TYPES.contains(&kind.as_str()) || (!owner.is_agent && PACK_TYPES.contains(&kind.as_str()));
+            let at = format!("{field}.sources[{index}].{}", crate::text::printable(kind));
             if allowed {
-                sources::check(&owner.subject, &at, kind, source, findings);
-                if PACKS.contains(&kind.as_str()) {
-                    let place = SecretPlace::Projected;
-                    sources::check_secret_name(&owner.subject, &at, place, source, findings);
+                volume_sources::check(&owner.subject, &at, kind, source, findings);
+                if PACK_TYPES.contains(&kind.as_str()) {
+                    let place = SecretLocation::Projected;
+                    volume_sources::check_secret_name(&owner.subject, &at, place, source, findings);
                 }
                 continue;
             }
@@ -199,13 +209,13 @@ fn check_projected(owner: &Owner, field: &str, source: &Value, findings: &mut Fi
                 _ => ("volume-projected", "this source is not for runs"),
             };
             let remedy = "remove the source; access to the Kubernetes API comes from the pack's `rbac`";
-            findings.deny(&owner.subject, told(at, rule, message, remedy));
+            findings.deny(&owner.subject, violation(at, rule, message, remedy));
         }
     }
 }
 
 fn check_mounts(
-    owner: &Owner,
+    owner: &VolumeContext,
     volumes: &[Volume],
     mounts: &[VolumeMount],
     mut places: Vec<(String, String)>,
@@ -216,10 +226,10 @@ fn check_mounts(
         if !volumes.iter().any(|volume| volume.name == mount.name) {
             findings.deny(
                 &owner.subject,
-                told(
+                violation(
                     format!("{field}.name"),
                     "mount-unknown",
-                    format!("`{}` is not a volume of the same list", crate::text::shown(mount.name.as_str())),
+                    format!("`{}` is not a volume of the same list", crate::text::printable(mount.name.as_str())),
                     "declare it in `volumes`; volumes of others cannot be mounted",
                 ),
             );
@@ -227,40 +237,46 @@ fn check_mounts(
         if mount.sub_path_expr.is_some() {
             let message = "`subPathExpr` puts variables into a path";
             let remedy = "use `subPath` with a fixed path";
-            findings.deny(&owner.subject, told(format!("{field}.subPathExpr"), "mount-sub-path-expr", message, remedy));
+            findings.deny(
+                &owner.subject,
+                violation(format!("{field}.subPathExpr"), "mount-sub-path-expr", message, remedy),
+            );
         }
-        if let Some(sub_path) = mount.sub_path.as_ref().filter(|it| !it.is_empty() && !path::is_plain_below(it)) {
-            let message = format!("`{}` is not a plain path below the volume", crate::text::shown(sub_path));
+        if let Some(sub_path) = mount.sub_path.as_ref().filter(|it| !it.is_empty() && !path::is_plain_relative(it)) {
+            let message = format!("`{}` is not a plain path below the volume", crate::text::printable(sub_path));
             let remedy = "write it without `.`, `..`, `//` and a leading slash";
-            findings.deny(&owner.subject, told(format!("{field}.subPath"), "mount-sub-path", message, remedy));
+            findings.deny(&owner.subject, violation(format!("{field}.subPath"), "mount-sub-path", message, remedy));
         }
         if mount.mount_propagation.as_deref().is_some_and(|it| it != "None") {
             let message = "mounts of a run do not spread to or from the node";
             findings.deny(
                 &owner.subject,
-                told(format!("{field}.mountPropagation"), "mount-propagation", message, "remove it"),
+                violation(format!("{field}.mountPropagation"), "mount-propagation", message, "remove it"),
             );
         }
-        check_recursion(&owner.subject, &field, mount, findings);
+        check_recursive_read_only(&owner.subject, &field, mount, findings);
         places.push((format!("{field}.mountPath"), mount.mount_path.to_string()));
     }
     for (index, (field, place)) in places.iter().enumerate() {
-        if let Err(error) = path::check_place(place, owner.place) {
+        if let Err(error) = path::check_mount_path(place, owner.image_owner) {
             let remedy = "mount it at a place of its own, such as `/data`";
-            findings.deny(&owner.subject, told(field.clone(), "mount-path", error.to_string(), remedy));
+            findings.deny(&owner.subject, violation(field.clone(), "mount-path", error.to_string(), remedy));
         }
         let place = place.trim_end_matches('/');
         let other = places[..index].iter().map(|(_, other)| other.trim_end_matches('/'));
         if let Some(other) = other.into_iter().find(|other| path::overlap(place, other)) {
-            let message =
-                format!("`{}` and `{}` are in each other's way", crate::text::shown(place), crate::text::shown(other));
-            findings.deny(&owner.subject, told(field.clone(), "mount-overlap", message, "mount them apart"));
+            let message = format!(
+                "`{}` and `{}` are in each other's way",
+                crate::text::printable(place),
+                crate::text::printable(other)
+            );
+            findings.deny(&owner.subject, violation(field.clone(), "mount-overlap", message, "mount them apart"));
         }
     }
 }
 
 /// Checks that `recursiveReadOnly` is a valid value, on a mount that it can restrict.
-fn check_recursion(subject: &Subject, field: &str, mount: &VolumeMount, findings: &mut Findings) {
+fn check_recursive_read_only(subject: &Subject, field: &str, mount: &VolumeMount, findings: &mut Findings) {
     let Some(written) = mount.recursive_read_only.as_deref() else {
         return;
     };
@@ -271,24 +287,27 @@ fn check_recursion(subject: &Subject, field: &str, mount: &VolumeMount, findings
             format!("`{written}` makes what is below a read-only mount read-only, and this one is not"),
             "set `readOnly: true`, or remove it",
         ),
-        _ => (format!("`{}` is not `Disabled`, `IfPossible` or `Enabled`", crate::text::shown(written)), "correct it"),
+        _ => (
+            format!("`{}` is not `Disabled`, `IfPossible` or `Enabled`", crate::text::printable(written)),
+            "correct it",
+        ),
     };
     let field = format!("{field}.recursiveReadOnly");
-    findings.deny(subject, told(field, "mount-recursion", message, remedy));
+    findings.deny(subject, violation(field, "mount-recursion", message, remedy));
 }
 
 /// Checks the directories of the node that a pack mounts as volumes.
-fn host_paths(case: &Case<'_, '_>, pack: &ResolvedPack<'_>, sidecar: &Sidecar, findings: &mut Findings) {
+fn check_host_paths(case: &RuleContext<'_, '_>, pack: &ResolvedPack<'_>, sidecar: &Sidecar, findings: &mut Findings) {
     let subject = &pack.subject();
     for (index, volume) in sidecar.volumes.iter().enumerate() {
         let Some(source) = volume.source.get("hostPath") else {
             continue;
         };
         let field = format!("spec.sidecar.volumes[{index}].hostPath");
-        check_name(case, pack, &field, findings);
+        check_pack_allowed(case, pack, &field, findings);
         let mounts = sidecar.volume_mounts.iter().filter(|mount| mount.name == volume.name);
         let writable =
-            mounts.into_iter().any(|mount| mount.read_only != Some(true)) || sources::is_more_than_read(source);
+            mounts.into_iter().any(|mount| mount.read_only != Some(true)) || volume_sources::needs_write_access(source);
         let directory = source.get("path").and_then(Value::as_str).unwrap_or_default();
         check_directory(case, subject, &format!("{field}.path"), directory, writable, findings);
     }

@@ -4,7 +4,7 @@ use serde::Serialize;
 use sympozium_api::agent_run::Cleanup;
 use sympozium_api::guarantee::Guarantee;
 use sympozium_api::policy::ApproverKind;
-use sympozium_api::run_plan::{AmountsPlan, Deadlines, Gate, RunLimits, RunPlan, SubagentPlan, ToolLimits, ToolPlan};
+use sympozium_api::run_plan::{Deadlines, Gate, ResourcesPlan, RunLimits, RunPlan, SubagentPlan, ToolLimits, ToolPlan};
 use sympozium_api::sandbox::SeccompProfileType;
 
 use super::tools::full_name;
@@ -36,7 +36,7 @@ pub struct PartLimits {
     pub part: String,
     /// Its requests and limits.
     #[serde(flatten)]
-    pub amounts: AmountsPlan,
+    pub amounts: ResourcesPlan,
     /// Its timeout, where that is less than the run's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<u64>,
@@ -94,7 +94,7 @@ pub struct Lifetime {
 /// Who approves questions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ApprovalAbout {
+pub struct ApprovalInfo {
     /// Whether any tool has the gate `ask`.
     pub is_asked: bool,
     /// Who may approve, in words.
@@ -127,12 +127,12 @@ pub fn limits(plan: &RunPlan) -> Limits {
                 limits: tool.limits.clone(),
             })
             .collect(),
-        sub_runs: starts_runs(plan).then(|| plan.subagents.clone()),
+        sub_runs: can_start_runs(plan).then(|| plan.subagents.clone()),
     }
 }
 
 /// Whether the run may start others: levels are left, and the tool is not denied.
-pub fn starts_runs(plan: &RunPlan) -> bool {
+pub fn can_start_runs(plan: &RunPlan) -> bool {
     let mut tools = plan.tools.iter();
     plan.subagents.levels > 0
         && tools.any(|it| it.name == SPAWN_SUBAGENTS && it.pack.is_none() && it.gate != Gate::Deny)
@@ -162,9 +162,9 @@ pub fn lifetime(plan: &RunPlan) -> Lifetime {
         rights_end = vec![
             "bindings are deleted first when the run ends, for whatever reason: from then on the API server answers 403".to_owned(),
             "then the Secret that tokens are bound to, and the ServiceAccount".to_owned(),
-            format!("if nobody is there to delete them, a token expires {} after it was made", super::summary::duration(seconds)),
+            format!("if nobody is there to delete them, a token expires {} after it was made", super::summary::format_seconds(seconds)),
         ];
-        let mut after = plan.parts.iter().filter(|it| it.role.is_after());
+        let mut after = plan.parts.iter().filter(|it| it.role.is_post_run());
         if after.any(|it| it.identity.is_some()) {
             let later = "those of the hooks, when the hooks after the run have ended";
             rights_end.insert(1, later.to_owned());
@@ -176,11 +176,11 @@ pub fn lifetime(plan: &RunPlan) -> Lifetime {
         token_seconds,
         rights_end,
         cleanup: plan.cleanup,
-        outlasts: plan.volumes.iter().filter_map(super::files::lasting).collect(),
+        outlasts: plan.volumes.iter().filter_map(super::files::persistent_claim).collect(),
     }
 }
 
-pub fn approval(plan: &RunPlan) -> ApprovalAbout {
+pub fn approval(plan: &RunPlan) -> ApprovalInfo {
     let asks = |it: &ToolPlan| it.gate == Gate::Ask;
     let approvers = match &plan.approval.approvers {
         None => vec!["everybody who may write the status of a ToolApproval".to_owned()],
@@ -192,7 +192,7 @@ pub fn approval(plan: &RunPlan) -> ApprovalAbout {
             })
             .collect(),
     };
-    ApprovalAbout {
+    ApprovalInfo {
         is_asked: plan.tools.iter().any(asks),
         approvers,
         required: plan.approval.required,

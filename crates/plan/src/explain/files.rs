@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::Value;
 use sympozium_api::open::Volume;
-use sympozium_api::run_plan::{Medium, Mount, PlanVolume, RunPlan, VolumeSource, place};
+use sympozium_api::run_plan::{Medium, Mount, PlanVolume, RunPlan, VolumeSource, paths};
 
 /// Whether a volume may be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -17,14 +17,14 @@ pub enum Access {
 
 impl Access {
     /// The word in tables.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::ReadOnly => "read",
             Self::ReadWrite => "write",
         }
     }
 
-    pub(super) fn of(mount: &Mount) -> Self {
+    pub(super) fn from_mount(mount: &Mount) -> Self {
         match mount.read_only {
             true => Self::ReadOnly,
             false => Self::ReadWrite,
@@ -59,7 +59,7 @@ pub enum VolumeKind {
 /// One volume of the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct VolumeAbout {
+pub struct VolumeInfo {
     /// The name of the volume in the run.
     pub volume: String,
     /// The kind of the volume.
@@ -70,13 +70,13 @@ pub struct VolumeAbout {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<String>,
     /// The parts that mount it.
-    pub mounted_by: Vec<MountedBy>,
+    pub mounted_by: Vec<VolumeMountInfo>,
 }
 
 /// A mount of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct MountedBy {
+pub struct VolumeMountInfo {
     /// The part that mounts it.
     pub part: String,
     /// The path in the part.
@@ -88,54 +88,54 @@ pub struct MountedBy {
     pub sub_path: Option<String>,
 }
 
-pub fn all(plan: &RunPlan) -> Vec<VolumeAbout> {
-    plan.volumes.iter().map(|it| about(plan, it)).collect()
+pub fn all(plan: &RunPlan) -> Vec<VolumeInfo> {
+    plan.volumes.iter().map(|it| volume_info(plan, it)).collect()
 }
 
-fn about(plan: &RunPlan, volume: &PlanVolume) -> VolumeAbout {
+fn volume_info(plan: &RunPlan, volume: &PlanVolume) -> VolumeInfo {
     let size = match &volume.source {
         VolumeSource::Scratch { size, .. } | VolumeSource::Kept { size } => Some(size.to_string()),
         _ => None,
     };
     let mounted_by = plan.parts.iter().flat_map(|part| {
         let mounts = part.mounts.iter().filter(|it| it.volume == volume.name);
-        mounts.map(|mount| MountedBy {
+        mounts.map(|mount| VolumeMountInfo {
             part: part.name.to_string(),
             path: mount.path.to_string(),
-            access: Access::of(mount),
+            access: Access::from_mount(mount),
             sub_path: mount.sub_path.clone(),
         })
     });
-    VolumeAbout {
+    VolumeInfo {
         volume: volume.name.to_string(),
-        kind: kind(&volume.source),
-        what: what(plan, volume),
+        kind: volume_kind(&volume.source),
+        what: describe_volume(plan, volume),
         size,
         mounted_by: mounted_by.collect(),
     }
 }
 
 /// The mounted volume in words. A mount of a volume that does not exist is described too.
-pub fn named(plan: &RunPlan, mount: &Mount) -> String {
+pub fn describe_mount(plan: &RunPlan, mount: &Mount) -> String {
     match plan.volume(&mount.volume) {
-        Some(volume) => what(plan, volume),
+        Some(volume) => describe_volume(plan, volume),
         None => format!("volume {}", mount.volume),
     }
 }
 
 /// The kind of the mounted volume; `Other` for a volume that does not exist.
-pub fn kind_of(plan: &RunPlan, mount: &Mount) -> VolumeKind {
+pub fn mount_kind(plan: &RunPlan, mount: &Mount) -> VolumeKind {
     let volume = plan.volume(&mount.volume);
-    volume.map_or(VolumeKind::Other, |it| kind(&it.source))
+    volume.map_or(VolumeKind::Other, |it| volume_kind(&it.source))
 }
 
 /// The digest of everything in the plan about the mounted volume.
-pub fn digest(plan: &RunPlan, mount: &Mount) -> String {
+pub fn mount_digest(plan: &RunPlan, mount: &Mount) -> String {
     let volume = plan.volume(&mount.volume).map(|it| &it.source);
-    super::tools::digest_of(&serde_json::to_value(volume).unwrap_or_default())
+    super::tools::digest_value(&serde_json::to_value(volume).unwrap_or_default())
 }
 
-pub fn kind(source: &VolumeSource) -> VolumeKind {
+pub fn volume_kind(source: &VolumeSource) -> VolumeKind {
     match source {
         VolumeSource::Scratch { .. } | VolumeSource::Kept { .. } => VolumeKind::Scratch,
         VolumeSource::Texts { .. } => VolumeKind::Texts,
@@ -144,7 +144,7 @@ pub fn kind(source: &VolumeSource) -> VolumeKind {
         VolumeSource::Secret { .. } => VolumeKind::Secret,
         VolumeSource::ConfigMap { .. } => VolumeKind::ConfigMap,
         VolumeSource::Host { .. } => VolumeKind::Host,
-        VolumeSource::Declared { volume } => match type_of(volume) {
+        VolumeSource::Declared { volume } => match source_type(volume) {
             "emptyDir" | "ephemeral" => VolumeKind::Scratch,
             "configMap" => VolumeKind::ConfigMap,
             "secret" => VolumeKind::Secret,
@@ -155,7 +155,7 @@ pub fn kind(source: &VolumeSource) -> VolumeKind {
     }
 }
 
-fn what(plan: &RunPlan, volume: &PlanVolume) -> String {
+fn describe_volume(plan: &RunPlan, volume: &PlanVolume) -> String {
     match &volume.source {
         VolumeSource::Scratch { medium, .. } => {
             let use_ = purpose(plan, volume).unwrap_or_else(|| "scratch space".to_owned());
@@ -182,7 +182,7 @@ fn what(plan: &RunPlan, volume: &PlanVolume) -> String {
         VolumeSource::Secret { secret } => format!("Secret {secret}"),
         VolumeSource::ConfigMap { config_map } => format!("ConfigMap {config_map}"),
         VolumeSource::Host { path } => format!("directory {path} of the node"),
-        VolumeSource::Declared { volume } => declared(volume),
+        VolumeSource::Declared { volume } => describe_declared(volume),
     }
 }
 
@@ -191,9 +191,9 @@ fn purpose(plan: &RunPlan, volume: &PlanVolume) -> Option<String> {
     for part in &plan.parts {
         let mut mounts = part.mounts.iter().filter(|it| it.volume == volume.name);
         let purpose = mounts.find_map(|mount| match mount.path.as_str() {
-            place::WORKSPACE => Some("files that parts share".to_owned()),
-            place::DOOR => Some("the socket between agent and bridge".to_owned()),
-            place::IPC => Some(format!("calls of {} and their results", part.name)),
+            paths::WORKSPACE => Some("files that parts share".to_owned()),
+            paths::DOOR => Some("the socket between agent and bridge".to_owned()),
+            paths::IPC => Some(format!("calls of {} and their results", part.name)),
             _ => None,
         });
         if purpose.is_some() {
@@ -211,12 +211,12 @@ pub fn host_path(volume: &Volume) -> Option<String> {
 }
 
 /// The key with the type of a declared volume. Admission allows only one.
-fn type_of(volume: &Volume) -> &str {
+fn source_type(volume: &Volume) -> &str {
     volume.source.keys().next().map_or("emptyDir", String::as_str)
 }
 
-fn declared(volume: &Volume) -> String {
-    let type_ = type_of(volume);
+fn describe_declared(volume: &Volume) -> String {
+    let type_ = source_type(volume);
     let source = volume.source.get(type_).unwrap_or(&Value::Null);
     let text = |field: &str| source.get(field).and_then(Value::as_str).unwrap_or("(unnamed)");
     match type_ {
@@ -228,12 +228,12 @@ fn declared(volume: &Volume) -> String {
         "ephemeral" => "storage of its own, gone with the pod".to_owned(),
         "downwardAPI" => "what the pod knows about itself".to_owned(),
         "image" => format!("files of image {}", text("reference")),
-        "projected" => projected(source),
+        "projected" => describe_projected(source),
         other => format!("a volume of type {other}"),
     }
 }
 
-fn projected(source: &Value) -> String {
+fn describe_projected(source: &Value) -> String {
     let sources = source.get("sources").and_then(Value::as_array);
     let mut words = Vec::new();
     for source in sources.into_iter().flatten() {
@@ -256,9 +256,9 @@ fn projected(source: &Value) -> String {
 
 /// The credential that a volume may contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Content {
+pub enum CredentialKind {
     /// No credential.
-    Plain,
+    NoCredential,
     /// A Secret.
     Secret,
     /// A token for the Kubernetes API.
@@ -268,31 +268,33 @@ pub enum Content {
 }
 
 /// The credentials in each source of a declared volume.
-pub fn contents(volume: &Volume) -> Vec<Content> {
+pub fn credential_kinds(volume: &Volume) -> Vec<CredentialKind> {
     let mut found = Vec::new();
     for (type_, source) in &volume.source {
         if type_ != "projected" {
-            found.push(content(type_));
+            found.push(credential_kind(type_));
             continue;
         }
         let sources = source.get("sources").and_then(Value::as_array);
         let sources = sources.into_iter().flatten().filter_map(Value::as_object);
-        found.extend(sources.flat_map(|it| it.keys()).map(|it| content(it)));
+        found.extend(sources.flat_map(|it| it.keys()).map(|it| credential_kind(it)));
     }
     found
 }
 
-fn content(type_: &str) -> Content {
+fn credential_kind(type_: &str) -> CredentialKind {
     match type_ {
-        "emptyDir" | "ephemeral" | "configMap" | "downwardAPI" | "image" | "persistentVolumeClaim" => Content::Plain,
-        "secret" => Content::Secret,
-        "serviceAccountToken" => Content::Token,
-        _ => Content::Unknown,
+        "emptyDir" | "ephemeral" | "configMap" | "downwardAPI" | "image" | "persistentVolumeClaim" => {
+            CredentialKind::NoCredential
+        }
+        "secret" => CredentialKind::Secret,
+        "serviceAccountToken" => CredentialKind::Token,
+        _ => CredentialKind::Unknown,
     }
 }
 
 /// The PersistentVolumeClaim of a volume that exists before and after the run.
-pub fn lasting(volume: &PlanVolume) -> Option<String> {
+pub fn persistent_claim(volume: &PlanVolume) -> Option<String> {
     let VolumeSource::Declared { volume } = &volume.source else {
         return None;
     };
@@ -303,7 +305,7 @@ pub fn lasting(volume: &PlanVolume) -> Option<String> {
 }
 
 /// The Secrets in a declared volume.
-pub fn secrets_in(volume: &Volume) -> Vec<String> {
+pub fn secret_names(volume: &Volume) -> Vec<String> {
     let mut found = Vec::new();
     let mut add = |source: Option<&Value>, field: &str| {
         let name = source.and_then(|it| it.get(field)).and_then(Value::as_str);

@@ -9,7 +9,7 @@ use crate::rbac::{Implication, Rule, Scope, implications};
 /// One ServiceAccount of the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct IdentityAbout {
+pub struct IdentityInfo {
     /// The pack that it belongs to; absent for the one of the hooks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pack: Option<String>,
@@ -39,17 +39,18 @@ pub struct Grant {
     pub implies: Vec<Implication>,
 }
 
-pub fn all(plan: &RunPlan) -> Vec<IdentityAbout> {
-    plan.identities.iter().map(|it| about(plan, it)).collect()
+pub fn all(plan: &RunPlan) -> Vec<IdentityInfo> {
+    plan.identities.iter().map(|it| identity_info(plan, it)).collect()
 }
 
-fn about(plan: &RunPlan, identity: &Identity) -> IdentityAbout {
-    let of = |scope, rules: &[RbacRule]| -> Vec<Grant> { rules.iter().map(|rule| grant(scope, rule)).collect() };
+fn identity_info(plan: &RunPlan, identity: &Identity) -> IdentityInfo {
+    let of =
+        |scope, rules: &[RbacRule]| -> Vec<Grant> { rules.iter().map(|rule| explain_grant(scope, rule)).collect() };
     let mut grants = of(Scope::Cluster, &identity.cluster_rules);
     grants.extend(of(Scope::Namespace, &identity.namespace_rules));
     let holders = plan.parts.iter();
     let holders = holders.filter(|part| part.identity.as_ref() == Some(&identity.name));
-    IdentityAbout {
+    IdentityInfo {
         pack: identity.pack.clone(),
         service_account: service_account(plan, identity),
         namespace: plan.run.namespace.to_string(),
@@ -59,12 +60,12 @@ fn about(plan: &RunPlan, identity: &Identity) -> IdentityAbout {
     }
 }
 
-fn grant(scope: Scope, rule: &RbacRule) -> Grant {
-    Grant { scope, rule: rule.clone(), words: words(rule), implies: implications(&Rule::from(rule), scope) }
+fn explain_grant(scope: Scope, rule: &RbacRule) -> Grant {
+    Grant { scope, rule: rule.clone(), words: describe_rule(rule), implies: implications(&Rule::from(rule), scope) }
 }
 
 /// The whole rule, verbs first: `get, list pods, services (apps)`.
-fn words(rule: &RbacRule) -> String {
+fn describe_rule(rule: &RbacRule) -> String {
     let mut words = format!("{} {}", rule.verbs.join(", "), rule.resources.join(", "));
     let groups: Vec<&str> = rule.api_groups.iter().map(String::as_str).collect();
     if groups != [""] {

@@ -1,10 +1,10 @@
 //! What may be reached over the network.
 
 use serde::Serialize;
-use sympozium_api::run_plan::{Destination, Part, Reach, Role, RunPlan};
+use sympozium_api::run_plan::{AllowedHosts, Destination, Part, Role, RunPlan};
 
 /// What is reachable in the node's network.
-const NODE: &str = "whatever the node reaches";
+const NODE_NETWORK: &str = "whatever the node reaches";
 
 /// What may be reached, by each part and by the whole pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -46,18 +46,18 @@ pub struct PodNetwork {
     pub enforced_or_refused: bool,
 }
 
-pub fn of(plan: &RunPlan) -> Network {
+pub fn explain_network(plan: &RunPlan) -> Network {
     let mut egress = vec!["the gateway"];
     if !plan.identities.is_empty() {
         egress.push("the Kubernetes API server");
     }
     if has_node_network(plan) {
         // NetworkPolicies do not apply to it.
-        egress = vec![NODE];
+        egress = vec![NODE_NETWORK];
     }
     let floor = &plan.isolation.floor;
     Network {
-        parts: plan.parts.iter().map(|part| of_part(plan, part)).collect(),
+        parts: plan.parts.iter().map(|part| explain_part(plan, part)).collect(),
         pod: PodNetwork {
             egress,
             ingress: Vec::new(),
@@ -67,26 +67,27 @@ pub fn of(plan: &RunPlan) -> Network {
     }
 }
 
-fn of_part(plan: &RunPlan, part: &Part) -> PartNetwork {
-    let mut hosts: Vec<String> = reaches(plan, part).flat_map(|it| it.destinations.iter().map(destination)).collect();
+fn explain_part(plan: &RunPlan, part: &Part) -> PartNetwork {
+    let mut hosts: Vec<String> =
+        part_hosts(plan, part).flat_map(|it| it.destinations.iter().map(format_destination)).collect();
     hosts.sort();
     hosts.dedup();
     PartNetwork {
         part: part.name.to_string(),
-        any_public_host: reaches(plan, part).any(|it| it.public),
+        any_public_host: part_hosts(plan, part).any(|it| it.public),
         hosts,
         kubernetes_api: part.identity.is_some(),
         node_network: has_node_network(plan) && !matches!(part.role, Role::PostRun { .. }),
     }
 }
 
-fn reaches<'a>(plan: &'a RunPlan, part: &'a Part) -> impl Iterator<Item = &'a Reach> {
+fn part_hosts<'a>(plan: &'a RunPlan, part: &'a Part) -> impl Iterator<Item = &'a AllowedHosts> {
     let credentials = plan.credentials.iter().filter(|it| it.part == part.name);
     credentials.map(|it| &it.reach)
 }
 
 /// `host:port`, with brackets around an IPv6 address.
-pub fn destination(destination: &Destination) -> String {
+pub fn format_destination(destination: &Destination) -> String {
     let Destination { host, port } = destination;
     let port = port.map_or_else(|| "*".to_owned(), |port| port.to_string());
     match host.contains(':') {
@@ -103,11 +104,11 @@ pub fn has_node_network(plan: &RunPlan) -> bool {
 }
 
 /// What a part may reach, in words; empty when nothing.
-pub fn in_words(plan: &RunPlan, part: &Part) -> Vec<String> {
-    let network = of_part(plan, part);
+pub fn describe_part(plan: &RunPlan, part: &Part) -> Vec<String> {
+    let network = explain_part(plan, part);
     let mut words = Vec::new();
     if network.node_network {
-        words.push(NODE.to_owned());
+        words.push(NODE_NETWORK.to_owned());
     }
     if network.any_public_host {
         words.push("any public host".to_owned());

@@ -6,12 +6,12 @@ use sympozium_api::skill_pack::HostAccess;
 use super::files::{self, Access};
 
 /// The access of a part to the node, in words; empty for most parts.
-pub fn of(plan: &RunPlan, part: &Part) -> Vec<String> {
+pub fn describe_node_access(plan: &RunPlan, part: &Part) -> Vec<String> {
     let access = part.host_access.as_ref().filter(|it| it.enabled);
-    let mut words = access.map(powers).unwrap_or_default();
+    let mut words = access.map(describe_powers).unwrap_or_default();
     for mount in &part.mounts {
-        let path = plan.volume(&mount.volume).and_then(path);
-        words.extend(path.map(|path| seen(mount, &path)));
+        let path = plan.volume(&mount.volume).and_then(node_path);
+        words.extend(path.map(|path| describe_mount(mount, &path)));
     }
     // A directory in `hostAccess` is a volume of the plan too.
     let mut told = Vec::new();
@@ -24,20 +24,20 @@ pub fn of(plan: &RunPlan, part: &Part) -> Vec<String> {
 }
 
 /// Whether a run has any access to the node.
-pub fn is_touched(plan: &RunPlan) -> bool {
+pub fn uses_node(plan: &RunPlan) -> bool {
     let mut parts = plan.parts.iter();
-    parts.any(|part| !of(plan, part).is_empty()) || !unseen(plan).is_empty()
+    parts.any(|part| !describe_node_access(plan, part).is_empty()) || !unmounted_paths(plan).is_empty()
 }
 
 /// Directories of the node that are volumes of the pod and that no part mounts.
-pub fn unseen(plan: &RunPlan) -> Vec<String> {
+pub fn unmounted_paths(plan: &RunPlan) -> Vec<String> {
     let volumes = plan.volumes.iter();
-    let unseen = volumes.filter(|it| plan.mounted_by(&it.name).next().is_none());
-    unseen.filter_map(path).map(|path| format!("{path} of the node (mounted by no part)")).collect()
+    let unseen = volumes.filter(|it| plan.parts_mounting(&it.name).next().is_none());
+    unseen.filter_map(node_path).map(|path| format!("{path} of the node (mounted by no part)")).collect()
 }
 
 /// The directory of the node that a volume is.
-pub fn path(volume: &PlanVolume) -> Option<String> {
+pub fn node_path(volume: &PlanVolume) -> Option<String> {
     match &volume.source {
         VolumeSource::Host { path } => Some(path.to_string()),
         VolumeSource::Declared { volume } => files::host_path(volume),
@@ -45,19 +45,19 @@ pub fn path(volume: &PlanVolume) -> Option<String> {
     }
 }
 
-fn seen(mount: &Mount, path: &str) -> String {
+fn describe_mount(mount: &Mount, path: &str) -> String {
     let path = match &mount.sub_path {
         Some(sub) => format!("{sub} below {path}"),
         None => path.to_owned(),
     };
-    directory(Access::of(mount), &path, mount.path.as_str())
+    describe_directory(Access::from_mount(mount), &path, mount.path.as_str())
 }
 
-fn directory(access: Access, path: &str, at: &str) -> String {
-    format!("{} {path} of the node, at {at}", access.word())
+fn describe_directory(access: Access, path: &str, at: &str) -> String {
+    format!("{} {path} of the node, at {at}", access.as_str())
 }
 
-fn powers(access: &HostAccess) -> Vec<String> {
+fn describe_powers(access: &HostAccess) -> Vec<String> {
     let HostAccess { enabled: _, host_network, host_pid, privileged, run_as_root, mounts } = access;
     let words = [
         (*privileged, "every power over the node (privileged)"),
@@ -72,7 +72,7 @@ fn powers(access: &HostAccess) -> Vec<String> {
             true => Access::ReadOnly,
             false => Access::ReadWrite,
         };
-        directory(access, mount.host_path.as_str(), mount.mount_path.as_str())
+        describe_directory(access, mount.host_path.as_str(), mount.mount_path.as_str())
     });
     powers.chain(mounts).collect()
 }

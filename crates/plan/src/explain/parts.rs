@@ -7,15 +7,15 @@ use sympozium_api::lifecycle::GateDefault;
 use sympozium_api::run_plan::{Part, Role, RunPlan, Start};
 use sympozium_api::sandbox::ImagePullPolicy;
 
-use super::about::{Executor, executor};
 use super::files::{self, Access, VolumeKind};
-use super::tools::digest_of;
+use super::overview::{Executor, executor_kind};
+use super::tools::digest_value;
 use super::{grants, network, node};
 
 /// One part of the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct PartAbout {
+pub struct PartInfo {
     /// The name of its container.
     pub part: String,
     /// Its role: `agent`, `bridge`, `skill`, `sandbox`, `preRun`, `postRun`.
@@ -38,9 +38,9 @@ pub struct PartAbout {
     /// The command in place of the image's entrypoint.
     pub command: Vec<String>,
     /// Its variables, with digests instead of values: users write secrets into manifests that should not be there.
-    pub environment: Vec<VariableAbout>,
+    pub environment: Vec<VariableInfo>,
     /// Its mounts.
-    pub mounts: Vec<MountAbout>,
+    pub mounts: Vec<MountInfo>,
     /// What it may reach, in words.
     pub reaches: Vec<String>,
     /// Its ServiceAccount; absent when it has no identity at the Kubernetes API.
@@ -55,7 +55,7 @@ pub struct PartAbout {
 /// One environment variable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct VariableAbout {
+pub struct VariableInfo {
     /// The name of the variable.
     pub name: String,
     /// The source of its value.
@@ -82,7 +82,7 @@ pub enum VariableSource {
 /// A mount of a part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct MountAbout {
+pub struct MountInfo {
     /// The path in the part.
     pub path: String,
     /// Whether the part may write to it.
@@ -100,11 +100,11 @@ pub struct MountAbout {
     pub shared_with: Vec<String>,
 }
 
-pub fn all(plan: &RunPlan) -> Vec<PartAbout> {
-    plan.parts.iter().map(|part| about(plan, part)).collect()
+pub fn all(plan: &RunPlan) -> Vec<PartInfo> {
+    plan.parts.iter().map(|part| part_info(plan, part)).collect()
 }
 
-fn about(plan: &RunPlan, part: &Part) -> PartAbout {
+fn part_info(plan: &RunPlan, part: &Part) -> PartInfo {
     let (role, owner) = match &part.role {
         Role::Agent => ("agent", None),
         Role::Bridge => ("bridge", None),
@@ -118,42 +118,42 @@ fn about(plan: &RunPlan, part: &Part) -> PartAbout {
         Start::Injected { .. } => Vec::new(),
     };
     let identity = part.identity.as_ref();
-    PartAbout {
+    PartInfo {
         part: part.name.to_string(),
         role,
         owner,
-        is_gate: part.role.gate().is_some(),
-        gate_default: part.role.gate().filter(|it| !it.is_block()),
+        is_gate: part.role.gate_default().is_some(),
+        gate_default: part.role.gate_default().filter(|it| !it.is_block()),
         image: part.image.to_string(),
         image_pull_policy: part.image_pull_policy,
-        executor: executor(&part.role, &part.start),
+        executor: executor_kind(&part.role, &part.start),
         command,
-        environment: part.env.iter().map(variable).collect(),
-        mounts: mounts(plan, part),
-        reaches: network::in_words(plan, part),
+        environment: part.env.iter().map(variable_info).collect(),
+        mounts: mount_infos(plan, part),
+        reaches: network::describe_part(plan, part),
         service_account: identity.and_then(|it| plan.identity(it)).map(|it| grants::service_account(plan, it)),
-        node: node::of(plan, part),
+        node: node::describe_node_access(plan, part),
         ports: part.ports.iter().map(|it| format!("{} ({})", it.container_port, it.name)).collect(),
     }
 }
 
-fn mounts(plan: &RunPlan, part: &Part) -> Vec<MountAbout> {
+fn mount_infos(plan: &RunPlan, part: &Part) -> Vec<MountInfo> {
     let others = |mount: &sympozium_api::run_plan::Mount| {
-        plan.mounted_by(&mount.volume).filter(|it| it.name != part.name).map(|it| it.name.to_string()).collect()
+        plan.parts_mounting(&mount.volume).filter(|it| it.name != part.name).map(|it| it.name.to_string()).collect()
     };
-    let mounts = part.mounts.iter().map(|mount| MountAbout {
+    let mounts = part.mounts.iter().map(|mount| MountInfo {
         path: mount.path.to_string(),
-        access: Access::of(mount),
-        kind: files::kind_of(plan, mount),
-        what: files::named(plan, mount),
-        digest: files::digest(plan, mount),
+        access: Access::from_mount(mount),
+        kind: files::mount_kind(plan, mount),
+        what: files::describe_mount(plan, mount),
+        digest: files::mount_digest(plan, mount),
         sub_path: mount.sub_path.clone(),
         shared_with: others(mount),
     });
     mounts.collect()
 }
 
-fn variable(variable: &EnvVar) -> VariableAbout {
+fn variable_info(variable: &EnvVar) -> VariableInfo {
     let from = variable.value_from.as_ref();
     let secret = from.and_then(|it| it.secret_key_ref.as_ref());
     let config_map = from.and_then(|it| it.config_map_key_ref.as_ref());
@@ -163,11 +163,11 @@ fn variable(variable: &EnvVar) -> VariableAbout {
         (_, _, Some(key)) => VariableSource::ConfigMap(key.name.to_string(), key.key.clone()),
         _ => VariableSource::Pod,
     };
-    VariableAbout {
+    VariableInfo {
         name: variable.name.to_string(),
         digest: (from == VariableSource::Value).then(|| {
             let value = variable.value.as_deref().unwrap_or_default();
-            digest_of(&Value::from(value))
+            digest_value(&Value::from(value))
         }),
         from,
     }

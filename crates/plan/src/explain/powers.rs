@@ -8,14 +8,14 @@ use sympozium_api::run_plan::Gate;
 use sympozium_api::sandbox::ImagePullPolicy;
 
 use super::Explanation;
-use super::about::Executor;
 use super::files::{Access, VolumeKind};
-use super::parts::{VariableAbout, VariableSource};
-use super::tools::Arguments;
-use list::{List, add_grant};
+use super::overview::Executor;
+use super::parts::{VariableInfo, VariableSource};
+use super::tools::ArgumentCheck;
+use list::{PowerList, add_grant};
 
 /// Maximum number of single permissions that one rule is expanded into. A larger rule is compared as a whole.
-pub const MAX_SINGLE_RIGHTS: usize = 4_096;
+pub const MAX_SINGLE_PERMISSIONS: usize = 4_096;
 
 /// What a power is about. The order is the order of danger, in which changes are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -91,7 +91,7 @@ pub struct Power {
     pub section: Section,
     /// Whether it leads to further permissions, so that it is printed first.
     #[serde(skip)]
-    pub is_heavy: bool,
+    pub is_severe: bool,
     /// The part or pack that has it; empty for the run as a whole.
     pub of: String,
     /// What it is. Together with section and owner it identifies the power.
@@ -120,14 +120,14 @@ impl Power {
 impl Explanation {
     /// Everything that the run may do, has, or is made of, each once, the most dangerous first.
     pub fn powers(&self) -> Vec<Power> {
-        let mut list = List::default();
-        self.add_acting(&mut list);
-        self.add_held(&mut list);
+        let mut list = PowerList::default();
+        self.add_actions(&mut list);
+        self.add_secrets_and_files(&mut list);
         self.add_bounds(&mut list);
-        self.add_made_of(&mut list);
+        self.add_components(&mut list);
         let mut powers = list.0;
         powers.sort_by(|a, b| {
-            let order = |it: &Power| (it.section, !it.is_heavy);
+            let order = |it: &Power| (it.section, !it.is_severe);
             order(a).cmp(&order(b)).then_with(|| a.key().cmp(&b.key()))
         });
         // Two rules may give the same power; the larger value counts.
@@ -142,7 +142,7 @@ impl Explanation {
         powers
     }
 
-    fn add_acting(&self, list: &mut List) {
+    fn add_actions(&self, list: &mut PowerList) {
         for part in &self.parts {
             for power in &part.node {
                 list.add(Section::Node, &part.part, power);
@@ -181,30 +181,30 @@ impl Explanation {
                 Gate::Ask => ("a person is asked", 1),
                 Gate::Deny => ("denied", 0),
             };
-            list.valued(Section::Tools, owner, &tool.tool, value, Some(rank));
-            if tool.arguments == Arguments::FreeText {
+            list.add_value(Section::Tools, owner, &tool.tool, value, Some(rank));
+            if tool.arguments == ArgumentCheck::FreeText {
                 let what = format!("free text as arguments of {}", tool.tool);
                 list.add(Section::Tools, owner, &what);
             }
             // What a schema accepts cannot be counted: any other schema may accept more.
             let what = format!("arguments of {}", tool.tool);
-            list.detail(Section::Tools, owner, &what, &tool.arguments_digest);
+            list.add_detail(Section::Tools, owner, &what, &tool.arguments_digest);
             if !tool.program.is_empty() {
                 let what = format!("program of {}", tool.tool);
-                list.detail(Section::Tools, owner, &what, &words(&tool.program));
+                list.add_detail(Section::Tools, owner, &what, &format_command(&tool.program));
             }
         }
         for part in self.parts.iter().filter(|it| it.executor != Executor::Ours) {
             let command = match (part.command.is_empty(), part.executor) {
                 (_, Executor::Injected) => "our executor".to_owned(),
                 (true, _) => "what the image starts".to_owned(),
-                (false, _) => words(&part.command),
+                (false, _) => format_command(&part.command),
             };
-            list.detail(Section::Tools, &part.part, "command", &command);
+            list.add_detail(Section::Tools, &part.part, "command", &command);
         }
     }
 
-    fn add_held(&self, list: &mut List) {
+    fn add_secrets_and_files(&self, list: &mut PowerList) {
         for secret in &self.secrets {
             for seen in &secret.seen {
                 let owner = seen.part.as_deref().unwrap_or("kubelet");
@@ -227,36 +227,36 @@ impl Explanation {
                     Some(sub) => format!("{}: {sub} of {what}", mount.path),
                     None => format!("{}: {what}", mount.path),
                 };
-                list.valued(Section::Files, &part.part, &what, value, Some(rank));
+                list.add_value(Section::Files, &part.part, &what, value, Some(rank));
                 // Which keys of a Secret, how much of a disk: other settings may give more.
                 let what = format!("settings of what is at {}", mount.path);
-                list.detail(Section::Files, &part.part, &what, &mount.digest);
+                list.add_detail(Section::Files, &part.part, &what, &mount.digest);
             }
         }
     }
 
-    fn add_made_of(&self, list: &mut List) {
+    fn add_components(&self, list: &mut PowerList) {
         let made = Section::MadeOf;
-        list.valued(made, "", "agent", &self.run.agent, None);
-        list.valued(made, "", "task", &self.run.task_digest, None);
+        list.add_value(made, "", "agent", &self.run.agent, None);
+        list.add_value(made, "", "task", &self.run.task_digest, None);
         let settings = &self.model.settings_digest;
-        list.valued(made, "", "settings of the model", settings, None);
+        list.add_value(made, "", "settings of the model", settings, None);
         let model = format!("{}/{}", self.model.provider, self.model.model);
-        list.valued(made, "", "model", &model, None);
+        list.add_value(made, "", "model", &model, None);
         if let Some(endpoint) = &self.model.endpoint {
-            list.valued(made, "", "endpoint of the model", endpoint, None);
+            list.add_value(made, "", "endpoint of the model", endpoint, None);
         }
         for part in &self.parts {
-            list.valued(made, &part.part, "image", &part.image, None);
+            list.add_value(made, &part.part, "image", &part.image, None);
             let pulled = part.image_pull_policy.map_or("by default", |it| match it {
                 ImagePullPolicy::Always => "always",
                 ImagePullPolicy::IfNotPresent => "if not present",
                 ImagePullPolicy::Never => "never",
             });
-            list.valued(made, &part.part, "image is pulled", pulled, None);
+            list.add_value(made, &part.part, "image is pulled", pulled, None);
             for variable in &part.environment {
                 let what = format!("variable {}", variable.name);
-                list.valued(made, &part.part, &what, &value(variable), None);
+                list.add_value(made, &part.part, &what, &format_variable(variable), None);
             }
             for port in &part.ports {
                 list.add(made, &part.part, &format!("port {port}"));
@@ -267,18 +267,18 @@ impl Explanation {
             let name = skill.skill.as_deref().or(skill.config_map.as_deref());
             let what = format!("skill {}", name.unwrap_or_default());
             let digest = skill.digest.as_deref().unwrap_or("whatever it holds then");
-            list.valued(made, owner, &what, digest, None);
+            list.add_value(made, owner, &what, digest, None);
         }
     }
 }
 
 /// Formats a command line as JSON, so that different lists of words never look the same.
-fn words(words: &[String]) -> String {
+fn format_command(words: &[String]) -> String {
     serde_json::Value::from(words).to_string()
 }
 
 /// The value of a variable, or its digest.
-fn value(variable: &VariableAbout) -> String {
+fn format_variable(variable: &VariableInfo) -> String {
     match (&variable.from, &variable.digest) {
         (VariableSource::Value, digest) => digest.clone().unwrap_or_default(),
         (VariableSource::Secret(name, key), _) => format!("key {key} of Secret {name}"),

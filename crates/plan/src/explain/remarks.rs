@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 use sympozium_api::guarantee::Guarantee;
-use sympozium_api::run_plan::{Acts, Gate, Part, PlanVolume, Role, RunPlan, SkillSource, place};
+use sympozium_api::run_plan::{Gate, Part, PlanVolume, Role, RunPlan, SkillSource, ToolHandler, paths};
 
-use super::about::{Executor, executor};
 use super::files::{self, VolumeKind};
-use super::tools::{Arguments, ToolAbout};
+use super::overview::{Executor, executor_kind};
+use super::tools::{ArgumentCheck, ToolInfo};
 use super::{network, node, secrets, tools};
 use crate::image::Image;
 
@@ -22,15 +22,15 @@ pub struct Remark {
     pub text: String,
 }
 
-pub fn of(plan: &RunPlan) -> Vec<Remark> {
+pub fn collect_remarks(plan: &RunPlan) -> Vec<Remark> {
     let mut remarks = Vec::new();
-    about_node(plan, &mut remarks);
-    about_node_of_pod(plan, &mut remarks);
-    about_rights(plan, &mut remarks);
-    about_network(plan, &mut remarks);
-    about_commands(plan, &mut remarks);
-    about_sharing(plan, &mut remarks);
-    about_texts(plan, &mut remarks);
+    remark_node_access(plan, &mut remarks);
+    remark_shared_node_access(plan, &mut remarks);
+    remark_grants(plan, &mut remarks);
+    remark_network(plan, &mut remarks);
+    remark_commands(plan, &mut remarks);
+    remark_sharing(plan, &mut remarks);
+    remark_texts(plan, &mut remarks);
     remarks
 }
 
@@ -40,13 +40,13 @@ fn add(remarks: &mut Vec<Remark>, id: &'static str, text: impl Into<String>) {
 }
 
 /// Names of the parts that satisfy a predicate.
-fn parts(plan: &RunPlan, holds: impl Fn(&Part) -> bool) -> Vec<String> {
+fn parts_where(plan: &RunPlan, holds: impl Fn(&Part) -> bool) -> Vec<String> {
     let found = plan.parts.iter().filter(|part| holds(part));
     found.map(|part| part.name.to_string()).collect()
 }
 
-fn about_node(plan: &RunPlan, remarks: &mut Vec<Remark>) {
-    let on_node = parts(plan, |part| !node::of(plan, part).is_empty());
+fn remark_node_access(plan: &RunPlan, remarks: &mut Vec<Remark>) {
+    let on_node = parts_where(plan, |part| !node::describe_node_access(plan, part).is_empty());
     if !on_node.is_empty() {
         let text = format!(
             "{} is not held by its container alone: what it has of the node can reach every pod and every credential on that node.",
@@ -57,7 +57,7 @@ fn about_node(plan: &RunPlan, remarks: &mut Vec<Remark>) {
 }
 
 /// Kubernetes gives some access to the node to a whole pod, whichever container it is for.
-fn about_node_of_pod(plan: &RunPlan, remarks: &mut Vec<Remark>) {
+fn remark_shared_node_access(plan: &RunPlan, remarks: &mut Vec<Remark>) {
     if network::has_node_network(plan) {
         add(
             remarks,
@@ -75,7 +75,7 @@ fn about_node_of_pod(plan: &RunPlan, remarks: &mut Vec<Remark>) {
     }
 }
 
-fn about_rights(plan: &RunPlan, remarks: &mut Vec<Remark>) {
+fn remark_grants(plan: &RunPlan, remarks: &mut Vec<Remark>) {
     let has_secrets = !secrets::all(plan).is_empty();
     if plan.identities.is_empty() && !has_secrets {
         return;
@@ -92,7 +92,7 @@ fn about_rights(plan: &RunPlan, remarks: &mut Vec<Remark>) {
     add(remarks, "namespace", text);
 }
 
-fn about_network(plan: &RunPlan, remarks: &mut Vec<Remark>) {
+fn remark_network(plan: &RunPlan, remarks: &mut Vec<Remark>) {
     if let Some(endpoint) = &plan.model.endpoint {
         let text = format!(
             "Everything that the agent reads goes to the model at {}: task, files, answers of tools.",
@@ -126,10 +126,10 @@ fn about_network(plan: &RunPlan, remarks: &mut Vec<Remark>) {
     }
 }
 
-fn about_commands(plan: &RunPlan, remarks: &mut Vec<Remark>) {
+fn remark_commands(plan: &RunPlan, remarks: &mut Vec<Remark>) {
     let tools = tools::all(plan);
-    let offered = |it: &&ToolAbout| it.gate != Gate::Deny;
-    let free = |it: &&ToolAbout| offered(it) && it.arguments == Arguments::FreeText;
+    let offered = |it: &&ToolInfo| it.gate != Gate::Deny;
+    let free = |it: &&ToolInfo| offered(it) && it.arguments == ArgumentCheck::FreeText;
     if tools.iter().any(|it| free(&it)) {
         add(
             remarks,
@@ -138,7 +138,7 @@ fn about_commands(plan: &RunPlan, remarks: &mut Vec<Remark>) {
         );
     }
     let native = plan.tools.iter();
-    if native.filter(|it| it.gate != Gate::Deny).any(|it| it.acts == Acts::Agent) {
+    if native.filter(|it| it.gate != Gate::Deny).any(|it| it.acts == ToolHandler::Agent) {
         add(
             remarks,
             "native-file-tools",
@@ -154,7 +154,7 @@ fn about_commands(plan: &RunPlan, remarks: &mut Vec<Remark>) {
             "An approval is for the exact call. Files in /workspace are not part of it: what a script there does can change after a yes.",
         );
     }
-    let own = parts(plan, |part| executor(&part.role, &part.start) == Executor::Image);
+    let own = parts_where(plan, |part| executor_kind(&part.role, &part.start) == Executor::Image);
     if !own.is_empty() {
         let text = format!(
             "In {} runs what the image starts: isolation is that of the pod's spec, and nobody attests to more. `executor: injected` of a pack confines each command and reports what was live.",
@@ -166,10 +166,10 @@ fn about_commands(plan: &RunPlan, remarks: &mut Vec<Remark>) {
 
 fn mounts_workspace(part: &Part) -> bool {
     let mut mounts = part.mounts.iter();
-    mounts.any(|it| it.path.as_str() == place::WORKSPACE)
+    mounts.any(|it| it.path.as_str() == paths::WORKSPACE)
 }
 
-fn about_sharing(plan: &RunPlan, remarks: &mut Vec<Remark>) {
+fn remark_sharing(plan: &RunPlan, remarks: &mut Vec<Remark>) {
     let foreign = |part: &Part| !matches!(part.role, Role::Agent | Role::Bridge);
     if plan.parts.iter().any(foreign) {
         add(
@@ -178,10 +178,10 @@ fn about_sharing(plan: &RunPlan, remarks: &mut Vec<Remark>) {
             "Parts of a pod share loopback, abstract sockets, System V IPC and message queues. Nothing of ours trusts those; an image of yours should not either.",
         );
     }
-    let sharing = parts(plan, mounts_workspace);
+    let sharing = parts_where(plan, mounts_workspace);
     let writes = plan.parts.iter().any(|part| {
         let mut mounts = part.mounts.iter();
-        mounts.any(|it| it.path.as_str() == place::WORKSPACE && !it.read_only)
+        mounts.any(|it| it.path.as_str() == paths::WORKSPACE && !it.read_only)
     });
     if sharing.len() > 1 && writes {
         let text = format!(
@@ -190,15 +190,15 @@ fn about_sharing(plan: &RunPlan, remarks: &mut Vec<Remark>) {
         );
         add(remarks, "shared-workspace", text);
     }
-    let lasting = plan.volumes.iter().filter_map(files::lasting);
-    let on_node = plan.volumes.iter().filter_map(node::path);
+    let lasting = plan.volumes.iter().filter_map(files::persistent_claim);
+    let on_node = plan.volumes.iter().filter_map(node::node_path);
     let places: BTreeSet<String> = lasting.chain(on_node).collect();
     for place in places {
         let is_there = |volume: &PlanVolume| {
-            let own = files::lasting(volume).or_else(|| node::path(volume));
+            let own = files::persistent_claim(volume).or_else(|| node::node_path(volume));
             own.as_ref() == Some(&place)
         };
-        let sharing = parts(plan, |part| {
+        let sharing = parts_where(plan, |part| {
             let volumes = part.mounts.iter().map(|it| plan.volume(&it.volume));
             volumes.flatten().any(is_there)
         });
@@ -210,7 +210,7 @@ fn about_sharing(plan: &RunPlan, remarks: &mut Vec<Remark>) {
             add(remarks, "shared-volume", text);
         }
     }
-    let kinds = plan.volumes.iter().map(|it| files::kind(&it.source));
+    let kinds = plan.volumes.iter().map(|it| files::volume_kind(&it.source));
     if kinds.into_iter().any(|it| it == VolumeKind::Storage) {
         add(
             remarks,
@@ -220,7 +220,7 @@ fn about_sharing(plan: &RunPlan, remarks: &mut Vec<Remark>) {
     }
 }
 
-fn about_texts(plan: &RunPlan, remarks: &mut Vec<Remark>) {
+fn remark_texts(plan: &RunPlan, remarks: &mut Vec<Remark>) {
     let from_config_map = |source: &SkillSource| matches!(source, SkillSource::ConfigMap { .. });
     if plan.skills.iter().any(|it| from_config_map(&it.source)) {
         add(
@@ -229,7 +229,7 @@ fn about_texts(plan: &RunPlan, remarks: &mut Vec<Remark>) {
             "Texts from a ConfigMap are what it holds when the run starts. They are in no digest here.",
         );
     }
-    let movable = parts(plan, |part| {
+    let movable = parts_where(plan, |part| {
         let image = Image::parse(part.image.as_str());
         !image.is_ok_and(|it| it.digest().is_some())
     });

@@ -6,8 +6,8 @@ use serde::Serialize;
 use sympozium_api::run_plan::{Gate, RunPlan};
 
 use super::grants::{self, Grant};
-use super::tools::{Arguments, ToolAbout};
-use super::{held, network, node, secrets, tools};
+use super::tools::{ArgumentCheck, ToolInfo};
+use super::{credentials, network, node, secrets, tools};
 use crate::rbac::{Scope, Weight};
 
 /// What a run can and cannot do. Each sentence continues `This run can` or `It cannot`.
@@ -21,51 +21,51 @@ pub struct Summary {
 }
 
 /// Number of names that a sentence lists before it counts the rest.
-const LISTED: usize = 4;
+const MAX_LISTED: usize = 4;
 
-pub fn of(plan: &RunPlan) -> Summary {
+pub fn summarize(plan: &RunPlan) -> Summary {
     let mut can = Vec::new();
     let mut cannot = Vec::new();
-    node(plan, &mut can, &mut cannot);
-    kubernetes(plan, &mut can, &mut cannot);
-    commands(plan, &mut can, &mut cannot);
-    network(plan, &mut can, &mut cannot);
-    secrets(plan, &mut can, &mut cannot);
-    if super::bounds::starts_runs(plan) {
+    summarize_node(plan, &mut can, &mut cannot);
+    summarize_kubernetes(plan, &mut can, &mut cannot);
+    summarize_commands(plan, &mut can, &mut cannot);
+    summarize_network(plan, &mut can, &mut cannot);
+    summarize_secrets(plan, &mut can, &mut cannot);
+    if super::bounds::can_start_runs(plan) {
         can.push(format!("start {} other runs, {} at a time", plan.subagents.children, plan.subagents.concurrent));
     }
-    let ceiling = duration(plan.deadlines.ceiling_seconds);
+    let ceiling = format_seconds(plan.deadlines.ceiling_seconds);
     cannot.push(match plan.after_run_seconds() {
         None => format!("last longer than {ceiling}"),
-        Some(after) => format!("last longer than {ceiling}, and the hooks after it {} more", duration(after)),
+        Some(after) => format!("last longer than {ceiling}, and the hooks after it {} more", format_seconds(after)),
     });
-    if node::is_touched(plan) {
+    if node::uses_node(plan) {
         cannot.clear();
     }
     Summary { can, cannot }
 }
 
-fn node(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String>) {
+fn summarize_node(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String>) {
     let mut has = Vec::new();
     for part in &plan.parts {
-        for power in node::of(plan, part) {
+        for power in node::describe_node_access(plan, part) {
             has.push(format!("{power} ({})", part.name));
         }
     }
-    has.extend(node::unseen(plan));
+    has.extend(node::unmounted_paths(plan));
     match has.is_empty() {
         true => cannot.push("touch the node it runs on".to_owned()),
-        false => can.push(format!("use the node it runs on: {}", listed(&has))),
+        false => can.push(format!("use the node it runs on: {}", join_words(&has))),
     }
 }
 
-fn kubernetes(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String>) {
+fn summarize_kubernetes(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String>) {
     let identities = grants::all(plan);
     let all = || identities.iter().flat_map(|it| &it.grants);
     let count = |scope| all().filter(|it| it.scope == scope).count();
     let (whole, own) = (count(Scope::Cluster), count(Scope::Namespace));
     if whole + own == 0 {
-        match held::has_token(plan) {
+        match credentials::has_token(plan) {
             true => can.push("use the Kubernetes API as whoever has no rights there".to_owned()),
             false => cannot.push("hold a token for the Kubernetes API".to_owned()),
         }
@@ -80,8 +80,8 @@ fn kubernetes(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String>) {
     if own > 0 {
         places.push(format!("namespace {}", plan.run.namespace));
     }
-    can.push(format!("use the Kubernetes API in {} ({})", places.join(" and "), listed(&packs)));
-    let heavy: BTreeSet<String> = all().flat_map(consequences).collect();
+    can.push(format!("use the Kubernetes API in {} ({})", places.join(" and "), join_words(&packs)));
+    let heavy: BTreeSet<String> = all().flat_map(severe_consequences).collect();
     let heavy: Vec<String> = heavy.into_iter().collect();
     if heavy.is_empty() {
         cannot.push("take more rights by those it has".to_owned());
@@ -91,32 +91,32 @@ fn kubernetes(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String>) {
 }
 
 /// Consequences of a rule that give more permissions than it names.
-fn consequences(grant: &Grant) -> impl Iterator<Item = String> {
+fn severe_consequences(grant: &Grant) -> impl Iterator<Item = String> {
     let heavy = grant.implies.iter();
     let heavy = heavy.filter(|it| it.weight == Weight::MoreRights);
     heavy.map(|it| format!("{} {}", it.rights.join(", "), it.consequence))
 }
 
-fn commands(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String>) {
+fn summarize_commands(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String>) {
     let tools = tools::all(plan);
-    let at = |gate, tool: &ToolAbout| tool.gate == gate;
+    let at = |gate, tool: &ToolInfo| tool.gate == gate;
     let lines = |gate| -> Vec<String> {
-        let free = tools.iter().filter(|it| it.arguments == Arguments::FreeText);
+        let free = tools.iter().filter(|it| it.arguments == ArgumentCheck::FreeText);
         let parts = free.filter(|it| at(gate, it)).filter_map(|it| it.part.clone());
         parts.collect::<BTreeSet<_>>().into_iter().collect()
     };
     let (freely, asking) = (lines(Gate::Allow), lines(Gate::Ask));
     if !freely.is_empty() {
-        can.push(format!("run any command line in {}", listed(&freely)));
+        can.push(format!("run any command line in {}", join_words(&freely)));
     }
     if !asking.is_empty() {
-        can.push(format!("run any command line in {} once a person agrees", listed(&asking)));
+        can.push(format!("run any command line in {} once a person agrees", join_words(&asking)));
     }
     if freely.is_empty() && asking.is_empty() {
         cannot.push("call a tool that is known to take a command line".to_owned());
     }
     let by_name = |gate| {
-        let held = tools.iter().filter(|it| it.arguments == Arguments::Schema);
+        let held = tools.iter().filter(|it| it.arguments == ArgumentCheck::Schema);
         held.filter(|it| at(gate, it)).count()
     };
     let counted = |count: usize| match count {
@@ -131,13 +131,13 @@ fn commands(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String>) {
     }
 }
 
-fn network(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String>) {
-    let network = network::of(plan);
+fn summarize_network(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String>) {
+    let network = network::explain_network(plan);
     let public: Vec<String> = network.parts.iter().filter(|it| it.any_public_host).map(|it| it.part.clone()).collect();
     let hosts: BTreeSet<String> = network.parts.iter().flat_map(|it| it.hosts.clone()).collect();
     let mut reached: Vec<String> = hosts.into_iter().collect();
     if !public.is_empty() {
-        reached.insert(0, format!("any public host ({})", listed(&public)));
+        reached.insert(0, format!("any public host ({})", join_words(&public)));
     }
     if network::has_node_network(plan) {
         can.push("reach whatever the node reaches".to_owned());
@@ -148,7 +148,7 @@ fn network(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String>) {
         false => "reach any other host, or look up names",
     };
     if !reached.is_empty() {
-        can.push(format!("reach {}", listed(&reached)));
+        can.push(format!("reach {}", join_words(&reached)));
     }
     cannot.push(match network.pod.enforced_or_refused {
         true => elsewhere.to_owned(),
@@ -156,43 +156,43 @@ fn network(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String>) {
     });
 }
 
-fn secrets(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String>) {
+fn summarize_secrets(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<String>) {
     let seen: Vec<String> = secrets::all(plan)
         .into_iter()
         .filter_map(|secret| {
             let parts: BTreeSet<String> = secret.seen.iter().filter_map(|it| it.part.clone()).collect();
             let parts: Vec<String> = parts.into_iter().collect();
             let name = secret.secret;
-            (!parts.is_empty()).then(|| format!("{name} ({})", listed(&parts)))
+            (!parts.is_empty()).then(|| format!("{name} ({})", join_words(&parts)))
         })
         .collect();
     if !seen.is_empty() {
-        can.push(format!("see Secret {}", listed(&seen)));
+        can.push(format!("see Secret {}", join_words(&seen)));
     }
     let has_rights = grants::all(plan).iter().any(|it| !it.grants.is_empty());
-    if seen.is_empty() && !has_rights && !held::has_unknown(plan) {
+    if seen.is_empty() && !has_rights && !credentials::has_unknown(plan) {
         cannot.push("read a Secret besides its own".to_owned());
     }
-    if !held::agent_has_credential(plan) {
+    if !credentials::agent_has_credential(plan) {
         cannot.push("start its agent with a credential".to_owned());
     }
 }
 
 /// `a, b and 3 more`.
-fn listed(words: &[String]) -> String {
-    if words.len() <= LISTED {
+fn join_words(words: &[String]) -> String {
+    if words.len() <= MAX_LISTED {
         return match words {
             [] => "nothing".to_owned(),
             [only] => only.clone(),
             [first @ .., last] => format!("{} and {last}", first.join(", ")),
         };
     }
-    let rest = words.len() - LISTED;
-    format!("{} and {rest} more", words[..LISTED].join(", "))
+    let rest = words.len() - MAX_LISTED;
+    format!("{} and {rest} more", words[..MAX_LISTED].join(", "))
 }
 
 /// Formats a duration as `1 h 30 min`.
-pub fn duration(seconds: u64) -> String {
+pub fn format_seconds(seconds: u64) -> String {
     let units = [(86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")];
     let mut rest = seconds;
     let mut words = Vec::new();

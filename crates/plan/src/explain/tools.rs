@@ -2,12 +2,12 @@
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use sympozium_api::run_plan::{Acts, Gate, RunPlan, ToolPlan};
+use sympozium_api::run_plan::{Gate, RunPlan, ToolHandler, ToolPlan};
 
 /// One tool of the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ToolAbout {
+pub struct ToolInfo {
     /// The name of the tool.
     pub tool: String,
     /// The pack whose sidecar executes it.
@@ -16,21 +16,21 @@ pub struct ToolAbout {
     /// The gate of its calls.
     pub gate: Gate,
     /// What executes it.
-    pub by: ActsBy,
+    pub by: ToolHandlerKind,
     /// The part in which the command runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
     /// The program, with its fixed first arguments.
     pub program: Vec<String>,
     /// Whether a schema bounds the arguments.
-    pub arguments: Arguments,
+    pub arguments: ArgumentCheck,
     /// The digest of the schema, and of how arguments are passed.
     pub arguments_digest: String,
     /// The description for the model.
     pub description: String,
 }
 
-impl ToolAbout {
+impl ToolInfo {
     /// `tool` or `pack/tool`, as in policies.
     pub fn full_name(&self) -> String {
         full_name(self.pack.as_deref(), &self.tool)
@@ -48,7 +48,7 @@ pub fn full_name(pack: Option<&str>, tool: &str) -> String {
 /// What executes a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum ActsBy {
+pub enum ToolHandlerKind {
     /// The agent itself, with a permit.
     Agent,
     /// The bridge.
@@ -62,7 +62,7 @@ pub enum ActsBy {
 /// Whether a schema bounds the arguments of a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Arguments {
+pub enum ArgumentCheck {
     /// Arguments that do not match the schema are refused before the tool is executed.
     Schema,
     /// The arguments are a command line or code, which a schema does not bound.
@@ -81,23 +81,23 @@ const INTERPRETERS: &[&str] = &[
     "watch", "xargs", "zsh",
 ];
 
-pub fn all(plan: &RunPlan) -> Vec<ToolAbout> {
-    plan.tools.iter().map(about).collect()
+pub fn all(plan: &RunPlan) -> Vec<ToolInfo> {
+    plan.tools.iter().map(tool_info).collect()
 }
 
-fn about(tool: &ToolPlan) -> ToolAbout {
+fn tool_info(tool: &ToolPlan) -> ToolInfo {
     let (by, part, program) = match &tool.acts {
-        Acts::Agent => (ActsBy::Agent, None, &[][..]),
-        Acts::Bridge => (ActsBy::Bridge, None, &[][..]),
-        Acts::Shell { part } => (ActsBy::Shell, Some(part), &[][..]),
-        Acts::Program { part, exec, .. } => (ActsBy::Program, Some(part), exec.as_slice()),
+        ToolHandler::Agent => (ToolHandlerKind::Agent, None, &[][..]),
+        ToolHandler::Bridge => (ToolHandlerKind::Bridge, None, &[][..]),
+        ToolHandler::Shell { part } => (ToolHandlerKind::Shell, Some(part), &[][..]),
+        ToolHandler::Program { part, exec, .. } => (ToolHandlerKind::Program, Some(part), exec.as_slice()),
     };
     let arguments = match by {
-        ActsBy::Shell => Arguments::FreeText,
-        ActsBy::Program if takes_arguments(tool) && is_interpreter(program) => Arguments::FreeText,
-        _ => Arguments::Schema,
+        ToolHandlerKind::Shell => ArgumentCheck::FreeText,
+        ToolHandlerKind::Program if takes_arguments(tool) && runs_interpreter(program) => ArgumentCheck::FreeText,
+        _ => ArgumentCheck::Schema,
     };
-    ToolAbout {
+    ToolInfo {
         tool: tool.name.clone(),
         pack: tool.pack.clone(),
         gate: tool.gate,
@@ -113,16 +113,16 @@ fn about(tool: &ToolPlan) -> ToolAbout {
 /// Covers the schema, and for a program how arguments become its command line or its input.
 fn arguments_digest(tool: &ToolPlan) -> String {
     let handing = match &tool.acts {
-        Acts::Program { input_mode, positional_args, .. } => {
+        ToolHandler::Program { input_mode, positional_args, .. } => {
             json!({"inputMode": input_mode, "positionalArgs": positional_args})
         }
-        Acts::Agent | Acts::Bridge | Acts::Shell { .. } => json!({}),
+        ToolHandler::Agent | ToolHandler::Bridge | ToolHandler::Shell { .. } => json!({}),
     };
-    digest_of(&json!({"parameters": tool.parameters, "handing": handing}))
+    digest_value(&json!({"parameters": tool.parameters, "handing": handing}))
 }
 
 /// The digest of a value of a plan. Values that came from JSON always have one.
-pub fn digest_of(value: &Value) -> String {
+pub fn digest_value(value: &Value) -> String {
     let digest = sympozium_api::digest::digest(DIGEST_DOMAIN, value);
     digest.map_or_else(|error| error.to_string(), |it| it.to_string())
 }
@@ -140,7 +140,7 @@ fn takes_arguments(tool: &ToolPlan) -> bool {
 }
 
 /// Whether any word of a program is an interpreter: `timeout 5 sh -c` counts too.
-fn is_interpreter(program: &[String]) -> bool {
+fn runs_interpreter(program: &[String]) -> bool {
     program.iter().any(|word| {
         let name = word.rsplit('/').next().unwrap_or(word);
         // A version at the end does not matter: `python3.13`.

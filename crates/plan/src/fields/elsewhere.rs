@@ -2,10 +2,10 @@
 //! other values are denied.
 
 /// Kind, field with everything below it, and the file that uses or writes it.
-pub const ELSEWHERE: &[(&str, &str, &str)] = &[
-    ("AgentRun", "spec.cancel", "crates/controller/src/run/begin.rs"),
-    ("AgentRun", "spec.dryRun", "crates/controller/src/run/begin.rs"),
-    ("SkillPack", "spec.skills[].requires.bins", "crates/cli/src/run/compose/roots.rs"),
+pub const USED_ELSEWHERE: &[(&str, &str, &str)] = &[
+    ("AgentRun", "spec.cancel", "crates/controller/src/run/start.rs"),
+    ("AgentRun", "spec.dryRun", "crates/controller/src/run/start.rs"),
+    ("SkillPack", "spec.skills[].requires.bins", "crates/cli/src/run/assemble/roots.rs"),
     ("RunRecord", "spec", "crates/gateway/src/cluster/records.rs"),
     ("ToolApproval", "spec", "crates/gateway/src/cluster/approvals.rs"),
     ("ToolApproval", "status", "crates/gateway/src/cluster/approvals/rule.rs"),
@@ -13,9 +13,9 @@ pub const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("AgentRun", "status.observedGeneration", "crates/controller/src/run/status.rs"),
     ("AgentRun", "status.podName", "crates/controller/src/run/observe.rs"),
     ("AgentRun", "status.podUID", "crates/controller/src/run/observe.rs"),
-    ("AgentRun", "status.jobName", "crates/controller/src/run/begin.rs"),
-    ("AgentRun", "status.sandboxName", "crates/controller/src/run/begin.rs"),
-    ("AgentRun", "status.postRunJobName", "crates/controller/src/run/begin.rs"),
+    ("AgentRun", "status.jobName", "crates/controller/src/run/start.rs"),
+    ("AgentRun", "status.sandboxName", "crates/controller/src/run/start.rs"),
+    ("AgentRun", "status.postRunJobName", "crates/controller/src/run/start.rs"),
     ("AgentRun", "status.startedAt", "crates/controller/src/run/observe.rs"),
     ("AgentRun", "status.completedAt", "crates/controller/src/run/end.rs"),
     ("AgentRun", "status.result", "crates/controller/src/run/end.rs"),
@@ -24,10 +24,10 @@ pub const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("AgentRun", "status.tokenUsage", "crates/controller/src/run/end.rs"),
     ("AgentRun", "status.costEstimate", "crates/controller/src/run/end.rs"),
     ("AgentRun", "status.gateVerdict", "crates/controller/src/run/end.rs"),
-    ("AgentRun", "status.planDigest", "crates/controller/src/run/begin.rs"),
-    ("AgentRun", "status.resolved", "crates/controller/src/run/begin.rs"),
-    ("AgentRun", "status.grants", "crates/controller/src/run/begin.rs"),
-    ("AgentRun", "status.grantedAt", "crates/controller/src/run/begin.rs"),
+    ("AgentRun", "status.planDigest", "crates/controller/src/run/start.rs"),
+    ("AgentRun", "status.resolved", "crates/controller/src/run/start.rs"),
+    ("AgentRun", "status.grants", "crates/controller/src/run/start.rs"),
+    ("AgentRun", "status.grantedAt", "crates/controller/src/run/start.rs"),
     ("AgentRun", "status.revokedAt", "crates/controller/src/run/end.rs"),
     ("AgentRun", "status.isolation", "crates/controller/src/run/end.rs"),
     ("AgentRun", "status.failedContainers", "crates/controller/src/run/end.rs"),
@@ -55,10 +55,10 @@ pub const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("SkillPack", "status.skillCount", "crates/controller/src/packs.rs"),
     ("SkillPack", "status.conditions", "crates/controller/src/packs.rs"),
     ("Model", "status.endpoint", "crates/plan/src/admit/address.rs"),
-    ("Model", "status.observedGeneration", "crates/controller/src/unserved.rs"),
-    ("Model", "status.conditions", "crates/controller/src/unserved.rs"),
-    ("SympoziumSchedule", "status.observedGeneration", "crates/controller/src/unserved.rs"),
-    ("SympoziumSchedule", "status.conditions", "crates/controller/src/unserved.rs"),
+    ("Model", "status.observedGeneration", "crates/controller/src/admission_status.rs"),
+    ("Model", "status.conditions", "crates/controller/src/admission_status.rs"),
+    ("SympoziumSchedule", "status.observedGeneration", "crates/controller/src/admission_status.rs"),
+    ("SympoziumSchedule", "status.conditions", "crates/controller/src/admission_status.rs"),
 ];
 
 /// Status fields that nothing writes yet, and why.

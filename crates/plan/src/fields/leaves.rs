@@ -16,10 +16,10 @@ pub struct Leaf {
     /// Whether it accepts any value.
     pub is_open: bool,
     pub type_: Option<String>,
-    pub is_amount: bool,
+    pub is_quantity: bool,
     pub values: Vec<Value>,
-    pub least: Option<f64>,
-    pub most: Option<f64>,
+    pub minimum: Option<f64>,
+    pub maximum: Option<f64>,
 }
 
 /// The leaves of all kinds.
@@ -50,10 +50,10 @@ fn walk(kind: &str, path: String, schema: &JSONSchemaProps, leaves: &mut Vec<Lea
             path,
             is_open,
             type_: schema.type_.clone(),
-            is_amount: schema.x_kubernetes_int_or_string == Some(true),
+            is_quantity: schema.x_kubernetes_int_or_string == Some(true),
             values: schema.enum_.iter().flatten().map(text).collect(),
-            least: schema.minimum,
-            most: schema.maximum,
+            minimum: schema.minimum,
+            maximum: schema.maximum,
         });
     };
     if let Some(properties) = schema.properties.as_ref().filter(|it| !it.is_empty()) {

@@ -9,19 +9,19 @@ use sympozium_api::{Agent, AgentRun, Model, SkillPack, SympoziumInstance, Sympoz
 
 use crate::admit::{Admitted, Input};
 use crate::explain::explain;
-use crate::plan::tests::world::World;
+use crate::plan::tests::harness::Harness;
 use crate::plan::{PlanSettings, plan};
 use crate::render::{RenderSettings, render};
 
 /// The objects of a run that is admitted, and the result.
 pub struct Scene {
     pub objects: Vec<Value>,
-    pub outcome: Outcome,
+    pub result: SceneResult,
 }
 
 /// The result for a run.
 #[derive(Debug, PartialEq)]
-pub enum Outcome {
+pub enum SceneResult {
     /// Plan, objects and explanation, without digests of the objects that they were made from: those change with every
     /// character.
     Admitted(Box<Value>),
@@ -52,10 +52,10 @@ pub fn all() -> Vec<Scene> {
         for object in &objects {
             assert!(is_readable(object), "scene {name}: {object}");
         }
-        let outcome = Outcome::of(objects.clone());
+        let outcome = SceneResult::from_objects(objects.clone());
         let outcome = outcome.unwrap_or_else(|| panic!("scene {name} cannot be rendered"));
-        assert!(matches!(outcome, Outcome::Admitted(_)), "scene {name}: {outcome:?}");
-        Scene { objects, outcome }
+        assert!(matches!(outcome, SceneResult::Admitted(_)), "scene {name}: {outcome:?}");
+        Scene { objects, result: outcome }
     };
     SCENES.iter().map(scene).collect()
 }
@@ -80,7 +80,7 @@ pub fn read<K: DeserializeOwned>(value: Value) -> K {
 }
 
 /// The smallest valid spec of a kind.
-pub fn plain(kind: &str) -> Value {
+pub fn minimal_spec(kind: &str) -> Value {
     match kind {
         "AgentRun" => json!({ "agentRef": "a", "task": "Look around." }),
         "Agent" => json!({ "agents": { "default": { "model": "m" } } }),
@@ -91,10 +91,11 @@ pub fn plain(kind: &str) -> Value {
 }
 
 /// The warnings of admission about a run itself: rule and field.
-pub fn said_of_run(run: &Value) -> BTreeSet<(&'static str, String)> {
+pub fn run_warnings(run: &Value) -> BTreeSet<(&'static str, String)> {
     let mut run = run.clone();
     run["metadata"] = json!({ "name": "r", "namespace": "team", "uid": "u" });
-    let agent = json!({ "kind": "Agent", "metadata": { "name": "a", "namespace": "team" }, "spec": plain("Agent") });
+    let agent =
+        json!({ "kind": "Agent", "metadata": { "name": "a", "namespace": "team" }, "spec": minimal_spec("Agent") });
     let mut objects = vec![agent, run];
     for object in &mut objects {
         object["apiVersion"] = json!("sympozium.ai/v1alpha1");
@@ -103,7 +104,7 @@ pub fn said_of_run(run: &Value) -> BTreeSet<(&'static str, String)> {
         let warnings = admitted.warnings.iter();
         warnings.map(|it| (it.rule, it.field.clone())).collect()
     };
-    World::of(objects).admitted(said).expect("an admitted run")
+    Harness::from_objects(objects).with_admitted(said).expect("an admitted run")
 }
 
 fn is_readable(object: &Value) -> bool {
@@ -121,13 +122,13 @@ fn is_readable(object: &Value) -> bool {
     }
 }
 
-impl Outcome {
+impl SceneResult {
     /// The result for the run of these objects; `None` where one of them cannot be read.
-    pub fn of(objects: Vec<Value>) -> Option<Self> {
+    pub fn from_objects(objects: Vec<Value>) -> Option<Self> {
         if !objects.iter().all(is_readable) {
             return None;
         }
-        let made = World::of(objects).admitted(made);
+        let made = Harness::from_objects(objects).with_admitted(plan_and_render);
         Some(match made {
             Ok(made) => Self::Admitted(Box::new(made?)),
             Err(reasons) => Self::Denied(reasons.iter().map(|it| it.rule).collect()),
@@ -135,7 +136,7 @@ impl Outcome {
     }
 }
 
-fn made(input: &Input<'_>, admitted: &Admitted<'_>) -> Option<Value> {
+fn plan_and_render(input: &Input<'_>, admitted: &Admitted<'_>) -> Option<Value> {
     let planned = plan(input, admitted, &PlanSettings::default()).ok()?;
     let mut plan = planned.plan;
     plan.resolved.clear();

@@ -6,7 +6,7 @@ use super::leaves::Leaf;
 
 /// The path of a leaf in one object.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct LeafPath {
     steps: Vec<Step>,
 }
 
@@ -16,13 +16,13 @@ enum Step {
     Index(usize),
 }
 
-impl Place {
+impl LeafPath {
     /// All paths where an object has the leaf, or a parent that it can be added to.
     pub fn all(object: &Value, leaf: &Leaf) -> Vec<Self> {
         let words = leaf.path.replace("[]", ".[]");
         let words: Vec<&str> = words.split('.').collect();
         let mut places = Vec::new();
-        find(object, &words, Vec::new(), &mut places);
+        find_paths(object, &words, Vec::new(), &mut places);
         places
     }
 
@@ -34,7 +34,7 @@ impl Place {
     }
 
     /// The object with another value at this path.
-    pub fn put(&self, object: &Value, value: Value) -> Value {
+    pub fn with_value(&self, object: &Value, value: Value) -> Value {
         let mut changed = object.clone();
         let mut at = &mut changed;
         for step in &self.steps {
@@ -58,33 +58,33 @@ impl Place {
     }
 }
 
-fn find(value: &Value, words: &[&str], steps: Vec<Step>, places: &mut Vec<Place>) {
+fn find_paths(value: &Value, words: &[&str], steps: Vec<Step>, places: &mut Vec<LeafPath>) {
     let Some((word, rest)) = words.split_first() else {
-        places.push(Place { steps });
+        places.push(LeafPath { steps });
         return;
     };
     let and = |step: Step| -> Vec<Step> { steps.iter().cloned().chain([step]).collect() };
     match *word {
         // The object itself accepts further keys.
-        "?" => places.push(Place { steps }),
+        "?" => places.push(LeafPath { steps }),
         "[]" => {
             for (index, item) in value.as_array().into_iter().flatten().enumerate() {
-                find(item, rest, and(Step::Index(index)), places);
+                find_paths(item, rest, and(Step::Index(index)), places);
             }
             if value.is_null() && rest.is_empty() {
-                places.push(Place { steps: and(Step::Index(0)) });
+                places.push(LeafPath { steps: and(Step::Index(0)) });
             }
         }
         "*" => {
             for (key, item) in value.as_object().into_iter().flatten() {
-                find(item, rest, and(Step::Key(key.clone())), places);
+                find_paths(item, rest, and(Step::Key(key.clone())), places);
             }
         }
         key => match value.get(key) {
-            Some(item) => find(item, rest, and(Step::Key(key.to_owned())), places),
+            Some(item) => find_paths(item, rest, and(Step::Key(key.to_owned())), places),
             // A scalar, or a list of scalars, can be added.
             None if value.is_object() && (rest.is_empty() || rest == ["[]"]) => {
-                find(&Value::Null, rest, and(Step::Key(key.to_owned())), places);
+                find_paths(&Value::Null, rest, and(Step::Key(key.to_owned())), places);
             }
             None => {}
         },
@@ -93,17 +93,17 @@ fn find(value: &Value, words: &[&str], steps: Vec<Step>, places: &mut Vec<Place>
 
 /// Values of a leaf that differ from the current one, most of them well-formed.
 pub fn candidates(leaf: &Leaf, current: Option<&Value>) -> Vec<Value> {
-    let mut values = special(leaf, current);
+    let mut values = special_values(leaf, current);
     values.extend(leaf.values.iter().cloned());
     match leaf.type_.as_deref() {
         _ if !leaf.values.is_empty() => {}
-        _ if leaf.is_amount => values.extend([json!("2"), json!("3Gi"), json!(1)]),
+        _ if leaf.is_quantity => values.extend([json!("2"), json!("3Gi"), json!(1)]),
         Some("boolean") => values.extend([json!(true), json!(false)]),
         Some("integer") => {
             let number = current.and_then(Value::as_i64).unwrap_or(1);
             let fits = |it: &i64| {
                 let it = *it as f64;
-                leaf.least.is_none_or(|least| it >= least) && leaf.most.is_none_or(|most| it <= most)
+                leaf.minimum.is_none_or(|least| it >= least) && leaf.maximum.is_none_or(|most| it <= most)
             };
             let numbers = [number + 1, number - 1, 3, 60].into_iter().filter(fits);
             values.extend(numbers.map(|it| json!(it)));
@@ -119,7 +119,7 @@ pub fn candidates(leaf: &Leaf, current: Option<&Value>) -> Vec<Value> {
 }
 
 /// Values of fields whose syntax is not in the schema, by the name of the field.
-fn special(leaf: &Leaf, current: Option<&Value>) -> Vec<Value> {
+fn special_values(leaf: &Leaf, current: Option<&Value>) -> Vec<Value> {
     let path = leaf.path.as_str();
     let ends = |end: &str| path.ends_with(end);
     if ends(".volumes[].?") {

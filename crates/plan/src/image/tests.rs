@@ -89,9 +89,12 @@ fn an_entry_may_be_as_long_as_a_name_and_no_longer() {
     let host = "registry.example/";
     let longest = format!("{host}{}", "a".repeat(MAX_NAME_BYTES - host.len()));
     let image = Image::parse(&longest).unwrap();
-    assert!(Registry::parse(&longest).unwrap().allows(&image));
+    assert!(RegistryPattern::parse(&longest).unwrap().allows(&image));
     for longer in [format!("{longest}/*"), format!("{longest}x")] {
-        assert_eq!(Registry::parse(&longer), Err(InvalidRegistry::Part(InvalidImage::TooLong(MAX_NAME_BYTES))));
+        assert_eq!(
+            RegistryPattern::parse(&longer),
+            Err(InvalidRegistryPattern::Malformed(InvalidImage::TooLong(MAX_NAME_BYTES)))
+        );
     }
 }
 
@@ -120,14 +123,14 @@ fn entries_allow_by_whole_components() {
         ("localhost:5000", "localhost/x", false),
         ("[::1]:5000", "[0:0::1]:5000/x", true),
     ] {
-        let registry = Registry::parse(entry).expect("an entry");
+        let registry = RegistryPattern::parse(entry).expect("an entry");
         let image = Image::parse(image).expect("an image");
         assert_eq!(registry.allows(&image), allowed, "{entry} {image}");
     }
     for entry in
         ["", "*", "acme", "library/alpine", "*.io/x", "ghcr.io/*/x", "ghcr.io/Acme", "ghcr.io//x", "https://ghcr.io"]
     {
-        assert!(Registry::parse(entry).is_err(), "{entry}");
+        assert!(RegistryPattern::parse(entry).is_err(), "{entry}");
     }
 }
 
@@ -157,8 +160,8 @@ proptest! {
 
     #[test]
     fn an_entry_reads_back(text in prop_oneof![reference(), "\\PC{0,40}"]) {
-        if let Ok(registry) = Registry::parse(&text) {
-            prop_assert_eq!(Registry::parse(&registry.to_string()), Ok(registry));
+        if let Ok(registry) = RegistryPattern::parse(&text) {
+            prop_assert_eq!(RegistryPattern::parse(&registry.to_string()), Ok(registry));
         }
     }
 
@@ -169,7 +172,7 @@ proptest! {
         narrow in "(a\\.io|b\\.io)(/[ab]){0,2}(/\\*)?",
     ) {
         let image = Image::parse(&image)?;
-        let (wide, narrow) = (Registry::parse(&wide)?, Registry::parse(&narrow)?);
+        let (wide, narrow) = (RegistryPattern::parse(&wide)?, RegistryPattern::parse(&narrow)?);
         if wide.covers(&narrow) && narrow.allows(&image) {
             prop_assert!(wide.allows(&image));
         }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use sympozium_api::RunPlan;
 use sympozium_api::open::OpenObject;
-use sympozium_api::run_plan::{Acts, AgentView, Gate, OfferedTool, Role, Root, ToolPlan, place};
+use sympozium_api::run_plan::{AgentView, Gate, OfferedTool, Role, Root, ToolHandler, ToolPlan, paths};
 
 use crate::policy::tools::EXECUTE_COMMAND;
 
@@ -17,7 +17,7 @@ pub fn agent_view(plan: &RunPlan) -> AgentView {
         wire: plan.model.wire,
         model: plan.model.model.clone(),
         thinking: plan.model.thinking.clone(),
-        tools: offered(&plan.tools),
+        tools: offered_tools(&plan.tools),
         skills: plan.skills.clone(),
         roots: roots(plan),
         limits: plan.limits.clone(),
@@ -30,7 +30,7 @@ pub fn agent_view(plan: &RunPlan) -> AgentView {
 fn roots(plan: &RunPlan) -> Vec<Root> {
     let agent = plan.parts.iter().find(|part| part.role == Role::Agent);
     let mounts = agent.map_or(&[][..], |part| &part.mounts);
-    let ours = [place::INPUT, place::DOOR, place::SHM];
+    let ours = [paths::INPUT, paths::DOOR, paths::SHM];
     mounts
         .iter()
         .filter(|mount| !ours.contains(&mount.path.as_str()))
@@ -38,7 +38,7 @@ fn roots(plan: &RunPlan) -> Vec<Root> {
         .collect()
 }
 
-fn offered(tools: &[ToolPlan]) -> Vec<OfferedTool> {
+fn offered_tools(tools: &[ToolPlan]) -> Vec<OfferedTool> {
     let open = |tool: &&ToolPlan| tool.gate != Gate::Deny;
     let targets: Vec<&str> = tools
         .iter()
@@ -54,13 +54,13 @@ fn offered(tools: &[ToolPlan]) -> Vec<OfferedTool> {
         }
         let mut parameters = tool.parameters.clone();
         if tool.name == EXECUTE_COMMAND {
-            name_targets(&mut parameters, &targets);
+            set_targets(&mut parameters, &targets);
         }
         offered.push(OfferedTool {
             name: tool.name.clone(),
             description: tool.description.clone(),
             parameters,
-            native: tool.acts == Acts::Agent,
+            native: tool.acts == ToolHandler::Agent,
             // Commands name the pack in each call.
             pack: (tool.name != EXECUTE_COMMAND).then(|| tool.pack.clone()).flatten(),
         });
@@ -70,7 +70,7 @@ fn offered(tools: &[ToolPlan]) -> Vec<OfferedTool> {
 
 /// Lists the packs that a command can target. A stored plan may have any value in place of a schema; that stays as it
 /// is.
-fn name_targets(parameters: &mut OpenObject, targets: &[&str]) {
+fn set_targets(parameters: &mut OpenObject, targets: &[&str]) {
     let properties = parameters.0.get_mut("properties");
     let target = properties.and_then(Value::as_object_mut).map(|it| it.entry("target").or_insert_with(|| json!({})));
     if let Some(target) = target.and_then(Value::as_object_mut) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use sympozium_api::run_plan::{Deadlines, RunLimits, ToolLimits};
 
 use crate::admit::Admitted;
-use crate::policy::tools::Action;
+use crate::policy::tools::GateAction;
 
 /// Iterations of the agent's loop: a task that needs more makes no progress.
 pub const ITERATIONS: u32 = 50;
@@ -83,86 +83,86 @@ pub const NATIVE_OUTPUT: u32 = 2 << 20;
 /// Bytes of the arguments of a call.
 pub const ARGUMENT_BYTES: u32 = 1 << 20;
 /// Concurrent commands of one pack. The executor has as many workers.
-pub const COMMANDS_AT_A_TIME: u32 = 4;
+pub const CONCURRENT_COMMANDS: u32 = 4;
 /// Commands of one pack per minute.
 pub const COMMANDS_PER_MINUTE: u32 = 120;
 /// Concurrent calls of one native tool.
-pub const NATIVE_AT_A_TIME: u32 = 8;
+pub const CONCURRENT_NATIVE_CALLS: u32 = 8;
 /// Calls of one native tool per minute.
 pub const NATIVE_PER_MINUTE: u32 = 300;
 /// Bytes of the arguments, and of the answer, of a tool with effects outside of the run.
-pub const OUTWARD_BYTES: u32 = 64 << 10;
+pub const OUTBOUND_BYTES: u32 = 64 << 10;
 /// Concurrent calls of such a tool.
-pub const OUTWARD_AT_A_TIME: u32 = 1;
+pub const CONCURRENT_OUTBOUND_CALLS: u32 = 1;
 /// Calls of such a tool per minute.
-pub const OUTWARD_PER_MINUTE: u32 = 10;
+pub const OUTBOUND_PER_MINUTE: u32 = 10;
 
 /// The limits of tools that run commands.
-pub const COMMAND: ToolLimits = ToolLimits {
+pub const COMMAND_LIMITS: ToolLimits = ToolLimits {
     timeout_seconds: COMMAND_SECONDS,
     argument_bytes: ARGUMENT_BYTES,
     output_bytes: COMMAND_OUTPUT,
-    concurrent: COMMANDS_AT_A_TIME,
+    concurrent: CONCURRENT_COMMANDS,
     per_minute: COMMANDS_PER_MINUTE,
 };
 
 /// The limits of native tools.
-pub const NATIVE: ToolLimits = ToolLimits {
+pub const NATIVE_LIMITS: ToolLimits = ToolLimits {
     timeout_seconds: NATIVE_SECONDS,
     argument_bytes: ARGUMENT_BYTES,
     output_bytes: NATIVE_OUTPUT,
-    concurrent: NATIVE_AT_A_TIME,
+    concurrent: CONCURRENT_NATIVE_CALLS,
     per_minute: NATIVE_PER_MINUTE,
 };
 
 /// The limits of tools with effects outside of the run: messages, schedules, runs.
-pub const OUTWARD: ToolLimits = ToolLimits {
+pub const OUTBOUND_LIMITS: ToolLimits = ToolLimits {
     timeout_seconds: NATIVE_SECONDS,
-    argument_bytes: OUTWARD_BYTES,
-    output_bytes: OUTWARD_BYTES,
-    concurrent: OUTWARD_AT_A_TIME,
-    per_minute: OUTWARD_PER_MINUTE,
+    argument_bytes: OUTBOUND_BYTES,
+    output_bytes: OUTBOUND_BYTES,
+    concurrent: CONCURRENT_OUTBOUND_CALLS,
+    per_minute: OUTBOUND_PER_MINUTE,
 };
 
 /// Bytes of a path, as in Linux.
-pub const PATH: usize = 4096;
+pub const MAX_PATH_BYTES: usize = 4096;
 /// Seconds of a command that sets no timeout.
-pub const USUAL_COMMAND_SECONDS: u32 = 30;
+pub const DEFAULT_COMMAND_SECONDS: u32 = 30;
 /// Edits of one file in one call.
-pub const EDITS: usize = 256;
+pub const MAX_EDITS: usize = 256;
 /// Maximum number of characters of a page that a call may request.
 pub const PAGE_CHARACTERS: u32 = 100_000;
 /// Characters of a page when a call does not set the number.
-pub const USUAL_PAGE_CHARACTERS: u32 = 50_000;
+pub const DEFAULT_PAGE_CHARACTERS: u32 = 50_000;
 /// Headers of one request.
-pub const HEADERS: usize = 32;
+pub const MAX_HEADERS: usize = 32;
 /// Characters of one header: what servers usually accept.
-pub const HEADER: usize = 8192;
+pub const MAX_HEADER_CHARS: usize = 8192;
 /// Characters of a message.
-pub const MESSAGE: usize = 16_384;
+pub const MAX_MESSAGE_CHARS: usize = 16_384;
 /// Characters of a channel's name for a chat or a thread.
-pub const CHAT: usize = 256;
+pub const MAX_CHAT_ID_CHARS: usize = 256;
 /// Characters of a cron expression.
-pub const CRON_LINE: usize = 128;
+pub const MAX_CRON_CHARS: usize = 128;
 /// Characters of a task for a subagent.
-pub const TASK: usize = 32_768;
+pub const MAX_TASK_CHARS: usize = 32_768;
 /// Characters of a duration such as `5m`.
-pub const TIMEOUT: usize = 32;
+pub const MAX_TIMEOUT_CHARS: usize = 32;
 
 /// The deadlines of a run.
 pub fn deadlines(admitted: &Admitted<'_>, limits: &Limits) -> Deadlines {
     let spec = &admitted.run.spec;
-    let written = spec.timeout.as_ref().and_then(|it| it.get().ok());
+    let written = spec.timeout.as_ref().and_then(|it| it.to_duration().ok());
     // Admission has filled it in and checked it.
-    let run = written.map_or(0, whole_seconds);
-    let asks = admitted.tools.iter().any(|it| it.action == Action::Ask);
+    let run = written.map_or(0, round_up_seconds);
+    let asks = admitted.tools.iter().any(|it| it.action == GateAction::Ask);
     let waiting = if asks { limits.waiting_seconds } else { 0 };
     let hooks = spec.lifecycle.iter().flat_map(|it| &it.pre_run);
     let hooks: u64 = hooks.map(|hook| hook_seconds(hook.timeout.as_ref())).sum();
     let ceiling = [run, waiting, hooks, limits.start_seconds, limits.connect_seconds, limits.grace_seconds];
     Deadlines {
         run_seconds: run,
-        approval_seconds: u64::from(admitted.policy.approval.expiry()),
+        approval_seconds: u64::from(admitted.policy.approval.expiry_or_default()),
         waiting_seconds: waiting,
         start_seconds: limits.start_seconds,
         connect_seconds: limits.connect_seconds,
@@ -172,15 +172,15 @@ pub fn deadlines(admitted: &Admitted<'_>, limits: &Limits) -> Deadlines {
 }
 
 /// Seconds of a hook that sets no timeout.
-pub const HOOK_SECONDS: u64 = 5 * 60;
+pub const DEFAULT_HOOK_SECONDS: u64 = 5 * 60;
 
 /// Timeout of a hook in seconds.
 pub fn hook_seconds(timeout: Option<&sympozium_api::duration::DurationText>) -> u64 {
-    let written = timeout.and_then(|it| it.get().ok());
-    written.map_or(HOOK_SECONDS, whole_seconds)
+    let written = timeout.and_then(|it| it.to_duration().ok());
+    written.map_or(DEFAULT_HOOK_SECONDS, round_up_seconds)
 }
 
 /// Rounds up, so that half a second does not become zero.
-fn whole_seconds(span: Duration) -> u64 {
+fn round_up_seconds(span: Duration) -> u64 {
     span.as_secs() + u64::from(span.subsec_nanos() > 0)
 }

@@ -15,25 +15,25 @@ struct Provider {
 }
 
 const PROVIDERS: &[Provider] = &[
-    Provider { wire: WireFormat::Anthropic, ..of("anthropic", "", "ANTHROPIC_API_KEY") },
-    of("azure", "/openai/v1", "AZURE_OPENAI_API_KEY"),
-    of("azure-openai", "/openai/v1", "AZURE_OPENAI_API_KEY"),
-    of("deepseek", "/v1", "DEEPSEEK_API_KEY"),
-    of("gemini", "/v1beta/openai", "GOOGLE_API_KEY"),
-    of("google", "/v1beta/openai", "GOOGLE_API_KEY"),
-    of("groq", "/openai/v1", "GROQ_API_KEY"),
-    of("mistral", "/v1", "MISTRAL_API_KEY"),
-    of("openrouter", "/api/v1", "OPENROUTER_API_KEY"),
+    Provider { wire: WireFormat::Anthropic, ..openai_compatible("anthropic", "", "ANTHROPIC_API_KEY") },
+    openai_compatible("azure", "/openai/v1", "AZURE_OPENAI_API_KEY"),
+    openai_compatible("azure-openai", "/openai/v1", "AZURE_OPENAI_API_KEY"),
+    openai_compatible("deepseek", "/v1", "DEEPSEEK_API_KEY"),
+    openai_compatible("gemini", "/v1beta/openai", "GOOGLE_API_KEY"),
+    openai_compatible("google", "/v1beta/openai", "GOOGLE_API_KEY"),
+    openai_compatible("groq", "/openai/v1", "GROQ_API_KEY"),
+    openai_compatible("mistral", "/v1", "MISTRAL_API_KEY"),
+    openai_compatible("openrouter", "/api/v1", "OPENROUTER_API_KEY"),
 ];
 /// All other providers have the API of OpenAI.
-const USUAL: Provider = of("openai", "/v1", "OPENAI_API_KEY");
+const DEFAULT_PROVIDER: Provider = openai_compatible("openai", "/v1", "OPENAI_API_KEY");
 /// The key in a Secret that is not for a particular provider.
-const ANY_KEY: &str = "API_KEY";
+const GENERIC_KEY: &str = "API_KEY";
 /// The provider whose answers come from a script.
 const SCRIPTED: &str = "scripted";
 
 /// A provider with the wire format of OpenAI.
-const fn of(name: &'static str, base_path: &'static str, key: &'static str) -> Provider {
+const fn openai_compatible(name: &'static str, base_path: &'static str, key: &'static str) -> Provider {
     Provider { name, wire: WireFormat::OpenAi, base_path, key }
 }
 
@@ -43,7 +43,7 @@ pub fn plan(input: &Input<'_>, admitted: &Admitted<'_>) -> ModelPlan {
     // Admission denies a run without a model.
     let model = admitted.run.spec.model.as_ref().unwrap_or(&nothing);
     let is = |provider: &&Provider| provider.name.eq_ignore_ascii_case(&model.provider);
-    let provider = PROVIDERS.iter().find(is).unwrap_or(&USUAL);
+    let provider = PROVIDERS.iter().find(is).unwrap_or(&DEFAULT_PROVIDER);
     let wire = provider.wire;
     let scripted = model.provider.eq_ignore_ascii_case(SCRIPTED) && model.model_ref.is_none();
     ModelPlan {
@@ -66,7 +66,7 @@ fn keys(model: &RunModel, provider: &Provider) -> Vec<ModelKey> {
         return Vec::new();
     };
     let key = |variable: &str| ModelKey { variable: EnvName::new(variable), secret: SecretName::new(secret) };
-    vec![key(provider.key), key(ANY_KEY)]
+    vec![key(provider.key), key(GENERIC_KEY)]
 }
 
 /// The address that admission has resolved. A scripted model is inside the bridge and has none.
@@ -74,7 +74,7 @@ fn endpoint(input: &Input<'_>, model: &RunModel, provider: &Provider, wire: Wire
     let ModelAddress { endpoint, source } = model_address(input, model)?.ok()?;
     // Models that a cluster serves have the API of OpenAI.
     let (usual_path, wire) = match source {
-        AddressSource::Service { .. } | AddressSource::Status => (USUAL.base_path, WireFormat::OpenAi),
+        AddressSource::Service { .. } | AddressSource::Status => (DEFAULT_PROVIDER.base_path, WireFormat::OpenAi),
         AddressSource::BaseUrl | AddressSource::Provider => (provider.base_path, wire),
     };
     let (path, query) = endpoint

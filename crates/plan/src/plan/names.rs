@@ -1,7 +1,7 @@
 //! Names of containers: readable where possible, and unique whatever packs and hooks are called.
 
 /// Maximum length of the name of a container.
-const MOST: usize = 63;
+const MAX_NAME_LEN: usize = 63;
 
 /// A container name for each of `names`, which must be distinct: `start` and the name where that is a valid container
 /// name, and otherwise a prefix of it and its number.
@@ -11,12 +11,12 @@ const MOST: usize = 63;
 pub fn part_names<'a>(start: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let named = |(number, name): (usize, &str)| {
         let plain = format!("{start}-{name}");
-        if plain.len() <= MOST && !name.contains('.') && !ends_in_number(name) {
+        if plain.len() <= MAX_NAME_LEN && !name.contains('.') && !ends_in_number(name) {
             return plain;
         }
         let end = format!("-x{number}");
         let readable: String = name.replace('.', "-");
-        let room = MOST.saturating_sub(start.len() + 1 + end.len());
+        let room = MAX_NAME_LEN.saturating_sub(start.len() + 1 + end.len());
         let readable: String = readable.chars().take(room).collect();
         let readable = readable.trim_end_matches('-');
         format!("{start}-{readable}{end}")

@@ -4,8 +4,8 @@
 //! skill, the bridge has its end of every skill's `/ipc` and never the workspace. Names of volumes consist of fixed
 //! words and numbers only.
 
+mod agent_and_bridge;
 mod hooks;
-mod ours;
 mod skill;
 mod whole_sandbox;
 
@@ -17,27 +17,27 @@ use sympozium_api::names::{EnvName, MountPath};
 use sympozium_api::quantity::Quantity;
 pub use sympozium_api::run_plan::container::{AGENT, BRIDGE};
 use sympozium_api::run_plan::{
-    AmountsPlan, Identity, Medium, ModelPlan, Mount, Part, PartName, PlanVolume, RecursiveReadOnly, VolumeName,
-    VolumeSource, place,
+    Identity, Medium, ModelPlan, Mount, Part, PartName, PlanVolume, RecursiveReadOnly, ResourcesPlan, VolumeName,
+    VolumeSource, paths,
 };
 use sympozium_api::skill_pack::Sidecar;
 
 use super::PlanSettings;
 use super::names::part_names;
-use crate::admit::{Admitted, Amounts, Input, LEAST_AGENT, VolumeOwner};
-use crate::policy::tools::Action;
+use crate::admit::{Admitted, Input, MIN_AGENT_LIMITS, ResourceLimits, VolumeOwner};
+use crate::policy::tools::GateAction;
 
 /// The variable with the name of the executor's pack.
 const PACK_VARIABLE: &str = "SYMPOZIUM_SKILL_PACK";
 
 /// Requests of the agent, below its limits: it waits for the model most of the time.
-pub const AGENT_KEPT: Amounts = LEAST_AGENT;
+pub const AGENT_REQUESTS: ResourceLimits = MIN_AGENT_LIMITS;
 /// Requests of the bridge.
-pub const BRIDGE_KEPT: Amounts = Amounts::of(50, 64);
+pub const BRIDGE_REQUESTS: ResourceLimits = ResourceLimits::from_millicores_mib(50, 64);
 /// Requests of the container `sandbox`, where the run sets none.
-pub const SANDBOX_KEPT: Amounts = Amounts::of(100, 256);
+pub const SANDBOX_REQUESTS: ResourceLimits = ResourceLimits::from_millicores_mib(100, 256);
 /// Requests of a hook.
-pub const HOOK_KEPT: Amounts = Amounts::of(100, 128);
+pub const HOOK_REQUESTS: ResourceLimits = ResourceLimits::from_millicores_mib(100, 128);
 
 /// Size of the workspace.
 pub const WORKSPACE_SIZE: &str = "1Gi";
@@ -51,7 +51,7 @@ pub const IPC_SIZE: &str = "64Mi";
 pub const DOOR_SIZE: &str = "1Mi";
 
 /// Parts, their volumes, and their identities.
-pub struct Built<'a> {
+pub struct BuiltParts<'a> {
     pub parts: Vec<Part>,
     pub volumes: Vec<PlanVolume>,
     pub identities: Vec<Identity>,
@@ -71,11 +71,16 @@ pub struct PackPart<'a> {
 }
 
 /// Builds the parts, in the order in which they are listed.
-pub fn build<'a>(admitted: &Admitted<'a>, model: &ModelPlan, settings: &PlanSettings, input: &Input<'_>) -> Built<'a> {
-    let mut builder = Builder {
+pub fn build<'a>(
+    admitted: &Admitted<'a>,
+    model: &ModelPlan,
+    settings: &PlanSettings,
+    input: &Input<'_>,
+) -> BuiltParts<'a> {
+    let mut builder = PartsBuilder {
         admitted,
         settings,
-        amounts: &input.settings.amounts,
+        default_limits: &input.settings.default_limits,
         run_name: admitted.run.metadata.name.clone().unwrap_or_default(),
         namespace: input.namespace,
         volumes: Vec::new(),
@@ -83,16 +88,16 @@ pub fn build<'a>(admitted: &Admitted<'a>, model: &ModelPlan, settings: &PlanSett
     };
     let packs = pack_parts(admitted);
     builder.add_workspace();
-    builder.scratch("door", Medium::Memory, DOOR_SIZE);
-    let mut parts = vec![builder.agent(), builder.bridge(model, &packs)];
+    builder.add_scratch("door", Medium::Memory, DOOR_SIZE);
+    let mut parts = vec![builder.build_agent(), builder.build_bridge(model, &packs)];
     parts.extend(
         packs
             .iter()
             .zip(admitted.packs.iter().filter(|it| it.sidecar().is_some()))
-            .map(|(part, pack)| builder.skill(part, pack)),
+            .map(|(part, pack)| builder.build_skill(part, pack)),
     );
-    parts.extend(builder.sandbox());
-    parts.extend(builder.hooks());
+    parts.extend(builder.build_sandbox());
+    parts.extend(builder.build_hooks());
     whole_sandbox::apply(admitted, &mut parts);
     // Where no part mounts the workspace, there is none.
     let mut volumes = builder.volumes;
@@ -100,7 +105,7 @@ pub fn build<'a>(admitted: &Admitted<'a>, model: &ModelPlan, settings: &PlanSett
         let mut mounts = parts.iter().flat_map(|part| &part.mounts);
         mounts.any(|mount| mount.volume == volume.name)
     });
-    Built { parts, volumes, identities: builder.identities, packs }
+    BuiltParts { parts, volumes, identities: builder.identities, packs }
 }
 
 fn pack_parts<'a>(admitted: &Admitted<'a>) -> Vec<PackPart<'a>> {
@@ -123,26 +128,26 @@ fn pack_parts<'a>(admitted: &Admitted<'a>) -> Vec<PackPart<'a>> {
         .collect()
 }
 
-struct Builder<'b, 'a> {
+struct PartsBuilder<'b, 'a> {
     admitted: &'b Admitted<'a>,
     settings: &'b PlanSettings,
-    amounts: &'b crate::admit::ContainerAmounts,
+    default_limits: &'b crate::admit::DefaultLimits,
     run_name: String,
     namespace: &'b str,
     volumes: Vec<PlanVolume>,
     identities: Vec<Identity>,
 }
 
-impl Builder<'_, '_> {
-    fn volume(&mut self, name: String, source: VolumeSource) -> VolumeName {
+impl PartsBuilder<'_, '_> {
+    fn add_volume(&mut self, name: String, source: VolumeSource) -> VolumeName {
         let name = VolumeName(name);
         self.volumes.push(PlanVolume { name: name.clone(), source });
         name
     }
 
-    fn scratch(&mut self, name: &str, medium: Medium, size: &str) -> VolumeName {
+    fn add_scratch(&mut self, name: &str, medium: Medium, size: &str) -> VolumeName {
         let source = VolumeSource::Scratch { medium, size: size.into() };
-        self.volume(name.to_owned(), source)
+        self.add_volume(name.to_owned(), source)
     }
 
     /// With hooks after the run, the workspace outlives the agent's pod.
@@ -150,26 +155,26 @@ impl Builder<'_, '_> {
         let hooks = self.admitted.run.spec.lifecycle.as_ref();
         if hooks.is_some_and(|it| !it.post_run.is_empty()) {
             let size = WORKSPACE_SIZE.into();
-            self.volume("workspace".to_owned(), VolumeSource::Kept { size });
+            self.add_volume("workspace".to_owned(), VolumeSource::Kept { size });
         } else {
-            self.scratch("workspace", Medium::Disk, WORKSPACE_SIZE);
+            self.add_scratch("workspace", Medium::Disk, WORKSPACE_SIZE);
         }
     }
 
     /// The scratch space and shared memory of a part, which no other part can access.
-    fn own_space(&mut self, start: &str) -> Vec<Mount> {
-        let tmp = self.scratch(&format!("{start}-tmp"), Medium::Disk, TMP_SIZE);
-        let shm = self.scratch(&format!("{start}-shm"), Medium::Memory, SHM_SIZE);
-        vec![writable(tmp, place::TMP), writable(shm, place::SHM)]
+    fn add_private_scratch(&mut self, start: &str) -> Vec<Mount> {
+        let tmp = self.add_scratch(&format!("{start}-tmp"), Medium::Disk, TMP_SIZE);
+        let shm = self.add_scratch(&format!("{start}-shm"), Medium::Memory, SHM_SIZE);
+        vec![writable(tmp, paths::TMP), writable(shm, paths::SHM)]
     }
 
-    fn input(&mut self, start: &str, part: &PartName) -> Mount {
+    fn add_input(&mut self, start: &str, part: &PartName) -> Mount {
         let source = VolumeSource::Input { part: part.clone() };
-        read_only(self.volume(format!("{start}-input"), source), place::INPUT)
+        read_only(self.add_volume(format!("{start}-input"), source), paths::INPUT)
     }
 
     /// The volumes that a user declared for a part, as far as the part mounts them.
-    fn declared(
+    fn add_declared_volumes(
         &mut self,
         owner: &VolumeOwner,
         volumes: &[sympozium_api::open::Volume],
@@ -185,7 +190,7 @@ impl Builder<'_, '_> {
                 continue;
             };
             let source = VolumeSource::Declared { volume: volume.clone() };
-            let name = self.volume(name.pod_name.clone(), source);
+            let name = self.add_volume(name.pod_name.clone(), source);
             made.extend(own.into_iter().map(|mount| Mount {
                 volume: name.clone(),
                 path: mount.mount_path.clone(),
@@ -200,7 +205,7 @@ impl Builder<'_, '_> {
     /// Whether the policy allows one of these tools.
     fn has_tool(&self, names: &[&str]) -> bool {
         let mut tools = self.admitted.tools.iter();
-        tools.any(|tool| tool.pack.is_none() && names.contains(&tool.name.as_str()) && tool.action != Action::Deny)
+        tools.any(|tool| tool.pack.is_none() && names.contains(&tool.name.as_str()) && tool.action != GateAction::Deny)
     }
 }
 
@@ -229,7 +234,7 @@ fn variable(name: &str, value: &str) -> EnvVar {
 }
 
 /// Sets a variable; replaces one of the same name.
-fn set(env: &mut Vec<EnvVar>, variable: EnvVar) {
+fn set_variable(env: &mut Vec<EnvVar>, variable: EnvVar) {
     match env.iter_mut().find(|it| it.name == variable.name) {
         Some(there) => *there = variable,
         None => env.push(variable),
@@ -237,9 +242,9 @@ fn set(env: &mut Vec<EnvVar>, variable: EnvVar) {
 }
 
 /// Limits as they are, and requests below them: our parts wait most of the time.
-fn shared(limits: Amounts, request: Amounts) -> AmountsPlan {
-    let text = |amount: crate::quantity::Amount| Quantity::Text(amount.to_string());
-    AmountsPlan {
+fn plan_resources(limits: ResourceLimits, request: ResourceLimits) -> ResourcesPlan {
+    let text = |amount: crate::quantity::ExactQuantity| Quantity::Text(amount.to_string());
+    ResourcesPlan {
         cpu_request: text(request.cpu.min(limits.cpu)),
         cpu_limit: text(limits.cpu),
         memory_request: text(request.memory.min(limits.memory)),

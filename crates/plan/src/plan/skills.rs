@@ -1,12 +1,12 @@
 //! The skill texts that the agent can read.
 
-use sympozium_api::digest::NoJson;
+use sympozium_api::digest::CanonicalJsonError;
 use sympozium_api::names::{Digest, ToolPattern};
-use sympozium_api::run_plan::{SkillContents, SkillFilePlan, SkillPlan, SkillSource, place};
+use sympozium_api::run_plan::{SkillContents, SkillFilePlan, SkillPlan, SkillSource, paths};
 use sympozium_api::skill_pack::{Skill, SkillFile};
 
 use super::PackTexts;
-use crate::admit::{Admitted, ResolvedPack, contents};
+use crate::admit::{Admitted, ResolvedPack, decode_contents};
 
 /// The directory of the ConfigMaps that are skills. No pack can have this name.
 pub const CONFIG_MAPS: &str = "_config";
@@ -14,7 +14,7 @@ pub const CONFIG_MAPS: &str = "_config";
 /// The packs whose texts the agent sees, each with its index: those that have texts and are active in this run.
 pub fn packs_with_texts<'p, 'a>(admitted: &'p Admitted<'a>) -> impl Iterator<Item = (usize, &'p ResolvedPack<'a>)> {
     let packs = admitted.packs.iter().enumerate();
-    packs.filter(|(_, pack)| pack.starts && !pack.spec.skills.is_empty())
+    packs.filter(|(_, pack)| pack.starts_sidecar && !pack.spec.skills.is_empty())
 }
 
 /// The ConfigMaps that are skills, each once.
@@ -37,17 +37,17 @@ pub fn texts<'a>(admitted: &Admitted<'a>) -> Vec<PackTexts<'a>> {
 }
 
 /// Plans every skill of the run.
-pub fn plans(admitted: &Admitted<'_>) -> Result<Vec<SkillPlan>, NoJson> {
+pub fn plan_skills(admitted: &Admitted<'_>) -> Result<Vec<SkillPlan>, CanonicalJsonError> {
     let mut plans = Vec::new();
     for (_, pack) in packs_with_texts(admitted) {
         for skill in &pack.spec.skills {
-            plans.push(of_pack(admitted, pack.name.as_str(), skill)?);
+            plans.push(plan_pack_skill(admitted, pack.name.as_str(), skill)?);
         }
     }
     for name in config_maps(admitted) {
         plans.push(SkillPlan {
             source: SkillSource::ConfigMap { config_map: name.to_owned() },
-            directory: format!("{}/{CONFIG_MAPS}/{name}", place::SKILLS),
+            directory: format!("{}/{CONFIG_MAPS}/{name}", paths::SKILLS),
             description: None,
             allowed_tools: None,
             files: Vec::new(),
@@ -61,11 +61,11 @@ pub fn plans(admitted: &Admitted<'_>) -> Result<Vec<SkillPlan>, NoJson> {
 /// # Errors
 ///
 /// Never for a skill that was read from JSON.
-pub fn skill_digest(skill: &Skill) -> Result<Digest, NoJson> {
+pub fn skill_digest(skill: &Skill) -> Result<Digest, CanonicalJsonError> {
     let mut all = SkillContents::new(skill.content.as_bytes());
     for file in &skill.files {
         // Admission has checked it.
-        let content = contents(file).unwrap_or_default();
+        let content = decode_contents(file).unwrap_or_default();
         all.add(&file.path, is_executable(file), &content);
     }
     all.digest()
@@ -75,11 +75,11 @@ fn is_executable(file: &SkillFile) -> bool {
     file.executable == Some(true)
 }
 
-fn of_pack(admitted: &Admitted<'_>, pack: &str, skill: &Skill) -> Result<SkillPlan, NoJson> {
+fn plan_pack_skill(admitted: &Admitted<'_>, pack: &str, skill: &Skill) -> Result<SkillPlan, CanonicalJsonError> {
     let file = |file: &SkillFile| SkillFilePlan {
         path: file.path.clone(),
         executable: is_executable(file),
-        bytes: contents(file).map_or(0, |it| it.len() as u64),
+        bytes: decode_contents(file).map_or(0, |it| it.len() as u64),
     };
     Ok(SkillPlan {
         source: SkillSource::Pack {
@@ -88,7 +88,7 @@ fn of_pack(admitted: &Admitted<'_>, pack: &str, skill: &Skill) -> Result<SkillPl
             digest: skill_digest(skill)?,
             bytes: skill.content.len() as u64,
         },
-        directory: format!("{}/{pack}/{}", place::SKILLS, skill.name),
+        directory: format!("{}/{pack}/{}", paths::SKILLS, skill.name),
         description: skill.description.clone(),
         allowed_tools: skill.allowed_tools.as_ref().map(|all| {
             let patterns = all.iter();

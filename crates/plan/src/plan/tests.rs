@@ -1,9 +1,9 @@
 //! Properties of every plan, and some fixed plans.
 
 mod fixed;
+pub mod harness;
 mod limits;
 pub mod powers;
 mod properties;
 mod provenance;
 mod stored;
-pub mod world;

@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 use sympozium_api::open::OpenObject;
-use sympozium_api::run_plan::{Acts, Gate, PartName, SubagentPlan, ToolPlan};
+use sympozium_api::run_plan::{Gate, PartName, SubagentPlan, ToolHandler, ToolPlan};
 use sympozium_api::skill_pack::Tool;
 
-use super::limits::{COMMAND, NATIVE, OUTWARD};
+use super::limits::{COMMAND_LIMITS, NATIVE_LIMITS, OUTBOUND_LIMITS};
 use super::parts::PackPart;
 use crate::admit::{Admitted, SANDBOX_PACK, Services, ToolDecision};
 use crate::policy::tools::{EXECUTE_COMMAND, FETCH_URL, SPAWN_SUBAGENTS};
-use native::Native;
+use native::NativeTool;
 
 /// Every tool that admission decided about, in its order.
 pub fn table(
@@ -22,12 +22,12 @@ pub fn table(
     subagents: &SubagentPlan,
     services: Services,
 ) -> Vec<ToolPlan> {
-    let decided = admitted.tools.iter().filter_map(|decision| tool(decision, packs));
+    let decided = admitted.tools.iter().filter_map(|decision| plan_tool(decision, packs));
     let mut table: Vec<ToolPlan> = decided.collect();
     // A tool that could only fail is not offered.
     let may_spawn = subagents.levels > 0 && subagents.children > 0;
     let can_only_fail = |tool: &ToolPlan| {
-        tool.pack.is_none() && (!services.serve(&tool.name) || tool.name == SPAWN_SUBAGENTS && !may_spawn)
+        tool.pack.is_none() && (!services.supports(&tool.name) || tool.name == SPAWN_SUBAGENTS && !may_spawn)
     };
     for tool in table.iter_mut().filter(|tool| can_only_fail(tool)) {
         tool.gate = Gate::Deny;
@@ -36,8 +36,8 @@ pub fn table(
 }
 
 /// The entry of the table for a decision. `None` for a tool that no part can execute: then it does not exist.
-fn tool(decision: &ToolDecision, packs: &[PackPart<'_>]) -> Option<ToolPlan> {
-    let gate = decision.action.gate();
+fn plan_tool(decision: &ToolDecision, packs: &[PackPart<'_>]) -> Option<ToolPlan> {
+    let gate = decision.action.to_gate();
     let name = decision.name.as_str();
     let made = |acts, description: &str, parameters, limits| ToolPlan {
         name: name.to_owned(),
@@ -49,10 +49,10 @@ fn tool(decision: &ToolDecision, packs: &[PackPart<'_>]) -> Option<ToolPlan> {
         limits,
     };
     let Some(pack) = decision.pack.as_deref() else {
-        let Native { acts, description, parameters } = native::of(name)?;
+        let NativeTool { acts, description, parameters } = native::find_native(name)?;
         let limits = match acts {
-            Acts::Bridge if name != FETCH_URL => OUTWARD,
-            _ => NATIVE,
+            ToolHandler::Bridge if name != FETCH_URL => OUTBOUND_LIMITS,
+            _ => NATIVE_LIMITS,
         };
         return Some(made(acts, description, parameters, limits));
     };
@@ -64,17 +64,17 @@ fn tool(decision: &ToolDecision, packs: &[PackPart<'_>]) -> Option<ToolPlan> {
     };
     if name == EXECUTE_COMMAND {
         let parameters = native::command_parameters();
-        let acts = Acts::Shell { part };
-        return Some(made(acts, native::COMMAND_DESCRIPTION, parameters, COMMAND));
+        let acts = ToolHandler::Shell { part };
+        return Some(made(acts, native::COMMAND_DESCRIPTION, parameters, COMMAND_LIMITS));
     }
     let declared = found?.sidecar.tools.iter().find(|it| it.name == name)?;
-    let acts = Acts::Program {
+    let acts = ToolHandler::Program {
         part,
         exec: declared.exec.iter().chain(&declared.subcommand).cloned().collect(),
         input_mode: declared.input_mode,
         positional_args: declared.positional_args.clone(),
     };
-    Some(made(acts, &declared.description, parameters(declared), COMMAND))
+    Some(made(acts, &declared.description, parameters(declared), COMMAND_LIMITS))
 }
 
 /// The parameters of a declared tool: its schema, which always describes an object.

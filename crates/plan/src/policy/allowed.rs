@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 /// A pattern that denotes a set: a name, a prefix of names, a registry, hosts.
 ///
 /// Two patterns have at most one largest common subset, which makes intersections of lists exact.
-pub trait Scope: Clone + Ord {
+pub trait Pattern: Clone + Ord {
     /// Whether `self` includes everything in `other`.
     fn covers(&self, other: &Self) -> bool;
 
     /// The intersection, if it is not empty.
-    fn common(&self, other: &Self) -> Option<Self> {
+    fn intersection(&self, other: &Self) -> Option<Self> {
         if self.covers(other) {
             Some(other.clone())
         } else if other.covers(self) {
@@ -31,7 +31,7 @@ pub enum Allowed<T> {
     Only(BTreeSet<T>),
 }
 
-impl<T: Scope> Allowed<T> {
+impl<T: Pattern> Allowed<T> {
     /// A list of these members.
     pub fn only(members: impl IntoIterator<Item = T>) -> Self {
         let members: BTreeSet<T> = members.into_iter().collect();
@@ -41,12 +41,12 @@ impl<T: Scope> Allowed<T> {
     }
 
     /// The list of an optional field: everything when it is absent.
-    pub fn listed<I: IntoIterator<Item = T>>(members: Option<I>) -> Self {
+    pub fn from_list<I: IntoIterator<Item = T>>(members: Option<I>) -> Self {
         members.map_or(Self::All, Self::only)
     }
 
     /// The empty list.
-    pub fn nothing() -> Self {
+    pub fn none() -> Self {
         Self::Only(BTreeSet::new())
     }
 
@@ -57,7 +57,7 @@ impl<T: Scope> Allowed<T> {
             (Self::All, other) => other.clone(),
             (this, Self::All) => this.clone(),
             (Self::Only(these), Self::Only(those)) => {
-                Self::only(these.iter().flat_map(|this| those.iter().filter_map(|that| this.common(that))))
+                Self::only(these.iter().flat_map(|this| those.iter().filter_map(|that| this.intersection(that))))
             }
         }
     }
@@ -78,33 +78,33 @@ impl<T: Scope> Allowed<T> {
 
 impl<T: std::fmt::Display> Allowed<T> {
     /// The members for a message: in backticks, with commas.
-    pub fn listed_text(&self) -> String {
+    pub fn quote_members(&self) -> String {
         match self {
             Self::All => "everything".to_owned(),
-            Self::Only(members) => crate::text::listed(members.iter().map(ToString::to_string)),
+            Self::Only(members) => crate::text::quote_list(members.iter().map(ToString::to_string)),
         }
     }
 }
 
 /// A plain name covers itself.
-impl Scope for String {
+impl Pattern for String {
     fn covers(&self, other: &Self) -> bool {
         self == other
     }
 }
 
-impl Scope for crate::image::Registry {
+impl Pattern for crate::image::RegistryPattern {
     fn covers(&self, other: &Self) -> bool {
         Self::covers(self, other)
     }
 }
 
-impl Scope for crate::host::Destination {
+impl Pattern for crate::host::Destination {
     fn covers(&self, other: &Self) -> bool {
         Self::covers(self, other)
     }
 
-    fn common(&self, other: &Self) -> Option<Self> {
+    fn intersection(&self, other: &Self) -> Option<Self> {
         self.meet(other)
     }
 }
@@ -113,35 +113,35 @@ impl Scope for crate::host::Destination {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ModelPattern {
     /// Exactly this name.
-    Exactly(String),
+    Exact(String),
     /// `prefix*`
-    Starting(String),
+    Prefix(String),
 }
 
 impl ModelPattern {
     /// Parses a pattern: `*` at the end matches any text.
     pub fn new(text: &str) -> Self {
         match text.strip_suffix('*') {
-            Some(start) => Self::Starting(start.to_owned()),
-            None => Self::Exactly(text.to_owned()),
+            Some(start) => Self::Prefix(start.to_owned()),
+            None => Self::Exact(text.to_owned()),
         }
     }
 
     /// Whether this model matches.
-    pub fn is_about(&self, model: &str) -> bool {
+    pub fn matches(&self, model: &str) -> bool {
         match self {
-            Self::Exactly(name) => name == model,
-            Self::Starting(start) => model.starts_with(start.as_str()),
+            Self::Exact(name) => name == model,
+            Self::Prefix(start) => model.starts_with(start.as_str()),
         }
     }
 }
 
-impl Scope for ModelPattern {
+impl Pattern for ModelPattern {
     fn covers(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Starting(start), Self::Exactly(other) | Self::Starting(other)) => other.starts_with(start.as_str()),
-            (Self::Exactly(name), Self::Exactly(other)) => name == other,
-            (Self::Exactly(_), Self::Starting(_)) => false,
+            (Self::Prefix(start), Self::Exact(other) | Self::Prefix(other)) => other.starts_with(start.as_str()),
+            (Self::Exact(name), Self::Exact(other)) => name == other,
+            (Self::Exact(_), Self::Prefix(_)) => false,
         }
     }
 }
@@ -149,8 +149,8 @@ impl Scope for ModelPattern {
 impl std::fmt::Display for ModelPattern {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Exactly(name) => f.write_str(name),
-            Self::Starting(start) => write!(f, "{start}*"),
+            Self::Exact(name) => f.write_str(name),
+            Self::Prefix(start) => write!(f, "{start}*"),
         }
     }
 }
@@ -164,12 +164,12 @@ pub struct HostDirectory {
     pub writable: bool,
 }
 
-impl Scope for HostDirectory {
+impl Pattern for HostDirectory {
     fn covers(&self, other: &Self) -> bool {
         crate::path::is_at_or_below(&other.path, &self.path) && (self.writable || !other.writable)
     }
 
-    fn common(&self, other: &Self) -> Option<Self> {
+    fn intersection(&self, other: &Self) -> Option<Self> {
         let deeper = if crate::path::is_at_or_below(&other.path, &self.path) {
             &other.path
         } else if crate::path::is_at_or_below(&self.path, &other.path) {

@@ -6,11 +6,11 @@ use sympozium_api::policy::RbacPolicy;
 use sympozium_api::rbac::RbacRule;
 
 use super::allowed::Allowed;
-use crate::rbac::{Rule, Scope, TooMany, covers, only_reads};
+use crate::rbac::{Rule, Scope, TooManyPermissions, find_uncovered, is_read_only};
 
 /// Bounds of grants.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Grants {
+pub struct GrantBounds {
     /// Sets of rules. Each of them must cover every granted rule.
     ceilings: BTreeSet<BTreeSet<Rule>>,
     /// Escalations that are granted nevertheless: those in every one of these sets, or all.
@@ -25,7 +25,7 @@ pub struct Grants {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Exceptions {
     Any,
-    InEach(BTreeSet<BTreeSet<Rule>>),
+    InAll(BTreeSet<BTreeSet<Rule>>),
 }
 
 impl Exceptions {
@@ -33,24 +33,24 @@ impl Exceptions {
         match (self, other) {
             (Self::Any, other) => other.clone(),
             (this, Self::Any) => this.clone(),
-            (Self::InEach(these), Self::InEach(those)) => Self::InEach(these.union(those).cloned().collect()),
+            (Self::InAll(these), Self::InAll(those)) => Self::InAll(these.union(those).cloned().collect()),
         }
     }
 
     /// Whether every one of the sets covers a permission.
-    fn cover(&self, right: &Rule) -> bool {
+    fn covers(&self, right: &Rule) -> bool {
         match self {
             Self::Any => true,
-            Self::InEach(sets) => {
-                sets.iter().all(|set| covers(&set.iter().cloned().collect::<Vec<_>>(), right) == Ok(None))
+            Self::InAll(sets) => {
+                sets.iter().all(|set| find_uncovered(&set.iter().cloned().collect::<Vec<_>>(), right) == Ok(None))
             }
         }
     }
 }
 
-impl Grants {
+impl GrantBounds {
     /// No bounds.
-    pub fn anything() -> Self {
+    pub fn unrestricted() -> Self {
         Self {
             ceilings: BTreeSet::new(),
             exceptions: Exceptions::Any,
@@ -62,37 +62,37 @@ impl Grants {
     /// The default of a floor without this section, and of no floor: there is no consent to anything.
     pub fn without_consent() -> Self {
         Self {
-            consents: Exceptions::InEach([BTreeSet::new()].into()),
-            cluster_namespaces: Allowed::nothing(),
-            ..Self::anything()
+            consents: Exceptions::InAll([BTreeSet::new()].into()),
+            cluster_namespaces: Allowed::none(),
+            ..Self::unrestricted()
         }
     }
 
     /// The default of a policy without this section: no exceptions.
-    pub fn usual() -> Self {
-        Self { exceptions: Exceptions::InEach([BTreeSet::new()].into()), ..Self::anything() }
+    pub fn without_exceptions() -> Self {
+        Self { exceptions: Exceptions::InAll([BTreeSet::new()].into()), ..Self::unrestricted() }
     }
 
     /// From a floor. It consents to its exceptions, and to cluster-wide grants for the namespaces that it lists. Not
     /// mentioning them is not consent.
-    pub fn of_floor(policy: &RbacPolicy) -> Self {
-        let mut grants = Self::of(policy);
+    pub fn from_floor(policy: &RbacPolicy) -> Self {
+        let mut grants = Self::from_policy(policy);
         grants.consents = grants.exceptions.clone();
         if policy.cluster_rbac_namespaces.is_none() {
-            grants.cluster_namespaces = Allowed::nothing();
+            grants.cluster_namespaces = Allowed::none();
         }
         grants
     }
 
     /// From the section of a policy.
-    pub fn of(policy: &RbacPolicy) -> Self {
+    pub fn from_policy(policy: &RbacPolicy) -> Self {
         let rules = |rules: &[RbacRule]| rules.iter().map(Rule::from).collect();
         let namespaces = policy.cluster_rbac_namespaces.as_ref();
         Self {
             ceilings: policy.ceiling.as_deref().map(rules).into_iter().collect(),
-            exceptions: Exceptions::InEach([rules(&policy.exceptions)].into()),
+            exceptions: Exceptions::InAll([rules(&policy.exceptions)].into()),
             consents: Exceptions::Any,
-            cluster_namespaces: Allowed::listed(namespaces.map(|it| it.iter().map(|name| name.as_str().to_owned()))),
+            cluster_namespaces: Allowed::from_list(namespaces.map(|it| it.iter().map(|name| name.as_str().to_owned()))),
         }
     }
 
@@ -110,20 +110,20 @@ impl Grants {
     /// Whether a right from which more rights follow is listed by every policy that holds. A floor that says nothing about rights does
     /// not hold it back here; it has [not consented](Self::consents_to) either.
     pub fn excepts(&self, right: &Rule, scope: Scope) -> bool {
-        can_be_listed(right, scope) && self.exceptions.cover(right)
+        can_be_excepted(right, scope) && self.exceptions.covers(right)
     }
 
     /// Whether the floor lists a permission that is not known to be harmless. A policy cannot consent in its place: an
     /// author of policies in one namespace would consent for the cluster.
     pub fn consents_to(&self, right: &Rule, scope: Scope) -> bool {
-        can_be_listed(right, scope) && self.consents.cover(right)
+        can_be_excepted(right, scope) && self.consents.covers(right)
     }
 
     /// A single permission of a rule that a ceiling does not cover; `None` when every ceiling covers all of them.
-    pub fn beyond_ceiling(&self, rule: &Rule) -> Result<Option<Rule>, TooMany> {
+    pub fn find_beyond_ceiling(&self, rule: &Rule) -> Result<Option<Rule>, TooManyPermissions> {
         for ceiling in &self.ceilings {
             let ceiling: Vec<_> = ceiling.iter().cloned().collect();
-            if let Some(missing) = covers(&ceiling, rule)? {
+            if let Some(missing) = find_uncovered(&ceiling, rule)? {
                 return Ok(Some(missing));
             }
         }
@@ -133,6 +133,6 @@ impl Grants {
 
 /// Whether an exception can cover a permission. Exceptions do not say where they apply, and their author has the
 /// namespace of a run in mind: cluster-wide they cover reads and no writes.
-pub fn can_be_listed(right: &Rule, scope: Scope) -> bool {
-    scope == Scope::Namespace || only_reads(right)
+pub fn can_be_excepted(right: &Rule, scope: Scope) -> bool {
+    scope == Scope::Namespace || is_read_only(right)
 }

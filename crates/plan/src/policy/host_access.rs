@@ -13,15 +13,15 @@ pub struct HostPowers {
     /// Namespaces, in addition to the system namespace, whose packs may have it. Only the floor opens these.
     pub namespaces: Allowed<String>,
     /// The network namespace of the node.
-    pub network: bool,
+    pub host_network: bool,
     /// The PID namespace of the node.
-    pub processes: bool,
+    pub host_pid: bool,
     /// Privileged containers.
     pub privileged: bool,
     /// Root in the container.
-    pub root: bool,
+    pub run_as_root: bool,
     /// Whether directories of the node may be mounted at all.
-    pub mounts: bool,
+    pub allow_mounts: bool,
     /// The directories that may be mounted.
     pub directories: Allowed<HostDirectory>,
 }
@@ -32,11 +32,11 @@ impl HostPowers {
         Self {
             packs: Allowed::All,
             namespaces: Allowed::All,
-            network: true,
-            processes: true,
+            host_network: true,
+            host_pid: true,
             privileged: true,
-            root: true,
-            mounts: true,
+            run_as_root: true,
+            allow_mounts: true,
             directories: Allowed::All,
         }
     }
@@ -44,29 +44,29 @@ impl HostPowers {
     /// No access.
     pub fn none() -> Self {
         Self {
-            packs: Allowed::nothing(),
-            namespaces: Allowed::nothing(),
-            network: false,
-            processes: false,
+            packs: Allowed::none(),
+            namespaces: Allowed::none(),
+            host_network: false,
+            host_pid: false,
             privileged: false,
-            root: false,
-            mounts: false,
-            directories: Allowed::nothing(),
+            run_as_root: false,
+            allow_mounts: false,
+            directories: Allowed::none(),
         }
     }
 
     /// From the section of a policy. Whether mounts are allowed is in another section.
-    pub fn of(policy: &HostAccessPolicy, mounts: bool, system_namespace: &str) -> Self {
+    pub fn from_policy(policy: &HostAccessPolicy, mounts: bool, system_namespace: &str) -> Self {
         let namespaces = policy.namespaces.as_ref();
         let directories = policy.allowed_host_paths.iter();
         Self {
-            packs: packs::listed(policy.packs.as_deref(), system_namespace),
-            namespaces: Allowed::listed(namespaces.map(|it| it.iter().map(|name| name.as_str().to_owned()))),
-            network: policy.host_network,
-            processes: policy.host_pid,
+            packs: packs::allowed_packs(policy.packs.as_deref(), system_namespace),
+            namespaces: Allowed::from_list(namespaces.map(|it| it.iter().map(|name| name.as_str().to_owned()))),
+            host_network: policy.host_network,
+            host_pid: policy.host_pid,
             privileged: policy.privileged,
-            root: policy.run_as_root,
-            mounts,
+            run_as_root: policy.run_as_root,
+            allow_mounts: mounts,
             directories: Allowed::only(
                 directories.filter(|it| it.path_prefix == "/" || crate::path::is_plain(it.path_prefix.as_str())).map(
                     |it| HostDirectory {
@@ -79,13 +79,13 @@ impl HostPowers {
     }
 
     /// Whether a pack may have any of this access.
-    pub fn include(&self, pack: PackId<'_>) -> bool {
+    pub fn includes_pack(&self, pack: PackId<'_>) -> bool {
         self.allows_namespace(pack) && self.packs.covers(&pack.to_string())
     }
 
     /// Whether packs of its namespace may have any of this access.
     pub fn allows_namespace(&self, pack: PackId<'_>) -> bool {
-        pack.is_of_system || self.namespaces.covers(&pack.namespace.to_owned())
+        pack.is_system || self.namespaces.covers(&pack.namespace.to_owned())
     }
 
     /// What both allow.
@@ -94,11 +94,11 @@ impl HostPowers {
         Self {
             packs: self.packs.meet(&other.packs),
             namespaces: self.namespaces.meet(&other.namespaces),
-            network: self.network && other.network,
-            processes: self.processes && other.processes,
+            host_network: self.host_network && other.host_network,
+            host_pid: self.host_pid && other.host_pid,
             privileged: self.privileged && other.privileged,
-            root: self.root && other.root,
-            mounts: self.mounts && other.mounts,
+            run_as_root: self.run_as_root && other.run_as_root,
+            allow_mounts: self.allow_mounts && other.allow_mounts,
             directories: self.directories.meet(&other.directories),
         }
     }

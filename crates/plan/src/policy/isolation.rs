@@ -8,12 +8,12 @@ use sympozium_api::policy::SandboxPolicy;
 use sympozium_api::quantity::Quantity;
 use sympozium_api::sandbox::{SeccompProfile, SeccompProfileType};
 
-use super::allowed::{Allowed, Scope};
-use crate::quantity::{Amount, InvalidAmount};
+use super::allowed::{Allowed, Pattern};
+use crate::quantity::{ExactQuantity, InvalidQuantity};
 
 /// Required isolation of a run, and its maximum resources.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Isolation {
+pub struct IsolationBounds {
     /// Whether a run needs a sandbox of either kind.
     pub sandbox_required: bool,
     /// Whether a run needs agent-sandbox.
@@ -21,47 +21,47 @@ pub struct Isolation {
     /// The RuntimeClasses that may be used.
     pub runtime_classes: Allowed<String>,
     /// The seccomp filters that may be used.
-    pub seccomp: Allowed<Seccomp>,
+    pub seccomp: Allowed<SeccompFilter>,
     /// Maximum CPU of a whole run.
-    pub max_cpu: Option<Amount>,
+    pub max_cpu: Option<ExactQuantity>,
     /// Maximum memory of a whole run.
-    pub max_memory: Option<Amount>,
+    pub max_memory: Option<ExactQuantity>,
     /// The guarantees that must be enforced around every command.
     pub guarantees: BTreeSet<Guarantee>,
 }
 
 /// A seccomp profile that filters.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Seccomp {
+pub enum SeccompFilter {
     /// The filter of the container runtime.
     RuntimeDefault,
     /// A profile file on the node.
     Localhost(String),
 }
 
-impl Seccomp {
+impl SeccompFilter {
     /// The filter of a profile; `None` for `Unconfined`, for `Localhost` without a valid file name, and for
     /// `RuntimeDefault` with one.
-    pub fn of(profile: &SeccompProfile) -> Option<Self> {
+    pub fn from_profile(profile: &SeccompProfile) -> Option<Self> {
         match profile.type_ {
             SeccompProfileType::RuntimeDefault => profile.localhost_profile.is_none().then_some(Self::RuntimeDefault),
             SeccompProfileType::Localhost => profile
                 .localhost_profile
                 .as_ref()
-                .filter(|file| crate::path::is_plain_below(file))
+                .filter(|file| crate::path::is_plain_relative(file))
                 .map(|file| Self::Localhost(file.clone())),
             SeccompProfileType::Unconfined => None,
         }
     }
 }
 
-impl Scope for Seccomp {
+impl Pattern for SeccompFilter {
     fn covers(&self, other: &Self) -> bool {
         self == other
     }
 }
 
-impl fmt::Display for Seccomp {
+impl fmt::Display for SeccompFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::RuntimeDefault => f.write_str("RuntimeDefault"),
@@ -70,9 +70,9 @@ impl fmt::Display for Seccomp {
     }
 }
 
-impl Isolation {
+impl IsolationBounds {
     /// No requirements and no maximum.
-    pub fn any() -> Self {
+    pub fn unrestricted() -> Self {
         Self {
             sandbox_required: false,
             agent_sandbox_required: false,
@@ -85,27 +85,27 @@ impl Isolation {
     }
 
     /// From the section of a policy, with the invalid quantities in it. An invalid quantity allows nothing.
-    pub fn of(policy: &SandboxPolicy) -> (Self, Vec<(&'static str, InvalidAmount)>) {
+    pub fn from_policy(policy: &SandboxPolicy) -> (Self, Vec<(&'static str, InvalidQuantity)>) {
         let mut invalid = Vec::new();
         let mut amount = |field, quantity: &Option<Quantity>| {
-            let parsed = Amount::parse(&quantity.as_ref()?.text());
+            let parsed = ExactQuantity::parse(&quantity.as_ref()?.text());
             Some(parsed.unwrap_or_else(|error| {
                 invalid.push((field, error));
-                Amount::ZERO
+                ExactQuantity::ZERO
             }))
         };
         let max_cpu = amount("maxCPU", &policy.max_cpu);
         let max_memory = amount("maxMemory", &policy.max_memory);
         let agent_sandbox = policy.agent_sandbox_policy.as_ref();
         let classes = agent_sandbox.and_then(|it| it.allowed_runtime_classes.as_ref());
-        let classes = Allowed::listed(classes.map(|it| it.iter().map(|name| name.as_str().to_owned())));
+        let classes = Allowed::from_list(classes.map(|it| it.iter().map(|name| name.as_str().to_owned())));
         let guarantees: BTreeSet<Guarantee> = policy.minimum_isolation.iter().copied().collect();
         let isolation = Self {
             sandbox_required: policy.required,
             agent_sandbox_required: agent_sandbox.is_some_and(|it| it.required),
             runtime_classes: classes,
             // An invalid profile allows no filter: nothing runs unconfined.
-            seccomp: Allowed::listed(policy.seccomp_profile.as_ref().map(Seccomp::of)),
+            seccomp: Allowed::from_list(policy.seccomp_profile.as_ref().map(SeccompFilter::from_profile)),
             max_cpu,
             max_memory,
             guarantees,
@@ -116,7 +116,7 @@ impl Isolation {
     /// The requirements of both.
     #[must_use]
     pub fn meet(&self, other: &Self) -> Self {
-        let least = |left: Option<Amount>, right| [left, right].into_iter().flatten().min();
+        let least = |left: Option<ExactQuantity>, right| [left, right].into_iter().flatten().min();
         Self {
             sandbox_required: self.sandbox_required || other.sandbox_required,
             agent_sandbox_required: self.agent_sandbox_required || other.agent_sandbox_required,

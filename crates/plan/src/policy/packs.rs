@@ -17,7 +17,7 @@ pub struct PackId<'a> {
     /// The name of the pack.
     pub name: &'a str,
     /// Whether it is the system namespace.
-    pub is_of_system: bool,
+    pub is_system: bool,
 }
 
 impl fmt::Display for PackId<'_> {
@@ -27,10 +27,10 @@ impl fmt::Display for PackId<'_> {
 }
 
 /// The packs that a policy lists, each as `namespace/name`; all when there is no list.
-pub fn listed(packs: Option<&[PackRef]>, system_namespace: &str) -> Allowed<String> {
+pub fn allowed_packs(packs: Option<&[PackRef]>, system_namespace: &str) -> Allowed<String> {
     let qualified = |pack: &PackRef| match pack.as_str() {
         name if name.contains('/') => name.to_owned(),
         name => format!("{system_namespace}/{name}"),
     };
-    Allowed::listed(packs.map(|it| it.iter().map(qualified)))
+    Allowed::from_list(packs.map(|it| it.iter().map(qualified)))
 }

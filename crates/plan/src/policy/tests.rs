@@ -161,7 +161,7 @@ proptest! {
 
     #[test]
     fn a_floor_bounds_and_gives_nothing(floor in any_policy(), named in prop::option::of(any_policy())) {
-        let effective = EffectivePolicy::of(Some(&floor), named.as_ref(), SYSTEM_NAMESPACE);
+        let effective = EffectivePolicy::from_specs(Some(&floor), named.as_ref(), SYSTEM_NAMESPACE);
         let given = named.as_ref().map_or_else(EffectivePolicy::base, |it| EffectivePolicy::from_named(it, SYSTEM_NAMESPACE));
         prop_assert!(effective.is_at_most(&given));
         prop_assert!(effective.is_at_most(&EffectivePolicy::from_floor(&floor, SYSTEM_NAMESPACE)));
@@ -172,9 +172,9 @@ proptest! {
 fn a_part_that_is_absent_restricts_nothing_and_opens_nothing() {
     let empty = SympoziumPolicySpec::default();
     let named = EffectivePolicy::from_named(&empty, SYSTEM_NAMESPACE);
-    assert_eq!(EffectivePolicy { bound: false, ..named }, EffectivePolicy::base());
+    assert_eq!(EffectivePolicy { has_policy: false, ..named }, EffectivePolicy::base());
     let floor = EffectivePolicy::from_floor(&empty, SYSTEM_NAMESPACE);
-    assert_eq!(EffectivePolicy { bound: false, ..floor }, EffectivePolicy::without_floor());
+    assert_eq!(EffectivePolicy { has_policy: false, ..floor }, EffectivePolicy::without_floor());
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn entries_that_mean_nothing_are_named_with_what_they_do() {
     .expect("a policy");
     let found: Vec<_> = EffectivePolicy::invalid_entries(&spec)
         .into_iter()
-        .map(|entry| format!("{}: {}; {}", entry.field, entry.why, entry.effect))
+        .map(|entry| format!("{}: {}; {}", entry.field, entry.reason, entry.effect))
         .collect();
     assert_eq!(
         found,
@@ -204,9 +204,9 @@ fn entries_that_mean_nothing_are_named_with_what_they_do() {
         ]
     );
     let policy = EffectivePolicy::from_named(&spec, SYSTEM_NAMESPACE);
-    assert_eq!(policy.isolation.max_cpu, Some(crate::quantity::Amount::ZERO));
-    assert_eq!(policy.isolation.seccomp, Allowed::nothing());
-    assert_eq!(policy.registries.listed_text(), "`ghcr.io/ok`");
+    assert_eq!(policy.isolation.max_cpu, Some(crate::quantity::ExactQuantity::ZERO));
+    assert_eq!(policy.isolation.seccomp, Allowed::none());
+    assert_eq!(policy.registries.quote_members(), "`ghcr.io/ok`");
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn the_named_policy_fills_in_before_the_floor() {
         } }))
         .expect("a policy")
     };
-    let defaults = PolicyDefaults::of(Some(&spec("kata", Some("a.io/b"))), Some(&spec("gvisor", None)));
+    let defaults = PolicyDefaults::from_specs(Some(&spec("kata", Some("a.io/b"))), Some(&spec("gvisor", None)));
     let expected =
         PolicyDefaults { sandbox_image: Some("a.io/b".into()), runtime_class: Some("gvisor".into()), seccomp: None };
     assert_eq!(defaults, expected);

@@ -31,7 +31,7 @@ pub const SPAWN_SUBAGENTS: &str = "spawn_subagents";
 pub const LOAD_SKILL: &str = "load_skill";
 
 /// Tools that no pack may declare, with the feature that each belongs to.
-pub const BUILT_IN: &[(&str, Option<Feature>)] = &[
+pub const BUILT_IN_TOOLS: &[(&str, Option<Feature>)] = &[
     (EXECUTE_COMMAND, Some(Feature::CodeExecution)),
     (READ_FILE, Some(Feature::FileAccess)),
     (WRITE_FILE, Some(Feature::FileAccess)),
@@ -53,7 +53,7 @@ pub const BUILT_IN: &[(&str, Option<Feature>)] = &[
 
 /// The decision about a call, the strictest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Action {
+pub enum GateAction {
     /// The call is refused.
     Deny,
     /// An approver decides.
@@ -62,7 +62,7 @@ pub enum Action {
     Allow,
 }
 
-impl From<ToolAction> for Action {
+impl From<ToolAction> for GateAction {
     fn from(action: ToolAction) -> Self {
         match action {
             ToolAction::Allow => Self::Allow,
@@ -72,9 +72,9 @@ impl From<ToolAction> for Action {
     }
 }
 
-impl Action {
+impl GateAction {
     /// The same as the gate of a plan.
-    pub const fn gate(self) -> run_plan::Gate {
+    pub const fn to_gate(self) -> run_plan::Gate {
         match self {
             Self::Deny => run_plan::Gate::Deny,
             Self::Ask => run_plan::Gate::Ask,
@@ -119,21 +119,21 @@ pub enum Tool<'a> {
 
 /// The gates of all policies that apply: the strictest decides. Without any, everything is allowed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Gates(BTreeSet<Gate>);
+pub struct Gates(BTreeSet<PolicyGates>);
 
 /// The rules of one policy.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Gate {
-    default: Action,
+struct PolicyGates {
+    default: GateAction,
     /// By `tool`, `pack/tool`, `pack/*`, `namespace/pack/tool` or `namespace/pack/*`. Of two rules for one pattern, the
     /// stricter one is stored.
-    rules: BTreeMap<String, Action>,
+    rules: BTreeMap<String, GateAction>,
 }
 
 impl Gates {
     /// The gates of one policy; none when it has no such section.
-    pub fn of(gating: Option<&ToolGating>) -> Self {
-        Self(gating.map(Gate::of).into_iter().collect())
+    pub fn from_policy(gating: Option<&ToolGating>) -> Self {
+        Self(gating.map(PolicyGates::from_policy).into_iter().collect())
     }
 
     /// The gates of both.
@@ -143,19 +143,19 @@ impl Gates {
     }
 
     /// The decision about calls of a tool.
-    pub fn action(&self, tool: Tool<'_>) -> Action {
+    pub fn action(&self, tool: Tool<'_>) -> GateAction {
         let actions = self.0.iter().map(|gate| gate.action(tool));
-        actions.reduce(Action::stricter).unwrap_or(Action::Allow)
+        actions.reduce(GateAction::stricter).unwrap_or(GateAction::Allow)
     }
 
     /// The decision of the rules that name exactly this tool; defaults do not count.
-    pub fn written(&self, name: &str) -> Option<Action> {
+    pub fn explicit_action(&self, name: &str) -> Option<GateAction> {
         let rules = self.0.iter().filter_map(|gate| gate.rules.get(name));
         rules.copied().min()
     }
 
     /// Every rule: its pattern, and its action.
-    pub fn rules(&self) -> impl Iterator<Item = (&str, Action)> {
+    pub fn rules(&self) -> impl Iterator<Item = (&str, GateAction)> {
         self.0.iter().flat_map(|gate| {
             let rules = gate.rules.iter();
             rules.map(|(pattern, action)| (pattern.as_str(), *action))
@@ -163,11 +163,11 @@ impl Gates {
     }
 }
 
-impl Gate {
-    fn of(gating: &ToolGating) -> Self {
-        let mut rules: BTreeMap<String, Action> = BTreeMap::new();
+impl PolicyGates {
+    fn from_policy(gating: &ToolGating) -> Self {
+        let mut rules: BTreeMap<String, GateAction> = BTreeMap::new();
         for rule in &gating.rules {
-            let action = Action::from(rule.action);
+            let action = GateAction::from(rule.action);
             let kept = rules.entry(rule.tool.as_str().to_owned()).or_insert(action);
             *kept = action.min(*kept);
         }
@@ -176,9 +176,9 @@ impl Gate {
         Self { default, rules }
     }
 
-    fn action(&self, tool: Tool<'_>) -> Action {
+    fn action(&self, tool: Tool<'_>) -> GateAction {
         let found = match tool {
-            Tool::BuiltIn(name) => Found { rule: self.rules.get(name).copied(), ceiling: None },
+            Tool::BuiltIn(name) => RuleMatch { rule: self.rules.get(name).copied(), ceiling: None },
             Tool::Command { pack } => self.find(pack, EXECUTE_COMMAND),
             // A declared tool of a sidecar is a command in it by another name.
             Tool::Declared { pack, name } => {
@@ -198,37 +198,40 @@ impl Gate {
     ///
     /// Any user can choose the name of a pack or of its tools, so a pattern without a namespace means packs of the
     /// system namespace. For other packs it only restricts.
-    fn find(&self, pack: PackId<'_>, tool: &str) -> Found {
+    fn find(&self, pack: PackId<'_>, tool: &str) -> RuleMatch {
         let rule = |pattern: String| self.rules.get(&pattern).copied();
-        let strictest = |rules: &[Option<Action>]| rules.iter().flatten().min().copied();
+        let strictest = |rules: &[Option<GateAction>]| rules.iter().flatten().min().copied();
         let by_namespace = rule(format!("{pack}/{tool}"));
         let any_by_namespace = rule(format!("{pack}/*"));
         let by_pack = rule(format!("{}/{tool}", pack.name));
         let any_by_pack = rule(format!("{}/*", pack.name));
         let plain = rule(tool.to_owned());
-        if pack.is_of_system {
+        if pack.is_system {
             let exact = strictest(&[by_namespace, by_pack]);
-            return Found { rule: exact.or_else(|| strictest(&[plain, any_by_namespace, any_by_pack])), ceiling: None };
+            return RuleMatch {
+                rule: exact.or_else(|| strictest(&[plain, any_by_namespace, any_by_pack])),
+                ceiling: None,
+            };
         }
         if by_namespace.is_some() {
-            return Found { rule: by_namespace, ceiling: None };
+            return RuleMatch { rule: by_namespace, ceiling: None };
         }
-        let is_ours = BUILT_IN.iter().any(|(name, _)| *name == tool);
+        let is_ours = BUILT_IN_TOOLS.iter().any(|(name, _)| *name == tool);
         let (given, taken) = if is_ours { (plain, None) } else { (None, plain) };
-        Found { rule: strictest(&[given, any_by_namespace]), ceiling: strictest(&[taken, by_pack, any_by_pack]) }
+        RuleMatch { rule: strictest(&[given, any_by_namespace]), ceiling: strictest(&[taken, by_pack, any_by_pack]) }
     }
 }
 
 /// The result of the rules of one policy for a tool.
 #[derive(Debug, Clone, Copy)]
-struct Found {
+struct RuleMatch {
     /// Replaces the default.
-    rule: Option<Action>,
+    rule: Option<GateAction>,
     /// An upper bound of the action.
-    ceiling: Option<Action>,
+    ceiling: Option<GateAction>,
 }
 
-impl Found {
+impl RuleMatch {
     /// Falls back to the rule of another tool where none was found, and applies the bounds of both.
     fn or_else(&self, other: &Self) -> Self {
         Self { rule: self.rule.or(other.rule), ceiling: [self.ceiling, other.ceiling].into_iter().flatten().min() }
@@ -242,46 +245,46 @@ mod tests {
     use super::*;
 
     fn gates(default: ToolAction, rules: &[(&str, ToolAction)]) -> Gates {
-        Gates::of(Some(&ToolGating {
+        Gates::from_policy(Some(&ToolGating {
             default_action: default,
             rules: rules.iter().map(|(tool, action)| ToolRule { tool: (*tool).into(), action: *action }).collect(),
         }))
     }
 
-    const SYSTEM: PackId<'_> = PackId { namespace: "sympozium-system", name: "p", is_of_system: true };
-    const TEAM: PackId<'_> = PackId { namespace: "team", name: "p", is_of_system: false };
+    const SYSTEM: PackId<'_> = PackId { namespace: "sympozium-system", name: "p", is_system: true };
+    const TEAM: PackId<'_> = PackId { namespace: "team", name: "p", is_system: false };
 
     /// Users who may write packs in a namespace can give a pack, and its tools, any name.
     #[test]
     fn names_without_a_namespace_give_nothing_to_packs_from_elsewhere() {
         use ToolAction::{Allow, Ask, Deny};
-        type Row<'r> = (ToolAction, &'r [(&'r str, ToolAction)], Action, Action);
+        type Row<'r> = (ToolAction, &'r [(&'r str, ToolAction)], GateAction, GateAction);
         let rules: &[Row<'_>] = &[
             // The rules, the action for `t` of the system's pack, and for the pack of that name in another namespace.
-            (Deny, &[("p/*", Allow)], Action::Allow, Action::Deny),
-            (Deny, &[("p/t", Allow)], Action::Allow, Action::Deny),
-            (Deny, &[("p/t", Ask)], Action::Ask, Action::Deny),
-            (Deny, &[("t", Allow)], Action::Allow, Action::Deny),
-            (Deny, &[("execute_command", Ask)], Action::Ask, Action::Ask),
-            (Allow, &[("execute_command", Ask), ("p/*", Allow)], Action::Allow, Action::Ask),
-            (Allow, &[("execute_command", Ask), ("t", Allow)], Action::Allow, Action::Ask),
-            (Allow, &[("p/*", Deny), ("p/t", Allow)], Action::Allow, Action::Deny),
-            (Allow, &[("p/execute_command", Deny), ("p/t", Allow)], Action::Allow, Action::Deny),
+            (Deny, &[("p/*", Allow)], GateAction::Allow, GateAction::Deny),
+            (Deny, &[("p/t", Allow)], GateAction::Allow, GateAction::Deny),
+            (Deny, &[("p/t", Ask)], GateAction::Ask, GateAction::Deny),
+            (Deny, &[("t", Allow)], GateAction::Allow, GateAction::Deny),
+            (Deny, &[("execute_command", Ask)], GateAction::Ask, GateAction::Ask),
+            (Allow, &[("execute_command", Ask), ("p/*", Allow)], GateAction::Allow, GateAction::Ask),
+            (Allow, &[("execute_command", Ask), ("t", Allow)], GateAction::Allow, GateAction::Ask),
+            (Allow, &[("p/*", Deny), ("p/t", Allow)], GateAction::Allow, GateAction::Deny),
+            (Allow, &[("p/execute_command", Deny), ("p/t", Allow)], GateAction::Allow, GateAction::Deny),
             // Rules that restrict apply to both.
-            (Allow, &[("p/*", Deny)], Action::Deny, Action::Deny),
-            (Allow, &[("p/t", Ask)], Action::Ask, Action::Ask),
-            (Allow, &[("t", Deny)], Action::Deny, Action::Deny),
-            (Allow, &[("p/execute_command", Ask)], Action::Ask, Action::Ask),
+            (Allow, &[("p/*", Deny)], GateAction::Deny, GateAction::Deny),
+            (Allow, &[("p/t", Ask)], GateAction::Ask, GateAction::Ask),
+            (Allow, &[("t", Deny)], GateAction::Deny, GateAction::Deny),
+            (Allow, &[("p/execute_command", Ask)], GateAction::Ask, GateAction::Ask),
             // With a namespace a rule means one of them.
-            (Deny, &[("team/p/*", Allow)], Action::Deny, Action::Allow),
-            (Deny, &[("team/p/t", Allow)], Action::Deny, Action::Allow),
-            (Deny, &[("sympozium-system/p/t", Allow)], Action::Allow, Action::Deny),
-            (Deny, &[("other/p/*", Allow), ("team/q/*", Allow)], Action::Deny, Action::Deny),
-            (Allow, &[("team/p/*", Deny)], Action::Allow, Action::Deny),
-            (Allow, &[("p/*", Deny), ("team/p/t", Allow)], Action::Deny, Action::Allow),
-            (Allow, &[("p/t", Deny), ("team/p/*", Allow)], Action::Deny, Action::Deny),
-            (Allow, &[("execute_command", Ask), ("team/p/*", Allow)], Action::Ask, Action::Allow),
-            (Deny, &[("p/t", Allow), ("sympozium-system/p/t", Ask)], Action::Ask, Action::Deny),
+            (Deny, &[("team/p/*", Allow)], GateAction::Deny, GateAction::Allow),
+            (Deny, &[("team/p/t", Allow)], GateAction::Deny, GateAction::Allow),
+            (Deny, &[("sympozium-system/p/t", Allow)], GateAction::Allow, GateAction::Deny),
+            (Deny, &[("other/p/*", Allow), ("team/q/*", Allow)], GateAction::Deny, GateAction::Deny),
+            (Allow, &[("team/p/*", Deny)], GateAction::Allow, GateAction::Deny),
+            (Allow, &[("p/*", Deny), ("team/p/t", Allow)], GateAction::Deny, GateAction::Allow),
+            (Allow, &[("p/t", Deny), ("team/p/*", Allow)], GateAction::Deny, GateAction::Deny),
+            (Allow, &[("execute_command", Ask), ("team/p/*", Allow)], GateAction::Ask, GateAction::Allow),
+            (Deny, &[("p/t", Allow), ("sympozium-system/p/t", Ask)], GateAction::Ask, GateAction::Deny),
         ];
         for (default, rules, of_system, of_team) in rules {
             let action = |pack| gates(*default, rules).action(Tool::Declared { pack, name: "t" });
@@ -289,10 +292,10 @@ mod tests {
             assert_eq!(action(TEAM), *of_team, "{default:?} {rules:?}, of a team");
         }
         let commands = gates(Deny, &[("p/execute_command", Allow)]);
-        assert_eq!(commands.action(Tool::Command { pack: SYSTEM }), Action::Allow);
-        assert_eq!(commands.action(Tool::Command { pack: TEAM }), Action::Deny);
+        assert_eq!(commands.action(Tool::Command { pack: SYSTEM }), GateAction::Allow);
+        assert_eq!(commands.action(Tool::Command { pack: TEAM }), GateAction::Deny);
         let commands = gates(Deny, &[("team/p/execute_command", Allow)]);
-        assert_eq!(commands.action(Tool::Command { pack: TEAM }), Action::Allow);
+        assert_eq!(commands.action(Tool::Command { pack: TEAM }), GateAction::Allow);
     }
 
     #[test]
@@ -302,26 +305,26 @@ mod tests {
         let declared = Tool::Declared { pack: SYSTEM, name: "t" };
         let fetch = Tool::BuiltIn(FETCH_URL);
         for (default, rules, tool, expected) in [
-            (Allow, &[][..], fetch, Action::Allow),
-            (Deny, &[], fetch, Action::Deny),
-            (Deny, &[(FETCH_URL, Ask)], fetch, Action::Ask),
-            (Deny, &[("*", Allow)], fetch, Action::Allow),
-            (Allow, &[(FETCH_URL, Allow), (FETCH_URL, Deny)], fetch, Action::Deny),
-            (Allow, &[(EXECUTE_COMMAND, Ask)], command, Action::Ask),
-            (Allow, &[(EXECUTE_COMMAND, Ask)], declared, Action::Ask),
-            (Allow, &[(EXECUTE_COMMAND, Ask), ("t", Allow)], declared, Action::Allow),
-            (Allow, &[(EXECUTE_COMMAND, Ask), ("p/*", Allow)], declared, Action::Allow),
-            (Allow, &[(EXECUTE_COMMAND, Ask), ("p/*", Allow)], command, Action::Ask),
-            (Allow, &[(EXECUTE_COMMAND, Ask), ("p/execute_command", Allow)], command, Action::Allow),
-            (Allow, &[("t", Allow), ("p/*", Deny)], declared, Action::Deny),
-            (Allow, &[("t", Deny), ("p/t", Ask)], declared, Action::Ask),
-            (Allow, &[("q/*", Deny), ("q/t", Deny)], declared, Action::Allow),
-            (Deny, &[(EXECUTE_COMMAND, Allow)], declared, Action::Allow),
-            (Deny, &[("p/*", Allow)], fetch, Action::Deny),
+            (Allow, &[][..], fetch, GateAction::Allow),
+            (Deny, &[], fetch, GateAction::Deny),
+            (Deny, &[(FETCH_URL, Ask)], fetch, GateAction::Ask),
+            (Deny, &[("*", Allow)], fetch, GateAction::Allow),
+            (Allow, &[(FETCH_URL, Allow), (FETCH_URL, Deny)], fetch, GateAction::Deny),
+            (Allow, &[(EXECUTE_COMMAND, Ask)], command, GateAction::Ask),
+            (Allow, &[(EXECUTE_COMMAND, Ask)], declared, GateAction::Ask),
+            (Allow, &[(EXECUTE_COMMAND, Ask), ("t", Allow)], declared, GateAction::Allow),
+            (Allow, &[(EXECUTE_COMMAND, Ask), ("p/*", Allow)], declared, GateAction::Allow),
+            (Allow, &[(EXECUTE_COMMAND, Ask), ("p/*", Allow)], command, GateAction::Ask),
+            (Allow, &[(EXECUTE_COMMAND, Ask), ("p/execute_command", Allow)], command, GateAction::Allow),
+            (Allow, &[("t", Allow), ("p/*", Deny)], declared, GateAction::Deny),
+            (Allow, &[("t", Deny), ("p/t", Ask)], declared, GateAction::Ask),
+            (Allow, &[("q/*", Deny), ("q/t", Deny)], declared, GateAction::Allow),
+            (Deny, &[(EXECUTE_COMMAND, Allow)], declared, GateAction::Allow),
+            (Deny, &[("p/*", Allow)], fetch, GateAction::Deny),
         ] {
             assert_eq!(gates(default, rules).action(tool), expected, "{default:?} {rules:?} {tool:?}");
         }
-        assert_eq!(Gates::default().action(command), Action::Allow);
+        assert_eq!(Gates::default().action(command), GateAction::Allow);
     }
 
     #[test]
@@ -329,10 +332,10 @@ mod tests {
         let asks = gates(ToolAction::Ask, &[("read_file", ToolAction::Allow)]);
         let denies = gates(ToolAction::Allow, &[("read_file", ToolAction::Deny)]);
         let both = asks.meet(&denies);
-        assert_eq!(both.action(Tool::BuiltIn("read_file")), Action::Deny);
-        assert_eq!(both.action(Tool::BuiltIn(FETCH_URL)), Action::Ask);
+        assert_eq!(both.action(Tool::BuiltIn("read_file")), GateAction::Deny);
+        assert_eq!(both.action(Tool::BuiltIn(FETCH_URL)), GateAction::Ask);
         assert_eq!(both, denies.meet(&asks));
-        let names: BTreeSet<&str> = BUILT_IN.iter().map(|(name, _)| *name).collect();
-        assert_eq!(names.len(), BUILT_IN.len());
+        let names: BTreeSet<&str> = BUILT_IN_TOOLS.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names.len(), BUILT_IN_TOOLS.len());
     }
 }

@@ -10,7 +10,7 @@ use super::{Escalation, Rule, Scope, escalations};
 
 /// The harmless verbs on a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verbs {
+enum VerbSet {
     /// `get`, `list` and `watch`.
     Read,
     /// The same, and setting the number of replicas. Only in one namespace: across the cluster it can stop the work of
@@ -18,25 +18,25 @@ enum Verbs {
     Scale,
 }
 
-impl Verbs {
+impl VerbSet {
     /// The verbs that are harmless in this scope.
-    const fn within(self, scope: Scope) -> &'static [&'static str] {
+    const fn harmless_verbs(self, scope: Scope) -> &'static [&'static str] {
         match (self, scope) {
             (Self::Scale, Scope::Namespace) => &["get", "list", "watch", "update", "patch"],
-            (Self::Read, _) | (Self::Scale, Scope::Cluster) => &READS,
+            (Self::Read, _) | (Self::Scale, Scope::Cluster) => &READ_VERBS,
         }
     }
 }
 
 /// The verbs that change nothing.
-const READS: [&str; 3] = ["get", "list", "watch"];
+const READ_VERBS: [&str; 3] = ["get", "list", "watch"];
 
 /// Whether a rule allows only reads. `get` on `pods/exec` runs commands, `get` on a proxy sends requests, and a
 /// wildcard includes both.
-pub fn only_reads(rule: &Rule) -> bool {
+pub fn is_read_only(rule: &Rule) -> bool {
     use Escalation::{PodAccess, Proxy, Wildcard};
     let acts = |kind: &Escalation| matches!(kind, PodAccess | Proxy | Wildcard);
-    rule.verbs.iter().all(|verb| READS.contains(&verb.as_str()))
+    rule.verbs.iter().all(|verb| READ_VERBS.contains(&verb.as_str()))
         && !escalations(rule).iter().any(|(kind, _)| acts(kind))
 }
 
@@ -45,7 +45,7 @@ pub fn only_reads(rule: &Rule) -> bool {
 /// Reads are those of the ClusterRole `view` of Kubernetes: ordinary objects of a namespace, no Secrets, no RBAC
 /// objects. In addition there are nodes, volumes, storage classes and metrics, which the packs that we ship read, and
 /// `scale`.
-const HARMLESS: &[(&str, &[&str], Verbs)] = &[
+const HARMLESS_RESOURCES: &[(&str, &[&str], VerbSet)] = &[
     (
         "",
         &[
@@ -73,9 +73,9 @@ const HARMLESS: &[(&str, &[&str], Verbs)] = &[
             "services",
             "services/status",
         ],
-        Verbs::Read,
+        VerbSet::Read,
     ),
-    ("", &["replicationcontrollers/scale"], Verbs::Scale),
+    ("", &["replicationcontrollers/scale"], VerbSet::Scale),
     (
         "apps",
         &[
@@ -89,28 +89,28 @@ const HARMLESS: &[(&str, &[&str], Verbs)] = &[
             "statefulsets",
             "statefulsets/status",
         ],
-        Verbs::Read,
+        VerbSet::Read,
     ),
-    ("apps", &["deployments/scale", "replicasets/scale", "statefulsets/scale"], Verbs::Scale),
-    ("autoscaling", &["horizontalpodautoscalers", "horizontalpodautoscalers/status"], Verbs::Read),
-    ("batch", &["cronjobs", "cronjobs/status", "jobs", "jobs/status"], Verbs::Read),
-    ("discovery.k8s.io", &["endpointslices"], Verbs::Read),
-    ("events.k8s.io", &["events"], Verbs::Read),
-    ("metrics.k8s.io", &["nodes", "pods"], Verbs::Read),
-    ("networking.k8s.io", &["ingressclasses", "ingresses", "ingresses/status", "networkpolicies"], Verbs::Read),
-    ("policy", &["poddisruptionbudgets", "poddisruptionbudgets/status"], Verbs::Read),
-    ("storage.k8s.io", &["storageclasses", "volumeattachments"], Verbs::Read),
+    ("apps", &["deployments/scale", "replicasets/scale", "statefulsets/scale"], VerbSet::Scale),
+    ("autoscaling", &["horizontalpodautoscalers", "horizontalpodautoscalers/status"], VerbSet::Read),
+    ("batch", &["cronjobs", "cronjobs/status", "jobs", "jobs/status"], VerbSet::Read),
+    ("discovery.k8s.io", &["endpointslices"], VerbSet::Read),
+    ("events.k8s.io", &["events"], VerbSet::Read),
+    ("metrics.k8s.io", &["nodes", "pods"], VerbSet::Read),
+    ("networking.k8s.io", &["ingressclasses", "ingresses", "ingresses/status", "networkpolicies"], VerbSet::Read),
+    ("policy", &["poddisruptionbudgets", "poddisruptionbudgets/status"], VerbSet::Read),
+    ("storage.k8s.io", &["storageclasses", "volumeattachments"], VerbSet::Read),
 ];
 
 /// The harmless permissions as rules: what an author is assumed to hold when nothing is known about them.
-pub fn harmless(scope: Scope) -> Vec<Rule> {
+pub fn harmless_rules(scope: Scope) -> Vec<Rule> {
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
-    let classes = HARMLESS.iter();
+    let classes = HARMLESS_RESOURCES.iter();
     classes
         .map(|(group, resources, verbs)| Rule {
             api_groups: words(&[group]),
             resources: words(resources),
-            verbs: words(verbs.within(scope)),
+            verbs: words(verbs.harmless_verbs(scope)),
             ..Rule::default()
         })
         .collect()
@@ -120,7 +120,7 @@ pub fn harmless(scope: Scope) -> Vec<Rule> {
 /// rule for each group and resource, with all of its verbs.
 ///
 /// Wildcards are escalations. So every right of every rule is harmless, or here, or in [`escalations`].
-pub fn unlisted(rule: &Rule, scope: Scope) -> Vec<Rule> {
+pub fn unlisted_rules(rule: &Rule, scope: Scope) -> Vec<Rule> {
     let mut found: BTreeMap<(&str, &str), Rule> = BTreeMap::new();
     for group in &rule.api_groups {
         for resource in &rule.resources {
@@ -147,9 +147,9 @@ pub fn unlisted(rule: &Rule, scope: Scope) -> Vec<Rule> {
 }
 
 fn is_harmless(group: &str, resource: &str, verb: &str, scope: Scope) -> bool {
-    let mut classes = HARMLESS.iter();
+    let mut classes = HARMLESS_RESOURCES.iter();
     classes.any(|(known, resources, verbs)| {
-        *known == group && resources.contains(&resource) && verbs.within(scope).contains(&verb)
+        *known == group && resources.contains(&resource) && verbs.harmless_verbs(scope).contains(&verb)
     })
 }
 
@@ -158,7 +158,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::rbac::{covers, resource_stands_for, stands_for};
+    use crate::rbac::{find_uncovered, resource_covers, word_covers};
 
     fn right(group: &str, resource: &str, verb: &str) -> Rule {
         Rule {
@@ -215,7 +215,7 @@ mod tests {
         ] {
             let asked = right(group, resource, verb);
             for scope in [Scope::Namespace, Scope::Cluster] {
-                assert_eq!(unlisted(&asked, scope), std::slice::from_ref(&asked), "{asked} {scope:?}");
+                assert_eq!(unlisted_rules(&asked, scope), std::slice::from_ref(&asked), "{asked} {scope:?}");
             }
         }
     }
@@ -233,31 +233,31 @@ mod tests {
         ] {
             let asked = right(group, resource, verb);
             for scope in [Scope::Namespace, Scope::Cluster] {
-                assert_eq!(unlisted(&asked, scope), [], "{asked} {scope:?}");
+                assert_eq!(unlisted_rules(&asked, scope), [], "{asked} {scope:?}");
             }
         }
         let scale = right("apps", "deployments/scale", "patch");
-        assert_eq!(unlisted(&scale, Scope::Namespace), []);
+        assert_eq!(unlisted_rules(&scale, Scope::Namespace), []);
         // A user who scales everything to zero stops the work of every team.
-        assert_eq!(unlisted(&scale, Scope::Cluster), [scale]);
+        assert_eq!(unlisted_rules(&scale, Scope::Cluster), [scale]);
     }
 
     #[test]
     fn no_class_is_both_harmless_and_an_escalation() {
-        let mut groups: Vec<_> = HARMLESS.iter().map(|(group, _, _)| *group).collect();
+        let mut groups: Vec<_> = HARMLESS_RESOURCES.iter().map(|(group, _, _)| *group).collect();
         assert!(groups.is_sorted());
         groups.dedup();
-        for (group, resources, verbs) in HARMLESS {
+        for (group, resources, verbs) in HARMLESS_RESOURCES {
             assert!(resources.is_sorted(), "{group}");
             let all = match verbs {
-                Verbs::Read => &["get", "list", "watch"][..],
-                Verbs::Scale => &["get", "list", "watch", "update", "patch"],
+                VerbSet::Read => &["get", "list", "watch"][..],
+                VerbSet::Scale => &["get", "list", "watch", "update", "patch"],
             };
             for resource in *resources {
                 for verb in all {
                     let right = right(group, resource, verb);
                     assert_eq!(escalations(&right), [], "{right}");
-                    assert_eq!(unlisted(&right, Scope::Namespace), [], "{right}");
+                    assert_eq!(unlisted_rules(&right, Scope::Namespace), [], "{right}");
                 }
             }
         }
@@ -289,7 +289,7 @@ mod tests {
         #[test]
         fn nothing_outside_of_the_table_passes(rule in any_rule(), cluster in any::<bool>()) {
             let scope = if cluster { Scope::Cluster } else { Scope::Namespace };
-            let refused: Vec<Rule> = unlisted(&rule, scope)
+            let refused: Vec<Rule> = unlisted_rules(&rule, scope)
                 .into_iter()
                 .chain(escalations(&rule).into_iter().map(|(_, right)| right))
                 .collect();
@@ -301,9 +301,9 @@ mod tests {
                                 && it.resources.contains(resource)
                                 && it.verbs.contains(verb)
                         });
-                        let is_listed = HARMLESS.iter().any(|(known, resources, verbs)| {
+                        let is_listed = HARMLESS_RESOURCES.iter().any(|(known, resources, verbs)| {
                             let reads = ["get", "list", "watch"].contains(&verb.as_str());
-                            let scales = *verbs == Verbs::Scale
+                            let scales = *verbs == VerbSet::Scale
                                 && !cluster
                                 && ["update", "patch"].contains(&verb.as_str());
                             known == group && resources.contains(&resource.as_str()) && (reads || scales)
@@ -318,8 +318,8 @@ mod tests {
         #[test]
         fn what_is_harmless_covers_what_needs_no_consent(rule in any_rule(), cluster in any::<bool>()) {
             let scope = if cluster { Scope::Cluster } else { Scope::Namespace };
-            let needs_none = unlisted(&rule, scope).is_empty() && escalations(&rule).is_empty();
-            let is_covered = covers(&harmless(scope), &rule) == Ok(None);
+            let needs_none = unlisted_rules(&rule, scope).is_empty() && escalations(&rule).is_empty();
+            let is_covered = find_uncovered(&harmless_rules(scope), &rule) == Ok(None);
             prop_assert_eq!(is_covered, needs_none, "{}", rule);
         }
 
@@ -331,12 +331,12 @@ mod tests {
                 asked.iter().any(|asked| held.iter().any(|held| is(held, asked)))
             };
             let passes = |rule: &Rule| {
-                unlisted(rule, Scope::Namespace).is_empty() && escalations(rule).is_empty()
+                unlisted_rules(rule, Scope::Namespace).is_empty() && escalations(rule).is_empty()
             };
-            for asked in unlisted(&other, Scope::Namespace) {
-                let covers = stands(&rule.api_groups, &asked.api_groups, stands_for)
-                    && stands(&rule.resources, &asked.resources, resource_stands_for)
-                    && stands(&rule.verbs, &asked.verbs, stands_for);
+            for asked in unlisted_rules(&other, Scope::Namespace) {
+                let covers = stands(&rule.api_groups, &asked.api_groups, word_covers)
+                    && stands(&rule.resources, &asked.resources, resource_covers)
+                    && stands(&rule.verbs, &asked.verbs, word_covers);
                 prop_assert!(!(covers && passes(&rule)), "{} passes, and covers {}", rule, asked);
             }
         }
@@ -357,14 +357,14 @@ mod tests {
             ("", "pods", "*", false),
         ] {
             let asked = right(group, resource, verb);
-            assert_eq!(only_reads(&asked), expected, "{asked}");
+            assert_eq!(is_read_only(&asked), expected, "{asked}");
         }
     }
 
     #[test]
     fn a_wildcard_is_an_escalation_and_named_once() {
         let all = right("*", "*", "*");
-        assert_eq!(unlisted(&all, Scope::Namespace), []);
+        assert_eq!(unlisted_rules(&all, Scope::Namespace), []);
         assert_eq!(escalations(&all), [(Escalation::Wildcard, all.clone())]);
     }
 }

@@ -4,53 +4,53 @@ use std::collections::BTreeSet;
 
 use sympozium_api::RunPlan;
 use sympozium_api::names::LabelName;
-use sympozium_api::run_plan::{Part, PlanVolume, Role, VolumeSource, place};
+use sympozium_api::run_plan::{Part, PlanVolume, Role, VolumeSource, paths};
 
 use super::RenderError;
-use super::container::OWN_NAMES;
+use super::container::RESERVED_NAMES;
 use super::volumes::EXECUTOR;
 
 /// Checks that names are valid and unique, and that the agent holds no credential.
 pub fn check(plan: &RunPlan) -> Result<(), RenderError> {
     let mut parts = BTreeSet::new();
     for part in &plan.parts {
-        named("a part", &part.name.0)?;
-        let own = OWN_NAMES.contains(&part.name.0.as_str());
+        check_name("a part", &part.name.0)?;
+        let own = RESERVED_NAMES.contains(&part.name.0.as_str());
         if own || !parts.insert(part.name.0.as_str()) {
-            return Err(twice("container", &part.name.0));
+            return Err(duplicate_error("container", &part.name.0));
         }
     }
     let mut volumes = BTreeSet::new();
     for volume in &plan.volumes {
-        named("a volume", &volume.name.0)?;
+        check_name("a volume", &volume.name.0)?;
         if volume.name.0 == EXECUTOR || !volumes.insert(volume.name.0.as_str()) {
-            return Err(twice("volume", &volume.name.0));
+            return Err(duplicate_error("volume", &volume.name.0));
         }
     }
-    agent(plan, find(plan, &Role::Agent, "agent")?)?;
-    find(plan, &Role::Bridge, "bridge").map(drop)
+    check_agent(plan, find_part(plan, &Role::Agent, "agent")?)?;
+    find_part(plan, &Role::Bridge, "bridge").map(drop)
 }
 
 /// The part of a role that every run has exactly once.
-pub fn find<'a>(plan: &'a RunPlan, role: &Role, name: &'static str) -> Result<&'a Part, RenderError> {
+pub fn find_part<'a>(plan: &'a RunPlan, role: &Role, name: &'static str) -> Result<&'a Part, RenderError> {
     let mut parts = plan.parts.iter().filter(|part| part.role == *role);
     match (parts.next(), parts.next()) {
         (Some(part), None) => Ok(part),
-        (Some(_), Some(second)) => Err(twice("container", &second.name.0)),
+        (Some(_), Some(second)) => Err(duplicate_error("container", &second.name.0)),
         (None, _) => Err(RenderError::NoPart { role: name }),
     }
 }
 
-fn twice(kind: &'static str, name: &str) -> RenderError {
-    RenderError::Twice { kind, name: name.to_owned() }
+fn duplicate_error(kind: &'static str, name: &str) -> RenderError {
+    RenderError::Duplicate { kind, name: name.to_owned() }
 }
 
-fn named(what: &'static str, name: &str) -> Result<(), RenderError> {
-    LabelName::new(name).check().map_err(|_| RenderError::Name { what, name: name.to_owned() })
+fn check_name(what: &'static str, name: &str) -> Result<(), RenderError> {
+    LabelName::new(name).check().map_err(|_| RenderError::InvalidName { what, name: name.to_owned() })
 }
 
 /// The volume that a mount names.
-pub fn volume<'a>(plan: &'a RunPlan, name: &str) -> Result<&'a PlanVolume, RenderError> {
+pub fn find_volume<'a>(plan: &'a RunPlan, name: &str) -> Result<&'a PlanVolume, RenderError> {
     let mut volumes = plan.volumes.iter();
     volumes
         .find(|volume| volume.name.0 == name)
@@ -58,7 +58,7 @@ pub fn volume<'a>(plan: &'a RunPlan, name: &str) -> Result<&'a PlanVolume, Rende
 }
 
 /// Invariant 1 of the design, checked again where it takes effect: no credential, and no way around the door.
-fn agent(plan: &RunPlan, agent: &Part) -> Result<(), RenderError> {
+fn check_agent(plan: &RunPlan, agent: &Part) -> Result<(), RenderError> {
     let denied = |what| Err(RenderError::AgentCredential { what });
     if agent.identity.is_some() {
         return denied("an identity");
@@ -77,7 +77,7 @@ fn agent(plan: &RunPlan, agent: &Part) -> Result<(), RenderError> {
         return denied("a credential of the gateway");
     }
     for mount in &agent.mounts {
-        match &volume(plan, &mount.volume.0)?.source {
+        match &find_volume(plan, &mount.volume.0)?.source {
             VolumeSource::Secret { .. } => return denied("a Secret"),
             VolumeSource::Token { .. } => return denied("a token"),
             VolumeSource::Input { part } if *part != agent.name => {
@@ -99,7 +99,7 @@ fn agent(plan: &RunPlan, agent: &Part) -> Result<(), RenderError> {
 fn is_ipc(plan: &RunPlan, volume: &str) -> bool {
     let mounts = plan.parts.iter().flat_map(|part| &part.mounts);
     mounts.filter(|mount| mount.volume.0 == volume).any(|mount| {
-        let rest = mount.path.as_str().strip_prefix(place::IPC);
+        let rest = mount.path.as_str().strip_prefix(paths::IPC);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     })
 }

@@ -11,26 +11,26 @@ use sympozium_api::environment;
 use sympozium_api::guarantee::Guarantee;
 use sympozium_api::names::ImageRef;
 use sympozium_api::run_plan::container::CHECK_NETWORK;
-use sympozium_api::run_plan::{AmountsPlan, Mount, Part, Role, Start, place};
+use sympozium_api::run_plan::{Mount, Part, ResourcesPlan, Role, Start, paths};
 use sympozium_api::sandbox::ImagePullPolicy;
 
 use super::RenderError;
 use super::check;
-use super::executor::{ExecutorPlace, ExecutorProfile, executor_arguments, platform_words};
+use super::executor::{ExecutorProfile, ExecutorSettings, executor_arguments, platform_argument};
 use super::inputs::{self, key};
-use super::metadata::Run;
+use super::metadata::RenderContext;
 use super::security;
 use super::volumes::EXECUTOR;
 
 /// The container that provides the executor for images that have none.
 const COPY_EXECUTOR: &str = "copy-executor";
 /// Containers that are in no plan. No part may have such a name.
-pub const OWN_NAMES: &[&str] = &[CHECK_NETWORK, COPY_EXECUTOR];
+pub const RESERVED_NAMES: &[&str] = &[CHECK_NETWORK, COPY_EXECUTOR];
 
 /// CPU request and limit of such a container.
-pub const OWN_CPU: (&str, &str) = ("10m", "100m");
+pub const INIT_CPU: (&str, &str) = ("10m", "100m");
 /// Memory request and limit of such a container.
-pub const OWN_MEMORY: (&str, &str) = ("16Mi", "64Mi");
+pub const INIT_MEMORY: (&str, &str) = ("16Mi", "64Mi");
 
 /// The directory of the executor, in its own image and in those that it is injected into.
 const EXECUTOR_DIRECTORY: &str = "/opt/sympozium/bin";
@@ -42,12 +42,12 @@ const EXECUTOR_COPY: &str = "/executor";
 const NO_PROXY: &str = "$(KUBERNETES_SERVICE_HOST),127.0.0.1,localhost";
 
 /// The container of a part.
-pub fn part(run: &Run<'_>, part: &Part) -> Result<Container, RenderError> {
+pub fn render_part(run: &RenderContext<'_>, part: &Part) -> Result<Container, RenderError> {
     let (command, mut args) = match &part.start {
-        Start::Image { command, args } if !part.attests() => (literals(command), literals(args)),
+        Start::Image { command, args } if !part.is_attested() => (escape_all(command), escape_all(args)),
         Start::Image { .. } | Start::Injected { .. } => {
-            let args = executor_arguments(run.plan, part, &executor_place(run));
-            (vec![EXECUTOR_FILE.to_owned()], literals(&args))
+            let args = executor_arguments(run.plan, part, &executor_settings(run));
+            (vec![EXECUTOR_FILE.to_owned()], escape_all(&args))
         }
     };
     if part.role == Role::Bridge {
@@ -55,12 +55,12 @@ pub fn part(run: &Run<'_>, part: &Part) -> Result<Container, RenderError> {
         // A ConfigMap can be deleted and created again; arguments of a pod cannot change.
         args.push(format!("--plan-digest={}", run.digest));
         args.push(format!("--gateway={}:{}", gateway.name, gateway.port));
-        args.push(platform_words(&executor_place(run).platform));
+        args.push(platform_argument(&executor_settings(run).platform));
         if run.settings.certificates.is_some() {
-            args.push(format!("--certificates={}/{}", place::INPUT, key::CERTIFICATES));
+            args.push(format!("--certificates={}/{}", paths::INPUT, key::CERTIFICATES));
         }
     }
-    let mut mounts: Vec<VolumeMount> = part.mounts.iter().map(mount).collect();
+    let mut mounts: Vec<VolumeMount> = part.mounts.iter().map(render_mount).collect();
     if matches!(part.start, Start::Injected { .. }) {
         mounts.push(VolumeMount {
             name: EXECUTOR.to_owned(),
@@ -69,21 +69,21 @@ pub fn part(run: &Run<'_>, part: &Part) -> Result<Container, RenderError> {
             ..VolumeMount::default()
         });
     }
-    let mut env: Vec<EnvVar> = part.env.iter().map(variable).collect();
+    let mut env: Vec<EnvVar> = part.env.iter().map(render_variable).collect();
     if inputs::has_proxy(run.plan, part) {
-        env.extend(proxy(&inputs::input_name(run, part)?));
+        env.extend(proxy_variables(&inputs::input_name(run, part)?));
     }
     let policy = part.image_pull_policy.map(pull_policy);
     Ok(Container {
         name: part.name.0.clone(),
         image: Some(part.image.as_str().to_owned()),
         image_pull_policy: policy.map(str::to_owned),
-        command: filled(command),
-        args: filled(args),
-        env: filled(env),
-        volume_mounts: filled(mounts),
-        resources: Some(resources(&part.amounts)),
-        security_context: Some(security::of_container(&run.plan.isolation.seccomp, part.host_access.as_ref())),
+        command: non_empty(command),
+        args: non_empty(args),
+        env: non_empty(env),
+        volume_mounts: non_empty(mounts),
+        resources: Some(render_resources(&part.amounts)),
+        security_context: Some(security::container_context(&run.plan.isolation.seccomp, part.host_access.as_ref())),
         ..Container::default()
     })
 }
@@ -91,7 +91,7 @@ pub fn part(run: &Run<'_>, part: &Part) -> Result<Container, RenderError> {
 /// The profile of the executors of a pod, and the guarantees that the cluster provides around them: mounts and limits
 /// are in the pod that is rendered here, the network is checked before anything starts, a kernel comes from a handler
 /// that the operator lists. Only the kubelet decides how many processes a pod may have, and nothing in a pod shows it.
-fn executor_place(run: &Run<'_>) -> ExecutorPlace {
+fn executor_settings(run: &RenderContext<'_>) -> ExecutorSettings {
     let mut platform = vec![Guarantee::Filesystem, Guarantee::Network, Guarantee::Memory, Guarantee::Cpu];
     if run.settings.pod_pids_limit {
         platform.push(Guarantee::Pids);
@@ -105,13 +105,13 @@ fn executor_place(run: &Run<'_>) -> ExecutorPlace {
         }
         None => ExecutorProfile::Detected,
     };
-    ExecutorPlace { profile, platform }
+    ExecutorSettings { profile, platform }
 }
 
 /// Waits until the gateway answers and its canary does not: a NetworkPolicy that is not enforced looks like any other.
 /// Where the plan's isolation floor has no network, it only logs that and lets the run start.
-pub fn check_network(run: &Run<'_>) -> Result<Container, RenderError> {
-    let bridge = check::find(run.plan, &Role::Bridge, "bridge")?;
+pub fn check_network(run: &RenderContext<'_>) -> Result<Container, RenderError> {
+    let bridge = check::find_part(run.plan, &Role::Bridge, "bridge")?;
     let gateway = &run.settings.gateway;
     let address = |port| std::net::SocketAddr::new(gateway.ip, port);
     let mut args = vec![
@@ -123,14 +123,14 @@ pub fn check_network(run: &Run<'_>) -> Result<Container, RenderError> {
         args.push("--required".to_owned());
     }
     let image = bridge.image.as_str();
-    let mut container = own(run, CHECK_NETWORK, image, bridge.image_pull_policy);
+    let mut container = init_container(run, CHECK_NETWORK, image, bridge.image_pull_policy);
     container.args = Some(args);
     Ok(container)
 }
 
 /// Copies the executor to the volume of skills without one.
-pub fn copy_executor(run: &Run<'_>, image: &ImageRef) -> Container {
-    let mut container = own(run, COPY_EXECUTOR, image.as_str(), None);
+pub fn copy_executor(run: &RenderContext<'_>, image: &ImageRef) -> Container {
+    let mut container = init_container(run, COPY_EXECUTOR, image.as_str(), None);
     container.command = Some(vec!["cp".to_owned(), EXECUTOR_FILE.to_owned(), EXECUTOR_COPY.to_owned()]);
     container.volume_mounts = Some(vec![VolumeMount {
         name: EXECUTOR.to_owned(),
@@ -140,13 +140,13 @@ pub fn copy_executor(run: &Run<'_>, image: &ImageRef) -> Container {
     container
 }
 
-fn own(run: &Run<'_>, name: &str, image: &str, policy: Option<ImagePullPolicy>) -> Container {
+fn init_container(run: &RenderContext<'_>, name: &str, image: &str, policy: Option<ImagePullPolicy>) -> Container {
     Container {
         name: name.to_owned(),
         image: Some(image.to_owned()),
         image_pull_policy: policy.map(|it| pull_policy(it).to_owned()),
-        resources: Some(amounts(OWN_CPU, OWN_MEMORY)),
-        security_context: Some(security::of_container(&run.plan.isolation.seccomp, None)),
+        resources: Some(requirements(INIT_CPU, INIT_MEMORY)),
+        security_context: Some(security::container_context(&run.plan.isolation.seccomp, None)),
         // Their output is the reason why a run does not start.
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
         ..Container::default()
@@ -154,11 +154,11 @@ fn own(run: &Run<'_>, name: &str, image: &str, policy: Option<ImagePullPolicy>) 
 }
 
 /// Makes a container a native sidecar, which stays beside the agent.
-pub fn beside(container: Container) -> Container {
+pub fn into_sidecar(container: Container) -> Container {
     Container { restart_policy: Some("Always".to_owned()), ..container }
 }
 
-fn mount(mount: &Mount) -> VolumeMount {
+fn render_mount(mount: &Mount) -> VolumeMount {
     VolumeMount {
         name: mount.volume.0.clone(),
         mount_path: mount.path.as_str().to_owned(),
@@ -170,7 +170,7 @@ fn mount(mount: &Mount) -> VolumeMount {
 }
 
 /// The variables with the address of the gateway's proxy. The value contains the part's credential.
-fn proxy(secret: &str) -> impl Iterator<Item = EnvVar> {
+fn proxy_variables(secret: &str) -> impl Iterator<Item = EnvVar> {
     let through = ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"];
     let past = ["NO_PROXY", "no_proxy"];
     let through = through.map(|name| EnvVar {
@@ -189,15 +189,15 @@ fn proxy(secret: &str) -> impl Iterator<Item = EnvVar> {
     through.into_iter().chain(past)
 }
 
-fn variable(variable: &environment::EnvVar) -> EnvVar {
+fn render_variable(variable: &environment::EnvVar) -> EnvVar {
     EnvVar {
         name: variable.name.as_str().to_owned(),
-        value: variable.value.as_deref().map(literal),
-        value_from: variable.value_from.as_ref().map(source),
+        value: variable.value.as_deref().map(escape_dollars),
+        value_from: variable.value_from.as_ref().map(render_source),
     }
 }
 
-fn source(source: &environment::EnvVarSource) -> EnvVarSource {
+fn render_source(source: &environment::EnvVarSource) -> EnvVarSource {
     EnvVarSource {
         secret_key_ref: source.secret_key_ref.as_ref().map(|it| SecretKeySelector {
             name: it.name.as_str().to_owned(),
@@ -221,14 +221,14 @@ fn source(source: &environment::EnvVarSource) -> EnvVarSource {
     }
 }
 
-fn resources(plan: &AmountsPlan) -> ResourceRequirements {
-    amounts(
+fn render_resources(plan: &ResourcesPlan) -> ResourceRequirements {
+    requirements(
         (&plan.cpu_request.text(), &plan.cpu_limit.text()),
         (&plan.memory_request.text(), &plan.memory_limit.text()),
     )
 }
 
-fn amounts(cpu: (&str, &str), memory: (&str, &str)) -> ResourceRequirements {
+fn requirements(cpu: (&str, &str), memory: (&str, &str)) -> ResourceRequirements {
     let both = |cpu: &str, memory: &str| {
         Some(BTreeMap::from([
             ("cpu".to_owned(), Quantity(cpu.to_owned())),
@@ -248,15 +248,15 @@ const fn pull_policy(policy: ImagePullPolicy) -> &'static str {
 
 /// Escapes a text. Kubernetes would expand `$(NAME)` to another variable of the container: a user who sets one variable
 /// could have the value of a Secret shown in it.
-fn literal(text: &str) -> String {
+fn escape_dollars(text: &str) -> String {
     text.replace('$', "$$")
 }
 
-fn literals(texts: &[String]) -> Vec<String> {
-    texts.iter().map(|text| literal(text)).collect()
+fn escape_all(texts: &[String]) -> Vec<String> {
+    texts.iter().map(|text| escape_dollars(text)).collect()
 }
 
 /// Kubernetes objects have no empty lists.
-fn filled<T>(list: Vec<T>) -> Option<Vec<T>> {
+fn non_empty<T>(list: Vec<T>) -> Option<Vec<T>> {
     (!list.is_empty()).then_some(list)
 }

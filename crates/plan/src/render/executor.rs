@@ -5,7 +5,7 @@
 
 use sympozium_api::RunPlan;
 use sympozium_api::guarantee::Guarantee;
-use sympozium_api::run_plan::{Acts, Part, PartName, place};
+use sympozium_api::run_plan::{Part, PartName, ToolHandler, paths};
 
 use crate::path::overlap;
 use crate::plan::COMMAND_SECONDS;
@@ -13,14 +13,14 @@ use crate::plan::COMMAND_SECONDS;
 /// Seconds after the longest command until a claim without a result counts as lost.
 const LEASE_GRACE_SECONDS: u32 = 30;
 /// Concurrent commands for each concurrent tool call of a run: commands that were abandoned end while new ones run.
-const COMMANDS_FOR_EACH_CALL: u32 = 2;
+const COMMANDS_PER_CALL: u32 = 2;
 /// The bounds of the executor's own options.
 const MAX_COMMAND_SECONDS: u32 = 86_400;
 const MAX_CONCURRENT: u32 = 1024;
 
 /// What a backend knows about the place where an executor runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ExecutorPlace {
+pub struct ExecutorSettings {
     /// The executor's profile.
     pub profile: ExecutorProfile,
     /// Guarantees that the platform provides; see [`platform_words`].
@@ -53,23 +53,23 @@ impl ExecutorProfile {
 /// # Guarantees
 ///
 /// Every option of `skill-sidecar ipc` that a variable could set is among them.
-pub fn executor_arguments(plan: &RunPlan, part: &Part, at: &ExecutorPlace) -> Vec<String> {
+pub fn executor_arguments(plan: &RunPlan, part: &Part, at: &ExecutorSettings) -> Vec<String> {
     let mut arguments = vec![
         "ipc".to_owned(),
         "--injected".to_owned(),
         "--authenticated".to_owned(),
         format!("--pack={}", part.role.pack().unwrap_or_default()),
         format!("--profile={}", at.profile.as_str()),
-        floor_words(&plan.isolation.floor),
-        platform_words(&at.platform),
-        format!("--ipc-dir={}", place::IPC),
-        format!("--workspace={}", place::WORKSPACE),
-        format!("--hidden={}", place::INPUT),
+        floor_argument(&plan.isolation.floor),
+        platform_argument(&at.platform),
+        format!("--ipc-dir={}", paths::IPC),
+        format!("--workspace={}", paths::WORKSPACE),
+        format!("--hidden={}", paths::INPUT),
     ];
     arguments.extend(limit_arguments(plan, part));
     let writable = part.mounts.iter().filter(|mount| !mount.read_only);
     let writable = writable.map(|mount| mount.path.as_str());
-    let ours = [place::IPC, place::INPUT];
+    let ours = [paths::IPC, paths::INPUT];
     // A mount that overlaps one of our paths is not writable for commands.
     let writable = writable.filter(|path| !ours.iter().any(|it| overlap(path, it)));
     arguments.extend(writable.map(|path| format!("--writable={path}")));
@@ -80,7 +80,7 @@ pub fn executor_arguments(plan: &RunPlan, part: &Part, at: &ExecutorPlace) -> Ve
 pub fn limit_arguments(plan: &RunPlan, part: &Part) -> Vec<String> {
     let seconds = command_seconds(plan, &part.name);
     let concurrent = plan.limits.concurrent_tool_calls;
-    let concurrent = concurrent.saturating_mul(COMMANDS_FOR_EACH_CALL);
+    let concurrent = concurrent.saturating_mul(COMMANDS_PER_CALL);
     vec![
         format!("--max-timeout={seconds}"),
         format!("--claim-lease={}", seconds + LEASE_GRACE_SECONDS),
@@ -91,27 +91,27 @@ pub fn limit_arguments(plan: &RunPlan, part: &Part) -> Vec<String> {
 }
 
 /// The argument for the isolation floor of a plan.
-pub fn floor_words(floor: &[Guarantee]) -> String {
-    format!("--minimum-isolation={}", words(floor))
+pub fn floor_argument(floor: &[Guarantee]) -> String {
+    format!("--minimum-isolation={}", join_words(floor))
 }
 
 /// The argument that tells bridge and executors which guarantees the platform provides: when an executor reports one of
 /// these as `delegated` it is accepted, and any other that is delegated counts as not enforced.
-pub fn platform_words(platform: &[Guarantee]) -> String {
-    format!("--platform-holds={}", words(platform))
+pub fn platform_argument(platform: &[Guarantee]) -> String {
+    format!("--platform-holds={}", join_words(platform))
 }
 
 /// The longest timeout of a part's commands, in seconds.
 fn command_seconds(plan: &RunPlan, name: &PartName) -> u32 {
     let tools = plan.tools.iter().filter(|tool| match &tool.acts {
-        Acts::Shell { part } | Acts::Program { part, .. } => part == name,
-        Acts::Agent | Acts::Bridge => false,
+        ToolHandler::Shell { part } | ToolHandler::Program { part, .. } => part == name,
+        ToolHandler::Agent | ToolHandler::Bridge => false,
     });
     let longest = tools.map(|tool| tool.limits.timeout_seconds).max();
     longest.unwrap_or(COMMAND_SECONDS).clamp(1, MAX_COMMAND_SECONDS)
 }
 
-fn words(guarantees: &[Guarantee]) -> String {
+fn join_words(guarantees: &[Guarantee]) -> String {
     if guarantees.is_empty() {
         return "none".to_owned();
     }

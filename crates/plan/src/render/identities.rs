@@ -9,88 +9,89 @@ use sympozium_api::rbac::RbacRule;
 use sympozium_api::run_plan::Identity;
 
 use super::inputs::{empty_secret, key};
-use super::metadata::{About, Run};
-use super::names::word;
-use super::{Output, Purpose, RenderError, Skeleton, Stage};
+use super::metadata::{ObjectPurpose, RenderContext};
+use super::names::suffix;
+use super::{CreationStep, Output, PendingSecret, RenderError, SecretPurpose};
 
 /// The suffix of the ServiceAccount of the run's pods. It has no permissions, and no container has its token for the
 /// API server.
-pub const POD: &str = "pod";
+pub const POD_SUFFIX: &str = "pod";
 /// The keys of a token's Secret, which are the files that clients look for.
 pub const TOKEN_KEYS: &[&str] = &[key::API_SERVER_CERTIFICATE, key::NAMESPACE, key::IDENTITY_TOKEN];
 const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// Adds the pod's own ServiceAccount, and every identity with its permissions.
-pub fn render(run: &Run<'_>, output: &mut Output) -> Result<(), RenderError> {
-    output.add(Stage::Grants, account(run, POD, component::AGENT_RUN.into()));
+pub fn render(run: &RenderContext<'_>, output: &mut Output) -> Result<(), RenderError> {
+    output.add(CreationStep::Grants, service_account(run, POD_SUFFIX, component::AGENT_RUN.into()));
     for identity in &run.plan.identities {
-        render_one(run, identity, output)?;
+        render_identity(run, identity, output)?;
     }
     Ok(())
 }
 
 /// The name of the Secret with an identity's token.
-pub fn token_secret(run: &Run<'_>, identity: &Identity) -> Result<String, RenderError> {
-    Ok(run.names.of(&token_word(identity)?))
+pub fn token_secret(run: &RenderContext<'_>, identity: &Identity) -> Result<String, RenderError> {
+    Ok(run.names.with_suffix(&token_suffix(identity)?))
 }
 
-fn token_word(identity: &Identity) -> Result<String, RenderError> {
-    word("an identity", &format!("{}token", identity.name))
+fn token_suffix(identity: &Identity) -> Result<String, RenderError> {
+    suffix("an identity", &format!("{}token", identity.name))
 }
 
-fn render_one(run: &Run<'_>, identity: &Identity, output: &mut Output) -> Result<(), RenderError> {
-    let name = word("an identity", &identity.name.0)?;
-    let about = About {
+fn render_identity(run: &RenderContext<'_>, identity: &Identity, output: &mut Output) -> Result<(), RenderError> {
+    let name = suffix("an identity", &identity.name.0)?;
+    let about = ObjectPurpose {
         component: match identity.pack {
             Some(_) => component::GRANT,
             None => component::LIFECYCLE,
         },
         pack: identity.pack.as_deref(),
     };
-    output.add(Stage::Grants, account(run, &name, about));
-    let token_word = token_word(identity)?;
+    output.add(CreationStep::Grants, service_account(run, &name, about));
+    let token_word = token_suffix(identity)?;
     let secret = empty_secret(run, &token_word, about.component, about.pack);
-    output.skeletons.push(Skeleton {
-        secret: run.names.of(&token_word),
-        purpose: Purpose::Token {
+    output.pending_secrets.push(PendingSecret {
+        secret: run.names.with_suffix(&token_word),
+        purpose: SecretPurpose::Token {
             identity: identity.name.clone(),
-            service_account: run.names.of(&name),
+            service_account: run.names.with_suffix(&name),
             seconds: identity.token_seconds,
         },
         keys: TOKEN_KEYS.iter().map(|key| (*key).to_owned()).collect(),
     });
-    output.add(Stage::Grants, secret);
+    output.add(CreationStep::Grants, secret);
     if !identity.namespace_rules.is_empty() {
-        let role = Role { metadata: run.namespaced(&name, about), rules: Some(rules(&identity.namespace_rules)) };
+        let role =
+            Role { metadata: run.namespaced_metadata(&name, about), rules: Some(rules(&identity.namespace_rules)) };
         let binding = RoleBinding {
-            metadata: run.namespaced(&name, about),
+            metadata: run.namespaced_metadata(&name, about),
             role_ref: role_ref(run, "Role", &name),
             subjects: Some(vec![subject(run, &name)]),
         };
-        output.add(Stage::Grants, role);
-        output.add(Stage::Grants, binding);
+        output.add(CreationStep::Grants, role);
+        output.add(CreationStep::Grants, binding);
     }
     if !identity.cluster_rules.is_empty() {
         let role = ClusterRole {
-            metadata: run.cluster_wide(&name, about),
+            metadata: run.cluster_metadata(&name, about),
             rules: Some(rules(&identity.cluster_rules)),
             aggregation_rule: None,
         };
         let binding = ClusterRoleBinding {
-            metadata: run.cluster_wide(&name, about),
+            metadata: run.cluster_metadata(&name, about),
             role_ref: role_ref(run, "ClusterRole", &name),
             subjects: Some(vec![subject(run, &name)]),
         };
-        output.add(Stage::Grants, role);
-        output.add(Stage::Grants, binding);
+        output.add(CreationStep::Grants, role);
+        output.add(CreationStep::Grants, binding);
     }
     Ok(())
 }
 
 /// Pods that use it get no token automatically: the plan says which parts have one.
-fn account(run: &Run<'_>, word: &str, about: About<'_>) -> ServiceAccount {
+fn service_account(run: &RenderContext<'_>, word: &str, about: ObjectPurpose<'_>) -> ServiceAccount {
     ServiceAccount {
-        metadata: run.namespaced(word, about),
+        metadata: run.namespaced_metadata(word, about),
         automount_service_account_token: Some(false),
         ..ServiceAccount::default()
     }
@@ -107,15 +108,15 @@ fn rules(rules: &[RbacRule]) -> Vec<PolicyRule> {
     rules.iter().map(rule).collect()
 }
 
-fn role_ref(run: &Run<'_>, kind: &str, word: &str) -> RoleRef {
-    RoleRef { api_group: GROUP.to_owned(), kind: kind.to_owned(), name: run.names.of(word) }
+fn role_ref(run: &RenderContext<'_>, kind: &str, word: &str) -> RoleRef {
+    RoleRef { api_group: GROUP.to_owned(), kind: kind.to_owned(), name: run.names.with_suffix(word) }
 }
 
-fn subject(run: &Run<'_>, word: &str) -> Subject {
+fn subject(run: &RenderContext<'_>, word: &str) -> Subject {
     Subject {
         api_group: None,
         kind: "ServiceAccount".to_owned(),
-        name: run.names.of(word),
+        name: run.names.with_suffix(word),
         namespace: Some(run.plan.run.namespace.as_str().to_owned()),
     }
 }

@@ -8,14 +8,14 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use sympozium_api::RunPlan;
-use sympozium_api::digest::canonical;
+use sympozium_api::digest::to_canonical_json;
 use sympozium_api::labels::component;
 use sympozium_api::run_plan::{Part, PlanVolume, Role, SkillSource, VolumeSource};
 
-use super::metadata::{About, Run};
-use super::names::word;
-use super::{Output, Purpose, RenderError, Skeleton, Stage, check};
-use crate::admit::contents;
+use super::metadata::{ObjectPurpose, RenderContext};
+use super::names::suffix;
+use super::{CreationStep, Output, PendingSecret, RenderError, SecretPurpose, check};
+use crate::admit::decode_contents;
 use crate::plan::{PackTexts, agent_view, skill_digest};
 
 /// Keys of our ConfigMaps and Secrets, which are also the names of files at `/run/sympozium`.
@@ -44,21 +44,26 @@ pub mod key {
 }
 
 /// The suffix of the plan's ConfigMap.
-pub const PLAN: &str = "plan";
+pub const PLAN_SUFFIX: &str = "plan";
 
 /// Adds everything that parts read.
-pub fn render(run: &Run<'_>, plan: Vec<u8>, texts: &[PackTexts<'_>], output: &mut Output) -> Result<(), RenderError> {
-    output.add(Stage::Inputs, plan_config_map(run, plan));
-    output.add(Stage::Inputs, agent_config_map(run)?);
+pub fn render(
+    run: &RenderContext<'_>,
+    plan: Vec<u8>,
+    texts: &[PackTexts<'_>],
+    output: &mut Output,
+) -> Result<(), RenderError> {
+    output.add(CreationStep::Inputs, plan_config_map(run, plan));
+    output.add(CreationStep::Inputs, agent_config_map(run)?);
     for (number, texts) in texts.iter().enumerate() {
         if is_mounted(run.plan, &texts.pack) {
-            planned(run.plan, texts)?;
-            output.add(Stage::Inputs, texts_config_map(run, number, texts));
+            check_planned(run.plan, texts)?;
+            output.add(CreationStep::Inputs, texts_config_map(run, number, texts));
         }
     }
     for volume in &run.plan.volumes {
         if let VolumeSource::Kept { size } = &volume.source {
-            output.add(Stage::Inputs, claim(run, volume, &size.text())?);
+            output.add(CreationStep::Inputs, workspace_claim(run, volume, &size.text())?);
         }
     }
     for part in &run.plan.parts {
@@ -66,29 +71,29 @@ pub fn render(run: &Run<'_>, plan: Vec<u8>, texts: &[PackTexts<'_>], output: &mu
         if keys.is_empty() {
             continue;
         }
-        let word = input_word(run.plan, part)?;
+        let word = input_suffix(run.plan, part)?;
         let secret = empty_secret(run, &word, component::RUN_INPUT, part.role.pack());
-        output.skeletons.push(Skeleton {
-            secret: run.names.of(&word),
-            purpose: Purpose::Input { part: part.name.clone() },
+        output.pending_secrets.push(PendingSecret {
+            secret: run.names.with_suffix(&word),
+            purpose: SecretPurpose::Input { part: part.name.clone() },
             keys,
         });
-        output.add(Stage::Inputs, secret);
+        output.add(CreationStep::Inputs, secret);
     }
     Ok(())
 }
 
 /// A Secret that the backend fills.
-pub fn empty_secret(run: &Run<'_>, word: &str, component: &'static str, pack: Option<&str>) -> Secret {
+pub fn empty_secret(run: &RenderContext<'_>, word: &str, component: &'static str, pack: Option<&str>) -> Secret {
     Secret {
-        metadata: run.namespaced(word, About { component, pack }),
+        metadata: run.namespaced_metadata(word, ObjectPurpose { component, pack }),
         type_: Some("Opaque".to_owned()),
         ..Secret::default()
     }
 }
 
 /// The keys of a part's Secret; empty where it has no Secret.
-pub fn keys(run: &Run<'_>, part: &Part) -> Vec<String> {
+pub fn keys(run: &RenderContext<'_>, part: &Part) -> Vec<String> {
     let plan = run.plan;
     if part.role == Role::Bridge {
         let credentials = plan.credentials.iter();
@@ -112,33 +117,38 @@ pub fn has_proxy(plan: &RunPlan, part: &Part) -> bool {
 }
 
 /// The suffix of a part's input, from the volume that mounts it: users choose the names of parts.
-fn input_word(plan: &RunPlan, part: &Part) -> Result<String, RenderError> {
+fn input_suffix(plan: &RunPlan, part: &Part) -> Result<String, RenderError> {
     let is_its = |source: &VolumeSource| matches!(source, VolumeSource::Input { part: it } if *it == part.name);
     let mut volumes = plan.volumes.iter();
     let volume = volumes.find(|volume| is_its(&volume.source));
     let volume = volume.ok_or_else(|| RenderError::Missing { what: "the input of part", name: part.name.0.clone() })?;
-    word("a volume", &volume.name.0)
+    suffix("a volume", &volume.name.0)
 }
 
 /// The name of a part's input: a Secret, or for the agent a ConfigMap.
-pub fn input_name(run: &Run<'_>, part: &Part) -> Result<String, RenderError> {
-    Ok(run.names.of(&input_word(run.plan, part)?))
+pub fn input_name(run: &RenderContext<'_>, part: &Part) -> Result<String, RenderError> {
+    Ok(run.names.with_suffix(&input_suffix(run.plan, part)?))
 }
 
-fn plan_config_map(run: &Run<'_>, plan: Vec<u8>) -> ConfigMap {
+fn plan_config_map(run: &RenderContext<'_>, plan: Vec<u8>) -> ConfigMap {
     // Canonical JSON is UTF-8. If it were not, the bytes would still be those of the digest.
     let (data, binary_data) = match String::from_utf8(plan) {
         Ok(text) => (Some(entry(key::PLAN, text)), None),
         Err(bytes) => (None, Some(entry(key::PLAN, ByteString(bytes.into_bytes())))),
     };
-    ConfigMap { metadata: run.namespaced(PLAN, component::PLAN), data, binary_data, immutable: Some(true) }
+    ConfigMap {
+        metadata: run.namespaced_metadata(PLAN_SUFFIX, component::PLAN),
+        data,
+        binary_data,
+        immutable: Some(true),
+    }
 }
 
-fn agent_config_map(run: &Run<'_>) -> Result<ConfigMap, RenderError> {
-    let agent = check::find(run.plan, &Role::Agent, "agent")?;
-    let view = canonical(&agent_view(run.plan))?;
+fn agent_config_map(run: &RenderContext<'_>) -> Result<ConfigMap, RenderError> {
+    let agent = check::find_part(run.plan, &Role::Agent, "agent")?;
+    let view = to_canonical_json(&agent_view(run.plan))?;
     Ok(ConfigMap {
-        metadata: run.namespaced(&input_word(run.plan, agent)?, component::RUN_INPUT),
+        metadata: run.namespaced_metadata(&input_suffix(run.plan, agent)?, component::RUN_INPUT),
         data: Some(entry(key::AGENT, String::from_utf8_lossy(&view).into_owned())),
         immutable: Some(true),
         ..ConfigMap::default()
@@ -155,7 +165,7 @@ fn is_mounted(plan: &RunPlan, pack: &str) -> bool {
 }
 
 /// The texts of a pack, with their index.
-pub fn texts_of<'t, 'a>(texts: &'t [PackTexts<'a>], pack: &str) -> Result<(usize, &'t PackTexts<'a>), RenderError> {
+pub fn find_texts<'t, 'a>(texts: &'t [PackTexts<'a>], pack: &str) -> Result<(usize, &'t PackTexts<'a>), RenderError> {
     let mut numbered = texts.iter().enumerate();
     numbered
         .find(|(_, texts)| texts.pack == pack)
@@ -163,7 +173,7 @@ pub fn texts_of<'t, 'a>(texts: &'t [PackTexts<'a>], pack: &str) -> Result<(usize
 }
 
 /// The suffix of the ConfigMap with the texts of this index.
-pub fn texts_word(number: usize) -> String {
+pub fn texts_suffix(number: usize) -> String {
     format!("texts{number}")
 }
 
@@ -178,7 +188,7 @@ pub fn file_key(skill: usize, file: usize) -> String {
 }
 
 /// Checks that texts are those of the plan, which has their digests: a pack may have changed since.
-fn planned(plan: &RunPlan, texts: &PackTexts<'_>) -> Result<(), RenderError> {
+fn check_planned(plan: &RunPlan, texts: &PackTexts<'_>) -> Result<(), RenderError> {
     for skill in texts.skills {
         let found = skill_digest(skill)?;
         let is_planned = plan.skills.iter().any(|planned| {
@@ -186,13 +196,13 @@ fn planned(plan: &RunPlan, texts: &PackTexts<'_>) -> Result<(), RenderError> {
                 if *pack == texts.pack && skill.name == name.as_str() && *digest == found)
         });
         if !is_planned {
-            return Err(RenderError::OtherTexts { pack: texts.pack.clone(), skill: skill.name.as_str().to_owned() });
+            return Err(RenderError::TextsChanged { pack: texts.pack.clone(), skill: skill.name.as_str().to_owned() });
         }
     }
     Ok(())
 }
 
-fn texts_config_map(run: &Run<'_>, number: usize, texts: &PackTexts<'_>) -> ConfigMap {
+fn texts_config_map(run: &RenderContext<'_>, number: usize, texts: &PackTexts<'_>) -> ConfigMap {
     let mut data = BTreeMap::new();
     let mut binary = BTreeMap::new();
     for (skill_number, skill) in texts.skills.iter().enumerate() {
@@ -201,15 +211,15 @@ fn texts_config_map(run: &Run<'_>, number: usize, texts: &PackTexts<'_>) -> Conf
             let key = file_key(skill_number, file_number);
             if file.content_base64.is_some() {
                 // Admission has checked it.
-                binary.insert(key, ByteString(contents(file).unwrap_or_default()));
+                binary.insert(key, ByteString(decode_contents(file).unwrap_or_default()));
             } else {
                 data.insert(key, file.content.clone().unwrap_or_default());
             }
         }
     }
-    let about = About { component: component::SKILL_PACK, pack: Some(&texts.pack) };
+    let about = ObjectPurpose { component: component::SKILL_PACK, pack: Some(&texts.pack) };
     ConfigMap {
-        metadata: run.namespaced(&texts_word(number), about),
+        metadata: run.namespaced_metadata(&texts_suffix(number), about),
         data: Some(data),
         binary_data: (!binary.is_empty()).then_some(binary),
         immutable: Some(true),
@@ -217,10 +227,14 @@ fn texts_config_map(run: &Run<'_>, number: usize, texts: &PackTexts<'_>) -> Conf
 }
 
 /// A workspace that exists until the hooks after the run have ended.
-fn claim(run: &Run<'_>, volume: &PlanVolume, size: &str) -> Result<PersistentVolumeClaim, RenderError> {
+fn workspace_claim(
+    run: &RenderContext<'_>,
+    volume: &PlanVolume,
+    size: &str,
+) -> Result<PersistentVolumeClaim, RenderError> {
     let class = run.settings.storage_class.as_ref();
     Ok(PersistentVolumeClaim {
-        metadata: run.namespaced(&word("a volume", &volume.name.0)?, component::WORKSPACE),
+        metadata: run.namespaced_metadata(&suffix("a volume", &volume.name.0)?, component::WORKSPACE),
         spec: Some(PersistentVolumeClaimSpec {
             // Pods of a run use it one after the other.
             access_modes: Some(vec!["ReadWriteOnce".to_owned()]),

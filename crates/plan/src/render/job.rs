@@ -6,29 +6,29 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use sympozium_api::agent_run::Cleanup;
 use sympozium_api::labels::component;
 
-use super::metadata::Run;
+use super::metadata::RenderContext;
 use super::pod::seconds;
 
 /// The suffix of the Job with the hooks after a run.
-const AFTER: &str = "post";
+const AFTER_RUN_SUFFIX: &str = "post";
 
 /// The Job of a run.
-pub fn run(run: &Run<'_>, template: PodTemplateSpec) -> Job {
-    let metadata = run.workload(run.names.workload().to_owned());
+pub fn run_job(run: &RenderContext<'_>, template: PodTemplateSpec) -> Job {
+    let metadata = run.workload_metadata(run.names.workload().to_owned());
     let deadline = run.plan.deadlines.ceiling_seconds;
     job(run, metadata, deadline, template)
 }
 
 /// The Job of the hooks after a run. Its deadline is the sum of their timeouts, and the time that a pod needs to start
 /// and to end, as for an agent.
-pub fn after(run: &Run<'_>, template: PodTemplateSpec) -> Job {
+pub fn after_run_job(run: &RenderContext<'_>, template: PodTemplateSpec) -> Job {
     let deadline = run.plan.after_run_seconds().unwrap_or_default();
-    let metadata = run.namespaced(AFTER, component::POST_RUN);
+    let metadata = run.namespaced_metadata(AFTER_RUN_SUFFIX, component::POST_RUN);
     job(run, metadata, deadline, template)
 }
 
 /// One pod, once: a command must never be executed twice.
-fn job(run: &Run<'_>, metadata: ObjectMeta, deadline: u64, template: PodTemplateSpec) -> Job {
+fn job(run: &RenderContext<'_>, metadata: ObjectMeta, deadline: u64, template: PodTemplateSpec) -> Job {
     let ttl = run.settings.ttl_seconds_after_finished;
     Job {
         metadata,

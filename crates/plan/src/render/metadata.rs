@@ -7,7 +7,7 @@ use sympozium_api::RunPlan;
 use sympozium_api::labels::{self, annotation};
 use sympozium_api::names::Digest;
 
-use super::names::{Names, label_value};
+use super::names::{ObjectNames, label_value};
 use super::settings::RenderSettings;
 
 /// The product that everything is part of.
@@ -18,10 +18,10 @@ const AGENT_ROLE: &str = "agent";
 const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
 
 /// A run that is being rendered.
-pub struct Run<'a> {
+pub struct RenderContext<'a> {
     pub plan: &'a RunPlan,
     pub settings: &'a RenderSettings,
-    pub names: &'a Names,
+    pub names: &'a ObjectNames,
     pub digest: &'a Digest,
     uid: String,
     labels: BTreeMap<String, String>,
@@ -29,21 +29,21 @@ pub struct Run<'a> {
 
 /// The purpose of an object.
 #[derive(Clone, Copy)]
-pub struct About<'a> {
+pub struct ObjectPurpose<'a> {
     /// The value of [`labels::COMPONENT`].
     pub component: &'static str,
     /// The pack, where the object is for one.
     pub pack: Option<&'a str>,
 }
 
-impl From<&'static str> for About<'_> {
+impl From<&'static str> for ObjectPurpose<'_> {
     fn from(component: &'static str) -> Self {
         Self { component, pack: None }
     }
 }
 
-impl<'a> Run<'a> {
-    pub fn new(plan: &'a RunPlan, settings: &'a RenderSettings, names: &'a Names, digest: &'a Digest) -> Self {
+impl<'a> RenderContext<'a> {
+    pub fn new(plan: &'a RunPlan, settings: &'a RenderSettings, names: &'a ObjectNames, digest: &'a Digest) -> Self {
         let uid = label_value(plan.run.uid.as_str());
         let labels = [
             (labels::RUN, label_value(plan.run.name.as_str())),
@@ -58,19 +58,19 @@ impl<'a> Run<'a> {
     }
 
     /// For an object in the run's namespace: the run owns it.
-    pub fn namespaced<'b>(&self, word: &str, about: impl Into<About<'b>>) -> ObjectMeta {
-        self.owned(self.names.of(word), about.into())
+    pub fn namespaced_metadata<'b>(&self, word: &str, about: impl Into<ObjectPurpose<'b>>) -> ObjectMeta {
+        self.owned_metadata(self.names.with_suffix(word), about.into())
     }
 
     /// For the workload of the run.
-    pub fn workload(&self, name: String) -> ObjectMeta {
-        self.owned(name, labels::component::AGENT_RUN.into())
+    pub fn workload_metadata(&self, name: String) -> ObjectMeta {
+        self.owned_metadata(name, labels::component::AGENT_RUN.into())
     }
 
     /// For a cluster-scoped object: nothing in a namespace can own it, so it is found by labels.
-    pub fn cluster_wide<'b>(&self, word: &str, about: impl Into<About<'b>>) -> ObjectMeta {
+    pub fn cluster_metadata<'b>(&self, word: &str, about: impl Into<ObjectPurpose<'b>>) -> ObjectMeta {
         ObjectMeta {
-            name: Some(self.names.of(word)),
+            name: Some(self.names.with_suffix(word)),
             labels: Some(self.labels(about.into())),
             annotations: Some(self.annotations()),
             ..ObjectMeta::default()
@@ -78,7 +78,7 @@ impl<'a> Run<'a> {
     }
 
     /// For a pod, with annotations for its runtime.
-    pub fn pod(&self, component: &'static str, annotations: BTreeMap<String, String>) -> ObjectMeta {
+    pub fn pod_metadata(&self, component: &'static str, annotations: BTreeMap<String, String>) -> ObjectMeta {
         let mut labels = self.labels(component.into());
         labels.insert(labels::ROLE.to_owned(), AGENT_ROLE.to_owned());
         let mut all = self.annotations();
@@ -92,7 +92,7 @@ impl<'a> Run<'a> {
         BTreeMap::from([(labels::RUN_UID.to_owned(), self.uid.clone())])
     }
 
-    fn owned(&self, name: String, about: About<'_>) -> ObjectMeta {
+    fn owned_metadata(&self, name: String, about: ObjectPurpose<'_>) -> ObjectMeta {
         let run = &self.plan.run;
         ObjectMeta {
             name: Some(name),
@@ -111,7 +111,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn labels(&self, about: About<'_>) -> BTreeMap<String, String> {
+    fn labels(&self, about: ObjectPurpose<'_>) -> BTreeMap<String, String> {
         let mut labels = self.labels.clone();
         labels.insert(labels::COMPONENT.to_owned(), about.component.to_owned());
         if let Some(pack) = about.pack {

@@ -10,15 +10,15 @@ use sympozium_api::run_plan::RunIdentity;
 use super::RenderError;
 
 /// Characters of the run's name that an object's name begins with.
-const READABLE: usize = 16;
+const MAX_PREFIX_LEN: usize = 16;
 /// Hexadecimal digits of a UID in a name.
 const UID_DIGITS: usize = 32;
 /// Maximum length of the suffix, so that a name has at most 63 characters: 16, a dash, 32, a dash and this.
-pub const WORD: usize = 13;
+pub const MAX_SUFFIX_LEN: usize = 13;
 /// Maximum length of a label's value.
-const LABEL_VALUE: usize = 63;
+const MAX_LABEL_VALUE_LEN: usize = 63;
 /// Characters that are left of a value that is too long.
-const KEPT: usize = 46;
+const TRUNCATED_LEN: usize = 46;
 /// Digits of the hash after them.
 const HASH_DIGITS: usize = 16;
 /// The domain of hashes in names.
@@ -26,23 +26,23 @@ const DOMAIN: &str = "sympozium.ai/name/v1";
 
 /// The name of an object of a run. `word` is a suffix of lower-case letters and digits, at most [`WORD`] of them.
 pub fn object_name(run: &RunIdentity, word: &str) -> String {
-    Names::new(run).of(word)
+    ObjectNames::new(run).with_suffix(word)
 }
 
 /// The names of the objects of one run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Names {
+pub struct ObjectNames {
     stem: String,
 }
 
-impl Names {
+impl ObjectNames {
     /// The names of the objects of this run.
     pub fn new(run: &RunIdentity) -> Self {
         let mut stem: String = run
             .name
             .as_str()
             .chars()
-            .take(READABLE)
+            .take(MAX_PREFIX_LEN)
             .map(|letter| if letter.is_ascii_lowercase() || letter.is_ascii_digit() { letter } else { '-' })
             .collect();
         stem.truncate(stem.trim_end_matches('-').len());
@@ -62,23 +62,23 @@ impl Names {
     }
 
     /// The name of another object, by its suffix.
-    pub fn of(&self, word: &str) -> String {
+    pub fn with_suffix(&self, word: &str) -> String {
         format!("{}-{word}", self.stem)
     }
 }
 
 /// The suffix for something that the plan names.
-pub(super) fn word(what: &'static str, name: &str) -> Result<String, RenderError> {
+pub(super) fn suffix(what: &'static str, name: &str) -> Result<String, RenderError> {
     let word = name.replace('-', "");
     let ours = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    if word.is_empty() || word.len() > WORD || !word.bytes().all(ours) {
-        return Err(RenderError::Name { what, name: name.to_owned() });
+    if word.is_empty() || word.len() > MAX_SUFFIX_LEN || !word.bytes().all(ours) {
+        return Err(RenderError::InvalidName { what, name: name.to_owned() });
     }
     Ok(word)
 }
 
 /// Whether a name has the form of [`object_name`]: it ends in the digits of a UID, or in those and a suffix.
-pub fn is_of_a_run(name: &str) -> bool {
+pub fn is_run_object_name(name: &str) -> bool {
     let is_uid =
         |part: &str| part.len() == UID_DIGITS && part.bytes().all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f'));
     let mut parts = name.rsplit('-');
@@ -100,11 +100,14 @@ pub fn label_value(name: &str) -> String {
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = name.as_bytes();
-    if bytes.len() <= LABEL_VALUE && bytes.iter().all(|byte| inner(*byte)) && ends(bytes.first()) && ends(bytes.last())
+    if bytes.len() <= MAX_LABEL_VALUE_LEN
+        && bytes.iter().all(|byte| inner(*byte))
+        && ends(bytes.first())
+        && ends(bytes.last())
     {
         return name.to_owned();
     }
-    let kept = name.bytes().take(KEPT);
+    let kept = name.bytes().take(TRUNCATED_LEN);
     let mut value: String = kept.map(|byte| if inner(byte) { char::from(byte) } else { '-' }).collect();
     if !ends(value.as_bytes().first()) {
         value.replace_range(..value.len().min(1), "x");
@@ -115,7 +118,7 @@ pub fn label_value(name: &str) -> String {
 }
 
 fn hash(text: &str, digits: usize) -> String {
-    let digest = digest::of_canonical(DOMAIN, text.as_bytes());
+    let digest = digest::digest_canonical(DOMAIN, text.as_bytes());
     let start = "sha256:".len();
     digest.as_str()[start..start + digits].to_owned()
 }

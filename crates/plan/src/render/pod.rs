@@ -5,7 +5,7 @@ use sympozium_api::labels::component;
 use sympozium_api::names::ImageRef;
 use sympozium_api::run_plan::{Part, Role, Start};
 
-use super::metadata::Run;
+use super::metadata::RenderContext;
 use super::{RenderError, container, identities, security, volumes};
 use crate::plan::PackTexts;
 
@@ -16,50 +16,50 @@ const NO_NAME_SERVER: &str = "127.0.0.1";
 ///
 /// The order of its init containers is the order in which they start. Skills are native sidecars, so that hooks and the
 /// agent find them running; the kubelet ends them after agent and bridge.
-pub fn during(run: &Run<'_>, texts: &[PackTexts<'_>]) -> Result<PodTemplateSpec, RenderError> {
-    let parts: Vec<&Part> = (run.plan.parts.iter()).filter(|part| !part.role.is_after()).collect();
-    let mut first = our_own(run, &parts)?;
+pub fn run_pod(run: &RenderContext<'_>, texts: &[PackTexts<'_>]) -> Result<PodTemplateSpec, RenderError> {
+    let parts: Vec<&Part> = (run.plan.parts.iter()).filter(|part| !part.role.is_post_run()).collect();
+    let mut first = own_init_containers(run, &parts)?;
     for part in &parts {
         if matches!(part.role, Role::Skill { .. } | Role::Sandbox) {
-            first.push(container::beside(container::part(run, part)?));
+            first.push(container::into_sidecar(container::render_part(run, part)?));
         }
     }
     for part in &parts {
         if matches!(part.role, Role::PreRun { .. }) {
-            first.push(container::part(run, part)?);
+            first.push(container::render_part(run, part)?);
         }
     }
     let mut containers = Vec::new();
     for part in &parts {
         if matches!(part.role, Role::Agent | Role::Bridge) {
-            containers.push(container::part(run, part)?);
+            containers.push(container::render_part(run, part)?);
         }
     }
     template(run, component::AGENT_RUN, &parts, first, containers, texts)
 }
 
 /// The pod with the hooks after the agent, one after the other: all but the last are init containers.
-pub fn afterwards(run: &Run<'_>, texts: &[PackTexts<'_>]) -> Result<PodTemplateSpec, RenderError> {
-    let parts: Vec<&Part> = (run.plan.parts.iter()).filter(|part| part.role.is_after()).collect();
-    let mut first = our_own(run, &parts)?;
+pub fn after_run_pod(run: &RenderContext<'_>, texts: &[PackTexts<'_>]) -> Result<PodTemplateSpec, RenderError> {
+    let parts: Vec<&Part> = (run.plan.parts.iter()).filter(|part| part.role.is_post_run()).collect();
+    let mut first = own_init_containers(run, &parts)?;
     for part in &parts {
-        first.push(container::part(run, part)?);
+        first.push(container::render_part(run, part)?);
     }
     let last = first.pop().into_iter().collect();
     template(run, component::POST_RUN, &parts, first, last, texts)
 }
 
 /// The init containers of our own, which come first.
-fn our_own(run: &Run<'_>, parts: &[&Part]) -> Result<Vec<Container>, RenderError> {
+fn own_init_containers(run: &RenderContext<'_>, parts: &[&Part]) -> Result<Vec<Container>, RenderError> {
     let mut own = vec![container::check_network(run)?];
-    if let Some(image) = injected(parts) {
+    if let Some(image) = injected_executor(parts) {
         own.push(container::copy_executor(run, image));
     }
     Ok(own)
 }
 
 /// The image of the injected executor, if a part uses it: a plan names only one.
-fn injected<'p>(parts: &[&'p Part]) -> Option<&'p ImageRef> {
+fn injected_executor<'p>(parts: &[&'p Part]) -> Option<&'p ImageRef> {
     parts.iter().find_map(|part| match &part.start {
         Start::Injected { executor } => Some(executor),
         Start::Image { .. } => None,
@@ -67,7 +67,7 @@ fn injected<'p>(parts: &[&'p Part]) -> Option<&'p ImageRef> {
 }
 
 fn template(
-    run: &Run<'_>,
+    run: &RenderContext<'_>,
     component: &'static str,
     parts: &[&Part],
     init_containers: Vec<Container>,
@@ -75,10 +75,10 @@ fn template(
     texts: &[PackTexts<'_>],
 ) -> Result<PodTemplateSpec, RenderError> {
     let plan = run.plan;
-    let injected = injected(parts).is_some();
-    let mut volumes = volumes::of_parts(run, parts, texts)?;
+    let injected = injected_executor(parts).is_some();
+    let mut volumes = volumes::render_volumes(run, parts, texts)?;
     if injected {
-        volumes.push(volumes::executor());
+        volumes.push(volumes::executor_volume());
     }
     let access = |wanted: fn(&sympozium_api::skill_pack::HostAccess) -> bool| {
         let mut all = parts.iter();
@@ -107,7 +107,7 @@ fn template(
         secrets.map(|secret| LocalObjectReference { name: secret.name.as_str().to_owned() }).collect();
     let spec = PodSpec {
         restart_policy: Some("Never".to_owned()),
-        service_account_name: Some(run.names.of(identities::POD)),
+        service_account_name: Some(run.names.with_suffix(identities::POD_SUFFIX)),
         automount_service_account_token: Some(false),
         enable_service_links: Some(false),
         share_process_namespace: Some(false),
@@ -116,7 +116,7 @@ fn template(
         host_pid: host_pid.map(|_| true),
         runtime_class_name: (plan.isolation.runtime_class.as_ref()).map(|class| class.as_str().to_owned()),
         termination_grace_period_seconds: Some(seconds(plan.deadlines.grace_seconds)),
-        security_context: Some(security::of_pod(&plan.isolation.seccomp)),
+        security_context: Some(security::pod_context(&plan.isolation.seccomp)),
         dns_policy: Some("None".to_owned()),
         dns_config: Some(PodDNSConfig {
             nameservers: Some(vec![NO_NAME_SERVER.to_owned()]),
@@ -131,7 +131,7 @@ fn template(
         ..PodSpec::default()
     };
     let annotations = volumes::gvisor_annotations(run, parts, injected);
-    Ok(PodTemplateSpec { metadata: Some(run.pod(component, annotations)), spec: Some(spec) })
+    Ok(PodTemplateSpec { metadata: Some(run.pod_metadata(component, annotations)), spec: Some(spec) })
 }
 
 /// Seconds in the type of the Kubernetes API.

@@ -6,7 +6,7 @@ use serde::{Serialize, Serializer};
 use sympozium_api::labels;
 
 use super::RenderError;
-use super::metadata::Run;
+use super::metadata::RenderContext;
 use super::object::Sandbox;
 use super::pod::seconds;
 use super::settings::SandboxVersion;
@@ -15,11 +15,11 @@ use super::settings::SandboxVersion;
 const PREFIX: &str = "sb-";
 
 /// The Sandbox of a run.
-pub fn render(run: &Run<'_>, mut template: PodTemplateSpec) -> Result<Sandbox, RenderError> {
+pub fn render(run: &RenderContext<'_>, mut template: PodTemplateSpec) -> Result<Sandbox, RenderError> {
     let version = run.settings.sandbox_version;
     let version = version.ok_or(RenderError::NoAgentSandbox)?;
     let mark = || (labels::AGENT_SANDBOX.to_owned(), "true".to_owned());
-    let mut metadata = run.workload(format!("{PREFIX}{}", run.names.workload()));
+    let mut metadata = run.workload_metadata(format!("{PREFIX}{}", run.names.workload()));
     metadata.labels.get_or_insert_default().extend([mark()]);
     if let Some(metadata) = &mut template.metadata {
         metadata.labels.get_or_insert_default().extend([mark()]);
@@ -40,7 +40,7 @@ impl Serialize for Sandbox {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
-        struct Written<'a> {
+        struct SerializedSandbox<'a> {
             api_version: &'a str,
             kind: &'a str,
             metadata: &'a ObjectMeta,
@@ -61,7 +61,7 @@ impl Serialize for Sandbox {
             SandboxVersion::V1Alpha1 => (Some(1), None),
             SandboxVersion::V1Beta1 => (None, Some("Running")),
         };
-        Written {
+        SerializedSandbox {
             api_version: self.version.api_version(),
             kind: Self::KIND,
             metadata: &self.metadata,

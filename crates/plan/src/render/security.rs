@@ -9,19 +9,19 @@ const USER: i64 = 1000;
 const ROOT: i64 = 0;
 
 /// For the pod.
-pub fn of_pod(seccomp: &sandbox::SeccompProfile) -> PodSecurityContext {
+pub fn pod_context(seccomp: &sandbox::SeccompProfile) -> PodSecurityContext {
     PodSecurityContext {
         run_as_non_root: Some(true),
         run_as_user: Some(USER),
         run_as_group: Some(USER),
         fs_group: Some(USER),
-        seccomp_profile: Some(profile(seccomp)),
+        seccomp_profile: Some(render_profile(seccomp)),
         ..PodSecurityContext::default()
     }
 }
 
 /// For a container. Only access to the node, which a policy must have allowed, loosens anything.
-pub fn of_container(seccomp: &sandbox::SeccompProfile, host_access: Option<&HostAccess>) -> SecurityContext {
+pub fn container_context(seccomp: &sandbox::SeccompProfile, host_access: Option<&HostAccess>) -> SecurityContext {
     let access = host_access.filter(|access| access.enabled);
     let privileged = access.is_some_and(|access| access.privileged);
     let user = if access.is_some_and(|access| access.run_as_root) { ROOT } else { USER };
@@ -34,12 +34,12 @@ pub fn of_container(seccomp: &sandbox::SeccompProfile, host_access: Option<&Host
         privileged: privileged.then_some(true),
         read_only_root_filesystem: Some(true),
         capabilities: (!privileged).then(|| Capabilities { add: None, drop: Some(vec!["ALL".to_owned()]) }),
-        seccomp_profile: Some(profile(seccomp)),
+        seccomp_profile: Some(render_profile(seccomp)),
         ..SecurityContext::default()
     }
 }
 
-fn profile(profile: &sandbox::SeccompProfile) -> SeccompProfile {
+fn render_profile(profile: &sandbox::SeccompProfile) -> SeccompProfile {
     let type_ = match profile.type_ {
         SeccompProfileType::RuntimeDefault => "RuntimeDefault",
         SeccompProfileType::Localhost => "Localhost",

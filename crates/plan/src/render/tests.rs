@@ -1,8 +1,8 @@
 //! Properties of all rendered objects, and the objects of some runs.
 
 mod certificates;
+mod checks;
 mod golden;
-mod look;
 mod names;
 mod properties;
 mod pull_policy;
@@ -11,13 +11,13 @@ mod refusals;
 use sympozium_api::RunPlan;
 
 use super::{RenderSettings, Rendered, render};
-use crate::admit::Reason;
-use crate::plan::tests::world::World;
+use crate::admit::Violation;
+use crate::plan::tests::harness::Harness;
 use crate::plan::{PackTexts, PlanSettings, plan};
 
 /// The plan and the texts of an admitted run; the violations when it is not.
-fn with_plan<T>(world: &World, look: impl FnOnce(&RunPlan, &[PackTexts<'_>]) -> T) -> Result<T, Vec<Reason>> {
-    world.admitted(|input, admitted| {
+fn with_plan<T>(world: &Harness, look: impl FnOnce(&RunPlan, &[PackTexts<'_>]) -> T) -> Result<T, Vec<Violation>> {
+    world.with_admitted(|input, admitted| {
         let planned = plan(input, admitted, &PlanSettings::default()).expect("a plan");
         look(&planned.plan, &planned.texts)
     })
@@ -29,5 +29,5 @@ fn rendered(manifests: &str, settings: &RenderSettings) -> (RunPlan, Rendered) {
         let rendered = render(plan, texts, settings).expect("a rendered plan");
         (plan.clone(), rendered)
     };
-    with_plan(&World::yaml(manifests), look).expect("an admitted run")
+    with_plan(&Harness::from_yaml(manifests), look).expect("an admitted run")
 }

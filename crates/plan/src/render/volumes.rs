@@ -16,8 +16,8 @@ use sympozium_api::run_plan::{
 };
 
 use super::inputs::{self, key};
-use super::metadata::Run;
-use super::names::word;
+use super::metadata::RenderContext;
+use super::names::suffix;
 use super::{RenderError, check, identities};
 use crate::plan::PackTexts;
 
@@ -38,23 +38,27 @@ const TEXT_MODE: i32 = 0o444;
 const PROGRAM_MODE: i32 = 0o555;
 
 /// The volumes that these parts mount, in the plan's order.
-pub fn of_parts(run: &Run<'_>, parts: &[&Part], texts: &[PackTexts<'_>]) -> Result<Vec<Volume>, RenderError> {
+pub fn render_volumes(
+    run: &RenderContext<'_>,
+    parts: &[&Part],
+    texts: &[PackTexts<'_>],
+) -> Result<Vec<Volume>, RenderError> {
     for mount in parts.iter().flat_map(|part| &part.mounts) {
-        check::volume(run.plan, &mount.volume.0)?;
+        check::find_volume(run.plan, &mount.volume.0)?;
     }
     let mounted = run.plan.volumes.iter();
-    let mounted = mounted.filter(|volume| mounts(parts, &volume.name) > 0);
-    mounted.map(|volume| one(run, volume, texts)).collect()
+    let mounted = mounted.filter(|volume| count_mounts(parts, &volume.name) > 0);
+    mounted.map(|volume| render_volume(run, volume, texts)).collect()
 }
 
 /// The volume that the executor is copied to.
-pub fn executor() -> Volume {
-    scratch(EXECUTOR, Medium::Disk, EXECUTOR_SIZE)
+pub fn executor_volume() -> Volume {
+    scratch_volume(EXECUTOR, Medium::Disk, EXECUTOR_SIZE)
 }
 
 /// Annotations that tell gVisor which scratch space containers share; without them sockets and inotify do not work
 /// there.
-pub fn gvisor_annotations(run: &Run<'_>, parts: &[&Part], injected: bool) -> BTreeMap<String, String> {
+pub fn gvisor_annotations(run: &RenderContext<'_>, parts: &[&Part], injected: bool) -> BTreeMap<String, String> {
     let mut annotations = BTreeMap::new();
     let mut share = |volume: &str, medium: Medium| {
         let type_ = match medium {
@@ -68,7 +72,7 @@ pub fn gvisor_annotations(run: &Run<'_>, parts: &[&Part], injected: bool) -> BTr
     };
     for volume in &run.plan.volumes {
         if let VolumeSource::Scratch { medium, .. } = &volume.source
-            && mounts(parts, &volume.name) > 1
+            && count_mounts(parts, &volume.name) > 1
         {
             share(&volume.name.0, *medium);
         }
@@ -80,28 +84,28 @@ pub fn gvisor_annotations(run: &Run<'_>, parts: &[&Part], injected: bool) -> BTr
 }
 
 /// How many of the parts mount the volume.
-fn mounts(parts: &[&Part], volume: &VolumeName) -> usize {
+fn count_mounts(parts: &[&Part], volume: &VolumeName) -> usize {
     let mounts = |part: &&&Part| part.mounts.iter().any(|mount| mount.volume == *volume);
     parts.iter().filter(mounts).count()
 }
 
-fn one(run: &Run<'_>, volume: &PlanVolume, texts: &[PackTexts<'_>]) -> Result<Volume, RenderError> {
+fn render_volume(run: &RenderContext<'_>, volume: &PlanVolume, texts: &[PackTexts<'_>]) -> Result<Volume, RenderError> {
     let name = volume.name.0.as_str();
     let empty = Volume { name: name.to_owned(), ..Volume::default() };
     Ok(match &volume.source {
-        VolumeSource::Scratch { medium, size } => scratch(name, *medium, &size.text()),
+        VolumeSource::Scratch { medium, size } => scratch_volume(name, *medium, &size.text()),
         VolumeSource::Kept { .. } => Volume {
             persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
-                claim_name: run.names.of(&word("a volume", name)?),
+                claim_name: run.names.with_suffix(&suffix("a volume", name)?),
                 read_only: None,
             }),
             ..empty
         },
         VolumeSource::Texts { pack, programs } => {
-            Volume { config_map: Some(pack_texts(run, pack, *programs, texts)?), ..empty }
+            Volume { config_map: Some(texts_volume(run, pack, *programs, texts)?), ..empty }
         }
-        VolumeSource::Input { part } => input(run, part, empty)?,
-        VolumeSource::Token { identity } => Volume { secret: Some(token(run, identity)?), ..empty },
+        VolumeSource::Input { part } => input_volume(run, part, empty)?,
+        VolumeSource::Token { identity } => Volume { secret: Some(token_volume(run, identity)?), ..empty },
         VolumeSource::Secret { secret } => Volume {
             secret: Some(SecretVolumeSource {
                 secret_name: Some(secret.as_str().to_owned()),
@@ -121,11 +125,11 @@ fn one(run: &Run<'_>, volume: &PlanVolume, texts: &[PackTexts<'_>]) -> Result<Vo
         VolumeSource::Host { path } => {
             Volume { host_path: Some(HostPathVolumeSource { path: path.as_str().to_owned(), type_: None }), ..empty }
         }
-        VolumeSource::Declared { volume } => declared(name, volume)?,
+        VolumeSource::Declared { volume } => declared_volume(name, volume)?,
     })
 }
 
-fn scratch(name: &str, medium: Medium, size: &str) -> Volume {
+fn scratch_volume(name: &str, medium: Medium, size: &str) -> Volume {
     Volume {
         name: name.to_owned(),
         empty_dir: Some(EmptyDirVolumeSource {
@@ -137,19 +141,19 @@ fn scratch(name: &str, medium: Medium, size: &str) -> Volume {
 }
 
 /// The volume of a part's input, projected from its own sources.
-fn input(run: &Run<'_>, part: &PartName, empty: Volume) -> Result<Volume, RenderError> {
+fn input_volume(run: &RenderContext<'_>, part: &PartName, empty: Volume) -> Result<Volume, RenderError> {
     let part = run.plan.part(part).ok_or_else(|| RenderError::Missing { what: "part", name: part.0.clone() })?;
     let name = inputs::input_name(run, part)?;
     if part.role == Role::Agent {
         let view = ConfigMapVolumeSource {
             name,
-            items: Some(vec![item(key::AGENT, TEXT_MODE)]),
+            items: Some(vec![key_item(key::AGENT, TEXT_MODE)]),
             ..ConfigMapVolumeSource::default()
         };
         return Ok(Volume { config_map: Some(view), ..empty });
     }
     let keys = inputs::keys(run, part);
-    let items = keys.iter().map(|key| item(key, SECRET_MODE)).collect();
+    let items = keys.iter().map(|key| key_item(key, SECRET_MODE)).collect();
     if part.role != Role::Bridge {
         let secret =
             SecretVolumeSource { secret_name: Some(name), items: Some(items), ..SecretVolumeSource::default() };
@@ -157,8 +161,8 @@ fn input(run: &Run<'_>, part: &PartName, empty: Volume) -> Result<Volume, Render
     }
     let plan = VolumeProjection {
         config_map: Some(ConfigMapProjection {
-            name: run.names.of(inputs::PLAN),
-            items: Some(vec![item(key::PLAN, TEXT_MODE)]),
+            name: run.names.with_suffix(inputs::PLAN_SUFFIX),
+            items: Some(vec![key_item(key::PLAN, TEXT_MODE)]),
             optional: None,
         }),
         ..VolumeProjection::default()
@@ -180,33 +184,33 @@ fn input(run: &Run<'_>, part: &PartName, empty: Volume) -> Result<Volume, Render
 }
 
 /// Keys are listed one by one: a container does not start before all of them are there.
-fn item(key: &str, mode: i32) -> KeyToPath {
+fn key_item(key: &str, mode: i32) -> KeyToPath {
     KeyToPath { key: key.to_owned(), path: key.to_owned(), mode: Some(mode) }
 }
 
-fn token(run: &Run<'_>, identity: &IdentityName) -> Result<SecretVolumeSource, RenderError> {
+fn token_volume(run: &RenderContext<'_>, identity: &IdentityName) -> Result<SecretVolumeSource, RenderError> {
     let known = run.plan.identity(identity);
     let known = known.ok_or_else(|| RenderError::Missing { what: "identity", name: identity.0.clone() })?;
     Ok(SecretVolumeSource {
         secret_name: Some(identities::token_secret(run, known)?),
-        items: Some(identities::TOKEN_KEYS.iter().map(|key| item(key, SECRET_MODE)).collect()),
+        items: Some(identities::TOKEN_KEYS.iter().map(|key| key_item(key, SECRET_MODE)).collect()),
         ..SecretVolumeSource::default()
     })
 }
 
 /// Every file at its path below the skill's directory. Files are executable only where `programs` is set.
-fn pack_texts(
-    run: &Run<'_>,
+fn texts_volume(
+    run: &RenderContext<'_>,
     pack: &str,
     programs: bool,
     texts: &[PackTexts<'_>],
 ) -> Result<ConfigMapVolumeSource, RenderError> {
-    let (number, texts) = inputs::texts_of(texts, pack)?;
+    let (number, texts) = inputs::find_texts(texts, pack)?;
     let mut items = Vec::new();
     for (skill_number, skill) in texts.skills.iter().enumerate() {
         items.push(KeyToPath {
             key: inputs::text_key(skill_number),
-            path: format!("{}/{}", skill.name, SkillPlan::TEXT),
+            path: format!("{}/{}", skill.name, SkillPlan::TEXT_FILE),
             mode: None,
         });
         for (file_number, file) in skill.files.iter().enumerate() {
@@ -219,7 +223,7 @@ fn pack_texts(
         }
     }
     Ok(ConfigMapVolumeSource {
-        name: run.names.of(&inputs::texts_word(number)),
+        name: run.names.with_suffix(&inputs::texts_suffix(number)),
         default_mode: Some(TEXT_MODE),
         items: Some(items),
         optional: None,
@@ -228,7 +232,7 @@ fn pack_texts(
 
 /// Sets the size of a user's scratch space: without a limit it could fill the node's disk. A volume without a source is
 /// scratch space too.
-fn with_size(mut volume: Volume) -> Volume {
+fn with_default_size(mut volume: Volume) -> Volume {
     let is_empty = Volume { name: String::new(), ..volume.clone() } == Volume::default();
     if is_empty {
         volume.empty_dir = Some(EmptyDirVolumeSource::default());
@@ -242,7 +246,7 @@ fn with_size(mut volume: Volume) -> Volume {
 
 /// A volume as a user wrote it, under our name. Fields that our types do not know are refused, because they would be
 /// lost.
-fn declared(name: &str, volume: &open::Volume) -> Result<Volume, RenderError> {
+fn declared_volume(name: &str, volume: &open::Volume) -> Result<Volume, RenderError> {
     let unknown = || RenderError::UnknownVolume { name: volume.name.as_str().to_owned() };
     let mut written = serde_json::Map::new();
     written.insert("name".to_owned(), Value::from(name));
@@ -255,5 +259,5 @@ fn declared(name: &str, volume: &open::Volume) -> Result<Volume, RenderError> {
     if again != written {
         return Err(unknown());
     }
-    Ok(with_size(read))
+    Ok(with_default_size(read))
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use sympozium_ipc::message::ExecRequest;
-use sympozium_ipc::volume::Announced;
+use sympozium_ipc::volume::Announcement;
 use sympozium_ipc::{RequestId, RequestKey, Requester, Signer, Volume, WatchMode};
 use sympozium_testkit::wait_until;
 
@@ -30,8 +30,8 @@ impl Asker {
         let signer = Signer::new(RequestKey::generate().expect("a key"));
         let mut handed = false;
         wait_until(PATIENCE, || {
-            if let Ok(Announced::Start(start)) = volume.announced_start() {
-                volume.hand_key(&start.nonce, signer.key()).expect("a key");
+            if let Ok(Announcement::Start(start)) = volume.read_start() {
+                volume.hand_over_key(&start.nonce, signer.key()).expect("a key");
                 handed = true;
             }
             handed

@@ -65,7 +65,7 @@ fn serve_without_layers() {
         panic!("only `serve` can be without layers");
     };
     let bare = |config: Config| {
-        let mut config = config.leaving_out(Layer::ALL.into_iter().filter(|&it| it != Layer::Supervisor));
+        let mut config = config.without_layers(Layer::ALL.into_iter().filter(|&it| it != Layer::Supervisor));
         config.floor = Floor::none();
         config
     };

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use sympozium_exec::lookup::LookupError;
 use sympozium_exec::request::DEFAULT_OUTPUT_BYTES;
-use sympozium_exec::{Captured, Outcome, Request, RunError};
+use sympozium_exec::{CapturedOutput, Outcome, Request, RunError};
 use sympozium_ipc::RequestId;
 use sympozium_ipc::message::{EXECUTOR_FAILED, ExecRequest, ExecResult, ResultMeta, Truncated};
-use sympozium_program::chain;
+use sympozium_program::error_chain;
 
 use crate::isolation::Isolation;
 
@@ -41,7 +41,7 @@ pub fn of_run(id: &RequestId, ran: &Result<Outcome, RunError>, isolation: &Isola
 }
 
 fn of_outcome(id: &RequestId, outcome: &Outcome, isolation: &Isolation) -> ExecResult {
-    let exit_code = if outcome.timed_out { TIMED_OUT } else { outcome.ending.code().into() };
+    let exit_code = if outcome.timed_out { TIMED_OUT } else { outcome.termination.exit_code().into() };
     let (stdout, cut_stdout) = text(&outcome.stdout);
     let (stderr, cut_stderr) = text(&outcome.stderr);
     ExecResult {
@@ -60,10 +60,10 @@ fn of_outcome(id: &RequestId, outcome: &Outcome, isolation: &Isolation) -> ExecR
 }
 
 /// The text of a stream, and whether it is not all of it. Replacing invalid bytes makes it longer, so it is cut again.
-fn text(stream: &Captured) -> (String, bool) {
+fn text(stream: &CapturedOutput) -> (String, bool) {
     let mut text = stream.text().into_owned();
     let fits = text.floor_char_boundary(DEFAULT_OUTPUT_BYTES);
-    let cut = stream.truncated() || fits < text.len();
+    let cut = stream.is_truncated() || fits < text.len();
     text.truncate(fits);
     (text, cut)
 }
@@ -76,9 +76,9 @@ fn of_error(id: &RequestId, error: &RunError, isolation: &Isolation) -> ExecResu
         | RunError::Environment(_)
         | RunError::WorkingDirectory { .. }
         | RunError::TooLarge
-        | RunError::Gone => (EXECUTOR_FAILED, "refused"),
+        | RunError::SandboxGone => (EXECUTOR_FAILED, "refused"),
         RunError::Cancelled => (EXECUTOR_FAILED, "cancelled"),
-        RunError::Lost(_) | RunError::SupervisorDied | RunError::NotEnded(_) | RunError::Survivors(_) => {
+        RunError::ContactLost(_) | RunError::SupervisorDied | RunError::NotEnded(_) | RunError::Survivors(_) => {
             (EXECUTOR_FAILED, "ambiguous")
         }
     };
@@ -95,7 +95,7 @@ fn of_error(id: &RequestId, error: &RunError, isolation: &Isolation) -> ExecResu
 
 /// The answer to a request of which no outcome can be told, and why.
 pub fn of_failure(id: &RequestId, outcome: &str, error: &dyn std::error::Error, isolation: &Isolation) -> ExecResult {
-    let mut stderr = format!("skill-sidecar: {}", chain(error));
+    let mut stderr = format!("skill-sidecar: {}", error_chain(error));
     stderr.truncate(stderr.floor_char_boundary(DEFAULT_OUTPUT_BYTES));
     attested(ExecResult::failed(id.clone(), outcome, stderr), isolation)
 }

@@ -11,7 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use serde_json::Value;
-use sympozium_exec::{Captured, Ending, Outcome};
+use sympozium_exec::{CapturedOutput, Outcome, Termination};
 
 /// The exit code of a skill that did not exit by itself, or was not started.
 const NO_EXIT_CODE: i32 = -1;
@@ -77,9 +77,9 @@ fn is_false(it: &bool) -> bool {
 
 impl<'a> ResultObject<'a> {
     fn of(outcome: &'a Outcome, isolation: &'a Value) -> Self {
-        let exit_code = match outcome.ending {
+        let exit_code = match outcome.termination {
             _ if outcome.timed_out || outcome.cancelled => NO_EXIT_CODE,
-            ending => ending.code(),
+            ending => ending.exit_code(),
         };
         let mut stderr = outcome.stderr.text();
         if outcome.timed_out && stderr.is_empty() {
@@ -91,11 +91,11 @@ impl<'a> ResultObject<'a> {
             stderr,
             exit_code,
             timed_out: outcome.timed_out,
-            truncated: outcome.stdout.truncated() || outcome.stderr.truncated(),
+            truncated: outcome.stdout.is_truncated() || outcome.stderr.is_truncated(),
             duration_ms: milliseconds(outcome.duration),
-            signal: match outcome.ending {
-                Ending::Signaled(signal) => Some(signal),
-                Ending::Exited(_) => None,
+            signal: match outcome.termination {
+                Termination::Signaled(signal) => Some(signal),
+                Termination::Exited(_) => None,
             },
             cancelled: outcome.cancelled,
             oom_killed: outcome.oom_killed,
@@ -125,8 +125,8 @@ impl<'a> ResultObject<'a> {
 }
 
 /// The bytes themselves, where the text does not tell them all.
-fn exact(captured: &Captured) -> Option<String> {
-    captured.invalid_utf8().then(|| STANDARD.encode(&captured.bytes))
+fn exact(captured: &CapturedOutput) -> Option<String> {
+    captured.has_invalid_utf8().then(|| STANDARD.encode(&captured.bytes))
 }
 
 /// Whole milliseconds.
@@ -263,9 +263,9 @@ mod tests {
 
     fn outcome() -> Outcome {
         Outcome {
-            ending: Ending::Exited(0),
+            termination: Termination::Exited(0),
             stdout: captured(b"out"),
-            stderr: Captured::default(),
+            stderr: CapturedOutput::default(),
             timed_out: false,
             cancelled: false,
             oom_killed: false,
@@ -275,8 +275,8 @@ mod tests {
         }
     }
 
-    fn captured(bytes: &[u8]) -> Captured {
-        Captured { bytes: bytes.to_vec(), total_bytes: bytes.len() as u64 }
+    fn captured(bytes: &[u8]) -> CapturedOutput {
+        CapturedOutput { bytes: bytes.to_vec(), total_bytes: bytes.len() as u64 }
     }
 
     fn text(finished: &Finished) -> String {
@@ -293,16 +293,16 @@ mod tests {
 
     #[test]
     fn every_way_to_end_is_told() {
-        let timed_out = Outcome { timed_out: true, ending: Ending::Signaled(15), ..outcome() };
+        let timed_out = Outcome { timed_out: true, termination: Termination::Signaled(15), ..outcome() };
         assert_eq!(
             text(&Finished::Ran(timed_out)),
             r#"{"status":"error","stdout":"out","stderr":"timeout","exit_code":-1,"timed_out":true,"truncated":false,"duration_ms":12,"signal":15,"isolation":{}}"#
         );
         let killed = Outcome {
-            ending: Ending::Signaled(9),
+            termination: Termination::Signaled(9),
             oom_killed: true,
             stdout: captured(b"a\xff"),
-            stderr: Captured { bytes: b"cut".to_vec(), total_bytes: 4 },
+            stderr: CapturedOutput { bytes: b"cut".to_vec(), total_bytes: 4 },
             ..outcome()
         };
         assert_eq!(

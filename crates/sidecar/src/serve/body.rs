@@ -66,7 +66,7 @@ impl Call {
             .map_err(BodyError::from_json)?;
         if !call.env.is_empty() {
             // Names and sizes by the rules of whoever will make the environment; its own variables do not matter yet.
-            Environment::declared([]).with_request(&call.env).map_err(|error| BodyError {
+            Environment::from_declared([]).for_request(&call.env).map_err(|error| BodyError {
                 message: shortened(&format!("env: {error}")),
                 hint: Some("only SKILL_* variables can be set by a request".to_owned()),
             })?;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use axum::http::StatusCode;
 use sympozium_exec::lookup::{LookupError, SkillName};
 use sympozium_exec::{Cancel, Executor, Outcome, RunError};
-use sympozium_program::chain;
+use sympozium_program::error_chain;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::answer::{ErrorAnswer, Finished};
@@ -168,9 +168,9 @@ impl Calls {
             }
             _ => self.metrics.called(skill.as_str(), Kind::Failed, None),
         }
-        let chain = chain(error);
+        let chain = error_chain(error);
         match error {
-            RunError::Gone => {
+            RunError::SandboxGone => {
                 self.gone.notify_one();
                 let answer = ErrorAnswer::new(
                     StatusCode::SERVICE_UNAVAILABLE,
@@ -195,7 +195,7 @@ impl Calls {
     fn refusal(&self, error: &LookupError) -> ErrorAnswer {
         self.metrics.refused();
         ErrorAnswer::new(StatusCode::FORBIDDEN, format!("the skill must not be run: {}", rule(error)))
-            .cause(chain(error))
+            .cause(error_chain(error))
     }
 }
 
@@ -231,7 +231,7 @@ fn kind_of(outcome: &Outcome) -> Kind {
     match outcome {
         _ if outcome.cancelled => Kind::Cancelled,
         _ if outcome.timed_out => Kind::Timeout,
-        _ if outcome.ending.code() == 0 => Kind::Ok,
+        _ if outcome.termination.exit_code() == 0 => Kind::Ok,
         _ => Kind::Error,
     }
 }

@@ -18,7 +18,7 @@ use super::answer::{ErrorAnswer, milliseconds};
 use super::connections;
 use super::metrics::Metrics;
 use super::strict_io::REFUSED_METHOD;
-use sympozium_ipc::strict_head::Violation;
+use sympozium_ipc::strict_head::HeadError;
 
 /// Characters of a request id that a caller chose.
 pub const MAX_REQUEST_ID: usize = 128;
@@ -139,10 +139,10 @@ impl connections::Answer for Requests {
 /// The answer to a head that was refused before the parser saw it.
 fn refused(path: &str) -> ErrorAnswer {
     let number = path.trim_start_matches('/').parse::<usize>().ok();
-    let violation = number.and_then(|number| Violation::ALL.get(number));
+    let violation = number.and_then(|number| HeadError::ALL.get(number));
     let status = violation.map(|violation| violation.status());
     let status = status.and_then(|status| StatusCode::from_u16(status).ok());
-    let message = violation.map_or_else(String::new, Violation::to_string);
+    let message = violation.map_or_else(String::new, HeadError::to_string);
     ErrorAnswer::new(status.unwrap_or(StatusCode::BAD_REQUEST), message).close()
 }
 

@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::connections::Connection;
-use sympozium_ipc::strict_head::{Framing, Scanner, Violation, check};
+use sympozium_ipc::strict_head::{Framing, HeadError, Scanner, check_request};
 
 /// From the first byte of a head to its last.
 pub const HEAD_DEADLINE: Duration = Duration::from_secs(10);
@@ -29,7 +29,7 @@ pub const REFUSED_METHOD: &str = "!REFUSED";
 const CLOSE: &[u8] = b"Connection: close\r\n\r\n";
 
 /// The head that stands for a refused one; its target is the number of the violation.
-fn refusal(violation: Violation) -> Vec<u8> {
+fn refusal(violation: HeadError) -> Vec<u8> {
     let number = violation as usize;
     format!("{REFUSED_METHOD} /{number} HTTP/1.1\r\nHost: refused\r\nConnection: close\r\n\r\n").into_bytes()
 }
@@ -90,13 +90,13 @@ impl<S: AsyncRead + Unpin> StrictIo<S> {
 
     /// Judges what has been read, when a head is what comes next.
     fn judge(&mut self) {
-        let end = match self.scanner.end(&self.buffer) {
+        let end = match self.scanner.find_end(&self.buffer) {
             Ok(None) => return,
             Ok(Some(end)) => end,
             Err(violation) => return self.refuse(violation),
         };
         self.read_timer.stop();
-        match check(&self.buffer[..end]) {
+        match check_request(&self.buffer[..end]) {
             Err(violation) => self.refuse(violation),
             Ok(Framing::Chunked) => {
                 self.buffer.splice(end - 2..end, CLOSE.iter().copied());
@@ -116,7 +116,7 @@ impl<S: AsyncRead + Unpin> StrictIo<S> {
         }
     }
 
-    fn refuse(&mut self, violation: Violation) {
+    fn refuse(&mut self, violation: HeadError) {
         self.buffer = refusal(violation);
         self.passed = 0;
         self.allowed = self.buffer.len();
@@ -197,7 +197,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for StrictIo<S> {
                         }
                         Poll::Pending => {
                             ready!(this.read_timer.poll(context, Wait::Head));
-                            this.refuse(Violation::Slow);
+                            this.refuse(HeadError::TimedOut);
                         }
                     }
                 }
@@ -310,7 +310,7 @@ mod tests {
         seen
     }
 
-    fn refused(violation: Violation) -> Vec<u8> {
+    fn refused(violation: HeadError) -> Vec<u8> {
         refusal(violation)
     }
 
@@ -327,7 +327,7 @@ mod tests {
     async fn a_bad_head_after_a_good_one_is_replaced_and_nothing_follows_it() {
         let bad = b"GET / HTTP/1.1\nHost: x\r\n\r\n";
         let sent = [POST, b"abc", bad, GET].concat();
-        let expected = [POST, b"abc", &refused(Violation::LineEnding)].concat();
+        let expected = [POST, b"abc", &refused(HeadError::LineEnding)].concat();
         assert_eq!(seen(&sent).await, expected);
     }
 
@@ -348,7 +348,7 @@ mod tests {
         let mut io = StrictIo::new(ours, Arc::default());
         let mut bytes = vec![0; 1024];
         let count = io.read(&mut bytes).await.unwrap();
-        assert_eq!(bytes[..count], refused(Violation::Slow));
+        assert_eq!(bytes[..count], refused(HeadError::TimedOut));
         assert_eq!(started.elapsed(), HEAD_DEADLINE);
     }
 

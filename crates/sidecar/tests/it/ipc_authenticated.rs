@@ -57,7 +57,7 @@ fn is_the_executor_when_asked() {
         panic!("only `ipc` can be without layers");
     };
     let change = |config: Config| {
-        let mut config = config.leaving_out([Layer::LandlockFilesystem, Layer::LandlockScopes, Layer::LandlockTcp]);
+        let mut config = config.without_layers([Layer::LandlockFilesystem, Layer::LandlockScopes, Layer::LandlockTcp]);
         config.floor = Floor::none();
         config.stage = StageProgram::At(PROGRAM.into());
         config

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sympozium_exec::world::{Bind, BindAccess};
+use sympozium_exec::layout::{Bind, BindAccess};
 use sympozium_exec::{Cancel, Config, Executor, Outcome, Profile, Request, RunError, StageProgram};
 use sympozium_testkit::as_user::is_root;
 use sympozium_testkit::{copy_program, probe, static_build, wait_until};
@@ -42,7 +42,7 @@ impl Pod {
             false => (Profile::HostUser, None),
         };
         let mut config = Config::new(profile);
-        config.world.identity = identity;
+        config.layout.identity = identity;
         config.stage = StageProgram::At(binary);
         for (name, target, access) in [
             ("ipc", "/ipc", BindAccess::ReadWrite),
@@ -50,7 +50,7 @@ impl Pod {
             ("bin", "/opt/sympozium/bin", BindAccess::ReadOnly),
             ("skills", "/usr/local/bin", BindAccess::ReadOnly),
         ] {
-            config = config.bind(Bind { source: directory.path().join(name), target: target.into(), access });
+            config = config.with_bind(Bind { source: directory.path().join(name), target: target.into(), access });
         }
         let executor = Executor::new(config).expect("a private root");
         let mut request = Request::argv([PROGRAM].iter().chain(arguments));
@@ -113,5 +113,5 @@ fn requests_are_executed_with_a_read_only_root_and_no_capability() {
     assert_eq!(result["_meta"]["isolation"]["guarantees"]["filesystem"], "enforced");
     fs::write(pod.directory.path().join("ipc/done"), "done").expect("the end");
     let outcome = pod.end();
-    assert_eq!(outcome.ending.code(), 0, "{}", outcome.stderr.text());
+    assert_eq!(outcome.termination.exit_code(), 0, "{}", outcome.stderr.text());
 }

@@ -13,10 +13,10 @@ use sympozium_api::{Agent, AgentRun, SkillPack, SympoziumPolicy};
 use sympozium_plan::admit::{
     Agents, Candidates, Decision, Facts, Input, NO_RUNTIME_CLASSES, PackCandidates, PackObject, Settings, admit,
 };
-use sympozium_plan::explain::{Explanation, Grant, IdentityAbout, explain};
+use sympozium_plan::explain::{Explanation, Grant, IdentityInfo, explain};
 use sympozium_plan::plan::{PlanSettings, plan};
-use sympozium_plan::rbac::{Rule, Scope, covers};
-use sympozium_plan::render::{RenderSettings, Stage, render};
+use sympozium_plan::rbac::{Rule, Scope, find_uncovered};
+use sympozium_plan::render::{CreationStep, RenderSettings, render};
 use sympozium_testkit::cluster::{Kubectl, Namespace, Security, eventually};
 
 use crate::kinds::{root, with_kinds};
@@ -108,11 +108,11 @@ fn realised(namespace: &Namespace, pack: &str) -> Result<(Explanation, Vec<Value
     };
     let admitted = match admit(&input) {
         Decision::Admitted(admitted) => admitted,
-        Decision::Denied(denied) => bail!("{pack} is denied: {:#?}", denied.reasons),
+        Decision::Denied(denied) => bail!("{pack} is denied: {:#?}", denied.violations),
     };
     let planned = plan(&input, &admitted, &PlanSettings::default())?;
     let rendered = render(&planned.plan, &planned.texts, &RenderSettings::default())?;
-    let grants = rendered.stage(Stage::Grants).map(|it| it.to_value());
+    let grants = rendered.objects_of_step(CreationStep::Grants).map(|it| it.to_value());
     let grants: Vec<Value> = grants.collect::<Result<_, _>>()?;
     Ok((explain(&planned.plan), grants))
 }
@@ -264,7 +264,7 @@ const RESOURCES: &[(&str, &str)] = &[
 ];
 
 /// A sample of what no grant tells, different for each identity and the same in each run.
-fn not_told(identity: &IdentityAbout, own: &str, seed: &mut u64) -> Result<Vec<Asked>> {
+fn not_told(identity: &IdentityInfo, own: &str, seed: &mut u64) -> Result<Vec<Asked>> {
     let rules = |scopes: &[Scope]| -> Vec<Rule> {
         let grants = identity.grants.iter();
         let grants = grants.filter(|it| scopes.contains(&it.scope));
@@ -301,7 +301,7 @@ fn not_told(identity: &IdentityAbout, own: &str, seed: &mut u64) -> Result<Vec<A
             verb: verb.to_owned(),
             name: String::new(),
         };
-        if covers(held, &right)?.is_some() && !sample.contains(&asked) {
+        if find_uncovered(held, &right)?.is_some() && !sample.contains(&asked) {
             sample.push(asked);
         }
     }
@@ -309,7 +309,7 @@ fn not_told(identity: &IdentityAbout, own: &str, seed: &mut u64) -> Result<Vec<A
 }
 
 /// Asks what the identity may do; each question with its answer.
-fn answers(admin: &Kubectl, identity: &IdentityAbout, asked: &[Asked]) -> Result<Vec<(Asked, bool)>> {
+fn answers(admin: &Kubectl, identity: &IdentityInfo, asked: &[Asked]) -> Result<Vec<(Asked, bool)>> {
     let account = format!("system:serviceaccount:{}:{}", identity.namespace, identity.service_account);
     let groups = [
         "system:serviceaccounts".to_owned(),

@@ -1,7 +1,7 @@
 //! That what is wrong is found.
 
 use sympozium_api::run_plan::Gate;
-use sympozium_ipc::receipt::{IsolationSeen, Transferred};
+use sympozium_ipc::receipt::{OutputSize, ReportedIsolation};
 
 use super::*;
 use crate::receipts::ReceiptsExpected;
@@ -22,7 +22,7 @@ fn started() -> Event {
     Event::Started { run: "run".to_owned(), by: "bridge".to_owned() }
 }
 
-fn called(call: u64, pack: Option<&str>, decided: Decided) -> Event {
+fn called(call: u64, pack: Option<&str>, decided: CallDecision) -> Event {
     Event::Called {
         call,
         tool: "execute_command".to_owned(),
@@ -40,9 +40,9 @@ fn acted(call: u64, guarantees: Option<&[&str]>) -> Event {
         by: Actor::Skill,
         action: digest(),
         outcome: Outcome::Exited { code: 0 },
-        output: Transferred::default(),
+        output: OutputSize::default(),
         duration_ms: 0,
-        isolation: guarantees.map(|guarantees| IsolationSeen {
+        isolation: guarantees.map(|guarantees| ReportedIsolation {
             profile: "container".to_owned(),
             guarantees: guarantees.iter().map(|it| (*it).to_owned()).collect(),
         }),
@@ -55,13 +55,19 @@ fn ended() -> Event {
 
 #[test]
 fn receipts_that_cannot_be_so_are_found() {
-    let good = receipts(vec![started(), called(0, None, Decided::Allowed), acted(0, None), ended()]);
+    let good = receipts(vec![started(), called(0, None, CallDecision::Allowed), acted(0, None), ended()]);
     assert_eq!(always(&good), Vec::<String>::new());
     for (events, wrong) in [
         (vec![ended()], "the first receipt is not that of the start"),
-        (vec![started(), ended(), called(0, None, Decided::Denied)], "there are receipts after the end"),
-        (vec![started(), called(0, None, Decided::Waiting), acted(0, None)], "call 0 was made without being allowed"),
-        (vec![started(), called(0, None, Decided::Allowed), acted(0, None), acted(0, None)], "call 0 was made twice"),
+        (vec![started(), ended(), called(0, None, CallDecision::Denied)], "there are receipts after the end"),
+        (
+            vec![started(), called(0, None, CallDecision::Waiting), acted(0, None)],
+            "call 0 was made without being allowed",
+        ),
+        (
+            vec![started(), called(0, None, CallDecision::Allowed), acted(0, None), acted(0, None)],
+            "call 0 was made twice",
+        ),
     ] {
         assert_eq!(always(&receipts(events)), [wrong]);
     }
@@ -71,8 +77,8 @@ fn receipts_that_cannot_be_so_are_found() {
 fn receipts_are_told_by_call_and_compared_as_a_whole() {
     let told = told(&receipts(vec![
         started(),
-        called(0, Some("tools"), Decided::Allowed),
-        called(1, None, Decided::Denied),
+        called(0, Some("tools"), CallDecision::Allowed),
+        called(1, None, CallDecision::Denied),
         acted(0, None),
         ended(),
     ]));
@@ -107,7 +113,7 @@ fn a_command_is_held_by_its_executor_and_its_part_together() {
         files: None,
     };
     let of = |guarantees: Option<&[&str]>| {
-        receipts(vec![started(), called(0, pack, Decided::Allowed), acted(0, guarantees)])
+        receipts(vec![started(), called(0, pack, CallDecision::Allowed), acted(0, guarantees)])
     };
     let own: &[&str] = &["filesystem"];
     assert_eq!(isolation(&of(Some(own)), &plan, &kept, &wanted).len(), 1);

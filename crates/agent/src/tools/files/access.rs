@@ -1,12 +1,12 @@
 //! What the file tools may do in a root, and what they may advise.
 
-use sympozium_api::run_plan::{AgentView, Root, place};
+use sympozium_api::run_plan::{AgentView, Root, paths};
 
 use super::path::{holds, joined, plain};
 use crate::tools::names::EXECUTE_COMMAND;
 
 /// Where the tools write: in these places and below them, and nowhere else, whatever an author has mounted for the agent.
-pub const WRITABLE: [&str; 2] = [place::WORKSPACE, place::TMP];
+pub const WRITABLE: [&str; 2] = [paths::WORKSPACE, paths::TMP];
 
 /// Whether the model can have commands run. What it is told to do must be something that it can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

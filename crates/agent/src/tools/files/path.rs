@@ -1,6 +1,6 @@
 //! Paths as models name them, made plain in their text, and how they are shown.
 
-use sympozium_api::run_plan::place;
+use sympozium_api::run_plan::paths;
 
 use crate::tools::ToolError;
 use crate::tools::unseen::unseen_in_name;
@@ -24,7 +24,7 @@ impl Named {
         if path.is_empty() {
             return Err(ToolError("the path is empty; name a file or a directory".to_owned()));
         }
-        let absolute = if path.starts_with('/') { path.to_owned() } else { format!("{}/{path}", place::WORKSPACE) };
+        let absolute = if path.starts_with('/') { path.to_owned() } else { format!("{}/{path}", paths::WORKSPACE) };
         Ok(Self { path: joined(&plain(&absolute)?), ends_in_slash: path.ends_with('/') })
     }
 

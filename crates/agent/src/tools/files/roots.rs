@@ -17,7 +17,7 @@ use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
-use sympozium_api::run_plan::{Root, place};
+use sympozium_api::run_plan::{Root, paths};
 use sympozium_exec::beneath::{self, Links, Mounts, Resolve};
 
 use super::access::{Commands, Writing, made_plain};
@@ -30,7 +30,7 @@ const MOST_NAMED: usize = 24;
 
 /// Places that are never opened, whatever the roots say: the kernel's own, and what parts of a run say to each other.
 const CLOSED: [&str; 9] =
-    ["/proc", "/sys", "/dev", place::IPC, place::INPUT, place::DOOR, place::HEADERS, place::SCRIPT, place::TOKEN];
+    ["/proc", "/sys", "/dev", paths::IPC, paths::INPUT, paths::DOOR, paths::HEADERS, paths::SCRIPT, paths::TOKEN];
 /// Places that are closed unless a root is at or below them: the image's, where an author may have mounted something.
 const CLOSED_IN_IMAGE: [&str; 2] = ["/run", "/var/run"];
 
@@ -87,7 +87,7 @@ impl Roots {
             }
         }
         opened.sort_by_key(|root| std::cmp::Reverse(root.path.len()));
-        Self { roots: opened, places, workspace: place::WORKSPACE.to_owned(), commands: Commands::NotOffered }
+        Self { roots: opened, places, workspace: paths::WORKSPACE.to_owned(), commands: Commands::NotOffered }
     }
 
     /// The same, with the workspace at another place than every pod has it.
@@ -118,7 +118,7 @@ impl Roots {
     /// are described with that.
     pub(super) fn named(&self, path: &str) -> Result<Named, ToolError> {
         let mut named = Named::parse(path)?;
-        let moved = (named.path.strip_prefix(place::WORKSPACE)).filter(|rest| rest.is_empty() || rest.starts_with('/'));
+        let moved = (named.path.strip_prefix(paths::WORKSPACE)).filter(|rest| rest.is_empty() || rest.starts_with('/'));
         if let (Some(rest), false) = (moved, holds(&self.workspace, &named.path)) {
             named.path = format!("{}{rest}", self.workspace);
         }

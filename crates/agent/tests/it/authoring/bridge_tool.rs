@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use serde_json::{Value, json};
 use sympozium_gateway::plans::RunFacts;
 use sympozium_gateway::run_api::local::NoScheduler;
-use sympozium_gateway::run_api::{Scheduler, Unable};
-use sympozium_ipc::run_api::{MessageRequest, ScheduleRequest, SubrunsAnswer, SubrunsRequest, Told};
+use sympozium_gateway::run_api::{HandlerError, Scheduler};
+use sympozium_ipc::run_api::{MessageRequest, ScheduleRequest, SubrunsAnswer, SubrunsRequest, TextAnswer};
 use sympozium_testkit::model_server::{Answer, Reply, ToolCall};
 
 use super::run::{RUNNER, Run, planned};
@@ -107,19 +107,19 @@ async fn without_a_scheduler_a_message_is_an_error_and_never_success() {
 struct Unsteady(Arc<AtomicU32>);
 
 impl Scheduler for Unsteady {
-    async fn message(&self, _: &Arc<RunFacts>, _: MessageRequest) -> Result<Told, Unable> {
+    async fn message(&self, _: &Arc<RunFacts>, _: MessageRequest) -> Result<TextAnswer, HandlerError> {
         match self.0.fetch_add(1, Ordering::Relaxed) {
-            0 => Err(Unable::Busy("too many messages at once".to_owned())),
-            1 => Ok(Told { text: "sent after all".to_owned() }),
-            _ => Err(Unable::Failed { message: "it may have been sent".to_owned(), cause: None }),
+            0 => Err(HandlerError::Busy("too many messages at once".to_owned())),
+            1 => Ok(TextAnswer { text: "sent after all".to_owned() }),
+            _ => Err(HandlerError::Failed { message: "it may have been sent".to_owned(), cause: None }),
         }
     }
 
-    async fn schedule(&self, run: &Arc<RunFacts>, it: ScheduleRequest) -> Result<Told, Unable> {
+    async fn schedule(&self, run: &Arc<RunFacts>, it: ScheduleRequest) -> Result<TextAnswer, HandlerError> {
         NoScheduler.schedule(run, it).await
     }
 
-    async fn subruns(&self, run: &Arc<RunFacts>, it: SubrunsRequest) -> Result<SubrunsAnswer, Unable> {
+    async fn subruns(&self, run: &Arc<RunFacts>, it: SubrunsRequest) -> Result<SubrunsAnswer, HandlerError> {
         NoScheduler.subruns(run, it).await
     }
 }

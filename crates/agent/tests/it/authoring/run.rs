@@ -12,12 +12,12 @@ use serde_json::Value;
 use sympozium_api::names::{Digest, SkillPackName};
 use sympozium_api::run_plan::{Destination, ModelEndpoint, Root};
 use sympozium_api::{Agent, AgentRun, RunPlan, SkillPack, SympoziumPolicy};
-use sympozium_gateway::run_api::local::{NobodyToAsk, Records, files};
+use sympozium_gateway::run_api::local::{NoApprover, RecordStore, files};
 use sympozium_gateway::run_api::{RunApi, Scheduler};
 use sympozium_gateway::{Gateway, Settings};
 use sympozium_ipc::credential::{Claims, KEY_BYTES, KeyRing};
 use sympozium_ipc::receipt::{Event, verify};
-use sympozium_ipc::run_api::{Ending, RUN};
+use sympozium_ipc::run_api::{RUN_CREDENTIAL, ReportedEnd};
 use sympozium_plan::admit::{
     Agents, Candidates, Decision, Facts, Input, NO_RUNTIME_CLASSES, PackCandidates, PackObject, Services, admit,
 };
@@ -87,7 +87,7 @@ pub fn planned(manifests: &str) -> RunPlan {
             let planned = plan(&input, &admitted, &PlanSettings::default());
             planned.expect("a plan").plan
         }
-        Decision::Denied(denied) => panic!("denied: {:?}", denied.reasons),
+        Decision::Denied(denied) => panic!("denied: {:?}", denied.violations),
     };
     let (host, port) = MODEL;
     let host = host.to_owned();
@@ -108,7 +108,7 @@ pub struct Run {
     pub model: ModelServer,
     directory: TempDir,
     digest: Digest,
-    records: Records,
+    records: RecordStore,
     bridge: Child,
     serving: JoinHandle<()>,
 }
@@ -126,7 +126,7 @@ impl Run {
         }
         let bytes = plan.to_bytes().expect("bytes");
         fs::write(at("input/plan.json"), &bytes).expect("a plan");
-        fs::write(at("input/token"), signed(RUN)).expect("a token");
+        fs::write(at("input/token"), signed(RUN_CREDENTIAL)).expect("a token");
         for credential in &plan.credentials {
             let file = at("input").join(format!("credential-{}", credential.name));
             fs::write(file, signed(&credential.name)).expect("a credential");
@@ -136,9 +136,13 @@ impl Run {
         internet.host(MODEL.0, model.address());
         let gateway = Gateway::new(keys(), Settings::default(), internet);
         gateway.plans().add(&plan).expect("a plan");
-        let records = Records::open(&at("records")).expect("records");
-        let api =
-            RunApi { identify: gateway.credentials(), decider: NobodyToAsk, reporter: records.clone(), scheduler };
+        let records = RecordStore::open(&at("records")).expect("records");
+        let api = RunApi {
+            authenticator: gateway.credentials(),
+            question_handler: NoApprover,
+            report_store: records.clone(),
+            scheduler,
+        };
         gateway.serve_run_api(api).expect("the first");
         let listener = UnixListener::bind(at("gateway.sock")).expect("a socket");
         let serving = tokio::spawn(async move {
@@ -175,9 +179,9 @@ impl Run {
         let ended = exited(&mut agent).await;
         let bridge = exited(&mut self.bridge).await;
         assert_eq!((ended, bridge), (Some(0), Some(0)), "{}", self.logs());
-        let report = self.records.report(UID).expect("readable");
+        let report = self.records.read_report(UID).expect("readable");
         match report.and_then(|it| it.ending) {
-            Some(Ending::Answered { text }) => text,
+            Some(ReportedEnd::Answered { text }) => text,
             other => panic!("no answer: {other:?}\n{}", self.logs()),
         }
     }
@@ -201,7 +205,7 @@ impl Run {
     /// What the receipts say of calls and actions, verified against the plan and the last head.
     pub fn events(&self) -> Vec<Event> {
         let lines = fs::read_to_string(self.records.path(UID).join(files::RECEIPTS));
-        let report = self.records.report(UID).expect("readable");
+        let report = self.records.read_report(UID).expect("readable");
         let head = report.expect("a report").head;
         let verified = verify(lines.expect("receipts").lines(), &self.digest, Some(&head));
         let receipts = verified.expect("a chain").receipts.into_iter();

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sympozium_exec::world::{Bind, BindAccess};
+use sympozium_exec::layout::{Bind, BindAccess};
 use sympozium_exec::{Cancel, Config, Executor, Outcome, Profile, Request, RunError, StageProgram};
 use sympozium_gateway::run_api::local::NoScheduler;
 use sympozium_ipc::receipt::Event;
@@ -48,14 +48,14 @@ impl Sidecar {
             false => (Profile::HostUser, None),
         };
         let mut config = Config::new(profile);
-        config.world.identity = identity;
+        config.layout.identity = identity;
         config.stage = StageProgram::At(binary);
         for (name, target, access) in [
             ("ipc/orders", "/ipc", BindAccess::ReadWrite),
             ("image/bin", "/opt/sympozium/bin", BindAccess::ReadOnly),
             ("image/skills", "/usr/local/bin", BindAccess::ReadOnly),
         ] {
-            config = config.bind(Bind { source: run.at(name), target: target.into(), access });
+            config = config.with_bind(Bind { source: run.at(name), target: target.into(), access });
         }
         let executor = Executor::new(config).expect("a private root");
         let mut request = Request::argv([SIDECAR, "ipc", "--pack", "orders"]);
@@ -138,7 +138,7 @@ async fn the_model_looks_up_an_order_and_answers() {
         }
     }
     let outcome = sidecar.left();
-    assert_eq!(outcome.ending.code(), 0, "{outcome:?}");
+    assert_eq!(outcome.termination.exit_code(), 0, "{outcome:?}");
 }
 
 #[test]

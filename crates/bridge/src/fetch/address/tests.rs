@@ -6,7 +6,7 @@ use crate::fetch::fuzzing::fetch_address;
 fn parts(text: &str) -> (String, u16, String, String) {
     let address = Address::parse(text).unwrap();
     let (host, port) = (address.host().to_owned(), address.port());
-    (host, port, address.authority(), address.path())
+    (host, port, address.authority(), address.request_target())
 }
 
 #[test]
@@ -41,30 +41,30 @@ fn addresses_and_what_is_made_of_them() {
 fn what_is_not_fetched() {
     let long = format!("http://a.example/{}", "x".repeat(MAX_URL_BYTES));
     for (text, expected) in [
-        ("", NoAddress::Characters),
-        (" http://a.example", NoAddress::Characters),
-        ("http://a.example\n", NoAddress::Characters),
-        ("http://a.exam\tple", NoAddress::Characters),
-        ("http://a.example\r\nX: y", NoAddress::Characters),
-        ("http://a.example\\@b.example/", NoAddress::Characters),
-        ("http://a.example/\u{85}", NoAddress::Characters),
-        ("a.example", NoAddress::Scheme),
-        ("//a.example", NoAddress::Scheme),
-        ("http:a.example", NoAddress::Scheme),
-        ("ftp://a.example", NoAddress::Scheme),
-        ("file:///etc/passwd", NoAddress::Scheme),
-        ("javascript:alert(1)", NoAddress::Scheme),
-        ("unix:///run/x", NoAddress::Scheme),
-        ("http://user@a.example", NoAddress::User),
-        ("http://user:password@a.example", NoAddress::User),
-        ("http://:password@a.example", NoAddress::User),
-        ("http://a.example:0/", NoAddress::Host),
-        ("http://", NoAddress::Malformed(url::ParseError::EmptyHost)),
-        ("http://a b/", NoAddress::Malformed(url::ParseError::IdnaError)),
-        ("http://a.example:99999/", NoAddress::Malformed(url::ParseError::InvalidPort)),
-        ("http://[fe80::1%25eth0]/", NoAddress::Malformed(url::ParseError::InvalidIpv6Address)),
-        ("http://1.2.3.256/", NoAddress::Malformed(url::ParseError::InvalidIpv4Address)),
-        (&long, NoAddress::TooLong),
+        ("", AddressError::Characters),
+        (" http://a.example", AddressError::Characters),
+        ("http://a.example\n", AddressError::Characters),
+        ("http://a.exam\tple", AddressError::Characters),
+        ("http://a.example\r\nX: y", AddressError::Characters),
+        ("http://a.example\\@b.example/", AddressError::Characters),
+        ("http://a.example/\u{85}", AddressError::Characters),
+        ("a.example", AddressError::Scheme),
+        ("//a.example", AddressError::Scheme),
+        ("http:a.example", AddressError::Scheme),
+        ("ftp://a.example", AddressError::Scheme),
+        ("file:///etc/passwd", AddressError::Scheme),
+        ("javascript:alert(1)", AddressError::Scheme),
+        ("unix:///run/x", AddressError::Scheme),
+        ("http://user@a.example", AddressError::User),
+        ("http://user:password@a.example", AddressError::User),
+        ("http://:password@a.example", AddressError::User),
+        ("http://a.example:0/", AddressError::Host),
+        ("http://", AddressError::Malformed(url::ParseError::EmptyHost)),
+        ("http://a b/", AddressError::Malformed(url::ParseError::IdnaError)),
+        ("http://a.example:99999/", AddressError::Malformed(url::ParseError::InvalidPort)),
+        ("http://[fe80::1%25eth0]/", AddressError::Malformed(url::ParseError::InvalidIpv6Address)),
+        ("http://1.2.3.256/", AddressError::Malformed(url::ParseError::InvalidIpv4Address)),
+        (&long, AddressError::TooLong),
     ] {
         assert_eq!(Address::parse(text), Err(expected), "{text}");
     }
@@ -89,31 +89,31 @@ fn redirects() {
         ("https://0xA9FEA9FE/", "https://169.254.169.254/"),
         ("/\u{fc}", "https://a.example/%C3%BC"),
     ] {
-        let next = from.redirected(location.as_bytes()).unwrap();
+        let next = from.resolve_redirect(location.as_bytes()).unwrap();
         assert_eq!(next.url.as_str(), expected, "{location}");
     }
     let long = "x".repeat(MAX_LOCATION_BYTES + 1);
-    let address = NoRedirect::Address;
+    let address = RedirectError::Address;
     for (location, expected) in [
-        ("http://a.example/", NoRedirect::Downgrade),
-        ("http://b.example/", NoRedirect::Downgrade),
-        ("http:/x", NoRedirect::Downgrade),
-        ("ftp://a.example/", address(NoAddress::Scheme)),
-        ("file:///etc/passwd", address(NoAddress::Scheme)),
-        ("data:text/plain,x", address(NoAddress::Scheme)),
-        ("https://user:password@b.example/", address(NoAddress::User)),
-        ("//user@b.example/", address(NoAddress::User)),
-        ("/\\b.example/", address(NoAddress::Characters)),
-        ("", address(NoAddress::Characters)),
-        (&long, NoRedirect::TooLong),
+        ("http://a.example/", RedirectError::Downgrade),
+        ("http://b.example/", RedirectError::Downgrade),
+        ("http:/x", RedirectError::Downgrade),
+        ("ftp://a.example/", address(AddressError::Scheme)),
+        ("file:///etc/passwd", address(AddressError::Scheme)),
+        ("data:text/plain,x", address(AddressError::Scheme)),
+        ("https://user:password@b.example/", address(AddressError::User)),
+        ("//user@b.example/", address(AddressError::User)),
+        ("/\\b.example/", address(AddressError::Characters)),
+        ("", address(AddressError::Characters)),
+        (&long, RedirectError::TooLong),
     ] {
-        assert_eq!(from.redirected(location.as_bytes()), Err(expected), "{location}");
+        assert_eq!(from.resolve_redirect(location.as_bytes()), Err(expected), "{location}");
     }
-    let no_text = from.redirected(b"/\xff");
-    assert_eq!(no_text, Err(address(NoAddress::Characters)));
+    let no_text = from.resolve_redirect(b"/\xff");
+    assert_eq!(no_text, Err(address(AddressError::Characters)));
     // An upgrade is allowed.
     let plain = Address::parse("http://a.example/").unwrap();
-    assert!(plain.redirected(b"https://a.example/").is_ok());
+    assert!(plain.resolve_redirect(b"https://a.example/").is_ok());
 }
 
 #[test]
@@ -127,21 +127,21 @@ fn the_same_server_is_scheme_and_host_and_port() {
         ("https://www.a.example/", false),
     ] {
         let there = Address::parse(text).unwrap();
-        assert_eq!(there.is_at_the_same_server_as(&here), expected, "{text}");
+        assert_eq!(there.has_same_origin(&here), expected, "{text}");
     }
 }
 
 #[test]
 fn a_query_that_nobody_asked_for_is_not_shown() {
     let asked = Address::parse("https://a.example/x?page=1#top").unwrap();
-    assert_eq!(asked.shown(&asked), "https://a.example/x?page=1");
+    assert_eq!(asked.reported_url(&asked), "https://a.example/x?page=1");
     for (location, expected) in [
         ("https://b.example/y?signature=secret", "https://b.example/y"),
         ("https://b.example/y?page=1", "https://b.example/y?page=1"),
         ("/y#secret", "https://a.example/y"),
     ] {
-        let next = asked.redirected(location.as_bytes()).unwrap();
-        assert_eq!(next.shown(&asked), expected, "{location}");
+        let next = asked.resolve_redirect(location.as_bytes()).unwrap();
+        assert_eq!(next.reported_url(&asked), expected, "{location}");
     }
 }
 

@@ -7,10 +7,10 @@ use proptest::prelude::*;
 use super::*;
 
 /// Decodes a body that arrives in pieces of this size.
-fn decoded(encoding: Encoding, bytes: &[u8], size: usize, most: usize) -> Result<(Vec<u8>, bool), Garbled> {
+fn decoded(encoding: Encoding, bytes: &[u8], size: usize, most: usize) -> Result<(Vec<u8>, bool), InvalidBody> {
     let mut decoder = Decoder::new(encoding, most);
     for piece in bytes.chunks(size) {
-        if decoder.push(piece)? == Progress::Full {
+        if decoder.push(piece)? == DecodeProgress::Full {
             break;
         }
     }
@@ -29,7 +29,7 @@ fn encoded(body: &[u8]) -> [(Encoding, Vec<u8>); 4] {
 
 #[test]
 fn encodings_by_their_names() {
-    let of = |values: &[&str]| Encoding::of(values.iter().map(|it| it.as_bytes()));
+    let of = |values: &[&str]| Encoding::from_headers(values.iter().map(|it| it.as_bytes()));
     for (values, expected) in [
         (&[][..], Some(Encoding::Identity)),
         (&["identity"], Some(Encoding::Identity)),
@@ -55,7 +55,7 @@ fn a_bomb_stops_at_the_bound() {
     GzEncoder::new(nothing, Compression::best()).read_to_end(&mut bomb).unwrap();
     let most = 1 << 20;
     let mut decoder = Decoder::new(Encoding::Gzip, most);
-    let stopped = bomb.chunks(1024).position(|it| decoder.push(it).unwrap() == Progress::Full);
+    let stopped = bomb.chunks(1024).position(|it| decoder.push(it).unwrap() == DecodeProgress::Full);
     // About a sixteenth of it had to be read.
     assert!(stopped.is_some_and(|it| it <= 3), "{stopped:?}");
     let (page, truncated) = decoder.finish().unwrap();
@@ -88,7 +88,7 @@ fn what_is_not_compressed_as_it_says_is_no_page() {
     for encoding in [Encoding::Gzip, Encoding::Deflate] {
         for bytes in [&b"<html>"[..], b"\xff\xff\xff\xff", b"x", b"\x1f\x8b\x08"] {
             let refused = decoded(encoding, bytes, 2, 100);
-            assert_eq!(refused, Err(NOT_DECODED), "{encoding:?} {bytes:?}");
+            assert_eq!(refused, Err(INVALID_ENCODING), "{encoding:?} {bytes:?}");
         }
         // A response without a body.
         assert_eq!(decoded(encoding, b"", 1, 100), Ok((Vec::new(), false)));
@@ -96,13 +96,13 @@ fn what_is_not_compressed_as_it_says_is_no_page() {
     for (encoding, bytes) in encoded(b"a page that is long enough to be cut").into_iter().skip(1) {
         for end in 1..bytes.len() {
             let cut = decoded(encoding, &bytes[..end], 5, 100);
-            assert_eq!(cut, Err(NOT_DECODED), "{encoding:?} {end}");
+            assert_eq!(cut, Err(INVALID_ENCODING), "{encoding:?} {end}");
         }
     }
     let [_, (_, mut gzip), ..] = encoded(b"abc");
     let checksum = gzip.len() - 8;
     gzip[checksum] ^= 1;
-    assert_eq!(decoded(Encoding::Gzip, &gzip, 99, 100), Err(NOT_DECODED));
+    assert_eq!(decoded(Encoding::Gzip, &gzip, 99, 100), Err(INVALID_ENCODING));
 }
 
 proptest! {

@@ -3,15 +3,15 @@ use tokio::io::duplex;
 use super::*;
 
 /// Reads a response that arrives in pieces of this size, after which the server closes.
-async fn fetched(text: &[u8], size: usize, most: usize) -> Result<Page, BrokenAnswer> {
+async fn fetched(text: &[u8], size: usize, most: usize) -> Result<Page, ResponseError> {
     let (near, mut far) = duplex(size);
     let text = text.to_vec();
     let serving = tokio::spawn(async move {
         // The reader may have stopped before the end.
         let _ = far.write_all(&text).await;
     });
-    let page = match Answer::read(near).await {
-        Ok(answer) => answer.page(most).await,
+    let page = match PageResponse::read_head(near).await {
+        Ok(answer) => answer.read_page(most).await,
         Err(broken) => Err(broken),
     };
     serving.await.unwrap();
@@ -62,26 +62,26 @@ async fn what_cannot_be_read_is_no_page() {
     let huge = format!("HTTP/1.1 200 OK\r\nA: {}\r\n\r\n", "x".repeat(1 << 20));
     let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "A: x\r\n".repeat(100));
     for (text, expected) in [
-        ("", BrokenAnswer::Ended),
-        ("HTTP/1.1 200 OK\r\n", BrokenAnswer::Ended),
-        ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", BrokenAnswer::Ended),
-        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", BrokenAnswer::Ended),
-        ("SSH-2.0-OpenSSH\r\n\r\n", BrokenAnswer::Head),
-        ("HTTP/1.1 200 OK\n\n", BrokenAnswer::Head),
-        ("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", BrokenAnswer::Head),
-        ("HTTP/1.1 302 Found\r\nLocation: /a\r\nLocation: /b\r\n\r\n", BrokenAnswer::Head),
-        (&huge, BrokenAnswer::LargeHead),
-        (&many, BrokenAnswer::LargeHead),
-        (&interim, BrokenAnswer::Interim),
-        ("HTTP/1.1 101 Switching\r\n\r\n", BrokenAnswer::Switched),
-        ("HTTP/1.1 200 OK\r\nContent-Encoding: br\r\n\r\nx", BrokenAnswer::Encoding),
+        ("", ResponseError::Closed),
+        ("HTTP/1.1 200 OK\r\n", ResponseError::Closed),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", ResponseError::Closed),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", ResponseError::Closed),
+        ("SSH-2.0-OpenSSH\r\n\r\n", ResponseError::Head),
+        ("HTTP/1.1 200 OK\n\n", ResponseError::Head),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", ResponseError::Head),
+        ("HTTP/1.1 302 Found\r\nLocation: /a\r\nLocation: /b\r\n\r\n", ResponseError::Head),
+        (&huge, ResponseError::LargeHead),
+        (&many, ResponseError::LargeHead),
+        (&interim, ResponseError::TooManyInterim),
+        ("HTTP/1.1 101 Switching\r\n\r\n", ResponseError::ProtocolSwitch),
+        ("HTTP/1.1 200 OK\r\nContent-Encoding: br\r\n\r\nx", ResponseError::Encoding),
         (
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-            BrokenAnswer::Body(Garbled("the size of a chunk cannot be read")),
+            ResponseError::Body(InvalidBody("the size of a chunk cannot be read")),
         ),
         (
             "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\nplain",
-            BrokenAnswer::Body(Garbled("the body is not compressed as its head says")),
+            ResponseError::Body(InvalidBody("the body is not compressed as its head says")),
         ),
     ] {
         let read = fetched(text.as_bytes(), 512, 100).await;

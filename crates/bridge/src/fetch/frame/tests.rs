@@ -4,7 +4,7 @@ use super::*;
 use crate::fetch::fuzzing::fetch_body;
 
 /// Reads a body that arrives in pieces of this size. Returns it with the final state.
-fn read(mut frame: Frame, bytes: &[u8], size: usize) -> Result<(Vec<u8>, Frame), Garbled> {
+fn read(mut frame: BodyFraming, bytes: &[u8], size: usize) -> Result<(Vec<u8>, BodyFraming), InvalidBody> {
     let mut body = Vec::new();
     for mut piece in bytes.chunks(size.max(1)) {
         while let Some(data) = frame.next(&mut piece)? {
@@ -14,20 +14,20 @@ fn read(mut frame: Frame, bytes: &[u8], size: usize) -> Result<(Vec<u8>, Frame),
     Ok((body, frame))
 }
 
-fn chunked() -> Frame {
-    Frame::new(200, Some(Framing::Chunked))
+fn chunked() -> BodyFraming {
+    BodyFraming::new(200, Some(Framing::Chunked))
 }
 
 #[test]
 fn bodies_by_their_length_or_the_end() {
-    let length = Frame::new(200, Some(Framing::Length(3)));
-    assert!(!length.is_over() && !length.may_end());
+    let length = BodyFraming::new(200, Some(Framing::Length(3)));
+    assert!(!length.is_complete() && !length.may_close());
     let (body, left) = read(length, b"abcdef", 2).unwrap();
-    assert_eq!((&*body, left.is_over()), (&b"abc"[..], true));
-    let (body, left) = read(Frame::new(200, None), b"abc", 2).unwrap();
-    assert_eq!((&*body, left.is_over(), left.may_end()), (&b"abc"[..], false, true));
+    assert_eq!((&*body, left.is_complete()), (&b"abc"[..], true));
+    let (body, left) = read(BodyFraming::new(200, None), b"abc", 2).unwrap();
+    assert_eq!((&*body, left.is_complete(), left.may_close()), (&b"abc"[..], false, true));
     for status in [204, 304] {
-        assert!(Frame::new(status, Some(Framing::Chunked)).is_over());
+        assert!(BodyFraming::new(status, Some(Framing::Chunked)).is_complete());
     }
 }
 
@@ -41,7 +41,7 @@ fn chunks() {
     ] {
         for size in 1..8 {
             let (body, left) = read(chunked(), text.as_bytes(), size).unwrap();
-            assert_eq!((&*body, left.is_over()), (&b"abc"[..], true), "{text:?}");
+            assert_eq!((&*body, left.is_complete()), (&b"abc"[..], true), "{text:?}");
         }
     }
 }
@@ -80,7 +80,7 @@ fn chunks_that_break_off_are_not_whole() {
     let text = b"3\r\nabc\r\n0\r\n";
     for end in 0..text.len() {
         let (_, left) = read(chunked(), &text[..end], 4).unwrap();
-        assert!(!left.may_end(), "{end}");
+        assert!(!left.may_close(), "{end}");
     }
 }
 
@@ -99,7 +99,7 @@ proptest! {
         text.extend_from_slice(b"0\r\n\r\n");
         let (body, left) = read(chunked(), &text, size).unwrap();
         prop_assert_eq!(body, pieces.concat());
-        prop_assert!(left.is_over());
+        prop_assert!(left.is_complete());
     }
 
     #[test]

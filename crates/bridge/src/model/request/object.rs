@@ -13,15 +13,15 @@ use super::MAX_FIELDS;
 pub struct Fields<'a>(BTreeMap<String, &'a RawValue>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NoObject {
+pub enum ObjectError {
     /// A name occurs twice, also if it is escaped differently.
-    Twice(String),
+    Duplicate(String),
     TooMany,
     Json(String),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum JsonKind {
     Object,
     Array,
     Text,
@@ -30,7 +30,7 @@ pub enum Kind {
     Number,
 }
 
-impl Kind {
+impl JsonKind {
     /// A raw value has no white space around it, so its first byte decides.
     pub fn of(value: &RawValue) -> Self {
         match value.get().as_bytes().first() {
@@ -45,21 +45,21 @@ impl Kind {
 }
 
 /// The value as a string, if it is one.
-pub fn text(value: &RawValue) -> Option<String> {
+pub fn as_text(value: &RawValue) -> Option<String> {
     serde_json::from_str(value.get()).ok()
 }
 
 impl<'a> Fields<'a> {
     /// Parses an object that must be the whole input.
-    pub fn read(json: &'a [u8]) -> Result<Self, NoObject> {
+    pub fn read(json: &'a [u8]) -> Result<Self, ObjectError> {
         let mut refused = None;
         let mut reader = serde_json::Deserializer::from_slice(json);
-        let read = reader.deserialize_map(Once(&mut refused));
+        let read = reader.deserialize_map(UniqueFields(&mut refused));
         let read = read.and_then(|fields| reader.end().map(|()| fields));
         match (read, refused) {
             (_, Some(refused)) => Err(refused),
             (Ok(fields), None) => Ok(Self(fields)),
-            (Err(error), None) => Err(NoObject::Json(error.to_string())),
+            (Err(error), None) => Err(ObjectError::Json(error.to_string())),
         }
     }
 
@@ -77,9 +77,9 @@ impl<'a> Fields<'a> {
 }
 
 /// Collects fields and refuses duplicate names. Names are compared unescaped.
-struct Once<'r>(&'r mut Option<NoObject>);
+struct UniqueFields<'r>(&'r mut Option<ObjectError>);
 
-impl<'de> Visitor<'de> for Once<'_> {
+impl<'de> Visitor<'de> for UniqueFields<'_> {
     type Value = BTreeMap<String, &'de RawValue>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -90,9 +90,9 @@ impl<'de> Visitor<'de> for Once<'_> {
         let mut fields = BTreeMap::new();
         while let Some(name) = map.next_key::<String>()? {
             let refused = if fields.contains_key(&name) {
-                NoObject::Twice(name)
+                ObjectError::Duplicate(name)
             } else if fields.len() == MAX_FIELDS {
-                NoObject::TooMany
+                ObjectError::TooMany
             } else {
                 fields.insert(name, map.next_value()?);
                 continue;

@@ -12,19 +12,19 @@ use serde_json::value::RawValue;
 /// Maximum nesting depth of messages. Tool results with images need seven levels.
 pub const MAX_LEVELS: usize = 16;
 /// Fields that hold a URL. Compared without case, as some servers do.
-const ADDRESSES: &[&str] = &["audio_url", "file_uri", "file_url", "fileuri", "image_url", "uri", "url", "video_url"];
+const URL_FIELDS: &[&str] = &["audio_url", "file_uri", "file_url", "fileuri", "image_url", "uri", "url", "video_url"];
 /// Fields that name objects stored at the provider.
-const KEPT: &[&str] = &["container_id", "file_id", "file_ids"];
+const STORED_FIELDS: &[&str] = &["container_id", "file_id", "file_ids"];
 /// The beginning of inline content as raw JSON: an escaped one is refused, because an honest agent does not escape it.
-const INLINE: &str = "\"data:";
+const INLINE_PREFIX: &str = "\"data:";
 /// Maximum number of bytes of a name that can match, in any case.
 const MAX_NAME: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Remote {
+pub enum RemoteContent {
     /// They refer to content elsewhere.
     #[error("must not have content elsewhere, as in `{0}`: send it inline, as `data:`")]
-    Place(&'static str),
+    Reference(&'static str),
     #[error("must not be nested more than {MAX_LEVELS} deep")]
     TooDeep,
     #[error("must not have a name that cannot be read")]
@@ -32,18 +32,18 @@ pub enum Remote {
 }
 
 /// Checks that messages have no remote content.
-pub fn check_messages(messages: &RawValue) -> Result<(), Remote> {
-    walk(messages, At::Messages, MAX_LEVELS)
+pub fn check_messages(messages: &RawValue) -> Result<(), RemoteContent> {
+    walk(messages, Position::Messages, MAX_LEVELS)
 }
 
 /// Checks that content, such as a system prompt, is not remote.
-pub fn check_content(content: &RawValue) -> Result<(), Remote> {
-    walk(content, At::Content, MAX_LEVELS)
+pub fn check_content(content: &RawValue) -> Result<(), RemoteContent> {
+    walk(content, Position::Content, MAX_LEVELS)
 }
 
 /// The position in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum At {
+enum Position {
     /// The list of messages, or a message of it.
     Messages,
     /// The content of a message, at any depth.
@@ -54,34 +54,37 @@ enum At {
 
 /// An open list or object.
 #[derive(Debug, Clone, Copy)]
-struct Open {
+struct Container {
     is_object: bool,
     /// The position of its items or fields.
-    at: At,
+    position: Position,
     expects_name: bool,
     /// What the last name says about the next value.
-    value: Field,
+    value: FieldKind,
 }
 
 /// One pass over text that was parsed before and is valid JSON: it may have many megabytes.
-fn walk(value: &RawValue, at: At, levels: usize) -> Result<(), Remote> {
+fn walk(value: &RawValue, at: Position, levels: usize) -> Result<(), RemoteContent> {
     let json = value.get();
     let bytes = json.as_bytes();
-    let mut open: Vec<Open> = Vec::with_capacity(levels);
+    let mut open: Vec<Container> = Vec::with_capacity(levels);
     let mut index = 0;
     while let Some(byte) = bytes.get(index) {
         let next = match open.last() {
-            None => Field::Holds(at),
+            None => FieldKind::Checked(at),
             Some(open) if open.is_object => open.value,
-            Some(open) => Field::Holds(open.at),
+            Some(open) => FieldKind::Checked(open.position),
         };
         match byte {
             b'{' | b'[' => match next {
-                Field::Holds(_) if open.len() == levels => return Err(Remote::TooDeep),
-                Field::Holds(at) => {
-                    open.push(Open { is_object: *byte == b'{', at, expects_name: true, value: Field::Skipped })
-                }
-                Field::Skipped | Field::Kept(_) => index = end_of_container(bytes, index),
+                FieldKind::Checked(_) if open.len() == levels => return Err(RemoteContent::TooDeep),
+                FieldKind::Checked(at) => open.push(Container {
+                    is_object: *byte == b'{',
+                    position: at,
+                    expects_name: true,
+                    value: FieldKind::Skipped,
+                }),
+                FieldKind::Skipped | FieldKind::Stored(_) => index = end_of_container(bytes, index),
             },
             b'}' | b']' => {
                 open.pop();
@@ -93,13 +96,13 @@ fn walk(value: &RawValue, at: At, levels: usize) -> Result<(), Remote> {
             }
             b'"' => {
                 let end = end_of_text(bytes, index);
-                let text = json.get(index..=end).ok_or(Remote::Unreadable)?;
+                let text = json.get(index..=end).ok_or(RemoteContent::Unreadable)?;
                 match open.last_mut() {
                     Some(open) if open.is_object && open.expects_name => {
                         open.expects_name = false;
-                        open.value = named(open.at, text)?;
+                        open.value = classify_name(open.position, text)?;
                     }
-                    _ => check_text(next, text)?,
+                    _ => check_value(next, text)?,
                 }
                 index = end;
             }
@@ -110,23 +113,25 @@ fn walk(value: &RawValue, at: At, levels: usize) -> Result<(), Remote> {
     Ok(())
 }
 
-fn check_text(is: Field, text: &str) -> Result<(), Remote> {
+fn check_value(is: FieldKind, text: &str) -> Result<(), RemoteContent> {
     match is {
-        Field::Holds(At::Address(field)) if !text.starts_with(INLINE) => Err(Remote::Place(field)),
+        FieldKind::Checked(Position::Address(field)) if !text.starts_with(INLINE_PREFIX) => {
+            Err(RemoteContent::Reference(field))
+        }
         _ => Ok(()),
     }
 }
 
 /// Classifies the value of a field by its quoted name.
-fn named(at: At, quoted: &str) -> Result<Field, Remote> {
+fn classify_name(at: Position, quoted: &str) -> Result<FieldKind, RemoteContent> {
     let field = if quoted.contains('\\') {
-        let name: String = serde_json::from_str(quoted).map_err(|_| Remote::Unreadable)?;
-        field(at, &name)
+        let name: String = serde_json::from_str(quoted).map_err(|_| RemoteContent::Unreadable)?;
+        classify_field(at, &name)
     } else {
-        field(at, quoted.trim_matches('"'))
+        classify_field(at, quoted.trim_matches('"'))
     };
     match field {
-        Field::Kept(name) => Err(Remote::Place(name)),
+        FieldKind::Stored(name) => Err(RemoteContent::Reference(name)),
         field => Ok(field),
     }
 }
@@ -163,17 +168,17 @@ fn end_of_container(json: &[u8], start: usize) -> usize {
 
 /// What a field means for the check.
 #[derive(Debug, Clone, Copy)]
-enum Field {
+enum FieldKind {
     Skipped,
-    Kept(&'static str),
-    Holds(At),
+    Stored(&'static str),
+    Checked(Position),
 }
 
-fn field(at: At, name: &str) -> Field {
+fn classify_field(at: Position, name: &str) -> FieldKind {
     let others = match at {
         // Tool calls are beside the content of a message.
-        At::Messages => Field::Skipped,
-        At::Content | At::Address(_) => Field::Holds(At::Content),
+        Position::Messages => FieldKind::Skipped,
+        Position::Content | Position::Address(_) => FieldKind::Checked(Position::Content),
     };
     if name.len() > MAX_NAME {
         return others;
@@ -181,16 +186,16 @@ fn field(at: At, name: &str) -> Field {
     // Both conversions, because the long s and the Kelvin sign are equal to ASCII letters in a comparison without case.
     let name = name.to_uppercase().to_lowercase();
     let one_of = |names: &[&'static str]| names.iter().find(|it| **it == name).copied();
-    if let Some(name) = one_of(ADDRESSES) {
-        return Field::Holds(At::Address(name));
+    if let Some(name) = one_of(URL_FIELDS) {
+        return FieldKind::Checked(Position::Address(name));
     }
-    if let Some(name) = one_of(KEPT) {
-        return Field::Kept(name);
+    if let Some(name) = one_of(STORED_FIELDS) {
+        return FieldKind::Stored(name);
     }
     match (at, name.as_str()) {
-        (At::Messages, "content") => Field::Holds(At::Content),
+        (Position::Messages, "content") => FieldKind::Checked(Position::Content),
         // The arguments of a call, where calls are content.
-        (At::Content, "input") => Field::Skipped,
+        (Position::Content, "input") => FieldKind::Skipped,
         _ => others,
     }
 }

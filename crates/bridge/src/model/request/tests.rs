@@ -7,13 +7,13 @@ use super::*;
 const OPEN_AI: WireFormat = WireFormat::OpenAi;
 const ANTHROPIC: WireFormat = WireFormat::Anthropic;
 
-fn rules(wire: WireFormat) -> Rules {
-    Rules {
+fn rules(wire: WireFormat) -> RequestRules {
+    RequestRules {
         wire,
         model: "m-1".to_owned(),
         tools: ["execute_command", "read_file"].map(str::to_owned).into(),
-        bytes: 100_000,
-        asks_for_usage: wire == OPEN_AI,
+        max_bytes: 100_000,
+        requests_usage: wire == OPEN_AI,
     }
 }
 
@@ -26,7 +26,7 @@ fn sent(wire: WireFormat, body: &str) -> Result<String, String> {
         why.expect("it says so").to_owned()
     })?;
     let bytes = accepted.pieces.concat();
-    assert_eq!(length(&accepted.pieces), bytes.len() as u64);
+    assert_eq!(total_length(&accepted.pieces), bytes.len() as u64);
     Ok(String::from_utf8(bytes).expect("UTF-8"))
 }
 
@@ -90,7 +90,7 @@ fn a_stream_is_always_asked_for_what_it_cost() {
     }
     // Some providers report the usage without being asked, and reject the option.
     let mut mistral = rules(OPEN_AI);
-    mistral.asks_for_usage = false;
+    mistral.requests_usage = false;
     let body = Bytes::from_static(br#"{"model":"m-1","stream":true,"messages":[]}"#);
     let accepted = mistral.check(&body).map(|it| it.pieces.concat());
     assert_eq!(accepted, Ok(body.to_vec()));
@@ -327,14 +327,14 @@ fn a_denied_tool_of_a_plan_cannot_be_offered() {
     plan["tools"] =
         json!([tool("a", "allow"), tool("b", "ask"), tool("c", "deny"), tool("d", "deny"), tool("d", "allow")]);
     let plan: RunPlan = serde_json::from_value(plan).expect("a plan");
-    let expected = Rules {
+    let expected = RequestRules {
         wire: ANTHROPIC,
         model: "claude-sonnet-4-5".to_owned(),
         tools: ["a", "b", "d"].map(str::to_owned).into(),
-        bytes: 16 << 20,
-        asks_for_usage: false,
+        max_bytes: 16 << 20,
+        requests_usage: false,
     };
-    assert_eq!(Rules::new(&plan), expected);
+    assert_eq!(RequestRules::new(&plan), expected);
 }
 
 /// JSON of any kind, a few levels deep.

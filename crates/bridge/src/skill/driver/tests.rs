@@ -40,11 +40,11 @@ impl Lagging {
     }
 
     /// Writes a request, as the bridge does for a call.
-    fn submit(&mut self) -> (RequestId, oneshot::Receiver<Answer>) {
+    fn submit(&mut self) -> (RequestId, oneshot::Receiver<OrderReply>) {
         let id = RequestId::from_nanoseconds(1);
         let (answer, answered) = oneshot::channel();
         let request = Box::new(ExecRequest::new(id.clone(), "harmless"));
-        self.driver.obey(Order::Submit { request, expires: SystemTime::now() + PATIENCE, answer });
+        self.driver.handle_order(Order::Submit { request, expires: SystemTime::now() + PATIENCE, answer });
         (id, answered)
     }
 
@@ -54,22 +54,22 @@ impl Lagging {
         fs::rename(self.tools("result.tmp"), self.tools(&names::result(id))).unwrap();
     }
 
-    fn give_up(&mut self, id: &RequestId) -> Withdrawn {
+    fn give_up(&mut self, id: &RequestId) -> Withdrawal {
         let (found, mut withdrawn) = oneshot::channel();
-        self.driver.obey(Order::GiveUp { id: id.clone(), found });
+        self.driver.handle_order(Order::Abandon { id: id.clone(), found });
         withdrawn.try_recv().unwrap()
     }
 
     /// Takes all news, and gives what was found in it: what it is, under which name, and whether it ends the run.
     fn found(&mut self) -> Vec<(ForeignKind, String, bool)> {
-        self.driver.look();
-        while self.driver.more {
-            self.driver.look();
+        self.driver.handle_events();
+        while self.driver.has_more_events {
+            self.driver.handle_events();
         }
         let notices = std::iter::from_fn(|| self.notices.try_recv().ok());
         notices
             .map(|notice| match notice {
-                Notice::Foreign(finding) => (finding.what, finding.name, finding.ends_run.is_some()),
+                Notice::Foreign(finding) => (finding.kind, finding.name, finding.ends_run.is_some()),
                 Notice::BelowFloor(why) => panic!("{why}"),
             })
             .collect()
@@ -92,7 +92,7 @@ fn unseen(why: &str, verification: Verification) -> (ForeignKind, String, bool) 
 async fn a_polled_volume_is_listed_while_no_call_waits() {
     let Lagging { directory, driver, mut notices } = Lagging::new(Unverified, WatchMode::Polling);
     let (_orders, taken) = mpsc::channel(1);
-    let driving = tokio::spawn(driver.drive(taken));
+    let driving = tokio::spawn(driver.run(taken));
     let tools = directory.path().join(names::TOOLS);
     fs::write(tools.join("exec-request-222.json"), "{}").unwrap();
     let notice = timeout(PATIENCE, notices.recv()).await.unwrap();
@@ -123,8 +123,8 @@ async fn tools_that_were_replaced_are_noticed_without_an_event_of_their_own() {
     type MoveAway = fn(&Path);
     type Look = fn(&mut Driver);
     let ways: [(WatchMode, MoveAway, Look); 2] = [
-        (WatchMode::Automatic, |tools| fs::remove_dir(tools).unwrap(), Driver::look_beside),
-        (WatchMode::Polling, |tools| fs::rename(tools, tools.with_extension("aside")).unwrap(), Driver::look_unasked),
+        (WatchMode::Automatic, |tools| fs::remove_dir(tools).unwrap(), Driver::check_control_files),
+        (WatchMode::Polling, |tools| fs::rename(tools, tools.with_extension("aside")).unwrap(), Driver::poll),
     ];
     for (watch, move_away, look) in ways {
         for verification in [Unverified, Verifies] {
@@ -184,7 +184,7 @@ async fn a_request_that_came_again_after_its_answer_ends_the_run_although_it_is_
         let genuine = fs::read(&place).unwrap();
         lagging.answer(&id);
         assert_eq!(lagging.found(), []);
-        assert!(matches!(answered.try_recv(), Ok(Answer::Result(Ok(_)))));
+        assert!(matches!(answered.try_recv(), Ok(OrderReply::Result(Ok(_)))));
         fs::write(&place, genuine).unwrap();
         fs::remove_file(&place).unwrap();
         assert_eq!(lagging.found(), [(ForeignKind::Request, names::request(&id), true)]);
@@ -197,8 +197,8 @@ async fn a_request_that_was_there_before_the_bridge_wrote_it_is_noticed() {
     let mut lagging = Lagging::new(Unverified, WatchMode::Polling);
     fs::write(lagging.tools("exec-request-1.json"), "forged").unwrap();
     let (id, mut answered) = lagging.submit();
-    assert!(matches!(answered.try_recv(), Ok(Answer::NotAsked(_))));
-    lagging.driver.take_all();
+    assert!(matches!(answered.try_recv(), Ok(OrderReply::NotSubmitted(_))));
+    lagging.driver.scan_all();
     assert_eq!(lagging.found(), [(ForeignKind::Request, names::request(&id), true)]);
 }
 
@@ -231,10 +231,10 @@ async fn what_honest_executors_do_is_not_noticed() {
             serve(&lagging, &id);
             // Before the events are read.
             if !looks_first {
-                lagging.driver.take_all();
+                lagging.driver.scan_all();
             }
             assert_eq!(lagging.found(), [], "way {way}");
-            assert!(matches!(answered.try_recv(), Ok(Answer::Result(Ok(_)))), "way {way}");
+            assert!(matches!(answered.try_recv(), Ok(OrderReply::Result(Ok(_)))), "way {way}");
         }
     }
 }
@@ -246,7 +246,7 @@ async fn a_late_result_is_ours_and_a_second_one_is_foreign() {
         let (id, _answered) = lagging.submit();
         fs::create_dir(lagging.tools(&names::claim(&id))).unwrap();
         if is_late {
-            assert_eq!(lagging.give_up(&id), Withdrawn::Started);
+            assert_eq!(lagging.give_up(&id), Withdrawal::Started);
         }
         lagging.answer(&id);
         assert_eq!(lagging.found(), []);
@@ -257,7 +257,7 @@ async fn a_late_result_is_ours_and_a_second_one_is_foreign() {
     // Of a request without a claim, which the bridge does not expect to be answered any more.
     let mut lagging = Lagging::new(Unverified, WatchMode::Automatic);
     let (id, _answered) = lagging.submit();
-    assert_eq!(lagging.give_up(&id), Withdrawn::NotStarted);
+    assert_eq!(lagging.give_up(&id), Withdrawal::NotStarted);
     lagging.answer(&id);
     assert_eq!(lagging.found(), []);
 }
@@ -303,9 +303,9 @@ async fn a_request_behind_the_event_of_a_result_is_noticed() {
     lagging.answer(&id);
     fs::write(lagging.tools("exec-request-9.json"), "{}").unwrap();
     fs::remove_file(lagging.tools("exec-request-9.json")).unwrap();
-    lagging.driver.take_all();
-    assert!(lagging.driver.is_announced());
-    assert!(lagging.driver.more);
+    lagging.driver.scan_all();
+    assert!(lagging.driver.result_announced());
+    assert!(lagging.driver.has_more_events);
     assert_eq!(lagging.found(), [(ForeignKind::Request, "exec-request-9.json".to_owned(), true)]);
 }
 
@@ -316,7 +316,7 @@ async fn a_listing_that_is_cut_short_may_lack_a_request() {
         for number in 0..5_000 {
             fs::create_dir(lagging.tools(&format!(".claim-{number}"))).unwrap();
         }
-        lagging.driver.look_beside();
+        lagging.driver.check_control_files();
         let found = lagging.found();
         let requests: Vec<_> = found.into_iter().filter(|(what, ..)| *what == ForeignKind::Request).collect();
         assert_eq!(requests, [unseen(LIST_CUT, verification)]);

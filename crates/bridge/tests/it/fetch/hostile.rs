@@ -164,7 +164,7 @@ async fn a_call_that_is_given_up_leaves_no_connection() {
     });
     assert!(wait_for(|| site.requests().len() == 1).await);
     call.abort();
-    assert!(wait_for(|| site.open() == 0 && world.gateway.clients() == 0).await);
+    assert!(wait_for(|| site.open() == 0 && world.gateway.client_count() == 0).await);
 }
 
 /// e56: the proxy is gone in the middle.

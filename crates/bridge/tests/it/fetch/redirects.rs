@@ -7,7 +7,7 @@ use sympozium_bridge::fetch::MAX_REDIRECTS;
 use sympozium_ipc::door::RefusalCode;
 
 use super::{fetch, get, open_web, page, refused};
-use crate::support::{Public, Reply, Site, World, reach};
+use crate::support::{GatewayHarness, Public, Reply, Site, reach};
 
 /// The path of a request.
 fn path(head: &str) -> &str {
@@ -75,7 +75,7 @@ async fn what_is_sent_instead_of_a_page_is_one_when_it_leads_nowhere() {
 /// e54: from a host that is allowed to one that is not.
 #[tokio::test]
 async fn e54_a_redirect_to_a_host_that_is_not_in_the_plan_is_denied() {
-    let world = World::unix(&[reach("web", Public::Closed, &["a.example 80"])]).await;
+    let world = GatewayHarness::unix(&[reach("web", Public::Closed, &["a.example 80"])]).await;
     let secret = Site::plain(|_| Reply::page("secret")).await;
     let first = Site::plain(|head| Reply::redirect(&path(head)[1..])).await;
     world.internet.host("a.example", 80, &first);

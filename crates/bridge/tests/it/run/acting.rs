@@ -5,49 +5,49 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use sympozium_api::run_plan::Gate;
 use sympozium_gateway::plans::RunFacts;
-use sympozium_gateway::run_api::{Scheduler, Unable};
+use sympozium_gateway::run_api::{HandlerError, Scheduler};
 use sympozium_ipc::door::{RefusalCode, ToolAnswer};
 use sympozium_ipc::run_api::{
-    FailurePolicy, MessageRequest, ScheduleRequest, SubrunResult, SubrunsAnswer, SubrunsRequest, Told,
+    FailurePolicy, MessageRequest, ScheduleRequest, SubrunResult, SubrunsAnswer, SubrunsRequest, TextAnswer,
 };
 
 use super::calling::short;
-use super::world::{World, tool};
+use super::harness::{RunHarness, tool};
 
 /// Does what it is asked, and remembers it. Clones are the same one.
 #[derive(Clone, Default)]
-pub struct Doing(Arc<Mutex<Vec<Value>>>);
+pub struct RecordingScheduler(Arc<Mutex<Vec<Value>>>);
 
-impl Doing {
+impl RecordingScheduler {
     /// What it was asked.
-    pub fn seen(&self) -> Vec<Value> {
+    pub fn requests(&self) -> Vec<Value> {
         self.0.lock().expect("not poisoned").clone()
     }
 
-    fn saw(&self, request: impl serde::Serialize) {
+    fn record(&self, request: impl serde::Serialize) {
         let request = serde_json::to_value(request).expect("JSON");
         self.0.lock().expect("not poisoned").push(request);
     }
 }
 
-impl Scheduler for Doing {
-    async fn schedule(&self, _: &Arc<RunFacts>, it: ScheduleRequest) -> Result<Told, Unable> {
-        self.saw(it);
+impl Scheduler for RecordingScheduler {
+    async fn schedule(&self, _: &Arc<RunFacts>, it: ScheduleRequest) -> Result<TextAnswer, HandlerError> {
+        self.record(it);
         let text = "scheduled".to_owned();
-        Ok(Told { text })
+        Ok(TextAnswer { text })
     }
 
-    async fn message(&self, _: &Arc<RunFacts>, it: MessageRequest) -> Result<Told, Unable> {
+    async fn message(&self, _: &Arc<RunFacts>, it: MessageRequest) -> Result<TextAnswer, HandlerError> {
         if it.channel == "slack" {
-            return Err(Unable::Unavailable("slack is not connected".to_owned()));
+            return Err(HandlerError::Unavailable("slack is not connected".to_owned()));
         }
-        self.saw(it);
+        self.record(it);
         // More than the tool may answer.
         let text = "sent ".repeat(100_000);
-        Ok(Told { text })
+        Ok(TextAnswer { text })
     }
 
-    async fn subruns(&self, _: &Arc<RunFacts>, it: SubrunsRequest) -> Result<SubrunsAnswer, Unable> {
+    async fn subruns(&self, _: &Arc<RunFacts>, it: SubrunsRequest) -> Result<SubrunsAnswer, HandlerError> {
         assert_eq!(it.failure_policy, FailurePolicy::FailFast);
         let result = |id: &str| SubrunResult {
             id: id.to_owned(),
@@ -56,14 +56,14 @@ impl Scheduler for Doing {
             error: None,
         };
         let results = it.tasks.iter().map(|task| result(&task.id)).collect();
-        self.saw(it);
+        self.record(it);
         Ok(SubrunsAnswer { results })
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_schedules_and_runs_below_go_out_once_and_are_told() {
-    let mut world = World::start(|plan| {
+    let mut world = RunHarness::start(|plan| {
         plan.subagents.levels = 1;
         plan.subagents.children = 2;
         plan.subagents.concurrent = 2;
@@ -93,18 +93,18 @@ async fn messages_schedules_and_runs_below_go_out_once_and_are_told() {
     assert_eq!(answer, json!({ "results": [{ "id": "a", "run": "below", "response": "42" }] }));
     agent.finish("").await;
     drop(agent);
-    assert_eq!(world.ended().await, 0);
+    assert_eq!(world.wait_exit().await, 0);
     let below = json!({
         "tasks": [{ "id": "a", "task": "look" }], "strategy": "parallel", "failurePolicy": "fail-fast",
     });
-    assert_eq!(world.doing.seen(), [message, schedule, below]);
+    assert_eq!(world.doing.requests(), [message, schedule, below]);
     let told: Vec<String> = world.events().iter().map(short).collect();
     assert_eq!(told.iter().filter(|it| it.contains("Bridge")).count(), 4, "{told:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_is_asked_about_goes_out_after_the_answer_and_not_before() {
-    let world = World::start(|plan| {
+    let world = RunHarness::start(|plan| {
         tool(plan, "send_channel_message", None).gate = Gate::Ask;
         plan.approval.approvers = None;
         plan.approval.required = 1;
@@ -116,10 +116,10 @@ async fn a_message_that_is_asked_about_goes_out_after_the_answer_and_not_before(
     let person = async {
         let pending = world.asked().await;
         assert!(pending.request.shown.contains("\"text\":\"hello\""));
-        assert!(world.doing.seen().is_empty());
-        world.say(&pending, sympozium_gateway::run_api::local::Says::Yes);
+        assert!(world.doing.requests().is_empty());
+        world.say(&pending, sympozium_gateway::run_api::local::Vote::Approve);
     };
     let (answer, ()) = tokio::join!(call, person);
     assert!(answer.is_ok(), "{answer:?}");
-    assert_eq!(world.doing.seen(), [message]);
+    assert_eq!(world.doing.requests(), [message]);
 }

@@ -4,14 +4,14 @@ use serde_json::json;
 use sympozium_api::names::ToolPattern;
 use sympozium_api::run_plan::SkillSource;
 use sympozium_ipc::door::{Refusal, RefusalCode};
-use sympozium_ipc::receipt::{Decided, Event};
+use sympozium_ipc::receipt::{CallDecision, Event};
 
+use super::harness::RunHarness;
 use super::skills::Executor;
-use super::world::World;
 
 /// The skill `look` of `cluster` allows these; that of `tickets` allows all.
-async fn world(allowed: &'static [&'static str]) -> World {
-    World::start(|plan| {
+async fn world(allowed: &'static [&'static str]) -> RunHarness {
+    RunHarness::start(|plan| {
         for skill in &mut plan.skills {
             if matches!(&skill.source, SkillSource::Pack { skill, .. } if skill == "look") {
                 skill.allowed_tools = Some(allowed.iter().map(|it| ToolPattern::new(*it)).collect());
@@ -72,9 +72,9 @@ async fn a_skill_narrows_native_and_sidecar_tools_while_it_is_active() {
 
     agent.finish("").await;
     drop(agent);
-    assert_eq!(world.ended().await, 0, "{}", world.log());
+    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
     let refused = world.events().into_iter().filter(|event| {
-        matches!(event, Event::Called { decided: Decided::Denied, reason: Some(reason), .. } if reason.contains("the skill `look`"))
+        matches!(event, Event::Called { decided: CallDecision::Denied, reason: Some(reason), .. } if reason.contains("the skill `look`"))
     });
     assert_eq!(refused.count(), 5);
 }

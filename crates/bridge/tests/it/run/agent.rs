@@ -11,13 +11,13 @@ use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use sympozium_ipc::door::{PermitAnswer, REFUSED, Refusal, RefusalCode, SOCKET, ToolAnswer, path};
+use sympozium_ipc::door::{PermitAnswer, REFUSED_HEADER, Refusal, RefusalCode, SOCKET_NAME, ToolAnswer, path};
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 /// How long an agent of a test waits for anything.
-pub const PATIENCE: Duration = Duration::from_secs(180);
+pub const TIMEOUT: Duration = Duration::from_secs(180);
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// An agent at the door.
@@ -38,8 +38,8 @@ pub struct Reply {
 impl Agent {
     /// Connects as soon as there is a door.
     pub async fn connect(door: &Path) -> Self {
-        let socket = door.join(SOCKET);
-        let connected = timeout(PATIENCE, async {
+        let socket = door.join(SOCKET_NAME);
+        let connected = timeout(TIMEOUT, async {
             loop {
                 match UnixStream::connect(&socket).await {
                     Ok(stream) => return stream,
@@ -47,11 +47,11 @@ impl Agent {
                 }
             }
         });
-        Self::over(connected.await.expect("a door")).await
+        Self::from_stream(connected.await.expect("a door")).await
     }
 
     /// Speaks over a connection that is there.
-    pub async fn over(stream: UnixStream) -> Self {
+    pub async fn from_stream(stream: UnixStream) -> Self {
         let (requests, connection) =
             http2::Builder::new(TokioExecutor::new()).handshake(TokioIo::new(stream)).await.expect("HTTP/2");
         let connection = tokio::spawn(async move {
@@ -72,11 +72,11 @@ impl Agent {
 
     /// Sends a request, and reads the answer.
     pub async fn post(&self, path: &str, body: impl Into<Bytes>) -> hyper::Result<Reply> {
-        let answer = timeout(PATIENCE, self.send(path, body)).await.expect("an answer")?;
+        let answer = timeout(TIMEOUT, self.send(path, body)).await.expect("an answer")?;
         let (head, body) = answer.into_parts();
         Ok(Reply {
             status: head.status.as_u16(),
-            refused: head.headers.contains_key(REFUSED),
+            refused: head.headers.contains_key(REFUSED_HEADER),
             body: body.collect().await?.to_bytes(),
         })
     }

@@ -4,20 +4,20 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use sympozium_api::run_plan::Gate;
-use sympozium_gateway::run_api::local::{Says, Undecidable, Verdict};
+use sympozium_gateway::run_api::local::{Vote, VoteRefusal, VoteRequest};
 use sympozium_ipc::door::RefusalCode;
-use sympozium_ipc::run_api::{Ending, Phase};
+use sympozium_ipc::run_api::{BridgePhase, ReportedEnd};
 use sympozium_testkit::growing;
 use tokio::time::{sleep, timeout};
 
 use super::calling::short;
+use super::harness::{RunHarness, tool};
 use super::skills::{Executor, result};
-use super::world::{World, tool};
 
 const MOMENT: Duration = Duration::from_millis(300);
 
-async fn asking(change: impl FnOnce(&mut sympozium_api::RunPlan)) -> World {
-    World::start(|plan| {
+async fn asking(change: impl FnOnce(&mut sympozium_api::RunPlan)) -> RunHarness {
+    RunHarness::start(|plan| {
         tool(plan, "execute_command", Some("cluster")).gate = Gate::Ask;
         plan.approval.approvers = None;
         plan.approval.required = 1;
@@ -43,36 +43,36 @@ async fn a_yes_is_for_one_exact_action_and_is_used_once() {
              directory: /workspace, or / where there is none\nseconds: 30\n\
              Files in /workspace are not part of this: they may change before it runs."
         );
-        world.say(&pending, Says::Yes);
+        world.say(&pending, Vote::Approve);
         pending
     };
     let (answer, pending) = tokio::join!(call, person);
     assert!(answer.is_ok(), "{answer:?}");
     assert_eq!(cluster.seen()[0]["command"], line);
     // The same answer again is for nobody.
-    let by = sympozium_gateway::run_api::local::Person { name: "eve".to_owned(), groups: Vec::new(), is_author: false };
-    let again = Verdict {
+    let by = sympozium_gateway::run_api::local::Voter { name: "eve".to_owned(), groups: Vec::new(), is_author: false };
+    let again = VoteRequest {
         run: world.plan.run.uid.as_str(),
         approval: &pending.request.approval,
         action: &pending.request.action,
-        says: Says::Yes,
+        vote: Vote::Approve,
         by: &by,
         reason: None,
     };
-    assert_eq!(world.desk.decide(&again), Err(Undecidable::Unknown));
+    assert_eq!(world.desk.vote(&again), Err(VoteRefusal::Unknown));
     // The same call again is asked about again, under another hash.
     let call = agent.execute("cluster", line);
     let person = async {
         let second = world.asked().await;
         assert_ne!(second.request.action, pending.request.action);
-        world.say(&second, Says::No);
+        world.say(&second, Vote::Deny);
     };
     let (answer, ()) = tokio::join!(call, person);
     assert_eq!(answer.expect_err("no").code, RefusalCode::Disapproved);
     assert_eq!(cluster.seen().len(), 1);
     agent.finish("").await;
     drop(agent);
-    world.ended().await;
+    world.wait_exit().await;
     let told: Vec<String> = world.events().iter().map(short).collect();
     assert_eq!(
         told,
@@ -131,12 +131,12 @@ async fn while_a_person_is_asked_and_until_it_is_over_nothing_else_happens() {
         // Reports leave the run a moment after what they say.
         world.first_report().await;
         let waits = timeout(Duration::from_secs(60), async {
-            while world.report().phase != Phase::Waiting {
+            while world.report().phase != BridgePhase::Waiting {
                 sleep(Duration::from_millis(2)).await;
             }
         });
         assert!(waits.await.is_ok(), "{:?}", world.report());
-        world.say(&pending, Says::Yes);
+        world.say(&pending, Vote::Approve);
         while cluster.seen().is_empty() {
             sleep(Duration::from_millis(2)).await;
         }
@@ -177,7 +177,7 @@ async fn the_clock_stands_still_while_a_person_is_asked() {
             // Longer than the run may take.
             sleep(time + Duration::from_secs(1)).await;
             worked += stood_still.elapsed();
-            world.say(&pending, Says::Yes);
+            world.say(&pending, Vote::Approve);
             std::future::pending::<()>().await;
         };
         // Where the run was over before anybody was asked, nobody is.
@@ -190,8 +190,8 @@ async fn the_clock_stands_still_while_a_person_is_asked() {
         }
         assert!(answer.is_ok(), "{answer:?}");
         // And runs again afterwards.
-        world.ended().await;
-        assert_eq!(world.ending(), Ending::TimedOut);
+        world.wait_exit().await;
+        assert_eq!(world.ending(), ReportedEnd::TimedOut);
         return;
     }
     panic!("this machine is too slow");
@@ -219,21 +219,21 @@ async fn a_yes_for_the_run_is_for_the_identical_action_where_the_plan_permits_it
     let agent = world.agent().await;
     let person = async {
         let pending = world.asked().await;
-        world.say(&pending, Says::YesForTheRun);
+        world.say(&pending, Vote::ApproveForRun);
     };
     let (answer, ()) = tokio::join!(agent.execute("cluster", "a"), person);
     assert!(answer.is_ok());
     assert!(agent.execute("cluster", "a").await.is_ok(), "the identical action");
     let person = async {
         let pending = world.asked().await;
-        world.say(&pending, Says::No);
+        world.say(&pending, Vote::Deny);
     };
     let (answer, ()) = tokio::join!(agent.execute("cluster", "a "), person);
     assert_eq!(answer.expect_err("another action").code, RefusalCode::Disapproved);
     assert_eq!(cluster.seen().len(), 2);
     agent.finish("").await;
     drop(agent);
-    world.ended().await;
+    world.wait_exit().await;
     let answered: Vec<String> = world.events().iter().map(short).filter(|it| it.contains("answered")).collect();
     assert_eq!(answered, ["0 answered Allowed by ada", "1 answered Allowed by ada", "2 answered Denied by ada"]);
 }

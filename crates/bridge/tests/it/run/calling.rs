@@ -1,13 +1,13 @@
 //! What becomes of a call.
 
 use serde_json::json;
-use sympozium_api::run_plan::{Acts, Gate, PartName};
+use sympozium_api::run_plan::{Gate, PartName, ToolHandler};
 use sympozium_api::skill_pack::InputMode;
-use sympozium_ipc::door::{REMAINING, RefusalCode, ToolAnswer};
-use sympozium_ipc::receipt::{Actor, Decided, Event, Outcome};
+use sympozium_ipc::door::{REMAINING_HEADER, RefusalCode, ToolAnswer};
+use sympozium_ipc::receipt::{Actor, CallDecision, Event, Outcome};
 
+use super::harness::{RunHarness, tool};
 use super::skills::{Executor, result};
-use super::world::{World, tool};
 
 fn said(stdout: &str) -> ToolAnswer {
     ToolAnswer::Command {
@@ -21,13 +21,13 @@ fn said(stdout: &str) -> ToolAnswer {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_answer_says_how_long_the_run_may_work() {
-    let world = World::start(|plan| plan.deadlines.run_seconds = 600).await;
+    let world = RunHarness::start(|plan| plan.deadlines.run_seconds = 600).await;
     let agent = world.agent().await;
     // Taken, refused, and unknown.
     for path in ["/v1/progress", "/v1/tools/nothing", "/v1/nothing"] {
         let body = r#"{"text":"a"}"#;
         let answer = agent.send(path, body).await.expect("an answer");
-        let left = answer.headers()[REMAINING].to_str().expect("a text");
+        let left = answer.headers()[REMAINING_HEADER].to_str().expect("a text");
         let left: u64 = left.parse().expect("a number");
         assert!(left > 0 && left < 600_000, "{path}: {left}");
     }
@@ -35,7 +35,7 @@ async fn every_answer_says_how_long_the_run_may_work() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_goes_to_its_skill_and_comes_back_with_its_receipts() {
-    let mut world = World::start(|_| ()).await;
+    let mut world = RunHarness::start(|_| ()).await;
     let cluster = Executor::echo(world.volume("cluster"));
     let tickets = Executor::echo(world.volume("tickets"));
     let agent = world.agent().await;
@@ -47,7 +47,7 @@ async fn a_command_goes_to_its_skill_and_comes_back_with_its_receipts() {
     assert!(refused.message.contains("cluster, tickets"), "{}", refused.message);
     assert_eq!(agent.finish("done").await.status, 204);
     drop(agent);
-    assert_eq!(world.ended().await, 0, "{}", world.log());
+    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
 
     let request = &cluster.seen()[0];
     assert_eq!(request["target"], "cluster");
@@ -66,7 +66,7 @@ async fn a_command_goes_to_its_skill_and_comes_back_with_its_receipts() {
             "ended Done",
         ]
     );
-    for pack in super::world::PACKS {
+    for pack in super::harness::PACKS {
         assert_eq!(std::fs::read(world.volume(pack).join("done")).expect("it is there"), b"done\n");
         let left: Vec<_> = std::fs::read_dir(world.volume(pack).join("tools")).expect("tools").collect();
         assert!(left.is_empty(), "{left:?}");
@@ -94,7 +94,7 @@ pub fn short(event: &Event) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_denied_tool_an_unknown_one_and_arguments_that_do_not_fit_reach_nobody() {
-    let mut world = World::start(|plan| {
+    let mut world = RunHarness::start(|plan| {
         tool(plan, "execute_command", Some("cluster")).gate = Gate::Deny;
         tool(plan, "fetch_url", None).gate = Gate::Deny;
     })
@@ -123,7 +123,7 @@ async fn a_denied_tool_an_unknown_one_and_arguments_that_do_not_fit_reach_nobody
     assert_eq!(refused.expect_err("refused").code, RefusalCode::Request);
     agent.finish("").await;
     drop(agent);
-    assert_eq!(world.ended().await, 0);
+    assert_eq!(world.wait_exit().await, 0);
     assert_eq!((cluster.seen(), tickets.seen()), (Vec::new(), Vec::new()));
     let acted = world.events().iter().any(|it| matches!(it, Event::Acted { .. }));
     assert!(!acted);
@@ -132,14 +132,14 @@ async fn a_denied_tool_an_unknown_one_and_arguments_that_do_not_fit_reach_nobody
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_declared_tool_is_a_program_with_its_words_and_its_input() {
-    let world = World::start(|plan| {
+    let world = RunHarness::start(|plan| {
         let declared = tool(plan, "list_unhealthy_pods", Some("cluster"));
         let schema = json!({
             "type": "object", "additionalProperties": false,
             "properties": { "namespace": { "type": "string" }, "limit": { "type": "integer" } },
         });
         declared.parameters = serde_json::from_value(schema).expect("a schema");
-        declared.acts = Acts::Program {
+        declared.acts = ToolHandler::Program {
             part: PartName("skill-cluster".to_owned()),
             exec: vec!["pods".to_owned(), "list".to_owned()],
             input_mode: InputMode::Stdin,
@@ -162,7 +162,7 @@ async fn a_declared_tool_is_a_program_with_its_words_and_its_input() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn permits_are_given_once_reported_once_and_say_by_agent() {
-    let mut world = World::start(|_| ()).await;
+    let mut world = RunHarness::start(|_| ()).await;
     let agent = world.agent().await;
     let permit = agent.permit("read_file", json!({ "path": "/workspace/a" })).await.expect("a permit");
     assert_eq!(agent.report(permit).await.status, 204);
@@ -172,7 +172,7 @@ async fn permits_are_given_once_reported_once_and_say_by_agent() {
     assert_ne!(open, permit);
     agent.finish("").await;
     drop(agent);
-    assert_eq!(world.ended().await, 0);
+    assert_eq!(world.wait_exit().await, 0);
     let acted: Vec<(Actor, Outcome)> = world
         .events()
         .into_iter()
@@ -187,7 +187,7 @@ async fn permits_are_given_once_reported_once_and_say_by_agent() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_have_a_pace() {
-    let mut world = World::start(|plan| {
+    let mut world = RunHarness::start(|plan| {
         plan.limits.tool_calls = 5;
         plan.limits.concurrent_tool_calls = 2;
         tool(plan, "execute_command", Some("tickets")).limits.per_minute = 1;
@@ -220,8 +220,8 @@ async fn calls_have_a_pace() {
     assert_eq!(tickets.seen().len(), 1);
     drop((first, second));
     agent.leave();
-    world.ended().await;
-    let decided: Vec<Decided> = world
+    world.wait_exit().await;
+    let decided: Vec<CallDecision> = world
         .events()
         .into_iter()
         .filter_map(|event| match event {
@@ -229,13 +229,13 @@ async fn calls_have_a_pace() {
             _ => None,
         })
         .collect();
-    use Decided::{Allowed, Refused};
+    use CallDecision::{Allowed, Refused};
     assert_eq!(decided, [Allowed, Refused, Allowed, Allowed, Refused]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_has_only_so_many_calls() {
-    let world = World::start(|plan| plan.limits.tool_calls = 2).await;
+    let world = RunHarness::start(|plan| plan.limits.tool_calls = 2).await;
     let _cluster = Executor::echo(world.volume("cluster"));
     let agent = world.agent().await;
     for _ in 0..2 {
@@ -247,7 +247,7 @@ async fn a_run_has_only_so_many_calls() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_without_a_target_is_for_the_skill_that_was_read() {
-    let world = World::start(|_| ()).await;
+    let world = RunHarness::start(|_| ()).await;
     let tickets = Executor::on(world.volume("tickets"), |_| Some(result("")));
     let agent = world.agent().await;
     let refused = agent.call("execute_command", json!({ "command": "a" })).await.expect_err("for whom?");

@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 use sympozium_api::guarantee::Guarantee;
 use sympozium_ipc::door::ToolAnswer;
 use sympozium_ipc::receipt::{Event, Outcome};
-use sympozium_ipc::run_api::Ending;
+use sympozium_ipc::run_api::ReportedEnd;
 
-use super::foreign::until;
+use super::foreign::wait_for;
+use super::harness::{KEY, RunHarness, open_plan};
 use super::skills::{Executor, announce_start, result};
-use super::world::{KEY, World, open_plan};
 
 /// The pack of the plan that has our executor, and the one whose image starts by itself.
 const OURS: &str = "cluster";
@@ -28,16 +28,16 @@ fn executor(volume: PathBuf, guarantees: Option<Value>) -> Executor {
     })
 }
 
-async fn world(floor: &[Guarantee], platform: &str) -> World {
+async fn world(floor: &[Guarantee], platform: &str) -> RunHarness {
     let mut plan = open_plan();
     plan.isolation.floor = floor.to_vec();
     // Long enough for an executor that answers after the agent's last word.
     plan.deadlines.grace_seconds = 20;
     let platform = format!("--platform-holds={platform}");
-    World::with_arguments(plan, &[("OPENAI_API_KEY", KEY)], &[&platform]).await
+    RunHarness::with_arguments(plan, &[("OPENAI_API_KEY", KEY)], &[&platform]).await
 }
 
-fn outcomes(world: &World) -> Vec<Outcome> {
+fn outcomes(world: &RunHarness) -> Vec<Outcome> {
     let events = world.events().into_iter();
     let acted = events.filter_map(|event| match event {
         Event::Acted { outcome, .. } => Some(outcome),
@@ -73,10 +73,10 @@ async fn a_result_below_the_floor_ends_the_run() {
         let answer = agent.execute(OURS, "cat /etc/passwd").await;
         let refused = answer.expect_err("nothing is passed on");
         assert!(!refused.message.contains(SECRET), "{}", refused.message);
-        assert_eq!(world.ended().await, 0, "{}", world.log());
+        assert_eq!(world.wait_exit().await, 0, "{}", world.log());
         let why = format!("the executor of pack `{OURS}` is below the isolation floor of the run: {lacking}");
         let error = format!("the run was ended: {why}");
-        assert_eq!(world.ending(), Ending::Failed { error });
+        assert_eq!(world.ending(), ReportedEnd::Failed { error });
         assert_eq!(outcomes(&world), [Outcome::Failed { why }]);
         drop(agent);
     }
@@ -90,14 +90,14 @@ async fn a_start_below_the_floor_ends_the_run_without_a_key() {
     let agent = world.agent().await;
     let volume = world.volume(OURS);
     announce_start(&volume, &nonce, &json!({ "filesystem": "not-held" }));
-    until("the run is ended", || world.log().contains("the run is ended")).await;
+    wait_for("the run is ended", || world.log().contains("the run is ended")).await;
     // A further start, which says that all is well, gets none either.
     announce_start(&volume, &"0b".repeat(16), &json!({ "filesystem": "enforced" }));
-    assert_eq!(world.ended().await, 0, "{}", world.log());
+    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
     let error = format!(
         "the run was ended: the executor of pack `{OURS}` is below the isolation floor of the run: filesystem is \"not-held\""
     );
-    assert_eq!(world.ending(), Ending::Failed { error });
+    assert_eq!(world.ending(), ReportedEnd::Failed { error });
     assert!(!volume.join(".key").exists());
     drop(agent);
 }
@@ -109,12 +109,12 @@ async fn a_start_at_the_floor_gets_a_key() {
     let volume = world.volume(OURS);
     let held = json!({ "filesystem": "enforced", "memory": "delegated" });
     announce_start(&volume, &"0a".repeat(16), &held);
-    until("a key is handed over", || volume.join(".key").exists()).await;
+    wait_for("a key is handed over", || volume.join(".key").exists()).await;
     agent.finish("done").await;
     drop(agent);
-    assert_eq!(world.ended().await, 0, "{}", world.log());
+    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
     let text = "done".to_owned();
-    assert_eq!(world.ending(), Ending::Answered { text });
+    assert_eq!(world.ending(), ReportedEnd::Answered { text });
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -129,9 +129,9 @@ async fn a_result_at_the_floor_is_passed_on() {
     assert!(passed, "{answer:?}");
     agent.finish("done").await;
     drop(agent);
-    assert_eq!(world.ended().await, 0, "{}", world.log());
+    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
     let text = "done".to_owned();
-    assert_eq!(world.ending(), Ending::Answered { text });
+    assert_eq!(world.ending(), ReportedEnd::Answered { text });
 }
 
 /// Nothing attests for an image that starts itself; admission lets it into a run whose floor asks for a kernel alone.
@@ -144,9 +144,9 @@ async fn an_executor_that_attests_nothing_is_not_asked_to() {
     assert!(matches!(answer, Ok(ToolAnswer::Command { .. })), "{answer:?}");
     agent.finish("done").await;
     drop(agent);
-    assert_eq!(world.ended().await, 0, "{}", world.log());
+    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
     let text = "done".to_owned();
-    assert_eq!(world.ending(), Ending::Answered { text });
+    assert_eq!(world.ending(), ReportedEnd::Answered { text });
 }
 
 /// What the agent concludes from such a command is no answer of the run, even if it was quicker.
@@ -168,8 +168,8 @@ async fn an_answer_does_not_hide_a_result_below_the_floor() {
     );
     assert!(answered, "nothing is passed on");
     drop(agent);
-    assert_eq!(world.ended().await, 0, "{}", world.log());
+    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
     drop(waiting);
     let ending = world.ending();
-    assert!(matches!(ending, Ending::Failed { .. }), "{ending:?}");
+    assert!(matches!(ending, ReportedEnd::Failed { .. }), "{ending:?}");
 }

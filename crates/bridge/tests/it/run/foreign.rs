@@ -7,16 +7,16 @@ use std::path::Path;
 use serde_json::{Value, json};
 use sympozium_ipc::door::ToolAnswer;
 use sympozium_ipc::receipt::{Event, ForeignKind};
-use sympozium_ipc::run_api::Ending;
+use sympozium_ipc::run_api::ReportedEnd;
 use tokio::time::{sleep, timeout};
 
-use super::agent::PATIENCE;
+use super::agent::TIMEOUT;
+use super::harness::{PAUSE, RunHarness};
 use super::hostile_skill::requested;
 use super::skills::{Executor, announce_start, requests, result, write_result};
-use super::world::{PAUSE, World};
 
 /// What was found, in the order of the receipts.
-pub fn found(world: &World) -> Vec<(String, ForeignKind, String, bool)> {
+pub fn found(world: &RunHarness) -> Vec<(String, ForeignKind, String, bool)> {
     (world.events().into_iter())
         .filter_map(|event| match event {
             Event::Foreign { pack, what, name, ends_run } => Some((pack, what, name, ends_run)),
@@ -26,8 +26,8 @@ pub fn found(world: &World) -> Vec<(String, ForeignKind, String, bool)> {
 }
 
 /// Waits until a file is gone, or is there.
-pub async fn until(what: &str, condition: impl Fn() -> bool) {
-    let waited = timeout(PATIENCE, async {
+pub async fn wait_for(what: &str, condition: impl Fn() -> bool) {
+    let waited = timeout(TIMEOUT, async {
         while !condition() {
             sleep(PAUSE).await;
         }
@@ -35,17 +35,17 @@ pub async fn until(what: &str, condition: impl Fn() -> bool) {
     assert!(waited.await.is_ok(), "{what}");
 }
 
-async fn failed(mut world: World) -> (World, String) {
-    assert_eq!(world.ended().await, 0, "{}", world.log());
+async fn wait_failed(mut world: RunHarness) -> (RunHarness, String) {
+    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
     match world.ending() {
-        Ending::Failed { error } => (world, error),
+        ReportedEnd::Failed { error } => (world, error),
         other => panic!("{other:?}: {}", world.log()),
     }
 }
 
-pub async fn answered(mut world: World) -> World {
-    assert_eq!(world.ended().await, 0, "{}", world.log());
-    assert_eq!(world.ending(), Ending::Answered { text: "done".to_owned() });
+pub async fn answered(mut world: RunHarness) -> RunHarness {
+    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
+    assert_eq!(world.ending(), ReportedEnd::Answered { text: "done".to_owned() });
     world
 }
 
@@ -72,13 +72,13 @@ async fn a_request_ends_the_run_where_the_executor_cannot_verify_it() {
         }),
     ];
     for (name, put) in ways {
-        let world = World::start(|_| ()).await;
+        let world = RunHarness::start(|_| ()).await;
         // Nothing is going on: nobody waits for a result.
         let agent = world.agent().await;
         world.first_report().await;
         let tools = world.volume("tickets").join("tools");
         put(&tools, &json!({"id": "222", "command": "true"}).to_string());
-        let (world, error) = failed(world).await;
+        let (world, error) = wait_failed(world).await;
         assert_eq!(
             error,
             format!(
@@ -101,7 +101,7 @@ async fn a_request_of_ours_that_is_changed_while_it_waits_ends_the_run_too() {
         |place, request| fs::write(place, request).expect("in its place"),
     ];
     for change in changes {
-        let world = World::start(|_| ()).await;
+        let world = RunHarness::start(|_| ()).await;
         let agent = world.agent().await;
         let volume = world.volume("tickets");
         let skill = async {
@@ -112,7 +112,7 @@ async fn a_request_of_ours_that_is_changed_while_it_waits_ends_the_run_too() {
         };
         let (answer, id) = tokio::join!(agent.execute("tickets", "harmless"), skill);
         assert!(answer.is_err(), "{answer:?}");
-        let (world, error) = failed(world).await;
+        let (world, error) = wait_failed(world).await;
         assert!(error.contains(&format!("exec-request-{id}.json")), "{error}");
         assert_eq!(found(&world).len(), 1);
     }
@@ -123,7 +123,7 @@ async fn a_request_of_ours_that_is_changed_while_it_waits_ends_the_run_too() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_under_the_id_of_an_answered_one_ends_the_run_too() {
     for pack in ["tickets", "cluster"] {
-        let world = World::start(|_| ()).await;
+        let world = RunHarness::start(|_| ()).await;
         let agent = world.agent().await;
         let volume = world.volume(pack);
         let place = |id: &str| volume.join(format!("tools/exec-request-{id}.json"));
@@ -141,7 +141,7 @@ async fn a_request_under_the_id_of_an_answered_one_ends_the_run_too() {
             _ => genuine,
         };
         fs::write(place(&id), content).expect("a file");
-        let (world, error) = failed(world).await;
+        let (world, error) = wait_failed(world).await;
         let name = format!("exec-request-{id}.json");
         assert!(error.contains(&name), "{error}");
         let expected = (pack.to_owned(), ForeignKind::Request, name, true);
@@ -153,13 +153,13 @@ async fn a_request_under_the_id_of_an_answered_one_ends_the_run_too() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_is_a_receipt_where_the_executor_verifies_and_the_run_goes_on() {
-    let world = World::start(|_| ()).await;
+    let world = RunHarness::start(|_| ()).await;
     let agent = world.agent().await;
     world.first_report().await;
     let volume = world.volume("cluster");
     let forged = volume.join("tools/exec-request-222.json");
     fs::write(&forged, json!({"id": "222", "command": "true"}).to_string()).expect("a file");
-    until("the forged request is removed", || !forged.exists()).await;
+    wait_for("the forged request is removed", || !forged.exists()).await;
     let cluster = Executor::echo(volume);
     let answer = agent.execute("cluster", "genuine").await;
     assert!(matches!(answer, Ok(ToolAnswer::Command { .. })), "{answer:?}");
@@ -192,16 +192,16 @@ async fn a_request_in_another_directory_ends_the_run_where_the_executor_cannot_v
     ];
     for hide in hide {
         for pack in ["tickets", "cluster"] {
-            let world = World::start(|_| ()).await;
+            let world = RunHarness::start(|_| ()).await;
             let agent = world.agent().await;
             world.first_report().await;
             hide(&world.volume(pack));
             let why = "`tools` was moved, removed, replaced or closed to the bridge";
             let is_noticed = || world.lines_so_far().iter().any(|line| line.contains(why));
-            until("it is noticed", is_noticed).await;
+            wait_for("it is noticed", is_noticed).await;
             let world = match pack {
                 "tickets" => {
-                    let (world, error) = failed(world).await;
+                    let (world, error) = wait_failed(world).await;
                     assert!(error.starts_with(&format!("skill pack `tickets`: {why}: ")), "{error}");
                     world
                 }
@@ -218,7 +218,7 @@ async fn a_request_in_another_directory_ends_the_run_where_the_executor_cannot_v
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_a_result_and_a_done_are_receipts_and_that_packs_loss() {
-    let world = World::start(|_| ()).await;
+    let world = RunHarness::start(|_| ()).await;
     let agent = world.agent().await;
     world.first_report().await;
     let _cluster = Executor::echo(world.volume("cluster"));
@@ -236,7 +236,7 @@ async fn a_claim_a_result_and_a_done_are_receipts_and_that_packs_loss() {
     assert!(answer.is_ok(), "{answer:?}");
     write_result(&tickets, &id, &result("once more"));
     let again = format!("exec-result-{id}.json");
-    until("a second result is noticed", || world.lines_so_far().iter().any(|line| line.contains(&again))).await;
+    wait_for("a second result is noticed", || world.lines_so_far().iter().any(|line| line.contains(&again))).await;
     fs::write(tickets.join("done"), "").expect("a file");
     assert!(agent.execute("tickets", "gone").await.is_err(), "it was told to leave");
     assert!(agent.execute("cluster", "here").await.is_ok(), "others were not");
@@ -259,7 +259,7 @@ async fn a_claim_a_result_and_a_done_are_receipts_and_that_packs_loss() {
 /// A skill can make any number of files, and not any number of receipts.
 #[tokio::test(flavor = "multi_thread")]
 async fn findings_are_bounded() {
-    let world = World::start(|_| ()).await;
+    let world = RunHarness::start(|_| ()).await;
     let agent = world.agent().await;
     world.first_report().await;
     let tickets = world.volume("tickets");
@@ -276,7 +276,7 @@ async fn findings_are_bounded() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_first_start_gets_a_key_and_a_second_one_ends_the_run() {
-    let world = World::start(|_| ()).await;
+    let world = RunHarness::start(|_| ()).await;
     let agent = world.agent().await;
     world.first_report().await;
     let volume = world.volume("cluster");
@@ -284,7 +284,7 @@ async fn the_first_start_gets_a_key_and_a_second_one_ends_the_run() {
     let (first, second) = ("0a".repeat(16), "0b".repeat(16));
     announce(&first);
     let key = volume.join(".key");
-    until("a key is handed over", || key.exists()).await;
+    wait_for("a key is handed over", || key.exists()).await;
     let handed = fs::read_to_string(&key).expect("a key");
     let (start, digits) = handed.trim_end().split_once(' ').expect("two words");
     assert_eq!((start, digits.len()), (first.as_str(), 64));
@@ -295,7 +295,7 @@ async fn the_first_start_gets_a_key_and_a_second_one_ends_the_run() {
     assert!(agent.execute("cluster", "a").await.is_ok());
     assert!(!key.exists(), "a key is handed over once");
     announce(&second);
-    let (world, error) = failed(world).await;
+    let (world, error) = wait_failed(world).await;
     assert_eq!(
         error,
         "the executor of skill pack `cluster` was started again: it has no key for this run any more, and what it was doing may have been done in part"
@@ -309,7 +309,7 @@ async fn the_first_start_gets_a_key_and_a_second_one_ends_the_run() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_are_signed_where_they_are_verified_and_are_what_they_were_elsewhere() {
-    let mut world = World::start(|_| ()).await;
+    let mut world = RunHarness::start(|_| ()).await;
     let agent = world.agent().await;
     let (cluster, tickets) = (world.volume("cluster"), world.volume("tickets"));
     let (executor, image) = (Executor::echo(cluster.clone()), Executor::echo(tickets));
@@ -320,7 +320,7 @@ async fn requests_are_signed_where_they_are_verified_and_are_what_they_were_else
     assert_eq!(requests(&cluster), Vec::new());
     agent.finish("done").await;
     drop(agent);
-    assert_eq!(world.ended().await, 0);
+    assert_eq!(world.wait_exit().await, 0);
     let counters: Vec<Value> = (executor.seen().iter()).map(|request| request["_meta"]["counter"].clone()).collect();
     assert_eq!(counters, [json!(1), json!(2)]);
     for request in executor.seen() {

@@ -7,30 +7,30 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use sympozium_api::run_plan::Gate;
 use sympozium_ipc::door::{RefusalCode, ToolAnswer};
-use sympozium_ipc::receipt::{Actor, Decided, Event, Outcome};
-use sympozium_ipc::run_api::Ending;
+use sympozium_ipc::receipt::{Actor, CallDecision, Event, Outcome};
+use sympozium_ipc::run_api::ReportedEnd;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::time::sleep;
 
 use super::agent::Agent;
 use super::calling::short;
+use super::harness::{PAUSE, RunHarness, tool};
 use super::hostile_agent_frames::{DATA, Frames, NONE, socket};
 use super::skills::{Executor, result};
-use super::world::{PAUSE, World, tool};
 
 /// Whether anything at all was done in a run.
-fn acted(world: &World) -> bool {
+fn acted(world: &RunHarness) -> bool {
     (world.events().iter()).any(|event| match event {
         Event::Acted { .. } => true,
-        Event::Called { decided, .. } => *decided == Decided::Allowed,
+        Event::Called { decided, .. } => *decided == CallDecision::Allowed,
         _ => false,
     })
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_denied_tool_by_any_other_name() {
-    let mut world = World::start(|plan| {
+    let mut world = RunHarness::start(|plan| {
         for tool in &mut plan.tools {
             tool.gate = Gate::Deny;
         }
@@ -93,7 +93,7 @@ async fn a_denied_tool_by_any_other_name() {
     }
     assert!(!agent.is_gone(), "mistakes of a request are no mistakes of the connection");
     drop(agent);
-    assert_eq!(world.ended().await, 0);
+    assert_eq!(world.wait_exit().await, 0);
     assert!(!acted(&world), "{:?}", world.events());
     assert_eq!(cluster.seen(), [json!(null); 0]);
     assert!(world.internet.resolved().is_empty() && world.internet.connected().is_empty());
@@ -101,7 +101,7 @@ async fn a_denied_tool_by_any_other_name() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn arguments_that_say_two_things() {
-    let mut world = World::start(|_| {}).await;
+    let mut world = RunHarness::start(|_| {}).await;
     let cluster = Executor::echo(world.volume("cluster"));
     let agent = world.agent().await;
     for arguments in [
@@ -119,7 +119,7 @@ async fn arguments_that_say_two_things() {
     assert_eq!(cluster.seen(), [json!(null); 0]);
     agent.finish("done").await;
     agent.leave();
-    assert_eq!(world.ended().await, 0, "{}", world.log());
+    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
     assert!(!acted(&world), "{:?}", world.events());
 }
 
@@ -137,14 +137,14 @@ async fn a_path_that_no_path_can_be() {
     let call = json!({ "id": "1", "arguments": { "url": "http://a.example/" } }).to_string();
     for path in paths {
         // Refused, or the end of the connection and so of the run.
-        let mut world = World::start(|plan| tool(plan, "fetch_url", None).gate = Gate::Deny).await;
+        let mut world = RunHarness::start(|plan| tool(plan, "fetch_url", None).gate = Gate::Deny).await;
         let mut agent = Frames::connect(&world.at("door")).await;
         let stream = agent.request("POST", path, call.as_bytes()).await;
         let said = agent.answer(stream.expect("a stream")).await;
         let refused = said.is_empty() || said.starts_with(b"{\"code\":");
         assert!(refused, "{}", String::from_utf8_lossy(&said));
         drop(agent);
-        assert_eq!(world.ended().await, 0, "{}", world.log());
+        assert_eq!(world.wait_exit().await, 0, "{}", world.log());
         assert!(!acted(&world) && world.internet.resolved().is_empty());
     }
 }
@@ -160,17 +160,17 @@ async fn whatever_is_no_http_2_ends_the_run_and_nothing_else() {
         &[0; 4096],
     ];
     for bytes in garbage {
-        let mut world = World::start(|_| ()).await;
+        let mut world = RunHarness::start(|_| ()).await;
         let mut agent = socket(&world.at("door")).await;
         let _ = agent.write_all(bytes).await;
         let mut said = Vec::new();
         // Closed by the bridge, not by the agent.
         let _ = agent.read_to_end(&mut said).await;
         assert!(!said.starts_with(b"HTTP/1.1 2"), "{}", String::from_utf8_lossy(&said));
-        assert_eq!(world.ended().await, 0, "{}", world.log());
+        assert_eq!(world.wait_exit().await, 0, "{}", world.log());
         let told: Vec<String> = world.events().iter().map(short).collect();
         assert_eq!(told.len(), 2, "{told:?}");
-        assert!(matches!(world.ending(), Ending::Crashed { .. }), "{:?}", world.ending());
+        assert!(matches!(world.ending(), ReportedEnd::Crashed { .. }), "{:?}", world.ending());
     }
 }
 
@@ -178,35 +178,35 @@ async fn whatever_is_no_http_2_ends_the_run_and_nothing_else() {
 async fn nobody_keeps_the_bridge_alive() {
     // Comes and says nothing; says half of something; says the preface and nothing else.
     for bytes in [&b""[..], b"PRI * HT", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
-        let mut world = World::start(|plan| plan.deadlines.run_seconds = 1).await;
+        let mut world = RunHarness::start(|plan| plan.deadlines.run_seconds = 1).await;
         let mut agent = socket(&world.at("door")).await;
         let begun = Instant::now();
         let listened_to = agent.write_all(bytes).await.is_ok();
         // Only on a very slow machine it is over before.
         assert!(listened_to || begun.elapsed() >= Duration::from_millis(900));
-        assert_eq!(world.ended().await, 0, "{}", world.log());
-        assert_eq!(world.ending(), Ending::TimedOut);
+        assert_eq!(world.wait_exit().await, 0, "{}", world.log());
+        assert_eq!(world.ending(), ReportedEnd::TimedOut);
     }
     // Has said all that it will ever say, and waits: that is how an agent leaves.
-    let mut world = World::start(|_| ()).await;
+    let mut world = RunHarness::start(|_| ()).await;
     let mut agent = Frames::connect(&world.at("door")).await;
     agent.half_close().await;
-    assert_eq!(world.ended().await, 0, "{}", world.log());
-    assert!(matches!(world.ending(), Ending::Crashed { .. }), "{:?}", world.ending());
+    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
+    assert!(matches!(world.ending(), ReportedEnd::Crashed { .. }), "{:?}", world.ending());
     // Holds a request open byte by byte, and does not read.
-    let mut world = World::start(|plan| plan.deadlines.run_seconds = 3).await;
+    let mut world = RunHarness::start(|plan| plan.deadlines.run_seconds = 3).await;
     let mut agent = Frames::deaf(&world.at("door")).await;
     let stream = agent.begin("POST", b"/v1/model").await.expect("a stream");
     while agent.frame(DATA, NONE, stream, b" ").await.is_ok() {
         sleep(PAUSE).await;
     }
-    assert_eq!(world.ended().await, 0, "{}", world.log());
-    assert_eq!(world.ending(), Ending::TimedOut);
+    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
+    assert_eq!(world.ending(), ReportedEnd::TimedOut);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_has_answered_and_does_not_read_on_is_left() {
-    let mut world = World::start(|_| ()).await;
+    let mut world = RunHarness::start(|_| ()).await;
     let _cluster = Executor::on(world.volume("cluster"), |_| Some(result(&"a".repeat(51_200))));
     let mut agent = Frames::deaf(&world.at("door")).await;
     let call = json!({ "id": "1", "arguments": { "target": "cluster", "command": "a" } }).to_string();
@@ -215,17 +215,17 @@ async fn an_agent_that_has_answered_and_does_not_read_on_is_left() {
     }
     let answer = json!({ "is": "answer", "text": "42" }).to_string();
     agent.request("POST", b"/v1/result", answer.as_bytes()).await.expect("a stream");
-    assert_eq!(world.ended().await, 0, "{}", world.log());
-    assert_eq!(world.ending(), Ending::Answered { text: "42".to_owned() });
+    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
+    assert_eq!(world.ending(), ReportedEnd::Answered { text: "42".to_owned() });
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_comes_second_is_not_heard() {
-    let mut world = World::start(|_| ()).await;
+    let mut world = RunHarness::start(|_| ()).await;
     let door = world.at("door");
     let first = socket(&door).await;
-    let second = UnixStream::connect(door.join(sympozium_ipc::door::SOCKET)).await;
-    let first = Agent::over(first).await;
+    let second = UnixStream::connect(door.join(sympozium_ipc::door::SOCKET_NAME)).await;
+    let first = Agent::from_stream(first).await;
     assert_eq!(first.post("/v1/progress", "{\"text\":\"here\"}").await.expect("an answer").status, 204);
     if let Ok(mut second) = second {
         let mut said = Vec::new();
@@ -234,12 +234,12 @@ async fn whoever_comes_second_is_not_heard() {
     }
     first.finish("").await;
     drop(first);
-    assert_eq!(world.ended().await, 0);
+    assert_eq!(world.wait_exit().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_skill_does_is_not_the_agents_to_report() {
-    let mut world = World::start(|_| ()).await;
+    let mut world = RunHarness::start(|_| ()).await;
     let cluster = Executor::on(world.volume("cluster"), |request| {
         // Answered when the test has lied about it.
         (request["command"] == "second").then(|| result(""))
@@ -268,7 +268,7 @@ async fn what_a_skill_does_is_not_the_agents_to_report() {
     assert!(matches!(answer, Ok(ToolAnswer::Command { exit_code: 7, .. })), "{answer:?}");
     agent.finish("").await;
     drop(agent);
-    world.ended().await;
+    world.wait_exit().await;
     let told: Vec<(Actor, Outcome)> = (world.events().into_iter())
         .filter_map(|event| match event {
             Event::Acted { by, outcome, .. } => Some((by, outcome)),
@@ -280,7 +280,7 @@ async fn what_a_skill_does_is_not_the_agents_to_report() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_bridge_leaves_a_chain_that_holds_and_has_no_end() {
-    let mut world = World::start(|_| ()).await;
+    let mut world = RunHarness::start(|_| ()).await;
     let _cluster = Executor::echo(world.volume("cluster"));
     let agent = world.agent().await;
     assert!(agent.execute("cluster", "a").await.is_ok());
@@ -290,7 +290,7 @@ async fn a_killed_bridge_leaves_a_chain_that_holds_and_has_no_end() {
         sleep(PAUSE).await;
     }
     kill_process(Pid::from_child(&world.bridge), Signal::KILL).expect("a signal");
-    assert_eq!(world.ended().await, -1);
+    assert_eq!(world.wait_exit().await, -1);
     // Verified up to the reported head on the way.
     let told: Vec<String> = world.events().iter().map(short).collect();
     assert_eq!(told, ["started", "0 execute_command cluster Allow Allowed", "0 Skill Exited { code: 0 }"]);
@@ -300,7 +300,7 @@ async fn a_killed_bridge_leaves_a_chain_that_holds_and_has_no_end() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_refused_is_counted_when_nobody_waits_for_the_refusal() {
-    let mut world = World::start(|plan| tool(plan, "fetch_url", None).gate = Gate::Deny).await;
+    let mut world = RunHarness::start(|plan| tool(plan, "fetch_url", None).gate = Gate::Deny).await;
     let mut agent = Frames::connect(&world.at("door")).await;
     let call = json!({ "id": "1", "arguments": { "url": "http://a.example/" } }).to_string();
     let mut sent = 0_u32;
@@ -325,8 +325,8 @@ async fn what_is_refused_is_counted_when_nobody_waits_for_the_refusal() {
         }
     };
     cut.await;
-    assert_eq!(world.ended().await, 0, "{}", world.log());
-    let Ending::Crashed { known } = world.ending() else {
+    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
+    let ReportedEnd::Crashed { known } = world.ending() else {
         panic!("{:?}", world.ending());
     };
     assert!(known.starts_with("the agent was cut off"), "{known}");
@@ -335,7 +335,7 @@ async fn what_is_refused_is_counted_when_nobody_waits_for_the_refusal() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn arguments_that_are_deep_huge_or_twice() {
-    let world = World::start(|_| ()).await;
+    let world = RunHarness::start(|_| ()).await;
     let cluster = Executor::echo(world.volume("cluster"));
     let agent = world.agent().await;
     let path = "/v1/tools/execute_command";
@@ -403,7 +403,7 @@ async fn arguments_that_are_deep_huge_or_twice() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transcript_and_an_answer_that_swell_still_leave_the_run() {
-    let mut world = World::start(|_| ()).await;
+    let mut world = RunHarness::start(|_| ()).await;
     let agent = world.agent().await;
     // One byte in a line is four in a report; a control character in the answer is six.
     let lines = "1\n".repeat(8_000);
@@ -418,6 +418,6 @@ async fn a_transcript_and_an_answer_that_swell_still_leave_the_run() {
     let text = "\u{1}".repeat((256 << 10) - 16);
     assert_eq!(agent.finish(&text).await.status, 204);
     drop(agent);
-    assert_eq!(world.ended().await, 0, "{}", world.log());
-    assert!(matches!(world.ending(), Ending::Answered { text: told } if told == text));
+    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
+    assert!(matches!(world.ending(), ReportedEnd::Answered { text: told } if told == text));
 }

@@ -5,22 +5,22 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use sympozium_api::RunPlan;
-use sympozium_api::run_plan::{Acts, Gate, PartName};
+use sympozium_api::run_plan::{Gate, PartName, ToolHandler};
 use sympozium_api::skill_pack::InputMode;
-use sympozium_gateway::run_api::local::{Pending, Person, Says, Undecidable, Verdict};
-use sympozium_ipc::action::{Action, Deed};
+use sympozium_gateway::run_api::local::{PendingQuestion, Vote, VoteRefusal, VoteRequest, Voter};
+use sympozium_ipc::action::{Action, Operation};
 use sympozium_ipc::door::RefusalCode;
-use sympozium_ipc::receipt::{Decided, Event};
-use sympozium_ipc::run_api::Ending;
+use sympozium_ipc::receipt::{CallDecision, Event};
+use sympozium_ipc::run_api::ReportedEnd;
 use sympozium_testkit::growing;
 use tokio::time::{sleep, timeout};
 
+use super::harness::{PAUSE, RunHarness, tool};
 use super::hostile_agent_frames::{DATA, END_HEADERS, END_STREAM, Frames, HEADERS, field};
 use super::skills::Executor;
-use super::world::{PAUSE, World, tool};
 
-async fn asking(change: impl FnOnce(&mut RunPlan)) -> World {
-    World::start(|plan| {
+async fn asking(change: impl FnOnce(&mut RunPlan)) -> RunHarness {
+    RunHarness::start(|plan| {
         tool(plan, "execute_command", Some("cluster")).gate = Gate::Ask;
         plan.approval.approvers = None;
         plan.approval.required = 1;
@@ -31,8 +31,8 @@ async fn asking(change: impl FnOnce(&mut RunPlan)) -> World {
 
 /// Waits for a question that is not one of these. The gateway keeps a question that nobody waits for until its time is up,
 /// because a bridge that lost its connection puts it again.
-async fn another(world: &World, known: &[Pending]) -> Pending {
-    let is_known = |it: &Pending| known.iter().any(|known| known.request.approval == it.request.approval);
+async fn another(world: &RunHarness, known: &[PendingQuestion]) -> PendingQuestion {
+    let is_known = |it: &PendingQuestion| known.iter().any(|known| known.request.approval == it.request.approval);
     loop {
         match world.desk.pending().into_iter().find(|it| !is_known(it)) {
             Some(pending) => return pending,
@@ -75,27 +75,28 @@ async fn no_request_at_the_door_answers_a_question() {
         }
         assert_eq!(world.desk.pending().len(), 1, "the question is still open");
         assert_eq!(cluster.seen(), [json!(null); 0]);
-        world.say(&pending, Says::No);
+        world.say(&pending, Vote::Deny);
         pending
     };
     let (answer, pending) = tokio::join!(asked, forge);
     assert_eq!(answer.expect_err("no").code, RefusalCode::Disapproved);
     // A yes that comes after the no, for the same question.
-    let by = Person { name: "eve".to_owned(), groups: Vec::new(), is_author: true };
-    let verdict = Verdict {
+    let by = Voter { name: "eve".to_owned(), groups: Vec::new(), is_author: true };
+    let verdict = VoteRequest {
         run: world.plan.run.uid.as_str(),
         approval: &pending.request.approval,
         action: &pending.request.action,
-        says: Says::Yes,
+        vote: Vote::Approve,
         by: &by,
         reason: None,
     };
-    assert_eq!(world.desk.decide(&verdict), Err(Undecidable::Unknown));
+    assert_eq!(world.desk.vote(&verdict), Err(VoteRefusal::Unknown));
     assert_eq!(cluster.seen(), [json!(null); 0]);
     agent.finish("").await;
     drop(agent);
-    assert_eq!(world.ended().await, 0);
-    let allowed = (world.events().iter()).any(|it| matches!(it, Event::Answered { decided: Decided::Allowed, .. }));
+    assert_eq!(world.wait_exit().await, 0);
+    let allowed =
+        (world.events().iter()).any(|it| matches!(it, Event::Answered { decided: CallDecision::Allowed, .. }));
     assert!(!allowed);
 }
 
@@ -117,7 +118,7 @@ async fn questions_are_taken_back(time: Duration) -> Option<()> {
     let cluster = Executor::echo(world.volume("cluster"));
     let tickets = Executor::echo(world.volume("tickets"));
     let agent = world.agent().await;
-    let mut taken_back: Vec<Pending> = Vec::new();
+    let mut taken_back: Vec<PendingQuestion> = Vec::new();
     for _ in 0..5 {
         let question = {
             let asked = agent.execute("cluster", "a");
@@ -142,12 +143,12 @@ async fn questions_are_taken_back(time: Duration) -> Option<()> {
     assert!(answer.is_ok(), "{answer:?}");
     // A yes to what nobody waits for is for nobody.
     for question in &taken_back {
-        world.say(question, Says::Yes);
+        world.say(question, Vote::Approve);
     }
     // And the next question is asked, and its yes used once.
     let person = async {
         if let Ok(pending) = timeout(time, another(&world, &taken_back)).await {
-            world.say(&pending, Says::Yes);
+            world.say(&pending, Vote::Approve);
         }
     };
     let (answer, ()) = tokio::join!(agent.execute("cluster", "c"), person);
@@ -157,14 +158,14 @@ async fn questions_are_taken_back(time: Duration) -> Option<()> {
     assert!(answer.is_ok(), "{answer:?}");
     assert_eq!((cluster.seen().len(), tickets.seen().len()), (1, 1));
     assert_eq!(cluster.seen()[0]["command"], "c");
-    world.ended().await;
-    assert_eq!(world.ending(), Ending::TimedOut);
+    world.wait_exit().await;
+    assert_eq!(world.ending(), ReportedEnd::TimedOut);
     let events = world.events();
-    let count = |wanted: Decided| {
+    let count = |wanted: CallDecision| {
         let is = |it: &&Event| matches!(it, Event::Answered { decided, .. } if *decided == wanted);
         events.iter().filter(is).count()
     };
-    assert_eq!((count(Decided::Refused), count(Decided::Allowed)), (5, 1));
+    assert_eq!((count(CallDecision::Refused), count(CallDecision::Allowed)), (5, 1));
     Some(())
 }
 
@@ -177,13 +178,14 @@ async fn a_yes_that_crosses_with_the_reset_is_used_once_or_not_at_all() {
     for _ in 0..20 {
         let stream = agent.request("POST", b"/v1/tools/execute_command", call.as_bytes()).await.expect("a stream");
         let pending = world.asked().await;
-        world.say(&pending, Says::Yes);
+        world.say(&pending, Vote::Approve);
         agent.reset(stream).await.expect("it is listened to");
     }
     drop(agent);
-    assert_eq!(world.ended().await, 0, "{}", world.log());
+    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
     let events = world.events();
-    let allowed = (events.iter()).filter(|it| matches!(it, Event::Answered { decided: Decided::Allowed, .. })).count();
+    let allowed =
+        (events.iter()).filter(|it| matches!(it, Event::Answered { decided: CallDecision::Allowed, .. })).count();
     let acted = events.iter().filter(|it| matches!(it, Event::Acted { .. })).count();
     // What was allowed has a receipt of what came of it; what was run had been allowed.
     assert_eq!(allowed, acted);
@@ -213,7 +215,7 @@ async fn a_thousand_questions_at_once() {
         assert_eq!(cluster.seen(), [json!(null); 0]);
     }
     drop(agent);
-    assert_eq!(world.ended().await, 0, "{}", world.log());
+    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
     assert_eq!(cluster.seen(), [json!(null); 0]);
 }
 
@@ -224,7 +226,7 @@ async fn what_runs_is_what_was_shown_to_the_byte() {
         declared.gate = Gate::Ask;
         let schema = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
         declared.parameters = serde_json::from_value(schema).expect("a schema");
-        declared.acts = Acts::Program {
+        declared.acts = ToolHandler::Program {
             part: PartName("skill-cluster".to_owned()),
             exec: vec!["pods".to_owned()],
             input_mode: InputMode::Stdin,
@@ -245,20 +247,20 @@ async fn what_runs_is_what_was_shown_to_the_byte() {
     field(&mut head, b"x-arguments", b"{}");
     let _ = agent.frame(HEADERS, END_HEADERS | END_STREAM, stream, &head).await;
     sleep(PAUSE).await;
-    let by = Person { name: "ada".to_owned(), groups: Vec::new(), is_author: false };
-    let verdict = Verdict {
+    let by = Voter { name: "ada".to_owned(), groups: Vec::new(), is_author: false };
+    let verdict = VoteRequest {
         run: world.plan.run.uid.as_str(),
         approval: &pending.request.approval,
         action: &pending.request.action,
-        says: Says::Yes,
+        vote: Vote::Approve,
         by: &by,
         reason: None,
     };
     // Breaking the protocol may have ended the question with the connection.
-    let decided = world.desk.decide(&verdict);
+    let decided = world.desk.vote(&verdict);
     agent.answer(stream).await;
     drop(agent);
-    assert_eq!(world.ended().await, 0, "{}", world.log());
+    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
     let seen = cluster.seen();
     assert!(seen.len() <= usize::from(decided.is_ok()));
 
@@ -268,7 +270,7 @@ async fn what_runs_is_what_was_shown_to_the_byte() {
     let agent = world.agent().await;
     let person = async {
         let pending = world.asked().await;
-        world.say(&pending, Says::Yes);
+        world.say(&pending, Vote::Approve);
         pending.request
     };
     let answer = agent.post("/v1/tools/list_unhealthy_pods", call);
@@ -286,13 +288,13 @@ async fn what_runs_is_what_was_shown_to_the_byte() {
         tool: "list_unhealthy_pods",
         pack: Some("cluster"),
         target: "skill-cluster",
-        deed: Deed::Program(&words),
+        deed: Operation::Program(&words),
         work_dir: run["workDir"].as_str(),
         stdin: Some(stdin),
         timeout_seconds: u32::try_from(run["timeout"].as_u64().expect("seconds")).expect("few"),
     };
     assert_eq!(executed.digest().expect("a hash"), shown.action);
-    assert_eq!(executed.shown().expect("short"), shown.shown);
+    assert_eq!(executed.summary().expect("short"), shown.shown);
     let plain = |letter: char| letter == '\n' || letter == ' ' || letter.is_ascii_graphic();
     assert!(shown.shown.chars().all(plain), "{}", shown.shown);
 }

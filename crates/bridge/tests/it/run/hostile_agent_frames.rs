@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use sympozium_ipc::door::SOCKET;
+use sympozium_ipc::door::SOCKET_NAME;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedReadHalf;
@@ -13,8 +13,8 @@ use tokio::net::unix::OwnedWriteHalf;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use super::agent::PATIENCE;
-use super::world::PAUSE;
+use super::agent::TIMEOUT;
+use super::harness::PAUSE;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Types of frames (RFC 9113, section 6).
@@ -38,7 +38,7 @@ const INITIAL_WINDOW_SIZE: u16 = 4;
 
 /// What the bridge said in its frames.
 #[derive(Debug, Default)]
-struct Heard {
+struct ReceivedFrames {
     /// Bodies, by stream.
     bodies: BTreeMap<u32, Vec<u8>>,
     /// Streams that are over, by their end or by a reset.
@@ -49,7 +49,7 @@ struct Heard {
 /// A connection that is written to by hand.
 pub struct Frames {
     write: OwnedWriteHalf,
-    heard: Arc<Mutex<Heard>>,
+    heard: Arc<Mutex<ReceivedFrames>>,
     /// Reads what comes, or keeps the other half without reading.
     reader: Reader,
     next: u32,
@@ -72,9 +72,9 @@ impl Frames {
         Self::with(door, |read, _| Reader::Kept(read)).await
     }
 
-    async fn with(door: &Path, reader: impl FnOnce(OwnedReadHalf, Arc<Mutex<Heard>>) -> Reader) -> Self {
+    async fn with(door: &Path, reader: impl FnOnce(OwnedReadHalf, Arc<Mutex<ReceivedFrames>>) -> Reader) -> Self {
         let (read, write) = socket(door).await.into_split();
-        let heard = Arc::new(Mutex::new(Heard::default()));
+        let heard = Arc::new(Mutex::new(ReceivedFrames::default()));
         let reader = reader(read, Arc::clone(&heard));
         let mut frames = Self { write, heard, reader, next: 1 };
         frames.write.write_all(PREFACE).await.expect("a preface");
@@ -132,7 +132,7 @@ impl Frames {
 
     /// Waits until a stream is over, or the whole connection; gives what was said on it.
     pub async fn answer(&self, stream: u32) -> Vec<u8> {
-        let waited = timeout(PATIENCE, async {
+        let waited = timeout(TIMEOUT, async {
             loop {
                 {
                     let heard = self.heard.lock().expect("not poisoned");
@@ -167,8 +167,8 @@ impl Drop for Frames {
 
 /// A connection to the door as soon as there is one.
 pub async fn socket(door: &Path) -> UnixStream {
-    let socket = door.join(SOCKET);
-    let connected = timeout(PATIENCE, async {
+    let socket = door.join(SOCKET_NAME);
+    let connected = timeout(TIMEOUT, async {
         loop {
             match UnixStream::connect(&socket).await {
                 Ok(stream) => return stream,
@@ -226,7 +226,7 @@ pub fn field(bytes: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     }
 }
 
-async fn listen(mut read: OwnedReadHalf, heard: Arc<Mutex<Heard>>) {
+async fn listen(mut read: OwnedReadHalf, heard: Arc<Mutex<ReceivedFrames>>) {
     loop {
         let mut start = [0; 9];
         let mut payload = Vec::new();

@@ -6,47 +6,47 @@ use std::time::Duration;
 
 use serde_json::json;
 use sympozium_api::run_plan::Gate;
-use sympozium_ipc::door::{MAX_PROGRESS, MAX_TRANSCRIPT_PIECE};
+use sympozium_ipc::door::{MAX_PROGRESS, MAX_TRANSCRIPT_CHUNK};
 use sympozium_ipc::receipt::Event;
 use sympozium_testkit::model_server::{Gate as Hold, Reply};
 use tokio::time::{sleep, timeout};
 
-use super::agent::PATIENCE;
+use super::agent::TIMEOUT;
+use super::harness::{PAUSE, RunHarness, tool};
 use super::hostile_agent_frames::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, Frames, HEADERS, MAX_FRAME, NONE, PING, SETTINGS, WINDOW_UPDATE,
     field, frame, head, reset,
 };
 use super::skills::Executor;
-use super::world::{PAUSE, World, tool};
 use crate::support::{Reply as Page, Site};
 
 /// What a bridge with the limits of an ordinary plan has resident at most, whatever its agent does: requests to the model
 /// that wait or are read, pages that nobody reads, and the program itself.
-const MOST_RESIDENT: u64 = 96 << 20;
+const MAX_RESIDENT: u64 = 96 << 20;
 const FRAMES_AT_ONCE: usize = 1_000;
 
 /// The most that the bridge ever had resident.
-fn most_resident(world: &World) -> u64 {
+fn most_resident(world: &RunHarness) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", world.bridge.id())).expect("a status");
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("a line");
     let kibibytes: u64 = line.split_ascii_whitespace().nth(1).expect("a number").parse().expect("a number");
     kibibytes << 10
 }
 
-fn assert_bounded(world: &World) {
+fn assert_bounded(world: &RunHarness) {
     let most = most_resident(world);
-    assert!(most < MOST_RESIDENT, "{} MiB resident", most >> 20);
+    assert!(most < MAX_RESIDENT, "{} MiB resident", most >> 20);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies_at_their_bound_and_one_over() {
-    let world = World::start(|_| ()).await;
+    let world = RunHarness::start(|_| ()).await;
     let agent = world.agent().await;
     let limits = &world.plan.limits;
     let arguments = world.plan.tools.iter().map(|it| it.limits.argument_bytes).max().expect("tools");
     for (path, most) in [
         ("/v1/progress", MAX_PROGRESS),
-        ("/v1/transcript", MAX_TRANSCRIPT_PIECE),
+        ("/v1/transcript", MAX_TRANSCRIPT_CHUNK),
         ("/v1/permits/0/report", 4 << 10),
         ("/v1/tools/execute_command", arguments as usize + (4 << 10)),
         ("/v1/permits/read_file", arguments as usize + (4 << 10)),
@@ -66,7 +66,7 @@ async fn bodies_at_their_bound_and_one_over() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn thirty_two_bodies_that_never_end() {
-    let world = World::start(|_| ()).await;
+    let world = RunHarness::start(|_| ()).await;
     let _cluster = Executor::echo(world.volume("cluster"));
     let mut agent = Frames::connect(&world.at("door")).await;
     // Once it has said how much it takes.
@@ -96,7 +96,7 @@ async fn thirty_two_bodies_that_never_end() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_that_are_never_read() {
-    let world = World::start(|plan| {
+    let world = RunHarness::start(|plan| {
         tool(plan, "fetch_url", None).limits.per_minute = 1_000;
         for credential in &mut plan.credentials {
             credential.reach.public |= credential.name == "web";
@@ -114,7 +114,7 @@ async fn pages_that_are_never_read() {
     // Fewer than the streams that may be open: beyond those nothing is read at all.
     for _ in 0..30 {
         agent.request("POST", b"/v1/tools/fetch_url", call.as_bytes()).await.expect("a stream");
-        let more = timeout(PATIENCE, async {
+        let more = timeout(TIMEOUT, async {
             loop {
                 let lines = world.lines_so_far();
                 let now = lines.iter().filter(|it| is_settled(it)).count();
@@ -134,7 +134,7 @@ async fn pages_that_are_never_read() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_largest_requests_to_a_model_that_does_not_answer() {
-    let world = World::start(|_| ()).await;
+    let world = RunHarness::start(|_| ()).await;
     let hold = Hold::new();
     world.model.set_default(Reply::text("never").gated(&hold));
     let agent = std::sync::Arc::new(world.agent().await);
@@ -151,7 +151,7 @@ async fn the_largest_requests_to_a_model_that_does_not_answer() {
             let _ = agent.send("/v1/model", body).await;
         }));
     }
-    timeout(PATIENCE, async {
+    timeout(TIMEOUT, async {
         while world.model.request_count() < 1 {
             sleep(PAUSE).await;
         }
@@ -173,7 +173,7 @@ async fn the_largest_requests_to_a_model_that_does_not_answer() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_that_are_taken_back_while_nothing_can_be_reported() {
-    let mut world = World::start(|plan| tool(plan, "fetch_url", None).gate = Gate::Deny).await;
+    let mut world = RunHarness::start(|plan| tool(plan, "fetch_url", None).gate = Gate::Deny).await;
     let mut agent = Frames::connect(&world.at("door")).await;
     let denied = json!({ "id": "1", "arguments": { "url": "http://a.example/" } }).to_string();
     let stream = agent.request("POST", b"/v1/tools/fetch_url", denied.as_bytes()).await.expect("a stream");
@@ -214,13 +214,13 @@ async fn calls_that_are_taken_back_while_nothing_can_be_reported() {
     fs::remove_file(&kept).expect("the file");
     fs::rename(&aside, &kept).expect("back");
     drop(agent);
-    assert_eq!(world.ended().await, 0, "{}", world.log());
+    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
     // All that happened is in the chain.
     assert!(matches!(world.events().last(), Some(Event::Ended { .. })));
 }
 
 /// Sends a flood until it is over or the bridge has had enough.
-async fn flood(world: &mut World, name: &str, count: usize, mut make: impl FnMut(&mut Frames, usize) -> Vec<u8>) {
+async fn flood(world: &mut RunHarness, name: &str, count: usize, mut make: impl FnMut(&mut Frames, usize) -> Vec<u8>) {
     let mut agent = Frames::connect(&world.at("door")).await;
     let mut number = 0;
     while number < count {
@@ -234,7 +234,7 @@ async fn flood(world: &mut World, name: &str, count: usize, mut make: impl FnMut
         }
     }
     let most = most_resident(world);
-    assert!(most < MOST_RESIDENT, "{name}: {} MiB resident", most >> 20);
+    assert!(most < MAX_RESIDENT, "{name}: {} MiB resident", most >> 20);
     let call = agent.request("POST", b"/v1/progress", b"{\"text\":\"a\"}").await;
     let heard = match call {
         Ok(stream) => {
@@ -245,34 +245,34 @@ async fn flood(world: &mut World, name: &str, count: usize, mut make: impl FnMut
     };
     drop(agent);
     // Listened to, or cut off; never hung.
-    assert_eq!(world.ended().await, 0, "{name} (heard: {heard}): {}", world.log());
+    assert_eq!(world.wait_exit().await, 0, "{name} (heard: {heard}): {}", world.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn floods_of_frames_that_ask_for_an_answer() {
-    let mut world = World::start(|_| ()).await;
+    let mut world = RunHarness::start(|_| ()).await;
     flood(&mut world, "pings", 100_000, |_, _| frame(PING, NONE, 0, b"12345678")).await;
-    let mut world = World::start(|_| ()).await;
+    let mut world = RunHarness::start(|_| ()).await;
     flood(&mut world, "settings", 50_000, |_, _| frame(SETTINGS, NONE, 0, &[0, 3, 0, 0, 0, 100])).await;
-    let mut world = World::start(|_| ()).await;
+    let mut world = RunHarness::start(|_| ()).await;
     flood(&mut world, "windows", 50_000, |_, _| frame(WINDOW_UPDATE, NONE, 0, &1_u32.to_be_bytes())).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn floods_of_streams() {
-    let mut world = World::start(|_| ()).await;
+    let mut world = RunHarness::start(|_| ()).await;
     flood(&mut world, "streams that are taken back", 100_000, |agent, _| {
         let stream = agent.stream();
         [frame(HEADERS, END_HEADERS, stream, &head("POST", b"/v1/model")), reset(stream)].concat()
     })
     .await;
-    let mut world = World::start(|_| ()).await;
+    let mut world = RunHarness::start(|_| ()).await;
     flood(&mut world, "streams that stay", 100_000, |agent, _| {
         let stream = agent.stream();
         frame(HEADERS, END_HEADERS, stream, &head("POST", b"/v1/model"))
     })
     .await;
-    let mut world = World::start(|_| ()).await;
+    let mut world = RunHarness::start(|_| ()).await;
     flood(&mut world, "requests that are refused", 100_000, |agent, _| {
         let stream = agent.stream();
         frame(HEADERS, END_HEADERS | END_STREAM, stream, &head("POST", b"/v1/nothing"))
@@ -284,26 +284,26 @@ async fn floods_of_streams() {
 async fn floods_of_heads_and_of_nothing() {
     let mut long = Vec::new();
     field(&mut long, b"x-long", &vec![b'a'; MAX_FRAME - 100]);
-    let mut world = World::start(|_| ()).await;
+    let mut world = RunHarness::start(|_| ()).await;
     // A head that never ends: 160 MiB of it.
     flood(&mut world, "continuations", 10_000, |agent, number| match number {
         0 => frame(HEADERS, NONE, agent.stream(), &head("POST", b"/v1/model")),
         _ => frame(CONTINUATION, NONE, 1, &long),
     })
     .await;
-    let mut world = World::start(|_| ()).await;
+    let mut world = RunHarness::start(|_| ()).await;
     flood(&mut world, "empty continuations", 100_000, |agent, number| match number {
         0 => frame(HEADERS, NONE, agent.stream(), &head("POST", b"/v1/model")),
         _ => frame(CONTINUATION, NONE, 1, b""),
     })
     .await;
-    let mut world = World::start(|_| ()).await;
+    let mut world = RunHarness::start(|_| ()).await;
     flood(&mut world, "long heads", 2_000, |agent, _| {
         let head = [&head("POST", b"/v1/model")[..], &long].concat();
         frame(HEADERS, END_HEADERS | END_STREAM, agent.stream(), &head[..head.len().min(MAX_FRAME)])
     })
     .await;
-    let mut world = World::start(|_| ()).await;
+    let mut world = RunHarness::start(|_| ()).await;
     flood(&mut world, "data of nothing", 100_000, |agent, number| match number {
         0 => frame(HEADERS, END_HEADERS, agent.stream(), &head("POST", b"/v1/model")),
         _ => frame(DATA, NONE, 1, b""),

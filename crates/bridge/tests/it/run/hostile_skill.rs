@@ -10,12 +10,12 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::{Value, json};
 use sympozium_ipc::door::{Refusal, RefusalCode, ToolAnswer};
 use sympozium_ipc::receipt::{Event, Outcome};
-use sympozium_ipc::run_api::Ending;
+use sympozium_ipc::run_api::ReportedEnd;
 use sympozium_testkit::{as_user, command, skip};
 use tokio::time::sleep;
 
+use super::harness::{KEY, PAUSE, RunHarness, open_plan};
 use super::skills::{Executor, requests, result, write_result};
-use super::world::{KEY, PAUSE, World, open_plan};
 
 /// Waits for the requests of so many commands, and gives their ids in the order of the commands.
 pub async fn requested(volume: &Path, commands: &[&str]) -> Vec<String> {
@@ -51,7 +51,7 @@ type Written<'t> = dyn Fn(&str) -> Vec<u8> + 't;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn b25_a_result_that_is_no_file() {
-    let mut world = World::start(|_| ()).await;
+    let mut world = RunHarness::start(|_| ()).await;
     let _tickets = Executor::echo(world.volume("tickets"));
     let agent = world.agent().await;
     fs::write(world.at("secret"), "sk-secret").expect("a secret");
@@ -109,12 +109,12 @@ async fn b25_a_result_that_is_no_file() {
     }
     agent.finish("").await;
     drop(agent);
-    assert_eq!(world.ended().await, 0, "{}", world.log());
+    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn b25_a_result_that_is_no_result() {
-    let mut world = World::start(|_| ()).await;
+    let mut world = RunHarness::start(|_| ()).await;
     let agent = world.agent().await;
     let volume = world.volume("cluster");
     let good = |id: &str| {
@@ -191,14 +191,14 @@ async fn b25_a_result_that_is_no_result() {
     assert!(agent.execute("cluster", "and now").await.is_ok());
     agent.finish("").await;
     drop(agent);
-    assert_eq!(world.ended().await, 0, "{}", world.log());
+    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
     let failed = |it: &&Event| matches!(it, Event::Acted { outcome: Outcome::Failed { .. }, .. });
     assert_eq!(world.events().iter().filter(failed).count(), cases.len() + 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn b29_a_result_that_is_half_written_is_never_half_believed() {
-    let world = World::start(|_| ()).await;
+    let world = RunHarness::start(|_| ()).await;
     let agent = world.agent().await;
     let volume = world.volume("cluster");
     let skill = async {
@@ -222,7 +222,7 @@ async fn b29_a_result_that_is_half_written_is_never_half_believed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn b26_nobody_answers_for_another() {
-    let mut world = World::start(|_| ()).await;
+    let mut world = RunHarness::start(|_| ()).await;
     let agent = world.agent().await;
     let (cluster, tickets) = (world.volume("cluster"), world.volume("tickets"));
     let skills = async {
@@ -257,13 +257,13 @@ async fn b26_nobody_answers_for_another() {
     unusable(b, "does not equal the id");
     agent.finish("").await;
     drop(agent);
-    assert_eq!(world.ended().await, 0);
+    assert_eq!(world.wait_exit().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn b30_junk_by_the_ten_thousand_holds_nobody_up() {
     // As many calls as come to it: how long the junk takes is the machine's.
-    let mut world = World::start(|plan| {
+    let mut world = RunHarness::start(|plan| {
         plan.limits.tool_calls = u32::MAX;
         for tool in &mut plan.tools {
             tool.limits.per_minute = u32::MAX;
@@ -302,12 +302,12 @@ async fn b30_junk_by_the_ten_thousand_holds_nobody_up() {
     assert!(!tickets.seen().is_empty());
     agent.finish("").await;
     drop(agent);
-    assert_eq!(world.ended().await, 0, "{}", world.log());
+    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn b28_a_done_that_the_bridge_did_not_write() {
-    let mut world = World::start(|_| ()).await;
+    let mut world = RunHarness::start(|_| ()).await;
     let tickets = Executor::echo(world.volume("tickets"));
     let agent = world.agent().await;
     let volume = world.volume("cluster");
@@ -337,8 +337,8 @@ async fn b28_a_done_that_the_bridge_did_not_write() {
     assert_eq!(tickets.seen().len(), 1);
     agent.finish("done").await;
     drop(agent);
-    assert_eq!(world.ended().await, 0, "{}", world.log());
-    assert_eq!(world.ending(), Ending::Answered { text: "done".to_owned() });
+    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
+    assert_eq!(world.ending(), ReportedEnd::Answered { text: "done".to_owned() });
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -356,7 +356,7 @@ async fn a_directory_of_tools_that_is_no_longer_the_one() {
         },
     ];
     for spoil in spoils {
-        let mut world = World::start(|_| ()).await;
+        let mut world = RunHarness::start(|_| ()).await;
         let _tickets = Executor::echo(world.volume("tickets"));
         let agent = world.agent().await;
         // The door is opened when the volumes are.
@@ -371,13 +371,13 @@ async fn a_directory_of_tools_that_is_no_longer_the_one() {
         assert!(agent.execute("tickets", "b").await.is_ok());
         agent.finish("").await;
         drop(agent);
-        assert_eq!(world.ended().await, 0, "{}", world.log());
+        assert_eq!(world.wait_exit().await, 0, "{}", world.log());
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_result_claims_is_cut_and_cleaned_before_it_is_a_receipt() {
-    let mut world = World::start(|_| ()).await;
+    let mut world = RunHarness::start(|_| ()).await;
     let guarantees: serde_json::Map<String, Value> = (0..100)
         .map(|number| {
             // Words, and what is none.
@@ -435,7 +435,7 @@ async fn what_a_result_claims_is_cut_and_cleaned_before_it_is_a_receipt() {
     );
     agent.finish("").await;
     drop(agent);
-    assert_eq!(world.ended().await, 0, "{}", world.log());
+    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
     let plain = |text: &str| text.chars().count() <= 257 && !text.chars().any(|it| it.is_control() || it == '\u{202e}');
     let mut seen = Vec::new();
     for event in world.events() {
@@ -493,7 +493,7 @@ impl Drop for Mounted {
 async fn b33_a_volume_that_is_full_or_read_only() {
     let mut mounted = None;
     let prepare = |directory: &Path| mounted = Mounted::new(&directory.join("ipc/cluster"));
-    let mut world = World::prepared(open_plan(), &[("OPENAI_API_KEY", KEY)], prepare).await;
+    let mut world = RunHarness::prepared(open_plan(), &[("OPENAI_API_KEY", KEY)], prepare).await;
     let Some(mounted) = mounted else {
         skip!("no right to mount a file system");
     };
@@ -520,6 +520,6 @@ async fn b33_a_volume_that_is_full_or_read_only() {
     mounted.remount("ro");
     agent.finish("").await;
     drop(agent);
-    assert_eq!(world.ended().await, 0, "{}", world.log());
+    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
     assert!(world.log().contains("the skill cannot be told that the run is over"), "{}", world.log());
 }

@@ -9,9 +9,9 @@ use sympozium_ipc::receipt::{Event, Outcome};
 use tokio::time::sleep;
 
 use super::agent::Agent;
+use super::harness::{KEY, PAUSE, RunHarness, open_plan};
 use super::hostile_skill::requested;
 use super::skills::{requests, result, write_result};
-use super::world::{KEY, PAUSE, World, open_plan};
 
 /// A command that may take a second.
 async fn short(agent: &Agent, line: &str) -> Result<ToolAnswer, sympozium_ipc::door::Refusal> {
@@ -21,9 +21,9 @@ async fn short(agent: &Agent, line: &str) -> Result<ToolAnswer, sympozium_ipc::d
 
 #[tokio::test(flavor = "multi_thread")]
 async fn b27_b34_no_answer_in_time() {
-    let mut world = World::start(|_| ()).await;
+    let mut world = RunHarness::start(|_| ()).await;
     let variables = [("OPENAI_API_KEY", KEY), ("KUBERNETES_SERVICE_HOST", "10.0.0.1")];
-    let pod = World::of(open_plan(), &variables).await;
+    let pod = RunHarness::of(open_plan(), &variables).await;
     let (agent, in_pod) = (world.agent().await, pod.agent().await);
     let volume = world.volume("cluster");
     let claim = |id: &str| volume.join(format!("tools/.claim-{id}"));
@@ -73,7 +73,7 @@ async fn b27_b34_no_answer_in_time() {
     }
     agent.finish("").await;
     drop(agent);
-    assert_eq!(world.ended().await, 0, "{}", world.log());
+    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
     let mut outcomes: Vec<Outcome> = (world.events().into_iter())
         .filter_map(|event| match event {
             Event::Acted { outcome, .. } => Some(outcome),

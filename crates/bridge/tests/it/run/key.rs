@@ -15,8 +15,8 @@ use sympozium_testkit::model_server::{Cut, HttpAnswer, ProviderError, Reply};
 use tokio::time::sleep;
 
 use super::agent::Agent;
+use super::harness::{KEY, PAUSE, RunHarness};
 use super::skills::Executor;
-use super::world::{KEY, PAUSE, World};
 
 /// A secret, and how it looks when somebody has wrapped it up.
 struct Secret {
@@ -62,7 +62,7 @@ impl Found {
     }
 
     /// What every user may read of a process, and what root may without attaching to it.
-    fn add_process(&mut self, world: &World) {
+    fn add_process(&mut self, world: &RunHarness) {
         let process = format!("/proc/{}", world.bridge.id());
         for name in ["environ", "cmdline", "status", "maps", "smaps", "stat", "comm", "limits", "mountinfo", "auxv"] {
             self.add(&format!("{process}/{name}"), fs::read(format!("{process}/{name}")).unwrap_or_default());
@@ -81,7 +81,7 @@ impl Found {
 }
 
 /// The secrets of a run besides the provider's key: what is in its files, and the part that must not be known.
-fn credentials(world: &World) -> Vec<Secret> {
+fn credentials(world: &RunHarness) -> Vec<Secret> {
     let mut secrets = Vec::new();
     for entry in fs::read_dir(world.at("input")).expect("inputs").flatten() {
         let name = entry.file_name().into_string().expect("a name");
@@ -110,7 +110,7 @@ async fn ask(agent: &Agent, found: &mut Found, body: &str) {
 }
 
 /// Uses the key in every way that there is.
-async fn use_everywhere(world: &World, agent: &Agent, found: &mut Found) {
+async fn use_everywhere(world: &RunHarness, agent: &Agent, found: &mut Found) {
     let plain = json!({ "model": "test-model", "messages": [{ "role": "user", "content": "hello" }] }).to_string();
     let mut streamed: serde_json::Value = serde_json::from_str(&plain).expect("JSON");
     streamed["stream"] = json!(true);
@@ -161,7 +161,7 @@ async fn use_everywhere(world: &World, agent: &Agent, found: &mut Found) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_secret_is_anywhere_after_a_run_that_used_it() {
-    let mut world = World::start(|plan| {
+    let mut world = RunHarness::start(|plan| {
         plan.limits.model_requests_per_minute = 1_000;
         plan.limits.model_requests = 1_000;
     })
@@ -189,7 +189,7 @@ async fn no_secret_is_anywhere_after_a_run_that_used_it() {
     let key = Secret::new("the key", KEY);
     agent.finish("done").await;
     drop(agent);
-    assert_eq!(world.ended().await, 0, "{}", world.log());
+    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
 
     let mut watcher = world.gateway.events().subscribe(1);
     while let Some(event) = watcher.try_next() {
@@ -215,7 +215,7 @@ async fn no_secret_is_anywhere_after_a_run_that_used_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_other_user_reads_the_bridge() {
-    let world = World::start(|_| ()).await;
+    let world = RunHarness::start(|_| ()).await;
     let agent = world.agent().await;
     let mut found = Found::default();
     world.model.push(Reply::text("fine"));
@@ -244,7 +244,7 @@ async fn no_other_user_reads_the_bridge() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crash_leaves_no_secret_behind() {
-    let mut world = World::start(|_| ()).await;
+    let mut world = RunHarness::start(|_| ()).await;
     let agent = world.agent().await;
     let mut found = Found::default();
     world.model.push(Reply::Silence);
@@ -261,7 +261,7 @@ async fn a_crash_leaves_no_secret_behind() {
         kill_process(Pid::from_child(&world.bridge), Signal::ABORT).expect("a signal");
     };
     tokio::join!(ask(&agent, &mut found, &body), crash);
-    assert_eq!(world.ended().await, -1);
+    assert_eq!(world.wait_exit().await, -1);
     found.add_below(world.directory.path(), "input");
     found.assert_without(&Secret::new("the key", KEY));
     for secret in credentials(&world) {

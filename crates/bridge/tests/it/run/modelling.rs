@@ -2,11 +2,11 @@
 
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
-use sympozium_ipc::door::{REFUSED, path};
+use sympozium_ipc::door::{REFUSED_HEADER, path};
 use sympozium_ipc::receipt::Event;
 use sympozium_testkit::model_server::{Answer, Gate, Reply};
 
-use super::world::{KEY, World};
+use super::harness::{KEY, RunHarness};
 
 fn request(stream: bool) -> String {
     json!({
@@ -18,7 +18,7 @@ fn request(stream: bool) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_goes_out_with_the_key_and_leaves_a_receipt() {
-    let mut world = World::start(|_| ()).await;
+    let mut world = RunHarness::start(|_| ()).await;
     world.model.push(Answer::text("well").usage(11, 3));
     let agent = world.agent().await;
     let reply = agent.post(path::MODEL, request(false)).await.expect("an answer");
@@ -31,7 +31,7 @@ async fn a_request_goes_out_with_the_key_and_leaves_a_receipt() {
     assert_eq!(seen.json(), serde_json::from_str::<Value>(&request(false)).expect("JSON"));
     agent.finish("").await;
     drop(agent);
-    assert_eq!(world.ended().await, 0);
+    assert_eq!(world.wait_exit().await, 0);
     let usage = world.report().usage;
     assert_eq!((usage.model_requests, usage.input_tokens, usage.output_tokens, usage.estimated), (1, 11, 3, false));
     let spent: Vec<_> = world
@@ -49,7 +49,7 @@ async fn a_request_goes_out_with_the_key_and_leaves_a_receipt() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_piece_of_a_stream_is_passed_on_before_the_next_is_there() {
-    let world = World::start(|_| ()).await;
+    let world = RunHarness::start(|_| ()).await;
     let gate = Gate::new();
     world.model.push(Reply::pieces(["one", "two", "three"]).gated(&gate));
     let agent = world.agent().await;
@@ -74,7 +74,7 @@ async fn each_piece_of_a_stream_is_passed_on_before_the_next_is_there() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_the_agent_gives_up_is_given_up_upstream_and_recorded() {
-    let mut world = World::start(|_| ()).await;
+    let mut world = RunHarness::start(|_| ()).await;
     let gate = Gate::new();
     world.model.push(Reply::pieces(["one", "two"]).gated(&gate));
     let agent = world.agent().await;
@@ -87,7 +87,7 @@ async fn a_request_that_the_agent_gives_up_is_given_up_upstream_and_recorded() {
     }
     agent.finish("").await;
     drop(agent);
-    assert_eq!(world.ended().await, 0);
+    assert_eq!(world.wait_exit().await, 0);
     let error = world.events().into_iter().find_map(|event| match event {
         Event::Model { error, .. } => error,
         _ => None,
@@ -97,13 +97,13 @@ async fn a_request_that_the_agent_gives_up_is_given_up_upstream_and_recorded() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_acts_at_the_provider_is_refused_here() {
-    let world = World::start(|_| ()).await;
+    let world = RunHarness::start(|_| ()).await;
     let agent = world.agent().await;
     let mut with_search: Value = serde_json::from_str(&request(false)).expect("JSON");
     with_search["web_search_options"] = json!({});
     let answer = agent.send(path::MODEL, with_search.to_string()).await.expect("an answer");
     assert_eq!(answer.status(), 400);
-    assert!(answer.headers().contains_key(REFUSED));
+    assert!(answer.headers().contains_key(REFUSED_HEADER));
     let body = answer.into_body().collect().await.expect("a body").to_bytes();
     assert!(String::from_utf8_lossy(&body).contains("web_search_options"));
     assert!(world.model.requests().is_empty());
@@ -111,20 +111,20 @@ async fn what_acts_at_the_provider_is_refused_here() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_scripted_model_needs_no_network_and_no_key() {
-    let mut plan = super::world::open_plan();
+    let mut plan = super::harness::open_plan();
     plan.model.provider = "scripted".to_owned();
     plan.model.endpoint = None;
     plan.model.keys.clear();
     plan.model.script = Some(sympozium_api::names::ObjectName::new("turns"));
     plan.credentials.retain(|credential| credential.name != "model");
     let script = "turns:\n  - say: hello\n    then: end\n";
-    let mut world = World::with_script(plan, script).await;
+    let mut world = RunHarness::with_script(plan, script).await;
     let agent = world.agent().await;
     let reply = agent.post(path::MODEL, request(false)).await.expect("an answer");
     let answer: Value = serde_json::from_slice(&reply.body).expect("JSON");
     assert_eq!(answer["choices"][0]["message"]["content"], "hello");
     agent.finish("hello").await;
     drop(agent);
-    assert_eq!(world.ended().await, 0);
+    assert_eq!(world.wait_exit().await, 0);
     assert!(world.internet.resolved().is_empty() && world.model.requests().is_empty());
 }

@@ -8,15 +8,15 @@ use std::process::{Child, Command, Stdio};
 use serde_json::json;
 use sympozium_api::guarantee::Guarantee;
 use sympozium_ipc::door::{RefusalCode, ToolAnswer};
-use sympozium_ipc::receipt::{Event, IsolationSeen, Outcome};
-use sympozium_ipc::run_api::Ending;
+use sympozium_ipc::receipt::{Event, Outcome, ReportedIsolation};
+use sympozium_ipc::run_api::ReportedEnd;
 use sympozium_testkit::ipc_cases::has_program;
 use sympozium_testkit::static_build::{self, workspace_root};
 use sympozium_testkit::{as_user, command, processes, skip};
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-use super::world::{PAUSE, World, open_plan};
+use super::harness::{PAUSE, RunHarness, open_plan};
 
 /// A key that no other test has, because commands here look for it in every process, and a bridge that another test is
 /// just starting has not taken its own out of the environment yet.
@@ -33,8 +33,8 @@ fn directory() -> TempDir {
     tempfile::tempdir_in(base).expect("a directory")
 }
 
-async fn world(key: &str) -> World {
-    let world = World::within(directory(), open_plan(), &[("OPENAI_API_KEY", key)], |_| ()).await;
+async fn world(key: &str) -> RunHarness {
+    let world = RunHarness::within(directory(), open_plan(), &[("OPENAI_API_KEY", key)], |_| ()).await;
     fs::create_dir(world.at("workspace")).expect("a directory");
     world
 }
@@ -43,7 +43,7 @@ async fn world(key: &str) -> World {
 struct Sidecar(Child);
 
 impl Sidecar {
-    fn start(world: &World, mut program: Command) -> Self {
+    fn start(world: &RunHarness, mut program: Command) -> Self {
         let log = fs::File::create(world.at("sidecar-log")).expect("a log");
         let child = program
             .env("SYMPOZIUM_SKILL_PACK", "cluster")
@@ -73,7 +73,7 @@ impl Drop for Sidecar {
     }
 }
 
-fn program(world: &World, binary: &Path) -> Command {
+fn program(world: &RunHarness, binary: &Path) -> Command {
     let mut program = command(binary);
     program
         .args(["ipc", "--ipc-dir"])
@@ -84,7 +84,7 @@ fn program(world: &World, binary: &Path) -> Command {
     program
 }
 
-fn script(world: &World) -> Command {
+fn script(world: &RunHarness) -> Command {
     let mut program = command("bash");
     program
         .arg(workspace_root().join("images/tool-executor.sh"))
@@ -95,10 +95,10 @@ fn script(world: &World) -> Command {
 
 /// What every executor does, in answers and in receipts.
 async fn commands_run(
-    world: &mut World,
+    world: &mut RunHarness,
     key: &str,
     mut sidecar: Sidecar,
-) -> Vec<(Outcome, u64, bool, Option<IsolationSeen>)> {
+) -> Vec<(Outcome, u64, bool, Option<ReportedIsolation>)> {
     let agent = world.agent().await;
     let answer = agent.execute("cluster", "echo out; echo err >&2; exit 7").await;
     let expected = ToolAnswer::Command {
@@ -143,7 +143,7 @@ async fn commands_run(
     }
     agent.finish("").await;
     drop(agent);
-    assert_eq!(world.ended().await, 0, "{}", world.log());
+    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
     assert_eq!(sidecar.left().await, Some(0), "the end of the run ends it");
     assert_eq!(processes::with_marker(&marker), [0; 0], "nothing is left of what ran too long");
     let tools = world.volume("cluster").join("tools");
@@ -220,9 +220,9 @@ async fn our_sidecar_that_is_restarted_ends_the_run() {
     };
     let (answer, mut restarted) = tokio::join!(agent.execute("cluster", &line), restart);
     assert!(answer.is_err(), "{answer:?}");
-    assert_eq!(world.ended().await, 0, "{}", world.log());
+    assert_eq!(world.wait_exit().await, 0, "{}", world.log());
     match world.ending() {
-        Ending::Failed { error } => assert!(error.contains("was started again"), "{error}"),
+        ReportedEnd::Failed { error } => assert!(error.contains("was started again"), "{error}"),
         other => panic!("{other:?}"),
     }
     assert_eq!(restarted.left().await, Some(0), "it is told that the run is over");
@@ -242,7 +242,7 @@ async fn our_injected_sidecar_is_held_to_the_plans_floor() {
     ] {
         let mut plan = open_plan();
         plan.isolation.floor = floor;
-        let mut world = World::within(directory(), plan, &[("OPENAI_API_KEY", new_key().as_str())], |_| ()).await;
+        let mut world = RunHarness::within(directory(), plan, &[("OPENAI_API_KEY", new_key().as_str())], |_| ()).await;
         fs::create_dir(world.at("workspace")).expect("a directory");
         let mut injected = program(&world, &binary);
         injected
@@ -267,10 +267,10 @@ async fn our_injected_sidecar_is_held_to_the_plans_floor() {
             agent.finish("done").await;
         }
         drop(agent);
-        assert_eq!(world.ended().await, 0, "{}", world.log());
+        assert_eq!(world.wait_exit().await, 0, "{}", world.log());
         match (world.ending(), lacking) {
-            (Ending::Answered { text }, None) => assert_eq!(text, "done"),
-            (Ending::Failed { error }, Some(lacking)) => {
+            (ReportedEnd::Answered { text }, None) => assert_eq!(text, "done"),
+            (ReportedEnd::Failed { error }, Some(lacking)) => {
                 assert!(error.ends_with(lacking), "{error}");
             }
             (other, _) => panic!("{other:?}: {log}"),

@@ -5,14 +5,14 @@ use std::fs;
 use std::process::{Child, Stdio};
 
 use serde_json::json;
-use sympozium_api::run_plan::{Acts, PartName};
+use sympozium_api::run_plan::{PartName, ToolHandler};
 use sympozium_api::skill_pack::InputMode;
 use sympozium_ipc::door::ToolAnswer;
 use sympozium_testkit::ipc_cases::has_program;
 use sympozium_testkit::{command, skip};
 
 use super::foreign::{answered, found};
-use super::world::{World, tool};
+use super::harness::{RunHarness, tool};
 
 const SCRIPT: &str = include_str!("../../../../ipc/tests/fixtures/seed-tool-executor.sh");
 const SHIPPED: &str = include_str!("../../../../../images/tool-executor.sh");
@@ -21,7 +21,7 @@ const SHIPPED: &str = include_str!("../../../../../images/tool-executor.sh");
 struct SeedExecutor(Child);
 
 impl SeedExecutor {
-    fn start(world: &World, pack: &str, text: &str) -> Self {
+    fn start(world: &RunHarness, pack: &str, text: &str) -> Self {
         let volume = world.volume(pack);
         let volume = volume.to_str().expect("it is text");
         let script = world.at("tool-executor.sh");
@@ -58,10 +58,10 @@ async fn a_declared_tool_runs_on_the_printed_script() {
     }
     let hostile = "it's $(id) `id` \\ \"x\" ; exit 0 #";
     for (input_mode, read) in [(InputMode::Args, ""), (InputMode::Stdin, r#"{"note":"a 'b' $(c)"}"#)] {
-        let world = World::start(|plan| {
+        let world = RunHarness::start(|plan| {
             let declared = tool(plan, "list_unhealthy_pods", Some("cluster"));
             declared.parameters = serde_json::from_value(json!({ "type": "object" })).expect("a schema");
-            declared.acts = Acts::Program {
+            declared.acts = ToolHandler::Program {
                 part: PartName("skill-cluster".to_owned()),
                 exec: ["sh", "-c", SHOW, "show"].map(str::to_owned).to_vec(),
                 input_mode,
@@ -93,7 +93,7 @@ async fn nothing_that_an_honest_script_does_ends_the_run() {
         }
     }
     for script in [SCRIPT, SHIPPED] {
-        let world = World::start(|_| ()).await;
+        let world = RunHarness::start(|_| ()).await;
         let _executor = SeedExecutor::start(&world, "tickets", script);
         let agent = world.agent().await;
         let large = "head -c 51200 /dev/zero | tr '\\0' a";

@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use sympozium_gateway::Outside;
+use sympozium_gateway::NetworkAccess;
 use sympozium_gateway::resolve::ResolveError;
 use tokio::net::TcpStream;
 
@@ -73,7 +73,7 @@ impl Internet {
     }
 }
 
-impl Outside for Internet {
+impl NetworkAccess for Internet {
     type Stream = TcpStream;
 
     async fn resolve(&self, name: &str) -> Result<Vec<IpAddr>, ResolveError> {

@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::super::fake::{Fake, not_found, page};
+use super::super::fake_api_server::{FakeApiServer, list_page, not_found};
 use super::*;
 
 fn run() -> AgentRun {
@@ -15,43 +15,43 @@ fn cut() -> watcher::Error {
 
 #[tokio::test]
 async fn an_outage_is_told_once() {
-    let connection = Fake::new(|_, _| None).connection();
-    let mut trouble = Trouble::default();
+    let connection = FakeApiServer::new(|_, _| None).connection();
+    let mut trouble = WatchErrors::default();
     let start = Instant::now();
-    let fails = |trouble: &mut Trouble, after: u64| {
+    let fails = |trouble: &mut WatchErrors, after: u64| {
         let now = start + Duration::from_secs(after);
-        let events = trouble.of(&connection, What::Records, cut(), now);
+        let events = trouble.handle(&connection, WatchedKind::Records, cut(), now);
         events.map_err(|it| it.text()).unwrap().len()
     };
     assert_eq!(fails(&mut trouble, 0), 1);
     // A new list request does not mean that the server responds.
-    trouble.saw(&Seen::Nothing);
+    trouble.observe(&WatchEvent::Listing);
     assert_eq!(fails(&mut trouble, 40), 0);
     assert_eq!(fails(&mut trouble, 100), 0);
     assert_eq!(fails(&mut trouble, 200), 0);
     // The watch recovered silently, and fails again much later.
     assert_eq!(fails(&mut trouble, 400), 1);
     // The server has responded: the next failure is another outage.
-    trouble.saw(&Seen::Fine);
+    trouble.observe(&WatchEvent::Responded);
     assert_eq!(fails(&mut trouble, 401), 1);
-    trouble.saw(&Seen::Run(Box::new(run())));
+    trouble.observe(&WatchEvent::Run(Box::new(run())));
     assert_eq!(fails(&mut trouble, 402), 1);
 }
 
 #[tokio::test]
 async fn whoever_says_nothing_is_noticed() {
-    let fake = Fake::new(|_, _| None);
-    for mut watch in watches(&fake.connection(), &run()) {
+    let fake = FakeApiServer::new(|_, _| None);
+    for mut watch in start_watches(&fake.connection(), &run()) {
         let seen = async {
             loop {
                 match watch.next().await {
-                    Some(Seen::Nothing) => {}
+                    Some(WatchEvent::Listing) => {}
                     other => break other,
                 }
             }
         };
         let seen = tokio::time::timeout(Duration::from_secs(60), seen).await;
-        assert!(matches!(seen, Ok(Some(Seen::Trouble(..)))), "{seen:?}");
+        assert!(matches!(seen, Ok(Some(WatchEvent::Failed(..)))), "{seen:?}");
     }
 }
 
@@ -68,12 +68,12 @@ async fn whoever_reads_first_misses_nothing_of_a_long_run() {
             "report": {"reportedAt": "2027-01-15T08:00:00Z", "transcriptSegments": SEGMENTS}},
     });
     let run: AgentRun = serde_json::from_value(run).unwrap();
-    let names = plan::names(&run);
+    let names = plan::object_names(&run);
     let record = |segment: usize| {
         let lines: Vec<String> = (0..LINES).map(|it| it.to_string()).collect();
         json!({
             "apiVersion": "sympozium.ai/v1alpha1", "kind": "RunRecord",
-            "metadata": {"name": names.of(&format!("t{segment}")), "resourceVersion": "1"},
+            "metadata": {"name": names.with_suffix(&format!("t{segment}")), "resourceVersion": "1"},
             "spec": {"run": {"name": "nightly", "uid": "uid"}, "kind": "transcript", "segment": segment,
                 "firstLine": segment * LINES, "lines": lines, "head": digest},
         })
@@ -81,22 +81,22 @@ async fn whoever_reads_first_misses_nothing_of_a_long_run() {
     // The first segment arrives last, and with it all others become ready.
     let records: Vec<Value> = (0..SEGMENTS).rev().map(record).collect();
     let there = serde_json::to_value(&run).unwrap();
-    let fake = Fake::new(move |_, path| {
+    let fake = FakeApiServer::new(move |_, path| {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         if query.contains("watch=true") {
             return None;
         }
         Some(match path.rsplit('/').next().unwrap_or_default() {
-            "agentruns" => (200, page(std::slice::from_ref(&there), "")),
-            "runrecords" => (200, page(&records, "")),
-            "toolapprovals" => (200, page(&[], "")),
+            "agentruns" => (200, list_page(std::slice::from_ref(&there), "")),
+            "runrecords" => (200, list_page(&records, "")),
+            "toolapprovals" => (200, list_page(&[], "")),
             other => not_found(other),
         })
     });
     let connection = fake.connection();
     let events = EventLog::default();
     let mut reader = events.reader();
-    let watching = watch(&connection, run, &events, Approve::Ask);
+    let watching = watch_run(&connection, run, &events, ApprovalMode::Ask);
     let watching = async {
         watching.await.map_err(|it| it.text()).unwrap();
         std::future::pending::<()>().await;

@@ -11,8 +11,8 @@ fn records(segments: &[usize]) -> Records {
         }))
         .unwrap()
     };
-    let (records, gap) = records::in_order(segments.iter().map(record).collect());
-    Records { records, is_cut: false, gap }
+    let (records, gap) = records::take_contiguous(segments.iter().map(record).collect());
+    Records { records, is_truncated: false, gap }
 }
 
 #[test]
@@ -21,7 +21,7 @@ fn what_is_missing_is_said() {
         let report = json!({"reportedAt": "2027-01-15T08:00:00Z", "transcriptSegments": segments});
         serde_json::from_value(report).unwrap()
     };
-    let of = |segments: &[usize], reported: Value| missing(&records(segments), Some(&report(reported)));
+    let of = |segments: &[usize], reported: Value| missing_warning(&records(segments), Some(&report(reported)));
     assert_eq!(of(&[2, 0, 1], json!(3)), None);
     assert_eq!(of(&[0], json!(null)), None);
     // More segments than reported exist while the next report is still to come.
@@ -30,7 +30,7 @@ fn what_is_missing_is_said() {
     assert!(gap.contains("RunRecord t2 of the run is missing"), "{gap}");
     let end = of(&[0, 1], json!(3)).unwrap();
     assert!(end.contains("RunRecord t2 of the run is missing"), "{end}");
-    assert!(missing(&records(&[1]), None).unwrap().contains("t0"));
+    assert!(missing_warning(&records(&[1]), None).unwrap().contains("t0"));
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn a_part_has_no_log_before_there_is_a_pod() {
             "metadata": {"name": "nightly", "namespace": "team", "uid": "uid"},
             "spec": {"agentRef": "worker", "task": "Report."}, "status": status,
         });
-        let fake = super::super::fake::Fake::new(move |_, _| Some((200, run.clone())));
+        let fake = super::super::fake_api_server::FakeApiServer::new(move |_, _| Some((200, run.clone())));
         let arguments = LogsArguments { part: Some("agent".to_owned()), ..logs_arguments() };
         match print(&fake.cluster(), &arguments, &mut Printer::new()) {
             Err(failure) => failure.text(),

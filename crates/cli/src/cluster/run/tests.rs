@@ -18,31 +18,31 @@ async fn settle() {
 
 #[tokio::test]
 async fn a_word_that_was_not_heard_is_given_again() {
-    let mut cancelling = Cancelling::No;
-    assert_eq!(cancelling.tell(ready(Err(failure()))), Telling::OnItsWay);
+    let mut cancelling = Cancellation::NotRequested;
+    assert_eq!(cancelling.request(ready(Err(failure()))), CancelState::Pending);
     settle().await;
     // The second request succeeds, and the third adds nothing.
-    assert_eq!(cancelling.tell(ready(Ok(()))), Telling::OnItsWay);
+    assert_eq!(cancelling.request(ready(Ok(()))), CancelState::Pending);
     settle().await;
-    assert_eq!(cancelling.tell(async { panic!("it was told twice") }), Telling::Told);
-    let heard = cancelling.finish(LAST_WORD).await;
+    assert_eq!(cancelling.request(async { panic!("it was told twice") }), CancelState::Accepted);
+    let heard = cancelling.finish(CANCEL_TIMEOUT).await;
     assert!(matches!(heard, Some(Ok(()))), "{heard:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn whoever_leaves_is_told_that_nobody_heard() {
-    let mut cancelling = Cancelling::No;
-    cancelling.tell(ready(Err(failure())));
-    let heard = cancelling.finish(LAST_WORD).await;
+    let mut cancelling = Cancellation::NotRequested;
+    cancelling.request(ready(Err(failure())));
+    let heard = cancelling.finish(CANCEL_TIMEOUT).await;
     assert!(matches!(heard, Some(Err(_))), "{heard:?}");
     // A request that never completes times out.
-    let mut cancelling = Cancelling::No;
-    cancelling.tell(pending());
-    assert_eq!(cancelling.tell(ready(Ok(()))), Telling::OnItsWay);
-    let heard = cancelling.finish(LAST_WORD).await;
+    let mut cancelling = Cancellation::NotRequested;
+    cancelling.request(pending());
+    assert_eq!(cancelling.request(ready(Ok(()))), CancelState::Pending);
+    let heard = cancelling.finish(CANCEL_TIMEOUT).await;
     assert!(heard.is_none(), "{heard:?}");
     // No cancellation was requested.
-    let heard = Cancelling::No.finish(LAST_WORD).await;
+    let heard = Cancellation::NotRequested.finish(CANCEL_TIMEOUT).await;
     assert!(matches!(heard, Some(Ok(()))), "{heard:?}");
 }
 
@@ -58,11 +58,11 @@ fn a_run_that_was_to_end_before_it_was_there_is_not_left_to_itself() {
     };
     let (here, away) = (arguments(&[]), arguments(&["--detach"]));
     for (wanted, followed, detached) in [
-        (Stop::No, Next::Follow, Next::Detach),
-        (Stop::Gently, Next::Follow, Next::Cancel),
-        (Stop::Now, Next::Follow, Next::Cancel),
+        (StopLevel::None, AfterCreate::Follow, AfterCreate::Detach),
+        (StopLevel::Gently, AfterCreate::Follow, AfterCreate::Cancel),
+        (StopLevel::Now, AfterCreate::Follow, AfterCreate::Cancel),
     ] {
-        assert_eq!(next(wanted, &here), followed);
-        assert_eq!(next(wanted, &away), detached);
+        assert_eq!(after_create(wanted, &here), followed);
+        assert_eq!(after_create(wanted, &away), detached);
     }
 }

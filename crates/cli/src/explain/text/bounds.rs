@@ -2,7 +2,7 @@
 
 use sympozium_api::agent_run::Cleanup;
 use sympozium_api::guarantee::Guarantee;
-use sympozium_plan::explain::{Explanation, duration};
+use sympozium_plan::explain::{Explanation, format_seconds};
 
 use crate::page::Page;
 
@@ -10,7 +10,7 @@ pub fn limits(page: &mut Page, it: &Explanation) {
     page.section("Limits");
     let run = &it.limits.run;
     let tokens = run.model_tokens.map_or_else(|| "no limit of tokens".to_owned(), |it| format!("{it} tokens"));
-    page.line(
+    page.paragraph(
         2,
         &format!(
             "{} rounds; {} requests to the model, {} in a minute, {tokens}; {} calls of tools, {} at a time",
@@ -33,8 +33,8 @@ pub fn limits(page: &mut Page, it: &Explanation) {
         .collect();
     page.table(&["PART", "CPU", "MEMORY", "TIME"], &rows);
     match &it.limits.sub_runs {
-        None => page.line(2, "It starts no other runs."),
-        Some(sub) => page.line(
+        None => page.paragraph(2, "It starts no other runs."),
+        Some(sub) => page.paragraph(
             2,
             &format!(
                 "It may start {} other runs, {} at a time in the whole tree, {} levels deep.",
@@ -54,15 +54,15 @@ pub fn isolation(page: &mut Page, it: &Explanation) {
         }
     };
     let isolation = &it.isolation;
-    page.hanging(2, "refused without  ", &list(&isolation.floor));
-    page.hanging(2, "not required     ", &list(&isolation.not_required));
-    page.hanging(2, "seccomp          ", &isolation.seccomp);
+    page.list_item(2, "refused without  ", &list(&isolation.floor));
+    page.list_item(2, "not required     ", &list(&isolation.not_required));
+    page.list_item(2, "seccomp          ", &isolation.seccomp);
     let class = isolation.runtime_class.as_deref();
-    page.hanging(2, "RuntimeClass     ", class.unwrap_or("the cluster's default"));
+    page.list_item(2, "RuntimeClass     ", class.unwrap_or("the cluster's default"));
     if !isolation.node_selector.is_empty() {
         let labels = isolation.node_selector.iter();
         let labels: Vec<String> = labels.map(|(key, value)| format!("{key}={value}")).collect();
-        page.hanging(2, "nodes with       ", &labels.join(", "));
+        page.list_item(2, "nodes with       ", &labels.join(", "));
     }
 }
 
@@ -70,37 +70,37 @@ pub fn lifetime(page: &mut Page, it: &Explanation) {
     page.section("Lifetime");
     let life = &it.lifetime;
     let times = &life.deadlines;
-    let mut works = format!("{} at most", duration(times.run_seconds));
+    let mut works = format!("{} at most", format_seconds(times.run_seconds));
     if it.approval.is_asked {
         works.push_str(&format!(
             ", and {} more while people are asked ({} a question)",
-            duration(times.waiting_seconds),
-            duration(times.approval_seconds)
+            format_seconds(times.waiting_seconds),
+            format_seconds(times.approval_seconds)
         ));
     }
-    page.hanging(2, "the agent works  ", &works);
-    page.hanging(
+    page.list_item(2, "the agent works  ", &works);
+    page.list_item(
         2,
         "everything ends  ",
-        &format!("after {}, whoever keeps the clock", duration(times.ceiling_seconds)),
+        &format!("after {}, whoever keeps the clock", format_seconds(times.ceiling_seconds)),
     );
     if let Some(seconds) = life.after_run_seconds {
-        let words = format!("then, for {} at most", duration(seconds));
-        page.hanging(2, "hooks after it   ", &words);
+        let words = format!("then, for {} at most", format_seconds(seconds));
+        page.list_item(2, "hooks after it   ", &words);
     }
     for (number, words) in life.rights_end.iter().enumerate() {
         let mark = match number {
             0 => "rights end       ",
             _ => "                 ",
         };
-        page.hanging(2, mark, words);
+        page.list_item(2, mark, words);
     }
     let cleanup = match life.cleanup {
         Cleanup::Delete => "is deleted",
         Cleanup::Keep => "stays to be looked at, without any rights",
     };
-    page.hanging(2, "the pod          ", cleanup);
+    page.list_item(2, "the pod          ", cleanup);
     for what in &life.outlasts {
-        page.hanging(2, "outlasts the run ", what);
+        page.list_item(2, "outlasts the run ", what);
     }
 }

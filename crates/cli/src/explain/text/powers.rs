@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use sympozium_api::run_plan::Gate;
-use sympozium_plan::explain::{ActsBy, Arguments, Explanation, ToolAbout};
+use sympozium_plan::explain::{ArgumentCheck, Explanation, ToolHandlerKind, ToolInfo};
 use sympozium_plan::rbac::{Implication, Scope, Weight};
 
 use crate::page::Page;
@@ -19,21 +19,21 @@ pub fn tools(page: &mut Page, it: &Explanation) {
                     _ => "ask".to_owned(),
                 },
                 tool.full_name(),
-                acts(tool),
+                describe_actor(tool),
                 match tool.arguments {
-                    Arguments::FreeText => "FREE TEXT".to_owned(),
-                    Arguments::Schema => "by schema".to_owned(),
+                    ArgumentCheck::FreeText => "FREE TEXT".to_owned(),
+                    ArgumentCheck::Schema => "by schema".to_owned(),
                 },
             ]);
         }
     }
     match rows.is_empty() {
-        true => page.line(2, "None."),
+        true => page.paragraph(2, "None."),
         false => page.table(&["GATE", "TOOL", "WHO ACTS", "ARGUMENTS"], &rows),
     }
-    let denied: Vec<String> = it.tools.iter().filter(|it| it.gate == Gate::Deny).map(ToolAbout::full_name).collect();
+    let denied: Vec<String> = it.tools.iter().filter(|it| it.gate == Gate::Deny).map(ToolInfo::full_name).collect();
     if !denied.is_empty() {
-        page.hanging(2, "denied: ", &denied.join(", "));
+        page.list_item(2, "denied: ", &denied.join(", "));
     }
     if it.approval.is_asked {
         let approval = &it.approval;
@@ -48,17 +48,17 @@ pub fn tools(page: &mut Page, it: &Explanation) {
         if approval.run_scope {
             words.push_str("; one yes may be for every repetition of the identical call");
         }
-        page.hanging(2, "ask: ", &words);
+        page.list_item(2, "ask: ", &words);
     }
 }
 
-fn acts(tool: &ToolAbout) -> String {
+fn describe_actor(tool: &ToolInfo) -> String {
     let part = tool.part.as_deref().unwrap_or_default();
     match tool.by {
-        ActsBy::Agent => "the agent itself".to_owned(),
-        ActsBy::Bridge => "the bridge".to_owned(),
-        ActsBy::Shell => format!("a shell in {part}"),
-        ActsBy::Program => format!("{} in {part}", command(&tool.program)),
+        ToolHandlerKind::Agent => "the agent itself".to_owned(),
+        ToolHandlerKind::Bridge => "the bridge".to_owned(),
+        ToolHandlerKind::Shell => format!("a shell in {part}"),
+        ToolHandlerKind::Program => format!("{} in {part}", command(&tool.program)),
     }
 }
 
@@ -77,12 +77,12 @@ fn command(program: &[String]) -> String {
 pub fn kubernetes(page: &mut Page, it: &Explanation) {
     page.section("Kubernetes permissions");
     if it.kubernetes.is_empty() {
-        page.line(2, "None: no part has a token for the Kubernetes API.");
+        page.paragraph(2, "None: no part has a token for the Kubernetes API.");
         return;
     }
     for (number, identity) in it.kubernetes.iter().enumerate() {
         if number > 0 {
-            page.blank();
+            page.blank_line();
         }
         let whose = match &identity.pack {
             Some(pack) => format!("pack {pack}"),
@@ -92,8 +92,8 @@ pub fn kubernetes(page: &mut Page, it: &Explanation) {
             true => "nobody".to_owned(),
             false => identity.used_by.join(", "),
         };
-        page.line(2, &format!("{whose}, as ServiceAccount {}", identity.service_account));
-        page.line(2, &format!("token held by {holders}"));
+        page.paragraph(2, &format!("{whose}, as ServiceAccount {}", identity.service_account));
+        page.paragraph(2, &format!("token held by {holders}"));
         let rows: Vec<Vec<String>> = identity
             .grants
             .iter()
@@ -107,28 +107,28 @@ pub fn kubernetes(page: &mut Page, it: &Explanation) {
             .collect();
         page.table(&["WHERE", "MAY"], &rows);
         let all = identity.grants.iter().flat_map(|it| &it.implies);
-        let implied = merged(all);
+        let implied = merge_implications(all);
         if implied.is_empty() {
             continue;
         }
-        page.line(2, "Which means:");
+        page.paragraph(2, "Which means:");
         for implication in implied {
             let mark = match implication.weight {
                 Weight::MoreRights => "!! ",
                 Weight::Disturbance => "!  ",
                 Weight::Disclosure => "-  ",
             };
-            let rights = together(&implication.rights);
+            let rights = group_permissions(&implication.rights);
             let text = format!("{rights}: {}", implication.consequence);
-            page.hanging(4, mark, &text);
+            page.list_item(4, mark, &text);
         }
     }
-    page.blank();
-    page.line(2, "!! more rights follow; ! others can be disturbed; - others' data can be read");
+    page.blank_line();
+    page.paragraph(2, "!! more rights follow; ! others can be disturbed; - others' data can be read");
 }
 
 /// Permissions on one line, grouped by verbs: `get/list pods, services`.
-fn together(rights: &[String]) -> String {
+fn group_permissions(rights: &[String]) -> String {
     let mut verbs: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for right in rights {
         let (verb, resource) = right.split_once(' ').unwrap_or((right, ""));
@@ -144,7 +144,7 @@ fn together(rights: &[String]) -> String {
 }
 
 /// Every consequence once, with all permissions that it follows from, the most severe first.
-fn merged<'i>(all: impl Iterator<Item = &'i Implication>) -> Vec<Implication> {
+fn merge_implications<'i>(all: impl Iterator<Item = &'i Implication>) -> Vec<Implication> {
     let mut by_text: BTreeMap<(Weight, &str), Vec<String>> = BTreeMap::new();
     for implication in all {
         let key = (implication.weight, implication.consequence.as_str());
@@ -178,14 +178,14 @@ pub fn network(page: &mut Page, it: &Explanation) {
     let pod = &it.network.pod;
     if it.network.parts.iter().any(|it| it.node_network) {
         let words = "whatever the node reaches; no NetworkPolicy holds in the node's network";
-        page.hanging(2, "whole pod: ", words);
+        page.list_item(2, "whole pod: ", words);
         return;
     }
     let enforced = match pod.enforced_or_refused {
         true => "where a cluster does not enforce that, the run is refused",
         false => "where a cluster does not enforce that, the run says so and goes on",
     };
-    page.hanging(
+    page.list_item(
         2,
         "whole pod: ",
         &format!(
@@ -208,7 +208,7 @@ pub fn secrets(page: &mut Page, it: &Explanation) {
         }
     }
     match rows.is_empty() {
-        true => page.line(2, "None."),
+        true => page.paragraph(2, "None."),
         false => page.table(&["SECRET", "SEEN BY", "HOW"], &rows),
     }
 }

@@ -11,12 +11,12 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use serde::Deserialize;
 use sympozium_api::names::Digest;
 
-use super::super::event::{Event, Question, Timed};
+use super::super::event::{Event, Question, TimedEvent};
 use super::super::state::RunDirectory;
-use super::{How, MAX_ANSWER, Reply, Request, Word, address};
+use super::{MAX_REPLY_BYTES, Reply, Request, StopMode, WireVote, socket_path};
 
 /// Time for the run to accept the connection, and for each reply.
-const DEADLINE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A connection to a running run.
 #[derive(Debug)]
@@ -26,22 +26,22 @@ pub struct Client {
 
 /// The effect of a vote.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Decided {
+pub enum VoteResult {
     /// The question is decided.
-    Answered,
+    Decided,
     /// This many more approvals are needed.
-    More(u32),
+    MoreNeeded(u32),
     /// The vote is stored; how many are needed is not known here.
-    Noted,
+    Recorded,
     /// The vote was not counted, and why.
     Refused(String),
 }
 
 /// The events of a run, as they happen.
 #[derive(Debug)]
-pub struct Following {
+pub struct EventStream {
     stream: BufReader<UnixStream>,
-    is_over: bool,
+    has_ended: bool,
 }
 
 impl Client {
@@ -49,65 +49,73 @@ impl Client {
     /// socket yet.
     pub fn connect(directory: &RunDirectory) -> anyhow::Result<Option<Self>> {
         let reach = || -> rustix::io::Result<UnixStream> {
-            let (_opened, path) = address(directory)?;
+            let (_opened, path) = socket_path(directory)?;
             let flags = SocketFlags::CLOEXEC;
             let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
             // Before connecting: when the backlog is full, connect blocks too.
-            set_socket_timeout(&socket, Timeout::Send, Some(DEADLINE))?;
-            set_socket_timeout(&socket, Timeout::Recv, Some(DEADLINE))?;
+            set_socket_timeout(&socket, Timeout::Send, Some(TIMEOUT))?;
+            set_socket_timeout(&socket, Timeout::Recv, Some(TIMEOUT))?;
             connect(&socket, &SocketAddrUnix::new(path)?)?;
             Ok(socket.into())
         };
         match reach() {
             Ok(stream) => Ok(Some(Self { stream: BufReader::new(stream) })),
             Err(Errno::NOENT | Errno::CONNREFUSED) => Ok(None),
-            Err(error) => Err(error).with_context(|| format!("cannot connect to {}", directory.control().display())),
+            Err(error) => {
+                Err(error).with_context(|| format!("cannot connect to {}", directory.control_socket().display()))
+            }
         }
     }
 
     pub fn questions(self) -> anyhow::Result<Vec<Question>> {
-        match self.ask(&Request::Questions)? {
+        match self.request(&Request::Questions)? {
             Reply::Questions { questions } => Ok(questions),
-            other => Err(unexpected(other)),
+            other => Err(unexpected_reply(other)),
         }
     }
 
     /// Votes on one exact action. After an error it is unknown whether the vote counts.
-    pub fn decide(self, approval: &str, action: &Digest, says: Word, reason: Option<&str>) -> anyhow::Result<Decided> {
+    pub fn vote(
+        self,
+        approval: &str,
+        action: &Digest,
+        says: WireVote,
+        reason: Option<&str>,
+    ) -> anyhow::Result<VoteResult> {
         let request = Request::Decide {
             approval: approval.to_owned(),
             action: action.clone(),
             says,
             reason: reason.map(str::to_owned),
         };
-        match self.ask(&request)? {
-            Reply::Counted { more: 0 } => Ok(Decided::Answered),
-            Reply::Counted { more } => Ok(Decided::More(more)),
-            Reply::Refused { why } => Ok(Decided::Refused(why)),
-            other => Err(unexpected(other)),
+        match self.request(&request)? {
+            Reply::Counted { more: 0 } => Ok(VoteResult::Decided),
+            Reply::Counted { more } => Ok(VoteResult::MoreNeeded(more)),
+            Reply::Refused { why } => Ok(VoteResult::Refused(why)),
+            other => Err(unexpected_reply(other)),
         }
     }
 
     /// Asks the run to end. Returns before it has ended.
-    pub fn stop(self, how: How) -> anyhow::Result<()> {
-        match self.ask(&Request::Stop { how })? {
+    pub fn stop(self, how: StopMode) -> anyhow::Result<()> {
+        match self.request(&Request::Stop { how })? {
             Reply::Stopping => Ok(()),
-            other => Err(unexpected(other)),
+            other => Err(unexpected_reply(other)),
         }
     }
 
     /// Streams every event from the first on.
-    pub fn follow(mut self) -> anyhow::Result<Following> {
+    pub fn follow(mut self) -> anyhow::Result<EventStream> {
         self.send(&Request::Follow)?;
         // There may be no event for a long time. If the run dies, the kernel closes the connection.
         let stream = self.stream.get_ref();
         (stream.set_read_timeout(None)).context("cannot wait for the run")?;
-        Ok(Following { stream: self.stream, is_over: false })
+        Ok(EventStream { stream: self.stream, has_ended: false })
     }
 
-    fn ask(mut self, request: &Request) -> anyhow::Result<Reply> {
+    fn request(mut self, request: &Request) -> anyhow::Result<Reply> {
         self.send(request)?;
-        read(&mut self.stream)
+        read_line(&mut self.stream)
             .context("the run does not answer")?
             .ok_or_else(|| anyhow!("the run ended before it answered"))
     }
@@ -124,56 +132,56 @@ impl Client {
     }
 }
 
-impl Iterator for Following {
-    type Item = anyhow::Result<Timed>;
+impl Iterator for EventStream {
+    type Item = anyhow::Result<TimedEvent>;
 
     /// Waits for the next event. `None` after the last one; an error if the run closed the connection without it.
     fn next(&mut self) -> Option<Self::Item> {
-        if self.is_over {
+        if self.has_ended {
             return None;
         }
-        let event = match read_or_refused(&mut self.stream) {
+        let event = match read_event(&mut self.stream) {
             Ok(Some(event)) => Ok(event),
             Ok(None) => Err(anyhow!("whoever ran it is gone without a word")),
             Err(error) => Err(error),
         };
-        let is_last = |event: &Timed| matches!(event.event, Event::Ended { .. });
-        self.is_over = event.as_ref().map_or(true, is_last);
+        let is_last = |event: &TimedEvent| matches!(event.event, Event::Ended { .. });
+        self.has_ended = event.as_ref().map_or(true, is_last);
         Some(event)
     }
 }
 
 /// Reads an event, or the refusal that was sent instead.
-fn read_or_refused(stream: &mut BufReader<UnixStream>) -> anyhow::Result<Option<Timed>> {
+fn read_event(stream: &mut BufReader<UnixStream>) -> anyhow::Result<Option<TimedEvent>> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum Line {
-        Event(Box<Timed>),
+        Event(Box<TimedEvent>),
         Reply(Reply),
     }
-    match read(stream).context("the run cannot be followed any more")? {
+    match read_line(stream).context("the run cannot be followed any more")? {
         Some(Line::Event(event)) => Ok(Some(*event)),
-        Some(Line::Reply(reply)) => Err(unexpected(reply)),
+        Some(Line::Reply(reply)) => Err(unexpected_reply(reply)),
         None => Ok(None),
     }
 }
 
 /// Reads a line; `None` at the end of the stream.
-fn read<T: for<'d> Deserialize<'d>>(stream: &mut BufReader<UnixStream>) -> anyhow::Result<Option<T>> {
+fn read_line<T: for<'d> Deserialize<'d>>(stream: &mut BufReader<UnixStream>) -> anyhow::Result<Option<T>> {
     let mut line = Vec::new();
-    let mut bounded = stream.take(MAX_ANSWER as u64 + 1);
+    let mut bounded = stream.take(MAX_REPLY_BYTES as u64 + 1);
     bounded.read_until(b'\n', &mut line)?;
     if line.is_empty() {
         return Ok(None);
     }
-    if line.len() > MAX_ANSWER {
-        bail!("a line of it has more than {MAX_ANSWER} bytes");
+    if line.len() > MAX_REPLY_BYTES {
+        bail!("a line of it has more than {MAX_REPLY_BYTES} bytes");
     }
     let value = serde_json::from_slice(&line);
     Ok(Some(value.context("what it says is not understood")?))
 }
 
-fn unexpected(reply: Reply) -> anyhow::Error {
+fn unexpected_reply(reply: Reply) -> anyhow::Error {
     match reply {
         Reply::Refused { why } => anyhow!("the run refuses: {}", crate::manifests::problem::printable(&why)),
         _ => anyhow!("the run answers something else than it was asked"),

@@ -6,43 +6,44 @@ use std::time::Duration;
 
 use serde::Serialize;
 use sympozium_exec::stage;
-use sympozium_gateway::run_api::local::Counted;
+use sympozium_gateway::run_api::local::VoteOutcome;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::super::event::{Event, Timed};
-use super::super::events::Reader;
-use super::super::realise::Handle;
+use super::super::event::{Event, TimedEvent};
+use super::super::events::EventReader;
+use super::super::realise::RunHandle;
 use super::{
-    LAST_WORDS, MAX_ANSWER, MAX_CONNECTIONS, MAX_REASON, MAX_REQUEST, REQUEST_DEADLINE, Reply, Request, WRITE_DEADLINE,
+    DRAIN_TIMEOUT, MAX_CONNECTIONS, MAX_REASON_CHARS, MAX_REPLY_BYTES, MAX_REQUEST_BYTES, REQUEST_TIMEOUT, Reply,
+    Request, WRITE_TIMEOUT,
 };
 
 /// Ancestors of a process that are examined.
 const MAX_ANCESTORS: usize = 1024;
 
 /// Pause after a failed accept, such as when the system is out of descriptors.
-const PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
 /// Serves clients until every follower has received the run's last event, at most [`LAST_WORDS`] after it. Dropping the
 /// future closes every connection.
-pub async fn serve(listener: UnixListener, handle: Arc<Handle>) {
+pub async fn serve(listener: UnixListener, handle: Arc<RunHandle>) {
     let mut connections = JoinSet::new();
-    let mut ended = std::pin::pin!(ended(handle.events.reader()));
+    let mut ended = std::pin::pin!(wait_for_end(handle.events.reader()));
     loop {
         tokio::select! {
             () = &mut ended => break,
             // Reap finished connections, to make room.
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) if is_ours(&stream) => {
+                Ok((stream, _)) if is_allowed_peer(&stream) => {
                     let is_full = connections.len() >= MAX_CONNECTIONS;
                     let _ = match is_full {
-                        true => refuse_at_once(&stream),
+                        true => refuse_connection(&stream),
                         false => {
-                            connections.spawn(attend(stream, Arc::clone(&handle)));
+                            connections.spawn(handle_connection(stream, Arc::clone(&handle)));
                             Ok(())
                         }
                     };
@@ -50,41 +51,41 @@ pub async fn serve(listener: UnixListener, handle: Arc<Handle>) {
                 Ok(_) => tracing::warn!("another user, or a process of a run, came to the control socket, and was sent away"),
                 Err(error) => {
                     tracing::warn!(%error, "nobody can be let in at the control socket");
-                    tokio::time::sleep(PAUSE).await;
+                    tokio::time::sleep(ACCEPT_BACKOFF).await;
                 }
             },
         }
     }
     drop(listener);
     let all = async { while connections.join_next().await.is_some() {} };
-    let _ = timeout(LAST_WORDS, all).await;
+    let _ = timeout(DRAIN_TIMEOUT, all).await;
 }
 
 /// Waits for the last event.
-async fn ended(mut events: Reader) {
+async fn wait_for_end(mut events: EventReader) {
     while !matches!(events.next().await.event, Event::Ended { .. }) {}
 }
 
 /// Whether the peer is the user of this process, or root, and not a process of any run. Those may have the same user,
 /// and must not answer questions.
-fn is_ours(stream: &UnixStream) -> bool {
+fn is_allowed_peer(stream: &UnixStream) -> bool {
     let ours = rustix::process::geteuid().as_raw();
     let Ok(peer) = stream.peer_cred() else {
         return false;
     };
-    [0, ours].contains(&peer.uid()) && peer.pid().is_some_and(|pid| !is_below_a_run(pid))
+    [0, ours].contains(&peer.uid()) && peer.pid().is_some_and(|pid| !descends_from_run(pid))
 }
 
 /// Whether a process descends from this one, or from the sandbox stage of any other run, as every process of a run
 /// does, whatever its state directory and release. A process that cannot be examined counts as one of a run.
-pub(super) fn is_below_a_run(pid: i32) -> bool {
+pub(super) fn descends_from_run(pid: i32) -> bool {
     let us = std::process::id().cast_signed();
     if pid == us {
         return false;
     }
     let mut above = pid;
     for _ in 0..MAX_ANCESTORS {
-        let Some(process) = Process::read(above) else {
+        let Some(process) = ProcessStat::read(above) else {
             return true;
         };
         if process.is_stage || process.parent == us {
@@ -99,12 +100,12 @@ pub(super) fn is_below_a_run(pid: i32) -> bool {
 }
 
 /// What `/proc` shows of a process to every user.
-struct Process {
+struct ProcessStat {
     is_stage: bool,
     parent: i32,
 }
 
-impl Process {
+impl ProcessStat {
     fn read(pid: i32) -> Option<Self> {
         // The name may contain any bytes.
         let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
@@ -120,51 +121,51 @@ impl Process {
 }
 
 /// Refuses without waiting: the buffer of a new socket has room for the line.
-fn refuse_at_once(stream: &UnixStream) -> io::Result<()> {
+fn refuse_connection(stream: &UnixStream) -> io::Result<()> {
     let why = format!("{MAX_CONNECTIONS} others are connected to this run already");
-    stream.try_write(&line(&Reply::Refused { why })).map(|_| ())
+    stream.try_write(&to_json_line(&Reply::Refused { why })).map(|_| ())
 }
 
 /// Handles one connection, from its request to its last line.
-async fn attend(stream: UnixStream, handle: Arc<Handle>) {
+async fn handle_connection(stream: UnixStream, handle: Arc<RunHandle>) {
     let (from, mut to) = stream.into_split();
     let mut from = BufReader::new(from);
-    let reply = match request(&mut from).await {
-        Ok(Request::Follow) => return follow(from, to, handle.events.reader()).await,
-        Ok(request) => answer(&handle, request),
+    let reply = match read_request(&mut from).await {
+        Ok(Request::Follow) => return stream_events(from, to, handle.events.reader()).await,
+        Ok(request) => handle_request(&handle, request),
         Err(why) => Reply::Refused { why },
     };
-    let _ = write(&mut to, &line(&reply)).await;
+    let _ = write_line(&mut to, &to_json_line(&reply)).await;
 }
 
 /// Reads the one line of a request.
-async fn request(from: &mut BufReader<OwnedReadHalf>) -> Result<Request, String> {
+async fn read_request(from: &mut BufReader<OwnedReadHalf>) -> Result<Request, String> {
     let mut bytes = Vec::new();
-    let mut bounded = from.take(MAX_REQUEST as u64);
-    match timeout(REQUEST_DEADLINE, bounded.read_until(b'\n', &mut bytes)).await {
+    let mut bounded = from.take(MAX_REQUEST_BYTES as u64);
+    match timeout(REQUEST_TIMEOUT, bounded.read_until(b'\n', &mut bytes)).await {
         Err(_) => return Err("no request came in time".to_owned()),
         Ok(Err(_)) => return Err("the request could not be read".to_owned()),
         Ok(Ok(_)) => {}
     }
     if bytes.pop() != Some(b'\n') {
-        return Err(match bytes.len() + 1 >= MAX_REQUEST {
-            true => format!("a request has at most {MAX_REQUEST} bytes"),
+        return Err(match bytes.len() + 1 >= MAX_REQUEST_BYTES {
+            true => format!("a request has at most {MAX_REQUEST_BYTES} bytes"),
             false => "a request ends with a line break".to_owned(),
         });
     }
     serde_json::from_slice(&bytes).map_err(|_| "this is no request that this release understands".to_owned())
 }
 
-fn answer(handle: &Handle, request: Request) -> Reply {
+fn handle_request(handle: &RunHandle, request: Request) -> Reply {
     match request {
         Request::Questions => Reply::Questions { questions: handle.questions() },
-        Request::Decide { reason: Some(reason), .. } if reason.chars().count() > MAX_REASON => {
-            Reply::Refused { why: format!("a reason has at most {MAX_REASON} characters") }
+        Request::Decide { reason: Some(reason), .. } if reason.chars().count() > MAX_REASON_CHARS => {
+            Reply::Refused { why: format!("a reason has at most {MAX_REASON_CHARS} characters") }
         }
         Request::Decide { approval, action, says, reason } => {
-            match handle.decide(&approval, &action, says.into(), reason.as_deref()) {
-                Ok(Counted::Decided) => Reply::Counted { more: 0 },
-                Ok(Counted::More(more)) => Reply::Counted { more },
+            match handle.vote(&approval, &action, says.into(), reason.as_deref()) {
+                Ok(VoteOutcome::Decided) => Reply::Counted { more: 0 },
+                Ok(VoteOutcome::Pending(more)) => Reply::Counted { more },
                 Err(error) => Reply::Refused { why: error.to_string() },
             }
         }
@@ -177,7 +178,7 @@ fn answer(handle: &Handle, request: Request) -> Reply {
 }
 
 /// Writes every event until the last, or until the client is gone.
-async fn follow(mut from: BufReader<OwnedReadHalf>, mut to: OwnedWriteHalf, mut events: Reader) {
+async fn stream_events(mut from: BufReader<OwnedReadHalf>, mut to: OwnedWriteHalf, mut events: EventReader) {
     // A follower sends nothing more: any input, or the end of it, ends the connection.
     let mut gone = [0; 1];
     let mut gone = std::pin::pin!(from.read(&mut gone));
@@ -186,13 +187,13 @@ async fn follow(mut from: BufReader<OwnedReadHalf>, mut to: OwnedWriteHalf, mut 
             event = events.next() => event,
             _ = &mut gone => return,
         };
-        let mut bytes = line(&*event);
-        if bytes.len() > MAX_ANSWER {
+        let mut bytes = to_json_line(&*event);
+        if bytes.len() > MAX_REPLY_BYTES {
             let text = format!("an event of {} bytes was left out", bytes.len());
-            bytes = line(&Timed { at_ms: event.at_ms, event: Event::Warning { text } });
+            bytes = to_json_line(&TimedEvent { at_ms: event.at_ms, event: Event::Warning { text } });
         }
         let is_last = matches!(event.event, Event::Ended { .. });
-        if write(&mut to, &bytes).await.is_err() || is_last {
+        if write_line(&mut to, &bytes).await.is_err() || is_last {
             return;
         }
     }
@@ -200,15 +201,15 @@ async fn follow(mut from: BufReader<OwnedReadHalf>, mut to: OwnedWriteHalf, mut 
 
 /// Formats a value as a line. Everything that is sent has a JSON form; if it had not, the client would fail to parse
 /// the empty line.
-fn line(value: &impl Serialize) -> Vec<u8> {
+fn to_json_line(value: &impl Serialize) -> Vec<u8> {
     let mut bytes = serde_json::to_vec(value).unwrap_or_default();
     bytes.push(b'\n');
     bytes
 }
 
 /// Writes a line, within the time that a client has to read it.
-async fn write(to: &mut OwnedWriteHalf, bytes: &[u8]) -> io::Result<()> {
-    match timeout(WRITE_DEADLINE, to.write_all(bytes)).await {
+async fn write_line(to: &mut OwnedWriteHalf, bytes: &[u8]) -> io::Result<()> {
+    match timeout(WRITE_TIMEOUT, to.write_all(bytes)).await {
         Ok(written) => written,
         Err(_) => Err(io::ErrorKind::TimedOut.into()),
     }

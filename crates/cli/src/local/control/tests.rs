@@ -9,39 +9,39 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::json;
-use sympozium_gateway::run_api::local::{Desk, Undecidable};
+use sympozium_gateway::run_api::local::{ApprovalQueue, VoteRefusal};
 use sympozium_ipc::run_api::Usage;
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::local::event::{Event, Timed};
+use crate::local::event::{Event, TimedEvent};
 use crate::local::events::EventLog;
-use crate::local::realise::Handle;
-use crate::local::record::Outcome;
-use crate::local::state::State;
+use crate::local::realise::RunHandle;
+use crate::local::record::RunEnd;
+use crate::local::state::StateDirectory;
 
 /// A run that is served on a runtime of its own, as by `sympozium run`.
-struct Served {
+struct Harness {
     directory: RunDirectory,
-    handle: Arc<Handle>,
+    handle: Arc<RunHandle>,
     thread: Option<std::thread::JoinHandle<()>>,
     drop_it: Option<oneshot::Sender<()>>,
     _state: tempfile::TempDir,
 }
 
-impl Served {
+impl Harness {
     fn new() -> Self {
-        Self::below(Path::new("state"))
+        Self::in_directory(Path::new("state"))
     }
 
     /// With a state directory of this name.
-    fn below(name: &Path) -> Self {
+    fn in_directory(name: &Path) -> Self {
         let temporary = tempfile::tempdir().unwrap();
-        let state = State::at(temporary.path().join(name)).unwrap();
-        let directory = state.run("11111111-2222-4333-8444-555555555555");
+        let state = StateDirectory::open_at(temporary.path().join(name)).unwrap();
+        let directory = state.run_directory("11111111-2222-4333-8444-555555555555");
         let lock = directory.create().unwrap();
         let events = EventLog::default();
-        let handle = Handle::new("11111111-2222-4333-8444-555555555555".into(), Desk::new(), events);
+        let handle = RunHandle::new("11111111-2222-4333-8444-555555555555".into(), ApprovalQueue::new(), events);
         let handle = Arc::new(handle);
         let (drop_it, dropped) = oneshot::channel();
         let (is_there, there) = std::sync::mpsc::channel();
@@ -70,12 +70,12 @@ impl Served {
 
     /// A raw connection.
     fn stream(&self) -> UnixStream {
-        let (_opened, path) = address(&self.directory).unwrap();
+        let (_opened, path) = socket_path(&self.directory).unwrap();
         UnixStream::connect(path).unwrap()
     }
 
     /// Sends bytes, and returns the whole reply.
-    fn said_to(&self, bytes: &[u8]) -> String {
+    fn send_raw(&self, bytes: &[u8]) -> String {
         let mut stream = self.stream();
         stream.write_all(bytes).unwrap();
         let mut said = String::new();
@@ -84,13 +84,13 @@ impl Served {
     }
 
     fn end(&self) -> Event {
-        let ended = Event::Ended { outcome: Outcome::Cancelled, usage: Usage::default(), leftovers: Vec::new() };
-        self.handle.events.tell(ended.clone());
+        let ended = Event::Ended { outcome: RunEnd::Cancelled, usage: Usage::default(), leftovers: Vec::new() };
+        self.handle.events.emit(ended.clone());
         ended
     }
 }
 
-impl Drop for Served {
+impl Drop for Harness {
     fn drop(&mut self) {
         drop(self.drop_it.take());
         if let Some(thread) = self.thread.take() {
@@ -109,22 +109,22 @@ fn action() -> Digest {
 
 #[test]
 fn requests_are_answered() {
-    let run = Served::new();
+    let run = Harness::new();
     assert_eq!(run.client().questions().unwrap(), Vec::new());
-    let decided = run.client().decide("a1", &action(), Word::Yes, None);
-    let unknown = Undecidable::Unknown.to_string();
-    assert_eq!(decided.unwrap(), Decided::Refused(unknown));
-    run.client().stop(How::Gently).unwrap();
+    let decided = run.client().vote("a1", &action(), WireVote::Yes, None);
+    let unknown = VoteRefusal::Unknown.to_string();
+    assert_eq!(decided.unwrap(), VoteResult::Refused(unknown));
+    run.client().stop(StopMode::Gently).unwrap();
 }
 
 #[test]
 fn events_are_followed_from_the_first_to_the_last() {
-    let run = Served::new();
-    run.handle.events.tell(warning("before"));
+    let run = Harness::new();
+    run.handle.events.emit(warning("before"));
     let mut following = run.client().follow().unwrap();
     let mut next = || following.next().map(|it| it.unwrap().event);
     assert_eq!(next(), Some(warning("before")));
-    run.handle.events.tell(warning("while"));
+    run.handle.events.emit(warning("while"));
     assert_eq!(next(), Some(warning("while")));
     let ended = run.end();
     assert_eq!(next(), Some(ended));
@@ -133,9 +133,9 @@ fn events_are_followed_from_the_first_to_the_last() {
 
 #[test]
 fn all_who_follow_get_the_last_event_though_the_run_is_over() {
-    let mut run = Served::new();
-    let mut following: Vec<Following> = (0..8).map(|_| run.client().follow().unwrap()).collect();
-    run.handle.events.tell(warning("one"));
+    let mut run = Harness::new();
+    let mut following: Vec<EventStream> = (0..8).map(|_| run.client().follow().unwrap()).collect();
+    run.handle.events.emit(warning("one"));
     for reader in &mut following {
         assert_eq!(reader.next().unwrap().unwrap().event, warning("one"));
     }
@@ -150,9 +150,9 @@ fn all_who_follow_get_the_last_event_though_the_run_is_over() {
 
 #[test]
 fn a_run_that_dies_is_told_from_one_that_ends() {
-    let mut run = Served::new();
+    let mut run = Harness::new();
     let mut following = run.client().follow().unwrap();
-    run.handle.events.tell(warning("one"));
+    run.handle.events.emit(warning("one"));
     assert_eq!(following.next().unwrap().unwrap().event, warning("one"));
     drop(run.drop_it.take());
     let error = following.next().unwrap().unwrap_err();
@@ -163,16 +163,16 @@ fn a_run_that_dies_is_told_from_one_that_ends() {
 #[test]
 fn a_directory_may_be_deeper_than_an_address_is_long() {
     let name = ["d".repeat(100), "e".repeat(100)].join("/");
-    let run = Served::below(Path::new(&name));
-    assert!(run.directory.control().as_os_str().len() > 200);
+    let run = Harness::in_directory(Path::new(&name));
+    assert!(run.directory.control_socket().as_os_str().len() > 200);
     assert_eq!(run.client().questions().unwrap(), Vec::new());
-    let mode = std::fs::metadata(run.directory.control()).unwrap();
+    let mode = std::fs::metadata(run.directory.control_socket()).unwrap();
     assert_eq!(mode.permissions().mode() & 0o7777, 0o600);
 }
 
 #[test]
 fn what_is_no_request_is_refused() {
-    let run = Served::new();
+    let run = Harness::new();
     let refused = |why: &str| format!("{}\n", json!({"reply": "refused", "why": why}));
     let not_understood = refused("this is no request that this release understands");
     for line in [
@@ -185,23 +185,23 @@ fn what_is_no_request_is_refused() {
         "{\"request\":\"decide\",\"approval\":\"a\",\"says\":\"yes\"}\n",
         "\u{1b}[2J\n",
     ] {
-        assert_eq!(run.said_to(line.as_bytes()), not_understood, "{line:?}");
+        assert_eq!(run.send_raw(line.as_bytes()), not_understood, "{line:?}");
     }
-    let deep = format!("{}\n", "[".repeat(MAX_REQUEST - 1));
-    assert_eq!(run.said_to(deep.as_bytes()), not_understood);
-    let reason = "x".repeat(MAX_REASON + 1);
+    let deep = format!("{}\n", "[".repeat(MAX_REQUEST_BYTES - 1));
+    assert_eq!(run.send_raw(deep.as_bytes()), not_understood);
+    let reason = "x".repeat(MAX_REASON_CHARS + 1);
     let request = json!({"request": "decide", "approval": "a", "action": action(), "says": "no", "reason": reason});
-    assert_eq!(run.said_to(format!("{request}\n").as_bytes()), refused("a reason has at most 1000 characters"));
+    assert_eq!(run.send_raw(format!("{request}\n").as_bytes()), refused("a reason has at most 1000 characters"));
 }
 
 #[test]
 fn a_request_that_does_not_end_is_refused() {
-    let run = Served::new();
+    let run = Harness::new();
     let mut stream = run.stream();
-    stream.write_all(&[b' '; MAX_REQUEST]).unwrap();
+    stream.write_all(&[b' '; MAX_REQUEST_BYTES]).unwrap();
     let mut line = String::new();
     BufReader::new(&stream).read_line(&mut line).unwrap();
-    let why = format!("a request has at most {MAX_REQUEST} bytes");
+    let why = format!("a request has at most {MAX_REQUEST_BYTES} bytes");
     assert_eq!(line, format!("{}\n", json!({"reply": "refused", "why": why})));
 
     let mut stream = run.stream();
@@ -215,9 +215,9 @@ fn a_request_that_does_not_end_is_refused() {
 
 #[test]
 fn one_too_many_is_told_so_and_room_comes_back() {
-    let run = Served::new();
-    run.handle.events.tell(warning("one"));
-    let mut following: Vec<Following> = Vec::new();
+    let run = Harness::new();
+    run.handle.events.emit(warning("one"));
+    let mut following: Vec<EventStream> = Vec::new();
     for _ in 0..MAX_CONNECTIONS {
         let mut reader = run.client().follow().unwrap();
         // It is being served, not just queued in the backlog.
@@ -238,15 +238,15 @@ fn one_too_many_is_told_so_and_room_comes_back() {
 #[tokio::test(start_paused = true)]
 async fn who_says_nothing_is_refused_and_who_does_not_read_is_left() {
     let temporary = tempfile::tempdir().unwrap();
-    let state = State::at(temporary.path().join("state")).unwrap();
-    let directory = state.run("11111111-2222-4333-8444-555555555555");
+    let state = StateDirectory::open_at(temporary.path().join("state")).unwrap();
+    let directory = state.run_directory("11111111-2222-4333-8444-555555555555");
     let _lock = directory.create().unwrap();
     let events = EventLog::default();
-    let handle = Handle::new("u".into(), Desk::new(), events.clone());
+    let handle = RunHandle::new("u".into(), ApprovalQueue::new(), events.clone());
     let listener = listen(&directory).unwrap();
     let server = tokio::spawn(serve(listener, Arc::new(handle)));
 
-    let (_opened, path) = address(&directory).unwrap();
+    let (_opened, path) = socket_path(&directory).unwrap();
     let mut silent = tokio::net::UnixStream::connect(&path).await.unwrap();
     let mut said = String::new();
     tokio::io::AsyncReadExt::read_to_string(&mut silent, &mut said).await.unwrap();
@@ -257,13 +257,13 @@ async fn who_says_nothing_is_refused_and_who_does_not_read_is_left() {
     tokio::io::AsyncWriteExt::write_all(&mut deaf, b"{\"request\":\"follow\"}\n").await.unwrap();
     // More than a socket buffers.
     for _ in 0..64 {
-        events.tell(warning(&"x".repeat(64 << 10)));
+        events.emit(warning(&"x".repeat(64 << 10)));
     }
-    tokio::time::sleep(WRITE_DEADLINE * 2).await;
+    tokio::time::sleep(WRITE_TIMEOUT * 2).await;
     let mut bytes = Vec::new();
     tokio::io::AsyncReadExt::read_to_end(&mut deaf, &mut bytes).await.unwrap();
     assert!(bytes.len() < 64 * (64 << 10), "{}", bytes.len());
-    events.tell(Event::Ended { outcome: Outcome::TimedOut, usage: Usage::default(), leftovers: Vec::new() });
+    events.emit(Event::Ended { outcome: RunEnd::TimedOut, usage: Usage::default(), leftovers: Vec::new() });
     server.await.unwrap();
 }
 
@@ -272,12 +272,12 @@ fn what_was_left_at_the_place_of_the_socket_is_replaced() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let _guard = runtime.enter();
     let temporary = tempfile::tempdir().unwrap();
-    let state = State::at(temporary.path().join("state")).unwrap();
-    let directory = state.run("11111111-2222-4333-8444-555555555555");
+    let state = StateDirectory::open_at(temporary.path().join("state")).unwrap();
+    let directory = state.run_directory("11111111-2222-4333-8444-555555555555");
     let _lock = directory.create().unwrap();
     assert!(Client::connect(&directory).unwrap().is_none());
     drop(listen(&directory).unwrap());
-    assert!(directory.control().exists());
+    assert!(directory.control_socket().exists());
     assert!(Client::connect(&directory).unwrap().is_none());
     let _listener = listen(&directory).unwrap();
     assert!(Client::connect(&directory).unwrap().is_some());
@@ -287,19 +287,19 @@ fn what_was_left_at_the_place_of_the_socket_is_replaced() {
 fn every_event_reads_back_as_it_was() {
     use sympozium_exec::guarantee::{Layer, Profile};
     let layers = [(Layer::Seccomp, "x".to_owned())].into_iter().collect();
-    let timed = Timed {
+    let timed = TimedEvent {
         at_ms: u64::MAX,
         event: Event::Isolated {
             part: "agent".into(),
             report: Box::new(sympozium_exec::IsolationReport::new(Profile::HostUser, layers)),
         },
     };
-    let run = Served::new();
-    run.handle.events.tell(timed.event.clone());
+    let run = Harness::new();
+    run.handle.events.emit(timed.event.clone());
     let mut following = run.client().follow().unwrap();
     assert_eq!(following.next().unwrap().unwrap().event, timed.event);
     let text = serde_json::to_string(&timed).unwrap();
-    assert_eq!(serde_json::from_str::<Timed>(&text).unwrap(), timed);
+    assert_eq!(serde_json::from_str::<TimedEvent>(&text).unwrap(), timed);
 }
 
 #[test]
@@ -308,7 +308,7 @@ fn another_user_is_not_heard() {
     if !geteuid().is_root() {
         sympozium_testkit::skip!("to be another user needs root");
     }
-    let run = Served::new();
+    let run = Harness::new();
     // Opens the permissions that would keep other users away before they reach the socket.
     let open = |path: &Path| {
         let mode = std::fs::Permissions::from_mode(0o777);
@@ -319,8 +319,8 @@ fn another_user_is_not_heard() {
         open(path);
     }
     open(run.directory.path());
-    open(&run.directory.control());
-    let path = run.directory.control();
+    open(&run.directory.control_socket());
+    let path = run.directory.control_socket();
     assert!(path.as_os_str().len() < 108);
     let said = std::thread::spawn(move || {
         // For this thread alone, which ends with the closure.
@@ -338,10 +338,10 @@ fn another_user_is_not_heard() {
 
 #[test]
 fn who_descends_from_this_process_is_not_heard() {
-    use super::server::is_below_a_run;
+    use super::server::descends_from_run;
     let us = std::process::id().cast_signed();
     let parent = rustix::process::getppid().unwrap().as_raw_pid();
-    assert!(!is_below_a_run(us) && !is_below_a_run(parent) && !is_below_a_run(1));
+    assert!(!descends_from_run(us) && !descends_from_run(parent) && !descends_from_run(1));
     // A child and a grandchild.
     let mut child = sympozium_testkit::command("sh")
         .args(["-c", "sleep 60 & echo $!; wait"])
@@ -351,10 +351,10 @@ fn who_descends_from_this_process_is_not_heard() {
     let mut line = String::new();
     std::io::BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let grandchild: i32 = line.trim().parse().unwrap();
-    assert!(is_below_a_run(child.id().cast_signed()) && is_below_a_run(grandchild));
+    assert!(descends_from_run(child.id().cast_signed()) && descends_from_run(grandchild));
     let grandchild = rustix::process::Pid::from_raw(grandchild).unwrap();
     rustix::process::kill_process(grandchild, rustix::process::Signal::KILL).unwrap();
     child.wait().unwrap();
     // A process that has exited cannot be examined.
-    assert!(is_below_a_run(child.id().cast_signed()));
+    assert!(descends_from_run(child.id().cast_signed()));
 }

@@ -10,53 +10,53 @@ use anyhow::{Context as _, anyhow, bail};
 use rustix::process::{Pid, Signal, kill_process_group};
 use zeroize::Zeroizing;
 
-use super::{MAX_KEY_BYTES, text};
+use super::{MAX_KEY_BYTES, parse_key};
 use crate::manifests::problem::is_printable;
 
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of its stderr that an error message quotes: the last ones.
-const SHOWN_BYTES: usize = 2 << 10;
+const STDERR_TAIL_BYTES: usize = 2 << 10;
 /// How often its exit status is polled after it has closed its output.
-const PAUSE: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Runs the command and returns the key that it printed.
-pub fn output(command: &str) -> anyhow::Result<Zeroizing<String>> {
-    output_within(command, TIMEOUT)
+pub fn run(command: &str) -> anyhow::Result<Zeroizing<String>> {
+    run_within(command, TIMEOUT)
 }
 
-pub fn output_within(command: &str, timeout: Duration) -> anyhow::Result<Zeroizing<String>> {
-    let mut running = Running::start(command)?;
+pub fn run_within(command: &str, timeout: Duration) -> anyhow::Result<Zeroizing<String>> {
+    let mut running = KeyCommand::start(command)?;
     let deadline = Instant::now() + timeout;
-    let printed = running.printed(deadline)?;
+    let printed = running.read_stdout(deadline)?;
     if printed.len() > MAX_KEY_BYTES {
         bail!("the key command prints more than {MAX_KEY_BYTES} bytes, which no key has");
     }
-    let status = running.ended(deadline)?;
+    let status = running.wait(deadline)?;
     if !status.success() {
         let how = match (status.code(), status.signal()) {
             (Some(code), _) => format!("exits with {code}"),
             (None, signal) => format!("is ended by signal {}", signal.unwrap_or_default()),
         };
-        let said = running.said();
+        let said = running.read_stderr();
         let why = match said.is_empty() {
             true => String::new(),
             false => format!(": {said}"),
         };
         return Err(anyhow!("the key command {how}{why}"));
     }
-    running.is_over = true;
-    text(&printed).context("the output of the key command")
+    running.has_succeeded = true;
+    parse_key(&printed).context("the output of the key command")
 }
 
 /// The command and every process in its group, killed unless it succeeds.
-struct Running {
+struct KeyCommand {
     child: Child,
     stdout: Receiver<Zeroizing<Vec<u8>>>,
     stderr: Receiver<Zeroizing<Vec<u8>>>,
-    is_over: bool,
+    has_succeeded: bool,
 }
 
-impl Running {
+impl KeyCommand {
     fn start(command: &str) -> anyhow::Result<Self> {
         #[expect(
             clippy::disallowed_methods,
@@ -77,33 +77,33 @@ impl Running {
         };
         Ok(Self {
             child,
-            stdout: receive(move || first(stdout)),
-            stderr: receive(move || last(stderr)),
-            is_over: false,
+            stdout: read_in_thread(move || read_head(stdout)),
+            stderr: read_in_thread(move || read_tail(stderr)),
+            has_succeeded: false,
         })
     }
 
     /// Waits for its output: all of it, or more than a key may have.
-    fn printed(&self, deadline: Instant) -> anyhow::Result<Zeroizing<Vec<u8>>> {
+    fn read_stdout(&self, deadline: Instant) -> anyhow::Result<Zeroizing<Vec<u8>>> {
         let left = deadline.saturating_duration_since(Instant::now());
-        self.stdout.recv_timeout(left).map_err(|_| too_long())
+        self.stdout.recv_timeout(left).map_err(|_| timed_out())
     }
 
     /// Waits for its exit.
-    fn ended(&mut self, deadline: Instant) -> anyhow::Result<ExitStatus> {
+    fn wait(&mut self, deadline: Instant) -> anyhow::Result<ExitStatus> {
         loop {
             if let Some(status) = self.child.try_wait().context("cannot wait for the key command")? {
                 return Ok(status);
             }
             if Instant::now() >= deadline {
-                return Err(too_long());
+                return Err(timed_out());
             }
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
     /// The last bytes of its stderr, printable.
-    fn said(&mut self) -> String {
+    fn read_stderr(&mut self) -> String {
         // Its children may hold the other end of the pipe open.
         self.kill();
         let said = self.stderr.recv_timeout(Duration::from_secs(1));
@@ -121,20 +121,20 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for KeyCommand {
     fn drop(&mut self) {
-        if !self.is_over {
+        if !self.has_succeeded {
             self.kill();
             let _ = self.child.wait();
         }
     }
 }
 
-fn too_long() -> anyhow::Error {
+fn timed_out() -> anyhow::Error {
     anyhow!("the key command takes too long; it is ended")
 }
 
-fn receive(read: impl FnOnce() -> Zeroizing<Vec<u8>> + Send + 'static) -> Receiver<Zeroizing<Vec<u8>>> {
+fn read_in_thread(read: impl FnOnce() -> Zeroizing<Vec<u8>> + Send + 'static) -> Receiver<Zeroizing<Vec<u8>>> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         // The receiver may have timed out.
@@ -144,7 +144,7 @@ fn receive(read: impl FnOnce() -> Zeroizing<Vec<u8>> + Send + 'static) -> Receiv
 }
 
 /// Reads one byte more than a key may have.
-fn first(stream: impl Read) -> Zeroizing<Vec<u8>> {
+fn read_head(stream: impl Read) -> Zeroizing<Vec<u8>> {
     let mut bytes = Zeroizing::new(Vec::new());
     // Bytes read before an error are not the key; the exit status shows that.
     let _ = stream.take(MAX_KEY_BYTES as u64 + 1).read_to_end(&mut bytes);
@@ -152,12 +152,12 @@ fn first(stream: impl Read) -> Zeroizing<Vec<u8>> {
 }
 
 /// Reads everything and keeps the last bytes.
-fn last(mut stream: impl Read) -> Zeroizing<Vec<u8>> {
+fn read_tail(mut stream: impl Read) -> Zeroizing<Vec<u8>> {
     let mut kept = Zeroizing::new(Vec::new());
     let mut chunk = [0; 1024];
     while let Ok(count @ 1..) = stream.read(&mut chunk) {
         kept.extend_from_slice(&chunk[..count]);
-        let too_much = kept.len().saturating_sub(SHOWN_BYTES);
+        let too_much = kept.len().saturating_sub(STDERR_TAIL_BYTES);
         kept.drain(..too_much);
     }
     kept

@@ -15,14 +15,14 @@ fn keys() -> Vec<ModelKey> {
 
 /// Every source of keys.
 #[derive(Default)]
-struct Given<'g> {
+struct Harness<'g> {
     file: Option<&'g Path>,
     command: Option<&'g str>,
     secret: &'g [(&'g str, &'g str)],
     environment: Option<&'g [(&'g str, &'g str)]>,
 }
 
-impl Given<'_> {
+impl Harness<'_> {
     fn find(&self, keys: &[ModelKey]) -> Result<Option<(String, String)>, String> {
         let secret = |name: &str| {
             assert_eq!(name, "openai-key");
@@ -41,14 +41,14 @@ impl Given<'_> {
             secret: &secret,
             environment: self.environment.map(|_| &variable as _),
         };
-        match find(keys, &sources) {
+        match find_key(keys, &sources) {
             Ok(found) => Ok(found.map(|(variable, key)| (variable, key.to_string()))),
             Err(failure) => Err(failure.text()),
         }
     }
 }
 
-fn found(variable: &str, key: &str) -> Result<Option<(String, String)>, String> {
+fn found_key(variable: &str, key: &str) -> Result<Option<(String, String)>, String> {
     Ok(Some((variable.to_owned(), key.to_owned())))
 }
 
@@ -58,33 +58,33 @@ fn the_first_source_that_has_a_key_counts() {
     let file = directory.path().join("key");
     fs::write(&file, "  sk-file\n").unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
-    let all = |file, command| Given {
+    let all = |file, command| Harness {
         file,
         command,
         secret: &[("OPENAI_API_KEY", "sk-secret"), ("API_KEY", "sk-any")],
         environment: Some(&[("OPENAI_API_KEY", "sk-env")]),
     };
     let given = all(Some(&file), None);
-    assert_eq!(given.find(&keys()), found("OPENAI_API_KEY", "sk-file"));
+    assert_eq!(given.find(&keys()), found_key("OPENAI_API_KEY", "sk-file"));
     let given = all(None, Some("echo sk-command; exec >&-"));
-    assert_eq!(given.find(&keys()), found("OPENAI_API_KEY", "sk-command"));
+    assert_eq!(given.find(&keys()), found_key("OPENAI_API_KEY", "sk-command"));
     let given = all(None, None);
-    assert_eq!(given.find(&keys()), found("OPENAI_API_KEY", "sk-secret"));
-    let given = Given { secret: &[("API_KEY", "sk-any\n"), ("other", "x")], ..all(None, None) };
-    assert_eq!(given.find(&keys()), found("API_KEY", "sk-any"));
-    let given = Given { secret: &[], ..all(None, None) };
-    assert_eq!(given.find(&keys()), found("OPENAI_API_KEY", "sk-env"));
+    assert_eq!(given.find(&keys()), found_key("OPENAI_API_KEY", "sk-secret"));
+    let given = Harness { secret: &[("API_KEY", "sk-any\n"), ("other", "x")], ..all(None, None) };
+    assert_eq!(given.find(&keys()), found_key("API_KEY", "sk-any"));
+    let given = Harness { secret: &[], ..all(None, None) };
+    assert_eq!(given.find(&keys()), found_key("OPENAI_API_KEY", "sk-env"));
     let path = file.to_str().unwrap();
     let variables = [("OPENAI_API_KEY", ""), ("API_KEY_FILE", path)];
-    let given = Given { environment: Some(&variables), ..Given::default() };
-    assert_eq!(given.find(&keys()), found("API_KEY", "sk-file"));
+    let given = Harness { environment: Some(&variables), ..Harness::default() };
+    assert_eq!(given.find(&keys()), found_key("API_KEY", "sk-file"));
     // A plan without a variable for a key needs none.
     assert_eq!(all(Some(&file), None).find(&[]), Ok(None));
 }
 
 #[test]
 fn without_a_key_everything_is_named_that_gives_one() {
-    let given = Given { environment: Some(&[]), ..Given::default() };
+    let given = Harness { environment: Some(&[]), ..Harness::default() };
     assert_eq!(
         given.find(&keys()),
         Err("error: there is no key for the model's provider\n\
@@ -96,7 +96,7 @@ fn without_a_key_everything_is_named_that_gives_one() {
 
 #[test]
 fn a_variable_is_not_sent_to_an_address_that_it_was_not_set_for() {
-    let error = Given::default().find(&keys()).unwrap_err();
+    let error = Harness::default().find(&keys()).unwrap_err();
     assert!(error.contains("--key-command 'printenv OPENAI_API_KEY'"), "{error}");
 }
 
@@ -106,7 +106,7 @@ fn files_that_others_can_read_are_refused() {
     let file = directory.path().join("key");
     fs::write(&file, "hunter2").unwrap();
     let refused = |path: &Path, said: &str| {
-        let given = Given { file: Some(path), ..Given::default() };
+        let given = Harness { file: Some(path), ..Harness::default() };
         let error = given.find(&keys()).unwrap_err();
         assert!(error.contains(said), "{error}");
         assert!(!error.contains("hunter2"), "{error}");
@@ -140,7 +140,7 @@ fn files_that_others_can_read_are_refused() {
 #[test]
 fn a_key_command_that_fails_says_why_and_nothing_a_terminal_acts_on() {
     let run = |command: &str| {
-        let given = Given { command: Some(command), ..Given::default() };
+        let given = Harness { command: Some(command), ..Harness::default() };
         given.find(&keys()).unwrap_err()
     };
     for (command, said) in [
@@ -166,7 +166,7 @@ fn a_key_command_that_hangs_is_ended_with_everything_it_started() {
     let command = format!("sleep 1000 & echo $! $$ > {}; wait", pids.display());
     // Repeated with a longer timeout if the machine was too slow to start it.
     let written = growing(Duration::from_millis(500)).find_map(|time| {
-        let error = command::output_within(&command, time).unwrap_err();
+        let error = command::run_within(&command, time).unwrap_err();
         assert_eq!(error.to_string(), "the key command takes too long; it is ended");
         let written = fs::read_to_string(&pids).ok()?;
         written.ends_with('\n').then_some(written)
@@ -182,6 +182,6 @@ fn a_key_command_that_hangs_is_ended_with_everything_it_started() {
 
 #[test]
 fn a_key_command_has_the_users_environment() {
-    let given = Given { command: Some("echo \"k${PATH:+-has-path}\""), ..Given::default() };
-    assert_eq!(given.find(&keys()), found("OPENAI_API_KEY", "k-has-path"));
+    let given = Harness { command: Some("echo \"k${PATH:+-has-path}\""), ..Harness::default() };
+    assert_eq!(given.find(&keys()), found_key("OPENAI_API_KEY", "k-has-path"));
 }

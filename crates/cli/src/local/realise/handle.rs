@@ -5,74 +5,89 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sympozium_api::names::Digest;
-use sympozium_gateway::run_api::local::{Counted, Desk, Pending, Person, Says, Undecidable, Verdict};
+use sympozium_gateway::run_api::local::{
+    ApprovalQueue, PendingQuestion, Vote, VoteOutcome, VoteRefusal, VoteRequest, Voter,
+};
 use sympozium_ipc::run_api::Decision;
 use tokio::sync::watch;
 
 use crate::local::event::{Event, Question};
 use crate::local::events::EventLog;
-use crate::local::prepared::Approve;
+use crate::local::prepared_run::ApprovalMode;
 use crate::local::state::read_bounded;
 use crate::local::time::now_ms;
 
 #[derive(Debug)]
-pub struct Handle {
+pub struct RunHandle {
     pub events: EventLog,
     uid: String,
-    desk: Desk,
-    stop: watch::Sender<Stop>,
-    person: Person,
+    approval_queue: ApprovalQueue,
+    stop_level: watch::Sender<StopLevel>,
+    approver: Voter,
     /// Questions that were emitted as asked, and not yet as answered.
-    open: Mutex<BTreeMap<String, Question>>,
+    open_questions: Mutex<BTreeMap<String, Question>>,
 }
 
 /// Whether and how a run is to end. Levels only increase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stop {
-    No,
+pub enum StopLevel {
+    None,
     /// The agent is asked to end, and gets its grace period.
     Gently,
     /// Everything is killed.
     Now,
 }
 
-impl Handle {
-    pub fn new(uid: String, desk: Desk, events: EventLog) -> Self {
-        Self { events, uid, desk, stop: watch::Sender::new(Stop::No), person: this_user(), open: Mutex::default() }
+impl RunHandle {
+    pub fn new(uid: String, desk: ApprovalQueue, events: EventLog) -> Self {
+        Self {
+            events,
+            uid,
+            approval_queue: desk,
+            stop_level: watch::Sender::new(StopLevel::None),
+            approver: current_user(),
+            open_questions: Mutex::default(),
+        }
     }
 
     /// The pending questions.
     pub fn questions(&self) -> Vec<Question> {
-        self.desk.pending().iter().map(question).collect()
+        self.approval_queue.pending().iter().map(to_question).collect()
     }
 
     /// Votes on one exact action as this user, who is the author of the run. On an error the question stays pending.
-    pub fn decide(
+    pub fn vote(
         &self,
         approval: &str,
         action: &Digest,
-        says: Says,
+        says: Vote,
         reason: Option<&str>,
-    ) -> Result<Counted, Undecidable> {
-        let counted =
-            self.desk.decide(&Verdict { run: &self.uid, approval, action, says, by: &self.person, reason })?;
-        if counted == Counted::Decided && self.lock().remove(approval).is_some() {
+    ) -> Result<VoteOutcome, VoteRefusal> {
+        let counted = self.approval_queue.vote(&VoteRequest {
+            run: &self.uid,
+            approval,
+            action,
+            vote: says,
+            by: &self.approver,
+            reason,
+        })?;
+        if counted == VoteOutcome::Decided && self.lock().remove(approval).is_some() {
             let decision = match says {
-                Says::No => Decision::Denied,
-                Says::Yes | Says::YesForTheRun => Decision::Approved,
+                Vote::Deny => Decision::Denied,
+                Vote::Approve | Vote::ApproveForRun => Decision::Approved,
             };
-            self.events.tell(Event::Answered {
+            self.events.emit(Event::Answered {
                 approval: approval.to_owned(),
                 decision: Some(decision),
-                by: Some(self.person.name.clone()),
+                by: Some(self.approver.name.clone()),
             });
         }
         Ok(counted)
     }
 
     /// Asks the run to end. A request cannot be withdrawn or weakened.
-    pub fn stop(&self, how: Stop) {
-        self.stop.send_if_modified(|now| {
+    pub fn stop(&self, how: StopLevel) {
+        self.stop_level.send_if_modified(|now| {
             let more = how > *now;
             if more {
                 *now = how;
@@ -82,18 +97,18 @@ impl Handle {
     }
 
     /// Watches the requested level.
-    pub fn stopping(&self) -> watch::Receiver<Stop> {
-        self.stop.subscribe()
+    pub fn watch_stop_level(&self) -> watch::Receiver<StopLevel> {
+        self.stop_level.subscribe()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Question>> {
         // A panic of another thread leaves the map intact.
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open_questions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Emits events for new questions and for those that are no longer pending; answers new ones if `--approve` says
     /// so.
-    fn look(&self, approve: Approve) {
+    fn update_questions(&self, approve: ApprovalMode) {
         let pending = self.questions();
         let mut new = Vec::new();
         {
@@ -102,7 +117,7 @@ impl Handle {
                 (open.keys()).filter(|name| !pending.iter().any(|it| it.approval == **name)).cloned().collect();
             for name in gone {
                 let expired = open.remove(&name).is_some_and(|it| now_ms() >= it.deadline_ms);
-                self.events.tell(Event::Answered {
+                self.events.emit(Event::Answered {
                     approval: name,
                     decision: expired.then_some(Decision::Expired),
                     by: None,
@@ -110,35 +125,35 @@ impl Handle {
             }
             for question in pending {
                 if open.insert(question.approval.clone(), question.clone()).is_none() {
-                    self.events.tell(Event::Asked { question: question.clone() });
+                    self.events.emit(Event::Asked { question: question.clone() });
                     new.push(question);
                 }
             }
         }
         let says = match approve {
-            Approve::Ask => return,
-            Approve::All => Says::Yes,
-            Approve::None => Says::No,
+            ApprovalMode::Ask => return,
+            ApprovalMode::All => Vote::Approve,
+            ApprovalMode::None => Vote::Deny,
         };
         for question in new {
-            let decided = self.decide(&question.approval, &question.action, says, None);
+            let decided = self.vote(&question.approval, &question.action, says, None);
             let text = match decided {
-                Ok(Counted::Decided) | Err(Undecidable::Unknown) => continue,
-                Ok(Counted::More(more)) => {
+                Ok(VoteOutcome::Decided) | Err(VoteRefusal::Unknown) => continue,
+                Ok(VoteOutcome::Pending(more)) => {
                     format!("{more} more must say yes to {}", question.approval)
                 }
                 Err(error) => format!("{} waits for a person: {error}", question.approval),
             };
-            self.events.tell(Event::Warning { text });
+            self.events.emit(Event::Warning { text });
         }
     }
 }
 
 /// Emits events for questions while it is polled.
-pub async fn watch_questions(handle: Arc<Handle>, approve: Approve) {
-    let mut changes = handle.desk.changes();
+pub async fn watch_questions(handle: Arc<RunHandle>, approve: ApprovalMode) {
+    let mut changes = handle.approval_queue.changes();
     loop {
-        handle.look(approve);
+        handle.update_questions(approve);
         // The handle holds the queue, so this does not fail.
         if changes.changed().await.is_err() {
             return;
@@ -146,7 +161,7 @@ pub async fn watch_questions(handle: Arc<Handle>, approve: Approve) {
     }
 }
 
-fn question(pending: &Pending) -> Question {
+fn to_question(pending: &PendingQuestion) -> Question {
     let left = pending.deadline.saturating_duration_since(tokio::time::Instant::now());
     let left = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
     let request = &pending.request;
@@ -162,10 +177,10 @@ fn question(pending: &Pending) -> Question {
 }
 
 /// The approver here is the current user, who started the run.
-fn this_user() -> Person {
+fn current_user() -> Voter {
     let uid = rustix::process::getuid().as_raw();
     let name = user_name(uid).unwrap_or_else(|| format!("uid {uid}"));
-    Person { name, groups: Vec::new(), is_author: true }
+    Voter { name, groups: Vec::new(), is_author: true }
 }
 
 /// The name of a user in `/etc/passwd`. The environment is not trusted for it.

@@ -10,31 +10,33 @@ use sympozium_exec::{Cancel, Executor};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
-use super::blocked::Means;
-use super::ending::Ends;
-use super::{Run, Stop};
+use super::fallback::RunAssets;
+use super::run_end::PartEnds;
+use super::{ActiveRun, StopLevel};
 use crate::local::event::Event;
-use crate::local::record::Outcome;
-use crate::local::supervise::{self, Built, Gate, How, PartEnd, PartLog, Restart, Task};
-use crate::local::worlds::Sandbox;
+use crate::local::record::RunEnd;
+use crate::local::sandbox_spec::PartSpec;
+use crate::local::supervise::{
+    self, BuiltSandbox, PartEnd, PartLog, PartTask, PartTermination, RestartPolicy, StartBarrier,
+};
 
 /// Time for the bridge to report the run end, beyond its grace period.
-const LAST_REPORT: Duration = Duration::from_secs(15);
+const LAST_REPORT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Time for skills to exit after the bridge.
-const SKILLS_END: Duration = Duration::from_secs(3);
+const SKILLS_EXIT_TIMEOUT: Duration = Duration::from_secs(3);
 
-struct Started {
+struct StartedPart {
     cancel: Cancel,
     executor: Weak<Executor>,
 }
 
 /// The parts that have not ended.
 #[derive(Default)]
-struct Living {
-    parts: BTreeMap<String, Started>,
+struct LiveParts {
+    parts: BTreeMap<String, StartedPart>,
 }
 
-impl Living {
+impl LiveParts {
     fn cancel(&self, part: &str) {
         if let Some(part) = self.parts.get(part) {
             part.cancel.cancel();
@@ -53,25 +55,25 @@ impl Living {
 }
 
 /// Why a part was not started.
-pub(super) enum Unmade {
+pub(super) enum PartStartError {
     /// User namespaces are blocked.
-    Blocked(StartError),
+    NamespacesBlocked(StartError),
     /// The run ends because of it.
-    Over(Outcome),
+    RunEnded(RunEnd),
 }
 
-impl From<Outcome> for Unmade {
-    fn from(outcome: Outcome) -> Self {
-        Self::Over(outcome)
+impl From<RunEnd> for PartStartError {
+    fn from(outcome: RunEnd) -> Self {
+        Self::RunEnded(outcome)
     }
 }
 
-impl Unmade {
+impl PartStartError {
     /// The run end, if there is no fallback.
-    pub(super) fn into_outcome(self) -> Outcome {
+    pub(super) fn into_run_end(self) -> RunEnd {
         match self {
-            Self::Over(outcome) => outcome,
-            Self::Blocked(error) => Outcome::Refused {
+            Self::RunEnded(outcome) => outcome,
+            Self::NamespacesBlocked(error) => RunEnd::Refused {
                 why: match error.hint() {
                     Some(hint) => format!("{error}\nhint: {hint}"),
                     None => error.to_string(),
@@ -82,26 +84,26 @@ impl Unmade {
 }
 
 /// Turns the end of a hook into that of the run, unless the hook succeeded.
-pub(super) fn judge(end: PartEnd) -> Result<(), Outcome> {
+pub(super) fn check_hook(end: PartEnd) -> Result<(), RunEnd> {
     match end {
-        end if end.is_well() => Ok(()),
-        PartEnd { how: How::Cancelled, .. } => Err(Outcome::Cancelled),
-        end => Err(Outcome::Failed { why: format!("hook {}", end.describe()) }),
+        end if end.is_success() => Ok(()),
+        PartEnd { termination: PartTermination::Cancelled, .. } => Err(RunEnd::Cancelled),
+        end => Err(RunEnd::Failed { why: format!("hook {}", end.describe()) }),
     }
 }
 
-impl Run {
+impl ActiveRun {
     /// Runs everything, from the first hook to the end of the last part.
-    pub(super) async fn live(&mut self, means: &Means) -> Outcome {
-        let sandboxes = std::mem::take(&mut self.sandboxes);
-        match self.attempt(sandboxes).await {
+    pub(super) async fn run_to_end(&mut self, means: &RunAssets) -> RunEnd {
+        let sandboxes = std::mem::take(&mut self.part_specs);
+        match self.run_in_sandboxes(sandboxes).await {
             Ok(outcome) => outcome,
-            Err(error) => self.without_namespaces(means, error).await,
+            Err(error) => self.run_without_namespaces(means, error).await,
         }
     }
 
     /// Runs everything in these sandboxes. An error means that user namespaces are blocked; then nothing has run.
-    pub(super) async fn attempt(&mut self, all: Vec<(Part, Sandbox)>) -> Result<Outcome, StartError> {
+    pub(super) async fn run_in_sandboxes(&mut self, all: Vec<(Part, PartSpec)>) -> Result<RunEnd, StartError> {
         let (mut before, mut after, mut beside) = (Vec::new(), Vec::new(), Vec::new());
         for (part, sandbox) in all {
             match part.role {
@@ -111,42 +113,42 @@ impl Run {
             }
         }
         for (part, sandbox) in before {
-            match self.hook(&part, sandbox).await {
+            match self.run_required_hook(&part, sandbox).await {
                 Ok(()) => {}
-                Err(Unmade::Over(outcome)) => return Ok(outcome),
-                Err(Unmade::Blocked(error)) => return Err(error),
+                Err(PartStartError::RunEnded(outcome)) => return Ok(outcome),
+                Err(PartStartError::NamespacesBlocked(error)) => return Err(error),
             }
         }
-        let outcome = self.together(beside).await?;
-        Ok(self.after(after, outcome).await)
+        let outcome = self.run_parts(beside).await?;
+        Ok(self.run_post_hooks(after, outcome).await)
     }
 
     /// Runs a hook that must succeed.
-    async fn hook(&mut self, part: &Part, sandbox: Sandbox) -> Result<(), Unmade> {
-        let end = self.hook_end(part, sandbox).await?;
-        Ok(judge(end)?)
+    async fn run_required_hook(&mut self, part: &Part, sandbox: PartSpec) -> Result<(), PartStartError> {
+        let end = self.run_hook(part, sandbox).await?;
+        Ok(check_hook(end)?)
     }
 
     /// Runs a hook until it ends.
-    pub(super) async fn hook_end(&mut self, part: &Part, sandbox: Sandbox) -> Result<PartEnd, Unmade> {
+    pub(super) async fn run_hook(&mut self, part: &Part, sandbox: PartSpec) -> Result<PartEnd, PartStartError> {
         let name = part.name.0.clone();
         let (ended, mut ends) = mpsc::unbounded_channel();
-        let mut living = Living::default();
-        let mut stopping = self.handle.stopping();
+        let mut living = LiveParts::default();
+        let mut stopping = self.handle.watch_stop_level();
         // Consider a request from before this point, too.
         stopping.mark_changed();
-        let built = self.spawn(part, sandbox, Restart::Never, None, &mut living, &ended)?;
+        let built = self.spawn(part, sandbox, RestartPolicy::Never, None, &mut living, &ended)?;
         drop(ended);
-        self.built(&name, built, &mut living).await?;
+        self.wait_for_sandbox(&name, built, &mut living).await?;
         loop {
             tokio::select! {
                 end = ends.recv() => return end.ok_or_else(|| {
-                    Outcome::Failed { why: format!("hook {name} was lost") }.into()
+                    RunEnd::Failed { why: format!("hook {name} was lost") }.into()
                 }),
                 _ = stopping.changed() => match *stopping.borrow_and_update() {
-                    Stop::No => {}
-                    Stop::Gently => living.cancel(&name),
-                    Stop::Now => living.kill(),
+                    StopLevel::None => {}
+                    StopLevel::Gently => living.cancel(&name),
+                    StopLevel::Now => living.kill(),
                 },
             }
         }
@@ -156,48 +158,48 @@ impl Run {
     fn spawn(
         &self,
         part: &Part,
-        sandbox: Sandbox,
-        restart: Restart,
-        gate: Option<Arc<Gate>>,
-        living: &mut Living,
+        sandbox: PartSpec,
+        restart: RestartPolicy,
+        gate: Option<Arc<StartBarrier>>,
+        living: &mut LiveParts,
         ended: &mpsc::UnboundedSender<PartEnd>,
-    ) -> Result<oneshot::Receiver<Result<Built, StartError>>, Outcome> {
+    ) -> Result<oneshot::Receiver<Result<BuiltSandbox, StartError>>, RunEnd> {
         let refused =
-            |error: anyhow::Error| Outcome::Refused { why: format!("{} cannot be started: {error:#}", part.name) };
+            |error: anyhow::Error| RunEnd::Refused { why: format!("{} cannot be started: {error:#}", part.name) };
         let cancel = Cancel::new().map_err(|error| refused(error.into()))?;
-        let log = self.directory.logs().join(format!("{}.log", part.name));
-        let task = Task {
+        let log = self.directory.logs_directory().join(format!("{}.log", part.name));
+        let task = PartTask {
             part: part.name.0.clone(),
-            sandbox,
+            spec: sandbox,
             restart,
-            gate,
+            barrier: gate,
             cancel: cancel.clone(),
             log: PartLog::create(&log).map_err(refused)?,
         };
         let (built, when_built) = oneshot::channel();
-        supervise::start(task, built, ended.clone()).map_err(|error| refused(error.into()))?;
+        supervise::spawn_part(task, built, ended.clone()).map_err(|error| refused(error.into()))?;
         let executor = Weak::new();
-        living.parts.insert(part.name.0.clone(), Started { cancel, executor });
+        living.parts.insert(part.name.0.clone(), StartedPart { cancel, executor });
         Ok(when_built)
     }
 
     /// Waits until a sandbox is built, and emits its isolation report.
-    async fn built(
+    async fn wait_for_sandbox(
         &mut self,
         part: &str,
-        built: oneshot::Receiver<Result<Built, StartError>>,
-        living: &mut Living,
-    ) -> Result<(), Unmade> {
-        let refused = |why: String| Outcome::Refused { why: format!("the sandbox of {part} cannot be made: {why}") };
+        built: oneshot::Receiver<Result<BuiltSandbox, StartError>>,
+        living: &mut LiveParts,
+    ) -> Result<(), PartStartError> {
+        let refused = |why: String| RunEnd::Refused { why: format!("the sandbox of {part} cannot be made: {why}") };
         let built = match built.await {
             Ok(Ok(built)) => built,
             // If another sandbox was built, namespaces are not blocked: this was a temporary shortage.
             Ok(Err(error)) if error.is_blocked_namespaces() && self.record.isolation.is_empty() => {
-                return Err(Unmade::Blocked(error));
+                return Err(PartStartError::NamespacesBlocked(error));
             }
             Ok(Err(error)) => {
                 let hint = error.hint().map(|hint| format!("\nhint: {hint}"));
-                let why = sympozium_program::chain(&error);
+                let why = sympozium_program::error_chain(&error);
                 return Err(refused(format!("{why}{}", hint.unwrap_or_default())).into());
             }
             Err(_) => return Err(refused("whoever makes it is gone".to_owned()).into()),
@@ -207,18 +209,18 @@ impl Run {
         }
         let mut report = (*built.report).clone();
         if !report.profile.is_host() {
-            report = report.outside_of_a_pod();
+            report = report.without_pod();
         }
         self.record.isolation.insert(part.to_owned(), report.clone());
-        self.events.tell(Event::Isolated { part: part.to_owned(), report: Box::new(report) });
+        self.events.emit(Event::Isolated { part: part.to_owned(), report: Box::new(report) });
         Ok(())
     }
 
     /// Runs agent, bridge and skills, from their sandboxes to the end of the last one.
-    async fn together(&mut self, parts: Vec<(Part, Sandbox)>) -> Result<Outcome, StartError> {
+    async fn run_parts(&mut self, parts: Vec<(Part, PartSpec)>) -> Result<RunEnd, StartError> {
         let (ended, mut ends) = mpsc::unbounded_channel();
-        let mut living = Living::default();
-        let gate = Arc::new(Gate::default());
+        let mut living = LiveParts::default();
+        let gate = Arc::new(StartBarrier::default());
         let mut built = Vec::new();
         let mut roles = BTreeMap::new();
         let (mut refused, mut blocked) = (None, None);
@@ -226,8 +228,8 @@ impl Run {
         let (agent, others): (Vec<_>, Vec<_>) = (parts.into_iter()).partition(|(part, _)| part.role == Role::Agent);
         for (part, sandbox) in others.into_iter().chain(agent) {
             let restart = match part.role {
-                Role::Skill { .. } | Role::Sandbox => Restart::OnFailure,
-                _ => Restart::Never,
+                Role::Skill { .. } | Role::Sandbox => RestartPolicy::OnFailure,
+                _ => RestartPolicy::Never,
             };
             let waits = (part.role == Role::Agent).then(|| Arc::clone(&gate));
             match self.spawn(&part, sandbox, restart, waits, &mut living, &ended) {
@@ -240,26 +242,26 @@ impl Run {
         }
         drop(ended);
         for (part, when) in built {
-            if let Err(unmade) = self.built(&part, when, &mut living).await {
+            if let Err(unmade) = self.wait_for_sandbox(&part, when, &mut living).await {
                 living.parts.remove(&part);
                 match unmade {
-                    Unmade::Over(outcome) => refused = refused.or(Some(outcome)),
-                    Unmade::Blocked(error) => blocked = blocked.or(Some(error)),
+                    PartStartError::RunEnded(outcome) => refused = refused.or(Some(outcome)),
+                    PartStartError::NamespacesBlocked(error) => blocked = blocked.or(Some(error)),
                 }
             }
         }
         self.write_record();
         let complete = refused.is_none() && blocked.is_none();
-        gate.open(complete);
+        gate.release(complete);
         if !complete {
             living.kill();
         }
         let ends = self.supervise(&mut ends, living, &roles).await;
         match (refused, blocked) {
-            (None, None) => Ok(self.outcome(&ends)),
+            (None, None) => Ok(self.run_end(&ends)),
             (None, Some(error)) if self.record.isolation.is_empty() => Err(error),
             (Some(outcome), _) => Ok(outcome),
-            (None, Some(error)) => Ok(Unmade::Blocked(error).into_outcome()),
+            (None, Some(error)) => Ok(PartStartError::NamespacesBlocked(error).into_run_end()),
         }
     }
 
@@ -267,17 +269,17 @@ impl Run {
     async fn supervise(
         &mut self,
         ends: &mut mpsc::UnboundedReceiver<PartEnd>,
-        mut living: Living,
+        mut living: LiveParts,
         roles: &BTreeMap<String, Role>,
-    ) -> Ends {
-        let mut all = Ends::default();
-        let mut stopping = self.handle.stopping();
-        let mut reports = self.watched.now.subscribe();
+    ) -> PartEnds {
+        let mut all = PartEnds::default();
+        let mut stopping = self.handle.watch_stop_level();
+        let mut reports = self.reporter.latest.subscribe();
         let ceiling = Duration::from_secs(self.deadlines.ceiling_seconds);
         // When the remaining parts are killed.
         let mut deadline = Instant::now() + ceiling;
-        let agent = name_of(roles, &Role::Agent);
-        let bridge = name_of(roles, &Role::Bridge);
+        let agent = part_name(roles, &Role::Agent);
+        let bridge = part_name(roles, &Role::Bridge);
         // Consider a request from before this point, too.
         stopping.mark_changed();
         while !living.parts.is_empty() {
@@ -288,14 +290,14 @@ impl Run {
                     let role = roles.get(&end.part).cloned().unwrap_or(Role::Sandbox);
                     match role {
                         Role::Agent => {
-                            deadline = deadline.min(Instant::now() + Duration::from_secs(self.grace) + LAST_REPORT);
+                            deadline = deadline.min(Instant::now() + Duration::from_secs(self.grace_seconds) + LAST_REPORT_TIMEOUT);
                         }
                         Role::Bridge => {
                             // Without the bridge the agent has no model, and skills get no commands.
                             living.cancel(&agent);
-                            deadline = deadline.min(Instant::now() + SKILLS_END);
+                            deadline = deadline.min(Instant::now() + SKILLS_EXIT_TIMEOUT);
                         }
-                        _ if !end.is_well() && !all.bridge_is_over() && !matches!(end.how, How::Cancelled) => {
+                        _ if !end.is_success() && !all.has_bridge_ended() && !matches!(end.termination, PartTermination::Cancelled) => {
                             living.cancel(&agent);
                         }
                         _ => {}
@@ -303,14 +305,14 @@ impl Run {
                     all.add(&role, end);
                 }
                 _ = stopping.changed() => match *stopping.borrow_and_update() {
-                    Stop::No => {}
+                    StopLevel::None => {}
                     // The bridge records the cancellation and closes the door, which ends the agent.
-                    Stop::Gently => {
-                        all.stopped = true;
+                    StopLevel::Gently => {
+                        all.was_stopped = true;
                         living.cancel(&bridge);
                     }
-                    Stop::Now => {
-                        all.stopped = true;
+                    StopLevel::Now => {
+                        all.was_stopped = true;
                         living.kill();
                     }
                 },
@@ -321,13 +323,13 @@ impl Run {
                 }
                 () = sleep_until(deadline) => {
                     living.kill();
-                    all.out_of_time |= !all.agent_is_over() && !all.bridge_is_over();
+                    all.timed_out |= !all.has_agent_ended() && !all.has_bridge_ended();
                     // What cannot be killed is reported as left over; waiting for it is bounded.
-                    deadline = Instant::now() + LAST_REPORT;
-                    if all.killed {
+                    deadline = Instant::now() + LAST_REPORT_TIMEOUT;
+                    if all.was_killed {
                         break;
                     }
-                    all.killed = true;
+                    all.was_killed = true;
                 }
             }
         }
@@ -335,7 +337,7 @@ impl Run {
     }
 }
 
-fn name_of(roles: &BTreeMap<String, Role>, role: &Role) -> String {
+fn part_name(roles: &BTreeMap<String, Role>, role: &Role) -> String {
     let found = roles.iter().find(|(_, it)| *it == role);
     found.map(|(name, _)| name.clone()).unwrap_or_default()
 }

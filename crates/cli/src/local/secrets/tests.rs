@@ -3,7 +3,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use super::*;
 
 fn store(directory: &Path) -> SecretStore {
-    let state = State::at(directory.join("state")).unwrap();
+    let state = StateDirectory::open_at(directory.join("state")).unwrap();
     SecretStore::open(&state, "default").unwrap()
 }
 
@@ -102,7 +102,7 @@ fn files_that_others_could_read_or_put_there_are_refused() {
 #[test]
 fn directories_that_others_could_use_are_refused() {
     let directory = tempfile::tempdir().unwrap();
-    let state = State::at(directory.path().join("state")).unwrap();
+    let state = StateDirectory::open_at(directory.path().join("state")).unwrap();
     let root = directory.path().join("state/secrets");
     store(directory.path()).set("a", "b", value("c")).unwrap();
     let refused = |said: &str| {
@@ -179,13 +179,13 @@ fn a_secret_is_bounded() {
 #[test]
 fn keys_are_what_kubernetes_takes() {
     for key in ["token", "a.b", ".netrc", "TLS_KEY-1", &"k".repeat(253)] {
-        assert!(is_key(key), "{key}");
+        assert!(is_valid_key(key), "{key}");
     }
     for key in ["", ".", "..", "..a", "a/b", "a=b", "a b", "ä", &"k".repeat(254)] {
-        assert!(!is_key(key), "{key:?}");
+        assert!(!is_valid_key(key), "{key:?}");
     }
     for name in ["", "A", "a/b", "..", "a.json/", "-a"] {
-        assert!(!is_name(name), "{name:?}");
+        assert!(!is_valid_name(name), "{name:?}");
     }
 }
 

@@ -16,14 +16,14 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use sympozium_api::names::SkillFilePath;
 use sympozium_exec::beneath::{self, Links, Mounts, Resolve, Scope};
 
-use super::super::problem::{Problem, Problems, quoted};
+use super::super::problem::{Problem, Problems, quote};
 use super::super::tree::Mark;
 use super::FILE_NAME;
 use super::limits::{MAX_DEPTH, MAX_ENTRIES, MAX_FILE_BYTES, MAX_FILES, MAX_SKILL_BYTES};
-pub use search::{Found, search};
+pub use search::{FoundSkill, search};
 
 /// No link is followed, anywhere on the path; mount points may be crossed.
-const WITHOUT_LINKS: Resolve = Resolve { scope: Scope::Beneath, links: Links::Refuse, mounts: Mounts::Cross };
+const NO_SYMLINKS: Resolve = Resolve { scope: Scope::Beneath, links: Links::Refuse, mounts: Mounts::Cross };
 
 /// What may still be read, over all skills.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ pub fn open(path: &Path) -> io::Result<OwnedFd> {
 /// Those of `openat2(2)`; `ELOOP` when there is a link on the path.
 pub fn open_below(directory: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK;
-    beneath::open(directory.as_fd(), path, flags, Mode::empty(), WITHOUT_LINKS)
+    beneath::open(directory.as_fd(), path, flags, Mode::empty(), NO_SYMLINKS)
 }
 
 ///
@@ -82,15 +82,19 @@ pub fn read(
 ) -> Result<RawSkill, Problem> {
     let text = match read_file(directory, OsStr::new(FILE_NAME), allowance) {
         Ok((bytes, _)) => bytes,
-        Err(Unread::Problem(problem)) => return Err(problem),
-        Err(Unread::TooLarge) => {
+        Err(ReadError::Problem(problem)) => return Err(problem),
+        Err(ReadError::TooLarge) => {
             let message = format!("larger than {} KiB; it is not read", MAX_FILE_BYTES >> 10);
             let problem = Problem::error("too-large", Mark::START, message);
-            return Err(problem.hint("move what is not always needed into files of `references/`"));
+            return Err(problem.with_hint("move what is not always needed into files of `references/`"));
         }
     };
-    let mut reading =
-        Reading { skill: RawSkill { directory_name, text, ..RawSkill::default() }, allowance, entries: 0, bytes: 0 };
+    let mut reading = SkillReader {
+        skill: RawSkill { directory_name, text, ..RawSkill::default() },
+        allowance,
+        entries: 0,
+        bytes: 0,
+    };
     // The reason for stopping is among the problems.
     let _: Result<(), Stopped> = reading.walk(directory, "", 0);
     Ok(reading.skill)
@@ -100,34 +104,34 @@ pub fn read(
 struct Stopped;
 
 /// Why a file was not read.
-enum Unread {
+enum ReadError {
     TooLarge,
     Problem(Problem),
 }
 
-struct Reading<'a> {
+struct SkillReader<'a> {
     skill: RawSkill,
     allowance: &'a mut Allowance,
     entries: usize,
     bytes: usize,
 }
 
-impl Reading<'_> {
+impl SkillReader<'_> {
     /// Recurses [`MAX_DEPTH`] times at most.
     fn walk(&mut self, directory: &OwnedFd, prefix: &str, depth: usize) -> Result<(), Stopped> {
-        for name in self.names(directory, prefix)? {
+        for name in self.entry_names(directory, prefix)? {
             if prefix.is_empty() && name == FILE_NAME {
                 continue;
             }
-            let shown = quoted(&format!("{prefix}{}", name.to_string_lossy()));
+            let shown = quote(&format!("{prefix}{}", name.to_string_lossy()));
             if name.as_bytes().starts_with(b".") {
-                self.leave_out(&format!("{shown} is hidden"), "rename it if the skill needs it");
+                self.warn_omitted(&format!("{shown} is hidden"), "rename it if the skill needs it");
                 continue;
             }
             let path = match name.to_str().map(|name| format!("{prefix}{name}")) {
-                Some(path) if is_path(&path) => path,
+                Some(path) if is_valid_path(&path) => path,
                 _ => {
-                    self.leave_out(
+                    self.warn_omitted(
                         &format!("{shown} cannot be the path of a skill's file"),
                         "use letters, digits, `.`, `_` and `-`, not at the start, and at most 255 of them",
                     );
@@ -136,48 +140,49 @@ impl Reading<'_> {
             };
             let kind = match rustix::fs::statat(directory, &name, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) => FileType::from_raw_mode(stat.st_mode),
-                Err(error) => return self.stop(unreadable(&shown, &error.into())),
+                Err(error) => return self.stop(path_problem(&shown, &error.into())),
             };
             match kind {
-                FileType::Directory => self.enter(directory, &name, &path, depth)?,
-                FileType::RegularFile => self.take(directory, &name, path)?,
+                FileType::Directory => self.walk_directory(directory, &name, &path, depth)?,
+                FileType::RegularFile => self.add_file(directory, &name, path)?,
                 FileType::Symlink => {
-                    self.leave_out(&format!("{shown} is a link"), "copy what it leads to into its place");
+                    self.warn_omitted(&format!("{shown} is a link"), "copy what it leads to into its place");
                 }
-                _ => self.leave_out(&format!("{shown} is not a regular file"), "remove it"),
+                _ => self.warn_omitted(&format!("{shown} is not a regular file"), "remove it"),
             }
         }
         Ok(())
     }
 
-    fn enter(&mut self, parent: &OwnedFd, name: &OsStr, path: &str, depth: usize) -> Result<(), Stopped> {
+    fn walk_directory(&mut self, parent: &OwnedFd, name: &OsStr, path: &str, depth: usize) -> Result<(), Stopped> {
         if depth + 1 > MAX_DEPTH {
-            let message = format!("{} is deeper than {MAX_DEPTH} directories", quoted(path));
-            return self
-                .stop(Problem::error("too-deep", Mark::START, message).hint("keep files one or two directories deep"));
+            let message = format!("{} is deeper than {MAX_DEPTH} directories", quote(path));
+            return self.stop(
+                Problem::error("too-deep", Mark::START, message).with_hint("keep files one or two directories deep"),
+            );
         }
         match open_below(parent, Path::new(name)) {
             Ok(directory) => self.walk(&directory, &format!("{path}/"), depth + 1),
-            Err(error) => self.stop(unreadable(&quoted(path), &error)),
+            Err(error) => self.stop(path_problem(&quote(path), &error)),
         }
     }
 
-    fn take(&mut self, directory: &OwnedFd, name: &OsStr, path: String) -> Result<(), Stopped> {
+    fn add_file(&mut self, directory: &OwnedFd, name: &OsStr, path: String) -> Result<(), Stopped> {
         if self.skill.files.len() == MAX_FILES {
             let message = format!("more than {MAX_FILES} files beside `SKILL.md`");
             let problem = Problem::error("too-many-files", Mark::START, message);
             return self
-                .stop(problem.hint("put programs and libraries into an image for the skill, or split the skill"));
+                .stop(problem.with_hint("put programs and libraries into an image for the skill, or split the skill"));
         }
         let (bytes, has_execute_bit) = match read_file(directory, name, self.allowance) {
             Ok(read) => read,
-            Err(Unread::TooLarge) => {
-                let message = format!("{} is larger than {} KiB", quoted(&path), MAX_FILE_BYTES >> 10);
-                self.leave_out(&message, "put it into an image for the skill");
+            Err(ReadError::TooLarge) => {
+                let message = format!("{} is larger than {} KiB", quote(&path), MAX_FILE_BYTES >> 10);
+                self.warn_omitted(&message, "put it into an image for the skill");
                 return Ok(());
             }
-            Err(Unread::Problem(problem)) => {
-                let message = format!("{}: {}", quoted(&path), problem.message);
+            Err(ReadError::Problem(problem)) => {
+                let message = format!("{}: {}", quote(&path), problem.message);
                 return self.stop(Problem { message, ..problem });
             }
         };
@@ -185,16 +190,16 @@ impl Reading<'_> {
         if self.bytes > MAX_SKILL_BYTES {
             let message = format!("the files are more than {} KiB in all", MAX_SKILL_BYTES >> 10);
             let problem = Problem::error("too-large", Mark::START, message);
-            return self.stop(problem.hint("put large files into an image for the skill"));
+            return self.stop(problem.with_hint("put large files into an image for the skill"));
         }
         self.skill.files.push(RawFile { path, bytes, has_execute_bit });
         Ok(())
     }
 
     /// The entries of a directory, by name.
-    fn names(&mut self, directory: &OwnedFd, prefix: &str) -> Result<Vec<OsString>, Stopped> {
+    fn entry_names(&mut self, directory: &OwnedFd, prefix: &str) -> Result<Vec<OsString>, Stopped> {
         let left = (MAX_ENTRIES - self.entries).min(self.allowance.entries);
-        match names(directory, left) {
+        match list_names(directory, left) {
             Ok(Some(names)) => {
                 self.entries += names.len();
                 self.allowance.entries -= names.len();
@@ -203,15 +208,17 @@ impl Reading<'_> {
             Ok(None) => {
                 let message = format!("more than {MAX_ENTRIES} directory entries; they are not read");
                 let problem = Problem::error("too-many-files", Mark::START, message);
-                self.stop(problem.hint("put programs and libraries into an image for the skill, or split the skill"))
+                self.stop(
+                    problem.with_hint("put programs and libraries into an image for the skill, or split the skill"),
+                )
             }
-            Err(error) => self.stop(unreadable(&quoted(prefix), &error)),
+            Err(error) => self.stop(path_problem(&quote(prefix), &error)),
         }
     }
 
-    fn leave_out(&mut self, what: &str, hint: &str) {
+    fn warn_omitted(&mut self, what: &str, hint: &str) {
         let message = format!("{what}; it is left out");
-        self.skill.problems.add(Problem::warning("skill-file", Mark::START, message).hint(hint));
+        self.skill.problems.add(Problem::warning("skill-file", Mark::START, message).with_hint(hint));
     }
 
     fn stop<T>(&mut self, problem: Problem) -> Result<T, Stopped> {
@@ -220,13 +227,13 @@ impl Reading<'_> {
     }
 }
 
-fn is_path(path: &str) -> bool {
+fn is_valid_path(path: &str) -> bool {
     // A second `SKILL.md` in another case would be the same file on some machines.
     SkillFilePath::from(path).check().is_ok() && !path.eq_ignore_ascii_case(FILE_NAME)
 }
 
 /// The names in a directory, sorted; `None` when there are more than `most`.
-fn names(directory: &OwnedFd, most: usize) -> io::Result<Option<Vec<OsString>>> {
+fn list_names(directory: &OwnedFd, most: usize) -> io::Result<Option<Vec<OsString>>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory)? {
         let entry = entry?;
@@ -244,23 +251,23 @@ fn names(directory: &OwnedFd, most: usize) -> io::Result<Option<Vec<OsString>>> 
 }
 
 /// The bytes of a regular file of `directory`, and whether it is executable.
-fn read_file(directory: &OwnedFd, name: &OsStr, allowance: &mut Allowance) -> Result<(Vec<u8>, bool), Unread> {
-    let failed = |error: &io::Error| Unread::Problem(not_read(error));
+fn read_file(directory: &OwnedFd, name: &OsStr, allowance: &mut Allowance) -> Result<(Vec<u8>, bool), ReadError> {
+    let failed = |error: &io::Error| ReadError::Problem(read_problem(error));
     // Do not block on a writer, in case the file has been replaced by a pipe.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let opened = beneath::open(directory.as_fd(), Path::new(name), flags, Mode::empty(), WITHOUT_LINKS);
+    let opened = beneath::open(directory.as_fd(), Path::new(name), flags, Mode::empty(), NO_SYMLINKS);
     let file = File::from(opened.map_err(|error| failed(&error))?);
     let metadata = file.metadata().map_err(|error| failed(&error))?;
     if !metadata.is_file() {
         let problem = Problem::error("file", Mark::START, "not a regular file; it is not read");
-        return Err(Unread::Problem(problem.hint("put a file in its place")));
+        return Err(ReadError::Problem(problem.with_hint("put a file in its place")));
     }
     if metadata.len() > MAX_FILE_BYTES as u64 {
-        return Err(Unread::TooLarge);
+        return Err(ReadError::TooLarge);
     }
     if metadata.len() > allowance.bytes {
         let problem = Problem::error("too-large", Mark::START, "too much in all; it is not read");
-        return Err(Unread::Problem(problem.hint("read the skills in several calls")));
+        return Err(ReadError::Problem(problem.with_hint("read the skills in several calls")));
     }
     let mut bytes = Vec::new();
     // One byte more than allowed, to detect a file that grows.
@@ -268,7 +275,7 @@ fn read_file(directory: &OwnedFd, name: &OsStr, allowance: &mut Allowance) -> Re
     let mut limited = file.take(most);
     limited.read_to_end(&mut bytes).map_err(|error| failed(&error))?;
     if bytes.len() as u64 == most {
-        return Err(Unread::TooLarge);
+        return Err(ReadError::TooLarge);
     }
     allowance.bytes -= bytes.len() as u64;
     let mode = std::os::unix::fs::PermissionsExt::mode(&metadata.permissions());
@@ -276,7 +283,7 @@ fn read_file(directory: &OwnedFd, name: &OsStr, allowance: &mut Allowance) -> Re
 }
 
 /// The problem of a directory or a file of a skill that cannot be read.
-pub fn not_read(error: &io::Error) -> Problem {
+pub fn read_problem(error: &io::Error) -> Problem {
     let (message, hint) = match error.kind() {
         io::ErrorKind::NotFound => {
             ("no such file or directory".to_owned(), "a skill is a directory with `SKILL.md`, in exactly this case")
@@ -285,11 +292,11 @@ pub fn not_read(error: &io::Error) -> Problem {
         _ if is_link(error) => ("a link; it is not followed".to_owned(), "put the file itself in its place"),
         _ => (format!("cannot be read: {error}"), "try to read it with another program, such as cat"),
     };
-    Problem::error("file", Mark::START, message).hint(hint)
+    Problem::error("file", Mark::START, message).with_hint(hint)
 }
 
-fn unreadable(shown: &str, error: &io::Error) -> Problem {
-    let problem = not_read(error);
+fn path_problem(shown: &str, error: &io::Error) -> Problem {
+    let problem = read_problem(error);
     let message = format!("{shown}: {}", problem.message);
     Problem { message, ..problem }
 }

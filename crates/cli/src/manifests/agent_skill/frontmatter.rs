@@ -2,9 +2,9 @@
 
 mod requote;
 
-use super::super::hidden;
+use super::super::invisible_chars;
 use super::super::load::{Budget, load};
-use super::super::problem::{Problem, Problems, Severity, quoted};
+use super::super::problem::{Problem, Problems, Severity, quote};
 use super::super::sources::decode;
 use super::super::tree::{Mark, Node, Value};
 
@@ -37,26 +37,26 @@ pub fn parse(bytes: Vec<u8>, budget: &mut Budget) -> Result<Document, Problems> 
         // Decode again to get the position of the error.
         Err(error) => match decode(error.into_bytes()) {
             Ok(text) => text,
-            Err(problem) => return Err(one(problem)),
+            Err(problem) => return Err(single_problem(problem)),
         },
     };
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
-    let parts = split(&text).map_err(one)?;
-    let head_text = decode(parts.head.into_bytes()).map_err(one)?;
+    let parts = split_frontmatter(&text).map_err(single_problem)?;
+    let head_text = decode(parts.head.into_bytes()).map_err(single_problem)?;
     // Control characters that are removed from the body reach no model, and have a rule of their own.
     let before_body = &text[..text.len() - parts.body.len()];
-    let kept_body = parts.body.replace(|it| !is_text(it), " ");
-    let mut warnings = hidden::warnings(&format!("{before_body}{kept_body}"));
+    let kept_body = parts.body.replace(|it| !is_text_char(it), " ");
+    let mut warnings = invisible_chars::warnings(&format!("{before_body}{kept_body}"));
     let head = load_head(&head_text, budget, &mut warnings)?;
     let body_at = Mark { line: parts.body_line, column: 1 };
-    let body = clean(parts.body, body_at, &mut warnings);
+    let body = clean_body(parts.body, body_at, &mut warnings);
     Ok(Document { head, head_text, body, body_at, warnings })
 }
 
 impl Document {
     /// A scalar as it is written: `1.10` is a text here, although YAML resolves it to a number.
-    pub fn text_of(&self, node: &Node) -> Option<String> {
+    pub fn scalar_text(&self, node: &Node) -> Option<String> {
         match &node.value {
             Value::Text(text) => Some(text.clone()),
             Value::Number(_) | Value::Bool(_) => {
@@ -77,14 +77,14 @@ struct Parts<'a> {
     body_line: u32,
 }
 
-fn split(text: &str) -> Result<Parts<'_>, Problem> {
+fn split_frontmatter(text: &str) -> Result<Parts<'_>, Problem> {
     let mut lines = text.split_inclusive('\n').enumerate();
     let opening = lines.find(|(_, line)| !line.trim().is_empty());
     let Some((first, _)) = opening.filter(|(_, line)| line.trim_end() == FENCE) else {
         let line = opening.map_or(1, |(number, _)| line_number(number));
         let at = Mark { line, column: 1 };
         let problem = Problem::error("frontmatter", at, "the file has no frontmatter");
-        return Err(problem.hint(EXAMPLE));
+        return Err(problem.with_hint(EXAMPLE));
     };
     let mut head = "\n".repeat(first + 1);
     for (number, line) in lines {
@@ -99,7 +99,7 @@ fn split(text: &str) -> Result<Parts<'_>, Problem> {
     }
     let at = Mark { line: line_number(first), column: 1 };
     let problem = Problem::error("frontmatter", at, "the frontmatter has no end");
-    Err(problem.hint("write `---` on a line of its own behind its last field"))
+    Err(problem.with_hint("write `---` on a line of its own behind its last field"))
 }
 
 fn line_number(index: usize) -> u32 {
@@ -108,7 +108,7 @@ fn line_number(index: usize) -> u32 {
 
 fn load_head(text: &str, budget: &mut Budget, warnings: &mut Vec<Problem>) -> Result<Node, Problems> {
     let mut loaded = load(text, budget);
-    if is_slip(&loaded.problems)
+    if is_quoting_error(&loaded.problems)
         && let Some((quoted_text, keys)) = requote::quote_values(text)
     {
         let again = load(&quoted_text, budget);
@@ -116,13 +116,13 @@ fn load_head(text: &str, budget: &mut Budget, warnings: &mut Vec<Problem>) -> Re
             loaded = again;
             warnings.extend(keys.into_iter().map(|(key, at)| {
                 let message =
-                    format!("the value of {} is no YAML without quotes; it is read as if it had them", quoted(&key));
-                Problem::warning("frontmatter-quotes", at, message).hint("put the value into quotes")
+                    format!("the value of {} is no YAML without quotes; it is read as if it had them", quote(&key));
+                Problem::warning("frontmatter-quotes", at, message).with_hint("put the value into quotes")
             }));
         }
     }
     // Warnings about kubectl do not matter: it never reads this file.
-    loaded.problems.kept.retain(|it| it.severity == Severity::Error);
+    loaded.problems.items.retain(|it| it.severity == Severity::Error);
     if has_error(&loaded.problems) {
         return Err(loaded.problems);
     }
@@ -131,43 +131,43 @@ fn load_head(text: &str, budget: &mut Budget, warnings: &mut Vec<Problem>) -> Re
         (Some(head), None) if matches!(head.value, Value::Map(_)) => Ok(head),
         (None, _) => {
             let problem = Problem::error("frontmatter", Mark::START, "the frontmatter is empty");
-            Err(one(problem.hint(EXAMPLE)))
+            Err(single_problem(problem.with_hint(EXAMPLE)))
         }
         (Some(head), None) => {
-            let message = format!("the frontmatter must be fields, not {}", head.value.kind());
-            Err(one(Problem::error("frontmatter", head.at, message).hint(EXAMPLE)))
+            let message = format!("the frontmatter must be fields, not {}", head.value.type_name());
+            Err(single_problem(Problem::error("frontmatter", head.at, message).with_hint(EXAMPLE)))
         }
         (Some(_), Some(second)) => {
             let message = "the frontmatter must be one document";
-            Err(one(Problem::error("frontmatter", second.at, message).hint(EXAMPLE)))
+            Err(single_problem(Problem::error("frontmatter", second.at, message).with_hint(EXAMPLE)))
         }
     }
 }
 
 /// Whether adding quotes could help. Errors about size or depth must not be bypassed this way.
-fn is_slip(problems: &Problems) -> bool {
-    let mut errors = problems.kept.iter().filter(|it| it.severity == Severity::Error);
+fn is_quoting_error(problems: &Problems) -> bool {
+    let mut errors = problems.items.iter().filter(|it| it.severity == Severity::Error);
     has_error(problems) && errors.all(|it| matches!(it.rule, "syntax" | "alias"))
 }
 
 fn has_error(problems: &Problems) -> bool {
     let is_error = |problem: &Problem| problem.severity == Severity::Error;
-    problems.errors_left_out > 0 || problems.kept.iter().any(is_error)
+    problems.errors_omitted > 0 || problems.items.iter().any(is_error)
 }
 
 /// Removes control characters, and turns line separators into line feeds, so that all readers see the same lines.
-fn clean(body: &str, at: Mark, warnings: &mut Vec<Problem>) -> String {
+fn clean_body(body: &str, at: Mark, warnings: &mut Vec<Problem>) -> String {
     let cleaned: String = body
         .chars()
         .filter_map(|character| match character {
             '\u{85}' | '\u{2028}' | '\u{2029}' => Some('\n'),
-            other => is_text(other).then_some(other),
+            other => is_text_char(other).then_some(other),
         })
         .collect();
     if cleaned != body {
         let message = "the text has control characters or line separators; they are taken out";
         let problem = Problem::warning("control-characters", at, message);
-        warnings.push(problem.hint("remove them from the file"));
+        warnings.push(problem.with_hint("remove them from the file"));
     }
     let trimmed = cleaned.trim_end();
     match trimmed.is_empty() {
@@ -177,7 +177,7 @@ fn clean(body: &str, at: Mark, warnings: &mut Vec<Problem>) -> String {
 }
 
 /// Whether YAML, editors and terminals all handle a character unchanged.
-pub fn is_text(character: char) -> bool {
+pub fn is_text_char(character: char) -> bool {
     match character {
         '\n' | '\t' => true,
         '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}' => false,
@@ -185,7 +185,7 @@ pub fn is_text(character: char) -> bool {
     }
 }
 
-fn one(problem: Problem) -> Problems {
+fn single_problem(problem: Problem) -> Problems {
     let mut problems = Problems::default();
     problems.add(problem);
     problems

@@ -3,7 +3,7 @@
 use sympozium_api::names::SkillName;
 
 /// `name` with invalid characters replaced; `None` if nothing is left of it.
-pub fn fitted(name: &str) -> Option<String> {
+pub fn normalize(name: &str) -> Option<String> {
     let mut fitted = String::new();
     for character in name.chars().flat_map(char::to_lowercase) {
         if character.is_ascii_lowercase() || character.is_ascii_digit() {
@@ -21,8 +21,8 @@ pub fn fitted(name: &str) -> Option<String> {
     (!fitted.is_empty()).then_some(fitted)
 }
 
-pub fn is_fit(name: &str) -> bool {
-    fitted(name).as_deref() == Some(name)
+pub fn is_normalized(name: &str) -> bool {
+    normalize(name).as_deref() == Some(name)
 }
 
 #[cfg(test)]
@@ -41,11 +41,11 @@ mod tests {
             ("", None),
             ("-", None),
         ] {
-            assert_eq!(fitted(name).as_deref(), expected, "{name}");
-            assert_eq!(is_fit(name), expected == Some(name), "{name}");
+            assert_eq!(normalize(name).as_deref(), expected, "{name}");
+            assert_eq!(is_normalized(name), expected == Some(name), "{name}");
         }
-        assert_eq!(fitted(&"a".repeat(64)), Some("a".repeat(63)));
+        assert_eq!(normalize(&"a".repeat(64)), Some("a".repeat(63)));
         let cut = format!("{}-b", "a".repeat(62));
-        assert_eq!(fitted(&cut), Some("a".repeat(62)));
+        assert_eq!(normalize(&cut), Some("a".repeat(62)));
     }
 }

@@ -13,7 +13,7 @@ use sympozium_plan::policy::tools::EXECUTE_COMMAND;
 
 use super::super::problem::Problem;
 use super::super::tree::{Entry, Mark, Node, Path, Value};
-use super::skill::{Places, Skill};
+use super::skill::{Skill, SkillMarks};
 use super::tools::AllowedTool;
 
 /// The image of our own executor and a shell, of this version.
@@ -41,7 +41,7 @@ pub fn warnings(skill: &Skill, options: &PackOptions) -> Vec<Problem> {
     }
     let message = format!("the skill needs `{}`, and the base image has only `sh`", needed.join("`, `"));
     let hint = "name an image that has it: sympozium skill import --image IMAGE DIR";
-    vec![Problem::warning("skill-programs", Mark::START, message).hint(hint)]
+    vec![Problem::warning("skill-programs", Mark::START, message).with_hint(hint)]
 }
 
 pub fn build(skills: Vec<Skill>, options: &PackOptions) -> SkillPack {
@@ -56,7 +56,7 @@ pub fn build(skills: Vec<Skill>, options: &PackOptions) -> SkillPack {
     let is_only = only.is_some();
     let runs_commands = skills.iter().any(|skill| skill.runs_commands);
     let annotations: BTreeMap<String, String> = skills.iter().flat_map(|skill| annotations(skill, is_only)).collect();
-    let skills = skills.into_iter().map(|skill| spec(skill, &name)).collect();
+    let skills = skills.into_iter().map(|skill| to_spec(skill, &name)).collect();
     let mut pack = SkillPack::new(
         &name,
         SkillPackSpec {
@@ -82,7 +82,7 @@ fn sidecar(options: &PackOptions) -> Sidecar {
     Sidecar { image: image.into(), executor, mount_workspace: true, ..Sidecar::default() }
 }
 
-fn spec(skill: Skill, pack: &str) -> SkillSpec {
+fn to_spec(skill: Skill, pack: &str) -> SkillSpec {
     let pattern = |tool: AllowedTool| match tool {
         AllowedTool::OwnCommands => ToolPattern::new(format!("{pack}/{EXECUTE_COMMAND}")),
         AllowedTool::Pattern(pattern) => ToolPattern::new(pattern),
@@ -113,21 +113,21 @@ fn annotations(skill: &Skill, is_only: bool) -> Vec<(String, String)> {
 ///
 /// # Errors
 /// Never, but the types cannot say so.
-pub fn document(pack: &SkillPack, places: Option<Places>) -> Result<Node, serde_json::Error> {
+pub fn to_document(pack: &SkillPack, places: Option<SkillMarks>) -> Result<Node, serde_json::Error> {
     let value = serde_json::to_value(pack)?;
-    Ok(node(value, Path::Root, places.as_ref()))
+    Ok(to_node(value, Path::Root, places.as_ref()))
 }
 
 /// The problem of a pack that cannot be serialised.
-pub fn not_written(error: &serde_json::Error) -> Problem {
+pub fn serialize_problem(error: &serde_json::Error) -> Problem {
     let message = format!("cannot be written as a SkillPack: {error}");
-    Problem::error("skill", Mark::START, message).hint("report this")
+    Problem::error("skill", Mark::START, message).with_hint("report this")
 }
 
 /// Recurses as deep as a SkillPack is.
-fn node(value: serde_json::Value, path: Path<'_>, places: Option<&Places>) -> Node {
+fn to_node(value: serde_json::Value, path: Path<'_>, places: Option<&SkillMarks>) -> Node {
     use serde_json::Value as Json;
-    let at = places.map_or(Mark::START, |places| places.of(&path.to_string()));
+    let at = places.map_or(Mark::START, |places| places.find(&path.to_string()));
     let value = match value {
         Json::Null => Value::Null,
         Json::Bool(value) => Value::Bool(value),
@@ -135,11 +135,11 @@ fn node(value: serde_json::Value, path: Path<'_>, places: Option<&Places>) -> No
         Json::String(text) => Value::Text(text),
         Json::Array(items) => {
             let items = items.into_iter().enumerate();
-            Value::List(items.map(|(index, item)| node(item, path.index(index), places)).collect())
+            Value::List(items.map(|(index, item)| to_node(item, path.index(index), places)).collect())
         }
         Json::Object(fields) => {
             let fields = fields.into_iter().map(|(key, value)| {
-                let node = node(value, path.field(&key), places);
+                let node = to_node(value, path.field(&key), places);
                 let at = node.at;
                 Entry { key, at, node }
             });
@@ -149,9 +149,9 @@ fn node(value: serde_json::Value, path: Path<'_>, places: Option<&Places>) -> No
     Node { at, value }
 }
 
-impl Places {
+impl SkillMarks {
     /// The position of a field of the pack, or of what it was made from.
-    fn of(&self, path: &str) -> Mark {
+    fn find(&self, path: &str) -> Mark {
         let fields = [
             ("metadata.name", self.name),
             ("spec.skills[0].name", self.name),

@@ -27,14 +27,14 @@ pub fn has_interpreter(bytes: &[u8]) -> bool {
 /// The program that runs a script, by its plain name.
 pub fn interpreter(path: &str, bytes: &[u8]) -> Option<String> {
     if has_interpreter(bytes) {
-        return of_first_line(bytes);
+        return parse_shebang(bytes);
     }
     let extension = Path::new(path).extension()?.to_str()?;
     let (_, program) = BY_EXTENSION.iter().find(|(it, _)| *it == extension)?;
     Some((*program).to_owned())
 }
 
-fn of_first_line(bytes: &[u8]) -> Option<String> {
+fn parse_shebang(bytes: &[u8]) -> Option<String> {
     let line = bytes[..bytes.len().min(MAX_FIRST_LINE)].split(|byte| *byte == b'\n').next()?;
     let line = std::str::from_utf8(line).ok()?;
     let mut words = line.strip_prefix("#!")?.split_whitespace();
@@ -44,11 +44,11 @@ fn of_first_line(bytes: &[u8]) -> Option<String> {
         let is_program = |word: &&str| !word.starts_with('-') && !word.contains('=');
         program = base_name(words.find(is_program)?);
     }
-    is_name(program).then(|| program.to_owned())
+    is_program_name(program).then(|| program.to_owned())
 }
 
 /// Whether this can be the plain name of a program.
-pub fn is_name(program: &str) -> bool {
+pub fn is_program_name(program: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._+-".contains(&byte);
     (1..=64).contains(&program.len()) && !program.starts_with(['.', '-']) && program.bytes().all(is_plain)
 }

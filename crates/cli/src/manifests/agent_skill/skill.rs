@@ -7,10 +7,10 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use sympozium_api::skill_pack::{Skill as SkillSpec, SkillFile, SkillRequirements};
 
 use super::super::load::Budget;
-use super::super::problem::{Problem, Problems, Severity, quoted};
+use super::super::problem::{Problem, Problems, Severity, quote};
 use super::super::tree::{Entry, Mark, Node, Value};
 use super::directory::{RawFile, RawSkill};
-use super::frontmatter::{self, Document, is_text};
+use super::frontmatter::{self, Document, is_text_char};
 use super::limits::{MAX_ANNOTATION_BYTES, MAX_BINARY_BYTES, MAX_DESCRIPTION, MAX_PROGRAMS, MAX_WORD};
 use super::tools::AllowedTool;
 use super::{names, programs, tools};
@@ -29,12 +29,12 @@ pub struct Skill {
     pub metadata: BTreeMap<String, String>,
     pub version: Option<String>,
     pub category: Option<String>,
-    pub places: Places,
+    pub marks: SkillMarks,
 }
 
 /// The positions of a skill's fields in `SKILL.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Places {
+pub struct SkillMarks {
     pub name: Mark,
     pub description: Mark,
     pub content: Mark,
@@ -42,22 +42,22 @@ pub struct Places {
 }
 
 /// Parses a skill; `None` when there is an error among the problems.
-pub fn interpret(raw: RawSkill, budget: &mut Budget) -> (Option<Skill>, Problems) {
+pub fn parse(raw: RawSkill, budget: &mut Budget) -> (Option<Skill>, Problems) {
     let mut problems = raw.problems;
     let document = match frontmatter::parse(raw.text, budget) {
         Ok(document) => document,
         Err(found) => {
-            found.kept.into_iter().for_each(|it| problems.add(it));
+            found.items.into_iter().for_each(|it| problems.add(it));
             return (None, problems);
         }
     };
-    let mut reading = Reading { document: &document, problems: &mut problems };
+    let mut reading = SkillParser { document: &document, problems: &mut problems };
     let skill = reading.skill(raw.directory_name.as_deref(), raw.files);
     for warning in document.warnings {
         problems.add(warning);
     }
     let is_error = |problem: &Problem| problem.severity == Severity::Error;
-    let is_broken = problems.errors_left_out > 0 || problems.kept.iter().any(is_error);
+    let is_broken = problems.errors_omitted > 0 || problems.items.iter().any(is_error);
     (skill.filter(|_| !is_broken), problems)
 }
 
@@ -72,16 +72,16 @@ const ALLOWED_TOOLS: &str = "allowed-tools";
 const FIELDS: &[&str] = &[NAME, DESCRIPTION, LICENSE, COMPATIBILITY, METADATA, ALLOWED_TOOLS];
 
 /// The keys of `metadata` that have a field in a pack.
-const OWN_PLACES: &[&str] = &["version", "category", BINS];
+const PACK_FIELDS: &[&str] = &["version", "category", BINS];
 /// Programs that the skill's commands need, separated by spaces. A run on one machine uses those of the machine.
 const BINS: &str = "bins";
 
-struct Reading<'a> {
+struct SkillParser<'a> {
     document: &'a Document,
     problems: &'a mut Problems,
 }
 
-impl<'a> Reading<'a> {
+impl<'a> SkillParser<'a> {
     fn skill(&mut self, directory_name: Option<&str>, files: Vec<RawFile>) -> Option<Skill> {
         let document = self.document;
         self.check_keys();
@@ -104,18 +104,18 @@ impl<'a> Reading<'a> {
         if document.body.is_empty() {
             let message = "there is no text below the frontmatter: the skill teaches nothing";
             let problem = Problem::warning("skill-empty", document.body_at, message);
-            self.problems.add(problem.hint("write what to do, step by step"));
+            self.problems.add(problem.with_hint("write what to do, step by step"));
         }
         let listed = self.bins(metadata.remove(BINS));
-        let needed = programs_of(&files, listed);
+        let needed = required_programs(&files, listed);
         let has_scripts = files.iter().any(is_script);
         let may_run = allowed.as_ref().map(|(tools, _)| tools.contains(&AllowedTool::OwnCommands));
         if let (true, Some((_, at)), Some(false)) = (has_scripts, &allowed, may_run) {
             let message = "`allowed-tools` has no `Bash`, so that nothing can start the skill's scripts";
             let problem = Problem::warning("allowed-tools", *at, message);
-            self.problems.add(problem.hint("add `Bash`, or remove the scripts"));
+            self.problems.add(problem.with_hint("add `Bash`, or remove the scripts"));
         }
-        let files = files.into_iter().filter_map(|file| self.file(file)).collect();
+        let files = files.into_iter().filter_map(|file| self.read_skill_file(file)).collect();
         Some(Skill {
             spec: SkillSpec {
                 name: name.into(),
@@ -131,7 +131,7 @@ impl<'a> Reading<'a> {
             metadata,
             version,
             category,
-            places: Places {
+            marks: SkillMarks {
                 name: name_at,
                 description: description_at,
                 content: document.body_at,
@@ -153,7 +153,7 @@ impl<'a> Reading<'a> {
     fn field(&self, name: &str) -> Option<&'a Entry> {
         let exact = self.entries().iter().find(|entry| entry.key == name);
         exact.or_else(|| {
-            let same = |entry: &&Entry| letters(&entry.key) == letters(name);
+            let same = |entry: &&Entry| normalize_key(&entry.key) == normalize_key(name);
             self.entries().iter().find(same)
         })
     }
@@ -166,18 +166,18 @@ impl<'a> Reading<'a> {
             if FIELDS.contains(&entry.key.as_str()) {
                 continue;
             }
-            let key = quoted(&entry.key);
-            let meant = FIELDS.iter().find(|it| letters(it) == letters(&entry.key));
+            let key = quote(&entry.key);
+            let meant = FIELDS.iter().find(|it| normalize_key(it) == normalize_key(&entry.key));
             let problem = match meant {
                 Some(meant) if !written.contains(meant) => {
                     let message = format!("{key} is taken for `{meant}`");
                     let problem = Problem::warning("frontmatter-field", entry.at, message);
-                    problem.hint(format!("write `{meant}`"))
+                    problem.with_hint(format!("write `{meant}`"))
                 }
                 _ => {
                     let message = format!("{key} is no field of a skill; it is left out");
                     let problem = Problem::warning("frontmatter-field", entry.at, message);
-                    problem.hint("put it below `metadata` to keep it")
+                    problem.with_hint("put it below `metadata` to keep it")
                 }
             };
             self.problems.add(problem);
@@ -187,15 +187,15 @@ impl<'a> Reading<'a> {
     fn name(&mut self, directory_name: Option<&str>) -> Option<(String, Mark)> {
         let entry = self.field(NAME);
         let at = entry.map_or(self.document.head.at, |entry| entry.node.at);
-        let written = entry.and_then(|entry| self.document.text_of(&entry.node));
+        let written = entry.and_then(|entry| self.document.scalar_text(&entry.node));
         let mut warn = |message: String, hint: String| {
-            self.problems.add(Problem::warning("skill-name", at, message).hint(hint));
+            self.problems.add(Problem::warning("skill-name", at, message).with_hint(hint));
         };
-        let own = written.as_deref().and_then(names::fitted);
-        let of_directory = directory_name.and_then(names::fitted);
+        let own = written.as_deref().and_then(names::normalize);
+        let of_directory = directory_name.and_then(names::normalize);
         let Some(name) = own.clone().or(of_directory) else {
             let problem = Problem::error("skill-name", at, "the skill has no name");
-            self.problems.add(problem.hint("add `name: …` in lower case letters, digits and `-`"));
+            self.problems.add(problem.with_hint("add `name: …` in lower case letters, digits and `-`"));
             return None;
         };
         match (&written, directory_name) {
@@ -203,12 +203,12 @@ impl<'a> Reading<'a> {
                 format!("the skill has no name; it is called `{name}` after its directory"),
                 format!("add `name: {name}`"),
             ),
-            (Some(written), _) if !names::is_fit(written) => warn(
-                format!("{} cannot be a skill's name; `{name}` is used", quoted(written)),
+            (Some(written), _) if !names::is_normalized(written) => warn(
+                format!("{} cannot be a skill's name; `{name}` is used", quote(written)),
                 format!("write `name: {name}`"),
             ),
             (Some(_), Some(directory)) if directory != name => warn(
-                format!("the skill is called `{name}`, and its directory {}; `{name}` is used", quoted(directory)),
+                format!("the skill is called `{name}`, and its directory {}; `{name}` is used", quote(directory)),
                 "give both the same name".to_owned(),
             ),
             _ => {}
@@ -219,12 +219,12 @@ impl<'a> Reading<'a> {
     fn description(&mut self) -> Option<(String, Mark)> {
         let entry = self.field(DESCRIPTION);
         let at = entry.map_or(self.document.head.at, |entry| entry.node.at);
-        let written = entry.and_then(|entry| self.document.text_of(&entry.node));
-        let text = plain(written.unwrap_or_default().trim());
+        let written = entry.and_then(|entry| self.document.scalar_text(&entry.node));
+        let text = strip_non_text(written.unwrap_or_default().trim());
         if text.is_empty() {
             let problem = Problem::error("description", at, "the skill has no description");
             self.problems.add(
-                problem.hint("add `description: …`: what the skill does, and when to use it; agents choose by it"),
+                problem.with_hint("add `description: …`: what the skill does, and when to use it; agents choose by it"),
             );
             return None;
         }
@@ -234,21 +234,21 @@ impl<'a> Reading<'a> {
         }
         let message = format!("the description has {length} characters; the first {MAX_DESCRIPTION} are kept");
         let problem = Problem::warning("description", at, message);
-        self.problems.add(problem.hint("say it in fewer words; details belong below the frontmatter"));
+        self.problems.add(problem.with_hint("say it in fewer words; details belong below the frontmatter"));
         Some((text.chars().take(MAX_DESCRIPTION).collect(), at))
     }
 
     /// A text that is stored as an annotation.
     fn annotation(&mut self, field: &str) -> Option<String> {
         let entry = self.field(field)?;
-        let text = self.document.text_of(&entry.node).map(|it| plain(it.trim()));
+        let text = self.document.scalar_text(&entry.node).map(|it| strip_non_text(it.trim()));
         match text {
             Some(text) if text.is_empty() => None,
             Some(text) if text.len() <= MAX_ANNOTATION_BYTES => Some(text),
-            Some(_) => self.too_long(entry),
+            Some(_) => self.warn_too_long(entry),
             None if entry.node.value == Value::Null => None,
             None => {
-                self.wrong_type(entry.at, field, "a text", &entry.node);
+                self.warn_type(entry.at, field, "a text", &entry.node);
                 None
             }
         }
@@ -258,12 +258,12 @@ impl<'a> Reading<'a> {
     fn bins(&mut self, listed: Option<String>) -> Vec<String> {
         let listed = listed.unwrap_or_default();
         let words = listed.split([' ', ',', '\t', '\n']).filter(|it| !it.is_empty());
-        let (names, others): (Vec<&str>, Vec<&str>) = words.partition(|it| programs::is_name(it));
+        let (names, others): (Vec<&str>, Vec<&str>) = words.partition(|it| programs::is_program_name(it));
         if let (Some(other), Some(entry)) = (others.first(), self.field(METADATA)) {
-            let message = format!("{} is no name of a program", quoted(other));
+            let message = format!("{} is no name of a program", quote(other));
             let problem = Problem::warning("skill-programs", entry.at, message);
             let hint = "list plain names in `metadata.bins`, between spaces: `bins: du sort`";
-            self.problems.add(problem.hint(hint));
+            self.problems.add(problem.with_hint(hint));
         }
         names.into_iter().map(str::to_owned).collect()
     }
@@ -276,7 +276,7 @@ impl<'a> Reading<'a> {
             Value::Map(entries) => entries.as_slice(),
             Value::Null => &[],
             _ => {
-                self.wrong_type(entry.at, METADATA, "an object of texts", &entry.node);
+                self.warn_type(entry.at, METADATA, "an object of texts", &entry.node);
                 &[]
             }
         };
@@ -285,23 +285,23 @@ impl<'a> Reading<'a> {
         for inner in entries {
             // In JSON, at worst: quotes, a colon and a comma, and each character escaped.
             bytes += 6;
-            match self.document.text_of(&inner.node) {
+            match self.document.scalar_text(&inner.node) {
                 Some(text) => {
-                    let (key, text) = (plain(&inner.key), plain(&text));
+                    let (key, text) = (strip_non_text(&inner.key), strip_non_text(&text));
                     bytes += 2 * (key.len() + text.len());
                     kept.insert(key, text);
                 }
                 None if inner.node.value == Value::Null => {}
-                None => self.wrong_type(inner.at, &inner.key, "a text", &inner.node),
+                None => self.warn_type(inner.at, &inner.key, "a text", &inner.node),
             }
             // If it is too long, all of it is left out, so that the rest need not be read.
             if bytes > MAX_ANNOTATION_BYTES {
-                self.too_long::<()>(entry);
-                return OWN_PLACES
+                self.warn_too_long::<()>(entry);
+                return PACK_FIELDS
                     .iter()
                     .filter_map(|key| {
-                        let text = self.document.text_of(entry.node.get(key)?)?;
-                        Some(((*key).to_owned(), plain(&text)))
+                        let text = self.document.scalar_text(entry.node.get(key)?)?;
+                        Some(((*key).to_owned(), strip_non_text(&text)))
                     })
                     .collect();
             }
@@ -309,34 +309,34 @@ impl<'a> Reading<'a> {
         kept
     }
 
-    fn too_long<T>(&mut self, entry: &Entry) -> Option<T> {
-        let message = format!("{} is longer than {MAX_ANNOTATION_BYTES} bytes; it is left out", quoted(&entry.key));
+    fn warn_too_long<T>(&mut self, entry: &Entry) -> Option<T> {
+        let message = format!("{} is longer than {MAX_ANNOTATION_BYTES} bytes; it is left out", quote(&entry.key));
         let problem = Problem::warning("frontmatter-field", entry.at, message);
-        self.problems.add(problem.hint("put it below the frontmatter, or into a file"));
+        self.problems.add(problem.with_hint("put it below the frontmatter, or into a file"));
         None
     }
 
-    fn wrong_type(&mut self, at: Mark, key: &str, expected: &str, node: &Node) {
-        let message = format!("{} must be {expected}, not {}; it is left out", quoted(key), node.value.kind());
+    fn warn_type(&mut self, at: Mark, key: &str, expected: &str, node: &Node) {
+        let message = format!("{} must be {expected}, not {}; it is left out", quote(key), node.value.type_name());
         let problem = Problem::warning("frontmatter-field", at, message);
-        self.problems.add(problem.hint("write it as `key: \"text\"`"));
+        self.problems.add(problem.with_hint("write it as `key: \"text\"`"));
     }
 
-    fn file(&mut self, file: RawFile) -> Option<SkillFile> {
+    fn read_skill_file(&mut self, file: RawFile) -> Option<SkillFile> {
         let executable = is_executable(&file).then_some(true);
         let path = file.path;
         let (content, content_base64) = match String::from_utf8(file.bytes) {
-            Ok(text) if text.chars().all(is_text) => (Some(text), None),
+            Ok(text) if text.chars().all(is_text_char) => (Some(text), None),
             other => {
                 let bytes = other.map_or_else(|error| error.into_bytes(), String::into_bytes);
                 if bytes.len() > MAX_BINARY_BYTES {
                     let message = format!(
                         "{} is no text, and larger than {} KiB; it is left out",
-                        quoted(&path),
+                        quote(&path),
                         MAX_BINARY_BYTES >> 10
                     );
                     let problem = Problem::warning("skill-file", Mark::START, message);
-                    self.problems.add(problem.hint("put it into an image for the skill"));
+                    self.problems.add(problem.with_hint("put it into an image for the skill"));
                     return None;
                 }
                 (None, Some(BASE64.encode(bytes)))
@@ -347,14 +347,14 @@ impl<'a> Reading<'a> {
 }
 
 /// A key in the form in which keys are compared: `allowed_tools`, `allowedTools` and `Allowed-Tools` are equal.
-fn letters(key: &str) -> String {
+fn normalize_key(key: &str) -> String {
     let kept = key.chars().filter(|it| !matches!(it, '-' | '_' | ' '));
     kept.flat_map(char::to_lowercase).collect()
 }
 
 /// The text without control characters, which escapes in YAML can produce.
-fn plain(text: &str) -> String {
-    text.chars().filter(|it| is_text(*it)).collect()
+fn strip_non_text(text: &str) -> String {
+    text.chars().filter(|it| is_text_char(*it)).collect()
 }
 
 fn is_executable(file: &RawFile) -> bool {
@@ -367,7 +367,7 @@ fn is_script(file: &RawFile) -> bool {
 }
 
 /// The programs that the scripts need, and those that the author lists.
-fn programs_of(files: &[RawFile], listed: Vec<String>) -> Vec<String> {
+fn required_programs(files: &[RawFile], listed: Vec<String>) -> Vec<String> {
     let scripts = files.iter().filter(|file| is_script(file));
     let mut needed: Vec<String> = scripts
         .filter_map(|file| programs::interpreter(&file.path, &file.bytes))

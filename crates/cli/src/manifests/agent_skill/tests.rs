@@ -7,7 +7,7 @@ mod packs;
 use proptest::prelude::*;
 
 use super::directory::RawSkill;
-use super::skill::{Skill, interpret};
+use super::skill::{Skill, parse};
 use crate::manifests::load::Budget;
 use crate::manifests::problem::{Problem, Severity};
 
@@ -18,8 +18,8 @@ fn raw(text: impl Into<Vec<u8>>) -> RawSkill {
 
 /// The skill, and each problem on a line: `line:column severity rule`.
 fn read(raw: RawSkill) -> (Option<Skill>, Vec<String>) {
-    let (skill, problems) = interpret(raw, &mut Budget::default());
-    (skill, problems.kept.iter().map(short).collect())
+    let (skill, problems) = parse(raw, &mut Budget::default());
+    (skill, problems.items.iter().map(short).collect())
 }
 
 fn short(problem: &Problem) -> String {

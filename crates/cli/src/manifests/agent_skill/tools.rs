@@ -3,14 +3,14 @@
 //! The list narrows. Unknown names are left out of it, which narrows further; nothing here can allow a tool.
 
 use sympozium_api::names::ToolPattern;
-use sympozium_plan::policy::tools::{BUILT_IN, EXECUTE_COMMAND, FETCH_URL};
+use sympozium_plan::policy::tools::{BUILT_IN_TOOLS, EXECUTE_COMMAND, FETCH_URL};
 
-use super::super::problem::{Problem, quoted};
+use super::super::problem::{Problem, quote};
 use super::super::tree::{Mark, Node, Value};
 use super::limits::MAX_TOOLS;
 
 /// The names that other agents have for tools. Case does not matter.
-const USUAL: &[(&str, &str)] = &[
+const TOOL_ALIASES: &[(&str, &str)] = &[
     ("bash", EXECUTE_COMMAND),
     ("shell", EXECUTE_COMMAND),
     ("read", "read_file"),
@@ -33,53 +33,55 @@ pub enum AllowedTool {
 
 /// The tools that the value of `allowed-tools` names, each once, in its order.
 pub fn read(value: &Node) -> (Vec<AllowedTool>, Vec<Problem>) {
-    let mut reading = Reading { tools: Vec::new(), problems: Vec::new(), is_full: false };
+    let mut reading = ToolsReader { tools: Vec::new(), problems: Vec::new(), is_full: false };
     match &value.value {
-        Value::Text(text) => reading.take_text(text, value.at),
+        Value::Text(text) => reading.add_text(text, value.at),
         Value::List(items) => {
             for item in items {
                 match &item.value {
-                    Value::Text(text) => reading.take_text(text, item.at),
-                    other => reading.refuse_type(other.kind(), item.at),
+                    Value::Text(text) => reading.add_text(text, item.at),
+                    other => reading.warn_type(other.type_name(), item.at),
                 }
             }
         }
         Value::Null => {}
-        other => reading.refuse_type(other.kind(), value.at),
+        other => reading.warn_type(other.type_name(), value.at),
     }
     if reading.tools.is_empty() {
         let message = "`allowed-tools` leaves no tool: the skill can be read, and nothing more";
         let problem = Problem::warning("allowed-tools", value.at, message);
-        reading.problems.push(problem.hint("name tools, as in `allowed-tools: Bash Read`, or leave the field out"));
+        reading
+            .problems
+            .push(problem.with_hint("name tools, as in `allowed-tools: Bash Read`, or leave the field out"));
     }
     (reading.tools, reading.problems)
 }
 
-struct Reading {
+struct ToolsReader {
     tools: Vec<AllowedTool>,
     problems: Vec<Problem>,
     is_full: bool,
 }
 
-impl Reading {
-    fn take_text(&mut self, text: &str, at: Mark) {
-        for word in words(text) {
+impl ToolsReader {
+    fn add_text(&mut self, text: &str, at: Mark) {
+        for word in split_words(text) {
             if self.tools.len() >= MAX_TOOLS || self.problems.len() >= MAX_TOOLS {
-                return self.stop(at);
+                return self.warn_too_long(at);
             }
-            self.take_word(word, at);
+            self.add_word(word, at);
         }
     }
 
-    fn take_word(&mut self, word: &str, at: Mark) {
+    fn add_word(&mut self, word: &str, at: Mark) {
         let (name, pattern) = match word.split_once('(') {
             Some((name, pattern)) => (name, Some(pattern)),
             None => (word, None),
         };
-        let Some(tool) = tool(name) else {
-            let message = format!("there is no tool {} here; it is left out", quoted(name));
+        let Some(tool) = resolve_tool(name) else {
+            let message = format!("there is no tool {} here; it is left out", quote(name));
             let problem = Problem::warning("allowed-tools", at, message);
-            self.problems.push(problem.hint(
+            self.problems.push(problem.with_hint(
                 "tools are Bash, Read, Write, Edit, Glob, LS, WebFetch, or ours by name: `read_file`, `pack/tool`",
             ));
             return;
@@ -96,50 +98,50 @@ impl Reading {
         let inner = pattern.strip_suffix(')').unwrap_or(pattern);
         let (message, hint) = match tool {
             AllowedTool::OwnCommands => (
-                format!("{} allows every command: {} cannot be enforced on shell lines", quoted(word), quoted(inner)),
+                format!("{} allows every command: {} cannot be enforced on shell lines", quote(word), quote(inner)),
                 "declare the program as a tool of the pack (`spec.sidecar.tools`), or have a policy `ask` before `execute_command`",
             ),
             AllowedTool::Pattern(name) => (
-                format!("{} allows all of `{name}`: {} is not enforced", quoted(word), quoted(inner)),
+                format!("{} allows all of `{name}`: {} is not enforced", quote(word), quote(inner)),
                 "have a policy `ask` before the tool, or leave it out",
             ),
         };
-        self.problems.push(Problem::warning("allowed-tools-pattern", at, message).hint(hint));
+        self.problems.push(Problem::warning("allowed-tools-pattern", at, message).with_hint(hint));
     }
 
-    fn refuse_type(&mut self, kind: &str, at: Mark) {
+    fn warn_type(&mut self, kind: &str, at: Mark) {
         if self.problems.len() >= MAX_TOOLS {
-            return self.stop(at);
+            return self.warn_too_long(at);
         }
         let message = format!("`allowed-tools` is a text, not {kind}; this is left out");
         self.problems.push(
             Problem::warning("allowed-tools", at, message)
-                .hint("write the names with spaces between, as in `allowed-tools: Bash Read`"),
+                .with_hint("write the names with spaces between, as in `allowed-tools: Bash Read`"),
         );
     }
 
-    fn stop(&mut self, at: Mark) {
+    fn warn_too_long(&mut self, at: Mark) {
         if !std::mem::replace(&mut self.is_full, true) {
             let message = format!("`allowed-tools` is too long; what comes after {MAX_TOOLS} names is left out");
-            self.problems.push(Problem::warning("allowed-tools", at, message).hint("name each tool once"));
+            self.problems.push(Problem::warning("allowed-tools", at, message).with_hint("name each tool once"));
         }
     }
 }
 
 /// The tool that a name means. A command always runs in the skill's own sidecar, so that its scripts run nowhere else.
-fn tool(name: &str) -> Option<AllowedTool> {
-    let usual = USUAL.iter().find(|(it, _)| name.eq_ignore_ascii_case(it));
+fn resolve_tool(name: &str) -> Option<AllowedTool> {
+    let usual = TOOL_ALIASES.iter().find(|(it, _)| name.eq_ignore_ascii_case(it));
     let name = usual.map_or(name, |(_, ours)| *ours);
     if name == EXECUTE_COMMAND {
         return Some(AllowedTool::OwnCommands);
     }
-    let is_ours = BUILT_IN.iter().any(|(built_in, _)| *built_in == name);
+    let is_ours = BUILT_IN_TOOLS.iter().any(|(built_in, _)| *built_in == name);
     let is_of_pack = name.contains('/') && ToolPattern::new(name).check().is_ok();
     (is_ours || is_of_pack).then(|| AllowedTool::Pattern(name.to_owned()))
 }
 
 /// Words separated by spaces and commas, except within brackets, as in `Bash(git add:*, jq)`.
-fn words(text: &str) -> impl Iterator<Item = &str> {
+fn split_words(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_usize;
     let is_between = move |character: char| {
         match character {

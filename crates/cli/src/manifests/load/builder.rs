@@ -1,13 +1,13 @@
 //! Builds nodes from the parser's events, and counts them.
 
-mod words;
+mod scalar;
 
 use std::collections::{HashMap, HashSet};
 
 use granit_parser::{Event, ScalarStyle, Span, Tag};
 
 use super::super::limits::{MAX_COPIED_BYTES, MAX_DEPTH, MAX_DOCUMENTS, MAX_NODES, MAX_SCALAR_BYTES};
-use super::super::problem::{Problem, Problems, quoted};
+use super::super::problem::{Problem, Problems, quote};
 use super::super::tree::{Entry, Mark, Node, Value};
 use super::{Budget, mark, too_deep};
 
@@ -22,13 +22,13 @@ pub struct Builder<'a> {
     pub problems: &'a mut Problems,
     budget: &'a mut Budget,
     /// The collections that are open, outermost first.
-    open: Vec<Open>,
+    open_collections: Vec<OpenCollection>,
     /// The complete values that have an anchor.
-    anchors: HashMap<usize, Anchored>,
+    anchors: HashMap<usize, AnchoredNode>,
     root: Option<Node>,
 }
 
-struct Open {
+struct OpenCollection {
     at: Mark,
     /// 0 if there is none.
     anchor: usize,
@@ -55,7 +55,7 @@ enum Key {
     Merge(Mark),
 }
 
-struct Anchored {
+struct AnchoredNode {
     node: Node,
     size: Size,
 }
@@ -70,7 +70,7 @@ struct Size {
 
 impl<'a> Builder<'a> {
     pub fn new(budget: &'a mut Budget, problems: &'a mut Problems) -> Self {
-        Self { problems, budget, open: Vec::new(), anchors: HashMap::new(), root: None }
+        Self { problems, budget, open_collections: Vec::new(), anchors: HashMap::new(), root: None }
     }
 
     /// The document that just ended, unless it is empty.
@@ -81,26 +81,26 @@ impl<'a> Builder<'a> {
     }
 
     pub fn abandon_document(&mut self) {
-        self.open.clear();
+        self.open_collections.clear();
         self.anchors.clear();
         self.root = None;
     }
 
-    pub fn take(&mut self, event: Event<'_>, span: &Span) -> Result<(), Stop> {
+    pub fn handle_event(&mut self, event: Event<'_>, span: &Span) -> Result<(), Stop> {
         let at = mark(span.start.line(), span.start.col());
         match event {
             Event::DocumentStart(..) => self.count_document(at),
-            Event::Scalar(text, style, anchor, tag) => self.scalar(&text, style, anchor, tag.as_deref(), at),
+            Event::Scalar(text, style, anchor, tag) => self.add_scalar(&text, style, anchor, tag.as_deref(), at),
             Event::SequenceStart(_, anchor, tag) => {
                 self.expect_tag(tag.as_deref(), "seq", at);
-                self.open(anchor, Content::List(Vec::new()), at)
+                self.open_collection(anchor, Content::List(Vec::new()), at)
             }
             Event::MappingStart(_, anchor, tag) => {
                 self.expect_tag(tag.as_deref(), "map", at);
-                self.open(anchor, Content::Map(OpenMap::default()), at)
+                self.open_collection(anchor, Content::Map(OpenMap::default()), at)
             }
-            Event::SequenceEnd | Event::MappingEnd => self.close(),
-            Event::Alias(id) => self.alias(id, at),
+            Event::SequenceEnd | Event::MappingEnd => self.close_collection(),
+            Event::Alias(id) => self.add_alias(id, at),
             // Stream events; comments are disabled.
             _ => Ok(()),
         }
@@ -109,7 +109,9 @@ impl<'a> Builder<'a> {
     fn count_document(&mut self, at: Mark) -> Result<(), Stop> {
         let Some(left) = self.budget.documents.checked_sub(1) else {
             let message = format!("more than {MAX_DOCUMENTS} documents in all");
-            return Err(Stop::File(Problem::error("too-large", at, message).hint("check the files in several calls")));
+            return Err(Stop::File(
+                Problem::error("too-large", at, message).with_hint("check the files in several calls"),
+            ));
         };
         self.budget.documents = left;
         Ok(())
@@ -120,7 +122,7 @@ impl<'a> Builder<'a> {
             let message = format!("more than {MAX_NODES} values in all, aliases written out");
             return Err(Stop::File(
                 Problem::error("too-large", at, message)
-                    .hint("check the files in several calls; write out what aliases repeat"),
+                    .with_hint("check the files in several calls; write out what aliases repeat"),
             ));
         };
         self.budget.nodes = left;
@@ -131,13 +133,15 @@ impl<'a> Builder<'a> {
         self.count_nodes(size.nodes, at)?;
         let Some(left) = self.budget.copied_bytes.checked_sub(size.bytes) else {
             let message = format!("aliases repeat more than {} MiB of text", MAX_COPIED_BYTES >> 20);
-            return Err(Stop::File(Problem::error("too-large", at, message).hint("write out what aliases repeat")));
+            return Err(Stop::File(
+                Problem::error("too-large", at, message).with_hint("write out what aliases repeat"),
+            ));
         };
         self.budget.copied_bytes = left;
         Ok(())
     }
 
-    fn scalar(
+    fn add_scalar(
         &mut self,
         text: &str,
         style: ScalarStyle,
@@ -149,26 +153,33 @@ impl<'a> Builder<'a> {
         if text.len() > MAX_SCALAR_BYTES {
             let message = format!("a text of more than {} MiB", MAX_SCALAR_BYTES >> 20);
             return Err(Stop::Document(
-                Problem::error("too-large", at, message).hint("Kubernetes does not store objects of that size"),
+                Problem::error("too-large", at, message).with_hint("Kubernetes does not store objects of that size"),
             ));
         }
         if text.contains('\0') {
             self.problems.add(
                 Problem::error("syntax", at, "the text has a NUL character in it")
-                    .hint("no program can be given such a text; take it out"),
+                    .with_hint("no program can be given such a text; take it out"),
             );
         }
         if self.is_key_next() {
-            return self.key(text, style, anchor, tag, at);
+            return self.add_key(text, style, anchor, tag, at);
         }
         let value = self.resolve(text, style, tag, at);
         let size = Size { nodes: 1, bytes: text.len(), height: 0 };
-        self.complete(Node { at, value }, anchor, size)
+        self.add_node(Node { at, value }, anchor, size)
     }
 
-    fn key(&mut self, text: &str, style: ScalarStyle, anchor: usize, tag: Option<&Tag>, at: Mark) -> Result<(), Stop> {
+    fn add_key(
+        &mut self,
+        text: &str,
+        style: ScalarStyle,
+        anchor: usize,
+        tag: Option<&Tag>,
+        at: Mark,
+    ) -> Result<(), Stop> {
         if tag.is_some_and(|tag| tag.core_suffix() != Some("str")) {
-            self.refuse_tag(at);
+            self.report_tag(at);
         }
         let is_plain = style == ScalarStyle::Plain && tag.is_none();
         let key = if is_plain && text == "<<" {
@@ -182,32 +193,32 @@ impl<'a> Builder<'a> {
         if anchor != 0 {
             let value = Value::Text(text.to_owned());
             let size = Size { nodes: 1, bytes: text.len(), height: 0 };
-            self.keep_anchor(anchor, &Node { at, value }, size)?;
+            self.store_anchor(anchor, &Node { at, value }, size)?;
         }
-        if let Some(Content::Map(map)) = self.open.last_mut().map(|open| &mut open.content) {
+        if let Some(Content::Map(map)) = self.open_collections.last_mut().map(|open| &mut open.content) {
             map.key = Some(key);
         }
         Ok(())
     }
 
-    fn open(&mut self, anchor: usize, content: Content, at: Mark) -> Result<(), Stop> {
+    fn open_collection(&mut self, anchor: usize, content: Content, at: Mark) -> Result<(), Stop> {
         self.count_nodes(1, at)?;
-        if self.open.len() >= MAX_DEPTH {
+        if self.open_collections.len() >= MAX_DEPTH {
             return Err(Stop::Document(too_deep(at)));
         }
         if self.is_key_next() {
             return Err(Stop::Document(
                 Problem::error("key", at, "a list or an object cannot be a key")
-                    .hint("put the key in quotes if it is a text, as in \"{{ name }}\""),
+                    .with_hint("put the key in quotes if it is a text, as in \"{{ name }}\""),
             ));
         }
         let size = Size { nodes: 1, bytes: 0, height: 1 };
-        self.open.push(Open { at, anchor, size, content });
+        self.open_collections.push(OpenCollection { at, anchor, size, content });
         Ok(())
     }
 
-    fn close(&mut self) -> Result<(), Stop> {
-        let Some(open) = self.open.pop() else {
+    fn close_collection(&mut self) -> Result<(), Stop> {
+        let Some(open) = self.open_collections.pop() else {
             return Ok(());
         };
         let value = match open.content {
@@ -215,7 +226,7 @@ impl<'a> Builder<'a> {
             Content::Map(map) => Value::Map(self.close_map(map)),
         };
         let node = Node { at: open.at, value };
-        self.complete(node, open.anchor, open.size)
+        self.add_node(node, open.anchor, open.size)
     }
 
     /// Each key once, followed by merged entries whose keys are not present yet.
@@ -230,8 +241,8 @@ impl<'a> Builder<'a> {
             let (original, here) = (&entries[by_key[first]], &entries[by_key[position]]);
             if original.key == here.key {
                 let line = original.at.line;
-                let message = format!("{} is given twice; it is on line {line} already", quoted(&here.key));
-                self.problems.add(Problem::error("duplicate-key", here.at, message).hint("keep one of the two"));
+                let message = format!("{} is given twice; it is on line {line} already", quote(&here.key));
+                self.problems.add(Problem::error("duplicate-key", here.at, message).with_hint("keep one of the two"));
                 repeated.push(by_key[position]);
             } else {
                 first = position;
@@ -258,15 +269,15 @@ impl<'a> Builder<'a> {
         entries
     }
 
-    fn alias(&mut self, id: usize, at: Mark) -> Result<(), Stop> {
+    fn add_alias(&mut self, id: usize, at: Mark) -> Result<(), Stop> {
         let Some(anchored) = self.anchors.get(&id) else {
             return Err(Stop::Document(
                 Problem::error("alias", at, "the alias is inside the value that it stands for")
-                    .hint("write the value out"),
+                    .with_hint("write the value out"),
             ));
         };
         let size = anchored.size;
-        if self.open.len() + size.height > MAX_DEPTH {
+        if self.open_collections.len() + size.height > MAX_DEPTH {
             return Err(Stop::Document(too_deep(at)));
         }
         self.count_copy(size, at)?;
@@ -274,26 +285,26 @@ impl<'a> Builder<'a> {
             return Ok(());
         };
         if !self.is_key_next() {
-            return self.complete(node, 0, size);
+            return self.add_node(node, 0, size);
         }
-        match (node.value, self.open.last_mut().map(|it| &mut it.content)) {
+        match (node.value, self.open_collections.last_mut().map(|it| &mut it.content)) {
             (Value::Text(text), Some(Content::Map(map))) => {
                 map.key = Some(Key::Name(text, at));
                 Ok(())
             }
             _ => Err(Stop::Document(
                 Problem::error("key", at, "an alias that does not stand for a text cannot be a key")
-                    .hint("write the key out"),
+                    .with_hint("write the key out"),
             )),
         }
     }
 
     /// Adds a complete value to its parent.
-    fn complete(&mut self, node: Node, anchor: usize, size: Size) -> Result<(), Stop> {
+    fn add_node(&mut self, node: Node, anchor: usize, size: Size) -> Result<(), Stop> {
         if anchor != 0 {
-            self.keep_anchor(anchor, &node, size)?;
+            self.store_anchor(anchor, &node, size)?;
         }
-        let Some(parent) = self.open.last_mut() else {
+        let Some(parent) = self.open_collections.last_mut() else {
             self.root = Some(node);
             return Ok(());
         };
@@ -307,7 +318,7 @@ impl<'a> Builder<'a> {
                     parent.size.bytes += key.len();
                     map.entries.push(Entry { key, at, node });
                 }
-                Some(Key::Merge(at)) => return self.merge(at, node),
+                Some(Key::Merge(at)) => return self.add_merge(at, node),
                 // `is_key_next` handles keys.
                 None => {}
             },
@@ -315,11 +326,11 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    fn merge(&mut self, at: Mark, node: Node) -> Result<(), Stop> {
+    fn add_merge(&mut self, at: Mark, node: Node) -> Result<(), Stop> {
         let refuse = || {
             Stop::Document(
                 Problem::error("key", at, "`<<` takes an object or a list of objects")
-                    .hint("put it in quotes if it is meant as a key"),
+                    .with_hint("put it in quotes if it is meant as a key"),
             )
         };
         let is_map = |node: &Node| matches!(node.value, Value::Map(_));
@@ -328,12 +339,12 @@ impl<'a> Builder<'a> {
             Value::List(nodes) if nodes.iter().all(is_map) => nodes,
             _ => return Err(refuse()),
         };
-        if let Some(Content::Map(map)) = self.open.last_mut().map(|it| &mut it.content) {
+        if let Some(Content::Map(map)) = self.open_collections.last_mut().map(|it| &mut it.content) {
             if let Some((first, _)) = map.merge {
                 let message = format!("`<<` is given twice; it is on line {} already", first.line);
                 self.problems.add(
                     Problem::error("duplicate-key", at, message)
-                        .hint("merge several with one list: <<: [*one, *other]"),
+                        .with_hint("merge several with one list: <<: [*one, *other]"),
                 );
             } else {
                 map.merge = Some((at, sources));
@@ -342,16 +353,16 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    fn keep_anchor(&mut self, anchor: usize, node: &Node, size: Size) -> Result<(), Stop> {
+    fn store_anchor(&mut self, anchor: usize, node: &Node, size: Size) -> Result<(), Stop> {
         // Otherwise anchors within anchors would store a copy per level for free.
         self.count_copy(size, node.at)?;
         let node = node.clone();
-        self.anchors.insert(anchor, Anchored { node, size });
+        self.anchors.insert(anchor, AnchoredNode { node, size });
         Ok(())
     }
 
     fn is_key_next(&self) -> bool {
-        match self.open.last().map(|open| &open.content) {
+        match self.open_collections.last().map(|open| &open.content) {
             Some(Content::Map(map)) => map.key.is_none(),
             _ => false,
         }
@@ -359,14 +370,14 @@ impl<'a> Builder<'a> {
 
     fn expect_tag(&mut self, tag: Option<&Tag>, wanted: &str, at: Mark) {
         if tag.is_some_and(|tag| tag.core_suffix() != Some(wanted)) {
-            self.refuse_tag(at);
+            self.report_tag(at);
         }
     }
 
-    fn refuse_tag(&mut self, at: Mark) {
+    fn report_tag(&mut self, at: Mark) {
         self.problems.add(
             Problem::error("tag", at, "a tag that manifests do not use")
-                .hint("take the word that starts with `!` out, or put the value in quotes"),
+                .with_hint("take the word that starts with `!` out, or put the value in quotes"),
         );
     }
 }

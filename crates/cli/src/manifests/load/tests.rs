@@ -10,7 +10,7 @@ use crate::manifests::problem::Severity;
 
 fn documents(text: &str) -> Vec<Json> {
     let loaded = load(text, &mut Budget::default());
-    assert_eq!(loaded.problems.kept, [], "{text}");
+    assert_eq!(loaded.problems.items, [], "{text}");
     loaded.documents.iter().map(Node::to_json).collect()
 }
 
@@ -26,7 +26,7 @@ fn problems(text: &str) -> Vec<String> {
         let Mark { line, column } = problem.at;
         format!("{line}:{column} {}: {}", problem.rule, problem.message)
     };
-    loaded.problems.kept.into_iter().map(shown).collect()
+    loaded.problems.items.into_iter().map(shown).collect()
 }
 
 fn problem(text: &str) -> String {
@@ -157,8 +157,8 @@ fn words_that_kubectl_reads_otherwise_are_warned_of() {
         ]
     );
     let loaded = load("a: no", &mut Budget::default());
-    assert_eq!(loaded.problems.kept[0].severity, Severity::Warning);
-    assert_eq!(loaded.problems.kept[0].hint.as_deref(), Some("write false, or \"no\" for the text"));
+    assert_eq!(loaded.problems.items[0].severity, Severity::Warning);
+    assert_eq!(loaded.problems.items[0].hint.as_deref(), Some("write false, or \"no\" for the text"));
 }
 
 #[test]
@@ -196,10 +196,10 @@ fn a_broken_document_does_not_hide_the_next() {
     let loaded = load(text, &mut Budget::default());
     let values: Vec<_> = loaded.documents.iter().map(Node::to_json).collect();
     assert_eq!(values, [json!({"b": 1}), json!({"e": 1})]);
-    let places: Vec<_> = loaded.problems.kept.iter().map(|it| (it.at.line, it.rule)).collect();
+    let places: Vec<_> = loaded.problems.items.iter().map(|it| (it.at.line, it.rule)).collect();
     assert_eq!(places.len(), 3, "{:?}", loaded.problems);
     assert_eq!(places[2], (8, "alias"));
-    assert!(loaded.problems.kept[1].hint.as_deref().unwrap().contains("tabs"));
+    assert!(loaded.problems.items[1].hint.as_deref().unwrap().contains("tabs"));
 }
 
 #[test]
@@ -268,12 +268,12 @@ fn the_bounds_on_documents_and_values_hold_over_all_files() {
     assert_eq!(load("--- x\n--- y\n", &mut budget).documents.len(), 2);
     let rest = load("--- x\n--- y\n--- z\n", &mut budget);
     assert_eq!(rest.documents.len(), 1);
-    assert_eq!(rest.problems.kept[0].message, "more than 10000 documents in all");
+    assert_eq!(rest.problems.items[0].message, "more than 10000 documents in all");
 
     let mut budget = Budget { nodes: 5, ..Budget::default() };
-    assert_eq!(load("[1, {a: 2}]", &mut budget).problems.kept, []);
+    assert_eq!(load("[1, {a: 2}]", &mut budget).problems.items, []);
     let rest = load("1", &mut budget);
-    assert_eq!(rest.problems.kept[0].rule, "too-large");
+    assert_eq!(rest.problems.items[0].rule, "too-large");
 }
 
 #[test]
@@ -286,6 +286,6 @@ fn a_key_without_end_is_an_error_and_not_a_wait() {
 #[test]
 fn problems_beyond_the_bound_are_counted() {
     let loaded = load(&"a: 1\n".repeat(5_001), &mut Budget::default());
-    assert_eq!(loaded.problems.kept.len(), MAX_FINDINGS);
-    assert_eq!(loaded.problems.errors_left_out, 5_000 - MAX_FINDINGS);
+    assert_eq!(loaded.problems.items.len(), MAX_FINDINGS);
+    assert_eq!(loaded.problems.errors_omitted, 5_000 - MAX_FINDINGS);
 }

@@ -12,15 +12,15 @@ fn found(root: &Path, inputs: &[PathBuf]) -> Vec<(String, String)> {
     let prefix = format!("{}/", root.display());
     let shown = |source: Source| {
         let name = source.name.replace(&prefix, "");
-        let problem = source.place.err().map(|problem| problem.message);
+        let problem = source.location.err().map(|problem| problem.message);
         (name, problem.unwrap_or_default())
     };
-    find(inputs).into_iter().map(shown).collect()
+    find_sources(inputs).into_iter().map(shown).collect()
 }
 
 fn read_source(reader: &mut Reader, source: Source) -> Result<String, Problem> {
-    match source.place? {
-        Place::File(path) => reader.read_file(&path),
+    match source.location? {
+        Location::File(path) => reader.read_file(&path),
         other => panic!("{other:?} is not a file"),
     }
 }
@@ -127,14 +127,14 @@ fn a_large_file_is_refused_by_its_size_alone() {
     // Sparse: reading it would give 100 MB of NUL characters.
     let file = fs::File::create(&path).unwrap();
     file.set_len(100_000_000).unwrap();
-    let source = find(&[path]).pop().unwrap();
+    let source = find_sources(&[path]).pop().unwrap();
     let problem = read_source(&mut Reader::default(), source).unwrap_err();
     assert_eq!(problem.message, "larger than 8 MiB; it is not read");
 }
 
 #[test]
 fn a_stream_without_end_is_cut_at_the_bound() {
-    let source = find(&[PathBuf::from("/dev/zero")]).pop().unwrap();
+    let source = find_sources(&[PathBuf::from("/dev/zero")]).pop().unwrap();
     let problem = read_source(&mut Reader::default(), source).unwrap_err();
     assert_eq!(problem.message, "larger than 8 MiB; it is not read");
 }
@@ -145,7 +145,7 @@ fn the_bound_on_a_file_and_on_all_files_holds_to_the_byte() {
     let path = root.path().join("a.yaml");
     let read = |reader: &mut Reader, size: u64| {
         fs::write(&path, vec![b' '; usize::try_from(size).unwrap()]).unwrap();
-        let source = find(std::slice::from_ref(&path)).pop().unwrap();
+        let source = find_sources(std::slice::from_ref(&path)).pop().unwrap();
         read_source(reader, source).map(|text| text.len() as u64)
     };
     let mut reader = Reader::default();

@@ -6,29 +6,28 @@ use super::super::tree::Mark;
 /// UTF-8, with or without a byte-order mark, and without characters that two parsers would interpret differently.
 pub fn decode(bytes: Vec<u8>) -> Result<String, Problem> {
     if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
-        return Err(
-            Problem::error("encoding", Mark::START, "UTF-16, not UTF-8").hint("convert it: iconv -f UTF-16 -t UTF-8")
-        );
+        return Err(Problem::error("encoding", Mark::START, "UTF-16, not UTF-8")
+            .with_hint("convert it: iconv -f UTF-16 -t UTF-8"));
     }
     let mut text = String::from_utf8(bytes).map_err(|error| {
         let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         // The part before the first invalid byte is valid by definition.
-        let at = end_of(&String::from_utf8_lossy(good));
+        let at = end_mark(&String::from_utf8_lossy(good));
         Problem::error("encoding", at, "a byte that is not UTF-8")
-            .hint("save the file as UTF-8; binary data belongs in base64")
+            .with_hint("save the file as UTF-8; binary data belongs in base64")
     })?;
     if text.starts_with('\u{feff}') {
         text.drain(.."\u{feff}".len());
     }
-    match text.char_indices().find(|(_, it)| is_refused(*it)) {
-        Some((offset, character)) => Err(refusal(end_of(&text[..offset]), character)),
+    match text.char_indices().find(|(_, it)| is_forbidden(*it)) {
+        Some((offset, character)) => Err(forbidden_problem(end_mark(&text[..offset]), character)),
         None => Ok(text),
     }
 }
 
 /// Control characters are not YAML, and a NUL ends the text for some parsers. The three line separators end a line for
 /// kubectl (YAML 1.1) and not for us (1.2): behind one, our comment is a field for kubectl.
-fn is_refused(character: char) -> bool {
+fn is_forbidden(character: char) -> bool {
     match character {
         '\t' | '\n' | '\r' => false,
         '\u{85}' | '\u{2028}' | '\u{2029}' => true,
@@ -38,7 +37,7 @@ fn is_refused(character: char) -> bool {
     }
 }
 
-fn refusal(at: Mark, character: char) -> Problem {
+fn forbidden_problem(at: Mark, character: char) -> Problem {
     let code = u32::from(character);
     let message = match character {
         '\0' => "a NUL character".to_owned(),
@@ -48,11 +47,11 @@ fn refusal(at: Mark, character: char) -> Problem {
         _ => format!("the control character U+{code:04X}"),
     };
     Problem::error("encoding", at, message)
-        .hint(format!("in a text, write it as \"\\u{code:04X}\"; elsewhere take it out"))
+        .with_hint(format!("in a text, write it as \"\\u{code:04X}\"; elsewhere take it out"))
 }
 
 /// The position right behind `text`.
-fn end_of(text: &str) -> Mark {
+fn end_mark(text: &str) -> Mark {
     let last_line = text.rsplit('\n').next().unwrap_or("");
     let lines = text.bytes().filter(|byte| *byte == b'\n').count();
     Mark {

@@ -8,12 +8,12 @@ use super::super::agent_skill::FILE_NAME;
 use super::super::limits::{MAX_DIRECTORY_DEPTH, MAX_DIRECTORY_ENTRIES};
 use super::super::problem::Problem;
 use super::super::tree::Mark;
-use super::unreadable;
+use super::read_problem;
 
 const EXTENSIONS: &[&str] = &["yaml", "yml", "json"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
+pub enum EntryKind {
     /// A file of manifests.
     Manifest,
     /// The directory of a skill.
@@ -21,45 +21,45 @@ pub enum What {
 }
 
 /// A path with its kind, or the problem with it.
-type Found = (PathBuf, Result<What, Problem>);
+type WalkEntry = (PathBuf, Result<EntryKind, Problem>);
 
 /// Walks directories, with one bound on the entries of all of them.
-pub struct Walk {
+pub struct Walker {
     entries_left: usize,
 }
 
-impl Default for Walk {
+impl Default for Walker {
     fn default() -> Self {
         Self { entries_left: MAX_DIRECTORY_ENTRIES }
     }
 }
 
-impl Walk {
-    pub fn files_below(&mut self, directory: &Path) -> Vec<Found> {
+impl Walker {
+    pub fn find_files(&mut self, directory: &Path) -> Vec<WalkEntry> {
         let mut found = Vec::new();
         match fs::canonicalize(directory) {
             Ok(root) => self.walk(directory, &root, 0, &mut found),
-            Err(error) => found.push((directory.to_owned(), Err(unreadable(&error)))),
+            Err(error) => found.push((directory.to_owned(), Err(read_problem(&error)))),
         }
         found
     }
 
     /// Recurses [`MAX_DIRECTORY_DEPTH`] times at most; links to directories are not followed, so there are no loops.
-    fn walk(&mut self, directory: &Path, root: &Path, depth: usize, found: &mut Vec<Found>) {
-        let entries = match self.entries(directory) {
+    fn walk(&mut self, directory: &Path, root: &Path, depth: usize, found: &mut Vec<WalkEntry>) {
+        let entries = match self.list_entries(directory) {
             Ok(entries) => entries,
             Err(problem) => return found.push((directory.to_owned(), Err(problem))),
         };
         // Everything else in the directory belongs to the skill.
         if entries.iter().any(|entry| entry.file_name() == FILE_NAME) {
-            return found.push((directory.to_owned(), Ok(What::Skill)));
+            return found.push((directory.to_owned(), Ok(EntryKind::Skill)));
         }
         for entry in entries {
             let path = entry.path();
             let kind = match entry.file_type() {
                 Ok(kind) => kind,
                 Err(error) => {
-                    found.push((path, Err(unreadable(&error))));
+                    found.push((path, Err(read_problem(&error))));
                     continue;
                 }
             };
@@ -69,7 +69,7 @@ impl Walk {
                 } else {
                     let message = format!("deeper than {MAX_DIRECTORY_DEPTH} directories; it is not read");
                     let problem = Problem::error("too-deep", Mark::START, message);
-                    found.push((path, Err(problem.hint("name the directory itself"))));
+                    found.push((path, Err(problem.with_hint("name the directory itself"))));
                 }
             } else if is_manifest(&path) {
                 let problem = match kind.is_symlink() {
@@ -77,23 +77,22 @@ impl Walk {
                     false if kind.is_file() => None,
                     false => Some(not_a_file()),
                 };
-                found.push((path, problem.map_or(Ok(What::Manifest), Err)));
+                found.push((path, problem.map_or(Ok(EntryKind::Manifest), Err)));
             }
         }
     }
 
     /// The entries of a directory, by name, without hidden ones: editors and mounted ConfigMaps keep second copies
     /// there.
-    fn entries(&mut self, directory: &Path) -> Result<Vec<DirEntry>, Problem> {
+    fn list_entries(&mut self, directory: &Path) -> Result<Vec<DirEntry>, Problem> {
         let mut entries = Vec::new();
-        let read = |error: &io::Error| unreadable(error);
+        let read = |error: &io::Error| read_problem(error);
         for entry in fs::read_dir(directory).map_err(|error| read(&error))? {
             let Some(left) = self.entries_left.checked_sub(1) else {
                 let message =
                     format!("more than {MAX_DIRECTORY_ENTRIES} directory entries; this directory is not read");
-                return Err(
-                    Problem::error("too-large", Mark::START, message).hint("name the directory that has the manifests")
-                );
+                return Err(Problem::error("too-large", Mark::START, message)
+                    .with_hint("name the directory that has the manifests"));
             };
             self.entries_left = left;
             let entry = entry.map_err(|error| read(&error))?;
@@ -114,10 +113,10 @@ fn is_manifest(path: &Path) -> bool {
 /// A link must stay inside the directory that was named: what is checked should be what the directory contains.
 fn link_problem(link: &Path, root: &Path) -> Option<Problem> {
     match fs::canonicalize(link) {
-        Err(error) => Some(unreadable(&error)),
+        Err(error) => Some(read_problem(&error)),
         Ok(target) if !target.starts_with(root) => Some(
             Problem::error("file", Mark::START, "a link that leads out of the directory; it is not read")
-                .hint("name the file itself if it should be checked"),
+                .with_hint("name the file itself if it should be checked"),
         ),
         Ok(target) if target.is_file() => None,
         Ok(_) => Some(not_a_file()),
@@ -126,5 +125,5 @@ fn link_problem(link: &Path, root: &Path) -> Option<Problem> {
 
 pub fn not_a_file() -> Problem {
     Problem::error("file", Mark::START, "not a regular file; it is not read")
-        .hint("give its text on standard input: sympozium validate - < FILE")
+        .with_hint("give its text on standard input: sympozium validate - < FILE")
 }

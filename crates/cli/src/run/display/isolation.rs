@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use sympozium_exec::IsolationReport;
 use sympozium_exec::guarantee::Layer;
-use sympozium_exec::report::Standing;
+use sympozium_exec::report::GuaranteeState;
 
-use super::line::{Line, Look};
+use super::line::{Line, Style};
 
 /// One line for all parts with the same isolation.
-pub fn lines(parts: &BTreeMap<String, IsolationReport>) -> Vec<Line> {
+pub fn isolation_lines(parts: &BTreeMap<String, IsolationReport>) -> Vec<Line> {
     let mut groups: Vec<(String, Vec<&str>)> = Vec::new();
     for (part, report) in parts {
-        let by = summary(report);
+        let by = summarize_layers(report);
         match groups.iter_mut().find(|(known, _)| *known == by) {
             Some((_, names)) => names.push(part),
             None => groups.push((by, vec![part])),
@@ -21,22 +21,22 @@ pub fn lines(parts: &BTreeMap<String, IsolationReport>) -> Vec<Line> {
     let mut lines = Vec::new();
     let is_alone = groups.len() == 1;
     for (by, names) in groups {
-        let line = Line::whole(4).plain("  isolated by: ").plain(&by);
+        let line = Line::wrapped(4).plain("  isolated by: ").plain(&by);
         lines.push(match is_alone {
             true => line,
-            false => line.add(Look::Faint, &format!(" ({})", names.join(", "))),
+            false => line.add(Style::Faint, &format!(" ({})", names.join(", "))),
         });
     }
-    let missing = missing(parts);
+    let missing = missing_guarantees(parts);
     if !missing.is_empty() {
         let text = format!("not held on this machine: {}", missing.join(", "));
-        lines.push(Line::whole(4).plain("  ").add(Look::Asking, &text));
+        lines.push(Line::wrapped(4).plain("  ").add(Style::Attention, &text));
     }
     lines
 }
 
 /// The live layers, by their common names.
-pub fn summary(report: &IsolationReport) -> String {
+pub fn summarize_layers(report: &IsolationReport) -> String {
     let layers = &report.layers;
     let has = |all: &[Layer]| all.iter().any(|layer| layers.contains_key(layer));
     let mut names: Vec<String> = Vec::new();
@@ -59,20 +59,20 @@ pub fn summary(report: &IsolationReport) -> String {
         names.push(kernel.clone());
     }
     match names.is_empty() {
-        true => by_guarantees(report),
+        true => summarize_guarantees(report),
         false => names.join(", "),
     }
 }
 
 /// For reports without layers, as from a cluster: the guarantees that hold, or who provides them.
-fn by_guarantees(report: &IsolationReport) -> String {
+fn summarize_guarantees(report: &IsolationReport) -> String {
     let standings = || report.guarantees.iter();
     let enforced: Vec<&str> = standings()
-        .filter(|(_, standing)| matches!(standing, Standing::Enforced { .. }))
+        .filter(|(_, standing)| matches!(standing, GuaranteeState::Enforced { .. }))
         .map(|(guarantee, _)| guarantee.as_str())
         .collect();
     let delegated = standings().find_map(|(_, standing)| match standing {
-        Standing::Delegated { to } => Some(to.as_str()),
+        GuaranteeState::Delegated { to } => Some(to.as_str()),
         _ => None,
     });
     match (enforced.is_empty(), delegated) {
@@ -85,12 +85,12 @@ fn by_guarantees(report: &IsolationReport) -> String {
 }
 
 /// The guarantees that a part lacks and another machine could provide, each once.
-fn missing(parts: &BTreeMap<String, IsolationReport>) -> Vec<String> {
+fn missing_guarantees(parts: &BTreeMap<String, IsolationReport>) -> Vec<String> {
     let mut missing: Vec<String> = Vec::new();
     for report in parts.values() {
         for (guarantee, standing) in &report.guarantees {
             let name = guarantee.to_string();
-            let is_missing = matches!(standing, Standing::NotHeld { missing, .. } if !missing.is_empty());
+            let is_missing = matches!(standing, GuaranteeState::NotHeld { missing, .. } if !missing.is_empty());
             if is_missing && !missing.contains(&name) {
                 missing.push(name);
             }
@@ -112,8 +112,8 @@ mod tests {
 
     fn text(parts: &[(&str, IsolationReport)]) -> String {
         let parts = parts.iter().map(|(name, report)| ((*name).to_owned(), report.clone()));
-        let lines = lines(&parts.collect());
-        lines.iter().map(|it| it.written(None, false)).collect()
+        let lines = isolation_lines(&parts.collect());
+        lines.iter().map(|it| it.render(None, false)).collect()
     }
 
     #[test]

@@ -7,7 +7,7 @@ use sympozium_api::digest::digest;
 use sympozium_api::names::Digest;
 use sympozium_bridge::calls::ARGUMENTS_DOMAIN;
 use sympozium_exec::guarantee::{Layer, Profile};
-use sympozium_ipc::receipt::{Actor, Decided, Event as Noted, Outcome as Ended, Receipt, Transferred};
+use sympozium_ipc::receipt::{Actor, CallDecision, Event as Noted, Outcome as Ended, OutputSize, Receipt};
 
 use super::*;
 use crate::origin::Origin;
@@ -15,15 +15,15 @@ use crate::origin::Origin;
 const DIGEST: &str = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
 
 /// A display that is fed event by event, and the lines that it returned.
-struct Told {
-    display: Display,
+struct Harness {
+    display: RunDisplay,
     now_ms: u64,
     receipts: u64,
     lines: Vec<Line>,
 }
 
 /// Policies and packs of different origins.
-fn origins() -> Vec<ResolvedFrom> {
+fn origins() -> Vec<ObjectOrigin> {
     let file = |path: &str| Origin::File { path: path.into() };
     [
         ("SympoziumPolicy", "default", Origin::Shipped),
@@ -31,23 +31,23 @@ fn origins() -> Vec<ResolvedFrom> {
         ("SkillPack", "notes", file("skills/notes/SKILL.md")),
         ("SympoziumPolicy", "floor", file("/etc/floor.yaml")),
     ]
-    .map(|(kind, name, from)| ResolvedFrom { kind: kind.to_owned(), name: name.to_owned(), from })
+    .map(|(kind, name, from)| ObjectOrigin { kind: kind.to_owned(), name: name.to_owned(), from })
     .into()
 }
 
-impl Told {
+impl Harness {
     fn new() -> Self {
         Self::with(Detail::All)
     }
 
     fn with(detail: Detail) -> Self {
         let mut told = Self {
-            display: Display::new(detail, crate::place::Place::here()),
+            display: RunDisplay::new(detail, crate::target_flags::TargetFlags::local()),
             now_ms: 1_000_000,
             receipts: 0,
             lines: Vec::new(),
         };
-        told.tell(Event::Planned {
+        told.emit(Event::Planned {
             run: "run-3f2a1b9c".to_owned(),
             uid: "3f2a1b9c-0000-4000-8000-000000000000".to_owned(),
             agent: "assistant".to_owned(),
@@ -64,15 +64,15 @@ impl Told {
     fn started() -> Self {
         let mut told = Self::new();
         for part in ["agent", "ipc-bridge", "skill-k8s-ops"] {
-            told.tell(isolated(part));
+            told.emit(isolated_event(part));
         }
-        told.wait(320).tell(Event::Phase { phase: Phase::Working });
+        told.wait(320).emit(Event::Phase { phase: BridgePhase::Working });
         told
     }
 
-    fn tell(&mut self, event: Event) -> &mut Self {
+    fn emit(&mut self, event: Event) -> &mut Self {
         let at_ms = self.now_ms;
-        let lines = self.display.event(&Timed { at_ms, event });
+        let lines = self.display.handle_event(&TimedEvent { at_ms, event });
         self.lines.extend(lines);
         self
     }
@@ -85,18 +85,18 @@ impl Told {
     }
 
     fn line(&mut self, line: Value) -> &mut Self {
-        self.tell(Event::Transcript { line })
+        self.emit(Event::Transcript { line })
     }
 
     fn receipt(&mut self, event: Noted) -> &mut Self {
         let number = self.receipts;
         self.receipts += 1;
         let receipt = Receipt { number, previous: Digest::new(DIGEST), at_ms: self.now_ms, event };
-        self.tell(Event::Receipt { receipt: Box::new(receipt) })
+        self.emit(Event::Receipt { receipt: Box::new(receipt) })
     }
 
-    fn ended(&mut self, outcome: Outcome) -> &mut Self {
-        self.tell(Event::Ended {
+    fn end(&mut self, outcome: RunEnd) -> &mut Self {
+        self.emit(Event::Ended {
             outcome,
             usage: Usage {
                 model_requests: 3,
@@ -111,11 +111,11 @@ impl Told {
 
     fn text(&self, columns: Option<usize>) -> String {
         let lines = self.lines.iter();
-        lines.map(|it| it.written(columns, false)).collect()
+        lines.map(|it| it.render(columns, false)).collect()
     }
 }
 
-fn isolated(part: &str) -> Event {
+fn isolated_event(part: &str) -> Event {
     let layers = Layer::ALL.into_iter().filter(|it| *it != Layer::SandboxKernel);
     let layers: BTreeMap<_, _> = layers.map(|layer| (layer, "v1".to_owned())).collect();
     Event::Isolated { part: part.to_owned(), report: Box::new(IsolationReport::new(Profile::HostRoot, layers)) }
@@ -129,7 +129,7 @@ fn calling(text: &str, calls: &[(&str, &str, Value)]) -> Value {
     json!({"kind": "answer", "round": 1, "text": text, "message": {"role": "assistant", "content": calls}})
 }
 
-fn called(call: u64, tool: &str, pack: Option<&str>, arguments: &Value, decided: Decided) -> Noted {
+fn called(call: u64, tool: &str, pack: Option<&str>, arguments: &Value, decided: CallDecision) -> Noted {
     Noted::Called {
         call,
         tool: tool.to_owned(),
@@ -137,7 +137,7 @@ fn called(call: u64, tool: &str, pack: Option<&str>, arguments: &Value, decided:
         arguments: digest(ARGUMENTS_DOMAIN, arguments).unwrap(),
         gate: None,
         decided,
-        reason: (decided == Decided::Denied).then(|| "the policy of this run denies it".to_owned()),
+        reason: (decided == CallDecision::Denied).then(|| "the policy of this run denies it".to_owned()),
     }
 }
 
@@ -147,7 +147,7 @@ fn acted(call: u64, outcome: Ended, duration_ms: u64) -> Noted {
         by: Actor::Skill,
         action: Digest::new(DIGEST),
         outcome,
-        output: Transferred::default(),
+        output: OutputSize::default(),
         duration_ms,
         isolation: None,
     }
@@ -165,13 +165,13 @@ fn question() -> Question {
     }
 }
 
-fn answered() -> Outcome {
-    Outcome::Succeeded { answer: "All is well.".to_owned() }
+fn answered() -> RunEnd {
+    RunEnd::Succeeded { answer: "All is well.".to_owned() }
 }
 
 /// A run with most kinds of events.
-fn eventful() -> Told {
-    let mut told = Told::started();
+fn eventful_run() -> Harness {
+    let mut told = Harness::started();
     let get = json!({"command": "kubectl", "args": ["get", "pods", "-A"], "target": "k8s-ops"});
     let delete = json!({"command": "kubectl delete pod web-0"});
     let read = json!({"path": "/workspace/notes.md"});
@@ -180,21 +180,21 @@ fn eventful() -> Told {
         "I look at the pods first.\nThen at the notes.",
         &[("a", "execute_command", get.clone()), ("b", "read_file", read.clone())],
     ));
-    told.receipt(called(1, "execute_command", Some("k8s-ops"), &get, Decided::Allowed));
-    told.receipt(called(2, "read_file", None, &read, Decided::Allowed));
+    told.receipt(called(1, "execute_command", Some("k8s-ops"), &get, CallDecision::Allowed));
+    told.receipt(called(2, "read_file", None, &read, CallDecision::Allowed));
     told.wait(40).receipt(acted(2, Ended::Done, 3));
     told.wait(400).receipt(acted(1, Ended::Exited { code: 1 }, 441));
     told.line(calling("", &[("c", "fetch_url", fetch.clone()), ("d", "execute_command", delete.clone())]));
-    told.receipt(called(3, "fetch_url", None, &fetch, Decided::Denied));
-    told.receipt(called(4, "execute_command", Some("k8s-ops"), &delete, Decided::Waiting));
-    told.tell(Event::Phase { phase: Phase::Waiting });
-    told.tell(Event::Asked { question: question() });
-    told.wait(9_000).tell(Event::Answered {
+    told.receipt(called(3, "fetch_url", None, &fetch, CallDecision::Denied));
+    told.receipt(called(4, "execute_command", Some("k8s-ops"), &delete, CallDecision::Waiting));
+    told.emit(Event::Phase { phase: BridgePhase::Waiting });
+    told.emit(Event::Asked { question: question() });
+    told.wait(9_000).emit(Event::Answered {
         approval: "ask-1".to_owned(),
         decision: Some(Decision::Approved),
         by: Some("ada".to_owned()),
     });
-    told.tell(Event::Phase { phase: Phase::Working });
+    told.emit(Event::Phase { phase: BridgePhase::Working });
     told.wait(2_000).receipt(acted(4, Ended::TimedOut, 2_000));
     told.receipt(Noted::Model {
         request: 3,
@@ -206,26 +206,26 @@ fn eventful() -> Told {
         duration_ms: 120,
         error: None,
     });
-    told.tell(Event::Warning { text: "the workspace is on a file system without quotas".to_owned() });
+    told.emit(Event::Warning { text: "the workspace is on a file system without quotas".to_owned() });
     told.line(json!({"kind": "answer", "round": 3, "text": "All is well.", "message": {"role": "assistant", "content": "All is well."}}));
-    told.wait(1_000).ended(answered());
+    told.wait(1_000).end(answered());
     told
 }
 
 #[test]
 fn a_run_with_most_of_what_can_happen() {
-    insta::assert_snapshot!("wide", eventful().text(Some(100)));
-    insta::assert_snapshot!("piped", eventful().text(None));
-    insta::assert_snapshot!("narrow", eventful().text(Some(20)));
+    insta::assert_snapshot!("wide", eventful_run().text(Some(100)));
+    insta::assert_snapshot!("piped", eventful_run().text(None));
+    insta::assert_snapshot!("narrow", eventful_run().text(Some(20)));
 }
 
 #[test]
 fn programs_that_read_elsewhere_let_a_person_see_what_they_must() {
-    let mut told = Told::with(Detail::Needed);
-    told.tell(Event::Asked { question: question() });
-    told.tell(Event::Answered { approval: "ask-1".to_owned(), decision: Some(Decision::Expired), by: None });
-    told.tell(Event::Warning { text: "weak".to_owned() });
-    told.ended(answered());
+    let mut told = Harness::with(Detail::Needed);
+    told.emit(Event::Asked { question: question() });
+    told.emit(Event::Answered { approval: "ask-1".to_owned(), decision: Some(Decision::Expired), by: None });
+    told.emit(Event::Warning { text: "weak".to_owned() });
+    told.end(answered());
     insta::assert_snapshot!(told.text(Some(80)), @r"
       asks  ask-1: may execute_command in k8s-ops do this?
       ask-1 expired: nobody answered in time, which means no
@@ -237,72 +237,72 @@ fn programs_that_read_elsewhere_let_a_person_see_what_they_must() {
 fn arguments_may_come_before_or_after_their_receipt() {
     let arguments = json!({"command": "id"});
     let said = || calling("", &[("a", "execute_command", arguments.clone())]);
-    let receipts = |told: &mut Told| {
-        told.receipt(called(1, "execute_command", Some("p"), &arguments, Decided::Allowed));
+    let receipts = |told: &mut Harness| {
+        told.receipt(called(1, "execute_command", Some("p"), &arguments, CallDecision::Allowed));
         told.receipt(acted(1, Ended::Exited { code: 0 }, 12));
     };
     let expected = "  ok           12 ms  execute_command in p  id\n";
-    let mut before = Told::started();
+    let mut before = Harness::started();
     before.lines.clear();
     before.line(said());
     receipts(&mut before);
     assert_eq!(before.text(None), expected);
-    let mut after = Told::started();
+    let mut after = Harness::started();
     after.lines.clear();
     receipts(&mut after);
-    assert_eq!((after.text(None).as_str(), after.display.due_ms().is_some()), ("", true));
+    assert_eq!((after.text(None).as_str(), after.display.next_tick_ms().is_some()), ("", true));
     after.line(said());
     assert_eq!(after.text(None), expected);
     // Everything at once, the result of the call before its receipts.
-    let mut late = Told::started();
+    let mut late = Harness::started();
     late.lines.clear();
     late.line(said());
     late.line(json!({"kind": "result", "id": "a", "tool": "execute_command", "failed": false, "text": "x"}));
     receipts(&mut late);
-    late.wait(calls::PATIENCE_MS);
+    late.wait(calls::ARGUMENTS_TIMEOUT_MS);
     assert_eq!(late.text(None), expected);
-    let mut never = Told::started();
+    let mut never = Harness::started();
     never.lines.clear();
     receipts(&mut never);
-    never.wait(calls::PATIENCE_MS);
+    never.wait(calls::ARGUMENTS_TIMEOUT_MS);
     assert_eq!(never.text(None), "  ok           12 ms  execute_command in p\n");
-    assert_eq!(never.display.due_ms(), None);
+    assert_eq!(never.display.next_tick_ms(), None);
 }
 
 #[test]
 fn a_call_that_the_agent_itself_refuses_is_shown_once() {
-    let mut told = Told::started();
+    let mut told = Harness::started();
     told.lines.clear();
     told.line(calling("", &[("a", "become_root", json!({"why": "fun"}))]));
     told.line(json!({"kind": "result", "id": "a", "tool": "become_root", "failed": true, "text": "\nthere is no such tool\nmore"}));
     assert_eq!(told.text(None), "");
-    told.wait(calls::PATIENCE_MS);
+    told.wait(calls::ARGUMENTS_TIMEOUT_MS);
     assert_eq!(
         told.text(None),
         "  refused             become_root  why=fun\n                      there is no such tool\n"
     );
     // A refusal by the bridge is printed from its receipt; the result adds nothing.
-    let mut told = Told::started();
+    let mut told = Harness::started();
     told.lines.clear();
     let arguments = json!({"command": "id"});
     told.line(calling("", &[("a", "execute_command", arguments.clone())]));
-    told.receipt(called(1, "execute_command", None, &arguments, Decided::Refused));
+    told.receipt(called(1, "execute_command", None, &arguments, CallDecision::Refused));
     told.line(json!({"kind": "result", "id": "a", "tool": "execute_command", "failed": true, "text": "busy"}));
-    told.wait(calls::PATIENCE_MS);
+    told.wait(calls::ARGUMENTS_TIMEOUT_MS);
     assert_eq!(told.text(None), "  refused             execute_command  id\n");
 }
 
 #[test]
 fn calls_that_never_ended_are_shown_at_the_end() {
-    let mut told = Told::started();
+    let mut told = Harness::started();
     told.lines.clear();
     let arguments = json!({"command": "sleep 100"});
     told.line(calling("", &[("a", "execute_command", arguments.clone())]));
-    told.receipt(called(1, "execute_command", Some("p"), &arguments, Decided::Allowed));
+    told.receipt(called(1, "execute_command", Some("p"), &arguments, CallDecision::Allowed));
     told.line(
         json!({"kind": "answer", "text": "Half of it.", "message": {"role": "assistant", "content": "Half of it."}}),
     );
-    told.wait(61_000).ended(Outcome::Cancelled);
+    told.wait(61_000).end(RunEnd::Cancelled);
     insta::assert_snapshot!(told.text(Some(60)), @r"
       cancelled           execute_command in p  sleep 100
       > Half of it.
@@ -317,13 +317,11 @@ fn calls_that_never_ended_are_shown_at_the_end() {
 
 #[test]
 fn why_a_run_was_refused_is_shown_with_its_hint() {
-    let mut told = Told::new();
+    let mut told = Harness::new();
     told.lines.clear();
-    told.tell(isolated("agent"));
-    told.wait(5).tell(Event::Ended {
-        outcome: Outcome::Refused {
-            why: "user namespaces are blocked\nhint: sysctl -w kernel.x=1\u{1b}[2J".to_owned(),
-        },
+    told.emit(isolated_event("agent"));
+    told.wait(5).emit(Event::Ended {
+        outcome: RunEnd::Refused { why: "user namespaces are blocked\nhint: sysctl -w kernel.x=1\u{1b}[2J".to_owned() },
         usage: Usage::default(),
         leftovers: vec!["process 7".to_owned()],
     });
@@ -341,47 +339,47 @@ fn why_a_run_was_refused_is_shown_with_its_hint() {
 
 #[test]
 fn the_status_says_what_is_going_on() {
-    let status = |told: &Told| {
-        let line = told.display.status(told.now_ms);
-        line.map(|it| it.written(Some(60), false)).unwrap_or_default()
+    let status = |told: &Harness| {
+        let line = told.display.status_line(told.now_ms);
+        line.map(|it| it.render(Some(60), false)).unwrap_or_default()
     };
-    let mut told = Told::new();
+    let mut told = Harness::new();
     assert_eq!(status(told.wait(2_100)), "2 s  starting\n");
-    told.tell(Event::Phase { phase: Phase::Working });
+    told.emit(Event::Phase { phase: BridgePhase::Working });
     assert_eq!(status(&told), "2 s  working\n");
-    told.tell(Event::Progress { text: "thinking\u{1b}[31m hard".to_owned() });
-    told.tell(Event::Usage { usage: Usage { input_tokens: 1_000, output_tokens: 1, ..Usage::default() } });
+    told.emit(Event::Progress { text: "thinking\u{1b}[31m hard".to_owned() });
+    told.emit(Event::Usage { usage: Usage { input_tokens: 1_000, output_tokens: 1, ..Usage::default() } });
     assert_eq!(status(&told), "2 s  thinking\\u{1b}[31m hard  (1,001 tokens)\n");
     let arguments = json!({"command": "make"});
     told.line(calling("", &[("a", "execute_command", arguments.clone())]));
-    told.receipt(called(1, "execute_command", Some("p"), &arguments, Decided::Waiting));
+    told.receipt(called(1, "execute_command", Some("p"), &arguments, CallDecision::Waiting));
     told.wait(3_000);
     assert_eq!(status(&told), "3 s  execute_command in p make  (1,001 tokens)\n");
-    told.tell(Event::Asked { question: question() });
+    told.emit(Event::Asked { question: question() });
     assert_eq!(status(&told), "5 s  waiting for an answer to ask-1  (1,001 tokens)\n");
-    told.display.ending();
+    told.display.set_ending();
     assert_eq!(status(&told), "5 s  ending  (1,001 tokens)\n");
-    told.ended(answered());
+    told.end(answered());
     assert_eq!(status(&told), "");
 }
 
 #[test]
 fn nothing_of_a_model_is_a_line_of_ours_or_moves_the_cursor() {
     let hostile = "x\u{1b}[2J\r\n  ok 1 ms  forged\u{202e}\u{9b}A\u{2028}y\tz\u{8}";
-    let mut told = Told::started();
+    let mut told = Harness::started();
     let from = told.lines.len();
     let arguments = json!({"command": hostile, hostile: hostile});
     told.line(calling(hostile, &[(hostile, hostile, arguments.clone())]));
-    told.receipt(called(1, hostile, Some(hostile), &arguments, Decided::Allowed));
+    told.receipt(called(1, hostile, Some(hostile), &arguments, CallDecision::Allowed));
     told.receipt(acted(1, Ended::Failed { why: hostile.to_owned() }, 1));
     told.line(json!({"kind": "note", "text": hostile}));
     told.line(json!({"kind": "result", "id": hostile, "failed": true, "text": hostile}));
-    told.tell(Event::Progress { text: hostile.to_owned() });
-    told.tell(Event::Warning { text: hostile.to_owned() });
-    told.tell(Event::Answered { approval: hostile.to_owned(), decision: None, by: Some(hostile.to_owned()) });
-    told.ended(Outcome::Failed { why: hostile.to_owned() });
+    told.emit(Event::Progress { text: hostile.to_owned() });
+    told.emit(Event::Warning { text: hostile.to_owned() });
+    told.emit(Event::Answered { approval: hostile.to_owned(), decision: None, by: Some(hostile.to_owned()) });
+    told.end(RunEnd::Failed { why: hostile.to_owned() });
     for columns in [None, Some(20), Some(80)] {
-        let texts = told.lines[from..].iter().map(|it| it.written(columns, false));
+        let texts = told.lines[from..].iter().map(|it| it.render(columns, false));
         for text in texts {
             let shown = text.strip_suffix('\n').unwrap();
             let is_fine = |it: char| it == '\n' || crate::manifests::problem::is_printable(it);
@@ -395,7 +393,7 @@ fn nothing_of_a_model_is_a_line_of_ours_or_moves_the_cursor() {
 #[test]
 fn what_the_model_says_is_cut() {
     let long = "line\n".repeat(100);
-    assert_eq!(speech(&long).len(), SPEECH_ROWS + 1);
-    let text: String = speech(&"word ".repeat(10_000)).iter().map(|it| it.written(Some(40), false)).collect();
-    assert_eq!(text.lines().count(), SPEECH_ROWS + 1, "{text}");
+    assert_eq!(model_text_lines(&long).len(), MAX_TEXT_ROWS + 1);
+    let text: String = model_text_lines(&"word ".repeat(10_000)).iter().map(|it| it.render(Some(40), false)).collect();
+    assert_eq!(text.lines().count(), MAX_TEXT_ROWS + 1, "{text}");
 }

@@ -27,15 +27,15 @@ fn run(spec: &str) -> String {
 /// `severity line field: rule` of every finding of this stage.
 fn findings(text: &str) -> Vec<String> {
     let mut session = Session::new("default");
-    session.add("a.yaml".to_owned(), Ok(text.to_owned()));
+    session.add_text("a.yaml".to_owned(), Ok(text.to_owned()));
     let report = session.finish(&mut Schemas::default(), Completeness::Partial);
-    let errors: Vec<_> = report.findings().iter().filter(|it| it.severity == Verdict::Error).collect();
+    let errors: Vec<_> = report.findings().iter().filter(|it| it.severity == FindingSeverity::Error).collect();
     assert!(errors.is_empty(), "{errors:?}");
     report
         .findings()
         .iter()
-        .filter(|it| it.stage == Stage::Admission)
-        .map(|it| format!("{} {} {}: {}", it.severity.word(), it.line, it.field, it.rule))
+        .filter(|it| it.stage == ValidationStage::Admission)
+        .map(|it| format!("{} {} {}: {}", it.severity.as_str(), it.line, it.field, it.rule))
         .collect()
 }
 
@@ -104,7 +104,7 @@ fn a_shipped_name_is_the_shipped_object() {
         let report = report(text, completeness);
         let all = report.findings().iter();
         let found = all.filter(|it| it.message.contains("is shipped, and"));
-        found.map(|it| format!("{} {}: {}", it.severity.word(), it.field, it.rule)).collect()
+        found.map(|it| format!("{} {}: {}", it.severity.as_str(), it.field, it.rule)).collect()
     };
     for (object, field, rule, partial) in [
         // The cluster's floor may consent.
@@ -139,7 +139,7 @@ fn what_goes_to_a_cluster_is_not_compared_with_what_is_shipped_here() {
     let pack = PACK.replace("{name: p}", "{name: code-review}");
     let agent = AGENT.replace("spec:\n", "spec:\n  skills: [{skillPackRef: code-review}]\n");
     let mut session = Session::for_cluster("default");
-    session.add("a.yaml".to_owned(), Ok(format!("{pack}{agent}")));
+    session.add_text("a.yaml".to_owned(), Ok(format!("{pack}{agent}")));
     let report = session.finish(&mut Schemas::default(), Completeness::Partial);
     let mut all = report.findings().iter();
     assert!(!all.any(|it| it.message.contains("is shipped, and")));
@@ -163,7 +163,7 @@ fn of_a_run_without_its_agent_only_what_it_says_itself_is_judged() {
     let found = findings(&run("  agentRef: nobody\n  task: hello\n  env:\n    PATH: x"));
     assert_eq!(found, ["denied 9 spec.env.PATH: env-denied"]);
     let mut session = Session::new("default");
-    session.add("a.yaml".to_owned(), Ok(alone));
+    session.add_text("a.yaml".to_owned(), Ok(alone));
     let report = session.finish(&mut Schemas::default(), Completeness::Partial);
     assert!(report.summary().ends_with("; 1 run not decided for what is missing"));
 }
@@ -205,7 +205,7 @@ fn with_unknown_policy(of_pack: &str) -> String {
 
 fn report(text: &str, completeness: Completeness) -> Report {
     let mut session = Session::new("default");
-    session.add("a.yaml".to_owned(), Ok(text.to_owned()));
+    session.add_text("a.yaml".to_owned(), Ok(text.to_owned()));
     session.finish(&mut Schemas::default(), completeness)
 }
 
@@ -271,7 +271,7 @@ fn consent_of_an_unknown_floor_is_not_taken_for_refused() {
         let all = report.findings().iter();
         let found = all.filter(|it| it.rule == "cluster-rbac-consent");
         found
-            .map(|it| format!("{}: {} ({})", it.severity.word(), it.message, it.hint.as_deref().unwrap_or_default()))
+            .map(|it| format!("{}: {} ({})", it.severity.as_str(), it.message, it.hint.as_deref().unwrap_or_default()))
             .collect()
     };
     let message = "grants in the whole cluster need the floor's consent for namespace `default`";
@@ -315,14 +315,14 @@ fn rights_are_compared_with_those_of_an_unknown_author_as_in_a_cluster() {
         )
     };
     let denied = |mut session: Session<'_>, text: &str, floor: Option<&str>| -> Vec<String> {
-        session.add("a.yaml".to_owned(), Ok(text.to_owned()));
+        session.add_text("a.yaml".to_owned(), Ok(text.to_owned()));
         if let Some(floor) = floor {
             session.add_floor_text("floor.yaml", floor);
         }
         let report = session.finish(&mut Schemas::default(), Completeness::Partial);
         let all = report.findings().iter();
-        let found = all.filter(|it| it.severity == Verdict::Denied || it.rule == "rbac-author");
-        found.map(|it| format!("{} {}", it.severity.word(), it.rule)).collect()
+        let found = all.filter(|it| it.severity == FindingSeverity::Denied || it.rule == "rbac-author");
+        found.map(|it| format!("{} {}", it.severity.as_str(), it.rule)).collect()
     };
     for (verb, listed, is_granted) in [("get", "default", true), ("get", "team", false), ("patch", "default", false)] {
         let floor = floor(listed);
@@ -421,7 +421,7 @@ fn an_object_with_an_error_is_judged_where_it_can_be_read() {
     let told = |text: &str| -> Vec<String> {
         let report = report(text, Completeness::Partial);
         let all = report.findings().iter();
-        all.map(|it| format!("{} {}: {}", it.severity.word(), it.field, it.rule)).collect()
+        all.map(|it| format!("{} {}: {}", it.severity.as_str(), it.field, it.rule)).collect()
     };
     let with_error = "  agentRef: a\n  task: hello\n  colour: red\n  env:\n    PATH: x";
     assert_eq!(
@@ -435,19 +435,22 @@ fn an_object_with_an_error_is_judged_where_it_can_be_read() {
 /// The host of the run's model, or the rules that deny the run.
 fn host_of_model(session: Session<'_>) -> Result<String, Vec<&'static str>> {
     let mut seen = None;
-    let mut look = |judged: &Judged<'_>| {
-        seen = Some(match &judged.outcome {
-            Outcome::Admitted(input, admitted) => {
+    let mut look = |judged: &CheckedRun<'_>| {
+        seen = Some(match &judged.decision {
+            RunDecision::Admitted(input, admitted) => {
                 let planned = plan(input, admitted, &PlanSettings::default()).unwrap();
                 Ok(planned.plan.model.endpoint.unwrap().host)
             }
-            Outcome::Denied(reasons) => Err(reasons.iter().map(|it| it.rule).collect()),
-            Outcome::Undecided => Err(Vec::new()),
+            RunDecision::Denied(reasons) => Err(reasons.iter().map(|it| it.rule).collect()),
+            RunDecision::Undecided => Err(Vec::new()),
         });
     };
-    let demand =
-        Demand { run: Some("r"), uid: Some("00000000-0000-4000-8000-000000000000"), purpose: Purpose::Use(&mut look) };
-    session.finish_for(&mut Schemas::default(), Completeness::Partial, demand);
+    let demand = CheckOptions {
+        run: Some("r"),
+        uid: Some("00000000-0000-4000-8000-000000000000"),
+        purpose: Purpose::Use(&mut look),
+    };
+    session.finish_with(&mut Schemas::default(), Completeness::Partial, demand);
     seen.unwrap()
 }
 
@@ -462,11 +465,11 @@ fn the_status_of_an_object_in_a_file_counts_for_nothing() {
     let agent = AGENT.replace("spec:\n", "spec:\n  policyRef: p\n");
     let others = with(&with(&agent, &run), policy);
     let mut of_files = Session::new("default");
-    of_files.add("a.yaml".to_owned(), Ok(with(&others, model)));
+    of_files.add_text("a.yaml".to_owned(), Ok(with(&others, model)));
     assert_eq!(host_of_model(of_files).as_deref(), Ok("model-m.default.svc"));
     // Our programs wrote the status that an API server has stored: it is checked like any other address.
     let mut stored = Session::new("default");
-    stored.add("a.yaml".to_owned(), Ok(others));
+    stored.add_text("a.yaml".to_owned(), Ok(others));
     stored.add_stored("b.yaml".to_owned(), load(model, &mut Budget::default()));
     assert_eq!(host_of_model(stored), Err(vec!["model-endpoint"]));
 }

@@ -3,29 +3,29 @@
 use super::*;
 use crate::kinds::tests::schema;
 use crate::manifests::load::{Budget, load};
-use crate::validate::object::Sorter;
+use crate::validate::object::ObjectReader;
 
 /// `line field: message [hint]` of every finding.
 fn findings(text: &str, completeness: Completeness) -> Vec<String> {
     let mut objects = Vec::new();
-    let mut sorter = Sorter {
+    let mut sorter = ObjectReader {
         file: 0,
         default_namespace: "default",
         objects: &mut objects,
         problems: &mut |_, field, problem| panic!("{field}: {problem:?}"),
     };
     let loaded = load(text, &mut Budget::default());
-    assert_eq!(loaded.problems.kept, []);
+    assert_eq!(loaded.problems.items, []);
     for document in loaded.documents {
-        sorter.sort(document);
+        sorter.read_document(document);
     }
     let mut findings = Findings::default();
     check(&objects, &["a.yaml".to_owned()], completeness, &mut findings);
     let shown = |it: &Finding| {
         let hint = it.hint.as_deref().unwrap_or("");
-        format!("{} {} {}: {} [{hint}]", it.severity.word(), it.line, it.field, it.message)
+        format!("{} {} {}: {} [{hint}]", it.severity.as_str(), it.line, it.field, it.message)
     };
-    findings.all().iter().map(shown).collect()
+    findings.as_slice().iter().map(shown).collect()
 }
 
 fn object(kind: &str, name: &str, spec: &str) -> String {

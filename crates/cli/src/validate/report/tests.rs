@@ -2,12 +2,12 @@
 
 use super::*;
 use crate::manifests::limits::MAX_FINDINGS;
-use crate::validate::finding::{ObjectName, Stage};
+use crate::validate::finding::{ObjectName, ValidationStage};
 
-fn finding(severity: Verdict, file: &str, line: u32) -> Finding {
+fn finding(severity: FindingSeverity, file: &str, line: u32) -> Finding {
     Finding {
         severity,
-        stage: Stage::Schema,
+        stage: ValidationStage::Schema,
         rule: "rule".to_owned(),
         file: file.to_owned(),
         line,
@@ -19,7 +19,7 @@ fn finding(severity: Verdict, file: &str, line: u32) -> Finding {
     }
 }
 
-fn report(all: &[(Verdict, &str, u32)]) -> Report {
+fn report(all: &[(FindingSeverity, &str, u32)]) -> Report {
     let mut findings = Findings::default();
     for (severity, file, line) in all {
         findings.add(finding(*severity, file, *line));
@@ -29,8 +29,11 @@ fn report(all: &[(Verdict, &str, u32)]) -> Report {
 
 #[test]
 fn findings_come_in_the_order_of_files_and_lines() {
-    let report =
-        report(&[(Verdict::Warning, "a.yaml", 1), (Verdict::Error, "b.yaml", 10), (Verdict::Denied, "b.yaml", 9)]);
+    let report = report(&[
+        (FindingSeverity::Warning, "a.yaml", 1),
+        (FindingSeverity::Error, "b.yaml", 10),
+        (FindingSeverity::Denied, "b.yaml", 9),
+    ]);
     assert_eq!(
         report.text(),
         "b.yaml:9:2: denied[rule]: spec.x: is wrong\n\
@@ -39,23 +42,23 @@ fn findings_come_in_the_order_of_files_and_lines() {
          a.yaml:1:2: warning[rule]: spec.x: is wrong\n  hint: mend it\n"
     );
     assert_eq!(report.summary(), "failed: 1 error, 1 denial, 1 warning; 0 objects in 2 files");
-    assert_eq!(report.conclusion(), Conclusion::Broken);
+    assert_eq!(report.conclusion(), Conclusion::Invalid);
 }
 
 #[test]
 fn only_what_stands_against_it_decides() {
-    assert_eq!(report(&[]).conclusion(), Conclusion::Well);
+    assert_eq!(report(&[]).conclusion(), Conclusion::Passed);
     assert_eq!(report(&[]).summary(), "ok: 0 objects in 2 files");
-    let warned = report(&[(Verdict::Warning, "a.yaml", 1)]);
-    assert_eq!(warned.conclusion(), Conclusion::Well);
+    let warned = report(&[(FindingSeverity::Warning, "a.yaml", 1)]);
+    assert_eq!(warned.conclusion(), Conclusion::Passed);
     assert_eq!(warned.summary(), "ok: 1 warning; 0 objects in 2 files");
-    let denied = report(&[(Verdict::Denied, "a.yaml", 1), (Verdict::Warning, "a.yaml", 1)]);
+    let denied = report(&[(FindingSeverity::Denied, "a.yaml", 1), (FindingSeverity::Warning, "a.yaml", 1)]);
     assert_eq!(denied.conclusion(), Conclusion::Denied);
 }
 
 #[test]
 fn what_is_not_shown_is_counted() {
-    let many = vec![(Verdict::Error, "a.yaml", 3); MAX_FINDINGS + 5];
+    let many = vec![(FindingSeverity::Error, "a.yaml", 3); MAX_FINDINGS + 5];
     let report = report(&many);
     assert_eq!(report.findings.len(), MAX_FINDINGS);
     assert_eq!(report.summary(), "failed: 1005 errors; 0 objects in 2 files; 5 findings not shown");
@@ -63,7 +66,7 @@ fn what_is_not_shown_is_counted() {
 
 #[test]
 fn programs_get_the_documented_shape() {
-    let report = report(&[(Verdict::Denied, "a.yaml", 1)]);
+    let report = report(&[(FindingSeverity::Denied, "a.yaml", 1)]);
     insta::assert_json_snapshot!(report, @r#"
     {
       "allowed": false,

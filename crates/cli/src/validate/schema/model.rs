@@ -45,7 +45,7 @@ pub struct Schema {
     pub list_map_keys: Option<Vec<String>>,
 
     pub properties: Option<BTreeMap<String, Schema>>,
-    pub additional_properties: Option<Additional>,
+    pub additional_properties: Option<AdditionalProperties>,
     pub required: Option<Vec<String>>,
     pub min_properties: Option<usize>,
     pub max_properties: Option<usize>,
@@ -74,19 +74,19 @@ pub enum Type {
 /// The schema of fields that are not listed.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-pub enum Additional {
+pub enum AdditionalProperties {
     Any(bool),
     Schema(Box<Schema>),
 }
 
 impl Schema {
     /// The schema of a kind; a test parses them all.
-    pub fn of(kind: Kind) -> Option<Self> {
-        serde_json::from_str(text(kind)).ok()
+    pub fn for_kind(kind: Kind) -> Option<Self> {
+        serde_json::from_str(schema_text(kind)).ok()
     }
 }
 
-fn text(kind: Kind) -> &'static str {
+fn schema_text(kind: Kind) -> &'static str {
     macro_rules! schema {
         ($name:literal) => {
             include_str!(concat!("../../../schemas/", $name, ".json"))
@@ -129,7 +129,7 @@ mod tests {
             }
         }
         for kind in Kind::ALL {
-            let schema: Schema = serde_json::from_str(text(*kind)).unwrap();
+            let schema: Schema = serde_json::from_str(schema_text(*kind)).unwrap();
             walk(&schema, kind.name());
         }
     }

@@ -9,7 +9,7 @@ use crate::manifests::load::{Budget, load};
 fn problems(schema: Json, text: &str) -> Vec<String> {
     let schema: Schema = serde_json::from_value(schema).unwrap();
     let loaded = load(text, &mut Budget::default());
-    assert_eq!(loaded.problems.kept, [], "{text}");
+    assert_eq!(loaded.problems.items, [], "{text}");
     let mut found = Vec::new();
     check(&loaded.documents[0], &schema, Path::Root, &mut |path, problem| {
         let hint = problem.hint.map(|hint| format!(" [{hint}]"));
@@ -294,9 +294,10 @@ fn every_pattern_has_words() {
         let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
         patterns(&serde_json::from_str(&text).unwrap(), &mut found);
     }
-    let known: std::collections::BTreeSet<String> = forms::FORMS.iter().map(|form| form.pattern.to_owned()).collect();
+    let known: std::collections::BTreeSet<String> =
+        patterns::PATTERNS.iter().map(|form| form.pattern.to_owned()).collect();
     assert_eq!(found, known);
-    for form in forms::FORMS {
+    for form in patterns::PATTERNS {
         let pattern = Regex::new(form.pattern).unwrap();
         assert!(pattern.is_match(form.example), "{form:?}");
     }

@@ -20,17 +20,17 @@ fn run_of(namespace: &str, name: &str, status: serde_json::Value) -> AgentRun {
 }
 
 /// An index with two slots.
-fn index() -> Index {
-    Index::new(2, BTreeMap::new())
+fn index() -> RunIndex {
+    RunIndex::new(2, BTreeMap::new())
 }
 
-fn reserve(index: &Index, name: &str) -> Result<(), Turn> {
+fn reserve(index: &RunIndex, name: &str) -> Result<(), WaitReason> {
     index.reserve(&run(name, json!({})), |_| None)
 }
 
-fn full() -> Result<(), Turn> {
+fn full() -> Result<(), WaitReason> {
     let why = "2 runs are going on, and no more may; namespaces take turns";
-    Err(Turn::OfCluster(why.to_owned()))
+    Err(WaitReason::ClusterFull(why.to_owned()))
 }
 
 fn names(references: Vec<ObjectRef<AgentRun>>) -> Vec<String> {
@@ -43,45 +43,45 @@ fn names(references: Vec<ObjectRef<AgentRun>>) -> Vec<String> {
 fn of_many_that_come_at_once_as_many_begin_as_may() {
     let index = index();
     for name in ["a", "b", "c", "d"] {
-        index.see(&run(name, json!({})));
+        index.track(&run(name, json!({})));
     }
     let full = full();
     assert_eq!(reserve(&index, "a"), Ok(()));
     assert_eq!(reserve(&index, "b"), Ok(()));
     assert_eq!(reserve(&index, "c"), full);
     // The watch delivers the first as it was before it started: it keeps its slot.
-    index.see(&run("a", json!({})));
+    index.track(&run("a", json!({})));
     assert_eq!(reserve(&index, "d"), full);
     assert_eq!(names(index.active()), ["a", "b"]);
     // It does not need another.
     assert_eq!(reserve(&index, "a"), Ok(()));
 
     // One ends: the one that has waited longest is next.
-    let over = index.see(&run("a", json!({ "phase": "Succeeded" })));
-    assert!(over.made_room && !over.has_settled);
-    assert_eq!(names(index.take_turns()), ["c"]);
+    let over = index.track(&run("a", json!({ "phase": "Succeeded" })));
+    assert!(over.freed_slot && !over.torn_down);
+    assert_eq!(names(index.take_runnable()), ["c"]);
     assert_eq!(reserve(&index, "c"), Ok(()));
     assert_eq!(reserve(&index, "d"), full);
     // A terminal run has no turn, and waits for nothing.
     assert_eq!(names(index.waiting()), ["d"]);
     // The free slot is reported only once.
-    assert!(!index.see(&run("a", json!({ "phase": "Succeeded" }))).made_room);
+    assert!(!index.track(&run("a", json!({ "phase": "Succeeded" }))).freed_slot);
 }
 
 #[test]
 fn a_turn_that_cannot_be_used_is_given_back() {
     let index = index();
     for name in ["a", "b", "c"] {
-        index.see(&run(name, json!({})));
+        index.track(&run(name, json!({})));
     }
     assert_eq!(reserve(&index, "a"), Ok(()));
     assert_eq!(reserve(&index, "b"), Ok(()));
-    index.give_back("uid-a");
+    index.release_slot("uid-a");
     assert_eq!(reserve(&index, "c"), Ok(()));
     // A run that has started does not release its slot by being seen.
-    index.see(&run("b", json!({ "planDigest": format!("sha256:{}", "0".repeat(64)) })));
-    index.give_back("uid-b");
-    index.see(&run("b", json!({ "planDigest": format!("sha256:{}", "0".repeat(64)) })));
+    index.track(&run("b", json!({ "planDigest": format!("sha256:{}", "0".repeat(64)) })));
+    index.release_slot("uid-b");
+    index.track(&run("b", json!({ "planDigest": format!("sha256:{}", "0".repeat(64)) })));
     assert_eq!(names(index.active()), ["b", "c"]);
 }
 
@@ -89,12 +89,12 @@ fn a_turn_that_cannot_be_used_is_given_back() {
 fn one_that_went_keeps_nobody_from_its_turn() {
     let index = index();
     for name in ["a", "b", "c", "d"] {
-        index.see(&run(name, json!({})));
+        index.track(&run(name, json!({})));
         let _ = reserve(&index, name);
     }
-    assert!(!index.forget("uid-c").made_room);
-    assert!(index.forget("uid-a").made_room);
-    assert_eq!(names(index.take_turns()), ["d"]);
+    assert!(!index.forget("uid-c").freed_slot);
+    assert!(index.forget("uid-a").freed_slot);
+    assert_eq!(names(index.take_runnable()), ["d"]);
 }
 
 /// A reconcile of a run that was deleted meanwhile asks for a slot all the same.
@@ -102,19 +102,19 @@ fn one_that_went_keeps_nobody_from_its_turn() {
 fn one_that_is_forgotten_takes_no_place_and_no_turn() {
     let index = index();
     for name in ["a", "b", "c", "d"] {
-        index.see(&run(name, json!({})));
+        index.track(&run(name, json!({})));
     }
     assert_eq!(reserve(&index, "a"), Ok(()));
     assert_eq!(reserve(&index, "b"), Ok(()));
     index.forget("uid-c");
-    assert_eq!(reserve(&index, "c"), Err(Turn::Unseen));
+    assert_eq!(reserve(&index, "c"), Err(WaitReason::NotCached));
     assert_eq!(reserve(&index, "d"), full());
-    index.see(&run("a", json!({ "phase": "Succeeded" })));
-    assert_eq!(names(index.take_turns()), ["d"]);
+    index.track(&run("a", json!({ "phase": "Succeeded" })));
+    assert_eq!(names(index.take_runnable()), ["d"]);
     assert_eq!(reserve(&index, "d"), Ok(()));
     // Nor if there is a free slot.
     index.forget("uid-b");
-    assert_eq!(reserve(&index, "b"), Err(Turn::Unseen));
+    assert_eq!(reserve(&index, "b"), Err(WaitReason::NotCached));
     assert_eq!(names(index.active()), ["d"]);
 }
 
@@ -122,12 +122,12 @@ fn one_that_is_forgotten_takes_no_place_and_no_turn() {
 fn those_of_a_tree_are_all_asked_again() {
     let index = index();
     for name in ["a", "b"] {
-        index.see(&run(name, json!({})));
+        index.track(&run(name, json!({})));
         let held = index.reserve(&run(name, json!({})), |_| Some("full".to_owned()));
-        assert_eq!(held, Err(Turn::OfTree("full".to_owned())));
+        assert_eq!(held, Err(WaitReason::TreeFull("full".to_owned())));
     }
-    assert_eq!(names(index.take_turns()), ["a", "b"]);
-    assert_eq!(names(index.take_turns()), [""; 0]);
+    assert_eq!(names(index.take_runnable()), ["a", "b"]);
+    assert_eq!(names(index.take_runnable()), [""; 0]);
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_namespace_with_thousands_of_runs_does_not_delay_another_s_single_one() {
     let index = index();
     let ask = |namespace: &str, name: &str| {
         let run = run_of(namespace, name, json!({}));
-        index.see(&run);
+        index.track(&run);
         index.reserve(&run, |_| None)
     };
     for number in 0..3000 {
@@ -144,23 +144,23 @@ fn a_namespace_with_thousands_of_runs_does_not_delay_another_s_single_one() {
     }
     assert_eq!(ask("modest", "m"), full());
     // The next slot belongs to the other namespace, whichever asks first.
-    index.see(&run_of("greedy", "g0", json!({ "phase": "Succeeded" })));
-    assert_eq!(names(index.take_turns()), ["m"]);
+    index.track(&run_of("greedy", "g0", json!({ "phase": "Succeeded" })));
+    assert_eq!(names(index.take_runnable()), ["m"]);
     assert_eq!(ask("greedy", "g2"), full());
     assert_eq!(ask("greedy", "new"), full());
     assert_eq!(ask("modest", "m"), Ok(()));
     // With one slot each, they take turns again.
-    index.see(&run_of("greedy", "g1", json!({ "phase": "Succeeded" })));
-    assert_eq!(names(index.take_turns()), ["g2"]);
+    index.track(&run_of("greedy", "g1", json!({ "phase": "Succeeded" })));
+    assert_eq!(names(index.take_runnable()), ["g2"]);
     assert_eq!(ask("greedy", "g2"), Ok(()));
 }
 
 #[test]
 fn all_places_are_used_while_nobody_else_waits() {
-    let index = Index::new(5, BTreeMap::new());
+    let index = RunIndex::new(5, BTreeMap::new());
     for number in 0..5 {
         let name = number.to_string();
-        index.see(&run(&name, json!({})));
+        index.track(&run(&name, json!({})));
         assert_eq!(reserve(&index, &name), Ok(()), "{number}");
     }
 }
@@ -169,11 +169,11 @@ fn all_places_are_used_while_nobody_else_waits() {
 #[test]
 fn active_runs_are_shared_by_weight() {
     let weights = BTreeMap::from([("heavy".to_owned(), 4)]);
-    let index = Index::new(10, weights);
+    let index = RunIndex::new(10, weights);
     // All wait before any may start, so that none is first.
     let ask = |namespace: &str, number: usize| {
         let run = run_of(namespace, &format!("{namespace}-{number}"), json!({}));
-        index.see(&run);
+        index.track(&run);
         index.reserve(&run, |_| None)
     };
     for number in 0..10 {
@@ -184,9 +184,9 @@ fn active_runs_are_shared_by_weight() {
     }
     for number in 0..10 {
         let name = format!("first-{number}");
-        index.see(&run_of("first", &name, json!({ "phase": "Succeeded" })));
+        index.track(&run_of("first", &name, json!({ "phase": "Succeeded" })));
     }
-    for reference in index.take_turns() {
+    for reference in index.take_runnable() {
         let namespace = reference.namespace.unwrap_or_default();
         let run = run_of(&namespace, &reference.name, json!({}));
         assert_eq!(index.reserve(&run, |_| None), Ok(()), "{}", reference.name);
@@ -203,55 +203,55 @@ fn active_runs_are_shared_by_weight() {
 async fn a_run_that_is_deleted_leaves_its_place_at_once() {
     let index = index();
     for name in ["a", "b", "c"] {
-        index.see(&run(name, json!({})));
+        index.track(&run(name, json!({})));
         let _ = reserve(&index, name);
     }
     let limit = std::time::Duration::from_secs(1);
-    let changed = tokio::time::timeout(limit, index.turns_changed()).await;
+    let changed = tokio::time::timeout(limit, index.wait_turns_changed()).await;
     assert!(changed.is_err(), "nothing has changed");
     index.forget("uid-a");
-    let changed = tokio::time::timeout(limit, index.turns_changed()).await;
+    let changed = tokio::time::timeout(limit, index.wait_turns_changed()).await;
     assert!(changed.is_ok());
-    assert_eq!(names(index.take_turns()), ["c"]);
+    assert_eq!(names(index.take_runnable()), ["c"]);
     assert_eq!(reserve(&index, "c"), Ok(()));
-    assert!(!index.forget("uid-a").made_room);
+    assert!(!index.forget("uid-a").freed_slot);
 }
 
 #[tokio::test(start_paused = true)]
 async fn whose_turn_it_is_and_cannot_begin_passes_it_on() {
-    type Leave = fn(&Index);
+    type Leave = fn(&RunIndex);
     let ways: [(&str, Leave); 5] = [
         ("it is gone", |index| {
             index.forget("uid-c");
         }),
-        ("it lacks something", |index| index.give_back("uid-c")),
+        ("it lacks something", |index| index.release_slot("uid-c")),
         ("its tree has to wait", |index| {
             let held = index.reserve(&run("c", json!({})), |_| Some("full".to_owned()));
             assert!(held.is_err());
         }),
         ("it is cancelled", |index| {
-            index.see(&run("c", json!({ "phase": "Failed" })));
+            index.track(&run("c", json!({ "phase": "Failed" })));
         }),
         ("it is being deleted", |index| {
             let mut run = run("c", json!({}));
             let deleted = json!("2026-01-01T00:00:00Z");
             run.metadata.deletion_timestamp = serde_json::from_value(deleted).expect("a time");
-            index.see(&run);
+            index.track(&run);
         }),
     ];
     for (what, leave) in ways {
         let index = index();
         for name in ["a", "b", "c", "d"] {
-            index.see(&run(name, json!({})));
+            index.track(&run(name, json!({})));
             let _ = reserve(&index, name);
         }
-        index.see(&run("a", json!({ "phase": "Succeeded" })));
-        assert_eq!(names(index.take_turns()), ["c"]);
+        index.track(&run("a", json!({ "phase": "Succeeded" })));
+        assert_eq!(names(index.take_runnable()), ["c"]);
         leave(&index);
-        let changed = index.turns_changed();
+        let changed = index.wait_turns_changed();
         let changed = tokio::time::timeout(std::time::Duration::from_secs(1), changed).await;
         assert!(changed.is_ok(), "{what}");
-        let turns = names(index.take_turns());
+        let turns = names(index.take_runnable());
         assert!(turns.contains(&"d".to_owned()), "{what}: {turns:?}");
     }
 }
@@ -278,7 +278,7 @@ proptest! {
     /// The counts equal what there is.
     #[test]
     fn active_runs_are_those_that_stand_as_such(acts in proptest::collection::vec(act(), 0..120)) {
-        let index = Index::new(4, BTreeMap::new());
+        let index = RunIndex::new(4, BTreeMap::new());
         let of = |number: u8, status| {
             run_of(&format!("team-{}", number % 3), &number.to_string(), status)
         };
@@ -289,22 +289,22 @@ proptest! {
                     if phase == "Running" {
                         status["planDigest"] = json!(format!("sha256:{}", "0".repeat(64)));
                     }
-                    index.see(&of(number, status));
+                    index.track(&of(number, status));
                 }
                 Act::Reserve(number) => {
                     let before = index.active().len();
                     let is_new = index.lock().runs.get(&format!("uid-{number}"))
-                        .is_some_and(|it| it.standing != Standing::Active);
+                        .is_some_and(|it| it.state != RunState::Active);
                     let turn = index.reserve(&of(number, json!({})), |_| None);
                     prop_assert!(!(is_new && turn.is_ok()) || before < 4);
                 }
-                Act::GiveBack(number) => index.give_back(&format!("uid-{number}")),
+                Act::GiveBack(number) => index.release_slot(&format!("uid-{number}")),
                 Act::Forget(number) => {
                     index.forget(&format!("uid-{number}"));
                 }
             }
             let inner = index.lock();
-            let active = inner.runs.iter().filter(|(_, it)| it.standing == Standing::Active);
+            let active = inner.runs.iter().filter(|(_, it)| it.state == RunState::Active);
             let mut counts = HashMap::new();
             for (uid, known) in active.clone() {
                 let namespace = known.reference.namespace.clone().unwrap_or_default();

@@ -9,13 +9,13 @@ use kube::ResourceExt as _;
 use kube::api::DynamicObject;
 use serde_json::{Map, Value, json};
 use sympozium_api::labels::{self, PLATFORM_ANNOTATIONS, annotation};
-use sympozium_plan::quantity::Amount;
+use sympozium_plan::quantity::ExactQuantity;
 
 use super::super::error::Error;
-use super::is_of;
+use super::belongs_to_run;
 
 /// The fields that are compared exactly, by kind.
-const ESSENCE: &[(&str, &[&str])] = &[
+const COMPARED_FIELDS: &[(&str, &[&str])] = &[
     ("ConfigMap", &["data", "binaryData", "immutable"]),
     ("Role", &["rules"]),
     ("ClusterRole", &["rules"]),
@@ -27,9 +27,9 @@ const ESSENCE: &[(&str, &[&str])] = &[
     ("Secret", &["type", "immutable"]),
 ];
 /// Kinds whose `spec` gets defaults from the API server.
-const COMPLETED: &[&str] = &["Job", "PersistentVolumeClaim", "Sandbox"];
+const DEFAULTED_KINDS: &[&str] = &["Job", "PersistentVolumeClaim", "Sandbox"];
 /// Kinds whose labels and annotations other controllers act on: cloud identities, and storage drivers.
-const INSTRUCTED: &[&str] = &["PersistentVolumeClaim", "ServiceAccount"];
+const STRICT_METADATA_KINDS: &[&str] = &["PersistentVolumeClaim", "ServiceAccount"];
 
 /// The identity that an object should have.
 #[derive(Debug, Clone, Copy)]
@@ -48,7 +48,7 @@ pub fn compare(
     expected: Expected<'_>,
 ) -> Result<(), Error> {
     let foreign = |why| Error::Foreign { kind: kind.to_owned(), name: name.to_owned(), why };
-    if !is_of(there, expected.run_uid) {
+    if !belongs_to_run(there, expected.run_uid) {
         return Err(foreign("the run does not own it"));
     }
     if expected.uid.is_some() && there.uid().as_deref() != expected.uid {
@@ -68,7 +68,7 @@ pub fn compare(
     if there.metadata.deletion_timestamp.is_some() {
         return Err(Error::Waiting("what is being deleted is gone"));
     }
-    if INSTRUCTED.contains(&kind) {
+    if STRICT_METADATA_KINDS.contains(&kind) {
         let unsent = |sent: Option<&Value>, key: &str, value: &str| {
             sent.and_then(|it| it.get(key)).and_then(Value::as_str) != Some(value)
         };
@@ -83,8 +83,8 @@ pub fn compare(
         }
     }
     let nothing = |it: &&Value| !it.is_null();
-    let essence = ESSENCE.iter().find(|(it, _)| *it == kind);
-    if expected.uid.is_none() && essence.is_none() && !COMPLETED.contains(&kind) {
+    let essence = COMPARED_FIELDS.iter().find(|(it, _)| *it == kind);
+    if expected.uid.is_none() && essence.is_none() && !DEFAULTED_KINDS.contains(&kind) {
         return Err(foreign("nothing shows that it is the run's"));
     }
     for field in essence.into_iter().flat_map(|(_, fields)| *fields) {
@@ -92,7 +92,7 @@ pub fn compare(
             return Err(foreign("it says something else"));
         }
     }
-    if COMPLETED.contains(&kind) {
+    if DEFAULTED_KINDS.contains(&kind) {
         let spec = |object: &Value| object.get("spec").cloned().unwrap_or_default();
         let (sent, mut there) = (spec(wanted), spec(&there.data));
         // The author of a claim may have chosen the volume, and its content.
@@ -101,7 +101,7 @@ pub fn compare(
         {
             there.remove("volumeName");
         }
-        if !is_completed(&sent, &there) {
+        if !matches_defaulted(&sent, &there) {
             return Err(foreign("it says something else"));
         }
     }
@@ -110,23 +110,23 @@ pub fn compare(
 
 /// Whether `there` equals `sent` plus defaults of the API server. The defaults are listed: an unlisted field might be
 /// the one that matters.
-fn is_completed(sent: &Value, there: &Value) -> bool {
+fn matches_defaulted(sent: &Value, there: &Value) -> bool {
     match (sent, there) {
         (Value::Object(sent), Value::Object(there)) => {
             let is_kept = |(key, value): (&String, &Value)| match there.get(key) {
-                Some(there) => is_completed(value, there),
-                None => is_left_out(key, value),
+                Some(there) => matches_defaulted(value, there),
+                None => is_omitted(key, value),
             };
-            let is_ours = |(key, value): (&String, &Value)| sent.contains_key(key) || is_filled_in(key, value, there);
+            let is_ours = |(key, value): (&String, &Value)| sent.contains_key(key) || is_defaulted(key, value, there);
             sent.iter().all(is_kept) && there.iter().all(is_ours)
         }
         (Value::Array(sent), Value::Array(there)) => {
             let mut pairs = sent.iter().zip(there);
-            sent.len() == there.len() && pairs.all(|(sent, there)| is_completed(sent, there))
+            sent.len() == there.len() && pairs.all(|(sent, there)| matches_defaulted(sent, there))
         }
         (Value::String(sent), Value::String(there)) if sent != there => {
             // The API server normalises quantities.
-            let amounts = (Amount::parse(sent), Amount::parse(there));
+            let amounts = (ExactQuantity::parse(sent), ExactQuantity::parse(there));
             matches!(amounts, (Ok(sent), Ok(there)) if sent == there)
         }
         _ => sent == there,
@@ -135,7 +135,7 @@ fn is_completed(sent: &Value, there: &Value) -> bool {
 
 /// Whether the API server omits such a value, because it means the same as no value. `false` counts only for the listed
 /// fields.
-fn is_left_out(key: &str, value: &Value) -> bool {
+fn is_omitted(key: &str, value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Object(fields) => fields.is_empty(),
@@ -149,7 +149,7 @@ fn is_left_out(key: &str, value: &Value) -> bool {
 }
 
 /// Whether the API server sets this value by default.
-fn is_filled_in(key: &str, value: &Value, beside: &Map<String, Value>) -> bool {
+fn is_defaulted(key: &str, value: &Value, beside: &Map<String, Value>) -> bool {
     let filled_in = match key {
         // From the Job controller: labels and the selector for them. A selector by another author needs
         // `manualSelector: true`.

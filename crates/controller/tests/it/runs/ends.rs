@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use sympozium_api::agent_run::{CostSource, Phase};
 use sympozium_plan::prices::Prices;
 
-use super::world::{World, a_run, objects};
+use super::harness::{Harness, a_run, objects};
 
 fn phase(run: &sympozium_api::AgentRun) -> Option<Phase> {
     run.status.as_ref().and_then(|it| it.phase)
@@ -23,29 +23,32 @@ fn answered(result: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer() {
-    let Some(world) = World::start().await else {
+    let Some(world) = Harness::start().await else {
         return;
     };
     world.apply(&objects("one")).await;
-    let run = world.until("one", "granted", |it| World::conditions(it).contains_key("Granted")).await;
+    let run = world.wait_until_run("one", "granted", |it| Harness::conditions(it).contains_key("Granted")).await;
     let pod = world.pod(&run, "agent-run").await;
-    let run = world.until("one", "a pod", |it| it.status.as_ref().is_some_and(|it| it.pod_uid.is_some())).await;
+    let run =
+        world.wait_until_run("one", "a pod", |it| it.status.as_ref().is_some_and(|it| it.pod_uid.is_some())).await;
     let status = run.status.as_ref().expect("a status");
     assert_eq!(status.pod_uid.as_ref().map(ToString::to_string), pod.uid());
     world.start_pod(&pod).await;
-    world.until("one", "running", |it| phase(it) == Some(Phase::Running)).await;
-    let account = World::account(&run);
-    world.gains(&account, "list", "pods").await;
-    world.gains(&account, "list", "nodes").await;
-    assert!(!world.may(&account, "list", "secrets").await);
+    world.wait_until_run("one", "running", |it| phase(it) == Some(Phase::Running)).await;
+    let account = Harness::account(&run);
+    world.wait_for_access(&account, "list", "pods").await;
+    world.wait_for_access(&account, "list", "nodes").await;
+    assert!(!world.has_access(&account, "list", "secrets").await);
 
     world.report("one", answered("It is fine.")).await;
-    world.until("one", "over", |it| phase(it) == Some(Phase::Succeeded)).await;
-    world.has_lost(&run, &account, "list", "pods").await;
-    world.has_lost(&run, &account, "list", "nodes").await;
-    world.vanish(&pod).await;
+    world.wait_until_run("one", "over", |it| phase(it) == Some(Phase::Succeeded)).await;
+    world.assert_access_lost(&run, &account, "list", "pods").await;
+    world.assert_access_lost(&run, &account, "list", "nodes").await;
+    world.force_delete_pod(&pod).await;
     let run = world
-        .until("one", "revoked", |it| World::conditions(it).get("Revoked").is_some_and(|(status, _)| status == "True"))
+        .wait_until_run("one", "revoked", |it| {
+            Harness::conditions(it).get("Revoked").is_some_and(|(status, _)| status == "True")
+        })
         .await;
     let status = run.status.as_ref().expect("a status");
     assert_eq!(status.result.as_deref(), Some("It is fine."));
@@ -64,15 +67,15 @@ async fn an_answer() {
         assert!(resolved.contains(&expected), "{expected} in {resolved:?}");
     }
     assert!(status.granted_at.is_some() && status.revoked_at.is_some());
-    let run = world.until("one", "let go", |it| it.finalizers().is_empty()).await;
-    let left = world.left(&run).await;
+    let run = world.wait_until_run("one", "let go", |it| it.finalizers().is_empty()).await;
+    let left = world.remaining_objects(&run).await;
     assert!(left.iter().all(|it| it.ends_with("-plan")), "{left:?}");
     assert_eq!(left.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_has_its_cost() {
-    let Some(mut world) = World::start().await else {
+    let Some(mut world) = Harness::start().await else {
         return;
     };
     let table = r#"{"currency": "USD", "models": {"*": {"input": 1, "output": 2}}}"#;
@@ -86,17 +89,17 @@ async fn an_answer_has_its_cost() {
     for (name, run) in [("plain", a_run("plain")), ("hooked", hooked)] {
         world.apply(&[run]).await;
         let has_pod = |it: &sympozium_api::AgentRun| it.status.as_ref().is_some_and(|it| it.pod_uid.is_some());
-        let run = world.until(name, "a pod", has_pod).await;
+        let run = world.wait_until_run(name, "a pod", has_pod).await;
         let pod = world.pod(&run, "agent-run").await;
         world.start_pod(&pod).await;
         world.report(name, answered("Done.")).await;
-        world.vanish(&pod).await;
+        world.force_delete_pod(&pod).await;
         if name == "hooked" {
             let after = world.pod(&run, "post-run").await;
             world.complete_pod(&after).await;
         }
         let over = |it: &sympozium_api::AgentRun| phase(it).is_some_and(Phase::is_terminal);
-        let run = world.until(name, "over", over).await;
+        let run = world.wait_until_run(name, "over", over).await;
         let status = run.status.as_ref().expect("a status");
         assert_eq!(status.phase, Some(Phase::Succeeded), "{name}: {:?}", status.error);
         let cost = status.cost_estimate.as_ref().expect("a cost");
@@ -111,25 +114,26 @@ async fn an_answer_has_its_cost() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hooks_begin_when_nothing_of_the_agent_is_at_work() {
-    let Some(world) = World::start().await else {
+    let Some(world) = Harness::start().await else {
         return;
     };
     let [agent, pack, mut run] = objects("hooked").try_into().expect("three objects");
     run["spec"]["lifecycle"] =
         json!({ "postRun": [{ "name": "after", "image": "example.org/after:1", "command": ["true"] }] });
     world.apply(&[agent, pack, run]).await;
-    let run = world.until("hooked", "a pod", |it| it.status.as_ref().is_some_and(|it| it.pod_uid.is_some())).await;
+    let run =
+        world.wait_until_run("hooked", "a pod", |it| it.status.as_ref().is_some_and(|it| it.pod_uid.is_some())).await;
     let pod = world.pod(&run, "agent-run").await;
     world.start_pod(&pod).await;
     // It lingers: nothing ends it but the one who says so here.
     let lingers = |finalizers| json!({ "metadata": { "finalizers": finalizers } });
     let name = pod.name_any();
     world.patch_pod(&name, lingers(json!(["example.org/lingers"]))).await;
-    let account = World::account(&run);
-    world.gains(&account, "list", "pods").await;
+    let account = Harness::account(&run);
+    world.wait_for_access(&account, "list", "pods").await;
     world.report("hooked", json!({ "finished": true, "ending": "answered", "result": "Done.", "reports": 1 })).await;
-    world.until("hooked", "afterwards", |it| phase(it) == Some(Phase::PostRunning)).await;
-    world.has_lost(&run, &account, "list", "pods").await;
+    world.wait_until_run("hooked", "afterwards", |it| phase(it) == Some(Phase::PostRunning)).await;
+    world.assert_access_lost(&run, &account, "list", "pods").await;
     // It is told to go, and hooks wait until it has.
     world
         .eventually("the pod is told to go", || async {
@@ -137,19 +141,20 @@ async fn hooks_begin_when_nothing_of_the_agent_is_at_work() {
             pod.metadata.deletion_timestamp.is_some().then_some(())
         })
         .await;
-    assert!(world.hooks_sleep(&run).await);
+    assert!(world.hooks_are_suspended(&run).await);
     world.patch_pod(&name, lingers(json!(null))).await;
-    world.eventually("hooks begin", || async { (!world.hooks_sleep(&run).await).then_some(()) }).await;
+    world.eventually("hooks begin", || async { (!world.hooks_are_suspended(&run).await).then_some(()) }).await;
 }
 
 /// A pod that somebody makes look like a run's is not waited for, and not taken for its own.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_of_somebody_else() {
-    let Some(world) = World::start().await else {
+    let Some(world) = Harness::start().await else {
         return;
     };
     world.apply(&objects("one")).await;
-    let run = world.until("one", "a pod", |it| it.status.as_ref().is_some_and(|it| it.pod_uid.is_some())).await;
+    let run =
+        world.wait_until_run("one", "a pod", |it| it.status.as_ref().is_some_and(|it| it.pod_uid.is_some())).await;
     let pod = world.pod(&run, "agent-run").await;
     let mut forged = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "forged",
             "labels": pod.metadata.labels, "ownerReferences": pod.metadata.owner_references },
@@ -161,8 +166,8 @@ async fn a_pod_of_somebody_else() {
     world.apply(&[forged]).await;
     world.start_pod(&pod).await;
     world.report("one", json!({ "finished": true, "ending": "answered", "result": "Fine.", "reports": 1 })).await;
-    world.vanish(&pod).await;
-    let run = world.until("one", "let go", |it| it.finalizers().is_empty()).await;
+    world.force_delete_pod(&pod).await;
+    let run = world.wait_until_run("one", "let go", |it| it.finalizers().is_empty()).await;
     assert_eq!(phase(&run), Some(Phase::Succeeded));
     let patch = json!({ "metadata": { "finalizers": null } });
     world.patch_pod("forged", patch).await;
@@ -170,74 +175,76 @@ async fn a_pod_of_somebody_else() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn deleted_in_the_middle() {
-    let Some(world) = World::start().await else {
+    let Some(world) = Harness::start().await else {
         return;
     };
     world.apply(&objects("gone")).await;
-    let run = world.until("gone", "granted", |it| World::conditions(it).contains_key("Granted")).await;
+    let run = world.wait_until_run("gone", "granted", |it| Harness::conditions(it).contains_key("Granted")).await;
     let pod = world.pod(&run, "agent-run").await;
     world.start_pod(&pod).await;
     world.runs().delete("gone", &DeleteParams::default()).await.expect("deleted");
     // A kubelet would end it, and then say so by removing it.
-    world.vanish(&pod).await;
+    world.force_delete_pod(&pod).await;
     world
         .eventually("the run is gone", || async {
             let found = world.runs().get_opt("gone").await.ok()?;
             found.is_none().then_some(())
         })
         .await;
-    world.eventually("nothing is left", || async { world.left(&run).await.is_empty().then_some(()) }).await;
+    world
+        .eventually("nothing is left", || async { world.remaining_objects(&run).await.is_empty().then_some(()) })
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cancelled() {
-    let Some(world) = World::start().await else {
+    let Some(world) = Harness::start().await else {
         return;
     };
     world.apply(&objects("stop")).await;
-    let run = world.until("stop", "granted", |it| World::conditions(it).contains_key("Granted")).await;
+    let run = world.wait_until_run("stop", "granted", |it| Harness::conditions(it).contains_key("Granted")).await;
     let pod = world.pod(&run, "agent-run").await;
     world.start_pod(&pod).await;
-    world.until("stop", "running", |it| phase(it) == Some(Phase::Running)).await;
+    world.wait_until_run("stop", "running", |it| phase(it) == Some(Phase::Running)).await;
     let patch = json!({ "spec": { "cancel": true } });
     let patched = world.runs().patch("stop", &PatchParams::default(), &Patch::Merge(&patch)).await;
     patched.expect("cancelled");
-    world.vanish(&pod).await;
-    let run = world.until("stop", "cancelled", |it| phase(it) == Some(Phase::Cancelled)).await;
+    world.force_delete_pod(&pod).await;
+    let run = world.wait_until_run("stop", "cancelled", |it| phase(it) == Some(Phase::Cancelled)).await;
     assert_eq!(run.status.as_ref().and_then(|it| it.error.clone()), None);
-    let run = world.until("stop", "let go", |it| it.finalizers().is_empty()).await;
-    let left = world.left(&run).await;
+    let run = world.wait_until_run("stop", "let go", |it| it.finalizers().is_empty()).await;
+    let left = world.remaining_objects(&run).await;
     assert!(left.iter().all(|it| it.ends_with("-plan")), "{left:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bridge_that_was_killed() {
-    let Some(world) = World::start().await else {
+    let Some(world) = Harness::start().await else {
         return;
     };
     world.apply(&objects("crash")).await;
-    let run = world.until("crash", "granted", |it| World::conditions(it).contains_key("Granted")).await;
+    let run = world.wait_until_run("crash", "granted", |it| Harness::conditions(it).contains_key("Granted")).await;
     let pod = world.pod(&run, "agent-run").await;
     world.start_pod(&pod).await;
-    world.until("crash", "running", |it| phase(it) == Some(Phase::Running)).await;
+    world.wait_until_run("crash", "running", |it| phase(it) == Some(Phase::Running)).await;
     world.end_pod(&pod, 137).await;
-    let run = world.until("crash", "failed", |it| phase(it) == Some(Phase::Failed)).await;
+    let run = world.wait_until_run("crash", "failed", |it| phase(it) == Some(Phase::Failed)).await;
     let error = run.status.as_ref().and_then(|it| it.error.clone());
     assert_eq!(error.as_deref(), Some("container `ipc-bridge` failed: ended by signal 9"));
-    world.until("crash", "let go", |it| it.finalizers().is_empty()).await;
+    world.wait_until_run("crash", "let go", |it| it.finalizers().is_empty()).await;
 }
 
 /// Whoever may patch and delete runs cannot keep their rights: not with a finalizer of their own in the place of ours.
 #[tokio::test(flavor = "multi_thread")]
 async fn deleted_under_a_finalizer_of_somebody_else() {
-    let Some(world) = World::start().await else {
+    let Some(world) = Harness::start().await else {
         return;
     };
     world.apply(&objects("held")).await;
     let has_pod = |it: &sympozium_api::AgentRun| it.status.as_ref().is_some_and(|it| it.pod_uid.is_some());
-    let run = world.until("held", "a pod", has_pod).await;
-    let account = World::account(&run);
-    world.gains(&account, "list", "nodes").await;
+    let run = world.wait_until_run("held", "a pod", has_pod).await;
+    let account = Harness::account(&run);
+    world.wait_for_access(&account, "list", "nodes").await;
     let pod = world.pod(&run, "agent-run").await;
     let finalizers = |list: serde_json::Value| {
         let patch = json!({ "metadata": { "finalizers": list } });
@@ -253,12 +260,12 @@ async fn deleted_under_a_finalizer_of_somebody_else() {
     let deleted = world.runs().delete("held", &parameters).await;
     deleted.expect("it is deleted");
     world
-        .eventually("rights are taken", || async { (!world.may(&account, "list", "nodes").await).then_some(()) })
+        .eventually("rights are taken", || async { (!world.has_access(&account, "list", "nodes").await).then_some(()) })
         .await;
-    world.vanish(&pod).await;
+    world.force_delete_pod(&pod).await;
     world
         .eventually("nothing but the plan is left", || async {
-            let left = world.left(&run).await;
+            let left = world.remaining_objects(&run).await;
             left.iter().all(|it| it.ends_with("-plan")).then_some(())
         })
         .await;
@@ -269,7 +276,7 @@ async fn deleted_under_a_finalizer_of_somebody_else() {
 /// What an account of a run may still do is found by asking, whoever let it.
 #[tokio::test(flavor = "multi_thread")]
 async fn rights_that_somebody_else_gave() {
-    let Some(world) = World::start().await else {
+    let Some(world) = Harness::start().await else {
         return;
     };
     let [agent, pack, _] = objects("x").try_into().expect("three objects");
@@ -277,23 +284,23 @@ async fn rights_that_somebody_else_gave() {
     let has_pod = |it: &sympozium_api::AgentRun| it.status.as_ref().is_some_and(|it| it.pod_uid.is_some());
     for name in ["told", "gone"] {
         world.apply(&[a_run(name)]).await;
-        let run = world.until(name, "a pod", has_pod).await;
-        let account = World::account(&run);
+        let run = world.wait_until_run(name, "a pod", has_pod).await;
+        let account = Harness::account(&run);
         let binding = json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
             "metadata": { "name": name },
             "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view" },
             "subjects": [{ "kind": "ServiceAccount", "name": account, "namespace": world.namespace.name() }] });
         world.apply(&[binding]).await;
         // Not a right of the run's own: the API server knows the binding before the run is looked through.
-        world.gains(&account, "list", "services").await;
+        world.wait_for_access(&account, "list", "services").await;
         let pod = world.pod(&run, "agent-run").await;
         world.start_pod(&pod).await;
         let report = json!({ "finished": true, "ending": "answered", "result": "Done.", "reports": 1 });
         world.report(name, report).await;
-        world.vanish(&pod).await;
+        world.force_delete_pod(&pod).await;
         let remaining = ("False".to_owned(), "Remaining".to_owned());
-        let told = |it: &sympozium_api::AgentRun| World::conditions(it).get("Revoked") == Some(&remaining);
-        let run = world.until(name, "told of what is left", told).await;
+        let told = |it: &sympozium_api::AgentRun| Harness::conditions(it).get("Revoked") == Some(&remaining);
+        let run = world.wait_until_run(name, "told of what is left", told).await;
         let check = run.status.as_ref().and_then(|it| it.revocation.clone());
         let left: Vec<_> = check.expect("a check").remaining;
         let left: Vec<_> = left.iter().map(|it| (it.kind.as_str(), it.name.as_str())).collect();
@@ -303,8 +310,8 @@ async fn rights_that_somebody_else_gave() {
             let taken = kubectl.run(&["delete", "rolebinding", name]);
             taken.expect("it is taken back");
             world
-                .until(name, "revoked", |it| {
-                    let revoked = World::conditions(it).get("Revoked").cloned();
+                .wait_until_run(name, "revoked", |it| {
+                    let revoked = Harness::conditions(it).get("Revoked").cloned();
                     revoked.is_some_and(|it| it.0 == "True") && it.finalizers().is_empty()
                 })
                 .await;

@@ -6,7 +6,7 @@ use serde_json::json;
 use sympozium_api::AgentRun;
 use sympozium_api::agent_run::{GateVerdict, Phase};
 
-use super::world::{World, a_run, objects};
+use super::harness::{Harness, a_run, objects};
 
 /// What becomes of the gate.
 #[derive(Debug, Clone, Copy)]
@@ -23,29 +23,29 @@ fn phase(run: &AgentRun) -> Option<Phase> {
 }
 
 /// A run whose agent has answered, and whose gate has begun.
-async fn answered(world: &World, name: &str, default: &str) -> (AgentRun, Pod) {
+async fn answered(world: &Harness, name: &str, default: &str) -> (AgentRun, Pod) {
     let mut run = a_run(name);
     run["spec"]["lifecycle"] = json!({ "gateDefault": default, "postRun": [
         { "name": "judge", "image": "example.org/judge:1", "command": ["/judge"], "gate": true },
     ] });
     world.apply(&[run]).await;
     let has_pod = |it: &AgentRun| it.status.as_ref().is_some_and(|it| it.pod_uid.is_some());
-    let run = world.until(name, "a pod", has_pod).await;
+    let run = world.wait_until_run(name, "a pod", has_pod).await;
     let pod = world.pod(&run, "agent-run").await;
     world.start_pod(&pod).await;
     // Watches of different kinds do not wait for each other: what a pod said is known before its run reports the end.
-    let is_checked = |it: &AgentRun| World::conditions(it).get("NetworkEnforced").is_some_and(|it| it.0 == "True");
-    world.until(name, "its network checked", is_checked).await;
+    let is_checked = |it: &AgentRun| Harness::conditions(it).get("NetworkEnforced").is_some_and(|it| it.0 == "True");
+    world.wait_until_run(name, "its network checked", is_checked).await;
     let report = json!({ "finished": true, "ending": "answered", "result": "Done.", "reports": 1 });
     world.report(name, report).await;
-    world.vanish(&pod).await;
+    world.force_delete_pod(&pod).await;
     let judge = world.pod(&run, "post-run").await;
     (run, judge)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_goes_out_when_its_gate_says_so() {
-    let Some(world) = World::start().await else {
+    let Some(world) = Harness::start().await else {
         return;
     };
     world.apply(&objects("x")[..2]).await;
@@ -84,8 +84,8 @@ async fn an_answer_goes_out_when_its_gate_says_so() {
         let (run, judge) = answered(&world, name, default).await;
         let now = world.runs().get(name).await.expect("it is there");
         assert_eq!(phase(&now), Some(Phase::PostRunning));
-        assert_eq!(World::conditions(&now).get("AgentEnded").map(|it| it.0.as_str()), Some("True"));
-        let enforced = World::conditions(&now).get("NetworkEnforced").cloned();
+        assert_eq!(Harness::conditions(&now).get("AgentEnded").map(|it| it.0.as_str()), Some("True"));
+        let enforced = Harness::conditions(&now).get("NetworkEnforced").cloned();
         assert_eq!(enforced.map(|it| it.0).as_deref(), Some("True"), "{name}");
         match gate {
             Gate::Ends(_) | Gate::IsKilled => {
@@ -107,7 +107,7 @@ async fn an_answer_goes_out_when_its_gate_says_so() {
                 let phase = if code == 0 { "Succeeded" } else { "Failed" };
                 let status = json!({ "phase": phase, "initContainerStatuses": before,
                     "containerStatuses": containers });
-                world.say(&judge, status).await;
+                world.set_pod_status(&judge, status).await;
             }
             Gate::TakesTooLong => {
                 let job = run.status.as_ref().and_then(|it| it.post_run_job_name.clone());
@@ -125,8 +125,8 @@ async fn an_answer_goes_out_when_its_gate_says_so() {
             }
         }
         let over = |it: &AgentRun| phase(it).is_some_and(Phase::is_terminal);
-        let run = world.until(name, "over", over).await;
-        world.vanish(&judge).await;
+        let run = world.wait_until_run(name, "over", over).await;
+        world.force_delete_pod(&judge).await;
         let status = run.status.as_ref().expect("a status");
         assert_eq!(phase(&run), Some(expected), "{name}: {:?}", status.error);
         assert_eq!(status.gate_verdict, verdict, "{name}");

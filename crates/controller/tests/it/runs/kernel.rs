@@ -8,17 +8,17 @@ use kube::api::{DeleteParams, PostParams};
 use serde_json::json;
 use sympozium_api::AgentRun;
 
-use super::world::{PATIENCE, World};
+use super::harness::{Harness, TIMEOUT};
 
 /// What a run in this class is told: it is never made, because the cluster has no agent-sandbox.
-async fn told(world: &World, name: &str, class: &str) -> String {
+async fn told(world: &Harness, name: &str, class: &str) -> String {
     let run = json!({
         "apiVersion": "sympozium.ai/v1alpha1", "kind": "AgentRun", "metadata": { "name": name },
         "spec": { "agentRef": "guarded", "task": "Look.", "agentSandbox": { "enabled": true, "runtimeClass": class } },
     });
     world.apply(&[run]).await;
     let has_error = |it: &AgentRun| it.status.as_ref().is_some_and(|it| it.error.is_some());
-    let run = world.until(name, "told why not", has_error).await;
+    let run = world.wait_until_run(name, "told why not", has_error).await;
     let deleted = world.runs().delete(name, &DeleteParams::default()).await;
     deleted.expect("it is deleted");
     run.status.and_then(|it| it.error).unwrap_or_default()
@@ -26,7 +26,7 @@ async fn told(world: &World, name: &str, class: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_runtime_class_gives_the_kernel_of_its_handler() {
-    let Some(world) = World::start().await else {
+    let Some(world) = Harness::start().await else {
         return;
     };
     let classes: Api<RuntimeClass> = Api::all(world.client.clone());
@@ -54,7 +54,7 @@ async fn a_runtime_class_gives_the_kernel_of_its_handler() {
         ])
         .await;
     // Watches of different kinds do not wait for each other: the classes may be seen after a run.
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut number = 0;
     loop {
         let said = told(&world, &format!("real-{number}"), &real).await;

@@ -6,7 +6,7 @@ use serde_json::json;
 use sympozium_api::AgentRun;
 use sympozium_api::agent_run::Phase;
 
-use super::world::{World, a_run, objects};
+use super::harness::{Harness, a_run, objects};
 
 fn phase(run: &AgentRun) -> Option<Phase> {
     run.status.as_ref().and_then(|it| it.phase)
@@ -19,84 +19,85 @@ fn error(run: &AgentRun) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn objects_come_in_any_order() {
-    let Some(world) = World::start().await else {
+    let Some(world) = Harness::start().await else {
         return;
     };
     let [agent, pack, run] = objects("early").try_into().expect("three objects");
     world.apply(&[run]).await;
     let waiting = |it: &AgentRun| {
         let said = ("Unknown".to_owned(), "Waiting".to_owned());
-        phase(it) == Some(Phase::Pending) && World::conditions(it).get("Admitted") == Some(&said)
+        phase(it) == Some(Phase::Pending) && Harness::conditions(it).get("Admitted") == Some(&said)
     };
-    let run = world.until("early", "waiting", waiting).await;
-    assert_eq!(world.left(&run).await, Vec::<String>::new());
+    let run = world.wait_until_run("early", "waiting", waiting).await;
+    assert_eq!(world.remaining_objects(&run).await, Vec::<String>::new());
     world.apply(&[agent, pack]).await;
-    let granted = |it: &AgentRun| World::conditions(it).contains_key("Granted");
-    world.until("early", "granted", granted).await;
+    let granted = |it: &AgentRun| Harness::conditions(it).contains_key("Granted");
+    world.wait_until_run("early", "granted", granted).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn waiting_has_an_end() {
-    let Some(mut world) = World::start().await else {
+    let Some(mut world) = Harness::start().await else {
         return;
     };
-    world.restart(|it| it.patience = Duration::from_secs(2)).await;
+    world.restart(|it| it.resolve_timeout = Duration::from_secs(2)).await;
     world.apply(&[a_run("never")]).await;
-    let run = world.until("never", "denied", |it| phase(it) == Some(Phase::Failed)).await;
+    let run = world.wait_until_run("never", "denied", |it| phase(it) == Some(Phase::Failed)).await;
     assert!(error(&run).contains("denied[agent-missing]"), "{}", error(&run));
-    assert_eq!(world.left(&run).await, Vec::<String>::new());
+    assert_eq!(world.remaining_objects(&run).await, Vec::<String>::new());
 }
 
 /// Where there is no agent-sandbox, a run that wants one says so; it is not made of something else.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sandbox_that_cannot_be_had() {
-    let Some(world) = World::start().await else {
+    let Some(world) = Harness::start().await else {
         return;
     };
     let [agent, pack, mut run] = objects("boxed").try_into().expect("three objects");
     run["spec"]["agentSandbox"] = json!({ "enabled": true });
     world.apply(&[agent, pack, run]).await;
     let over = |it: &AgentRun| phase(it).is_some_and(Phase::is_terminal);
-    let run = world.until("boxed", "over", over).await;
+    let run = world.wait_until_run("boxed", "over", over).await;
     let said = ("False".to_owned(), "Impossible".to_owned());
-    assert_eq!(World::conditions(&run).get("Admitted"), Some(&said), "{}", error(&run));
-    assert_eq!(world.left(&run).await, Vec::<String>::new());
+    assert_eq!(Harness::conditions(&run).get("Admitted"), Some(&said), "{}", error(&run));
+    assert_eq!(world.remaining_objects(&run).await, Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pack_of_nobody_gets_no_rights() {
-    let Some(world) = World::start().await else {
+    let Some(world) = Harness::start().await else {
         return;
     };
     let floor = world.floor();
     let patch = json!({ "spec": { "rbacPolicy": { "clusterRBACNamespaces": [] } } });
     world.patch_floor(&floor, patch).await;
     world.apply(&objects("strange")).await;
-    let run = world.until("strange", "denied", |it| phase(it) == Some(Phase::Failed)).await;
+    let run = world.wait_until_run("strange", "denied", |it| phase(it) == Some(Phase::Failed)).await;
     let error = error(&run);
     assert!(error.contains("the pack's author"), "{error}");
-    assert_eq!(world.left(&run).await, Vec::<String>::new());
+    assert_eq!(world.remaining_objects(&run).await, Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_controller_that_comes_back_goes_on() {
-    let Some(mut world) = World::start().await else {
+    let Some(mut world) = Harness::start().await else {
         return;
     };
     world.apply(&objects("kept")).await;
-    let run = world.until("kept", "a pod", |it| it.status.as_ref().is_some_and(|it| it.pod_uid.is_some())).await;
+    let run =
+        world.wait_until_run("kept", "a pod", |it| it.status.as_ref().is_some_and(|it| it.pod_uid.is_some())).await;
     let pod = world.pod(&run, "agent-run").await;
     world.restart(|_| ()).await;
     world.start_pod(&pod).await;
-    world.until("kept", "running", |it| phase(it) == Some(Phase::Running)).await;
+    world.wait_until_run("kept", "running", |it| phase(it) == Some(Phase::Running)).await;
     world.restart(|_| ()).await;
     let report = json!({ "finished": true, "ending": "failed", "error": "I cannot.", "reports": 1 });
     world.report("kept", report).await;
-    let run = world.until("kept", "failed", |it| phase(it) == Some(Phase::Failed)).await;
+    let run = world.wait_until_run("kept", "failed", |it| phase(it) == Some(Phase::Failed)).await;
     assert_eq!(error(&run), "I cannot.");
-    world.vanish(&pod).await;
-    let revoked = |it: &AgentRun| World::conditions(it).get("Revoked").is_some_and(|(status, _)| status == "True");
-    world.until("kept", "revoked", revoked).await;
+    world.force_delete_pod(&pod).await;
+    let revoked = |it: &AgentRun| Harness::conditions(it).get("Revoked").is_some_and(|(status, _)| status == "True");
+    world.wait_until_run("kept", "revoked", revoked).await;
 }
 
 /// Those that neither wait nor are over.
@@ -113,16 +114,16 @@ fn going(runs: &[AgentRun]) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_more_go_on_than_may() {
     const NAMES: [&str; 4] = ["q-0", "q-1", "q-2", "q-3"];
-    let Some(mut world) = World::start().await else {
+    let Some(mut world) = Harness::start().await else {
         return;
     };
-    world.restart(|it| it.active_runs = 2).await;
+    world.restart(|it| it.max_active_runs = 2).await;
     let [agent, pack, _] = objects("x").try_into().expect("three objects");
     world.apply(&[agent, pack]).await;
     world.apply(&NAMES.map(a_run)).await;
     let queued = |it: &AgentRun| {
         let said = ("Unknown".to_owned(), "Queued".to_owned());
-        World::conditions(it).get("Admitted") == Some(&said)
+        Harness::conditions(it).get("Admitted") == Some(&said)
     };
     for round in 0..2 {
         let names = world
@@ -138,13 +139,13 @@ async fn no_more_go_on_than_may() {
             .await;
         for name in names {
             let has_pod = |it: &AgentRun| it.status.as_ref().is_some_and(|it| it.pod_uid.is_some());
-            let run = world.until(&name, "a pod", has_pod).await;
+            let run = world.wait_until_run(&name, "a pod", has_pod).await;
             let pod = world.pod(&run, "agent-run").await;
             let patch = json!({ "spec": { "cancel": true } });
             let patch = kube::api::Patch::Merge(&patch);
             let cancelled = world.runs().patch(&name, &Default::default(), &patch).await;
             cancelled.expect("cancelled");
-            world.vanish(&pod).await;
+            world.force_delete_pod(&pod).await;
         }
     }
 }
@@ -156,29 +157,29 @@ async fn a_run_that_is_deleted_makes_room() {
     const SOON: Duration = Duration::from_secs(20);
     // A machine that is slow once is asked again; a run that nobody wakes takes longer every time.
     const ATTEMPTS: usize = 4;
-    let Some(mut world) = World::start().await else {
+    let Some(mut world) = Harness::start().await else {
         return;
     };
-    world.restart(|it| it.active_runs = 1).await;
+    world.restart(|it| it.max_active_runs = 1).await;
     world.apply(&objects("run-0")).await;
     let has_pod = |it: &AgentRun| it.status.as_ref().is_some_and(|it| it.pod_uid.is_some());
     let queued = |it: &AgentRun| {
         let said = ("Unknown".to_owned(), "Queued".to_owned());
-        World::conditions(it).get("Admitted") == Some(&said)
+        Harness::conditions(it).get("Admitted") == Some(&said)
     };
     let mut times = Vec::new();
     for number in 0..ATTEMPTS {
         let (first, second) = (format!("run-{number}"), format!("run-{}", number + 1));
-        let run = world.until(&first, "a pod", has_pod).await;
+        let run = world.wait_until_run(&first, "a pod", has_pod).await;
         let pod = world.pod(&run, "agent-run").await;
         world.apply(&[a_run(&second)]).await;
-        world.until(&second, "queued", queued).await;
+        world.wait_until_run(&second, "queued", queued).await;
         let since = Instant::now();
         let deleted = world.runs().delete(&first, &Default::default()).await;
         deleted.expect("it is deleted");
-        world.vanish(&pod).await;
-        let has_begun = |it: &AgentRun| World::conditions(it).contains_key("Granted");
-        world.until(&second, "begun", has_begun).await;
+        world.force_delete_pod(&pod).await;
+        let has_begun = |it: &AgentRun| Harness::conditions(it).contains_key("Granted");
+        world.wait_until_run(&second, "begun", has_begun).await;
         times.push(since.elapsed());
         if since.elapsed() < SOON {
             return;
@@ -190,13 +191,13 @@ async fn a_run_that_is_deleted_makes_room() {
 /// A skill is toggled as the guide says. The run that goes on has what it began with, whoever looks after it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_skill_that_is_toggled_is_for_the_next_run() {
-    let Some(mut world) = World::start().await else {
+    let Some(mut world) = Harness::start().await else {
         return;
     };
     world.apply(&objects("first")).await;
     let has_pod = |it: &AgentRun| it.status.as_ref().is_some_and(|it| it.pod_uid.is_some());
-    let first = world.until("first", "a pod", has_pod).await;
-    let account = World::account(&first);
+    let first = world.wait_until_run("first", "a pod", has_pod).await;
+    let account = Harness::account(&first);
     let kubectl = world.namespace.kubectl().clone();
     let toggled = r#"{"spec":{"skills":[]}}"#;
     let words = ["patch", "agent", "helper", "--type=merge", "-p", toggled];
@@ -209,7 +210,7 @@ async fn a_skill_that_is_toggled_is_for_the_next_run() {
         assert!(number < 20, "the next runs have it still");
         let name = format!("next-{number}");
         world.apply(&[a_run(&name)]).await;
-        let next = world.until(&name, "a pod", has_pod).await;
+        let next = world.wait_until_run(&name, "a pod", has_pod).await;
         let has_skill = next.status.iter().flat_map(|it| &it.grants).any(|it| it.skill.is_some());
         let cancelled = world.runs().patch(&name, &Default::default(), &patch).await;
         cancelled.expect("cancelled");
@@ -224,27 +225,27 @@ async fn a_skill_that_is_toggled_is_for_the_next_run() {
         (status.plan_digest.clone(), status.grants.clone())
     };
     assert_eq!(made_of(&now), made_of(&first));
-    world.gains(&account, "list", "pods").await;
+    world.wait_for_access(&account, "list", "pods").await;
     let pod = world.pod(&now, "agent-run").await;
     world.start_pod(&pod).await;
     let report = json!({ "finished": true, "ending": "answered", "result": "Done.", "reports": 1 });
     world.report("first", report).await;
-    world.vanish(&pod).await;
+    world.force_delete_pod(&pod).await;
     let over = |it: &AgentRun| phase(it).is_some_and(Phase::is_terminal);
-    let ended = world.until("first", "over", over).await;
+    let ended = world.wait_until_run("first", "over", over).await;
     assert_eq!(phase(&ended), Some(Phase::Succeeded), "{}", error(&ended));
-    world.has_lost(&ended, &account, "list", "pods").await;
+    world.assert_access_lost(&ended, &account, "list", "pods").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn finished_runs_have_their_time() {
-    let Some(mut world) = World::start().await else {
+    let Some(mut world) = Harness::start().await else {
         return;
     };
-    world.restart(|it| it.patience = Duration::from_secs(1)).await;
+    world.restart(|it| it.resolve_timeout = Duration::from_secs(1)).await;
     world.apply(&[a_run("brief")]).await;
-    world.until("brief", "denied", |it| phase(it) == Some(Phase::Failed)).await;
-    world.restart(|it| it.keep = Some(Duration::from_secs(1))).await;
+    world.wait_until_run("brief", "denied", |it| phase(it) == Some(Phase::Failed)).await;
+    world.restart(|it| it.retention = Some(Duration::from_secs(1))).await;
     world
         .eventually("it is gone", || async {
             let found = world.runs().get_opt("brief").await.ok()?;
@@ -255,10 +256,10 @@ async fn finished_runs_have_their_time() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn old_runs_go() {
-    let Some(mut world) = World::start().await else {
+    let Some(mut world) = Harness::start().await else {
         return;
     };
-    world.restart(|it| it.history = 2).await;
+    world.restart(|it| it.history_limit = 2).await;
     // An agent that names a pack that nobody may have: each of its runs is over at once.
     let [mut agent, pack, _] = objects("x").try_into().expect("three objects");
     agent["spec"]["agents"]["default"]["env"] = json!({ "LD_PRELOAD": "x" });

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use crate::cgroup::{Cgroup, CgroupError, Layout, Limits};
+use crate::cgroup::{Cgroup, CgroupError, Hierarchies, Limits};
 use crate::guarantee::Layer;
 
 const LIMITS: Limits = Limits { memory_bytes: Some(64 << 20), pids: Some(32), cpu_millis: Some(1500) };
@@ -38,8 +38,8 @@ impl FakeTree {
         fs::write(path.join("cgroup.subtree_control"), passed_on).unwrap();
     }
 
-    fn layout(&self) -> Layout {
-        Layout::parse(
+    fn layout(&self) -> Hierarchies {
+        Hierarchies::parse(
             "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n",
             &format!("0::/{}\n", self.own),
             self.directory.path(),
@@ -158,7 +158,7 @@ fn without_a_place_every_limit_says_why() {
         ))
     );
 
-    let (cgroup, applied) = Cgroup::create_in(&Layout::default(), &LIMITS, "test", &|_| ()).unwrap();
+    let (cgroup, applied) = Cgroup::create_in(&Hierarchies::default(), &LIMITS, "test", &|_| ()).unwrap();
     assert!(applied.is_empty());
     assert_eq!(
         cgroup.not_applied()[0],
@@ -171,7 +171,7 @@ fn without_a_place_every_limit_says_why() {
 #[test]
 fn a_limit_of_zero_is_refused() {
     let limits = Limits { pids: Some(0), ..Limits::default() };
-    let outcome = Cgroup::create_in(&Layout::default(), &limits, "test", &|_| ());
+    let outcome = Cgroup::create_in(&Hierarchies::default(), &limits, "test", &|_| ());
     assert!(matches!(outcome, Err(CgroupError::ZeroLimit { layer: Layer::CgroupPids })));
 }
 

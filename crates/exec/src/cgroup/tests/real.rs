@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 
-use crate::cgroup::end::members;
-use crate::cgroup::layout::Controller;
+use crate::cgroup::hierarchies::Controller;
 use crate::cgroup::owner::{self, Owner};
-use crate::cgroup::{Cgroup, Layout, Limits};
+use crate::cgroup::teardown::members;
+use crate::cgroup::{Cgroup, Hierarchies, Limits};
 use crate::guarantee::Layer;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A group with `limits`, all of them live; otherwise the test is skipped with a message.
-fn group(layout: &Layout, limits: Limits) -> Option<Cgroup> {
+fn group(layout: &Hierarchies, limits: Limits) -> Option<Cgroup> {
     let (cgroup, _) = Cgroup::create_in(layout, &limits, "test", &|_| ()).unwrap();
     if let Some((layer, why)) = cgroup.not_applied().first() {
         eprintln!("not applied: {why}");
@@ -60,7 +60,7 @@ fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
 
 /// The value of `key` in a control file with one `key value` pair per line.
 fn counter(cgroup: &Cgroup, controller: Controller, file: &str, key: &str) -> u64 {
-    let text = fs::read_to_string(cgroup.limited[&controller].join(file)).unwrap();
+    let text = fs::read_to_string(cgroup.limit_directories[&controller].join(file)).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(key));
     line.unwrap().trim().parse().unwrap()
 }
@@ -79,7 +79,7 @@ fn remove(cgroup: Cgroup) {
 #[test]
 fn a_memory_hog_is_killed_by_the_kernel_and_counted() {
     let limits = Limits { memory_bytes: Some(32 << 20), ..Limits::default() };
-    let Some(cgroup) = group(&Layout::read().unwrap(), limits) else {
+    let Some(cgroup) = group(&Hierarchies::read().unwrap(), limits) else {
         return;
     };
     assert_eq!(cgroup.oom_kills(), 0);
@@ -96,7 +96,7 @@ fn a_memory_hog_is_killed_by_the_kernel_and_counted() {
 fn a_fork_bomb_stops_at_the_limit_and_all_of_it_is_killed() {
     const PIDS: u32 = 24;
     let limits = Limits { pids: Some(PIDS), ..Limits::default() };
-    let Some(cgroup) = group(&Layout::read().unwrap(), limits) else {
+    let Some(cgroup) = group(&Hierarchies::read().unwrap(), limits) else {
         return;
     };
     let bomb = start(&cgroup, "while :; do setsid sleep 1000 & done");
@@ -111,7 +111,7 @@ fn a_fork_bomb_stops_at_the_limit_and_all_of_it_is_killed() {
 #[test]
 fn a_busy_loop_is_throttled() {
     let limits = Limits { cpu_millis: Some(100), ..Limits::default() };
-    let Some(cgroup) = group(&Layout::read().unwrap(), limits) else {
+    let Some(cgroup) = group(&Hierarchies::read().unwrap(), limits) else {
         return;
     };
     let loops = start(&cgroup, "while :; do :; done");
@@ -123,7 +123,7 @@ fn a_busy_loop_is_throttled() {
 
 #[test]
 fn v2_limits_are_live() {
-    let layout = Layout::read().unwrap();
+    let layout = Hierarchies::read().unwrap();
     let limits = Limits { memory_bytes: Some(64 << 20), pids: Some(32), cpu_millis: Some(500) };
     let (cgroup, applied) = Cgroup::create_in(&layout, &limits, "test", &|_| ()).unwrap();
     if applied.len() < 3 || !applied.values().all(|detail| detail.starts_with("v2: ")) {
@@ -139,7 +139,7 @@ fn v2_limits_are_live() {
 
 #[test]
 fn cgroup_kill_ends_descendants_that_left_session_and_parent() {
-    let layout = Layout::read().unwrap();
+    let layout = Hierarchies::read().unwrap();
     let Some(cgroup) = group(&layout, Limits::default()) else {
         return;
     };
@@ -158,7 +158,7 @@ fn cgroup_kill_ends_descendants_that_left_session_and_parent() {
 
 #[test]
 fn without_cgroup_kill_a_tree_that_keeps_forking_is_ended_one_by_one() {
-    let v1_only = Layout { v2: None, ..Layout::read().unwrap() };
+    let v1_only = Hierarchies { v2: None, ..Hierarchies::read().unwrap() };
     let limits = Limits { pids: Some(64), ..Limits::default() };
     let Some(cgroup) = group(&v1_only, limits) else {
         return;
@@ -171,7 +171,7 @@ fn without_cgroup_kill_a_tree_that_keeps_forking_is_ended_one_by_one() {
     for tree in trees {
         wait(tree);
     }
-    let limit = fs::read_to_string(cgroup.limited[&Controller::Pids].join("pids.max")).unwrap();
+    let limit = fs::read_to_string(cgroup.limit_directories[&Controller::Pids].join("pids.max")).unwrap();
     assert_eq!(limit, "64\n", "the group can be used again");
     remove(cgroup);
 }
@@ -179,7 +179,7 @@ fn without_cgroup_kill_a_tree_that_keeps_forking_is_ended_one_by_one() {
 #[test]
 fn dropping_a_group_ends_it() {
     let limits = Limits { pids: Some(16), ..Limits::default() };
-    let layout = Layout::read().unwrap();
+    let layout = Hierarchies::read().unwrap();
     let is_removed = (0..20).any(|_| {
         let Some(cgroup) = group(&layout, limits) else {
             return true;
@@ -191,7 +191,7 @@ fn dropping_a_group_ends_it() {
         let is_removed = !directories.iter().any(|directory| directory.exists());
         // A drop waits for a moment only, and a busy machine may bury the dead later than that: then the next shows it.
         for directory in &directories {
-            crate::cgroup::end::remove(directory, DEADLINE).unwrap();
+            crate::cgroup::teardown::remove(directory, DEADLINE).unwrap();
         }
         is_removed
     });
@@ -200,12 +200,12 @@ fn dropping_a_group_ends_it() {
 
 #[test]
 fn a_group_that_lives_is_not_removed() {
-    let Some(cgroup) = group(&Layout::read().unwrap(), Limits::default()) else {
+    let Some(cgroup) = group(&Hierarchies::read().unwrap(), Limits::default()) else {
         return;
     };
     let sleeper = start(&cgroup, "sleep 1000");
     let directory = cgroup.directories[0].clone();
-    assert!(crate::cgroup::end::remove(&directory, Duration::ZERO).is_err());
+    assert!(crate::cgroup::teardown::remove(&directory, Duration::ZERO).is_err());
     cgroup.kill().unwrap();
     wait(sleeper);
     remove(cgroup);
@@ -214,10 +214,10 @@ fn a_group_that_lives_is_not_removed() {
 #[test]
 fn a_helper_enters_by_descriptor() {
     let limits = Limits { pids: Some(16), ..Limits::default() };
-    let Some(cgroup) = group(&Layout::read().unwrap(), limits) else {
+    let Some(cgroup) = group(&Hierarchies::read().unwrap(), limits) else {
         return;
     };
-    let mut doors = cgroup.open_doors().unwrap().into_iter().map(Stdio::from);
+    let mut doors = cgroup.open_procs_files().unwrap().into_iter().map(Stdio::from);
     let script = "echo 0 >&0; echo 0 >&1; exec sleep 1000";
     #[expect(clippy::disallowed_methods, reason = "the executor is not what is tested here")]
     let mut helper = Command::new("/bin/sh")
@@ -254,7 +254,7 @@ impl Drop for Leftover {
 
 #[test]
 fn a_sweep_removes_what_dead_owners_left_and_nothing_else() {
-    let layout = Layout::read().unwrap();
+    let layout = Hierarchies::read().unwrap();
     let Some(alive) = group(&layout, Limits::default()) else {
         return;
     };

@@ -4,44 +4,44 @@ use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-fn checked(result: libc::c_long) -> io::Result<libc::c_long> {
+fn check_result(result: libc::c_long) -> io::Result<libc::c_long> {
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
 /// The Landlock ABI. `ENOSYS`: not in this kernel; `EOPNOTSUPP`: disabled at boot; see landlock(7).
-pub(in crate::features) fn landlock_abi() -> io::Result<i32> {
+pub(in crate::features) fn query_landlock_abi() -> io::Result<i32> {
     const LANDLOCK_CREATE_RULESET_VERSION: libc::c_long = 1;
     let none: libc::c_long = 0;
     // SAFETY: with this flag the kernel wants a null pointer and a size of zero, and only answers.
-    let abi = checked(unsafe {
+    let abi = check_result(unsafe {
         libc::syscall(libc::SYS_landlock_create_ruleset, none, none, LANDLOCK_CREATE_RULESET_VERSION)
     })?;
     i32::try_from(abi).map_err(io::Error::other)
 }
 
 /// Whether the kernel supports a seccomp action, one of the `SECCOMP_RET_*`.
-pub(in crate::features) fn seccomp_action(action: u32) -> io::Result<()> {
+pub(in crate::features) fn check_seccomp_action(action: u32) -> io::Result<()> {
     let operation = libc::c_long::from(libc::SECCOMP_GET_ACTION_AVAIL);
     let flags: libc::c_long = 0;
     // SAFETY: the kernel reads one u32 behind the pointer and only answers.
-    checked(unsafe { libc::syscall(libc::SYS_seccomp, operation, flags, &raw const action) })?;
+    check_result(unsafe { libc::syscall(libc::SYS_seccomp, operation, flags, &raw const action) })?;
     Ok(())
 }
 
 /// Whether `close_range` is available: called with a range in which no descriptor can be.
-pub(in crate::features) fn close_range() -> io::Result<()> {
+pub(in crate::features) fn check_close_range() -> io::Result<()> {
     let (nowhere, flags) = (libc::c_long::from(u32::MAX), libc::c_long::from(0));
     // SAFETY: no descriptor has this number, so nothing is closed.
-    checked(unsafe { libc::syscall(libc::SYS_close_range, nowhere, nowhere, flags) })?;
+    check_result(unsafe { libc::syscall(libc::SYS_close_range, nowhere, nowhere, flags) })?;
     Ok(())
 }
 
 /// Whether `clone3` is available: called without arguments it must fail because of them, not because of the call.
 /// Container runtimes hide it behind `ENOSYS`.
-pub(in crate::features) fn clone3() -> io::Result<()> {
+pub(in crate::features) fn check_clone3() -> io::Result<()> {
     let none: libc::c_long = 0;
     // SAFETY: arguments of size zero are refused before they are read.
-    match checked(unsafe { libc::syscall(libc::SYS_clone3, none, none) }) {
+    match check_result(unsafe { libc::syscall(libc::SYS_clone3, none, none) }) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
         Err(error) => Err(error),
         Ok(_) => Err(io::ErrorKind::InvalidData.into()),
@@ -62,7 +62,7 @@ pub(in crate::features) fn map_owners(tree: BorrowedFd<'_>, user_namespace: Borr
     let fd = u64::try_from(user_namespace.as_raw_fd()).map_err(io::Error::other)?;
     let attributes = MountAttributes { set: MOUNT_ATTR_IDMAP, clear: 0, propagation: 0, user_namespace: fd };
     // SAFETY: the path is a constant, the structure is as large as said, and both outlive the call.
-    checked(unsafe {
+    check_result(unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
             tree.as_raw_fd(),
@@ -76,7 +76,7 @@ pub(in crate::features) fn map_owners(tree: BorrowedFd<'_>, user_namespace: Borr
 }
 
 /// The kernel's log, as far as it fits. Not readable for most users on Linux, readable for all on gVisor.
-pub(in crate::features) fn kernel_log() -> io::Result<String> {
+pub(in crate::features) fn read_kernel_log() -> io::Result<String> {
     const SYSLOG_ACTION_READ_ALL: libc::c_int = 3;
     let mut text = vec![0_u8; 16 * 1024];
     let room = libc::c_int::try_from(text.len()).map_err(io::Error::other)?;

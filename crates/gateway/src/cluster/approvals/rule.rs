@@ -9,14 +9,14 @@ use sympozium_api::policy::{Approver, ApproverKind};
 use sympozium_api::run_plan::ApprovalPlan;
 use sympozium_api::tool_approval::{ApprovalDecision, ApprovalScope, ToolApprovalStatus};
 
-use crate::cluster::ACCOUNT;
+use crate::cluster::SERVICE_ACCOUNT_PREFIX;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum VoteResult {
     /// More votes are needed.
     Open,
     /// Enough approvers have approved.
-    Yes {
+    Approved {
         /// The approvers, sorted.
         by: Vec<String>,
         /// Whether all of them approve the identical action for the whole run.
@@ -29,7 +29,7 @@ pub(super) enum Outcome {
 
 /// One vote, from anywhere in the status.
 #[derive(Debug, Clone, Copy)]
-struct Word<'a> {
+struct Vote<'a> {
     by: &'a str,
     groups: &'a [String],
     decision: ApprovalDecision,
@@ -40,7 +40,7 @@ struct Word<'a> {
 }
 
 /// Why an approval does not count.
-fn disqualified(rule: &ApprovalPlan, author: Option<&str>, word: &Word<'_>) -> Option<String> {
+fn disqualification(rule: &ApprovalPlan, author: Option<&str>, word: &Vote<'_>) -> Option<String> {
     let is_named = |kind: ApproverKind, name: &str| match kind {
         ApproverKind::User => name == word.by,
         ApproverKind::Group => word.groups.iter().any(|it| it == name),
@@ -54,7 +54,7 @@ fn disqualified(rule: &ApprovalPlan, author: Option<&str>, word: &Word<'_>) -> O
     // names it.
     let named = rule.approvers.as_deref().unwrap_or_default();
     let is_it = |it: &Approver| it.kind == ApproverKind::User && it.name == word.by;
-    if word.by.starts_with(ACCOUNT) && !named.iter().any(is_it) {
+    if word.by.starts_with(SERVICE_ACCOUNT_PREFIX) && !named.iter().any(is_it) {
         return Some(format!(
             "{} said yes, and the policy of this run does not name that service account as an approver",
             word.by
@@ -75,19 +75,19 @@ pub(super) fn is_decidable(rule: &ApprovalPlan, author: Option<&str>) -> bool {
 }
 
 /// Evaluates the votes of a status.
-pub(super) fn judge(rule: &ApprovalPlan, author: Option<&str>, status: &ToolApprovalStatus) -> Outcome {
-    let words: Vec<Word<'_>> = words(status);
+pub(super) fn evaluate(rule: &ApprovalPlan, author: Option<&str>, status: &ToolApprovalStatus) -> VoteResult {
+    let words: Vec<Vote<'_>> = votes(status);
     // One denial is enough, by any writer: it permits nothing.
     if let Some(no) = words.iter().find(|it| it.decision == ApprovalDecision::Denied) {
-        return Outcome::No { by: Some(no.by.to_owned()), reason: no.reason.map(str::to_owned) };
+        return VoteResult::No { by: Some(no.by.to_owned()), reason: no.reason.map(str::to_owned) };
     }
     let mut by = BTreeSet::new();
     let (mut for_the_run, mut reason) = (true, None);
     for word in &words {
-        if let Some(why) = disqualified(rule, author, word) {
+        if let Some(why) = disqualification(rule, author, word) {
             // The object shows an approval that cannot be withdrawn: a denial at once is better than a timeout.
             if word.is_final {
-                return Outcome::No { by: None, reason: Some(why) };
+                return VoteResult::No { by: None, reason: Some(why) };
             }
             continue;
         }
@@ -97,20 +97,20 @@ pub(super) fn judge(rule: &ApprovalPlan, author: Option<&str>, status: &ToolAppr
     }
     let enough = usize::try_from(rule.required.max(1)).unwrap_or(usize::MAX);
     if by.len() < enough {
-        return Outcome::Open;
+        return VoteResult::Open;
     }
-    Outcome::Yes {
+    VoteResult::Approved {
         by: by.into_iter().collect(),
         for_the_run: for_the_run && rule.run_scope,
         reason: reason.map(str::to_owned),
     }
 }
 
-fn words(status: &ToolApprovalStatus) -> Vec<Word<'_>> {
-    let mut words: Vec<Word<'_>> = status
+fn votes(status: &ToolApprovalStatus) -> Vec<Vote<'_>> {
+    let mut words: Vec<Vote<'_>> = status
         .votes
         .iter()
-        .map(|vote| Word {
+        .map(|vote| Vote {
             by: &vote.by,
             groups: &vote.groups,
             decision: vote.decision,
@@ -122,7 +122,7 @@ fn words(status: &ToolApprovalStatus) -> Vec<Word<'_>> {
     if let (Some(decision), Some(by)) = (status.decision, &status.decided_by) {
         // The vote of the same user has the groups.
         let vote = status.votes.iter().find(|it| it.by == *by);
-        words.push(Word {
+        words.push(Vote {
             by,
             groups: vote.map_or(&[], |it| &it.groups),
             decision,

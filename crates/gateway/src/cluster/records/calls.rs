@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use sympozium_api::agent_run::IsolationRecord;
 use sympozium_api::guarantee::Guarantee;
 use sympozium_api::limits::CONTAINERS;
-use sympozium_ipc::receipt::{Event, IsolationSeen, Receipt};
+use sympozium_ipc::receipt::{Event, Receipt, ReportedIsolation};
 
 use crate::plans::RunFacts;
 
@@ -13,53 +13,53 @@ use crate::plans::RunFacts;
 const MAX_CALLS: usize = 256;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Calls {
+pub(super) struct OpenCalls {
     /// The pack of each open call.
-    called: BTreeMap<u64, Option<String>>,
+    packs: BTreeMap<u64, Option<String>>,
     /// The question of each call that waits for an approval.
-    asked: BTreeMap<u64, String>,
+    questions: BTreeMap<u64, String>,
 }
 
-impl Calls {
+impl OpenCalls {
     /// Applies the next receipt, and merges its isolation report.
-    pub fn follow(&mut self, facts: &RunFacts, receipt: &Receipt, isolation: &mut Vec<IsolationRecord>) {
+    pub fn apply(&mut self, facts: &RunFacts, receipt: &Receipt, isolation: &mut Vec<IsolationRecord>) {
         match &receipt.event {
             Event::Called { call, pack, .. } => {
-                self.called.insert(*call, pack.clone());
+                self.packs.insert(*call, pack.clone());
             }
             Event::Asked { call, approval, .. } => {
-                self.asked.insert(*call, approval.clone());
+                self.questions.insert(*call, approval.clone());
             }
             Event::Answered { call, .. } => {
-                self.asked.remove(call);
+                self.questions.remove(call);
             }
             Event::Acted { call, by, isolation: seen, .. } => {
-                let pack = self.called.remove(call).flatten();
-                self.asked.remove(call);
+                let pack = self.packs.remove(call).flatten();
+                self.questions.remove(call);
                 if let Some(seen) = seen
                     && let Some(part) = facts.part(*by, pack.as_deref())
                 {
-                    merge(isolation, part, seen);
+                    merge_isolation(isolation, part, seen);
                 }
             }
             Event::Started { .. } | Event::Model { .. } | Event::Foreign { .. } | Event::Ended { .. } => {}
         }
-        while self.called.len() > MAX_CALLS {
-            self.called.pop_first();
+        while self.packs.len() > MAX_CALLS {
+            self.packs.pop_first();
         }
-        while self.asked.len() > MAX_CALLS {
-            self.asked.pop_first();
+        while self.questions.len() > MAX_CALLS {
+            self.questions.pop_first();
         }
     }
 
     /// The pending questions, oldest first.
-    pub fn waiting(&self) -> impl Iterator<Item = &str> {
-        self.asked.values().map(String::as_str)
+    pub fn pending_questions(&self) -> impl Iterator<Item = &str> {
+        self.questions.values().map(String::as_str)
     }
 }
 
 /// One record for each part and profile. Only guarantees that every command had are listed.
-fn merge(isolation: &mut Vec<IsolationRecord>, part: &str, seen: &IsolationSeen) {
+fn merge_isolation(isolation: &mut Vec<IsolationRecord>, part: &str, seen: &ReportedIsolation) {
     let is_named = |guarantee: &Guarantee| seen.guarantees.iter().any(|it| it == guarantee.as_str());
     let guarantees: Vec<Guarantee> = Guarantee::ALL.into_iter().filter(is_named).collect();
     let same = |it: &IsolationRecord| it.part == part && it.profile == seen.profile;
@@ -76,7 +76,7 @@ fn merge(isolation: &mut Vec<IsolationRecord>, part: &str, seen: &IsolationSeen)
 #[cfg(test)]
 mod tests {
     use sympozium_api::names::Digest;
-    use sympozium_ipc::receipt::{Actor, Decided, Outcome, Transferred};
+    use sympozium_ipc::receipt::{Actor, CallDecision, Outcome, OutputSize};
 
     use super::*;
 
@@ -91,7 +91,7 @@ mod tests {
             pack: pack.map(str::to_owned),
             arguments: Digest::default(),
             gate: None,
-            decided: Decided::Waiting,
+            decided: CallDecision::Waiting,
             reason: None,
         }
     }
@@ -102,9 +102,9 @@ mod tests {
             by,
             action: Digest::default(),
             outcome: Outcome::Done,
-            output: Transferred::default(),
+            output: OutputSize::default(),
             duration_ms: 1,
-            isolation: Some(IsolationSeen {
+            isolation: Some(ReportedIsolation {
                 profile: "container".to_owned(),
                 guarantees: guarantees.iter().map(|it| (*it).to_owned()).collect(),
             }),
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn isolation_is_told_by_part_and_is_what_was_around_all_of_its_commands() {
         let facts = RunFacts::example(|_| {});
-        let (mut calls, mut isolation) = (Calls::default(), Vec::new());
+        let (mut calls, mut isolation) = (OpenCalls::default(), Vec::new());
         for event in [
             called(1, Some("cluster")),
             called(2, Some("cluster")),
@@ -125,7 +125,7 @@ mod tests {
             called(4, None),
             acted(4, Actor::Agent, &["syscalls"]),
         ] {
-            calls.follow(&facts, &receipt(event), &mut isolation);
+            calls.apply(&facts, &receipt(event), &mut isolation);
         }
         let part = |name: &str, guarantees: &[Guarantee]| IsolationRecord {
             part: name.to_owned(),
@@ -134,19 +134,19 @@ mod tests {
         };
         let expected = [part("skill-cluster", &[Guarantee::Network]), part("agent", &[Guarantee::Syscalls])];
         assert_eq!(isolation, expected);
-        assert_eq!(calls, Calls::default());
+        assert_eq!(calls, OpenCalls::default());
     }
 
     #[test]
     fn questions_wait_until_they_are_answered() {
         let facts = RunFacts::example(|_| {});
-        let mut calls = Calls::default();
+        let mut calls = OpenCalls::default();
         let asked =
             |call, approval: &str| Event::Asked { call, action: Digest::default(), approval: approval.to_owned() };
-        let answered = Event::Answered { call: 1, action: Digest::default(), decided: Decided::Allowed, by: None };
+        let answered = Event::Answered { call: 1, action: Digest::default(), decided: CallDecision::Allowed, by: None };
         for event in [asked(1, "a"), asked(2, "b"), answered] {
-            calls.follow(&facts, &receipt(event), &mut Vec::new());
+            calls.apply(&facts, &receipt(event), &mut Vec::new());
         }
-        assert_eq!(calls.waiting().collect::<Vec<_>>(), ["b"]);
+        assert_eq!(calls.pending_questions().collect::<Vec<_>>(), ["b"]);
     }
 }

@@ -1,22 +1,22 @@
 //! Splits lines into segments that fit into an object. Pure: the same report gives the same segments on every gateway.
 
 use serde_json::json;
-use sympozium_api::digest::{NoJson, digest};
+use sympozium_api::digest::{CanonicalJsonError, digest};
 use sympozium_api::limits::{RECORD_LINE, RECORD_LINES};
 use sympozium_api::names::Digest;
 use sympozium_api::run_record::RecordKind;
-use sympozium_ipc::receipt::{Problem, Verifier};
+use sympozium_ipc::receipt::{LineError, Verifier};
 
-use crate::run_api::local::one_line;
+use crate::run_api::local::to_json_line;
 
 /// Maximum number of bytes of the lines of one segment, as they are stored. etcd accepts 1.5 MiB, and an object has
 /// more than its lines.
 pub const MAX_SEGMENT_BYTES: usize = 1 << 20;
 /// Maximum number of characters of a truncated line, without the JSON around it.
-const KEPT_OF_LINE: usize = RECORD_LINE - 128;
+const MAX_TRUNCATED_CHARS: usize = RECORD_LINE - 128;
 /// The domain of the hash of a transcript line: of the line and the hash of the previous one, which for the first is
 /// the plan's digest.
-const TRANSCRIPT: &str = "sympozium.ai/transcript/v1";
+const TRANSCRIPT_DOMAIN: &str = "sympozium.ai/transcript/v1";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Segment {
@@ -33,7 +33,7 @@ pub(super) struct Segment {
 
 /// The position of the next segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct SegmentPosition {
     pub kind: RecordKind,
     /// Number of segments so far.
     pub segments: i64,
@@ -44,7 +44,7 @@ pub(super) struct Place {
 }
 
 /// Splits lines, each with the hash that covers it.
-fn pieces(place: Place, lines: Vec<(String, Digest)>) -> Vec<Segment> {
+fn split_segments(place: SegmentPosition, lines: Vec<(String, Digest)>) -> Vec<Segment> {
     let mut segments: Vec<Segment> = Vec::new();
     let mut bytes = 0;
     let mut place = place;
@@ -81,7 +81,7 @@ fn pieces(place: Place, lines: Vec<(String, Digest)>) -> Vec<Segment> {
 /// # Errors
 ///
 /// Returns an error if they do not follow the previous ones.
-pub(super) fn receipts(place: Place, lines: &[String]) -> Result<Vec<Segment>, Problem> {
+pub(super) fn split_receipts(place: SegmentPosition, lines: &[String]) -> Result<Vec<Segment>, LineError> {
     let number = u64::try_from(place.lines).unwrap_or(u64::MAX);
     let mut verifier = Verifier::resume(number, place.head.clone());
     let mut hashed = Vec::with_capacity(lines.len());
@@ -89,17 +89,17 @@ pub(super) fn receipts(place: Place, lines: &[String]) -> Result<Vec<Segment>, P
         verifier.read(line)?;
         hashed.push((line.clone(), verifier.head().clone()));
     }
-    Ok(pieces(place, hashed))
+    Ok(split_segments(place, hashed))
 }
 
 /// The part of a transcript that is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Transcript {
+pub(super) struct TranscriptSegments {
     pub segments: Vec<Segment>,
     /// Bytes of the lines in the segments.
     pub bytes: i64,
     /// Whether there was more.
-    pub cut: bool,
+    pub truncated: bool,
 }
 
 /// Splits a transcript: the lines that fit into `room` bytes, up to the first that does not.
@@ -107,26 +107,34 @@ pub(super) struct Transcript {
 /// # Errors
 ///
 /// Never, because lines are strings.
-pub(super) fn transcript(place: Place, lines: &[String], room: u64) -> Result<Transcript, NoJson> {
+pub(super) fn split_transcript(
+    place: SegmentPosition,
+    lines: &[String],
+    room: u64,
+) -> Result<TranscriptSegments, CanonicalJsonError> {
     let (mut bytes, mut cut) = (0, false);
     let mut head = place.head.clone();
     let mut hashed = Vec::new();
     for line in lines {
-        let line = short_line(&one_line(line));
+        let line = truncate_line(&to_json_line(line));
         let more = line.len() as u64 + 1;
         if bytes + more > room {
             cut = true;
             break;
         }
         bytes += more;
-        head = digest(TRANSCRIPT, &(&head, &line))?;
+        head = digest(TRANSCRIPT_DOMAIN, &(&head, &line))?;
         hashed.push((line, head.clone()));
     }
-    Ok(Transcript { segments: pieces(place, hashed), bytes: i64::try_from(bytes).unwrap_or(i64::MAX), cut })
+    Ok(TranscriptSegments {
+        segments: split_segments(place, hashed),
+        bytes: i64::try_from(bytes).unwrap_or(i64::MAX),
+        truncated: cut,
+    })
 }
 
 /// Truncates a line of JSON that is too long: an object then has its beginning as a string.
-fn short_line(line: &str) -> String {
+fn truncate_line(line: &str) -> String {
     if line.len() <= RECORD_LINE || line.chars().count() <= RECORD_LINE {
         return line.to_owned();
     }
@@ -138,7 +146,7 @@ fn short_line(line: &str) -> String {
             '\0'..='\x1f' => 6,
             _ => 1,
         };
-        if characters > KEPT_OF_LINE {
+        if characters > MAX_TRUNCATED_CHARS {
             break;
         }
         end = place + letter.len_utf8();
@@ -149,10 +157,10 @@ fn short_line(line: &str) -> String {
 /// Bytes of a text as the API server stores it: it escapes more than JSON requires.
 pub(super) fn stored_bytes(text: &str) -> usize {
     // Two quotes and a comma.
-    text.chars().map(stored_character).sum::<usize>() + 3
+    text.chars().map(stored_char_bytes).sum::<usize>() + 3
 }
 
-pub(super) fn stored_character(letter: char) -> usize {
+pub(super) fn stored_char_bytes(letter: char) -> usize {
     match letter {
         '"' | '\\' => 2,
         '\0'..='\x1f' | '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => 6,
@@ -166,8 +174,8 @@ mod tests {
 
     use super::*;
 
-    fn place(kind: RecordKind) -> Place {
-        Place { kind, segments: 0, lines: 0, head: Digest::new("sha256:00") }
+    fn place(kind: RecordKind) -> SegmentPosition {
+        SegmentPosition { kind, segments: 0, lines: 0, head: Digest::new("sha256:00") }
     }
 
     fn chain(count: u64) -> (Vec<String>, Digest) {
@@ -183,7 +191,7 @@ mod tests {
     #[test]
     fn pieces_follow_from_each_other_and_hold_every_line_once() {
         let (lines, head) = chain(600);
-        let all = receipts(place(RecordKind::Receipts), &lines).unwrap();
+        let all = split_receipts(place(RecordKind::Receipts), &lines).unwrap();
         assert_eq!(all.iter().map(|it| it.lines.len()).collect::<Vec<_>>(), [256, 256, 88]);
         assert_eq!(all.iter().map(|it| it.first_line).collect::<Vec<_>>(), [0, 256, 512]);
         let joined: Vec<String> = all.iter().flat_map(|it| it.lines.clone()).collect();
@@ -192,20 +200,21 @@ mod tests {
         assert_eq!(heads, [None, Some(all[0].head.clone()), Some(all[1].head.clone())]);
         assert_eq!(all[2].head, head);
         // In two reports they are other segments of the same chain.
-        let first = receipts(place(RecordKind::Receipts), &lines[..100]).unwrap();
-        let next = Place { segments: 1, lines: 100, head: first[0].head.clone(), ..place(RecordKind::Receipts) };
-        let second = receipts(next.clone(), &lines[100..200]).unwrap();
+        let first = split_receipts(place(RecordKind::Receipts), &lines[..100]).unwrap();
+        let next =
+            SegmentPosition { segments: 1, lines: 100, head: first[0].head.clone(), ..place(RecordKind::Receipts) };
+        let second = split_receipts(next.clone(), &lines[100..200]).unwrap();
         assert_eq!((second[0].number, second[0].first_line), (1, 100));
         assert_eq!(second[0].previous_head.as_ref(), Some(&first[0].head));
-        assert!(receipts(next, &lines[101..]).is_err());
+        assert!(split_receipts(next, &lines[101..]).is_err());
     }
 
     #[test]
     fn a_piece_stays_below_what_is_stored_whatever_is_in_it() {
         let line = format!("\"{}\"", "<".repeat(RECORD_LINE - 2));
         let lines = vec![line; 100];
-        let kept = transcript(place(RecordKind::Transcript), &lines, u64::MAX).unwrap();
-        assert!(kept.segments.len() > 1 && !kept.cut);
+        let kept = split_transcript(place(RecordKind::Transcript), &lines, u64::MAX).unwrap();
+        assert!(kept.segments.len() > 1 && !kept.truncated);
         for segment in &kept.segments {
             let bytes: usize = segment.lines.iter().map(|it| stored_bytes(it)).sum();
             assert!(bytes <= MAX_SEGMENT_BYTES, "{bytes}");
@@ -217,10 +226,10 @@ mod tests {
     #[test]
     fn long_lines_are_cut_and_say_so() {
         let fits = format!("\"{}\"", "é".repeat(RECORD_LINE - 2));
-        assert_eq!(short_line(&fits), fits);
+        assert_eq!(truncate_line(&fits), fits);
         for filling in ["x", "é", "\\\"", "\u{10ffff}"] {
             let line = format!("\"{}\"", filling.repeat(RECORD_LINE));
-            let short = short_line(&line);
+            let short = truncate_line(&line);
             assert!(short.chars().count() <= RECORD_LINE, "{filling}");
             let read: serde_json::Value = serde_json::from_str(&short).unwrap();
             let beginning = read["cut"].as_str().unwrap();
@@ -233,9 +242,9 @@ mod tests {
     fn a_transcript_ends_where_there_is_no_room() {
         let lines = ["{}", "{\"a\":1}", "{}"].map(str::to_owned);
         let kept = |room| {
-            let kept = transcript(place(RecordKind::Transcript), &lines, room).unwrap();
+            let kept = split_transcript(place(RecordKind::Transcript), &lines, room).unwrap();
             let count: usize = kept.segments.iter().map(|it| it.lines.len()).sum();
-            (count, kept.bytes, kept.cut)
+            (count, kept.bytes, kept.truncated)
         };
         assert_eq!(kept(14), (3, 14, false));
         assert_eq!(kept(13), (2, 11, true));

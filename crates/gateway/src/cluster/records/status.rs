@@ -5,56 +5,56 @@ use sympozium_api::agent_run::{ReportedEnding, ReportedPhase, RunReport, TokenUs
 use sympozium_api::limits::{LONG_TEXT, NAMES, VALUE};
 use sympozium_api::names::ObjectName;
 use sympozium_api::run_plan::RunIdentity;
-use sympozium_ipc::run_api::{Ending, Phase, Report};
+use sympozium_ipc::run_api::{BridgePhase, Report, ReportedEnd};
 
-use super::calls::Calls;
-use super::segments::{Transcript, stored_character};
+use super::calls::OpenCalls;
+use super::segments::{TranscriptSegments, stored_char_bytes};
 use crate::cluster::objects::approval_name;
-use crate::run_api::Kept;
+use crate::run_api::ReportCursor;
 
 /// Maximum number of bytes of the longest text in a status, as it is stored: the controller writes the answer a second
 /// time, and the run's manifest is in the same object, for which etcd has 1.5 MiB.
 pub const MAX_STORED_TEXT: usize = 400 << 10;
 /// The suffix of a truncated text.
-const CUT: &str = "… (cut)";
+const TRUNCATED_SUFFIX: &str = "… (cut)";
 
 /// What is needed besides the report.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Around<'a> {
+pub(super) struct ReportContext<'a> {
     pub run: &'a RunIdentity,
     /// The current report in the status.
     pub before: Option<&'a RunReport>,
     /// The cursor after this report.
-    pub kept: &'a Kept,
-    pub calls: &'a Calls,
+    pub cursor: &'a ReportCursor,
+    pub calls: &'a OpenCalls,
     /// Number of receipt records, including those of this report.
     pub receipt_segments: i64,
-    pub transcript: &'a Transcript,
+    pub transcript: &'a TranscriptSegments,
     pub started_at: Option<&'a Time>,
     pub now: &'a Time,
 }
 
 /// The next report in the status, without isolation.
-pub(super) fn report(report: &Report, around: Around<'_>) -> RunReport {
-    let Around { before, kept, .. } = around;
+pub(super) fn build_report(report: &Report, around: ReportContext<'_>) -> RunReport {
+    let ReportContext { before, cursor: kept, .. } = around;
     let before_or = |read: fn(&RunReport) -> Option<i64>| before.and_then(read).unwrap_or(0);
-    let (ending, result, error) = report.ending.as_ref().map_or((None, None, None), ended);
+    let (ending, result, error) = report.ending.as_ref().map_or((None, None, None), end_fields);
     let usage = &report.usage;
     let duration =
         around.started_at.map_or(0, |started| (around.now.0.as_millisecond() - started.0.as_millisecond()).max(0));
-    let waiting = around.calls.waiting().take(NAMES);
+    let waiting = around.calls.pending_questions().take(NAMES);
     let waiting_for = match report.phase {
-        Phase::Waiting => waiting.map(|it| ObjectName::new(approval_name(around.run, it))).collect(),
-        Phase::Starting | Phase::Working | Phase::Ended => Vec::new(),
+        BridgePhase::Waiting => waiting.map(|it| ObjectName::new(approval_name(around.run, it))).collect(),
+        BridgePhase::Starting | BridgePhase::Working | BridgePhase::Ended => Vec::new(),
     };
     let new_segments = i64::try_from(around.transcript.segments.len()).unwrap_or(i64::MAX);
     RunReport {
         reported_at: around.now.clone(),
-        reports: number(kept.reports),
+        reports: to_i64(kept.reports),
         last_report: kept.last.clone(),
-        phase: Some(phase(report.phase)),
+        phase: Some(reported_phase(report.phase)),
         progress: match &report.progress {
-            Some(progress) => Some(shortened(progress, VALUE)),
+            Some(progress) => Some(truncate(progress, VALUE)),
             None => before.and_then(|it| it.progress.clone()),
         },
         finished: report.ending.is_some(),
@@ -62,80 +62,80 @@ pub(super) fn report(report: &Report, around: Around<'_>) -> RunReport {
         result,
         error,
         token_usage: Some(TokenUsage {
-            input_tokens: number(usage.input_tokens),
-            output_tokens: number(usage.output_tokens),
-            total_tokens: number(usage.input_tokens.saturating_add(usage.output_tokens)),
-            tool_calls: number(usage.tool_calls),
-            model_requests: number(usage.model_requests),
+            input_tokens: to_i64(usage.input_tokens),
+            output_tokens: to_i64(usage.output_tokens),
+            total_tokens: to_i64(usage.input_tokens.saturating_add(usage.output_tokens)),
+            tool_calls: to_i64(usage.tool_calls),
+            model_requests: to_i64(usage.model_requests),
             estimated: usage.estimated,
             duration_ms: duration,
         }),
         isolation: Vec::new(),
         waiting_for,
-        receipts: Some(number(kept.receipts)),
+        receipts: Some(to_i64(kept.receipts)),
         receipts_head: Some(kept.head.clone()),
         receipt_segments: Some(around.receipt_segments),
         transcript_segments: Some(before_or(|it| it.transcript_segments) + new_segments),
         transcript_bytes: Some(before_or(|it| it.transcript_bytes) + around.transcript.bytes),
-        transcript_cut: before.is_some_and(|it| it.transcript_cut) || around.transcript.cut,
+        transcript_cut: before.is_some_and(|it| it.transcript_cut) || around.transcript.truncated,
     }
 }
 
 /// The cursor of a report in a status.
-pub(super) fn kept(report: &RunReport, plan: &sympozium_api::names::Digest) -> Kept {
+pub(super) fn read_cursor(report: &RunReport, plan: &sympozium_api::names::Digest) -> ReportCursor {
     let count = |number: i64| u64::try_from(number).unwrap_or(0);
-    Kept {
+    ReportCursor {
         reports: count(report.reports),
         last: report.last_report.clone(),
         receipts: count(report.receipts.unwrap_or(0)),
         head: report.receipts_head.clone().unwrap_or_else(|| plan.clone()),
         phase: report.phase.map(|phase| match phase {
-            ReportedPhase::Starting => Phase::Starting,
-            ReportedPhase::Working => Phase::Working,
-            ReportedPhase::Waiting => Phase::Waiting,
-            ReportedPhase::Ended => Phase::Ended,
+            ReportedPhase::Starting => BridgePhase::Starting,
+            ReportedPhase::Working => BridgePhase::Working,
+            ReportedPhase::Waiting => BridgePhase::Waiting,
+            ReportedPhase::Ended => BridgePhase::Ended,
         }),
     }
 }
 
-fn ended(ending: &Ending) -> (Option<ReportedEnding>, Option<String>, Option<String>) {
-    let text = |text: &str, most| Some(shortened(text, most));
+fn end_fields(ending: &ReportedEnd) -> (Option<ReportedEnding>, Option<String>, Option<String>) {
+    let text = |text: &str, most| Some(truncate(text, most));
     match ending {
-        Ending::Answered { text: it } => (Some(ReportedEnding::Answered), text(it, LONG_TEXT), None),
-        Ending::Failed { error } => (Some(ReportedEnding::Failed), None, text(error, VALUE)),
-        Ending::Crashed { known } => (Some(ReportedEnding::Crashed), None, text(known, VALUE)),
-        Ending::NeverCame => (Some(ReportedEnding::NeverCame), None, None),
-        Ending::TimedOut => (Some(ReportedEnding::TimedOut), None, None),
-        Ending::Stopped => (Some(ReportedEnding::Stopped), None, None),
+        ReportedEnd::Answered { text: it } => (Some(ReportedEnding::Answered), text(it, LONG_TEXT), None),
+        ReportedEnd::Failed { error } => (Some(ReportedEnding::Failed), None, text(error, VALUE)),
+        ReportedEnd::Crashed { known } => (Some(ReportedEnding::Crashed), None, text(known, VALUE)),
+        ReportedEnd::NeverCame => (Some(ReportedEnding::NeverCame), None, None),
+        ReportedEnd::TimedOut => (Some(ReportedEnding::TimedOut), None, None),
+        ReportedEnd::Stopped => (Some(ReportedEnding::Stopped), None, None),
     }
 }
 
-fn phase(phase: Phase) -> ReportedPhase {
+fn reported_phase(phase: BridgePhase) -> ReportedPhase {
     match phase {
-        Phase::Starting => ReportedPhase::Starting,
-        Phase::Working => ReportedPhase::Working,
-        Phase::Waiting => ReportedPhase::Waiting,
-        Phase::Ended => ReportedPhase::Ended,
+        BridgePhase::Starting => ReportedPhase::Starting,
+        BridgePhase::Working => ReportedPhase::Working,
+        BridgePhase::Waiting => ReportedPhase::Waiting,
+        BridgePhase::Ended => ReportedPhase::Ended,
     }
 }
 
-fn number(count: u64) -> i64 {
+fn to_i64(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// Truncates a text to this many characters, and to the bytes that can be stored. A truncated text has a suffix.
-fn shortened(text: &str, most: usize) -> String {
+fn truncate(text: &str, most: usize) -> String {
     let (mut characters, mut bytes) = (0, 0);
     // The end of the text if it is truncated.
     let mut end = 0;
     for (place, letter) in text.char_indices() {
         characters += 1;
-        bytes += stored_character(letter);
-        if characters <= most - CUT.chars().count() && bytes <= MAX_STORED_TEXT - CUT.len() {
+        bytes += stored_char_bytes(letter);
+        if characters <= most - TRUNCATED_SUFFIX.chars().count() && bytes <= MAX_STORED_TEXT - TRUNCATED_SUFFIX.len() {
             end = place + letter.len_utf8();
         }
         if characters > most || bytes > MAX_STORED_TEXT {
-            return format!("{}{CUT}", &text[..end]);
+            return format!("{}{TRUNCATED_SUFFIX}", &text[..end]);
         }
     }
     text.to_owned()
@@ -147,14 +147,14 @@ mod tests {
 
     #[test]
     fn texts_are_cut_where_they_must_be_and_say_so() {
-        assert_eq!(shortened("abc", 100), "abc");
-        assert_eq!(shortened(&"é".repeat(100), 100), "é".repeat(100));
-        assert_eq!(shortened(&"é".repeat(101), 100), format!("{}{CUT}", "é".repeat(93)));
-        let long = shortened(&"\u{1}".repeat(LONG_TEXT), LONG_TEXT);
-        let bytes: usize = long.chars().map(stored_character).sum();
+        assert_eq!(truncate("abc", 100), "abc");
+        assert_eq!(truncate(&"é".repeat(100), 100), "é".repeat(100));
+        assert_eq!(truncate(&"é".repeat(101), 100), format!("{}{TRUNCATED_SUFFIX}", "é".repeat(93)));
+        let long = truncate(&"\u{1}".repeat(LONG_TEXT), LONG_TEXT);
+        let bytes: usize = long.chars().map(stored_char_bytes).sum();
         assert!(bytes <= MAX_STORED_TEXT && bytes > MAX_STORED_TEXT - 32, "{bytes}");
-        assert!(long.ends_with(CUT));
+        assert!(long.ends_with(TRUNCATED_SUFFIX));
         let whole = "x".repeat(LONG_TEXT);
-        assert_eq!(shortened(&whole, LONG_TEXT), whole);
+        assert_eq!(truncate(&whole, LONG_TEXT), whole);
     }
 }

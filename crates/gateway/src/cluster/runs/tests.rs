@@ -5,11 +5,11 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn seen(status: Value) -> SeenRun {
+fn partial_run(status: Value) -> PartialRun {
     seen_of("uid", "team", status)
 }
 
-fn seen_of(uid: &str, namespace: &str, status: Value) -> SeenRun {
+fn seen_of(uid: &str, namespace: &str, status: Value) -> PartialRun {
     let run = json!({
         "metadata": { "name": "n", "namespace": namespace, "uid": uid },
         "spec": { "task": "a long text", "unknown": [1, 2] },
@@ -19,15 +19,15 @@ fn seen_of(uid: &str, namespace: &str, status: Value) -> SeenRun {
 }
 
 /// With a client that is never used: no test here has a plan to fetch.
-fn runs() -> Arc<Runs> {
+fn runs() -> Arc<RunCache> {
     let config = kube::Config::new(http::Uri::from_static("http://127.0.0.1:9"));
-    Runs::new(Client::try_from(config).unwrap(), Arc::default())
+    RunCache::new(Client::try_from(config).unwrap(), Arc::default())
 }
 
-impl Runs {
+impl RunCache {
     /// The watch delivers a run of namespace `team`.
     pub(in crate::cluster) fn sees(self: &Arc<Self>, uid: &str, status: Value) {
-        self.see(&seen_of(uid, "team", status), By::Watch);
+        self.observe(&seen_of(uid, "team", status), Origin::Watch);
     }
 
     /// The watch has delivered the whole list.
@@ -49,11 +49,11 @@ fn a_run_is_over_when_it_has_ended_is_revoked_or_goes() {
         (json!({ "phase": "Running", "revokedAt": "2026-01-01T00:00:00Z" }), true),
         (json!({ "phase": "Levitating" }), true),
     ] {
-        assert_eq!(is_over(&seen(status.clone())).is_some(), over, "{status}");
+        assert_eq!(end_reason(&partial_run(status.clone())).is_some(), over, "{status}");
     }
-    let mut going = seen(json!({ "phase": "Running" }));
+    let mut going = partial_run(json!({ "phase": "Running" }));
     going.metadata = ObjectMeta { deletion_timestamp: Some(now()), ..going.metadata };
-    assert!(is_over(&going).is_some());
+    assert!(end_reason(&going).is_some());
 }
 
 #[tokio::test]
@@ -73,46 +73,46 @@ async fn nothing_is_kept_of_runs_that_are_over() {
 #[tokio::test]
 async fn a_pod_is_a_runs_a_waiting_runs_or_nobodys() {
     let runs = runs();
-    let (digest, nobody) = (format!("sha256:{}", "0".repeat(64)), |found| matches!(found, PodOf::Nobody(_)));
-    let later = |found| matches!(found, PodOf::Later(_));
-    assert!(later(runs.pod("team", "pod")));
+    let (digest, nobody) = (format!("sha256:{}", "0".repeat(64)), |found| matches!(found, PodOwner::NoRun(_)));
+    let later = |found| matches!(found, PodOwner::Undecided(_));
+    assert!(later(runs.pod_owner("team", "pod")));
     runs.ready.send_replace(true);
-    assert_eq!(runs.pod("team", "pod"), PodOf::Unknown);
+    assert_eq!(runs.pod_owner("team", "pod"), PodOwner::Unknown);
     runs.sees("uid", json!({ "phase": "Pending" }));
-    assert_eq!(runs.pod("team", "pod"), PodOf::Unknown);
+    assert_eq!(runs.pod_owner("team", "pod"), PodOwner::Unknown);
     runs.sees("uid", json!({ "phase": "Pending", "planDigest": digest }));
-    assert!(later(runs.pod("team", "pod")));
-    assert_eq!(runs.pod("another", "pod"), PodOf::Unknown);
+    assert!(later(runs.pod_owner("team", "pod")));
+    assert_eq!(runs.pod_owner("another", "pod"), PodOwner::Unknown);
     runs.sees("uid", json!({ "phase": "Running", "planDigest": digest, "podUID": "pod" }));
-    assert!(later(runs.pod("team", "pod")));
-    runs.fetched("uid", Fetched::Yes);
-    assert_eq!(runs.pod("team", "pod"), PodOf::Run("uid".to_owned()));
-    assert!(nobody(runs.pod("another", "pod")));
+    assert!(later(runs.pod_owner("team", "pod")));
+    runs.set_plan_state("uid", PlanState::Served);
+    assert_eq!(runs.pod_owner("team", "pod"), PodOwner::Run("uid".to_owned()));
+    assert!(nobody(runs.pod_owner("another", "pod")));
     // Another pod of the run is not served.
     runs.sees("uid", json!({ "phase": "Running", "planDigest": digest, "podUID": "second" }));
-    assert_eq!(runs.pod("team", "second"), PodOf::Unknown);
-    assert_eq!(runs.pod("team", "pod"), PodOf::Run("uid".to_owned()));
-    runs.fetched("uid", Fetched::Never);
-    assert!(nobody(runs.pod("team", "pod")));
+    assert_eq!(runs.pod_owner("team", "second"), PodOwner::Unknown);
+    assert_eq!(runs.pod_owner("team", "pod"), PodOwner::Run("uid".to_owned()));
+    runs.set_plan_state("uid", PlanState::Mismatch);
+    assert!(nobody(runs.pod_owner("team", "pod")));
     runs.sees("uid", json!({ "phase": "Succeeded" }));
-    assert_eq!(runs.pod("team", "pod"), PodOf::Unknown);
+    assert_eq!(runs.pod_owner("team", "pod"), PodOwner::Unknown);
 }
 
 #[tokio::test]
 async fn who_created_a_run_is_known_where_it_was_recorded() {
     let runs = runs();
-    let mut run = seen(json!({}));
-    runs.see(&run, By::Watch);
+    let mut run = partial_run(json!({}));
+    runs.observe(&run, Origin::Watch);
     assert_eq!(runs.author("uid"), None);
     let author = (annotation::CREATED_BY.to_owned(), "jo".to_owned());
     run.metadata.annotations = Some(BTreeMap::from([author]));
-    runs.see(&run, By::Watch);
+    runs.observe(&run, Origin::Watch);
     assert_eq!(runs.author("uid").as_deref(), Some("jo"));
     // No user has that name, so every approver would differ from the author.
     for empty in ["", " "] {
         let author = (annotation::CREATED_BY.to_owned(), empty.to_owned());
         run.metadata.annotations = Some(BTreeMap::from([author]));
-        runs.see(&run, By::Watch);
+        runs.observe(&run, Origin::Watch);
         assert_eq!(runs.author("uid"), None, "{empty:?}");
     }
 }

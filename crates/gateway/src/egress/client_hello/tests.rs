@@ -44,17 +44,17 @@ fn the_name_is_found_in_any_records_and_pieces() {
     for size in [1, 2, 3, 4, 5, 63, 16 * 1024] {
         let wire = records(&message, size);
         for cut in 0..wire.len() {
-            assert_eq!(read(&wire[..cut]), Ok(Hello::Incomplete), "{size} {cut}");
+            assert_eq!(parse_hello(&wire[..cut]), Ok(Hello::Incomplete), "{size} {cut}");
             assert!(may_be_tls(&wire[..cut]));
         }
-        assert_eq!(read(&wire), Ok(expected(&wire)), "{size}");
+        assert_eq!(parse_hello(&wire), Ok(expected(&wire)), "{size}");
         // Early data may follow, in records of its own.
-        assert_eq!(read(&[&wire[..], &[23, 3, 3, 0, 1, 0]].concat()), Ok(expected(&wire)));
+        assert_eq!(parse_hello(&[&wire[..], &[23, 3, 3, 0, 1, 0]].concat()), Ok(expected(&wire)));
     }
     let without = records(&self::message(&[(0x2b, vec![2, 3, 4])]), 1000);
     let length = without.len();
     let name = None;
-    assert_eq!(read(&without), Ok(Hello::Complete { name, length }));
+    assert_eq!(parse_hello(&without), Ok(Hello::Complete { name, length }));
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn what_is_not_exactly_one_hello_is_refused() {
         ("SSL 2", vec![0x80, 0x2e, 1, 3, 1]),
         ("too many small records", records(&[&good[..4], &vec![0; MAX_WIRE_BYTES][..]].concat(), 1)),
     ] {
-        assert_eq!(read(&wire), Err(Malformed), "{what}");
+        assert_eq!(parse_hello(&wire), Err(MalformedTls), "{what}");
     }
 }
 
@@ -126,8 +126,8 @@ fn a_message_cut_short_inside_is_refused() {
         for change in [1, 0xff] {
             let mut message = good.clone();
             message[at] = message[at].wrapping_add(change);
-            match read(&records(&message, 1000)) {
-                Err(Malformed) => wrong += 1,
+            match parse_hello(&records(&message, 1000)) {
+                Err(MalformedTls) => wrong += 1,
                 Ok(Hello::Complete { .. }) => {}
                 Ok(Hello::Incomplete) => panic!("all of it is there: {at}"),
             }

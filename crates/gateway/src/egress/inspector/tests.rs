@@ -1,4 +1,4 @@
-use super::super::records::{RETRY_RANDOM, first_hello, retry_request};
+use super::super::tls_records::{RETRY_RANDOM, example_hello, example_retry_request};
 use super::*;
 
 const CHANGE_CIPHER_SPEC: &[u8] = &[20, 3, 3, 0, 1, 1];
@@ -39,7 +39,7 @@ fn inspect(port: u16, steps: &[Step]) -> Result<usize, Reason> {
 }
 
 fn server_hello() -> Vec<u8> {
-    let mut bytes = retry_request();
+    let mut bytes = example_retry_request();
     let at = bytes.windows(RETRY_RANDOM.len()).position(|it| it == RETRY_RANDOM);
     bytes[at.unwrap()] ^= 1;
     bytes
@@ -47,18 +47,18 @@ fn server_hello() -> Vec<u8> {
 
 #[test]
 fn what_looks_like_tls_at_any_port_has_to_be_a_hello() {
-    let good = first_hello("a.example");
+    let good = example_hello("a.example");
     let warning = [21, 3, 1, 0, 2, 1, 100];
     let all = |bytes: &[u8]| Ok(bytes.len());
     let cut = Err(Reason::HelloMalformed);
     for (first, at_443, elsewhere) in [
         (good.clone(), all(&good), all(&good)),
         // A server that skips what comes before would see the other name.
-        ([&[22, 3, 1, 0, 0], &first_hello("b.example")[..]].concat(), cut, cut),
-        ([&warning, &first_hello("b.example")[..]].concat(), cut, cut),
-        ([CHANGE_CIPHER_SPEC, &first_hello("b.example")].concat(), cut, cut),
+        ([&[22, 3, 1, 0, 0], &example_hello("b.example")[..]].concat(), cut, cut),
+        ([&warning, &example_hello("b.example")[..]].concat(), cut, cut),
+        ([CHANGE_CIPHER_SPEC, &example_hello("b.example")].concat(), cut, cut),
         (vec![22, 3, 1, 0, 4, 2, 0, 0, 0], cut, cut),
-        (first_hello("b.example"), Err(Reason::OtherServerName), Err(Reason::OtherServerName)),
+        (example_hello("b.example"), Err(Reason::OtherServerName), Err(Reason::OtherServerName)),
         (b"SSH-2.0-x".to_vec(), Err(Reason::NotTls), Ok(9)),
         // Held back until it is decided.
         (vec![22], Ok(0), Ok(0)),
@@ -72,13 +72,13 @@ fn what_looks_like_tls_at_any_port_has_to_be_a_hello() {
 
 #[test]
 fn a_second_hello_names_the_same_server() {
-    let first = first_hello("a.example");
-    let evil = first_hello("b.example");
+    let first = example_hello("a.example");
+    let evil = example_hello("b.example");
     let early = [CHANGE_CIPHER_SPEC, EARLY_DATA].concat();
     let warning = vec![21, 3, 3, 0, 2, 1, 112];
     let client = |parts: &[&[u8]]| Step::Client(parts.concat());
     let server = |parts: &[&[u8]]| Step::Server(parts.concat());
-    let retry = retry_request();
+    let retry = example_retry_request();
     let cut = Err(Reason::HelloMalformed);
     for (what, expected, steps) in [
         (
@@ -128,7 +128,7 @@ fn a_second_hello_names_the_same_server() {
 #[test]
 fn it_ends_with_the_answer_of_the_server() {
     let mut inspector = inspector(TLS_PORT);
-    inspector.push(&first_hello("a.example")).unwrap();
+    inspector.push(&example_hello("a.example")).unwrap();
     assert!(!inspector.is_done());
     let answer = server_hello();
     let (last, before) = answer[..43].split_last().unwrap();

@@ -18,11 +18,11 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use sympozium_api::names::Digest;
 use sympozium_ipc::door::MAX_PROGRESS;
-use sympozium_ipc::run_api::{Ending, MAX_REQUEST, Phase, Report, Usage};
+use sympozium_ipc::run_api::{BridgePhase, MAX_REQUEST, Report, ReportedEnd, Usage};
 
-use super::super::traits::{Kept, Reporter, Unable};
+use super::super::traits::{HandlerError, ReportCursor, ReportStore};
 use crate::plans::RunFacts;
-use directory::{Directory, RunDirectory};
+use directory::{RecordsDirectory, RunDirectory};
 
 /// Maximum number of bytes of the receipts of one run.
 pub const MAX_RECEIPT_BYTES: u64 = 256 << 20;
@@ -42,19 +42,19 @@ pub mod files {
 ///
 /// Old runs stay until they are deleted by other means: this program does not know how long records are needed.
 #[derive(Debug, Clone)]
-pub struct Records {
-    directory: Arc<Directory>,
+pub struct RecordStore {
+    directory: Arc<RecordsDirectory>,
     path: PathBuf,
 }
 
 /// `report.json`: the state of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct RunReport {
+pub struct StoredReport {
     pub run: String,
     /// The digest of the plan, which the chain of receipts starts from.
     pub plan: Digest,
-    pub phase: Phase,
+    pub phase: BridgePhase,
     /// The agent's last progress message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
@@ -64,7 +64,7 @@ pub struct RunReport {
     /// The hash that covers all receipts.
     pub head: Digest,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ending: Option<Ending>,
+    pub ending: Option<ReportedEnd>,
     /// Number of reports.
     pub reports: u64,
     /// The digest of the last report.
@@ -78,7 +78,7 @@ pub struct RunReport {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum RecordsError {
+pub enum RecordStoreError {
     #[error("{path}")]
     Io {
         path: String,
@@ -88,21 +88,21 @@ pub enum RecordsError {
     #[error("`{0}` is not the UID of a run")]
     Uid(String),
     #[error("{0} is not a file or directory of ours alone")]
-    NotOurs(String),
+    NotPrivate(String),
     #[error("{0} was changed by somebody else, or is of another run or release")]
     Changed(String),
     #[error("the receipts of this run have {MAX_RECEIPT_BYTES} bytes, and more are not kept")]
-    Full,
+    TooLarge,
 }
 
-impl Records {
+impl RecordStore {
     /// Opens this directory, and creates it if it does not exist.
     ///
     /// # Errors
     ///
     /// Returns an error if it cannot be created or opened.
-    pub fn open(path: &Path) -> Result<Self, RecordsError> {
-        Ok(Self { directory: Arc::new(Directory::open(path)?), path: path.to_owned() })
+    pub fn open(path: &Path) -> Result<Self, RecordStoreError> {
+        Ok(Self { directory: Arc::new(RecordsDirectory::open(path)?), path: path.to_owned() })
     }
 
     /// The directory of a run.
@@ -115,25 +115,25 @@ impl Records {
     /// # Errors
     ///
     /// Returns an error if it cannot be read, or was changed.
-    pub fn report(&self, run: &str) -> Result<Option<RunReport>, RecordsError> {
-        match self.directory.run(run)? {
-            Some(directory) => read(&directory),
+    pub fn read_report(&self, run: &str) -> Result<Option<StoredReport>, RecordStoreError> {
+        match self.directory.open_run(run)? {
+            Some(directory) => load_report(&directory),
             None => Ok(None),
         }
     }
 }
 
-impl Reporter for Records {
-    async fn kept(&self, run: &Arc<RunFacts>) -> Result<Option<Kept>, Unable> {
+impl ReportStore for RecordStore {
+    async fn cursor(&self, run: &Arc<RunFacts>) -> Result<Option<ReportCursor>, HandlerError> {
         let (records, run) = (self.clone(), Arc::clone(run));
-        blocking(move || {
-            let Some(report) = records.report(run.uid())? else {
+        run_blocking(move || {
+            let Some(report) = records.read_report(run.uid())? else {
                 return Ok(None);
             };
             if report.run != run.uid() || report.plan != run.plan {
-                return Err(RecordsError::Changed(files::REPORT.to_owned()));
+                return Err(RecordStoreError::Changed(files::REPORT.to_owned()));
             }
-            Ok(Some(Kept {
+            Ok(Some(ReportCursor {
                 reports: report.reports,
                 last: Some(report.last_report),
                 receipts: report.receipts,
@@ -144,17 +144,18 @@ impl Reporter for Records {
         .await
     }
 
-    async fn take(&self, run: &Arc<RunFacts>, report: Report, kept: &Kept) -> Result<(), Unable> {
+    async fn store(&self, run: &Arc<RunFacts>, report: Report, kept: &ReportCursor) -> Result<(), HandlerError> {
         let (records, run, kept) = (self.clone(), Arc::clone(run), kept.clone());
-        blocking(move || write(&records.directory, &run, report, &kept)).await
+        run_blocking(move || write_report(&records.directory, &run, report, &kept)).await
     }
 }
 
 /// File operations may block, so they run on a blocking thread.
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, RecordsError> + Send + 'static,
-) -> Result<T, Unable> {
-    let failed = |cause| Unable::Failed { message: "the report could not be kept".to_owned(), cause: Some(cause) };
+async fn run_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, RecordStoreError> + Send + 'static,
+) -> Result<T, HandlerError> {
+    let failed =
+        |cause| HandlerError::Failed { message: "the report could not be kept".to_owned(), cause: Some(cause) };
     match tokio::task::spawn_blocking(work).await {
         Ok(Ok(done)) => Ok(done),
         Ok(Err(error)) => Err(failed(error.into())),
@@ -162,21 +163,26 @@ async fn blocking<T: Send + 'static>(
     }
 }
 
-fn read(directory: &RunDirectory) -> Result<Option<RunReport>, RecordsError> {
+fn load_report(directory: &RunDirectory) -> Result<Option<StoredReport>, RecordStoreError> {
     let Some(bytes) = directory.read(files::REPORT, MAX_REPORT_BYTES)? else {
         return Ok(None);
     };
     let report = serde_json::from_slice(&bytes);
-    let report = report.map_err(|_| directory.changed(files::REPORT))?;
+    let report = report.map_err(|_| directory.changed_error(files::REPORT))?;
     Ok(Some(report))
 }
 
-fn write(records: &Directory, run: &RunFacts, report: Report, kept: &Kept) -> Result<(), RecordsError> {
-    let directory = records.make_run(run.uid())?;
-    let before = read(&directory)?;
+fn write_report(
+    records: &RecordsDirectory,
+    run: &RunFacts,
+    report: Report,
+    kept: &ReportCursor,
+) -> Result<(), RecordStoreError> {
+    let directory = records.create_run(run.uid())?;
+    let before = load_report(&directory)?;
     // Another writer's report would be overwritten silently.
     if before.as_ref().map_or(0, |it| it.reports) + 1 != kept.reports {
-        return Err(directory.changed(files::REPORT));
+        return Err(directory.changed_error(files::REPORT));
     }
     let (receipts_before, transcript_before, cut_before) =
         before.as_ref().map_or((0, 0, false), |it| (it.receipts_bytes, it.transcript_bytes, it.transcript_cut));
@@ -188,7 +194,7 @@ fn write(records: &Directory, run: &RunFacts, report: Report, kept: &Kept) -> Re
     }
     let receipts_bytes = receipts_before + lines.len() as u64;
     if receipts_bytes > MAX_RECEIPT_BYTES {
-        return Err(RecordsError::Full);
+        return Err(RecordStoreError::TooLarge);
     }
     let receipts = directory.append(files::RECEIPTS, receipts_before, lines.as_bytes())?;
 
@@ -196,14 +202,14 @@ fn write(records: &Directory, run: &RunFacts, report: Report, kept: &Kept) -> Re
     let (lines, transcript_cut) = match cut_before {
         // Later lines would look as if nothing were missing before them.
         true => (String::new(), true),
-        false => fitting(&report.transcript, room),
+        false => fit_transcript(&report.transcript, room),
     };
     let transcript_bytes = transcript_before + lines.len() as u64;
     let transcript = directory.append(files::TRANSCRIPT, transcript_before, lines.as_bytes())?;
 
     let ended = report.ending.is_some();
-    let progress = report.progress.map(|it| beginning(it, MAX_PROGRESS));
-    let written = RunReport {
+    let progress = report.progress.map(|it| truncate(it, MAX_PROGRESS));
+    let written = StoredReport {
         run: run.uid().to_owned(),
         plan: run.plan.clone(),
         phase: report.phase,
@@ -219,7 +225,7 @@ fn write(records: &Directory, run: &RunFacts, report: Report, kept: &Kept) -> Re
         transcript_cut,
     };
     let bytes = serde_json::to_vec_pretty(&written);
-    let bytes = bytes.map_err(|_| directory.changed(files::REPORT))?;
+    let bytes = bytes.map_err(|_| directory.changed_error(files::REPORT))?;
     if ended {
         // Before the report that refers to them.
         directory.sync(&receipts, files::RECEIPTS)?;
@@ -229,10 +235,10 @@ fn write(records: &Directory, run: &RunFacts, report: Report, kept: &Kept) -> Re
 }
 
 /// The lines that fit, and whether there were more.
-fn fitting(lines: &[String], room: u64) -> (String, bool) {
+fn fit_transcript(lines: &[String], room: u64) -> (String, bool) {
     let mut text = String::new();
     for line in lines {
-        let line = one_line(line);
+        let line = to_json_line(line);
         if (text.len() + line.len() + 1) as u64 > room {
             return (text, true);
         }
@@ -244,7 +250,7 @@ fn fitting(lines: &[String], room: u64) -> (String, bool) {
 
 /// A line of JSON as it is. Anything else, because the agent wrote it, as a JSON string: it must not look like two
 /// lines.
-pub(crate) fn one_line(line: &str) -> String {
+pub(crate) fn to_json_line(line: &str) -> String {
     let is_json = serde_json::from_str::<serde::de::IgnoredAny>(line).is_ok();
     if is_json && !line.contains(['\n', '\r']) {
         return line.to_owned();
@@ -253,7 +259,7 @@ pub(crate) fn one_line(line: &str) -> String {
 }
 
 /// Truncates a text to this many bytes.
-fn beginning(mut text: String, most: usize) -> String {
+fn truncate(mut text: String, most: usize) -> String {
     text.truncate(text.floor_char_boundary(most));
     text
 }

@@ -12,16 +12,20 @@ fn request() -> ApprovalRequest {
 }
 
 fn yes() -> ApprovalAnswer {
-    ApprovalAnswer { by: Some("someone".to_owned()), for_the_run: true, ..answer(&request(), Decision::Approved, None) }
+    ApprovalAnswer {
+        by: Some("someone".to_owned()),
+        for_the_run: true,
+        ..build_answer(&request(), Decision::Approved, None)
+    }
 }
 
 #[test]
 fn a_question_is_the_same_however_long_it_waits_and_not_otherwise() {
-    let same = content(&request()).unwrap();
+    let same = question_digest(&request()).unwrap();
     let with = |change: fn(&mut ApprovalRequest)| {
         let mut request = request();
         change(&mut request);
-        content(&request).unwrap()
+        question_digest(&request).unwrap()
     };
     assert_eq!(with(|it| it.wait_seconds = 1), same);
     assert_ne!(with(|it| it.shown.push('x')), same);
@@ -34,14 +38,14 @@ fn a_question_is_the_same_however_long_it_waits_and_not_otherwise() {
 fn an_answer_counts_for_its_question_and_as_far_as_the_plan_permits() {
     let once = RunFacts::example(|plan| plan.approval.run_scope = false);
     let often = RunFacts::example(|plan| plan.approval.run_scope = true);
-    assert_eq!(checked(&request(), &often, yes()), yes());
+    assert_eq!(check_answer(&request(), &often, yes()), yes());
     let reduced = ApprovalAnswer { for_the_run: false, ..yes() };
-    assert_eq!(checked(&request(), &once, yes()), reduced);
+    assert_eq!(check_answer(&request(), &once, yes()), reduced);
     let no = ApprovalAnswer { decision: Decision::Denied, ..yes() };
-    assert!(!checked(&request(), &often, no).for_the_run);
+    assert!(!check_answer(&request(), &often, no).for_the_run);
 
     let refused = |given: ApprovalAnswer| {
-        let answer = checked(&request(), &often, given);
+        let answer = check_answer(&request(), &often, given);
         (answer.decision, answer.action == request().action, answer.for_the_run, answer.by)
     };
     let another = ApprovalAnswer { action: Digest::new("sha256:11"), ..yes() };
@@ -54,7 +58,7 @@ fn an_answer_counts_for_its_question_and_as_far_as_the_plan_permits() {
 fn what_a_decider_says_is_bounded() {
     let facts = RunFacts::example(|_| {});
     let long = ApprovalAnswer { by: Some("x\u{1b}".repeat(9999)), reason: Some("é".repeat(9999)), ..yes() };
-    let bounded = checked(&request(), &facts, long);
+    let bounded = check_answer(&request(), &facts, long);
     assert_eq!(bounded.reason.map(|it| it.chars().count()), Some(SHORT_TEXT));
     let by = bounded.by.unwrap();
     assert!(by.chars().count() < 300 && !by.contains('\u{1b}'), "{by}");
@@ -66,12 +70,12 @@ async fn a_question_that_nobody_waits_with_is_given_up() {
     let waits = held.clone();
     let began = Instant::now();
     let leave = async {
-        sleep(4 * ABANDONED_AFTER).await;
+        sleep(4 * ABANDON_TIMEOUT).await;
         drop(waits);
     };
-    tokio::join!(abandoned(&told), leave);
+    tokio::join!(wait_abandoned(&told), leave);
     let after = began.elapsed();
-    assert!(after >= 5 * ABANDONED_AFTER, "{after:?}");
-    assert!(after <= 6 * ABANDONED_AFTER, "{after:?}");
+    assert!(after >= 5 * ABANDON_TIMEOUT, "{after:?}");
+    assert!(after <= 6 * ABANDON_TIMEOUT, "{after:?}");
     drop(held);
 }

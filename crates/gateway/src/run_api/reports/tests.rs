@@ -1,11 +1,11 @@
 use sympozium_api::names::Digest;
 use sympozium_ipc::receipt::{Chain, Event};
-use sympozium_ipc::run_api::{Ending, Phase, Usage};
+use sympozium_ipc::run_api::{BridgePhase, ReportedEnd, Usage};
 
 use super::*;
 
 fn plan() -> Digest {
-    sympozium_api::digest::of_canonical("test", b"plan")
+    sympozium_api::digest::digest_canonical("test", b"plan")
 }
 
 fn report(chain: &mut Chain, number: u64, receipts: u64) -> Report {
@@ -17,7 +17,7 @@ fn report(chain: &mut Chain, number: u64, receipts: u64) -> Report {
     let receipts = (0..receipts).map(line).collect();
     Report {
         number,
-        phase: Phase::Working,
+        phase: BridgePhase::Working,
         first_receipt,
         receipts,
         head: chain.head().clone(),
@@ -28,15 +28,15 @@ fn report(chain: &mut Chain, number: u64, receipts: u64) -> Report {
     }
 }
 
-fn next(kept: &Kept, report: &Report) -> (Kept, usize) {
-    match step(kept, report) {
-        Ok(Step::Next { kept, receipts }) => (kept, receipts.len()),
+fn next(kept: &ReportCursor, report: &Report) -> (ReportCursor, usize) {
+    match check_report(kept, report) {
+        Ok(ReportStep::Next { cursor: kept, receipts }) => (kept, receipts.len()),
         other => panic!("{other:?}"),
     }
 }
 
-fn broken(kept: &Kept, report: &Report) -> String {
-    let refusal = step(kept, report).unwrap_err();
+fn broken(kept: &ReportCursor, report: &Report) -> String {
+    let refusal = check_report(kept, report).unwrap_err();
     assert_eq!(refusal.code, ApiRefusalCode::Chain, "{refusal}");
     refusal.message
 }
@@ -44,14 +44,14 @@ fn broken(kept: &Kept, report: &Report) -> String {
 #[test]
 fn reports_follow_from_each_other() {
     let mut chain = Chain::new(plan());
-    let nothing = Kept::nothing(plan());
+    let nothing = ReportCursor::start(plan());
     let first = report(&mut chain, 0, 2);
     let second = report(&mut chain, 1, 0);
     let third = report(&mut chain, 2, 3);
     let (one, count) = next(&nothing, &first);
     assert_eq!((one.reports, one.receipts, count), (1, 2, 2));
     assert_eq!(one.head, first.head);
-    assert_eq!(step(&one, &first), Ok(Step::Again));
+    assert_eq!(check_report(&one, &first), Ok(ReportStep::Duplicate));
     let (two, _) = next(&one, &second);
     let (three, count) = next(&two, &third);
     assert_eq!((three.reports, three.receipts, count), (3, 5, 3));
@@ -67,7 +67,7 @@ fn reports_follow_from_each_other() {
 #[test]
 fn receipts_follow_from_each_other_and_from_the_plan() {
     let mut chain = Chain::new(plan());
-    let (kept, _) = next(&Kept::nothing(plan()), &report(&mut chain, 0, 2));
+    let (kept, _) = next(&ReportCursor::start(plan()), &report(&mut chain, 0, 2));
     let good = report(&mut chain, 1, 3);
     let with = |change: &dyn Fn(&mut Report)| {
         let mut report = good.clone();
@@ -83,9 +83,9 @@ fn receipts_follow_from_each_other_and_from_the_plan() {
     assert!(with(&forged).contains("receipt 4: it does not follow"));
     assert!(with(&|it| it.head = plan()).contains("do not lead"));
     // The chain of another run.
-    let mut other = Chain::new(sympozium_api::digest::of_canonical("test", b"other"));
+    let mut other = Chain::new(sympozium_api::digest::digest_canonical("test", b"other"));
     let foreign = report(&mut other, 0, 1);
-    let text = broken(&Kept::nothing(plan()), &foreign);
+    let text = broken(&ReportCursor::start(plan()), &foreign);
     assert!(text.contains("another plan"), "{text}");
     let (after, _) = next(&kept, &good);
     assert_eq!(after.receipts, 5);
@@ -94,10 +94,10 @@ fn receipts_follow_from_each_other_and_from_the_plan() {
 #[test]
 fn nothing_comes_after_the_end() {
     let mut chain = Chain::new(plan());
-    let last = Report { phase: Phase::Ended, ending: Some(Ending::TimedOut), ..report(&mut chain, 0, 1) };
-    let (kept, _) = next(&Kept::nothing(plan()), &last);
+    let last = Report { phase: BridgePhase::Ended, ending: Some(ReportedEnd::TimedOut), ..report(&mut chain, 0, 1) };
+    let (kept, _) = next(&ReportCursor::start(plan()), &last);
     assert!(kept.has_ended());
-    assert_eq!(step(&kept, &last), Ok(Step::Again));
+    assert_eq!(check_report(&kept, &last), Ok(ReportStep::Duplicate));
     let more = report(&mut chain, 1, 1);
     assert!(broken(&kept, &more).contains("how it ended"));
 }

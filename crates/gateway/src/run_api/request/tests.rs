@@ -3,8 +3,8 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn read(kind: Kind, body: &Value) -> Result<Wish, ApiRefusalCode> {
-    let read = kind.read(body.to_string().as_bytes());
+fn read(kind: RequestKind, body: &Value) -> Result<RunRequest, ApiRefusalCode> {
+    let read = kind.parse_body(body.to_string().as_bytes());
     read.map_err(|refusal| refusal.code)
 }
 
@@ -13,16 +13,16 @@ fn with(mut value: Value, key: &str, to: Value) -> Value {
     value
 }
 
-const BAD: Result<Wish, ApiRefusalCode> = Err(ApiRefusalCode::Request);
+const BAD: Result<RunRequest, ApiRefusalCode> = Err(ApiRefusalCode::Request);
 
 #[test]
 fn paths_are_whole_and_the_method_is_post() {
-    let kind = |method: &Method, target| Kind::of(method, target).map_err(|it| it.code);
-    assert_eq!(kind(&Method::POST, path::REPORTS), Ok(Kind::Report));
-    assert_eq!(kind(&Method::POST, path::APPROVALS), Ok(Kind::Approval));
-    assert_eq!(kind(&Method::POST, path::SCHEDULES), Ok(Kind::Schedule));
-    assert_eq!(kind(&Method::POST, path::MESSAGES), Ok(Kind::Message));
-    assert_eq!(kind(&Method::POST, path::SUBRUNS), Ok(Kind::Subruns));
+    let kind = |method: &Method, target| RequestKind::from_path(method, target).map_err(|it| it.code);
+    assert_eq!(kind(&Method::POST, path::REPORTS), Ok(RequestKind::Report));
+    assert_eq!(kind(&Method::POST, path::APPROVALS), Ok(RequestKind::Approval));
+    assert_eq!(kind(&Method::POST, path::SCHEDULES), Ok(RequestKind::Schedule));
+    assert_eq!(kind(&Method::POST, path::MESSAGES), Ok(RequestKind::Message));
+    assert_eq!(kind(&Method::POST, path::SUBRUNS), Ok(RequestKind::Subruns));
     for (method, target) in [
         (Method::GET, path::REPORTS),
         (Method::CONNECT, path::REPORTS),
@@ -41,7 +41,7 @@ fn one_token_and_no_other_scheme() {
         for value in values {
             headers.append(AUTHORIZATION, HeaderValue::from_bytes(value).unwrap());
         }
-        token(&headers).map(str::to_owned)
+        bearer_token(&headers).map(str::to_owned)
     };
     assert_eq!(sent(&[b"Bearer a.b:c"]), Some("a.b:c".to_owned()));
     assert_eq!(sent(&[b"bEARER x"]), Some("x".to_owned()));
@@ -62,10 +62,10 @@ fn questions_have_bounds_on_each_side() {
     let good = json!({
         "approval": "a", "tool": "t", "pack": "p", "action": hash, "shown": "shell: ls\nx \\u{202e}", "waitSeconds": 0,
     });
-    let asked = |key: &str, to: Value| read(Kind::Approval, &with(good.clone(), key, to));
-    assert!(read(Kind::Approval, &good).is_ok());
+    let asked = |key: &str, to: Value| read(RequestKind::Approval, &with(good.clone(), key, to));
+    assert!(read(RequestKind::Approval, &good).is_ok());
     for (key, most) in
-        [("approval", MAX_APPROVAL_NAME), ("tool", MAX_TOOL_NAME), ("pack", MAX_TOOL_NAME), ("shown", MAX_SHOWN)]
+        [("approval", MAX_APPROVAL_NAME), ("tool", MAX_TOOL_NAME), ("pack", MAX_TOOL_NAME), ("shown", MAX_SUMMARY)]
     {
         assert!(asked(key, "x".repeat(most).into()).is_ok(), "{key}");
         assert_eq!(asked(key, "x".repeat(most + 1).into()), BAD, "{key}");
@@ -85,23 +85,23 @@ fn schedules_messages_and_tasks_have_bounds() {
     let schedule = json!({ "name": "n", "action": "create", "schedule": "* * * * *", "task": "t" });
     let message = json!({ "channel": "slack", "text": "t", "chatId": "c", "threadId": "d" });
     for (kind, good, key, most) in [
-        (Kind::Schedule, &schedule, "name", MAX_TASK_NAME),
-        (Kind::Schedule, &schedule, "schedule", limits::CRON),
-        (Kind::Schedule, &schedule, "task", MAX_TASK),
-        (Kind::Message, &message, "channel", MAX_CHANNEL_NAME),
-        (Kind::Message, &message, "chatId", MAX_CHANNEL_NAME),
-        (Kind::Message, &message, "threadId", MAX_CHANNEL_NAME),
-        (Kind::Message, &message, "text", MAX_MESSAGE),
+        (RequestKind::Schedule, &schedule, "name", MAX_TASK_NAME),
+        (RequestKind::Schedule, &schedule, "schedule", limits::CRON),
+        (RequestKind::Schedule, &schedule, "task", MAX_TASK),
+        (RequestKind::Message, &message, "channel", MAX_CHANNEL_NAME),
+        (RequestKind::Message, &message, "chatId", MAX_CHANNEL_NAME),
+        (RequestKind::Message, &message, "threadId", MAX_CHANNEL_NAME),
+        (RequestKind::Message, &message, "text", MAX_MESSAGE),
     ] {
         let of = |length: usize| read(kind, &with(good.clone(), key, "x".repeat(length).into()));
         assert!(of(1).is_ok() && of(most).is_ok(), "{key}");
         assert_eq!(of(most + 1), BAD, "{key}");
         assert_eq!(of(0), BAD, "{key}");
     }
-    assert_eq!(read(Kind::Schedule, &with(schedule, "action", "run".into())), BAD);
+    assert_eq!(read(RequestKind::Schedule, &with(schedule, "action", "run".into())), BAD);
 
     let task = |id: &str| json!({ "id": id, "task": "t", "systemPrompt": "s", "timeout": "5m" });
-    let tasks = |tasks: Vec<Value>| read(Kind::Subruns, &json!({ "tasks": tasks }));
+    let tasks = |tasks: Vec<Value>| read(RequestKind::Subruns, &json!({ "tasks": tasks }));
     let many = |count: usize| (0..count).map(|it| task(&it.to_string())).collect();
     assert!(tasks(many(1)).is_ok() && tasks(many(MAX_SUBRUNS)).is_ok());
     assert_eq!(tasks(many(MAX_SUBRUNS + 1)), BAD);
@@ -118,9 +118,9 @@ fn schedules_messages_and_tasks_have_bounds() {
 #[test]
 fn what_is_told_of_a_body_that_is_none_is_short_and_plain() {
     let field = format!("{{\"{}\u{1b}\": 1}}", "x".repeat(10_000));
-    let refusal = Kind::Message.read(field.as_bytes()).unwrap_err();
+    let refusal = RequestKind::Message.parse_body(field.as_bytes()).unwrap_err();
     assert!(refusal.message.chars().count() < 400, "{refusal}");
     assert!(refusal.message.chars().all(|it| !it.is_control()), "{refusal}");
-    let size = Kind::Message.read(&vec![b' '; MAX_REQUEST + 1]).unwrap_err();
+    let size = RequestKind::Message.parse_body(&vec![b' '; MAX_REQUEST + 1]).unwrap_err();
     assert_eq!(size.code, ApiRefusalCode::Size);
 }

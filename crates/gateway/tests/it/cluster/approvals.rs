@@ -7,9 +7,9 @@ use sympozium_api::policy::{Approver, ApproverKind};
 use sympozium_ipc::run_api::path;
 use sympozium_testkit::{growing, wait_until};
 
-use super::{Program, Run, World, blocking};
+use super::{ClusterHarness, Program, Run, blocking};
+use crate::harness::TIMEOUT;
 use crate::run_api::{Client, hash, question};
-use crate::world::PATIENCE;
 
 /// A question that is put, and its object.
 struct Put {
@@ -17,12 +17,12 @@ struct Put {
     object: String,
 }
 
-async fn put(world: &World, run: &Run, bridge: &Client, name: &str) -> Put {
+async fn put(world: &ClusterHarness, run: &Run, bridge: &Client, name: &str) -> Put {
     let (bridge, asked) = (bridge.clone(), question(name));
     let answer = tokio::spawn(async move { bridge.post(path::APPROVALS, &asked).await });
     let object = run.name(name);
     let there = || world.list("toolapprovals").iter().any(|it| it["metadata"]["name"] == object[..]);
-    assert!(blocking(|| wait_until(PATIENCE, there)), "{object}");
+    assert!(blocking(|| wait_until(TIMEOUT, there)), "{object}");
     Put { answer, object }
 }
 
@@ -48,12 +48,12 @@ fn answer(name: &str, decision: &str, more: Value) -> (u16, Value) {
 }
 
 async fn ended(put: Put) -> (u16, Value) {
-    let answer = tokio::time::timeout(PATIENCE, put.answer).await;
+    let answer = tokio::time::timeout(TIMEOUT, put.answer).await;
     answer.expect("in time").expect("an answer")
 }
 
-async fn world(label: &str) -> Option<(World, Program)> {
-    let world = World::open(label)?;
+async fn world(label: &str) -> Option<(ClusterHarness, Program)> {
+    let world = ClusterHarness::open(label)?;
     let gateway = world.gateway("gateway");
     Some((world, gateway))
 }

@@ -5,13 +5,13 @@ use std::os::unix::fs::symlink;
 
 use sympozium_testkit::{command, wait_until};
 
-use super::{HOST, PROGRAM, World, blocking};
+use super::{ClusterHarness, HOST, PROGRAM, blocking};
+use crate::harness::TIMEOUT;
 use crate::tls::certificate;
-use crate::world::PATIENCE;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_certificate_that_the_kubelet_swaps_is_served_and_a_bad_one_is_not() {
-    let Some(world) = World::open("swap") else {
+    let Some(world) = ClusterHarness::open("swap") else {
         return;
     };
     let at = |name: &str| world.directory.path().join(name);
@@ -45,19 +45,19 @@ async fn a_certificate_that_the_kubelet_swaps_is_served_and_a_bad_one_is_not() {
         let log = gateway.log();
         log.matches("files were changed").count() == count
     };
-    assert!(blocking(|| wait_until(PATIENCE, || changed(1))));
+    assert!(blocking(|| wait_until(TIMEOUT, || changed(1))));
     assert!(world.connect(&gateway, &root).await.is_ok());
     assert!(world.connect(&gateway, &world.root).await.is_err());
 
     swap("..3");
     let kept = || gateway.log().contains("the certificate cannot be used");
-    assert!(blocking(|| wait_until(PATIENCE, kept)));
+    assert!(blocking(|| wait_until(TIMEOUT, kept)));
     assert!(world.connect(&gateway, &root).await.is_ok());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_its_rights_it_is_not_ready_and_says_why() {
-    let Some(world) = World::open("rights") else {
+    let Some(world) = ClusterHarness::open("rights") else {
         return;
     };
     let name = world.namespace.name();
@@ -66,10 +66,10 @@ async fn without_its_rights_it_is_not_ready_and_says_why() {
     let account = format!("--as=system:serviceaccount:{name}:gateway");
     let asked = ["auth", "can-i", "list", "agentruns.sympozium.ai", "--all-namespaces", &account];
     let is_refused = || world.admin.attempt(&asked).is_ok_and(|it| it.stdout.starts_with("no"));
-    assert!(blocking(|| wait_until(PATIENCE, is_refused)));
+    assert!(blocking(|| wait_until(TIMEOUT, is_refused)));
     let gateway = world.unready_gateway("gateway");
     let told = || gateway.log().contains("is forbidden");
-    assert!(blocking(|| wait_until(PATIENCE, told)), "{}", gateway.log());
+    assert!(blocking(|| wait_until(TIMEOUT, told)), "{}", gateway.log());
     let answer = gateway.probe("/readyz").await;
     assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
     assert!(answer.ends_with("not ready: the runs of the cluster were not listed yet\n"));

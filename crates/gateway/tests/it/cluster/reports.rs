@@ -3,20 +3,20 @@
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use sympozium_ipc::receipt::{Actor, Decided, Event, IsolationSeen, Outcome, Transferred};
-use sympozium_ipc::run_api::{Phase, Report, Usage};
+use sympozium_ipc::receipt::{Actor, CallDecision, Event, Outcome, OutputSize, ReportedIsolation};
+use sympozium_ipc::run_api::{BridgePhase, Report, Usage};
 
-use super::{Run, World, reported};
+use super::{ClusterHarness, Run, reported};
+use crate::harness::TIMEOUT;
 use crate::run_api::Reporting;
-use crate::world::PATIENCE;
 
-fn records(world: &World, run: &Run) -> Vec<Value> {
+fn records(world: &ClusterHarness, run: &Run) -> Vec<Value> {
     let uid = run.plan.run.uid.as_str();
     let of_run = |it: &Value| it["metadata"]["labels"]["sympozium.ai/run-uid"] == uid;
     world.list("runrecords").into_iter().filter(of_run).collect()
 }
 
-fn report_of(world: &World, name: &str) -> Value {
+fn report_of(world: &ClusterHarness, name: &str) -> Value {
     let mut report = world.get("agentrun", name)["status"]["report"].clone();
     let fields = report.as_object_mut().expect("a report");
     assert!(fields.remove("reportedAt").is_some());
@@ -28,7 +28,7 @@ fn report_of(world: &World, name: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_report_becomes_records_and_the_status_of_its_run() {
-    let Some(world) = World::open("reports") else {
+    let Some(world) = ClusterHarness::open("reports") else {
         return;
     };
     let gateway = world.gateway("gateway");
@@ -111,7 +111,7 @@ async fn a_report_becomes_records_and_the_status_of_its_run() {
 }
 
 /// A report with these events as its receipts.
-fn with_events(reports: &mut Reporting, phase: Phase, events: Vec<Event>) -> Report {
+fn with_events(reports: &mut Reporting, phase: BridgePhase, events: Vec<Event>) -> Report {
     let first_receipt = reports.chain.len();
     let line = |event| reports.chain.add(1, event).expect("it fits").text;
     let receipts = events.into_iter().map(line).collect();
@@ -120,7 +120,7 @@ fn with_events(reports: &mut Reporting, phase: Phase, events: Vec<Event>) -> Rep
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_gateways_take_turns_and_each_report_counts_once() {
-    let Some(world) = World::open("turns") else {
+    let Some(world) = ClusterHarness::open("turns") else {
         return;
     };
     let run = world.run("one", |_| {});
@@ -169,12 +169,12 @@ async fn two_gateways_take_turns_and_each_report_counts_once() {
             pack: Some("cluster".to_owned()),
             arguments: digest.clone(),
             gate: None,
-            decided: Decided::Waiting,
+            decided: CallDecision::Waiting,
             reason: None,
         },
         Event::Asked { call: 1, action: digest.clone(), approval: "0a1b".to_owned() },
     ];
-    let asked = with_events(&mut reports, Phase::Waiting, asked);
+    let asked = with_events(&mut reports, BridgePhase::Waiting, asked);
     assert_eq!(reported(&bridges[0], &asked).await, Ok(8));
     assert_eq!(report_of(&world, "one")["waitingFor"], json!([run.name("0a1b")]));
     let acted = vec![Event::Acted {
@@ -182,14 +182,14 @@ async fn two_gateways_take_turns_and_each_report_counts_once() {
         by: Actor::Skill,
         action: digest,
         outcome: Outcome::Done,
-        output: Transferred::default(),
+        output: OutputSize::default(),
         duration_ms: 1,
-        isolation: Some(IsolationSeen {
+        isolation: Some(ReportedIsolation {
             profile: "container".to_owned(),
             guarantees: vec!["filesystem".to_owned(), "pids".to_owned()],
         }),
     }];
-    let acted = with_events(&mut reports, Phase::Working, acted);
+    let acted = with_events(&mut reports, BridgePhase::Working, acted);
     assert_eq!(reported(&bridges[1], &acted).await, Ok(9));
     let status = report_of(&world, "one");
     assert_eq!(status.get("waitingFor"), None);
@@ -201,7 +201,7 @@ async fn two_gateways_take_turns_and_each_report_counts_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_report_that_comes_again_after_a_crash_meets_its_own_record_or_is_refused() {
-    let Some(world) = World::open("crash") else {
+    let Some(world) = ClusterHarness::open("crash") else {
         return;
     };
     let gateway = world.gateway("gateway");
@@ -229,7 +229,7 @@ async fn a_report_that_comes_again_after_a_crash_meets_its_own_record_or_is_refu
             assert_eq!(reported(&bridge, &reports.next(1)).await, Ok(3));
             assert_eq!(report_of(&world, name)["receiptSegments"], 2);
         } else {
-            let deadline = Instant::now() + PATIENCE;
+            let deadline = Instant::now() + TIMEOUT;
             // Another reason is that the API server did not answer in time.
             loop {
                 assert_eq!(bridge.report(&first).await, Err("failed".to_owned()));

@@ -6,15 +6,15 @@ use serde_json::json;
 use sympozium_ipc::run_api::path;
 use sympozium_testkit::wait_until;
 
-use super::{AUDIENCE, World, blocking, reported};
-use crate::world::PATIENCE;
+use super::{AUDIENCE, ClusterHarness, blocking, reported};
+use crate::harness::TIMEOUT;
 
 /// How a report is answered while the run is served, and how the token of somebody else is.
 const REFUSED: &str = "token";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_is_that_of_the_first_pod_of_a_run_and_of_nothing_else() {
-    let Some(world) = World::open("tokens") else {
+    let Some(world) = ClusterHarness::open("tokens") else {
         return;
     };
     let gateway = world.gateway("gateway");
@@ -34,7 +34,7 @@ async fn a_token_is_that_of_the_first_pod_of_a_run_and_of_nothing_else() {
         ("none", "nothing".to_owned()),
         ("forged", format!("{}x", world.token_of(&run))),
     ] {
-        let told = world.told(&gateway, &token, &next).await;
+        let told = world.post_report(&gateway, &token, &next).await;
         assert_eq!(told, Err(REFUSED.to_owned()), "{what}");
         assert!(!gateway.log().contains(&token) || token == "nothing", "{what}");
     }
@@ -46,7 +46,7 @@ async fn a_token_is_that_of_the_first_pod_of_a_run_and_of_nothing_else() {
     let token = world.token_of(&waiting);
     let mut reports = waiting.reports();
     let first = reports.next(1);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     // Another reason is that the API server did not answer in time.
     while !gateway.log().contains("waits for its pod") {
         assert!(Instant::now() < deadline, "{}", gateway.log());
@@ -71,7 +71,7 @@ async fn a_token_is_that_of_the_first_pod_of_a_run_and_of_nothing_else() {
 
     // A pod that is gone: its token is good for as long as it is remembered here and at the API server, and no longer.
     world.kubectl(&["delete", "pod", &waiting.pod, "--force", "--grace-period=0"]);
-    let deadline = Instant::now() + 2 * PATIENCE;
+    let deadline = Instant::now() + 2 * TIMEOUT;
     loop {
         match bridge.report(&first).await {
             Err(code) if code == REFUSED => break,
@@ -83,7 +83,7 @@ async fn a_token_is_that_of_the_first_pod_of_a_run_and_of_nothing_else() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_that_is_over_is_cut_and_stays_over() {
-    let Some(world) = World::open("over") else {
+    let Some(world) = ClusterHarness::open("over") else {
         return;
     };
     let gateway = world.gateway("gateway");
@@ -102,19 +102,19 @@ async fn a_run_that_is_over_is_cut_and_stays_over() {
         let uid = run.plan.run.uid.as_str().to_owned();
         let over = |line: &str| line.contains("a run is over") && line.contains(&uid);
         let is_over = || gateway.log().lines().any(over);
-        assert!(blocking(|| wait_until(PATIENCE, is_over)), "{name}");
+        assert!(blocking(|| wait_until(TIMEOUT, is_over)), "{name}");
         let next = reports.next(1);
         let body = serde_json::to_vec(&next).expect("JSON");
         let cut = bridge.send(path::REPORTS, body).await;
         assert!(cut.is_err() || cut.is_ok_and(|it| it.0 == 401), "{name}");
-        let again = world.told(&gateway, &token, &next).await;
+        let again = world.post_report(&gateway, &token, &next).await;
         assert_eq!(again, Err(REFUSED.to_owned()), "{name}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_is_served_by_the_plan_that_it_was_admitted_with() {
-    let Some(world) = World::open("plans") else {
+    let Some(world) = ClusterHarness::open("plans") else {
         return;
     };
     let run = world.run("one", |_| {});
@@ -142,8 +142,8 @@ async fn a_run_is_served_by_the_plan_that_it_was_admitted_with() {
     }));
     let third = world.gateway("third");
     let refused = || third.log().contains("the ConfigMap holds another plan");
-    assert!(blocking(|| wait_until(PATIENCE, refused)), "{}", third.log());
-    let told = world.told(&third, &world.token_of(&run), &reports.next(1)).await;
+    assert!(blocking(|| wait_until(TIMEOUT, refused)), "{}", third.log());
+    let told = world.post_report(&third, &world.token_of(&run), &reports.next(1)).await;
     assert_eq!(told, Err(REFUSED.to_owned()));
 
     // A plan that comes late is asked for again.
@@ -152,7 +152,7 @@ async fn a_run_is_served_by_the_plan_that_it_was_admitted_with() {
     world.kubectl(&["delete", "configmap", &late.name("plan")]);
     world.has_pod(&late);
     let asks = || third.log().contains("a plan is asked for again");
-    assert!(blocking(|| wait_until(PATIENCE, asks)), "{}", third.log());
+    assert!(blocking(|| wait_until(TIMEOUT, asks)), "{}", third.log());
     world.create(&json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": { "name": late.name("plan") }, "data": plan["data"],

@@ -1,12 +1,12 @@
 //! What watchers are told of runs, and what they are not.
 
-use sympozium_gateway::run_api::local::{Person, Says, Verdict};
+use sympozium_gateway::run_api::local::{Vote, VoteRequest, Voter};
 
 use super::*;
 
 #[tokio::test]
 async fn a_run_is_told_from_its_first_report_to_its_end_and_again_from_any_number() {
-    let world = World::new(|_| {});
+    let world = RunApiHarness::new(|_| {});
     world.gateway.plans().add(&plan(OTHER, |_| {})).expect("a plan");
     let client = world.client().await;
     let mut reports = world.reports();
@@ -22,12 +22,12 @@ async fn a_run_is_told_from_its_first_report_to_its_end_and_again_from_any_numbe
         tokio::spawn(async move { client.post(path::APPROVALS, &question("q")).await })
     };
     world.pending(1).await;
-    let by = Person { name: "someone".to_owned(), groups: Vec::new(), is_author: true };
-    let decided = world.desk.decide(&Verdict {
+    let by = Voter { name: "someone".to_owned(), groups: Vec::new(), is_author: true };
+    let decided = world.desk.vote(&VoteRequest {
         run: UID,
         approval: "q",
         action: &Digest::new(hash("0")),
-        says: Says::Yes,
+        vote: Vote::Approve,
         by: &by,
         reason: Some("secret reason"),
     });
@@ -40,7 +40,7 @@ async fn a_run_is_told_from_its_first_report_to_its_end_and_again_from_any_numbe
     let (ours, theirs) = tokio::io::duplex(1 << 16);
     let gateway = Arc::clone(&world.gateway);
     tokio::spawn(async move { gateway.serve(theirs).await });
-    let other = Client::over(ours, &token(OTHER, RUN)).await;
+    let other = Client::from_stream(ours, &token(OTHER, RUN_CREDENTIAL)).await;
     other.post("/nothing", &json!({})).await;
 
     let receipt = |line: &str| -> Value { serde_json::from_str(line).expect("JSON") };

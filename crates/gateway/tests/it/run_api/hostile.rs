@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use sympozium_gateway::run_api::{BODY_DEADLINE, MAX_BODIES_OF_RUN, MAX_HEAD, MAX_STREAMS};
+use sympozium_gateway::run_api::{BODY_TIMEOUT, MAX_BODIES_OF_RUN, MAX_HEAD, MAX_STREAMS};
 use sympozium_ipc::run_api::{MAX_REQUESTS, MAX_TOKEN};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
-use crate::world::{self, authorization};
+use crate::harness::{self, authorization};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Kinds of frames.
@@ -22,7 +22,7 @@ const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
 /// Memory that an attack may cost, the attacker's own share in this process included.
-const MOST_BYTES: u64 = 16 << 20;
+const MAX_BYTES: u64 = 16 << 20;
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
@@ -90,14 +90,14 @@ impl Raw {
 
     /// Whether it could be sent.
     async fn say(&mut self, bytes: &[u8]) -> bool {
-        let sent = tokio::time::timeout(PATIENCE, self.writer.write_all(bytes)).await;
+        let sent = tokio::time::timeout(TIMEOUT, self.writer.write_all(bytes)).await;
         sent.is_ok_and(|it| it.is_ok())
     }
 
     /// What came until the gateway ended the connection.
     async fn ended(self) -> Vec<u8> {
         let Self { writer, reading } = self;
-        let ended = tokio::time::timeout(PATIENCE, reading).await;
+        let ended = tokio::time::timeout(TIMEOUT, reading).await;
         drop(writer);
         ended.expect("the gateway ends it").expect("bytes")
     }
@@ -110,7 +110,7 @@ fn resident() -> u64 {
 }
 
 /// That somebody else is served: a run on a connection of its own, and a part at the proxy.
-async fn others_are_served(world: &World, path: &std::path::Path, reports: &mut Reporting) {
+async fn others_are_served(world: &RunApiHarness, path: &std::path::Path, reports: &mut Reporting) {
     let client = world.unix_client(path).await;
     client.report(&reports.next(1)).await.expect("taken");
     let mut proxy = UnixStream::connect(path).await.expect("it listens");
@@ -124,21 +124,21 @@ async fn others_are_served(world: &World, path: &std::path::Path, reports: &mut 
 }
 
 /// In a process of its own, so that memory is the attack's.
-async fn under(attack: impl AsyncFnOnce(&World, &std::path::Path)) {
-    let world = World::new(|_| {});
+async fn under(attack: impl AsyncFnOnce(&RunApiHarness, &std::path::Path)) {
+    let world = RunApiHarness::new(|_| {});
     let path = world.socket();
     let mut reports = world.reports();
     others_are_served(&world, &path, &mut reports).await;
     let before = resident();
     attack(&world, &path).await;
     let more = resident().saturating_sub(before);
-    assert!(more < MOST_BYTES, "{more} bytes more");
+    assert!(more < MAX_BYTES, "{more} bytes more");
     others_are_served(&world, &path, &mut reports).await;
 }
 
 #[test]
 fn garbage_after_the_preface() {
-    world::run(garbage_after_the_preface, async || {
+    harness::run(garbage_after_the_preface, async || {
         under(async |_, path| {
             for garbage in [
                 vec![0xff; 1 << 16],
@@ -161,9 +161,9 @@ fn garbage_after_the_preface() {
 
 #[test]
 fn streams_that_are_reset_at_once() {
-    world::run(streams_that_are_reset_at_once, async || {
+    harness::run(streams_that_are_reset_at_once, async || {
         under(async |_, path| {
-            for token in ["nobody".to_owned(), token(UID, RUN)] {
+            for token in ["nobody".to_owned(), token(UID, RUN_CREDENTIAL)] {
                 let mut raw = Raw::new(path).await;
                 raw.say(&frame(SETTINGS, 0, 0, &[])).await;
                 let head = head(&token);
@@ -188,9 +188,9 @@ fn streams_that_are_reset_at_once() {
 
 #[test]
 fn more_streams_than_there_may_be() {
-    world::run(more_streams_than_there_may_be, async || {
+    harness::run(more_streams_than_there_may_be, async || {
         under(async |_, path| {
-            for token in ["nobody".to_owned(), token(UID, RUN)] {
+            for token in ["nobody".to_owned(), token(UID, RUN_CREDENTIAL)] {
                 let mut raw = Raw::new(path).await;
                 raw.say(&frame(SETTINGS, 0, 0, &[])).await;
                 let head = head(&token);
@@ -211,7 +211,7 @@ fn more_streams_than_there_may_be() {
 
 #[test]
 fn heads_that_do_not_end() {
-    world::run(heads_that_do_not_end, async || {
+    harness::run(heads_that_do_not_end, async || {
         under(async |_, path| {
             // Up to 64 MiB in one head.
             let mut raw = Raw::new(path).await;
@@ -231,7 +231,7 @@ fn heads_that_do_not_end() {
 
 #[test]
 fn pings_and_settings_without_end() {
-    world::run(pings_and_settings_without_end, async || {
+    harness::run(pings_and_settings_without_end, async || {
         under(async |_, path| {
             for flood in [frame(PING, 0, 0, &[0; 8]), frame(SETTINGS, 0, 0, &[])] {
                 let mut raw = Raw::new(path).await;
@@ -252,7 +252,7 @@ fn pings_and_settings_without_end() {
 
 #[test]
 fn answers_that_nobody_reads() {
-    world::run(answers_that_nobody_reads, async || {
+    harness::run(answers_that_nobody_reads, async || {
         under(async |_, path| {
             let stream = UnixStream::connect(path).await.expect("it listens");
             let (_reader, mut writer) = stream.into_split();
@@ -260,7 +260,7 @@ fn answers_that_nobody_reads() {
             // No window: no answer can be sent at all.
             let settings = frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
             writer.write_all(&settings).await.expect("it reads");
-            let head = head(&token(UID, RUN));
+            let head = head(&token(UID, RUN_CREDENTIAL));
             for stream in (1..20_000).step_by(2) {
                 let open = frame(HEADERS, END_HEADERS | END_STREAM, stream, &head);
                 let sent = writer.write_all(&open);
@@ -276,11 +276,11 @@ fn answers_that_nobody_reads() {
 
 #[tokio::test(start_paused = true)]
 async fn bodies_that_do_not_come_end_and_keep_others_waiting_no_longer() {
-    let world = World::new(|_| {});
+    let world = RunApiHarness::new(|_| {});
     let (mut ours, theirs) = tokio::io::duplex(1 << 16);
     let gateway = Arc::clone(&world.gateway);
     tokio::spawn(async move { gateway.serve(theirs).await });
-    let head = head(&token(UID, RUN));
+    let head = head(&token(UID, RUN_CREDENTIAL));
     let mut all = [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat();
     for stream in (1..).step_by(2).take(MAX_BODIES_OF_RUN) {
         all.extend(frame(HEADERS, END_HEADERS, stream, &head));
@@ -294,13 +294,13 @@ async fn bodies_that_do_not_come_end_and_keep_others_waiting_no_longer() {
     let started = tokio::time::Instant::now();
     let report = world.reports().next(1);
     assert_eq!(client.report(&report).await, Ok(1));
-    assert!(started.elapsed() <= BODY_DEADLINE);
+    assert!(started.elapsed() <= BODY_TIMEOUT);
     let refused = || {
         let outcomes = world.outcomes();
         outcomes.iter().filter(|it| *it == "request-refused").count()
     };
     while refused() < MAX_BODIES_OF_RUN {
-        assert!(started.elapsed() <= 2 * BODY_DEADLINE, "{:?}", world.outcomes());
+        assert!(started.elapsed() <= 2 * BODY_TIMEOUT, "{:?}", world.outcomes());
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }
@@ -308,7 +308,7 @@ async fn bodies_that_do_not_come_end_and_keep_others_waiting_no_longer() {
 /// Runs of one namespace begin as many bodies without a length as they may, and never end them.
 #[tokio::test(start_paused = true)]
 async fn bodies_of_one_namespace_leave_room_for_another() {
-    let world = World::new(|_| {});
+    let world = RunApiHarness::new(|_| {});
     let mut held = Vec::new();
     for number in 0..4 {
         let uid = format!("{number:08}-77f4-4c62-9f0e-0123456789ab");
@@ -317,7 +317,7 @@ async fn bodies_of_one_namespace_leave_room_for_another() {
         let (mut ours, theirs) = tokio::io::duplex(1 << 16);
         let gateway = Arc::clone(&world.gateway);
         tokio::spawn(async move { gateway.serve(theirs).await });
-        let head = head(&token(&uid, RUN));
+        let head = head(&token(&uid, RUN_CREDENTIAL));
         let mut all = [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat();
         for stream in (1..).step_by(2).take(MAX_BODIES_OF_RUN) {
             all.extend(frame(HEADERS, END_HEADERS, stream, &head));
@@ -338,13 +338,13 @@ async fn bodies_of_one_namespace_leave_room_for_another() {
     world.pending(1).await;
     let (status, answer) = asking.await.expect("an answer");
     assert_eq!((status, &answer["decision"]), (200, &json!("expired")));
-    assert!(started.elapsed() < BODY_DEADLINE / 2, "{:?}", started.elapsed());
+    assert!(started.elapsed() < BODY_TIMEOUT / 2, "{:?}", started.elapsed());
     drop(held);
 }
 
 #[tokio::test]
 async fn heads_have_so_many_bytes() {
-    let world = World::new(|_| {});
+    let world = RunApiHarness::new(|_| {});
     let client = world.client().await;
     let status = async |bytes: usize| {
         let request = http::Request::post(format!("http://gateway{}", path::REPORTS))
@@ -363,7 +363,7 @@ async fn heads_have_so_many_bytes() {
 #[tokio::test]
 async fn a_connection_has_room_for_the_requests_of_a_run_and_some() {
     const { assert!(MAX_STREAMS > MAX_REQUESTS) };
-    let world = World::new(|_| {});
+    let world = RunApiHarness::new(|_| {});
     let client = world.client().await;
     let asking: Vec<_> = (0..MAX_REQUESTS)
         .map(|number| {

@@ -41,7 +41,7 @@ impl Program {
             let log = fs::read_to_string(at("log")).expect("a log");
             log.contains("the run API is served") && log.contains("listening")
         };
-        assert!(wait_until(PATIENCE, listening));
+        assert!(wait_until(TIMEOUT, listening));
         program
     }
 }
@@ -59,7 +59,7 @@ async fn it_keeps_what_runs_report_across_restarts_and_has_nobody_to_ask() {
     let mut reports = Reporting { chain: Chain::new(RunPlan::digest_of(&bytes)), number: 0 };
     let connect = async || {
         let stream = UnixStream::connect(at("gateway.sock")).await;
-        Client::over(stream.expect("it listens"), &token(UID, RUN)).await
+        Client::from_stream(stream.expect("it listens"), &token(UID, RUN_CREDENTIAL)).await
     };
     let first = reports.next(2);
     {
@@ -81,9 +81,9 @@ async fn it_keeps_what_runs_report_across_restarts_and_has_nobody_to_ask() {
     let client = connect().await;
     assert_eq!(client.report(&first).await, Ok(2));
     assert_eq!(client.report(&reports.last()).await, Ok(3));
-    let records = Records::open(&at("records")).expect("a directory");
-    let report = records.report(UID).expect("readable").expect("kept");
-    assert_eq!((report.receipts, report.phase), (3, Phase::Ended));
+    let records = RecordStore::open(&at("records")).expect("a directory");
+    let report = records.read_report(UID).expect("readable").expect("kept");
+    assert_eq!((report.receipts, report.phase), (3, BridgePhase::Ended));
     let log = fs::read_to_string(at("log")).expect("a log");
     let password = client.token.rsplit(':').next().expect("a password").to_owned();
     assert!(!log.contains(&password), "{log}");

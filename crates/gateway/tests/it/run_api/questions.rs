@@ -3,21 +3,21 @@
 use std::time::Duration;
 
 use sympozium_gateway::plans::RunFacts;
-use sympozium_gateway::run_api::local::{Counted, NobodyToAsk, Person, Says, Undecidable, Verdict};
-use sympozium_gateway::run_api::{MAX_OPEN_QUESTIONS, MAX_QUESTIONS, Question, Unable};
+use sympozium_gateway::run_api::local::{NoApprover, Vote, VoteOutcome, VoteRefusal, VoteRequest, Voter};
+use sympozium_gateway::run_api::{HandlerError, MAX_OPEN_QUESTIONS, MAX_QUESTIONS, Question};
 use sympozium_ipc::run_api::ApprovalAnswer;
 use tokio::task::JoinHandle;
 
 use super::*;
 
-impl World {
-    fn decide(&self, name: &str, digit: &str, says: Says) -> Result<Counted, Undecidable> {
-        let by = Person { name: "someone".to_owned(), groups: Vec::new(), is_author: true };
-        self.desk.decide(&Verdict {
+impl RunApiHarness {
+    fn decide(&self, name: &str, digit: &str, says: Vote) -> Result<VoteOutcome, VoteRefusal> {
+        let by = Voter { name: "someone".to_owned(), groups: Vec::new(), is_author: true };
+        self.desk.vote(&VoteRequest {
             run: UID,
             approval: name,
             action: &Digest::new(hash(digit)),
-            says,
+            vote: says,
             by: &by,
             reason: None,
         })
@@ -38,18 +38,18 @@ fn yes(name: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_person_says_yes_once_about_this_action() {
-    let world = World::new(|_| {});
+    let world = RunApiHarness::new(|_| {});
     let client = world.unix_client(&world.socket()).await;
     let asked = ask(&client, &question("q"));
     world.pending(1).await;
     let pending = world.desk.pending();
     assert_eq!(pending[0].request.shown, "shell: ls");
     assert_eq!(pending[0].run.uid(), UID);
-    assert_eq!(world.decide("q", "1", Says::Yes), Err(Undecidable::Action));
-    assert_eq!(world.decide("p", "0", Says::Yes), Err(Undecidable::Unknown));
-    assert_eq!(world.decide("q", "0", Says::YesForTheRun), Err(Undecidable::ForTheRun));
-    assert_eq!(world.decide("q", "0", Says::Yes), Ok(Counted::Decided));
-    assert_eq!(world.decide("q", "0", Says::Yes), Err(Undecidable::Unknown));
+    assert_eq!(world.decide("q", "1", Vote::Approve), Err(VoteRefusal::OtherAction));
+    assert_eq!(world.decide("p", "0", Vote::Approve), Err(VoteRefusal::Unknown));
+    assert_eq!(world.decide("q", "0", Vote::ApproveForRun), Err(VoteRefusal::RunScope));
+    assert_eq!(world.decide("q", "0", Vote::Approve), Ok(VoteOutcome::Decided));
+    assert_eq!(world.decide("q", "0", Vote::Approve), Err(VoteRefusal::Unknown));
     assert_eq!(asked.await.expect("an answer"), (200, yes("q")));
     // The answer was lost: it is the same one, and nobody is asked again.
     let mut shorter = question("q");
@@ -60,16 +60,16 @@ async fn a_person_says_yes_once_about_this_action() {
 
 #[tokio::test]
 async fn no_is_no_and_a_yes_for_the_run_is_one_where_the_plan_permits() {
-    let world = World::new(|plan| plan.approval.run_scope = true);
+    let world = RunApiHarness::new(|plan| plan.approval.run_scope = true);
     let client = world.client().await;
     for (name, says, decision, for_the_run) in [
-        ("a", Says::No, "denied", false),
-        ("b", Says::YesForTheRun, "approved", true),
-        ("c", Says::Yes, "approved", false),
+        ("a", Vote::Deny, "denied", false),
+        ("b", Vote::ApproveForRun, "approved", true),
+        ("c", Vote::Approve, "approved", false),
     ] {
         let asked = ask(&client, &question(name));
         world.pending(1).await;
-        assert_eq!(world.decide(name, "0", says), Ok(Counted::Decided));
+        assert_eq!(world.decide(name, "0", says), Ok(VoteOutcome::Decided));
         let (status, answer) = asked.await.expect("an answer");
         assert_eq!(status, 200);
         assert_eq!(answer["decision"], decision);
@@ -79,7 +79,7 @@ async fn no_is_no_and_a_yes_for_the_run_is_one_where_the_plan_permits() {
 
 #[tokio::test]
 async fn a_question_outlives_its_connection_and_is_the_same_again() {
-    let world = World::new(|_| {});
+    let world = RunApiHarness::new(|_| {});
     let client = world.client().await;
     let asked = ask(&client, &question("q"));
     world.pending(1).await;
@@ -98,7 +98,7 @@ async fn a_question_outlives_its_connection_and_is_the_same_again() {
     }
     let again = ask(&client, &question("q"));
     let twice = ask(&client, &question("q"));
-    assert_eq!(world.decide("q", "0", Says::Yes), Ok(Counted::Decided));
+    assert_eq!(world.decide("q", "0", Vote::Approve), Ok(VoteOutcome::Decided));
     assert_eq!(again.await.expect("an answer"), (200, yes("q")));
     assert_eq!(twice.await.expect("an answer"), (200, yes("q")));
     let outcomes = world.outcomes();
@@ -108,13 +108,13 @@ async fn a_question_outlives_its_connection_and_is_the_same_again() {
 
 #[tokio::test]
 async fn an_answer_while_nobody_listens_is_kept_for_who_comes_back() {
-    let world = World::new(|_| {});
+    let world = RunApiHarness::new(|_| {});
     let client = world.client().await;
     let asked = ask(&client, &question("q"));
     world.pending(1).await;
     asked.abort();
     drop(client);
-    assert_eq!(world.decide("q", "0", Says::Yes), Ok(Counted::Decided));
+    assert_eq!(world.decide("q", "0", Vote::Approve), Ok(VoteOutcome::Decided));
     let client = world.client().await;
     let answer = client.post(path::APPROVALS, &question("q")).await;
     assert_eq!(answer, (200, yes("q")));
@@ -122,7 +122,7 @@ async fn an_answer_while_nobody_listens_is_kept_for_who_comes_back() {
 
 #[tokio::test(start_paused = true)]
 async fn nobody_answers_and_that_is_no() {
-    let world = World::new(|plan| plan.deadlines.approval_seconds = 100);
+    let world = RunApiHarness::new(|plan| plan.deadlines.approval_seconds = 100);
     let client = world.client().await;
     // The shorter of what is asked for and what the plan permits, from the first time on.
     for (name, wait, expected) in [("a", 30, 30), ("b", 9999, 100), ("c", 0, 0)] {
@@ -136,7 +136,7 @@ async fn nobody_answers_and_that_is_no() {
         assert_eq!((status, answer), (200, expired));
         assert_eq!(started.elapsed().as_secs(), expected, "{name}");
         assert_eq!(world.desk.pending().len(), 0);
-        assert_eq!(world.decide(name, "0", Says::Yes), Err(Undecidable::Unknown));
+        assert_eq!(world.decide(name, "0", Vote::Approve), Err(VoteRefusal::Unknown));
     }
     let started = tokio::time::Instant::now();
     let asked = ask(&client, &question("again"));
@@ -149,7 +149,7 @@ async fn nobody_answers_and_that_is_no() {
 
 #[tokio::test]
 async fn when_the_run_is_over_nobody_waits_any_more() {
-    let world = World::new(|_| {});
+    let world = RunApiHarness::new(|_| {});
     let client = world.client().await;
     let asked = ask(&client, &question("q"));
     world.pending(1).await;
@@ -157,9 +157,9 @@ async fn when_the_run_is_over_nobody_waits_any_more() {
     let (status, body) = asked.await.expect("an answer");
     assert_eq!((status, code(&body).as_str()), (401, "token"));
     world.pending(0).await;
-    assert_eq!(world.decide("q", "0", Says::Yes), Err(Undecidable::Unknown));
+    assert_eq!(world.decide("q", "0", Vote::Approve), Err(VoteRefusal::Unknown));
     // And its connection ends.
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let deadline = tokio::time::Instant::now() + TIMEOUT;
     while !client.sender.is_closed() {
         assert!(tokio::time::Instant::now() < deadline, "it is still there");
         tokio::task::yield_now().await;
@@ -168,7 +168,7 @@ async fn when_the_run_is_over_nobody_waits_any_more() {
 
 #[tokio::test]
 async fn when_the_run_has_reported_its_end_nobody_is_asked_any_more() {
-    let world = World::new(|_| {});
+    let world = RunApiHarness::new(|_| {});
     let client = world.client().await;
     let asked = ask(&client, &question("q"));
     world.pending(1).await;
@@ -181,7 +181,7 @@ async fn when_the_run_has_reported_its_end_nobody_is_asked_any_more() {
 
 #[tokio::test]
 async fn a_person_is_asked_about_what_the_plan_asks_for_only() {
-    let world = World::new(|plan| plan.approval.approvers = Some(Vec::new()));
+    let world = RunApiHarness::new(|plan| plan.approval.approvers = Some(Vec::new()));
     let client = world.client().await;
     for (tool, pack) in [
         // Allowed, denied, of another pack, not there.
@@ -205,10 +205,10 @@ async fn a_person_is_asked_about_what_the_plan_asks_for_only() {
 
 #[tokio::test]
 async fn a_run_asks_so_many_questions_in_its_life() {
-    let world = World::new(|_| {});
-    let gateway = gateway(NobodyToAsk, world.records(), NoScheduler);
+    let world = RunApiHarness::new(|_| {});
+    let gateway = gateway(NoApprover, world.records(), NoScheduler);
     gateway.plans().add(&world.plan).expect("a plan");
-    let world = World { gateway, ..world };
+    let world = RunApiHarness { gateway, ..world };
     let client = world.client().await;
     let reason = "nobody can be asked here, so the answer is no";
     for number in 0..MAX_QUESTIONS {
@@ -226,7 +226,7 @@ async fn a_run_asks_so_many_questions_in_its_life() {
 
 #[tokio::test]
 async fn so_many_questions_wait_at_a_time_whoever_still_waits() {
-    let world = World::new(|_| {});
+    let world = RunApiHarness::new(|_| {});
     let client = world.client().await;
     let asked: Vec<_> = (0..MAX_OPEN_QUESTIONS).map(|number| ask(&client, &question(&number.to_string()))).collect();
     world.pending(MAX_OPEN_QUESTIONS).await;
@@ -238,7 +238,7 @@ async fn so_many_questions_wait_at_a_time_whoever_still_waits() {
     }
     drop(client);
     let client = world.client().await;
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let deadline = tokio::time::Instant::now() + TIMEOUT;
     loop {
         let (status, body) = client.post(path::APPROVALS, &question("more")).await;
         assert_eq!((status, code(&body).as_str()), (429, "busy"));
@@ -247,7 +247,7 @@ async fn so_many_questions_wait_at_a_time_whoever_still_waits() {
         }
         assert!(tokio::time::Instant::now() < deadline, "{body}");
     }
-    assert_eq!(world.decide("0", "0", Says::No), Ok(Counted::Decided));
+    assert_eq!(world.decide("0", "0", Vote::Deny), Ok(VoteOutcome::Decided));
     let _asked = ask(&client, &question("more"));
     world.pending(MAX_OPEN_QUESTIONS).await;
 }
@@ -255,8 +255,8 @@ async fn so_many_questions_wait_at_a_time_whoever_still_waits() {
 /// Answers about something else, fails, or panics, by the name of the question.
 struct Wrong;
 
-impl Decider for Wrong {
-    async fn decide(&self, question: Question) -> Result<ApprovalAnswer, Unable> {
+impl QuestionHandler for Wrong {
+    async fn ask(&self, question: Question) -> Result<ApprovalAnswer, HandlerError> {
         let facts: &Arc<RunFacts> = &question.run;
         assert_eq!(facts.uid(), UID);
         match question.request.approval.as_str() {
@@ -265,7 +265,7 @@ impl Decider for Wrong {
                 answer.action = Digest::new(hash("1"));
                 Ok(answer)
             }
-            "unable" => Err(Unable::Unavailable("nobody".to_owned())),
+            "unable" => Err(HandlerError::Unavailable("nobody".to_owned())),
             _ => panic!("a decider of the test"),
         }
     }
@@ -277,10 +277,10 @@ fn approved(question: &Question) -> ApprovalAnswer {
 
 #[tokio::test]
 async fn a_decider_that_errs_approves_nothing() {
-    let world = World::new(|_| {});
+    let world = RunApiHarness::new(|_| {});
     let gateway = gateway(Wrong, world.records(), NoScheduler);
     gateway.plans().add(&world.plan).expect("a plan");
-    let world = World { gateway, ..world };
+    let world = RunApiHarness { gateway, ..world };
     let client = world.client().await;
     let (status, answer) = client.post(path::APPROVALS, &question("other")).await;
     assert_eq!((status, &answer["decision"]), (200, &"denied".into()));

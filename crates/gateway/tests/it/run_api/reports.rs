@@ -10,7 +10,7 @@ use std::time::Duration;
 use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame};
 use sympozium_gateway::plans::RunFacts;
-use sympozium_gateway::run_api::{Kept, MAX_BODIES_OF_RUN, MAX_BODY_BYTES, Unable};
+use sympozium_gateway::run_api::{HandlerError, MAX_BODIES_OF_RUN, MAX_BODY_BYTES, ReportCursor};
 use sympozium_ipc::receipt::verify;
 use sympozium_ipc::run_api::{MAX_RECEIPTS, MAX_REQUEST};
 use tokio::sync::Semaphore;
@@ -19,7 +19,7 @@ use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_reports_to_its_end_over_a_socket() {
-    let world = World::new(|_| {});
+    let world = RunApiHarness::new(|_| {});
     let client = world.unix_client(&world.socket()).await;
     let mut reports = world.reports();
     let first = reports.next(2);
@@ -42,8 +42,8 @@ async fn a_run_reports_to_its_end_over_a_socket() {
     let (status, body) = client.post(path::APPROVALS, &question("late")).await;
     assert_eq!((status, code(&body).as_str()), (403, "denied"));
 
-    let kept = world.records().report(UID).expect("readable").expect("kept");
-    assert_eq!((kept.phase, kept.ending), (Phase::Ended, last.ending));
+    let kept = world.records().read_report(UID).expect("readable").expect("kept");
+    assert_eq!((kept.phase, kept.ending), (BridgePhase::Ended, last.ending));
     let receipts = world.records().path(UID).join("receipts.jsonl");
     let receipts = fs::read_to_string(receipts).expect("a file");
     let verified = verify(receipts.lines(), &world.plan_digest(), Some(&kept.head));
@@ -52,7 +52,7 @@ async fn a_run_reports_to_its_end_over_a_socket() {
 
 #[tokio::test]
 async fn what_does_not_follow_is_not_kept() {
-    let world = World::new(|_| {});
+    let world = RunApiHarness::new(|_| {});
     let client = world.client().await;
     let mut reports = world.reports();
     client.report(&reports.next(2)).await.expect("taken");
@@ -75,50 +75,50 @@ async fn what_does_not_follow_is_not_kept() {
     }
     let too_many = with(|it| it.receipts = vec![String::new(); MAX_RECEIPTS + 1]);
     assert_eq!(client.report(&too_many).await, Err("request".to_owned()));
-    let silent = with(|it| it.phase = Phase::Ended);
+    let silent = with(|it| it.phase = BridgePhase::Ended);
     assert_eq!(client.report(&silent).await, Err("request".to_owned()));
-    let kept = world.records().report(UID).expect("readable").expect("kept");
+    let kept = world.records().read_report(UID).expect("readable").expect("kept");
     assert_eq!((kept.reports, kept.receipts), (1, 2));
     assert_eq!(client.report(&good).await, Ok(5));
 }
 
 #[tokio::test]
 async fn the_chain_goes_on_after_a_restart() {
-    let world = World::new(|_| {});
+    let world = RunApiHarness::new(|_| {});
     let client = world.client().await;
     let mut reports = world.reports();
     let first = reports.next(2);
     client.report(&first).await.expect("taken");
     let (again, client) = {
-        let gateway = gateway(Desk::new(), world.records(), NoScheduler);
+        let gateway = gateway(ApprovalQueue::new(), world.records(), NoScheduler);
         gateway.plans().add(&world.plan).expect("a plan");
-        let again = World { gateway, ..world };
+        let again = RunApiHarness { gateway, ..world };
         let client = again.client().await;
         (again, client)
     };
     assert_eq!(client.report(&first).await, Ok(2));
     assert_eq!(client.report(&reports.next(1)).await, Ok(3));
-    let kept = again.records().report(UID).expect("readable").expect("kept");
+    let kept = again.records().read_report(UID).expect("readable").expect("kept");
     assert_eq!((kept.reports, kept.receipts), (2, 3));
 }
 
 /// Fails for as long as it is told to.
 struct Failing(Arc<AtomicBool>);
 
-impl Reporter for Failing {
-    async fn kept(&self, _: &Arc<RunFacts>) -> Result<Option<Kept>, Unable> {
+impl ReportStore for Failing {
+    async fn cursor(&self, _: &Arc<RunFacts>) -> Result<Option<ReportCursor>, HandlerError> {
         self.answer().map(|()| None)
     }
 
-    async fn take(&self, _: &Arc<RunFacts>, _: Report, _: &Kept) -> Result<(), Unable> {
+    async fn store(&self, _: &Arc<RunFacts>, _: Report, _: &ReportCursor) -> Result<(), HandlerError> {
         self.answer()
     }
 }
 
 impl Failing {
-    fn answer(&self) -> Result<(), Unable> {
+    fn answer(&self) -> Result<(), HandlerError> {
         match self.0.load(Ordering::Relaxed) {
-            true => Err(Unable::Failed { message: "no room".to_owned(), cause: None }),
+            true => Err(HandlerError::Failed { message: "no room".to_owned(), cause: None }),
             false => Ok(()),
         }
     }
@@ -127,10 +127,10 @@ impl Failing {
 #[tokio::test]
 async fn what_could_not_be_kept_comes_again() {
     let fails = Arc::new(AtomicBool::new(true));
-    let world = World::new(|_| {});
-    let gateway = gateway(Desk::new(), Failing(Arc::clone(&fails)), NoScheduler);
+    let world = RunApiHarness::new(|_| {});
+    let gateway = gateway(ApprovalQueue::new(), Failing(Arc::clone(&fails)), NoScheduler);
     gateway.plans().add(&world.plan).expect("a plan");
-    let world = World { gateway, ..world };
+    let world = RunApiHarness { gateway, ..world };
     let client = world.client().await;
     let mut reports = world.reports();
     let first = reports.next(1);
@@ -149,17 +149,17 @@ async fn what_could_not_be_kept_comes_again() {
 
 /// What two gateways keep together: each takes a report only when nobody has taken another meanwhile.
 #[derive(Clone, Default)]
-struct Shared(Arc<std::sync::Mutex<Option<Kept>>>);
+struct Shared(Arc<std::sync::Mutex<Option<ReportCursor>>>);
 
-impl Reporter for Shared {
-    async fn kept(&self, _: &Arc<RunFacts>) -> Result<Option<Kept>, Unable> {
+impl ReportStore for Shared {
+    async fn cursor(&self, _: &Arc<RunFacts>) -> Result<Option<ReportCursor>, HandlerError> {
         Ok(self.0.lock().expect("whole").clone())
     }
 
-    async fn take(&self, _: &Arc<RunFacts>, _: Report, kept: &Kept) -> Result<(), Unable> {
+    async fn store(&self, _: &Arc<RunFacts>, _: Report, kept: &ReportCursor) -> Result<(), HandlerError> {
         let mut known = self.0.lock().expect("whole");
         if known.as_ref().map_or(0, |it| it.reports) + 1 != kept.reports {
-            return Err(Unable::Overtaken);
+            return Err(HandlerError::Conflict);
         }
         *known = Some(kept.clone());
         Ok(())
@@ -169,12 +169,13 @@ impl Reporter for Shared {
 #[tokio::test]
 async fn two_gateways_that_keep_reports_together_agree_on_what_is_kept() {
     let shared = Shared::default();
-    let first = World::new(|_| {});
-    let (gateways, plan) = ([(); 2].map(|()| gateway(Desk::new(), shared.clone(), NoScheduler)), first.plan.clone());
+    let first = RunApiHarness::new(|_| {});
+    let (gateways, plan) =
+        ([(); 2].map(|()| gateway(ApprovalQueue::new(), shared.clone(), NoScheduler)), first.plan.clone());
     let mut clients = Vec::new();
     for gateway in gateways {
         gateway.plans().add(&plan).expect("a plan");
-        let world = World { gateway, ..World::new(|_| {}) };
+        let world = RunApiHarness { gateway, ..RunApiHarness::new(|_| {}) };
         clients.push((world.client().await, world));
     }
     let mut reports = first.reports();
@@ -202,24 +203,24 @@ struct Slow {
     lets: Arc<Semaphore>,
 }
 
-impl Reporter for Slow {
-    async fn kept(&self, _: &Arc<RunFacts>) -> Result<Option<Kept>, Unable> {
+impl ReportStore for Slow {
+    async fn cursor(&self, _: &Arc<RunFacts>) -> Result<Option<ReportCursor>, HandlerError> {
         Ok(None)
     }
 
-    async fn take(&self, _: &Arc<RunFacts>, _: Report, _: &Kept) -> Result<(), Unable> {
+    async fn store(&self, _: &Arc<RunFacts>, _: Report, _: &ReportCursor) -> Result<(), HandlerError> {
         self.began.add_permits(1);
         self.lets.acquire().await.expect("open").forget();
         Ok(())
     }
 }
 
-fn slow_world() -> (World, Slow) {
+fn slow_world() -> (RunApiHarness, Slow) {
     let slow = Slow { began: Arc::new(Semaphore::new(0)), lets: Arc::new(Semaphore::new(0)) };
-    let world = World::new(|_| {});
-    let gateway = gateway(Desk::new(), slow.clone(), NoScheduler);
+    let world = RunApiHarness::new(|_| {});
+    let gateway = gateway(ApprovalQueue::new(), slow.clone(), NoScheduler);
     gateway.plans().add(&world.plan).expect("a plan");
-    (World { gateway, ..world }, slow)
+    (RunApiHarness { gateway, ..world }, slow)
 }
 
 #[tokio::test]
@@ -270,7 +271,7 @@ async fn whoever_waits_too_long_is_told_to_come_again() {
 
 #[tokio::test]
 async fn a_body_has_so_many_bytes_and_no_more() {
-    let world = World::new(|_| {});
+    let world = RunApiHarness::new(|_| {});
     let client = world.client().await;
     let mut body = serde_json::to_vec(&world.reports().next(1)).expect("JSON");
     body.resize(MAX_REQUEST, b' ');
@@ -289,7 +290,7 @@ async fn a_body_has_so_many_bytes_and_no_more() {
     tokio::spawn(connection);
     let pieces: Vec<Bytes> = body.chunks(1 << 16).map(Bytes::copy_from_slice).collect();
     let request = http::Request::post(format!("http://gateway{}", path::REPORTS))
-        .header("authorization", format!("Bearer {}", token(UID, RUN)))
+        .header("authorization", format!("Bearer {}", token(UID, RUN_CREDENTIAL)))
         .body(Pieces(pieces.into_iter()))
         .expect("a request");
     let answer = sender.send_request(request).await.expect("an answer");
@@ -330,7 +331,7 @@ async fn reports_that_are_being_kept_have_so_many_bytes_together() {
         let (ours, theirs) = tokio::io::duplex(1 << 16);
         let gateway = Arc::clone(&world.gateway);
         tokio::spawn(async move { gateway.serve(theirs).await });
-        let client = Client::over(ours, &token(&uid, RUN)).await;
+        let client = Client::from_stream(ours, &token(&uid, RUN_CREDENTIAL)).await;
         sending.push(tokio::spawn(async move { client.send(path::REPORTS, body).await.map(|it| it.0) }));
     }
     let begun = u32::try_from(at_once).expect("a number");

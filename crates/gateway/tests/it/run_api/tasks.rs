@@ -4,62 +4,64 @@ use std::sync::Mutex;
 
 use sympozium_api::run_plan::Gate;
 use sympozium_gateway::plans::RunFacts;
-use sympozium_gateway::run_api::Unable;
-use sympozium_ipc::run_api::{MessageRequest, ScheduleRequest, SubrunResult, SubrunsAnswer, SubrunsRequest, Told};
+use sympozium_gateway::run_api::HandlerError;
+use sympozium_ipc::run_api::{
+    MessageRequest, ScheduleRequest, SubrunResult, SubrunsAnswer, SubrunsRequest, TextAnswer,
+};
 use tokio::sync::Semaphore;
 
 use super::*;
 
 /// Does what it is asked when it is let.
 #[derive(Clone)]
-struct Doing {
+struct RecordingScheduler {
     seen: Arc<Mutex<Vec<String>>>,
     lets: Arc<Semaphore>,
 }
 
-impl Doing {
+impl RecordingScheduler {
     fn new() -> Self {
         Self { seen: Arc::default(), lets: Arc::new(Semaphore::new(0)) }
     }
 
-    fn saw(&self, what: String) {
+    fn record(&self, what: String) {
         self.seen.lock().expect("not poisoned").push(what);
     }
 
-    fn seen(&self) -> Vec<String> {
+    fn requests(&self) -> Vec<String> {
         self.seen.lock().expect("not poisoned").clone()
     }
 }
 
 /// Says when nobody waits any more.
-struct Dropped(Doing);
+struct Dropped(RecordingScheduler);
 
 impl Drop for Dropped {
     fn drop(&mut self) {
-        self.0.saw("dropped".to_owned());
+        self.0.record("dropped".to_owned());
     }
 }
 
-impl Scheduler for Doing {
-    async fn schedule(&self, run: &Arc<RunFacts>, it: ScheduleRequest) -> Result<Told, Unable> {
-        self.saw(format!("{} {} {}", run.run.name, it.action, it.name));
+impl Scheduler for RecordingScheduler {
+    async fn schedule(&self, run: &Arc<RunFacts>, it: ScheduleRequest) -> Result<TextAnswer, HandlerError> {
+        self.record(format!("{} {} {}", run.run.name, it.action, it.name));
         let text = "scheduled".to_owned();
-        Ok(Told { text })
+        Ok(TextAnswer { text })
     }
 
-    async fn message(&self, _: &Arc<RunFacts>, it: MessageRequest) -> Result<Told, Unable> {
-        self.saw(format!("{} {}", it.channel, it.text));
+    async fn message(&self, _: &Arc<RunFacts>, it: MessageRequest) -> Result<TextAnswer, HandlerError> {
+        self.record(format!("{} {}", it.channel, it.text));
         let text = "sent".to_owned();
-        Ok(Told { text })
+        Ok(TextAnswer { text })
     }
 
-    async fn subruns(&self, _: &Arc<RunFacts>, it: SubrunsRequest) -> Result<SubrunsAnswer, Unable> {
+    async fn subruns(&self, _: &Arc<RunFacts>, it: SubrunsRequest) -> Result<SubrunsAnswer, HandlerError> {
         let dropped = Dropped(self.clone());
-        self.saw(format!("{} tasks", it.tasks.len()));
+        self.record(format!("{} tasks", it.tasks.len()));
         match it.tasks[0].task.as_str() {
             "busy" => {
                 std::mem::forget(dropped);
-                return Err(Unable::Busy("not now".to_owned()));
+                return Err(HandlerError::Busy("not now".to_owned()));
             }
             "forget" => {
                 std::mem::forget(dropped);
@@ -85,8 +87,8 @@ fn tasks(names: &[&str], task: &str, strategy: &str) -> Value {
 
 #[tokio::test]
 async fn schedules_and_messages_reach_who_does_them() {
-    let doing = Doing::new();
-    let world = World::with_scheduler(|_| {}, doing.clone());
+    let doing = RecordingScheduler::new();
+    let world = RunApiHarness::with_scheduler(|_| {}, doing.clone());
     let client = world.client().await;
     let schedule = json!({ "name": "nightly", "action": "create", "schedule": "0 3 * * *", "task": "look" });
     let told = client.post(path::SCHEDULES, &schedule).await;
@@ -94,13 +96,13 @@ async fn schedules_and_messages_reach_who_does_them() {
     let message = json!({ "channel": "slack", "text": "hello" });
     let told = client.post(path::MESSAGES, &message).await;
     assert_eq!(told, (200, json!({ "text": "sent" })));
-    assert_eq!(doing.seen(), ["why-is-checkout-slow create nightly", "slack hello"]);
+    assert_eq!(doing.requests(), ["why-is-checkout-slow create nightly", "slack hello"]);
 }
 
 #[tokio::test]
 async fn what_the_plan_does_not_have_reaches_nobody() {
-    let doing = Doing::new();
-    let world = World::with_scheduler(
+    let doing = RecordingScheduler::new();
+    let world = RunApiHarness::with_scheduler(
         |plan| {
             plan.tools.retain(|it| it.name != "schedule_task");
             for tool in &mut plan.tools {
@@ -121,12 +123,12 @@ async fn what_the_plan_does_not_have_reaches_nobody() {
         let (status, body) = client.post(target, &body).await;
         assert_eq!((status, code(&body).as_str()), (403, "denied"), "{target}");
     }
-    assert_eq!(doing.seen(), [""; 0]);
+    assert_eq!(doing.requests(), [""; 0]);
 }
 
 #[tokio::test]
 async fn where_nobody_does_such_things_that_is_said() {
-    let world = World::new(|_| {});
+    let world = RunApiHarness::new(|_| {});
     let client = world.client().await;
     for (target, body) in [
         (path::SCHEDULES, json!({ "name": "a", "action": "create" })),
@@ -142,8 +144,8 @@ async fn where_nobody_does_such_things_that_is_said() {
 
 #[tokio::test]
 async fn runs_below_are_counted_for_life_and_at_a_time() {
-    let doing = Doing::new();
-    let world = World::with_scheduler(
+    let doing = RecordingScheduler::new();
+    let world = RunApiHarness::with_scheduler(
         |plan| {
             plan.subagents.children = 6;
             plan.subagents.concurrent = 3;
@@ -170,9 +172,9 @@ async fn runs_below_are_counted_for_life_and_at_a_time() {
         let client = client.clone();
         tokio::spawn(async move { client.post(path::SUBRUNS, &three).await })
     };
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    while !doing.seen().contains(&"3 tasks".to_owned()) || doing.seen().len() < 5 {
-        assert!(tokio::time::Instant::now() < deadline, "{:?}", doing.seen());
+    let deadline = tokio::time::Instant::now() + TIMEOUT;
+    while !doing.requests().contains(&"3 tasks".to_owned()) || doing.requests().len() < 5 {
+        assert!(tokio::time::Instant::now() < deadline, "{:?}", doing.requests());
         tokio::task::yield_now().await;
     }
     let one = tasks(&["d"], "do", "parallel");
@@ -191,12 +193,12 @@ async fn runs_below_are_counted_for_life_and_at_a_time() {
 
 #[tokio::test]
 async fn when_nobody_waits_runs_below_are_told() {
-    let doing = Doing::new();
-    let world = World::with_scheduler(|_| {}, doing.clone());
+    let doing = RecordingScheduler::new();
+    let world = RunApiHarness::with_scheduler(|_| {}, doing.clone());
     let seen = async |count: usize| {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
-        while doing.seen().len() < count {
-            assert!(tokio::time::Instant::now() < deadline, "{:?}", doing.seen());
+        let deadline = tokio::time::Instant::now() + TIMEOUT;
+        while doing.requests().len() < count {
+            assert!(tokio::time::Instant::now() < deadline, "{:?}", doing.requests());
             tokio::task::yield_now().await;
         }
     };
@@ -219,5 +221,5 @@ async fn when_nobody_waits_runs_below_are_told() {
     assert!(world.gateway.plans().end(UID));
     let (status, body) = asking.await.expect("an answer");
     assert_eq!((status, code(&body).as_str()), (401, "token"));
-    assert_eq!(doing.seen(), ["1 tasks", "dropped", "1 tasks", "dropped"]);
+    assert_eq!(doing.requests(), ["1 tasks", "dropped", "1 tasks", "dropped"]);
 }

@@ -2,7 +2,7 @@
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
-use sympozium_gateway::run_api::local::NobodyToAsk;
+use sympozium_gateway::run_api::local::NoApprover;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
@@ -14,7 +14,7 @@ const H2: &[u8] = b"h2";
 const HTTP_1: &[u8] = b"http/1.1";
 
 /// A connection to the gateway that offers these.
-async fn connect(world: &World, offered: &[&[u8]]) -> TlsStream<DuplexStream> {
+async fn connect(world: &RunApiHarness, offered: &[&[u8]]) -> TlsStream<DuplexStream> {
     let (certificate, key, ..) = certificate(&["gateway"]);
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -23,7 +23,7 @@ async fn connect(world: &World, offered: &[&[u8]]) -> TlsStream<DuplexStream> {
         .with_no_client_auth()
         .with_single_cert(vec![certificate.clone()], key)
         .expect("a certificate");
-    server.alpn_protocols = world.gateway.protocols();
+    server.alpn_protocols = world.gateway.alpn_protocols();
     let mut roots = RootCertStore::empty();
     roots.add(certificate).expect("a root");
     let mut client = ClientConfig::builder_with_provider(provider)
@@ -38,8 +38,8 @@ async fn connect(world: &World, offered: &[&[u8]]) -> TlsStream<DuplexStream> {
     tokio::spawn(async move {
         let acceptor = TlsAcceptor::from(Arc::new(server));
         let stream = acceptor.accept(theirs).await.expect("TLS");
-        let permit = gateway.admission().admit(None).expect("there is room");
-        gateway.serve_encrypted(stream, permit).await;
+        let permit = gateway.limiter().acquire(None).expect("there is room");
+        gateway.serve_tls(stream, permit).await;
     });
     let name = ServerName::try_from("gateway").expect("a name");
     let connector = TlsConnector::from(Arc::new(client));
@@ -48,10 +48,10 @@ async fn connect(world: &World, offered: &[&[u8]]) -> TlsStream<DuplexStream> {
 
 #[tokio::test]
 async fn a_bridge_asks_for_http_2_and_gets_the_run_api() {
-    let world = World::new(|_| {});
+    let world = RunApiHarness::new(|_| {});
     let stream = connect(&world, &[H2]).await;
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(H2));
-    let client = Client::over(stream, &token(UID, RUN)).await;
+    let client = Client::from_stream(stream, &token(UID, RUN_CREDENTIAL)).await;
     let mut reports = world.reports();
     assert_eq!(client.report(&reports.next(3)).await, Ok(3));
     let (status, _) = client.post(path::MESSAGES, &json!({})).await;
@@ -62,7 +62,7 @@ async fn a_bridge_asks_for_http_2_and_gets_the_run_api() {
 
 #[tokio::test]
 async fn everybody_else_gets_the_proxy_and_is_held_to_it() {
-    let world = World::new(|_| {});
+    let world = RunApiHarness::new(|_| {});
     for offered in [&[][..], &[HTTP_1], &[H2, HTTP_1]] {
         for (said, expected) in [
             // HTTP/2 where HTTP/1.1 was agreed on is no head.
@@ -83,7 +83,7 @@ async fn everybody_else_gets_the_proxy_and_is_held_to_it() {
 
 #[tokio::test]
 async fn where_http_2_was_agreed_on_there_is_no_proxy() {
-    let world = World::new(|_| {});
+    let world = RunApiHarness::new(|_| {});
     let mut stream = connect(&world, &[H2]).await;
     let head = "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n";
     stream.write_all(head.as_bytes()).await.expect("it reads");
@@ -96,15 +96,15 @@ async fn where_http_2_was_agreed_on_there_is_no_proxy() {
 #[tokio::test]
 async fn without_a_run_api_nothing_is_offered() {
     let gateway = Gateway::new(keys(), Settings::default(), Nowhere);
-    assert_eq!(gateway.protocols(), Vec::<Vec<u8>>::new());
+    assert_eq!(gateway.alpn_protocols(), Vec::<Vec<u8>>::new());
     let api = || RunApi {
-        identify: gateway.credentials(),
-        decider: NobodyToAsk,
-        reporter: records(&tempfile::tempdir().expect("a directory")),
+        authenticator: gateway.credentials(),
+        question_handler: NoApprover,
+        report_store: records(&tempfile::tempdir().expect("a directory")),
         scheduler: NoScheduler,
     };
     assert_eq!(gateway.serve_run_api(api()), Ok(()));
-    assert_eq!(gateway.protocols(), [HTTP_1, H2]);
+    assert_eq!(gateway.alpn_protocols(), [HTTP_1, H2]);
     // Who does the work is chosen once.
     assert!(gateway.serve_run_api(api()).is_err());
 }

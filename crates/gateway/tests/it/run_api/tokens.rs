@@ -8,11 +8,11 @@ use sympozium_ipc::credential::KeyRing;
 use tokio::io::AsyncReadExt as _;
 
 use super::*;
-use crate::world::credential;
+use crate::harness::credential;
 
 #[tokio::test]
 async fn whatever_is_wrong_with_a_token_the_answer_is_one() {
-    let world = World::new(|_| {});
+    let world = RunApiHarness::new(|_| {});
     let other = plan(OTHER, |_| {});
     world.gateway.plans().add(&other).expect("a plan");
     let over = "22222222-77f4-4c62-9f0e-0123456789ab";
@@ -25,20 +25,20 @@ async fn whatever_is_wrong_with_a_token_the_answer_is_one() {
 
     let client = world.client().await;
     client.report(&world.reports().next(1)).await.expect("taken");
-    let forged = token(UID, RUN).replace(UID, OTHER);
+    let forged = token(UID, RUN_CREDENTIAL).replace(UID, OTHER);
     let wrong = [
         String::new(),
         "x".to_owned(),
         "x:y".to_owned(),
         forged,
-        token_until(UID, RUN, now() - 1),
+        token_until(UID, RUN_CREDENTIAL, now() - 1),
         token(UID, "model"),
         token(UID, "skill-tickets"),
         // Good, and another run's than the connection.
-        token(OTHER, RUN),
-        token(over, RUN),
-        token(half, RUN),
-        token("unknown", RUN),
+        token(OTHER, RUN_CREDENTIAL),
+        token(over, RUN_CREDENTIAL),
+        token(half, RUN_CREDENTIAL),
+        token("unknown", RUN_CREDENTIAL),
     ];
     let mut answers = Vec::new();
     for token in &wrong {
@@ -66,7 +66,7 @@ async fn whatever_is_wrong_with_a_token_the_answer_is_one() {
 
 #[tokio::test]
 async fn two_tokens_are_none_and_other_schemes_neither() {
-    let world = World::new(|_| {});
+    let world = RunApiHarness::new(|_| {});
     let client = world.client().await;
     let bearer = format!("Bearer {}", client.token);
     for values in [
@@ -87,7 +87,7 @@ async fn two_tokens_are_none_and_other_schemes_neither() {
 
 #[tokio::test]
 async fn nobody_s_body_is_read() {
-    let world = World::new(|_| {});
+    let world = RunApiHarness::new(|_| {});
     let client = world.client().await.with_token("nobody");
     // More than all windows together: it could be sent only if somebody read it.
     let answer = client.send(path::REPORTS, vec![b' '; 8 << 20]).await;
@@ -97,7 +97,7 @@ async fn nobody_s_body_is_read() {
 
 #[tokio::test]
 async fn what_is_there_is_told_to_runs_only() {
-    let world = World::new(|_| {});
+    let world = RunApiHarness::new(|_| {});
     let client = world.client().await;
     for target in ["/", "/v1/run/reports/", "/v1/run/reports?x", "/v2/run/reports"] {
         let (status, body) = client.post(target, &json!({})).await;
@@ -115,7 +115,7 @@ async fn what_is_there_is_told_to_runs_only() {
 
 #[tokio::test]
 async fn keys_that_change_are_those_of_tokens_too() {
-    let world = World::new(|_| {});
+    let world = RunApiHarness::new(|_| {});
     let client = world.client().await;
     let mut reports = world.reports();
     client.report(&reports.next(0)).await.expect("taken");
@@ -126,7 +126,7 @@ async fn keys_that_change_are_those_of_tokens_too() {
 
 #[tokio::test]
 async fn a_run_has_so_many_connections() {
-    let world = World::new(|_| {});
+    let world = RunApiHarness::new(|_| {});
     let mut clients = Vec::new();
     for _ in 0..MAX_CONNECTIONS_OF_RUN {
         let client = world.client().await;
@@ -139,7 +139,7 @@ async fn a_run_has_so_many_connections() {
     assert_eq!((status, code(&body).as_str()), (429, "busy"));
     clients.pop();
     // Another run has room of its own, and so has this one again.
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let deadline = tokio::time::Instant::now() + TIMEOUT;
     while one_more.post(path::MESSAGES, &json!({})).await.0 != 400 {
         assert!(tokio::time::Instant::now() < deadline, "no room came back");
         tokio::task::yield_now().await;
@@ -148,7 +148,7 @@ async fn a_run_has_so_many_connections() {
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_is_idle_for_as_long_as_its_run_lasts_and_nobody_s_is_not() {
-    let world = World::new(|_| {});
+    let world = RunApiHarness::new(|_| {});
     let mut reports = world.reports();
     let client = world.client().await;
     client.report(&reports.next(1)).await.expect("taken");
@@ -173,10 +173,10 @@ async fn a_connection_is_idle_for_as_long_as_its_run_lasts_and_nobody_s_is_not()
 #[tokio::test]
 async fn connections_count_with_the_proxy_s_and_end_with_the_gateway() {
     let settings = Settings { connections: 1, ..Settings::default() };
-    let world = World::new(|_| {});
-    let gateway = gateway_with(settings, Desk::new(), world.records(), NoScheduler);
+    let world = RunApiHarness::new(|_| {});
+    let gateway = gateway_with(settings, ApprovalQueue::new(), world.records(), NoScheduler);
     gateway.plans().add(&world.plan).expect("a plan");
-    let world = World { gateway, ..world };
+    let world = RunApiHarness { gateway, ..world };
     let client = world.client().await;
     client.report(&world.reports().next(1)).await.expect("taken");
     let (mut ours, theirs) = tokio::io::duplex(1 << 16);
@@ -193,7 +193,7 @@ async fn connections_count_with_the_proxy_s_and_end_with_the_gateway() {
             client.send(path::APPROVALS, question).await
         })
     };
-    world.gateway.end();
+    world.gateway.shut_down();
     let answered = asking.await.expect("an end");
     assert!(answered.is_err(), "{answered:?}");
 }

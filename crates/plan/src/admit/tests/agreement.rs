@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use sympozium_api::{Agent, AgentRun, SkillPack, SympoziumPolicy};
 use sympozium_testkit::objects::merge;
 
-use super::world::{World, yaml};
+use super::harness::{Harness, yaml};
 use crate::admit::{Subject, admit_agent, admit_pack, admit_policy};
 
 const TABLE: &str = include_str!("../../../../api/tests/fixtures/cases.yaml");
@@ -60,10 +60,10 @@ fn denies(kind: &str, object: Value) -> Option<bool> {
             admit_policy(&Subject::new("SympoziumPolicy", None, "r"), &policy.spec)
         }
         _ => {
-            let mut world = World::new("own: {p: {skills: []}, q: {skills: []}}");
+            let mut world = Harness::new("own: {p: {skills: []}, q: {skills: []}}");
             world.run = serde_json::from_value::<AgentRun>(object).ok()?;
             return Some(world.decide().2.is_none());
         }
     };
-    Some(!denied.reasons.is_empty())
+    Some(!denied.violations.is_empty())
 }

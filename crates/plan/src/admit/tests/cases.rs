@@ -7,8 +7,8 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 use sympozium_testkit::runs::violations;
 
-use super::world::{World, yaml};
-use crate::admit::Reason;
+use super::harness::{Harness, yaml};
+use crate::admit::Violation;
 
 /// The case of one rule.
 #[derive(Debug, Deserialize)]
@@ -50,7 +50,7 @@ pub fn all_changes() -> &'static [serde_json::Value] {
     &ALL
 }
 
-fn said(reason: &Reason) -> String {
+fn format_violation(reason: &Violation) -> String {
     format!("{} {}: {}", reason.subject, reason.field, reason.message)
 }
 
@@ -68,22 +68,23 @@ fn every_rule_passes_and_fails_in_these_words() {
 }
 
 fn check(case: &Case) -> Result<(), String> {
-    let (reasons, warnings, _) = World::new(&case.passes).decide();
-    let of_rule =
-        |found: &[Reason]| -> Vec<String> { found.iter().filter(|it| it.rule == case.rule).map(said).collect() };
-    let reasons: Vec<_> = reasons.iter().map(said).collect();
+    let (reasons, warnings, _) = Harness::new(&case.passes).decide();
+    let of_rule = |found: &[Violation]| -> Vec<String> {
+        found.iter().filter(|it| it.rule == case.rule).map(format_violation).collect()
+    };
+    let reasons: Vec<_> = reasons.iter().map(format_violation).collect();
     if !reasons.is_empty() || !of_rule(&warnings).is_empty() {
         return Err(format!("should pass: {reasons:#?} {:#?}", of_rule(&warnings)));
     }
-    let (reasons, warnings, _) = World::new(&case.fails).decide();
-    let denied: Vec<_> = reasons.iter().map(said).collect();
+    let (reasons, warnings, _) = Harness::new(&case.fails).decide();
+    let denied: Vec<_> = reasons.iter().map(format_violation).collect();
     if denied != case.denied || of_rule(&warnings) != case.warned {
         return Err(format!("should fail otherwise: {denied:#?} {:#?}", of_rule(&warnings)));
     }
     let first = reasons.iter().chain(&warnings).find(|it| it.rule == case.rule);
     match first {
-        Some(first) if first.remedy == case.remedy => Ok(()),
-        Some(first) => Err(format!("another remedy: {}", first.remedy)),
+        Some(first) if first.hint == case.remedy => Ok(()),
+        Some(first) => Err(format!("another remedy: {}", first.hint)),
         None => Err(format!("other rules: {:?}", reasons.iter().map(|it| it.rule).collect::<Vec<_>>())),
     }
 }

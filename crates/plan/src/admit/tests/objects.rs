@@ -2,22 +2,22 @@
 
 use sympozium_api::{AgentSpec, SkillPack, SkillPackSpec, SympoziumPolicySpec};
 
-use super::world::{World, yaml};
+use super::harness::{Harness, yaml};
 use crate::admit::{
-    Denied, MAX_PACK_BYTES, Rights, Subject, admit_agent, admit_agent_author, admit_pack, admit_policy,
+    Denial, MAX_PACK_BYTES, Permissions, Subject, admit_agent, admit_agent_author, admit_pack, admit_policy,
 };
 use crate::rbac::Rule;
 
-fn rules(denied: &Denied) -> Vec<(&'static str, &str)> {
-    denied.reasons.iter().map(|it| (it.rule, it.field.as_str())).collect()
+fn rules(denied: &Denial) -> Vec<(&'static str, &str)> {
+    denied.violations.iter().map(|it| (it.rule, it.field.as_str())).collect()
 }
 
 fn pack(spec: &str) -> SkillPack {
     SkillPack::new("x", yaml::<SkillPackSpec>(spec))
 }
 
-fn rights(rules: &str) -> Rights {
-    Rights { namespace: yaml::<Vec<Rule>>(rules), ..Rights::default() }
+fn rights(rules: &str) -> Permissions {
+    Permissions { namespace: yaml::<Vec<Rule>>(rules), ..Permissions::default() }
 }
 
 #[test]
@@ -30,11 +30,11 @@ fn a_pack_grants_no_more_than_its_author_holds() {
     let of_namespace = rights("[{apiGroups: ['*'], resources: ['*'], verbs: ['*']}]");
     let denied = admit_pack(&pack, Some("team"), Some(&of_namespace));
     assert_eq!(rules(&denied), [("rbac-author", "spec.sidecar.clusterRBAC[0]")]);
-    assert_eq!(denied.reasons[0].message, "the pack's author may not do `get nodes`, and cannot grant it");
-    let denied = admit_pack(&pack, Some("team"), Some(&Rights::default()));
+    assert_eq!(denied.violations[0].message, "the pack's author may not do `get nodes`, and cannot grant it");
+    let denied = admit_pack(&pack, Some("team"), Some(&Permissions::default()));
     let both = [("rbac-author", "spec.sidecar.rbac[0]"), ("rbac-author", "spec.sidecar.clusterRBAC[0]")];
     assert_eq!(rules(&denied), both);
-    let escalating = Rights { may_escalate: true, ..Rights::default() };
+    let escalating = Permissions { may_escalate: true, ..Permissions::default() };
     assert_eq!(rules(&admit_pack(&pack, Some("team"), Some(&escalating))), []);
     assert_eq!(rules(&admit_pack(&pack, None, None)), []);
 }
@@ -72,7 +72,7 @@ fn agents_and_instances_share_one_name_space() {
     let denied = admit_agent(&subject, &spec, true);
     assert_eq!(rules(&denied), [("agent-ambiguous", "metadata.name")]);
     assert_eq!(
-        denied.reasons[0].to_string(),
+        denied.violations[0].to_string(),
         "SympoziumInstance a, metadata.name: `a` is both an Agent and a SympoziumInstance (agent-ambiguous)"
     );
 }
@@ -85,7 +85,7 @@ fn an_agent_is_looked_at_whole() {
     );
     let start = "spec.agents.default";
     let found = admit_agent(&Subject::new("Agent", None, "a"), &spec, false);
-    let found: Vec<_> = found.reasons.iter().map(|it| (it.rule, it.field.trim_start_matches(start))).collect();
+    let found: Vec<_> = found.violations.iter().map(|it| (it.rule, it.field.trim_start_matches(start))).collect();
     let expected = [
         ("env-denied", ".env.LD_PRELOAD"),
         ("timeout-out-of-range", ".runTimeout"),
@@ -103,7 +103,7 @@ fn entries_of_a_policy_that_mean_nothing_deny_it() {
     let spec: SympoziumPolicySpec = yaml("imagePolicy: {allowedRegistries: [acme]}");
     let denied = admit_policy(&subject, &spec);
     assert_eq!(rules(&denied), [("policy-entry", "spec.imagePolicy.allowedRegistries[0]")]);
-    assert_eq!(denied.reasons[0].remedy, "correct it; as it stands, it allows nothing");
+    assert_eq!(denied.violations[0].hint, "correct it; as it stands, it allows nothing");
     let spec: SympoziumPolicySpec = yaml("imagePolicy: {allowedRegistries: [docker.io/acme]}");
     assert_eq!(rules(&admit_policy(&subject, &spec)), []);
 }
@@ -114,20 +114,20 @@ fn the_hooks_of_an_agent_are_its_authors() {
         "agents: {default: {model: m, lifecycle: {rbac: [{apiGroups: [''], resources: [events], verbs: [list]}]}}}";
     let agent: AgentSpec = yaml(spec);
     let subject = Subject::new("Agent", None, "a");
-    let denied = admit_agent_author(&subject, &agent, &Rights::default());
+    let denied = admit_agent_author(&subject, &agent, &Permissions::default());
     assert_eq!(rules(&denied), [("rbac-author", "spec.agents.default.lifecycle.rbac[0]")]);
     let holds = rights("[{apiGroups: [''], resources: [events], verbs: [list]}]");
     assert_eq!(rules(&admit_agent_author(&subject, &agent, &holds)), []);
     // The user who starts a run need not hold the permissions of its agent's hooks. The author of the agent must.
     let holds = "agentAuthor: {namespace: [{apiGroups: [''], resources: [events], verbs: [list]}]}";
-    let run = World::new(&format!("agent: {{{spec}}}\nauthor: {{}}\n{holds}"));
+    let run = Harness::new(&format!("agent: {{{spec}}}\nauthor: {{}}\n{holds}"));
     assert_eq!(run.decide().0, []);
     for author in ["agentAuthor: {}", "agentAuthor: {}\nauthor: {mayEscalate: true}"] {
-        let run = World::new(&format!("agent: {{{spec}}}\n{author}"));
+        let run = Harness::new(&format!("agent: {{{spec}}}\n{author}"));
         assert_eq!(run.decide().0[0].message, "the agent's author may not do `list events`, and cannot grant it");
     }
     let other = "run: {lifecycle: {rbac: [{apiGroups: [''], resources: [events], verbs: [list, watch]}]}}";
-    let run = World::new(&format!("agent: {{{spec}}}\nauthor: {{}}\n{holds}\n{other}"));
+    let run = Harness::new(&format!("agent: {{{spec}}}\nauthor: {{}}\n{holds}\n{other}"));
     assert_eq!(run.decide().0[0].message, "the run's author may not do `list events`, and cannot grant it");
 }
 

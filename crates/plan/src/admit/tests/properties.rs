@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use sympozium_api::labels::SYSTEM_NAMESPACE;
 
 use super::cases::all_changes;
-use super::world::{World, merged};
-use crate::admit::finding::Findings;
+use super::harness::{Harness, merged};
+use crate::admit::violation::Findings;
 use crate::admit::{Decision, MAX_FINDINGS, agents, decide, run_subject};
 use crate::policy::tests::{any_effective, any_policy};
 use crate::policy::{EffectivePolicy, PolicyDefaults};
@@ -43,7 +43,7 @@ const HOSTILE: &[&str] = &[
 ];
 
 /// Harnesses of the cases, several merged, some texts in them replaced.
-fn any_world() -> impl Strategy<Value = Option<World>> {
+fn any_world() -> impl Strategy<Value = Option<Harness>> {
     let changes = prop::collection::vec(any::<prop::sample::Index>(), 0..5);
     let replaced = prop::collection::vec((any::<prop::sample::Index>(), any_value()), 0..3);
     // Some of the hosts that generated policies list, and others.
@@ -68,7 +68,7 @@ fn any_world() -> impl Strategy<Value = Option<World>> {
             let at = index.index(count(&world));
             replace(&mut world, at, value);
         }
-        World::read(world).ok()
+        Harness::read(world).ok()
     })
 }
 
@@ -171,7 +171,7 @@ proptest! {
         let first = world.decide();
         prop_assert!(first.0.len() <= MAX_FINDINGS && first.1.len() <= MAX_FINDINGS);
         for reason in first.0.iter().chain(&first.1) {
-            prop_assert!(!reason.message.is_empty() && !reason.remedy.is_empty());
+            prop_assert!(!reason.message.is_empty() && !reason.hint.is_empty());
             prop_assert!(reason.to_string().chars().all(|letter| !letter.is_control()), "{reason}");
         }
         prop_assert_eq!(first, world.decide());

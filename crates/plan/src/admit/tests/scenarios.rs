@@ -1,21 +1,21 @@
 //! Whole runs: those of the guides, the policies that we ship, and attacks.
 
-mod rights;
+mod permissions;
 
 use sympozium_api::model::ModelStatus;
 use sympozium_api::{AgentRunSpec, SympoziumPolicy, SympoziumPolicySpec};
 
-use super::world::{NAMESPACE, World, yaml};
-use crate::admit::{Admitted, Decision, Denied, Rights, admit};
+use super::harness::{Harness, NAMESPACE, yaml};
+use crate::admit::{Admitted, Decision, Denial, Permissions, admit};
 use crate::policy::EffectivePolicy;
-use crate::policy::tools::Action;
+use crate::policy::tools::GateAction;
 
 const PERMISSIVE: &str = include_str!("../../../../../config/policies/permissive.yaml");
 const DEFAULT: &str = include_str!("../../../../../config/policies/default.yaml");
 const RESTRICTIVE: &str = include_str!("../../../../../config/policies/restrictive.yaml");
 const HARDENED: &str = include_str!("../../../../../config/policies/hardened.yaml");
 
-fn admitted(world: &World) -> (AgentRunSpec, Vec<String>, Vec<(String, Action)>) {
+fn admitted(world: &Harness) -> (AgentRunSpec, Vec<String>, Vec<(String, GateAction)>) {
     match admit(&world.input(&world.packs())) {
         Decision::Admitted(admitted) => {
             let Admitted { run, warnings, tools, .. } = *admitted;
@@ -24,19 +24,19 @@ fn admitted(world: &World) -> (AgentRunSpec, Vec<String>, Vec<(String, Action)>)
             let tools = tools.into_iter().map(|it| (name(&it.pack) + &it.name, it.action)).collect();
             (run.spec, warnings, tools)
         }
-        Decision::Denied(denied) => panic!("{:#?}", denied.reasons),
+        Decision::Denied(denied) => panic!("{:#?}", denied.violations),
     }
 }
 
-fn denied(world: &World) -> Denied {
+fn denied(world: &Harness) -> Denial {
     match admit(&world.input(&world.packs())) {
         Decision::Admitted(_) => panic!("it is admitted"),
         Decision::Denied(denied) => denied,
     }
 }
 
-fn denying_rules(world: &World) -> Vec<&'static str> {
-    denied(world).reasons.iter().map(|it| it.rule).collect()
+fn denying_rules(world: &Harness) -> Vec<&'static str> {
+    denied(world).violations.iter().map(|it| it.rule).collect()
 }
 
 fn shipped(text: &str) -> SympoziumPolicySpec {
@@ -45,8 +45,8 @@ fn shipped(text: &str) -> SympoziumPolicySpec {
     policy.spec
 }
 
-fn with_policy(changes: &str, policy: &str) -> World {
-    let mut world = World::new(&format!("{changes}\npolicy: {{}}"));
+fn with_policy(changes: &str, policy: &str) -> Harness {
+    let mut world = Harness::new(&format!("{changes}\npolicy: {{}}"));
     world.policy = Some(SympoziumPolicy::new("p", shipped(policy)));
     world
 }
@@ -77,16 +77,16 @@ run:
 
 #[test]
 fn the_echo_run_of_the_guide_is_admitted_without_a_policy() {
-    let (run, warnings, tools) = admitted(&World::new(ECHO));
+    let (run, warnings, tools) = admitted(&Harness::new(ECHO));
     assert_eq!(warnings, ["image-floating"]);
     assert_eq!(run.skills.len(), 1);
-    assert!(tools.iter().all(|(_, action)| *action == Action::Allow), "{tools:?}");
+    assert!(tools.iter().all(|(_, action)| *action == GateAction::Allow), "{tools:?}");
     assert!(tools.iter().any(|(name, _)| name == "echo-demo/execute_command"));
 }
 
 #[test]
 fn an_agent_fills_in_what_its_run_leaves_out() {
-    let world = World::new(
+    let world = Harness::new(
         "
 agent: null
 run: {agentRef: null, instanceRef: a, model: null, task: Analyze cluster security, env: {A: run}}
@@ -128,14 +128,14 @@ volumeMounts: [{name: v, mountPath: /data}]
 #[test]
 fn permissive_allows_every_tool() {
     let (_, _, tools) = admitted(&with_policy(ECHO, PERMISSIVE));
-    assert!(tools.iter().all(|(_, action)| *action == Action::Allow), "{tools:?}");
+    assert!(tools.iter().all(|(_, action)| *action == GateAction::Allow), "{tools:?}");
 }
 
 #[test]
 fn default_asks_for_commands_and_allows_everything_else() {
     let (_, _, tools) = admitted(&with_policy(ECHO, DEFAULT));
     for (name, action) in tools {
-        let expected = if name == "echo-demo/execute_command" { Action::Ask } else { Action::Allow };
+        let expected = if name == "echo-demo/execute_command" { GateAction::Ask } else { GateAction::Allow };
         assert_eq!(action, expected, "{name}");
     }
 }
@@ -150,9 +150,9 @@ fn restrictive_requires_a_sandbox_and_denies_what_is_not_listed() {
     for (name, action) in tools {
         let expected = match name.as_str() {
             // The last one reads the text of the skill that the run names, and nothing else.
-            "read_file" | "list_directory" | "load_skill" => Action::Allow,
-            "echo-demo/execute_command" | "sandbox/execute_command" => Action::Ask,
-            _ => Action::Deny,
+            "read_file" | "list_directory" | "load_skill" => GateAction::Allow,
+            "echo-demo/execute_command" | "sandbox/execute_command" => GateAction::Ask,
+            _ => GateAction::Deny,
         };
         assert_eq!(action, expected, "{name}");
     }
@@ -174,7 +174,7 @@ fn hardened_is_met_by_agent_sandbox_alone() {
 
 #[test]
 fn a_policy_of_the_system_namespace_holds_for_agents_elsewhere() {
-    let mut world = World::new("systemPolicy: {}");
+    let mut world = Harness::new("systemPolicy: {}");
     world.system_policy = Some(SympoziumPolicy::new("p", shipped(HARDENED)));
     assert_eq!(denying_rules(&world), ["sandbox-required", "agent-sandbox-required"]);
 }
@@ -189,8 +189,8 @@ fn pack_with(sidecar: &str) -> String {
 fn a_pack_of_the_namespace_does_not_stand_for_one_of_the_system() {
     let both =
         "own: {k8s-ops: {skills: []}}\nsystem: {k8s-ops: {skills: []}}\nrun: {skills: [{skillPackRef: k8s-ops}]}";
-    assert_eq!(denying_rules(&World::new(both)), ["pack-ambiguous"]);
-    let world = World::new(&format!("{both}\npolicy: {{packPolicy: {{allowShadowing: true}}}}"));
+    assert_eq!(denying_rules(&Harness::new(both)), ["pack-ambiguous"]);
+    let world = Harness::new(&format!("{both}\npolicy: {{packPolicy: {{allowShadowing: true}}}}"));
     let packs = world.packs();
     let Decision::Admitted(admitted) = admit(&world.input(&packs)) else {
         panic!("it is denied");
@@ -198,13 +198,13 @@ fn a_pack_of_the_namespace_does_not_stand_for_one_of_the_system() {
     let found: Vec<_> = admitted.packs.iter().map(|it| (it.namespace.as_str(), it.name.as_str())).collect();
     assert_eq!(found, [("team", "k8s-ops")]);
     let strict_floor =
-        World::new(&format!("{both}\npolicy: {{packPolicy: {{allowShadowing: true}}}}\nfloor: {{packPolicy: {{}}}}"));
+        Harness::new(&format!("{both}\npolicy: {{packPolicy: {{allowShadowing: true}}}}\nfloor: {{packPolicy: {{}}}}"));
     assert_eq!(denying_rules(&strict_floor), ["pack-ambiguous"]);
 }
 
 #[test]
 fn names_in_the_pod_cannot_run_into_each_other() {
-    let world = World::new(
+    let world = Harness::new(
         "
 own:
   a-b: {skills: [], sidecar: {image: 'a.io/b:1', volumes: [{name: c}, {name: volume-0}]}}
@@ -231,7 +231,7 @@ run:
 
 #[test]
 fn depth_is_bounded_without_any_policy() {
-    let at = |depth: i64| World::new(&format!("run: {{parent: {{runName: q, sessionKey: s, spawnDepth: {depth}}}}}"));
+    let at = |depth: i64| Harness::new(&format!("run: {{parent: {{runName: q, sessionKey: s, spawnDepth: {depth}}}}}"));
     assert!(at(2).decide().2.is_some());
     for (depth, rule) in [
         (3, "subagent-depth"),
@@ -245,11 +245,11 @@ fn depth_is_bounded_without_any_policy() {
 
 #[test]
 fn a_policy_that_is_not_there_denies_and_the_run_may_wait() {
-    let missing = denied(&World::new("agent: {policyRef: misspelt, skills: [{skillPackRef: later}]}"));
-    let rules: Vec<_> = missing.reasons.iter().map(|it| it.rule).collect();
+    let missing = denied(&Harness::new("agent: {policyRef: misspelt, skills: [{skillPackRef: later}]}"));
+    let rules: Vec<_> = missing.violations.iter().map(|it| it.rule).collect();
     assert_eq!(rules, ["policy-missing", "pack-missing"]);
     assert!(missing.may_wait());
-    let also_wrong = denied(&World::new("agent: {policyRef: misspelt}\nrun: {env: {PATH: x}}"));
+    let also_wrong = denied(&Harness::new("agent: {policyRef: misspelt}\nrun: {env: {PATH: x}}"));
     assert!(!also_wrong.may_wait());
 }
 
@@ -268,16 +268,16 @@ fn nothing_of_the_node_without_a_policy_that_names_it() {
         ("volumes: [{name: v, csi: {driver: x}}]", &["volume-type"]),
         ("volumes: [{name: v, projected: {sources: [{serviceAccountToken: {}}]}}]", &["volume-token"]),
     ] {
-        assert_eq!(denying_rules(&World::new(&pack_with(sidecar))), rules, "{sidecar}");
+        assert_eq!(denying_rules(&Harness::new(&pack_with(sidecar))), rules, "{sidecar}");
         let bound =
-            World::new(&format!("{}\npolicy: {{sandboxPolicy: {{allowHostMounts: true}}}}", pack_with(sidecar)));
+            Harness::new(&format!("{}\npolicy: {{sandboxPolicy: {{allowHostMounts: true}}}}", pack_with(sidecar)));
         assert_eq!(denying_rules(&bound), rules, "{sidecar}");
     }
 }
 
 #[test]
 fn amounts_are_summed_over_the_whole_run() {
-    let world = World::new(
+    let world = Harness::new(
         "
 own:
   x: {skills: [], sidecar: {image: 'a.io/b:1', resources: {cpu: 200m, memory: 256Mi}}}
@@ -293,30 +293,31 @@ run:
         panic!("it is denied");
     };
     // 1 + 100m for agent and bridge, 200m, 100m, 500m; 1Gi + 128Mi, 256Mi, 128Mi, 512Mi.
-    let amounts = (admitted.amounts.cpu.to_string(), admitted.amounts.memory.to_string());
+    let amounts = (admitted.resources.cpu.to_string(), admitted.resources.memory.to_string());
     assert_eq!(amounts, ("1900m".to_owned(), "2Gi".to_owned()));
 }
 
 #[test]
 fn a_run_narrows_its_own_tools() {
-    let world =
-        World::new(&format!("{ECHO}  toolPolicy: {{allow: [echo-demo/*, read_file, fetch_url], deny: [fetch_url]}}\n"));
+    let world = Harness::new(&format!(
+        "{ECHO}  toolPolicy: {{allow: [echo-demo/*, read_file, fetch_url], deny: [fetch_url]}}\n"
+    ));
     let (_, _, tools) = admitted(&world);
     let allowed: Vec<_> =
-        tools.iter().filter(|(_, action)| *action == Action::Allow).map(|(name, _)| name.as_str()).collect();
+        tools.iter().filter(|(_, action)| *action == GateAction::Allow).map(|(name, _)| name.as_str()).collect();
     assert_eq!(allowed, ["read_file", "echo-demo/execute_command", "load_skill"]);
 }
 
 #[test]
 fn skills_are_read_unless_somebody_says_that_they_are_not() {
     for (changes, expected) in [
-        ("", Action::Allow),
-        ("  toolPolicy: {allow: [read_file]}\n", Action::Allow),
-        ("  toolPolicy: {deny: [load_skill]}\n", Action::Deny),
-        ("policy: {toolGating: {defaultAction: deny}}\n", Action::Allow),
-        ("policy: {toolGating: {rules: [{tool: load_skill, action: ask}]}}\n", Action::Ask),
+        ("", GateAction::Allow),
+        ("  toolPolicy: {allow: [read_file]}\n", GateAction::Allow),
+        ("  toolPolicy: {deny: [load_skill]}\n", GateAction::Deny),
+        ("policy: {toolGating: {defaultAction: deny}}\n", GateAction::Allow),
+        ("policy: {toolGating: {rules: [{tool: load_skill, action: ask}]}}\n", GateAction::Ask),
     ] {
-        let (_, _, tools) = admitted(&World::new(&format!("{ECHO}{changes}")));
+        let (_, _, tools) = admitted(&Harness::new(&format!("{ECHO}{changes}")));
         let found = tools.iter().find(|(name, _)| name == "load_skill");
         assert_eq!(found.map(|(_, action)| *action), Some(expected), "{changes}");
     }
@@ -325,8 +326,8 @@ fn skills_are_read_unless_somebody_says_that_they_are_not() {
 #[test]
 fn closed_features_and_networks_deny_their_tools() {
     let closed = |policy: &str| -> Vec<String> {
-        let (_, _, tools) = admitted(&World::new(&format!("{ECHO}policy: {policy}\n")));
-        tools.into_iter().filter(|(_, action)| *action == Action::Deny).map(|(name, _)| name).collect()
+        let (_, _, tools) = admitted(&Harness::new(&format!("{ECHO}policy: {policy}\n")));
+        tools.into_iter().filter(|(_, action)| *action == GateAction::Deny).map(|(name, _)| name).collect()
     };
     assert_eq!(
         closed("{featureGates: {file-access: false}}"),
@@ -341,25 +342,25 @@ fn closed_features_and_networks_deny_their_tools() {
 
 #[test]
 fn a_policy_stands_for_one_of_the_system_by_consent_of_the_floor_only() {
-    let both = |floor: &str| World::new(&format!("policy: {{}}\nsystemPolicy: {{}}\nfloor: {floor}"));
+    let both = |floor: &str| Harness::new(&format!("policy: {{}}\nsystemPolicy: {{}}\nfloor: {floor}"));
     for floor in ["null", "{}", "{packPolicy: {}}", "{packPolicy: {allowShadowing: false}}"] {
         assert_eq!(denying_rules(&both(floor)), ["policy-ambiguous"], "{floor}");
     }
     assert!(both("{packPolicy: {allowShadowing: true}}").decide().2.is_some());
-    let by_itself = World::new("policy: {packPolicy: {allowShadowing: true}}\nsystemPolicy: {}");
+    let by_itself = Harness::new("policy: {packPolicy: {allowShadowing: true}}\nsystemPolicy: {}");
     assert_eq!(denying_rules(&by_itself), ["policy-ambiguous"]);
 }
 
 #[test]
 fn volumes_cover_programs_of_packs_but_not_of_ours() {
     let volume = "volumes: [{name: v}], volumeMounts: [{name: v, mountPath: /etc/app}]";
-    assert!(World::new(&pack_with(volume)).decide().2.is_some());
-    assert_eq!(denying_rules(&World::new(&format!("run: {{{volume}}}"))), ["mount-path"]);
+    assert!(Harness::new(&pack_with(volume)).decide().2.is_some());
+    assert_eq!(denying_rules(&Harness::new(&format!("run: {{{volume}}}"))), ["mount-path"]);
 }
 
 #[test]
 fn what_the_guides_show_is_admitted_as_it_stands() {
-    let sidecar = |parts: &str| World::new(&pack_with(parts));
+    let sidecar = |parts: &str| Harness::new(&pack_with(parts));
     for parts in [
         "mountWorkspace: true, resources: {cpu: 200m, memory: 256Mi}",
         "env: [{name: API_URL, value: 'https://api.example.com'}]",
@@ -379,7 +380,7 @@ run:
   agentSandbox: {enabled: true, runtimeClass: gvisor, warmPoolRef: wp-my-agent}
 ";
     let served = format!("{sandboxed}servesAll: true\n");
-    assert_eq!(World::new(&served).decide().1, []);
+    assert_eq!(Harness::new(&served).decide().1, []);
     let (spec, warnings, _) = admitted(&with_policy(&served, HARDENED));
     assert_eq!(warnings, Vec::<String>::new());
     assert_eq!(spec.agent_sandbox.and_then(|it| it.warm_pool_ref), Some("wp-my-agent".into()));
@@ -423,7 +424,7 @@ fn the_address_of_a_model_is_judged_as_any_other() {
         ("m", Some("https://10.0.0.1/v1"), "{networkPolicy: {allowedEgress: [{host: 10.0.0.1}]}}", "null", &[]),
         ("m", Some("file:///etc/passwd"), "null", "null", &["model-url"]),
     ] {
-        let mut world = World::new(&format!(
+        let mut world = Harness::new(&format!(
             "run: {{model: {{provider: x, model: x, modelRef: {reference}}}}}\nownModel: true\npolicy: {policy}\nfloor: {floor}"
         ));
         if let Some(model) = &mut world.own_model {
@@ -454,7 +455,7 @@ fn a_profile_of_the_node_is_for_policies_to_name() {
         (false, "null", "null", &[]),
         (false, "{}", OTHER, &[]),
     ] {
-        let world = World::new(&format!(
+        let world = Harness::new(&format!(
             "run: {{sandbox: {{enabled: {enabled}, securityContext: {{seccompProfile: {{type: Localhost, localhostProfile: audit.json}}}}}}}}\npolicy: {policy}\nfloor: {floor}"
         ));
         let rules: Vec<_> = world.decide().0.iter().map(|it| it.rule).collect();

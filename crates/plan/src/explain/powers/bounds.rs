@@ -3,13 +3,13 @@
 use sympozium_api::agent_run::Cleanup;
 use sympozium_api::run_plan::Gate;
 
-use super::list::List;
-use super::{Section, words};
+use super::list::PowerList;
+use super::{Section, format_command};
 use crate::explain::Explanation;
-use crate::explain::about::Executor;
 use crate::explain::bounds::UNCONFINED;
-use crate::explain::tools::ToolAbout;
-use crate::quantity::Amount;
+use crate::explain::overview::Executor;
+use crate::explain::tools::ToolInfo;
+use crate::quantity::ExactQuantity;
 
 /// Whether a value isolates more or less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +19,7 @@ enum Weakness {
 }
 
 impl Explanation {
-    pub(super) fn add_bounds(&self, list: &mut List) {
+    pub(super) fn add_bounds(&self, list: &mut PowerList) {
         for guarantee in &self.isolation.not_required {
             let what = format!("may run where nothing enforces {guarantee}");
             list.add(Section::Isolation, "", &what);
@@ -33,7 +33,7 @@ impl Explanation {
             let required = self.approval.required;
             let rank = u128::from(u32::MAX - required);
             let value = required.to_string();
-            list.valued(Section::Approval, "", "how many must agree", &value, Some(rank));
+            list.add_value(Section::Approval, "", "how many must agree", &value, Some(rank));
             for (holds, what) in [
                 (self.approval.run_scope, "one yes may be for every repetition"),
                 (self.approval.run_author, "whoever started the run may approve it"),
@@ -49,19 +49,19 @@ impl Explanation {
                 ("runs at a time in the tree", sub.concurrent),
                 ("runs of its own", sub.children),
             ] {
-                list.number(Section::SubRuns, "", what, Some(u64::from(number)));
+                list.add_limit(Section::SubRuns, "", what, Some(u64::from(number)));
             }
         }
-        self.add_times(list);
+        self.add_deadlines(list);
         self.add_limits(list);
     }
 
     /// Isolation besides guarantees. Of two values of the same rank it is not known which one isolates more.
-    fn add_isolation(&self, list: &mut List) {
+    fn add_isolation(&self, list: &mut PowerList) {
         let isolation = &self.isolation;
         let mut add = |of: &str, what: &str, value: &str, rank: Weakness| {
             let rank = Some(u128::from(rank == Weakness::Weaker));
-            list.valued(Section::Isolation, of, what, value, rank);
+            list.add_value(Section::Isolation, of, what, value, rank);
         };
         let weaker_if = |it| match it {
             true => Weakness::Weaker,
@@ -82,12 +82,12 @@ impl Explanation {
         let labels: Vec<String> = labels.map(|(key, value)| format!("{key}={value}")).collect();
         let nodes = match labels.is_empty() {
             true => "any".to_owned(),
-            false => words(&labels),
+            false => format_command(&labels),
         };
         add("", "nodes", &nodes, weaker_if(labels.is_empty()));
         for part in &self.parts {
             let is_image = part.executor == Executor::Image;
-            let word = part.executor.word();
+            let word = part.executor.as_str();
             add(&part.part, "executor", word, weaker_if(is_image));
             if part.role == "postRun" {
                 let (word, is_weaker) = match (part.is_gate, part.gate_default) {
@@ -100,7 +100,7 @@ impl Explanation {
         }
     }
 
-    fn add_times(&self, list: &mut List) {
+    fn add_deadlines(&self, list: &mut PowerList) {
         let times = &self.lifetime.deadlines;
         for (what, seconds) in [
             ("seconds that the agent may work", times.run_seconds),
@@ -111,27 +111,27 @@ impl Explanation {
             ("seconds to end in", times.grace_seconds),
             ("seconds after which everything ends", times.ceiling_seconds),
         ] {
-            list.number(Section::Lifetime, "", what, Some(seconds));
+            list.add_limit(Section::Lifetime, "", what, Some(seconds));
         }
         if let Some(seconds) = self.lifetime.token_seconds {
             let what = "seconds that a token is good for";
-            list.number(Section::Lifetime, "", what, Some(seconds));
+            list.add_limit(Section::Lifetime, "", what, Some(seconds));
         }
         if let Some(seconds) = self.lifetime.after_run_seconds {
             let what = "seconds that hooks after the run may take";
-            list.number(Section::Lifetime, "", what, Some(seconds));
+            list.add_limit(Section::Lifetime, "", what, Some(seconds));
         }
         let (value, rank) = match self.lifetime.cleanup {
             Cleanup::Delete => ("deleted", 0),
             Cleanup::Keep => ("kept", 1),
         };
-        list.valued(Section::Lifetime, "", "the pod afterwards", value, Some(rank));
+        list.add_value(Section::Lifetime, "", "the pod afterwards", value, Some(rank));
         for what in &self.lifetime.outlasts {
             list.add(Section::Lifetime, "", what);
         }
     }
 
-    fn add_limits(&self, list: &mut List) {
+    fn add_limits(&self, list: &mut PowerList) {
         let run = &self.limits.run;
         for (what, number) in [
             ("rounds", Some(u64::from(run.iterations))),
@@ -145,22 +145,22 @@ impl Explanation {
             ("bytes of the result", Some(run.result_bytes)),
             ("bytes of the transcript", Some(run.transcript_bytes)),
         ] {
-            list.number(Section::Limits, "", what, number);
+            list.add_limit(Section::Limits, "", what, number);
         }
         for part in &self.limits.parts {
             let amounts = &part.amounts;
             for (what, amount) in [("CPU", &amounts.cpu_limit), ("memory", &amounts.memory_limit)] {
                 let text = amount.to_string();
-                let rank = Amount::parse(&text).ok().map(Amount::billionths);
-                list.valued(Section::Limits, &part.part, what, &text, rank);
+                let rank = ExactQuantity::parse(&text).ok().map(ExactQuantity::as_nanos);
+                list.add_value(Section::Limits, &part.part, what, &text, rank);
             }
             if part.timeout_seconds.is_some() {
                 let seconds = part.timeout_seconds;
-                list.number(Section::Limits, &part.part, "seconds", seconds);
+                list.add_limit(Section::Limits, &part.part, "seconds", seconds);
             }
         }
         let offered = self.tools.iter().filter(|it| it.gate != Gate::Deny);
-        let offered: Vec<String> = offered.map(ToolAbout::full_name).collect();
+        let offered: Vec<String> = offered.map(ToolInfo::full_name).collect();
         let tools = self.limits.tools.iter();
         for tool in tools.filter(|it| offered.contains(&it.tool)) {
             let limits = &tool.limits;
@@ -171,7 +171,7 @@ impl Explanation {
                 ("calls at a time", limits.concurrent),
                 ("calls in a minute", limits.per_minute),
             ] {
-                list.number(Section::Limits, &tool.tool, what, Some(u64::from(number)));
+                list.add_limit(Section::Limits, &tool.tool, what, Some(u64::from(number)));
             }
         }
     }

@@ -2,12 +2,12 @@
 
 use sympozium_api::rbac::RbacRule;
 
-use super::{MAX_SINGLE_RIGHTS, Power, Section};
-use crate::explain::grants::{Grant, IdentityAbout};
+use super::{MAX_SINGLE_PERMISSIONS, Power, Section};
+use crate::explain::grants::{Grant, IdentityInfo};
 use crate::rbac::{Rule, Scope, Weight, implications};
 
 /// Adds the permissions of a grant one by one, because two rules can express what one rule did before.
-pub fn add_grant(list: &mut List, identity: &IdentityAbout, grant: &Grant) {
+pub fn add_grant(list: &mut PowerList, identity: &IdentityInfo, grant: &Grant) {
     // No pack can have this name.
     let owner = identity.pack.as_deref().unwrap_or("the hooks");
     let rule = &grant.rule;
@@ -16,8 +16,8 @@ pub fn add_grant(list: &mut List, identity: &IdentityAbout, grant: &Grant) {
         .iter()
         .map(|words| words.len())
         .fold(names, usize::saturating_mul);
-    if count > MAX_SINGLE_RIGHTS {
-        list.right(owner, grant.scope, &grant.words, &Rule::from(rule));
+    if count > MAX_SINGLE_PERMISSIONS {
+        list.add_permission(owner, grant.scope, &grant.words, &Rule::from(rule));
         return;
     }
     for verb in &rule.verbs {
@@ -38,7 +38,7 @@ pub fn add_grant(list: &mut List, identity: &IdentityAbout, grant: &Grant) {
                     };
                     let name = name.map_or_else(String::new, |name| format!(", only {name}"));
                     let words = format!("{verb} {resource}{group}{name}");
-                    list.right(owner, grant.scope, &words, &single);
+                    list.add_permission(owner, grant.scope, &words, &single);
                 }
             }
         }
@@ -47,13 +47,13 @@ pub fn add_grant(list: &mut List, identity: &IdentityAbout, grant: &Grant) {
 
 /// Collects powers.
 #[derive(Default)]
-pub struct List(pub Vec<Power>);
+pub struct PowerList(pub Vec<Power>);
 
-impl List {
+impl PowerList {
     pub fn add(&mut self, section: Section, of: &str, what: &str) {
         self.0.push(Power {
             section,
-            is_heavy: false,
+            is_severe: false,
             of: of.to_owned(),
             what: what.to_owned(),
             value: None,
@@ -64,14 +64,14 @@ impl List {
     }
 
     /// Adds a value that is printed only when it changes. Any change of it may be more power.
-    pub fn detail(&mut self, section: Section, of: &str, what: &str, value: &str) {
-        self.valued(section, of, what, value, None);
+    pub fn add_detail(&mut self, section: Section, of: &str, what: &str, value: &str) {
+        self.add_value(section, of, what, value, None);
         if let Some(power) = self.0.last_mut() {
             power.is_detail = true;
         }
     }
 
-    pub fn valued(&mut self, section: Section, of: &str, what: &str, value: &str, rank: Option<u128>) {
+    pub fn add_value(&mut self, section: Section, of: &str, what: &str, value: &str, rank: Option<u128>) {
         self.add(section, of, what);
         if let Some(power) = self.0.last_mut() {
             power.value = Some(value.to_owned());
@@ -80,13 +80,13 @@ impl List {
     }
 
     /// Adds a limit. No limit is more than any number.
-    pub fn number(&mut self, section: Section, of: &str, what: &str, number: Option<u64>) {
+    pub fn add_limit(&mut self, section: Section, of: &str, what: &str, number: Option<u64>) {
         let value = number.map_or_else(|| "no limit".to_owned(), |it| it.to_string());
         let rank = number.map_or(u128::MAX, u128::from);
-        self.valued(section, of, what, &value, Some(rank));
+        self.add_value(section, of, what, &value, Some(rank));
     }
 
-    fn right(&mut self, of: &str, scope: Scope, words: &str, rule: &Rule) {
+    fn add_permission(&mut self, of: &str, scope: Scope, words: &str, rule: &Rule) {
         let place = match scope {
             Scope::Namespace => "in the namespace",
             Scope::Cluster => "in the whole cluster",
@@ -94,7 +94,7 @@ impl List {
         self.add(Section::Kubernetes, of, &format!("{words}, {place}"));
         let follows = implications(rule, scope);
         if let Some(power) = self.0.last_mut() {
-            power.is_heavy = follows.iter().any(|it| it.weight == Weight::MoreRights);
+            power.is_severe = follows.iter().any(|it| it.weight == Weight::MoreRights);
             power.means = follows.into_iter().map(|it| it.consequence).collect();
         }
     }

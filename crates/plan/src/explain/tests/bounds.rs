@@ -4,11 +4,11 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use sympozium_api::RunPlan;
 use sympozium_api::guarantee::Guarantee;
-use sympozium_api::run_plan::{Acts, Gate, Part, Role, VolumeSource};
+use sympozium_api::run_plan::{Gate, Part, Role, ToolHandler, VolumeSource};
 
 use super::plans::any_plan;
 use super::remarks::{add, plan, skill};
-use crate::explain::{Arguments, explain};
+use crate::explain::{ArgumentCheck, explain};
 use crate::rbac::Weight;
 use crate::render::{RenderSettings, render};
 
@@ -88,9 +88,10 @@ fn holds(plan: &RunPlan, sentence: &str) -> bool {
             implied.all(|it| it.weight != Weight::MoreRights)
         }
         "call a tool that is known to take a command line" => {
-            let free = explanation.tools.iter().any(|it| it.gate != Gate::Deny && it.arguments == Arguments::FreeText);
+            let free =
+                explanation.tools.iter().any(|it| it.gate != Gate::Deny && it.arguments == ArgumentCheck::FreeText);
             let mut tools = plan.tools.iter().filter(offered);
-            !free && !tools.any(|it| matches!(it.acts, Acts::Shell { .. }))
+            !free && !tools.any(|it| matches!(it.acts, ToolHandler::Shell { .. }))
         }
         "read a Secret besides its own" => {
             let model = plan.model.keys.is_empty() && plan.model.headers_secret.is_none();

@@ -7,7 +7,7 @@ use sympozium_api::RunPlan;
 use sympozium_api::run_plan::{Gate, VolumeSource};
 
 use super::plans::any_plan;
-use crate::explain::{Direction, Explanation, Kept, Power, Section, compare, explain};
+use crate::explain::{Direction, Explanation, Power, Section, Unchanged, compare, explain};
 
 /// The powers of one section, as owner and power.
 fn of(powers: &[Power], section: Section) -> Vec<(&str, &str)> {
@@ -160,13 +160,13 @@ proptest! {
     fn nothing_changes_between_a_plan_and_itself(plan in any_plan()) {
         let explanation = explain(&plan);
         let all = explanation.powers().len();
-        prop_assert_eq!(compare(&explanation, &explanation), (Vec::new(), Kept(all)));
+        prop_assert_eq!(compare(&explanation, &explanation), (Vec::new(), Unchanged(all)));
     }
 
     #[test]
     fn a_comparison_loses_nothing(old in any_plan(), new in any_plan()) {
         let (old, new) = (explain(&old), explain(&new));
-        let (changes, Kept(kept)) = compare(&old, &new);
+        let (changes, Unchanged(kept)) = compare(&old, &new);
         let (before, after) = (set(old.powers()), set(new.powers()));
         let there = changes.iter().filter(|it| it.direction != Direction::Removed);
         let changed = set(there.map(|it| it.power.clone()));

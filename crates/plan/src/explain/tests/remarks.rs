@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use sympozium_api::RunPlan;
 
-use crate::explain::{Arguments, explain};
+use crate::explain::{ArgumentCheck, explain};
 
 /// A plan without remarks.
 fn base() -> Value {
@@ -200,17 +200,21 @@ fn a_program_that_runs_what_it_is_told_takes_free_text() {
     let text = || json!({"type": "object", "properties": {"x": {"type": "string"}}});
     let nothing = || json!({"type": "object", "properties": {}, "additionalProperties": false});
     for (exec, parameters, expected) in [
-        (json!(["kubectl", "get"]), text(), Arguments::Schema),
-        (json!(["/bin/sh", "-c"]), text(), Arguments::FreeText),
-        (json!(["timeout", "5", "bash", "-c"]), text(), Arguments::FreeText),
-        (json!(["/usr/bin/python3", "-c"]), text(), Arguments::FreeText),
-        (json!(["sh", "/skills/a/b.sh"]), nothing(), Arguments::Schema),
-        (json!(["python3.13"]), text(), Arguments::FreeText),
+        (json!(["kubectl", "get"]), text(), ArgumentCheck::Schema),
+        (json!(["/bin/sh", "-c"]), text(), ArgumentCheck::FreeText),
+        (json!(["timeout", "5", "bash", "-c"]), text(), ArgumentCheck::FreeText),
+        (json!(["/usr/bin/python3", "-c"]), text(), ArgumentCheck::FreeText),
+        (json!(["sh", "/skills/a/b.sh"]), nothing(), ArgumentCheck::Schema),
+        (json!(["python3.13"]), text(), ArgumentCheck::FreeText),
         // Properties that are not named are accepted.
-        (json!(["sh"]), json!({"properties": {}}), Arguments::FreeText),
-        (json!(["sh"]), json!({"additionalProperties": false, "patternProperties": {".*": {}}}), Arguments::FreeText),
+        (json!(["sh"]), json!({"properties": {}}), ArgumentCheck::FreeText),
+        (
+            json!(["sh"]),
+            json!({"additionalProperties": false, "patternProperties": {".*": {}}}),
+            ArgumentCheck::FreeText,
+        ),
         // Nothing bounds the arguments.
-        (json!(["sh"]), json!({}), Arguments::FreeText),
+        (json!(["sh"]), json!({}), ArgumentCheck::FreeText),
     ] {
         assert_eq!(with(exec.clone(), parameters), expected, "{exec}");
     }

@@ -2,23 +2,23 @@
 //! what they declare.
 
 use sympozium_api::lifecycle::{GateDefault, LifecycleHook};
-use sympozium_api::run_plan::{Identity, IdentityName, Part, PartName, Role, Start, place};
+use sympozium_api::run_plan::{Identity, IdentityName, Part, PartName, Role, Start, paths};
 
 use super::skill::TOKEN_SECONDS;
-use super::{Builder, HOOK_KEPT, set, shared, variable, workspace, writable};
+use super::{HOOK_REQUESTS, PartsBuilder, plan_resources, set_variable, variable, workspace, writable};
 use crate::plan::limits::hook_seconds;
 use crate::plan::names::part_names;
 
 /// When a hook runs.
 #[derive(Clone, Copy)]
-enum When {
+enum HookTime {
     Before,
     After,
 }
 
-impl When {
+impl HookTime {
     /// The prefix of the names of its parts and volumes.
-    const fn word(self) -> &'static str {
+    const fn prefix(self) -> &'static str {
         match self {
             Self::Before => "pre",
             Self::After => "post",
@@ -43,9 +43,9 @@ impl When {
     }
 }
 
-impl Builder<'_, '_> {
+impl PartsBuilder<'_, '_> {
     /// All hooks of the run, those before the agent first.
-    pub fn hooks(&mut self) -> Vec<Part> {
+    pub fn build_hooks(&mut self) -> Vec<Part> {
         let Some(hooks) = self.admitted.run.spec.lifecycle.clone() else {
             return Vec::new();
         };
@@ -62,18 +62,18 @@ impl Builder<'_, '_> {
             name
         });
         let mut parts = Vec::new();
-        for (when, list) in [(When::Before, &hooks.pre_run), (When::After, &hooks.post_run)] {
-            let names = part_names(when.word(), list.iter().map(|hook| hook.name.as_str()));
+        for (when, list) in [(HookTime::Before, &hooks.pre_run), (HookTime::After, &hooks.post_run)] {
+            let names = part_names(when.prefix(), list.iter().map(|hook| hook.name.as_str()));
             for (number, (hook, name)) in list.iter().zip(names).enumerate() {
                 let role = when.role(hook, hooks.gate_default);
-                let start = format!("{}-{number}", when.word());
-                parts.push(self.hook(&start, name, role, hook, identity.clone()));
+                let start = format!("{}-{number}", when.prefix());
+                parts.push(self.build_hook(&start, name, role, hook, identity.clone()));
             }
         }
         parts
     }
 
-    fn hook(
+    fn build_hook(
         &mut self,
         start: &str,
         name: String,
@@ -95,11 +95,11 @@ impl Builder<'_, '_> {
             variable("AGENT_NAMESPACE", self.namespace),
         ];
         for variable in hook.env.iter().cloned().chain(ours) {
-            set(&mut env, variable);
+            set_variable(&mut env, variable);
         }
-        let mut mounts = self.own_space(start);
-        mounts.push(writable(workspace(), place::WORKSPACE));
-        mounts.extend(identity.as_ref().map(|it| self.token(start, it)));
+        let mut mounts = self.add_private_scratch(start);
+        mounts.push(writable(workspace(), paths::WORKSPACE));
+        mounts.extend(identity.as_ref().map(|it| self.add_token(start, it)));
         Part {
             name: PartName(name),
             role,
@@ -108,7 +108,7 @@ impl Builder<'_, '_> {
             start: Start::Image { command: hook.command.clone(), args: hook.args.clone() },
             env,
             mounts,
-            amounts: shared(self.amounts.hook, HOOK_KEPT),
+            amounts: plan_resources(self.default_limits.hook, HOOK_REQUESTS),
             identity,
             host_access: None,
             ports: Vec::new(),

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use sympozium_api::quantity::Quantity;
-use sympozium_api::run_plan::{AmountsPlan, Part, Role};
+use sympozium_api::run_plan::{Part, ResourcesPlan, Role};
 
-use super::AGENT_KEPT;
+use super::AGENT_REQUESTS;
 use crate::admit::{Admitted, read_amount};
-use crate::quantity::Amount;
+use crate::quantity::ExactQuantity;
 
 /// Gives the agent what `agentSandbox.resources` leaves for it. Admission has checked that it is enough, and has
 /// counted no less than this.
@@ -17,14 +17,14 @@ pub fn apply(admitted: &Admitted<'_>, parts: &mut [Part]) {
     let Some(resources) = resources else {
         return;
     };
-    let others = |of: fn(&AmountsPlan) -> &Quantity| {
+    let others = |of: fn(&ResourcesPlan) -> &Quantity| {
         let beside = parts.iter().filter(|it| !it.role.is_hook() && it.role != Role::Agent);
         let amounts = beside.map(|it| read_amount(Some(of(&it.amounts))));
-        amounts.fold(Amount::ZERO, Amount::plus)
+        amounts.fold(ExactQuantity::ZERO, ExactQuantity::saturating_add)
     };
-    let left = |list: &BTreeMap<String, Quantity>, name: &str, others: Amount| {
+    let left = |list: &BTreeMap<String, Quantity>, name: &str, others: ExactQuantity| {
         let whole = read_amount(list.get(name));
-        (whole != Amount::ZERO).then(|| whole.minus(others))
+        (whole != ExactQuantity::ZERO).then(|| whole.saturating_sub(others))
     };
     let (limits, requests) = (&resources.limits, &resources.requests);
     let cpu_limit = left(limits, "cpu", others(|it| &it.cpu_limit));
@@ -34,18 +34,24 @@ pub fn apply(admitted: &Admitted<'_>, parts: &mut [Part]) {
     let Some(agent) = parts.iter_mut().find(|it| it.role == Role::Agent) else {
         return;
     };
-    let AmountsPlan {
+    let ResourcesPlan {
         cpu_request: cpu_kept,
         cpu_limit: cpu_most,
         memory_request: memory_kept,
         memory_limit: memory_most,
     } = &mut agent.amounts;
-    give(cpu_kept, cpu_most, cpu_request, cpu_limit, AGENT_KEPT.cpu);
-    give(memory_kept, memory_most, memory_request, memory_limit, AGENT_KEPT.memory);
+    set_resources(cpu_kept, cpu_most, cpu_request, cpu_limit, AGENT_REQUESTS.cpu);
+    set_resources(memory_kept, memory_most, memory_request, memory_limit, AGENT_REQUESTS.memory);
 }
 
 /// Sets request and limit. The request is never above the limit.
-fn give(kept: &mut Quantity, most: &mut Quantity, request: Option<Amount>, limit: Option<Amount>, least: Amount) {
+fn set_resources(
+    kept: &mut Quantity,
+    most: &mut Quantity,
+    request: Option<ExactQuantity>,
+    limit: Option<ExactQuantity>,
+    least: ExactQuantity,
+) {
     let request = request.map_or(least, |it| it.max(least));
     let limit = limit.unwrap_or_else(|| read_amount(Some(most)).max(request));
     *kept = Quantity::Text(request.min(limit).to_string());

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 use sympozium_api::RunPlan;
-use sympozium_api::run_plan::{MAX_BYTES, Part, place};
+use sympozium_api::run_plan::{MAX_BYTES, Part, paths};
 
+use super::harness::Harness;
 use super::stored::STORED;
-use super::world::World;
 use crate::admit::MAX_TASK_BYTES;
 use crate::plan::{PlanError, PlanSettings, Planned, agent_view, plan};
 use crate::policy::tools::EXECUTE_COMMAND;
@@ -13,8 +13,8 @@ use crate::policy::tools::EXECUTE_COMMAND;
 const ON_CALL: &str = include_str!("fixtures/on-call.yaml");
 
 fn with_plan<T>(manifests: &str, look: impl FnOnce(&Planned<'_>) -> T) -> T {
-    World::yaml(manifests)
-        .admitted(|input, admitted| look(&plan(input, admitted, &PlanSettings::default()).expect("a plan")))
+    Harness::from_yaml(manifests)
+        .with_admitted(|input, admitted| look(&plan(input, admitted, &PlanSettings::default()).expect("a plan")))
         .expect("an admitted run")
 }
 
@@ -29,21 +29,21 @@ fn the_plan_of_a_run_on_call() {
 #[test]
 fn a_run_without_a_uid_has_no_plan() {
     let manifests = ON_CALL.replace("uid:", "generateName:");
-    let error = World::yaml(&manifests)
-        .admitted(|input, admitted| plan(input, admitted, &PlanSettings::default()).err())
+    let error = Harness::from_yaml(&manifests)
+        .with_admitted(|input, admitted| plan(input, admitted, &PlanSettings::default()).err())
         .expect("an admitted run");
     assert!(matches!(error, Some(PlanError::NoUid)), "{error:?}");
 }
 
 #[test]
 fn a_plan_that_cannot_be_stored_is_none() {
-    let mut world = World::yaml(ON_CALL);
+    let mut world = Harness::from_yaml(ON_CALL);
     for number in 0..17 {
         let value = "v".repeat(sympozium_api::limits::VALUE);
         world.run.spec.env.insert(format!("LONG_{number}"), value);
     }
     let error = world
-        .admitted(|input, admitted| plan(input, admitted, &PlanSettings::default()).err())
+        .with_admitted(|input, admitted| plan(input, admitted, &PlanSettings::default()).err())
         .expect("an admitted run");
     assert!(matches!(error, Some(PlanError::TooLarge(_))), "{error:?}");
     let hint = error.map(|it| it.hint());
@@ -54,9 +54,9 @@ fn a_plan_that_cannot_be_stored_is_none() {
 #[test]
 fn what_the_agent_is_told_is_bounded_as_it_is_stored() {
     let rules = |letters: usize| {
-        let mut world = World::yaml(ON_CALL);
+        let mut world = Harness::from_yaml(ON_CALL);
         world.run.spec.system_prompt = Some("\u{1}".repeat(letters));
-        let planned = world.admitted(|input, admitted| {
+        let planned = world.with_admitted(|input, admitted| {
             plan(input, admitted, &PlanSettings::default()).map(|it| it.bytes.len() <= MAX_BYTES)
         });
         match planned {
@@ -180,7 +180,7 @@ fn the_workspace_is_as_open_to_the_agent_as_its_tools_are() {
         );
         with_plan(&manifests, |planned| {
             let mut mounts = planned.plan.parts[0].mounts.iter();
-            let found = mounts.find(|it| it.path == place::WORKSPACE);
+            let found = mounts.find(|it| it.path == paths::WORKSPACE);
             assert_eq!(found.map(|it| it.read_only), expected, "{denied}");
         });
     }

@@ -2,13 +2,14 @@
 
 use sympozium_api::run_plan::{MAX_BYTES, ToolLimits};
 
-use crate::admit::{Amounts, MAX_TASK_BYTES, Settings};
+use crate::admit::{MAX_TASK_BYTES, ResourceLimits, Settings};
 use crate::plan::limits::*;
 use crate::plan::parts::{
-    AGENT_KEPT, BRIDGE_KEPT, DOOR_SIZE, HOOK_KEPT, IPC_SIZE, SANDBOX_KEPT, SHM_SIZE, TMP_SIZE, WORKSPACE_SIZE,
+    AGENT_REQUESTS, BRIDGE_REQUESTS, DOOR_SIZE, HOOK_REQUESTS, IPC_SIZE, SANDBOX_REQUESTS, SHM_SIZE, TMP_SIZE,
+    WORKSPACE_SIZE,
 };
-use crate::rbac::{MAX_COMBINATIONS, MAX_GRANT};
-use crate::render::{BRIDGE_TOKEN_SECONDS, EMPTY_DIR_SIZE, EXECUTOR_SIZE, OWN_CPU, OWN_MEMORY, TTL_SECONDS};
+use crate::rbac::{MAX_GRANT_PERMISSIONS, MAX_RULE_PERMISSIONS};
+use crate::render::{BRIDGE_TOKEN_SECONDS, EMPTY_DIR_SIZE, EXECUTOR_SIZE, INIT_CPU, INIT_MEMORY, TTL_SECONDS};
 
 const DOCUMENT: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/limits.md"));
 
@@ -37,7 +38,7 @@ fn rows() -> Vec<String> {
     row("before the parts of a pod start", seconds(START_SECONDS), "plan::limits::START_SECONDS");
     row("until the agent is at the door", seconds(CONNECT_SECONDS), "plan::limits::CONNECT_SECONDS");
     row("to end when told to", seconds(GRACE_SECONDS), "plan::limits::GRACE_SECONDS");
-    row("a hook for which nobody says", seconds(HOOK_SECONDS), "plan::limits::HOOK_SECONDS");
+    row("a hook for which nobody says", seconds(DEFAULT_HOOK_SECONDS), "plan::limits::HOOK_SECONDS");
     row(
         "a token of a skill or hook, unless renewed",
         seconds(crate::plan::parts::TOKEN_SECONDS),
@@ -50,26 +51,34 @@ fn rows() -> Vec<String> {
     );
     row("a finished Job stays", seconds(u64::from(TTL_SECONDS.unsigned_abs())), "render::settings::TTL_SECONDS");
     for (what, limits, constant) in [
-        ("commands and tools of packs", COMMAND, "COMMAND"),
-        ("file tools, skills, `fetch_url`", NATIVE, "NATIVE"),
-        ("messages, schedules, subagents", OUTWARD, "OUTWARD"),
+        ("commands and tools of packs", COMMAND_LIMITS, "COMMAND"),
+        ("file tools, skills, `fetch_url`", NATIVE_LIMITS, "NATIVE"),
+        ("messages, schedules, subagents", OUTBOUND_LIMITS, "OUTWARD"),
     ] {
         row(what, of_tool(&limits), &format!("plan::limits::{constant}"));
     }
-    row("a path", format!("{PATH} bytes"), "plan::limits::PATH");
-    row("a command for which nobody says", format!("{USUAL_COMMAND_SECONDS} s"), "plan::limits::USUAL_COMMAND_SECONDS");
-    row("edits of a file in one call", EDITS.to_string(), "plan::limits::EDITS");
+    row("a path", format!("{MAX_PATH_BYTES} bytes"), "plan::limits::PATH");
+    row(
+        "a command for which nobody says",
+        format!("{DEFAULT_COMMAND_SECONDS} s"),
+        "plan::limits::USUAL_COMMAND_SECONDS",
+    );
+    row("edits of a file in one call", MAX_EDITS.to_string(), "plan::limits::EDITS");
     row(
         "characters of a page; for which nobody says",
-        format!("{PAGE_CHARACTERS}; {USUAL_PAGE_CHARACTERS}"),
+        format!("{PAGE_CHARACTERS}; {DEFAULT_PAGE_CHARACTERS}"),
         "plan::limits::PAGE_CHARACTERS",
     );
-    row("headers of a request; characters of one", format!("{HEADERS}; {HEADER}"), "plan::limits::HEADERS");
-    row("characters of a message", MESSAGE.to_string(), "plan::limits::MESSAGE");
-    row("characters of a chat's name", CHAT.to_string(), "plan::limits::CHAT");
-    row("characters of a cron line", CRON_LINE.to_string(), "plan::limits::CRON_LINE");
-    row("characters of a task that an agent gives", TASK.to_string(), "plan::limits::TASK");
-    row("characters of a time", TIMEOUT.to_string(), "plan::limits::TIMEOUT");
+    row(
+        "headers of a request; characters of one",
+        format!("{MAX_HEADERS}; {MAX_HEADER_CHARS}"),
+        "plan::limits::HEADERS",
+    );
+    row("characters of a message", MAX_MESSAGE_CHARS.to_string(), "plan::limits::MESSAGE");
+    row("characters of a chat's name", MAX_CHAT_ID_CHARS.to_string(), "plan::limits::CHAT");
+    row("characters of a cron line", MAX_CRON_CHARS.to_string(), "plan::limits::CRON_LINE");
+    row("characters of a task that an agent gives", MAX_TASK_CHARS.to_string(), "plan::limits::TASK");
+    row("characters of a time", MAX_TIMEOUT_CHARS.to_string(), "plan::limits::TIMEOUT");
     row("the workspace", WORKSPACE_SIZE.to_owned(), "plan::parts::WORKSPACE_SIZE");
     row("`/tmp` of a part", TMP_SIZE.to_owned(), "plan::parts::TMP_SIZE");
     row("`/dev/shm` of a part", SHM_SIZE.to_owned(), "plan::parts::SHM_SIZE");
@@ -77,20 +86,20 @@ fn rows() -> Vec<String> {
     row("beside the socket between agent and bridge", DOOR_SIZE.to_owned(), "plan::parts::DOOR_SIZE");
     row("the injected executor", EXECUTOR_SIZE.to_owned(), "render::volumes::EXECUTOR_SIZE");
     row("an `emptyDir` of a manifest that does not say", EMPTY_DIR_SIZE.to_owned(), "render::volumes::EMPTY_DIR_SIZE");
-    row("single rights of a rule", MAX_COMBINATIONS.to_string(), "rbac::MAX_COMBINATIONS");
-    row("single rights of a pack, or of the hooks", MAX_GRANT.to_string(), "rbac::MAX_GRANT");
+    row("single rights of a rule", MAX_RULE_PERMISSIONS.to_string(), "rbac::MAX_COMBINATIONS");
+    row("single rights of a pack, or of the hooks", MAX_GRANT_PERMISSIONS.to_string(), "rbac::MAX_GRANT");
     row("task and system prompt, as they are stored", bytes(MAX_TASK_BYTES as u64), "admit::MAX_TASK_BYTES");
-    let most = Settings::default().amounts;
+    let most = Settings::default().default_limits;
     for (what, kept, most, constant) in [
-        ("agent", AGENT_KEPT, most.agent, "plan::parts::AGENT_KEPT"),
-        ("bridge", BRIDGE_KEPT, most.bridge, "plan::parts::BRIDGE_KEPT"),
+        ("agent", AGENT_REQUESTS, most.agent, "plan::parts::AGENT_KEPT"),
+        ("bridge", BRIDGE_REQUESTS, most.bridge, "plan::parts::BRIDGE_KEPT"),
         ("a pack's sidecar", most.sidecar, most.sidecar, "admit::Settings"),
-        ("`sandbox`", SANDBOX_KEPT, most.sandbox, "plan::parts::SANDBOX_KEPT"),
-        ("a hook", HOOK_KEPT, most.hook, "plan::parts::HOOK_KEPT"),
+        ("`sandbox`", SANDBOX_REQUESTS, most.sandbox, "plan::parts::SANDBOX_KEPT"),
+        ("a hook", HOOK_REQUESTS, most.hook, "plan::parts::HOOK_KEPT"),
     ] {
         row(what, format!("{} of {}", amounts(kept), amounts(most)), constant);
     }
-    let own = format!("{} and {} of {} and {}", OWN_CPU.0, OWN_MEMORY.0, OWN_CPU.1, OWN_MEMORY.1);
+    let own = format!("{} and {} of {} and {}", INIT_CPU.0, INIT_MEMORY.0, INIT_CPU.1, INIT_MEMORY.1);
     row("`check-network`, `copy-executor`", own, "render::container::OWN_CPU");
     rows
 }
@@ -102,7 +111,7 @@ fn bytes(bytes: u64) -> String {
     }
 }
 
-fn amounts(amounts: Amounts) -> String {
+fn amounts(amounts: ResourceLimits) -> String {
     format!("{} and {}", amounts.cpu, amounts.memory)
 }
 

@@ -6,17 +6,17 @@ use serde_json::Value;
 use sympozium_api::RunPlan;
 use sympozium_api::environment::EnvVar;
 use sympozium_api::quantity::Quantity;
-use sympozium_api::run_plan::{AmountsPlan, Part, Role, VolumeSource};
+use sympozium_api::run_plan::{Part, ResourcesPlan, Role, VolumeSource};
 use sympozium_api::skill_pack::Sidecar;
 
-use crate::admit::{Admitted, Endpoints, Input, subagent_bounds};
+use crate::admit::{Admitted, DefaultEndpoint, Input, subagent_bounds};
 use crate::host::{Destination, Endpoint};
 use crate::policy::allowed::{Allowed, HostDirectory};
-use crate::policy::isolation::Seccomp;
+use crate::policy::isolation::SeccompFilter;
 use crate::policy::packs::PackId;
-use crate::policy::tools::{Action, LOAD_SKILL};
-use crate::quantity::Amount;
-use crate::rbac::{Rule, Scope, unlisted};
+use crate::policy::tools::{GateAction, LOAD_SKILL};
+use crate::quantity::ExactQuantity;
+use crate::rbac::{Rule, Scope, unlisted_rules};
 
 /// A plan beside the input that it was made from.
 pub struct Powers<'p, 'a> {
@@ -92,7 +92,7 @@ impl<'p> Powers<'p, '_> {
                 }
             }
             for (rules, scope) in [(&own, Scope::Namespace), (&cluster, Scope::Cluster)] {
-                let rights = rules.iter().flat_map(|it| unlisted(&Rule::from(it), scope));
+                let rights = rules.iter().flat_map(|it| unlisted_rules(&Rule::from(it), scope));
                 for right in rights {
                     let grants = &self.admitted.policy.grants;
                     assert!(grants.consents_to(&right, scope), "{right}");
@@ -112,7 +112,7 @@ impl<'p> Powers<'p, '_> {
         let policy = &self.admitted.policy;
         for credential in &self.plan.credentials {
             let reach = &credential.reach;
-            assert!(!reach.public || policy.reach.public);
+            assert!(!reach.public || policy.egress.public);
             if credential.name == "model" {
                 assert!(!reach.public);
                 let hosts: Vec<_> = reach.destinations.iter().map(|it| (it.host.as_str(), it.port)).collect();
@@ -121,7 +121,7 @@ impl<'p> Powers<'p, '_> {
             }
             for destination in &reach.destinations {
                 let asked = Destination::parse(&destination.host, destination.port).expect("a host");
-                assert!(policy.reach.covers(&asked), "{asked}");
+                assert!(policy.egress.covers(&asked), "{asked}");
             }
         }
     }
@@ -138,8 +138,8 @@ impl<'p> Powers<'p, '_> {
                 Some(url) => {
                     let asked = Endpoint::parse(url).expect("an address");
                     assert_eq!(planned.host, asked.host.to_string());
-                    assert!(policy.reach.reaches(&asked.host, asked.port));
-                    assert!(policy.endpoints.allows(|it| it.allows(&asked.host, asked.port)));
+                    assert!(policy.egress.allows(&asked.host, asked.port));
+                    assert!(policy.model_endpoints.allows(|it| it.allows(&asked.host, asked.port)));
                 }
                 None => {
                     let namespace = self.input.namespace;
@@ -150,14 +150,14 @@ impl<'p> Powers<'p, '_> {
         } else if let Some(url) = &model.base_url {
             let asked = Endpoint::parse(url).expect("an address");
             assert_eq!((planned.host.clone(), planned.port), (asked.host.to_string(), asked.port));
-            assert!(self.admitted.policy.endpoints.allows(|it| it.allows(&asked.host, asked.port)));
+            assert!(self.admitted.policy.model_endpoints.allows(|it| it.allows(&asked.host, asked.port)));
         } else {
             assert_eq!(
-                Endpoints::of(&model.provider),
+                DefaultEndpoint::for_provider(&model.provider),
                 match planned.host.as_str() {
-                    "api.openai.com" => Endpoints::At("api.openai.com", planned.port),
-                    "api.anthropic.com" => Endpoints::At("api.anthropic.com", planned.port),
-                    "api.groq.com" => Endpoints::At("api.groq.com", planned.port),
+                    "api.openai.com" => DefaultEndpoint::Fixed("api.openai.com", planned.port),
+                    "api.anthropic.com" => DefaultEndpoint::Fixed("api.anthropic.com", planned.port),
+                    "api.groq.com" => DefaultEndpoint::Fixed("api.groq.com", planned.port),
                     other => panic!("{other} is no provider's"),
                 }
             );
@@ -172,11 +172,11 @@ impl<'p> Powers<'p, '_> {
             let allowed = decision.map_or_else(
                 || {
                     assert_eq!(tool.name, LOAD_SKILL);
-                    Action::Allow
+                    GateAction::Allow
                 },
                 |it| it.action,
             );
-            let gate = allowed.gate();
+            let gate = allowed.to_gate();
             assert!(
                 tool.gate.is_at_least_as_strict_as(gate),
                 "{} is {:?}, and {gate:?} was decided",
@@ -213,7 +213,7 @@ impl<'p> Powers<'p, '_> {
 
     /// A part has the access to the node that its pack requested, and the policy allows all of it.
     fn node(&self) {
-        let host = &self.admitted.policy.host;
+        let host = &self.admitted.policy.host_access;
         for part in &self.plan.parts {
             let sidecar = self.sidecar_of(part);
             let asked = sidecar.and_then(|it| it.host_access.clone()).filter(|it| it.enabled);
@@ -221,18 +221,18 @@ impl<'p> Powers<'p, '_> {
             let mut packs = self.admitted.packs.iter();
             let found = packs.find(|it| Some(it.name.as_str()) == part.role.pack());
             let is_given = found.is_some_and(|it| {
-                host.include(PackId {
+                host.includes_pack(PackId {
                     namespace: &it.namespace,
                     name: it.name.as_str(),
-                    is_of_system: it.namespace == self.input.settings.system_namespace,
+                    is_system: it.namespace == self.input.settings.system_namespace,
                 })
             });
             if let Some(access) = &part.host_access {
                 assert!(is_given);
-                assert!(!access.host_network || host.network);
-                assert!(!access.host_pid || host.processes);
+                assert!(!access.host_network || host.host_network);
+                assert!(!access.host_pid || host.host_pid);
                 assert!(!access.privileged || host.privileged);
-                assert!(!access.run_as_root || host.root);
+                assert!(!access.run_as_root || host.run_as_root);
             }
             for mount in &part.mounts {
                 let path = match &self.plan.volume(&mount.volume).expect("a volume").source {
@@ -254,7 +254,7 @@ impl<'p> Powers<'p, '_> {
                     _ => continue,
                 };
                 let directory = HostDirectory { path: path.to_owned(), writable: !mount.read_only };
-                assert!(host.mounts && is_given && host.directories.covers(&directory), "{path}");
+                assert!(host.allow_mounts && is_given && host.directories.covers(&directory), "{path}");
             }
         }
     }
@@ -264,7 +264,7 @@ impl<'p> Powers<'p, '_> {
         let planned = &self.plan.isolation;
         let floor: BTreeSet<_> = planned.floor.iter().copied().collect();
         assert!(floor.is_superset(&policy.guarantees));
-        let filter = Seccomp::of(&planned.seccomp).expect("a filter that is one");
+        let filter = SeccompFilter::from_profile(&planned.seccomp).expect("a filter that is one");
         assert!(policy.seccomp.covers(&filter), "{filter}");
         if let Some(class) = &planned.runtime_class {
             assert!(policy.runtime_classes.covers(&class.as_str().to_owned()));
@@ -280,10 +280,10 @@ impl<'p> Powers<'p, '_> {
                 assert_eq!(planned, *approvers);
             }
         }
-        assert!(planned.required >= policy.required);
-        assert!(!planned.run_scope || policy.run_scope);
-        assert!(!planned.run_author || policy.run_author);
-        assert!(self.plan.deadlines.approval_seconds <= u64::from(policy.expiry()));
+        assert!(planned.required >= policy.required_votes);
+        assert!(!planned.run_scope || policy.allow_run_scope);
+        assert!(!planned.run_author || policy.allow_run_author);
+        assert!(self.plan.deadlines.approval_seconds <= u64::from(policy.expiry_or_default()));
     }
 
     fn subagents(&self) {
@@ -299,25 +299,25 @@ impl<'p> Powers<'p, '_> {
 
     /// Concurrent parts have no more resources than were admitted, and these are no more than the policy allows.
     fn amounts(&self) {
-        let read = |quantity: &Quantity| Amount::parse(&quantity.text()).expect("an amount");
-        let of = |amounts: &AmountsPlan| {
+        let read = |quantity: &Quantity| ExactQuantity::parse(&quantity.text()).expect("an amount");
+        let of = |amounts: &ResourcesPlan| {
             let cpu = (read(&amounts.cpu_request), read(&amounts.cpu_limit));
             let memory = (read(&amounts.memory_request), read(&amounts.memory_limit));
             assert!(cpu.0 <= cpu.1 && memory.0 <= memory.1);
-            assert!(cpu.1 > Amount::ZERO && memory.1 > Amount::ZERO);
+            assert!(cpu.1 > ExactQuantity::ZERO && memory.1 > ExactQuantity::ZERO);
             (cpu.1, memory.1)
         };
-        let (mut cpu, mut memory) = (Amount::ZERO, Amount::ZERO);
+        let (mut cpu, mut memory) = (ExactQuantity::ZERO, ExactQuantity::ZERO);
         for part in &self.plan.parts {
             let (own_cpu, own_memory) = of(&part.amounts);
             if !part.role.is_hook() {
-                (cpu, memory) = (cpu.plus(own_cpu), memory.plus(own_memory));
+                (cpu, memory) = (cpu.saturating_add(own_cpu), memory.saturating_add(own_memory));
             }
-            assert!(own_cpu <= self.admitted.amounts.cpu && own_memory <= self.admitted.amounts.memory);
+            assert!(own_cpu <= self.admitted.resources.cpu && own_memory <= self.admitted.resources.memory);
         }
-        assert!(cpu <= self.admitted.amounts.cpu && memory <= self.admitted.amounts.memory);
+        assert!(cpu <= self.admitted.resources.cpu && memory <= self.admitted.resources.memory);
         let most = &self.admitted.policy.isolation;
-        assert!(most.max_cpu.is_none_or(|most| self.admitted.amounts.cpu <= most));
-        assert!(most.max_memory.is_none_or(|most| self.admitted.amounts.memory <= most));
+        assert!(most.max_cpu.is_none_or(|most| self.admitted.resources.cpu <= most));
+        assert!(most.max_memory.is_none_or(|most| self.admitted.resources.memory <= most));
     }
 }

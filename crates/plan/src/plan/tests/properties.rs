@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 use sympozium_api::Guarantee;
 use sympozium_api::RunPlan;
-use sympozium_api::run_plan::{Gate, Part, Role, VolumeSource, place};
+use sympozium_api::run_plan::{Gate, Part, Role, VolumeSource, paths};
 use sympozium_testkit::runs::generated;
 
+use super::harness::Harness;
 use super::powers::{Powers, secrets_of};
-use super::world::World;
 use crate::admit::Admitted;
 use crate::path::overlap;
 use crate::plan::{PlanSettings, Planned, agent_view, plan};
@@ -20,8 +20,8 @@ fn each_plan(
     look: impl FnOnce(&Planned<'_>, &Admitted<'_>) -> Result<(), TestCaseError>,
 ) -> Result<(), TestCaseError> {
     let settings = PlanSettings::default();
-    World::of(generated(seed))
-        .admitted(|input, admitted| {
+    Harness::from_objects(generated(seed))
+        .with_admitted(|input, admitted| {
             let planned = plan(input, admitted, &settings).expect("a plan");
             look(&planned, admitted)
         })
@@ -42,7 +42,7 @@ fn holds_credential(plan: &RunPlan, part: &Part) -> bool {
 
 #[test]
 fn most_generated_runs_are_admitted() {
-    let admitted = |seed: &u64| World::of(generated(*seed)).admitted(|_, _| ()).is_ok();
+    let admitted = |seed: &u64| Harness::from_objects(generated(*seed)).with_admitted(|_, _| ()).is_ok();
     let count = (0..200).filter(admitted).count();
     assert!(count > 120, "{count} of 200");
 }
@@ -120,7 +120,7 @@ proptest! {
             let mut again = None;
             each_plan(seed, |second, _| { again = Some(second.bytes.clone()); Ok(()) })?;
             prop_assert_eq!(Some(&first.bytes), again.as_ref());
-            let read = RunPlan::read_expected(&first.bytes, &first.digest).expect("it reads back");
+            let read = RunPlan::read_verified(&first.bytes, &first.digest).expect("it reads back");
             prop_assert_eq!(&read, &first.plan);
             prop_assert_eq!(read.to_bytes().expect("JSON"), first.bytes.clone());
             Ok(())
@@ -138,7 +138,7 @@ proptest! {
             prop_assert!(agent.env.iter().all(|it| it.value_from.is_none()));
             prop_assert!(agent.identity.is_none() && agent.host_access.is_none());
             prop_assert!(plan.credentials.iter().all(|it| it.part != agent.name));
-            prop_assert!(agent.mounts.iter().all(|it| !overlap(it.path.as_str(), place::IPC)));
+            prop_assert!(agent.mounts.iter().all(|it| !overlap(it.path.as_str(), paths::IPC)));
             // Its view of the plan has no address, no Secret and no denied tool.
             let view = serde_json::to_string(&agent_view(plan)).expect("JSON");
             let pulled = plan.placement.image_pull_secrets.iter().map(|it| it.name.as_str());
@@ -160,7 +160,7 @@ proptest! {
     #[test]
     fn powers_only_shrink(seed: u64) {
         let settings = PlanSettings::default();
-        let looked = World::of(generated(seed)).admitted(|input, admitted| {
+        let looked = Harness::from_objects(generated(seed)).with_admitted(|input, admitted| {
             let planned = plan(input, admitted, &settings).expect("a plan");
             Powers { plan: &planned.plan, admitted, input }.only_shrink();
         });
@@ -178,7 +178,7 @@ proptest! {
             prop_assert_eq!(parts.len(), plan.parts.len());
             for volume in &plan.volumes {
                 prop_assert_eq!(sympozium_api::names::LabelName::new(volume.name.0.clone()).check(), Ok(()));
-                let by: Vec<&Role> = plan.mounted_by(&volume.name).map(|it| &it.role).collect();
+                let by: Vec<&Role> = plan.parts_mounting(&volume.name).map(|it| &it.role).collect();
                 prop_assert!(!by.is_empty(), "{} is mounted by nobody", volume.name);
                 match volume.name.0.as_str() {
                     "workspace" => prop_assert!(!by.contains(&&Role::Bridge)),
@@ -194,7 +194,7 @@ proptest! {
             for part in &plan.parts {
                 prop_assert_eq!(sympozium_api::names::LabelName::new(part.name.0.clone()).check(), Ok(()));
                 let places: Vec<&str> = part.mounts.iter().map(|it| it.path.as_str()).collect();
-                for own in [place::TMP, place::SHM] {
+                for own in [paths::TMP, paths::SHM] {
                     prop_assert!(places.contains(&own));
                 }
                 for (index, one) in places.iter().enumerate() {
@@ -243,7 +243,7 @@ fn what_a_reader_does_not_know_it_refuses() {
         for place in places {
             let mut plan = known.clone();
             plan.pointer_mut(place).expect(place)["new"] = serde_json::json!(true);
-            let bytes = sympozium_api::digest::canonical(&plan).expect("JSON");
+            let bytes = sympozium_api::digest::to_canonical_json(&plan).expect("JSON");
             prop_assert!(RunPlan::read(&bytes).is_err(), "a new field in `{}` is ignored", place);
             tried += 1;
         }

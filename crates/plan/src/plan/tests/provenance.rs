@@ -10,7 +10,7 @@ mod isolation;
 mod mutations;
 mod network;
 mod node;
-mod rights;
+mod permissions;
 mod variables;
 mod volumes;
 mod walk;
@@ -21,21 +21,21 @@ use proptest::prelude::*;
 use serde_json::Value;
 use sympozium_testkit::runs::{generated, keeping_rules, violations};
 
-use super::world::World;
-use crate::admit::finding::suspension::without_rules;
+use super::harness::Harness;
+use crate::admit::violation::suspension::without_rules;
 use crate::plan::{PlanSettings, plan};
 use mutations::{MUTATIONS, take_away};
 use walk::trace;
 
 /// The plan of generated objects as JSON; `None` when the run is denied.
-fn planned(objects: &[Value]) -> Option<Value> {
-    let world = World::try_of(objects.to_vec())?;
-    decided(&world).ok()
+fn plan_value(objects: &[Value]) -> Option<Value> {
+    let world = Harness::try_from_objects(objects.to_vec())?;
+    decide(&world).ok()
 }
 
 /// The plan, or the rules that deny the run.
-fn decided(world: &World) -> Result<Value, BTreeSet<&'static str>> {
-    let planned = world.admitted(|input, admitted| {
+fn decide(world: &Harness) -> Result<Value, BTreeSet<&'static str>> {
+    let planned = world.with_admitted(|input, admitted| {
         let planned = plan(input, admitted, &PlanSettings::default()).expect("a plan");
         serde_json::from_slice(&planned.bytes).expect("JSON")
     });
@@ -48,7 +48,7 @@ proptest! {
     #[test]
     fn every_power_of_a_plan_is_traced_to_the_field_that_allows_it(seed: u64) {
         let objects = generated(seed);
-        if let Some(plan) = planned(&objects) {
+        if let Some(plan) = plan_value(&objects) {
             let traced = trace(&plan, &objects);
             prop_assert!(traced.is_ok(), "{:?}", traced.err());
         }
@@ -59,13 +59,13 @@ proptest! {
     #[test]
     fn without_a_field_that_allows_it_a_plan_is_not_traced(seed: u64) {
         let objects = generated(seed);
-        let Some(plan) = planned(&objects) else { return Ok(()) };
+        let Some(plan) = plan_value(&objects) else { return Ok(()) };
         for field in trace(&plan, &objects).unwrap_or_default() {
             let mut less = objects.clone();
             take_away(&mut less, &field);
             prop_assert!(trace(&plan, &less).is_err(), "{:?} is not needed", field);
             // The plan that admission then makes is traced again, or there is none.
-            if let Some(plan) = planned(&less) {
+            if let Some(plan) = plan_value(&less) {
                 let traced = trace(&plan, &less);
                 prop_assert!(traced.is_ok(), "without {:?}: {:?}", field, traced.err());
             }
@@ -76,7 +76,7 @@ proptest! {
     #[test]
     fn with_anything_more_a_plan_is_not_traced(seed: u64) {
         let objects = generated(seed);
-        let Some(plan) = planned(&objects) else { return Ok(()) };
+        let Some(plan) = plan_value(&objects) else { return Ok(()) };
         for (what, mutate) in MUTATIONS {
             let mut more = plan.clone();
             if mutate(&mut more) {
@@ -96,7 +96,7 @@ const DENIED_RUNS: usize = 3;
 /// the walk, which has tables of its own, does not trace the plan.
 #[test]
 fn what_a_rule_denies_is_in_no_plan() {
-    let keep = |seed: u64| Some(keeping_rules(seed)).filter(|it| planned(it).is_some());
+    let keep = |seed: u64| Some(keeping_rules(seed)).filter(|it| plan_value(it).is_some());
     let runs: Vec<Vec<Value>> = (0..TRIED_RUNS).filter_map(keep).collect();
     let mut unproven = Vec::new();
     for violation in violations() {
@@ -104,8 +104,8 @@ fn what_a_rule_denies_is_in_no_plan() {
         let mut others = BTreeSet::new();
         let (mut denied, mut noticed) = (0, 0);
         for objects in runs.iter().filter_map(|it| violation.apply(it.clone())) {
-            let world = World::try_of(objects.clone()).expect("objects of their kinds");
-            match decided(&world) {
+            let world = Harness::try_from_objects(objects.clone()).expect("objects of their kinds");
+            match decide(&world) {
                 Ok(plan) => {
                     let traced = trace(&plan, &objects);
                     assert!(traced.is_ok(), "{rule}: {what} is planned: {:?}", traced.err());
@@ -116,7 +116,7 @@ fn what_a_rule_denies_is_in_no_plan() {
                     let own = BTreeSet::from([rule, "rbac-author"]);
                     if rules.contains(rule) && rules.is_subset(&own) {
                         denied += 1;
-                        let plan = without_rules(&rules, || decided(&world));
+                        let plan = without_rules(&rules, || decide(&world));
                         noticed += usize::from(plan.is_ok_and(|plan| trace(&plan, &objects).is_err()));
                     }
                     others.extend(rules);
@@ -165,7 +165,7 @@ fn a_part_of_a_policy_that_is_not_read_is_noticed() {
                     .find(|it| it["kind"] == "SympoziumPolicy" && (it["metadata"]["name"] == "floor") == is_floor);
                 let parent = policy.and_then(|it| it.pointer_mut(parent)?.as_object_mut());
                 parent.is_some_and(|parent| parent.remove(field).is_some())
-                    && planned(&less).is_some_and(|plan| trace(&plan, objects).is_err())
+                    && plan_value(&less).is_some_and(|plan| trace(&plan, objects).is_err())
             });
             assert!(is_noticed, "{part}, of the floor: {is_floor}");
         }
@@ -180,7 +180,7 @@ fn everything_is_tried() {
     let mut fields = BTreeSet::new();
     for seed in 0..300 {
         let objects = generated(seed);
-        let Some(plan) = planned(&objects) else {
+        let Some(plan) = plan_value(&objects) else {
             continue;
         };
         for (what, mutate) in MUTATIONS {

@@ -4,11 +4,12 @@ use serde_json::{Value, json};
 use sympozium_api::limits;
 use sympozium_api::names::{LabelName, SkillPackName};
 use sympozium_api::open::OpenObject;
-use sympozium_api::run_plan::{Acts, place};
+use sympozium_api::run_plan::{ToolHandler, paths};
 
 use crate::plan::limits::{
-    CHAT, COMMAND_SECONDS, CRON_LINE, EDITS, HEADER, HEADERS, MESSAGE, PAGE_CHARACTERS, PATH, TASK, TIMEOUT,
-    USUAL_COMMAND_SECONDS, USUAL_PAGE_CHARACTERS,
+    COMMAND_SECONDS, DEFAULT_COMMAND_SECONDS, DEFAULT_PAGE_CHARACTERS, MAX_CHAT_ID_CHARS, MAX_CRON_CHARS, MAX_EDITS,
+    MAX_HEADER_CHARS, MAX_HEADERS, MAX_MESSAGE_CHARS, MAX_PATH_BYTES, MAX_TASK_CHARS, MAX_TIMEOUT_CHARS,
+    PAGE_CHARACTERS,
 };
 use crate::policy::tools::{
     EDIT_FILE, FETCH_URL, LIST_DIRECTORY, LOAD_SKILL, READ_FILE, SCHEDULE_TASK, SEND_CHANNEL_MESSAGE, SPAWN_SUBAGENTS,
@@ -16,11 +17,11 @@ use crate::policy::tools::{
 };
 
 /// Characters of a skill's name, written as `skill` or `pack/skill`.
-const SKILL_REFERENCE: usize = 320;
+const MAX_SKILL_NAME_CHARS: usize = 320;
 
 /// A built-in tool.
-pub struct Native {
-    pub acts: Acts,
+pub struct NativeTool {
+    pub acts: ToolHandler,
     pub description: &'static str,
     pub parameters: OpenObject,
 }
@@ -34,8 +35,8 @@ pub fn command_parameters() -> OpenObject {
     schema(
         json!({
             "command": { "type": "string", "minLength": 1, "description": "The shell command." },
-            "workdir": { "type": "string", "maxLength": PATH, "description": "The directory to run it in; /workspace by default." },
-            "timeout": { "type": "integer", "minimum": 1, "maximum": COMMAND_SECONDS, "description": format!("Seconds after which it is ended; {USUAL_COMMAND_SECONDS} by default.") },
+            "workdir": { "type": "string", "maxLength": MAX_PATH_BYTES, "description": "The directory to run it in; /workspace by default." },
+            "timeout": { "type": "integer", "minimum": 1, "maximum": COMMAND_SECONDS, "description": format!("Seconds after which it is ended; {DEFAULT_COMMAND_SECONDS} by default.") },
             "target": { "type": "string", "maxLength": SkillPackName::MOST, "description": "The skill pack whose sidecar runs it." },
         }),
         &["command"],
@@ -43,10 +44,10 @@ pub fn command_parameters() -> OpenObject {
 }
 
 /// The built-in tool of this name, if an agent can have it.
-pub fn of(name: &str) -> Option<Native> {
+pub fn find_native(name: &str) -> Option<NativeTool> {
     let (acts, description, parameters) = match name {
         READ_FILE => (
-            Acts::Agent,
+            ToolHandler::Agent,
             "Read a text file below /workspace, /skills or /tmp, whole or from a line on.",
             schema(
                 json!({
@@ -58,7 +59,7 @@ pub fn of(name: &str) -> Option<Native> {
             ),
         ),
         WRITE_FILE => (
-            Acts::Agent,
+            ToolHandler::Agent,
             "Create or overwrite a file below /workspace or /tmp. Directories on the way are made.",
             schema(
                 json!({
@@ -69,13 +70,13 @@ pub fn of(name: &str) -> Option<Native> {
             ),
         ),
         EDIT_FILE => (
-            Acts::Agent,
+            ToolHandler::Agent,
             "Replace exact pieces of text in a file below /workspace or /tmp: all of them, or the file stays as it is.",
             schema(
                 json!({
                     "path": path("The file, which must exist."),
                     "edits": {
-                        "type": "array", "minItems": 1, "maxItems": EDITS,
+                        "type": "array", "minItems": 1, "maxItems": MAX_EDITS,
                         "items": {
                             "type": "object", "additionalProperties": false,
                             "required": ["old_string", "new_string"],
@@ -91,58 +92,58 @@ pub fn of(name: &str) -> Option<Native> {
             ),
         ),
         LIST_DIRECTORY => (
-            Acts::Agent,
+            ToolHandler::Agent,
             "List a directory below /workspace, /skills or /tmp: type, size and name of each entry.",
             schema(json!({ "path": path("The directory.") }), &["path"]),
         ),
         LOAD_SKILL => (
-            Acts::Agent,
+            ToolHandler::Agent,
             "Read the instructions of one of your skills, and the list of its files.",
             schema(
-                json!({ "name": { "type": "string", "maxLength": SKILL_REFERENCE, "description": "The skill, as `skill` or `pack/skill`." } }),
+                json!({ "name": { "type": "string", "maxLength": MAX_SKILL_NAME_CHARS, "description": "The skill, as `skill` or `pack/skill`." } }),
                 &["name"],
             ),
         ),
         FETCH_URL => (
-            Acts::Bridge,
+            ToolHandler::Bridge,
             "Fetch a web page or an API endpoint. HTML is returned as readable text.",
             schema(
                 json!({
                     "url": { "type": "string", "maxLength": limits::URL, "pattern": "^https?://", "description": "The address." },
-                    "maxChars": { "type": "integer", "minimum": 1, "maximum": PAGE_CHARACTERS, "description": format!("Most characters to return; {USUAL_PAGE_CHARACTERS} by default.") },
-                    "headers": { "type": "object", "maxProperties": HEADERS, "additionalProperties": { "type": "string", "maxLength": HEADER }, "description": "Headers of the request." },
+                    "maxChars": { "type": "integer", "minimum": 1, "maximum": PAGE_CHARACTERS, "description": format!("Most characters to return; {DEFAULT_PAGE_CHARACTERS} by default.") },
+                    "headers": { "type": "object", "maxProperties": MAX_HEADERS, "additionalProperties": { "type": "string", "maxLength": MAX_HEADER_CHARS }, "description": "Headers of the request." },
                 }),
                 &["url"],
             ),
         ),
         SEND_CHANNEL_MESSAGE => (
-            Acts::Bridge,
+            ToolHandler::Bridge,
             "Send a message through a connected channel.",
             schema(
                 json!({
                     "channel": { "type": "string", "enum": ["whatsapp", "telegram", "discord", "slack"], "description": "The channel." },
-                    "text": { "type": "string", "minLength": 1, "maxLength": MESSAGE, "description": "The message." },
-                    "chatId": { "type": "string", "maxLength": CHAT, "description": "The chat; where the task came from by default." },
-                    "threadId": { "type": "string", "maxLength": CHAT, "description": "The thread in it." },
+                    "text": { "type": "string", "minLength": 1, "maxLength": MAX_MESSAGE_CHARS, "description": "The message." },
+                    "chatId": { "type": "string", "maxLength": MAX_CHAT_ID_CHARS, "description": "The chat; where the task came from by default." },
+                    "threadId": { "type": "string", "maxLength": MAX_CHAT_ID_CHARS, "description": "The thread in it." },
                 }),
                 &["channel", "text"],
             ),
         ),
         SCHEDULE_TASK => (
-            Acts::Bridge,
+            ToolHandler::Bridge,
             "Create, update, suspend, resume or delete a recurring task of this agent.",
             schema(
                 json!({
                     "name": { "type": "string", "maxLength": LabelName::MOST, "pattern": LabelName::PATTERN, "description": "The schedule's name." },
                     "action": { "type": "string", "enum": ["create", "update", "suspend", "resume", "delete"], "description": "What to do with it." },
-                    "schedule": { "type": "string", "maxLength": CRON_LINE, "description": "When, as a cron line of five fields." },
-                    "task": { "type": "string", "maxLength": TASK, "description": "What to do each time." },
+                    "schedule": { "type": "string", "maxLength": MAX_CRON_CHARS, "description": "When, as a cron line of five fields." },
+                    "task": { "type": "string", "maxLength": MAX_TASK_CHARS, "description": "What to do each time." },
                 }),
                 &["name", "action"],
             ),
         ),
         SPAWN_SUBAGENTS => (
-            Acts::Bridge,
+            ToolHandler::Bridge,
             "Start runs of this agent for parts of the task, and wait for their answers.",
             schema(
                 json!({
@@ -152,9 +153,9 @@ pub fn of(name: &str) -> Option<Native> {
                             "type": "object", "additionalProperties": false, "required": ["id", "task"],
                             "properties": {
                                 "id": { "type": "string", "minLength": 1, "maxLength": LabelName::MOST, "description": "Your name for it." },
-                                "task": { "type": "string", "minLength": 1, "maxLength": TASK, "description": "What to do." },
-                                "systemPrompt": { "type": "string", "maxLength": TASK, "description": "What it is told before." },
-                                "timeout": { "type": "string", "maxLength": TIMEOUT, "description": "How long it may take, such as `5m`." },
+                                "task": { "type": "string", "minLength": 1, "maxLength": MAX_TASK_CHARS, "description": "What to do." },
+                                "systemPrompt": { "type": "string", "maxLength": MAX_TASK_CHARS, "description": "What it is told before." },
+                                "timeout": { "type": "string", "maxLength": MAX_TIMEOUT_CHARS, "description": "How long it may take, such as `5m`." },
                             },
                         },
                     },
@@ -166,11 +167,11 @@ pub fn of(name: &str) -> Option<Native> {
         ),
         _ => return None,
     };
-    Some(Native { acts, description, parameters })
+    Some(NativeTool { acts, description, parameters })
 }
 
 fn path(description: &str) -> Value {
-    json!({ "type": "string", "minLength": 1, "maxLength": PATH, "description": format!("{description} An absolute path, or one below {}.", place::WORKSPACE) })
+    json!({ "type": "string", "minLength": 1, "maxLength": MAX_PATH_BYTES, "description": format!("{description} An absolute path, or one below {}.", paths::WORKSPACE) })
 }
 
 /// The schema of an object without further properties.

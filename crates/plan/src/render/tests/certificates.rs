@@ -3,9 +3,9 @@
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use sympozium_api::run_plan::Role;
 
-use super::look::{containers, pods};
+use super::checks::{containers, pods};
 use super::rendered;
-use crate::render::{Object, Purpose, RenderSettings, Rendered, key};
+use crate::render::{Object, RenderSettings, Rendered, SecretPurpose, key};
 
 const FLAG: &str = "--certificates=/run/sympozium/certificates.pem";
 
@@ -16,8 +16,8 @@ fn recipients(rendered: &Rendered) -> (Vec<String>, Vec<String>) {
         let found = containers(&spec).filter(has_flag);
         found.map(|it| it.name.clone()).collect::<Vec<_>>()
     };
-    let keyed = rendered.skeletons.iter().filter_map(|skeleton| {
-        let Purpose::Input { part } = &skeleton.purpose else {
+    let keyed = rendered.pending_secrets.iter().filter_map(|skeleton| {
+        let SecretPurpose::Input { part } = &skeleton.purpose else {
             return None;
         };
         let has_key = skeleton.keys.iter().any(|it| it == key::CERTIFICATES);

@@ -25,9 +25,9 @@ fn shown(manifests: &str) -> Value {
                 *text = json!("(as planned)");
             }
         }
-        json!({ "stage": format!("{:?}", item.stage), "object": object })
+        json!({ "stage": format!("{:?}", item.step), "object": object })
     });
-    let skeletons = rendered.skeletons.iter().map(|skeleton| {
+    let skeletons = rendered.pending_secrets.iter().map(|skeleton| {
         json!({ "secret": skeleton.secret, "for": format!("{:?}", skeleton.purpose), "keys": skeleton.keys })
     });
     json!({ "objects": objects.collect::<Vec<_>>(), "skeletons": skeletons.collect::<Vec<_>>() })

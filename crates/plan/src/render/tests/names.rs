@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use sympozium_api::names::LabelName;
 use sympozium_api::run_plan::RunIdentity;
 
-use super::look::is_label_value;
-use crate::render::names::{is_of_a_run, label_value, object_name};
+use super::checks::is_label_value;
+use crate::render::names::{is_run_object_name, label_value, object_name};
 
 fn run(name: &str, uid: &str) -> RunIdentity {
     RunIdentity {
@@ -110,6 +110,6 @@ fn names_of_runs_are_known_by_their_form() {
         (format!("r-{}", digits.to_uppercase()), false),
         ("anthropic-key".to_owned(), false),
     ] {
-        assert_eq!(is_of_a_run(&name), expected, "{name}");
+        assert_eq!(is_run_object_name(&name), expected, "{name}");
     }
 }

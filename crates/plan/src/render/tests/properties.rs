@@ -13,22 +13,22 @@ use sympozium_api::names::LabelName;
 use sympozium_api::run_plan::{Role, VolumeSource};
 use sympozium_testkit::runs::generated;
 
-use super::look::{
-    container_is_held_in, containers, is_label_value, pod_is_held_in, pods, rule, same_amounts, same_mounts,
+use super::checks::{
+    check_container_confined, check_pod_confined, containers, is_label_value, pods, rule, same_mounts, same_resources,
     same_start, same_variables, templates, variables_from_secrets, volumes,
 };
 use super::with_plan;
+use crate::plan::tests::harness::Harness;
 use crate::plan::tests::powers::secrets_of;
-use crate::plan::tests::world::World;
-use crate::render::{Object, Purpose, RenderSettings, Rendered, Stage, render};
+use crate::render::{CreationStep, Object, RenderSettings, Rendered, SecretPurpose, render};
 
 /// The run of a seed; `None` where it is not admitted.
 fn run(seed: u64) -> Option<(RunPlan, Rendered)> {
     run_with(seed, |_| {})
 }
 
-fn run_with(seed: u64, change: impl FnOnce(&mut World)) -> Option<(RunPlan, Rendered)> {
-    let mut world = World::of(generated(seed));
+fn run_with(seed: u64, change: impl FnOnce(&mut Harness)) -> Option<(RunPlan, Rendered)> {
+    let mut world = Harness::from_objects(generated(seed));
     change(&mut world);
     let settings = RenderSettings::default();
     let looked = with_plan(&world, |plan, texts| {
@@ -59,7 +59,7 @@ fn most_runs_that_are_made_up_are_rendered() {
         "ServiceAccount",
     ];
     assert_eq!(kinds.into_iter().collect::<Vec<_>>(), all);
-    assert!(items().any(|item| item.stage == Stage::AfterRun));
+    assert!(items().any(|item| item.step == CreationStep::AfterRun));
 }
 
 /// The runs that all checks below use, each with its seed. They cost more than the checks.
@@ -102,9 +102,9 @@ of_every_run! {
     }
 
     objects_come_in_the_order_of_their_stages(_plan, rendered) {
-        let stages: Vec<Stage> = rendered.objects.iter().map(|item| item.stage).collect();
+        let stages: Vec<CreationStep> = rendered.objects.iter().map(|item| item.step).collect();
         assert!(stages.is_sorted());
-        assert_eq!(rendered.stage(Stage::Workload).count(), 1);
+        assert_eq!(rendered.objects_of_step(CreationStep::Workload).count(), 1);
     }
 
     /// 5: namespaced objects are deleted with the run, and the rest is found by its labels.
@@ -133,9 +133,9 @@ of_every_run! {
 
     every_container_is_held_in(plan, rendered) {
         for (spec, _) in pods(rendered) {
-            pod_is_held_in(plan, &spec);
+            check_pod_confined(plan, &spec);
             for container in containers(&spec) {
-                container_is_held_in(plan, container);
+                check_container_confined(plan, container);
             }
             // Native sidecars are the only containers that are restarted.
             for container in spec.init_containers.iter().flatten() {
@@ -159,10 +159,10 @@ of_every_run! {
                     continue;
                 };
                 found.insert(part.name.clone());
-                assert_eq!(matches!(part.role, Role::PostRun { .. }), stage == Stage::AfterRun);
+                assert_eq!(matches!(part.role, Role::PostRun { .. }), stage == CreationStep::AfterRun);
                 same_mounts(part, container);
                 same_variables(plan, part, container);
-                same_amounts(part, container);
+                same_resources(part, container);
                 same_start(plan, rendered, part, container);
                 assert_eq!(container.image.as_deref(), Some(part.image.as_str()));
             }
@@ -306,8 +306,8 @@ of_every_run! {
         }
         let mut expected = 0;
         for identity in &plan.identities {
-            let account = rendered.skeletons.iter().find_map(|it| match &it.purpose {
-                Purpose::Token { identity: whose, service_account, .. } if *whose == identity.name => Some(service_account),
+            let account = rendered.pending_secrets.iter().find_map(|it| match &it.purpose {
+                SecretPurpose::Token { identity: whose, service_account, .. } if *whose == identity.name => Some(service_account),
                 _ => None,
             });
             let account = account.expect("an account");
@@ -330,8 +330,8 @@ of_every_run! {
 
     /// A token is only mounted by the parts of its identity.
     tokens_are_seen_by_their_identity_only(plan, rendered) {
-        for skeleton in &rendered.skeletons {
-            let Purpose::Token { identity, .. } = &skeleton.purpose else { continue };
+        for skeleton in &rendered.pending_secrets {
+            let SecretPurpose::Token { identity, .. } = &skeleton.purpose else { continue };
             for (spec, _) in pods(rendered) {
                 let of_token: BTreeSet<&str> = volumes(&spec)
                     .filter(|it| it.secret.as_ref().is_some_and(|it| it.secret_name.as_ref() == Some(&skeleton.secret)))
@@ -372,14 +372,14 @@ of_every_run! {
             _ => None,
         });
         let secrets: Vec<_> = secrets.collect();
-        assert_eq!(secrets.len(), rendered.skeletons.len());
+        assert_eq!(secrets.len(), rendered.pending_secrets.len());
         for secret in secrets {
             assert!(secret.data.is_none() && secret.string_data.is_none());
             let name = secret.metadata.name.clone().unwrap_or_default();
-            let skeleton = rendered.skeletons.iter().find(|it| it.secret == name).expect("a skeleton");
+            let skeleton = rendered.pending_secrets.iter().find(|it| it.secret == name).expect("a skeleton");
             filled.extend(skeleton.keys.iter().map(|key| (name.clone(), key.clone())));
         }
-        let ours = read.into_iter().filter(|(name, _)| rendered.skeletons.iter().any(|it| it.secret == *name));
+        let ours = read.into_iter().filter(|(name, _)| rendered.pending_secrets.iter().any(|it| it.secret == *name));
         assert_eq!(ours.collect::<BTreeSet<_>>(), filled);
     }
 

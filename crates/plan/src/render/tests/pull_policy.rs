@@ -1,6 +1,6 @@
 //! The author of an image chooses when it is pulled, and the policy reaches its container.
 
-use super::look::{containers, pods};
+use super::checks::{containers, pods};
 use super::rendered;
 use crate::render::RenderSettings;
 

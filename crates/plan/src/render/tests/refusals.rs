@@ -8,15 +8,15 @@ use sympozium_api::guarantee::Guarantee;
 use sympozium_api::names::MountPath;
 use sympozium_api::open;
 use sympozium_api::run_plan::{
-    GatewayCredential, IdentityName, KernelPlan, Mount, Part, PlanVolume, Reach, Start, VolumeName, VolumeSource,
-    Workload,
+    AllowedHosts, GatewayCredential, IdentityName, KernelPlan, Mount, Part, PlanVolume, Start, VolumeName,
+    VolumeSource, Workload,
 };
 use sympozium_api::sandbox::{SeccompProfile, SeccompProfileType};
 use sympozium_api::skill_pack::HostAccess;
 
 use super::with_plan;
 use crate::plan::PackTexts;
-use crate::plan::tests::world::World;
+use crate::plan::tests::harness::Harness;
 use crate::render::{RenderError, RenderSettings, Rendered, SandboxVersion, render};
 
 const ONE_SKILL: &str = include_str!("fixtures/one-skill.yaml");
@@ -32,7 +32,7 @@ fn changed_for(settings: &RenderSettings, change: impl FnOnce(&mut RunPlan)) -> 
         change(&mut plan);
         render(&plan, texts, settings)
     };
-    with_plan(&World::yaml(ONE_SKILL), look).expect("an admitted run")
+    with_plan(&Harness::from_yaml(ONE_SKILL), look).expect("an admitted run")
 }
 
 fn refusal(change: impl FnOnce(&mut RunPlan)) -> String {
@@ -91,7 +91,7 @@ fn a_plan_that_gives_the_agent_anything_is_refused() {
                 plan.credentials.push(GatewayCredential {
                     name: "web".to_owned(),
                     part: plan.parts[0].name.clone(),
-                    reach: Reach::default(),
+                    reach: AllowedHosts::default(),
                 });
             }),
         ),
@@ -191,7 +191,7 @@ fn texts_that_changed_since_are_refused() {
         let none = render(plan, &[], &settings).expect_err("a refusal");
         (other.to_string(), none.to_string())
     };
-    let (other, none) = with_plan(&World::yaml(ONE_SKILL), look).expect("an admitted run");
+    let (other, none) = with_plan(&Harness::from_yaml(ONE_SKILL), look).expect("an admitted run");
     assert_eq!(other, "the texts of skill `close` of pack `tickets` are not those that were planned");
     assert_eq!(none, "the plan names the texts of pack `tickets` and does not have it");
 }

@@ -10,8 +10,8 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
-use sympozium_api::run_plan::place;
-use sympozium_ipc::door::{SOCKET, ToolAnswer, path};
+use sympozium_api::run_plan::paths;
+use sympozium_ipc::door::{SOCKET_NAME, ToolAnswer, path};
 use sympozium_testkit::cluster::Kubectl;
 use tokio::process::{Child, Command};
 use tokio::runtime::Runtime;
@@ -30,7 +30,7 @@ pub struct Agent {
 impl Agent {
     /// Goes to the door, once it is open.
     pub fn connect(kubectl: &Kubectl, pod: &str) -> Result<Self> {
-        let socket = format!("{}/{SOCKET}", place::DOOR);
+        let socket = format!("{}/{SOCKET_NAME}", paths::DOOR);
         let relay = ["exec", "-i", pod, "-c", "agent", "--", "cluster-probe", "relay-socket", &socket];
         let mut relay = Command::from(kubectl.command(&relay));
         relay.stdin(Stdio::piped()).stdout(Stdio::piped());

@@ -2,11 +2,11 @@
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
-use sympozium_api::run_plan::{Gate, place};
+use sympozium_api::run_plan::{Gate, paths};
 use sympozium_ipc::door::ToolAnswer;
-use sympozium_ipc::receipt::{Actor, Decided, Event, Outcome, Transferred, verify};
-use sympozium_ipc::run_api::{Ending, Phase, RUN as RUN_TOKEN};
-use sympozium_plan::render::{Purpose, Stage, key};
+use sympozium_ipc::receipt::{Actor, CallDecision, Event, Outcome, OutputSize, verify};
+use sympozium_ipc::run_api::{BridgePhase, RUN_CREDENTIAL as RUN_TOKEN, ReportedEnd};
+use sympozium_plan::render::{CreationStep, SecretPurpose, key};
 use sympozium_testkit::cluster::{Tier, eventually};
 
 use super::agent::Agent;
@@ -67,13 +67,13 @@ impl World {
             "apiVersion": "v1", "kind": "Secret", "metadata": { "name": TOKEN_SECRET },
             "stringData": { key::TOKEN: self.credential(RUN_TOKEN)? },
         }))?;
-        for stage in [Stage::Inputs, Stage::Grants] {
-            let objects = self.rendered.stage(stage).map(|it| it.to_value().map(unmanaged));
+        for stage in [CreationStep::Inputs, CreationStep::Grants] {
+            let objects = self.rendered.objects_of_step(stage).map(|it| it.to_value().map(unmanaged));
             let objects: Vec<Value> = objects.collect::<Result<_, _>>()?;
             send(self.namespace.kubectl(), &["create"], &objects)?;
         }
         self.fill()?;
-        let mut jobs = self.rendered.stage(Stage::Workload);
+        let mut jobs = self.rendered.objects_of_step(CreationStep::Workload);
         let mut job = unmanaged(jobs.next().context("no workload")?.to_value()?);
         ensure!(job["kind"] == "Job", "{job}");
         let template = &mut job["spec"]["template"];
@@ -93,8 +93,11 @@ impl World {
 
     /// Fills the Secret of the bridge.
     fn fill(&self) -> Result<()> {
-        for skeleton in &self.rendered.skeletons {
-            ensure!(matches!(&skeleton.purpose, Purpose::Input { part } if part.0 == "ipc-bridge"), "{skeleton:?}");
+        for skeleton in &self.rendered.pending_secrets {
+            ensure!(
+                matches!(&skeleton.purpose, SecretPurpose::Input { part } if part.0 == "ipc-bridge"),
+                "{skeleton:?}"
+            );
             let mut data = serde_json::Map::new();
             for name in &skeleton.keys {
                 let value = match name.strip_prefix(key::CREDENTIAL) {
@@ -128,10 +131,10 @@ impl World {
     }
 
     /// How the run ended, and all that happened, as the gateway has it. The chain holds up to the reported head.
-    pub(super) fn reported(&self) -> Result<(Ending, Vec<Event>)> {
+    pub(super) fn reported(&self) -> Result<(ReportedEnd, Vec<Event>)> {
         let report = eventually("the report of the end", PATIENCE, || {
             let report: Value = serde_json::from_str(&self.recorded("report.json")?)?;
-            ensure!(report["phase"] == json!(Phase::Ended), "{report}");
+            ensure!(report["phase"] == json!(BridgePhase::Ended), "{report}");
             Ok(Some(report))
         })?;
         let head = serde_json::from_value(report["head"].clone())?;
@@ -168,14 +171,14 @@ fn nobody_comes(tier: Tier, manifests: &str) -> Result<Option<(String, String)>>
     let Some(world) = World::new(&given)? else {
         return Ok(None);
     };
-    let pod = world.start(&format!("ls -d {}", place::DOOR))?;
+    let pod = world.start(&format!("ls -d {}", paths::DOOR))?;
     let log = world.ended_well(&pod)?;
     let watchers = world.plan.parts.iter().map(|it| it.name.0.as_str());
     for watcher in watchers.filter(|it| *it == "skill-watcher") {
         assert_eq!(world.first_log(&pod, watcher)?, "it is done\n");
     }
     let (ending, events) = world.reported()?;
-    assert_eq!(ending, Ending::NeverCame);
+    assert_eq!(ending, ReportedEnd::NeverCame);
     let [Event::Started { run, by }, ended] = &events[..] else {
         anyhow::bail!("{events:?}");
     };
@@ -255,7 +258,7 @@ fn an_agent_comes(tier: Tier, profile: &str) -> Result<()> {
     world.ended_well(&pod)?;
     let (ending, events) = world.reported()?;
     let text = "It is kept.".to_owned();
-    assert_eq!(ending, Ending::Answered { text });
+    assert_eq!(ending, ReportedEnd::Answered { text });
     let [Event::Started { .. }, called, acted, ended] = &events[..] else {
         anyhow::bail!("{events:?}");
     };
@@ -268,7 +271,7 @@ fn an_agent_comes(tier: Tier, profile: &str) -> Result<()> {
         pack: Some("shell".to_owned()),
         arguments: arguments.clone(),
         gate: Some(Gate::Allow),
-        decided: Decided::Allowed,
+        decided: CallDecision::Allowed,
         reason: None,
     };
     assert_eq!(*called, expected);
@@ -280,7 +283,7 @@ fn an_agent_comes(tier: Tier, profile: &str) -> Result<()> {
         by: Actor::Skill,
         action: action.clone(),
         outcome: Outcome::Exited { code: 0 },
-        output: Transferred { bytes: SAID.len() as u64, truncated: false },
+        output: OutputSize { bytes: SAID.len() as u64, truncated: false },
         duration_ms: *duration_ms,
         isolation: isolation.clone(),
     };

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
-use sympozium_api::run_plan::place;
+use sympozium_api::run_plan::paths;
 use sympozium_ipc::receipt::Event;
-use sympozium_ipc::run_api::Ending;
+use sympozium_ipc::run_api::ReportedEnd;
 use sympozium_testkit::cluster::{Tier, eventually};
 
 use super::world::{Given, Who, World};
@@ -87,7 +87,7 @@ fn works_and_answers(tier: Tier) -> Result<()> {
 
     let (ending, events) = world.reported()?;
     let text = "It is kept.".to_owned();
-    assert_eq!(ending, Ending::Answered { text });
+    assert_eq!(ending, ReportedEnd::Answered { text });
     let called: Vec<String> = events.iter().filter_map(called).collect();
     let expected = [
         "execute_command shell Allowed",
@@ -162,7 +162,7 @@ fn has_nothing(pod: &Value) -> Result<()> {
         for word in ["secret", "serviceAccountToken"] {
             assert!(!text.contains(word), "{path} is of {text}");
         }
-        let own = ["/workspace", "/tmp", "/dev/shm", place::DOOR];
+        let own = ["/workspace", "/tmp", "/dev/shm", paths::DOOR];
         assert!(mount["readOnly"] == true || own.contains(&path), "{mount}");
     }
     assert_eq!(pod["spec"]["automountServiceAccountToken"], false);

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result, ensure};
 use sympozium_api::RunPlan;
-use sympozium_api::run_plan::place;
-use sympozium_plan::render::Purpose;
+use sympozium_api::run_plan::paths;
+use sympozium_plan::render::SecretPurpose;
 use sympozium_testkit::cluster::{Tier, eventually};
 
 use super::start::{CANARY, PORT, Scene, Start, start};
@@ -106,10 +106,10 @@ fn a_rendered_pod_shows_each_container_what_the_plan_says() -> Result<()> {
         let own = |place: &str| format!("{place}/mark-{name}");
         let mut expected: BTreeSet<String> = BTreeSet::new();
         if !part.role.is_hook() {
-            expected.extend([own(place::TMP), own(place::SHM)]);
+            expected.extend([own(paths::TMP), own(paths::SHM)]);
         }
         if part.role.pack().is_some() {
-            expected.insert(own(place::IPC));
+            expected.insert(own(paths::IPC));
         }
         if name == "ipc-bridge" {
             for (pack, container) in [("cluster", "skill-cluster"), ("notes", "skill-notes"), ("sandbox", "sandbox")] {
@@ -153,9 +153,9 @@ fn inputs_are_read(scene: &Scene) -> Result<()> {
 }
 
 fn rights_are_granted(scene: &Scene) -> Result<()> {
-    let account = scene.rendered.skeletons.iter().find_map(|it| match &it.purpose {
-        Purpose::Token { service_account, .. } => Some(service_account.clone()),
-        Purpose::Input { .. } => None,
+    let account = scene.rendered.pending_secrets.iter().find_map(|it| match &it.purpose {
+        SecretPurpose::Token { service_account, .. } => Some(service_account.clone()),
+        SecretPurpose::Input { .. } => None,
     });
     let account = account.context("an account")?;
     let pod = format!("{}-pod", account.rsplit_once('-').context("a word")?.0);

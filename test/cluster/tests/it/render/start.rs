@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 use sympozium_api::RunPlan;
 use sympozium_api::names::ImageRef;
 use sympozium_plan::plan::{Images, PlanSettings};
-use sympozium_plan::render::{GatewayAddress, Purpose, RenderSettings, Rendered, SandboxVersion, Skeleton, Stage, key};
+use sympozium_plan::render::{
+    CreationStep, GatewayAddress, PendingSecret, RenderSettings, Rendered, SandboxVersion, SecretPurpose, key,
+};
 use sympozium_testkit::cluster::{Cluster, Image, Kubectl, Namespace, Security, Tier, eventually};
 
 use super::world::{create_runs, documents, move_to, realise, send, unmanaged};
@@ -130,15 +132,15 @@ fn api_server(kubectl: &Kubectl) -> Result<(IpAddr, u16)> {
 
 /// Does what a controller does: creates in order, fills what is empty.
 fn create(namespace: &Namespace, rendered: &Rendered, has_executor: bool) -> Result<()> {
-    for stage in [Stage::Inputs, Stage::Grants] {
-        let objects = rendered.stage(stage).map(|object| object.to_value().map(unmanaged));
+    for stage in [CreationStep::Inputs, CreationStep::Grants] {
+        let objects = rendered.objects_of_step(stage).map(|object| object.to_value().map(unmanaged));
         let objects: Vec<Value> = objects.collect::<Result<_, _>>()?;
         send(namespace.kubectl(), &["create"], &objects)?;
     }
-    for skeleton in &rendered.skeletons {
+    for skeleton in &rendered.pending_secrets {
         fill(namespace, skeleton)?;
     }
-    for object in rendered.stage(Stage::Workload) {
+    for object in rendered.objects_of_step(CreationStep::Workload) {
         let mut value = unmanaged(object.to_value()?);
         for pod in ["/spec/template/spec", "/spec/podTemplate/spec"] {
             if let Some(pod) = value.pointer_mut(pod) {
@@ -150,13 +152,13 @@ fn create(namespace: &Namespace, rendered: &Rendered, has_executor: bool) -> Res
     Ok(())
 }
 
-fn fill(namespace: &Namespace, skeleton: &Skeleton) -> Result<()> {
+fn fill(namespace: &Namespace, skeleton: &PendingSecret) -> Result<()> {
     let kubectl = namespace.kubectl();
     let mut data = BTreeMap::new();
     for name in &skeleton.keys {
         data.insert(name.as_str(), format!("value of {name}"));
     }
-    if let Purpose::Token { service_account, .. } = &skeleton.purpose {
+    if let SecretPurpose::Token { service_account, .. } = &skeleton.purpose {
         let bound = format!("--bound-object-name={}", skeleton.secret);
         let ask = ["create", "token", service_account, "--duration=600s", "--bound-object-kind=Secret", &bound];
         data.insert(key::IDENTITY_TOKEN, kubectl.run(&ask)?.trim().to_owned());

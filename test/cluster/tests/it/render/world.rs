@@ -10,7 +10,7 @@ use sympozium_api::names::SkillPackName;
 use sympozium_api::{Agent, AgentRun, Model, RunPlan, SkillPack, SympoziumInstance, SympoziumPolicy};
 use sympozium_plan::admit::{
     Agents, Candidates, Decision, Facts, Input, PackCandidates, PackObject, RuntimeClasses, Settings, admit,
-    wanted_policy,
+    referenced_policy,
 };
 use sympozium_plan::plan::{PlanSettings, plan};
 use sympozium_plan::render::{RenderSettings, Rendered, render};
@@ -117,7 +117,7 @@ pub fn realise(
         found.as_ref().map(read).transpose()
     };
     let floor = policy(FLOOR_POLICY)?;
-    let policy = wanted_policy(agents).map(|name| policy(name.as_str()));
+    let policy = referenced_policy(agents).map(|name| policy(name.as_str()));
     let policy = policy.transpose()?.flatten();
 
     let mut candidates: BTreeMap<SkillPackName, PackCandidates<'_>> = BTreeMap::new();

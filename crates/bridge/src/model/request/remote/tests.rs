@@ -1,6 +1,6 @@
 use super::*;
 
-fn checked(messages: &str) -> Result<(), Remote> {
+fn checked(messages: &str) -> Result<(), RemoteContent> {
     let messages: &RawValue = serde_json::from_str(messages).expect("JSON");
     check_messages(messages)
 }
@@ -50,17 +50,17 @@ fn what_a_provider_would_fetch_or_has_kept_does_not() {
         (r#"[{"content":[{"x":1e999,"image_url":"https://x"}]}]"#, "image_url"),
         (r#"[{"content":[{"type":"text","text":"\ud800"},{"image_url":"https://x"}]}]"#, "image_url"),
     ] {
-        assert_eq!(checked(messages), Err(Remote::Place(field)), "{messages}");
+        assert_eq!(checked(messages), Err(RemoteContent::Reference(field)), "{messages}");
     }
 }
 
 #[test]
 fn what_cannot_be_looked_into_does_not_pass() {
-    for (levels, expected) in [(14, Ok(())), (15, Err(Remote::TooDeep))] {
+    for (levels, expected) in [(14, Ok(())), (15, Err(RemoteContent::TooDeep))] {
         let messages = format!(r#"[{{"content":{}1{}}}]"#, "[".repeat(levels), "]".repeat(levels));
         assert_eq!(checked(&messages), expected, "{levels}");
     }
-    assert_eq!(checked(r#"[{"content":[{"\ud800":1,"image_url":"https://x"}]}]"#), Err(Remote::Unreadable));
+    assert_eq!(checked(r#"[{"content":[{"\ud800":1,"image_url":"https://x"}]}]"#), Err(RemoteContent::Unreadable));
     let refused = checked(r#"[{"content":[{"url":"x"}]}]"#).map_err(|it| it.to_string());
     assert_eq!(refused, Err("must not have content elsewhere, as in `url`: send it inline, as `data:`".to_owned()));
 }

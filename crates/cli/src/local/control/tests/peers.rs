@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use super::super::server::is_below_a_run;
+use super::super::server::descends_from_run;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A process that outlived its parent, so that it does not descend from this one; killed on drop.
 struct Orphan(rustix::process::Pid);
 
 impl Orphan {
     /// Runs a shell line, in which `$SLEEP` starts the process to examine.
-    fn of(line: &str) -> Self {
+    fn spawn(line: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("pid");
         let status = sympozium_testkit::command("sh")
@@ -22,13 +22,13 @@ impl Orphan {
             .status()
             .unwrap();
         assert!(status.success());
-        assert!(sympozium_testkit::wait_until(PATIENCE, || file.exists()));
+        assert!(sympozium_testkit::wait_until(TIMEOUT, || file.exists()));
         let pid = std::fs::read_to_string(file).unwrap();
         Self(rustix::process::Pid::from_raw(pid.trim().parse().unwrap()).unwrap())
     }
 
-    fn is_below_a_run(&self) -> bool {
-        is_below_a_run(self.0.as_raw_pid())
+    fn descends_from_run(&self) -> bool {
+        descends_from_run(self.0.as_raw_pid())
     }
 }
 
@@ -53,6 +53,6 @@ fn who_descends_from_another_run_is_not_heard() {
         (format!(r#"{stage}; sh -c 'printf ") S 1 (" > /proc/$$/comm; eval "$SLEEP"'; :"#), true),
         (r#"printf ") S 1 (" > /proc/$$/comm; eval "$SLEEP""#.to_owned(), false),
     ] {
-        assert_eq!(Orphan::of(&line).is_below_a_run(), is_below, "{line}");
+        assert_eq!(Orphan::spawn(&line).descends_from_run(), is_below, "{line}");
     }
 }

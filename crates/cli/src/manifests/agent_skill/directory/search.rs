@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, FileType};
 
 use super::super::super::limits::MAX_DIRECTORY_ENTRIES;
-use super::super::super::problem::{Problem, quoted};
+use super::super::super::problem::{Problem, quote};
 use super::super::super::tree::Mark;
 use super::super::FILE_NAME;
 use super::super::limits::{MAX_DEPTH, MAX_DIRECTORIES, MAX_SKILLS};
-use super::{names, open_below, unreadable};
+use super::{list_names, open_below, path_problem};
 
 /// A directory with an entry called `SKILL.md`.
 #[derive(Debug)]
-pub struct Found {
+pub struct FoundSkill {
     /// Below the directory that was searched; empty for that directory itself.
     pub path: PathBuf,
     pub directory: OwnedFd,
@@ -26,7 +26,7 @@ pub struct Found {
 ///
 /// # Errors
 /// When a bound is exceeded, or a directory cannot be read.
-pub fn search(root: OwnedFd) -> Result<Vec<Found>, Problem> {
+pub fn search(root: OwnedFd) -> Result<Vec<FoundSkill>, Problem> {
     let mut search = Search { directories: 0, entries: 0, found: Vec::new() };
     search.enter(root, PathBuf::new(), 0)?;
     Ok(search.found)
@@ -35,7 +35,7 @@ pub fn search(root: OwnedFd) -> Result<Vec<Found>, Problem> {
 struct Search {
     directories: usize,
     entries: usize,
-    found: Vec<Found>,
+    found: Vec<FoundSkill>,
 }
 
 impl Search {
@@ -43,20 +43,20 @@ impl Search {
     fn enter(&mut self, directory: OwnedFd, path: PathBuf, depth: usize) -> Result<(), Problem> {
         self.directories += 1;
         if self.directories > MAX_DIRECTORIES {
-            return Err(too_much(&format!("more than {MAX_DIRECTORIES} directories")));
+            return Err(limit_problem(&format!("more than {MAX_DIRECTORIES} directories")));
         }
         let left = MAX_DIRECTORY_ENTRIES - self.entries;
-        let shown = quoted(&path.to_string_lossy());
-        let names = names(&directory, left).map_err(|error| unreadable(&shown, &error))?;
+        let shown = quote(&path.to_string_lossy());
+        let names = list_names(&directory, left).map_err(|error| path_problem(&shown, &error))?;
         let Some(names) = names else {
-            return Err(too_much(&format!("more than {MAX_DIRECTORY_ENTRIES} directory entries")));
+            return Err(limit_problem(&format!("more than {MAX_DIRECTORY_ENTRIES} directory entries")));
         };
         self.entries += names.len();
         if names.iter().any(|name| name == FILE_NAME) {
             if self.found.len() == MAX_SKILLS {
-                return Err(too_much(&format!("more than {MAX_SKILLS} skills, which is what a pack holds")));
+                return Err(limit_problem(&format!("more than {MAX_SKILLS} skills, which is what a pack holds")));
             }
-            self.found.push(Found { path, directory });
+            self.found.push(FoundSkill { path, directory });
             return Ok(());
         }
         for name in names {
@@ -69,7 +69,7 @@ impl Search {
             if stat.is_ok_and(is_directory) {
                 let below = path.join(&name);
                 let opened = open_below(&directory, Path::new(&name));
-                let inner = opened.map_err(|error| unreadable(&quoted(&below.to_string_lossy()), &error))?;
+                let inner = opened.map_err(|error| path_problem(&quote(&below.to_string_lossy()), &error))?;
                 self.enter(inner, below, depth + 1)?;
             }
         }
@@ -77,7 +77,7 @@ impl Search {
     }
 }
 
-fn too_much(what: &str) -> Problem {
+fn limit_problem(what: &str) -> Problem {
     Problem::error("too-large", Mark::START, format!("{what}; they are not read"))
-        .hint("name the directory that has the skills, or one skill")
+        .with_hint("name the directory that has the skills, or one skill")
 }

@@ -17,7 +17,7 @@ pub fn quote_values(text: &str) -> Option<(String, Vec<(String, Mark)>)> {
             .iter()
             .take_while(|it| it.trim().is_empty() || indentation(it) > indentation(line))
             .count();
-        let Some(field) = Field::of(line) else {
+        let Some(field) = Field::parse(line) else {
             quoted.push(line.to_owned());
             index += 1;
             continue;
@@ -65,7 +65,7 @@ struct Field<'a> {
 }
 
 impl<'a> Field<'a> {
-    fn of(line: &'a str) -> Option<Self> {
+    fn parse(line: &'a str) -> Option<Self> {
         let (key, value) = line.split_once(':')?;
         let key = key.trim_start_matches(' ');
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);

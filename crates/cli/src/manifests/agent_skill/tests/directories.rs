@@ -37,7 +37,7 @@ fn paths(skill: &RawSkill) -> Vec<&str> {
 }
 
 fn messages(skill: &RawSkill) -> Vec<&str> {
-    let kept = skill.problems.kept.iter();
+    let kept = skill.problems.items.iter();
     kept.map(|problem| problem.message.as_str()).collect()
 }
 
@@ -118,7 +118,7 @@ fn what_is_no_file_of_the_skill_is_left_out_by_name() {
         expected.push("`zero` is not a regular file; it is left out".to_owned());
     }
     assert_eq!(messages(&skill), expected);
-    assert!(skill.problems.kept.iter().all(|it| short(it) == "1:1 warning skill-file"));
+    assert!(skill.problems.items.iter().all(|it| short(it) == "1:1 warning skill-file"));
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn all_files_together_are_bounded() {
         write(root.join(format!("file{number}")), &vec![b'a'; MAX_FILE_BYTES]);
     }
     let skill = read(root).unwrap();
-    let problems: Vec<String> = skill.problems.kept.iter().map(short).collect();
+    let problems: Vec<String> = skill.problems.items.iter().map(short).collect();
     assert_eq!(problems, ["1:1 error too-large"]);
     assert_eq!(messages(&skill), ["the files are more than 900 KiB in all"]);
 }

@@ -166,9 +166,9 @@ fn several_skills_keep_what_each_says_of_itself() {
 #[test]
 fn a_document_knows_the_places_of_its_skill() {
     let (skill, _) = skill("allowed-tools: Read\n", &[]);
-    let places = skill.places;
+    let places = skill.marks;
     let pack = pack::build(vec![skill], &PackOptions::default());
-    let document = pack::document(&pack, Some(places)).unwrap();
+    let document = pack::to_document(&pack, Some(places)).unwrap();
     let at = |field: &str| {
         let at = document.locate(field);
         (at.line, at.column)
@@ -179,6 +179,6 @@ fn a_document_knows_the_places_of_its_skill() {
     assert_eq!(at("spec.skills[0].allowedTools[0]"), (4, 1));
     assert_eq!(at("spec.skills[0].content"), (6, 1));
     assert_eq!(at("spec.sidecar.image"), (1, 1));
-    let nowhere = pack::document(&pack, None).unwrap();
+    let nowhere = pack::to_document(&pack, None).unwrap();
     assert_eq!(nowhere.locate("spec.skills[0].content").line, 1);
 }

@@ -3,30 +3,30 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use sympozium_ipc::receipt::{Chain, Event, verify};
 
-use super::super::super::reports::{Step, step};
+use super::super::super::reports::{ReportStep, check_report};
 use super::*;
 
 /// A run that reports to a directory.
-struct World {
+struct RecordsHarness {
     directory: tempfile::TempDir,
     facts: Arc<RunFacts>,
     chain: Chain,
-    kept: Kept,
+    kept: ReportCursor,
 }
 
-impl World {
+impl RecordsHarness {
     fn new(transcript_bytes: u64) -> Self {
         let facts = RunFacts::example(|plan| plan.limits.transcript_bytes = transcript_bytes);
         Self {
             directory: tempfile::tempdir().unwrap(),
             chain: Chain::new(facts.plan.clone()),
-            kept: Kept::nothing(facts.plan.clone()),
+            kept: ReportCursor::start(facts.plan.clone()),
             facts,
         }
     }
 
-    fn records(&self) -> Records {
-        Records::open(&self.directory.path().join("records")).unwrap()
+    fn records(&self) -> RecordStore {
+        RecordStore::open(&self.directory.path().join("records")).unwrap()
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -39,7 +39,7 @@ impl World {
         let line = self.chain.add(first_receipt, event).unwrap().text;
         let mut report = Report {
             number: self.kept.reports,
-            phase: Phase::Working,
+            phase: BridgePhase::Working,
             first_receipt,
             receipts: vec![line],
             head: self.chain.head().clone(),
@@ -52,13 +52,13 @@ impl World {
         report
     }
 
-    async fn take(&mut self, change: impl FnOnce(&mut Report)) -> Result<(), Unable> {
+    async fn take(&mut self, change: impl FnOnce(&mut Report)) -> Result<(), HandlerError> {
         let before = self.chain.clone();
         let report = self.report(change);
-        let Ok(Step::Next { kept, .. }) = step(&self.kept, &report) else {
+        let Ok(ReportStep::Next { cursor: kept, .. }) = check_report(&self.kept, &report) else {
             panic!("it follows");
         };
-        let taken = self.records().take(&self.facts, report, &kept).await;
+        let taken = self.records().store(&self.facts, report, &kept).await;
         match taken {
             Ok(()) => self.kept = kept,
             Err(_) => self.chain = before,
@@ -73,24 +73,24 @@ impl World {
     }
 }
 
-fn cause(taken: Result<(), Unable>) -> String {
+fn cause(taken: Result<(), HandlerError>) -> String {
     match taken {
-        Err(Unable::Failed { cause: Some(cause), .. }) => cause.to_string(),
+        Err(HandlerError::Failed { cause: Some(cause), .. }) => cause.to_string(),
         other => panic!("{other:?}"),
     }
 }
 
 #[tokio::test]
 async fn a_run_is_written_down_and_read_again() {
-    let mut world = World::new(1000);
-    assert_eq!(world.records().report(world.facts.uid()).unwrap(), None);
-    assert_eq!(world.records().kept(&world.facts).await.unwrap(), None);
+    let mut world = RecordsHarness::new(1000);
+    assert_eq!(world.records().read_report(world.facts.uid()).unwrap(), None);
+    assert_eq!(world.records().cursor(&world.facts).await.unwrap(), None);
     world.take(|it| it.progress = Some("first".to_owned())).await.unwrap();
     world.take(|it| it.transcript = vec!["{\"a\":1}".to_owned(), "no\nJSON".to_owned()]).await.unwrap();
-    let ending = Ending::Answered { text: "done".to_owned() };
+    let ending = ReportedEnd::Answered { text: "done".to_owned() };
     world
         .take(|it| {
-            it.phase = Phase::Ended;
+            it.phase = BridgePhase::Ended;
             it.ending = Some(ending.clone());
             it.usage.tool_calls = 7;
         })
@@ -99,13 +99,13 @@ async fn a_run_is_written_down_and_read_again() {
     assert_eq!(world.verified(), 3);
     let transcript = fs::read_to_string(world.path(files::TRANSCRIPT)).unwrap();
     assert_eq!(transcript, "{\"a\":1}\n\"no\\nJSON\"\n");
-    let kept = world.records().kept(&world.facts).await.unwrap();
+    let kept = world.records().cursor(&world.facts).await.unwrap();
     assert_eq!(kept.as_ref(), Some(&world.kept));
-    let report = world.records().report(world.facts.uid()).unwrap().unwrap();
-    let expected = RunReport {
+    let report = world.records().read_report(world.facts.uid()).unwrap().unwrap();
+    let expected = StoredReport {
         run: world.facts.uid().to_owned(),
         plan: world.facts.plan.clone(),
-        phase: Phase::Ended,
+        phase: BridgePhase::Ended,
         progress: Some("first".to_owned()),
         usage: Usage { tool_calls: 7, ..Usage::default() },
         receipts: 3,
@@ -127,23 +127,23 @@ async fn a_run_is_written_down_and_read_again() {
 
 #[tokio::test]
 async fn a_transcript_is_kept_up_to_its_bound_and_has_no_holes() {
-    let mut world = World::new(10);
+    let mut world = RecordsHarness::new(10);
     world.take(|it| it.transcript = vec!["1234".to_owned(), "12345".to_owned(), "1".to_owned()]).await.unwrap();
     world.take(|it| it.transcript = vec!["2".to_owned()]).await.unwrap();
     let transcript = fs::read_to_string(world.path(files::TRANSCRIPT)).unwrap();
     assert_eq!(transcript, "1234\n");
-    let report = world.records().report(world.facts.uid()).unwrap().unwrap();
+    let report = world.records().read_report(world.facts.uid()).unwrap().unwrap();
     assert!(report.transcript_cut);
 
-    let mut whole = World::new(5);
+    let mut whole = RecordsHarness::new(5);
     whole.take(|it| it.transcript = vec!["1234".to_owned()]).await.unwrap();
-    let report = whole.records().report(whole.facts.uid()).unwrap().unwrap();
+    let report = whole.records().read_report(whole.facts.uid()).unwrap().unwrap();
     assert_eq!((report.transcript_bytes, report.transcript_cut), (5, false));
 }
 
 #[tokio::test]
 async fn what_a_crash_left_behind_is_cut_off() {
-    let mut world = World::new(1000);
+    let mut world = RecordsHarness::new(1000);
     world.take(|_| {}).await.unwrap();
     let written = fs::read(world.path(files::RECEIPTS)).unwrap();
     let torn = [&written[..], b"{\"torn"].concat();
@@ -156,7 +156,7 @@ async fn what_a_crash_left_behind_is_cut_off() {
 
 #[tokio::test]
 async fn what_others_changed_is_not_gone_on_with() {
-    let mut world = World::new(1000);
+    let mut world = RecordsHarness::new(1000);
     world.take(|_| {}).await.unwrap();
     let receipts = fs::read(world.path(files::RECEIPTS)).unwrap();
     fs::write(world.path(files::RECEIPTS), &receipts[..9]).unwrap();
@@ -167,19 +167,19 @@ async fn what_others_changed_is_not_gone_on_with() {
     fs::write(world.path(files::REPORT), "{}").unwrap();
     let text = cause(world.take(|_| {}).await);
     assert!(text.contains("report.json was changed"), "{text}");
-    assert!(world.records().kept(&world.facts).await.is_err());
+    assert!(world.records().cursor(&world.facts).await.is_err());
     // A report of another plan.
-    let mut other = World::new(77);
+    let mut other = RecordsHarness::new(77);
     other.directory = tempfile::tempdir().unwrap();
     other.take(|_| {}).await.unwrap();
     let of_other = fs::read(other.path(files::REPORT)).unwrap();
     fs::write(world.path(files::REPORT), of_other).unwrap();
-    assert!(world.records().kept(&world.facts).await.is_err());
+    assert!(world.records().cursor(&world.facts).await.is_err());
 }
 
 #[tokio::test]
 async fn no_link_is_followed_and_nothing_is_waited_for() {
-    let mut world = World::new(1000);
+    let mut world = RecordsHarness::new(1000);
     let elsewhere = tempfile::tempdir().unwrap();
     let run = world.records().path(world.facts.uid());
     symlink(elsewhere.path(), &run).unwrap();
@@ -187,7 +187,7 @@ async fn no_link_is_followed_and_nothing_is_waited_for() {
     assert!(text.contains("not a file or directory of ours"), "{text}");
     fs::remove_file(&run).unwrap();
     for name in [files::RECEIPTS, files::TRANSCRIPT, files::REPORT] {
-        let mut world = World::new(1000);
+        let mut world = RecordsHarness::new(1000);
         let target = elsewhere.path().join(name);
         fs::write(&target, "").unwrap();
         let run = world.records().path(world.facts.uid());
@@ -206,14 +206,14 @@ async fn no_link_is_followed_and_nothing_is_waited_for() {
 
 #[tokio::test]
 async fn a_directory_that_others_may_open_is_not_used() {
-    let mut world = World::new(1000);
+    let mut world = RecordsHarness::new(1000);
     let run = world.records().path(world.facts.uid());
     fs::create_dir(&run).unwrap();
     fs::set_permissions(&run, fs::Permissions::from_mode(0o750)).unwrap();
     let text = cause(world.take(|_| {}).await);
     assert!(text.contains("ours alone"), "{text}");
     for uid in ["", ".", "..", "a/b", "a\0"] {
-        let report = world.records().report(uid);
-        assert!(matches!(report, Err(RecordsError::Uid(_))), "{uid:?}");
+        let report = world.records().read_report(uid);
+        assert!(matches!(report, Err(RecordStoreError::Uid(_))), "{uid:?}");
     }
 }

@@ -22,7 +22,7 @@ pub fn trace(plan: &Value, objects: &[Value]) -> Result<BTreeSet<Field>, Untrace
     let mut walk = Walk::new(plan, objects)?;
     walk.packs()?;
     walk.destinations()?;
-    walk.rights()?;
+    walk.permissions()?;
     walk.model()?;
     walk.tools()?;
     walk.isolation()?;

@@ -1,0 +1,63 @@
+//! Waits for a plan that is not there yet, as in a sandbox that was started before its run.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use sympozium_api::RunPlan;
+use sympozium_api::names::Digest;
+use sympozium_program::Failure;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, sleep};
+
+use super::{build_runtime, input_failure};
+use crate::inputs::{InputError, plan_path, read_plan};
+
+/// Polling interval. Watching would cost no less: the kubelet puts a symlink to a symlink into place.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Interval of log lines while waiting.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Waits for the plan.
+pub fn wait_for_plan(input: &Path, digest: &Digest, limit: Duration) -> Result<RunPlan, Failure> {
+    if let Some(plan) = read_plan(input, digest).map_err(input_failure)? {
+        return Ok(plan);
+    }
+    // A runtime for this alone, dropped before the lockdown. It starts no thread, and it handles SIGTERM, which PID 1
+    // of a container would otherwise ignore.
+    build_runtime()?.block_on(poll_plan(input, digest, limit))
+}
+
+async fn poll_plan(input: &Path, digest: &Digest, limit: Duration) -> Result<RunPlan, Failure> {
+    let path = plan_path(input);
+    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for signals")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for signals")?;
+    let start = Instant::now();
+    let mut told = None;
+    loop {
+        if let Some(plan) = read_plan(input, digest).map_err(input_failure)? {
+            return Ok(plan);
+        }
+        let waited = start.elapsed();
+        if waited >= limit {
+            let missing = InputError::Missing(path);
+            let hint = missing.hint();
+            let error = anyhow!(missing).context(format!("no plan came in {} s", limit.as_secs()));
+            return Err(Failure::new(error, hint));
+        }
+        if told.is_none_or(|told: Duration| waited - told >= PROGRESS_INTERVAL) {
+            let seconds = waited.as_secs();
+            tracing::info!(path = %path.display(), seconds, "waiting for the run's plan");
+            told = Some(waited);
+        }
+        tokio::select! {
+            () = sleep(POLL_INTERVAL) => {}
+            _ = terminate.recv() => return Err(terminated_failure()),
+            _ = interrupt.recv() => return Err(terminated_failure()),
+        }
+    }
+}
+
+fn terminated_failure() -> Failure {
+    Failure::new(anyhow!("asked to end before there was a run"), "this is how a sandbox ends that no run has claimed")
+}

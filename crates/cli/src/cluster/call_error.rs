@@ -1,0 +1,221 @@
+//! Errors of calls to the API server: messages with hints.
+
+use std::time::Duration;
+
+use anyhow::anyhow;
+use kube::core::Status;
+
+use crate::failure::Failure;
+use crate::manifests::problem::{printable, quote};
+
+/// The maximum number of characters of an API server's message that are printed.
+const MAX_MESSAGE_CHARS: usize = 1_000;
+
+/// Why a call has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// The API server rejected it, or the connection failed.
+    #[error(transparent)]
+    Kube(#[from] kube::Error),
+    /// There was no response in time.
+    #[error("there was no answer within {} s", .0.as_secs())]
+    TimedOut(Duration),
+}
+
+impl CallError {
+    /// The API server's status, if it responded with one.
+    pub fn status(&self) -> Option<&Status> {
+        match self {
+            Self::Kube(kube::Error::Api(status)) => Some(status),
+            _ => None,
+        }
+    }
+
+    pub fn is_forbidden(&self) -> bool {
+        self.status().is_some_and(Status::is_forbidden)
+    }
+}
+
+/// The ClusterRoles that permit what was tried: those of an installation, and those of Kubernetes itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Reads objects.
+    Viewer,
+    /// Starts, cancels and removes runs.
+    Runner,
+    /// Votes on questions.
+    Approver,
+    /// Creates agents, packs and models.
+    Author,
+    /// Kubernetes' own role, which reads pods, their logs and ConfigMaps.
+    View,
+    /// Kubernetes' own role, which creates ConfigMaps and Secrets.
+    Edit,
+    /// Kubernetes' own role, which creates policies: who may write policies bounds the authors of everything else.
+    ClusterAdmin,
+}
+
+impl Role {
+    /// The name of the ClusterRole.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Viewer => "sympozium-viewer",
+            Self::Runner => "sympozium-runner",
+            Self::Approver => "sympozium-approver",
+            Self::Author => "sympozium-author",
+            Self::View => "view",
+            Self::Edit => "edit",
+            Self::ClusterAdmin => "cluster-admin",
+        }
+    }
+}
+
+/// What was called and where, for messages.
+#[derive(Debug, Clone, Copy)]
+pub struct CallContext<'r> {
+    /// What was tried, as it follows `cannot`.
+    pub operation: &'r str,
+    /// A role that permits it.
+    pub role: Role,
+    pub namespace: &'r str,
+    /// The API server's address.
+    pub server: &'r str,
+}
+
+impl CallContext<'_> {
+    /// The message and the hint for an error of this call.
+    pub fn as_failure(&self, error: &CallError) -> Failure {
+        let Self { operation: doing, .. } = self;
+        let said = |status: &Status| truncate_message(&status.message);
+        match (error, error.status()) {
+            (_, Some(status)) if status.code == 401 => Failure::new(
+                anyhow!("cannot {doing}: the cluster does not know who you are"),
+                "log in again, and see that `kubectl auth whoami` answers",
+            ),
+            (_, Some(status)) if status.is_forbidden() => Failure::new(
+                anyhow!("cannot {doing}: {}", said(status)),
+                format!(
+                    "ask for the ClusterRole `{}`: kubectl create rolebinding NAME --clusterrole {} --user YOU -n {}",
+                    self.role.name(),
+                    self.role.name(),
+                    self.namespace
+                ),
+            ),
+            (_, Some(status)) if is_unknown_kind(status) => Failure::new(
+                anyhow!("cannot {doing}: the cluster does not know our kinds"),
+                "an administrator installs them: `sympozium crds | kubectl apply --server-side -f -`, and the rest as docs/kubernetes.md says",
+            ),
+            (_, Some(status)) if status.is_not_found() => Failure::new(
+                anyhow!("cannot {doing}: {}", said(status)),
+                format!("see that namespace {} is the right one", quote(self.namespace)),
+            ),
+            (_, Some(status)) => Failure::new(
+                anyhow!("cannot {doing}: {}", said(status)),
+                "change what the API server names, and try again",
+            ),
+            (error, None) => Failure::new(
+                anyhow!(
+                    "cannot {doing}: the cluster does not answer at {}: {}",
+                    printable(self.server),
+                    truncate_message(&error_chain(error))
+                ),
+                "see that `kubectl cluster-info` answers; --context chooses another cluster",
+            ),
+        }
+    }
+}
+
+/// Whether the path is unknown, and not the object at it.
+fn is_unknown_kind(status: &Status) -> bool {
+    let is_named = |it: &kube::core::response::StatusDetails| !it.name.is_empty();
+    status.code == 404 && !status.details.as_ref().is_some_and(is_named)
+}
+
+/// An error with its causes, without repeating a cause.
+fn error_chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(it) = cause {
+        let said = it.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = it.source();
+    }
+    text
+}
+
+/// Makes foreign text printable on one line and truncates it.
+pub fn truncate_message(text: &str) -> String {
+    let text = text.trim();
+    match text.char_indices().nth(MAX_MESSAGE_CHARS) {
+        Some((end, _)) => printable(&text[..end]) + "…",
+        None => printable(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn api(status: serde_json::Value) -> CallError {
+        let status = serde_json::from_value(status).unwrap();
+        CallError::Kube(kube::Error::Api(Box::new(status)))
+    }
+
+    fn text(error: &CallError) -> String {
+        let refused = CallContext {
+            operation: "list AgentRuns",
+            role: Role::Viewer,
+            namespace: "team",
+            server: "https://10.0.0.1:6443/",
+        };
+        let failure = refused.as_failure(error);
+        assert_eq!(failure.code(), crate::failure::FAILED);
+        failure.text()
+    }
+
+    #[test]
+    fn what_is_refused_has_a_way_out() {
+        let forbidden = json!({"status": "Failure", "code": 403, "reason": "Forbidden",
+            "message": "agentruns.sympozium.ai is forbidden: User \"bob\u{1b}[2J\" cannot list"});
+        assert_eq!(
+            text(&api(forbidden)),
+            "error: cannot list AgentRuns: agentruns.sympozium.ai is forbidden: User \"bob\\u{1b}[2J\" cannot list\n\
+             hint: ask for the ClusterRole `sympozium-viewer`: kubectl create rolebinding NAME --clusterrole \
+             sympozium-viewer --user YOU -n team\n"
+        );
+        let unknown = json!({"status": "Failure", "code": 401, "reason": "Unauthorized", "message": "Unauthorized"});
+        assert_eq!(
+            text(&api(unknown)),
+            "error: cannot list AgentRuns: the cluster does not know who you are\n\
+             hint: log in again, and see that `kubectl auth whoami` answers\n"
+        );
+        let no_kind = json!({"status": "Failure", "code": 404, "reason": "NotFound",
+            "message": "404 page not found"});
+        assert!(text(&api(no_kind)).contains("sympozium crds | kubectl apply"));
+        let no_object = json!({"status": "Failure", "code": 404, "reason": "NotFound",
+            "message": "agentruns.sympozium.ai \"a\" not found", "details": {"name": "a", "kind": "agentruns"}});
+        assert_eq!(
+            text(&api(no_object)),
+            "error: cannot list AgentRuns: agentruns.sympozium.ai \"a\" not found\n\
+             hint: see that namespace `team` is the right one\n"
+        );
+        let silent = CallError::TimedOut(Duration::from_secs(30));
+        assert_eq!(
+            text(&silent),
+            "error: cannot list AgentRuns: the cluster does not answer at https://10.0.0.1:6443/: \
+             there was no answer within 30 s\n\
+             hint: see that `kubectl cluster-info` answers; --context chooses another cluster\n"
+        );
+    }
+
+    #[test]
+    fn a_long_message_is_cut() {
+        let long = "ä".repeat(MAX_MESSAGE_CHARS + 1);
+        assert_eq!(truncate_message(&long).chars().count(), MAX_MESSAGE_CHARS + 1);
+        assert_eq!(truncate_message(" a\nb "), "a\\nb");
+    }
+}

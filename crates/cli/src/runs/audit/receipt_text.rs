@@ -1,0 +1,133 @@
+//! Receipts as text.
+
+use sympozium_api::names::Digest;
+use sympozium_ipc::receipt::{Actor, CallDecision, Event, ForeignKind, Outcome, Receipt};
+
+use super::super::duration;
+use crate::local::time::format_timestamp;
+use crate::manifests::problem::printable;
+
+pub fn format_receipt(receipt: &Receipt) -> String {
+    let what = describe_event(&receipt.event);
+    let Receipt { number, at_ms, .. } = receipt;
+    format!("{number:>4}  {}  {}\n", format_timestamp(*at_ms), printable(&what))
+}
+
+fn describe_event(event: &Event) -> String {
+    match event {
+        Event::Started { run, by } => format!("began: run {run}, by {by}"),
+        Event::Called { call, tool, pack, arguments, gate: _, decided, reason } => {
+            let of = pack.as_ref().map(|pack| format!(" of {pack}"));
+            let why = reason.as_ref().map(|reason| format!(": {reason}"));
+            format!(
+                "call {call}: {tool}{} with {} is {}{}",
+                of.unwrap_or_default(),
+                short_digest(arguments),
+                describe_decision(*decided),
+                why.unwrap_or_default()
+            )
+        }
+        Event::Asked { call, action, approval } => {
+            format!("call {call}: a person is asked about {} ({approval})", short_digest(action))
+        }
+        Event::Answered { call, action, decided, by } => {
+            let by = by.as_ref().map(|by| format!(" by {by}"));
+            let by = by.unwrap_or_default();
+            format!("call {call}: {} is {}{by}", short_digest(action), describe_decision(*decided))
+        }
+        Event::Acted { call, by, action, outcome, output, duration_ms, isolation } => {
+            let who = match by {
+                Actor::Agent => "the agent",
+                Actor::Bridge => "the bridge",
+                Actor::Skill => "the skill",
+            };
+            let more = if output.truncated { " and more" } else { "" };
+            let held = isolation.as_ref().map(|seen| {
+                let held = match seen.guarantees.is_empty() {
+                    true => "nothing".to_owned(),
+                    false => seen.guarantees.join(", "),
+                };
+                format!("; enforced ({}): {held}", seen.profile)
+            });
+            format!(
+                "call {call}: {who} did {}: {}, {} bytes{more} in {}{}",
+                short_digest(action),
+                describe_outcome(outcome),
+                output.bytes,
+                duration::format_duration(*duration_ms),
+                held.unwrap_or_default()
+            )
+        }
+        Event::Model {
+            request,
+            status,
+            sent_bytes,
+            received_bytes,
+            input_tokens,
+            output_tokens,
+            duration_ms,
+            error,
+        } => {
+            let status = match status {
+                Some(status) => format!("status {status}"),
+                None => "no answer".to_owned(),
+            };
+            let tokens = match (input_tokens, output_tokens) {
+                (None, None) => String::new(),
+                (read, wrote) => {
+                    let count = |tokens: &Option<u64>| match tokens {
+                        Some(tokens) => tokens.to_string(),
+                        None => "an unknown number of".to_owned(),
+                    };
+                    format!(", {} tokens read and {} written", count(read), count(wrote))
+                }
+            };
+            let error = error.as_ref().map(|error| format!(": {error}"));
+            format!(
+                "model request {request}: {status}, {sent_bytes} bytes sent, {received_bytes} received{tokens}, in {}{}",
+                duration::format_duration(*duration_ms),
+                error.unwrap_or_default()
+            )
+        }
+        Event::Foreign { pack, what, name, ends_run } => {
+            let what = match what {
+                ForeignKind::Request => "a request that the bridge did not write",
+                ForeignKind::Claim => "a claim of no request of the bridge",
+                ForeignKind::Result => "a result of no request of the bridge, or a second one",
+                ForeignKind::Done => "a `done` that the bridge did not write",
+                ForeignKind::Start => "a further start of the executor",
+            };
+            let end = if *ends_run { "; it ends the run" } else { "" };
+            format!("found in the /ipc of {pack}: {what}: {name}{end}")
+        }
+        Event::Ended { outcome, result } => {
+            let result = result.as_ref().map(|it| format!(", with answer {}", short_digest(it)));
+            format!("ended: {}{}", describe_outcome(outcome), result.unwrap_or_default())
+        }
+    }
+}
+
+fn describe_decision(decided: CallDecision) -> &'static str {
+    match decided {
+        CallDecision::Allowed => "allowed",
+        CallDecision::Waiting => "waiting for a person",
+        CallDecision::Denied => "denied",
+        CallDecision::Refused => "refused",
+        CallDecision::Expired => "denied, because nobody answered in time",
+    }
+}
+
+fn describe_outcome(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Done => "done".to_owned(),
+        Outcome::Exited { code } => format!("exit code {code}"),
+        Outcome::TimedOut => "its time was up".to_owned(),
+        Outcome::Cancelled => "cancelled".to_owned(),
+        Outcome::Failed { why } => format!("failed: {why}"),
+    }
+}
+
+/// Enough of a hash to tell one from another in a list; `-o jsonl` has all of it.
+fn short_digest(digest: &Digest) -> String {
+    digest.to_string().chars().take(19).collect()
+}

@@ -1,0 +1,175 @@
+//! Handles the end of the agent, by itself or forced: revokes its grants at once and collects the run end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
+use kube::runtime::controller::Action;
+use sympozium_api::agent_run::{Phase, ReportedEnding, TIMEOUT_ERROR_PREFIX};
+use sympozium_api::{AgentRun, RunPlan};
+
+use super::end::{self, RunEnd};
+use super::error::Error;
+use super::observe::{GRACE_SLACK, network_condition};
+use super::status::{ConditionValue, StatusPatch, condition, condition_is_true, elapsed_since};
+use super::{hooks, logs, pod_status};
+use crate::context::Context;
+
+/// How long the kubelet may take to report how the agent ended, once the bridge has reported that it did.
+const KUBELET_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Stops a run: revokes its grants at once and deletes its pod. Its last report is waited for.
+pub async fn abort(
+    run: Arc<AgentRun>,
+    pod: Option<Arc<Pod>>,
+    why: Option<String>,
+    plan: Option<&RunPlan>,
+    context: &Context,
+) -> Result<Action, Error> {
+    let mut run = run;
+    if condition_is_true(&run, condition::GRANTED) {
+        end::revoke_grants(&run, revocation_scope(&run), context).await?;
+        let ending = ConditionValue::no("Ending", "the run was ended from outside");
+        let mut change = StatusPatch::new(&run).set_condition(condition::GRANTED, ending);
+        if let Some(why) = &why {
+            change = change.set_error(Some(why))?;
+        }
+        // Before the pod is deleted: its logs are deleted with it.
+        if why.is_some()
+            && let Some(pod) = &pod
+        {
+            let failures = logs::collect_failures(pod, context).await;
+            change = change.set("failedContainers", failures)?;
+        }
+        run = change.write(context).await?;
+    }
+    let Some(pod) = pod else {
+        return agent_finished(run, None, context).await;
+    };
+    let grace = plan.map_or(30, |it| it.deadlines.grace_seconds);
+    let limit = Duration::from_secs(grace) + GRACE_SLACK;
+    match &pod.metadata.deletion_timestamp {
+        None => {
+            end::delete_workload(&run, &pod, context).await?;
+            Ok(Action::requeue(limit))
+        }
+        // The deletion timestamp is the end of the grace period, not its beginning.
+        Some(by) => {
+            let late = Timestamp::now().duration_since(by.0);
+            if late >= SignedDuration::try_from(GRACE_SLACK).unwrap_or(SignedDuration::ZERO) {
+                return agent_finished(run, Some(pod), context).await;
+            }
+            Ok(Action::requeue(limit))
+        }
+    }
+}
+
+/// Handles the end of the agent. Continues with the hooks, or ends the run.
+pub async fn agent_finished(run: Arc<AgentRun>, pod: Option<Arc<Pod>>, context: &Context) -> Result<Action, Error> {
+    // Before any other request: the skills' grants end with the agent. The hooks keep their own grants until they are
+    // done.
+    end::revoke_grants(&run, revocation_scope(&run), context).await?;
+    if let Some(pause) = pod.as_deref().and_then(|pod| awaiting_kubelet(&run, pod)) {
+        return Ok(Action::requeue(pause));
+    }
+    let outcome = run_end(&run, pod.as_deref(), context).await;
+    if !has_post_hooks(&run) {
+        return end::end_run(run, outcome, context).await;
+    }
+    let ended = ConditionValue::yes("HooksFollow", "what follows is for the hooks after the run");
+    let mut change = StatusPatch::new(&run)
+        .set("phase", Phase::PostRunning)?
+        .set("exitCode", outcome.exit_code)?
+        .set_error(outcome.error.as_deref())?
+        .set("failedContainers", &outcome.failed_containers)?
+        .set("tokenUsage", &outcome.token_usage)?
+        .set_condition(condition::AGENT_ENDED, ended);
+    if let Some(network) = outcome.network_condition {
+        change = change.set_condition(condition::NETWORK_ENFORCED, network);
+    }
+    let run = change.write(context).await?;
+    hooks::run_post_hooks(run, context).await
+}
+
+/// The bridge knows at once that the agent is gone, and only the kubelet knows why (out of memory, for example).
+/// Returns how much longer to wait for the kubelet. Usually the pod's change arrives earlier.
+fn awaiting_kubelet(run: &AgentRun, pod: &Pod) -> Option<Duration> {
+    let report = run.status.as_ref()?.report.as_ref()?;
+    let crashed = report.finished && report.ending == Some(ReportedEnding::Crashed);
+    if !crashed || run.spec.cancel || pod_status::agent_exit_code(pod).is_some() || pod_status::is_terminated(pod) {
+        return None;
+    }
+    KUBELET_TIMEOUT.checked_sub(elapsed_since(&report.reported_at)).filter(|it| !it.is_zero())
+}
+
+/// The grants that end with the agent.
+fn revocation_scope(run: &AgentRun) -> end::RevocationScope {
+    match has_post_hooks(run) {
+        true => end::RevocationScope::Skills,
+        false => end::RevocationScope::All,
+    }
+}
+
+fn has_post_hooks(run: &AgentRun) -> bool {
+    let status = run.status.as_ref();
+    status.is_some_and(|it| it.post_run_job_name.is_some())
+}
+
+/// The error in the status: a reason to stop the run that was recorded earlier.
+pub fn recorded_error(run: &AgentRun) -> Option<&str> {
+    run.status.as_ref()?.error.as_deref()
+}
+
+/// The run end, from the bridge's report and the pod's status.
+async fn run_end(run: &AgentRun, pod: Option<&Pod>, context: &Context) -> RunEnd {
+    let status = run.status.as_ref();
+    let report = status.and_then(|it| it.report.as_ref());
+    let mut outcome = RunEnd {
+        exit_code: pod.and_then(pod_status::agent_exit_code),
+        token_usage: report.and_then(|it| it.token_usage.clone()),
+        isolation: report.map(|it| it.isolation.clone()).unwrap_or_default(),
+        network_condition: pod.and_then(network_condition),
+        ..RunEnd::default()
+    };
+    let ending = report.filter(|it| it.finished).and_then(|it| it.ending);
+    if ending == Some(ReportedEnding::Answered) {
+        outcome.phase = Phase::Succeeded;
+        outcome.result = report.and_then(|it| it.result.clone());
+        return outcome;
+    }
+    outcome.phase = Phase::Failed;
+    let said = report.and_then(|it| it.error.clone());
+    let known = recorded_error(run).map(str::to_owned);
+    outcome.error = if run.spec.cancel {
+        outcome.phase = Phase::Cancelled;
+        None
+    } else if known.is_some() {
+        known
+    } else {
+        Some(match ending {
+            Some(ReportedEnding::TimedOut) => TIMEOUT_ERROR_PREFIX.to_owned(),
+            Some(ReportedEnding::Failed) => said.unwrap_or_else(|| "the agent failed".to_owned()),
+            Some(ReportedEnding::NeverCame) => "the agent never came".to_owned(),
+            Some(ReportedEnding::Stopped) => pod
+                .and_then(pod_status::disruption)
+                .unwrap_or_else(|| "the run's pod was ended from outside".to_owned()),
+            Some(ReportedEnding::Crashed) => match pod {
+                Some(pod) if outcome.exit_code.is_some_and(|it| it != 0) => pod_status::failure_reason(pod),
+                _ => said.unwrap_or_else(|| "the agent crashed".to_owned()),
+            },
+            Some(ReportedEnding::Answered) | None => match pod {
+                Some(pod) => pod_status::failure_reason(pod),
+                None => "the run's pod was deleted".to_owned(),
+            },
+        })
+    };
+    outcome.failed_containers = status.map(|it| it.failed_containers.clone()).unwrap_or_default();
+    if outcome.phase == Phase::Failed
+        && outcome.failed_containers.is_empty()
+        && let Some(pod) = pod
+    {
+        outcome.failed_containers = logs::collect_failures(pod, context).await;
+    }
+    outcome
+}

@@ -1,0 +1,55 @@
+//! Credentials that parts hold.
+
+use sympozium_api::run_plan::{Part, Role, RunPlan, VolumeSource};
+
+use super::files::{self, CredentialKind};
+
+/// Whether any part of the run has a token for the Kubernetes API.
+pub fn has_token(plan: &RunPlan) -> bool {
+    let volumes = plan.volumes.iter().map(|it| &it.source);
+    let mut contents = volumes.flat_map(credential_kinds);
+    !plan.identities.is_empty() || contents.any(|it| matches!(it, CredentialKind::Token))
+}
+
+/// Whether a part mounts a volume whose contents are not known here.
+pub fn has_unknown(plan: &RunPlan) -> bool {
+    let volumes = plan.volumes.iter().map(|it| &it.source);
+    let mut contents = volumes.flat_map(credential_kinds);
+    contents.any(|it| matches!(it, CredentialKind::Unknown))
+}
+
+/// Whether the agent holds any credential: a Secret, a token, or a credential of the gateway.
+pub fn agent_has_credential(plan: &RunPlan) -> bool {
+    let mut agents = plan.parts.iter().filter(|it| it.role == Role::Agent);
+    agents.any(|agent| has_credential(plan, agent))
+}
+
+fn has_credential(plan: &RunPlan, part: &Part) -> bool {
+    let mut sources = part.env.iter().filter_map(|it| it.value_from.as_ref());
+    let in_variables = sources.any(|it| it.secret_key_ref.is_some());
+    let of_gateway = plan.credentials.iter().any(|it| it.part == part.name);
+    let volumes = part.mounts.iter().map(|it| plan.volume(&it.volume));
+    let mut contents = volumes.flatten().flat_map(|it| credential_kinds(&it.source));
+    let in_volumes = contents.any(|it| !matches!(it, CredentialKind::NoCredential));
+    // The inputs of bridge and skills contain their credentials.
+    let mut told = part.mounts.iter().filter_map(|it| plan.volume(&it.volume));
+    let of_others = told.any(|it| match &it.source {
+        VolumeSource::Input { part: whose } => *whose != part.name,
+        _ => false,
+    });
+    part.identity.is_some() || in_variables || of_gateway || in_volumes || of_others
+}
+
+fn credential_kinds(source: &VolumeSource) -> Vec<CredentialKind> {
+    match source {
+        VolumeSource::Scratch { .. }
+        | VolumeSource::Kept { .. }
+        | VolumeSource::Texts { .. }
+        | VolumeSource::Input { .. }
+        | VolumeSource::ConfigMap { .. } => vec![CredentialKind::NoCredential],
+        VolumeSource::Token { .. } => vec![CredentialKind::Token],
+        VolumeSource::Secret { .. } => vec![CredentialKind::Secret],
+        VolumeSource::Host { .. } => vec![CredentialKind::Unknown],
+        VolumeSource::Declared { volume } => files::credential_kinds(volume),
+    }
+}
