@@ -23,6 +23,7 @@ mod samples;
 mod scripts;
 mod secret;
 mod skill;
+mod stored;
 mod terminal;
 mod validate;
 
