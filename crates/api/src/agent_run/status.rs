@@ -328,6 +328,36 @@ pub struct GrantRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub skill: Option<String>,
+    /// What it is to the run, which decides when it is revoked or torn down; absent in records of earlier releases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<GrantRole>,
+}
+
+impl GrantRecord {
+    /// The recorded role or, in a record of a release that recorded none, the one that such a release derived from kind
+    /// and name.
+    pub fn role(&self) -> GrantRole {
+        self.role.unwrap_or_else(|| match self.kind.as_str() {
+            "RoleBinding" | "ClusterRoleBinding" => GrantRole::Binding,
+            "Secret" if self.name.ends_with("token") => GrantRole::Token,
+            "Job" | "Sandbox" => GrantRole::Workload,
+            _ => GrantRole::Other,
+        })
+    }
+}
+
+/// What an object is to its run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = schema::drop_description)]
+pub enum GrantRole {
+    /// It gives an account permissions; revoked first, which takes effect at once.
+    Binding,
+    /// A Secret with the token of an account; revoked after the bindings.
+    Token,
+    /// It creates pods; torn down before what confines them.
+    Workload,
+    /// It gives nothing by itself; torn down when no pod of the run is left.
+    Other,
 }
 
 /// The isolation of one part of a run.
@@ -482,4 +512,37 @@ pub enum ReportedEnding {
     TimedOut,
     /// It was told to end.
     Stopped,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn role_of(kind: &str, name: &str, role: Option<GrantRole>) -> GrantRole {
+        GrantRecord { kind: kind.to_owned(), name: name.to_owned(), role, ..GrantRecord::default() }.role()
+    }
+
+    #[test]
+    fn a_record_without_a_role_has_that_of_its_kind_and_name() {
+        for (kind, name, expected) in [
+            ("RoleBinding", "run-1-skill0", GrantRole::Binding),
+            ("ClusterRoleBinding", "run-1-skill0", GrantRole::Binding),
+            ("Secret", "run-1-skill0token", GrantRole::Token),
+            ("Secret", "run-1-skill0", GrantRole::Other),
+            ("Job", "run-1", GrantRole::Workload),
+            ("Sandbox", "run-1", GrantRole::Workload),
+            ("ServiceAccount", "run-1-skill0token", GrantRole::Other),
+        ] {
+            assert_eq!(role_of(kind, name, None), expected, "{kind} {name}");
+        }
+    }
+
+    #[test]
+    fn a_recorded_role_counts_whatever_the_name() {
+        assert_eq!(role_of("Secret", "run-1-token", Some(GrantRole::Other)), GrantRole::Other);
+        assert_eq!(role_of("Secret", "run-1-key", Some(GrantRole::Token)), GrantRole::Token);
+        let stored = serde_json::json!({ "kind": "Secret", "name": "run-1-key", "role": "Token" });
+        let record: GrantRecord = serde_json::from_value(stored.clone()).unwrap();
+        assert_eq!(serde_json::to_value(&record).unwrap(), stored);
+    }
 }

@@ -127,7 +127,7 @@ fn finished_status() -> Value {
     let grants: Vec<Value> = (0..14)
         .map(|number| {
             json!({ "kind": "Secret", "namespace": "kept", "name": format!("kept-00000000000040008000000000000000-word{number}"),
-                "uid": format!("00000000-0000-4000-8000-{number:012}"), "skill": "powers" })
+                "uid": format!("00000000-0000-4000-8000-{number:012}"), "skill": "powers", "role": "Other" })
         })
         .collect();
     json!({

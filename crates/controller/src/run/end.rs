@@ -11,7 +11,7 @@ use kube::runtime::controller::Action;
 use kube::runtime::events::EventType;
 use kube::{Api, ResourceExt as _};
 use sympozium_api::agent_run::{
-    ContainerFailure, CostEstimate, GateVerdict, GrantRecord, IsolationRecord, Phase, Revocation, TokenUsage,
+    ContainerFailure, CostEstimate, GateVerdict, GrantRecord, GrantRole, IsolationRecord, Phase, Revocation, TokenUsage,
 };
 use sympozium_api::run_plan::Identity;
 use sympozium_api::{AgentRun, RunPlan, labels, limits};
@@ -87,21 +87,14 @@ pub async fn revoke_grants(run: &AgentRun, whose: RevocationScope, context: &Con
     let uid = run.uid().unwrap_or_default();
     let grants = grants(run);
     let concerned = |it: &&GrantRecord| whose == RevocationScope::All || it.skill.is_some();
-    let bindings = grants.iter().filter(|it| is_binding(it)).filter(concerned);
-    let tokens = grants.iter().filter(|it| is_token(it)).filter(concerned);
+    let of_role = |role| grants.iter().filter(move |record| record.role() == role).filter(concerned);
+    let bindings = of_role(GrantRole::Binding);
+    let tokens = of_role(GrantRole::Token);
     let remove = |record| objects::delete(context, record, &uid, None);
     // Concurrently: a deletion that fails or takes long must not delay the others.
     let mut removed = join_all(bindings.map(remove)).await;
     removed.extend(join_all(tokens.map(remove)).await);
     removed.into_iter().try_for_each(|it| it.map(drop))
-}
-
-fn is_binding(record: &GrantRecord) -> bool {
-    record.kind.ends_with("Binding")
-}
-
-fn is_token(record: &GrantRecord) -> bool {
-    record.kind == "Secret" && record.name.ends_with("token")
 }
 
 fn grants(run: &AgentRun) -> &[GrantRecord] {
@@ -110,7 +103,7 @@ fn grants(run: &AgentRun) -> &[GrantRecord] {
 
 /// Whether a record is of an object that creates pods.
 pub fn is_workload(record: &GrantRecord) -> bool {
-    matches!(record.kind.as_str(), "Job" | "Sandbox")
+    record.role() == GrantRole::Workload
 }
 
 /// Deletes the run's pod: first its owner, so that it creates no other, and then the pod itself, which may have lost
@@ -138,6 +131,7 @@ fn pod_record(pod: &Pod) -> GrantRecord {
         name: pod.name_any(),
         uid: pod.uid().map(Into::into),
         skill: None,
+        role: Some(GrantRole::Workload),
     }
 }
 
@@ -249,7 +243,9 @@ pub async fn tear_down(run: Arc<AgentRun>, context: &Context) -> Result<Action, 
     if (!ended || !pods.is_empty()) && time_since_completed(&run) < POD_TIMEOUT {
         return Ok(Action::requeue(RECHECK_INTERVAL));
     }
-    let Verification { remaining, method: asked } = verify(&run, keep, context).await?;
+    let Verification { objects, accounts, method: asked } = verify(&run, keep, context).await?;
+    let mut remaining = [objects, accounts].concat();
+    remaining.truncate(limits::GRANTS);
     let says = if remaining.is_empty() {
         ConditionValue::yes("Revoked", format!("nothing of the run is left; checked {asked}"))
     } else {
@@ -322,7 +318,8 @@ async fn delete_all(run: &AgentRun, keep: bool, context: &Context) -> Result<boo
     }
     // Nothing runs any more: confinement, inputs and accounts can be deleted.
     for record in grants(run).iter().rev() {
-        if !is_workload(record) && (remained || !is_binding_or_token(record)) {
+        let is_revoked = matches!(record.role(), GrantRole::Binding | GrantRole::Token);
+        if !is_workload(record) && (remained || !is_revoked) {
             // A failed deletion must not prevent the others.
             let removed = objects::delete(context, record, &uid, version).await;
             outcome = outcome.and(removed.map(drop));
@@ -390,18 +387,12 @@ fn has_lingered(run: &AgentRun) -> bool {
     time_since_completed(run) >= LINGER_TIMEOUT
 }
 
-fn is_binding_or_token(record: &GrantRecord) -> bool {
-    is_binding(record) || is_token(record)
-}
-
-/// Whether a record is not of an object, but of an account that still has access.
-fn is_access_only(record: &GrantRecord) -> bool {
-    record.kind == "ServiceAccount" && record.uid.is_none()
-}
-
 /// The result of a verification.
 struct Verification {
-    remaining: Vec<GrantRecord>,
+    /// Objects that still exist.
+    objects: Vec<GrantRecord>,
+    /// Accounts that still have access, though they may not exist any more.
+    accounts: Vec<GrantRecord>,
     /// How it was verified, for the condition's message.
     method: &'static str,
 }
@@ -410,19 +401,20 @@ struct Verification {
 async fn verify(run: &AgentRun, keep: bool, context: &Context) -> Result<Verification, Error> {
     let uid = run.uid().unwrap_or_default();
     let version = sandbox_version(run, context)?;
-    let mut remaining = Vec::new();
+    let mut objects = Vec::new();
     if !keep {
         let pods = list_pods(run, context).await?;
-        remaining.extend(pods.iter().map(|pod| pod_record(pod)));
+        objects.extend(pods.iter().map(|pod| pod_record(pod)));
     }
     for record in grants(run) {
         if keep && is_workload(record) {
             continue;
         }
         if (objects::find(context, record, &uid, version).await?).is_some() {
-            remaining.push(record.clone());
+            objects.push(record.clone());
         }
     }
+    let mut accounts = Vec::new();
     // Without the plan the rules are unknown; the objects are still read back.
     let plan = match context.plans.load(run, context).await {
         Err(error) if !error.is_final() => return Err(error),
@@ -433,18 +425,18 @@ async fn verify(run: &AgentRun, keep: bool, context: &Context) -> Result<Verific
         asked = "by reading back and by asking what its accounts may do";
         for identity in &plan.identities {
             if still_has_access(run, &plan, identity, context).await? {
-                remaining.push(GrantRecord {
+                accounts.push(GrantRecord {
                     kind: "ServiceAccount".to_owned(),
                     namespace: Some(plan.run.namespace.clone()),
                     name: ObjectNames::new(&plan.run).with_suffix(&identity.name.0.replace('-', "")),
                     uid: None,
                     skill: identity.pack.clone(),
+                    role: Some(GrantRole::Other),
                 });
             }
         }
     }
-    remaining.truncate(limits::GRANTS);
-    Ok(Verification { remaining, method: asked })
+    Ok(Verification { objects, accounts, method: asked })
 }
 
 /// Whether an account of the run still has access that an account which never existed does not have: access that
@@ -514,10 +506,9 @@ pub async fn finalize(run: Arc<AgentRun>, context: &Context) -> Result<Action, E
         if !ended || !cached_pods(&run, context).is_empty() {
             return Ok(Action::requeue(RECHECK_INTERVAL));
         }
-        let mut remaining = verify(&run, false, context).await?.remaining;
-        // A deleted account to which another client has given permissions does not belong to the run, and must not
-        // block its deletion for ever.
-        remaining.retain(|it| !is_access_only(it));
+        // Accounts are left out: one to which another client has given permissions does not belong to the run, and must
+        // not block its deletion for ever.
+        let remaining = verify(&run, false, context).await?.objects;
         if !remaining.is_empty() {
             forget_deletions(&uid, &remaining, context);
             let deleted = run.metadata.deletion_timestamp.as_ref();

@@ -8,11 +8,11 @@ use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 use kube::runtime::events::EventType;
 use sympozium_api::AgentRun;
-use sympozium_api::agent_run::{GrantRecord, Phase, reason};
+use sympozium_api::agent_run::{GrantRecord, GrantRole, Phase, reason};
 use sympozium_api::names::{ObjectName, Uid};
 use sympozium_api::run_plan::Workload;
 use sympozium_plan::admit::Violation;
-use sympozium_plan::render::{CreationStep, Object, Rendered, SecretPurpose, TTL_SECONDS};
+use sympozium_plan::render::{CreationStep, Object, PendingSecret, Rendered, SecretPurpose, TTL_SECONDS};
 
 use super::end::{self, RunEnd};
 use super::error::Error;
@@ -246,8 +246,20 @@ fn granted_condition(plan: &sympozium_api::RunPlan) -> ConditionValue {
 
 /// The objects that are deleted with the run, in the order of their creation. The plan is not among them.
 pub fn grant_records(rendered: &Rendered) -> Vec<GrantRecord> {
-    let objects = rendered.objects.iter().map(|item| &item.object);
-    objects.filter(|it| !is_plan(it)).map(grant_record).collect()
+    let objects = rendered.objects.iter().map(|item| &item.object).filter(|object| !is_plan(object));
+    objects.map(|object| grant_record(object, grant_role(object, rendered))).collect()
+}
+
+fn grant_role(object: &Object, rendered: &Rendered) -> GrantRole {
+    let is_token = |secret: &PendingSecret| {
+        secret.secret == object.name() && matches!(secret.purpose, SecretPurpose::Token { .. })
+    };
+    match object {
+        Object::RoleBinding(_) | Object::ClusterRoleBinding(_) => GrantRole::Binding,
+        Object::Secret(_) if rendered.pending_secrets.iter().any(is_token) => GrantRole::Token,
+        Object::Job(_) | Object::Sandbox(_) => GrantRole::Workload,
+        _ => GrantRole::Other,
+    }
 }
 
 /// The plan's ConfigMap lives as long as the run itself: it documents what the run could touch.
@@ -256,7 +268,7 @@ fn is_plan(object: &Object) -> bool {
     component.is_some_and(|it| it == sympozium_api::labels::component::PLAN)
 }
 
-fn grant_record(object: &Object) -> GrantRecord {
+fn grant_record(object: &Object, role: GrantRole) -> GrantRecord {
     let skill = object.metadata().labels.as_ref().and_then(|it| it.get(sympozium_api::labels::SKILL));
     GrantRecord {
         kind: object.kind().to_owned(),
@@ -264,6 +276,7 @@ fn grant_record(object: &Object) -> GrantRecord {
         name: object.name().to_owned(),
         uid: None,
         skill: skill.cloned(),
+        role: Some(role),
     }
 }
 
