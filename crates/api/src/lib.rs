@@ -37,6 +37,7 @@ pub mod model;
 pub mod names;
 pub mod network;
 pub mod open;
+pub mod origin;
 pub mod policy;
 pub mod quantity;
 pub mod rbac;

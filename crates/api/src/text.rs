@@ -92,6 +92,24 @@ pub fn escape(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
+/// The maximum number of characters of a value that a message quotes.
+const MAX_QUOTED_CHARS: usize = 60;
+
+/// `value` in backquotes, safe for a terminal: truncated where it is long, and with every control character escaped, so
+/// that a manifest cannot repaint the screen of the user who checks it.
+pub fn quote(value: &str) -> String {
+    let mut shown = String::from("`");
+    for (index, character) in value.chars().enumerate() {
+        if index == MAX_QUOTED_CHARS {
+            shown.push('…');
+            break;
+        }
+        push_escaped(&mut shown, character);
+    }
+    shown.push('`');
+    shown
+}
+
 /// Appends a character as [`escape`] writes it.
 pub fn push_escaped(text: &mut String, character: char) {
     if is_visible(character) {

@@ -19,12 +19,12 @@ use anyhow::{Context as _, anyhow};
 use crate::arguments::OutputFormat;
 use crate::cluster::{self, Cluster, ClusterArguments};
 use crate::failure::{FAILED, Failure};
-use crate::local::control::{Client, MAX_REASON_CHARS, VoteResult, WireVote};
-use crate::local::state::StateDirectory;
 use crate::manifests::problem::printable;
 use crate::output::{print_stderr, print_stdout, to_json};
 use pending::{PendingQuestion, VoteRecipient};
 use select::{Selection, select};
+use sympozium_local::control::{Client, MAX_REASON_CHARS, VoteResult, WireVote};
+use sympozium_local::state::StateDirectory;
 
 /// Bytes read from the prompt.
 const MAX_INPUT_BYTES: u64 = 1024;
@@ -68,7 +68,7 @@ impl QuestionSource {
 
     fn find_uid(&self, run: &str) -> Result<String, Failure> {
         match self {
-            Self::Local(state) => state.find_run(run).map(|(_, record)| record.uid),
+            Self::Local(state) => Ok(state.find_run(run)?.1.uid),
             Self::Cluster(cluster) => Ok(cluster.find(run)?.uid),
         }
     }

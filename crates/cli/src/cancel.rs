@@ -6,10 +6,10 @@ use clap::Args;
 
 use crate::cluster::{self, Cluster, ClusterArguments};
 use crate::failure::{FAILED, Failure};
-use crate::local::control::{Client, StopMode};
-use crate::local::state::StateDirectory;
 use crate::output::{print_stderr, print_stdout};
 use crate::runs::display_name;
+use sympozium_local::control::{Client, StopMode};
+use sympozium_local::state::StateDirectory;
 
 /// The arguments of `cancel`.
 #[derive(Debug, Args)]

@@ -14,16 +14,16 @@ use serde_json::Value;
 use sympozium_gateway::run_api::local::Vote;
 
 use crate::failure::{FAILED, Failure};
-use crate::local::event::{Event, Question};
-use crate::local::realise::LocalRun;
-use crate::local::record::RunEnd;
-use crate::local::state::{StateDirectory, replace_file};
 use crate::output::print_stdout;
 use crate::run::arguments::RunArguments;
 use crate::run::assemble::assemble;
 use crate::run::signals::{SignalRequest, Signals};
 use crate::run::start_interruptible;
 use steps::{CallResult, STEPS, Step};
+use sympozium_local::realise::LocalRun;
+use sympozium_local::state::{StateDirectory, replace_file};
+use sympozium_runs::RunEnd;
+use sympozium_runs::{Event, Question};
 
 const MANIFESTS: &str = include_str!("demo/demo.yaml");
 

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use sympozium_runs::HintedError;
+
 /// Exit code of a command that failed.
 pub const FAILED: u8 = 1;
 
@@ -78,6 +80,12 @@ impl Failure {
     #[cfg(test)]
     pub const fn code(&self) -> u8 {
         self.code
+    }
+}
+
+impl From<HintedError> for Failure {
+    fn from(HintedError { error, hint }: HintedError) -> Self {
+        Self::new(error, hint)
     }
 }
 

@@ -13,12 +13,9 @@ mod explain;
 mod failure;
 pub mod fuzzing;
 mod kinds;
-mod local;
 mod manifests;
-mod origin;
 mod output;
 mod page;
-mod parts;
 mod planning;
 pub mod reference;
 mod render;
@@ -40,7 +37,7 @@ pub fn main() -> ExitCode {
     // First: this process may be the sandbox stage of an executor.
     sympozium_exec::stage::enter_if_asked();
     // Or a part of a run on this machine.
-    if let Some(code) = parts::enter_if_asked() {
+    if let Some(code) = sympozium_local::parts::enter_if_asked() {
         return code;
     }
     let outcome = match Arguments::parse().command {

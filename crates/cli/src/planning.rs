@@ -11,10 +11,10 @@ use sympozium_plan::admit::Violation;
 use sympozium_plan::plan::{PlanSettings, Planned, plan};
 
 use crate::failure::Failure;
-use crate::origin::ObjectOrigin;
 use crate::validate::{
     CheckOptions, CheckedRun, Completeness, Conclusion, ObjectName, Purpose, Report, RunDecision, Schemas, Session,
 };
+use sympozium_api::origin::ObjectOrigin;
 
 /// The UID of a run that no cluster has stored.
 pub const NIL_UID: &str = "00000000-0000-0000-0000-000000000000";

@@ -1,6 +1,6 @@
 //! `sympozium run`: admit, plan, realise, stream, record, revoke.
 //!
-//! [`compose`] assembles a run from files and flags; [`local::realise`](crate::local::realise) realises it; [`follow`]
+//! [`compose`] assembles a run from files and flags; [`local::realise`](sympozium_local::realise) realises it; [`follow`]
 //! prints its events and forwards votes to it.
 
 mod answer;
@@ -23,10 +23,6 @@ use anyhow::Context as _;
 
 use crate::cluster::{self, Cluster};
 use crate::failure::Failure;
-use crate::local::prepared_run::{ApprovalMode, PreparedRun};
-use crate::local::realise::{LocalRun, StopLevel, start};
-use crate::local::record::RunEnd;
-use crate::local::state::StateDirectory;
 use crate::output::print_stderr;
 use crate::target_flags::TargetFlags;
 use arguments::RunArguments;
@@ -34,6 +30,12 @@ use follow::{FollowEnd, FollowOptions, Streams, follow};
 use prompt::Terminal;
 use screen::TerminalEnv;
 use signals::{SignalRequest, Signals};
+use sympozium_local::prepared_run::PreparedRun;
+use sympozium_local::realise::{LocalRun, start};
+use sympozium_local::state::StateDirectory;
+use sympozium_runs::ApprovalMode;
+use sympozium_runs::RunEnd;
+use sympozium_runs::StopLevel;
 
 /// Runs what the arguments say. The exit code is that of the run end.
 pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
@@ -48,7 +50,7 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     }
     let state = StateDirectory::open()?;
     // Best effort: what killed runs left behind must not fail this one.
-    let _ = crate::local::sweep::sweep(&state);
+    let _ = sympozium_local::sweep::sweep(&state);
     let prepared = assemble::assemble(arguments, &state)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

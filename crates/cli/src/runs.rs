@@ -24,9 +24,9 @@ pub use remove::{display_name, rm};
 pub use show::show;
 
 use crate::failure::Failure;
-use crate::local::state::StateDirectory;
-use crate::local::sweep::sweep;
 use crate::output::print_stderr;
+use sympozium_local::state::StateDirectory;
+use sympozium_local::sweep::sweep;
 
 /// Opens the state directory, and removes what killed processes left in it.
 fn open_swept_state() -> Result<StateDirectory, Failure> {

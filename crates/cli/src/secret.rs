@@ -15,11 +15,11 @@ use serde::Serialize;
 
 use crate::arguments::OutputFormat;
 use crate::failure::Failure;
-use crate::local::secrets::{MAX_NAME_BYTES, SecretStore, is_valid_key, is_valid_name};
-use crate::local::state::StateDirectory;
 use crate::manifests::problem::quote;
 use crate::output::{print_stderr, print_stdout, to_json};
 use arguments::{ListArguments, RmArguments, SecretCommand, SetArguments};
+use sympozium_local::secrets::{MAX_NAME_BYTES, SecretStore, is_valid_key, is_valid_name};
+use sympozium_local::state::StateDirectory;
 
 pub fn run(arguments: &SecretArguments) -> Result<ExitCode, Failure> {
     match &arguments.command {

@@ -6,15 +6,15 @@ use serde::Serialize;
 use sympozium_api::ToolApproval;
 
 use crate::failure::Failure;
-use crate::local::control::Client;
-use crate::local::event::Question;
-use crate::local::state::{RunDirectory, StateDirectory};
-use crate::local::time::now_ms;
 use crate::manifests::problem::printable;
 use crate::output::print_stderr;
 use crate::runs::duration;
 use crate::runs::table::indent_lines;
 use crate::target_flags::TargetFlags;
+use sympozium_local::control::Client;
+use sympozium_local::state::{RunDirectory, StateDirectory};
+use sympozium_runs::Question;
+use sympozium_runs::time::now_ms;
 
 /// A pending question, with its run.
 #[derive(Debug, Clone)]

@@ -7,10 +7,10 @@ use sympozium_ipc::run_api::{BridgePhase, Usage};
 
 use super::pending::{PendingQuestion, VoteRecipient};
 use super::select::{Selection, select};
-use crate::local::event::Question;
-use crate::local::record::{FORMAT, LocalRunRecord};
-use crate::local::state::StateDirectory;
 use crate::target_flags::TargetFlags;
+use sympozium_local::record::{FORMAT, LocalRunRecord};
+use sympozium_local::state::StateDirectory;
+use sympozium_runs::Question;
 
 const FIRST: &str = "aaaaaaaa-0000-4000-8000-000000000001";
 const SECOND: &str = "bbbbbbbb-0000-4000-8000-000000000002";
@@ -77,7 +77,7 @@ fn select_names(words: &[&str], actions: &[Digest], all: bool) -> Result<Vec<Str
     pending_questions(&state, "cccccccc-0000-4000-8000-000000000003", "none", &[]);
     let words: Vec<String> = words.iter().map(|it| (*it).to_owned()).collect();
     let wanted = Selection { words: &words, actions, all };
-    let find = |name: &str| state.find_run(name).map(|(_, run)| run.uid);
+    let find = |name: &str| Ok(state.find_run(name)?.1.uid);
     match select(all_waiting, &find, &wanted) {
         Ok(found) => Ok(found.iter().map(PendingQuestion::display_name).collect()),
         Err(failure) => Err(format!("{failure:?}").lines().next().unwrap_or_default().to_owned()),

@@ -23,11 +23,11 @@ use super::records::run_selector as selector_of_run;
 use super::{Cluster, Connection, FoundRun, PAGE_SIZE, list_runs, plan, view, warn_truncated};
 use crate::approvals::pending::{PendingQuestion, VoteRecipient};
 use crate::failure::Failure;
-use crate::local::control::{VoteResult, WireVote};
-use crate::local::event::Question;
-use crate::local::time::now_ms;
 use crate::output::print_stderr;
 use crate::run::follow::VoteEffect;
+use sympozium_local::control::{VoteResult, WireVote};
+use sympozium_runs::Question;
+use sympozium_runs::time::now_ms;
 
 /// The maximum number of ToolApprovals that are listed.
 const MAX_APPROVALS: usize = 10_000;

@@ -20,11 +20,12 @@ use tokio::time::sleep;
 use super::call_error::{CallError, Role};
 use super::{Connection, approvals, plan, records};
 use crate::failure::Failure;
-use crate::local::event::{Event, Question};
-use crate::local::events::{EventLog, MAX_EVENTS};
-use crate::local::prepared_run::ApprovalMode;
-use crate::local::time::now_ms;
 use crate::run::follow::VoteEffect;
+use sympozium_runs::ApprovalMode;
+use sympozium_runs::EventLog;
+use sympozium_runs::event_log::MAX_EVENTS;
+use sympozium_runs::time::now_ms;
+use sympozium_runs::{Event, Question};
 
 /// Failures within this time of each other are one outage: a watch that recovers does not report it. Longer than the
 /// pause between two attempts plus the duration of an attempt.

@@ -16,14 +16,14 @@ use super::call_error::Role;
 use super::records::Records;
 use super::{Cluster, Connection, FoundRun, follow, records, view};
 use crate::failure::Failure;
-use crate::local::event::Event;
-use crate::local::events::EventLog;
-use crate::local::prepared_run::ApprovalMode;
 use crate::manifests::problem::{printable, quote};
 use crate::output::print_stderr;
 use crate::runs::arguments::LogsArguments;
 use crate::runs::logs::{LogLines, PrintError, format_transcript_line, print_event};
 use crate::runs::table::Printer;
+use sympozium_runs::ApprovalMode;
+use sympozium_runs::Event;
+use sympozium_runs::EventLog;
 
 /// Bytes of a container's log that are read.
 const MAX_LOG_BYTES: u64 = 16 << 20;

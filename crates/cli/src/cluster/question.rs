@@ -7,7 +7,7 @@ use sympozium_ipc::run_api::Decision;
 use sympozium_plan::render::names::ObjectNames;
 
 use super::view::to_millis;
-use crate::local::event::Question;
+use sympozium_runs::Question;
 
 /// What the approver is shown. Only the run's plan says whether an approval may hold for the whole run.
 pub fn to_question(approval: &ToolApproval, names: &ObjectNames, plan: Option<&RunPlan>) -> Question {

@@ -20,10 +20,6 @@ use super::call_error::Role;
 use super::objects::{CreateMode, create, find_missing, post_params};
 use super::{Cluster, Connection, FoundRun, follow, identify_run, plan};
 use crate::failure::Failure;
-use crate::local::event::Event;
-use crate::local::events::EventLog;
-use crate::local::realise::StopLevel;
-use crate::local::record::RunEnd;
 use crate::manifests::problem::{printable, quote};
 use crate::output::{print_stderr, print_stdout, to_json};
 use crate::run::arguments::{RunArguments, RunFormat};
@@ -32,6 +28,10 @@ use crate::run::open_streams;
 use crate::run::screen::TerminalEnv;
 use crate::run::signals::{SignalRequest, Signals};
 use assemble::AssembledRun;
+use sympozium_runs::Event;
+use sympozium_runs::EventLog;
+use sympozium_runs::RunEnd;
+use sympozium_runs::StopLevel;
 
 /// How long a cancellation may take to arrive after the user has left.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(10);

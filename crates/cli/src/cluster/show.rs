@@ -7,10 +7,10 @@ use sympozium_api::{AgentRun, RunPlan};
 use super::view::{self, to_view};
 use super::{Cluster, Connection, FoundRun, approvals, list_runs, plan, warn_truncated};
 use crate::failure::Failure;
-use crate::local::event::Question;
-use crate::origin;
 use crate::runs::show::RunDetails;
 use crate::runs::view::RunView;
+use sympozium_api::origin;
+use sympozium_runs::Question;
 
 /// The maximum number of characters of a task that are printed.
 const MAX_TASK_CHARS: usize = 4_096;

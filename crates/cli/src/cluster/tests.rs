@@ -12,10 +12,10 @@ use super::audit::{self, ClusterReceipts};
 use super::fake_api_server::{self, FakeApiServer};
 use super::follow::RunProjector;
 use super::{list_runs, plan, view};
-use crate::local::event::Event;
-use crate::local::record::RunEnd;
 use crate::runs::audit::verify::{RunSelection, verify_in_cluster};
 use crate::target_flags::TargetFlags;
+use sympozium_runs::Event;
+use sympozium_runs::RunEnd;
 
 const UID: &str = "0b9d4c1e-0000-4000-8000-000000000001";
 const NOW: u64 = 1_800_000_000_000;

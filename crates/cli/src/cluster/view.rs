@@ -16,9 +16,9 @@ use sympozium_exec::report::GuaranteeState;
 use sympozium_ipc::run_api::{BridgePhase, Usage};
 
 use super::platform::{self, PlannedPart};
-use crate::local::record::RunEnd;
 use crate::runs::view::{RunView, state_label};
 use crate::target_flags::TargetFlags;
+use sympozium_runs::RunEnd;
 
 /// The maximum number of failed containers that an error message lists.
 const MAX_FAILED_CONTAINERS: usize = 8;

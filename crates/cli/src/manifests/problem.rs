@@ -6,7 +6,7 @@ use super::limits::MAX_FINDINGS;
 use super::tree::Mark;
 
 /// Whether a terminal displays a character as itself.
-pub use sympozium_api::text::is_visible as is_printable;
+pub use sympozium_api::text::{is_visible as is_printable, quote};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
@@ -59,24 +59,6 @@ impl Problems {
             Severity::Warning => self.warnings_omitted += 1,
         }
     }
-}
-
-/// The maximum number of characters of a value that a message quotes.
-const MAX_QUOTED_CHARS: usize = 60;
-
-/// `value` in backquotes, safe for a terminal: truncated where it is long, and with every control character escaped, so
-/// that a manifest cannot repaint the screen of the user who checks it.
-pub fn quote(value: &str) -> String {
-    let mut shown = String::from("`");
-    for (index, character) in value.chars().enumerate() {
-        if index == MAX_QUOTED_CHARS {
-            shown.push('…');
-            break;
-        }
-        text::push_escaped(&mut shown, character);
-    }
-    shown.push('`');
-    shown
 }
 
 /// The whole of `value`, with every invisible character escaped.

@@ -12,12 +12,12 @@ use sympozium_gateway::run_api::local::{StoredReport, files};
 use sympozium_ipc::receipt::{Chain, Receipt};
 use sympozium_ipc::run_api::{BridgePhase, MAX_REQUEST, Usage};
 
-use crate::local::event::{Event, TimedEvent};
-use crate::local::record::RunEnd;
-use crate::local::state::read_bounded;
 use crate::manifests::problem::is_printable;
-use crate::origin::ObjectOrigin;
 use crate::output;
+use sympozium_api::origin::ObjectOrigin;
+use sympozium_local::state::read_bounded;
+use sympozium_runs::RunEnd;
+use sympozium_runs::{Event, TimedEvent};
 
 /// Bytes of a `report.json`.
 const MAX_REPORT_BYTES: u64 = 2 * MAX_REQUEST as u64;

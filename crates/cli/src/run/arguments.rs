@@ -8,7 +8,7 @@ use sympozium_api::duration::DurationText;
 use sympozium_api::names::{AgentName, PolicyName, RunName};
 
 use crate::cluster::ClusterArguments;
-use crate::local::prepared_run::ApprovalMode;
+use sympozium_runs::ApprovalMode;
 
 /// The arguments of `run`.
 #[derive(Debug, Args)]

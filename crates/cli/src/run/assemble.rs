@@ -34,19 +34,19 @@ use sympozium_plan::plan::Planned;
 use crate::built_in;
 use crate::failure::Failure;
 use crate::kinds::Kind;
-use crate::local::keys::{self, EnvLookup, KeySources};
-use crate::local::prepared_run::PreparedRun;
-use crate::local::secrets::SecretStore;
-use crate::local::state::{self, StateDirectory, is_exclusively_ours};
 use crate::manifests::problem::printable;
 use crate::manifests::sources::Reader;
-use crate::origin::{ObjectOrigin, Origin, POLICY_KIND};
 use crate::planning::{RunResult, plan_session};
 use crate::run::arguments::{PolicyChoice, RunArguments};
 use crate::validate::{Completeness, FindingSeverity, ObjectName, Schemas, Session, ValidationStage};
 use data_objects::{DataObjects, PlanData};
 use inputs::RunInputs;
 use selection::Assembler;
+use sympozium_api::origin::{ObjectOrigin, Origin, POLICY_KIND};
+use sympozium_local::keys::{self, EnvLookup, KeySources};
+use sympozium_local::prepared_run::PreparedRun;
+use sympozium_local::secrets::SecretStore;
+use sympozium_local::state::{self, StateDirectory, is_exclusively_ours};
 use system_namespace::NamespaceClaims;
 
 /// Stands in for the file name of the floor that comes with this program.

@@ -18,12 +18,12 @@ use sympozium_exec::IsolationReport;
 use sympozium_ipc::receipt;
 use sympozium_ipc::run_api::{BridgePhase, Decision, Usage};
 
-use crate::local::event::{Event, Question, TimedEvent};
-use crate::local::record::RunEnd;
-use crate::origin::{self, ObjectOrigin};
 use crate::target_flags::TargetFlags;
 use calls::Calls;
 use line::{Fit, Line, Style};
+use sympozium_api::origin::{self, ObjectOrigin};
+use sympozium_runs::RunEnd;
+use sympozium_runs::{Event, Question, TimedEvent};
 use transcript_entry::{TranscriptEntry, parse_entry};
 
 /// Rows of one text of the model between its calls. The transcript has the rest.

@@ -24,13 +24,14 @@ use super::prompt::{self, PromptInput, Terminal};
 use super::screen::{Screen, TerminalEnv};
 use super::signals::{SignalRequest, Signals};
 use super::writer::Writer;
-use crate::local::event::{Event, Question, TimedEvent};
-use crate::local::events::{EventLog, EventReader};
-use crate::local::prepared_run::ApprovalMode;
-use crate::local::realise::{RunHandle, StopLevel};
-use crate::local::record::RunEnd;
-use crate::local::time::now_ms;
 use crate::target_flags::TargetFlags;
+use sympozium_local::realise::RunHandle;
+use sympozium_runs::ApprovalMode;
+use sympozium_runs::RunEnd;
+use sympozium_runs::StopLevel;
+use sympozium_runs::time::now_ms;
+use sympozium_runs::{Event, Question, TimedEvent};
+use sympozium_runs::{EventLog, EventReader};
 
 /// Interval of updates of the status line.
 const FRAME_INTERVAL: Duration = Duration::from_millis(120);

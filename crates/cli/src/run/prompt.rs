@@ -16,7 +16,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::display::humanize;
 use super::display::line::{Line, Style};
-use crate::local::event::Question;
+use sympozium_runs::Question;
 
 /// Bytes of a line of input; the limit of the kernel for terminals.
 const MAX_INPUT_BYTES: usize = 4_096;

@@ -4,7 +4,7 @@ use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::local::realise::StopLevel;
+use sympozium_runs::StopLevel;
 
 /// Listens for the signals that end a run, and counts them.
 #[derive(Debug)]

@@ -12,10 +12,10 @@ use super::table::{Printer, ignore_broken_pipe};
 use super::view::short_uid;
 use crate::cluster::{self, Cluster};
 use crate::failure::Failure;
-use crate::local::record::LocalRunRecord;
-use crate::local::state::{RunDirectory, StateDirectory};
 use crate::manifests::problem::printable;
 use crate::output::{escape_json, print_stderr};
+use sympozium_local::record::LocalRunRecord;
+use sympozium_local::state::{RunDirectory, StateDirectory};
 use verify::VerifiedChain;
 
 pub fn audit(arguments: &AuditArguments) -> Result<ExitCode, Failure> {

@@ -12,9 +12,9 @@ use super::view::{RunView, short_uid};
 use crate::arguments::OutputFormat;
 use crate::cluster::{self, Cluster};
 use crate::failure::Failure;
-use crate::local::sweep::list_run_directories;
-use crate::local::time::now_ms;
 use crate::output::{print_stderr, print_stdout, to_json};
+use sympozium_local::sweep::list_run_directories;
+use sympozium_runs::time::now_ms;
 
 pub fn list(arguments: &RunsArguments) -> Result<ExitCode, Failure> {
     if let Some(cluster) = Cluster::select(&arguments.cluster)? {

@@ -16,13 +16,13 @@ use super::table::{Printer, ignore_broken_pipe, indent_lines};
 use super::transcript::format_line;
 use crate::cluster::{self, Cluster};
 use crate::failure::Failure;
-use crate::local::control::{Client, EventStream};
-use crate::local::event::{Event, TimedEvent};
-use crate::local::record::LocalRunRecord;
-use crate::local::state::{RunDirectory, StateDirectory, read_bounded};
 use crate::manifests::problem::{printable, quote};
 use crate::output::{escape_json, print_stderr};
 use crate::target_flags::TargetFlags;
+use sympozium_local::control::{Client, EventStream};
+use sympozium_local::record::LocalRunRecord;
+use sympozium_local::state::{RunDirectory, StateDirectory, read_bounded};
+use sympozium_runs::{Event, TimedEvent};
 
 /// Bytes of a `report.json` that are read.
 pub const MAX_REPORT_BYTES: u64 = 16 << 20;

@@ -9,12 +9,12 @@ use super::arguments::RmArguments;
 use super::view::short_uid;
 use crate::cluster::{self, Cluster};
 use crate::failure::Failure;
-use crate::local::control::{Client, StopMode};
-use crate::local::record::LocalRunRecord;
-use crate::local::remove::remove_tree;
-use crate::local::state::{RunDirectory, RunLock, StateDirectory};
 use crate::manifests::problem::printable;
 use crate::output::print_stdout;
+use sympozium_local::control::{Client, StopMode};
+use sympozium_local::record::LocalRunRecord;
+use sympozium_local::remove::remove_tree;
+use sympozium_local::state::{RunDirectory, RunLock, StateDirectory};
 
 /// Time for a run to end by itself; then to be killed.
 const GRACEFUL_TIMEOUT: Duration = Duration::from_secs(30);

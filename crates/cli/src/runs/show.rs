@@ -19,15 +19,16 @@ use super::view::RunView;
 use crate::arguments::OutputFormat;
 use crate::cluster::{self, Cluster};
 use crate::failure::Failure;
-use crate::local::control::Client;
-use crate::local::event::Question;
-use crate::local::record::{LocalRunRecord, RunEnd};
-use crate::local::state::{RunDirectory, StateDirectory};
-use crate::local::time::{format_timestamp, now_ms};
 use crate::manifests::problem::printable;
-use crate::origin::{self, ObjectOrigin};
 use crate::output::{print_stdout, to_json};
 use crate::page::Page;
+use sympozium_api::origin::{self, ObjectOrigin};
+use sympozium_local::control::Client;
+use sympozium_local::record::LocalRunRecord;
+use sympozium_local::state::{RunDirectory, StateDirectory};
+use sympozium_runs::Question;
+use sympozium_runs::RunEnd;
+use sympozium_runs::time::{format_timestamp, now_ms};
 
 /// The JSON output.
 #[derive(Debug, PartialEq, Serialize)]

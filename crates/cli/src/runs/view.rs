@@ -7,9 +7,10 @@ use sympozium_api::agent_run::CostEstimate;
 use sympozium_ipc::run_api::{BridgePhase, Usage};
 
 use super::duration;
-use crate::local::record::{LocalRunRecord, RunEnd};
-use crate::local::state::RunDirectory;
 use crate::target_flags::TargetFlags;
+use sympozium_local::record::LocalRunRecord;
+use sympozium_local::state::RunDirectory;
+use sympozium_runs::RunEnd;
 
 /// The fraction of a currency unit that costs are counted in.
 const MILLION: u64 = 1_000_000;

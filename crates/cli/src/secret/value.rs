@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 
 use super::arguments::SetArguments;
 use crate::failure::Failure;
-use crate::local::secrets::MAX_BYTES;
+use sympozium_local::secrets::MAX_BYTES;
 
 /// Keys that cancel the input, end it, or delete the last character.
 const INTERRUPT: u8 = 0x03;

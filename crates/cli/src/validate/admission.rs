@@ -33,11 +33,11 @@ use crate::built_in;
 use crate::kinds::Kind;
 use crate::manifests::limits::MAX_RUNS;
 use crate::manifests::problem::Problem;
-use crate::origin::ObjectOrigin;
 use location::FieldLocator;
 use object_index::ObjectIndex;
 use resolve::ResolvedRun;
 use shipped::LoadedObjects;
+use sympozium_api::origin::ObjectOrigin;
 use uncertainty::{KnownFloor, UnknownObjects};
 
 /// Which policy is the policy floor.

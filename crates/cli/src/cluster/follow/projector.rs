@@ -15,10 +15,10 @@ use sympozium_ipc::run_api::{BridgePhase, Decision, Usage};
 use sympozium_plan::render::names::ObjectNames;
 
 use super::super::{plan, question, records, view};
-use crate::local::event::{Event, Question};
-use crate::local::record::RunEnd;
-use crate::origin;
 use crate::target_flags::TargetFlags;
+use sympozium_api::origin;
+use sympozium_runs::RunEnd;
+use sympozium_runs::{Event, Question};
 
 /// Bytes of segments of one kind that are buffered until the segments before them have arrived. The API server lists by
 /// name, so that r10 and r100 come before r2: most segments of a long run arrive early. Those that do not fit are read

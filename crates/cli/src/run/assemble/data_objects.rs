@@ -12,11 +12,11 @@ use sympozium_api::run_plan::{Role, VolumeSource};
 use zeroize::Zeroizing;
 
 use crate::failure::Failure;
-use crate::local::secrets::{Secret, SecretStore};
-use crate::local::state::StateDirectory;
 use crate::manifests::problem::quote;
 use crate::manifests::tree::{Node, Value as NodeValue};
 use crate::validate::{Object, ObjectKind};
+use sympozium_local::secrets::{Secret, SecretStore};
+use sympozium_local::state::StateDirectory;
 
 type Entries = BTreeMap<String, Zeroizing<Vec<u8>>>;
 /// Objects by name; or why one cannot be used.

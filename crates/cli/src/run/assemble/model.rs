@@ -9,12 +9,12 @@ use sympozium_plan::admit::DefaultEndpoint;
 use sympozium_plan::host::{AddressRange, Endpoint, Host};
 
 use crate::failure::Failure;
-use crate::local::keys::{EnvLookup, is_in_environment};
-use crate::local::state::{is_exclusively_ours, read_bounded};
 use crate::manifests::load::{Budget, load};
 use crate::manifests::problem::quote;
 use crate::manifests::tree::{Node, Value as NodeValue};
 use crate::run::arguments::RunArguments;
+use sympozium_local::keys::{EnvLookup, is_in_environment};
+use sympozium_local::state::{is_exclusively_ours, read_bounded};
 
 /// Bytes of `config.yaml`.
 const MAX_CONFIG_BYTES: u64 = 64 << 10;

@@ -14,9 +14,9 @@ use sympozium_api::RunPlan;
 use sympozium_api::run_plan::PlanVolume;
 
 use crate::failure::Failure;
-use crate::local::state::StateDirectory;
-use crate::local::volumes::{WORKSPACE, claim_name, find_claim};
 use crate::manifests::problem::quote;
+use sympozium_local::state::StateDirectory;
+use sympozium_local::volumes::{WORKSPACE, claim_name, find_claim};
 
 /// Entries of a directory that are examined.
 const MAX_ENTRIES: usize = 250_000;

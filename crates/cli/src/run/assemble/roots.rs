@@ -11,9 +11,9 @@ use sympozium_api::skill_pack::Skill;
 
 use super::{HostEnvironment, image_directory};
 use crate::failure::Failure;
-use crate::local::binaries::{Binary, is_program_name};
-use crate::local::prepared_run::{PartRoot, root_key};
 use crate::manifests::problem::quote;
+use sympozium_local::binaries::{Binary, is_program_name};
+use sympozium_local::prepared_run::{PartRoot, root_key};
 
 /// The program that runs every command line.
 const SHELL: &str = "sh";

@@ -22,9 +22,9 @@ use crate::manifests::load::LoadedFile;
 use crate::manifests::problem::quote;
 use crate::manifests::sources::Reader;
 use crate::manifests::tree::{Mark, Node};
-use crate::origin::COMMAND_LINE;
 use crate::run::arguments::RunArguments;
 use crate::validate::{Object, ObjectName, Session, closest};
+use sympozium_api::origin::COMMAND_LINE;
 
 /// The name of the agent that is built from flags alone.
 const DEFAULT_AGENT: &str = "assistant";

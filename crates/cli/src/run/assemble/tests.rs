@@ -11,8 +11,9 @@ use zeroize::Zeroizing;
 use super::*;
 use crate::arguments::{Arguments, Command};
 use crate::failure::{DENIED, FAILED, USAGE};
-use crate::local::binaries::Binary;
-use crate::local::prepared_run::{ApprovalMode, PartRoot};
+use sympozium_local::binaries::Binary;
+use sympozium_local::prepared_run::PartRoot;
+use sympozium_runs::ApprovalMode;
 
 mod from_files;
 mod from_flags;

@@ -10,7 +10,7 @@ use sympozium_exec::guarantee::{Layer, Profile};
 use sympozium_ipc::receipt::{Actor, CallDecision, Event as Noted, Outcome as Ended, OutputSize, Receipt};
 
 use super::*;
-use crate::origin::Origin;
+use sympozium_api::origin::Origin;
 
 const DIGEST: &str = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
 

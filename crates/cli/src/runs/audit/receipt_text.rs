@@ -4,8 +4,8 @@ use sympozium_api::names::Digest;
 use sympozium_ipc::receipt::{Actor, CallDecision, Event, ForeignKind, Outcome, Receipt};
 
 use super::super::duration;
-use crate::local::time::format_timestamp;
 use crate::manifests::problem::printable;
+use sympozium_runs::time::format_timestamp;
 
 pub fn format_receipt(receipt: &Receipt) -> String {
     let what = describe_event(&receipt.event);

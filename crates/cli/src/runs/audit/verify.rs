@@ -17,10 +17,10 @@ use super::super::logs::read_report;
 use super::{StoredReceipts, verified_line};
 use crate::cluster::{self, Cluster};
 use crate::failure::{FAILED, Failure};
-use crate::local::record::LocalRunRecord;
-use crate::local::state::{RunDirectory, StateDirectory, read_bounded};
 use crate::manifests::problem::printable;
 use crate::output::print_stdout;
+use sympozium_local::record::LocalRunRecord;
+use sympozium_local::state::{RunDirectory, StateDirectory, read_bounded};
 
 /// A verified chain of receipts.
 #[derive(Debug, Clone, PartialEq, Eq)]

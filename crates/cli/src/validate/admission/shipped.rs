@@ -7,7 +7,7 @@ use sympozium_plan::admit::{Subject, Violation, referenced_policy};
 use super::super::object::Object;
 use super::resolve::ResolvedRun;
 use crate::manifests::problem::quote;
-use crate::origin::{COMMAND_LINE, ObjectOrigin, Origin, PACK_KIND, POLICY_KIND};
+use sympozium_api::origin::{COMMAND_LINE, ObjectOrigin, Origin, PACK_KIND, POLICY_KIND};
 
 #[derive(Clone, Copy)]
 pub struct LoadedObjects<'a> {

@@ -1,7 +1,7 @@
 //! A shipped name means the shipped object, whatever else has the name.
 
 use super::*;
-use crate::origin::{ObjectOrigin, Origin, PACK_KIND, POLICY_KIND};
+use sympozium_api::origin::{ObjectOrigin, Origin, PACK_KIND, POLICY_KIND};
 
 /// A policy under which no tool needs approval.
 fn policy(name: &str, namespace: &str) -> String {

@@ -1,0 +1,143 @@
+//! The fallback on machines that block user namespaces: the run continues in weaker sandboxes with a warning, or is
+//! refused. Either way the user gets the hint of `sympozium doctor`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use sympozium_api::run_plan::Part;
+use sympozium_exec::features::{Features, hint};
+use sympozium_exec::{Guarantee, Layer, StartError};
+use tokio::time::{Instant, sleep};
+use zeroize::Zeroizing;
+
+use super::ActiveRun;
+use crate::leftovers;
+use crate::prepared_run::PreparedRun;
+use crate::sandbox_spec::{PartSpec, SandboxInputs};
+use crate::unprivileged;
+use crate::volumes::Volumes;
+use sympozium_runs::Event;
+use sympozium_runs::RunEnd;
+
+/// Time for the orphans of killed sandboxes to exit.
+const ORPHANS_TIMEOUT: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+
+/// What sandboxes are built from, kept until the first ones are there, because the fallback builds them again.
+pub struct RunAssets {
+    pub prepared: PreparedRun,
+    pub volumes: Volumes,
+    pub live: PathBuf,
+    pub gateway: PathBuf,
+    pub program: PathBuf,
+    pub proxies: BTreeMap<String, Zeroizing<String>>,
+    pub workspace: Option<PathBuf>,
+}
+
+impl RunAssets {
+    pub fn sandbox_inputs(&self) -> SandboxInputs<'_> {
+        SandboxInputs {
+            prepared: &self.prepared,
+            volumes: &self.volumes,
+            live: &self.live,
+            gateway: &self.gateway,
+            program: &self.program,
+            proxies: &self.proxies,
+        }
+    }
+
+    fn unprivileged_specs(&self) -> anyhow::Result<Vec<(Part, PartSpec)>> {
+        let mut sandboxes = Vec::new();
+        for part in &self.prepared.plan.parts {
+            let sandbox = self.sandbox_inputs().unprivileged_spec(part);
+            let sandbox = sandbox.with_context(|| format!("part {} cannot be made", part.name))?;
+            sandboxes.push((part.clone(), sandbox));
+        }
+        Ok(sandboxes)
+    }
+}
+
+impl ActiveRun {
+    /// Runs without namespaces, if the run requires nothing that needs them. No part has started yet.
+    pub(super) async fn run_without_namespaces(&mut self, means: &RunAssets, error: StartError) -> RunEnd {
+        // Probing starts child processes and waits for them.
+        let remedy = tokio::task::spawn_blocking(namespaces_hint).await;
+        let remedy = remedy.unwrap_or_default();
+        let refused = |why: &str| RunEnd::Refused {
+            why: format!(
+                "user namespaces are blocked on this machine ({error}), and the run cannot do without them: {why}\nhint: {remedy}"
+            ),
+        };
+        if rustix::process::geteuid().is_root() {
+            // Root would have only file permissions between its commands and the machine.
+            return refused("it is started as root");
+        }
+        let workspace = means.workspace.as_deref();
+        let obstacles = unprivileged::find_obstacles(&means.prepared, &means.live, workspace);
+        if !obstacles.is_empty() {
+            return refused(&obstacles.join("; "));
+        }
+        let sandboxes = match means.unprivileged_specs() {
+            Ok(sandboxes) => sandboxes,
+            Err(error) => return refused(&format!("{error:#}")),
+        };
+        // These sandboxes have no init of their own: orphans of a killed one must come to this process, not to the
+        // machine's init.
+        if let Err(error) = rustix::process::set_child_subreaper(Some(Pid::INIT)) {
+            return refused(&error.to_string());
+        }
+        self.is_subreaper = true;
+        self.events.emit(Event::Warning { text: fallback_warning(&error, workspace, &remedy) });
+        for (part, _) in &sandboxes {
+            // Created by the first attempt, and empty.
+            let log = self.directory.logs_directory().join(format!("{}.log", part.name));
+            let _ = std::fs::remove_file(log);
+        }
+        match self.run_in_sandboxes(sandboxes).await {
+            Ok(outcome) => outcome,
+            // None of these sandboxes uses a namespace.
+            Err(error) => refused(&error.to_string()),
+        }
+    }
+}
+
+/// Kills and reaps the orphans of killed sandboxes. What cannot be killed is reported as left over.
+pub async fn kill_orphans() {
+    let until = Instant::now() + ORPHANS_TIMEOUT;
+    loop {
+        let orphans = leftovers::list_children();
+        if orphans.is_empty() || Instant::now() >= until {
+            return;
+        }
+        for pid in orphans {
+            // An unreaped child: the PID cannot have been reused.
+            let _ = kill_process(pid, Signal::KILL);
+            let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+        }
+        sleep(POLL_INTERVAL).await;
+    }
+}
+
+/// What is missing, what that means, and what to do.
+fn fallback_warning(error: &StartError, workspace: Option<&Path>, remedy: &str) -> String {
+    let missing = Guarantee::ALL.into_iter().filter(|it| !unprivileged::holds(*it));
+    let missing: Vec<&str> = missing.map(Guarantee::as_str).collect();
+    let workspace = match workspace {
+        Some(workspace) => format!(", and the workspace is at {}, not at /workspace", workspace.display()),
+        None => String::new(),
+    };
+    format!(
+        "user namespaces are blocked on this machine ({error}): the run is held by Landlock and seccomp alone, and not held are \
+         {}; commands get no sockets at all{workspace}. To have all of it: {remedy}",
+        missing.join(", ")
+    )
+}
+
+/// The hint of `sympozium doctor`.
+fn namespaces_hint() -> String {
+    hint(Features::get(), Layer::UserNamespace)
+        .unwrap_or_else(|| "`sympozium doctor` says what is in the way".to_owned())
+}
