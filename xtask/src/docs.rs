@@ -1,5 +1,6 @@
 //! `docs`: the parts of the documentation that are made from code.
 
+mod models;
 mod reference;
 
 use std::fs;
@@ -20,12 +21,14 @@ pub fn run() -> anyhow::Result<()> {
     let (path, _, new) = isolation()?;
     fs::write(&path, new).with_context(|| format!("writing {}", path.display()))?;
     line(&format!("wrote {}", path.display()));
+    models::write()?;
     reference::write()
 }
 
 /// What is not as it would be written.
 pub fn check() -> anyhow::Result<Vec<String>> {
-    let mut problems = reference::check()?;
+    let mut problems = models::check();
+    problems.extend(reference::check()?);
     let (_, old, new) = isolation()?;
     if old != new {
         problems.push("docs/isolation.md does not show the matrix of the code; run `cargo xtask docs`".to_owned());

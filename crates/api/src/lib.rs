@@ -7,6 +7,7 @@
 //! * The doc comment of a field is what `kubectl explain` prints.
 //! * The types can read everything that the schemas accept. One object that cannot be read would stop every watch of
 //!   its kind.
+//! * [`provider`] is the table of model providers.
 //! * [`run_plan`] is the plan of a run, which every backend realises. Hashes are computed in [`digest`].
 //! * [`text`] decides which characters are safe to print, for all code that repeats foreign text.
 //! * [`crds::all`] returns the CRDs as they are installed; `cargo xtask crds` writes them to `config/crds`.
@@ -39,6 +40,7 @@ pub mod network;
 pub mod open;
 pub mod origin;
 pub mod policy;
+pub mod provider;
 pub mod quantity;
 pub mod rbac;
 pub mod run_plan;

@@ -50,7 +50,7 @@ pub use input::{
     Permissions, ResourceLimits, RuntimeClasses, Services, Settings, referenced_packs, referenced_policy,
 };
 pub(crate) use kernel::own_kernel as kernel_of_run;
-pub use model::{DefaultEndpoint, ResolvedModel, resolve_model};
+pub use model::{ResolvedModel, resolve_model};
 pub use objects::{admit_agent, admit_agent_author, admit_model, admit_pack, admit_policy, admit_schedule};
 pub use packs::{PackOrigin, ResolvedPack};
 pub(crate) use resources::{MIN_AGENT_LIMITS, default_sidecar_limits, quantity_or_zero as read_amount};

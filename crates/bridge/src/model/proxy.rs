@@ -266,10 +266,10 @@ fn build_headers(
         headers.insert(name, HeaderValue::from_static(value));
     }
     if let Some(key) = secrets.key {
-        let (name, before) = wire::key_header(plan.wire, &plan.provider);
-        let (value, secret) = key_header_value(before, &key)?;
+        let header = plan.resolve_key_header();
+        let (value, secret) = key_header_value(header.value_prefix(), &key)?;
         redactors.extend(Redactor::new(secret));
-        headers.insert(name, value);
+        headers.insert(HeaderName::from_static(header.name()), value);
     }
     for (name, value) in &plan.headers {
         let unusable = || ModelError::Header(name.clone());

@@ -73,7 +73,7 @@ impl RequestRules {
             model: plan.model.model.clone(),
             tools: open.map(|tool| tool.name.clone()).collect(),
             max_bytes: plan.limits.model_request_bytes,
-            requests_usage: wire::needs_usage_option(plan.model.wire, &plan.model.provider),
+            requests_usage: plan.model.must_ask_for_usage(),
         }
     }
 

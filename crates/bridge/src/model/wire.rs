@@ -1,4 +1,4 @@
-//! Differences between the wire formats: the fields of a request, and the header of the key.
+//! Differences between the wire formats: the fields of a request, and headers.
 //!
 //! A field is allowed if a runner needs it to steer the model's output. Not allowed are fields that make the provider
 //! act by itself (search, execute, fetch, store), that make it use anything that outlives the request, or that change
@@ -92,26 +92,7 @@ pub fn is_field_allowed(wire: WireFormat, field: &str) -> bool {
     fields.binary_search(&field).is_ok()
 }
 
-/// Whether a provider reports the usage of a stream only on request. Mistral always reports it, and rejects the request
-/// for it.
-pub fn needs_usage_option(wire: WireFormat, provider: &str) -> bool {
-    wire == WireFormat::OpenAi && !provider.eq_ignore_ascii_case("mistral")
-}
-
 pub const ANTHROPIC_VERSION: (&str, &str) = ("anthropic-version", "2023-06-01");
-
-/// The header that carries the key, and the prefix of its value.
-pub fn key_header(wire: WireFormat, provider: &str) -> (HeaderName, &'static str) {
-    match wire {
-        WireFormat::Anthropic => (HeaderName::from_static("x-api-key"), ""),
-        WireFormat::OpenAi if is_azure(provider) => (HeaderName::from_static("api-key"), ""),
-        WireFormat::OpenAi => (http::header::AUTHORIZATION, "Bearer "),
-    }
-}
-
-fn is_azure(provider: &str) -> bool {
-    ["azure", "azure-openai"].iter().any(|name| name.eq_ignore_ascii_case(provider))
-}
 
 /// Headers that belong to the connection and the encoding. Neither a plan nor a Secret may set them. Names are in lower
 /// case.
@@ -158,35 +139,6 @@ mod tests {
         }
         for name in ["set-cookie", "location", "openai-organization", "server"] {
             assert!(!is_passed_to_agent(&HeaderName::from_static(name)), "{name}");
-        }
-    }
-
-    #[test]
-    fn usage_is_asked_for_where_that_is_known() {
-        for (wire, provider, expected) in [
-            (WireFormat::OpenAi, "openai", true),
-            (WireFormat::OpenAi, "ollama", true),
-            (WireFormat::OpenAi, "Mistral", false),
-            (WireFormat::Anthropic, "anthropic", false),
-        ] {
-            assert_eq!(needs_usage_option(wire, provider), expected, "{provider}");
-        }
-    }
-
-    #[test]
-    fn every_provider_gets_its_key_as_it_wants_it() {
-        let shown = |wire, provider| {
-            let (name, before) = key_header(wire, provider);
-            format!("{name}: {before}")
-        };
-        for (wire, provider, expected) in [
-            (WireFormat::OpenAi, "openai", "authorization: Bearer "),
-            (WireFormat::OpenAi, "ollama", "authorization: Bearer "),
-            (WireFormat::OpenAi, "Azure", "api-key: "),
-            (WireFormat::OpenAi, "azure-openai", "api-key: "),
-            (WireFormat::Anthropic, "anthropic", "x-api-key: "),
-        ] {
-            assert_eq!(shown(wire, provider), expected);
         }
     }
 }

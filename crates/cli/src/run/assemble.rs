@@ -25,9 +25,9 @@ use anyhow::{Context as _, anyhow};
 use sympozium_api::RunPlan;
 use sympozium_api::labels::{FLOOR_POLICY, SYSTEM_NAMESPACE};
 use sympozium_api::names::Digest;
+use sympozium_api::provider::Provider;
 use sympozium_api::run_plan::VolumeName;
 use sympozium_api::skill_pack::Skill;
-use sympozium_plan::admit::DefaultEndpoint;
 use sympozium_plan::host::Host;
 use sympozium_plan::plan::Planned;
 
@@ -319,12 +319,8 @@ fn may_use_env_key(plan: &RunPlan) -> bool {
     let Some(endpoint) = &plan.model.endpoint else {
         return false;
     };
-    let is_own = match DefaultEndpoint::for_provider(&plan.model.provider) {
-        DefaultEndpoint::Fixed(host, port) => {
-            endpoint.host == host && endpoint.port == port && (endpoint.encrypted || port != 443)
-        }
-        DefaultEndpoint::Required | DefaultEndpoint::Internal => false,
-    };
+    let provider = Provider::find(&plan.model.provider);
+    let is_own = provider.owns_endpoint(&endpoint.host, endpoint.port, endpoint.encrypted);
     is_own || Host::parse(&endpoint.host).is_ok_and(|host| model::is_local_host(&host))
 }
 

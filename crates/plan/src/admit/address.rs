@@ -2,8 +2,9 @@
 //! the plan.
 
 use sympozium_api::agent_run::RunModel;
+use sympozium_api::provider::{DefaultEndpoint, Provider};
 
-use super::model::{DefaultEndpoint, ResolvedModel, is_credential_header, resolve_model};
+use super::model::{ResolvedModel, is_credential_header, resolve_model};
 use super::violation::{Findings, violation};
 use super::{Input, RuleContext};
 use crate::host::{Endpoint, Host, InvalidHost};
@@ -47,7 +48,7 @@ pub fn model_address(input: &Input<'_>, model: &RunModel) -> Option<Result<Model
     if let Some(url) = &model.base_url {
         return Some(Endpoint::parse(url).map(|it| at(it, AddressSource::BaseUrl)));
     }
-    match DefaultEndpoint::for_provider(&model.provider) {
+    match Provider::find(&model.provider).endpoint {
         DefaultEndpoint::Fixed(host, port) => {
             let endpoint = |host: Host| Endpoint { encrypted: port == 443, host, port, path: String::new() };
             Some(Host::parse(host).map(|it| at(endpoint(it), AddressSource::Provider)))
@@ -84,7 +85,7 @@ fn served_address(found: &ResolvedModel<'_, '_>) -> Result<ModelAddress, Invalid
 
 /// Checks that requests, and the model key with them, may go to the model's address.
 pub fn check(case: &RuleContext<'_, '_>, model: &RunModel, findings: &mut Findings) {
-    let own = DefaultEndpoint::for_provider(&model.provider);
+    let provider = Provider::find(&model.provider);
     let field = match (&model.model_ref, &model.base_url) {
         (Some(_), _) => "spec.model.modelRef",
         (None, Some(_)) => "spec.model.baseURL",
@@ -98,7 +99,7 @@ pub fn check(case: &RuleContext<'_, '_>, model: &RunModel, findings: &mut Findin
             return findings.deny(&case.subject, violation(field, "model-url", message, remedy));
         }
         // A missing Model is reported elsewhere.
-        None if model.model_ref.is_none() && own == DefaultEndpoint::Required => {
+        None if model.model_ref.is_none() && provider.endpoint == DefaultEndpoint::Required => {
             return findings.deny(
                 &case.subject,
                 violation(
@@ -124,7 +125,7 @@ pub fn check(case: &RuleContext<'_, '_>, model: &RunModel, findings: &mut Findin
         }
         _ => false,
     };
-    let may = is_listed || is_opened_service || own.includes(&address.endpoint);
+    let may = is_listed || is_opened_service || provider.owns_endpoint(&host.to_string(), *port, *encrypted);
     if policy.has_policy && !may {
         let (message, remedy) = denial_text(&address, model);
         findings.deny(&case.subject, violation(field, "model-endpoint", message, remedy));

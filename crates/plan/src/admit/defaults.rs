@@ -5,6 +5,7 @@ use sympozium_api::agent_run::RunModel;
 use sympozium_api::duration::DurationText;
 use sympozium_api::labels;
 use sympozium_api::names::OptionalSecretName;
+use sympozium_api::provider::Provider;
 use sympozium_api::sandbox::AgentSandbox;
 use sympozium_api::{AgentRun, AgentRunSpec};
 
@@ -129,12 +130,5 @@ fn guess_provider(input: &Input<'_>, agent: &AgentSpec) -> String {
         return named.clone();
     }
     let config = &agent.agents.default;
-    let guess = match config.base_url.as_deref() {
-        Some(url) if url.contains("ollama") || url.contains(":11434") => "ollama",
-        Some(url) if url.contains("lm-studio") || url.contains(":1234") => "lm-studio",
-        Some(_) => "custom",
-        None if config.model.starts_with("claude") => "anthropic",
-        None => "openai",
-    };
-    guess.to_owned()
+    Provider::guess(config.base_url.as_deref(), &config.model).name.to_owned()
 }

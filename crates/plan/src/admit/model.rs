@@ -1,4 +1,4 @@
-//! The model of a run, and the addresses of providers.
+//! The model of a run.
 
 use sympozium_api::Model;
 use sympozium_api::agent_run::RunModel;
@@ -6,59 +6,6 @@ use sympozium_api::names::ModelRef;
 
 use super::violation::{Findings, violation};
 use super::{Input, RuleContext, Subject, address};
-use crate::host::{Destination, Endpoint};
-
-/// The default address of a provider.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DefaultEndpoint {
-    /// This host, at this port.
-    Fixed(&'static str, u16),
-    /// The run must set the address.
-    Required,
-    /// No address: the bridge answers itself.
-    Internal,
-}
-
-/// The known providers. Others need `baseURL`. Hosts whose names customers choose are not listed as a provider's own:
-/// any customer can be behind them.
-const PROVIDERS: &[(&str, DefaultEndpoint)] = &[
-    ("anthropic", DefaultEndpoint::Fixed("api.anthropic.com", 443)),
-    ("azure", DefaultEndpoint::Required),
-    ("azure-openai", DefaultEndpoint::Required),
-    ("bedrock", DefaultEndpoint::Required),
-    ("deepseek", DefaultEndpoint::Fixed("api.deepseek.com", 443)),
-    ("gemini", DefaultEndpoint::Fixed("generativelanguage.googleapis.com", 443)),
-    ("google", DefaultEndpoint::Fixed("generativelanguage.googleapis.com", 443)),
-    ("groq", DefaultEndpoint::Fixed("api.groq.com", 443)),
-    ("llama-server", DefaultEndpoint::Required),
-    ("llamacpp", DefaultEndpoint::Required),
-    ("lm-studio", DefaultEndpoint::Required),
-    ("local", DefaultEndpoint::Required),
-    ("mistral", DefaultEndpoint::Fixed("api.mistral.ai", 443)),
-    ("ollama", DefaultEndpoint::Fixed("ollama.default.svc", 11434)),
-    ("openai", DefaultEndpoint::Fixed("api.openai.com", 443)),
-    ("openrouter", DefaultEndpoint::Fixed("openrouter.ai", 443)),
-    ("scripted", DefaultEndpoint::Internal),
-    ("unsloth", DefaultEndpoint::Required),
-    ("vllm", DefaultEndpoint::Required),
-];
-
-impl DefaultEndpoint {
-    /// The address of a provider; case is ignored.
-    pub fn for_provider(provider: &str) -> Self {
-        let found = PROVIDERS.iter().find(|(name, _)| name.eq_ignore_ascii_case(provider));
-        found.map_or(Self::Required, |(_, endpoints)| *endpoints)
-    }
-
-    /// Whether an address is the provider's own.
-    pub(super) fn includes(self, endpoint: &Endpoint) -> bool {
-        let Self::Fixed(host, port) = self else {
-            return false;
-        };
-        let is_it = Destination::parse(host, Some(port)).is_ok_and(|own| own.allows(&endpoint.host, endpoint.port));
-        is_it && (endpoint.encrypted || port != 443)
-    }
-}
 
 /// Checks the model's name, its namespace and its address.
 pub fn check(case: &RuleContext<'_, '_>, findings: &mut Findings) {

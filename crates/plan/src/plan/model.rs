@@ -2,50 +2,19 @@
 
 use sympozium_api::agent_run::RunModel;
 use sympozium_api::names::{EnvName, ObjectName, SecretName};
+use sympozium_api::provider::{CUSTOM, DefaultEndpoint, GENERIC_KEY_VARIABLE, Provider};
 use sympozium_api::run_plan::{ModelEndpoint, ModelKey, ModelPlan, WireFormat};
 
 use crate::admit::{AddressSource, Admitted, Input, ModelAddress, model_address};
-
-/// What differs between providers: the wire format, the path of the API, and the variable of the key.
-struct Provider {
-    name: &'static str,
-    wire: WireFormat,
-    base_path: &'static str,
-    key: &'static str,
-}
-
-const PROVIDERS: &[Provider] = &[
-    Provider { wire: WireFormat::Anthropic, ..openai_compatible("anthropic", "", "ANTHROPIC_API_KEY") },
-    openai_compatible("azure", "/openai/v1", "AZURE_OPENAI_API_KEY"),
-    openai_compatible("azure-openai", "/openai/v1", "AZURE_OPENAI_API_KEY"),
-    openai_compatible("deepseek", "/v1", "DEEPSEEK_API_KEY"),
-    openai_compatible("gemini", "/v1beta/openai", "GOOGLE_API_KEY"),
-    openai_compatible("google", "/v1beta/openai", "GOOGLE_API_KEY"),
-    openai_compatible("groq", "/openai/v1", "GROQ_API_KEY"),
-    openai_compatible("mistral", "/v1", "MISTRAL_API_KEY"),
-    openai_compatible("openrouter", "/api/v1", "OPENROUTER_API_KEY"),
-];
-/// All other providers have the API of OpenAI.
-const DEFAULT_PROVIDER: Provider = openai_compatible("openai", "/v1", "OPENAI_API_KEY");
-/// The key in a Secret that is not for a particular provider.
-const GENERIC_KEY: &str = "API_KEY";
-/// The provider whose answers come from a script.
-const SCRIPTED: &str = "scripted";
-
-/// A provider with the wire format of OpenAI.
-const fn openai_compatible(name: &'static str, base_path: &'static str, key: &'static str) -> Provider {
-    Provider { name, wire: WireFormat::OpenAi, base_path, key }
-}
 
 /// Plans the model of a run.
 pub fn plan(input: &Input<'_>, admitted: &Admitted<'_>) -> ModelPlan {
     let nothing = RunModel::default();
     // Admission denies a run without a model.
     let model = admitted.run.spec.model.as_ref().unwrap_or(&nothing);
-    let is = |provider: &&Provider| provider.name.eq_ignore_ascii_case(&model.provider);
-    let provider = PROVIDERS.iter().find(is).unwrap_or(&DEFAULT_PROVIDER);
+    let provider = Provider::find(&model.provider);
     let wire = provider.wire;
-    let scripted = model.provider.eq_ignore_ascii_case(SCRIPTED) && model.model_ref.is_none();
+    let scripted = provider.endpoint == DefaultEndpoint::Internal && model.model_ref.is_none();
     ModelPlan {
         provider: model.provider.clone(),
         model: model.model.clone(),
@@ -55,6 +24,8 @@ pub fn plan(input: &Input<'_>, admitted: &Admitted<'_>) -> ModelPlan {
         headers: model.provider_headers.clone(),
         headers_secret: model.provider_headers_secret_ref.clone(),
         keys: keys(model, provider),
+        key_header: Some(provider.key_header).filter(|header| *header != wire.key_header()),
+        ask_for_usage: Some(provider.asks_for_usage).filter(|asks| *asks != wire.asks_for_usage()),
         script: scripted.then(|| ObjectName::new(model.model.clone())),
     }
 }
@@ -66,7 +37,7 @@ fn keys(model: &RunModel, provider: &Provider) -> Vec<ModelKey> {
         return Vec::new();
     };
     let key = |variable: &str| ModelKey { variable: EnvName::new(variable), secret: SecretName::new(secret) };
-    vec![key(provider.key), key(GENERIC_KEY)]
+    vec![key(provider.key_variable), key(GENERIC_KEY_VARIABLE)]
 }
 
 /// The address that admission has resolved. A scripted model is inside the bridge and has none.
@@ -74,7 +45,7 @@ fn endpoint(input: &Input<'_>, model: &RunModel, provider: &Provider, wire: Wire
     let ModelAddress { endpoint, source } = model_address(input, model)?.ok()?;
     // Models that a cluster serves have the API of OpenAI.
     let (usual_path, wire) = match source {
-        AddressSource::Service { .. } | AddressSource::Status => (DEFAULT_PROVIDER.base_path, WireFormat::OpenAi),
+        AddressSource::Service { .. } | AddressSource::Status => (CUSTOM.base_path, CUSTOM.wire),
         AddressSource::BaseUrl | AddressSource::Provider => (provider.base_path, wire),
     };
     let (path, query) = endpoint

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Value, json};
 use sympozium_api::names::SecretName;
-use sympozium_plan::admit::DefaultEndpoint;
+use sympozium_api::provider::{DefaultEndpoint, PROVIDERS, Provider};
 use sympozium_plan::host::{AddressRange, Endpoint, Host};
 
 use crate::failure::Failure;
@@ -21,19 +21,6 @@ const MAX_CONFIG_BYTES: u64 = 64 << 10;
 /// The Secret with the key of a provider whose name cannot be part of a Secret's name.
 pub const ANY_KEY_SECRET: &str = "model-key";
 
-/// Providers that are servers on this machine, with their default addresses.
-const LOCAL_SERVERS: &[(&str, &str)] = &[
-    ("llama-server", "http://127.0.0.1:8080/v1"),
-    ("llamacpp", "http://127.0.0.1:8080/v1"),
-    ("lm-studio", "http://127.0.0.1:1234/v1"),
-    ("ollama", "http://127.0.0.1:11434/v1"),
-    ("vllm", "http://127.0.0.1:8000/v1"),
-];
-
-/// Providers that are used if their key is the only one in the environment: the variable, and the model to use.
-const DEFAULT_MODELS: &[(&str, &str)] =
-    &[("ANTHROPIC_API_KEY", "anthropic/claude-sonnet-4-20250514"), ("OPENAI_API_KEY", "openai/gpt-4o")];
-
 /// A model that the user chose, on the command line or in the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelChoice {
@@ -48,9 +35,8 @@ impl ModelChoice {
     /// A model by `provider/model`. A local server without `base_url` gets its default address.
     pub fn new(name: &str, base_url: Option<&str>) -> Self {
         let (provider, model) = name.split_once('/').unwrap_or((name, ""));
-        let is = |(local, _): &&(&str, &str)| local.eq_ignore_ascii_case(provider);
-        let usual = LOCAL_SERVERS.iter().find(is).map(|(_, url)| *url);
-        Self { provider: provider.to_owned(), model: model.to_owned(), base_url: base_url.or(usual).map(str::to_owned) }
+        let base_url = base_url.or(Provider::find(provider).local_url);
+        Self { provider: provider.to_owned(), model: model.to_owned(), base_url: base_url.map(str::to_owned) }
     }
 
     /// The model of a run that no manifest describes: from the flags, the configuration or the environment. If there is
@@ -71,11 +57,10 @@ impl ModelChoice {
             let base_url = base_url.or(configured.base_url.as_deref());
             return Ok(Self::new(name, base_url));
         }
-        let mut known = DEFAULT_MODELS.iter();
-        let has_key = |(variable, _): &&(&str, &str)| is_in_environment(variable, environment);
-        let found: Vec<_> = known.by_ref().filter(has_key).collect();
+        let has_key = |(provider, _): &(&Provider, &str)| is_in_environment(provider.key_variable, environment);
+        let found: Vec<_> = with_default_model().filter(has_key).collect();
         match found.as_slice() {
-            [(_, name)] => Ok(Self::new(name, base_url)),
+            [(provider, model)] => Ok(Self::new(&format!("{}/{model}", provider.name), base_url)),
             found => Err(no_model(found.len())),
         }
     }
@@ -103,15 +88,13 @@ impl ModelChoice {
 
     /// Whether it is at its provider's own address, which requires a key.
     pub fn needs_key(&self) -> bool {
-        self.base_url.is_none() && matches!(DefaultEndpoint::for_provider(&self.provider), DefaultEndpoint::Fixed(..))
+        self.base_url.is_none() && matches!(Provider::find(&self.provider).endpoint, DefaultEndpoint::Fixed(..))
     }
 
     /// Whether it is served on this machine, and the environment has a key for its provider.
     pub fn has_local_key(&self, environment: &EnvLookup<'_>) -> bool {
-        let is = |(_, name): &&(&str, &str)| {
-            name.split('/').next().is_some_and(|it| it.eq_ignore_ascii_case(&self.provider))
-        };
-        let variable = DEFAULT_MODELS.iter().find(is).map(|(variable, _)| *variable);
+        let mut known = with_default_model();
+        let variable = known.find(|(row, _)| row.is_named(&self.provider)).map(|(row, _)| row.key_variable);
         let url = self.base_url.as_deref().and_then(|url| Endpoint::parse(url).ok());
         url.is_some_and(|url| is_local_host(&url.host)) && variable.is_some_and(|it| is_in_environment(it, environment))
     }
@@ -132,9 +115,15 @@ pub fn is_local_host(host: &Host) -> bool {
     }
 }
 
+/// The providers that are used if their key is the only one in the environment, each with its model.
+fn with_default_model() -> impl Iterator<Item = (&'static Provider, &'static str)> {
+    PROVIDERS.iter().filter_map(|provider| Some((provider, provider.default_model?)))
+}
+
 fn no_model(keys: usize) -> Failure {
+    let variables: Vec<&str> = with_default_model().map(|(provider, _)| provider.key_variable).collect();
     let error = match keys {
-        0 => anyhow!("no model is named, and neither ANTHROPIC_API_KEY nor OPENAI_API_KEY is set"),
+        0 => anyhow!("no model is named, and neither {} is set", variables.join(" nor ")),
         _ => anyhow!("no model is named, and keys of several providers are set"),
     };
     let hint = "set the key of one provider, or name a model: --model openai/gpt-4o, --model ollama/qwen3 for one on this machine; \
@@ -253,9 +242,10 @@ mod tests {
     fn servers_on_this_machine_are_where_they_usually_are() {
         let expected = choice("Ollama", "qwen3", Some("http://127.0.0.1:11434/v1"));
         assert_eq!(usual(&["--model", "Ollama/qwen3"], None, &[]), expected);
-        for (name, url) in LOCAL_SERVERS {
+        let local = PROVIDERS.iter().filter_map(|provider| Some((provider, provider.local_url?)));
+        for (name, url) in local.flat_map(|(provider, url)| provider.names().map(move |name| (name, url))) {
             let choice = ModelChoice::new(&format!("{name}/x"), None);
-            assert_eq!(choice.base_url.as_deref(), Some(*url));
+            assert_eq!(choice.base_url.as_deref(), Some(url));
             assert!(is_local_host(&Endpoint::parse(url).unwrap().host));
             assert!(!choice.needs_key());
         }

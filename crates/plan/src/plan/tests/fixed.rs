@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use sympozium_api::RunPlan;
+use sympozium_api::provider::KeyHeader;
 use sympozium_api::run_plan::{MAX_BYTES, Part, paths};
 
 use super::harness::Harness;
@@ -95,6 +96,28 @@ fn the_agents_view_of_a_plan_with_odd_schemas() {
     let named = json!({ "properties": { "target": { "enum": ["cluster", "tickets"] } } });
     assert_eq!(shell(json!({ "properties": {} })), named);
     assert_eq!(shell(json!({ "properties": { "target": { "enum": 1 } } })), named);
+}
+
+#[test]
+fn the_plan_has_what_differs_from_the_wire_format() {
+    for (provider, key_header, ask_for_usage) in [
+        ("openai", None, None),
+        ("anthropic", None, None),
+        ("unheard-of", None, None),
+        ("Azure", Some(KeyHeader::ApiKey), None),
+        ("azure-openai", Some(KeyHeader::ApiKey), None),
+        ("mistral", None, Some(false)),
+    ] {
+        let manifests = format!(
+            "kind: AgentRun\nmetadata: {{name: r, namespace: team, uid: u}}\nspec: {{agentRef: a, task: t, \
+             model: {{provider: {provider}, baseURL: 'https://x.example.com', model: m, authSecretRef: keys}}}}\n---\n\
+             kind: Agent\nmetadata: {{name: a, namespace: team}}\nspec: {{agents: {{default: {{model: m}}}}}}\n"
+        );
+        with_plan(&manifests, |planned| {
+            let model = &planned.plan.model;
+            assert_eq!((model.key_header, model.ask_for_usage), (key_header, ask_for_usage), "{provider}");
+        });
+    }
 }
 
 #[test]

@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 use sympozium_api::RunPlan;
 use sympozium_api::environment::EnvVar;
+use sympozium_api::provider::{DefaultEndpoint, Provider};
 use sympozium_api::quantity::Quantity;
 use sympozium_api::run_plan::{Part, ResourcesPlan, Role, VolumeSource};
 use sympozium_api::skill_pack::Sidecar;
 
-use crate::admit::{Admitted, DefaultEndpoint, Input, subagent_bounds};
+use crate::admit::{Admitted, Input, subagent_bounds};
 use crate::host::{Destination, Endpoint};
 use crate::policy::allowed::{Allowed, HostDirectory};
 use crate::policy::isolation::SeccompFilter;
@@ -153,7 +154,7 @@ impl<'p> Powers<'p, '_> {
             assert!(self.admitted.policy.model_endpoints.allows(|it| it.allows(&asked.host, asked.port)));
         } else {
             assert_eq!(
-                DefaultEndpoint::for_provider(&model.provider),
+                Provider::find(&model.provider).endpoint,
                 match planned.host.as_str() {
                     "api.openai.com" => DefaultEndpoint::Fixed("api.openai.com", planned.port),
                     "api.anthropic.com" => DefaultEndpoint::Fixed("api.anthropic.com", planned.port),

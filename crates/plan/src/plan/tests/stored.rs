@@ -1,4 +1,4 @@
-//! Plans as the first release stored them. They never change: later releases read them, and serialise them to the same
+//! Plans as earlier releases stored them. They never change: later releases read them, and serialise them to the same
 //! bytes.
 
 use std::cell::Cell;
@@ -13,18 +13,19 @@ use sympozium_api::run_plan::*;
 use sympozium_api::skill_pack::{HostAccess, InputMode};
 use sympozium_api::{Guarantee, RunPlan};
 
-/// Of an ordinary run, of one that has everything that a plan can have, of one with its own kernel, and of one whose
-/// gate is open without a verdict.
-pub const STORED: [&[u8]; 4] = [
+/// Of an ordinary run, of one that has everything that a plan of the first release can have, of one with its own kernel,
+/// of one whose gate is open without a verdict, and of one whose provider differs from its wire format.
+pub const STORED: [&[u8]; 5] = [
     include_bytes!("fixtures/plan-v1.json"),
     include_bytes!("fixtures/plan-v1-everything.json"),
     include_bytes!("fixtures/plan-v1-kernel.json"),
     include_bytes!("fixtures/plan-v1-gated.json"),
+    include_bytes!("fixtures/plan-v1-key-header.json"),
 ];
 
 #[test]
 fn plans_of_an_earlier_release_are_read() {
-    let names = ["why-is-checkout-slow", "everything", "own-kernel", "gated"];
+    let names = ["why-is-checkout-slow", "everything", "own-kernel", "gated", "a-key-in-another-header"];
     for (stored, name) in STORED.iter().zip(names) {
         let plan = RunPlan::read(stored).expect("a plan");
         assert_eq!(plan.run.name, name);
