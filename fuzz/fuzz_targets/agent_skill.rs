@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| sympozium::fuzzing::agent_skill(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| sympozium_manifests::fuzzing::agent_skill(data));

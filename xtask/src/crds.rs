@@ -1,6 +1,6 @@
 //! `crds`: the definitions of our kinds, written from their Rust types.
 //!
-//! Twice: whole, for clusters, and in `crates/cli/schemas` what they say about values, because making a schema from
+//! Twice: whole, for clusters, and in `crates/manifests/schemas` what they say about values, because making a schema from
 //! the types takes `sympozium validate` longer than everything else it does.
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -12,7 +12,7 @@ use crate::generated::Generated;
 /// Where the definitions are, one file for each kind.
 const DEFINITIONS: &str = "config/crds";
 /// Where the embedded schemas are, one file for each kind of its own.
-const SCHEMAS: &str = "crates/cli/schemas";
+const SCHEMAS: &str = "crates/manifests/schemas";
 /// The first line of each definition.
 const HEAD: &str =
     "# Generated from crates/api by `cargo xtask crds`; `cargo xtask check` fails when it is out of date.\n";

@@ -9,6 +9,7 @@
 //!   its kind.
 //! * [`provider`] is the table of model providers.
 //! * [`run_plan`] is the plan of a run, which every backend realises. Hashes are computed in [`digest`].
+//! * [`origin`] says where the policies and packs of a run came from.
 //! * [`text`] decides which characters are safe to print, for all code that repeats foreign text.
 //! * [`crds::all`] returns the CRDs as they are installed; `cargo xtask crds` writes them to `config/crds`.
 //!

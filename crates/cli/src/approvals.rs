@@ -15,11 +15,11 @@ use std::io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow};
+use sympozium_manifests::problem::printable;
 
 use crate::arguments::OutputFormat;
 use crate::cluster::{self, Cluster, ClusterArguments};
 use crate::failure::{FAILED, Failure};
-use crate::manifests::problem::printable;
 use crate::output::{print_stderr, print_stdout, to_json};
 use pending::{PendingQuestion, VoteRecipient};
 use select::{Selection, select};

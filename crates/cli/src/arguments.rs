@@ -5,12 +5,12 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sympozium_api::names::NamespaceName;
+use sympozium_manifests::kinds::Kind;
 
 use crate::approvals::{ApprovalsArguments, ApproveArguments, DenyArguments};
 use crate::cancel::CancelArguments;
 use crate::cluster::ClusterArguments;
 use crate::demo::DemoArguments;
-use crate::kinds::Kind;
 use crate::run::arguments::RunArguments;
 use crate::runs::arguments::{
     AuditArguments, LogsArguments, PruneArguments, RmArguments, RunsArguments, ShowArguments,

@@ -37,10 +37,10 @@ use anyhow::{Context as _, anyhow};
 use kube::ResourceExt as _;
 use kube::api::ListParams;
 use sympozium_api::AgentRun;
+use sympozium_manifests::problem::quote;
 use tokio::runtime::Runtime;
 
 use crate::failure::Failure;
-use crate::manifests::problem::quote;
 use crate::output::print_stderr;
 use arguments::NamespaceFlag;
 

@@ -239,7 +239,7 @@ fn print(line: &str) -> Result<(), Failure> {
 /// The text of a tool, without characters that a terminal acts on.
 fn printable(text: &str) -> String {
     let harmless = |it: char| {
-        if it == '\n' || crate::manifests::problem::is_printable(it) { it } else { '?' }
+        if it == '\n' || sympozium_manifests::problem::is_printable(it) { it } else { '?' }
     };
     text.trim().chars().map(harmless).collect()
 }

@@ -10,16 +10,15 @@ use std::process::ExitCode;
 
 use anyhow::anyhow;
 use serde::Serialize;
+use sympozium_manifests::planning::{PlanResults, PlannedRun, RunResult, ViolationView};
+use sympozium_manifests::validate::{Conclusion, Finding, ObjectName};
 use sympozium_plan::explain::{Explanation, explain};
 
 use crate::arguments::{ExplainArguments, ExplainFormat};
 use crate::cluster::{self, Cluster};
-use crate::failure::{Failure, POWER_ADDED};
+use crate::failure::{Failure, POWER_ADDED, exit_code};
 use crate::output::{print_stderr, print_stdout, to_json, to_yaml};
-use crate::planning::{
-    self, NIL_UID, PlanRequest, PlanResults, PlannedRun, RunResult, ViolationView, plan_files, plan_runs,
-};
-use crate::validate::{Conclusion, Finding, ObjectName};
+use crate::planning::{self, NIL_UID, PlanRequest, plan_files, plan_runs};
 
 pub fn run(arguments: &ExplainArguments) -> Result<ExitCode, Failure> {
     let cluster = Cluster::select_with_files(&arguments.cluster)?;
@@ -48,7 +47,7 @@ pub fn run(arguments: &ExplainArguments) -> Result<ExitCode, Failure> {
         ExplainFormat::Json => print_stdout(&to_json(&ExplainOutput::from_results(&planning))?)?,
         ExplainFormat::Yaml => print_stdout(&to_yaml(&ExplainOutput::from_results(&planning))?)?,
     }
-    Ok(planning.conclusion().exit_code())
+    Ok(exit_code(planning.conclusion()))
 }
 
 fn compare(arguments: &ExplainArguments) -> Result<ExitCode, Failure> {
@@ -85,7 +84,7 @@ fn compare(arguments: &ExplainArguments) -> Result<ExitCode, Failure> {
     };
     Ok(match conclusion {
         Conclusion::Passed if differences.has_additions() => ExitCode::from(POWER_ADDED),
-        conclusion => conclusion.exit_code(),
+        conclusion => exit_code(conclusion),
     })
 }
 

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use sympozium_manifests::validate::Conclusion;
 use sympozium_runs::HintedError;
 
 /// Exit code of a command that failed.
@@ -17,6 +18,15 @@ pub const DENIED: u8 = 3;
 
 /// Exit code of a comparison that found more power than before.
 pub const POWER_ADDED: u8 = 4;
+
+/// The exit code of a command that validated manifests.
+pub fn exit_code(conclusion: Conclusion) -> ExitCode {
+    match conclusion {
+        Conclusion::Passed => ExitCode::SUCCESS,
+        Conclusion::Denied => ExitCode::from(DENIED),
+        Conclusion::Invalid => ExitCode::from(FAILED),
+    }
+}
 
 /// An error, and what to try next.
 #[derive(Debug)]

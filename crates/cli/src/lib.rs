@@ -2,7 +2,6 @@
 
 mod approvals;
 mod arguments;
-mod built_in;
 mod cancel;
 mod cluster;
 mod completions;
@@ -12,8 +11,6 @@ mod doctor;
 mod explain;
 mod failure;
 pub mod fuzzing;
-mod kinds;
-mod manifests;
 mod output;
 mod page;
 mod planning;

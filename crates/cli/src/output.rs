@@ -6,9 +6,9 @@ use anyhow::Context as _;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 use serde_saphyr::DoubleQuoted;
+use sympozium_manifests::problem::is_printable;
 
 use crate::failure::Failure;
-use crate::manifests::problem::is_printable;
 
 /// Prints to stdout. A reader that closes the pipe early (`sympozium crds | head`) is not a failure.
 pub fn print_stdout(text: &str) -> Result<(), Failure> {

@@ -2,9 +2,8 @@
 //!
 //! Every text passes [`printable`], so that no manifest can move the cursor, hide text or forge a line of ours.
 
+use sympozium_manifests::problem::printable;
 use unicode_width::UnicodeWidthStr as _;
-
-use crate::manifests::problem::printable;
 
 /// The default width of terminals. It is fixed, so that two outputs can be compared.
 pub const WIDTH: usize = 80;

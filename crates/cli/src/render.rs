@@ -5,13 +5,14 @@ use std::process::ExitCode;
 
 use anyhow::anyhow;
 use serde_json::{Value, json};
+use sympozium_manifests::planning::PlanResults;
+use sympozium_manifests::validate::ObjectName;
 use sympozium_plan::render::{RenderSettings, SandboxVersion, render};
 
 use crate::arguments::{HostUsers, ObjectFormat, RenderArguments, SandboxVersionArgument};
-use crate::failure::Failure;
+use crate::failure::{Failure, exit_code};
 use crate::output::{print_stderr, print_stdout, to_json, to_yaml};
-use crate::planning::{self, NIL_UID, PlanRequest, PlanResults, plan_runs};
-use crate::validate::ObjectName;
+use crate::planning::{self, NIL_UID, PlanRequest, plan_runs};
 
 pub fn run(arguments: &RenderArguments) -> Result<ExitCode, Failure> {
     let settings = settings(arguments)?;
@@ -46,7 +47,7 @@ pub fn run(arguments: &RenderArguments) -> Result<ExitCode, Failure> {
             "note: `hostUsers` is left out, because only the cluster knows whether its nodes have user namespaces; --host-users sets it",
         );
     }
-    Ok(planning.conclusion().exit_code())
+    Ok(exit_code(planning.conclusion()))
 }
 
 /// Names are made of UIDs: where two runs have the same UID, the objects of one would replace those of the other.

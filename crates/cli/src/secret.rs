@@ -12,10 +12,10 @@ use std::process::ExitCode;
 
 use anyhow::anyhow;
 use serde::Serialize;
+use sympozium_manifests::problem::quote;
 
 use crate::arguments::OutputFormat;
 use crate::failure::Failure;
-use crate::manifests::problem::quote;
 use crate::output::{print_stderr, print_stdout, to_json};
 use arguments::{ListArguments, RmArguments, SecretCommand, SetArguments};
 use sympozium_local::secrets::{MAX_NAME_BYTES, SecretStore, is_valid_key, is_valid_name};

@@ -4,10 +4,10 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use sympozium_api::labels::API_VERSION;
+use sympozium_manifests::kinds::Kind;
 
 use crate::arguments::{OutputFormat, VersionArguments};
 use crate::failure::Failure;
-use crate::kinds::Kind;
 use crate::output::{print_stdout, to_json};
 
 /// The commit that the program was built from, if the build set this variable. A package has no repository to query,

@@ -13,6 +13,7 @@ use crate::process::{cargo, output};
 const LAYERS: &[(&str, &[&str])] = &[
     ("sympozium-api", &[]),
     ("sympozium-plan", &["sympozium-api"]),
+    ("sympozium-manifests", &["sympozium-api", "sympozium-plan"]),
     ("sympozium-ipc", &["sympozium-api"]),
     ("sympozium-exec", &["sympozium-api"]),
     ("sympozium-program", &[]),
@@ -244,6 +245,8 @@ mod tests {
             ("sympozium-agent", "sympozium-bridge"),
             ("sympozium-bridge", "kube"),
             ("sympozium-ipc", "k8s-openapi"),
+            ("sympozium-manifests", "kube"),
+            ("sympozium-manifests", "sympozium-exec"),
             ("sympozium-plan", "tokio"),
             ("sympozium", "sympozium-testkit"),
         ] {

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 use sympozium_api::ToolApproval;
+use sympozium_manifests::problem::printable;
 
 use crate::failure::Failure;
-use crate::manifests::problem::printable;
 use crate::output::print_stderr;
 use crate::runs::duration;
 use crate::runs::table::indent_lines;

@@ -2,10 +2,10 @@
 
 use anyhow::{Error, anyhow};
 use sympozium_api::names::Digest;
+use sympozium_manifests::problem::{printable, quote};
 
 use super::pending::PendingQuestion;
 use crate::failure::Failure;
-use crate::manifests::problem::{printable, quote};
 
 /// Questions listed in an error message.
 const MAX_NAMED: usize = 20;

@@ -6,12 +6,12 @@ use sympozium_api::names::Digest;
 use sympozium_api::run_record::RecordKind;
 use sympozium_api::{AgentRun, RunRecord};
 use sympozium_ipc::receipt::Verifier;
+use sympozium_manifests::problem::printable;
 
 use super::plan::{self, StoredPlan};
 use super::records::{self, Records};
 use super::{Cluster, list_runs, view, warn_truncated};
 use crate::failure::Failure;
-use crate::manifests::problem::printable;
 use crate::output::print_stderr;
 use crate::runs::audit::verify::{ExpectedEnd, OnReceipt, VerifiedChain, check_end, verify_line};
 

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use kube::core::Status;
+use sympozium_manifests::problem::{printable, quote};
 
 use crate::failure::Failure;
-use crate::manifests::problem::{printable, quote};
 
 /// The maximum number of characters of an API server's message that are printed.
 const MAX_MESSAGE_CHARS: usize = 1_000;

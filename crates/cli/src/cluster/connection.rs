@@ -12,11 +12,11 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, Resource};
 use serde::de::DeserializeOwned;
 use sympozium_api::{AgentRun, RunRecord, ToolApproval};
+use sympozium_manifests::problem::quote;
 
 use super::arguments::ClusterChoice;
 use super::call_error::{CallContext, CallError, Role};
 use crate::failure::Failure;
-use crate::manifests::problem::quote;
 use crate::target_flags::TargetFlags;
 
 /// The timeout for connecting.

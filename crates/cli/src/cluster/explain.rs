@@ -12,6 +12,13 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use sympozium_api::labels::{FLOOR_POLICY, SYSTEM_NAMESPACE};
 use sympozium_api::{Agent, Model, SkillPack, SympoziumInstance, SympoziumPolicy};
+use sympozium_manifests::kinds::Kind;
+use sympozium_manifests::load::LoadedFile;
+use sympozium_manifests::planning::{PlanResults, PlannedRun, RunResult, plan_session};
+use sympozium_manifests::problem::quote;
+use sympozium_manifests::sources::Reader;
+use sympozium_manifests::tree::{Mark, Node};
+use sympozium_manifests::validate::{Completeness, Object, ObjectName, Schemas, Session};
 use sympozium_plan::explain::{Explanation, explain};
 
 use super::call_error::{Role, truncate_message};
@@ -20,14 +27,8 @@ use super::plan::{StoredPlan, read_stored_plan};
 use super::{Cluster, Connection};
 use crate::arguments::ExplainArguments;
 use crate::failure::Failure;
-use crate::kinds::Kind;
-use crate::manifests::load::LoadedFile;
-use crate::manifests::problem::quote;
-use crate::manifests::sources::Reader;
-use crate::manifests::tree::{Mark, Node};
-use crate::planning::{self, NIL_UID, PlanRequest, PlanResults, PlannedRun, RunResult, plan_session};
+use crate::planning::{self, NIL_UID, PlanRequest};
 use crate::run::assemble::inputs::is_file_argument;
-use crate::validate::{Completeness, Object, ObjectName, Schemas, Session};
 
 /// The source, in place of a file name, of an object that the cluster has.
 const CLUSTER_SOURCE: &str = "<cluster>";

@@ -11,12 +11,12 @@ use kube::api::LogParams;
 use sympozium_api::AgentRun;
 use sympozium_api::agent_run::{ContainerFailure, RunReport};
 use sympozium_api::run_record::RecordKind;
+use sympozium_manifests::problem::{printable, quote};
 
 use super::call_error::Role;
 use super::records::Records;
 use super::{Cluster, Connection, FoundRun, follow, records, view};
 use crate::failure::Failure;
-use crate::manifests::problem::{printable, quote};
 use crate::output::print_stderr;
 use crate::runs::arguments::LogsArguments;
 use crate::runs::logs::{LogLines, PrintError, format_transcript_line, print_event};

@@ -15,12 +15,12 @@ use sympozium_api::{
     Agent, AgentSpec, Model, ModelSpec, SkillPack, SkillPackSpec, SympoziumInstance, SympoziumPolicy,
     SympoziumPolicySpec,
 };
+use sympozium_manifests::kinds::Kind;
+use sympozium_manifests::problem::{printable, quote};
 
 use super::Connection;
 use super::call_error::Role;
 use crate::failure::Failure;
-use crate::kinds::Kind;
-use crate::manifests::problem::{printable, quote};
 
 /// The kinds of objects that a run may need and that files may contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

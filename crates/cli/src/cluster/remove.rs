@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
+use sympozium_manifests::problem::printable;
 
 use super::call_error::Role;
 use super::{Cluster, Connection, FoundRun, view};
 use crate::failure::Failure;
-use crate::manifests::problem::printable;
 use crate::output::{print_stderr, print_stdout};
 use crate::runs::arguments::RmArguments;
 use crate::runs::view::short_uid;

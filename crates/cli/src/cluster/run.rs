@@ -12,6 +12,7 @@ use serde::Serialize;
 use sympozium_api::AgentRun;
 use sympozium_api::names::Digest;
 use sympozium_gateway::run_api::local::Vote;
+use sympozium_manifests::problem::{printable, quote};
 use sympozium_plan::render::names::ObjectNames;
 use tokio::task::JoinHandle;
 
@@ -20,7 +21,6 @@ use super::call_error::Role;
 use super::objects::{CreateMode, create, find_missing, post_params};
 use super::{Cluster, Connection, FoundRun, follow, identify_run, plan};
 use crate::failure::Failure;
-use crate::manifests::problem::{printable, quote};
 use crate::output::{print_stderr, print_stdout, to_json};
 use crate::run::arguments::{RunArguments, RunFormat};
 use crate::run::follow::{FollowEnd, FollowOptions, RunControl, StopNotice, Streams, VoteEffect};

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use sympozium_api::origin;
 use sympozium_api::{AgentRun, RunPlan};
 
 use super::view::{self, to_view};
@@ -9,7 +10,6 @@ use super::{Cluster, Connection, FoundRun, approvals, list_runs, plan, warn_trun
 use crate::failure::Failure;
 use crate::runs::show::RunDetails;
 use crate::runs::view::RunView;
-use sympozium_api::origin;
 use sympozium_runs::Question;
 
 /// The maximum number of characters of a task that are printed.

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use sympozium_manifests::planning::{PlanResults, PlannedRun, RunResult};
+use sympozium_manifests::validate::ObjectName;
 use sympozium_plan::explain::{Change, Direction, Explanation, Power, Section, Unchanged, compare};
 
 use crate::page::Page;
-use crate::planning::{PlanResults, PlannedRun, RunResult};
-use crate::validate::ObjectName;
 
 /// The JSON and YAML output. Fields may be added; none changes its meaning.
 #[derive(Debug, Serialize)]

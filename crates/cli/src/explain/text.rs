@@ -3,10 +3,10 @@
 mod bounds;
 mod powers;
 
+use sympozium_manifests::planning::PlanResults;
 use sympozium_plan::explain::{Executor, Explanation, VolumeKind};
 
 use crate::page::Page;
-use crate::planning::PlanResults;
 use bounds::{isolation, lifetime, limits};
 use powers::{kubernetes, network, secrets, tools};
 

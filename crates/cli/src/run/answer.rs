@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use sympozium_api::digest::to_canonical_json;
 use sympozium_api::names::Digest;
+use sympozium_api::origin::ObjectOrigin;
 use sympozium_api::text::is_prose;
 use sympozium_exec::IsolationReport;
 use sympozium_gateway::run_api::local::{StoredReport, files};
 use sympozium_ipc::receipt::{Chain, Receipt};
 use sympozium_ipc::run_api::{BridgePhase, MAX_REQUEST, Usage};
+use sympozium_manifests::problem::is_printable;
 
-use crate::manifests::problem::is_printable;
 use crate::output;
-use sympozium_api::origin::ObjectOrigin;
 use sympozium_local::state::read_bounded;
 use sympozium_runs::RunEnd;
 use sympozium_runs::{Event, TimedEvent};

@@ -14,6 +14,7 @@ mod transcript_entry;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use sympozium_api::origin::{self, ObjectOrigin};
 use sympozium_exec::IsolationReport;
 use sympozium_ipc::receipt;
 use sympozium_ipc::run_api::{BridgePhase, Decision, Usage};
@@ -21,7 +22,6 @@ use sympozium_ipc::run_api::{BridgePhase, Decision, Usage};
 use crate::target_flags::TargetFlags;
 use calls::Calls;
 use line::{Fit, Line, Style};
-use sympozium_api::origin::{self, ObjectOrigin};
 use sympozium_runs::RunEnd;
 use sympozium_runs::{Event, Question, TimedEvent};
 use transcript_entry::{TranscriptEntry, parse_entry};

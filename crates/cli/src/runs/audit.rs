@@ -6,13 +6,13 @@ pub mod verify;
 use std::process::ExitCode;
 
 use anyhow::anyhow;
+use sympozium_manifests::problem::printable;
 
 use super::arguments::{AuditArguments, AuditCommand, LinesFormat};
 use super::table::{Printer, ignore_broken_pipe};
 use super::view::short_uid;
 use crate::cluster::{self, Cluster};
 use crate::failure::Failure;
-use crate::manifests::problem::printable;
 use crate::output::{escape_json, print_stderr};
 use sympozium_local::record::LocalRunRecord;
 use sympozium_local::state::{RunDirectory, StateDirectory};

@@ -8,6 +8,7 @@ use anyhow::{Context as _, anyhow};
 use serde_json::Value;
 use sympozium_gateway::run_api::local::{StoredReport, files};
 use sympozium_ipc::run_api::MAX_TRANSCRIPT_LINE;
+use sympozium_manifests::problem::{printable, quote};
 
 use super::arguments::{LinesFormat, LogsArguments};
 use super::bounded_lines::{BoundedLine, BoundedLines, open_regular};
@@ -16,7 +17,6 @@ use super::table::{Printer, ignore_broken_pipe, indent_lines};
 use super::transcript::format_line;
 use crate::cluster::{self, Cluster};
 use crate::failure::Failure;
-use crate::manifests::problem::{printable, quote};
 use crate::output::{escape_json, print_stderr};
 use crate::target_flags::TargetFlags;
 use sympozium_local::control::{Client, EventStream};

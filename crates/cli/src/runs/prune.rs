@@ -5,13 +5,13 @@ use std::process::ExitCode;
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Serialize;
+use sympozium_manifests::problem::printable;
 
 use super::arguments::PruneArguments;
 use super::remove::remove_run;
 use super::view::short_uid;
 use crate::arguments::OutputFormat;
 use crate::failure::{FAILED, Failure};
-use crate::manifests::problem::printable;
 use crate::output::{print_stderr, print_stdout, to_json};
 use sympozium_local::state::{RunDirectory, StateDirectory};
 use sympozium_local::sweep::{RemovalMode, SweepReport, is_abandoned, list_run_directories, sweep_runs};

@@ -4,12 +4,12 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, bail};
+use sympozium_manifests::problem::printable;
 
 use super::arguments::RmArguments;
 use super::view::short_uid;
 use crate::cluster::{self, Cluster};
 use crate::failure::Failure;
-use crate::manifests::problem::printable;
 use crate::output::print_stdout;
 use sympozium_local::control::{Client, StopMode};
 use sympozium_local::record::LocalRunRecord;

@@ -7,9 +7,11 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use sympozium_api::names::Digest;
+use sympozium_api::origin::{self, ObjectOrigin};
 use sympozium_exec::IsolationReport;
 use sympozium_exec::report::GuaranteeState;
 use sympozium_gateway::run_api::local::files;
+use sympozium_manifests::problem::printable;
 
 use super::arguments::ShowArguments;
 use super::duration::format_age;
@@ -19,10 +21,8 @@ use super::view::RunView;
 use crate::arguments::OutputFormat;
 use crate::cluster::{self, Cluster};
 use crate::failure::Failure;
-use crate::manifests::problem::printable;
 use crate::output::{print_stdout, to_json};
 use crate::page::Page;
-use sympozium_api::origin::{self, ObjectOrigin};
 use sympozium_local::control::Client;
 use sympozium_local::record::LocalRunRecord;
 use sympozium_local::state::{RunDirectory, StateDirectory};

@@ -3,10 +3,10 @@
 use std::io::{self, StdoutLock, Write as _};
 
 use anyhow::Context as _;
+use sympozium_manifests::problem::printable;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 use crate::failure::Failure;
-use crate::manifests::problem::printable;
 
 /// The maximum width of a cell: a name in a manifest may be long, and a row is one line.
 const MAX_CELL: usize = 40;

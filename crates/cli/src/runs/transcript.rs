@@ -4,10 +4,10 @@
 use std::fmt::Write as _;
 
 use serde_json::Value;
+use sympozium_manifests::problem::printable;
 
 use super::duration;
 use super::table::indent_lines;
-use crate::manifests::problem::printable;
 
 /// Lines of a result that are printed.
 const MAX_RESULT_LINES: usize = 20;
@@ -206,7 +206,7 @@ mod tests {
             json!(null),
         ] {
             let text = format_line(&line);
-            let is_fine = |it: char| it == '\n' || crate::manifests::problem::is_printable(it);
+            let is_fine = |it: char| it == '\n' || sympozium_manifests::problem::is_printable(it);
             assert!(text.chars().all(is_fine), "{text:?}");
             assert!(text.ends_with('\n') && !text.trim().is_empty(), "{line}");
         }
@@ -257,7 +257,7 @@ mod tests {
         #[test]
         fn whatever_an_agent_writes_is_lines_that_a_terminal_only_shows(line in anything()) {
             let text = format_line(&line);
-            let is_fine = |it: char| it == '\n' || crate::manifests::problem::is_printable(it);
+            let is_fine = |it: char| it == '\n' || sympozium_manifests::problem::is_printable(it);
             proptest::prop_assert!(text.chars().all(is_fine), "{:?}", text);
             proptest::prop_assert!(text.ends_with('\n'));
         }

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use sympozium_api::names::SkillPackName;
+use sympozium_manifests::agent_skill::is_skill_name;
 
 use crate::arguments::{ObjectFormat, OutputFormat, parse_namespace};
-use crate::manifests::agent_skill::is_skill_name;
 
 /// The arguments of `skill`.
 #[derive(Debug, Args)]

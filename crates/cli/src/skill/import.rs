@@ -7,21 +7,21 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use sympozium_api::SkillPack;
+use sympozium_manifests::agent_skill::directory::{self, Allowance, FoundSkill};
+use sympozium_manifests::agent_skill::pack::{self, PackOptions};
+use sympozium_manifests::agent_skill::skill::Skill;
+use sympozium_manifests::agent_skill::{self, FILE_NAME};
+use sympozium_manifests::limits::{MAX_DIRECTORY_ENTRIES, MAX_TOTAL_BYTES};
+use sympozium_manifests::load::{Budget, LoadedFile};
+use sympozium_manifests::problem::{Problem, Problems};
+use sympozium_manifests::sources::{directory_name, display_path};
+use sympozium_manifests::tree::Mark;
+use sympozium_manifests::validate::{Completeness, Conclusion, Report, Schemas, Session};
 
 use super::arguments::ImportArguments;
 use crate::arguments::ObjectFormat;
 use crate::failure::{DENIED, FAILED, Failure};
-use crate::manifests::agent_skill::directory::{self, Allowance, FoundSkill};
-use crate::manifests::agent_skill::pack::{self, PackOptions};
-use crate::manifests::agent_skill::skill::Skill;
-use crate::manifests::agent_skill::{self, FILE_NAME};
-use crate::manifests::limits::{MAX_DIRECTORY_ENTRIES, MAX_TOTAL_BYTES};
-use crate::manifests::load::{Budget, LoadedFile};
-use crate::manifests::problem::{Problem, Problems};
-use crate::manifests::sources::{directory_name, display_path};
-use crate::manifests::tree::Mark;
 use crate::output::{print_stderr, print_stdout, to_json, to_yaml};
-use crate::validate::{Completeness, Conclusion, Report, Schemas, Session};
 
 /// The namespace of a pack that names none, for the findings.
 const DEFAULT_NAMESPACE: &str = "default";

@@ -13,14 +13,14 @@ use anyhow::{Context as _, anyhow};
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use serde::Serialize;
+use sympozium_manifests::agent_skill::FILE_NAME;
+use sympozium_manifests::agent_skill::directory::{open, open_below};
+use sympozium_manifests::sources::display_path;
 
 use super::arguments::NewArguments;
 use super::skeleton::{self, PACK_FILE, SkeletonKind};
 use crate::arguments::OutputFormat;
 use crate::failure::Failure;
-use crate::manifests::agent_skill::FILE_NAME;
-use crate::manifests::agent_skill::directory::{open, open_below};
-use crate::manifests::sources::display_path;
 use crate::output::{print_stdout, to_json};
 
 const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o777);

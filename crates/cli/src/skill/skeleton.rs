@@ -1,6 +1,6 @@
 //! The files that `sympozium skill new` writes.
 
-use crate::manifests::agent_skill::pack::BASE_IMAGE;
+use sympozium_manifests::agent_skill::pack::BASE_IMAGE;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SkeletonKind {

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kube::ResourceExt as _;
 use sympozium_api::agent_run::{Phase as RunPhase, condition};
+use sympozium_api::origin;
 use sympozium_api::run_record::RecordKind;
 use sympozium_api::{AgentRun, RunPlan, RunRecord, ToolApproval};
 use sympozium_exec::IsolationReport;
@@ -16,7 +17,6 @@ use sympozium_plan::render::names::ObjectNames;
 
 use super::super::{plan, question, records, view};
 use crate::target_flags::TargetFlags;
-use sympozium_api::origin;
 use sympozium_runs::RunEnd;
 use sympozium_runs::{Event, Question};
 

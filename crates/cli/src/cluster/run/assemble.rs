@@ -3,19 +3,21 @@
 use anyhow::anyhow;
 use serde_json::{Value, json};
 use sympozium_api::labels::{self, API_VERSION, FLOOR_POLICY, SYSTEM_NAMESPACE};
+use sympozium_manifests::kinds::Kind;
+use sympozium_manifests::sources::Reader;
+use sympozium_manifests::tree::{Mark, Node};
+use sympozium_manifests::validate::{
+    CheckOptions, Completeness, Conclusion, Object, ObjectKind, Purpose, Schemas, Session,
+};
 
 use super::super::objects::{FileObject, FileObjectKind, ignored_warning};
 use crate::failure::Failure;
-use crate::kinds::Kind;
-use crate::manifests::sources::Reader;
-use crate::manifests::tree::{Mark, Node};
 use crate::run::arguments::RunArguments;
 use crate::run::assemble::inputs::RunInputs;
 use crate::run::assemble::selection::{
     add_object, ambiguous, find_indices, find_one, is_agent, skill_directory, skill_references,
 };
 use crate::run::assemble::unusable_manifests;
-use crate::validate::{CheckOptions, Completeness, Conclusion, Object, ObjectKind, Purpose, Schemas, Session};
 
 /// The `generateName` of a run without a name.
 const GENERATE_NAME: &str = "run-";

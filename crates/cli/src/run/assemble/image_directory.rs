@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
+use sympozium_manifests::problem::quote;
 
 use crate::failure::Failure;
-use crate::manifests::problem::quote;
 
 /// The limit of Linux file systems.
 const MAX_NAME_BYTES: usize = 255;

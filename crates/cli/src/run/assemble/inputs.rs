@@ -4,9 +4,9 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
+use sympozium_manifests::problem::quote;
 
 use crate::failure::Failure;
-use crate::manifests::problem::quote;
 use crate::run::arguments::RunArguments;
 
 #[derive(Debug, Default, PartialEq, Eq)]

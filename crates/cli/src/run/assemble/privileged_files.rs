@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, anyhow};
 use sympozium_api::RunPlan;
 use sympozium_api::run_plan::PlanVolume;
+use sympozium_manifests::problem::quote;
 
 use crate::failure::Failure;
-use crate::manifests::problem::quote;
 use sympozium_local::state::StateDirectory;
 use sympozium_local::volumes::{WORKSPACE, claim_name, find_claim};
 

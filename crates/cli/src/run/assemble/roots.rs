@@ -8,10 +8,10 @@ use anyhow::anyhow;
 use sympozium_api::RunPlan;
 use sympozium_api::run_plan::{Part, Role, Start, ToolHandler};
 use sympozium_api::skill_pack::Skill;
+use sympozium_manifests::problem::quote;
 
 use super::{HostEnvironment, image_directory};
 use crate::failure::Failure;
-use crate::manifests::problem::quote;
 use sympozium_local::binaries::{Binary, is_program_name};
 use sympozium_local::prepared_run::{PartRoot, root_key};
 

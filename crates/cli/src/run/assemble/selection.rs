@@ -11,20 +11,20 @@ use std::path::{Path, PathBuf};
 use anyhow::anyhow;
 use serde_json::{Value, json};
 use sympozium_api::labels::API_VERSION;
+use sympozium_api::origin::COMMAND_LINE;
+use sympozium_manifests::agent_skill::FILE_NAME;
+use sympozium_manifests::built_in;
+use sympozium_manifests::kinds::Kind;
+use sympozium_manifests::load::LoadedFile;
+use sympozium_manifests::problem::quote;
+use sympozium_manifests::sources::Reader;
+use sympozium_manifests::tree::{Mark, Node};
+use sympozium_manifests::validate::{Object, ObjectName, Session, closest};
 
 use super::HostEnvironment;
 use super::inputs::RunInputs;
-use crate::built_in;
 use crate::failure::Failure;
-use crate::kinds::Kind;
-use crate::manifests::agent_skill::FILE_NAME;
-use crate::manifests::load::LoadedFile;
-use crate::manifests::problem::quote;
-use crate::manifests::sources::Reader;
-use crate::manifests::tree::{Mark, Node};
 use crate::run::arguments::RunArguments;
-use crate::validate::{Object, ObjectName, Session, closest};
-use sympozium_api::origin::COMMAND_LINE;
 
 /// The name of the agent that is built from flags alone.
 const DEFAULT_AGENT: &str = "assistant";

@@ -6,12 +6,11 @@
 
 use sympozium_api::labels::SYSTEM_NAMESPACE;
 use sympozium_api::{SkillPack, SympoziumPolicy};
-
-use crate::built_in;
-use crate::kinds::Kind;
-use crate::manifests::problem::{Problem, quote};
-use crate::manifests::tree::Mark;
-use crate::validate::{Object, ObjectKind, ObjectName, Session};
+use sympozium_manifests::built_in;
+use sympozium_manifests::kinds::Kind;
+use sympozium_manifests::problem::{Problem, quote};
+use sympozium_manifests::tree::Mark;
+use sympozium_manifests::validate::{Object, ObjectKind, ObjectName, Session};
 
 /// Whether objects of the files claim the system namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

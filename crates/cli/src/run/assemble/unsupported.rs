@@ -8,9 +8,9 @@ use sympozium_api::names::ObjectName;
 use sympozium_api::open::Volume;
 use sympozium_api::run_plan::{Role, VolumeSource, Workload};
 use sympozium_api::sandbox::SeccompProfileType;
+use sympozium_manifests::problem::quote;
 
 use crate::failure::Failure;
-use crate::manifests::problem::quote;
 
 const CLUSTER_HINT: &str = "run it in a cluster (`sympozium render` prints the objects), or leave out what needs one";
 /// Fields of the run that a variable may refer to here.

@@ -1,8 +1,7 @@
 //! A line for a terminal whose width is not known yet.
 
+use sympozium_manifests::problem::printable;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
-
-use crate::manifests::problem::printable;
 
 /// Marks the place where a text was truncated.
 const ELLIPSIS: char = '…';

@@ -2,9 +2,9 @@
 
 use sympozium_api::names::Digest;
 use sympozium_ipc::receipt::{Actor, CallDecision, Event, ForeignKind, Outcome, Receipt};
+use sympozium_manifests::problem::printable;
 
 use super::super::duration;
-use crate::manifests::problem::printable;
 use sympozium_runs::time::format_timestamp;
 
 pub fn format_receipt(receipt: &Receipt) -> String {

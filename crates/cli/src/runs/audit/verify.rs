@@ -10,6 +10,7 @@ use sympozium_api::names::Digest;
 use sympozium_api::run_plan::MAX_BYTES;
 use sympozium_gateway::run_api::local::files;
 use sympozium_ipc::receipt::{ChainError, LineError, MAX_LINE_BYTES, Receipt, Verifier};
+use sympozium_manifests::problem::printable;
 
 use super::super::arguments::VerifyArguments;
 use super::super::bounded_lines::{BoundedLine, BoundedLines, open_regular};
@@ -17,7 +18,6 @@ use super::super::logs::read_report;
 use super::{StoredReceipts, verified_line};
 use crate::cluster::{self, Cluster};
 use crate::failure::{FAILED, Failure};
-use crate::manifests::problem::printable;
 use crate::output::print_stdout;
 use sympozium_local::record::LocalRunRecord;
 use sympozium_local::state::{RunDirectory, StateDirectory, read_bounded};

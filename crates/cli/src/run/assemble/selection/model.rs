@@ -2,14 +2,14 @@
 
 use serde_json::json;
 use sympozium_api::labels::API_VERSION;
+use sympozium_manifests::built_in;
+use sympozium_manifests::tree::Node;
+use sympozium_manifests::validate::Session;
 
 use super::super::HostEnvironment;
 use super::super::model::{ANY_KEY_SECRET, ModelChoice, egress_rule};
 use super::{Assembler, DEFAULT_POLICY, RunSource, add_object};
-use crate::built_in;
 use crate::failure::Failure;
-use crate::manifests::tree::Node;
-use crate::validate::Session;
 
 /// The policy that permits egress to a model that the command line names.
 const COMMAND_LINE_POLICY: &str = "command-line";

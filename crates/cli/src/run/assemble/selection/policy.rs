@@ -7,14 +7,14 @@ use anyhow::anyhow;
 use serde_json::json;
 use sympozium_api::SympoziumPolicy;
 use sympozium_api::labels::SYSTEM_NAMESPACE;
+use sympozium_manifests::built_in;
+use sympozium_manifests::kinds::Kind;
+use sympozium_manifests::problem::{printable, quote};
+use sympozium_manifests::validate::{Object, Session};
 
 use super::{Assembler, DEFAULT_POLICY, RunSource, not_found};
-use crate::built_in;
 use crate::failure::Failure;
-use crate::kinds::Kind;
-use crate::manifests::problem::{printable, quote};
 use crate::run::arguments::PolicyChoice;
-use crate::validate::{Object, Session};
 
 #[derive(Debug, Default)]
 pub struct ChosenPolicy {

@@ -1,0 +1,3 @@
+//! What needs more than one module.
+
+mod fuzz;
