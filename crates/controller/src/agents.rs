@@ -8,35 +8,29 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{Patch, PatchParams};
 use kube::runtime::controller::Action;
-use kube::{Api, Resource, ResourceExt as _};
+use kube::{Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
-use serde_json::json;
 use sympozium_api::agent::{AgentPhase, AgentStatus};
 use sympozium_api::agent_run::Phase;
-use sympozium_api::labels::field_manager;
 use sympozium_api::{Agent, AgentRun, AgentSpec, SympoziumInstance};
 use sympozium_plan::admit::{Subject, admit_agent};
 
 use crate::caches::Caches;
-use crate::conditions::{self, ConditionUpdate};
+use crate::conditions::{ConditionValue, admitted_condition, now, set_condition};
 use crate::context::Context;
+use crate::object_key::ObjectKey;
+use crate::status::{self, Error, Write};
 
 /// Shortest interval between writes of the counts.
 pub const COUNT_INTERVAL: Duration = Duration::from_secs(2);
 
-#[derive(Debug, thiserror::Error)]
-#[error("the status could not be written")]
-pub struct Error(#[source] kube::Error);
-
 /// The counted runs of each agent, and when the counts were written.
 #[derive(Debug, Default)]
 pub struct RunCounts {
-    agents: Mutex<HashMap<(String, String), AgentCount>>,
+    agents: Mutex<HashMap<ObjectKey, AgentCount>>,
 }
 
 #[derive(Debug)]
@@ -54,15 +48,19 @@ struct AgentCount {
 pub async fn reconcile_agent(
     agent: Arc<Agent>,
     context: Arc<Context>,
-    counted: Arc<RunCounts>,
+    counts: Arc<RunCounts>,
 ) -> Result<Action, Error> {
-    let seen = ObservedAgent {
+    let Some(key) = ObjectKey::of_existing(agent.as_ref()) else {
+        return Ok(Action::await_change());
+    };
+    let observed = ObservedAgent {
         kind: "Agent",
         spec: &agent.spec,
-        old_status: agent.status.clone().unwrap_or_default(),
-        has_namesake: exists_in(&context.caches.instances, agent.as_ref()),
+        before: agent.status.clone().unwrap_or_default(),
+        has_namesake: context.caches.instances.get(&key.to_ref()).is_some(),
+        key,
     };
-    reconcile(agent.as_ref(), seen, &context, &counted).await
+    reconcile(agent.as_ref(), observed, &context, &counts).await
 }
 
 /// Reconciles a `SympoziumInstance`.
@@ -73,145 +71,103 @@ pub async fn reconcile_agent(
 pub async fn reconcile_instance(
     instance: Arc<SympoziumInstance>,
     context: Arc<Context>,
-    counted: Arc<RunCounts>,
+    counts: Arc<RunCounts>,
 ) -> Result<Action, Error> {
-    let seen = ObservedAgent {
+    let Some(key) = ObjectKey::of_existing(instance.as_ref()) else {
+        return Ok(Action::await_change());
+    };
+    let observed = ObservedAgent {
         kind: "SympoziumInstance",
         spec: &instance.spec,
-        old_status: instance.status.clone().unwrap_or_default(),
-        has_namesake: exists_in(&context.caches.agents, instance.as_ref()),
+        before: instance.status.clone().unwrap_or_default(),
+        has_namesake: context.caches.agents.get(&key.to_ref()).is_some(),
+        key,
     };
-    reconcile(instance.as_ref(), seen, &context, &counted).await
+    reconcile(instance.as_ref(), observed, &context, &counts).await
 }
 
 struct ObservedAgent<'a> {
     kind: &'static str,
+    key: ObjectKey,
     spec: &'a AgentSpec,
-    old_status: AgentStatus,
+    before: AgentStatus,
+    /// Whether there is an object of the same name of the other kind.
     has_namesake: bool,
 }
 
 async fn reconcile<K>(
     agent: &K,
-    seen: ObservedAgent<'_>,
+    observed: ObservedAgent<'_>,
     context: &Context,
-    counted: &RunCounts,
+    counts: &RunCounts,
 ) -> Result<Action, Error>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
 {
-    if agent.meta().deletion_timestamp.is_some() {
-        return Ok(Action::await_change());
-    }
-    let (namespace, name) = (agent.namespace().unwrap_or_default(), agent.name_any());
+    let ObservedAgent { kind, key, spec, before, has_namesake } = observed;
     let generation = agent.meta().generation;
-    let key = (namespace.clone(), name.clone());
     // Before the runs are scanned: with many of them that is the expensive part.
-    let unchanged = seen.old_status.observed_generation == generation;
-    let too_soon = counted.time_until_due(&key);
-    if let Some(rest) = too_soon
-        && unchanged
+    if before.observed_generation == generation
+        && let Some(rest) = counts.time_until_due(&key)
     {
         return Ok(Action::requeue(rest));
     }
-
-    let subject = Subject::new(seen.kind, Some(&namespace), &name);
-    let findings = admit_agent(&subject, seen.spec, seen.has_namesake);
-    let missing = missing_refs(seen.spec, &namespace, context);
-    let runs = runs_of_agent(&context.caches, &namespace, &name);
-    let numbers = counted.count(&key, &seen.old_status, &runs);
-    let now = Timestamp::now();
-    let mut conditions = seen.old_status.conditions.clone();
-    let resolved = resolved_condition(&missing);
-    let incomplete = resolved.is_true != Some(true);
-    conditions::set_condition(&mut conditions, conditions::admitted_condition(&findings), generation, now);
-    conditions::set_condition(&mut conditions, resolved, generation, now);
+    let findings = admit_agent(&Subject::new(kind, Some(&key.namespace), &key.name), spec, has_namesake);
+    let resolved = resolved_condition(&missing_refs(spec, &key.namespace, context), &key.namespace);
+    let numbers = counts.count(&key, &before, &runs_of_agent(&context.caches, &key));
+    let phase = if !findings.violations.is_empty() {
+        AgentPhase::Error
+    } else if !resolved.is_true() {
+        AgentPhase::Pending
+    } else if numbers.serving {
+        AgentPhase::Serving
+    } else {
+        AgentPhase::Running
+    };
+    let mut conditions = before.conditions.clone();
+    set_condition(&mut conditions, "Admitted", admitted_condition(&findings), generation, now());
+    set_condition(&mut conditions, "Resolved", resolved, generation, now());
     let after = AgentStatus {
-        phase: Some(if !findings.violations.is_empty() {
-            AgentPhase::Error
-        } else if incomplete {
-            AgentPhase::Pending
-        } else if numbers.serving {
-            AgentPhase::Serving
-        } else {
-            AgentPhase::Running
-        }),
+        phase: Some(phase),
         active_agent_pods: Some(numbers.active),
         total_agent_runs: Some(numbers.total),
         observed_generation: generation,
-        last_run_time: numbers.last.clone(),
+        last_run_time: numbers.last,
         conditions,
-        ..seen.old_status.clone()
+        ..before.clone()
     };
-    if after == seen.old_status {
-        return Ok(Action::await_change());
+    if status::write(agent, &key, &before, &after, context).await? == Write::Written {
+        counts.mark_written(&key);
     }
-    let api: Api<K> = Api::namespaced(context.client.clone(), &namespace);
-    let patch = json!({"metadata": {"uid": agent.uid()}, "status": {
-        "phase": after.phase,
-        "activeAgentPods": after.active_agent_pods,
-        "totalAgentRuns": after.total_agent_runs,
-        "observedGeneration": after.observed_generation,
-        "lastRunTime": after.last_run_time,
-        "conditions": after.conditions,
-    }});
-    let parameters =
-        PatchParams { field_manager: Some(field_manager::CONTROLLER.to_owned()), ..PatchParams::default() };
-    let written = api.patch_status(&name, &parameters, &Patch::Merge(patch)).await;
-    context.metrics.count_write(seen.kind, "patch");
-    match written {
-        Ok(_) => {
-            counted.mark_written(&key);
-            Ok(Action::await_change())
-        }
-        // It is gone, or the name belongs to a new object, which is reconciled by itself.
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(Action::await_change()),
-        Err(error) => Err(Error(error)),
-    }
-}
-
-fn exists_in<K, L>(store: &kube::runtime::reflector::Store<K>, namesake_of: &L) -> bool
-where
-    K: Resource<DynamicType = ()> + Clone + 'static,
-    L: Resource,
-{
-    let namespace = namesake_of.namespace().unwrap_or_default();
-    Caches::find(store, &namespace, &namesake_of.name_any()).is_some()
+    Ok(Action::await_change())
 }
 
 /// The packs and the policy that an agent names and that exist neither in its namespace nor in the system namespace.
 fn missing_refs(spec: &AgentSpec, namespace: &str, context: &Context) -> Vec<String> {
-    let world = &context.caches;
-    let places = [namespace, context.settings.system_namespace.as_str()];
-    let packs = spec.skills.iter().filter_map(|it| it.skill_pack_ref.as_ref());
-    let mut missing: Vec<String> = packs
-        .filter(|pack| {
-            let found = |place: &&str| Caches::find(&world.packs, place, pack.as_str()).is_some();
-            !places.iter().any(found)
-        })
-        .map(|pack| format!("SkillPack `{}`", pack.as_str()))
-        .collect();
-    if let Some(policy) = &spec.policy_ref {
-        let found = |place: &&str| Caches::find(&world.policies, place, policy.as_str()).is_some();
-        if !places.iter().any(found) {
-            missing.push(format!("SympoziumPolicy `{}`", policy.as_str()));
-        }
+    let caches = &context.caches;
+    let namespaces = [namespace, context.settings.system_namespace.as_str()];
+    let packs = spec.skills.iter().filter_map(|skill| skill.skill_pack_ref.as_ref());
+    let is_missing =
+        |pack: &str| !namespaces.iter().any(|namespace| Caches::find(&caches.packs, namespace, pack).is_some());
+    let missing = packs.filter(|pack| is_missing(pack.as_str())).map(|pack| format!("SkillPack `{}`", pack.as_str()));
+    let mut missing: Vec<String> = missing.collect();
+    if let Some(policy) = &spec.policy_ref
+        && !namespaces.iter().any(|it| Caches::find(&caches.policies, it, policy.as_str()).is_some())
+    {
+        missing.push(format!("SympoziumPolicy `{}`", policy.as_str()));
     }
     missing
 }
 
-fn resolved_condition(missing: &[String]) -> ConditionUpdate {
-    let complete = missing.is_empty();
-    ConditionUpdate {
-        type_: "Resolved",
-        is_true: Some(complete),
-        reason: if complete { "Found" } else { "Missing" },
-        message: if complete {
-            "every pack and policy that it names is there".to_owned()
-        } else {
-            format!("not there: {}; runs of this agent wait", missing.join(", "))
-        },
+fn resolved_condition(missing: &[String], namespace: &str) -> ConditionValue {
+    if missing.is_empty() {
+        return ConditionValue::yes("Found", "every SkillPack and SympoziumPolicy that the agent names exists");
     }
+    let missing = missing.join(", ");
+    let message = format!(
+        "runs of this agent wait for {missing}: not found in namespace `{namespace}` nor in the system namespace"
+    );
+    ConditionValue::no("Missing", message)
 }
 
 pub fn agent_name(run: &AgentRun) -> Option<&str> {
@@ -220,10 +176,11 @@ pub fn agent_name(run: &AgentRun) -> Option<&str> {
     Some(name.as_str())
 }
 
-fn runs_of_agent(world: &Caches, namespace: &str, name: &str) -> Vec<Arc<AgentRun>> {
-    let mut runs = world.runs.state();
-    runs.retain(|run| agent_name(run) == Some(name) && run.metadata.namespace.as_deref() == Some(namespace));
-    runs
+fn runs_of_agent(caches: &Caches, agent: &ObjectKey) -> Vec<Arc<AgentRun>> {
+    let namespace = Some(agent.namespace.as_str());
+    caches.runs.state_filter(|run| {
+        agent_name(run) == Some(agent.name.as_str()) && run.metadata.namespace.as_deref() == namespace
+    })
 }
 
 /// The run counts of an agent, as they are written to its status.
@@ -236,13 +193,13 @@ struct RunNumbers {
 
 impl RunCounts {
     /// Time until the counts may be written again.
-    fn time_until_due(&self, agent: &(String, String)) -> Option<Duration> {
+    fn time_until_due(&self, agent: &ObjectKey) -> Option<Duration> {
         let agents = self.lock();
         let count = agents.get(agent)?;
         COUNT_INTERVAL.checked_sub(count.written_at.elapsed()).filter(|rest| !rest.is_zero())
     }
 
-    fn mark_written(&self, agent: &(String, String)) {
+    fn mark_written(&self, agent: &ObjectKey) {
         if let Some(count) = self.lock().get_mut(agent) {
             count.written_at = Instant::now();
         }
@@ -250,7 +207,7 @@ impl RunCounts {
 
     /// Counts an agent's runs. The total includes deleted ones: it is the number in the status plus the runs created
     /// since.
-    fn count(&self, agent: &(String, String), before: &AgentStatus, runs: &[Arc<AgentRun>]) -> RunNumbers {
+    fn count(&self, agent: &ObjectKey, before: &AgentStatus, runs: &[Arc<AgentRun>]) -> RunNumbers {
         let mut agents = self.lock();
         let count = agents.entry(agent.clone()).or_insert_with(|| AgentCount::initial(before, runs));
         let there: HashSet<String> = runs.iter().filter_map(|run| run.uid()).collect();
@@ -268,11 +225,11 @@ impl RunCounts {
         }
     }
 
-    pub fn forget(&self, namespace: &str, name: &str) {
-        self.lock().remove(&(namespace.to_owned(), name.to_owned()));
+    pub fn forget(&self, agent: &ObjectKey) {
+        self.lock().remove(agent);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<(String, String), AgentCount>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<ObjectKey, AgentCount>> {
         // A panic in another thread leaves the map consistent.
         self.agents.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -298,6 +255,9 @@ impl AgentCount {
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+    use serde_json::json;
+
     use super::*;
 
     fn run(uid: &str, second: i64, phase: Phase) -> Arc<AgentRun> {
@@ -321,8 +281,8 @@ mod tests {
         }
     }
 
-    fn key() -> (String, String) {
-        ("team".to_owned(), "a".to_owned())
+    fn key() -> ObjectKey {
+        ObjectKey::new("team", "a")
     }
 
     #[test]

@@ -59,6 +59,8 @@ pub struct TrustMaterial {
 /// Creates, renews and rotates the three Secrets.
 pub struct CertificateManager {
     secrets: Api<Secret>,
+    /// The same Secrets without their content, to watch.
+    secret_metadata: Api<PartialObjectMeta<Secret>>,
     host: String,
     metrics: Arc<Metrics>,
     /// The last keys that were read, so that the same keys are not published as new ones.
@@ -88,7 +90,8 @@ pub enum Error {
 impl CertificateManager {
     pub fn new(client: Client, system_namespace: &str, metrics: Arc<Metrics>) -> Self {
         Self {
-            secrets: Api::namespaced(client, system_namespace),
+            secrets: Api::namespaced(client.clone(), system_namespace),
+            secret_metadata: Api::namespaced(client, system_namespace),
             host: gateway_host(system_namespace),
             metrics,
             last_keys: None,
@@ -98,10 +101,8 @@ impl CertificateManager {
     /// Checks the Secrets now, after every change, and every hour. Publishes what is usable.
     pub async fn run(mut self, tell: watch::Sender<Option<TrustMaterial>>) {
         let changes = stream::select_all(SECRET_NAMES.map(|name| {
-            let api: Api<PartialObjectMeta<Secret>> =
-                Api::namespaced(self.secrets.clone().into_client(), self.secrets.namespace().unwrap_or_default());
             let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-            watcher(api, config).default_backoff().boxed()
+            watcher(self.secret_metadata.clone(), config).default_backoff().boxed()
         }));
         let mut changes = changes;
         loop {

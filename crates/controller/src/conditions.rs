@@ -1,115 +1,141 @@
 //! Conditions in a status.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use sympozium_plan::admit::{Denial, Violation};
 
-/// Limit for a condition's message, in bytes. The API allows 32 KiB; a status has several conditions.
-pub const MAX_MESSAGE: usize = 8 * 1024;
+/// Limit for a condition's message, in bytes; the API server rejects longer ones.
+const MAX_MESSAGE: usize = 32_768;
+/// Limit for a list of violations, in bytes: a status has several conditions.
+const MAX_VIOLATIONS: usize = 8 * 1024;
 
-/// The new value of a condition.
+/// The current time in whole seconds, as the API server stores it: so what is read equals what was written.
+pub fn now() -> Time {
+    let now = Timestamp::now();
+    Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
+}
+
+pub fn elapsed_since(time: &Time) -> Duration {
+    let elapsed = Timestamp::now().duration_since(time.0);
+    Duration::try_from(elapsed).unwrap_or_default()
+}
+
+/// The value of a condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConditionUpdate {
-    pub type_: &'static str,
-    /// `None` is `Unknown`.
-    pub is_true: Option<bool>,
+pub struct ConditionValue {
+    /// `True`, `False` or `Unknown`.
+    pub status: &'static str,
     /// One CamelCase word.
     pub reason: &'static str,
     /// For people.
     pub message: String,
 }
 
+impl ConditionValue {
+    /// Status `True`.
+    pub fn yes(reason: &'static str, message: impl Into<String>) -> Self {
+        Self::new("True", reason, message)
+    }
+
+    /// Status `False`.
+    pub fn no(reason: &'static str, message: impl Into<String>) -> Self {
+        Self::new("False", reason, message)
+    }
+
+    /// Status `Unknown`.
+    pub fn unknown(reason: &'static str, message: impl Into<String>) -> Self {
+        Self::new("Unknown", reason, message)
+    }
+
+    fn new(status: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { status, reason, message: truncate(message.into(), MAX_MESSAGE) }
+    }
+
+    pub fn is_true(&self) -> bool {
+        self.status == "True"
+    }
+}
+
 /// Sets a condition in a list. The transition time changes only with the status.
-pub fn set_condition(conditions: &mut Vec<Condition>, said: ConditionUpdate, generation: Option<i64>, now: Timestamp) {
-    let status = match said.is_true {
-        Some(true) => "True",
-        Some(false) => "False",
-        None => "Unknown",
-    };
-    let old = (conditions.iter()).position(|it| it.type_ == said.type_);
-    let since =
-        old.map(|at| &conditions[at]).filter(|old| old.status == status).map(|old| old.last_transition_time.clone());
+pub fn set_condition(
+    conditions: &mut Vec<Condition>,
+    type_: &str,
+    value: ConditionValue,
+    generation: Option<i64>,
+    now: Time,
+) {
+    let known = conditions.iter_mut().find(|condition| condition.type_ == type_);
+    let since = known.as_ref().filter(|known| known.status == value.status);
     let condition = Condition {
-        type_: said.type_.to_owned(),
-        status: status.to_owned(),
-        reason: said.reason.to_owned(),
-        message: truncate(said.message),
+        type_: type_.to_owned(),
+        last_transition_time: since.map_or(now, |known| known.last_transition_time.clone()),
+        status: value.status.to_owned(),
+        reason: value.reason.to_owned(),
+        message: value.message,
         observed_generation: generation,
-        last_transition_time: since.unwrap_or_else(|| to_whole_seconds(now)),
     };
-    match old {
-        Some(at) => conditions[at] = condition,
+    match known {
+        Some(known) => *known = condition,
         None => conditions.push(condition),
     }
 }
 
 /// The condition `Admitted` with every violation and warning of an object.
-pub fn admitted_condition(findings: &Denial) -> ConditionUpdate {
-    let lines = |reasons: &[Violation], word: &str| -> Vec<String> {
-        let line = |it: &Violation| format!("{word}{}: {} [{}]; {}", it.field, it.message, it.rule, it.hint);
-        reasons.iter().map(line).collect()
+pub fn admitted_condition(findings: &Denial) -> ConditionValue {
+    let lines = |violations: &[Violation], prefix: &str| -> Vec<String> {
+        let line = |it: &Violation| format!("{prefix}{}: {} [{}]; {}", it.field, it.message, it.rule, it.hint);
+        violations.iter().map(line).collect()
     };
     let mut all = lines(&findings.violations, "");
     all.extend(lines(&findings.warnings, "warning: "));
-    let denied = !findings.violations.is_empty();
-    ConditionUpdate {
-        type_: "Admitted",
-        is_true: Some(!denied),
-        reason: if denied {
-            "Denied"
-        } else if all.is_empty() {
-            "Valid"
-        } else {
-            "Warnings"
-        },
-        message: if all.is_empty() { "nothing is wrong with it".to_owned() } else { all.join("\n") },
+    let message = truncate(all.join("\n"), MAX_VIOLATIONS);
+    if !findings.violations.is_empty() {
+        ConditionValue::no("Denied", message)
+    } else if message.is_empty() {
+        ConditionValue::yes("Valid", "no rule is violated")
+    } else {
+        ConditionValue::yes("Warnings", message)
     }
 }
 
-fn truncate(mut text: String) -> String {
+fn truncate(mut text: String, limit: usize) -> String {
     const MORE: &str = " …";
-    if text.len() > MAX_MESSAGE {
-        text.truncate(text.floor_char_boundary(MAX_MESSAGE - MORE.len()));
+    if text.len() > limit {
+        text.truncate(text.floor_char_boundary(limit - MORE.len()));
         text.push_str(MORE);
     }
     text
-}
-
-/// The API server stores times in whole seconds.
-pub fn to_whole_seconds(now: Timestamp) -> Time {
-    Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn said(holds: Option<bool>, message: &str) -> ConditionUpdate {
-        ConditionUpdate { type_: "Admitted", is_true: holds, reason: "Because", message: message.to_owned() }
-    }
-
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(second).unwrap()
+    fn at(second: i64) -> Time {
+        Time(Timestamp::from_second(second).unwrap())
     }
 
     #[test]
     fn a_condition_keeps_its_time_until_it_turns() {
         let mut list = Vec::new();
-        set_condition(&mut list, said(Some(true), "a"), Some(1), at(10));
-        let first = list.clone();
-        set_condition(&mut list, said(Some(true), "a"), Some(1), at(20));
-        assert_eq!(list, first);
-        set_condition(&mut list, said(Some(true), "b"), Some(2), at(20));
-        assert_eq!((list[0].last_transition_time.0, list[0].message.as_str()), (at(10), "b"));
-        set_condition(&mut list, said(None, "c"), Some(2), at(30));
-        assert_eq!((list.len(), list[0].last_transition_time.0), (1, at(30)));
+        let mut set = |value, generation, second| {
+            set_condition(&mut list, "Admitted", value, Some(generation), at(second));
+            list.clone()
+        };
+        let first = set(ConditionValue::yes("Because", "a"), 1, 10);
+        assert_eq!(set(ConditionValue::yes("Because", "a"), 1, 20), first);
+        let second = set(ConditionValue::yes("Because", "b"), 2, 20);
+        assert_eq!((&second[0].last_transition_time, second[0].message.as_str()), (&at(10), "b"));
+        let third = set(ConditionValue::unknown("Because", "c"), 2, 30);
+        assert_eq!((third.len(), &third[0].last_transition_time), (1, &at(30)));
     }
 
     #[test]
     fn a_message_is_cut_between_characters() {
-        let mut list = Vec::new();
-        set_condition(&mut list, said(None, &"ä".repeat(MAX_MESSAGE)), None, at(0));
-        assert!(list[0].message.len() <= MAX_MESSAGE);
-        assert!(list[0].message.ends_with("ä …"));
+        let message = ConditionValue::unknown("Because", "ä".repeat(MAX_MESSAGE)).message;
+        assert!(message.len() <= MAX_MESSAGE);
+        assert!(message.ends_with("ä …"));
     }
 }

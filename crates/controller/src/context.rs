@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
-use kube::{Client, Resource as _, ResourceExt as _};
+use kube::{Client, Resource as _};
 use sympozium_api::AgentRun;
 use sympozium_api::installation::CONTROLLER;
 use tokio::sync::watch;
@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use crate::caches::Caches;
 use crate::cluster_info::ClusterInfo;
 use crate::metrics::Metrics;
-use crate::run::{Plans, PodRejections, RunIndex, StartFaults, TokenRenewals};
+use crate::run::{Plans, PodRejections, RunIndex, StartFaults, StoredRun, TokenRenewals};
 use crate::settings::Settings;
 
 /// Shared state of all reconcilers.
@@ -106,30 +106,26 @@ pub struct EventContent<'a> {
 /// Runs as our own last write left them. A watch lags behind: without this a reconciler would repeat a step.
 #[derive(Debug, Default)]
 pub struct OwnWrites {
-    runs: Mutex<HashMap<String, Arc<AgentRun>>>,
+    runs: Mutex<HashMap<String, StoredRun>>,
 }
 
 impl OwnWrites {
-    /// Stores the response to a write.
-    pub fn remember(&self, run: AgentRun) -> Arc<AgentRun> {
-        let run = Arc::new(run);
-        if let Some(uid) = run.uid() {
-            self.lock().insert(uid, Arc::clone(&run));
-        }
+    /// Stores the run that a write returned.
+    pub fn remember(&self, run: StoredRun) -> StoredRun {
+        self.lock().insert(run.uid().to_owned(), run.clone());
         run
     }
 
     /// The newer of what the watch has delivered and what we wrote.
-    pub fn latest(&self, seen: Arc<AgentRun>) -> Arc<AgentRun> {
-        let Some(uid) = seen.uid() else { return seen };
+    pub fn latest(&self, delivered: StoredRun) -> StoredRun {
         let mut runs = self.lock();
-        match runs.get(&uid) {
-            Some(written) if resource_version(written) > resource_version(&seen) => Arc::clone(written),
+        match runs.get(delivered.uid()) {
+            Some(written) if resource_version(written) > resource_version(&delivered) => written.clone(),
             Some(_) => {
-                runs.remove(&uid);
-                seen
+                runs.remove(delivered.uid());
+                delivered
             }
-            None => seen,
+            None => delivered,
         }
     }
 
@@ -137,7 +133,7 @@ impl OwnWrites {
         self.lock().remove(uid);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<AgentRun>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, StoredRun>> {
         // A panic in another thread leaves the map consistent.
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }

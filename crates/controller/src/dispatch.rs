@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use kube::Resource;
 use kube::runtime::reflector::{ObjectRef, Store};
-use kube::{Resource, ResourceExt as _};
 use sympozium_api::{
     Agent, AgentRun, AgentSpec, Model, SkillPack, SympoziumInstance, SympoziumPolicy, SympoziumSchedule,
 };
@@ -12,9 +12,10 @@ use tokio::sync::{Notify, mpsc};
 use crate::agents::{RunCounts, agent_name};
 use crate::caches::{Caches, WatchEvent, WatchEvents, is_torn_down};
 use crate::context::Context;
+use crate::object_key::ObjectKey;
 use crate::policies::PolicyRefs;
 use crate::reconcile_loop::Queue;
-use crate::run;
+use crate::run::{self, StoredRun};
 use crate::sweep::DeletedRun;
 
 /// The queues that watch events are dispatched to.
@@ -37,10 +38,10 @@ pub struct Dispatch {
 
 impl Dispatch {
     /// Runs until the channel of watch events is closed.
-    pub async fn run(self, mut told: WatchEvents, context: Arc<Context>) {
+    pub async fn run(self, mut events: WatchEvents, context: Arc<Context>) {
         loop {
-            let seen = tokio::select! {
-                seen = told.recv() => seen,
+            let event = tokio::select! {
+                event = events.recv() => event,
                 () = context.index.wait_turns_changed() => {
                     for run in context.index.take_runnable() {
                         self.runs.add(run);
@@ -48,84 +49,77 @@ impl Dispatch {
                     continue;
                 }
             };
-            let Some(seen) = seen else { return };
-            for run in run::runs_to_requeue(&seen, &context) {
+            let Some(event) = event else { return };
+            for run in run::runs_to_requeue(&event, &context) {
                 self.runs.add(run);
             }
-            self.dispatch(seen, &context);
+            self.dispatch(event, &context);
             context.metrics.set_waiting(self.runs.len());
         }
     }
 
-    fn dispatch(&self, seen: WatchEvent, context: &Context) {
-        let world = &context.caches;
-        match seen {
+    fn dispatch(&self, event: WatchEvent, context: &Context) {
+        let caches = &context.caches;
+        match event {
             WatchEvent::Run(run) => self.enqueue_agent_of(&run),
             WatchEvent::RunDeleted(run) => {
                 self.enqueue_agent_of(&run);
                 // A run that was torn down has left nothing.
-                if let Some(uid) = run.uid().filter(|_| !is_torn_down(&run)) {
-                    let _ = self.deleted_runs.send(DeletedRun { uid });
+                if !is_torn_down(&run) {
+                    let _ = self.deleted_runs.send(DeletedRun { uid: run.uid().to_owned() });
                 }
             }
-            WatchEvent::Agent(namespace, name) => {
-                let agent = Caches::find(&world.agents, &namespace, &name);
-                let instance = Caches::find(&world.instances, &namespace, &name);
-                if agent.is_none() && instance.is_none() {
-                    self.run_counts.forget(&namespace, &name);
+            WatchEvent::Agent(key) => {
+                if caches.agents.get(&key.to_ref()).is_none() && caches.instances.get(&key.to_ref()).is_none() {
+                    self.run_counts.forget(&key);
                 }
-                for policy in self.policy_refs.update(&namespace, &name, world) {
-                    self.enqueue_policy(&namespace, &policy, context);
+                for policy in self.policy_refs.update(&key, caches) {
+                    self.enqueue_policy(&key.namespace, &policy, context);
                 }
                 // An Agent and a SympoziumInstance of the same name conflict: both statuses have to be updated.
-                self.enqueue_agent(&namespace, &name);
+                self.enqueue_agent(&key);
             }
-            WatchEvent::Pack(namespace, name) => {
-                let names = |spec: &AgentSpec| {
-                    let packs = spec.skills.iter().filter_map(|it| it.skill_pack_ref.as_ref());
-                    packs.into_iter().any(|pack| pack.as_str() == name)
-                };
-                self.enqueue_agents(world, names);
-                self.packs.add(ObjectRef::new(&name).within(&namespace));
+            WatchEvent::Pack(key) => {
+                self.enqueue_agents(caches, |spec| {
+                    let mut packs = spec.skills.iter().filter_map(|skill| skill.skill_pack_ref.as_ref());
+                    packs.any(|pack| pack.as_str() == key.name)
+                });
+                self.packs.add(key.to_ref());
             }
-            WatchEvent::Policy(namespace, name) => {
+            WatchEvent::Policy(key) => {
                 // A policy shadows the one of the same name in the system namespace: the agents of both are affected.
-                self.enqueue_policy(&namespace, &name, context);
-                let names = |spec: &AgentSpec| spec.policy_ref.as_ref().is_some_and(|it| it.as_str() == name);
-                self.enqueue_agents(world, names);
+                self.enqueue_policy(&key.namespace, &key.name, context);
+                self.enqueue_agents(caches, |spec| {
+                    spec.policy_ref.as_ref().is_some_and(|policy| policy.as_str() == key.name)
+                });
             }
             WatchEvent::Node => self.nodes_changed.notify_one(),
-            WatchEvent::Model(namespace, name) => {
-                self.models.add(ObjectRef::new(&name).within(&namespace));
-            }
-            WatchEvent::Schedule(namespace, name) => {
-                self.schedules.add(ObjectRef::new(&name).within(&namespace));
-            }
-            WatchEvent::Job(..) | WatchEvent::Pod(..) | WatchEvent::PodRejection { .. } => {}
+            WatchEvent::Model(key) => self.models.add(key.to_ref()),
+            WatchEvent::Schedule(key) => self.schedules.add(key.to_ref()),
+            WatchEvent::RunObject { .. } | WatchEvent::PodRejection { .. } => {}
         }
     }
 
-    fn enqueue_agent_of(&self, run: &AgentRun) {
-        if let (Some(namespace), Some(name)) = (run.namespace(), agent_name(run)) {
-            self.enqueue_agent(&namespace, name);
+    fn enqueue_agent_of(&self, run: &StoredRun) {
+        if let Some(name) = agent_name(run) {
+            self.enqueue_agent(&ObjectKey::new(run.namespace(), name));
         }
     }
 
     fn enqueue_policy(&self, namespace: &str, name: &str, context: &Context) {
-        let system = context.settings.system_namespace.as_str();
-        for namespace in [namespace, system] {
-            self.policies.add(ObjectRef::new(name).within(namespace));
+        for namespace in [namespace, context.settings.system_namespace.as_str()] {
+            self.policies.add(ObjectKey::new(namespace, name).to_ref());
         }
     }
 
-    fn enqueue_agent(&self, namespace: &str, name: &str) {
-        self.agents.add(ObjectRef::new(name).within(namespace));
-        self.instances.add(ObjectRef::new(name).within(namespace));
+    fn enqueue_agent(&self, key: &ObjectKey) {
+        self.agents.add(key.to_ref());
+        self.instances.add(key.to_ref());
     }
 
-    fn enqueue_agents(&self, world: &Caches, names: impl Fn(&AgentSpec) -> bool) {
-        enqueue_matching(&world.agents, &self.agents, |agent| names(&agent.spec));
-        enqueue_matching(&world.instances, &self.instances, |it| names(&it.spec));
+    fn enqueue_agents(&self, caches: &Caches, is_affected: impl Fn(&AgentSpec) -> bool) {
+        enqueue_matching(&caches.agents, &self.agents, |agent| is_affected(&agent.spec));
+        enqueue_matching(&caches.instances, &self.instances, |instance| is_affected(&instance.spec));
     }
 }
 

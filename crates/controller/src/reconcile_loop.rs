@@ -84,8 +84,9 @@ impl<K: Resource<DynamicType = ()>> Queue<K> {
         if inner.handed_out.contains(&object) {
             return;
         }
-        let namespace = object.namespace.clone().unwrap_or_default();
-        inner.waiting.push(&namespace, object);
+        let namespace = object.namespace.clone();
+        // Objects without a namespace take turns as one more namespace.
+        inner.waiting.push(namespace.as_deref().unwrap_or(""), object);
         drop(inner);
         self.changed.notify_one();
     }

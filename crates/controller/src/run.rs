@@ -4,11 +4,13 @@
 //! killed between any two requests finds, after a restart, what it had done, and continues or reverts it. Objects that
 //! exist already are compared and never overwritten.
 //!
-//! [`resolve`] finds the objects that a run names and plans it; [`start`] creates its objects; [`observe`] watches it
+//! [`resolve`] finds the objects that a run names and plans it; [`start`] and [`create`] create its objects; [`observe`] watches it
 //! while it is active; [`finish`] handles the end of the agent, and [`hooks`] the hooks before and after it; [`end`]
-//! revokes, tears down and verifies. [`status`] is the only module that writes to runs, [`objects`] the only one that
-//! creates and deletes other objects. [`pod_status`] explains the state of pods.
+//! records how it ended. The steps of the end are [`revoke`], [`teardown`] and [`verify`]. [`status`] is the only module
+//! that writes to runs, [`objects`] the only one that creates and deletes other objects. [`pod_status`] explains the
+//! state of pods.
 
+mod create;
 mod end;
 mod error;
 mod finish;
@@ -24,8 +26,12 @@ pub(crate) mod pod_status;
 mod requeue;
 mod resolve;
 mod retry;
+mod revoke;
 mod start;
 mod status;
+mod stored;
+mod teardown;
+mod verify;
 
 use std::sync::Arc;
 
@@ -43,6 +49,7 @@ pub use index::RunIndex;
 pub use inputs::TokenRenewals;
 pub use plans::Plans;
 pub use requeue::{PodRejections, StartFaults, runs_to_requeue};
+pub use stored::StoredRun;
 
 /// Where a run is in its life, by its status and metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,18 +68,15 @@ enum Lifecycle {
     TornDown,
 }
 
-fn lifecycle(run: &AgentRun) -> Lifecycle {
+fn lifecycle(run: &StoredRun) -> Lifecycle {
     let status = run.status.as_ref();
-    let phase = status.and_then(|it| it.phase).unwrap_or_default();
+    let phase = status.and_then(|it| it.phase).unwrap_or(Phase::Pending);
     if run.metadata.deletion_timestamp.is_some() {
         let ours = run.finalizers().iter().any(|it| it == finalizer::RUN);
         // Another client may remove our finalizer while a different one keeps the run: its grants must still be
         // revoked.
-        let has_more = status.is_some_and(|it| !it.grants.is_empty()) && !is_revoked(run);
-        return match ours || has_more {
-            true => Lifecycle::Deleting,
-            false => Lifecycle::TornDown,
-        };
+        let has_more = !run.grants().is_empty() && !is_revoked(run);
+        return if ours || has_more { Lifecycle::Deleting } else { Lifecycle::TornDown };
     }
     if is_torn_down(run) {
         return Lifecycle::TornDown;
@@ -92,14 +96,17 @@ fn lifecycle(run: &AgentRun) -> Lifecycle {
 /// # Errors
 ///
 /// When the API server does not answer or rejects a request unexpectedly. The call can be repeated.
-pub async fn reconcile(seen: Arc<AgentRun>, context: Arc<Context>) -> Result<Action, Error> {
-    let run = context.own_writes.latest(seen);
+pub async fn reconcile(run: Arc<AgentRun>, context: Arc<Context>) -> Result<Action, Error> {
+    let Some(run) = StoredRun::new(run) else {
+        return Ok(Action::await_change());
+    };
+    let run = context.own_writes.latest(run);
     match lifecycle(&run) {
         Lifecycle::Starting => start::start(run, &context).await,
         Lifecycle::Running => observe::observe_running(run, &context).await,
         Lifecycle::PostRun => hooks::run_post_hooks(run, &context).await,
-        Lifecycle::TearingDown => end::tear_down(run, &context).await,
-        Lifecycle::Deleting => end::finalize(run, &context).await,
+        Lifecycle::TearingDown => teardown::tear_down(run, &context).await,
+        Lifecycle::Deleting => teardown::finalize(run, &context).await,
         Lifecycle::TornDown => history::prune(run, &context).await,
     }
 }

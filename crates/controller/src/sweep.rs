@@ -211,8 +211,10 @@ impl Sweeper {
         let name = object.name_any();
         let parameters =
             DeleteParams::background().preconditions(Preconditions { uid: object.uid(), ..Preconditions::default() });
-        let client = self.context.client.clone();
-        let deleted = K::api(client, object.meta().namespace.as_deref()).delete(&name, &parameters).await;
+        let Some(api) = object.api(self.context.client.clone()) else {
+            return Ok(());
+        };
+        let deleted = api.delete(&name, &parameters).await;
         self.context.metrics.count_write(K::NAME, "delete");
         match deleted {
             Ok(_) => {

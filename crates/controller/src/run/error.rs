@@ -23,6 +23,11 @@ pub enum Error {
     Json(#[from] serde_json::Error),
     #[error("a credential for the gateway cannot be signed")]
     Unsignable(#[from] sympozium_ipc::credential::ClaimsError),
+    /// The API server returned an object without a UID.
+    #[error("the API server returned {kind} `{name}` without a UID")]
+    WithoutUid { kind: String, name: String },
+    #[error("the plan has no credential for part `{0}`")]
+    WithoutCredential(String),
     /// A condition that has to become true first; the reconcile is retried.
     #[error("waiting until {0}")]
     Waiting(&'static str),
@@ -42,8 +47,12 @@ impl Error {
     pub fn is_final(&self) -> bool {
         match self {
             Self::Api { error, .. } => api_status(error).is_some_and(|it| matches!(it.code, 400 | 403 | 413 | 422)),
-            Self::Foreign { .. } | Self::PlanChanged | Self::Json(_) | Self::Unsignable(_) => true,
-            Self::Waiting(_) => false,
+            Self::Foreign { .. }
+            | Self::PlanChanged
+            | Self::Json(_)
+            | Self::Unsignable(_)
+            | Self::WithoutCredential(_) => true,
+            Self::WithoutUid { .. } | Self::Waiting(_) => false,
         }
     }
 

@@ -6,14 +6,18 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::controller::Action;
-use sympozium_api::agent_run::{Phase, ReportedEnding, TIMEOUT_ERROR_PREFIX};
+use sympozium_api::agent_run::{Phase, ReportedEnding, TIMEOUT_ERROR_PREFIX, condition};
 use sympozium_api::{AgentRun, RunPlan};
 
-use super::end::{self, RunEnd};
+use super::end::{RunEnd, end_run};
 use super::error::Error;
 use super::observe::{GRACE_SLACK, network_condition};
-use super::status::{ConditionValue, StatusPatch, condition, condition_is_true, elapsed_since};
+use super::revoke::{RevocationScope, revoke_grants};
+use super::status::{StatusPatch, condition_is_true};
+use super::stored::StoredRun;
+use super::teardown::delete_workload;
 use super::{hooks, logs, pod_status};
+use crate::conditions::{ConditionValue, elapsed_since};
 use crate::context::Context;
 
 /// How long the kubelet may take to report how the agent ended, once the bridge has reported that it did.
@@ -21,7 +25,7 @@ const KUBELET_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Stops a run: revokes its grants at once and deletes its pod. Its last report is waited for.
 pub async fn abort(
-    run: Arc<AgentRun>,
+    run: StoredRun,
     pod: Option<Arc<Pod>>,
     why: Option<String>,
     plan: Option<&RunPlan>,
@@ -29,20 +33,17 @@ pub async fn abort(
 ) -> Result<Action, Error> {
     let mut run = run;
     if condition_is_true(&run, condition::GRANTED) {
-        end::revoke_grants(&run, revocation_scope(&run), context).await?;
-        let ending = ConditionValue::no("Ending", "the run was ended from outside");
-        let mut change = StatusPatch::new(&run).set_condition(condition::GRANTED, ending);
+        revoke_grants(&run, revocation_scope(&run), context).await?;
+        let mut patch = StatusPatch::new(&run);
+        patch.set_condition(condition::GRANTED, ConditionValue::no("Ending", "the run was ended from outside"));
         if let Some(why) = &why {
-            change = change.set_error(Some(why))?;
+            patch.set_error(Some(why));
+            // Before the pod is deleted: its logs are deleted with it.
+            if let Some(pod) = &pod {
+                patch.status.failed_containers = logs::collect_failures(run.namespace(), pod, context).await;
+            }
         }
-        // Before the pod is deleted: its logs are deleted with it.
-        if why.is_some()
-            && let Some(pod) = &pod
-        {
-            let failures = logs::collect_failures(pod, context).await;
-            change = change.set("failedContainers", failures)?;
-        }
-        run = change.write(context).await?;
+        run = patch.write(context).await?;
     }
     let Some(pod) = pod else {
         return agent_finished(run, None, context).await;
@@ -51,7 +52,7 @@ pub async fn abort(
     let limit = Duration::from_secs(grace) + GRACE_SLACK;
     match &pod.metadata.deletion_timestamp {
         None => {
-            end::delete_workload(&run, &pod, context).await?;
+            delete_workload(&run, &pod, context).await?;
             Ok(Action::requeue(limit))
         }
         // The deletion timestamp is the end of the grace period, not its beginning.
@@ -66,29 +67,29 @@ pub async fn abort(
 }
 
 /// Handles the end of the agent. Continues with the hooks, or ends the run.
-pub async fn agent_finished(run: Arc<AgentRun>, pod: Option<Arc<Pod>>, context: &Context) -> Result<Action, Error> {
+pub async fn agent_finished(run: StoredRun, pod: Option<Arc<Pod>>, context: &Context) -> Result<Action, Error> {
     // Before any other request: the skills' grants end with the agent. The hooks keep their own grants until they are
     // done.
-    end::revoke_grants(&run, revocation_scope(&run), context).await?;
+    revoke_grants(&run, revocation_scope(&run), context).await?;
     if let Some(pause) = pod.as_deref().and_then(|pod| awaiting_kubelet(&run, pod)) {
         return Ok(Action::requeue(pause));
     }
     let outcome = run_end(&run, pod.as_deref(), context).await;
     if !has_post_hooks(&run) {
-        return end::end_run(run, outcome, context).await;
+        return end_run(run, outcome, context).await;
     }
+    let mut patch = StatusPatch::new(&run);
+    patch.set_error(outcome.error.as_deref());
+    patch.status.phase = Some(Phase::PostRunning);
+    patch.status.exit_code = outcome.exit_code;
+    patch.status.failed_containers = outcome.failed_containers;
+    patch.status.token_usage = outcome.token_usage;
     let ended = ConditionValue::yes("HooksFollow", "what follows is for the hooks after the run");
-    let mut change = StatusPatch::new(&run)
-        .set("phase", Phase::PostRunning)?
-        .set("exitCode", outcome.exit_code)?
-        .set_error(outcome.error.as_deref())?
-        .set("failedContainers", &outcome.failed_containers)?
-        .set("tokenUsage", &outcome.token_usage)?
-        .set_condition(condition::AGENT_ENDED, ended);
+    patch.set_condition(condition::AGENT_ENDED, ended);
     if let Some(network) = outcome.network_condition {
-        change = change.set_condition(condition::NETWORK_ENFORCED, network);
+        patch.set_condition(condition::NETWORK_ENFORCED, network);
     }
-    let run = change.write(context).await?;
+    let run = patch.write(context).await?;
     hooks::run_post_hooks(run, context).await
 }
 
@@ -104,11 +105,8 @@ fn awaiting_kubelet(run: &AgentRun, pod: &Pod) -> Option<Duration> {
 }
 
 /// The grants that end with the agent.
-fn revocation_scope(run: &AgentRun) -> end::RevocationScope {
-    match has_post_hooks(run) {
-        true => end::RevocationScope::Skills,
-        false => end::RevocationScope::All,
-    }
+fn revocation_scope(run: &AgentRun) -> RevocationScope {
+    if has_post_hooks(run) { RevocationScope::Skills } else { RevocationScope::All }
 }
 
 fn has_post_hooks(run: &AgentRun) -> bool {
@@ -122,13 +120,13 @@ pub fn recorded_error(run: &AgentRun) -> Option<&str> {
 }
 
 /// The run end, from the bridge's report and the pod's status.
-async fn run_end(run: &AgentRun, pod: Option<&Pod>, context: &Context) -> RunEnd {
+async fn run_end(run: &StoredRun, pod: Option<&Pod>, context: &Context) -> RunEnd {
     let status = run.status.as_ref();
     let report = status.and_then(|it| it.report.as_ref());
     let mut outcome = RunEnd {
         exit_code: pod.and_then(pod_status::agent_exit_code),
         token_usage: report.and_then(|it| it.token_usage.clone()),
-        isolation: report.map(|it| it.isolation.clone()).unwrap_or_default(),
+        isolation: report.map_or_else(Vec::new, |report| report.isolation.clone()),
         network_condition: pod.and_then(network_condition),
         ..RunEnd::default()
     };
@@ -164,12 +162,12 @@ async fn run_end(run: &AgentRun, pod: Option<&Pod>, context: &Context) -> RunEnd
             },
         })
     };
-    outcome.failed_containers = status.map(|it| it.failed_containers.clone()).unwrap_or_default();
+    outcome.failed_containers = status.map_or_else(Vec::new, |status| status.failed_containers.clone());
     if outcome.phase == Phase::Failed
         && outcome.failed_containers.is_empty()
         && let Some(pod) = pod
     {
-        outcome.failed_containers = logs::collect_failures(pod, context).await;
+        outcome.failed_containers = logs::collect_failures(run.namespace(), pod, context).await;
     }
     outcome
 }

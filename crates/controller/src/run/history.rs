@@ -1,7 +1,5 @@
 //! Deletes finished runs that are older, or more per agent, than the settings allow.
 
-use std::sync::Arc;
-
 use kube::api::{DeleteParams, Preconditions};
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt as _};
@@ -9,13 +7,14 @@ use sympozium_api::AgentRun;
 
 use super::error::{Error, is_conflict, is_not_found};
 use super::retry::retry;
-use super::status::elapsed_since;
+use super::stored::StoredRun;
 use crate::caches::is_torn_down;
+use crate::conditions::elapsed_since;
 use crate::context::Context;
 
 /// Handles a run that is torn down: deletes it, or older runs of its agent, when it is time. A run is reconciled once
 /// more when the watch delivers that it is torn down: before that it is not counted.
-pub async fn prune(run: Arc<AgentRun>, context: &Context) -> Result<Action, Error> {
+pub async fn prune(run: StoredRun, context: &Context) -> Result<Action, Error> {
     if !is_torn_down(&run) {
         return Ok(Action::await_change());
     }
@@ -35,10 +34,12 @@ pub async fn prune(run: Arc<AgentRun>, context: &Context) -> Result<Action, Erro
 }
 
 /// The oldest finished runs of the same agent beyond the history limit.
-fn excess_runs(run: &AgentRun, context: &Context) -> Vec<Arc<AgentRun>> {
+fn excess_runs(run: &StoredRun, context: &Context) -> Vec<StoredRun> {
     let agent = run.spec.agent();
     let mut runs = context.caches.runs.state_filter(|other| {
-        is_torn_down(other) && other.namespace() == run.namespace() && other.spec.agent() == agent
+        is_torn_down(other)
+            && other.metadata.namespace.as_deref() == Some(run.namespace())
+            && other.spec.agent() == agent
     });
     let most = context.settings.history_limit;
     if runs.len() <= most {
@@ -46,20 +47,19 @@ fn excess_runs(run: &AgentRun, context: &Context) -> Vec<Arc<AgentRun>> {
     }
     runs.sort_by_key(|it| (it.creation_timestamp(), it.name_any()));
     runs.truncate(runs.len() - most);
-    runs
+    runs.into_iter().filter_map(StoredRun::new).collect()
 }
 
-async fn delete(run: &AgentRun, context: &Context) -> Result<(), Error> {
-    let api: Api<AgentRun> = Api::namespaced(context.client.clone(), &run.namespace().unwrap_or_default());
+async fn delete(run: &StoredRun, context: &Context) -> Result<(), Error> {
+    let api: Api<AgentRun> = Api::namespaced(context.client.clone(), run.namespace());
     let parameters = DeleteParams {
-        preconditions: Some(Preconditions { uid: run.uid(), resource_version: None }),
+        preconditions: Some(Preconditions { uid: Some(run.uid().to_owned()), resource_version: None }),
         ..DeleteParams::background()
     };
     context.metrics.count_write("AgentRun", "delete");
-    let name = run.name_any();
-    match retry(|| api.delete(&name, &parameters)).await {
+    match retry(|| api.delete(run.name(), &parameters)).await {
         Ok(_) => Ok(()),
         Err(error) if is_not_found(&error) || is_conflict(&error) => Ok(()),
-        Err(error) => Err(Error::api("delete", "AgentRun", run.name_any())(error)),
+        Err(error) => Err(Error::api("delete", "AgentRun", run.name())(error)),
     }
 }

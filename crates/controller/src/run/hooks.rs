@@ -7,24 +7,27 @@ use std::time::Duration;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
-use kube::api::{Patch, PatchParams};
+use kube::api::Patch;
 use kube::runtime::controller::Action;
 use serde_json::json;
-use sympozium_api::agent_run::{Cleanup, GateVerdict, Phase, ReportedEnding, TIMEOUT_ERROR_PREFIX};
-use sympozium_api::labels::{self, component, field_manager};
+use sympozium_api::agent_run::{Cleanup, GateVerdict, Phase, ReportedEnding, TIMEOUT_ERROR_PREFIX, condition};
+use sympozium_api::labels::{self, component};
 use sympozium_api::lifecycle::GateDefault;
 use sympozium_api::run_plan::{Deadlines, Part, Role};
 use sympozium_api::{AgentRun, RunPlan};
 
-use super::end::{self, RunEnd};
+use super::end::{RunEnd, end_run};
 use super::error::Error;
 use super::inputs::{self, RenewalScope};
 use super::observe::{CEILING_SLACK, GRACE_SLACK, lost_node, pod_of};
 use super::pod_status::{self, ContainerVerdict};
 use super::retry::retry;
-use super::status::{condition, elapsed_since};
+use super::stored::StoredRun;
+use super::teardown::{LINGER_TIMEOUT, cached_pods, delete_workload};
 use crate::caches::Caches;
+use crate::conditions::elapsed_since;
 use crate::context::Context;
+use crate::status::patch_params;
 
 /// When to look again for an object that exists and is not in the cache yet.
 const WATCH_LAG: Duration = Duration::from_secs(1);
@@ -65,11 +68,11 @@ pub fn next_hook_timeout(pod: &Pod, plan: &RunPlan) -> Option<Duration> {
 }
 
 /// Handles a run whose agent has ended and that has hooks after the run.
-pub async fn run_post_hooks(run: Arc<AgentRun>, context: &Context) -> Result<Action, Error> {
+pub async fn run_post_hooks(run: StoredRun, context: &Context) -> Result<Action, Error> {
     let plan = match context.plans.load(&run, context).await {
         Ok(plan) => plan,
         Err(error) if error.is_final() => {
-            return end::end_run(run, RunEnd::failed(&error.user_message()), context).await;
+            return end_run(run, RunEnd::failed(&error.user_message()), context).await;
         }
         Err(error) => return Err(error),
     };
@@ -77,7 +80,7 @@ pub async fn run_post_hooks(run: Arc<AgentRun>, context: &Context) -> Result<Act
     // A run that was cancelled while its agent was active still runs its hooks; a later cancellation is meant for the
     // hooks.
     if run.spec.cancel && answer.run_end.phase != Phase::Cancelled {
-        return end::end_run(run, answer.into_cancelled(), context).await;
+        return end_run(run, answer.into_cancelled(), context).await;
     }
     let job = match find_hook_job(&run, context).await? {
         HookJob::Cached(job) => job,
@@ -85,30 +88,17 @@ pub async fn run_post_hooks(run: Arc<AgentRun>, context: &Context) -> Result<Act
         HookJob::Missing => {
             // It may have rejected the answer before it was deleted.
             let why = "the Job of its hooks is gone";
-            return end::end_run(run, answer.into_withheld(GateVerdict::Error, why), context).await;
+            return end_run(run, answer.into_withheld(GateVerdict::Error, why), context).await;
         }
     };
     if pod_status::is_job_complete(&job) {
-        return end::end_run(run, answer.into_approved(), context).await;
+        return end_run(run, answer.into_approved(), context).await;
     }
     if let Some(why) = pod_status::job_failure(&job) {
-        let outcome = match why == TIMEOUT_ERROR_PREFIX {
-            true => answer.into_undecided(GateVerdict::Timeout, HOOKS_TIMED_OUT),
-            false => {
-                let pod = hook_pod(&run, context);
-                // The containers' status is not final yet; a rejection must not be taken for a missing verdict.
-                let is_on_its_way =
-                    |pod: &Arc<Pod>| !pod_status::is_terminated(pod) && lost_node(pod, context).is_none();
-                if pod.as_ref().is_some_and(is_on_its_way) {
-                    return Ok(Action::requeue(WATCH_LAG));
-                }
-                let word = gate_verdict(&plan, pod.as_deref());
-                let pod = pod.filter(|pod| pod_status::is_terminated(pod));
-                let why = pod.map_or(why, |pod| pod_status::failure_reason(&pod));
-                answer.into_hook_failure(word, &why)
-            }
+        return match hook_failure(&run, &plan, answer, why, context) {
+            Some(run_end) => end_run(run, run_end, context).await,
+            None => Ok(Action::requeue(WATCH_LAG)),
         };
-        return end::end_run(run, outcome, context).await;
     }
     let suspended = job.spec.as_ref().and_then(|it| it.suspend) == Some(true);
     if suspended {
@@ -116,18 +106,18 @@ pub async fn run_post_hooks(run: Arc<AgentRun>, context: &Context) -> Result<Act
         if let Some(pause) = stop_agent(&run, &plan, context).await? {
             return Ok(Action::requeue(pause));
         }
-        resume_job(&job, context).await?;
+        resume_job(&run, &job, context).await?;
     }
     let pod = hook_pod(&run, context);
     if let Some(node) = pod.as_ref().and_then(|pod| lost_node(pod, context)) {
         let why = format!("node `{node}` does not answer");
-        return end::end_run(run, answer.into_undecided(GateVerdict::Error, &why), context).await;
+        return end_run(run, answer.into_undecided(GateVerdict::Error, &why), context).await;
     }
     let of_job = time_left(&run, &job, &plan);
     let of_hook = pod.map_or(Some(Duration::MAX), |pod| hook_time_left(&pod, &plan));
     let Some(rest) = of_job.zip(of_hook).map(|(job, hook)| job.min(hook)) else {
         let outcome = answer.into_undecided(GateVerdict::Timeout, HOOKS_TIMED_OUT);
-        return end::end_run(run, outcome, context).await;
+        return end_run(run, outcome, context).await;
     };
     let surroundings = context.cluster_info.borrow().clone();
     let renewal = match surroundings {
@@ -137,10 +127,32 @@ pub async fn run_post_hooks(run: Arc<AgentRun>, context: &Context) -> Result<Act
     Ok(Action::requeue(renewal.map_or(rest, |it| it.min(rest))))
 }
 
+/// The run end after the hooks' Job has failed; `None` while the final status of its containers is not known: a
+/// rejection must not be taken for a missing verdict.
+fn hook_failure(
+    run: &StoredRun,
+    plan: &RunPlan,
+    answer: AgentResult,
+    why: String,
+    context: &Context,
+) -> Option<RunEnd> {
+    if why == TIMEOUT_ERROR_PREFIX {
+        return Some(answer.into_undecided(GateVerdict::Timeout, HOOKS_TIMED_OUT));
+    }
+    let pod = hook_pod(run, context);
+    let terminated = pod.as_deref().filter(|pod| pod_status::is_terminated(pod));
+    if terminated.is_none() && pod.as_ref().is_some_and(|pod| lost_node(pod, context).is_none()) {
+        return None;
+    }
+    let verdict = gate_verdict(plan, pod.as_deref());
+    let why = terminated.map_or(why, pod_status::failure_reason);
+    Some(answer.into_hook_failure(verdict, &why))
+}
+
 /// Time that is left for the hooks after a run; `None` when it is up. Their Job is timed from its start; one that does
 /// not start has the time in which a pod must start.
 fn time_left(run: &AgentRun, job: &Job, plan: &RunPlan) -> Option<Duration> {
-    let work = Duration::from_secs(plan.after_run_seconds().unwrap_or_default()) + CEILING_SLACK;
+    let work = Duration::from_secs(plan.after_run_seconds().unwrap_or(0)) + CEILING_SLACK;
     let started = job.status.as_ref().and_then(|it| it.start_time.as_ref());
     let of_job = work.checked_sub(started.map_or(Duration::ZERO, elapsed_since))?;
     let conditions = run.status.iter().flat_map(|it| &it.conditions);
@@ -149,7 +161,7 @@ fn time_left(run: &AgentRun, job: &Job, plan: &RunPlan) -> Option<Duration> {
     // The agent's pod ends first, which takes up to its grace period.
     let Deadlines { grace_seconds, start_seconds, .. } = plan.deadlines;
     let before = Duration::from_secs(grace_seconds + start_seconds) + GRACE_SLACK;
-    let of_all = (before + work).checked_sub(ended.unwrap_or_default())?;
+    let of_all = (before + work).checked_sub(ended.unwrap_or(Duration::ZERO))?;
     Some(of_job.min(of_all)).filter(|it| !it.is_zero())
 }
 
@@ -248,31 +260,27 @@ enum HookJob {
 }
 
 /// The Job of the hooks that was created for this run. Another Job of that name would fake a verdict.
-async fn find_hook_job(run: &AgentRun, context: &Context) -> Result<HookJob, Error> {
-    let status = run.status.as_ref();
-    let name = status.and_then(|it| it.post_run_job_name.clone()).unwrap_or_default();
-    let namespace = run.namespace().unwrap_or_default();
-    let made = status.map(|it| it.grants.as_slice()).unwrap_or_default();
-    let made = made.iter().find(|it| it.kind == "Job" && it.name == name.as_str());
-    let made = made.and_then(|it| it.uid.as_ref().map(|it| it.as_str().to_owned()));
-    let is_made = |job: &Job| made.is_none() || job.uid() == made;
-    let seen = Caches::find(&context.caches.jobs, &namespace, name.as_str());
-    if let Some(job) = seen.filter(|job| is_made(job)) {
+async fn find_hook_job(run: &StoredRun, context: &Context) -> Result<HookJob, Error> {
+    let Some(name) = run.status.as_ref().and_then(|status| status.post_run_job_name.as_ref()) else {
+        return Ok(HookJob::Missing);
+    };
+    let record = run.grants().iter().find(|record| record.kind == "Job" && record.name == name.as_str());
+    let recorded = record.and_then(|record| record.uid.as_ref());
+    let is_recorded = |job: &Job| recorded.is_none_or(|uid| job.metadata.uid.as_deref() == Some(uid.as_str()));
+    let cached = Caches::find(&context.caches.jobs, run.namespace(), name.as_str());
+    if let Some(job) = cached.filter(|job| is_recorded(job)) {
         return Ok(HookJob::Cached(job));
     }
     // The cache may be behind, and what follows cannot be reverted.
-    let api: kube::Api<Job> = kube::Api::namespaced(context.client.clone(), &namespace);
+    let api: kube::Api<Job> = kube::Api::namespaced(context.client.clone(), run.namespace());
     let found = retry(|| api.get_opt(name.as_str())).await;
     let found = found.map_err(Error::api("read", "Job", name.as_str()))?;
-    Ok(match found.is_some_and(|job| is_made(&job)) {
-        true => HookJob::NotCached,
-        false => HookJob::Missing,
-    })
+    Ok(if found.is_some_and(|job| is_recorded(&job)) { HookJob::NotCached } else { HookJob::Missing })
 }
 
 /// Stops the agent's pod before hooks start, also an agent that lingers. Returns how long to wait for it; `None` when
 /// it has ended, or when its node does not report that in time.
-async fn stop_agent(run: &AgentRun, plan: &RunPlan, context: &Context) -> Result<Option<Duration>, Error> {
+async fn stop_agent(run: &StoredRun, plan: &RunPlan, context: &Context) -> Result<Option<Duration>, Error> {
     let Some(pod) = pod_of(run, context).filter(|pod| !pod_status::is_terminated(pod)) else {
         return Ok(None);
     };
@@ -283,29 +291,26 @@ async fn stop_agent(run: &AgentRun, plan: &RunPlan, context: &Context) -> Result
     let ended = report.filter(|it| it.finished).map(|it| elapsed_since(&it.reported_at));
     // A pod that is to be kept gets some time to end by itself.
     let keep = run.spec.cleanup == Cleanup::Keep;
-    if keep && let Some(rest) = ended.and_then(|it| end::LINGER_TIMEOUT.checked_sub(it)) {
+    if keep && let Some(rest) = ended.and_then(|it| LINGER_TIMEOUT.checked_sub(it)) {
         return Ok(Some(rest.max(WATCH_LAG)));
     }
-    end::delete_workload(run, &pod, context).await?;
+    delete_workload(run, &pod, context).await?;
     Ok(Some(Duration::from_secs(plan.deadlines.grace_seconds) + GRACE_SLACK))
 }
 
 /// Starts the hooks.
-async fn resume_job(job: &Job, context: &Context) -> Result<(), Error> {
-    let namespace = job.namespace().unwrap_or_default();
-    let api: kube::Api<Job> = kube::Api::namespaced(context.client.clone(), &namespace);
+async fn resume_job(run: &StoredRun, job: &Job, context: &Context) -> Result<(), Error> {
+    let api: kube::Api<Job> = kube::Api::namespaced(context.client.clone(), run.namespace());
     let patch = json!({ "metadata": { "uid": job.uid() }, "spec": { "suspend": false } });
-    let parameters =
-        PatchParams { field_manager: Some(field_manager::CONTROLLER.to_owned()), ..PatchParams::default() };
     context.metrics.count_write("Job", "patch");
     let name = job.name_any();
-    let patch = Patch::Merge(&patch);
+    let (parameters, patch) = (patch_params(), Patch::Merge(&patch));
     let woken = retry(|| api.patch(&name, &parameters, &patch)).await;
     woken.map_err(Error::api("start", "Job", name)).map(drop)
 }
 
-fn hook_pod(run: &AgentRun, context: &Context) -> Option<Arc<Pod>> {
-    let pods = end::cached_pods(run, context).into_iter();
+fn hook_pod(run: &StoredRun, context: &Context) -> Option<Arc<Pod>> {
+    let pods = cached_pods(run, context).into_iter();
     let is_hooks =
         |pod: &Arc<Pod>| pod.labels().get(labels::COMPONENT).map(String::as_str) == Some(component::POST_RUN);
     pods.filter(is_hooks).max_by_key(|it| it.creation_timestamp())
@@ -330,7 +335,7 @@ fn recorded_run_end(run: &AgentRun) -> RunEnd {
         error: status.error.clone(),
         exit_code: status.exit_code,
         token_usage: status.token_usage.clone(),
-        isolation: report.map(|it| it.isolation.clone()).unwrap_or_default(),
+        isolation: report.map_or_else(Vec::new, |report| report.isolation.clone()),
         failed_containers: status.failed_containers.clone(),
         ..RunEnd::default()
     }

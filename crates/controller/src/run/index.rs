@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
-use kube::ResourceExt as _;
 use kube::runtime::reflector::ObjectRef;
 use sympozium_api::AgentRun;
 use sympozium_api::agent_run::Phase;
 use tokio::sync::Notify;
 
 use super::resolve::is_active;
+use super::stored::StoredRun;
 use crate::caches::is_torn_down;
 use crate::fair_queue::FairQueue;
 
@@ -46,9 +46,8 @@ impl Inner {
     /// Stores the state of a run and returns the previous one. Only this and [`Self::remove`] change [`Self::runs`], so
     /// that [`Self::active`] stays consistent.
     fn insert(&mut self, uid: String, known: TrackedRun) -> Option<TrackedRun> {
-        let namespace = known.reference.namespace.clone().unwrap_or_default();
         match known.state {
-            RunState::Active => self.active.insert(&uid, namespace),
+            RunState::Active => self.active.insert(&uid, known.namespace.clone()),
             RunState::Waiting | RunState::Terminal => self.active.remove(&uid),
         }
         self.runs.insert(uid, known)
@@ -98,8 +97,15 @@ impl Active {
 
 #[derive(Debug)]
 struct TrackedRun {
+    namespace: String,
     reference: ObjectRef<AgentRun>,
     state: RunState,
+}
+
+impl TrackedRun {
+    fn new(run: &StoredRun, state: RunState) -> Self {
+        Self { namespace: run.namespace().to_owned(), reference: run.reference(), state }
+    }
 }
 
 /// Where a run is, as far as other runs are concerned.
@@ -141,29 +147,28 @@ impl RunIndex {
     }
 
     /// Updates the index for a run that the watch delivered.
-    pub fn track(&self, run: &AgentRun) -> RunChange {
-        let uid = run.uid().unwrap_or_default();
+    pub fn track(&self, run: &StoredRun) -> RunChange {
+        let uid = run.uid();
         if is_torn_down(run) {
-            return self.forget(&uid);
+            return self.forget(uid);
         }
-        let phase = run.status.as_ref().and_then(|it| it.phase);
+        let phase = run.status.as_ref().and_then(|status| status.phase);
         let mut inner = self.lock();
-        let standing = if phase.is_some_and(Phase::is_terminal) {
-            inner.reserved.remove(&uid);
+        let state = if phase.is_some_and(Phase::is_terminal) {
+            inner.reserved.remove(uid);
             RunState::Terminal
-        } else if is_active(run) || inner.reserved.contains(&uid) {
+        } else if is_active(run) || inner.reserved.contains(uid) {
             RunState::Active
         } else {
             RunState::Waiting
         };
-        if standing != RunState::Waiting || run.metadata.deletion_timestamp.is_some() {
-            self.leave_queue(&mut inner, &uid);
+        if state != RunState::Waiting || run.metadata.deletion_timestamp.is_some() {
+            self.leave_queue(&mut inner, uid);
         }
-        let known = TrackedRun { reference: ObjectRef::from_obj(run), state: standing };
-        let before = inner.insert(uid, known);
+        let before = inner.insert(uid.to_owned(), TrackedRun::new(run, state));
         RunChange {
             torn_down: false,
-            freed_slot: standing != RunState::Active && before.is_some_and(|it| it.state == RunState::Active),
+            freed_slot: state != RunState::Active && before.is_some_and(|before| before.state == RunState::Active),
         }
     }
 
@@ -177,19 +182,19 @@ impl RunIndex {
         inner.waiting_for_tree.remove(uid);
         self.leave_queue(&mut inner, uid);
         let known = inner.remove(uid);
-        let made_room = (known.as_ref()).is_some_and(|it| it.state == RunState::Active);
-        if made_room {
+        let freed_slot = known.as_ref().is_some_and(|known| known.state == RunState::Active);
+        if freed_slot {
             // A reconciler that deletes a run does not requeue others itself.
             self.turns_changed.notify_one();
         }
-        RunChange { freed_slot: made_room, torn_down: known.is_some() }
+        RunChange { freed_slot, torn_down: known.is_some() }
     }
 
     /// Adds every existing run, once: after a start, runs are reconciled before the watch events of all of them are
     /// dispatched.
     pub fn seed(&self, all: impl FnOnce() -> Vec<Arc<AgentRun>>) {
         self.seeded.call_once(|| {
-            for run in all() {
+            for run in all().into_iter().filter_map(StoredRun::new) {
                 self.track(&run);
             }
         });
@@ -202,38 +207,36 @@ impl RunIndex {
     /// free slot: the run whose turn it is has been requeued.
     pub fn reserve(
         &self,
-        run: &AgentRun,
+        run: &StoredRun,
         judge: impl FnOnce(&[&ObjectRef<AgentRun>]) -> Option<String>,
     ) -> Result<(), WaitReason> {
-        let uid = run.uid().unwrap_or_default();
+        let uid = run.uid();
         let mut inner = self.lock();
-        if inner.active.runs.contains_key(&uid) {
+        if inner.active.runs.contains_key(uid) {
             return Ok(());
         }
         // A reconcile that began before the run was deleted must not insert it again: deletion is handled once, and the
         // run would keep its slot for ever.
-        if !inner.runs.contains_key(&uid) {
+        if !inner.runs.contains_key(uid) {
             return Err(WaitReason::NotCached);
         }
         let active = inner.active.runs.keys();
         let active = active.filter_map(|uid| inner.runs.get(uid));
         let active: Vec<_> = active.map(|it| &it.reference).collect();
         if let Some(why) = judge(&active) {
-            inner.waiting_for_tree.insert(uid.clone());
-            self.leave_queue(&mut inner, &uid);
+            inner.waiting_for_tree.insert(uid.to_owned());
+            self.leave_queue(&mut inner, uid);
             return Err(WaitReason::TreeFull(why));
         }
-        let known = TrackedRun { reference: ObjectRef::from_obj(run), state: RunState::Active };
-        let namespace = known.reference.namespace.as_deref().unwrap_or_default();
-        inner.queued.push(namespace, uid.clone());
-        if !inner.runnable(self.capacity).contains(&uid) {
-            let most = self.capacity;
-            let why = format!("{most} runs are going on, and no more may; namespaces take turns");
+        inner.queued.push(run.namespace(), uid.to_owned());
+        if !inner.runnable(self.capacity).iter().any(|runnable| runnable == uid) {
+            let capacity = self.capacity;
+            let why = format!("the run waits: {capacity} runs are active, which is the limit; namespaces take turns");
             return Err(WaitReason::ClusterFull(why));
         }
-        inner.queued.take(&uid);
-        inner.reserved.insert(uid.clone());
-        inner.insert(uid, known);
+        inner.queued.take(&uid.to_owned());
+        inner.reserved.insert(uid.to_owned());
+        inner.insert(uid.to_owned(), TrackedRun::new(run, RunState::Active));
         Ok(())
     }
 
@@ -288,9 +291,9 @@ impl RunIndex {
         all
     }
 
-    fn with_state(&self, standing: RunState) -> Vec<ObjectRef<AgentRun>> {
+    fn with_state(&self, state: RunState) -> Vec<ObjectRef<AgentRun>> {
         let inner = self.lock();
-        let those = inner.runs.values().filter(|it| it.state == standing);
+        let those = inner.runs.values().filter(|it| it.state == state);
         those.map(|it| it.reference.clone()).collect()
     }
 

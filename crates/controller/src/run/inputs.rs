@@ -6,20 +6,21 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
-use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, ResourceExt as _};
+use kube::Api;
+use kube::api::{Patch, PostParams};
 use serde_json::json;
-use sympozium_api::labels::field_manager;
-use sympozium_api::{AgentRun, RunPlan};
+use sympozium_api::RunPlan;
 use sympozium_ipc::credential::{Claims, Credential};
 use sympozium_plan::render::names::ObjectNames;
 use sympozium_plan::render::{Object, PendingSecret, Rendered, SecretPurpose, key};
 
 use super::error::Error;
 use super::retry::retry;
-use super::status::elapsed_since;
+use super::stored::StoredRun;
 use crate::cluster_info::ClusterInfo;
+use crate::conditions::elapsed_since;
 use crate::context::Context;
+use crate::status::patch_params;
 
 /// Seconds beyond the run's ceiling for which a credential is valid: clocks differ, and the last answer may be long.
 const CREDENTIAL_SLACK: u64 = 600;
@@ -41,11 +42,11 @@ pub fn fill_secrets(plan: &RunPlan, rendered: &mut Rendered, surroundings: &Clus
             } else if name == key::CERTIFICATES {
                 surroundings.render.certificates.clone().unwrap_or_default()
             } else if name == key::PROXY {
-                let own = plan.credentials.iter().find(|it| it.part == *part);
-                let own = own.map(|it| it.name.as_str()).unwrap_or_default();
+                let credential = plan.credentials.iter().find(|it| it.part == *part);
+                let credential = credential.ok_or_else(|| Error::WithoutCredential(part.0.clone()))?;
                 let gateway = &surroundings.render.gateway;
                 let authority = format!("{}:{}", gateway.name, gateway.port);
-                sign(plan, own, surroundings)?.proxy_url(&authority).to_string()
+                sign(plan, credential.name.as_str(), surroundings)?.proxy_url(&authority).to_string()
             } else {
                 let own = name.strip_prefix(key::CREDENTIAL).unwrap_or(name);
                 let signed = sign(plan, own, surroundings)?;
@@ -111,21 +112,19 @@ pub async fn write_token(
     let parameters = PostParams::default();
     let answer = retry(|| accounts.create_token_request(service_account, &parameters, &request)).await;
     let answer = answer.map_err(Error::api("ask for a token of", "ServiceAccount", service_account))?;
-    let token = answer.status.map(|it| it.token).unwrap_or_default();
+    let status = answer.status.ok_or(Error::Waiting("the API server returns a token"))?;
 
     let secrets: Api<Secret> = Api::namespaced(context.client.clone(), namespace);
     let patch = json!({
         "metadata": { "uid": secret_uid },
         "stringData": {
-            key::IDENTITY_TOKEN: token,
+            key::IDENTITY_TOKEN: status.token,
             key::API_SERVER_CERTIFICATE: surroundings.api_server_authority,
             key::NAMESPACE: namespace,
         },
     });
-    let parameters =
-        PatchParams { field_manager: Some(field_manager::CONTROLLER.to_owned()), ..PatchParams::default() };
     context.metrics.count_write("Secret", "patch");
-    let patch = Patch::Merge(&patch);
+    let (parameters, patch) = (patch_params(), Patch::Merge(&patch));
     let written = retry(|| secrets.patch(&skeleton.secret, &parameters, &patch)).await;
     written.map_err(Error::api("fill", "Secret", &skeleton.secret))?;
     Ok(())
@@ -172,7 +171,7 @@ pub enum RenewalScope {
 ///
 /// When the API server rejects a request.
 pub async fn renew_tokens(
-    run: &AgentRun,
+    run: &StoredRun,
     plan: &RunPlan,
     whose: RenewalScope,
     surroundings: &ClusterInfo,
@@ -185,20 +184,17 @@ pub async fn renew_tokens(
         return Ok(None);
     };
     let due = Duration::from_secs(shortest).mul_f64(RENEW_FRACTION);
-    let uid = run.uid().unwrap_or_default();
-    let status = run.status.as_ref();
-    let granted = status.and_then(|it| it.granted_at.as_ref()).map(elapsed_since);
+    let granted = run.status.as_ref().and_then(|it| it.granted_at.as_ref()).map(elapsed_since);
     // A process that has just started knows only when the first tokens were written.
-    let age = context.renewals.age(&uid).or(granted).unwrap_or_default();
+    let age = context.renewals.age(run.uid()).or(granted).unwrap_or(Duration::ZERO);
     if age < due {
         return Ok(Some(due - age));
     }
     let names = ObjectNames::new(&plan.run);
-    let grants = status.map(|it| it.grants.as_slice()).unwrap_or_default();
     for identity in identities {
         let word = identity.name.0.replace('-', "");
         let secret = names.with_suffix(&format!("{word}token"));
-        let recorded = grants.iter().find(|it| it.kind == "Secret" && it.name == secret);
+        let recorded = run.grants().iter().find(|it| it.kind == "Secret" && it.name == secret);
         let Some(secret_uid) = recorded.and_then(|it| it.uid.as_ref()) else {
             continue;
         };
@@ -213,6 +209,6 @@ pub async fn renew_tokens(
         };
         write_token(plan, &skeleton, secret_uid.as_str(), surroundings, context).await?;
     }
-    context.renewals.mark_renewed(&uid);
+    context.renewals.mark_renewed(run.uid());
     Ok(Some(due))
 }

@@ -25,14 +25,14 @@ const MAX_TOTAL_BYTES: usize = 48 << 10;
 const LOG_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The containers of a failed run with the end of their logs: those that failed, then all others that have started.
-pub async fn collect_failures(pod: &Pod, context: &Context) -> Vec<ContainerFailure> {
+pub async fn collect_failures(namespace: &str, pod: &Pod, context: &Context) -> Vec<ContainerFailure> {
     let mut failures = pod_status::failed_containers(pod);
     for name in pod_status::started_containers(pod) {
         if failures.len() < limits::CONTAINERS && !failures.iter().any(|it| it.name == name) {
             failures.push(ContainerFailure { name, reason: "did not fail".to_owned(), ..ContainerFailure::default() });
         }
     }
-    let pods: Api<Pod> = Api::namespaced(context.client.clone(), &pod.namespace().unwrap_or_default());
+    let pods: Api<Pod> = Api::namespaced(context.client.clone(), namespace);
     let mut room = MAX_TOTAL_BYTES;
     for failure in &mut failures {
         let parameters = LogParams {

@@ -6,21 +6,21 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
-use kube::api::{
-    ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy,
-};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PostParams, Preconditions, PropagationPolicy};
 use kube::core::PartialObjectMeta;
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
-use sympozium_api::AgentRun;
 use sympozium_api::agent_run::GrantRecord;
 use sympozium_api::labels::{self, field_manager};
+use sympozium_api::names::NamespaceName;
 use sympozium_plan::render::{Object, SandboxVersion};
 
 use self::compare::{Expected, compare};
 use super::error::{Error, is_conflict, is_not_found};
 use super::retry::retry;
+use super::stored::StoredRun;
 use crate::context::Context;
+use crate::status::patch_params;
 
 /// The API resource of a kind; `None` for a kind that runs do not have.
 fn api_resource(kind: &str) -> Option<ApiResource> {
@@ -64,9 +64,8 @@ fn api(client: &Client, resource: &ApiResource, namespace: Option<&str>) -> Api<
 /// # Errors
 ///
 /// When the API server rejects it, or an object of that name exists that does not belong to the run.
-pub async fn create(context: &Context, object: &Object, run: &AgentRun) -> Result<String, Error> {
-    let run_uid = run.uid().unwrap_or_default();
-    let run_uid = run_uid.as_str();
+pub async fn create(context: &Context, object: &Object, run: &StoredRun) -> Result<String, Error> {
+    let run_uid = run.uid();
     let kind = object.kind();
     let resource = match object {
         Object::Sandbox(sandbox_object) => Some(sandbox_resource(sandbox_object.version)),
@@ -84,10 +83,11 @@ pub async fn create(context: &Context, object: &Object, run: &AgentRun) -> Resul
     sent.types = Some(kube::api::TypeMeta { api_version: object.api_version().to_owned(), kind: kind.to_owned() });
     let parameters = PostParams { field_manager: Some(field_manager::CONTROLLER.to_owned()), ..PostParams::default() };
     context.metrics.count_write(kind, "create");
-    let created = |made: DynamicObject| {
-        let uid = made.uid().unwrap_or_default();
-        context.index.mark_created(run_uid, kind, &name, &uid);
-        made
+    let created = |object: DynamicObject| {
+        if let Some(uid) = &object.metadata.uid {
+            context.index.mark_created(run_uid, kind, &name, uid);
+        }
+        object
     };
     let made = match retry(|| api.create(&parameters, &sent)).await {
         Ok(made) => created(made),
@@ -115,19 +115,16 @@ pub async fn create(context: &Context, object: &Object, run: &AgentRun) -> Resul
     };
     // It may have been deleted before, when this step was repeated.
     context.index.forget_deleted(run_uid, kind, object.name());
-    Ok(made.uid().unwrap_or_default())
+    made.metadata.uid.ok_or_else(|| Error::WithoutUid { kind: kind.to_owned(), name })
 }
 
 /// The UID of an object that was created for the run, from memory or from the status.
-fn known_uid(context: &Context, run: &AgentRun, kind: &str, name: &str) -> Option<String> {
+fn known_uid(context: &Context, run: &StoredRun, kind: &str, name: &str) -> Option<String> {
     // Memory is newer: the recorded object may have been deleted and created again.
-    let run_uid = run.uid().unwrap_or_default();
-    let remembered = context.index.created_uid(&run_uid, kind, name);
-    remembered.or_else(|| {
-        let grants = run.status.iter().flat_map(|it| &it.grants);
-        let mut grants = grants.filter(|it| it.kind == kind && it.name == name);
-        let recorded = grants.find_map(|it| it.uid.as_ref());
-        recorded.map(|it| it.as_str().to_owned())
+    context.index.created_uid(run.uid(), kind, name).or_else(|| {
+        let mut records = run.grants().iter().filter(|record| record.kind == kind && record.name == name);
+        let recorded = records.find_map(|record| record.uid.as_ref());
+        recorded.map(|uid| uid.as_str().to_owned())
     })
 }
 
@@ -144,20 +141,25 @@ async fn replace_secret_data(
         "data": null,
         "stringData": wanted.get("stringData"),
     });
-    let parameters =
-        PatchParams { field_manager: Some(field_manager::CONTROLLER.to_owned()), ..PatchParams::default() };
-    let patch = Patch::Merge(&patch);
+    let (parameters, patch) = (patch_params(), Patch::Merge(&patch));
     let patched = retry(|| api.patch(name, &parameters, &patch)).await;
     patched.map_err(Error::api("write", "Secret", name))?;
     Ok(())
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Deletion {
-    /// The object does not exist any more.
-    Gone,
-    /// It will be gone when its finalizers are removed or its grace period is over.
-    Terminating,
+/// The API resource of a recorded object; `None` for a kind that the cluster does not serve, which has no objects.
+///
+/// # Errors
+///
+/// While the cluster info is not known: then it is unknown whether a Sandbox exists.
+fn recorded_resource(record: &GrantRecord, context: &Context) -> Result<Option<ApiResource>, Error> {
+    if record.kind != "Sandbox" {
+        return Ok(api_resource(&record.kind));
+    }
+    match context.cluster_info.borrow().as_ref() {
+        Some(info) => Ok(info.render.sandbox_version.map(sandbox_resource)),
+        None => Err(Error::Waiting("the gateway, the API server and the nodes are discovered")),
+    }
 }
 
 /// The UID of the object that a record names, if it exists and belongs to the run.
@@ -165,28 +167,18 @@ pub enum Deletion {
 /// # Errors
 ///
 /// When the API server does not answer.
-pub async fn find(
-    context: &Context,
-    record: &GrantRecord,
-    run_uid: &str,
-    sandbox_version: Option<SandboxVersion>,
-) -> Result<Option<String>, Error> {
-    let resource = match record.kind.as_str() {
-        "Sandbox" => sandbox_version.map(sandbox_resource),
-        kind => api_resource(kind),
-    };
-    let Some(resource) = resource else {
+pub async fn find(context: &Context, record: &GrantRecord, run: &StoredRun) -> Result<Option<String>, Error> {
+    let Some(resource) = recorded_resource(record, context)? else {
         return Ok(None);
     };
-    let namespace = record.namespace.as_ref().map(|it| it.as_str());
-    let api = api(&context.client, &resource, namespace);
-    let there = retry(|| api.get_metadata_opt(&record.name)).await;
-    let there = there.map_err(Error::api("read", record.kind.as_str(), record.name.as_str()))?;
-    let is_it = |there: &PartialObjectMeta<DynamicObject>| match &record.uid {
-        Some(uid) => there.uid().as_deref() == Some(uid.as_str()),
-        None => belongs_to_run(there, run_uid),
+    let api = api(&context.client, &resource, record.namespace.as_ref().map(NamespaceName::as_str));
+    let found = retry(|| api.get_metadata_opt(&record.name)).await;
+    let found = found.map_err(Error::api("read", record.kind.as_str(), record.name.as_str()))?;
+    let is_recorded = |found: &PartialObjectMeta<DynamicObject>| match &record.uid {
+        Some(uid) => found.metadata.uid.as_deref() == Some(uid.as_str()),
+        None => belongs_to_run(found, run.uid()),
     };
-    Ok(there.filter(is_it).and_then(|it| it.uid()))
+    Ok(found.filter(is_recorded).and_then(|found| found.metadata.uid))
 }
 
 /// Deletes the object that a record names: the one with the recorded UID or, without one, an object that the run owns
@@ -195,35 +187,24 @@ pub async fn find(
 /// # Errors
 ///
 /// When the API server does not answer, or rejects the request.
-pub async fn delete(
-    context: &Context,
-    record: &GrantRecord,
-    run_uid: &str,
-    sandbox_version: Option<SandboxVersion>,
-) -> Result<Deletion, Error> {
-    let kind = record.kind.as_str();
-    let resource = match kind {
-        "Sandbox" => sandbox_version.map(sandbox_resource),
-        _ => api_resource(kind),
+pub async fn delete(context: &Context, record: &GrantRecord, run: &StoredRun) -> Result<(), Error> {
+    let (kind, name) = (record.kind.as_str(), record.name.as_str());
+    let Some(resource) = recorded_resource(record, context)? else {
+        return Ok(());
     };
-    // A kind that the cluster does not serve any more has no objects.
-    let Some(resource) = resource else {
-        return Ok(Deletion::Gone);
-    };
-    let namespace = record.namespace.as_ref().map(|it| it.as_str());
-    let api = api(&context.client, &resource, namespace);
-    let name = record.name.as_str();
-    if context.index.is_deleted(run_uid, kind, name) {
-        return Ok(Deletion::Gone);
+    if context.index.is_deleted(run.uid(), kind, name) {
+        return Ok(());
     }
+    let api = api(&context.client, &resource, record.namespace.as_ref().map(NamespaceName::as_str));
     let uid = match &record.uid {
-        Some(uid) => uid.as_str().to_owned(),
-        None => match retry(|| api.get_opt(name)).await {
-            Ok(None) => return Ok(Deletion::Gone),
-            Ok(Some(there)) if belongs_to_run(&there, run_uid) => there.uid().unwrap_or_default(),
-            Ok(Some(_)) => return Ok(Deletion::Gone),
-            Err(error) => return Err(Error::api("read", kind, name)(error)),
-        },
+        Some(uid) => Some(uid.as_str().to_owned()),
+        None => {
+            let found = retry(|| api.get_opt(name)).await.map_err(Error::api("read", kind, name))?;
+            found.filter(|found| belongs_to_run(found, run.uid())).and_then(|found| found.metadata.uid)
+        }
+    };
+    let Some(uid) = uid else {
+        return Ok(());
     };
     let parameters = DeleteParams {
         propagation_policy: Some(PropagationPolicy::Background),
@@ -231,35 +212,26 @@ pub async fn delete(
         ..DeleteParams::default()
     };
     context.metrics.count_write(kind, "delete");
-    let removal = match retry(|| api.delete(name, &parameters)).await {
-        Ok(either) => either.left().map_or(Deletion::Gone, |there| match there.metadata.deletion_timestamp {
-            Some(_) => Deletion::Terminating,
-            None => Deletion::Gone,
-        }),
-        Err(error) if is_not_found(&error) => Deletion::Gone,
+    match retry(|| api.delete(name, &parameters)).await {
+        Ok(_) => {}
+        Err(error) if is_not_found(&error) => {}
         // An object of that name with another UID is not deleted; but a conflict can have other reasons.
         Err(error) if is_conflict(&error) => {
-            let there = retry(|| api.get_metadata_opt(name)).await;
-            let there = there.map_err(Error::api("read", kind, name))?;
-            if there.and_then(|it| it.metadata.uid) == Some(uid) {
+            let found = retry(|| api.get_metadata_opt(name)).await.map_err(Error::api("read", kind, name))?;
+            if found.and_then(|found| found.metadata.uid) == Some(uid) {
                 return Err(Error::api("delete", kind, name)(error));
             }
-            Deletion::Gone
         }
         Err(error) => return Err(Error::api("delete", kind, name)(error)),
-    };
-    context.index.mark_deleted(run_uid, kind, name);
-    Ok(removal)
+    }
+    context.index.mark_deleted(run.uid(), kind, name);
+    Ok(())
 }
 
 /// Whether an object without a recorded UID belongs to the run.
-fn belongs_to_run(there: &impl ResourceExt, run_uid: &str) -> bool {
-    let labelled = || {
-        let label = there.labels().get(labels::RUN_UID);
-        label.is_some_and(|it| it == run_uid)
-    };
-    match there.namespace() {
-        Some(_) => there.owner_references().iter().any(|it| it.uid == run_uid),
-        None => labelled(),
+fn belongs_to_run(object: &impl ResourceExt, run_uid: &str) -> bool {
+    match object.namespace() {
+        Some(_) => object.owner_references().iter().any(|owner| owner.uid == run_uid),
+        None => object.labels().get(labels::RUN_UID).is_some_and(|uid| uid == run_uid),
     }
 }

@@ -9,19 +9,21 @@ use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 use kube::runtime::events::EventType;
 use kube::runtime::reflector::ObjectRef;
-use sympozium_api::agent_run::{GrantRecord, Phase, TIMEOUT_ERROR_PREFIX};
+use sympozium_api::agent_run::{GrantRecord, GrantRole, Phase, TIMEOUT_ERROR_PREFIX, condition};
 use sympozium_api::labels::{self, component};
 use sympozium_api::names::{ObjectName, Uid};
 use sympozium_api::{AgentRun, RunPlan};
 
-use super::end::{self, RunEnd};
+use super::end::{RunEnd, end_run};
 use super::error::Error;
 use super::finish::{abort, agent_finished, recorded_error};
-use super::hooks;
 use super::inputs::{self, RenewalScope};
 use super::pod_status::{self, FaultTimeout, StartFault};
-use super::status::{ConditionValue, StatusPatch, condition, condition_is_true, elapsed_since, now, refetch};
+use super::status::{StatusPatch, condition_is_true, refetch};
+use super::stored::StoredRun;
+use super::{hooks, objects};
 use crate::caches::Caches;
+use crate::conditions::{ConditionValue, elapsed_since, now};
 use crate::context::{Context, EventContent};
 
 /// Time beyond its ceiling that a run gets before the controller stops it: bridge and Job enforce the limit first.
@@ -30,36 +32,36 @@ pub const CEILING_SLACK: Duration = Duration::from_secs(15);
 pub const GRACE_SLACK: Duration = Duration::from_secs(15);
 
 /// Handles a run whose Job or Sandbox exists and whose pod is not known yet.
-pub async fn observe_starting(run: Arc<AgentRun>, context: &Context) -> Result<Action, Error> {
+pub async fn observe_starting(run: StoredRun, context: &Context) -> Result<Action, Error> {
     let plan = context.plans.load(&run, context).await;
     let plan = match plan {
         Ok(plan) => plan,
         Err(error) if error.is_final() => {
-            return end::end_run(run, RunEnd::failed(&error.user_message()), context).await;
+            return end_run(run, RunEnd::failed(&error.user_message()), context).await;
         }
         Err(error) => return Err(error),
     };
     if let Some((pod, grants)) = find_pod(&run, context).await? {
-        let change = StatusPatch::new(&run)
-            .set("podName", ObjectName::new(pod.name_any()))?
-            .set("podUID", Uid::new(pod.uid().unwrap_or_default()))?
-            .set("grants", grants)?;
-        let run = change.write(context).await?;
+        let mut patch = StatusPatch::new(&run);
+        patch.status.pod_name = Some(ObjectName::new(pod.name_any()));
+        patch.status.pod_uid = pod.uid().map(Uid::new);
+        patch.status.grants = grants;
+        let run = patch.write(context).await?;
         return observe_running(run, context).await;
     }
     let job = cached_job(&run, context);
     if let Some(why) = job.as_deref().and_then(pod_status::job_failure) {
-        return end::end_run(run, RunEnd::failed(&why), context).await;
+        return end_run(run, RunEnd::failed(&why), context).await;
     }
     let waited = time_since_granted(&run);
     let start = Duration::from_secs(plan.deadlines.start_seconds);
-    if let Some(said) = context.pod_rejections.get(&run.uid().unwrap_or_default()) {
+    if let Some(said) = context.pod_rejections.get(run.uid()) {
         let fault = pod_status::rejection_fault(&said);
         return handle_start_fault(run, &fault, waited, start, context).await;
     }
     if waited >= start {
         let why = "the run's pod did not come into being; is the Job controller running?";
-        return end::end_run(run, RunEnd::failed(why), context).await;
+        return end_run(run, RunEnd::failed(why), context).await;
     }
     Ok(Action::requeue(start - waited))
 }
@@ -72,24 +74,24 @@ fn time_since_granted(run: &AgentRun) -> Duration {
 
 /// The first pod of a run, and the run's grant records with the UID of the pod's owner: its own Job or Sandbox. The UID
 /// is compared because any object can have that name.
-async fn find_pod(run: &AgentRun, context: &Context) -> Result<Option<(Arc<Pod>, Vec<GrantRecord>)>, Error> {
-    let (uid, status) = (run.uid().unwrap_or_default(), run.status.as_ref());
+async fn find_pod(run: &StoredRun, context: &Context) -> Result<Option<(Arc<Pod>, Vec<GrantRecord>)>, Error> {
     let pods = context.caches.pods.state_filter(|pod| {
-        pod.labels().get(labels::RUN_UID) == Some(&uid)
-            && pod.namespace() == run.namespace()
+        pod.labels().get(labels::RUN_UID).is_some_and(|uid| uid == run.uid())
+            && pod.metadata.namespace.as_deref() == Some(run.namespace())
             && pod.labels().get(labels::COMPONENT).map(String::as_str) == Some(component::AGENT_RUN)
     });
-    let mut grants = status.map(|it| it.grants.clone()).unwrap_or_default();
     if pods.is_empty() {
         return Ok(None);
     }
-    let makers = status.map(|it| [it.job_name.as_ref(), it.sandbox_name.as_ref()]);
+    let mut grants = run.grants().to_vec();
+    let makers = run.status.as_ref().map(|it| [it.job_name.as_ref(), it.sandbox_name.as_ref()]);
     let names: Vec<_> = makers.into_iter().flatten().flatten().collect();
-    let is_maker = |it: &&mut GrantRecord| end::is_workload(it) && names.iter().any(|name| name.as_str() == it.name);
+    let is_maker =
+        |it: &&mut GrantRecord| it.role() == GrantRole::Workload && names.iter().any(|name| name.as_str() == it.name);
     let Some(maker) = grants.iter_mut().find(is_maker) else {
         return Ok(None);
     };
-    maker.uid = end::find(run, maker, context).await?.map(Uid::new);
+    maker.uid = objects::find(context, maker, run).await?.map(Uid::new);
     let made = maker.uid.clone();
     let is_made = |pod: &Pod| {
         let mut owners = pod.owner_references().iter();
@@ -101,21 +103,20 @@ async fn find_pod(run: &AgentRun, context: &Context) -> Result<Option<(Arc<Pod>,
 }
 
 /// The pod that the run's status names, if it still exists.
-pub fn pod_of(run: &AgentRun, context: &Context) -> Option<Arc<Pod>> {
+pub fn pod_of(run: &StoredRun, context: &Context) -> Option<Arc<Pod>> {
     let status = run.status.as_ref()?;
     let (name, uid) = (status.pod_name.as_ref()?, status.pod_uid.as_ref()?);
-    let namespace = run.namespace().unwrap_or_default();
-    let pod = Caches::find(&context.caches.pods, &namespace, name.as_str())?;
+    let pod = Caches::find(&context.caches.pods, run.namespace(), name.as_str())?;
     (pod.uid().as_deref() == Some(uid.as_str())).then_some(pod)
 }
 
-fn cached_job(run: &AgentRun, context: &Context) -> Option<Arc<Job>> {
+fn cached_job(run: &StoredRun, context: &Context) -> Option<Arc<Job>> {
     let name = run.status.as_ref()?.job_name.as_ref()?;
-    Caches::find(&context.caches.jobs, &run.namespace()?, name.as_str())
+    Caches::find(&context.caches.jobs, run.namespace(), name.as_str())
 }
 
 /// Handles a run whose pod is known.
-pub async fn observe_running(run: Arc<AgentRun>, context: &Context) -> Result<Action, Error> {
+pub async fn observe_running(run: StoredRun, context: &Context) -> Result<Action, Error> {
     let plan = match context.plans.load(&run, context).await {
         Ok(plan) => plan,
         // Without the plan it is unknown what the run may do.
@@ -162,7 +163,7 @@ pub async fn observe_running(run: Arc<AgentRun>, context: &Context) -> Result<Ac
     if let Some(fault) = pod_status::find_fault(&pod).or_else(|| pod_status::sandbox_fault(&pod, age)) {
         return handle_pod_fault(run, pod, &fault, age, start, &plan, context).await;
     }
-    context.start_faults.forget(&run.uid().unwrap_or_default());
+    context.start_faults.forget(run.uid());
     let renew = renew_if_granted(&run, &plan, context).await?;
     if !pod_status::has_started(&pod) {
         if let Some(why) = hooks::overdue_hook(&pod, &plan) {
@@ -193,7 +194,7 @@ fn is_finished(run: &AgentRun) -> bool {
 }
 
 /// Sets phase, `Started` and `NetworkEnforced` of a run whose containers have started.
-async fn mark_running(run: &Arc<AgentRun>, pod: &Pod, context: &Context) -> Result<(), Error> {
+async fn mark_running(run: &StoredRun, pod: &Pod, context: &Context) -> Result<(), Error> {
     let spec = pod.spec.as_ref();
     let where_ = match spec.and_then(|it| it.host_users) {
         Some(false) => "in a user namespace of its own",
@@ -201,18 +202,15 @@ async fn mark_running(run: &Arc<AgentRun>, pod: &Pod, context: &Context) -> Resu
     };
     let kernel = spec.and_then(|it| it.runtime_class_name.as_deref());
     let kernel = kernel.map_or_else(String::new, |it| format!(", by RuntimeClass `{it}`"));
-    let mut change = StatusPatch::new(run).set("phase", Phase::Running)?;
-    if run.status.as_ref().is_none_or(|it| it.started_at.is_none()) {
-        change = change.set("startedAt", now())?;
-    }
-    change = change.set_condition(
-        condition::STARTED,
-        ConditionValue::yes("Started", format!("every container has begun, {where_}{kernel}")),
-    );
+    let mut patch = StatusPatch::new(run);
+    patch.status.phase = Some(Phase::Running);
+    patch.status.started_at.get_or_insert_with(now);
+    let started = ConditionValue::yes("Started", format!("every container has started, {where_}{kernel}"));
+    patch.set_condition(condition::STARTED, started);
     let network = network_condition(pod)
         .unwrap_or_else(|| ConditionValue::unknown("Unknown", "the check of the network has said nothing"));
-    change = change.set_condition(condition::NETWORK_ENFORCED, network);
-    change.write(context).await.map(drop)
+    patch.set_condition(condition::NETWORK_ENFORCED, network);
+    patch.write(context).await.map(drop)
 }
 
 /// The condition `NetworkEnforced` from the result of the network check.
@@ -224,7 +222,7 @@ pub fn network_condition(pod: &Pod) -> Option<ConditionValue> {
 }
 
 /// Renews tokens long before they expire. Returns the time until the next renewal.
-async fn renew_if_granted(run: &AgentRun, plan: &RunPlan, context: &Context) -> Result<Option<Duration>, Error> {
+async fn renew_if_granted(run: &StoredRun, plan: &RunPlan, context: &Context) -> Result<Option<Duration>, Error> {
     if plan.identities.is_empty() || !condition_is_true(run, condition::GRANTED) {
         return Ok(None);
     }
@@ -236,14 +234,14 @@ async fn renew_if_granted(run: &AgentRun, plan: &RunPlan, context: &Context) -> 
 
 /// Handles a start fault before there is a pod.
 async fn handle_start_fault(
-    run: Arc<AgentRun>,
+    run: StoredRun,
     fault: &StartFault,
     waited: Duration,
     start: Duration,
     context: &Context,
 ) -> Result<Action, Error> {
     let Some(rest) = fault_time_left(&run, fault, waited, start, context) else {
-        return end::end_run(run, RunEnd::failed(&fault.message), context).await;
+        return end_run(run, RunEnd::failed(&fault.message), context).await;
     };
     publish_start_fault(&run, fault, context).await?;
     Ok(Action::requeue(rest))
@@ -251,7 +249,7 @@ async fn handle_start_fault(
 
 /// Handles a start fault of the pod's containers.
 async fn handle_pod_fault(
-    run: Arc<AgentRun>,
+    run: StoredRun,
     pod: Arc<Pod>,
     fault: &StartFault,
     age: Duration,
@@ -270,13 +268,13 @@ async fn handle_pod_fault(
 /// How much longer a fault is tolerated; `None` when its time is up. A transient fault is timed from when it was first
 /// seen, not from when the run began to wait for something else.
 fn fault_time_left(
-    run: &AgentRun,
+    run: &StoredRun,
     fault: &StartFault,
     waited: Duration,
     start: Duration,
     context: &Context,
 ) -> Option<Duration> {
-    let since = context.start_faults.duration(&run.uid().unwrap_or_default(), fault.reason);
+    let since = context.start_faults.duration(run.uid(), fault.reason);
     let rest = match fault.timeout {
         FaultTimeout::Immediate => Duration::ZERO,
         FaultTimeout::After(time) => time.min(start).saturating_sub(since),
@@ -285,11 +283,11 @@ fn fault_time_left(
     (!rest.is_zero()).then_some(rest)
 }
 
-async fn publish_start_fault(run: &Arc<AgentRun>, fault: &StartFault, context: &Context) -> Result<(), Error> {
-    let change = StatusPatch::new(run)
-        .set_condition(condition::STARTED, ConditionValue::no(fault.reason, fault.message.clone()));
-    let written = change.write(context).await?;
-    if Arc::ptr_eq(&written, run) {
+async fn publish_start_fault(run: &StoredRun, fault: &StartFault, context: &Context) -> Result<(), Error> {
+    let mut patch = StatusPatch::new(run);
+    patch.set_condition(condition::STARTED, ConditionValue::no(fault.reason, fault.message.clone()));
+    let written = patch.write(context).await?;
+    if written.resource_version() == run.resource_version() {
         // The condition is unchanged, so the Event was emitted before.
         return Ok(());
     }

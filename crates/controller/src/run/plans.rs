@@ -4,14 +4,15 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{Api, ResourceExt as _};
+use kube::Api;
+use sympozium_api::RunPlan;
 use sympozium_api::names::{RunName, Uid};
 use sympozium_api::run_plan::RunIdentity;
-use sympozium_api::{AgentRun, RunPlan};
 use sympozium_plan::render::{key, names::object_name};
 
 use super::error::{Error, is_not_found};
 use super::retry::retry;
+use super::stored::StoredRun;
 use crate::context::Context;
 
 /// The word in the name of the plan's ConfigMap.
@@ -41,16 +42,14 @@ impl Plans {
     /// # Errors
     ///
     /// When the plan is gone or was changed, or the API server does not answer.
-    pub async fn load(&self, run: &AgentRun, context: &Context) -> Result<Arc<RunPlan>, Error> {
-        let uid = run.uid().unwrap_or_default();
-        let known = self.lock().get(&uid).cloned();
+    pub async fn load(&self, run: &StoredRun, context: &Context) -> Result<Arc<RunPlan>, Error> {
+        let known = self.lock().get(run.uid()).cloned();
         if let Some(plan) = known {
             return Ok(plan);
         }
         let digest = run.status.as_ref().and_then(|it| it.plan_digest.as_ref());
         let digest = digest.ok_or(Error::PlanChanged)?;
-        let namespace = run.namespace().unwrap_or_default();
-        let api: Api<ConfigMap> = Api::namespaced(context.client.clone(), &namespace);
+        let api: Api<ConfigMap> = Api::namespaced(context.client.clone(), run.namespace());
         let name = object_name(&run_identity(run), PLAN_NAME);
         let stored = match retry(|| api.get(&name)).await {
             Ok(stored) => stored,
@@ -63,7 +62,7 @@ impl Plans {
             return Err(Error::PlanChanged);
         }
         let plan = RunPlan::read(bytes).map_err(|_| Error::PlanChanged)?;
-        if plan.run.uid.as_str() != uid {
+        if plan.run.uid.as_str() != run.uid() {
             return Err(Error::PlanChanged);
         }
         Ok(self.insert(plan))
@@ -76,11 +75,11 @@ impl Plans {
 }
 
 /// The identity of a run, with the fields that object names are derived from.
-pub fn run_identity(run: &AgentRun) -> RunIdentity {
+pub fn run_identity(run: &StoredRun) -> RunIdentity {
     RunIdentity {
-        namespace: run.namespace().unwrap_or_default().into(),
-        name: RunName::new(run.name_any()),
-        uid: Uid::new(run.uid().unwrap_or_default()),
+        namespace: run.namespace().into(),
+        name: RunName::new(run.name()),
+        uid: Uid::new(run.uid()),
         agent_kind: String::new(),
         agent: Default::default(),
         agent_id: String::new(),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt as _;
 use sympozium_api::agent_run::{ContainerFailure, TIMEOUT_ERROR_PREFIX};
 use sympozium_api::limits;
 use sympozium_api::run_plan::container::{AGENT, BRIDGE, CHECK_NETWORK};
@@ -67,7 +68,7 @@ pub fn sandbox_fault(pod: &Pod, age: Duration) -> Option<StartFault> {
     let status = pod.status.as_ref()?;
     let mut conditions = status.conditions.iter().flatten();
     let waits = conditions.any(|it| it.type_ == "PodReadyToStartContainers" && it.status == "False");
-    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let name = pod.name_any();
     (waits && age >= POD_SANDBOX_TIMEOUT).then(|| StartFault {
         reason: "PodSandbox",
         message: format!(

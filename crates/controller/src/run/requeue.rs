@@ -4,84 +4,78 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use kube::ResourceExt as _;
 use kube::runtime::reflector::ObjectRef;
 use sympozium_api::AgentRun;
 use tokio::time::Instant;
 
 use super::end;
-use super::index::RunChange;
+use super::stored::StoredRun;
 use crate::caches::{WatchEvent, is_torn_down};
 use crate::context::Context;
+use crate::object_key::ObjectKey;
 
 /// The runs that have to be reconciled because of a watch event.
-pub fn runs_to_requeue(seen: &WatchEvent, context: &Context) -> Vec<ObjectRef<AgentRun>> {
+pub fn runs_to_requeue(event: &WatchEvent, context: &Context) -> Vec<ObjectRef<AgentRun>> {
     let index = &context.index;
-    match seen {
-        WatchEvent::Run(run) => {
-            let RunChange { torn_down: has_settled, freed_slot: made_room } = index.track(run);
-            let mut woken = match made_room {
-                true => index.take_runnable(),
-                false => Vec::new(),
-            };
-            let this = ObjectRef::from_obj(run.as_ref());
-            if !is_torn_down(run) {
-                woken.push(this);
-                return woken;
-            }
-            context.own_writes.forget(&run.uid().unwrap_or_default());
-            // Once, to apply the history limit; or again, until its retention time has passed.
-            if has_settled || context.settings.retention.is_some() {
-                woken.push(this);
-            }
-            woken
-        }
+    match event {
+        WatchEvent::Run(run) => requeue_for_run(run, context),
         WatchEvent::RunDeleted(run) => {
-            let uid = run.uid().unwrap_or_default();
-            let made_room = index.forget(&uid).freed_slot;
-            context.own_writes.forget(&uid);
-            end::forget_run(&uid, context);
-            match made_room {
-                true => index.take_runnable(),
-                false => Vec::new(),
-            }
+            let change = index.forget(run.uid());
+            context.own_writes.forget(run.uid());
+            end::forget_run(run.uid(), context);
+            if change.freed_slot { index.take_runnable() } else { Vec::new() }
         }
-        WatchEvent::Agent(namespace, _)
-        | WatchEvent::Pack(namespace, _)
-        | WatchEvent::Policy(namespace, _)
-        | WatchEvent::Model(namespace, _) => {
+        WatchEvent::Agent(key) | WatchEvent::Pack(key) | WatchEvent::Policy(key) | WatchEvent::Model(key) => {
             // Objects in the system namespace are visible to all namespaces.
-            let everywhere = *namespace == context.settings.system_namespace;
+            let concerns_all = key.namespace == context.settings.system_namespace;
             let mut waiting = index.waiting();
-            waiting.retain(|it| everywhere || it.namespace.as_ref() == Some(namespace));
+            waiting.retain(|run| concerns_all || run.namespace.as_ref() == Some(&key.namespace));
             waiting
         }
-        WatchEvent::Job(namespace, uid) | WatchEvent::Pod(namespace, uid) => {
-            let found = index.find(uid).into_iter();
+        WatchEvent::RunObject { namespace, run_uid } => {
+            let run = index.find(run_uid);
             // Any client can set the label; a run of another namespace is not concerned.
-            found.filter(|it| it.namespace.as_ref() == Some(namespace)).collect()
+            run.filter(|run| run.namespace.as_ref() == Some(namespace)).into_iter().collect()
         }
-        WatchEvent::PodRejection { namespace, job, message: said } => {
-            let is_its = |run: &AgentRun| {
-                let name = run.status.as_ref().and_then(|it| it.job_name.as_ref());
-                name.is_some_and(|it| it.as_str() == job)
-            };
-            let active = index.active().into_iter();
-            let active = active.filter(|it| it.namespace.as_ref() == Some(namespace));
-            let mut concerned = Vec::new();
-            for reference in active {
-                if let Some(run) = context.caches.runs.get(&reference).filter(|it| is_its(it)) {
-                    let uid = run.uid().unwrap_or_default();
-                    context.pod_rejections.remember(&uid, said);
-                    concerned.push(reference);
-                }
-            }
-            concerned
-        }
+        WatchEvent::PodRejection { job, message } => requeue_for_rejection(job, message, context),
         WatchEvent::Node => index.active(),
         // No run depends on schedules.
-        WatchEvent::Schedule(..) => Vec::new(),
+        WatchEvent::Schedule(_) => Vec::new(),
     }
+}
+
+fn requeue_for_run(run: &StoredRun, context: &Context) -> Vec<ObjectRef<AgentRun>> {
+    let change = context.index.track(run);
+    let mut requeued = if change.freed_slot { context.index.take_runnable() } else { Vec::new() };
+    let is_torn_down = is_torn_down(run);
+    if is_torn_down {
+        context.own_writes.forget(run.uid());
+    }
+    // A run that is torn down: once, to apply the history limit; or again, until its retention time has passed.
+    if !is_torn_down || change.torn_down || context.settings.retention.is_some() {
+        requeued.push(run.reference());
+    }
+    requeued
+}
+
+/// Stores why the API server rejected the pod of a Job, for the run that the Job belongs to.
+fn requeue_for_rejection(job: &ObjectKey, message: &str, context: &Context) -> Vec<ObjectRef<AgentRun>> {
+    let mut active = context.index.active();
+    active.retain(|reference| {
+        if reference.namespace.as_ref() != Some(&job.namespace) {
+            return false;
+        }
+        let Some(run) = context.caches.runs.get(reference).and_then(StoredRun::new) else {
+            return false;
+        };
+        let job_name = run.status.as_ref().and_then(|status| status.job_name.as_ref());
+        let is_its = job_name.is_some_and(|name| name.as_str() == job.name);
+        if is_its {
+            context.pod_rejections.remember(run.uid(), message);
+        }
+        is_its
+    });
+    active
 }
 
 /// Start faults of runs, and since when this process has seen them, by the run's UID.

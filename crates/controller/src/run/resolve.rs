@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kube::ResourceExt as _;
 use sympozium_api::agent_run::Phase;
 use sympozium_api::labels::FLOOR_POLICY;
-use sympozium_api::names::SkillPackName;
+use sympozium_api::names::{AgentName, SkillPackName};
 use sympozium_api::{AgentRun, RunPlan, SkillPack, limits};
 use sympozium_plan::admit::{
     Agents, Candidates, Decision, Facts, Input, PackCandidates, PackObject, Permissions, RuntimeClasses, Violation,
@@ -16,6 +16,7 @@ use sympozium_plan::plan::plan;
 use sympozium_plan::render::{RenderSettings, Rendered, render};
 
 use super::index::WaitReason;
+use super::stored::StoredRun;
 use crate::caches::Caches;
 use crate::context::Context;
 
@@ -40,31 +41,30 @@ pub enum StartBlocker {
     Impossible(String),
 }
 
-pub fn prepare(run: &AgentRun, context: &Context, render_settings: &RenderSettings) -> Result<Prepared, StartBlocker> {
-    let world = &context.caches;
-    let namespace = run.namespace().unwrap_or_default();
+pub fn prepare(run: &StoredRun, context: &Context, render_settings: &RenderSettings) -> Result<Prepared, StartBlocker> {
+    let caches = &context.caches;
+    let namespace = run.namespace();
     let system = context.settings.system_namespace.as_str();
     let elsewhere = (namespace != system).then_some(system);
 
-    let name = run.spec.agent().map(|it| it.as_str().to_owned());
-    let name = name.unwrap_or_default();
-    let agent = Caches::find(&world.agents, &namespace, &name);
-    let instance = Caches::find(&world.instances, &namespace, &name);
-    let floor = Caches::find(&world.policies, system, FLOOR_POLICY);
+    let name = run.spec.agent().map(AgentName::as_str);
+    let agent = name.and_then(|name| Caches::find(&caches.agents, namespace, name));
+    let instance = name.and_then(|name| Caches::find(&caches.instances, namespace, name));
+    let floor = Caches::find(&caches.policies, system, FLOOR_POLICY);
     let floor_spec = floor.as_deref().map(|it| &it.spec);
     // Authors are not recorded, so those of runs, and of agents and packs of this namespace, are unknown. Packs and
     // agents of the system namespace belong to the operator: nothing is compared for them.
-    let unknown = Permissions::for_unknown_author(floor_spec, &namespace);
+    let unknown = Permissions::for_unknown_author(floor_spec, namespace);
     let of_namespace = elsewhere.map(|_| &unknown);
     let agents = Agents { agent: agent.as_deref(), instance: instance.as_deref(), author: of_namespace };
     let policies = referenced_policy(agents).map(|name| {
-        let in_namespace = |namespace: &str| Caches::find(&world.policies, namespace, name.as_str());
-        (in_namespace(&namespace), elsewhere.and_then(in_namespace))
+        let in_namespace = |namespace: &str| Caches::find(&caches.policies, namespace, name.as_str());
+        (in_namespace(namespace), elsewhere.and_then(in_namespace))
     });
-    let (own_policy, system_policy) = policies.unwrap_or_default();
-    let (own_model, system_model) = find_models(run, world, &namespace, elsewhere);
+    let (own_policy, system_policy) = policies.unwrap_or((None, None));
+    let (own_model, system_model) = find_models(run, caches, namespace, elsewhere);
 
-    let packs = find_packs(run, agents, world, &namespace, elsewhere);
+    let packs = find_packs(run, agents, caches, namespace, elsewhere);
     let candidates: BTreeMap<SkillPackName, PackCandidates<'_>> = packs
         .iter()
         .map(|(name, (own, of_system))| {
@@ -75,10 +75,10 @@ pub fn prepare(run: &AgentRun, context: &Context, render_settings: &RenderSettin
             (name.clone(), candidates)
         })
         .collect();
-    let runtime_classes = runtime_handlers(world);
+    let runtime_classes = runtime_handlers(caches);
     let input = Input {
         run,
-        namespace: &namespace,
+        namespace,
         agents,
         packs: &candidates,
         policies: Candidates { own: own_policy.as_deref(), system: system_policy.as_deref() },
@@ -86,7 +86,7 @@ pub fn prepare(run: &AgentRun, context: &Context, render_settings: &RenderSettin
         models: Candidates { own: own_model.as_deref(), system: system_model.as_deref() },
         author: Some(&unknown),
         runtime_classes: &runtime_classes,
-        facts: tree_facts(run, world, &namespace),
+        facts: tree_facts(run, caches),
         settings: &context.settings.admission,
     };
     let admitted = match admit(&input) {
@@ -111,8 +111,8 @@ pub fn prepare(run: &AgentRun, context: &Context, render_settings: &RenderSettin
 }
 
 /// The handlers of the cluster's RuntimeClasses; there are only a few.
-fn runtime_handlers(world: &Caches) -> RuntimeClasses {
-    let classes = world.runtime_classes.state().into_iter();
+fn runtime_handlers(caches: &Caches) -> RuntimeClasses {
+    let classes = caches.runtime_classes.state().into_iter();
     classes.map(|class| (class.name_any(), class.handler.clone())).collect()
 }
 
@@ -121,11 +121,11 @@ type OwnAndSystem<K> = (Option<Arc<K>>, Option<Arc<K>>);
 fn find_packs(
     run: &AgentRun,
     agents: Agents<'_>,
-    world: &Caches,
+    caches: &Caches,
     namespace: &str,
     elsewhere: Option<&str>,
 ) -> Vec<(SkillPackName, OwnAndSystem<SkillPack>)> {
-    let in_namespace = |name: &SkillPackName, namespace: &str| Caches::find(&world.packs, namespace, name.as_str());
+    let in_namespace = |name: &SkillPackName, namespace: &str| Caches::find(&caches.packs, namespace, name.as_str());
     referenced_packs(run, agents)
         .into_iter()
         .map(|name| {
@@ -139,7 +139,7 @@ fn find_packs(
 /// The model that a run names, as `name` or `namespace/name`.
 fn find_models(
     run: &AgentRun,
-    world: &Caches,
+    caches: &Caches,
     namespace: &str,
     elsewhere: Option<&str>,
 ) -> OwnAndSystem<sympozium_api::Model> {
@@ -148,28 +148,28 @@ fn find_models(
         return (None, None);
     };
     match reference.split_once('/') {
-        Some((namespace, name)) => (Caches::find(&world.models, namespace, name), None),
+        Some((namespace, name)) => (Caches::find(&caches.models, namespace, name), None),
         None => (
-            Caches::find(&world.models, namespace, reference),
-            elsewhere.and_then(|system| Caches::find(&world.models, system, reference)),
+            Caches::find(&caches.models, namespace, reference),
+            elsewhere.and_then(|system| Caches::find(&caches.models, system, reference)),
         ),
     }
 }
 
 /// Depth and number of siblings in the run's tree. The number of active runs is left to the queue.
-fn tree_facts(run: &AgentRun, world: &Caches, namespace: &str) -> Facts {
+fn tree_facts(run: &StoredRun, caches: &Caches) -> Facts {
     let Some(parent) = &run.spec.parent else {
         return Facts::default();
     };
-    let above = Caches::find(&world.runs, namespace, parent.run_name.as_str());
+    let above = Caches::find(&caches.runs, run.namespace(), parent.run_name.as_str());
     let depth = above.and_then(|above| match &above.spec.parent {
         Some(parent) => u32::try_from(parent.spawn_depth).ok(),
         None => Some(0),
     });
     let created = |run: &AgentRun| (run.creation_timestamp(), run.name_any());
-    let siblings = world.runs.state_filter(|other| {
-        other.namespace().as_deref() == Some(namespace)
-            && other.uid() != run.uid()
+    let siblings = caches.runs.state_filter(|other| {
+        other.metadata.namespace.as_deref() == Some(run.namespace())
+            && other.metadata.uid.as_deref() != Some(run.uid())
             && created(other) < created(run)
             && (other.spec.parent.as_ref()).is_some_and(|it| it.run_name == parent.run_name)
     });
@@ -185,31 +185,30 @@ pub fn is_active(run: &AgentRun) -> bool {
 
 /// Reserves a slot for a run. A child run waits for the limit of its tree, every run for that of the cluster. The
 /// message has no current count: it would change all the time, and be written each time.
-fn reserve_slot(run: &AgentRun, context: &Context, concurrent: u32) -> Result<(), WaitReason> {
-    let world = &context.caches;
-    context.index.seed(|| world.runs.state());
+fn reserve_slot(run: &StoredRun, context: &Context, concurrent: u32) -> Result<(), WaitReason> {
+    let caches = &context.caches;
+    let namespace = run.namespace();
+    context.index.seed(|| caches.runs.state());
     context.index.reserve(run, |active| {
         run.spec.parent.as_ref()?;
-        let first = tree_root(run, world);
-        let active = active.iter().filter_map(|it| world.runs.get(it));
+        let root = tree_root(run, namespace, caches);
+        let active = active.iter().filter(|other| other.namespace.as_deref() == Some(namespace));
+        let active = active.filter_map(|other| caches.runs.get(other));
         // The root of a tree does not count towards its limit.
-        let below = active.filter(|other| {
-            other.spec.parent.is_some() && other.namespace() == run.namespace() && tree_root(other, world) == first
-        });
+        let below = active.filter(|other| other.spec.parent.is_some() && tree_root(other, namespace, caches) == root);
         (below.count() >= concurrent as usize)
-            .then(|| format!("{concurrent} runs of the same tree are going on, and no more may"))
+            .then(|| format!("the run waits: {concurrent} runs of its tree are active, which is the limit"))
     })
 }
 
 /// The name of the root of a run's tree. A cyclic chain has no root: the walk ends at the depth limit.
-fn tree_root(run: &AgentRun, world: &Caches) -> String {
-    let namespace = run.namespace().unwrap_or_default();
+fn tree_root(run: &AgentRun, namespace: &str, caches: &Caches) -> String {
     let mut name = run.name_any();
     let mut parent = run.spec.parent.clone();
     for _ in 0..limits::DEPTH {
         let Some(above) = parent else { break };
         name = above.run_name.as_str().to_owned();
-        parent = Caches::find(&world.runs, &namespace, &name).and_then(|it| it.spec.parent.clone());
+        parent = Caches::find(&caches.runs, namespace, &name).and_then(|run| run.spec.parent.clone());
     }
     name
 }

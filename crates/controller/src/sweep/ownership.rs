@@ -7,7 +7,6 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding, RoleRef, Subject};
-use kube::core::{ClusterResourceScope, NamespaceResourceScope};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use sympozium_api::labels::{self, annotation};
 use sympozium_plan::render::names::is_run_object_name;
@@ -23,7 +22,8 @@ pub enum Ownership {
 pub trait RunObject: Resource + Sized {
     const NAME: &'static str;
 
-    fn api(client: Client, namespace: Option<&str>) -> Api<Self>;
+    /// `None` without the namespace that the kind needs.
+    fn api(&self, client: Client) -> Option<Api<Self>>;
 
     fn is_namespaced() -> bool;
 
@@ -131,8 +131,8 @@ macro_rules! namespaced {
         impl RunObject for $kind {
             const NAME: &'static str = stringify!($kind);
 
-            fn api(client: Client, namespace: Option<&str>) -> Api<Self> {
-                namespaced_api(client, namespace)
+            fn api(&self, client: Client) -> Option<Api<Self>> {
+                Some(Api::namespaced(client, self.metadata.namespace.as_deref()?))
             }
 
             fn is_namespaced() -> bool {
@@ -147,8 +147,8 @@ namespaced!(Job, ServiceAccount, NetworkPolicy, Role);
 impl RunObject for RoleBinding {
     const NAME: &'static str = "RoleBinding";
 
-    fn api(client: Client, namespace: Option<&str>) -> Api<Self> {
-        namespaced_api(client, namespace)
+    fn api(&self, client: Client) -> Option<Api<Self>> {
+        Some(Api::namespaced(client, self.metadata.namespace.as_deref()?))
     }
 
     fn is_namespaced() -> bool {
@@ -163,8 +163,8 @@ impl RunObject for RoleBinding {
 impl RunObject for ClusterRole {
     const NAME: &'static str = "ClusterRole";
 
-    fn api(client: Client, _: Option<&str>) -> Api<Self> {
-        cluster_api(client)
+    fn api(&self, client: Client) -> Option<Api<Self>> {
+        Some(Api::all(client))
     }
 
     fn is_namespaced() -> bool {
@@ -180,8 +180,8 @@ impl RunObject for ClusterRole {
 impl RunObject for ClusterRoleBinding {
     const NAME: &'static str = "ClusterRoleBinding";
 
-    fn api(client: Client, _: Option<&str>) -> Api<Self> {
-        cluster_api(client)
+    fn api(&self, client: Client) -> Option<Api<Self>> {
+        Some(Api::all(client))
     }
 
     fn is_namespaced() -> bool {
@@ -191,21 +191,6 @@ impl RunObject for ClusterRoleBinding {
     fn extra_mismatch(&self) -> Option<&'static str> {
         binding_mismatch(self, "ClusterRole", &self.role_ref, self.subjects.as_ref())
     }
-}
-
-fn namespaced_api<K>(client: Client, namespace: Option<&str>) -> Api<K>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-{
-    // The namespace of a namespaced object is always set.
-    Api::namespaced(client, namespace.unwrap_or_default())
-}
-
-fn cluster_api<K>(client: Client) -> Api<K>
-where
-    K: Resource<DynamicType = (), Scope = ClusterResourceScope>,
-{
-    Api::all(client)
 }
 
 #[cfg(test)]

@@ -5,18 +5,18 @@ use serde_json::json;
 
 use super::*;
 
-fn run(name: &str, status: serde_json::Value) -> AgentRun {
+fn run(name: &str, status: serde_json::Value) -> StoredRun {
     run_of("team", name, status)
 }
 
-fn run_of(namespace: &str, name: &str, status: serde_json::Value) -> AgentRun {
+fn run_of(namespace: &str, name: &str, status: serde_json::Value) -> StoredRun {
     let run = json!({
         "apiVersion": "sympozium.ai/v1alpha1", "kind": "AgentRun",
         "metadata": { "name": name, "namespace": namespace, "uid": format!("uid-{name}") },
         "spec": { "agentRef": "a", "task": "t" },
         "status": status,
     });
-    serde_json::from_value(run).expect("a run")
+    StoredRun::new(Arc::new(serde_json::from_value(run).expect("a run"))).expect("an identity")
 }
 
 /// An index with two slots.
@@ -29,7 +29,7 @@ fn reserve(index: &RunIndex, name: &str) -> Result<(), WaitReason> {
 }
 
 fn full() -> Result<(), WaitReason> {
-    let why = "2 runs are going on, and no more may; namespaces take turns";
+    let why = "the run waits: 2 runs are active, which is the limit; namespaces take turns";
     Err(WaitReason::ClusterFull(why.to_owned()))
 }
 
@@ -187,7 +187,7 @@ fn active_runs_are_shared_by_weight() {
         index.track(&run_of("first", &name, json!({ "phase": "Succeeded" })));
     }
     for reference in index.take_runnable() {
-        let namespace = reference.namespace.unwrap_or_default();
+        let namespace = reference.namespace.expect("a namespace");
         let run = run_of(&namespace, &reference.name, json!({}));
         assert_eq!(index.reserve(&run, |_| None), Ok(()), "{}", reference.name);
     }
@@ -233,10 +233,11 @@ async fn whose_turn_it_is_and_cannot_begin_passes_it_on() {
             index.track(&run("c", json!({ "phase": "Failed" })));
         }),
         ("it is being deleted", |index| {
-            let mut run = run("c", json!({}));
-            let deleted = json!("2026-01-01T00:00:00Z");
-            run.metadata.deletion_timestamp = serde_json::from_value(deleted).expect("a time");
-            index.track(&run);
+            let run = run("c", json!({}));
+            let mut deleted = AgentRun::clone(&run);
+            let time = json!("2026-01-01T00:00:00Z");
+            deleted.metadata.deletion_timestamp = serde_json::from_value(time).expect("a time");
+            index.track(&run.updated(deleted));
         }),
     ];
     for (what, leave) in ways {
@@ -307,7 +308,7 @@ proptest! {
             let active = inner.runs.iter().filter(|(_, it)| it.state == RunState::Active);
             let mut counts = HashMap::new();
             for (uid, known) in active.clone() {
-                let namespace = known.reference.namespace.clone().unwrap_or_default();
+                let namespace = known.namespace.clone();
                 prop_assert_eq!(inner.active.runs.get(uid), Some(&namespace));
                 *counts.entry(namespace).or_insert(0) += 1;
             }
