@@ -112,7 +112,7 @@ impl CertificateManager {
                     CHECK_INTERVAL
                 }
                 Err(error) => {
-                    tracing::error!(%error, "the gateway's Secrets are not all in order");
+                    tracing::error!(%error, "the Secrets of the gateway could not be checked");
                     RETRY_INTERVAL
                 }
             };
@@ -203,7 +203,7 @@ impl CertificateManager {
         let text = match rotated {
             None => text,
             Some(rotated) => {
-                tracing::info!("the keys of gateway credentials are rotated");
+                tracing::info!("rotated the keys of gateway credentials");
                 let data = BTreeMap::from([(KEYS, rotated.clone())]);
                 self.replace(name, found, data).await?;
                 rotated
@@ -252,7 +252,7 @@ impl CertificateManager {
         match self.secrets.create(&PostParams::default(), &secret).await {
             Ok(made) => {
                 self.metrics.count_write("Secret", "create");
-                tracing::info!(secret = name, "made");
+                tracing::info!(secret = name, "created the Secret");
                 Ok(made)
             }
             Err(kube::Error::Api(status)) if status.code == 409 => self.secrets.get(name).await.map_err(error),

@@ -108,9 +108,9 @@ impl ClusterInfoWatcher {
             let missing = found.as_ref().err().cloned().unwrap_or_default();
             if told.as_ref() != Some(&missing) {
                 if missing.is_empty() {
-                    tracing::info!("what runs need around them is known");
+                    tracing::info!("the gateway, the API server and the nodes are discovered; runs can start");
                 } else {
-                    tracing::warn!(missing = missing.join(", "), "runs wait");
+                    tracing::warn!(missing = missing.join(", "), "runs wait until these are found");
                 }
                 told = Some(missing);
             }
@@ -220,7 +220,7 @@ where
     let events = watcher(api, config).default_backoff().modify(trim).reflect(writer);
     let changes = events
         .inspect_err(|error| {
-            tracing::warn!(kind = %K::kind(&()), %error, "a watch was cut; it is taken up again");
+            tracing::warn!(kind = %K::kind(&()), %error, "the watch was interrupted; it is started again");
         })
         // While a list is incomplete, the store still has its former content.
         .filter_map(async |event| match event {

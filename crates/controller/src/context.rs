@@ -80,8 +80,8 @@ impl Context {
         let published = timeout(EVENT_TIMEOUT, self.recorder.publish(&event, &about)).await;
         match published {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::debug!(%error, "an Event could not be written"),
-            Err(_elapsed) => tracing::debug!("an Event was not taken in time"),
+            Ok(Err(error)) => tracing::debug!(%error, "the Event could not be written"),
+            Err(_elapsed) => tracing::debug!("the Event was not written in time"),
         }
     }
 }

@@ -138,9 +138,9 @@ impl<K: Resource<DynamicType = ()>> QueueReceiver<K> {
 pub enum ReconcileError<E: std::error::Error + 'static> {
     #[error(transparent)]
     Error(#[from] E),
-    #[error("it took longer than it may")]
+    #[error("the reconcile timed out")]
     TimedOut,
-    #[error("a fault in this program: {0}")]
+    #[error("the reconcile panicked: {0}")]
     Panic(String),
 }
 
@@ -197,7 +197,7 @@ pub async fn run_loop<K, F, E>(
             let (attempt, pause) = attempts.record(object.clone());
             metrics.count_failure(kind);
             let error = sympozium_program::error_chain(error);
-            tracing::warn!(kind, %object, attempt, ?pause, error, "failed; it is tried again");
+            tracing::warn!(kind, %object, attempt, ?pause, error, "the reconcile failed; it is retried");
             Action::requeue(pause)
         }
     };
@@ -225,7 +225,7 @@ pub async fn run_loop<K, F, E>(
                 }
                 // The error policy has logged it.
                 Err(controller::Error::ReconcilerFailed(..)) => {}
-                Err(error) => tracing::error!(kind, %error, "the loop has a fault"),
+                Err(error) => tracing::error!(kind, %error, "the reconcile loop failed"),
             }
             std::future::ready(())
         })

@@ -123,7 +123,7 @@ impl Sweeper {
             let failed = outcome.is_err();
             if let Err(error) = outcome {
                 let error = sympozium_program::error_chain(&error);
-                tracing::warn!(error, "a sweep could not be finished; there will be another");
+                tracing::warn!(error, "the sweep could not be completed; it is retried");
                 self.context.metrics.count_failure("Sweep");
             }
             if scope == Scope::All {
@@ -224,7 +224,7 @@ impl Sweeper {
                     name,
                     namespace = object.namespace(),
                     run = ownership::run_uid(object),
-                    "deleted: its run is gone"
+                    "deleted an object whose run does not exist any more"
                 );
                 Ok(())
             }
@@ -249,20 +249,20 @@ impl Sweeper {
             name,
             namespace,
             why,
-            "an object has our labels and is not ours; it is left as it is"
+            "an object with the labels of a run does not belong to one; it is not changed"
         );
         let event = Event {
             type_: EventType::Warning,
             reason: "NotOurs".to_owned(),
             note: Some(format!(
-                "It has the labels of a run that does not exist, and {why}: it is left as it is. Remove it, or its labels."
+                "This object has the labels of a run that does not exist, and {why}. The controller does not delete it: delete it yourself, or remove its labels."
             )),
             action: "Sweep".to_owned(),
             secondary: None,
         };
         let reference = object.object_ref(&());
         if let Err(error) = self.context.recorder.publish(&event, &reference).await {
-            tracing::warn!(%error, "the Event about it could not be written");
+            tracing::warn!(%error, "the Event about the object could not be written");
         }
         self.context.metrics.count_write("Event", "create");
     }

@@ -122,7 +122,7 @@ fn finished_status() -> Value {
     let digest = format!("sha256:{}", "0".repeat(64));
     let condition = |kind: &str, status: &str| {
         json!({ "type": kind, "status": status, "reason": "Kept", "lastTransitionTime": time,
-            "message": "nothing of the run is left; checked by reading back and by asking what its accounts may do" })
+            "message": "no object of the run exists and its accounts have no access; verified by reading the objects and by access reviews" })
     };
     let grants: Vec<Value> = (0..14)
         .map(|number| {

@@ -157,7 +157,7 @@ impl<'c> Creation<'c> {
 pub fn admitted_condition(warnings: &[Violation]) -> ConditionValue {
     let listed: Vec<String> = warnings.iter().map(ToString::to_string).collect();
     if listed.is_empty() {
-        ConditionValue::yes("Admitted", "the run may exist")
+        ConditionValue::yes("Admitted", "no rule or policy denies the run")
     } else {
         ConditionValue::yes("AdmittedWithWarnings", listed.join("\n"))
     }
@@ -166,10 +166,10 @@ pub fn admitted_condition(warnings: &[Violation]) -> ConditionValue {
 fn granted_condition(plan: &RunPlan) -> ConditionValue {
     let count = plan.identities.len();
     if count == 0 {
-        return ConditionValue::yes("NoRights", "no part of the run may use the Kubernetes API");
+        return ConditionValue::yes("NoRights", "no part of the run has permissions at the Kubernetes API");
     }
     let names: Vec<&str> = plan.identities.iter().map(|it| it.pack.as_deref().unwrap_or("hooks")).collect();
-    ConditionValue::yes("Granted", format!("rights at the Kubernetes API: {}", names.join(", ")))
+    ConditionValue::yes("Granted", format!("these parts have permissions at the Kubernetes API: {}", names.join(", ")))
 }
 
 /// The objects that are deleted with the run, in the order of their creation. The plan is not among them.

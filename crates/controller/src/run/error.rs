@@ -14,10 +14,10 @@ pub enum Error {
         error: Box<kube::Error>,
     },
     /// An object of that name exists and does not belong to the run.
-    #[error("{kind} `{name}` is there already and is not this run's: {why}")]
+    #[error("{kind} `{name}` already exists and does not belong to this run: {why}")]
     Foreign { kind: String, name: String, why: &'static str },
     /// The stored plan does not match the digest in the status.
-    #[error("the stored plan of the run is gone or was changed")]
+    #[error("the ConfigMap with the plan of the run was deleted or changed")]
     PlanChanged,
     #[error("an object cannot be written as JSON")]
     Json(#[from] serde_json::Error),

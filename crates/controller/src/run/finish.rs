@@ -35,7 +35,10 @@ pub async fn abort(
     if condition_is_true(&run, condition::GRANTED) {
         revoke_grants(&run, revocation_scope(&run), context).await?;
         let mut patch = StatusPatch::new(&run);
-        patch.set_condition(condition::GRANTED, ConditionValue::no("Ending", "the run was ended from outside"));
+        patch.set_condition(
+            condition::GRANTED,
+            ConditionValue::no("Ending", "the controller is stopping the run; its permissions are revoked"),
+        );
         if let Some(why) = &why {
             patch.set_error(Some(why));
             // Before the pod is deleted: its logs are deleted with it.
@@ -84,7 +87,7 @@ pub async fn agent_finished(run: StoredRun, pod: Option<Arc<Pod>>, context: &Con
     patch.status.exit_code = outcome.exit_code;
     patch.status.failed_containers = outcome.failed_containers;
     patch.status.token_usage = outcome.token_usage;
-    let ended = ConditionValue::yes("HooksFollow", "what follows is for the hooks after the run");
+    let ended = ConditionValue::yes("HooksFollow", "the agent has ended; the hooks after the run are next");
     patch.set_condition(condition::AGENT_ENDED, ended);
     if let Some(network) = outcome.network_condition {
         patch.set_condition(condition::NETWORK_ENFORCED, network);
@@ -148,10 +151,10 @@ async fn run_end(run: &StoredRun, pod: Option<&Pod>, context: &Context) -> RunEn
         Some(match ending {
             Some(ReportedEnding::TimedOut) => TIMEOUT_ERROR_PREFIX.to_owned(),
             Some(ReportedEnding::Failed) => said.unwrap_or_else(|| "the agent failed".to_owned()),
-            Some(ReportedEnding::NeverCame) => "the agent never came".to_owned(),
+            Some(ReportedEnding::NeverCame) => "the agent did not connect to the bridge".to_owned(),
             Some(ReportedEnding::Stopped) => pod
                 .and_then(pod_status::disruption)
-                .unwrap_or_else(|| "the run's pod was ended from outside".to_owned()),
+                .unwrap_or_else(|| "the run's pod was stopped by something other than the controller".to_owned()),
             Some(ReportedEnding::Crashed) => match pod {
                 Some(pod) if outcome.exit_code.is_some_and(|it| it != 0) => pod_status::failure_reason(pod),
                 _ => said.unwrap_or_else(|| "the agent crashed".to_owned()),

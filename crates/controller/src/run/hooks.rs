@@ -32,7 +32,7 @@ use crate::status::patch_params;
 /// When to look again for an object that exists and is not in the cache yet.
 const WATCH_LAG: Duration = Duration::from_secs(1);
 
-const HOOKS_TIMED_OUT: &str = "its hooks took too long";
+const HOOKS_TIMED_OUT: &str = "the hooks after the run exceeded their time";
 
 /// The hooks before a run, with their timeouts.
 fn pre_run_hooks(plan: &RunPlan) -> impl Iterator<Item = (&Part, Duration)> {
@@ -54,7 +54,7 @@ pub fn overdue_hook(pod: &Pod, plan: &RunPlan) -> Option<String> {
         let running = elapsed_since(&pod_status::running_since(pod, &hook.name.0)?);
         let name = &hook.name;
         let seconds = limit.as_secs();
-        (running >= limit).then(|| format!("hook `{name}` took longer than its {seconds} s"))
+        (running >= limit).then(|| format!("hook `{name}` exceeded its timeout of {seconds} s"))
     })
 }
 
@@ -87,7 +87,7 @@ pub async fn run_post_hooks(run: StoredRun, context: &Context) -> Result<Action,
         HookJob::NotCached => return Ok(Action::requeue(WATCH_LAG)),
         HookJob::Missing => {
             // It may have rejected the answer before it was deleted.
-            let why = "the Job of its hooks is gone";
+            let why = "the Job of the hooks after the run was deleted";
             return end_run(run, answer.into_withheld(GateVerdict::Error, why), context).await;
         }
     };
@@ -110,7 +110,7 @@ pub async fn run_post_hooks(run: StoredRun, context: &Context) -> Result<Action,
     }
     let pod = hook_pod(&run, context);
     if let Some(node) = pod.as_ref().and_then(|pod| lost_node(pod, context)) {
-        let why = format!("node `{node}` does not answer");
+        let why = format!("node `{node}` is not ready");
         return end_run(run, answer.into_undecided(GateVerdict::Error, &why), context).await;
     }
     let of_job = time_left(&run, &job, &plan);
@@ -202,14 +202,14 @@ impl AgentResult {
         if self.gate_default.is_some() && self.run_end.phase == Phase::Succeeded {
             return RunEnd { phase: Phase::Cancelled, result: None, ..self.run_end };
         }
-        RunEnd { warning: Some("after the run: its hooks were cancelled".to_owned()), ..self.run_end }
+        RunEnd { warning: Some("the hooks after the run were cancelled".to_owned()), ..self.run_end }
     }
 
     /// A hook failed. A verdict that the gate gave before counts; without knowledge of it the answer is withheld.
     fn into_hook_failure(self, word: Option<ContainerVerdict>, why: &str) -> RunEnd {
         match word {
             Some(ContainerVerdict::Succeeded) => {
-                RunEnd { warning: Some(format!("after the run: {why}")), ..self.into_approved() }
+                RunEnd { warning: Some(format!("the hooks after the run failed: {why}")), ..self.into_approved() }
             }
             Some(ContainerVerdict::Failed) => self.into_withheld(GateVerdict::Rejected, why),
             Some(ContainerVerdict::Unknown) => self.into_undecided(GateVerdict::Error, why),
@@ -241,7 +241,7 @@ impl AgentResult {
                 ..self.run_end
             };
         }
-        RunEnd { warning: Some(format!("after the run: {why}")), ..self.run_end }
+        RunEnd { warning: Some(format!("the hooks after the run failed: {why}")), ..self.run_end }
     }
 }
 
@@ -319,7 +319,7 @@ fn hook_pod(run: &StoredRun, context: &Context) -> Option<Arc<Pod>> {
 /// The run end that was recorded in the status when the agent ended.
 fn recorded_run_end(run: &AgentRun) -> RunEnd {
     let Some(status) = &run.status else {
-        return RunEnd::failed("nothing is known about its end");
+        return RunEnd::failed("the run has no status, so it is unknown how it ended");
     };
     let report = status.report.as_ref();
     let phase = if status.error.is_some() {

@@ -60,7 +60,7 @@ pub async fn observe_starting(run: StoredRun, context: &Context) -> Result<Actio
         return handle_start_fault(run, &fault, waited, start, context).await;
     }
     if waited >= start {
-        let why = "the run's pod did not come into being; is the Job controller running?";
+        let why = "no pod was created for the run's Job in time; check the Job's Events and that kube-controller-manager runs";
         return end_run(run, RunEnd::failed(why), context).await;
     }
     Ok(Action::requeue(start - waited))
@@ -147,7 +147,7 @@ pub async fn observe_running(run: StoredRun, context: &Context) -> Result<Action
         return abort(run, Some(pod), None, Some(&plan), context).await;
     }
     if let Some(node) = lost_node(&pod, context) {
-        let why = format!("node `{node}` does not answer; the run's rights were taken back");
+        let why = format!("node `{node}` is not ready; the permissions of the run are revoked");
         return abort(run, Some(pod), Some(why), Some(&plan), context).await;
     }
     if let Some(why) = cached_job(&run, context).as_deref().and_then(pod_status::job_failure) {
@@ -208,7 +208,7 @@ async fn mark_running(run: &StoredRun, pod: &Pod, context: &Context) -> Result<(
     let started = ConditionValue::yes("Started", format!("every container has started, {where_}{kernel}"));
     patch.set_condition(condition::STARTED, started);
     let network = network_condition(pod)
-        .unwrap_or_else(|| ConditionValue::unknown("Unknown", "the check of the network has said nothing"));
+        .unwrap_or_else(|| ConditionValue::unknown("Unknown", "the network check has reported no result"));
     patch.set_condition(condition::NETWORK_ENFORCED, network);
     patch.write(context).await.map(drop)
 }
@@ -216,7 +216,7 @@ async fn mark_running(run: &StoredRun, pod: &Pod, context: &Context) -> Result<(
 /// The condition `NetworkEnforced` from the result of the network check.
 pub fn network_condition(pod: &Pod) -> Option<ConditionValue> {
     Some(match pod_status::network_check(pod)? {
-        Ok(()) => ConditionValue::yes("Enforced", "the run reaches what its plan lists and nothing else"),
+        Ok(()) => ConditionValue::yes("Enforced", "the run can reach only what its plan lists"),
         Err(why) => ConditionValue::no("Unenforced", why),
     })
 }

@@ -51,7 +51,7 @@ pub fn find_fault(pod: &Pod) -> Option<StartFault> {
             let message = condition.message.clone().unwrap_or_default();
             return Some(StartFault {
                 reason: "Unschedulable",
-                message: format!("no node takes the run's pod: {message}"),
+                message: format!("the run's pod cannot be scheduled: {message}"),
                 timeout: FaultTimeout::StartDeadline,
             });
         }
@@ -72,7 +72,7 @@ pub fn sandbox_fault(pod: &Pod, age: Duration) -> Option<StartFault> {
     (waits && age >= POD_SANDBOX_TIMEOUT).then(|| StartFault {
         reason: "PodSandbox",
         message: format!(
-            "the node has not made the run's pod yet (volumes, network or runtime); `kubectl describe pod {name}` says why"
+            "the node has not set up the run's pod yet (volumes, network or runtime); `kubectl describe pod {name}` shows why"
         ),
         timeout: FaultTimeout::StartDeadline,
     })
@@ -95,17 +95,17 @@ fn container_fault(container: &ContainerStatus) -> Option<StartFault> {
     let (reason, message, patience) = match state.reason.as_deref()? {
         "ErrImagePull" | "ImagePullBackOff" | "ImageInspectError" | "RegistryUnavailable" => (
             "ImagePull",
-            format!("the image `{image}` of container `{name}` cannot be pulled: {said}"),
+            format!("image `{image}` of container `{name}` cannot be pulled: {said}"),
             FaultTimeout::After(IMAGE_PULL_TIMEOUT),
         ),
         "InvalidImageName" | "ErrImageNeverPull" => (
             "ImagePull",
-            format!("the image `{image}` of container `{name}` cannot be had: {said}"),
+            format!("image `{image}` of container `{name}` cannot be used: {said}"),
             FaultTimeout::Immediate,
         ),
         "CreateContainerConfigError" => (
             "MissingConfig",
-            format!("container `{name}` waits for what it reads: {said}"),
+            format!("container `{name}` waits for a Secret or ConfigMap: {said}"),
             FaultTimeout::StartDeadline,
         ),
         "CreateContainerError" | "RunContainerError" | "PreCreateHookError" => (
@@ -116,7 +116,7 @@ fn container_fault(container: &ContainerStatus) -> Option<StartFault> {
         "CrashLoopBackOff" if container.restart_count >= MAX_RESTARTS => (
             "CrashLoop",
             format!(
-                "container `{name}` keeps crashing ({} times): {}",
+                "container `{name}` has crashed {} times: {}",
                 container.restart_count,
                 last_termination(container)
             ),
@@ -132,7 +132,7 @@ fn last_termination(container: &ContainerStatus) -> String {
     let states = [container.state.as_ref(), container.last_state.as_ref()];
     let ended = states.into_iter().flatten().find_map(|it| it.terminated.as_ref());
     let Some(ended) = ended else {
-        return "it says nothing".to_owned();
+        return "no reason was reported".to_owned();
     };
     if ended.reason.as_deref() == Some("OOMKilled") {
         return "it ran out of memory".to_owned();
@@ -171,10 +171,10 @@ pub fn disruption(pod: &Pod) -> Option<String> {
         }
         Some("DeadlineExceeded") => return Some(TIMEOUT_ERROR_PREFIX.to_owned()),
         Some("NodeLost" | "NodeShutdown" | "Terminated") => {
-            return Some(format!("the node of the run's pod is gone: {message}"));
+            return Some(format!("the node of the run's pod was lost: {message}"));
         }
         Some("Preempting" | "Preempted") => {
-            return Some(format!("the run's pod had to make room for others: {message}"));
+            return Some(format!("the run's pod was preempted: {message}"));
         }
         _ => {}
     }
@@ -201,7 +201,7 @@ pub fn failure_reason(pod: &Pod) -> String {
         Some(container) => {
             format!("container `{}` failed: {}", container.name, last_termination(container))
         }
-        None => "the run's pod ended, and nobody has said how the run did".to_owned(),
+        None => "the run's pod ended without a report of the bridge".to_owned(),
     }
 }
 
@@ -370,13 +370,13 @@ pub fn rejection_fault(said: &str) -> StartFault {
 /// Explains a rejection of the API server.
 pub fn describe_rejection(said: &str) -> String {
     if said.contains("violates PodSecurity") {
-        format!("the namespace's Pod Security level does not let the run's pod exist: {said}")
+        format!("the Pod Security level of the namespace forbids the run's pod: {said}")
     } else if said.contains("exceeded quota") {
-        format!("the namespace's quota has no room for the run's pod: {said}")
+        format!("the ResourceQuota of the namespace is exhausted: {said}")
     } else if said.contains("per Container is") || said.contains("per Pod is") {
-        format!("a LimitRange of the namespace does not let the run's pod exist: {said}")
+        format!("a LimitRange of the namespace forbids the run's pod: {said}")
     } else {
-        format!("the API server refuses what the run needs: {said}")
+        format!("the API server rejected an object of the run: {said}")
     }
 }
 

@@ -28,7 +28,7 @@ where
 
 /// Sends a request once, with a timeout.
 pub async fn with_timeout<T>(request: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
-    let unanswered = |_| Err(kube::Error::Service("it was not answered in time".into()));
+    let unanswered = |_| Err(kube::Error::Service("the API server did not answer in time".into()));
     timeout(REQUEST_TIMEOUT, request).await.unwrap_or_else(unanswered)
 }
 

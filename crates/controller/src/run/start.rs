@@ -57,7 +57,8 @@ pub async fn start(run: StoredRun, context: &Context) -> Result<Action, Error> {
     let granted = status.and_then(|it| it.granted_at.as_ref());
     if condition_is_true(&run, condition::GRANTED) && granted.is_some_and(|it| elapsed_since(it) >= MISSING_JOB_TIMEOUT)
     {
-        let why = "its Job is gone, and nobody saw whether it ran; create the run again";
+        let why =
+            "the run's Job is gone and it is unknown whether it ran, so it is not created again; create a new run";
         return end_run(run, RunEnd::failed(why), context).await;
     }
     let Some(cluster_info) = context.cluster_info.borrow().clone() else {
@@ -70,7 +71,9 @@ pub async fn start(run: StoredRun, context: &Context) -> Result<Action, Error> {
     let digest = &prepared.rendered.digest;
     let written = run.status.as_ref().and_then(|it| it.plan_digest.as_ref());
     if written.is_some_and(|it| it != digest) {
-        let outcome = RunEnd::failed("what the run is made of was changed while it began; create the run again");
+        let outcome = RunEnd::failed(
+            "an agent, pack, policy or model of the run was changed while the run started; create a new run",
+        );
         return end_run(run, outcome, context).await;
     }
     if run.spec.dry_run == Some(true) {
@@ -95,7 +98,7 @@ pub async fn start(run: StoredRun, context: &Context) -> Result<Action, Error> {
 /// long: some of the run's grants may exist already.
 async fn handle_interruption(run: StoredRun, error: Error, context: &Context) -> Result<Action, Error> {
     let elapsed = context.start_faults.duration(run.uid(), NOT_CREATED);
-    let why = format!("the run cannot be made: {}", error.user_message());
+    let why = format!("the objects of the run cannot be created: {}", error.user_message());
     if elapsed >= context.settings.resolve_timeout {
         return end_run(run, RunEnd::failed(&why), context).await;
     }
@@ -128,7 +131,9 @@ async fn finish_dry_run(run: StoredRun, prepared: &Prepared, context: &Context) 
     }
     let outcome = RunEnd {
         phase: Phase::Skipped,
-        result: Some("planned only, as `dryRun` asks; `sympozium explain` shows the plan".to_owned()),
+        result: Some(
+            "the run was planned and not started, because of `dryRun`; `sympozium explain` shows the plan".to_owned(),
+        ),
         ..RunEnd::default()
     };
     end_run(run, outcome, context).await
@@ -145,7 +150,7 @@ async fn postpone(run: StoredRun, blocker: StartBlocker, context: &Context) -> R
     let has_begun = run.status.as_ref().is_some_and(|status| status.plan_digest.is_some());
     match blocker {
         StartBlocker::Missing(violations) if waited < timeout && !has_begun => {
-            write_waiting(&run, ConditionValue::unknown("Waiting", format_violations(&violations)), context).await?;
+            write_waiting(&run, ConditionValue::unknown("Waiting", format_missing(&violations)), context).await?;
             Ok(Action::requeue(timeout.saturating_sub(waited)))
         }
         StartBlocker::Queued(WaitReason::ClusterFull(why) | WaitReason::TreeFull(why)) => {
@@ -188,6 +193,16 @@ fn queue_recheck(queued: usize) -> Duration {
     spaced.clamp(MIN_QUEUE_RECHECK, MAX_QUEUE_RECHECK)
 }
 
+/// One missing object per line. The other violations count once everything is found.
+fn format_missing(violations: &[Violation]) -> String {
+    let line = |violation: &Violation| {
+        let missing = violation.missing.as_ref()?;
+        Some(format!("the run waits for {missing}: {}; {}", violation.message, violation.hint))
+    };
+    let lines: Vec<String> = violations.iter().filter_map(line).collect();
+    lines.join("\n")
+}
+
 /// One violation per line, with its rule and hint.
 fn format_violations(reasons: &[Violation]) -> String {
     let line = |it: &Violation| {
@@ -199,7 +214,26 @@ fn format_violations(reasons: &[Violation]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use sympozium_plan::admit::Subject;
+
     use super::*;
+
+    #[test]
+    fn a_waiting_run_names_what_is_missing() {
+        let violation = |missing: Option<Subject>, message: &str| Violation {
+            subject: Subject::new("AgentRun", Some("team"), "nightly"),
+            field: "spec.skills[0]".to_owned(),
+            rule: "a-rule",
+            message: message.to_owned(),
+            hint: "create it, or correct the name".to_owned(),
+            missing,
+        };
+        let pack = Subject::new("SkillPack", Some("team"), "shell");
+        let missing = violation(Some(pack), "there is no pack `shell` in namespace `team` or `system`");
+        let text = "the run waits for SkillPack shell: there is no pack `shell` in namespace `team` or `system`; create \
+                    it, or correct the name";
+        assert_eq!(format_missing(&[missing, violation(None, "something else")]), text);
+    }
 
     #[test]
     fn the_longer_the_queue_the_rarer_a_look() {

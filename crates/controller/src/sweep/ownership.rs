@@ -56,13 +56,13 @@ fn find_mismatch<K: RunObject>(object: &K) -> Option<&'static str> {
     let labels = object.meta().labels.as_ref();
     let label = |key: &str| labels.and_then(|labels| labels.get(key)).map(String::as_str);
     if label(labels::MANAGED_BY) != Some(labels::MANAGER) {
-        return Some("it does not say that it is ours");
+        return Some("it does not have the label of this controller");
     }
     let Some(uid) = run_uid(object) else {
-        return Some("it does not say of which run it is");
+        return Some("it has no label with the UID of a run");
     };
     let Some(digits) = uid_digits(uid) else {
-        return Some("what it calls its run is not a UID");
+        return Some("its label for the run is not a UID");
     };
     let name = object.name_any();
     if !is_run_object_name(&name) || name_stem(&name, &digits).is_none() {
@@ -70,22 +70,22 @@ fn find_mismatch<K: RunObject>(object: &K) -> Option<&'static str> {
     }
     let digest = object.annotations().get(annotation::PLAN_DIGEST);
     if !digest.is_some_and(|digest| is_digest(digest)) {
-        return Some("it does not say by which plan it was made");
+        return Some("it has no annotation with the digest of a plan");
     }
     let owners = object.owner_references();
     if K::is_namespaced() {
         let [owner] = owners else {
-            return Some("it does not belong to exactly one run");
+            return Some("it is not owned by exactly one run");
         };
         let is_run = owner.api_version == labels::API_VERSION
             && owner.kind == "AgentRun"
             && owner.uid == uid
             && owner.controller == Some(true);
         if !is_run {
-            return Some("it does not belong to the run");
+            return Some("it is not owned by that run");
         }
     } else if !owners.is_empty() {
-        return Some("it belongs to something else");
+        return Some("it has an owner");
     }
     object.extra_mismatch()
 }
@@ -113,17 +113,17 @@ fn binding_mismatch(
 ) -> Option<&'static str> {
     let name = object.name_any();
     if role.kind != kind || role.name != name || role.api_group != "rbac.authorization.k8s.io" {
-        return Some("it is not about the role of its name");
+        return Some("it does not bind the role of its name");
     }
     let Some([subject]) = subjects.map(Vec::as_slice) else {
-        return Some("it is not for exactly one account");
+        return Some("it does not bind exactly one ServiceAccount");
     };
     let at_home = object.namespace().is_none_or(|home| subject.namespace == Some(home));
     let is_account = subject.kind == "ServiceAccount"
         && subject.name == name
         && subject.namespace.is_some()
         && subject.api_group.as_deref().unwrap_or_default().is_empty();
-    (!is_account || !at_home).then_some("it is not for the account of its name")
+    (!is_account || !at_home).then_some("it does not bind the ServiceAccount of its name")
 }
 
 macro_rules! namespaced {
@@ -173,7 +173,7 @@ impl RunObject for ClusterRole {
 
     fn extra_mismatch(&self) -> Option<&'static str> {
         let aggregated = self.aggregation_rule.is_some();
-        aggregated.then_some("it is put together from other roles")
+        aggregated.then_some("it aggregates other roles")
     }
 }
 
@@ -286,7 +286,7 @@ mod tests {
         }
         let mut owned = json!({"metadata": metadata()});
         owned["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}]);
-        assert_eq!(judged::<ClusterRole>(owned), Ownership::Foreign("it belongs to something else"));
+        assert_eq!(judged::<ClusterRole>(owned), Ownership::Foreign("it has an owner"));
         let aggregated = json!({"metadata": metadata(), "aggregationRule": {}});
         assert!(matches!(judged::<ClusterRole>(aggregated), Ownership::Foreign(_)));
     }

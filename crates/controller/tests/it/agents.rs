@@ -25,7 +25,7 @@ fn an_agent_waits_for_its_packs_counts_its_runs_and_has_one_name() {
     for object in ["agent/alice", "sympoziuminstance/bob"] {
         let found = world.wait_for(kubectl, &[object], |it| it["status"]["phase"] == "Pending");
         let conditions = found["status"]["conditions"].to_string();
-        assert!(conditions.contains("not there: SkillPack `echo`"), "{conditions}");
+        assert!(conditions.contains("wait for SkillPack `echo`"), "{conditions}");
     }
     let pack = json!({"apiVersion": "sympozium.ai/v1alpha1", "kind": "SkillPack", "metadata": {"name": "echo"},
         "spec": {"skills": [{"name": "say", "content": "x"}]}});

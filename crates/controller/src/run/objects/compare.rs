@@ -52,21 +52,21 @@ pub fn compare(
         return Err(foreign("the run does not own it"));
     }
     if expected.uid.is_some() && there.uid().as_deref() != expected.uid {
-        return Err(foreign("it was replaced by another"));
+        return Err(foreign("it was deleted and created again by another client"));
     }
     // Only the controller may set our label on an object with a run's name: an admission policy enforces that.
     let ours = there.labels().get(labels::MANAGED_BY).map(String::as_str);
     if ours != Some(labels::MANAGER) {
-        return Err(foreign("somebody else made it"));
+        return Err(foreign("it was not created by this controller"));
     }
     let metadata = |field: &str| wanted.pointer(&format!("/metadata/{field}"));
     let digest = there.annotations().get(annotation::PLAN_DIGEST);
     let wanted_digest = metadata("annotations").and_then(|it| it.get(annotation::PLAN_DIGEST));
     if digest.map(String::as_str) != wanted_digest.and_then(Value::as_str) {
-        return Err(foreign("it was made by another plan"));
+        return Err(foreign("it was created for another plan"));
     }
     if there.metadata.deletion_timestamp.is_some() {
-        return Err(Error::Waiting("what is being deleted is gone"));
+        return Err(Error::Waiting("an object with the same name is deleted"));
     }
     if STRICT_METADATA_KINDS.contains(&kind) {
         let unsent = |sent: Option<&Value>, key: &str, value: &str| {
@@ -85,11 +85,11 @@ pub fn compare(
     let nothing = |it: &&Value| !it.is_null();
     let essence = COMPARED_FIELDS.iter().find(|(it, _)| *it == kind);
     if expected.uid.is_none() && essence.is_none() && !DEFAULTED_KINDS.contains(&kind) {
-        return Err(foreign("nothing shows that it is the run's"));
+        return Err(foreign("nothing proves that it belongs to the run"));
     }
     for field in essence.into_iter().flat_map(|(_, fields)| *fields) {
         if there.data.get(*field).filter(nothing) != wanted.get(*field).filter(nothing) {
-            return Err(foreign("it says something else"));
+            return Err(foreign("its content differs"));
         }
     }
     if DEFAULTED_KINDS.contains(&kind) {
@@ -102,7 +102,7 @@ pub fn compare(
             there.remove("volumeName");
         }
         if !matches_defaulted(&sent, &there) {
-            return Err(foreign("it says something else"));
+            return Err(foreign("its content differs"));
         }
     }
     Ok(())

@@ -23,15 +23,15 @@ fn waits(reason: &str, restarts: i32) -> Option<StartFault> {
 fn containers_that_wait() {
     let fault =
         |reason, message: &str, patience| Some(StartFault { reason, message: message.to_owned(), timeout: patience });
-    let image = "the image `example.org/i:1` of container `skill-a` cannot be pulled: it says";
+    let image = "image `example.org/i:1` of container `skill-a` cannot be pulled: it says";
     assert_eq!(waits("ErrImagePull", 0), fault("ImagePull", image, FaultTimeout::After(IMAGE_PULL_TIMEOUT)));
     assert_eq!(waits("ImagePullBackOff", 0), fault("ImagePull", image, FaultTimeout::After(IMAGE_PULL_TIMEOUT)));
-    let name = "the image `example.org/i:1` of container `skill-a` cannot be had: it says";
+    let name = "image `example.org/i:1` of container `skill-a` cannot be used: it says";
     assert_eq!(waits("InvalidImageName", 0), fault("ImagePull", name, FaultTimeout::Immediate));
-    let config = "container `skill-a` waits for what it reads: it says";
+    let config = "container `skill-a` waits for a Secret or ConfigMap: it says";
     assert_eq!(waits("CreateContainerConfigError", 0), fault("MissingConfig", config, FaultTimeout::StartDeadline));
     assert_eq!(waits("CrashLoopBackOff", MAX_RESTARTS - 1), None);
-    let crash = "container `skill-a` keeps crashing (3 times): exit code 2: line one\nline two";
+    let crash = "container `skill-a` has crashed 3 times: exit code 2: line one\nline two";
     assert_eq!(waits("CrashLoopBackOff", MAX_RESTARTS), fault("CrashLoop", crash, FaultTimeout::Immediate));
     assert_eq!(waits("PodInitializing", 0), None);
     assert_eq!(find_fault(&Pod::default()), None);
@@ -43,7 +43,7 @@ fn a_pod_that_no_node_takes() {
         "message": "0/1 nodes are available" }] });
     let expected = StartFault {
         reason: "Unschedulable",
-        message: "no node takes the run's pod: 0/1 nodes are available".to_owned(),
+        message: "the run's pod cannot be scheduled: 0/1 nodes are available".to_owned(),
         timeout: FaultTimeout::StartDeadline,
     };
     assert_eq!(find_fault(&pod(status)), Some(expected));
@@ -79,7 +79,7 @@ fn how_a_pod_ended() {
             ended(json!({ "terminated": { "exitCode": 1, "message": "error: no\n" } })),
             "container `agent` failed: exit code 1: error: no",
         ),
-        (ended(json!({ "terminated": { "exitCode": 0 } })), "the run's pod ended, and nobody has said how the run did"),
+        (ended(json!({ "terminated": { "exitCode": 0 } })), "the run's pod ended without a report of the bridge"),
         (
             json!({ "phase": "Failed", "initContainerStatuses": [container("check-network",
             json!({ "terminated": { "exitCode": 1, "message": "unenforced: the canary answers\n" } }))] }),

@@ -51,7 +51,7 @@ async fn an_answer_goes_out_when_its_gate_says_so() {
     world.apply(&objects("x")[..2]).await;
     let held = "the answer is held back: ";
     let failed = format!("{held}container `post-judge` failed: exit code 3");
-    let late = format!("{held}its hooks took too long");
+    let late = format!("{held}the hooks after the run exceeded their time");
     let killed = format!("{held}container `post-judge` failed: it ran out of memory");
     for (name, default, gate, expected, verdict, result, error) in [
         ("yes", "block", Gate::Ends(0), Phase::Succeeded, Some(GateVerdict::Approved), Some("Done."), None),

@@ -40,7 +40,7 @@ async fn an_image_and_a_crash_loop() {
     let run = world.wait_until_run("pull", "failed", failed).await;
     assert_eq!(
         run.status.and_then(|it| it.error).as_deref(),
-        Some("container `skill-reader` keeps crashing (4 times): exit code 3: no such thing")
+        Some("container `skill-reader` has crashed 4 times: exit code 3: no such thing")
     );
 }
 
@@ -130,7 +130,7 @@ async fn pod_security() {
     let error = run.status.as_ref().and_then(|it| it.error.clone());
     let error = error.unwrap_or_default();
     assert!(
-        error.starts_with("the namespace's Pod Security level does not let the run's pod exist")
+        error.starts_with("the Pod Security level of the namespace forbids the run's pod")
             && error.contains("hostNetwork"),
         "{error}"
     );
@@ -161,7 +161,7 @@ async fn a_node_that_does_not_answer() {
     let run = world.wait_until_run("far", "failed", failed).await;
     let said = run.status.and_then(|it| it.error).unwrap_or_default();
     let name = &node.name;
-    assert_eq!(said, format!("node `{name}` does not answer; the run's rights were taken back"));
+    assert_eq!(said, format!("node `{name}` is not ready; the permissions of the run are revoked"));
     node.remove().await;
 }
 
@@ -244,7 +244,7 @@ async fn a_quota() {
     let conditions = run.status.map(|it| it.conditions).unwrap_or_default();
     let message = conditions.iter().find(|it| it.type_ == "Started").map(|it| it.message.clone());
     let message = message.unwrap_or_default();
-    assert!(message.starts_with("the namespace's quota has no room for the run's pod"), "{message}");
+    assert!(message.starts_with("the ResourceQuota of the namespace is exhausted"), "{message}");
 }
 
 /// Somebody's webhook is down, and no binding can be made: the run says so, and does not wait for ever with half of its rights.
@@ -282,7 +282,8 @@ async fn a_webhook_that_does_not_answer() {
     let error = run.status.as_ref().and_then(|it| it.error.clone());
     let error = error.unwrap_or_default();
     assert!(
-        error.starts_with("the run cannot be made: cannot create RoleBinding") && error.contains("down.example.org"),
+        error.starts_with("the objects of the run cannot be created: cannot create RoleBinding")
+            && error.contains("down.example.org"),
         "{error}"
     );
     world

@@ -141,7 +141,10 @@ fn what_we_made_is_found_again_whatever_the_platform_adds() {
 #[test]
 fn one_of_another_uid_is_never_adopted() {
     for (wanted, there) in samples() {
-        assert_eq!(why(&wanted, there, json!({}), Some("recorded")), Some("it was replaced by another".to_owned()));
+        assert_eq!(
+            why(&wanted, there, json!({}), Some("recorded")),
+            Some("it was deleted and created again by another client".to_owned())
+        );
     }
 }
 
@@ -149,7 +152,7 @@ fn one_of_another_uid_is_never_adopted() {
 fn one_that_was_prepared_by_somebody_else_is_not_adopted() {
     let annotated = "it has annotations that are not ours";
     let labelled = "it has labels that are not ours";
-    let different = "it says something else";
+    let different = "its content differs";
     let annotations = |key: &str| json!({ "metadata": { "annotations": { key: "x" } } });
     let template = |change: Value| json!({ "spec": { "template": { "spec": change } } });
     for (kind, change, expected) in [
@@ -194,7 +197,10 @@ fn one_that_was_prepared_by_somebody_else_is_not_adopted() {
 #[test]
 fn one_of_a_kind_that_cannot_be_compared_is_known_by_its_uid_only() {
     let wanted = object("Gadget", json!({ "spec": { "a": "b" } }));
-    assert_eq!(why(&wanted, wanted.clone(), json!({}), None).as_deref(), Some("nothing shows that it is the run's"));
+    assert_eq!(
+        why(&wanted, wanted.clone(), json!({}), None).as_deref(),
+        Some("nothing proves that it belongs to the run")
+    );
     assert_eq!(why(&wanted, wanted.clone(), json!({}), Some("own")), None);
 }
 
@@ -212,14 +218,14 @@ fn a_claim_of_ours_may_be_bound() {
 fn nothing_is_adopted_that_is_not_the_run_s() {
     let changes = [
         (json!({ "metadata": { "ownerReferences": [] } }), "the run does not own it"),
-        (json!({ "metadata": { "labels": { labels::MANAGED_BY: "helm" } } }), "somebody else made it"),
+        (json!({ "metadata": { "labels": { labels::MANAGED_BY: "helm" } } }), "it was not created by this controller"),
         (
             json!({ "metadata": { "annotations": { annotation::PLAN_DIGEST: "sha256:2" } } }),
-            "it was made by another plan",
+            "it was created for another plan",
         ),
         (
             json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } }),
-            "waiting until what is being deleted is gone",
+            "waiting until an object with the same name is deleted",
         ),
     ];
     for (wanted, there) in samples() {
