@@ -89,28 +89,28 @@ fn container_statuses(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
 
 fn container_fault(container: &ContainerStatus) -> Option<StartFault> {
     let state = container.state.as_ref()?.waiting.as_ref()?;
-    let said = state.message.as_deref().unwrap_or_default();
+    let detail = state.message.as_deref().unwrap_or_default();
     let name = &container.name;
     let image = &container.image;
-    let (reason, message, patience) = match state.reason.as_deref()? {
+    let (reason, message, timeout) = match state.reason.as_deref()? {
         "ErrImagePull" | "ImagePullBackOff" | "ImageInspectError" | "RegistryUnavailable" => (
             "ImagePull",
-            format!("image `{image}` of container `{name}` cannot be pulled: {said}"),
+            format!("image `{image}` of container `{name}` cannot be pulled: {detail}"),
             FaultTimeout::After(IMAGE_PULL_TIMEOUT),
         ),
         "InvalidImageName" | "ErrImageNeverPull" => (
             "ImagePull",
-            format!("image `{image}` of container `{name}` cannot be used: {said}"),
+            format!("image `{image}` of container `{name}` cannot be used: {detail}"),
             FaultTimeout::Immediate,
         ),
         "CreateContainerConfigError" => (
             "MissingConfig",
-            format!("container `{name}` waits for a Secret or ConfigMap: {said}"),
+            format!("container `{name}` waits for a Secret or ConfigMap: {detail}"),
             FaultTimeout::StartDeadline,
         ),
         "CreateContainerError" | "RunContainerError" | "PreCreateHookError" => (
             "ContainerStart",
-            format!("container `{name}` cannot be started: {said}"),
+            format!("container `{name}` cannot be started: {detail}"),
             FaultTimeout::After(IMAGE_PULL_TIMEOUT),
         ),
         "CrashLoopBackOff" if container.restart_count >= MAX_RESTARTS => (
@@ -124,7 +124,7 @@ fn container_fault(container: &ContainerStatus) -> Option<StartFault> {
         ),
         _ => return None,
     };
-    Some(StartFault { reason, message: message.trim_end_matches([':', ' ']).to_owned(), timeout: patience })
+    Some(StartFault { reason, message: message.trim_end_matches([':', ' ']).to_owned(), timeout })
 }
 
 /// How a container ended the last time.
@@ -143,10 +143,10 @@ fn last_termination(container: &ContainerStatus) -> String {
         (_, code @ 129..=159) => format!("ended by signal {}", code - 128),
         (_, code) => format!("exit code {code}"),
     };
-    let said = ended.message.as_deref().unwrap_or_default().trim();
-    if !said.is_empty() {
+    let detail = ended.message.as_deref().unwrap_or_default().trim();
+    if !detail.is_empty() {
         text.push_str(": ");
-        text.push_str(tail(said, MAX_MESSAGE));
+        text.push_str(tail(detail, MAX_MESSAGE));
     }
     text
 }
@@ -195,8 +195,8 @@ pub fn failure_reason(pod: &Pod) -> String {
     let failed = bridge.or_else(|| container_statuses(pod).find(|it| has_failed(it)));
     match failed {
         Some(container) if container.name == CHECK_NETWORK => {
-            let said = termination_message(container).unwrap_or_default();
-            format!("the check of the network failed: {}", strip_network_prefix(&said))
+            let detail = termination_message(container).unwrap_or_default();
+            format!("the check of the network failed: {}", strip_network_prefix(&detail))
         }
         Some(container) => {
             format!("container `{}` failed: {}", container.name, last_termination(container))
@@ -244,15 +244,15 @@ fn termination_message(container: &ContainerStatus) -> Option<String> {
     Some(ended.message.as_deref()?.trim().to_owned())
 }
 
-fn strip_network_prefix(said: &str) -> &str {
-    said.strip_prefix("unenforced: ").unwrap_or(said)
+fn strip_network_prefix(detail: &str) -> &str {
+    detail.strip_prefix("unenforced: ").unwrap_or(detail)
 }
 
 /// The result of the network check: enforced, not enforced with the reason, or `None` if it has not finished.
 pub fn network_check(pod: &Pod) -> Option<Result<(), String>> {
-    let said = container_statuses(pod).find(|it| it.name == CHECK_NETWORK).and_then(termination_message)?;
-    match said.split_once(": ") {
-        None if said == "enforced" => Some(Ok(())),
+    let detail = container_statuses(pod).find(|it| it.name == CHECK_NETWORK).and_then(termination_message)?;
+    match detail.split_once(": ") {
+        None if detail == "enforced" => Some(Ok(())),
         Some(("unenforced", why)) => Some(Err(why.to_owned())),
         _ => None,
     }
@@ -354,29 +354,29 @@ pub fn is_node_lost(node: &Node) -> bool {
 }
 
 /// The start fault for a message with which the API server rejected a pod or another object.
-pub fn rejection_fault(said: &str) -> StartFault {
-    let (reason, patience) = if said.contains("violates PodSecurity") {
+pub fn rejection_fault(detail: &str) -> StartFault {
+    let (reason, timeout) = if detail.contains("violates PodSecurity") {
         ("PodSecurity", FaultTimeout::Immediate)
-    } else if said.contains("exceeded quota") || said.contains("must specify limits") {
+    } else if detail.contains("exceeded quota") || detail.contains("must specify limits") {
         ("Quota", FaultTimeout::StartDeadline)
-    } else if said.contains("LimitRange") || said.contains("per Container is") || said.contains("per Pod is") {
+    } else if detail.contains("LimitRange") || detail.contains("per Container is") || detail.contains("per Pod is") {
         ("LimitRange", FaultTimeout::Immediate)
     } else {
         ("PodRefused", FaultTimeout::StartDeadline)
     };
-    StartFault { reason, message: describe_rejection(said), timeout: patience }
+    StartFault { reason, message: describe_rejection(detail), timeout }
 }
 
 /// Explains a rejection of the API server.
-pub fn describe_rejection(said: &str) -> String {
-    if said.contains("violates PodSecurity") {
-        format!("the Pod Security level of the namespace forbids the run's pod: {said}")
-    } else if said.contains("exceeded quota") {
-        format!("the ResourceQuota of the namespace is exhausted: {said}")
-    } else if said.contains("per Container is") || said.contains("per Pod is") {
-        format!("a LimitRange of the namespace forbids the run's pod: {said}")
+pub fn describe_rejection(detail: &str) -> String {
+    if detail.contains("violates PodSecurity") {
+        format!("the Pod Security level of the namespace forbids the run's pod: {detail}")
+    } else if detail.contains("exceeded quota") {
+        format!("the ResourceQuota of the namespace is exhausted: {detail}")
+    } else if detail.contains("per Container is") || detail.contains("per Pod is") {
+        format!("a LimitRange of the namespace forbids the run's pod: {detail}")
     } else {
-        format!("the API server rejected an object of the run: {said}")
+        format!("the API server rejected an object of the run: {detail}")
     }
 }
 

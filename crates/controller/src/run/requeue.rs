@@ -112,10 +112,10 @@ pub struct PodRejections {
 }
 
 impl PodRejections {
-    pub fn remember(&self, uid: &str, said: &str) {
+    pub fn remember(&self, uid: &str, message: &str) {
         let mut all = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() < MAX_REJECTIONS || all.contains_key(uid) {
-            all.insert(uid.to_owned(), said.to_owned());
+            all.insert(uid.to_owned(), message.to_owned());
         }
     }
 
