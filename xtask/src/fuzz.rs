@@ -7,9 +7,9 @@ mod targets;
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 use anyhow::bail;
+use parking_lot::Mutex;
 
 use self::engine::{Engine, Verdict};
 use self::report::Report;
@@ -82,7 +82,7 @@ fn fuzz_all(engine: &Engine, chosen: &[&'static Target], arguments: &Arguments) 
     let jobs = arguments.jobs.unwrap_or(cores).clamp(1, chosen.len());
     let queue: Mutex<VecDeque<_>> = Mutex::new(chosen.iter().copied().enumerate().collect());
     let next = || {
-        let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = queue.lock();
         queue.pop_front()
     };
     let work = || -> anyhow::Result<Vec<(usize, Report)>> {

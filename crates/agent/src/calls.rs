@@ -3,9 +3,10 @@
 mod make;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::{Map, Value};
 use sympozium_api::run_plan::OfferedTool;
 use tokio::sync::Semaphore;
@@ -176,7 +177,7 @@ impl Caller {
             }
             results.push(told);
         }
-        match lock(&self.counts).refused > MAX_REFUSED {
+        match self.counts.lock().refused > MAX_REFUSED {
             true => Err(CallsEnd::Refused),
             false => Ok(results),
         }
@@ -190,7 +191,7 @@ impl Caller {
 
     /// Waits until everything has been said about permits.
     pub async fn reported(&self) {
-        let reports = std::mem::take(&mut *lock(&self.reports));
+        let reports = std::mem::take(&mut *self.reports.lock());
         reports.join_all().await;
     }
 
@@ -232,7 +233,7 @@ impl Caller {
         if name.is_empty() || name.len() > MAX_TOOL_NAME || !name.bytes().all(plain) {
             return false;
         }
-        let mut counts = lock(&self.counts);
+        let mut counts = self.counts.lock();
         counts.unknown += 1;
         counts.unknown <= MAX_UNKNOWN
     }
@@ -245,8 +246,4 @@ impl Caller {
             false => format!("there is no tool {name:?}; you have {}", offered.join(", ")),
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,9 +1,9 @@
 //! How much time the run has left. The bridge keeps its clock, which stands still while a person is asked, and says with
 //! every answer what is left; in between, the agent counts.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// What is left when it is time to come to an end: this part of the whole, within bounds.
@@ -35,12 +35,12 @@ impl Time {
 
     /// What the bridge says is left.
     pub fn set_left(&self, left: Duration) {
-        *self.end_mut() = Instant::now() + left.min(self.whole);
+        *self.end.lock() = Instant::now() + left.min(self.whole);
     }
 
     /// When it is over, as far as is known.
     pub fn end(&self) -> Instant {
-        *self.end_mut()
+        *self.end.lock()
     }
 
     /// What is left.
@@ -53,10 +53,6 @@ impl Time {
         let end = (self.whole / LAST_PART).clamp(SHORTEST_END, LONGEST_END);
         // Of a very short run, half is for work.
         self.left() < end.min(self.whole / 2)
-    }
-
-    fn end_mut(&self) -> MutexGuard<'_, Instant> {
-        self.end.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -10,7 +10,7 @@ use sympozium_ipc::door::{Refusal, RefusalCode};
 
 use crate::calls::refusal;
 use crate::permits::LOAD_SKILL;
-use crate::session::{Session, lock};
+use crate::session::Session;
 
 /// Maximum number of patterns that a refusal lists.
 const MAX_LISTED: usize = 16;
@@ -24,7 +24,7 @@ impl Session {
     }
 
     fn active_skill(&self) -> Option<&SkillPlan> {
-        let index = (*lock(&self.active_skill_index))?;
+        let index = (*self.active_skill_index.lock())?;
         self.plan.skills.get(index)
     }
 
@@ -32,7 +32,7 @@ impl Session {
     /// because the agent loads nothing by it either.
     pub(crate) fn activate_skill(&self, name: &str) {
         if let Ok(index) = SkillPlan::find(&self.plan.skills, name) {
-            *lock(&self.active_skill_index) = Some(index);
+            *self.active_skill_index.lock() = Some(index);
         }
     }
 

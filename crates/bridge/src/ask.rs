@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::calls::refusal;
 use crate::run_api_client::RunApiError;
-use crate::session::{Session, lock};
+use crate::session::Session;
 
 /// The pause before a question is sent again after the connection was lost.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
@@ -50,7 +50,7 @@ impl Session {
         let unhashed = |_| refusal(RefusalCode::Request, "the action has no hash");
         let action = question.action.digest().map_err(unhashed)?;
         let identical = question.identical.digest().map_err(unhashed)?;
-        let approved = lock(&self.run_approvals).get(&identical).cloned();
+        let approved = self.run_approvals.lock().get(&identical).cloned();
         if let Some(by) = approved {
             // Approved before, for the whole run. Each use has its own receipt.
             self.record_answer(question.call, &action, CallDecision::Allowed, by);
@@ -144,7 +144,7 @@ impl Session {
                 match answer.decision {
                     Decision::Approved => {
                         if answer.for_the_run && self.plan.approval.run_scope {
-                            let mut standing = lock(&self.run_approvals);
+                            let mut standing = self.run_approvals.lock();
                             if standing.len() < MAX_RUN_APPROVALS {
                                 standing.insert(identical, by.clone());
                             }

@@ -1,9 +1,9 @@
 //! The run's clock. It is stopped while an approver is asked. The total time of waiting for approvers is limited as
 //! well.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
@@ -37,7 +37,7 @@ impl Clock {
 
     /// Starts the clock. A second call has no effect.
     pub fn start(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.since.get_or_insert_with(Instant::now);
         drop(state);
         self.changed.notify_waiters();
@@ -45,7 +45,7 @@ impl Clock {
 
     /// Stops the clock until the guard is dropped.
     pub fn pause(&self) -> ClockPause<'_> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.update();
         state.holders += 1;
         drop(state);
@@ -55,14 +55,14 @@ impl Clock {
 
     /// How much longer the agent may work.
     pub fn work_time_left(&self) -> Duration {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.update();
         state.work
     }
 
     /// How much longer the run may wait for approvers, in total.
     pub fn approval_time_left(&self) -> Duration {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.update();
         state.waiting
     }
@@ -74,11 +74,11 @@ impl Clock {
             tokio::pin!(changed);
             // Enabled before the state is read, so that no change is missed.
             changed.as_mut().enable();
-            let end = self.state().deadline();
+            let end = self.state.lock().deadline();
             match end {
                 Some(end) => tokio::select! {
                     () = sleep_until(end) => {
-                        let mut state = self.state();
+                        let mut state = self.state.lock();
                         state.update();
                         if state.holders == 0 && state.work.is_zero() {
                             return;
@@ -89,10 +89,6 @@ impl Clock {
                 None => changed.await,
             }
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -117,7 +113,7 @@ impl State {
 
 impl Drop for ClockPause<'_> {
     fn drop(&mut self) {
-        let mut state = self.0.state();
+        let mut state = self.0.state.lock();
         state.update();
         state.holders = state.holders.saturating_sub(1);
         drop(state);

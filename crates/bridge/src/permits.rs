@@ -12,7 +12,7 @@ use sympozium_ipc::receipt::{Actor, Outcome, OutputSize, truncate_printable};
 use tokio::task::AbortHandle;
 
 use crate::calls::{Route, refusal};
-use crate::session::{InFlight, Session, Slot, Turn, lock};
+use crate::session::{InFlight, Session, Slot, Turn};
 
 /// The tool whose permits select the active skill.
 pub(crate) const LOAD_SKILL: &str = "load_skill";
@@ -57,7 +57,8 @@ impl Session {
         });
         let acting = InFlight { by: Actor::Agent, action: allowed.action, since: Instant::now() };
         self.start_action(permit, acting);
-        lock(&self.permits)
+        self.permits
+            .lock()
             .insert(permit, Permit { expiry: lapses.abort_handle(), _turn: allowed.turn, _slot: begun.slot });
         Ok(PermitAnswer { permit })
     }
@@ -68,7 +69,7 @@ impl Session {
     ///
     /// Returns a refusal if there is no such permit: never issued, reported already, or expired.
     pub fn report_permit(&self, number: u64, report: PermitReport) -> Result<(), Refusal> {
-        let permit = lock(&self.permits).remove(&number);
+        let permit = self.permits.lock().remove(&number);
         let Some(permit) = permit else {
             let message = "there is no such permit, or not any more";
             return Err(refusal(RefusalCode::Request, message));
@@ -85,12 +86,12 @@ impl Session {
 
     /// Expires all permits that are open when the run ends.
     pub(crate) fn expire_permits(&self) {
-        let open: Vec<u64> = lock(&self.permits).keys().copied().collect();
+        let open: Vec<u64> = self.permits.lock().keys().copied().collect();
         open.into_iter().for_each(|permit| self.expire_permit(permit));
     }
 
     fn expire_permit(&self, number: u64) {
-        let permit = lock(&self.permits).remove(&number);
+        let permit = self.permits.lock().remove(&number);
         if let Some(permit) = permit {
             permit.expiry.abort();
             let outcome = Outcome::Failed { why: "the agent never said what came of it".to_owned() };

@@ -5,9 +5,9 @@
 //! reports, calls wait for room.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use parking_lot::{Mutex, MutexGuard};
 use sympozium_api::names::Digest;
 use sympozium_ipc::receipt::{Chain, Event};
 use sympozium_ipc::run_api::{
@@ -101,7 +101,7 @@ impl Records {
     pub fn add(&self, event: Event) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let at_ms = now.map_or(0, |it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX));
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.run_end.is_some() {
             tracing::warn!("something ended after the run did, and is in no receipt");
             return;
@@ -129,7 +129,7 @@ impl Records {
             tokio::pin!(left);
             left.as_mut().enable();
             {
-                let state = self.state();
+                let state = self.state.lock();
                 if state.closed || state.run_end.is_some() {
                     return false;
                 }
@@ -146,7 +146,7 @@ impl Records {
         let lines: Vec<&str> = lines.collect();
         let bytes: usize = lines.iter().map(|line| line.len()).sum();
         let cost = bytes + lines.len() * LINE_OVERHEAD;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let fits = lines.iter().all(|line| line.len() <= MAX_TRANSCRIPT_LINE)
             && cost <= MAX_PENDING_TRANSCRIPT
             && bytes as u64 <= state.transcript_budget;
@@ -165,14 +165,14 @@ impl Records {
 
     /// Sets the agent's progress message.
     pub fn set_progress(&self, text: String) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.progress = Some(text);
         self.notify(state);
     }
 
     /// Sets the phase of the run. After the run end it does not change.
     pub fn set_phase(&self, phase: BridgePhase) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.run_end.is_none() {
             state.phase = phase;
             self.notify(state);
@@ -182,7 +182,7 @@ impl Records {
     /// Records the run end. Nothing is recorded after it.
     pub fn finish(&self, event: Event, ending: ReportedEnd) {
         self.add(event);
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.phase = BridgePhase::Ended;
         state.run_end = Some(ending);
         self.notify(state);
@@ -192,7 +192,7 @@ impl Records {
     /// The next report: the one that was sent and not answered, or what has happened since. `None` if there is nothing
     /// to report. `usage` returns the usage so far.
     pub fn next_report(&self, usage: impl FnOnce() -> Usage) -> Option<Report> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if let Some(sent) = &state.sent {
             return Some(sent.clone());
         }
@@ -256,7 +256,7 @@ impl Records {
 
     /// How urgent a report is. `None` if there is nothing to report.
     pub fn urgency(&self) -> Option<Urgency> {
-        let state = self.state();
+        let state = self.state.lock();
         if state.sent.is_some() || state.run_end.is_some() {
             return Some(Urgency::Now).filter(|_| state.sent.is_some() || state.changed);
         }
@@ -269,7 +269,7 @@ impl Records {
 
     /// Removes what the last report delivered. Returns whether that was the end of the run.
     pub fn confirm_report(&self) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let Some(sent) = state.sent.take() else {
             return false;
         };
@@ -287,17 +287,13 @@ impl Records {
 
     /// The hash that covers everything so far.
     pub fn chain_head(&self) -> Digest {
-        self.state().chain.head().clone()
+        self.state.lock().chain.head().clone()
     }
 
     fn notify(&self, mut state: MutexGuard<'_, State>) {
         state.changed = true;
         drop(state);
         self.added.notify_one();
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -11,11 +11,11 @@ mod received;
 mod script;
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
+use parking_lot::Mutex;
 use sympozium_ipc::door::{Refusal, RefusalCode};
 
 pub use script::{MAX_CALLS, MAX_DELAY_MS, MAX_SCRIPT, MAX_TURNS, ScriptError};
@@ -69,7 +69,7 @@ impl Player {
     pub fn play(&self, body: &[u8], streamed: bool) -> Result<ScriptedAnswer, Refusal> {
         let received =
             ReceivedRequest::parse(body).map_err(|why| no_match_refusal(format!("it cannot be read: {why}")))?;
-        let mut place = self.position.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut place = self.position.lock();
         place.requests += 1;
         let turn = self.find_turn(&mut place, &received).map_err(no_match_refusal)?;
         let about = answer::RequestInfo { request: place.requests, model: &received.model, bytes: body.len() as u64 };

@@ -7,9 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use sympozium_api::RunPlan;
 use sympozium_api::guarantee::Guarantee;
 use sympozium_api::names::Digest;
@@ -239,7 +240,7 @@ impl Session {
 
     /// Registers a call that acts now. `finish_action` writes its receipt.
     pub(crate) fn start_action(&self, call: u64, acting: InFlight) {
-        lock(&self.in_flight).insert(call, acting);
+        self.in_flight.lock().insert(call, acting);
     }
 
     /// Records the outcome of a call. Does nothing if the run end has recorded it already.
@@ -250,7 +251,7 @@ impl Session {
         output: OutputSize,
         isolation: Option<ReportedIsolation>,
     ) {
-        let Some(acting) = lock(&self.in_flight).remove(&call) else {
+        let Some(acting) = self.in_flight.lock().remove(&call) else {
             return;
         };
         self.records.add(Event::Acted {
@@ -266,7 +267,7 @@ impl Session {
 
     /// Records a failure for every call that still acts, because the run ends now.
     pub(crate) fn abandon_actions(&self) {
-        let calls: Vec<u64> = lock(&self.in_flight).keys().copied().collect();
+        let calls: Vec<u64> = self.in_flight.lock().keys().copied().collect();
         for call in calls {
             let outcome = Outcome::Failed { why: "the run ended before it did".to_owned() };
             self.finish_action(call, outcome, OutputSize::default(), None);
@@ -285,7 +286,7 @@ impl Session {
     pub(crate) fn acquire_slot(self: &Arc<Self>, index: usize) -> Result<Slot, Refusal> {
         let now = Instant::now();
         self.check_open()?;
-        let mut paces = lock(&self.rate_limiters);
+        let mut paces = self.rate_limiters.lock();
         let RateLimiters { all, each } = &mut *paces;
         let own = &mut each[index];
         all.check(now).map_err(|wait| rate_refusal(wait, "the run", "more tool calls"))?;
@@ -320,7 +321,7 @@ impl Session {
 
     /// Stores the agent's result. Returns `false` if there is one already.
     pub(crate) fn set_result(&self, result: RunResult) -> bool {
-        let mut kept = lock(&self.result);
+        let mut kept = self.result.lock();
         if kept.is_some() {
             return false;
         }
@@ -332,11 +333,11 @@ impl Session {
 
     /// Whether the agent reported that it was told to terminate.
     pub(crate) fn agent_was_terminated(&self) -> bool {
-        matches!(&*lock(&self.result), Some(RunResult::Failure { error }) if error == SHUTDOWN_ERROR)
+        matches!(&*self.result.lock(), Some(RunResult::Failure { error }) if error == SHUTDOWN_ERROR)
     }
 
     pub(crate) fn take_result(&self) -> Option<RunResult> {
-        lock(&self.result).take()
+        self.result.lock().take()
     }
 
     /// Ends the session. Only the first reason counts.
@@ -411,7 +412,7 @@ impl Drop for ModelExchange {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let mut paces = lock(&self.session.rate_limiters);
+        let mut paces = self.session.rate_limiters.lock();
         paces.all.end();
         paces.each[self.index].end();
     }
@@ -434,9 +435,4 @@ fn rate_refusal(wait: LimitExceeded, who: &str, what: &str) -> Refusal {
         }
     };
     Refusal { code, message, retry_after_ms: wait }
-}
-
-/// Locks a mutex. No code here panics while it holds a lock; if it ever does, the data is still consistent.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -5,13 +5,14 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt as _};
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use sympozium_api::agent::{AgentPhase, AgentStatus};
 use sympozium_api::agent_run::Phase;
@@ -194,13 +195,13 @@ struct RunNumbers {
 impl RunCounts {
     /// Time until the counts may be written again.
     fn time_until_due(&self, agent: &ObjectKey) -> Option<Duration> {
-        let agents = self.lock();
+        let agents = self.agents.lock();
         let count = agents.get(agent)?;
         COUNT_INTERVAL.checked_sub(count.written_at.elapsed()).filter(|rest| !rest.is_zero())
     }
 
     fn mark_written(&self, agent: &ObjectKey) {
-        if let Some(count) = self.lock().get_mut(agent) {
+        if let Some(count) = self.agents.lock().get_mut(agent) {
             count.written_at = Instant::now();
         }
     }
@@ -208,7 +209,7 @@ impl RunCounts {
     /// Counts an agent's runs. The total includes deleted ones: it is the number in the status plus the runs created
     /// since.
     fn count(&self, agent: &ObjectKey, before: &AgentStatus, runs: &[Arc<AgentRun>]) -> RunNumbers {
-        let mut agents = self.lock();
+        let mut agents = self.agents.lock();
         let count = agents.entry(agent.clone()).or_insert_with(|| AgentCount::initial(before, runs));
         let there: HashSet<String> = runs.iter().filter_map(|run| run.uid()).collect();
         let new = there.difference(&count.runs).count();
@@ -226,12 +227,7 @@ impl RunCounts {
     }
 
     pub fn forget(&self, agent: &ObjectKey) {
-        self.lock().remove(agent);
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<ObjectKey, AgentCount>> {
-        // A panic in another thread leaves the map consistent.
-        self.agents.lock().unwrap_or_else(PoisonError::into_inner)
+        self.agents.lock().remove(agent);
     }
 }
 

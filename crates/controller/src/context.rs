@@ -1,11 +1,12 @@
 //! Shared state of all reconcilers.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Client, Resource as _};
+use parking_lot::Mutex;
 use sympozium_api::AgentRun;
 use sympozium_api::installation::CONTROLLER;
 use tokio::sync::watch;
@@ -112,13 +113,13 @@ pub struct OwnWrites {
 impl OwnWrites {
     /// Stores the run that a write returned.
     pub fn remember(&self, run: StoredRun) -> StoredRun {
-        self.lock().insert(run.uid().to_owned(), run.clone());
+        self.runs.lock().insert(run.uid().to_owned(), run.clone());
         run
     }
 
     /// The newer of what the watch has delivered and what we wrote.
     pub fn latest(&self, delivered: StoredRun) -> StoredRun {
-        let mut runs = self.lock();
+        let mut runs = self.runs.lock();
         match runs.get(delivered.uid()) {
             Some(written) if resource_version(written) > resource_version(&delivered) => written.clone(),
             Some(_) => {
@@ -130,12 +131,7 @@ impl OwnWrites {
     }
 
     pub fn forget(&self, uid: &str) {
-        self.lock().remove(uid);
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, StoredRun>> {
-        // A panic in another thread leaves the map consistent.
-        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+        self.runs.lock().remove(uid);
     }
 }
 

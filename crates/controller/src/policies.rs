@@ -1,10 +1,11 @@
 //! The status of SympoziumPolicies: their violations, and how many agents each applies to.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
+use parking_lot::Mutex;
 use sympozium_api::policy::SympoziumPolicyStatus;
 use sympozium_api::{AgentSpec, SympoziumPolicy};
 use sympozium_plan::admit::{Subject, admit_policy};
@@ -73,8 +74,7 @@ impl PolicyRefs {
     }
 
     fn replace(&self, agent: ObjectKey, named: Option<String>) -> Vec<String> {
-        // A panic in another thread leaves the map consistent.
-        let mut agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut agents = self.agents.lock();
         let before = match &named {
             Some(named) => agents.insert(agent, named.clone()),
             None => agents.remove(&agent),

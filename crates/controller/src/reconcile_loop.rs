@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use futures::{FutureExt as _, Stream, StreamExt as _, stream};
 use kube::Resource;
 use kube::runtime::controller::{self, Action, applier};
 use kube::runtime::reflector::{ObjectRef, Store};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinError, JoinHandle};
 
@@ -80,7 +81,7 @@ pub fn queue<K: Resource<DynamicType = ()>>() -> (Queue<K>, QueueReceiver<K>) {
 impl<K: Resource<DynamicType = ()>> Queue<K> {
     /// Enqueues an object. One that is queued already is not queued twice.
     pub fn add(&self, object: ObjectRef<K>) {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         if inner.handed_out.contains(&object) {
             return;
         }
@@ -93,7 +94,7 @@ impl<K: Resource<DynamicType = ()>> Queue<K> {
 
     /// To be called when the object's reconcile starts, or when the object is gone.
     fn remove(&self, object: &ObjectRef<K>) {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         inner.handed_out.remove(object);
         inner.waiting.remove(object);
         drop(inner);
@@ -101,7 +102,7 @@ impl<K: Resource<DynamicType = ()>> Queue<K> {
     }
 
     pub fn len(&self) -> usize {
-        let inner = lock(&self.inner);
+        let inner = self.inner.lock();
         inner.waiting.len() + inner.handed_out.len()
     }
 
@@ -123,7 +124,7 @@ impl<K: Resource<DynamicType = ()>> QueueReceiver<K> {
     }
 
     fn try_next(&self, most: usize) -> Option<ObjectRef<K>> {
-        let mut inner = lock(&self.queue.inner);
+        let mut inner = self.queue.inner.lock();
         if inner.handed_out.len() >= most {
             return None;
         }
@@ -261,14 +262,14 @@ impl<K: Resource<DynamicType = ()>> Default for Failures<K> {
 
 impl<K: Resource<DynamicType = ()>> Failures<K> {
     fn record(&self, object: ObjectRef<K>) -> (u32, Duration) {
-        let mut counts = lock(&self.counts);
+        let mut counts = self.counts.lock();
         let count = counts.entry(object).or_default();
         *count = count.saturating_add(1);
         (*count, with_jitter(backoff(*count)))
     }
 
     fn forget(&self, object: &ObjectRef<K>) {
-        lock(&self.counts).remove(object);
+        self.counts.lock().remove(object);
     }
 }
 
@@ -276,11 +277,6 @@ impl<K: Resource<DynamicType = ()>> Failures<K> {
 fn backoff(attempts: u32) -> Duration {
     let doublings = attempts.saturating_sub(1).min(16);
     MIN_BACKOFF.saturating_mul(1 << doublings).min(MAX_BACKOFF)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // A panic in another thread leaves the collections consistent.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

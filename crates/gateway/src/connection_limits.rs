@@ -14,9 +14,10 @@ mod shares;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
@@ -103,7 +104,7 @@ impl ConnectionLimiter {
     pub fn acquire(self: &Arc<Self>, peer: Option<IpAddr>) -> Result<ConnectionSlot, Reason> {
         let peer = peer.map(|it| it.to_canonical());
         let limits = &self.limits;
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let free = limits.connections.saturating_sub(state.open);
         if free == 0 {
             return Err(Reason::Connections);
@@ -172,18 +173,13 @@ impl ConnectionLimiter {
 
     /// Number of open connections.
     pub fn open(&self) -> usize {
-        self.lock().open
+        self.state.lock().open
     }
 
     /// Number of open connections without a credential.
     pub fn unauthenticated(&self) -> usize {
-        let state = self.lock();
+        let state = self.state.lock();
         state.open - state.authenticated
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic in another thread leaves the counts consistent: no code here panics between two of them.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -200,7 +196,7 @@ impl ConnectionSlot {
         {
             return Ok(());
         }
-        let mut state = self.limiter.lock();
+        let mut state = self.limiter.state.lock();
         let share = match &self.state {
             // Charged when it was accepted.
             SlotState::Pending(share) if share.belongs_to(namespace, run) => share.clone(),
@@ -233,7 +229,7 @@ impl ConnectionSlot {
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        let mut state = self.limiter.lock();
+        let mut state = self.limiter.state.lock();
         state.open -= 1;
         let was_authenticated = matches!(self.state, SlotState::Authenticated(_));
         state.authenticated -= usize::from(was_authenticated);

@@ -20,9 +20,10 @@ pub(crate) mod tls_records;
 use std::future::Future;
 use std::io;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::RwLock;
 use sympozium_ipc::credential::KeyRing;
 use sympozium_ipc::strict_head::{TargetForm, read_request};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
@@ -101,7 +102,7 @@ impl<O: NetworkAccess> Gateway<O> {
 
     /// Replaces the keys that credentials must be signed with.
     pub fn set_keys(&self, keys: KeyRing) {
-        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
+        *self.keys.write() = Arc::new(keys);
     }
 
     /// Cuts all open connections, and lets nothing through any more.

@@ -5,9 +5,10 @@ mod facts;
 mod reach;
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use sympozium_api::RunPlan;
 use sympozium_api::run_plan::GatewayCredential;
 use sympozium_plan::host::InvalidHost;
@@ -135,7 +136,7 @@ impl Plans {
                 return Err(PlanError::DuplicateCredential(credential.name.clone()));
             }
         }
-        let mut runs = self.lock();
+        let mut runs = self.runs.lock();
         if runs.ended.iter().any(|ended| ended == uid) {
             return Err(PlanError::Ended(uid.to_owned()));
         }
@@ -165,7 +166,7 @@ impl Plans {
 
     /// Ends a run: it may not reach anything any more, and its open connections are cut. Returns whether it was active.
     pub fn end(&self, uid: &str) -> bool {
-        let mut runs = self.lock();
+        let mut runs = self.runs.lock();
         let run = runs.active.remove(uid);
         if !runs.ended.iter().any(|ended| ended == uid) {
             if runs.ended.len() == MAX_ENDED_RUNS {
@@ -179,7 +180,7 @@ impl Plans {
 
     /// Called when the run has reported its end, here or at another gateway: it sends no further requests.
     pub fn set_reported_end(&self, uid: &str) {
-        let run = self.lock().active.get(uid).map(Arc::clone);
+        let run = self.runs.lock().active.get(uid).map(Arc::clone);
         if let Some(run) = run {
             run.state.set_ended();
         }
@@ -187,7 +188,7 @@ impl Plans {
 
     /// The UIDs of the active runs.
     pub fn active_uids(&self) -> Vec<String> {
-        self.lock().active.keys().cloned().collect()
+        self.runs.lock().active.keys().cloned().collect()
     }
 
     /// Finds a credential.
@@ -196,7 +197,7 @@ impl Plans {
     ///
     /// Returns an error if the run is unknown or has ended, or if its plan has no such credential.
     pub fn find_credential(&self, run: &str, credential: &str) -> Result<CredentialHandle, Reason> {
-        let runs = self.lock();
+        let runs = self.runs.lock();
         let Some(found) = runs.active.get(run) else {
             return Err(if runs.ended.iter().any(|ended| ended == run) { Reason::RunOver } else { Reason::RunUnknown });
         };
@@ -212,17 +213,12 @@ impl Plans {
     ///
     /// Returns an error if it is not known with its plan, or has ended.
     pub(crate) fn find_run(&self, uid: &str) -> Result<Arc<Run>, Reason> {
-        let runs = self.lock();
+        let runs = self.runs.lock();
         match runs.active.get(uid) {
             Some(run) if run.facts.is_some() => Ok(Arc::clone(run)),
             None if runs.ended.iter().any(|ended| ended == uid) => Err(Reason::RunOver),
             _ => Err(Reason::RunUnknown),
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, RunTable> {
-        // A panic in another thread leaves the map consistent.
-        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -5,11 +5,12 @@ use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use parking_lot::{Condvar, Mutex};
 use sympozium_exec::executor::StartError;
 use sympozium_exec::{Cancel, Executor, IsolationReport, RunError, Termination};
 use tokio::sync::{mpsc, oneshot};
@@ -99,19 +100,17 @@ pub struct StartBarrier {
 impl StartBarrier {
     /// Releases all waiting parts: to start (`true`), or to end without having started.
     pub fn release(&self, through: bool) {
-        *self.decision.lock().unwrap_or_else(PoisonError::into_inner) = Some(through);
+        *self.decision.lock() = Some(through);
         self.changed.notify_all();
     }
 
     /// Waits for the release. Returns whether to start.
     fn wait(&self) -> bool {
-        let mut open = self.decision.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.decision.lock();
         loop {
             match *open {
                 Some(through) => return through,
-                None => {
-                    open = self.changed.wait(open).unwrap_or_else(PoisonError::into_inner);
-                }
+                None => self.changed.wait(&mut open),
             }
         }
     }

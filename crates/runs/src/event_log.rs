@@ -1,7 +1,8 @@
 //! The events of one run, for any number of readers: each gets all of them, from the first on.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::event::{Event, TimedEvent};
@@ -36,7 +37,7 @@ impl EventLog {
     /// Appends an event, with the current time.
     pub fn emit(&self, event: Event) {
         let timed = Arc::new(TimedEvent { at_ms: now_ms(), event });
-        let mut kept = self.lock();
+        let mut kept = self.buffer.lock();
         if kept.events.len() == MAX_EVENTS {
             kept.events.pop_front();
             kept.dropped += 1;
@@ -50,11 +51,6 @@ impl EventLog {
     pub fn reader(&self) -> EventReader {
         EventReader { log: self.clone(), next: 0, count: self.count.subscribe() }
     }
-
-    fn lock(&self) -> MutexGuard<'_, Buffer> {
-        // A panic of another thread leaves the queue intact.
-        self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl EventReader {
@@ -62,7 +58,7 @@ impl EventReader {
     pub async fn next(&mut self) -> Arc<TimedEvent> {
         loop {
             {
-                let kept = self.log.lock();
+                let kept = self.log.buffer.lock();
                 if self.next < kept.dropped {
                     let missed = kept.dropped - self.next;
                     self.next = kept.dropped;

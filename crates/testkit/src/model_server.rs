@@ -52,14 +52,15 @@ mod wire;
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use anyhow::Context as _;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, oneshot};
@@ -199,17 +200,17 @@ impl ModelServer {
 
     /// Adds a reply to the queue. Requests take replies in the order in which their bodies are complete.
     pub fn push(&self, reply: impl Into<Reply>) {
-        self.shared.script().queue.push_back(Arc::new(reply.into()));
+        self.shared.script.lock().queue.push_back(Arc::new(reply.into()));
     }
 
     /// What is answered when the queue is empty.
     pub fn set_default(&self, reply: impl Into<Reply>) {
-        self.shared.script().default = Arc::new(reply.into());
+        self.shared.script.lock().default = Arc::new(reply.into());
     }
 
     /// Replies that nobody has asked for yet.
     pub fn left(&self) -> usize {
-        self.shared.script().queue.len()
+        self.shared.script.lock().queue.len()
     }
 
     /// The requests so far, refused ones too: the newest [`MOST_KEPT`] of them.
@@ -295,13 +296,9 @@ impl Shared {
     }
 
     fn next_reply(&self) -> Arc<Reply> {
-        let mut script = self.script();
+        let mut script = self.script.lock();
         let next = script.queue.pop_front();
         next.unwrap_or_else(|| script.default.clone())
-    }
-
-    fn script(&self) -> MutexGuard<'_, Script> {
-        self.script.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::LazyLock;
 
 use anyhow::{Context as _, bail};
+use parking_lot::Mutex;
 
 /// The directory of the workspace's `Cargo.toml`.
 pub fn workspace_root() -> &'static Path {
@@ -67,7 +68,7 @@ const SHIPPED: &str = "dist";
 pub fn program(name: &str) -> anyhow::Result<PathBuf> {
     static DIRECTORY: LazyLock<Mutex<Option<PathBuf>>> = LazyLock::new(Mutex::default);
     // Held during the build: the second test waits for the first instead of starting another cargo.
-    let mut known = DIRECTORY.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = DIRECTORY.lock();
     let directory = match &*known {
         Some(directory) => directory.clone(),
         None => known.insert(programs_directory()?).clone(),
@@ -98,7 +99,7 @@ fn programs_directory() -> anyhow::Result<PathBuf> {
 pub fn shipped(name: &str) -> anyhow::Result<PathBuf> {
     static BUILT: LazyLock<Mutex<HashMap<String, PathBuf>>> = LazyLock::new(Mutex::default);
     // As in [`program`].
-    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut built = BUILT.lock();
     if let Some(path) = built.get(name) {
         return Ok(path.clone());
     }

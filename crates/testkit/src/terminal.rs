@@ -7,8 +7,10 @@ use std::num::NonZeroU16;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::{command, wait_until};
 
@@ -67,7 +69,7 @@ impl Terminal {
             let mut bytes = [0; 4096];
             // Ends when the terminal is dropped and everybody who was on it has left.
             while let Ok(count @ 1..) = reader.read(&mut bytes) {
-                let mut seen = lock(&drawn);
+                let mut seen = drawn.lock();
                 seen.parser.process(&bytes[..count]);
                 seen.raw.extend_from_slice(&bytes[..count]);
             }
@@ -107,7 +109,7 @@ impl Terminal {
 
     /// Makes it another size. Whoever is in the foreground is told.
     pub fn resize(&self, rows: u16, columns: u16) -> io::Result<()> {
-        let mut seen = lock(&self.seen);
+        let mut seen = self.seen.lock();
         let screen = seen.parser.screen_mut();
         screen.set_size(size(rows), size(columns));
         drop(seen);
@@ -125,13 +127,13 @@ impl Terminal {
 
     /// What is on the screen.
     pub fn screen(&self) -> String {
-        lock(&self.seen).parser.screen().contents()
+        self.seen.lock().parser.screen().contents()
     }
 
     /// The last row with something on it. A row, not a line: what was drawn for a wider terminal goes on in further rows,
     /// and they stay above whatever is drawn next.
     pub fn last_row(&self) -> String {
-        let seen = lock(&self.seen);
+        let seen = self.seen.lock();
         let screen = seen.parser.screen();
         let (_, columns) = screen.size();
         let last = screen.rows(0, columns.get()).filter(|it| !it.trim().is_empty());
@@ -140,7 +142,7 @@ impl Terminal {
 
     /// Everything that was written, as it was.
     pub fn raw(&self) -> String {
-        String::from_utf8_lossy(&lock(&self.seen).raw).into_owned()
+        String::from_utf8_lossy(&self.seen.lock().raw).into_owned()
     }
 
     /// Waits until this is on the screen.
@@ -171,8 +173,4 @@ fn open(path: &str, flags: libc::c_int) -> io::Result<File> {
 /// A terminal has at least one row and one column.
 fn size(count: u16) -> NonZeroU16 {
     NonZeroU16::new(count).unwrap_or(NonZeroU16::MIN)
-}
-
-fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
-    seen.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -9,10 +9,11 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, bail};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::command::{check, line};
@@ -165,7 +166,7 @@ fn watch_owner(stdin: Arc<Mutex<Option<ChildStdin>>>) {
 }
 
 fn close(stdin: &Mutex<Option<ChildStdin>>) {
-    drop(stdin.lock().unwrap_or_else(PoisonError::into_inner).take());
+    drop(stdin.lock().take());
 }
 
 /// How to reach the cluster of a plan.

@@ -18,10 +18,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, mpsc};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use parking_lot::Mutex;
 
 use self::pool::{Outcome, Pool, Readiness};
 use self::report::{Report, Step};
@@ -94,7 +95,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let mut report = Report::new(Table::read()?);
     report.add(Step::run("setup", setup::run));
     let parts = Mutex::new(None);
-    let readiness = |need: Need| match (need, *lock(&parts)) {
+    let readiness = |need: Need| match (need, *parts.lock()) {
         (Need::Nothing, _) | (_, Some(Parts::Node)) | (Need::ControlPlane, Some(Parts::ControlPlane)) => {
             Readiness::Ready
         }
@@ -202,7 +203,7 @@ enum Parts {
 fn prepare_cluster(parts: &Mutex<Option<Parts>>, programs: mpsc::Receiver<()>) -> Vec<Step> {
     let mut prepared = Prepared::Nothing;
     let mut steps = vec![Step::run(PARTS_STEP, || {
-        prepared = kube::prepare(|| *lock(parts) = Some(Parts::ControlPlane))?;
+        prepared = kube::prepare(|| *parts.lock() = Some(Parts::ControlPlane))?;
         Ok(())
     })];
     if steps[0].has_passed() && prepared == Prepared::Parts && programs.recv().is_ok() {
@@ -210,7 +211,7 @@ fn prepare_cluster(parts: &Mutex<Option<Parts>>, programs: mpsc::Receiver<()>) -
             crate::images::write_for_tests(&images_directory(), &build_directory("debug")?)
         }));
     }
-    *lock(parts) = Some(match &steps[..] {
+    *parts.lock() = Some(match &steps[..] {
         [.., images] if images.has_passed() => Parts::Node,
         [_] => Parts::Failed(PARTS_STEP),
         _ => Parts::Failed(IMAGES_STEP),
@@ -353,10 +354,6 @@ fn open_to_all(directory: &Path) -> Result<PathBuf> {
 
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(2, usize::from)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 fn join<T>(thread: std::thread::ScopedJoinHandle<'_, T>) -> Result<T> {

@@ -1,7 +1,7 @@
 //! Bridge and model in one: permits at once, answers at once, and notes when it was asked what.
 
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use sympozium_ipc::door::{PermitAnswer, REMAINING_HEADER, path};
 use tokio::net::UnixListener;
@@ -113,7 +114,7 @@ pub async fn serve(listener: UnixListener, answers: Arc<[Bytes]>) -> Heard {
         .initial_connection_window_size(STREAMS * STREAM_WINDOW)
         .serve_connection(TokioIo::new(stream), service)
         .await;
-    std::mem::take(&mut *heard.lock().unwrap_or_else(PoisonError::into_inner))
+    std::mem::take(&mut *heard.lock())
 }
 
 async fn answer(
@@ -130,7 +131,7 @@ async fn answer(
         bytes += frame.data_ref().map_or(0, Bytes::len);
     }
     let arrived = Instant::now();
-    let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut heard = heard.lock();
     let body = match head.uri.path() {
         path::MODEL => {
             let body = answers[heard.requests.len()].clone();

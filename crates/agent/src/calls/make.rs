@@ -11,7 +11,7 @@ use sympozium_ipc::receipt;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
-use super::{BROKE_OFF, Caller, Told, lock};
+use super::{BROKE_OFF, Caller, Told};
 use crate::backoff::Backoff;
 use crate::context::clamp;
 use crate::door::DoorError;
@@ -107,7 +107,7 @@ impl Caller {
             duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
         };
         let door = self.door.clone();
-        let mut reports = lock(&self.reports);
+        let mut reports = self.reports.lock();
         // Those that are through.
         while reports.try_join_next().is_some() {}
         reports.spawn(async move {
@@ -165,7 +165,7 @@ impl Caller {
     fn refused(&self, name: &str, refusal: Refusal) -> String {
         use RefusalCode::{Arguments, Denied, Request, Size, UnknownTool};
         if matches!(refusal.code, Arguments | Denied | Request | Size | UnknownTool) {
-            lock(&self.counts).refused += 1;
+            self.counts.lock().refused += 1;
         }
         match refusal.code {
             UnknownTool => self.no_such_tool(name),

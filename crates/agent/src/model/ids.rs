@@ -3,7 +3,9 @@
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::MAX_NAME;
 
@@ -44,7 +46,7 @@ impl Ids {
 
     /// The id that was given, where it can be used; otherwise one that no call has.
     pub fn take(&self, given: &str) -> String {
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = self.used.lock();
         if self.form.allows(given) && used.is_first(given) {
             return given.to_owned();
         }

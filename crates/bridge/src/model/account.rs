@@ -1,8 +1,9 @@
 //! The limits of a run's model usage, and the usage so far.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use sympozium_api::run_plan::{RunLimits, WireFormat};
 use sympozium_ipc::door::{Refusal, RefusalCode};
 
@@ -47,12 +48,12 @@ impl Account {
     }
 
     pub fn usage(&self) -> ModelUsage {
-        self.state().used
+        self.state.lock().used
     }
 
     /// Counts one more request, if the limits allow it.
     fn begin(&self, reserve: u64, now: Instant) -> Result<(), Refusal> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let used = state.used;
         let spoken_for = used.tokens().saturating_add(state.reserved);
         if let Some(most) = self.max_tokens
@@ -84,7 +85,7 @@ impl Account {
     }
 
     fn end(&self, reserved: u64, spent: &ExchangeStats) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.rate_limiter.end();
         state.reserved = state.reserved.saturating_sub(reserved);
         let used = &mut state.used;
@@ -92,11 +93,6 @@ impl Account {
         add(&mut used.input_tokens, spent.input_tokens);
         add(&mut used.output_tokens, spent.output_tokens);
         used.estimated |= spent.estimated;
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // No code panics while it is locked, and the numbers are always consistent.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

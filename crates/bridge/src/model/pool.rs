@@ -2,13 +2,14 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::client::conn::http1::SendRequest;
+use parking_lot::Mutex;
 
 use super::account::MAX_CONCURRENT;
 use super::request::{Pieces, total_length};
@@ -47,13 +48,13 @@ impl Pool {
     }
 
     fn pop_newest(&self, now: Instant) -> Option<Connection> {
-        let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.0.lock();
         idle.retain(|it| !it.connection.is_closed() && now.saturating_duration_since(it.since) < IDLE_TIMEOUT);
         idle.pop().map(|it| it.connection)
     }
 
     fn put(&self, connection: Connection) {
-        let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.0.lock();
         if idle.len() < MAX_IDLE && !connection.is_closed() {
             let since = Instant::now();
             idle.push(Idle { connection, since });
@@ -133,14 +134,14 @@ mod tests {
             pool.put(connection);
             ends.push(end);
         }
-        let idle = || pool.0.lock().expect("not poisoned").len();
+        let idle = || pool.0.lock().len();
         assert_eq!(idle(), MAX_IDLE);
         assert!(pool.pop_newest(now).is_some());
         assert_eq!(idle(), MAX_IDLE - 1);
 
         // The first of the others is closed by its server.
         ends.remove(0);
-        let is_closed = || pool.0.lock().expect("not poisoned")[0].connection.is_closed();
+        let is_closed = || pool.0.lock()[0].connection.is_closed();
         let closed = async {
             while !is_closed() {
                 tokio::task::yield_now().await;

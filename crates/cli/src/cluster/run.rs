@@ -3,11 +3,11 @@
 mod assemble;
 
 use std::process::ExitCode;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use futures::FutureExt as _;
+use parking_lot::Mutex;
 use serde::Serialize;
 use sympozium_api::AgentRun;
 use sympozium_api::names::Digest;
@@ -254,16 +254,11 @@ impl ClusterControl {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Cancellation> {
-        // A panic elsewhere leaves it valid.
-        self.cancellation.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
     /// Sends the cancellation unless it is sent already, and returns its state.
     fn cancel(&self) -> CancelState {
         let (connection, found) = (self.connection.clone(), self.found.clone());
         let events = self.events.clone();
-        self.lock().request(async move {
+        self.cancellation.lock().request(async move {
             let cancelled = cancel(&connection, &found).await;
             if let Err(failure) = &cancelled {
                 let text = failure.summary();
@@ -279,7 +274,7 @@ impl ClusterControl {
     ///
     /// When the cluster does not know that the run is to end.
     async fn finish_cancellation(&self) -> Result<(), Failure> {
-        let cancelling = std::mem::replace(&mut *self.lock(), Cancellation::NotRequested);
+        let cancelling = std::mem::replace(&mut *self.cancellation.lock(), Cancellation::NotRequested);
         cancelling.finish(CANCEL_TIMEOUT).await.unwrap_or_else(|| {
             let name = quote(&self.found.name);
             Err(Failure::new(

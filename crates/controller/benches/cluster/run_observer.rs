@@ -1,13 +1,14 @@
 //! When something was seen: the Jobs of runs, and runs of which nothing is left.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
 use k8s_openapi::api::batch::v1::Job;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
+use parking_lot::Mutex;
 use sympozium_api::agent_run::Phase;
 use sympozium_api::{AgentRun, labels};
 use tokio::sync::watch;
@@ -54,7 +55,7 @@ impl RunObserver {
                 let labels = job.labels();
                 let is_run = labels.get(labels::COMPONENT).map(String::as_str) == Some(labels::component::AGENT_RUN);
                 if let Some(uid) = labels.get(labels::RUN_UID).filter(|_| is_run) {
-                    lock(&noting).jobs.entry(uid.clone()).or_insert_with(Instant::now);
+                    noting.lock().jobs.entry(uid.clone()).or_insert_with(Instant::now);
                     telling.send_replace(());
                 }
             }
@@ -66,7 +67,7 @@ impl RunObserver {
             while let Some(event) = events.next().await {
                 let Ok(run) = event else { continue };
                 if is_torn_down(&run) {
-                    lock(&noting).torn_down.entry(run.uid().unwrap_or_default()).or_insert_with(Instant::now);
+                    noting.lock().torn_down.entry(run.uid().unwrap_or_default()).or_insert_with(Instant::now);
                     tell.send_replace(());
                 }
             }
@@ -95,7 +96,7 @@ impl RunObserver {
     }
 
     fn last(&self, what: Milestone, uids: &[String]) -> Option<Instant> {
-        let seen = lock(&self.observed);
+        let seen = self.observed.lock();
         let all = match what {
             Milestone::Job => &seen.jobs,
             Milestone::TornDown => &seen.torn_down,
@@ -112,8 +113,4 @@ fn is_torn_down(run: &AgentRun) -> bool {
     let status = run.status.as_ref();
     status.is_some_and(|it| it.phase.is_some_and(Phase::is_terminal) && it.revocation.is_some())
         && run.finalizers().is_empty()
-}
-
-fn lock(seen: &Mutex<Observed>) -> MutexGuard<'_, Observed> {
-    seen.lock().unwrap_or_else(PoisonError::into_inner)
 }

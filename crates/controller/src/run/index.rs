@@ -1,9 +1,10 @@
 //! Runs that are not torn down, by their UID: an event must not cause a scan over thousands of finished runs.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, Once};
 
 use kube::runtime::reflector::ObjectRef;
+use parking_lot::Mutex;
 use sympozium_api::AgentRun;
 use sympozium_api::agent_run::Phase;
 use tokio::sync::Notify;
@@ -153,7 +154,7 @@ impl RunIndex {
             return self.forget(uid);
         }
         let phase = run.status.as_ref().and_then(|status| status.phase);
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let state = if phase.is_some_and(Phase::is_terminal) {
             inner.reserved.remove(uid);
             RunState::Terminal
@@ -174,7 +175,7 @@ impl RunIndex {
 
     /// Removes a run that is deleted or torn down.
     pub fn forget(&self, uid: &str) -> RunChange {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.with_job.remove(uid);
         inner.deleted.remove(uid);
         inner.created.remove(uid);
@@ -211,7 +212,7 @@ impl RunIndex {
         judge: impl FnOnce(&[&ObjectRef<AgentRun>]) -> Option<String>,
     ) -> Result<(), WaitReason> {
         let uid = run.uid();
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if inner.active.runs.contains_key(uid) {
             return Ok(());
         }
@@ -242,7 +243,7 @@ impl RunIndex {
 
     /// Takes back the slot of a run that cannot start now, or its place in the queue.
     pub fn release_slot(&self, uid: &str) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if inner.reserved.remove(uid)
             && let Some(known) = inner.remove(uid)
         {
@@ -260,7 +261,7 @@ impl RunIndex {
 
     /// Number of runs that wait for a slot, of the cluster or of their tree.
     pub fn queued(&self) -> usize {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         inner.queued.len() + inner.waiting_for_tree.len()
     }
 
@@ -271,7 +272,7 @@ impl RunIndex {
     }
 
     pub fn find(&self, uid: &str) -> Option<ObjectRef<AgentRun>> {
-        self.lock().runs.get(uid).map(|it| it.reference.clone())
+        self.inner.lock().runs.get(uid).map(|it| it.reference.clone())
     }
 
     /// Runs that have started and whose phase is not terminal.
@@ -292,7 +293,7 @@ impl RunIndex {
     }
 
     fn with_state(&self, state: RunState) -> Vec<ObjectRef<AgentRun>> {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let those = inner.runs.values().filter(|it| it.state == state);
         those.map(|it| it.reference.clone()).collect()
     }
@@ -300,7 +301,7 @@ impl RunIndex {
     /// The runs to requeue after a slot has become free: of those that wait for the cluster as many as there are free
     /// slots, and all that wait for their tree. A run that still has to wait enters its queue again.
     pub fn take_runnable(&self) -> Vec<ObjectRef<AgentRun>> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let mut turns = std::mem::take(&mut inner.waiting_for_tree);
         turns.extend(inner.runnable(self.capacity));
         let known = turns.iter().filter_map(|uid| inner.runs.get(uid));
@@ -308,56 +309,51 @@ impl RunIndex {
     }
 
     pub fn mark_job_created(&self, uid: &str) {
-        self.lock().with_job.insert(uid.to_owned());
+        self.inner.lock().with_job.insert(uid.to_owned());
     }
 
     /// Whether this process has created the run's Job.
     pub fn has_job(&self, uid: &str) -> bool {
-        self.lock().with_job.contains(uid)
+        self.inner.lock().with_job.contains(uid)
     }
 
     /// Remembers the UID of an object that this process has created for the run.
     pub fn mark_created(&self, uid: &str, kind: &str, name: &str, object: &str) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let created = inner.created.entry(uid.to_owned()).or_default();
         created.insert((kind.to_owned(), name.to_owned()), object.to_owned());
     }
 
     /// The UID of an object of the run that this process has created.
     pub fn created_uid(&self, uid: &str, kind: &str, name: &str) -> Option<String> {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let created = inner.created.get(uid)?;
         created.get(&(kind.to_owned(), name.to_owned())).cloned()
     }
 
     /// To be called when the UIDs of the run's objects are in its status.
     pub fn forget_created(&self, uid: &str) {
-        self.lock().created.remove(uid);
+        self.inner.lock().created.remove(uid);
     }
 
     pub fn mark_deleted(&self, uid: &str, kind: &str, name: &str) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let removed = inner.deleted.entry(uid.to_owned()).or_default();
         removed.insert((kind.to_owned(), name.to_owned()));
     }
 
     /// Whether this process has deleted that object of the run.
     pub fn is_deleted(&self, uid: &str, kind: &str, name: &str) -> bool {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let removed = inner.deleted.get(uid);
         removed.is_some_and(|it| it.contains(&(kind.to_owned(), name.to_owned())))
     }
 
     /// To be called when a deleted object still exists: it is to be deleted again.
     pub fn forget_deleted(&self, uid: &str, kind: &str, name: &str) {
-        if let Some(removed) = self.lock().deleted.get_mut(uid) {
+        if let Some(removed) = self.inner.lock().deleted.get_mut(uid) {
             removed.remove(&(kind.to_owned(), name.to_owned()));
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        // A panic in another thread leaves the maps consistent.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

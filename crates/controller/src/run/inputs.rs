@@ -1,13 +1,13 @@
 //! Fills the Secrets that parts read: credentials for the gateway, and tokens of identities.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use kube::Api;
 use kube::api::{Patch, PostParams};
+use parking_lot::Mutex;
 use serde_json::json;
 use sympozium_api::RunPlan;
 use sympozium_ipc::credential::{Claims, Credential};
@@ -142,17 +142,17 @@ pub struct TokenRenewals {
 impl TokenRenewals {
     /// The age of a run's tokens, as far as this process knows.
     fn age(&self, uid: &str) -> Option<Duration> {
-        let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        let times = self.times.lock();
         times.get(uid).map(Instant::elapsed)
     }
 
     pub fn mark_renewed(&self, uid: &str) {
-        let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut times = self.times.lock();
         times.insert(uid.to_owned(), Instant::now());
     }
 
     pub fn forget(&self, uid: &str) {
-        let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut times = self.times.lock();
         times.remove(uid);
     }
 }

@@ -1,10 +1,11 @@
 //! Plans of active runs, in memory and as they are stored.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
+use parking_lot::Mutex;
 use sympozium_api::RunPlan;
 use sympozium_api::names::{RunName, Uid};
 use sympozium_api::run_plan::RunIdentity;
@@ -29,12 +30,12 @@ impl Plans {
     pub fn insert(&self, plan: RunPlan) -> Arc<RunPlan> {
         let plan = Arc::new(plan);
         let uid = plan.run.uid.as_str().to_owned();
-        self.lock().insert(uid, Arc::clone(&plan));
+        self.plans.lock().insert(uid, Arc::clone(&plan));
         plan
     }
 
     pub fn forget(&self, uid: &str) {
-        self.lock().remove(uid);
+        self.plans.lock().remove(uid);
     }
 
     /// The plan of a run: only the one with the digest in the run's status.
@@ -43,7 +44,7 @@ impl Plans {
     ///
     /// When the plan is gone or was changed, or the API server does not answer.
     pub async fn load(&self, run: &StoredRun, context: &Context) -> Result<Arc<RunPlan>, Error> {
-        let known = self.lock().get(run.uid()).cloned();
+        let known = self.plans.lock().get(run.uid()).cloned();
         if let Some(plan) = known {
             return Ok(plan);
         }
@@ -66,11 +67,6 @@ impl Plans {
             return Err(Error::PlanChanged);
         }
         Ok(self.insert(plan))
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<RunPlan>>> {
-        // A panic in another thread leaves the map consistent.
-        self.plans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,10 +1,10 @@
 //! Maps watch events to runs that have to be reconciled, and keeps what is known about starts that fail.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use kube::runtime::reflector::ObjectRef;
+use parking_lot::Mutex;
 use sympozium_api::AgentRun;
 use tokio::time::Instant;
 
@@ -87,7 +87,7 @@ pub struct StartFaults {
 impl StartFaults {
     /// How long a run has had this fault. A different fault of the same run restarts the time.
     pub fn duration(&self, uid: &str, reason: &'static str) -> Duration {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.lock();
         let now = Instant::now();
         let known = seen.entry(uid.to_owned()).or_insert((reason, now));
         if known.0 != reason {
@@ -97,7 +97,7 @@ impl StartFaults {
     }
 
     pub fn forget(&self, uid: &str) {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.lock();
         seen.remove(uid);
     }
 }
@@ -113,19 +113,19 @@ pub struct PodRejections {
 
 impl PodRejections {
     pub fn remember(&self, uid: &str, message: &str) {
-        let mut all = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.messages.lock();
         if all.len() < MAX_REJECTIONS || all.contains_key(uid) {
             all.insert(uid.to_owned(), message.to_owned());
         }
     }
 
     pub fn get(&self, uid: &str) -> Option<String> {
-        let all = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.messages.lock();
         all.get(uid).cloned()
     }
 
     pub fn forget(&self, uid: &str) {
-        let mut all = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.messages.lock();
         all.remove(uid);
     }
 }

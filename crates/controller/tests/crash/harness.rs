@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{LazyLock, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
@@ -51,7 +51,7 @@ pub struct Harness {
     pub proxy: FaultProxy,
     pub namespace: Namespace,
     folder: TempDir,
-    controller: std::sync::Mutex<Option<Daemon>>,
+    controller: parking_lot::Mutex<Option<Daemon>>,
     starts: AtomicUsize,
     _exclusive: MutexGuard<'static, ()>,
 }
@@ -80,7 +80,7 @@ impl Harness {
             proxy,
             namespace,
             folder: tempfile::tempdir().expect("a folder"),
-            controller: std::sync::Mutex::new(None),
+            controller: parking_lot::Mutex::new(None),
             starts: AtomicUsize::new(0),
             _exclusive: alone,
         };
@@ -112,7 +112,7 @@ impl Harness {
     /// Starts the controller, and waits until it works. One that was killed before holds the Lease, which nobody will renew:
     /// it is taken away, so that nobody has to wait until it is old.
     pub async fn start(&self) {
-        assert!(self.controller().is_none(), "one at a time");
+        assert!(self.controller.lock().is_none(), "one at a time");
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), labels::SYSTEM_NAMESPACE);
         let _ = leases.delete(installation::CONTROLLER, &DeleteParams::default()).await;
         self.starts.fetch_add(1, Ordering::Relaxed);
@@ -133,11 +133,7 @@ impl Harness {
         };
         let ready = tokio::task::block_in_place(|| wait_until(START_TIMEOUT, works));
         assert!(ready, "it is not ready:\n{}", daemon.log_tail());
-        *self.controller() = Some(daemon);
-    }
-
-    fn controller(&self) -> std::sync::MutexGuard<'_, Option<Daemon>> {
-        self.controller.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.controller.lock() = Some(daemon);
     }
 
     /// The log of the controller that was started last.
@@ -153,7 +149,7 @@ impl Harness {
 
     /// Kills the controller, as a node that loses its power does.
     pub fn kill(&self) {
-        let controller = self.controller().take().expect("there is one");
+        let controller = self.controller.lock().take().expect("there is one");
         let status = controller.kill().expect("waited for");
         if status.signal() != Some(9) {
             self.assert_lost_lease();
@@ -169,10 +165,10 @@ impl Harness {
 
     /// Starts the controller again where it has lost its Lease, as a kubelet does. One that was killed stays so.
     pub async fn revive(&self) {
-        let has_ended = self.controller().as_mut().is_some_and(Daemon::has_ended);
+        let has_ended = self.controller.lock().as_mut().is_some_and(Daemon::has_ended);
         if has_ended {
             self.assert_lost_lease();
-            *self.controller() = None;
+            *self.controller.lock() = None;
             self.start().await;
         }
     }
@@ -229,7 +225,7 @@ impl Harness {
     }
 
     fn log(&self) -> String {
-        self.controller().as_ref().map(Daemon::log_tail).unwrap_or_default()
+        self.controller.lock().as_ref().map(Daemon::log_tail).unwrap_or_default()
     }
 }
 

@@ -8,9 +8,10 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
-use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::OnceLock;
 use std::time::Duration;
 
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use sympozium_controller::permissions;
@@ -37,11 +38,11 @@ pub enum Exclusivity {
 
 impl Exclusivity {
     pub fn shared() -> Self {
-        Self::Shared(EXCLUSIVITY_LOCK.read().unwrap_or_else(PoisonError::into_inner))
+        Self::Shared(EXCLUSIVITY_LOCK.read())
     }
 
     pub fn exclusive() -> Self {
-        Self::Exclusive(EXCLUSIVITY_LOCK.write().unwrap_or_else(PoisonError::into_inner))
+        Self::Exclusive(EXCLUSIVITY_LOCK.write())
     }
 }
 

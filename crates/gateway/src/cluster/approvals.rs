@@ -7,7 +7,7 @@
 mod pending;
 mod rule;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt as _, pin_mut};
@@ -16,6 +16,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::PostParams;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
+use parking_lot::Mutex;
 use sympozium_api::labels::field_manager::GATEWAY;
 use sympozium_api::names::SkillPackName;
 use sympozium_api::{ToolApproval, ToolApprovalSpec};
@@ -72,7 +73,7 @@ impl Approvals {
                     self.observe(object);
                 }
                 Ok(watcher::Event::Delete(object)) => {
-                    let told = self.lock().sender(&object_key(&object));
+                    let told = self.pending.lock().sender(&object_key(&object));
                     if let Some(told) = told {
                         told.send_replace(ObservedApproval::Deleted(object.uid()));
                     }
@@ -93,7 +94,7 @@ impl Approvals {
 
     /// Passes an object to the question that waits for it. Objects of other questions are dropped.
     fn observe(&self, object: ToolApproval) {
-        let told = self.lock().sender(&object_key(&object));
+        let told = self.pending.lock().sender(&object_key(&object));
         let Some(told) = told else { return };
         told.send_if_modified(|seen| {
             // The response to our own request may be read after a later version from the watch.
@@ -196,11 +197,6 @@ impl Approvals {
             }
         }
     }
-
-    fn lock(&self) -> MutexGuard<'_, PendingQuestions> {
-        // A panic in another thread leaves the map consistent.
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl QuestionHandler for Approvals {
@@ -218,7 +214,7 @@ impl QuestionHandler for Approvals {
         let name = approval_name(run, &question.request.approval);
         let key = (run.namespace.as_str().to_owned(), name.clone());
         // Before the object exists, so that no vote is missed.
-        let mut seen = (self.lock().add(&key, question.run.uid())).map_err(HandlerError::Busy)?;
+        let mut seen = (self.pending.lock().add(&key, question.run.uid())).map_err(HandlerError::Busy)?;
         self.metrics.add_pending_questions(1);
         let _waits = PendingGuard { approvals: self, key };
         let object = self.create_or_get(&question, &name).await?;
@@ -241,7 +237,7 @@ struct PendingGuard<'a> {
 
 impl Drop for PendingGuard<'_> {
     fn drop(&mut self) {
-        self.approvals.lock().remove(&self.key);
+        self.approvals.pending.lock().remove(&self.key);
         self.approvals.metrics.add_pending_questions(-1);
     }
 }

@@ -8,12 +8,13 @@ mod claims;
 mod ttl_cache;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
 use kube::api::PostParams;
 use kube::{Api, Client};
+use parking_lot::Mutex;
 use sympozium_api::digest;
 use sympozium_api::installation::AUDIENCE;
 use tokio::sync::Semaphore;
@@ -149,7 +150,7 @@ struct ReviewSlot<'a> {
 
 impl<'a> ReviewSlot<'a> {
     fn acquire(asking: &'a Mutex<HashMap<String, usize>>, pod: &str) -> Option<Self> {
-        let mut counts = lock(asking);
+        let mut counts = asking.lock();
         let count = counts.entry(pod.to_owned()).or_default();
         if *count >= MAX_REVIEWS_OF_POD {
             return None;
@@ -162,7 +163,7 @@ impl<'a> ReviewSlot<'a> {
 
 impl Drop for ReviewSlot<'_> {
     fn drop(&mut self) {
-        let mut counts = lock(self.in_flight);
+        let mut counts = self.in_flight.lock();
         if let Some(count) = counts.get_mut(&self.pod) {
             *count -= 1;
             if *count == 0 {
@@ -170,11 +171,6 @@ impl Drop for ReviewSlot<'_> {
             }
         }
     }
-}
-
-fn lock<T>(whole: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic in another thread leaves the maps consistent.
-    whole.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl TokenAuthenticator for PodTokens {

@@ -12,11 +12,12 @@ mod status;
 use std::collections::HashMap;
 use std::error::Error;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
+use parking_lot::Mutex;
 use serde_json::json;
 use sympozium_api::agent_run::RunReport;
 use sympozium_api::labels::field_manager::GATEWAY;
@@ -110,7 +111,7 @@ impl ClusterReports {
         let known: Arc<Mutex<HashMap<String, ReportState>>> = Arc::default();
         // A run that ends without a last report would stay in the map.
         let of_all = Arc::clone(&known);
-        runs.on_end(move |uid| drop(lock(&of_all).remove(uid)));
+        runs.on_end(move |uid| drop(of_all.lock().remove(uid)));
         Self { client, runs, metrics, states: known }
     }
 
@@ -124,7 +125,7 @@ impl ClusterReports {
     async fn load_state(&self, run: &RunFacts, reports: u64) -> Result<ReportState, StoreError> {
         let count = |report: Option<&RunReport>| report.map_or(0, |it| it.reports);
         let is_it = |report: Option<&RunReport>| u64::try_from(count(report)) == Ok(reports);
-        let known = lock(&self.states).remove(run.uid());
+        let known = self.states.lock().remove(run.uid());
         if let Some(known) = known.filter(|it| is_it(it.report.as_ref())) {
             return Ok(known);
         }
@@ -314,7 +315,7 @@ impl ClusterReports {
     }
 
     fn cache_state(&self, run: &str, standing: ReportState) {
-        let mut known = lock(&self.states);
+        let mut known = self.states.lock();
         // A missing state is read from the cluster.
         if known.len() >= MAX_RUNS {
             known.clear();
@@ -323,14 +324,9 @@ impl ClusterReports {
         drop(known);
         // The run may have ended while its report was stored. Then there is no further notification.
         if !self.runs.is_active(run) {
-            lock(&self.states).remove(run);
+            self.states.lock().remove(run);
         }
     }
-}
-
-fn lock(known: &Mutex<HashMap<String, ReportState>>) -> MutexGuard<'_, HashMap<String, ReportState>> {
-    // A panic in another thread leaves the map consistent.
-    known.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl ReportStore for ClusterReports {

@@ -9,13 +9,14 @@ mod fetch;
 mod lookup;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use futures::{StreamExt as _, pin_mut};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::core::{ApiResource, Object};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use sympozium_api::AgentRun;
 use sympozium_api::labels::annotation;
@@ -159,7 +160,7 @@ impl RunCache {
     }
 
     pub(super) fn is_active(&self, uid: &str) -> bool {
-        self.lock().runs.contains_key(uid)
+        self.index.lock().runs.contains_key(uid)
     }
 
     /// Whether all runs have been listed once.
@@ -169,7 +170,7 @@ impl RunCache {
 
     /// Number of active runs.
     pub fn len(&self) -> usize {
-        self.lock().runs.len()
+        self.index.lock().runs.len()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -178,12 +179,12 @@ impl RunCache {
 
     /// Who created a run, if that was recorded.
     pub(super) fn author(&self, uid: &str) -> Option<String> {
-        self.lock().runs.get(uid)?.author.clone()
+        self.index.lock().runs.get(uid)?.author.clone()
     }
 
     /// The owner of a pod of this namespace.
     pub(super) fn pod_owner(&self, namespace: &str, pod: &str) -> PodOwner {
-        let index = self.lock();
+        let index = self.index.lock();
         if let Some(uid) = index.pods.get(pod)
             && let Some(run) = index.runs.get(uid)
         {
@@ -207,7 +208,7 @@ impl RunCache {
 
     /// Whether a pod that a token claims can belong to a run. Namespace, account and pod are unverified.
     pub(super) fn check_claim(&self, namespace: &str, account: &str, pod: &str) -> ClaimCheck {
-        let index = self.lock();
+        let index = self.index.lock();
         if index.pods.contains_key(pod) {
             return ClaimCheck::Known;
         }
@@ -233,7 +234,7 @@ impl RunCache {
                     self.observe(&run, Origin::Watch);
                 }
                 Ok(watcher::Event::InitDone) => {
-                    let known: Vec<String> = self.lock().runs.keys().cloned().collect();
+                    let known: Vec<String> = self.index.lock().runs.keys().cloned().collect();
                     for uid in known.iter().filter(|uid| !listed.contains(*uid)) {
                         self.end_run(uid, "it is gone");
                     }
@@ -262,7 +263,7 @@ impl RunCache {
             return self.end_run(&uid, why);
         }
         let status = seen.status.clone().unwrap_or_default();
-        let mut index = self.lock();
+        let mut index = self.index.lock();
         if by == Origin::Lookup && (index.ended.contains(&uid) || index.runs.contains_key(&uid)) {
             return;
         }
@@ -318,7 +319,7 @@ impl RunCache {
 
     /// Removes a run that has ended or was deleted.
     fn end_run(&self, uid: &str, why: &str) {
-        let mut index = self.lock();
+        let mut index = self.index.lock();
         index.ended.add(uid);
         let Some(run) = index.runs.remove(uid) else {
             return;
@@ -338,14 +339,9 @@ impl RunCache {
     }
 
     fn set_plan_state(&self, uid: &str, plan: PlanState) {
-        if let Some(run) = self.lock().runs.get_mut(uid) {
+        if let Some(run) = self.index.lock().runs.get_mut(uid) {
             run.plan = plan;
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Index> {
-        // A panic in another thread leaves the maps consistent.
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

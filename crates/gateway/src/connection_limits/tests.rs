@@ -46,7 +46,7 @@ fn an_address_without_a_credential_has_few_connections() {
     drop(held);
     assert_eq!(hold(&admission, address(1)).len(), 4);
     assert_eq!((admission.open(), admission.unauthenticated()), (0, 0));
-    assert!(admission.lock().peers.is_empty());
+    assert!(admission.state.lock().peers.is_empty());
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn silent_connections_of_known_addresses_are_charged_to_their_namespace() {
 #[test]
 fn a_pending_connection_is_charged_once_and_to_the_run_it_shows() {
     let admission = ConnectionLimiter::new(LIMITS);
-    let charged = |namespace: &str| admission.lock().shares.of_namespace(namespace);
+    let charged = |namespace: &str| admission.state.lock().shares.of_namespace(namespace);
     let mut bridge = admission.acquire(address(1)).unwrap();
     bridge.authenticate("a", "1").unwrap();
     let mut same = admission.acquire(address(1)).unwrap();
@@ -144,7 +144,7 @@ fn a_pending_connection_is_charged_once_and_to_the_run_it_shows() {
     let stranger = admission.acquire(address(1)).unwrap();
     assert_eq!(stranger.state, SlotState::Anonymous);
     drop((pending, stranger));
-    assert_eq!(admission.lock().shares.held(), 0);
+    assert_eq!(admission.state.lock().shares.held(), 0);
 }
 
 #[test]
@@ -153,10 +153,10 @@ fn a_connection_is_the_run_s_that_it_last_showed() {
     let mut permit = admission.acquire(None).unwrap();
     for (namespace, run) in [("a", "1"), ("a", "1"), ("b", "2")] {
         assert_eq!(permit.authenticate(namespace, run), Ok(()));
-        assert_eq!(admission.lock().shares.of_namespace(namespace), 1);
+        assert_eq!(admission.state.lock().shares.of_namespace(namespace), 1);
         assert_eq!((admission.open(), admission.unauthenticated()), (1, 0));
     }
-    assert_eq!(admission.lock().shares.of_namespace("a"), 0);
+    assert_eq!(admission.state.lock().shares.of_namespace("a"), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -205,13 +205,13 @@ proptest! {
         for act in acts {
             match act {
                 Act::Connect { peer } => {
-                    let before = (admission.open(), admission.lock().anonymous);
+                    let before = (admission.open(), admission.state.lock().anonymous);
                     let known = held.iter().any(|it| {
                         it.peer == address(peer) && matches!(it.state, SlotState::Authenticated(_))
                     });
                     let of_peer = held.iter().filter(|it| it.peer == address(peer)).count();
                     let of_namespace = {
-                        let state = admission.lock();
+                        let state = admission.state.lock();
                         let known = address(peer).and_then(|it| state.peers.get(&it));
                         let charged = known.and_then(|it| it.charged_run.as_ref());
                         charged.map_or(0, |it| state.shares.of_namespace(&it.namespace))
@@ -237,7 +237,7 @@ proptest! {
                 Act::Show { which, namespace, run } if !held.is_empty() => {
                     let index = which % held.len();
                     let namespace = namespace.to_string();
-                    let before = admission.lock().shares.of_namespace(&namespace);
+                    let before = admission.state.lock().shares.of_namespace(&namespace);
                     let shown = held[index].authenticate(&namespace, &run.to_string());
                     // A holder of next to nothing always gets something.
                     prop_assert!(shown.is_ok() || before >= MINIMUM_SHARE);
@@ -253,7 +253,7 @@ proptest! {
             let authenticated = held.iter().filter(shown).count();
             prop_assert_eq!(admission.unauthenticated(), held.len() - authenticated);
             let strangers = held.iter().filter(|it| it.state == SlotState::Anonymous).count();
-            prop_assert_eq!(admission.lock().shares.held(), held.len() - strangers);
+            prop_assert_eq!(admission.state.lock().shares.held(), held.len() - strangers);
             for peer in 0..6 {
                 let of_peer = held.iter().filter(|it| it.peer == address(peer));
                 prop_assert!(of_peer.count() <= limits.per_peer);
@@ -264,7 +264,7 @@ proptest! {
             }
         }
         held.clear();
-        let state = admission.lock();
+        let state = admission.state.lock();
         prop_assert_eq!((state.open, state.anonymous, state.authenticated, state.shares.held()), (0, 0, 0, 0));
         prop_assert!(state.peers.is_empty());
     }

@@ -1,7 +1,7 @@
 //! Decides about one request: credential, plan, all addresses, and the connection to one of them.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use sympozium_ipc::credential::Claims;
@@ -46,7 +46,7 @@ impl<O: NetworkAccess> Gateway<O> {
     ) -> Result<AllowedRequest<O::Stream>, Refusal> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.map_or(u64::MAX, |it| it.as_secs());
-        let keys = Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner));
+        let keys = Arc::clone(&self.keys.read());
         let claims = authenticate::authenticate(&keys, &head.fields, now).map_err(Refusal::from_reason)?;
         let Claims { run, name, expires } = claims;
         let holder = self.plans.find_credential(&run, &name).map_err(|reason| Refusal {

@@ -1,9 +1,10 @@
 //! A ring of the last events, with watchers.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::{Event, EventKind, RequestTarget, Requester};
@@ -58,7 +59,7 @@ impl EventLog {
     ) -> u64 {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let at_milliseconds = now.map_or(0, |it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX));
-        let mut ring = self.lock();
+        let mut ring = self.ring.lock();
         ring.newest += 1;
         let sequence = ring.newest;
         let event = Arc::new(Event { sequence, at_milliseconds, connection, who, what, outcome });
@@ -80,12 +81,7 @@ impl EventLog {
 
     /// The sequence number of the next event.
     pub fn next_sequence(&self) -> u64 {
-        self.lock().newest + 1
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Ring> {
-        // A panic in another thread leaves the ring consistent.
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ring.lock().newest + 1
     }
 }
 
@@ -114,7 +110,7 @@ impl Watcher {
 
     /// The next event, if there is one.
     pub fn try_next(&mut self) -> Option<Result<Arc<Event>, MissedEvents>> {
-        let ring = self.events.lock();
+        let ring = self.events.ring.lock();
         let oldest = ring.events.front()?.sequence;
         if self.next < oldest {
             let count = oldest - self.next;

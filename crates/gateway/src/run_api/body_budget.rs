@@ -1,8 +1,9 @@
 //! The memory budget for request bodies: of each run, of each namespace, and in total.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use sympozium_ipc::run_api::MAX_REQUEST;
 use tokio::sync::{AcquireError, Notify, OwnedSemaphorePermit};
 
@@ -43,7 +44,7 @@ impl BodyBudget {
         loop {
             // Made before the look: it is woken by whatever is given back from here on.
             let freed = self.freed.notified();
-            if self.held().take(namespace, bytes) {
+            if self.held.lock().take(namespace, bytes) {
                 return Ok(BodyReservation {
                     rooms: Arc::clone(self),
                     namespace: namespace.to_owned(),
@@ -54,16 +55,11 @@ impl BodyBudget {
             freed.await;
         }
     }
-
-    fn held(&self) -> MutexGuard<'_, Held> {
-        // A panic elsewhere leaves it whole.
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for BodyReservation {
     fn drop(&mut self) {
-        self.rooms.held().give_back(&self.namespace, self.bytes);
+        self.rooms.held.lock().give_back(&self.namespace, self.bytes);
         self.rooms.freed.notify_waiters();
     }
 }

@@ -3,14 +3,15 @@
 use std::convert::Infallible;
 use std::io;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -70,8 +71,7 @@ impl ConnectionOwner {
                     claim = ClaimResult::TooManyConnections;
                     return false;
                 }
-                // A panic in another thread leaves it consistent.
-                let mut permit = self.slot.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut permit = self.slot.lock();
                 if let Err(reason) = permit.authenticate(run.namespace(), run.uid()) {
                     count.fetch_sub(1, order);
                     claim = ClaimResult::NoShare(reason);

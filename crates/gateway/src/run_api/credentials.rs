@@ -1,8 +1,9 @@
 //! Authenticates tokens that are credentials of this gateway.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use parking_lot::RwLock;
 use sympozium_ipc::credential::KeyRing;
 use sympozium_ipc::run_api::RUN_CREDENTIAL;
 
@@ -23,7 +24,7 @@ impl CredentialTokens {
     fn verify(&self, token: &str, now: u64) -> Result<String, AuthenticateError> {
         let nobody = |why: &str| AuthenticateError::Invalid(why.to_owned());
         let (user, password) = token.split_once(':').ok_or_else(|| nobody("the token is no credential"))?;
-        let keys = Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner));
+        let keys = Arc::clone(&self.keys.read());
         let claims = keys.verify(user, password, now);
         let claims = claims.map_err(|refused| AuthenticateError::Invalid(refused.to_string()))?;
         // The credential of a part is for egress, and does not authenticate the run.

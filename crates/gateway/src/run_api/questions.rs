@@ -61,7 +61,7 @@ where
             return Err(run_ended_refusal());
         }
         // The task that asked ended without an answer: the question may be asked again.
-        let mut questions = run.state.questions();
+        let mut questions = run.state.questions.lock();
         if questions.get(&name).is_some_and(|it| it.is_lost()) {
             questions.remove(&name);
         }
@@ -77,7 +77,7 @@ where
         request: ApprovalRequest,
     ) -> Result<watch::Receiver<QuestionResult>, ApiRefusal> {
         let content = question_digest(&request)?;
-        let mut questions = run.state.questions();
+        let mut questions = run.state.questions.lock();
         if let Some(asked) = questions.get(&request.approval) {
             if asked.digest != content {
                 let message = "another question of this run has that name";
@@ -149,7 +149,7 @@ where
             }
             Err(unable) => {
                 // The question was not asked, or its state is unknown: it may be asked again.
-                run.state.questions().remove(&request.approval);
+                run.state.questions.lock().remove(&request.approval);
                 told.send_replace(Some(Err(unable.into())));
             }
         }

@@ -1,9 +1,10 @@
 //! The state of an active run in the run API.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use sympozium_ipc::run_api::MAX_REQUESTS;
 use tokio::sync::{Semaphore, watch};
 
@@ -24,8 +25,8 @@ pub(crate) struct RunState {
     pub(super) reports: tokio::sync::Mutex<Option<ReportCursor>>,
     /// Whether its last report was accepted.
     ended: watch::Sender<bool>,
-    questions: Mutex<HashMap<String, AskedQuestion>>,
-    subruns: Mutex<Subruns>,
+    pub(super) questions: Mutex<HashMap<String, AskedQuestion>>,
+    pub(super) subruns: Mutex<Subruns>,
 }
 
 /// Counts of the subruns of this run.
@@ -64,15 +65,6 @@ impl RunState {
     pub(super) async fn wait_ended(&self) {
         // The sender lives in this struct, so this does not fail.
         let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
-    }
-
-    // A panic in another thread leaves the maps consistent.
-    pub(super) fn questions(&self) -> MutexGuard<'_, HashMap<String, AskedQuestion>> {
-        self.questions.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn subruns(&self) -> MutexGuard<'_, Subruns> {
-        self.subruns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

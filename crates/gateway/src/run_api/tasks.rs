@@ -107,7 +107,7 @@ impl SubrunSlots {
             Strategy::Parallel => children,
             Strategy::Sequential => 1,
         };
-        let mut subruns = run.state.subruns();
+        let mut subruns = run.state.subruns.lock();
         let after = Subruns {
             children: subruns.children.saturating_add(children),
             running: subruns.running.saturating_add(running),
@@ -131,14 +131,14 @@ impl SubrunSlots {
 
     /// Called if no subrun was started.
     fn release_children(&mut self) {
-        let mut subruns = self.run.state.subruns();
+        let mut subruns = self.run.state.subruns.lock();
         subruns.children = subruns.children.saturating_sub(self.children);
     }
 }
 
 impl Drop for SubrunSlots {
     fn drop(&mut self) {
-        let mut subruns = self.run.state.subruns();
+        let mut subruns = self.run.state.subruns.lock();
         subruns.running = subruns.running.saturating_sub(self.running);
     }
 }

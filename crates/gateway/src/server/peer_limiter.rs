@@ -3,7 +3,9 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 #[derive(Debug)]
 pub struct PeerLimiter {
@@ -27,7 +29,7 @@ impl PeerLimiter {
     /// `None` if the address has too many connections.
     pub fn acquire(self: &Arc<Self>, address: IpAddr) -> Option<PeerSlot> {
         let address = address.to_canonical();
-        let mut open = self.lock();
+        let mut open = self.open.lock();
         let count = open.get(&address).copied().unwrap_or(0);
         if count >= self.max {
             return None;
@@ -36,16 +38,11 @@ impl PeerLimiter {
         drop(open);
         Some(PeerSlot { peers: Arc::clone(self), address })
     }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
-        // A panic in another thread leaves the map consistent.
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for PeerSlot {
     fn drop(&mut self) {
-        let mut open = self.peers.lock();
+        let mut open = self.peers.open.lock();
         if let Some(count) = open.get_mut(&self.address) {
             *count -= 1;
             if *count == 0 {
@@ -70,6 +67,6 @@ mod tests {
         assert!(enter("10.0.0.2").is_some());
         drop(first);
         assert!(enter("10.0.0.1").is_some());
-        assert_eq!(peers.lock().len(), 1);
+        assert_eq!(peers.open.lock().len(), 1);
     }
 }

@@ -1,9 +1,10 @@
 //! Connections without room: a few get a reason, all are counted, and the log has a line from time to time.
 
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
@@ -54,7 +55,7 @@ impl RefusedConnections {
     /// Counts a refused connection.
     pub fn record(&self, peer: Option<IpAddr>, reason: Reason) {
         self.metrics.count_refused_connection(reason);
-        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut log = self.log.lock();
         let Some(unlogged) = log.next_line(Instant::now()) else {
             return;
         };

@@ -1,9 +1,10 @@
 //! The claims of an executor.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use crate::id::RequestId;
@@ -36,12 +37,7 @@ pub(super) struct OwnClaims(Arc<Mutex<HashSet<RequestId>>>);
 
 impl OwnClaims {
     pub(super) fn contains(&self, id: &RequestId) -> bool {
-        self.lock().contains(id)
-    }
-
-    // A set is consistent after any panic, so a poisoned lock is usable.
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashSet<RequestId>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().contains(id)
     }
 }
 
@@ -58,7 +54,7 @@ pub struct Claim {
 
 impl Claim {
     pub(super) fn new(volume: &Volume, id: &RequestId, mine: &OwnClaims) -> Self {
-        mine.lock().insert(id.clone());
+        mine.0.lock().insert(id.clone());
         Self { volume: volume.clone(), id: id.clone(), own_claims: mine.clone() }
     }
 
@@ -90,7 +86,7 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.own_claims.lock().remove(&self.id);
+        self.own_claims.0.lock().remove(&self.id);
     }
 }
 
@@ -108,7 +104,7 @@ pub struct AbandonedClaim {
 
 impl AbandonedClaim {
     pub(super) fn new(volume: &Volume, id: &RequestId, mine: &OwnClaims) -> Self {
-        mine.lock().insert(id.clone());
+        mine.0.lock().insert(id.clone());
         Self { volume: volume.clone(), id: id.clone(), own_claims: mine.clone(), answered: AtomicBool::new(false) }
     }
 
@@ -140,7 +136,7 @@ impl Drop for AbandonedClaim {
         if !self.answered.load(Ordering::Relaxed) {
             self.volume.remove_marker(&names::expired(&self.id));
         }
-        self.own_claims.lock().remove(&self.id);
+        self.own_claims.0.lock().remove(&self.id);
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use sympozium_api::names::Digest;
 use sympozium_gateway::run_api::local::{
     ApprovalQueue, PendingQuestion, Vote, VoteOutcome, VoteRefusal, VoteRequest, Voter,
@@ -61,7 +62,7 @@ impl RunHandle {
             by: &self.approver,
             reason,
         })?;
-        if counted == VoteOutcome::Decided && self.lock().remove(approval).is_some() {
+        if counted == VoteOutcome::Decided && self.open_questions.lock().remove(approval).is_some() {
             let decision = match says {
                 Vote::Deny => Decision::Denied,
                 Vote::Approve | Vote::ApproveForRun => Decision::Approved,
@@ -91,18 +92,13 @@ impl RunHandle {
         self.stop_level.subscribe()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Question>> {
-        // A panic of another thread leaves the map intact.
-        self.open_questions.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Emits events for new questions and for those that are no longer pending; answers new ones if `--approve` says
     /// so.
     fn update_questions(&self, approve: ApprovalMode) {
         let pending = self.questions();
         let mut new = Vec::new();
         {
-            let mut open = self.lock();
+            let mut open = self.open_questions.lock();
             let gone: Vec<_> =
                 (open.keys()).filter(|name| !pending.iter().any(|it| it.approval == **name)).cloned().collect();
             for name in gone {

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
@@ -14,6 +14,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc, watch};
@@ -89,13 +90,13 @@ impl Connections {
 
     /// How many there are.
     pub fn count(&self) -> usize {
-        self.lock().1.len()
+        self.open.lock().1.len()
     }
 
     /// Room for one more. When there is none, the connection that has been idle longest is told to leave; when none
     /// is idle, there is no room.
     fn enter(&self) -> Option<(u64, Arc<Connection>)> {
-        let mut open = self.lock();
+        let mut open = self.open.lock();
         if open.1.len() >= self.limit {
             let idle = open.1.iter().filter(|(_, connection)| !connection.is_busy());
             let oldest = idle
@@ -114,16 +115,11 @@ impl Connections {
     }
 
     fn leave(&self, id: u64) {
-        self.lock().1.remove(&id);
+        self.open.lock().1.remove(&id);
     }
 
     fn now(&self) -> u64 {
         u64::try_from(self.epoch.elapsed().as_micros()).unwrap_or(u64::MAX)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, (u64, HashMap<u64, Arc<Connection>>)> {
-        // A panic elsewhere leaves the map whole.
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -257,13 +253,13 @@ mod tests {
         let busy = one.busy();
         let (third, _) = connections.enter().unwrap();
         let open = |connections: &Connections| {
-            let mut ids: Vec<_> = connections.lock().1.keys().copied().collect();
+            let mut ids: Vec<_> = connections.open.lock().1.keys().copied().collect();
             ids.sort_unstable();
             ids
         };
         assert_eq!(open(&connections), [first, third]);
         let _all_busy = two.busy();
-        let third_busy = Arc::clone(&connections.lock().1[&third]);
+        let third_busy = Arc::clone(&connections.open.lock().1[&third]);
         let third_busy = third_busy.busy();
         assert!(connections.enter().is_none());
         drop((busy, third_busy));

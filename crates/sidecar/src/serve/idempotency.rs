@@ -1,11 +1,11 @@
 //! Requests that are sent twice and executed once: by the key that their caller gave them.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
 use axum::http::StatusCode;
+use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
@@ -92,7 +92,7 @@ impl Keys {
         let key = Sha256::new().chain_update(caller.digest()).chain_update(key).finalize().into();
         let request: [u8; 32] =
             Sha256::new().chain_update(skill).chain_update([0]).chain_update(body).finalize().into();
-        let mut inner = self.lock();
+        let mut inner = self.keys.lock();
         inner.forget_if_expired(&key, now);
         if let Some(entry) = inner.entries.get(&key) {
             return if entry.request == request { Claim::Again(entry.answer.clone()) } else { Claim::Conflict };
@@ -120,7 +120,7 @@ impl Keys {
         };
         let bytes = answer.as_ref().map_or(0, |(_, body)| body.len());
         {
-            let mut inner = self.lock();
+            let mut inner = self.keys.lock();
             if may_have_run {
                 if let Some(entry) = inner.entries.get_mut(&first.key) {
                     entry.finished = Some((now, bytes));
@@ -137,12 +137,7 @@ impl Keys {
 
     /// Throws away what has expired; how many there were.
     pub fn reap(&self, now: Instant) -> usize {
-        self.lock().reap(now)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Counters and map are changed together, without a panic in between.
-        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+        self.keys.lock().reap(now)
     }
 }
 
@@ -255,7 +250,7 @@ mod tests {
         assert!(matches!(claim(now), Claim::Again(_)));
         assert_eq!(keys.reap(now), 0);
         first(claim(now + KEPT));
-        assert_eq!(keys.lock().of_caller[&caller].keys, 1);
+        assert_eq!(keys.keys.lock().of_caller[&caller].keys, 1);
     }
 
     #[test]
@@ -276,8 +271,8 @@ mod tests {
         keys.finish(third, stored(""), now);
         // Time frees all of it.
         first(keys.claim(one, "more", "gh", b"", now + KEPT));
-        assert_eq!(keys.lock().entries.len(), 1);
-        assert_eq!(keys.lock().bytes, 0);
+        assert_eq!(keys.keys.lock().entries.len(), 1);
+        assert_eq!(keys.keys.lock().bytes, 0);
     }
 
     #[test]

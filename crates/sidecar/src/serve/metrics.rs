@@ -1,9 +1,9 @@
 //! What is counted, for Prometheus.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -165,7 +165,7 @@ impl Metrics {
     }
 
     fn is_known(&self, skill: &str) -> bool {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         known.contains(skill) || (known.len() < MAX_SKILL_LABELS && known.insert(skill.to_owned()))
     }
 }

@@ -1,9 +1,10 @@
 //! Calls that nobody waits for: kept for their caller, and no longer than promised.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -71,7 +72,7 @@ impl Tasks {
         bytes: usize,
         now: Instant,
     ) -> Result<(Uuid, watch::Receiver<bool>), QuotaError> {
-        let mut tasks = self.lock();
+        let mut tasks = self.tasks.lock();
         let mut usage = Usage::of(&tasks, caller);
         if usage.check(bytes).is_err() {
             reap(&mut tasks, now);
@@ -87,7 +88,7 @@ impl Tasks {
 
     /// The task is over.
     pub fn finish(&self, id: Uuid, finished: Finished, now: Instant) {
-        if let Some(task) = self.lock().get_mut(&id) {
+        if let Some(task) = self.tasks.lock().get_mut(&id) {
             task.bytes = finished.bytes();
             task.finished = Some((Arc::new(finished), now));
             task.ended.send_replace(true);
@@ -96,12 +97,12 @@ impl Tasks {
 
     /// Forgets a task that never became one.
     pub fn forget(&self, id: Uuid) {
-        self.lock().remove(&id);
+        self.tasks.lock().remove(&id);
     }
 
     /// A task of this caller; nobody else's, and none that has expired.
     pub fn find(&self, caller: Caller, id: Uuid, now: Instant) -> Option<State> {
-        let tasks = self.lock();
+        let tasks = self.tasks.lock();
         let task = tasks.get(&id).filter(|task| task.caller == caller)?;
         match &task.finished {
             None => Some(State::Pending),
@@ -112,7 +113,7 @@ impl Tasks {
 
     /// Asks a task of this caller to end, and gives what tells when it has.
     pub fn cancel(&self, caller: Caller, id: Uuid) -> Option<watch::Receiver<bool>> {
-        let tasks = self.lock();
+        let tasks = self.tasks.lock();
         let task = tasks.get(&id).filter(|task| task.caller == caller)?;
         task.cancel.send_replace(true);
         Some(task.ended.subscribe())
@@ -120,19 +121,14 @@ impl Tasks {
 
     /// Throws away what has expired; how many there were.
     pub fn reap(&self, now: Instant) -> usize {
-        reap(&mut self.lock(), now)
+        reap(&mut self.tasks.lock(), now)
     }
 
     /// How many wait or run, and how many are finished.
     pub fn counts(&self) -> (usize, usize) {
-        let tasks = self.lock();
+        let tasks = self.tasks.lock();
         let finished = tasks.values().filter(|task| task.finished.is_some()).count();
         (tasks.len() - finished, finished)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Uuid, Task>> {
-        // A panic elsewhere leaves the map whole.
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

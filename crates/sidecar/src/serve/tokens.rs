@@ -4,10 +4,10 @@ use std::fs::File;
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
+use parking_lot::{Mutex, RwLock};
 use rustix::fs::{Mode, OFlags};
 use sha2::{Digest as _, Sha256};
 use subtle::{ConditionallySelectable as _, ConstantTimeEq as _};
@@ -86,7 +86,7 @@ impl Tokens {
 
     /// How many there are.
     pub fn count(&self) -> usize {
-        self.valid.read().unwrap_or_else(PoisonError::into_inner).len()
+        self.valid.read().len()
     }
 
     /// Reads the file again. When that fails, what was valid stays valid.
@@ -98,7 +98,7 @@ impl Tokens {
         if let Some(path) = &self.file {
             let version = version(path);
             // A version that is no good need not be read again and again either.
-            self.seen().version = version;
+            self.seen.lock().version = version;
             let read = read(path).and_then(|text| parse(&text));
             let read = read.with_context(|| format!("the token file {}", path.display()))?;
             for digest in read {
@@ -107,7 +107,7 @@ impl Tokens {
                 }
             }
         }
-        *self.valid.write().unwrap_or_else(PoisonError::into_inner) = valid;
+        *self.valid.write() = valid;
         Ok(())
     }
 
@@ -127,7 +127,7 @@ impl Tokens {
     }
 
     fn find(&self, digest: &[u8; 32]) -> Option<Caller> {
-        let valid = self.valid.read().unwrap_or_else(PoisonError::into_inner);
+        let valid = self.valid.read();
         let mut found = u32::MAX;
         for (index, known) in (0u32..).zip(valid.iter()) {
             found.conditional_assign(&index, known.ct_eq(digest));
@@ -138,7 +138,7 @@ impl Tokens {
     /// Looks at the file, unless it was looked at within the last `pause`.
     fn reload_if_changed(&self, pause: Duration) {
         let Some(path) = &self.file else { return };
-        let mut seen = self.seen();
+        let mut seen = self.seen.lock();
         if (seen.looked).is_some_and(|looked| looked.elapsed() < pause) {
             return;
         }
@@ -155,10 +155,6 @@ impl Tokens {
                 "the token file has changed, and what it holds is not used"
             ),
         }
-    }
-
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
+use std::sync::{LazyLock, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
@@ -17,6 +17,7 @@ use kube::api::{ApiResource, TypeMeta, WatchEvent};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::GroupVersionKind;
 use kube::{Client, Config};
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::runtime::{Builder, Handle};
 use tokio::task::AbortHandle;
@@ -83,7 +84,7 @@ impl Api {
     pub(super) fn connect(kubeconfig: PathBuf, user: Option<String>, groups: Vec<String>) -> Result<Self> {
         type Known = HashMap<(PathBuf, Option<String>, Vec<String>), Api>;
         static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
-        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = KNOWN.lock();
         let key = (kubeconfig, user, groups);
         if let Some(api) = known.get(&key) {
             return Ok(api.clone());

@@ -4,11 +4,12 @@
 //! have installed it since.
 
 use std::collections::HashMap;
+use std::sync::LazyLock;
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::api::{Api, Change};
@@ -137,7 +138,7 @@ fn resource(api: &Api, name: &str) -> Result<Option<Resource>> {
         None => None,
     };
     // Held while it is read: tests that run side by side would all read it.
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = KNOWN.lock();
     if let Some(found) = known.get(api.server()).and_then(only) {
         return Ok(found);
     }

@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::LazyLock;
 
 use anyhow::{Context as _, Result, bail};
+use parking_lot::Mutex;
 
 use super::lease::{Lease, xtask};
 use crate::static_build;
@@ -102,7 +103,7 @@ impl Image {
     pub(super) fn import(&self, lease: &Lease) -> Result<()> {
         static LOADED: LazyLock<Mutex<HashSet<(String, String)>>> = LazyLock::new(Mutex::default);
         // Held during the import: the second test waits for the first's.
-        let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = LOADED.lock();
         let key = (lease.name.clone(), self.name.clone());
         if loaded.contains(&key) {
             return Ok(());

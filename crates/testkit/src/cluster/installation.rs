@@ -25,10 +25,11 @@ use std::fs::{self, File, OpenOptions};
 use std::hash::{DefaultHasher, Hasher as _};
 use std::io::Read as _;
 use std::path::Path;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
 use serde_json::{Value, json};
 
@@ -94,7 +95,7 @@ impl Installation<'static> {
             return Ok(None);
         };
         // Held meanwhile: the other tests of this process wait.
-        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = KNOWN.lock();
         if let Some(installation) = known.get(&lease.name) {
             return Ok(Some(installation));
         }

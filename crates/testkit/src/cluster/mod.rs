@@ -42,10 +42,11 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use parking_lot::Mutex;
 
 use self::kubectl::Route;
 
@@ -109,7 +110,7 @@ impl Cluster {
         type Found = Result<&'static Cluster, String>;
         static CLUSTERS: LazyLock<Mutex<HashMap<Tier, Found>>> = LazyLock::new(Mutex::default);
         // Held during the start: the other tests of this process wait for it instead of starting their own.
-        let mut clusters = CLUSTERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clusters = CLUSTERS.lock();
         let found = match clusters.entry(tier) {
             Entry::Occupied(known) => known.into_mut(),
             // A process has as many clusters as there are tiers, for as long as it lives.

@@ -5,7 +5,7 @@
 //! would see of a real run, a thousand times faster. Everything here goes straight to the API server, past the faults.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -16,6 +16,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use sympozium_api::{AgentRun, labels};
 use tokio::sync::watch;
@@ -104,7 +105,7 @@ impl Played {
 
     /// What the pod of the run of this name will do, other than to answer.
     pub fn play(&self, run: &str, play: Play) {
-        lock(&self.shared.plays).insert(run.to_owned(), play);
+        self.shared.plays.lock().insert(run.to_owned(), play);
     }
 
     /// Has the pod of the run with this UID, which [waits](Play::Waits), go on: at once, or as soon as it runs.
@@ -123,12 +124,8 @@ impl Played {
 
     /// What became of the pods of the run with this UID.
     pub fn pods_of(&self, uid: &str) -> Pods {
-        lock(&self.shared.pods).get(uid).cloned().unwrap_or_default()
+        self.shared.pods.lock().get(uid).cloned().unwrap_or_default()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shared {
@@ -148,15 +145,15 @@ impl Shared {
     }
 
     fn run(&self, uid: &str) -> watch::Sender<Option<String>> {
-        lock(&self.runs).entry(uid.to_owned()).or_default().clone()
+        self.runs.lock().entry(uid.to_owned()).or_default().clone()
     }
 
     fn ran(&self, uid: &str) -> watch::Sender<bool> {
-        lock(&self.ran).entry(uid.to_owned()).or_default().clone()
+        self.ran.lock().entry(uid.to_owned()).or_default().clone()
     }
 
     fn cue(&self, uid: &str) -> watch::Sender<Option<Play>> {
-        lock(&self.cues).entry(uid.to_owned()).or_default().clone()
+        self.cues.lock().entry(uid.to_owned()).or_default().clone()
     }
 
     async fn watch_pods(self: Arc<Self>) {
@@ -226,7 +223,7 @@ impl Shared {
             return stage.say(&stage.ended(0)).await;
         }
         self.ran(run_uid).send_replace(true);
-        let mut play = lock(&self.plays).get(run).copied().unwrap_or_default();
+        let mut play = self.plays.lock().get(run).copied().unwrap_or_default();
         if play == Play::Waits {
             let mut cue = self.cue(run_uid).subscribe();
             // The sender is kept with the run, so this can only end well.
@@ -268,7 +265,7 @@ impl Shared {
     }
 
     fn note(&self, run_uid: &str, change: impl FnOnce(&mut Pods) -> bool) {
-        change(lock(&self.pods).entry(run_uid.to_owned()).or_default());
+        change(self.pods.lock().entry(run_uid.to_owned()).or_default());
     }
 }
 

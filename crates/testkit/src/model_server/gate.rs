@@ -1,7 +1,9 @@
 //! Holding pieces of an answer back until the test lets them through.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// Lets the pieces of a reply through one by one, so that a test can show that nothing on the way keeps them back.
 ///
@@ -27,21 +29,21 @@ impl Gate {
 
     /// Lets so many more pieces through.
     pub fn release(&self, pieces: u64) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         state.released = state.released.saturating_add(pieces);
         wake(state);
     }
 
     /// Lets everything through from now on.
     pub fn open(&self) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         state.open = true;
         wake(state);
     }
 
     /// Passes with one piece.
     pub(super) fn poll_pass(&self, context: &Context<'_>) -> Poll<()> {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         if state.open {
             return Poll::Ready(());
         }
@@ -53,10 +55,6 @@ impl Gate {
             state.waiting.push(context.waker().clone());
         }
         Poll::Pending
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

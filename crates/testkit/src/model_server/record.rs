@@ -1,11 +1,12 @@
 //! The requests that came, for the test to look at.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hyper::body::Bytes;
 use hyper::http::request::Parts;
+use parking_lot::{Condvar, Mutex};
 use serde_json::Value;
 
 /// How long a test waits for requests before it fails: long, for a starved machine is slow and a good test does not wait.
@@ -102,7 +103,7 @@ struct State {
 impl Records {
     /// Numbers a request and keeps it.
     pub fn add(&self, mut request: Recorded) -> Arc<Recorded> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.requests += 1;
         request.number = state.requests;
         let request = Arc::new(request);
@@ -120,20 +121,20 @@ impl Records {
 
     /// Notes that a client left before its answer was complete.
     pub fn add_abandoned(&self) {
-        self.state().abandoned += 1;
+        self.state.lock().abandoned += 1;
         self.changed.notify_all();
     }
 
     pub fn kept(&self) -> Vec<Arc<Recorded>> {
-        self.state().kept.iter().cloned().collect()
+        self.state.lock().kept.iter().cloned().collect()
     }
 
     pub fn requests(&self) -> u64 {
-        self.state().requests
+        self.state.lock().requests
     }
 
     pub fn abandoned(&self) -> u64 {
-        self.state().abandoned
+        self.state.lock().abandoned
     }
 
     #[track_caller]
@@ -151,17 +152,13 @@ impl Records {
     /// Waits until `what` is at least `count`, or patience ends; gives what it is then.
     fn wait(&self, count: u64, what: impl Fn(&State) -> u64) -> u64 {
         let end = Instant::now() + PATIENCE;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         loop {
             let left = end.saturating_duration_since(Instant::now());
             if what(&state) >= count || left.is_zero() {
                 return what(&state);
             }
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            self.changed.wait_for(&mut state, left);
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

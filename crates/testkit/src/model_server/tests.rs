@@ -61,7 +61,7 @@ impl AsyncWrite for Noted {
 /// The writes that an answer to this body is made of.
 fn writes(reply: Reply, body: &str) -> Vec<String> {
     let shared = Arc::new(Shared::new(&Settings::new()));
-    shared.script().queue.push_back(Arc::new(reply));
+    shared.script.lock().queue.push_back(Arc::new(reply));
     let length = body.len();
     let request = format!(
         "POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"

@@ -2,10 +2,11 @@
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use hyper::body::Bytes;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::reply::Then;
@@ -32,21 +33,17 @@ struct Orders {
 impl Control {
     /// From here on so many bytes are written, then the connection is cut; `None` for all of them.
     pub fn allow(&self, bytes: Option<u64>) {
-        self.orders().left = bytes;
+        self.0.lock().left = bytes;
     }
 
     /// Cuts the connection once all that was written has left. HTTP flushes whenever a body has to wait, and that does it.
     pub fn cut(&self) {
-        self.orders().cut = true;
+        self.0.lock().cut = true;
     }
 
     /// Sends these bytes in place of whatever HTTP writes.
     pub fn send_raw(&self, bytes: Bytes, then: Then) {
-        self.orders().raw = Some((bytes, then));
-    }
-
-    fn orders(&self) -> MutexGuard<'_, Orders> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().raw = Some((bytes, then));
     }
 }
 
@@ -74,7 +71,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let mut orders = this.control.orders();
+        let mut orders = this.control.0.lock();
         let mut stream = Pin::new(&mut this.stream);
         if orders.raw.is_some() {
             return Poll::Ready(Ok(bytes.len()));
@@ -98,7 +95,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let orders = this.control.orders();
+        let orders = this.control.0.lock();
         if orders.raw.is_none() && orders.left.is_none() {
             return Pin::new(&mut this.stream).poll_write_vectored(context, buffers);
         }
@@ -115,7 +112,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let mut orders = this.control.orders();
+        let mut orders = this.control.0.lock();
         let mut stream = Pin::new(&mut this.stream);
         if let Some((bytes, _)) = &mut orders.raw {
             while !bytes.is_empty() {

@@ -2,7 +2,7 @@
 //!
 //! One guard per test, and never a second one: a thread that asks again while somebody waits to be alone waits for ever.
 
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 static CLUSTER: RwLock<()> = RwLock::new(());
 
@@ -16,10 +16,10 @@ pub struct Alone(#[expect(dead_code, reason = "held for its drop")] RwLockWriteG
 
 /// Waits until nobody is alone.
 pub fn together() -> Together {
-    Together(CLUSTER.read().unwrap_or_else(PoisonError::into_inner))
+    Together(CLUSTER.read())
 }
 
 /// Waits until nobody else is there.
 pub fn alone() -> Alone {
-    Alone(CLUSTER.write().unwrap_or_else(PoisonError::into_inner))
+    Alone(CLUSTER.write())
 }

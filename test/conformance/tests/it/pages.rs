@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use parking_lot::Mutex;
 
 /// How long a client may take for one read or write.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -29,7 +30,7 @@ const PAGES: [(&str, &str, &str); 2] = [
 /// When nothing can listen there.
 pub fn at(host: Ipv4Addr) -> anyhow::Result<SocketAddr> {
     static SERVERS: LazyLock<Mutex<HashMap<Ipv4Addr, SocketAddr>>> = LazyLock::new(Mutex::default);
-    let mut servers = SERVERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut servers = SERVERS.lock();
     if let Some(address) = servers.get(&host) {
         return Ok(*address);
     }

@@ -294,7 +294,7 @@ proptest! {
                 }
                 Act::Reserve(number) => {
                     let before = index.active().len();
-                    let is_new = index.lock().runs.get(&format!("uid-{number}"))
+                    let is_new = index.inner.lock().runs.get(&format!("uid-{number}"))
                         .is_some_and(|it| it.state != RunState::Active);
                     let turn = index.reserve(&of(number, json!({})), |_| None);
                     prop_assert!(!(is_new && turn.is_ok()) || before < 4);
@@ -304,7 +304,7 @@ proptest! {
                     index.forget(&format!("uid-{number}"));
                 }
             }
-            let inner = index.lock();
+            let inner = index.inner.lock();
             let active = inner.runs.iter().filter(|(_, it)| it.state == RunState::Active);
             let mut counts = HashMap::new();
             for (uid, known) in active.clone() {

@@ -1,13 +1,11 @@
 //! A bounded cache whose entries expire.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use sympozium_api::names::Digest;
 use tokio::time::Instant;
-
-use super::lock;
 
 pub(super) struct TtlCache<V> {
     capacity: usize,
@@ -21,14 +19,14 @@ impl<V: Clone> TtlCache<V> {
     }
 
     pub(super) fn get(&self, key: &Digest) -> Option<V> {
-        let answers = lock(&self.entries);
+        let answers = self.entries.lock();
         let (asked, answer) = answers.get(key)?;
         (asked.elapsed() < self.ttl).then(|| answer.clone())
     }
 
     /// Stores an entry if there is room. What is not stored is asked for again.
     pub(super) fn put(&self, key: Digest, asked: Instant, answer: V) {
-        let mut answers = lock(&self.entries);
+        let mut answers = self.entries.lock();
         if answers.len() >= self.capacity {
             answers.retain(|_, (asked, _)| asked.elapsed() < self.ttl);
         }

@@ -17,7 +17,7 @@ async fn what_is_known_of_a_run_goes_with_it() {
         transcript_head: plan.clone(),
     };
     let known = || {
-        let mut known: Vec<String> = lock(&reports.states).keys().cloned().collect();
+        let mut known: Vec<String> = reports.states.lock().keys().cloned().collect();
         known.sort();
         known
     };

@@ -66,7 +66,7 @@ impl RunCache {
             tracing::warn!(run = uid, error = text, attempt, "a plan is asked for again");
             sleep(pause).await;
             pause = (2 * pause).min(MAX_BACKOFF);
-            if !self.lock().runs.contains_key(uid) {
+            if !self.index.lock().runs.contains_key(uid) {
                 return;
             }
         }
@@ -92,7 +92,7 @@ impl RunCache {
         if !is_its {
             return Err(FetchError::OtherRun);
         }
-        let mut index = self.lock();
+        let mut index = self.index.lock();
         // The run may have ended by now.
         let Some(known) = index.runs.get_mut(run.uid.as_str()) else {
             return Ok(());

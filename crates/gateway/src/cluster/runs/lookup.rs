@@ -92,7 +92,7 @@ impl RunCache {
 
     /// What the cache says about the run with this stem, if the pod is not the run's.
     fn cached_owner(&self, stem: &Stem) -> Option<PodOwner> {
-        let index = self.lock();
+        let index = self.index.lock();
         if index.ended.contains(&stem.uid) {
             return Some(PodOwner::NoRun("the pod's run is over"));
         }

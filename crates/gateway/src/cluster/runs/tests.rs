@@ -67,7 +67,7 @@ async fn nothing_is_kept_of_runs_that_are_over() {
     runs.sees("uid", json!({ "phase": "Pending" }));
     assert_eq!(runs.len(), 1);
     runs.sees("uid", json!({ "phase": "Skipped" }));
-    assert!(runs.is_empty() && runs.lock().pods.is_empty());
+    assert!(runs.is_empty() && runs.index.lock().pods.is_empty());
 }
 
 #[tokio::test]

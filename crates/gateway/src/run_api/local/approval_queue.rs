@@ -1,8 +1,9 @@
 //! A queue of questions in memory, for an approver at a terminal or behind another program.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use sympozium_api::names::Digest;
 use sympozium_api::policy::{Approver, ApproverKind};
 use sympozium_ipc::run_api::{ApprovalAnswer, ApprovalRequest, Decision};
@@ -114,7 +115,7 @@ impl ApprovalQueue {
 
     /// The pending questions, by run and ID.
     pub fn pending(&self) -> Vec<PendingQuestion> {
-        let questions = self.lock();
+        let questions = self.questions.lock();
         questions.values().map(|it| it.pending.clone()).collect()
     }
 
@@ -133,7 +134,7 @@ impl ApprovalQueue {
     /// Returns an error if the vote does not count. The question stays pending.
     pub fn vote(&self, verdict: &VoteRequest<'_>) -> Result<VoteOutcome, VoteRefusal> {
         let key = (verdict.run.to_owned(), verdict.approval.to_owned());
-        let mut questions = self.lock();
+        let mut questions = self.questions.lock();
         let waiting = questions.get_mut(&key).ok_or(VoteRefusal::Unknown)?;
         if Instant::now() >= waiting.pending.deadline || waiting.answer.is_closed() {
             return Err(VoteRefusal::Unknown);
@@ -166,11 +167,6 @@ impl ApprovalQueue {
 
     fn notify(&self) {
         self.changes.send_modify(|count| *count += 1);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, QueuedQuestion>> {
-        // A panic in another thread leaves the map consistent.
-        self.questions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -221,7 +217,7 @@ impl QuestionHandler for ApprovalQueue {
         let key = (question.run.uid().to_owned(), question.request.approval.clone());
         let (told, answer) = oneshot::channel();
         {
-            let mut questions = self.lock();
+            let mut questions = self.questions.lock();
             if questions.len() >= MAX_PENDING {
                 let message = format!("{MAX_PENDING} questions wait for a person already");
                 return Err(HandlerError::Busy(message));
@@ -253,7 +249,7 @@ struct QueueGuard<'d> {
 
 impl Drop for QueueGuard<'_> {
     fn drop(&mut self) {
-        let removed = self.queue.lock().remove(&self.key);
+        let removed = self.queue.questions.lock().remove(&self.key);
         if removed.is_some() {
             self.queue.notify();
         }

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::writes::{Class, MOST_KEPT_WRITES, Write, class, is_write};
@@ -133,7 +133,7 @@ impl State {
     }
 
     pub fn begin(&self, counts: Counts) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.counts = counts;
         inner.counted = 0;
         inner.writes.clear();
@@ -148,19 +148,19 @@ impl State {
     }
 
     pub fn writes(&self) -> Vec<Write> {
-        self.lock().writes.clone()
+        self.inner.lock().writes.clone()
     }
 
     pub fn stop_at(&self, number: usize, moment: Moment) {
-        self.lock().stop = Some((number, moment));
+        self.inner.lock().stop = Some((number, moment));
     }
 
     pub fn has_stopped(&self) -> bool {
-        self.lock().stopped
+        self.inner.lock().stopped
     }
 
     pub fn resume(&self) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.stop = None;
         inner.stopped = false;
         drop(inner);
@@ -171,17 +171,17 @@ impl State {
     }
 
     pub fn spoil(&self, number: usize, fault: Fault) {
-        self.lock().faults.insert(number, fault);
+        self.inner.lock().faults.insert(number, fault);
     }
 
     pub fn sprinkle(&self, sprinkle: Option<Sprinkle>) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.asked = 0;
         inner.sprinkle = sprinkle.filter(|it| !it.faults.is_empty());
     }
 
     pub fn spoilt(&self) -> usize {
-        self.lock().spoilt
+        self.inner.lock().spoilt
     }
 
     pub fn cut_watches(&self) {
@@ -189,21 +189,21 @@ impl State {
     }
 
     pub fn cut_watches_after(&self, age: Option<Duration>) {
-        self.lock().cut_after = age;
+        self.inner.lock().cut_after = age;
         // Those that are open were opened without it.
         self.cut_watches();
     }
 
     pub fn cut_after(&self) -> Option<Duration> {
-        self.lock().cut_after
+        self.inner.lock().cut_after
     }
 
     pub fn cuts(&self) -> usize {
-        self.lock().cuts
+        self.inner.lock().cuts
     }
 
     pub fn note_cut(&self) {
-        self.lock().cuts += 1;
+        self.inner.lock().cuts += 1;
     }
 
     pub fn hold(&self, held: bool) {
@@ -231,7 +231,7 @@ impl State {
 
     /// Records a request and says what becomes of it.
     pub fn decide(&self, method: &str, path: &str) -> Decision {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if !is_write(method) {
             let deed = inner.chance(Kind::Read).map_or(Deed::Forward, Deed::Spoil);
             return Decision { place: None, deed };
@@ -272,12 +272,12 @@ impl State {
 
     /// The stop after a write: the answer is here and goes nowhere.
     pub fn stopped_after(&self) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         self.freeze(&mut inner);
     }
 
     pub fn answered(&self, place: Option<usize>, status: u16) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         // A test may have begun anew in between.
         if let Some(write) = place.and_then(|place| inner.writes.get_mut(place)) {
             write.status = Some(status);
@@ -287,10 +287,6 @@ impl State {
     fn freeze(&self, inner: &mut Inner) {
         inner.stopped = true;
         self.signal.send_modify(|signal| signal.held = true);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

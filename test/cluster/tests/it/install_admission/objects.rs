@@ -1,6 +1,6 @@
 //! What belongs to a run is the controller's, and everything else is nobody's concern.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 use super::*;
 
@@ -134,7 +134,7 @@ fn accounts_and_claims_become_no_run_s_and_change_in_nothing_that_counts() -> Re
 /// Whoever has full rights in the whole cluster meets the policy for objects that are in no namespace.
 #[test]
 fn objects_of_the_whole_cluster_are_guarded_too() -> Result<()> {
-    let _alone = WHOLE_CLUSTER.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = WHOLE_CLUSTER.lock();
     let Some(guarded) = Guarded::open("vap-wide")? else {
         return Ok(());
     };
@@ -163,7 +163,7 @@ static WHOLE_CLUSTER: Mutex<()> = Mutex::new(());
 /// By the API server's own count: ordinary work does not reach the policy at all, and neither do the cluster's controllers.
 #[test]
 fn nothing_else_is_asked_about() -> Result<()> {
-    let _alone = WHOLE_CLUSTER.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = WHOLE_CLUSTER.lock();
     let Some(guarded) = Guarded::open("vap-quiet")? else {
         return Ok(());
     };

@@ -1,9 +1,10 @@
 //! What the pod of a run reaches, and what is said where nothing holds it in.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use sympozium_api::installation::{CANARY_PORT, GATEWAY, GATEWAY_PORT};
 use sympozium_api::labels::SYSTEM_NAMESPACE;
@@ -153,7 +154,7 @@ impl Names {
             let mut buffer = [0; 64];
             while let Ok((length, from)) = socket.recv_from(&mut buffer) {
                 let word = String::from_utf8_lossy(&buffer[..length]).trim().to_owned();
-                words.lock().unwrap_or_else(PoisonError::into_inner).push(word);
+                words.lock().push(word);
                 let _ = socket.send_to(b"here\n", from);
             }
         });
@@ -162,7 +163,7 @@ impl Names {
 
     /// Whether a datagram with this word has come.
     fn has_heard(&self, word: &str) -> bool {
-        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let heard = self.heard.lock();
         heard.iter().any(|it| it == word)
     }
 }

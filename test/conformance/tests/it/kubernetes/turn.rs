@@ -7,10 +7,10 @@
 //! again. So a case with a floor of its own needs it only while it has its turn, and then runs beside the others.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use parking_lot::{Condvar, Mutex};
 use serde_json::{Value, json};
 use sympozium_api::labels::{API_VERSION, FLOOR_POLICY, SYSTEM_NAMESPACE};
 use sympozium_testkit::cluster::api::{Api, collection_of};
@@ -53,11 +53,11 @@ impl Turn {
     ///
     /// When the floor is refused, or the controller does not see it in time.
     pub fn take(api: &Api, floor: Option<&Value>) -> anyhow::Result<Self> {
-        let mut state = lock();
+        let mut state = STATE.lock();
         let number = state.next;
         state.next += 1;
         while state.serving != number || state.undecided > 0 && state.floor.as_ref() != floor {
-            state = CHANGED.wait(state).unwrap_or_else(PoisonError::into_inner);
+            CHANGED.wait(&mut state);
         }
         // From here on the turn is passed on, whatever comes.
         let turn = Self { api: api.clone() };
@@ -76,14 +76,14 @@ pub struct Undecided {
 impl Turn {
     /// Gives the turn away.
     pub fn pass_on(self) -> Undecided {
-        lock().undecided += 1;
+        STATE.lock().undecided += 1;
         Undecided { api: self.api.clone() }
     }
 }
 
 impl Drop for Undecided {
     fn drop(&mut self) {
-        let mut state = lock();
+        let mut state = STATE.lock();
         state.undecided -= 1;
         state.restore_behind_the_last(&self.api);
         CHANGED.notify_all();
@@ -92,15 +92,11 @@ impl Drop for Undecided {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let mut state = lock();
+        let mut state = STATE.lock();
         state.serving += 1;
         state.restore_behind_the_last(&self.api);
         CHANGED.notify_all();
     }
-}
-
-fn lock() -> MutexGuard<'static, State> {
-    STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl State {
