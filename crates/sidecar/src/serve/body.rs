@@ -120,26 +120,11 @@ fn nearest(field: &str) -> Option<&'static str> {
     let field = field.to_ascii_lowercase();
     FIELDS
         .into_iter()
-        .map(|known| (distance(&field, known), known))
+        .map(|known| (strsim::levenshtein(&field, known), known))
         .filter(|&(distance, known)| distance <= known.len() / 2)
         .min()
         .map(|(_, known)| known)
         .or_else(|| FIELDS.into_iter().find(|known| field.starts_with(known) || known.starts_with(&*field)))
-}
-
-/// How many letters have to be put in, taken out or replaced to make one word of another.
-fn distance(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (line, letter) in one.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], line + 1);
-        for (column, expected) in other.iter().enumerate() {
-            let replaced = diagonal + usize::from(letter != *expected);
-            diagonal = row[column + 1];
-            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
-        }
-    }
-    row[other.len()]
 }
 
 struct CallVisitor;
