@@ -10,8 +10,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Parser as _;
 use sympozium_ipc::door::{RunResult, SHUTDOWN_ERROR};
-use sympozium_program::{Failure, start_logging};
-use tokio::signal::unix::{SignalKind, signal};
+use sympozium_program::{Failure, ShutdownSignals, start_logging};
 use tokio::time::sleep;
 
 use crate::arguments::Arguments;
@@ -67,13 +66,9 @@ fn start(arguments: &Arguments, tools: &'static [NativeTool]) -> Result<ExitCode
 
 /// Works until it is done, or until somebody says that it is to end. Whatever is under way is given up then.
 async fn ended_or_done(arguments: &Arguments, tools: &'static [NativeTool]) -> Result<ExitCode, Failure> {
-    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for signals")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for signals")?;
+    let mut signals = ShutdownSignals::listen()?;
     let mut asked_to_end = async || {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
+        signals.recv().await;
     };
     let view = tokio::select! {
         view = view::appearing(&arguments.input, arguments.wait_for_input()) => view.map_err(unusable)?,

@@ -15,9 +15,8 @@ use sympozium_exec::lockdown::stop_listening;
 use sympozium_ipc::door::RunResult;
 use sympozium_ipc::receipt::{Event, Outcome, truncate_printable};
 use sympozium_ipc::run_api::{BridgePhase, ReportedEnd};
-use sympozium_program::Failure;
+use sympozium_program::{Failure, ShutdownSignals};
 use tokio::net::UnixStream;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, timeout, timeout_at};
 use zeroize::Zeroizing;
 
@@ -58,7 +57,7 @@ pub async fn run(started: ServeContext) -> ExitCode {
 }
 
 async fn serve(started: ServeContext) -> Result<ExitCode, Failure> {
-    let mut told = ShutdownSignals::new()?;
+    let mut told = ShutdownSignals::listen()?;
     let (session, door) = prepare(started)?;
     let reporting = {
         let session = Arc::clone(&session);
@@ -74,7 +73,7 @@ async fn serve(started: ServeContext) -> Result<ExitCode, Failure> {
     let times = ShutdownDeadlines::new(&end, Duration::from_secs(session.plan.deadlines.grace_seconds));
     tokio::select! {
         () = drain_calls(&session, times.drain) => {}
-        () = told.recv() => session.abandon_actions(),
+        _ = told.recv() => session.abandon_actions(),
     }
     let ending = run_end(&session, end);
     let event = end_event(&ending);
@@ -84,7 +83,7 @@ async fn serve(started: ServeContext) -> Result<ExitCode, Failure> {
     let reported = tokio::select! {
         reported = timeout_at(times.report, &mut reporting) => reported,
         // A second signal shortens the report: what is left is the time that a part has to exit.
-        () = told.recv() => timeout_at(Instant::now() + times.stop_report_timeout, &mut reporting).await,
+        _ = told.recv() => timeout_at(Instant::now() + times.stop_report_timeout, &mut reporting).await,
     };
     let complete = matches!(reported, Ok(Ok(ReportOutcome::Complete)));
     if !complete {
@@ -215,7 +214,7 @@ async fn wait_and_serve(session: &Arc<Session>, door: Door, told: &mut ShutdownS
             }
             Err(_) => return StopCause::NeverConnected,
         },
-        () = told.recv() => return StopCause::Signalled,
+        _ = told.recv() => return StopCause::Signalled,
         over = session.wait_end() => return stop_cause(over),
     };
     session.clock.start();
@@ -229,14 +228,14 @@ async fn serve_agent(session: &Arc<Session>, agent: UnixStream, told: &mut Shutd
     let over = tokio::select! {
         () = &mut serving => return classify_disconnect(session, told).await,
         () = session.clock.wait_expired() => return StopCause::TimedOut,
-        () = told.recv() => return StopCause::Signalled,
+        _ = told.recv() => return StopCause::Signalled,
         over = session.wait_end() => over,
     };
     if over == SessionEnd::Finished {
         // The agent knows that its result was accepted, and disconnects by itself.
         tokio::select! {
             _ = timeout(DISCONNECT_TIMEOUT, serving) => {}
-            () = told.recv() => return StopCause::Signalled,
+            _ = told.recv() => return StopCause::Signalled,
         }
         return classify_disconnect(session, told).await;
     }
@@ -360,24 +359,4 @@ fn end_event(ending: &ReportedEnd) -> Event {
         _ => None,
     };
     Event::Ended { outcome, result }
-}
-
-/// SIGTERM and SIGINT.
-struct ShutdownSignals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl ShutdownSignals {
-    fn new() -> Result<Self, Failure> {
-        let of = |kind| signal(kind).context("signals cannot be received");
-        Ok(Self { terminate: of(SignalKind::terminate())?, interrupt: of(SignalKind::interrupt())? })
-    }
-
-    async fn recv(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
 }

@@ -10,12 +10,11 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::anyhow;
 use rustix::fs::{Mode, OFlags};
-use sympozium_program::{Failure, start_logging};
+use sympozium_program::{Failure, ShutdownSignals, start_logging};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::arguments::CheckNetworkArguments;
@@ -110,19 +109,16 @@ pub(crate) fn main(arguments: &CheckNetworkArguments) -> Result<ExitCode, Failur
     start_logging(&arguments.log);
     let check = arguments.to_check();
     let verdict = build_runtime()?.block_on(async {
-        let mut terminate = signal(SignalKind::terminate()).context("cannot wait for signals")?;
-        let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for signals")?;
-        let ended = || {
-            let error = anyhow!("asked to end before the network was checked");
-            Failure::new(error, "the pod was deleted, or took too long to start")
-        };
+        let mut signals = ShutdownSignals::listen()?;
         tokio::select! {
             checked = check.run() => checked.map_err(|error| Failure::new(
                 error,
                 "is the gateway running (`kubectl -n sympozium-system get pods`), and does the run's NetworkPolicy let its pods reach it?",
             )),
-            _ = terminate.recv() => Err(ended()),
-            _ = interrupt.recv() => Err(ended()),
+            _ = signals.recv() => Err(Failure::new(
+                anyhow!("asked to end before the network was checked"),
+                "the pod was deleted, or took too long to start",
+            )),
         }
     })?;
     let canary = check.canary;
@@ -313,7 +309,7 @@ mod tests {
     /// The two programs do not depend on each other, so the text that they share is compared here.
     #[test]
     fn the_greeting_is_the_gateways() {
-        let gateway = include_str!("../../gateway/src/server/probes.rs");
+        let gateway = include_str!("../../gateway/src/server/canary.rs");
         let greeting = std::str::from_utf8(GREETING).unwrap();
         assert!(gateway.contains(&format!("b\"{greeting}: ")));
     }

@@ -10,7 +10,8 @@
 //!   `run::reconcile`.
 //! * `packs`, `agents`, `policies` and `admission_status` write the status of their kinds; `sweep` finds orphans.
 //! * `cluster_info` discovers the gateway, the API server and the nodes; `certificates` manages the gateway's Secrets.
-//! * `leader`, `probes`, `metrics` and `program` are the process around the reconcilers.
+//! * `process_state`, `metrics` and `program` are the process around the reconcilers, with the shell of
+//!   `sympozium-program`; `lease_store` is the Lease that leader election needs.
 //! * [`permissions`] is what the ServiceAccount may do; manifests are generated from it, and a test compares it with
 //!   the API server's audit log.
 //!
@@ -27,13 +28,13 @@ mod conditions;
 pub mod context;
 mod dispatch;
 mod fair_queue;
-pub mod leader;
+mod lease_store;
 pub mod metrics;
 mod object_key;
 pub mod packs;
 pub mod permissions;
 pub mod policies;
-pub mod probes;
+mod process_state;
 pub mod program;
 mod random;
 pub mod reconcile_loop;

@@ -15,8 +15,10 @@ use kube::{Client, Config};
 use sympozium_api::AgentRun;
 use sympozium_api::installation::CONTROLLER;
 use sympozium_plan::prices::Prices;
-use sympozium_program::{Failure, start_logging};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use sympozium_program::leader::{HeldLease, LeaderElector, LeaseLost};
+use sympozium_program::listen::bind;
+use sympozium_program::probes::serve_probes;
+use sympozium_program::{Failure, ShutdownSignals, run_multi_threaded, start_logging};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -28,10 +30,10 @@ use crate::certificates::CertificateManager;
 use crate::cluster_info::{ClusterInfoWatcher, Overrides};
 use crate::context::Context;
 use crate::dispatch::Dispatch;
-use crate::leader::{HeldLease, LeaderElector};
+use crate::lease_store::ApiLeaseStore;
 use crate::metrics::Metrics;
 use crate::policies::{self, PolicyRefs};
-use crate::probes::{self, ProcessState};
+use crate::process_state::ProcessState;
 use crate::reconcile_loop::{Queue, queue, run_loop};
 use crate::settings::Settings;
 use crate::sweep::Sweeper;
@@ -43,6 +45,8 @@ pub const SHUTDOWN_GRACE: Duration = Duration::from_secs(20);
 const RUNTIME_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Read timeout of connections to the API server. Longer than a watch lasts (kube asks for 290 s).
 const READ_TIMEOUT: Duration = Duration::from_secs(295);
+/// Concurrent connections of probes.
+const MAX_PROBE_CONNECTIONS: usize = 32;
 /// Wait before the API server is contacted again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Timeout of the first request to the API server.
@@ -51,35 +55,26 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     start_logging(&arguments.log);
-    match start(&arguments) {
+    // Fails only if the same provider was installed earlier in this process.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    match run_multi_threaded(RUNTIME_SHUTDOWN_TIMEOUT, serve(&arguments)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.print(),
     }
 }
 
-fn start(arguments: &Arguments) -> Result<(), Failure> {
-    // Fails only if the same provider was installed earlier in this process.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("the runtime cannot be started")?;
-    let outcome = runtime.block_on(serve(arguments));
-    runtime.shutdown_timeout(RUNTIME_SHUTDOWN_TIMEOUT);
-    outcome
-}
-
 async fn serve(arguments: &Arguments) -> Result<(), Failure> {
-    let mut signals = ShutdownSignals::new()?;
+    let mut signals = ShutdownSignals::listen()?;
     let overrides = arguments.load_overrides()?;
     let prices = arguments.load_prices()?;
     let metrics = Arc::new(Metrics::new());
     let state = ProcessState::new(Arc::clone(&metrics));
-    probes::serve(arguments.probe_listen, state.clone())
-        .await
-        .map_err(|error| Failure::new(error, "choose another address with --probe-listen"))?;
+    let listener = bind(arguments.probe_listen).await?;
+    serve_probes(listener, MAX_PROBE_CONNECTIONS, std::future::pending(), Arc::new(state.clone()))?;
     let client = connect(arguments).await?;
     let identity = identity(arguments)?;
     let held = tokio::select! {
-        () = signals.wait() => return Ok(()),
+        _ = signals.recv() => return Ok(()),
         held = stand_by(&client, arguments, &identity, &state) => held,
     };
     tracing::info!(identity, "the Lease is ours: this process works");
@@ -89,7 +84,12 @@ async fn serve(arguments: &Arguments) -> Result<(), Failure> {
     process.lead(arguments, held, &mut signals).await
 }
 
-async fn stand_by(client: &Client, arguments: &Arguments, identity: &str, state: &ProcessState) -> HeldLease {
+async fn stand_by(
+    client: &Client,
+    arguments: &Arguments,
+    identity: &str,
+    state: &ProcessState,
+) -> HeldLease<ApiLeaseStore> {
     // A process that cannot reach the API server is not ready to take over.
     loop {
         match timeout(CONNECT_TIMEOUT, client.apiserver_version()).await {
@@ -103,7 +103,8 @@ async fn stand_by(client: &Client, arguments: &Arguments, identity: &str, state:
     }
     state.set_standby();
     let namespace = &arguments.system_namespace;
-    LeaderElector::new(client.clone(), namespace, CONTROLLER, identity.to_owned()).acquire().await
+    let store = ApiLeaseStore::new(client.clone(), namespace);
+    LeaderElector::new(store, CONTROLLER, identity.to_owned()).acquire().await
 }
 
 async fn connect(arguments: &Arguments) -> Result<Client, Failure> {
@@ -156,7 +157,7 @@ impl LeaderProcess {
     async fn lead(
         self,
         arguments: &Arguments,
-        mut held: HeldLease,
+        mut held: HeldLease<ApiLeaseStore>,
         signals: &mut ShutdownSignals,
     ) -> Result<(), Failure> {
         let (stop, stopping) = watch::channel(false);
@@ -174,7 +175,7 @@ impl LeaderProcess {
         tokio::select! {
             lost = held.renew_until_lost(|at| renewed(&self.metrics, at)) => return Err(lease_lost(lost)),
             () = ready => {}
-            () = signals.wait() => {}
+            _ = signals.recv() => {}
             // They end only after the stop signal.
             _ = loops.join_next() => return Err(task_ended()),
             _ = tasks.join_next() => return Err(task_ended()),
@@ -339,7 +340,7 @@ struct StartedTasks {
     caches: Caches,
 }
 
-fn lease_lost(lost: crate::leader::LeaseLost) -> Failure {
+fn lease_lost(lost: LeaseLost) -> Failure {
     tracing::error!(error = %lost, "this process must not work any more");
     Failure::new(
         anyhow::Error::new(lost).context("the Lease is lost"),
@@ -349,24 +350,4 @@ fn lease_lost(lost: crate::leader::LeaseLost) -> Failure {
 
 fn task_ended() -> Failure {
     anyhow!("a part of this process ended that must not; this is a fault in it").into()
-}
-
-/// The signals that shut the process down.
-struct ShutdownSignals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl ShutdownSignals {
-    fn new() -> anyhow::Result<Self> {
-        let listen = |kind| signal(kind).context("cannot wait for signals");
-        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
-    }
-
-    async fn wait(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
 }

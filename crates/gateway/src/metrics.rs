@@ -12,8 +12,6 @@ use sympozium_ipc::run_api::ApiRefusalCode;
 
 use crate::events::{EventKind, EventLog, Reason};
 
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,

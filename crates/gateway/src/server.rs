@@ -1,11 +1,10 @@
 //! The program: sockets, signals, and plans and keys from files.
 
-mod files;
+mod canary;
 mod listen;
-mod peer_limiter;
-mod probes;
 mod refused_connections;
 
+use std::convert::Infallible;
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
@@ -15,12 +14,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, anyhow};
 use clap::Parser as _;
 use sympozium_api::installation::GATEWAY;
-use sympozium_ipc::credential::{Claims, Credential};
-use sympozium_program::{Failure, start_logging};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use sympozium_ipc::credential::{Claims, Credential, KeyRing};
+use sympozium_program::files::{FileState, POLL_INTERVAL, read_secret};
+use sympozium_program::listen::bind;
+use sympozium_program::probes::{ProbeHandler, serve_probes};
+use sympozium_program::tls_reload::ReloadingTls;
+use sympozium_program::{Failure, HangupSignal, ShutdownSignals, run_multi_threaded, start_logging};
 use tokio::sync::{mpsc, watch};
 use tokio::time::MissedTickBehavior;
-use tokio_rustls::TlsAcceptor;
 
 use crate::arguments::{Arguments, Command, ForwardArguments, RunSource, ServeArguments, SignArguments};
 use crate::cluster::{self, Cluster};
@@ -38,6 +39,9 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 /// How long to wait for the rest after everything was cut.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Concurrent connections of probes.
+const MAX_PROBE_CONNECTIONS: usize = 64;
+
 /// The whole program.
 pub fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
@@ -52,11 +56,7 @@ fn run(arguments: &ServeArguments) -> Result<(), Failure> {
     start_logging(&arguments.log);
     // One crypto provider, installed before TLS is used. A second call has no effect.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("the runtime cannot be started")?;
-    let served = runtime.block_on(serve(arguments));
-    runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
-    served
+    run_multi_threaded(SHUTDOWN_TIMEOUT, serve(arguments))
 }
 
 async fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
@@ -64,7 +64,7 @@ async fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
     let source = source.map_err(|unclear| Failure::new(unclear, unclear.hint))?;
     let settings = arguments.settings();
     listen::raise_file_limit(settings.connections)?;
-    let keys = files::read_keys(&arguments.key_file)?;
+    let keys = read_keys(&arguments.key_file)?;
     let resolver = Resolver::new(&arguments.dns, arguments.cluster_domain.as_deref());
     let resolver = resolver.map_err(|error| Failure::new(error, "name one with --dns"))?;
     let gateway = Gateway::new(keys, settings, Network::new(resolver));
@@ -77,32 +77,37 @@ async fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
         }
         RunSource::Kubernetes => Some(serve_cluster(&gateway, arguments, &metrics).await?),
     };
-    let tls = files::read_tls(arguments, gateway.alpn_protocols())?.map(watch::Sender::new);
+    let tls = match (&arguments.tls_cert, &arguments.tls_key) {
+        (Some(certificate), Some(key)) => Some(ReloadingTls::load(certificate, key, gateway.alpn_protocols())?),
+        _ => None,
+    };
     // Before the gateway listens, so that no signal is missed.
-    let mut signals = Signals::new()?;
+    let (mut signals, hangup) = (ShutdownSignals::listen()?, HangupSignal::listen()?);
     let (close, closing) = watch::channel(false);
     // Each connection holds a sender; when the last one is dropped, the receiver resolves.
     let (open, mut all_closed) = mpsc::channel::<()>(1);
 
-    let served = tls.as_ref().map(watch::Sender::subscribe);
     let serving = listen::ClientListener {
         gateway: Arc::clone(&gateway),
         metrics: Arc::clone(&metrics),
-        tls: served,
+        tls: tls.as_ref().map(ReloadingTls::subscribe),
         plain_proxy: arguments.plain_proxy,
         open,
     };
     let address = serving.listen(&arguments.listen, closing.clone()).await?;
     if let Some(port) = arguments.canary {
-        probes::serve_canary(address, port, closing.clone()).await?;
+        canary::serve_canary(address, port, until_closing(&closing)).await?;
     }
     if let Some(probe_listen) = arguments.probe_listen {
         let probed = Arc::new(ProbeState { gateway: Arc::clone(&gateway), metrics, cluster, closing: closing.clone() });
-        probes::serve_probes(probe_listen, closing, probed).await?;
+        serve_probes(bind(probe_listen).await?, MAX_PROBE_CONNECTIONS, until_closing(&closing), probed)?;
     }
 
     let reload = Reloader { gateway: Arc::clone(&gateway), arguments, source, tls };
-    signals.wait_for_termination(&reload).await;
+    tokio::select! {
+        _ = signals.recv() => {}
+        never = reload.run(hangup) => match never {},
+    }
     tracing::info!("ending: no new connections are taken");
     close.send_replace(true);
     if tokio::time::timeout(SHUTDOWN_GRACE, all_closed.recv()).await.is_err() {
@@ -171,46 +176,17 @@ fn reload_plans(gateway: &Gateway<Network>, directory: &Path) -> anyhow::Result<
     Ok(())
 }
 
-/// SIGTERM, SIGINT and SIGHUP.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    hang_up: Signal,
+fn read_keys(path: &Path) -> anyhow::Result<KeyRing> {
+    let text = read_secret(path)?;
+    KeyRing::parse(&text).with_context(|| format!("the keys in {}", path.display()))
 }
 
-impl Signals {
-    fn new() -> anyhow::Result<Self> {
-        let listen = |kind| signal(kind).context("cannot wait for signals");
-        Ok(Self {
-            terminate: listen(SignalKind::terminate())?,
-            interrupt: listen(SignalKind::interrupt())?,
-            hang_up: listen(SignalKind::hangup())?,
-        })
-    }
-
-    /// Waits for the signal to terminate. Reloads files on SIGHUP; in a cluster also when they change.
-    async fn wait_for_termination(&mut self, reload: &Reloader<'_>) {
-        let mut state = reload.file_state();
-        let mut look = tokio::time::interval(files::POLL_INTERVAL);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            tokio::select! {
-                _ = self.terminate.recv() => return,
-                _ = self.interrupt.recv() => return,
-                _ = self.hang_up.recv() => {
-                    state = reload.file_state();
-                    reload.reload_all();
-                }
-                _ = look.tick(), if reload.source == RunSource::Kubernetes => {
-                    let now = reload.file_state();
-                    if now != state {
-                        state = now;
-                        reload.reload_all();
-                        tracing::info!("files were changed, and read again");
-                    }
-                }
-            }
-        }
+/// Ready when the gateway closes.
+fn until_closing(closing: &watch::Receiver<bool>) -> impl Future<Output = ()> + Send + use<> {
+    let mut closing = closing.clone();
+    async move {
+        // An error means that the gateway is gone.
+        let _ = closing.wait_for(|closing| *closing).await;
     }
 }
 
@@ -219,32 +195,48 @@ struct Reloader<'a> {
     gateway: Arc<Gateway<Network>>,
     arguments: &'a ServeArguments,
     source: RunSource<'a>,
-    tls: Option<watch::Sender<TlsAcceptor>>,
+    tls: Option<ReloadingTls>,
 }
 
 impl Reloader<'_> {
-    fn file_state(&self) -> files::FileState {
+    /// Reloads files on SIGHUP; in a cluster also when they change.
+    async fn run(&self, mut hangup: HangupSignal) -> Infallible {
+        let mut state = self.file_state();
+        let mut poll = tokio::time::interval(POLL_INTERVAL);
+        poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = hangup.recv() => {
+                    state = self.file_state();
+                    self.reload_all();
+                }
+                _ = poll.tick(), if self.source == RunSource::Kubernetes => {
+                    let now = self.file_state();
+                    if now != state {
+                        state = now;
+                        self.reload_all();
+                        tracing::info!("files were changed, and read again");
+                    }
+                }
+            }
+        }
+    }
+
+    fn file_state(&self) -> FileState {
         let files = [&self.arguments.tls_cert, &self.arguments.tls_key];
         let files = files.into_iter().flatten().chain([&self.arguments.key_file]);
-        files::FileState::current(files.into_iter().map(AsRef::as_ref))
+        FileState::current(files.into_iter().map(AsRef::as_ref))
     }
 
     fn reload_all(&self) {
-        match files::read_keys(&self.arguments.key_file) {
+        match read_keys(&self.arguments.key_file) {
             Ok(keys) => self.gateway.set_keys(keys),
             Err(error) => {
                 tracing::warn!(error = format!("{error:#}"), "the keys cannot be used; those before stay in use")
             }
         }
         if let Some(tls) = &self.tls {
-            match files::read_tls(self.arguments, self.gateway.alpn_protocols()) {
-                Ok(Some(acceptor)) => drop(tls.send_replace(acceptor)),
-                Ok(None) => {}
-                Err(error) => tracing::warn!(
-                    error = format!("{error:#}"),
-                    "the certificate cannot be used; the one before stays in use"
-                ),
-            }
+            tls.reload();
         }
         if let RunSource::Plans(directory) = self.source
             && let Err(error) = reload_plans(&self.gateway, directory)
@@ -262,13 +254,13 @@ struct ProbeState {
     closing: watch::Receiver<bool>,
 }
 
-impl probes::ProbeHandler for ProbeState {
-    fn check_ready(&self) -> Result<(), &'static str> {
+impl ProbeHandler for ProbeState {
+    fn check_ready(&self) -> Result<&'static str, &'static str> {
         if *self.closing.borrow() {
             return Err("it is ending");
         }
         let ready = self.cluster.as_ref().is_none_or(Cluster::is_ready);
-        ready.then_some(()).ok_or("the runs of the cluster were not listed yet")
+        ready.then_some("ok").ok_or("the runs of the cluster were not listed yet")
     }
 
     fn metrics(&self) -> String {
@@ -282,7 +274,7 @@ impl probes::ProbeHandler for ProbeState {
 }
 
 fn sign(arguments: &SignArguments) -> Result<(), Failure> {
-    let keys = files::read_keys(&arguments.key_file)?;
+    let keys = read_keys(&arguments.key_file)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.context("the clock stands before 1970")?.as_secs();
     let claims =
@@ -296,7 +288,7 @@ fn sign(arguments: &SignArguments) -> Result<(), Failure> {
 
 fn forward(arguments: &ForwardArguments) -> Result<(), Failure> {
     start_logging(&arguments.log);
-    let text = files::read_secret(&arguments.credential_file)?;
+    let text = read_secret(&arguments.credential_file)?;
     let (user, password) = text
         .trim()
         .split_once(':')
@@ -313,13 +305,11 @@ fn forward(arguments: &ForwardArguments) -> Result<(), Failure> {
                 "is a port in use? is the loopback interface up?",
             )
         })?;
-        let mut terminate = signal(SignalKind::terminate()).context("cannot wait for signals")?;
-        let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for signals")?;
+        let mut signals = ShutdownSignals::listen()?;
         tracing::info!(ports = ?forwarder.ports().unwrap_or_default(), "forwarding");
         tokio::select! {
             () = forwarder.run() => {}
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+            _ = signals.recv() => {}
         }
         Ok(())
     })

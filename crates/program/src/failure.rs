@@ -41,14 +41,30 @@ impl From<anyhow::Error> for Failure {
     }
 }
 
-/// An error and its causes, in one line.
+/// An error and its causes, in one line. A cause that the text ends with already is not repeated.
 pub fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
+        let message = cause.to_string();
+        if !text.ends_with(&message) {
+            text.push_str(": ");
+            text.push_str(&message);
+        }
         source = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    use super::*;
+
+    #[test]
+    fn causes_are_listed_once() {
+        let error = anyhow!("refused").context("connecting: refused").context("sending");
+        assert_eq!(error_chain(&*error), "sending: connecting: refused");
+    }
 }

@@ -24,8 +24,7 @@ use sympozium_ipc::message::{ExecRequest, ExecResult};
 use sympozium_ipc::volume::DoneState;
 use sympozium_ipc::watch::SAFETY_INTERVAL;
 use sympozium_ipc::{Arrival, Claim, DoneCheck, DoneWatch, Inbox, InboxSettings, Volume, WatchMode};
-use sympozium_program::{Failure, start_logging};
-use tokio::signal::unix::{SignalKind, signal};
+use sympozium_program::{Failure, HangupSignal, ShutdownSignals, start_logging};
 use tokio::task::JoinSet;
 
 use crate::arguments::IpcArguments;
@@ -123,18 +122,15 @@ pub fn run_with(arguments: &IpcArguments, change: impl FnOnce(Config) -> Config)
 
 /// Answers probes until the process is asked to end.
 async fn stay(ping: &Ping) -> anyhow::Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut hangup = signal(SignalKind::hangup())?;
+    let (mut signals, mut hangup) = (ShutdownSignals::listen()?, HangupSignal::listen()?);
     let alarm = Alarm::new()?;
     loop {
         ping.answer();
         alarm.set(Instant::now() + PING_INTERVAL)?;
         let how = tokio::select! {
             () = alarm.rings() => continue,
-            _ = terminate.recv() => "SIGTERM",
-            _ = interrupt.recv() => "SIGINT",
-            _ = hangup.recv() => "SIGHUP",
+            signal = signals.recv() => signal,
+            () = hangup.recv() => "SIGHUP",
         };
         tracing::info!(how, "ended");
         return Ok(());
@@ -187,9 +183,7 @@ enum Wake {
 impl Front {
     /// Takes a request whenever there is room, until the end; then ends and answers what still runs.
     async fn serve(mut self) -> anyhow::Result<()> {
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut hangup = signal(SignalKind::hangup())?;
+        let (mut signals, mut hangup) = (ShutdownSignals::listen()?, HangupSignal::listen()?);
         let requests = Events::of(self.inbox.descriptor())?;
         let signs = Events::of(self.done.descriptor())?;
         let alarm = Alarm::new()?;
@@ -239,9 +233,8 @@ impl Front {
                 Some(ended) = self.running.join_next() => Wake::Ended(ended.unwrap_or(Err(Gone))),
                 () = signs.come() => Wake::Signs,
                 () = alarm.rings() => Wake::Signs,
-                _ = terminate.recv() => Wake::Asked("SIGTERM"),
-                _ = interrupt.recv() => Wake::Asked("SIGINT"),
-                _ = hangup.recv() => Wake::Asked("SIGHUP"),
+                signal = signals.recv() => Wake::Asked(signal),
+                () = hangup.recv() => Wake::Asked("SIGHUP"),
             };
         };
         self.work.cancel.cancel();

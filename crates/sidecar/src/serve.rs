@@ -31,9 +31,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use sympozium_exec::{Config, Executor};
-use sympozium_program::{Failure, start_logging};
+use sympozium_program::listen::bind;
+use sympozium_program::{Failure, HangupSignal, ShutdownSignals, start_logging};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::arguments::{ServeArguments, TOKEN, TOKEN_FILE};
@@ -220,10 +220,7 @@ async fn log_skills(site: &Site) {
 }
 
 async fn listen(address: SocketAddr, side: Side) -> Result<TcpListener, Failure> {
-    let listener = TcpListener::bind(address).await;
-    let listener = listener.with_context(|| format!("cannot listen on {address}"));
-    let listener =
-        listener.map_err(|error| Failure::new(error, "is the port in use, or reserved? choose another address"))?;
+    let listener = bind(address).await?;
     let address = listener.local_addr().context("the socket has no address")?;
     match side {
         Side::Callers => tracing::info!(%address, "listening for callers"),
@@ -234,28 +231,21 @@ async fn listen(address: SocketAddr, side: Side) -> Result<TcpListener, Failure>
 
 /// What people and kubelets send.
 struct Signals {
-    terminate: tokio::signal::unix::Signal,
-    interrupt: tokio::signal::unix::Signal,
-    hang_up: tokio::signal::unix::Signal,
+    shutdown: ShutdownSignals,
+    hangup: HangupSignal,
 }
 
 impl Signals {
     fn new() -> anyhow::Result<Self> {
-        let listen = |kind| signal(kind).context("cannot wait for signals");
-        Ok(Self {
-            terminate: listen(SignalKind::terminate())?,
-            interrupt: listen(SignalKind::interrupt())?,
-            hang_up: listen(SignalKind::hangup())?,
-        })
+        Ok(Self { shutdown: ShutdownSignals::listen()?, hangup: HangupSignal::listen()? })
     }
 
     /// Until it shall end. SIGHUP reads the token file again.
     async fn end(&mut self, site: &Site) {
         loop {
             tokio::select! {
-                _ = self.terminate.recv() => return,
-                _ = self.interrupt.recv() => return,
-                _ = self.hang_up.recv() => match site.tokens.as_ref().map(Tokens::reload) {
+                _ = self.shutdown.recv() => return,
+                () = self.hangup.recv() => match site.tokens.as_ref().map(Tokens::reload) {
                     Some(Err(error)) => tracing::warn!(
                         error = format!("{error:#}"),
                         "the token file cannot be used; the tokens before it stay valid"

@@ -60,6 +60,7 @@ const RESTRICTED: &[(&[&str], &[&str])] = &[
         &[
             "sympozium-api",
             "sympozium-plan",
+            "sympozium-program",
             "sympozium-controller",
             "sympozium-gateway",
             "sympozium-local",

@@ -1,6 +1,5 @@
 //! Sends requests to a provider: through the gateway, with headers that the bridge sets.
 
-use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use sympozium_api::run_plan::{ModelEndpoint, ModelPlan, WireFormat};
 use sympozium_ipc::credential::Credential;
+use sympozium_program::error_chain;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
@@ -322,15 +322,4 @@ fn describe_error(shown: &str, error: &hyper::Error) -> String {
         "the connection broke before an answer came"
     };
     format!("the model at `{shown}` gave no answer: {why}")
-}
-
-fn error_chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }

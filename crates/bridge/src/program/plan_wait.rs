@@ -3,11 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::anyhow;
 use sympozium_api::RunPlan;
 use sympozium_api::names::Digest;
-use sympozium_program::Failure;
-use tokio::signal::unix::{SignalKind, signal};
+use sympozium_program::{Failure, ShutdownSignals};
 use tokio::time::{Instant, sleep};
 
 use super::{build_runtime, input_failure};
@@ -30,8 +29,7 @@ pub fn wait_for_plan(input: &Path, digest: &Digest, limit: Duration) -> Result<R
 
 async fn poll_plan(input: &Path, digest: &Digest, limit: Duration) -> Result<RunPlan, Failure> {
     let path = plan_path(input);
-    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for signals")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for signals")?;
+    let mut signals = ShutdownSignals::listen()?;
     let start = Instant::now();
     let mut told = None;
     loop {
@@ -52,8 +50,7 @@ async fn poll_plan(input: &Path, digest: &Digest, limit: Duration) -> Result<Run
         }
         tokio::select! {
             () = sleep(POLL_INTERVAL) => {}
-            _ = terminate.recv() => return Err(terminated_failure()),
-            _ = interrupt.recv() => return Err(terminated_failure()),
+            _ = signals.recv() => return Err(terminated_failure()),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::anyhow;
 use kube::core::Status;
 use sympozium_manifests::problem::{printable, quote};
+use sympozium_program::error_chain;
 
 use crate::failure::Failure;
 
@@ -129,20 +130,6 @@ impl CallContext<'_> {
 fn is_unknown_kind(status: &Status) -> bool {
     let is_named = |it: &kube::core::response::StatusDetails| !it.name.is_empty();
     status.code == 404 && !status.details.as_ref().is_some_and(is_named)
-}
-
-/// An error with its causes, without repeating a cause.
-fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(it) = cause {
-        let said = it.to_string();
-        if !text.contains(&said) {
-            text = format!("{text}: {said}");
-        }
-        cause = it.source();
-    }
-    text
 }
 
 /// Makes foreign text printable on one line and truncates it.

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use serde_json::json;
 use sympozium_controller::agents::COUNT_INTERVAL;
-use sympozium_controller::leader::RENEW_INTERVAL;
+use sympozium_program::leader::RENEW_INTERVAL;
 use sympozium_testkit::cluster::{Call, Security};
 
 use crate::harness::{Exclusivity, Harness, wait_until_true};

@@ -21,13 +21,14 @@ use sympozium_api::labels::field_manager::GATEWAY;
 use sympozium_api::names::SkillPackName;
 use sympozium_api::{ToolApproval, ToolApprovalSpec};
 use sympozium_ipc::run_api::{ApprovalAnswer, ApprovalRequest, Decision};
+use sympozium_program::error_chain;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use self::pending::{Key, PendingQuestions};
 use self::rule::VoteResult;
 use super::objects::{approval_name, object_meta, run_reference};
-use super::runs::{RunCache, error_chain, now};
+use super::runs::{RunCache, now};
 use super::{PAGE_SIZE, REQUEST_TIMEOUT};
 use crate::metrics::Metrics;
 use crate::run_api::{HandlerError, Question, QuestionHandler};

@@ -17,12 +17,13 @@ use kube::{Api, Client};
 use parking_lot::Mutex;
 use sympozium_api::digest;
 use sympozium_api::installation::AUDIENCE;
+use sympozium_program::error_chain;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
 use self::claims::Claims;
 use self::ttl_cache::TtlCache;
-use super::runs::{ClaimCheck, PodOwner, RunCache, error_chain};
+use super::runs::{ClaimCheck, PodOwner, RunCache};
 use super::{REQUEST_TIMEOUT, SERVICE_ACCOUNT_PREFIX};
 use crate::metrics::{Metrics, ReviewResult};
 use crate::run_api::{AuthenticateError, TokenAuthenticator};

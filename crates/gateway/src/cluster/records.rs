@@ -27,13 +27,14 @@ use sympozium_api::{AgentRun, RunRecord, RunRecordSpec};
 use sympozium_ipc::receipt::Receipt;
 use sympozium_ipc::run_api::Report;
 use sympozium_plan::render::names::object_name;
+use sympozium_program::error_chain;
 use tokio::time::timeout;
 
 use self::calls::OpenCalls;
 use self::segments::{Segment, SegmentPosition, TranscriptSegments};
 use super::REQUEST_TIMEOUT;
 use super::objects::{object_meta, run_reference};
-use super::runs::{RunCache, error_chain, now};
+use super::runs::{RunCache, now};
 use crate::metrics::{Metrics, ReportResult};
 use crate::plans::RunFacts;
 use crate::run_api::{HandlerError, ReportCursor, ReportStore};

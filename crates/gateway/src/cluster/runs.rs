@@ -22,6 +22,7 @@ use sympozium_api::AgentRun;
 use sympozium_api::labels::annotation;
 use sympozium_api::names::{Digest, NamespaceName, RunName, Uid};
 use sympozium_api::run_plan::RunIdentity;
+use sympozium_program::error_chain;
 use tokio::sync::{Semaphore, watch};
 
 use self::ended::{EndedRuns, end_reason};
@@ -364,21 +365,6 @@ fn identity(namespace: &str, name: &str, uid: &str) -> RunIdentity {
         session_key: String::new(),
         parent: None,
     }
-}
-
-/// An error with its causes, in one line.
-pub(super) fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        let next_text = next.to_string();
-        if !text.ends_with(&next_text) {
-            text.push_str(": ");
-            text.push_str(&next_text);
-        }
-        cause = next.source();
-    }
-    text
 }
 
 pub(super) fn now() -> Time {

@@ -10,8 +10,9 @@ use anyhow::{Context as _, ensure};
 use rustix::net::sockopt;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sympozium_program::Failure;
+use sympozium_program::listen::{ACCEPT_BACKOFF, bind};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -29,8 +30,6 @@ use super::refused_connections::{MAX_REFUSED, RefusedConnections};
 const OTHER_FILES: usize = 256;
 /// How long a connection waits for room before it is refused.
 const BURST_TIMEOUT: Duration = Duration::from_secs(2);
-/// The pause after a failed accept, when the system has no room for another connection.
-pub(super) const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 /// TCP keepalive: idle time, interval, and number of probes.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
@@ -248,10 +247,4 @@ where
             self.gateway.refuse(self.stream, reason).await;
         }
     }
-}
-
-pub(super) async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
-    let listener = TcpListener::bind(address).await;
-    let listener = listener.with_context(|| format!("cannot listen on {address}"));
-    listener.map_err(|error| Failure::new(error, "is the port in use, or reserved? choose another address"))
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use sympozium_program::peer_limiter::{PeerLimiter, PeerSlot};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use super::peer_limiter::{PeerLimiter, PeerSlot};
 use crate::events::Reason;
 use crate::metrics::Metrics;
 

@@ -9,9 +9,10 @@ use sympozium_api::RunPlan;
 use sympozium_api::names::Digest;
 use sympozium_api::run_plan::RunIdentity;
 use sympozium_plan::render::{key, names};
+use sympozium_program::error_chain;
 use tokio::time::{sleep, timeout};
 
-use super::{PLAN_SUFFIX, PlanState, RunCache, error_chain};
+use super::{PLAN_SUFFIX, PlanState, RunCache};
 use crate::cluster::REQUEST_TIMEOUT;
 use crate::plans::PlanError;
 

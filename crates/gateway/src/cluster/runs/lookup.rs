@@ -13,9 +13,10 @@ use serde::Deserialize;
 use sympozium_api::AgentRun;
 use sympozium_plan::render::key;
 use sympozium_plan::render::names::{ObjectNames, is_run_object_name};
+use sympozium_program::error_chain;
 use tokio::time::timeout;
 
-use super::{Origin, PLAN_SUFFIX, PartialRun, PodOwner, RunCache, error_chain, identity};
+use super::{Origin, PLAN_SUFFIX, PartialRun, PodOwner, RunCache, identity};
 use crate::cluster::REQUEST_TIMEOUT;
 
 /// Hexadecimal digits of each group of a UUID.

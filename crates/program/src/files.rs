@@ -1,23 +1,19 @@
-//! Reads keys and certificates from files.
+//! Files that a program reads at its start and again when they change: keys, certificates, credentials.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, ensure};
 use rustix::fs::{Mode, OFlags};
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use sympozium_ipc::credential::KeyRing;
-use tokio_rustls::TlsAcceptor;
 use zeroize::Zeroizing;
-
-use crate::arguments::ServeArguments;
 
 /// Polling interval for changed files. The kubelet takes up to a minute to update them.
 pub const POLL_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Maximum number of bytes of a file with a secret.
+const MAX_BYTES: u64 = 64 * 1024;
 
 /// Identifies a version of files: where each path leads, and when that was written. The kubelet swaps the link that all
 /// of them lead through.
@@ -35,14 +31,11 @@ impl FileState {
     }
 }
 
-/// Maximum number of bytes of such a file.
-const MAX_BYTES: u64 = 64 * 1024;
-
-pub fn read_keys(path: &Path) -> anyhow::Result<KeyRing> {
-    let text = read_secret(path)?;
-    KeyRing::parse(&text).with_context(|| format!("the keys in {}", path.display()))
-}
-
+/// Reads a small file with a secret.
+///
+/// # Errors
+///
+/// When it cannot be read, is not a regular file, has more than 64 KiB, or is not UTF-8.
 pub fn read_secret(path: &Path) -> anyhow::Result<Zeroizing<String>> {
     read_bounded(path).with_context(|| format!("reading {}", path.display()))
 }
@@ -56,23 +49,6 @@ fn read_bounded(path: &Path) -> anyhow::Result<Zeroizing<String>> {
     file.take(MAX_BYTES + 1).read_to_string(&mut text)?;
     ensure!(text.len() as u64 <= MAX_BYTES, "it has more than {MAX_BYTES} bytes");
     Ok(text)
-}
-
-/// The TLS configuration, if there is one, with these ALPN protocols.
-pub fn read_tls(arguments: &ServeArguments, protocols: Vec<Vec<u8>>) -> anyhow::Result<Option<TlsAcceptor>> {
-    let (Some(certificate), Some(key)) = (&arguments.tls_cert, &arguments.tls_key) else {
-        return Ok(None);
-    };
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(read_secret(certificate)?.as_bytes()).collect();
-    let chain = chain.with_context(|| format!("the certificates in {}", certificate.display()))?;
-    let secret_key = PrivateKeyDer::from_pem_slice(read_secret(key)?.as_bytes())
-        .with_context(|| format!("the key in {}", key.display()))?;
-    let mut config = rustls::ServerConfig::builder()
-        .with_no_client_auth()
-        .with_single_cert(chain, secret_key)
-        .context("the certificate and its key cannot be used")?;
-    config.alpn_protocols = protocols;
-    Ok(Some(TlsAcceptor::from(Arc::new(config))))
 }
 
 #[cfg(test)]

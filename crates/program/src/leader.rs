@@ -4,17 +4,22 @@
 //! holder renews it every [`RENEW_INTERVAL`]; a holder that could not for [`RENEW_TIMEOUT`] exits, which is well before
 //! another process may take the Lease ([`LEASE_DURATION`] after the last change that it saw). The clocks of other
 //! machines are not trusted: a Lease has expired when we have not seen it change for long enough, by our own clock.
+//!
+//! Written by hand, because the crates for it compare the times in the Lease with the local clock, or keep leading until
+//! the Lease has expired. Where the Lease is stored is the caller's: only some programs have a Kubernetes client.
 
+use std::convert::Infallible;
+use std::error::Error;
+use std::pin::pin;
 use std::time::Duration;
 
-use futures::{StreamExt as _, pin_mut};
-use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
-use kube::api::PostParams;
-use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, Client};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use k8s_openapi::jiff::Timestamp;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::failure::error_chain;
 
 /// How long a Lease that is not renewed is respected.
 pub const LEASE_DURATION: Duration = Duration::from_secs(15);
@@ -26,9 +31,40 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Bounds one request.
 const CALL_TIMEOUT: Duration = Duration::from_secs(4);
 
+/// Where the Lease is stored: the API server. Requests need no timeout of their own.
+pub trait LeaseStore: Send + Sync {
+    /// The Lease of this name.
+    fn get(&self, name: &str) -> impl Future<Output = Result<Option<Lease>, StoreError>> + Send;
+
+    /// Creates the Lease. If there is one of its name, [`StoreError::Conflict`].
+    fn create(&self, lease: &Lease) -> impl Future<Output = Result<Lease, StoreError>> + Send;
+
+    /// Replaces the Lease if its resource version is still that of `lease`; otherwise [`StoreError::Conflict`], or
+    /// [`StoreError::NotFound`].
+    fn replace(&self, lease: &Lease) -> impl Future<Output = Result<Lease, StoreError>> + Send;
+
+    /// Notifies `changed` whenever the Lease of this name may have changed. Runs until it is dropped; that it misses a
+    /// change costs time, and nothing else.
+    fn watch(&self, name: &str, changed: &Notify) -> impl Future<Output = Infallible> + Send;
+}
+
+/// Why a request failed.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The Lease exists already, or has another resource version.
+    #[error(transparent)]
+    Conflict(Box<dyn Error + Send + Sync>),
+    #[error(transparent)]
+    NotFound(Box<dyn Error + Send + Sync>),
+    #[error(transparent)]
+    Failed(Box<dyn Error + Send + Sync>),
+    #[error("no answer within {} s", CALL_TIMEOUT.as_secs())]
+    TimedOut,
+}
+
 /// A process that wants the Lease.
-pub struct LeaderElector {
-    leases: Api<Lease>,
+pub struct LeaderElector<S> {
+    store: S,
     name: String,
     identity: String,
     timings: LeaseTimings,
@@ -59,8 +95,8 @@ impl Default for LeaseTimings {
 }
 
 /// A Lease that this process holds, as far as it knows.
-pub struct HeldLease {
-    elector: LeaderElector,
+pub struct HeldLease<S> {
+    elector: LeaderElector<S>,
     lease: Lease,
     /// When the last successful write was started.
     renewed_at: Instant,
@@ -70,63 +106,43 @@ pub struct HeldLease {
 pub enum LeaseLost {
     #[error("`{0}` holds the Lease now")]
     Taken(String),
-    #[error("somebody deleted the Lease")]
+    #[error("the Lease was deleted")]
     Deleted,
     /// The seconds without a renewal, and the last error.
     #[error("the Lease could not be renewed for {0} s: {1}")]
     NotRenewed(u64, String),
 }
 
-/// Why a request failed.
-#[derive(Debug, thiserror::Error)]
-enum CallError {
-    #[error(transparent)]
-    Api(#[from] kube::Error),
-    #[error("no answer within {} s", CALL_TIMEOUT.as_secs())]
-    TimedOut,
-}
-
-impl CallError {
-    fn code(&self) -> Option<u16> {
-        match self {
-            Self::Api(kube::Error::Api(status)) => Some(status.code),
-            _ => None,
-        }
-    }
-}
-
-impl LeaderElector {
+impl<S: LeaseStore> LeaderElector<S> {
     /// `identity` must be unique for each process.
-    pub fn new(client: Client, namespace: &str, name: &str, identity: String) -> Self {
-        Self {
-            leases: Api::namespaced(client, namespace),
-            name: name.to_owned(),
-            identity,
-            timings: LeaseTimings::default(),
-        }
+    pub fn new(store: S, name: &str, identity: String) -> Self {
+        Self { store, name: name.to_owned(), identity, timings: LeaseTimings::default() }
     }
 
     #[must_use]
-    pub fn with_timings(self, times: LeaseTimings) -> Self {
-        Self { timings: times, ..self }
+    pub fn with_timings(self, timings: LeaseTimings) -> Self {
+        Self { timings, ..self }
     }
 
     /// Waits until this process holds the Lease. A free Lease is taken at once; a held one when it was released or
     /// deleted, or did not change for the duration that is written in it.
-    pub async fn acquire(self) -> HeldLease {
-        let fields = format!("metadata.name={}", self.name);
-        let changes = watcher(self.leases.clone(), watcher::Config::default().fields(&fields)).default_backoff();
-        pin_mut!(changes);
+    pub async fn acquire(self) -> HeldLease<S> {
+        let (lease, renewed_at) = self.wait_until_acquired().await;
+        HeldLease { elector: self, lease, renewed_at }
+    }
+
+    /// Returns the Lease, and when the write of it was started.
+    async fn wait_until_acquired(&self) -> (Lease, Instant) {
+        let changed = Notify::new();
+        let mut watch = pin!(self.store.watch(&self.name, &changed));
         let mut observed = ObservedLease::default();
-        let mut told = false;
+        let mut has_logged = false;
         loop {
-            let begun = Instant::now();
+            let started = Instant::now();
             let wait_until = match self.try_acquire(&mut observed).await {
-                Ok(Attempt::Acquired(lease)) => {
-                    return HeldLease { elector: self, lease: *lease, renewed_at: begun };
-                }
+                Ok(Attempt::Acquired(lease)) => return (*lease, started),
                 Ok(Attempt::HeldBy { holder, until }) => {
-                    if !std::mem::replace(&mut told, true) {
+                    if !std::mem::replace(&mut has_logged, true) {
                         tracing::info!(holder, "standing by: another process holds the Lease");
                     }
                     until
@@ -139,22 +155,18 @@ impl LeaderElector {
             // Any change is a reason to check again; so is the end of the lease duration.
             tokio::select! {
                 () = sleep_until(wait_until) => {}
-                change = changes.next() => {
-                    if let Some(Err(error)) = change {
-                        tracing::warn!(%error, "the watch of the Lease was cut; it is taken up again");
-                        sleep(self.timings.retry_interval).await;
-                    }
-                }
+                () = changed.notified() => {}
+                never = &mut watch => match never {},
             }
         }
     }
 
-    async fn try_acquire(&self, observed: &mut ObservedLease) -> Result<Attempt, CallError> {
-        let Some(lease) = with_timeout(self.leases.get_opt(&self.name)).await? else {
+    async fn try_acquire(&self, observed: &mut ObservedLease) -> Result<Attempt, StoreError> {
+        let Some(lease) = with_timeout(self.store.get(&self.name)).await? else {
             let lease = self.build_lease(None);
-            return match with_timeout(self.leases.create(&PostParams::default(), &lease)).await {
+            return match with_timeout(self.store.create(&lease)).await {
                 Ok(lease) => Ok(Attempt::Acquired(Box::new(lease))),
-                Err(error) if error.code() == Some(409) => Ok(self.retry_soon("somebody")),
+                Err(StoreError::Conflict(_)) => Ok(self.retry_soon("another process")),
                 Err(error) => Err(error),
             };
         };
@@ -164,10 +176,10 @@ impl LeaderElector {
             return Ok(Attempt::HeldBy { holder, until });
         }
         let lease = self.build_lease(Some(&lease));
-        match with_timeout(self.leases.replace(&self.name, &PostParams::default(), &lease)).await {
+        match with_timeout(self.store.replace(&lease)).await {
             Ok(lease) => Ok(Attempt::Acquired(Box::new(lease))),
             // Another process was first, or the Lease was deleted in between: check again.
-            Err(error) if matches!(error.code(), Some(404 | 409)) => Ok(self.retry_soon(&holder)),
+            Err(StoreError::Conflict(_) | StoreError::NotFound(_)) => Ok(self.retry_soon(&holder)),
             Err(error) => Err(error),
         }
     }
@@ -218,7 +230,7 @@ impl ObservedLease {
     fn unchanged_since(&mut self, lease: &Lease) -> Instant {
         let version = &lease.metadata.resource_version;
         match &self.last {
-            Some((seen, since)) if seen == version => *since,
+            Some((last, since)) if last == version => *since,
             _ => {
                 let now = Instant::now();
                 self.last = Some((version.clone(), now));
@@ -228,7 +240,7 @@ impl ObservedLease {
     }
 }
 
-impl HeldLease {
+impl<S: LeaseStore> HeldLease<S> {
     /// Renews until the Lease is lost, and returns why. Dropping the future loses nothing: call it again, or
     /// [release](HeldLease::release).
     pub async fn renew_until_lost(&mut self, mut renewed: impl FnMut(Timestamp)) -> LeaseLost {
@@ -238,21 +250,21 @@ impl HeldLease {
         loop {
             let give_up = self.renewed_at + times.renew_timeout;
             sleep_until(next.min(give_up)).await;
-            let begun = Instant::now();
-            if begun >= give_up {
+            let started = Instant::now();
+            if started >= give_up {
                 return LeaseLost::NotRenewed(times.renew_timeout.as_secs(), last_error);
             }
             // Bounded by the renew timeout: a later response would be useless.
             let renewal = tokio::time::timeout_at(give_up, self.renew()).await;
             match renewal {
                 Ok(Ok(())) => {
-                    self.renewed_at = begun;
-                    next = begun + times.renew_interval;
+                    self.renewed_at = started;
+                    next = started + times.renew_interval;
                     renewed(now());
                 }
                 Ok(Err(RenewError::Lost(lost))) => return lost,
                 Ok(Err(RenewError::Failed(error))) => {
-                    last_error = sympozium_program::error_chain(&error);
+                    last_error = error_chain(&error);
                     tracing::warn!(error = last_error, "the Lease could not be renewed; trying again");
                     next = Instant::now() + times.retry_interval;
                 }
@@ -264,14 +276,14 @@ impl HeldLease {
     async fn renew(&mut self) -> Result<(), RenewError> {
         let this = &self.elector;
         let lease = this.build_lease(Some(&self.lease));
-        match with_timeout(this.leases.replace(&this.name, &PostParams::default(), &lease)).await {
+        match with_timeout(this.store.replace(&lease)).await {
             Ok(lease) => {
                 self.lease = lease;
                 Ok(())
             }
             // The Lease has changed: possibly by our own request whose response was lost. The holder in it decides.
-            Err(error) if error.code() == Some(409) => {
-                let found = with_timeout(this.leases.get_opt(&this.name)).await;
+            Err(error @ StoreError::Conflict(_)) => {
+                let found = with_timeout(this.store.get(&this.name)).await;
                 let found = found.map_err(RenewError::Failed)?;
                 let found = found.ok_or(RenewError::Lost(LeaseLost::Deleted))?;
                 if holder(&found) != this.identity {
@@ -281,7 +293,7 @@ impl HeldLease {
                 // It is still ours, and the next attempt has the right version.
                 Err(RenewError::Failed(error))
             }
-            Err(error) if error.code() == Some(404) => Err(RenewError::Lost(LeaseLost::Deleted)),
+            Err(StoreError::NotFound(_)) => Err(RenewError::Lost(LeaseLost::Deleted)),
             Err(error) => Err(RenewError::Failed(error)),
         }
     }
@@ -295,15 +307,14 @@ impl HeldLease {
             spec.acquire_time = None;
             spec.renew_time = Some(MicroTime(now()));
         }
-        let parameters = PostParams::default();
-        let mut released = with_timeout(this.leases.replace(&this.name, &parameters, &lease)).await;
+        let mut released = with_timeout(this.store.replace(&lease)).await;
         // An aborted renewal may have succeeded: then the Lease is ours in another version.
-        if released.as_ref().is_err_and(|it| it.code() == Some(409))
-            && let Ok(Some(found)) = with_timeout(this.leases.get_opt(&this.name)).await
+        if matches!(released, Err(StoreError::Conflict(_)))
+            && let Ok(Some(found)) = with_timeout(this.store.get(&this.name)).await
             && holder(&found) == this.identity
         {
             lease.metadata.resource_version = found.metadata.resource_version;
-            released = with_timeout(this.leases.replace(&this.name, &parameters, &lease)).await;
+            released = with_timeout(this.store.replace(&lease)).await;
         }
         match released {
             Ok(_) => tracing::info!("the Lease is released"),
@@ -316,14 +327,11 @@ impl HeldLease {
 
 enum RenewError {
     Lost(LeaseLost),
-    Failed(CallError),
+    Failed(StoreError),
 }
 
-async fn with_timeout<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, CallError> {
-    match timeout(CALL_TIMEOUT, call).await {
-        Ok(answer) => Ok(answer?),
-        Err(_elapsed) => Err(CallError::TimedOut),
-    }
+async fn with_timeout<T>(call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    timeout(CALL_TIMEOUT, call).await.unwrap_or(Err(StoreError::TimedOut))
 }
 
 fn holder(lease: &Lease) -> &str {
@@ -335,8 +343,8 @@ fn holder(lease: &Lease) -> &str {
 fn lease_duration(lease: &Lease, ours: Duration) -> Duration {
     let spec = lease.spec.as_ref();
     let seconds = spec.and_then(|spec| spec.lease_duration_seconds);
-    let told = seconds.and_then(|it| u64::try_from(it).ok());
-    told.map_or(ours, |seconds| Duration::from_secs(seconds.clamp(1, 120)))
+    let seconds = seconds.and_then(|seconds| u64::try_from(seconds).ok());
+    seconds.map_or(ours, |seconds| Duration::from_secs(seconds.clamp(1, 120)))
 }
 
 /// The API server stores microseconds.

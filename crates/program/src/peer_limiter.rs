@@ -21,9 +21,9 @@ pub struct PeerSlot {
 }
 
 impl PeerLimiter {
-    /// `most` is the limit of each address.
-    pub fn new(most: usize) -> Arc<Self> {
-        Arc::new(Self { max: most, open: Mutex::default() })
+    /// `max` is the limit of each address.
+    pub fn new(max: usize) -> Arc<Self> {
+        Arc::new(Self { max, open: Mutex::default() })
     }
 
     /// `None` if the address has too many connections.
