@@ -4,6 +4,7 @@ mod dockerfiles;
 mod edges;
 mod features;
 mod files;
+mod identifiers;
 mod links;
 mod words;
 
@@ -29,6 +30,7 @@ pub fn run() -> anyhow::Result<()> {
     problems.extend(crate::docs::check()?);
     problems.extend(crate::crds::check()?);
     problems.extend(crate::install::check()?);
+    problems.extend(identifiers::check(&sources));
     for source in &sources {
         problems.extend(files::check(source));
         problems.extend(words::check(source));
