@@ -13,6 +13,7 @@ mod whole;
 use bytes::Bytes;
 use serde_json::{Map, Value};
 use sympozium_api::run_plan::{AgentView, WireFormat};
+use sympozium_api::text::Chars;
 
 use crate::conversation::Conversation;
 
@@ -27,7 +28,7 @@ pub const MAX_ARGUMENTS: usize = 1 << 20;
 /// Bytes of the name of a tool, and of the id of a call.
 pub const MAX_NAME: usize = 256;
 /// Characters of what is told about a refusal.
-const MAX_REFUSAL: usize = 500;
+const MAX_REFUSAL: Chars = Chars(500);
 
 /// A wire format. Both are pure: bytes in, bytes out.
 pub trait Model: Send + Sync {

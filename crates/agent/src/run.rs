@@ -166,8 +166,10 @@ impl Run {
     pub async fn work(&mut self) -> Result<RunResult, DoorError> {
         let most = usize::try_from(self.view.limits.result_bytes).unwrap_or(usize::MAX);
         let result = match self.rounds().await {
-            Ok(text) => RunResult::Answer { text: clamp(printable(text), most) },
-            Err(RunEnd::Failed(why)) => RunResult::Failure { error: clamp(printable(self.with_last_words(why)), most) },
+            Ok(text) => RunResult::Answer { text: clamp(without_hidden(text), most) },
+            Err(RunEnd::Failed(why)) => {
+                RunResult::Failure { error: clamp(without_hidden(self.with_last_words(why)), most) }
+            }
             Err(RunEnd::Gone(error)) => return Err(error),
         };
         self.caller.reported().await;
@@ -388,20 +390,20 @@ impl Run {
 }
 
 /// Without anything that a terminal acts on or that nobody sees: people read this there.
-fn printable(mut text: String) -> String {
+fn without_hidden(mut text: String) -> String {
     text.retain(is_prose);
     text
 }
 
 #[cfg(test)]
 mod tests {
-    use super::printable;
+    use super::without_hidden;
 
     #[test]
     fn an_answer_holds_nothing_that_a_terminal_acts_on() {
         let text = "a\u{1b}[2J\tb\n\u{9b}2Jc\r\u{7f}ä".to_owned();
-        assert_eq!(printable(text), "a[2J\tb\n2Jcä");
+        assert_eq!(without_hidden(text), "a[2J\tb\n2Jcä");
         let hidden = "a\u{202e}b\u{e0041}\u{200b}\u{3164}c \u{26a0}\u{fe0f}".to_owned();
-        assert_eq!(printable(hidden), "abc \u{26a0}\u{fe0f}");
+        assert_eq!(without_hidden(hidden), "abc \u{26a0}\u{fe0f}");
     }
 }

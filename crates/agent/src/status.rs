@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use sympozium_api::text::is_prose;
+use sympozium_api::text::{Bytes, is_prose, truncate};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
@@ -71,13 +71,8 @@ fn one_line(text: &str) -> String {
             line.push(' ');
         }
         line.extend(word.chars().filter(|it| is_prose(*it)));
-        if line.len() > MAX_LINE {
-            line.truncate(line.floor_char_boundary(MAX_LINE));
-            line.push('…');
-            break;
-        }
     }
-    line
+    truncate(line, Bytes(MAX_LINE)).into_owned()
 }
 
 #[cfg(test)]
@@ -89,6 +84,6 @@ mod tests {
         assert_eq!(one_line("  a\n\tb  c "), "a b c");
         assert_eq!(one_line("a\u{1b}[2J\u{202e}b \u{3164}"), "a[2Jb ");
         let long = one_line(&"ö".repeat(10_000));
-        assert_eq!((long.len(), long.chars().last()), (303, Some('…')));
+        assert_eq!((long.len(), long.chars().last()), (299, Some('…')));
     }
 }

@@ -6,7 +6,6 @@ pub mod names;
 pub mod native;
 pub mod neutral;
 pub mod page;
-mod unseen;
 
 /// Why a tool did not do what it was asked: told to the model, which can often do better.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -10,7 +10,7 @@
 //! * [`provider`] is the table of model providers.
 //! * [`run_plan`] is the plan of a run, which every backend realises. Hashes are computed in [`digest`].
 //! * [`origin`] says where the policies and packs of a run came from.
-//! * [`text`] decides which characters are safe to print, for all code that repeats foreign text.
+//! * [`text`] makes foreign text safe to print, for all code that repeats it to people or a model.
 //! * [`crds::all`] returns the CRDs as they are installed; `cargo xtask crds` writes them to `config/crds`.
 //!
 //! Start reading at [`agent_run`].
@@ -30,6 +30,7 @@ pub mod digest;
 pub mod duration;
 pub mod environment;
 pub mod feature;
+pub mod fuzzing;
 pub mod guarantee;
 pub mod installation;
 pub mod labels;

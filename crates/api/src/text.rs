@@ -1,4 +1,7 @@
-//! Which characters are safe to print: one table for all code that repeats foreign text to people or to a model.
+//! Foreign text in output for people or a model: which characters are safe to print, and the three functions over that
+//! table. [`printable`] makes a text safe, [`truncate`] bounds it, and [`quote`] does both for a name or value within a
+//! message. To bound a text that is longer when it is escaped, truncate what [`printable`] returns; otherwise truncate
+//! first, so that no escape is cut.
 //!
 //! Invisible characters cannot be compared by a person, but a model reads them; characters that control a terminal or
 //! change the direction of a line make a text look like another one. General categories are those of
@@ -8,6 +11,7 @@
 use std::borrow::Cow;
 
 use unicode_general_category::{GeneralCategory, get_general_category};
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 /// The Unicode version of the table.
 pub const UNICODE_VERSION: (u64, u64, u64) = unicode_general_category::UNICODE_VERSION;
@@ -82,40 +86,118 @@ pub fn is_prose(character: char) -> bool {
     visibility(character) != Visibility::Hidden
 }
 
-/// A text on one line, in which every character is visible: the others are written as `\n`, `\t`, `\r` or `\u{…}`.
-pub fn escape(text: &str) -> Cow<'_, str> {
+/// Maximum length of a foreign name or value in a message, before it is escaped.
+pub const MAX_NAME: Chars = Chars(80);
+
+/// Ends a text that was truncated.
+const ELLIPSIS: char = '…';
+
+/// Makes a text safe to display on one line: characters that are not visible are written as `\n`, `\t`, `\r` or `\u{…}`.
+pub fn printable<'t>(text: impl Into<Cow<'t, str>>) -> Cow<'t, str> {
+    let text = text.into();
     if text.chars().all(is_visible) {
-        return Cow::Borrowed(text);
+        return text;
     }
     let mut escaped = String::with_capacity(text.len() + 8);
-    text.chars().for_each(|character| push_escaped(&mut escaped, character));
+    for character in text.chars() {
+        if is_visible(character) {
+            escaped.push(character);
+        } else {
+            escaped.extend(character.escape_default());
+        }
+    }
     Cow::Owned(escaped)
 }
 
-/// The maximum number of characters of a value that a message quotes.
-const MAX_QUOTED_CHARS: usize = 60;
-
-/// `value` in backquotes, safe for a terminal: truncated where it is long, and with every control character escaped, so
-/// that a manifest cannot repaint the screen of the user who checks it.
-pub fn quote(value: &str) -> String {
-    let mut shown = String::from("`");
-    for (index, character) in value.chars().enumerate() {
-        if index == MAX_QUOTED_CHARS {
-            shown.push('…');
-            break;
-        }
-        push_escaped(&mut shown, character);
-    }
-    shown.push('`');
-    shown
+/// Quotes a name or a value for a message: printable, in backquotes, and truncated to [`MAX_NAME`].
+pub fn quote(text: &str) -> String {
+    format!("`{}`", printable(truncate(text, MAX_NAME)))
 }
 
-/// Appends a character as [`escape`] writes it.
-pub fn push_escaped(text: &mut String, character: char) {
-    if is_visible(character) {
-        text.push(character);
-    } else {
-        text.extend(character.escape_default());
+/// Truncates a text that exceeds a limit. A truncated text ends with an ellipsis, which is within the limit.
+pub fn truncate<'t, L: Limit>(text: impl Into<Cow<'t, str>>, limit: L) -> Cow<'t, str> {
+    let text = text.into();
+    if L::measure(&text) <= limit.maximum() {
+        return text;
+    }
+    let Some(room) = limit.maximum().checked_sub(L::measure_char(ELLIPSIS)) else {
+        return Cow::Borrowed("");
+    };
+    let mut used = 0;
+    let exceeds = |(_, character): &(usize, char)| {
+        used += L::measure_char(*character);
+        used > room
+    };
+    let end = text.char_indices().find(exceeds).map_or(text.len(), |(at, _)| at);
+    Cow::Owned(format!("{}{ELLIPSIS}", &text[..end]))
+}
+
+/// The maximum length of a text, and its unit.
+pub trait Limit: Copy {
+    /// The limit as a number.
+    fn maximum(self) -> usize;
+    /// The length of a text. It is never greater than the sum for its characters.
+    fn measure(text: &str) -> usize;
+    /// The length of a character.
+    fn measure_char(character: char) -> usize;
+}
+
+/// A limit in bytes of UTF-8, for what is stored or sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bytes(pub usize);
+
+/// A limit in characters, for messages and the API's `maxLength`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chars(pub usize);
+
+/// A limit in columns of a terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Columns(pub usize);
+
+impl Limit for Bytes {
+    fn maximum(self) -> usize {
+        self.0
+    }
+
+    fn measure(text: &str) -> usize {
+        text.len()
+    }
+
+    fn measure_char(character: char) -> usize {
+        character.len_utf8()
+    }
+}
+
+impl Limit for Chars {
+    fn maximum(self) -> usize {
+        self.0
+    }
+
+    fn measure(text: &str) -> usize {
+        text.chars().count()
+    }
+
+    fn measure_char(_: char) -> usize {
+        1
+    }
+}
+
+impl Limit for Columns {
+    fn maximum(self) -> usize {
+        self.0
+    }
+
+    fn measure(text: &str) -> usize {
+        text.width()
+    }
+
+    fn measure_char(character: char) -> usize {
+        match character {
+            // Alone it has no width, but it makes its base an emoji of two columns.
+            '\u{fe0f}' => 1,
+            // Within a text, control characters have a width.
+            _ => character.width().unwrap_or(1),
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use sympozium_api::names::Digest;
 use sympozium_ipc::action::{Action, MAX_SUMMARY};
 use sympozium_ipc::door::{Refusal, RefusalCode};
-use sympozium_ipc::receipt::{CallDecision, Event, truncate_printable};
+use sympozium_ipc::receipt::{CallDecision, Event, to_receipt_text};
 use sympozium_ipc::run_api::{ApiRefusalCode, ApprovalAnswer, ApprovalRequest, BridgePhase, Decision, path};
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -140,7 +140,7 @@ impl Session {
                 Err(refusal(RefusalCode::Disapproved, message))
             }
             AskOutcome::Answered(answer) => {
-                let by = answer.by.as_deref().map(truncate_printable);
+                let by = answer.by.as_deref().map(to_receipt_text);
                 match answer.decision {
                     Decision::Approved => {
                         if answer.for_the_run && self.plan.approval.run_scope {
@@ -154,7 +154,7 @@ impl Session {
                     }
                     Decision::Denied => {
                         told(CallDecision::Denied, by);
-                        let reason = answer.reason.as_deref().map(truncate_printable);
+                        let reason = answer.reason.as_deref().map(to_receipt_text);
                         let reason = reason.map_or(String::new(), |reason| format!(": {reason}"));
                         let message = format!("a person was asked and said no{reason}");
                         Err(refusal(RefusalCode::Disapproved, &message))
@@ -171,7 +171,7 @@ impl Session {
             }
             AskOutcome::Unavailable(why) => {
                 told(CallDecision::Refused, None);
-                let message = format!("nobody can be asked, which means no: {}", truncate_printable(&why));
+                let message = format!("nobody can be asked, which means no: {}", to_receipt_text(&why));
                 Err(refusal(RefusalCode::Disapproved, &message))
             }
             AskOutcome::Cancelled => {

@@ -13,7 +13,7 @@ use http::HeaderName;
 use sympozium_api::digest::digest_canonical;
 use sympozium_exec::lockdown::stop_listening;
 use sympozium_ipc::door::RunResult;
-use sympozium_ipc::receipt::{Event, Outcome, truncate_printable};
+use sympozium_ipc::receipt::{Event, Outcome, to_receipt_text};
 use sympozium_ipc::run_api::{BridgePhase, ReportedEnd};
 use sympozium_program::{Failure, ShutdownSignals};
 use tokio::net::UnixStream;
@@ -169,7 +169,7 @@ fn prepare(started: ServeContext) -> Result<(Arc<Session>, Door), Failure> {
         let hint = "a container's seccomp profile must let it use seccomp; RuntimeDefault does";
         Failure::new(error, hint)
     })?;
-    session.records.add(Event::Started { run, by: truncate_printable(&by) });
+    session.records.add(Event::Started { run, by: to_receipt_text(&by) });
     Ok((session, door))
 }
 
@@ -338,14 +338,14 @@ fn run_end(session: &Session, end: StopCause) -> ReportedEnd {
         StopCause::Misbehaved(how) => known(&format!("the agent was cut off: {how}")),
         StopCause::BelowFloor => known("the run was ended below its isolation floor"),
         StopCause::ReportsRefused(why) => {
-            known(&format!("nothing that happens can be reported: {}", truncate_printable(&why)))
+            known(&format!("nothing that happens can be reported: {}", to_receipt_text(&why)))
         }
         StopCause::Compromised(why) => ReportedEnd::Failed { error: why },
     }
 }
 
 fn end_event(ending: &ReportedEnd) -> Event {
-    let failed = |why: &str| Outcome::Failed { why: truncate_printable(why) };
+    let failed = |why: &str| Outcome::Failed { why: to_receipt_text(why) };
     let outcome = match ending {
         ReportedEnd::Answered { .. } => Outcome::Done,
         ReportedEnd::Failed { error } => failed(error),

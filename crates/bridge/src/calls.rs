@@ -13,7 +13,7 @@ use sympozium_api::names::Digest;
 use sympozium_api::run_plan::{Gate, ToolHandler, ToolPlan};
 use sympozium_ipc::action::{Action, Operation};
 use sympozium_ipc::door::{MAX_CALL_ID, Refusal, RefusalCode, ToolAnswer, ToolCall};
-use sympozium_ipc::receipt::{CallDecision, Event, truncate_printable};
+use sympozium_ipc::receipt::{CallDecision, Event, to_receipt_text};
 use tokio::time::timeout;
 
 use crate::ask::Question;
@@ -132,12 +132,12 @@ impl Session {
                 let gate = self.plan.tools.iter().find(|it| it.name == name);
                 self.records.add(Event::Called {
                     call,
-                    tool: truncate_printable(name),
+                    tool: to_receipt_text(name),
                     pack: None,
                     arguments: hash,
                     gate: gate.map(|it| it.gate),
                     decided,
-                    reason: Some(truncate_printable(&refusal.message)),
+                    reason: Some(to_receipt_text(&refusal.message)),
                 });
                 Err(refusal)
             }
@@ -153,7 +153,7 @@ impl Session {
     ) -> Result<(usize, Value, Slot), Refusal> {
         let read = read.map_err(|error| {
             let message = format!("the call cannot be read: {error}");
-            refusal(RefusalCode::Request, &truncate_printable(&message))
+            refusal(RefusalCode::Request, &to_receipt_text(&message))
         })?;
         if read.id.len() > MAX_CALL_ID {
             let message = format!("the call's id has more than {MAX_CALL_ID} bytes");
@@ -262,7 +262,7 @@ impl Session {
             arguments: begun.hash.clone(),
             gate: Some(begun.tool.gate),
             decided,
-            reason: reason.map(truncate_printable),
+            reason: reason.map(to_receipt_text),
         });
     }
 }

@@ -22,7 +22,7 @@ use sympozium_ipc::door::{
     MAX_PROGRESS, MAX_TRANSCRIPT_CHUNK, PermitReport, Progress, REMAINING_HEADER, Refusal, RefusalCode, RunResult,
     SOCKET_NAME, path,
 };
-use sympozium_ipc::receipt::{Event, truncate_printable};
+use sympozium_ipc::receipt::{Event, to_receipt_text};
 use sympozium_ipc::run_api::MAX_RESULT;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, oneshot};
@@ -155,7 +155,7 @@ impl DoorServer {
             path::MODEL => self.handle_model(body).await,
             path::PROGRESS => {
                 let progress: Progress = self.read_json(body, MAX_PROGRESS).await?;
-                self.session.records.set_progress(truncate_printable(&progress.text));
+                self.session.records.set_progress(to_receipt_text(&progress.text));
                 Ok(DoorAnswer::no_content())
             }
             path::TRANSCRIPT => self.handle_transcript(body).await,
@@ -201,7 +201,7 @@ impl DoorServer {
                     input_tokens: spent.input_tokens,
                     output_tokens: spent.output_tokens,
                     duration_ms: elapsed_ms(started),
-                    error: spent.error.as_deref().map(truncate_printable),
+                    error: spent.error.as_deref().map(to_receipt_text),
                 });
             }
         };
@@ -336,7 +336,7 @@ impl CancelSignal {
 fn parse_json<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
     serde_json::from_slice(body).map_err(|error| {
         let message = format!("the request cannot be read: {error}");
-        refusal(RefusalCode::Request, &truncate_printable(&message))
+        refusal(RefusalCode::Request, &to_receipt_text(&message))
     })
 }
 

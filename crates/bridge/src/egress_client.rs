@@ -20,6 +20,7 @@ use std::{fmt, io};
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
+use sympozium_api::text::quote;
 use sympozium_ipc::credential::Credential;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
@@ -131,7 +132,7 @@ pub enum TunnelError {
     /// The answer is not that of a proxy.
     #[error("the gateway does not answer as a proxy")]
     NotAProxy,
-    #[error("`{0}` is not a host")]
+    #[error("{} is not a host", quote(.0))]
     Host(String),
     /// The server's certificate is not valid for the host, or it does not use TLS.
     #[error("no TLS could be agreed on with the server")]
@@ -202,7 +203,7 @@ impl EgressClient {
     ///
     /// Returns an error if the server's certificate is not valid.
     pub async fn start_tls(&self, stream: Stream, host: &str) -> Result<Stream, TunnelError> {
-        let no_host = || TunnelError::Host(connect::printable_host(host));
+        let no_host = || TunnelError::Host(host.to_owned());
         let bare = connect::without_brackets(host);
         let name = ServerName::try_from(bare.to_owned()).map_err(|_| no_host())?;
         let web = Arc::clone(self.server_tls()?);

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use sympozium_api::run_plan::{PartName, ToolHandler, ToolPlan};
 use sympozium_ipc::door::{Refusal, RefusalCode, ToolAnswer};
-use sympozium_ipc::receipt::{Actor, Outcome, OutputSize, ReportedIsolation, truncate_printable};
+use sympozium_ipc::receipt::{Actor, Outcome, OutputSize, ReportedIsolation, to_receipt_text};
 use sympozium_ipc::requester::SubmitError;
 use sympozium_ipc::run_api::{
     ApiRefusalCode, MessageRequest, ScheduleRequest, SubrunsAnswer, SubrunsRequest, TextAnswer, path,
@@ -171,7 +171,7 @@ impl Session {
                 let answer = answer.map_err(api_refusal)?;
                 let text = serde_json::to_string(&answer)
                     .map_err(|_| refusal(RefusalCode::Unknown, "the answer cannot be told"))?;
-                let (text, _) = truncate(text, most);
+                let (text, _) = fit_bytes(text, most);
                 Ok(ToolAnswer::Text { text })
             }
             other => {
@@ -190,7 +190,7 @@ impl Session {
     ) -> Result<ToolAnswer, Refusal> {
         let told = timeout(limit, self.run_api.post::<TextAnswer>(path, request)).await;
         let told = told.map_err(|_| api_refusal(RunApiError::Lost))?;
-        let (text, _) = truncate(told.map_err(api_refusal)?.text, most);
+        let (text, _) = fit_bytes(told.map_err(api_refusal)?.text, most);
         Ok(ToolAnswer::Text { text })
     }
 }
@@ -214,7 +214,7 @@ fn api_refusal(problem: RunApiError) -> Refusal {
             ApiRefusalCode::Chain | ApiRefusalCode::Failed => RefusalCode::Unknown,
         },
     };
-    refusal(code, &truncate_printable(&problem.to_string()))
+    refusal(code, &to_receipt_text(&problem.to_string()))
 }
 
 fn complete_direct(answer: Result<ToolAnswer, Refusal>) -> Completed {
@@ -259,7 +259,7 @@ fn complete_execution(executed: Execution, most: usize, logs: &str) -> Completed
         Execution::Answered(result) => complete_command(*result, most),
         Execution::Invalid(problem) => {
             let message = format!("the skill's result cannot be used: {problem}");
-            nothing(failed(&message), RefusalCode::Unknown, &truncate_printable(&message))
+            nothing(failed(&message), RefusalCode::Unknown, &to_receipt_text(&message))
         }
         Execution::NotSubmitted(SubmitError::Request(problem)) => {
             let message = problem.to_string();
@@ -298,15 +298,15 @@ fn complete_below_floor(why: &str, isolation: Option<&Value>) -> Completed {
         outcome: failed(why),
         output: OutputSize::default(),
         isolation: isolation.and_then(isolation_seen),
-        answer: Err(refusal(RefusalCode::Unavailable, &truncate_printable(why))),
+        answer: Err(refusal(RefusalCode::Unavailable, &to_receipt_text(why))),
     }
 }
 
 fn complete_command(result: ExecResult, most: usize) -> Completed {
     let meta = result.meta.unwrap_or_default();
     let cut = meta.truncated.unwrap_or_default();
-    let (stdout, more_out) = truncate(result.stdout, most);
-    let (stderr, more_err) = truncate(result.stderr, most);
+    let (stdout, more_out) = fit_bytes(result.stdout, most);
+    let (stderr, more_err) = fit_bytes(result.stderr, most);
     let truncated = cut.stdout || cut.stderr || more_out || more_err;
     let code = i32::try_from(result.exit_code).unwrap_or(i32::MAX);
     let outcome = match (result.timed_out, meta.outcome.as_deref()) {
@@ -323,8 +323,9 @@ fn complete_command(result: ExecResult, most: usize) -> Completed {
     }
 }
 
-/// Truncates a text to a number of bytes, at a character boundary. Returns whether it was longer.
-fn truncate(mut text: String, most: usize) -> (String, bool) {
+/// Truncates an output to a number of bytes, at a character boundary. Returns whether it was longer, which the answer
+/// says in a field of its own.
+fn fit_bytes(mut text: String, most: usize) -> (String, bool) {
     if text.len() <= most {
         return (text, false);
     }
@@ -346,7 +347,7 @@ fn isolation_seen(isolation: &Value) -> Option<ReportedIsolation> {
 }
 
 fn failed(why: &str) -> Outcome {
-    Outcome::Failed { why: truncate_printable(why) }
+    Outcome::Failed { why: to_receipt_text(why) }
 }
 
 /// Request IDs as existing sidecars know them: nanoseconds since 1970, each one unique.

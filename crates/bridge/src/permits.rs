@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use sympozium_api::run_plan::ToolHandler;
 use sympozium_ipc::door::{PermitAnswer, PermitReport, Refusal, RefusalCode};
-use sympozium_ipc::receipt::{Actor, Outcome, OutputSize, truncate_printable};
+use sympozium_ipc::receipt::{Actor, Outcome, OutputSize, to_receipt_text};
 use tokio::task::AbortHandle;
 
 use crate::calls::{Route, refusal};
@@ -76,7 +76,7 @@ impl Session {
         };
         permit.expiry.abort();
         let outcome = match report.outcome {
-            Outcome::Failed { why } => Outcome::Failed { why: truncate_printable(&why) },
+            Outcome::Failed { why } => Outcome::Failed { why: to_receipt_text(&why) },
             outcome => outcome,
         };
         let output = OutputSize { bytes: report.bytes, truncated: false };

@@ -6,6 +6,7 @@ use jsonschema::{PatternOptions, Validator};
 use serde_json::Value;
 use sympozium_api::RunPlan;
 use sympozium_api::run_plan::{Gate, SANDBOX, ToolPlan};
+use sympozium_api::text::quote;
 use sympozium_ipc::door::{Refusal, RefusalCode};
 
 /// The tool that runs command lines: there is one for each pack.
@@ -84,12 +85,12 @@ impl ToolTable {
         let mut named: Vec<usize> =
             (0..self.tools.len()).filter(|index| self.tools[*index].plan.name == name).collect();
         if named.is_empty() {
-            return Err(refusal(RefusalCode::UnknownTool, format!("there is no tool `{}`", truncate(name))));
+            return Err(refusal(RefusalCode::UnknownTool, format!("there is no tool {}", quote(name))));
         }
         // The model is not told which one is denied if others of the same name are allowed.
         named.retain(|index| self.tools[*index].plan.gate != Gate::Deny);
         if named.is_empty() {
-            return Err(refusal(RefusalCode::Denied, format!("the tool `{}` is denied by policy", truncate(name))));
+            return Err(refusal(RefusalCode::Denied, format!("the tool {} is denied by policy", quote(name))));
         }
         if depth(&arguments) > MAX_DEPTH {
             let message = format!("the arguments are nested more than {MAX_DEPTH} deep");
@@ -122,8 +123,7 @@ impl ToolTable {
         if !written.is_empty() {
             let found = packs.iter().find(|(pack, _)| normalise(pack) == written);
             return found.map(|(_, index)| *index).ok_or_else(|| {
-                let message =
-                    format!("no skill pack `{}` runs commands here; there are: {}", truncate(&written), list());
+                let message = format!("no skill pack {} runs commands here; there are: {}", quote(&written), list());
                 refusal(RefusalCode::Arguments, message)
             });
         }
@@ -172,10 +172,6 @@ fn depth(value: &Value) -> usize {
 
 fn refusal(code: RefusalCode, message: String) -> Refusal {
     Refusal { code, message, retry_after_ms: None }
-}
-
-fn truncate(text: &str) -> String {
-    sympozium_ipc::receipt::truncate_printable(text)
 }
 
 #[cfg(test)]

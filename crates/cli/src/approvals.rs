@@ -15,7 +15,7 @@ use std::io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow};
-use sympozium_manifests::problem::printable;
+use sympozium_api::text::printable;
 
 use crate::arguments::OutputFormat;
 use crate::cluster::{self, Cluster, ClusterArguments};

@@ -37,7 +37,7 @@ use anyhow::{Context as _, anyhow};
 use kube::ResourceExt as _;
 use kube::api::ListParams;
 use sympozium_api::AgentRun;
-use sympozium_manifests::problem::quote;
+use sympozium_api::text::quote;
 use tokio::runtime::Runtime;
 
 use crate::failure::Failure;

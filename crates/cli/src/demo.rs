@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::{Args, Parser};
 use serde_json::Value;
+use sympozium_api::text::{Chars, printable, truncate};
 use sympozium_gateway::run_api::local::Vote;
 
 use crate::failure::{FAILED, Failure};
@@ -131,7 +132,7 @@ async fn show_events(run: LocalRun, mut signals: Signals) -> Result<ExitCode, Fa
                 let _ = run.handle.vote(&question.approval, &question.action, says, None);
             }
             Event::Transcript { line } => told.print_line(line)?,
-            Event::Warning { text } => print(&format!("  note: {}", printable(text)))?,
+            Event::Warning { text } => print(&format!("  note: {}", printable(text.trim())))?,
             Event::Ended { outcome, leftovers, .. } => {
                 return print_end(&run, &told, outcome, leftovers);
             }
@@ -148,6 +149,9 @@ fn scripted_vote(question: &Question) -> Vote {
         false => Vote::Deny,
     }
 }
+
+/// Maximum length of the result of a step that did not go as expected.
+const MAX_RESULT: Chars = Chars(300);
 
 /// What has been printed so far.
 #[derive(Default)]
@@ -190,7 +194,7 @@ impl Progress {
 fn explain_result(step: &Step, result: &CallResult<'_>, well: bool) -> String {
     match well {
         true => step.reason.to_owned(),
-        false => printable(result.text).chars().take(300).collect(),
+        false => printable(truncate(result.text.trim(), MAX_RESULT)).into_owned(),
     }
 }
 
@@ -225,7 +229,7 @@ fn print_end(run: &LocalRun, told: &Progress, outcome: &RunEnd, leftovers: &[Str
     if !well {
         print(&format!("\nThe demo did not go as it must: the run {}.", outcome.as_str()))?;
         if let RunEnd::Failed { why } | RunEnd::Refused { why } = outcome {
-            print(&printable(why))?;
+            print(&printable(why.trim()))?;
         }
         return Ok(ExitCode::from(FAILED));
     }
@@ -234,12 +238,4 @@ fn print_end(run: &LocalRun, told: &Progress, outcome: &RunEnd, leftovers: &[Str
 
 fn print(line: &str) -> Result<(), Failure> {
     print_stdout(&format!("{line}\n"))
-}
-
-/// The text of a tool, without characters that a terminal acts on.
-fn printable(text: &str) -> String {
-    let harmless = |it: char| {
-        if it == '\n' || sympozium_manifests::problem::is_printable(it) { it } else { '?' }
-    };
-    text.trim().chars().map(harmless).collect()
 }

@@ -3,9 +3,9 @@
 
 use std::cell::RefCell;
 
+use sympozium_api::text::is_visible;
 use sympozium_manifests::load::Budget;
 use sympozium_manifests::planning::plan_session;
-use sympozium_manifests::problem::is_printable;
 use sympozium_manifests::sources::decode;
 use sympozium_manifests::validate::{Schemas, Session};
 use sympozium_plan::explain::{compare, explain};
@@ -44,7 +44,7 @@ pub fn explanation(data: &[u8]) {
     });
     let page = text_of(&planning);
     for line in page.lines() {
-        assert!(line.chars().all(is_printable), "{line:?}");
+        assert!(line.chars().all(is_visible), "{line:?}");
         assert!(line.width() <= WIDTH, "{line:?}");
     }
     for (_, explanation) in planning.admitted() {

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 use serde_saphyr::DoubleQuoted;
-use sympozium_manifests::problem::is_printable;
+use sympozium_api::text::is_visible;
 
 use crate::failure::Failure;
 
@@ -32,12 +32,12 @@ pub fn to_json(value: &impl Serialize) -> Result<String, Failure> {
 
 /// Escapes unprintable characters of JSON text. They occur in strings only, except for line breaks.
 pub fn escape_json(text: String) -> String {
-    if text.chars().all(|it| it == '\n' || is_printable(it)) {
+    if text.chars().all(|it| it == '\n' || is_visible(it)) {
         return text;
     }
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
-        if character == '\n' || is_printable(character) {
+        if character == '\n' || is_visible(character) {
             escaped.push(character);
             continue;
         }
@@ -71,7 +71,7 @@ fn serialize_yaml(value: &impl Serialize) -> anyhow::Result<String> {
 }
 
 fn is_all_printable(text: &str) -> bool {
-    text.chars().all(|it| it == '\n' || is_printable(it))
+    text.chars().all(|it| it == '\n' || is_visible(it))
 }
 
 fn has_printable_keys(value: &Value) -> bool {
@@ -89,7 +89,7 @@ fn has_printable_keys(value: &Value) -> bool {
 fn escape_yaml(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
-        if character == '\n' || is_printable(character) {
+        if character == '\n' || is_visible(character) {
             escaped.push(character);
             continue;
         }
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn json_means_the_same_and_a_terminal_acts_on_nothing_of_it() {
         let text = to_json(&HOSTILE).unwrap();
-        assert!(text.trim_end().chars().all(is_printable), "{text:?}");
+        assert!(text.trim_end().chars().all(is_visible), "{text:?}");
         assert_eq!(serde_json::from_str::<String>(&text).unwrap(), HOSTILE);
         assert_eq!(to_json(&["größe"]).unwrap(), "[\n  \"größe\"\n]\n");
     }
@@ -173,7 +173,7 @@ mod tests {
                 "list": [{"first": text, "second": text}],
             });
             let written = to_yaml(&value).unwrap();
-            assert!(written.chars().all(|it| it == '\n' || is_printable(it)), "{written:?}");
+            assert!(written.chars().all(|it| it == '\n' || is_visible(it)), "{written:?}");
             let read: Value = serde_saphyr::from_str(&written).unwrap();
             assert_eq!(read, value, "{written}");
         }
@@ -184,7 +184,7 @@ mod tests {
         fn yaml_reads_back(texts in proptest::collection::vec("[ a:#\\-\"'\\\\\t\r\n\u{1}\u{1b}\u{85}\u{9b}\u{202e}\u{feff}]{0,8}", 1..4)) {
             let value = serde_json::json!({"texts": texts, "of": {texts[0].as_str(): texts}});
             let written = to_yaml(&value).unwrap();
-            proptest::prop_assert!(written.chars().all(|it| it == '\n' || is_printable(it)));
+            proptest::prop_assert!(written.chars().all(|it| it == '\n' || is_visible(it)));
             let read: Value = serde_saphyr::from_str(&written).unwrap();
             proptest::prop_assert_eq!(read, value);
         }

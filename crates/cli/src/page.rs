@@ -2,7 +2,7 @@
 //!
 //! Every text passes [`printable`], so that no manifest can move the cursor, hide text or forge a line of ours.
 
-use sympozium_manifests::problem::printable;
+use sympozium_api::text::printable;
 use unicode_width::UnicodeWidthStr as _;
 
 /// The default width of terminals. It is fixed, so that two outputs can be compared.
@@ -58,7 +58,8 @@ impl Page {
 
     /// Adds a table. Columns are as wide as their cells; if that is too wide, the widest columns are wrapped.
     pub fn table(&mut self, titles: &[&str], rows: &[Vec<String>]) {
-        let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| printable(cell)).collect()).collect();
+        let rows: Vec<Vec<String>> =
+            rows.iter().map(|row| row.iter().map(|cell| printable(cell).into_owned()).collect()).collect();
         let widths = column_widths(titles, &rows);
         let titles = titles.iter().map(|it| (*it).to_owned()).collect();
         for row in std::iter::once(&titles).chain(&rows) {

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use sympozium_api::text::quote;
 use sympozium_manifests::planning::{PlanResults, plan_session};
-use sympozium_manifests::problem::quote;
 use sympozium_manifests::validate::{Schemas, Session};
 use sympozium_plan::plan::Planned;
 

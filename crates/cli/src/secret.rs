@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use anyhow::anyhow;
 use serde::Serialize;
-use sympozium_manifests::problem::quote;
+use sympozium_api::text::quote;
 
 use crate::arguments::OutputFormat;
 use crate::failure::Failure;

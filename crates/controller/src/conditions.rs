@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use sympozium_api::text::{Bytes, truncate};
 use sympozium_plan::admit::{Denial, Violation};
 
-/// Limit for a condition's message, in bytes; the API server rejects longer ones.
-const MAX_MESSAGE: usize = 32_768;
-/// Limit for a list of violations, in bytes: a status has several conditions.
-const MAX_VIOLATIONS: usize = 8 * 1024;
+/// Limit for a condition's message; the API server rejects longer ones.
+const MAX_MESSAGE: Bytes = Bytes(32_768);
+/// Limit for a list of violations: a status has several conditions.
+const MAX_VIOLATIONS: Bytes = Bytes(8 * 1024);
 
 /// The current time in whole seconds, as the API server stores it: so what is read equals what was written.
 pub fn now() -> Time {
@@ -50,7 +51,7 @@ impl ConditionValue {
     }
 
     fn new(status: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { status, reason, message: truncate(message.into(), MAX_MESSAGE) }
+        Self { status, reason, message: truncate(message.into(), MAX_MESSAGE).into_owned() }
     }
 
     pub fn is_true(&self) -> bool {
@@ -90,7 +91,7 @@ pub fn admitted_condition(findings: &Denial) -> ConditionValue {
     };
     let mut all = lines(&findings.violations, "");
     all.extend(lines(&findings.warnings, "warning: "));
-    let message = truncate(all.join("\n"), MAX_VIOLATIONS);
+    let message = truncate(all.join("\n"), MAX_VIOLATIONS).into_owned();
     if !findings.violations.is_empty() {
         ConditionValue::no("Denied", message)
     } else if message.is_empty() {
@@ -98,15 +99,6 @@ pub fn admitted_condition(findings: &Denial) -> ConditionValue {
     } else {
         ConditionValue::yes("Warnings", message)
     }
-}
-
-fn truncate(mut text: String, limit: usize) -> String {
-    const MORE: &str = " …";
-    if text.len() > limit {
-        text.truncate(text.floor_char_boundary(limit - MORE.len()));
-        text.push_str(MORE);
-    }
-    text
 }
 
 #[cfg(test)]
@@ -134,8 +126,8 @@ mod tests {
 
     #[test]
     fn a_message_is_cut_between_characters() {
-        let message = ConditionValue::unknown("Because", "ä".repeat(MAX_MESSAGE)).message;
-        assert!(message.len() <= MAX_MESSAGE);
-        assert!(message.ends_with("ä …"));
+        let message = ConditionValue::unknown("Because", "ä".repeat(MAX_MESSAGE.0)).message;
+        assert!(message.len() <= MAX_MESSAGE.0);
+        assert!(message.ends_with("ä…"));
     }
 }

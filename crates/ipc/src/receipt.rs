@@ -13,7 +13,7 @@ mod verify;
 pub use chain::{AddError, Chain, Line};
 pub use event::{
     Actor, CallDecision, Event, ForeignKind, MAX_NUMBER, MAX_TEXT, Outcome, OutputSize, Receipt, ReportedIsolation,
-    truncate_printable,
+    to_receipt_text,
 };
 pub use verify::{ChainError, LineError, VerifiedChain, Verifier, verify};
 

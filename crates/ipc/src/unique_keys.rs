@@ -7,9 +7,10 @@ use std::fmt;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
+use sympozium_api::text::{Chars, truncate};
 
 /// Limit for the characters of a key in an error.
-const MAX_SHOWN: usize = 64;
+const MAX_SHOWN: Chars = Chars(64);
 
 /// Parses a text.
 ///
@@ -93,9 +94,8 @@ impl<'de> Visitor<'de> for AnyValue {
         let mut object = Map::new();
         while let Some(key) = entries.next_key::<String>()? {
             if object.contains_key(&key) {
-                let shown: String = key.chars().take(MAX_SHOWN).collect();
-                let more = if shown.len() < key.len() { "…" } else { "" };
-                return Err(A::Error::custom(format_args!("the key {shown:?}{more} is there more than once")));
+                let shown = truncate(&key, MAX_SHOWN);
+                return Err(A::Error::custom(format_args!("the key {shown:?} is there more than once")));
             }
             object.insert(key, entries.next_value_seed(AnyValue)?);
         }

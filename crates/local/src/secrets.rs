@@ -18,6 +18,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use serde::{Deserialize, Serialize};
 use sympozium_api::names::{NamespaceName, SecretName};
+use sympozium_api::text::quote;
 use zeroize::{Zeroize as _, Zeroizing};
 
 use crate::state::{StateDirectory, replace_file};
@@ -60,7 +61,7 @@ impl Secret {
             bail!("a Secret has at most {MAX_BYTES} bytes");
         }
         match self.0.keys().find(|key| !is_valid_key(key)) {
-            Some(key) => bail!("{} cannot be a key", sympozium_api::text::quote(key)),
+            Some(key) => bail!("{} cannot be a key", quote(key)),
             None => Ok(()),
         }
     }
@@ -102,7 +103,7 @@ impl SecretStore {
     /// link, or is accessible to others.
     pub fn open(state: &StateDirectory, namespace: &str) -> anyhow::Result<Self> {
         if NamespaceName::from(namespace).check().is_err() {
-            let namespace = sympozium_api::text::quote(namespace);
+            let namespace = quote(namespace);
             bail!("{namespace} cannot be the name of a namespace");
         }
         let secrets = state.make_subdirectory("secrets")?;
@@ -151,7 +152,7 @@ impl SecretStore {
     /// Sets one key and keeps the others. On an error the stored Secret is unchanged.
     pub fn set(&self, name: &str, key: &str, value: Zeroizing<Vec<u8>>) -> anyhow::Result<()> {
         if !is_valid_name(name) {
-            let name = sympozium_api::text::quote(name);
+            let name = quote(name);
             bail!("{name} cannot be the name of a Secret here");
         }
         self.make_directory()?;

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail};
 use rustix::fs::{FlockOperation, flock};
+use sympozium_api::text::quote;
 
 use crate::record::{FORMAT, LocalRunRecord};
 use sympozium_runs::HintedError;
@@ -113,7 +114,7 @@ impl StateDirectory {
         }
         let mut fitting: Vec<_> =
             (runs.into_iter()).filter(|(_, run)| wanted.len() >= 4 && run.uid.starts_with(wanted)).collect();
-        let wanted = sympozium_api::text::quote(wanted);
+        let wanted = quote(wanted);
         match (fitting.pop(), fitting.is_empty()) {
             (Some(only), true) => Ok(only),
             (Some(_), false) => Err(HintedError::new(

@@ -8,12 +8,13 @@ use std::collections::HashSet;
 
 use sympozium_api::SkillPack;
 use sympozium_api::skill_pack::Sidecar;
+use sympozium_api::text::is_visible;
 
 use crate::agent_skill::directory::{RawFile, RawSkill};
 use crate::agent_skill::load_raw;
 use crate::limits::{MAX_DEPTH, MAX_FINDINGS};
 use crate::load::{Budget, load};
-use crate::problem::{Problem, Severity, is_printable};
+use crate::problem::{Problem, Severity};
 use crate::sources::decode;
 use crate::tree::{Node, Value};
 use crate::validate::{Completeness, Report, Schemas, Session};
@@ -163,7 +164,7 @@ fn check_json_round_trip(document: &Node) {
 fn escape(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len());
     for character in json.chars() {
-        if is_printable(character) {
+        if is_visible(character) {
             escaped.push(character);
         } else {
             character.encode_utf16(&mut [0; 2]).iter().for_each(|unit| escaped.push_str(&format!("\\u{unit:04x}")));
@@ -193,6 +194,6 @@ fn check_report(text: String, lines: usize) {
         assert!(finding.line as usize <= lines + 1, "{finding:?}");
         assert!(!finding.message.is_empty(), "{finding:?}");
     }
-    let is_safe = |character: char| character == '\n' || is_printable(character);
+    let is_safe = |character: char| character == '\n' || is_visible(character);
     assert!(report.text().chars().all(is_safe), "{:?}", report.text());
 }

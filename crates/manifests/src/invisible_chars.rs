@@ -1,9 +1,9 @@
 //! Invisible characters, which a reader of a file does not see and a model does: tags, zero-width characters, changes
 //! of direction. A text may hide instructions in them, or look like another text.
 
-use sympozium_api::text::find_invisible;
+use sympozium_api::text::{find_invisible, quote};
 
-use super::problem::{Problem, quote};
+use super::problem::Problem;
 use super::tree::Mark;
 
 /// The maximum number of warnings for a file. One more says that there are further lines.

@@ -1,12 +1,7 @@
 //! Problems in a file, independent of what the file contains.
 
-use sympozium_api::text;
-
 use super::limits::MAX_FINDINGS;
 use super::tree::Mark;
-
-/// Whether a terminal displays a character as itself.
-pub use sympozium_api::text::{is_visible as is_printable, quote};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
@@ -61,29 +56,9 @@ impl Problems {
     }
 }
 
-/// The whole of `value`, with every invisible character escaped.
-pub fn printable(value: &str) -> String {
-    text::escape(value).into_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_is_shown_cannot_repaint_a_terminal() {
-        assert_eq!(quote("a\u{1b}[2Jb\n"), "`a\\u{1b}[2Jb\\n`");
-        assert_eq!(quote("x\u{202e}y"), "`x\\u{202e}y`");
-        assert_eq!(printable("naïve\r"), "naïve\\r");
-        // Blank, although letters and marks by their category.
-        assert_eq!(printable("\u{2800}\u{17b4}\u{fe01}"), "\\u{2800}\\u{17b4}\\u{fe01}");
-    }
-
-    #[test]
-    fn what_is_long_is_cut() {
-        assert_eq!(quote(&"é".repeat(60)), format!("`{}`", "é".repeat(60)));
-        assert_eq!(quote(&"é".repeat(61)), format!("`{}…`", "é".repeat(60)));
-    }
 
     #[test]
     fn problems_beyond_the_bound_are_counted() {

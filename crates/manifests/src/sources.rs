@@ -12,11 +12,13 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
+use sympozium_api::text::printable;
+
 use super::agent_skill::{self, directory};
 use super::invisible_chars;
 use super::limits::{MAX_DIRECTORY_ENTRIES, MAX_FILE_BYTES, MAX_FILES, MAX_TOTAL_BYTES};
 use super::load::{Budget, LoadedFile, load};
-use super::problem::{Problem, printable};
+use super::problem::Problem;
 use super::tree::Mark;
 pub use text::decode;
 use walk::{EntryKind, Walker};
@@ -162,7 +164,7 @@ fn is_named_pipe(metadata: &fs::Metadata, path: &Path) -> bool {
 
 /// A path, safe for a terminal.
 pub fn display_path(path: &Path) -> String {
-    printable(&path.to_string_lossy())
+    printable(path.to_string_lossy()).into_owned()
 }
 
 /// The documents of a text, with warnings about invisible characters.

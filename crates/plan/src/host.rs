@@ -3,6 +3,8 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
+use sympozium_api::text::quote;
+
 mod address_range;
 
 pub use address_range::AddressRange;
@@ -56,10 +58,10 @@ pub struct Endpoint {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidHost {
     /// Not a host name or an IP address.
-    #[error("`{0}` is not a host name or an address")]
+    #[error("{} is not a host name or an address", quote(.0))]
     Host(String),
     /// Digits that some programs read as an address and others as a name.
-    #[error("`{0}` looks like an address but is none; write four decimal numbers")]
+    #[error("{} looks like an address but is none; write four decimal numbers", quote(.0))]
     Ambiguous(String),
     /// The scheme is not `http://` or `https://`.
     #[error("it does not begin with `https://` or `http://`")]
@@ -68,7 +70,7 @@ pub enum InvalidHost {
     #[error("it has a user name or password in it")]
     User,
     /// Not a port number.
-    #[error("`{0}` is not a port")]
+    #[error("{} is not a port", quote(.0))]
     Port(String),
     /// Longer than this maximum.
     #[error("it is longer than {0} bytes")]
@@ -88,7 +90,7 @@ impl Host {
         if let Some(address) = text.strip_prefix('[').and_then(|it| it.strip_suffix(']')) {
             return match address.parse::<Ipv6Addr>() {
                 Ok(address) => Ok(Self::Address(address.into())),
-                Err(_) => Err(InvalidHost::Host(printable(text))),
+                Err(_) => Err(InvalidHost::Host(text.to_owned())),
             };
         }
         if let Ok(address) = text.parse::<IpAddr>() {
@@ -245,13 +247,13 @@ impl Endpoint {
             None => (authority, None),
         };
         let port = match port {
-            Some(port) => parse_port(port).ok_or_else(|| InvalidHost::Port(printable(port)))?,
+            Some(port) => parse_port(port).ok_or_else(|| InvalidHost::Port(port.to_owned()))?,
             None if encrypted => 443,
             None => 80,
         };
         // Without brackets, an IPv6 address was split at its last colon.
         if host.contains(':') && !host.starts_with('[') {
-            return Err(InvalidHost::Host(printable(host)));
+            return Err(InvalidHost::Host(host.to_owned()));
         }
         Ok(Self {
             encrypted,
@@ -279,7 +281,7 @@ fn parse_name(text: &str) -> Result<String, InvalidHost> {
             && bytes.iter().all(|byte| is_word(*byte) || *byte == b'-')
     };
     if text.len() > MAX_HOST_BYTES || !text.split('.').all(is_label) {
-        return Err(InvalidHost::Host(printable(text)));
+        return Err(InvalidHost::Host(text.to_owned()));
     }
     let last = text.rsplit('.').next().unwrap_or_default();
     let digits = last.bytes().all(|byte| byte.is_ascii_digit());
@@ -288,7 +290,7 @@ fn parse_name(text: &str) -> Result<String, InvalidHost> {
         .or(last.strip_prefix("0X"))
         .is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_hexdigit()));
     if digits || hexadecimal {
-        return Err(InvalidHost::Ambiguous(printable(text)));
+        return Err(InvalidHost::Ambiguous(text.to_owned()));
     }
     Ok(text.to_ascii_lowercase())
 }
@@ -299,10 +301,6 @@ fn is_below(name: &str, domain: &str) -> bool {
 
 fn is_at_or_below(name: &str, domain: &str) -> bool {
     name == domain || is_below(name, domain)
-}
-
-fn printable(text: &str) -> String {
-    crate::text::printable(text).into_owned()
 }
 
 impl fmt::Display for Host {

@@ -8,6 +8,8 @@ mod tests;
 use std::fmt;
 use std::net::Ipv6Addr;
 
+use sympozium_api::text::quote;
+
 pub use registry::{InvalidRegistryPattern, RegistryPattern};
 
 /// Maximum length of a reference.
@@ -55,18 +57,19 @@ pub enum InvalidImage {
     #[error("it has upper case letters")]
     UpperCase,
     /// Not a host name, address or port.
-    #[error("`{0}` is not a registry's host")]
+    #[error("{} is not a registry's host", quote(.0))]
     Host(String),
     /// A component of the repository has the wrong syntax.
     #[error(
-        "`{0}` is not a part of a repository's name (lower case letters, digits, and `.`, `_` or `-` between them)"
+        "{} is not a part of a repository's name (lower case letters, digits, and `.`, `_` or `-` between them)",
+        quote(.0)
     )]
     Component(String),
     /// Not a tag.
-    #[error("`{0}` is not a tag")]
+    #[error("{} is not a tag", quote(.0))]
     Tag(String),
     /// Not a digest with a known algorithm.
-    #[error("`{0}` is not a digest such as `sha256:` and 64 hexadecimal digits")]
+    #[error("{} is not a digest such as `sha256:` and 64 hexadecimal digits", quote(.0))]
     Digest(String),
     /// 64 hexadecimal digits name an image on the node, whatever registry it is from.
     #[error("64 hexadecimal digits are an identifier on one node, not a reference")]
@@ -134,7 +137,7 @@ impl Image {
 impl RegistryHost {
     /// Parses a host with or without a port. A name of one word is accepted: the caller has decided that it is a host.
     fn parse(text: &str) -> Result<Self, InvalidImage> {
-        let invalid = || InvalidImage::Host(printable(text));
+        let invalid = || InvalidImage::Host(text.to_owned());
         let (name, port) = match text.strip_prefix('[') {
             Some(rest) => {
                 let (address, after) = rest.split_once(']').ok_or_else(invalid)?;
@@ -192,7 +195,7 @@ fn split_tag(name: &str) -> Result<(&str, Option<String>), InvalidImage> {
         && tag.bytes().next().is_some_and(word)
         && tag.bytes().all(|byte| word(byte) || matches!(byte, b'.' | b'-'));
     if !good {
-        return Err(InvalidImage::Tag(printable(tag)));
+        return Err(InvalidImage::Tag(tag.to_owned()));
     }
     Ok((before, Some(tag.to_owned())))
 }
@@ -238,7 +241,7 @@ fn parse_port(port: &str) -> Option<u16> {
 fn parse_repository(repository: &str) -> Result<String, InvalidImage> {
     for component in repository.split('/') {
         if !is_path_component(component) {
-            return Err(InvalidImage::Component(printable(component)));
+            return Err(InvalidImage::Component(component.to_owned()));
         }
     }
     Ok(repository.to_owned())
@@ -256,16 +259,11 @@ fn is_path_component(component: &str) -> bool {
 }
 
 fn parse_digest(digest: &str) -> Result<String, InvalidImage> {
-    let invalid = || InvalidImage::Digest(printable(digest));
+    let invalid = || InvalidImage::Digest(digest.to_owned());
     let (algorithm, sum) = digest.split_once(':').ok_or_else(invalid)?;
     let good = ALGORITHMS.contains(&(algorithm, sum.len()))
         && sum.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'a'..=b'f'));
     if good { Ok(digest.to_owned()) } else { Err(invalid()) }
-}
-
-/// Makes hostile text safe for a message.
-fn printable(text: &str) -> String {
-    crate::text::printable(text).into_owned()
 }
 
 impl fmt::Display for RegistryHost {

@@ -1,5 +1,7 @@
 //! Paths in a container, and which of them a volume must not cover.
 
+use sympozium_api::text::quote;
+
 /// Maximum length of a path.
 pub const MAX_PATH_BYTES: usize = 1024;
 
@@ -23,10 +25,10 @@ pub enum ImageOwner {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidMountPath {
     /// Not a plain absolute path.
-    #[error("`{0}` is not a plain path from the root (no `.`, `..`, `//`, `:` or control characters)")]
+    #[error("{} is not a plain path from the root (no `.`, `..`, `//`, `:` or control characters)", quote(.0))]
     Malformed(String),
     /// The path overlaps a reserved directory.
-    #[error("`{path}` covers or lies below `{reserved}`, which is not for volumes")]
+    #[error("{} covers or lies below `{reserved}`, which is not for volumes", quote(path))]
     Reserved {
         /// The path of the mount.
         path: String,
@@ -42,7 +44,7 @@ pub enum InvalidMountPath {
 /// When the path is not plain, or overlaps a reserved directory.
 pub fn check_mount_path(path: &str, container: ImageOwner) -> Result<(), InvalidMountPath> {
     if !is_plain(path) {
-        return Err(InvalidMountPath::Malformed(crate::text::printable(path).into_owned()));
+        return Err(InvalidMountPath::Malformed(path.to_owned()));
     }
     let path = path.trim_end_matches('/');
     let ours = match container {
@@ -51,7 +53,7 @@ pub fn check_mount_path(path: &str, container: ImageOwner) -> Result<(), Invalid
     };
     let mut reserved = RESERVED_PATHS.iter().chain(ours);
     match reserved.find(|reserved| overlap(path, reserved)) {
-        Some(reserved) => Err(InvalidMountPath::Reserved { path: crate::text::printable(path).into_owned(), reserved }),
+        Some(reserved) => Err(InvalidMountPath::Reserved { path: path.to_owned(), reserved }),
         None => Ok(()),
     }
 }
@@ -105,10 +107,9 @@ mod tests {
         for path in
             ["", "data", "/..", "/a/../ipc", "/a/./b", "//ipc", "/a//b", "/a:b", "/a\nb", "/a\\b", "/", "/a/..", "./a"]
         {
-            let shown = path.replace('\n', "\u{fffd}");
             assert_eq!(
                 check_mount_path(path, ImageOwner::Sympozium),
-                Err(InvalidMountPath::Malformed(shown)),
+                Err(InvalidMountPath::Malformed(path.to_owned())),
                 "{path:?}"
             );
         }

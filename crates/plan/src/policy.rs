@@ -25,6 +25,7 @@ use sympozium_api::labels::SYSTEM_NAMESPACE;
 use sympozium_api::names::{ImageRef, ObjectName};
 use sympozium_api::policy::SandboxPolicy;
 use sympozium_api::sandbox::SeccompProfile;
+use sympozium_api::text::{MAX_NAME, printable, truncate};
 use sympozium_api::{Feature, SympoziumPolicySpec};
 
 use crate::host::Destination;
@@ -261,7 +262,7 @@ impl EffectivePolicy {
                         policy.unknown_features.insert(name.clone());
                         "every run under the policy is denied"
                     };
-                    let name = crate::text::printable(name);
+                    let name = printable(truncate(name, MAX_NAME));
                     let known = crate::text::quote_list(Feature::ALL.map(Feature::as_str));
                     note(
                         format!("featureGates.{name}"),

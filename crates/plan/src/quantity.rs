@@ -3,6 +3,8 @@
 use std::fmt;
 use std::ops::Mul as _;
 
+use sympozium_api::text::quote;
+
 /// Maximum length of the text of a quantity.
 pub const MAX_QUANTITY_BYTES: usize = 32;
 /// The largest value of a quantity, as in Kubernetes: the largest signed 64-bit number.
@@ -21,10 +23,10 @@ pub struct ExactQuantity(u128);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidQuantity {
     /// The text does not have the syntax of a quantity.
-    #[error("`{0}` is not an amount such as `2`, `200m` or `256Mi`")]
+    #[error("{} is not an amount such as `2`, `200m` or `256Mi`", quote(.0))]
     Malformed(String),
     /// The value is above [`MAX_WHOLE`].
-    #[error("`{0}` is more than any machine has")]
+    #[error("{} is more than any machine has", quote(.0))]
     TooLarge(String),
 }
 
@@ -55,7 +57,7 @@ impl ExactQuantity {
     ///
     /// When the syntax is wrong, or the value is negative or too large.
     pub fn parse(text: &str) -> Result<Self, InvalidQuantity> {
-        let form = || InvalidQuantity::Malformed(crate::text::printable(text).into_owned());
+        let form = || InvalidQuantity::Malformed(text.to_owned());
         if text.len() > MAX_QUANTITY_BYTES {
             return Err(form());
         }
@@ -66,7 +68,7 @@ impl ExactQuantity {
         suffix
             .scale(digits, decimals)
             .filter(|amount| *amount <= Self::MAX)
-            .ok_or_else(|| InvalidQuantity::TooLarge(crate::text::printable(text).into_owned()))
+            .ok_or_else(|| InvalidQuantity::TooLarge(text.to_owned()))
     }
 
     /// Saturating subtraction: zero where `other` is larger.

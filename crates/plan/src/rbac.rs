@@ -10,6 +10,8 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 
+use sympozium_api::text::{MAX_NAME, printable, truncate};
+
 pub use coverage::{
     MAX_GRANT_PERMISSIONS, MAX_RULE_PERMISSIONS, TooManyPermissions, check_rule_size, count_permissions, find_uncovered,
 };
@@ -67,13 +69,13 @@ impl std::fmt::Display for Rule {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let resources = if self.resources.is_empty() { &self.non_resource_urls } else { &self.resources };
         let text = format!("{} {}", self.verbs.join(","), resources.join(","));
-        write!(f, "{}", crate::text::printable(&text))?;
+        write!(f, "{}", printable(truncate(&text, MAX_NAME)))?;
         let groups: Vec<&str> = self.api_groups.iter().map(String::as_str).filter(|it| !it.is_empty()).collect();
         if !groups.is_empty() {
-            write!(f, " of {}", crate::text::printable(&groups.join(",")))?;
+            write!(f, " of {}", printable(truncate(groups.join(","), MAX_NAME)))?;
         }
         if !self.resource_names.is_empty() {
-            write!(f, " named {}", crate::text::printable(&self.resource_names.join(",")))?;
+            write!(f, " named {}", printable(truncate(self.resource_names.join(","), MAX_NAME)))?;
         }
         Ok(())
     }

@@ -1,28 +1,6 @@
-//! Foreign text in our messages.
+//! Lists of names in messages, and the syntax of labels and keys.
 
-use std::borrow::Cow;
-
-use sympozium_api::text::is_visible;
-
-/// Maximum number of characters of foreign text that a message repeats.
-pub const MAX_PRINTABLE_CHARS: usize = 80;
-
-/// Makes foreign text safe for a message: truncated, and with U+FFFD in place of characters that are invisible or
-/// change how others are displayed.
-pub fn printable(text: &str) -> Cow<'_, str> {
-    if text.len() <= MAX_PRINTABLE_CHARS && text.chars().all(is_visible) {
-        return Cow::Borrowed(text);
-    }
-    let mut shown: String = text
-        .chars()
-        .take(MAX_PRINTABLE_CHARS)
-        .map(|letter| if is_visible(letter) { letter } else { '\u{fffd}' })
-        .collect();
-    if text.chars().nth(MAX_PRINTABLE_CHARS).is_some() {
-        shown.push('…');
-    }
-    Cow::Owned(shown)
-}
+use sympozium_api::text::quote;
 
 /// Maximum length of the name in a label's key, and of a label's value.
 const MAX_LABEL_BYTES: usize = 63;
@@ -60,7 +38,7 @@ pub fn is_data_key(text: &str) -> bool {
 
 /// Joins words as `a`, `a and b`, `a, b and c`, each in backticks.
 pub fn quote_list<T: AsRef<str>>(words: impl IntoIterator<Item = T>) -> String {
-    let words: Vec<String> = words.into_iter().map(|word| format!("`{}`", printable(word.as_ref()))).collect();
+    let words: Vec<String> = words.into_iter().map(|word| quote(word.as_ref())).collect();
     match words.as_slice() {
         [] => "nothing".to_owned(),
         [only] => only.clone(),
@@ -71,17 +49,6 @@ pub fn quote_list<T: AsRef<str>>(words: impl IntoIterator<Item = T>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_is_shown_is_short_and_harmless() {
-        assert_eq!(printable("ghcr.io/org"), "ghcr.io/org");
-        assert_eq!(printable("größe"), "größe");
-        assert_eq!(printable("a\u{1b}[31m\n\u{202e}b"), "a\u{fffd}[31m\u{fffd}\u{fffd}b");
-        // Letters by their category (alphanumeric), but blank.
-        assert_eq!(printable("a\u{3164}\u{115f}b"), "a\u{fffd}\u{fffd}b");
-        assert_eq!(printable(&"x".repeat(MAX_PRINTABLE_CHARS)).len(), MAX_PRINTABLE_CHARS);
-        assert_eq!(printable(&"x".repeat(500)).chars().count(), MAX_PRINTABLE_CHARS + 1);
-    }
 
     #[test]
     fn lists_read_like_sentences() {

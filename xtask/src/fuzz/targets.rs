@@ -79,6 +79,7 @@ pub const TARGETS: &[Target] = &[
     from(Source::Run, "exec", "process_stat"),
     from(Source::Run, "exec", "program"),
     from(Source::Run, "exec", "skill_name"),
+    from(Source::Run, "api", "foreign_text"),
     // What we wrote ourselves, and what the kernel says.
     from(Source::Machine, "plan", "run_plan"),
     from(Source::Machine, "exec", "job"),

@@ -97,7 +97,7 @@ impl Caller {
         let (outcome, bytes) = match &acted {
             Ok(text) => (receipt::Outcome::Done, text.len()),
             Err(why) => {
-                let why = receipt::truncate_printable(why);
+                let why = receipt::to_receipt_text(why);
                 (receipt::Outcome::Failed { why }, 0)
             }
         };

@@ -5,14 +5,14 @@
 
 use http::StatusCode;
 use serde_json::{Map, Value};
-use sympozium_api::text::is_visible;
+use sympozium_api::text::{Chars, is_visible, truncate};
 
 use super::{Problem, Remedy};
 
 /// Bytes of a body that is read as JSON. A longer one is a text.
 const MAX_BODY: usize = 64 << 10;
 /// Letters of the provider's words that are told.
-const MAX_WORDS: usize = 500;
+const MAX_WORDS: Chars = Chars(500);
 /// Letters of a code.
 const MAX_CODE: usize = 64;
 /// Letters of them that are looked at.
@@ -271,28 +271,11 @@ fn clean(text: &str) -> String {
     line(text, MAX_WORDS)
 }
 
-/// Text of a provider in one line, without letters that act on a terminal or that nobody sees, of at most so many letters. A cut is marked.
-pub fn line(text: &str, most: usize) -> String {
-    let mut line = String::new();
-    let mut letters = 0;
-    for word in text.split(|letter: char| letter.is_whitespace() || !is_visible(letter)) {
-        if word.is_empty() {
-            continue;
-        }
-        if letters > 0 {
-            line.push(' ');
-            letters += 1;
-        }
-        for letter in word.chars() {
-            if letters >= most {
-                line.push('…');
-                return line;
-            }
-            line.push(letter);
-            letters += 1;
-        }
-    }
-    line
+/// Text of a provider on one line, without characters that are not visible, truncated.
+pub fn line(text: &str, most: Chars) -> String {
+    let words = text.split(|letter: char| letter.is_whitespace() || !is_visible(letter));
+    let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+    truncate(words.join(" "), most).into_owned()
 }
 
 fn reason(status: u16) -> Option<&'static str> {

@@ -16,10 +16,11 @@ mod writer;
 
 use std::fmt::Write as _;
 
+use sympozium_api::text::is_prose;
+
 use self::charset::{decode, has_byte_order_mark};
 use self::kept::Kept;
 use super::ToolError;
-use super::unseen::unseen;
 
 /// A page as the bridge fetched it.
 #[derive(Debug)]
@@ -193,7 +194,7 @@ fn has_nul(body: &[u8]) -> bool {
 /// A text with its lines as they are, and without what cannot be seen.
 fn as_it_is(text: &str, mut kept: Kept) -> Kept {
     for line in text.split_inclusive('\n') {
-        for part in line.split(unseen) {
+        for part in line.split(|character| !is_prose(character)) {
             kept.push(part);
         }
     }

@@ -1,5 +1,8 @@
+use proptest::prelude::*;
+
 use super::Visibility::{Contextual, Hidden, Layout, Visible};
 use super::*;
+use crate::fuzzing;
 
 #[test]
 fn every_class_of_characters_has_its_row() {
@@ -76,16 +79,78 @@ fn what_the_standard_library_calls_a_control_is_never_shown() {
 }
 
 #[test]
+fn characters_that_hide_something_are_not_prose() {
+    let hidden = "\0\u{1b}\u{7f}\u{9b}\u{ad}\u{200b}\u{202e}\u{2066}\u{feff}\u{e0041}";
+    assert!(!hidden.chars().any(is_prose));
+    // Letters and marks by their category, and blank.
+    assert!(!"\u{115f}\u{3164}\u{ffa0}\u{2800}\u{fe01}\u{e0100}".chars().any(is_prose));
+    assert!("a\n\t é\u{200d}\u{fe0f}漢".chars().all(is_prose));
+}
+
+#[test]
+fn names_show_all_that_prose_leaves_out_and_some_more() {
+    let all = || '\0'..=char::MAX;
+    assert!(!all().filter(|it| !is_prose(*it)).any(is_visible));
+    let more = "\t\n\u{61c}\u{200c}\u{200f}\u{2028}\u{2029}\u{2061}\u{2065}\u{fe0f}\u{e000}";
+    assert!(!more.chars().any(is_visible));
+    assert!("a é漢".chars().all(is_visible));
+}
+
+#[test]
 fn what_is_not_seen_is_written_out() {
     for (text, expected) in [
         ("größe 漢字 \u{1f600}", "größe 漢字 \u{1f600}"),
         ("a\u{1b}[2J\r\n\tb", "a\\u{1b}[2J\\r\\n\\tb"),
         ("a\u{202e}b\u{200b}c", "a\\u{202e}b\\u{200b}c"),
         ("\u{e0041}\u{3164}\u{fe0f}", "\\u{e0041}\\u{3164}\\u{fe0f}"),
+        ("naïve\r", "naïve\\r"),
+        // Blank, although letters and marks by their category.
+        ("\u{2800}\u{17b4}\u{fe01}", "\\u{2800}\\u{17b4}\\u{fe01}"),
+        ("a\u{3164}\u{115f}b", "a\\u{3164}\\u{115f}b"),
     ] {
-        assert_eq!(escape(text), expected);
-        assert!(escape(text).chars().all(is_visible));
+        assert_eq!(printable(text), expected);
+        assert!(printable(text).chars().all(is_visible));
     }
+}
+
+#[test]
+fn a_quoted_text_cannot_repaint_a_terminal_and_is_short() {
+    assert_eq!(quote("a\u{1b}[2Jb\n"), "`a\\u{1b}[2Jb\\n`");
+    assert_eq!(quote("x\u{202e}y"), "`x\\u{202e}y`");
+    assert_eq!(quote(&"é".repeat(80)), format!("`{}`", "é".repeat(80)));
+    assert_eq!(quote(&"é".repeat(81)), format!("`{}…`", "é".repeat(79)));
+    // Truncated before it is escaped.
+    assert_eq!(quote(&"\n".repeat(81)), format!("`{}…`", "\\n".repeat(79)));
+}
+
+#[test]
+fn a_text_is_truncated_in_the_unit_of_its_limit() {
+    assert_eq!(truncate("äöü", Bytes(6)), "äöü");
+    assert_eq!(truncate("äöü", Bytes(5)), "ä…");
+    assert_eq!(truncate("äöü", Bytes(2)), "");
+    assert_eq!(truncate("äöü", Chars(3)), "äöü");
+    assert_eq!(truncate("äöü", Chars(2)), "ä…");
+    assert_eq!(truncate("日本語", Columns(6)), "日本語");
+    assert_eq!(truncate("日本語", Columns(5)), "日本…");
+    assert_eq!(truncate("日本語", Columns(4)), "日…");
+    assert_eq!(truncate("", Chars(0)), "");
+    assert_eq!(truncate("a", Chars(0)), "");
+}
+
+proptest! {
+    #[test]
+    fn foreign_text_is_made_safe_and_short(text in any_text(), limit in 0_usize..40) {
+        fuzzing::check_texts(&text, limit);
+    }
+}
+
+/// Texts of all kinds of characters, not only of those that are displayed.
+fn any_text() -> impl Strategy<Value = String> {
+    let odd = proptest::sample::select(
+        "\0\n\r\t\u{1b}\u{9b}\u{200d}\u{202e}\u{fe0f}\u{2764}\u{1f469}日a `".chars().collect::<Vec<_>>(),
+    );
+    let character = prop_oneof![any::<char>(), odd];
+    proptest::collection::vec(character, 0..100).prop_map(String::from_iter)
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 mod cases;
 mod defaults;
+mod fuzz;
 mod generated;
 mod manifests;
 mod schemas;

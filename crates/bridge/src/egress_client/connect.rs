@@ -17,8 +17,6 @@ pub const MAX_REFUSAL_BYTES: usize = 1024;
 pub const MAX_REASON_BYTES: usize = 64;
 /// Maximum number of bytes of a host: of a DNS name, and the brackets of an address.
 const MAX_HOST_BYTES: usize = 255;
-/// Maximum number of characters of an invalid host in an error.
-const MAX_HOST_CHARS: usize = 80;
 /// Bytes per read.
 const READ_BYTES: usize = 4096;
 /// The header with the reason.
@@ -30,7 +28,7 @@ pub fn target_authority(host: &str, port: u16) -> Result<String, TunnelError> {
     let bare = without_brackets(host);
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte);
     if bare.is_empty() || host.len() > MAX_HOST_BYTES || !bare.bytes().all(plain) {
-        return Err(TunnelError::Host(printable_host(host)));
+        return Err(TunnelError::Host(host.to_owned()));
     }
     Ok(if bare.contains(':') { format!("[{bare}]:{port}") } else { format!("{bare}:{port}") })
 }
@@ -39,12 +37,6 @@ pub fn target_authority(host: &str, port: u16) -> Result<String, TunnelError> {
 pub fn without_brackets(host: &str) -> &str {
     let inner = host.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
     inner.unwrap_or(host)
-}
-
-/// A printable, truncated host for an error.
-pub fn printable_host(text: &str) -> String {
-    let plain = |letter: char| if is_visible(letter) { letter } else { ' ' };
-    text.chars().take(MAX_HOST_CHARS).map(plain).collect()
 }
 
 /// Asks for a tunnel to `target`, and returns it if the gateway accepts.

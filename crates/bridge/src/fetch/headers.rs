@@ -1,7 +1,7 @@
 //! The headers of a call, and the head of the request.
 
 use serde_json::{Map, Value};
-use sympozium_api::text::is_visible;
+use sympozium_api::text::quote;
 
 use super::address::Address;
 
@@ -9,8 +9,6 @@ use super::address::Address;
 pub const MAX_HEADERS: usize = 32;
 /// Maximum number of bytes of all names and values together.
 pub const MAX_HEADER_BYTES: usize = 8192;
-/// Maximum number of characters of a name in an error.
-const MAX_NAME_CHARS: usize = 64;
 
 /// Headers that belong to the connection, or that the URL decides.
 const RESERVED_NAMES: &[&str] = &[
@@ -41,15 +39,15 @@ pub enum HeaderError {
     TooMany,
     #[error("together they have more than {MAX_HEADER_BYTES} bytes")]
     TooLong,
-    #[error("`{0}` is not the name of a header")]
+    #[error("{} is not the name of a header", quote(.0))]
     Name(String),
     /// A header that a call may not set.
-    #[error("`{0}` is not for a call to choose; leave it out")]
+    #[error("{} is not for a call to choose; leave it out", quote(.0))]
     Reserved(String),
-    #[error("the value of `{0}` is not text of visible ASCII characters and spaces")]
+    #[error("the value of {} is not text of visible ASCII characters and spaces", quote(.0))]
     Value(String),
     /// Two names that differ in case only.
-    #[error("`{0}` comes twice")]
+    #[error("{} comes twice", quote(.0))]
     Duplicate(String),
 }
 
@@ -66,9 +64,9 @@ impl Headers {
             let value = value.as_str().map(|it| it.trim_matches(' '));
             let visible = |it: &&str| it.bytes().all(|byte| matches!(byte, b' '..=b'~'));
             let value = value.filter(visible);
-            let value = value.ok_or_else(|| HeaderError::Value(printable_name(name)))?;
+            let value = value.ok_or_else(|| HeaderError::Value(name.to_owned()))?;
             if headers.iter().any(|(it, _)| it.eq_ignore_ascii_case(name)) {
-                return Err(HeaderError::Duplicate(printable_name(name)));
+                return Err(HeaderError::Duplicate(name.to_owned()));
             }
             bytes += name.len() + value.len();
             if bytes > MAX_HEADER_BYTES {
@@ -103,18 +101,13 @@ fn check_name(name: &str) -> Result<(), HeaderError> {
     // RFC 9110, section 5.6.2. A colon is not a token character, so HTTP/2 pseudo-headers are refused.
     let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     if name.is_empty() || !name.bytes().all(token) {
-        return Err(HeaderError::Name(printable_name(name)));
+        return Err(HeaderError::Name(name.to_owned()));
     }
     let lower = name.to_ascii_lowercase();
     if RESERVED_NAMES.contains(&&*lower) || lower.starts_with(RESERVED_PREFIX) {
-        return Err(HeaderError::Reserved(printable_name(name)));
+        return Err(HeaderError::Reserved(name.to_owned()));
     }
     Ok(())
-}
-
-fn printable_name(name: &str) -> String {
-    let plain = |letter: char| if is_visible(letter) { letter } else { ' ' };
-    name.chars().take(MAX_NAME_CHARS).map(plain).collect()
 }
 
 #[cfg(test)]

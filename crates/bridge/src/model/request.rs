@@ -16,6 +16,7 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 use sympozium_api::RunPlan;
 use sympozium_api::run_plan::{Gate, WireFormat};
+use sympozium_api::text::quote;
 use sympozium_ipc::door::{Refusal, RefusalCode};
 
 use self::object::{Fields, JsonKind, ObjectError};
@@ -143,7 +144,7 @@ impl RequestRules {
     fn check_model(&self, fields: &Fields<'_>, problems: &mut Vec<String>) {
         let asked = fields.get("model").and_then(object::as_text);
         if asked.as_deref() != Some(self.model.as_str()) {
-            problems.push(format!("`model` must be `{}`", truncate(&self.model)));
+            problems.push(format!("`model` must be {}", quote(&self.model)));
         }
     }
 }
@@ -208,7 +209,7 @@ fn single_piece(body: &Bytes) -> Pieces {
 
 fn describe_parse_error(error: &ObjectError) -> String {
     match error {
-        ObjectError::Duplicate(name) => format!("the field `{}` is there twice", truncate(name)),
+        ObjectError::Duplicate(name) => format!("the field {} is there twice", quote(name)),
         ObjectError::TooMany => format!("it has more than {MAX_FIELDS} fields"),
         ObjectError::Json(why) => format!("it is not a JSON object: {why}"),
     }
@@ -230,15 +231,11 @@ fn build_refusal(mut problems: Vec<String>) -> Refusal {
 /// A list of names for an error, truncated.
 fn list_names(names: &[&str]) -> String {
     let first = names.iter().take(MAX_ERRORS);
-    let mut list: Vec<String> = first.map(|name| format!("`{}`", truncate(name))).collect();
+    let mut list: Vec<String> = first.map(|name| quote(name)).collect();
     if names.len() > MAX_ERRORS {
         list.push(format!("{} more", names.len() - MAX_ERRORS));
     }
     list.join(", ")
-}
-
-fn truncate(text: &str) -> String {
-    sympozium_ipc::receipt::truncate_printable(text)
 }
 
 /// The nesting depth of JSON. It was parsed before, so only brackets outside of strings matter.

@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 
 use serde_json::value::RawValue;
+use sympozium_api::text::{Chars, truncate};
 
 use super::script::{Expression, ResultCondition, TextCondition, Turn};
 use crate::model::request::object::{Fields, JsonKind, as_text, each_field, each_item};
 
-/// Maximum number of characters of a text in an error.
-const MAX_TEXT_CHARS: usize = 300;
+/// Maximum length of a text in an error.
+const MAX_TEXT: Chars = Chars(300);
 
 /// A request in OpenAI's format.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -108,24 +109,24 @@ impl ReceivedRequest {
             return None;
         }
         let of = match &expected.of {
-            Some(call) => format!("a result of the call {}", quote(call)),
+            Some(call) => format!("a result of the call {:?}", truncate(call, MAX_TEXT)),
             None => "a new result of a tool".to_owned(),
         };
         let wanted = describe_condition(expected.contains.as_deref(), expected.matches.as_ref());
-        let are: Vec<String> = candidates.iter().map(|text| quote(text)).collect();
+        let are: Vec<String> = candidates.iter().map(|text| format!("{:?}", truncate(*text, MAX_TEXT))).collect();
         Some(match are.is_empty() {
             true => format!("{of}{wanted}, and there is none"),
-            false => format!("{of}{wanted}, and there is: {}", truncate(&are.join(", "))),
+            false => format!("{of}{wanted}, and there is: {}", truncate(are.join(", "), MAX_TEXT)),
         })
     }
 
     fn tools_mismatch(&self, offers: &[String], does_not_offer: &[String]) -> Option<String> {
         let missing = offers.iter().find(|name| !self.tools.contains(*name));
         if let Some(name) = missing {
-            return Some(format!("the tool {} to be offered", quote(name)));
+            return Some(format!("the tool {:?} to be offered", truncate(name, MAX_TEXT)));
         }
         let extra = does_not_offer.iter().find(|name| self.tools.contains(*name));
-        extra.map(|name| format!("the tool {} not to be offered", quote(name)))
+        extra.map(|name| format!("the tool {:?} not to be offered", truncate(name, MAX_TEXT)))
     }
 }
 
@@ -134,7 +135,7 @@ fn text_mismatch(what: &str, expected: &TextCondition, is: Option<&str>) -> Opti
     if is.is_some_and(|text| satisfies(text, contains, matches)) {
         return None;
     }
-    let is = is.map_or_else(|| "there is none".to_owned(), |it| format!("it is {}", quote(it)));
+    let is = is.map_or_else(|| "there is none".to_owned(), |it| format!("it is {:?}", truncate(it, MAX_TEXT)));
     Some(format!("{what}{}, and {is}", describe_condition(contains, matches)))
 }
 
@@ -143,8 +144,8 @@ fn satisfies(text: &str, contains: Option<&str>, matches: Option<&Expression>) -
 }
 
 fn describe_condition(contains: Option<&str>, matches: Option<&Expression>) -> String {
-    let contains = contains.map(|it| format!(" with {} in it", quote(it)));
-    let matches = matches.map(|it| format!(" that matches {}", quote(it.0.as_str())));
+    let contains = contains.map(|it| format!(" with {:?} in it", truncate(it, MAX_TEXT)));
+    let matches = matches.map(|it| format!(" that matches {:?}", truncate(it.0.as_str(), MAX_TEXT)));
     [contains, matches].into_iter().flatten().collect()
 }
 
@@ -174,16 +175,4 @@ fn last_field<'a>(object: &'a RawValue, wanted: &str) -> Option<&'a RawValue> {
         true
     });
     found
-}
-
-fn quote(text: &str) -> String {
-    format!("{:?}", truncate(text))
-}
-
-fn truncate(text: &str) -> String {
-    let mut short: String = text.chars().take(MAX_TEXT_CHARS).collect();
-    if text.chars().nth(MAX_TEXT_CHARS).is_some() {
-        short.push('…');
-    }
-    short
 }

@@ -48,7 +48,7 @@ fn what_is_not_there_or_denied_is_refused() {
     );
     assert_eq!(
         refused(&table, "../read_file\u{1b}", json!({})),
-        (RefusalCode::UnknownTool, "there is no tool `../read_file\u{fffd}`".to_owned())
+        (RefusalCode::UnknownTool, "there is no tool `../read_file\\u{1b}`".to_owned())
     );
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 use sympozium_api::ToolApproval;
-use sympozium_manifests::problem::printable;
+use sympozium_api::text::printable;
 
 use crate::failure::Failure;
 use crate::output::print_stderr;
@@ -70,7 +70,7 @@ pub fn list_local(state: &StateDirectory) -> Result<Vec<PendingQuestion>, Failur
             Err(error) => print_stderr(&format!(
                 "warning: {} does not answer: {}",
                 printable(&run.name),
-                printable(&format!("{error:#}"))
+                printable(format!("{error:#}"))
             )),
         }
     }
@@ -86,7 +86,7 @@ impl PendingQuestion {
 
     fn short_uid(&self) -> String {
         let uid: String = self.uid.chars().take(8).collect();
-        printable(&uid)
+        printable(uid).into_owned()
     }
 
     pub fn view(&self) -> QuestionView<'_> {

@@ -2,7 +2,7 @@
 
 use anyhow::{Error, anyhow};
 use sympozium_api::names::Digest;
-use sympozium_manifests::problem::{printable, quote};
+use sympozium_api::text::{printable, quote};
 
 use super::pending::PendingQuestion;
 use crate::failure::Failure;
@@ -88,6 +88,6 @@ fn not_pending(error: Error) -> Failure {
 
 fn ambiguous(waiting: &[PendingQuestion]) -> Failure {
     let names: Vec<String> = waiting.iter().take(MAX_NAMED).map(PendingQuestion::display_name).collect();
-    let error = anyhow!("{} questions wait: {}", waiting.len(), printable(&names.join(", ")));
+    let error = anyhow!("{} questions wait: {}", waiting.len(), printable(names.join(", ")));
     Failure::new(error, "name one, or use --all; `sympozium approvals` shows them")
 }

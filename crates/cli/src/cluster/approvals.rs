@@ -11,11 +11,12 @@ use sympozium_api::labels::{annotation, field_manager};
 use sympozium_api::names::Digest;
 use sympozium_api::policy::ApproverKind;
 use sympozium_api::run_plan::ApprovalPlan;
+use sympozium_api::text::{printable, truncate};
 use sympozium_api::tool_approval::{ApprovalDecision, ApprovalScope, ApprovalVote, ToolApprovalStatus};
 use sympozium_api::{AgentRun, RunPlan, ToolApproval};
 use sympozium_gateway::run_api::local::{Vote, VoteRefusal};
 
-use super::call_error::{CallError, Role, truncate_message};
+use super::call_error::{CallError, MAX_MESSAGE, Role};
 use super::connection::CurrentUser;
 use super::follow::read_plan;
 use super::question::{self, to_question};
@@ -234,7 +235,9 @@ fn is_conflict(error: &CallError) -> bool {
 fn vote_error(connection: &Connection, doing: &str, error: &CallError) -> VoteError {
     match error.status() {
         // A rule of the CRD or of an admission policy of the installation.
-        Some(status) if status.is_invalid() => VoteError::Rejected(truncate_message(&status.message)),
+        Some(status) if status.is_invalid() => {
+            VoteError::Rejected(printable(truncate(status.message.trim(), MAX_MESSAGE)).into_owned())
+        }
         Some(_) => connection.call_context(doing, Role::Approver).as_failure(error).into(),
         None => VoteError::Unknown(connection.call_context(doing, Role::Approver).as_failure(error).summary()),
     }

@@ -4,9 +4,9 @@ use anyhow::{Context as _, bail};
 use sympozium_api::agent_run::RunReport;
 use sympozium_api::names::Digest;
 use sympozium_api::run_record::RecordKind;
+use sympozium_api::text::printable;
 use sympozium_api::{AgentRun, RunRecord};
 use sympozium_ipc::receipt::Verifier;
-use sympozium_manifests::problem::printable;
 
 use super::plan::{self, StoredPlan};
 use super::records::{self, Records};

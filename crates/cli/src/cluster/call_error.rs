@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use kube::core::Status;
-use sympozium_manifests::problem::{printable, quote};
+use sympozium_api::text::{Chars, printable, quote, truncate};
 use sympozium_program::error_chain;
 
 use crate::failure::Failure;
 
 /// The maximum number of characters of an API server's message that are printed.
-const MAX_MESSAGE_CHARS: usize = 1_000;
+pub const MAX_MESSAGE: Chars = Chars(1_000);
 
 /// Why a call has no result.
 #[derive(Debug, thiserror::Error)]
@@ -87,7 +87,7 @@ impl CallContext<'_> {
     /// The message and the hint for an error of this call.
     pub fn as_failure(&self, error: &CallError) -> Failure {
         let Self { operation: doing, .. } = self;
-        let said = |status: &Status| truncate_message(&status.message);
+        let said = |status: &Status| printable(truncate(status.message.trim(), MAX_MESSAGE)).into_owned();
         match (error, error.status()) {
             (_, Some(status)) if status.code == 401 => Failure::new(
                 anyhow!("cannot {doing}: the cluster does not know who you are"),
@@ -118,7 +118,7 @@ impl CallContext<'_> {
                 anyhow!(
                     "cannot {doing}: the cluster does not answer at {}: {}",
                     printable(self.server),
-                    truncate_message(&error_chain(error))
+                    printable(truncate(error_chain(error).trim(), MAX_MESSAGE))
                 ),
                 "see that `kubectl cluster-info` answers; --context chooses another cluster",
             ),
@@ -130,15 +130,6 @@ impl CallContext<'_> {
 fn is_unknown_kind(status: &Status) -> bool {
     let is_named = |it: &kube::core::response::StatusDetails| !it.name.is_empty();
     status.code == 404 && !status.details.as_ref().is_some_and(is_named)
-}
-
-/// Makes foreign text printable on one line and truncates it.
-pub fn truncate_message(text: &str) -> String {
-    let text = text.trim();
-    match text.char_indices().nth(MAX_MESSAGE_CHARS) {
-        Some((end, _)) => printable(&text[..end]) + "…",
-        None => printable(text),
-    }
 }
 
 #[cfg(test)]
@@ -201,8 +192,8 @@ mod tests {
 
     #[test]
     fn a_long_message_is_cut() {
-        let long = "ä".repeat(MAX_MESSAGE_CHARS + 1);
-        assert_eq!(truncate_message(&long).chars().count(), MAX_MESSAGE_CHARS + 1);
-        assert_eq!(truncate_message(" a\nb "), "a\\nb");
+        let long = "ä".repeat(MAX_MESSAGE.0 + 1);
+        assert_eq!(printable(truncate(&long, MAX_MESSAGE)).chars().count(), MAX_MESSAGE.0);
+        assert_eq!(printable(truncate(" a\nb ".trim(), MAX_MESSAGE)), "a\\nb");
     }
 }

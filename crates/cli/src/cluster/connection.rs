@@ -11,8 +11,8 @@ use kube::api::PostParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, Resource};
 use serde::de::DeserializeOwned;
+use sympozium_api::text::quote;
 use sympozium_api::{AgentRun, RunRecord, ToolApproval};
-use sympozium_manifests::problem::quote;
 
 use super::arguments::ClusterChoice;
 use super::call_error::{CallContext, CallError, Role};

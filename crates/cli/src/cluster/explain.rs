@@ -11,17 +11,17 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use sympozium_api::labels::{FLOOR_POLICY, SYSTEM_NAMESPACE};
+use sympozium_api::text::{printable, quote, truncate};
 use sympozium_api::{Agent, Model, SkillPack, SympoziumInstance, SympoziumPolicy};
 use sympozium_manifests::kinds::Kind;
 use sympozium_manifests::load::LoadedFile;
 use sympozium_manifests::planning::{PlanResults, PlannedRun, RunResult, plan_session};
-use sympozium_manifests::problem::quote;
 use sympozium_manifests::sources::Reader;
 use sympozium_manifests::tree::{Mark, Node};
 use sympozium_manifests::validate::{Completeness, Object, ObjectName, Schemas, Session};
 use sympozium_plan::explain::{Explanation, explain};
 
-use super::call_error::{Role, truncate_message};
+use super::call_error::{MAX_MESSAGE, Role};
 use super::objects::are_valid_names;
 use super::plan::{StoredPlan, read_stored_plan};
 use super::{Cluster, Connection};
@@ -93,7 +93,10 @@ fn explain_run(cluster: &Cluster, name: &str) -> Result<PlannedRun<Explanation>,
         }
         StoredPlan::Mismatch(why) => {
             return Err(Failure::new(
-                anyhow!("the stored plan of run {called} is not the run's: {}", truncate_message(&why)),
+                anyhow!(
+                    "the stored plan of run {called} is not the run's: {}",
+                    printable(truncate(why.trim(), MAX_MESSAGE))
+                ),
                 "somebody has replaced its ConfigMap: do not believe what it says",
             ));
         }

@@ -11,7 +11,7 @@ use kube::api::LogParams;
 use sympozium_api::AgentRun;
 use sympozium_api::agent_run::{ContainerFailure, RunReport};
 use sympozium_api::run_record::RecordKind;
-use sympozium_manifests::problem::{printable, quote};
+use sympozium_api::text::{printable, quote};
 
 use super::call_error::Role;
 use super::records::Records;
@@ -182,9 +182,9 @@ async fn print_part_log(
             }
             (false, None) => anyhow!(
                 "the run's pod is gone, and of part {wanted} no log was kept; it was of {}",
-                printable(&names.join(", "))
+                printable(names.join(", "))
             ),
-            (false, Some(_)) => anyhow!("there is no part {wanted}; there are {}", printable(&names.join(", "))),
+            (false, Some(_)) => anyhow!("there is no part {wanted}; there are {}", printable(names.join(", "))),
         })));
     };
     let mut lines = LogLines::default();
@@ -236,7 +236,7 @@ async fn print_part_log(
 /// What a run waits for, on one line.
 fn describe_waiting(run: &AgentRun) -> String {
     let waits = view::unmet_conditions(run).into_iter().map(|(_, text)| text);
-    let waits: Vec<String> = waits.map(|it| printable(&it)).collect();
+    let waits: Vec<String> = waits.map(|it| printable(it).into_owned()).collect();
     match waits.is_empty() {
         true => "it has not started".to_owned(),
         false => waits.join("; "),

@@ -11,12 +11,12 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use sympozium_api::labels::field_manager;
 use sympozium_api::names::{NamespaceName, ObjectName};
+use sympozium_api::text::{printable, quote};
 use sympozium_api::{
     Agent, AgentSpec, Model, ModelSpec, SkillPack, SkillPackSpec, SympoziumInstance, SympoziumPolicy,
     SympoziumPolicySpec,
 };
 use sympozium_manifests::kinds::Kind;
-use sympozium_manifests::problem::{printable, quote};
 
 use super::Connection;
 use super::call_error::Role;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
-use sympozium_manifests::problem::printable;
+use sympozium_api::text::printable;
 
 use super::call_error::Role;
 use super::{Cluster, Connection, FoundRun, view};

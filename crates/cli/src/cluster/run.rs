@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use sympozium_api::AgentRun;
 use sympozium_api::names::Digest;
+use sympozium_api::text::{printable, quote};
 use sympozium_gateway::run_api::local::Vote;
-use sympozium_manifests::problem::{printable, quote};
 use sympozium_plan::render::names::ObjectNames;
 use tokio::task::JoinHandle;
 

@@ -7,12 +7,12 @@ use serde::Serialize;
 use sympozium_api::digest::to_canonical_json;
 use sympozium_api::names::Digest;
 use sympozium_api::origin::ObjectOrigin;
-use sympozium_api::text::is_prose;
+use sympozium_api::text::{is_prose, is_visible};
+use sympozium_api::text::{is_prose, is_visible};
 use sympozium_exec::IsolationReport;
 use sympozium_gateway::run_api::local::{StoredReport, files};
 use sympozium_ipc::receipt::{Chain, Receipt};
 use sympozium_ipc::run_api::{BridgePhase, MAX_REQUEST, Usage};
-use sympozium_manifests::problem::is_printable;
 
 use crate::output;
 use sympozium_local::state::read_bounded;
@@ -161,7 +161,7 @@ pub fn printable_answer(answer: &str, is_terminal: bool) -> String {
             '\n' | '\t' => true,
             // Variation selectors make a symbol an emoji; after anything else they would be invisible.
             '\u{fe0e}' | '\u{fe0f}' if is_terminal => before.is_some_and(is_symbol),
-            _ if is_terminal => is_printable(letter),
+            _ if is_terminal => is_visible(letter),
             _ => is_prose(letter),
         };
         match stays {
@@ -178,7 +178,7 @@ pub fn printable_answer(answer: &str, is_terminal: bool) -> String {
 
 /// Whether a variation selector may follow: not a letter of any script, and not ASCII.
 fn is_symbol(letter: char) -> bool {
-    !letter.is_ascii() && !letter.is_alphanumeric() && is_printable(letter)
+    !letter.is_ascii() && !letter.is_alphanumeric() && is_visible(letter)
 }
 
 #[cfg(test)]

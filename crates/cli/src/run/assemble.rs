@@ -29,10 +29,10 @@ use sympozium_api::origin::{ObjectOrigin, Origin, POLICY_KIND};
 use sympozium_api::provider::Provider;
 use sympozium_api::run_plan::VolumeName;
 use sympozium_api::skill_pack::Skill;
+use sympozium_api::text::printable;
 use sympozium_manifests::built_in;
 use sympozium_manifests::kinds::Kind;
 use sympozium_manifests::planning::{RunResult, plan_session};
-use sympozium_manifests::problem::printable;
 use sympozium_manifests::sources::Reader;
 use sympozium_manifests::validate::{Completeness, FindingSeverity, ObjectName, Schemas, Session, ValidationStage};
 use sympozium_plan::host::Host;
@@ -223,7 +223,7 @@ fn drop_file_floors(session: &mut Session<'_>, of_floor: usize, floor: Option<&P
 /// Adds the floor, which no run names.
 fn add_floor_origin(mut origins: Vec<ObjectOrigin>, floor: Option<&Path>) -> Vec<ObjectOrigin> {
     let from = match floor {
-        Some(path) => Origin::File { path: printable(&path.display().to_string()) },
+        Some(path) => Origin::File { path: printable(path.display().to_string()).into_owned() },
         None => Origin::Shipped,
     };
     origins.push(ObjectOrigin { kind: POLICY_KIND.to_owned(), name: FLOOR_POLICY.to_owned(), from });

@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use sympozium_api::origin::{self, ObjectOrigin};
+use sympozium_api::text::truncate;
 use sympozium_exec::IsolationReport;
 use sympozium_ipc::receipt;
 use sympozium_ipc::run_api::{BridgePhase, Decision, Usage};
@@ -256,9 +257,9 @@ impl RunDisplay {
                 calls.into_iter().for_each(|call| self.calls.announce(call));
             }
             TranscriptEntry::Result { id, failed, text } => self.calls.add_result(at_ms, &id, failed, text),
-            TranscriptEntry::Note(text) => {
-                lines.push(Line::wrapped(4).add(Style::Faint, "  note: ").plain(&transcript_entry::truncate(&text)))
-            }
+            TranscriptEntry::Note(text) => lines.push(
+                Line::wrapped(4).add(Style::Faint, "  note: ").plain(&truncate(&text, transcript_entry::MAX_LINE)),
+            ),
             TranscriptEntry::Other => {}
         }
         // Arguments may have arrived for calls that have ended.

@@ -6,7 +6,7 @@ pub mod verify;
 use std::process::ExitCode;
 
 use anyhow::anyhow;
-use sympozium_manifests::problem::printable;
+use sympozium_api::text::printable;
 
 use super::arguments::{AuditArguments, AuditCommand, LinesFormat};
 use super::table::{Printer, ignore_broken_pipe};
@@ -54,7 +54,7 @@ fn print_receipts(run: &str, arguments: &AuditArguments) -> Result<ExitCode, Fai
             print_stderr(&format!(
                 "error: {}: {}\nhint: what stands above this line holds, and nothing behind it does",
                 kept.display_name(),
-                printable(&format!("{error:#}"))
+                printable(format!("{error:#}"))
             ));
             ExitCode::from(crate::failure::FAILED)
         }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use serde_json::Value;
+use sympozium_api::text::{printable, quote};
 use sympozium_gateway::run_api::local::{StoredReport, files};
 use sympozium_ipc::run_api::MAX_TRANSCRIPT_LINE;
-use sympozium_manifests::problem::{printable, quote};
 
 use super::arguments::{LinesFormat, LogsArguments};
 use super::bounded_lines::{BoundedLine, BoundedLines, open_regular};
@@ -234,7 +234,7 @@ pub fn format_transcript_line(text: String, format: LinesFormat) -> String {
     let value = serde_json::from_str(&text);
     match (value, format) {
         (Ok(value), LinesFormat::Text) => format_line(&value),
-        (Err(_), LinesFormat::Text) => printable(&text) + "\n",
+        (Err(_), LinesFormat::Text) => printable(&text).into_owned() + "\n",
         (Ok::<Value, _>(_), LinesFormat::Jsonl) => escape_json(text) + "\n",
         (Err(_), LinesFormat::Jsonl) => escape_json(Value::from(text).to_string()) + "\n",
     }
@@ -260,7 +260,7 @@ fn print_part_log(
         let wanted = quote(part);
         return Err(PrintError::Failed(match parts.is_empty() {
             true => anyhow!("no part {wanted} logged anything, nor did any other"),
-            false => anyhow!("no part {wanted} logged anything; these did: {}", printable(&parts.join(", "))),
+            false => anyhow!("no part {wanted} logged anything; these did: {}", printable(parts.join(", "))),
         }));
     }
     let mut file = open_regular(&directory.logs_directory().join(format!("{part}.log")))?;

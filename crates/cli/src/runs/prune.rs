@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Serialize;
-use sympozium_manifests::problem::printable;
+use sympozium_api::text::printable;
 
 use super::arguments::PruneArguments;
 use super::remove::remove_run;

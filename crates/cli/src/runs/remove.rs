@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, bail};
-use sympozium_manifests::problem::printable;
+use sympozium_api::text::printable;
 
 use super::arguments::RmArguments;
 use super::view::short_uid;

@@ -8,10 +8,10 @@ use std::process::ExitCode;
 use serde::Serialize;
 use sympozium_api::names::Digest;
 use sympozium_api::origin::{self, ObjectOrigin};
+use sympozium_api::text::printable;
 use sympozium_exec::IsolationReport;
 use sympozium_exec::report::GuaranteeState;
 use sympozium_gateway::run_api::local::files;
-use sympozium_manifests::problem::printable;
 
 use super::arguments::ShowArguments;
 use super::duration::format_age;
@@ -195,7 +195,7 @@ pub fn format_details(shown: &RunDetails, now_ms: u64) -> String {
     }
     section(&mut text, "ISOLATION", &format_isolation(&shown.isolation));
     if let Some(directory) = &view.directory {
-        let directory = printable(&directory.display().to_string());
+        let directory = printable(directory.display().to_string());
         let mut files = format!("  {:<11}{directory}\n", "all");
         for (name, path) in &shown.files {
             let name_in = path.file_name().unwrap_or_default().to_string_lossy();

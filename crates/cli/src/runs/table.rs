@@ -3,13 +3,13 @@
 use std::io::{self, StdoutLock, Write as _};
 
 use anyhow::Context as _;
-use sympozium_manifests::problem::printable;
-use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+use sympozium_api::text::{Columns, printable, truncate};
+use unicode_width::UnicodeWidthStr as _;
 
 use crate::failure::Failure;
 
 /// The maximum width of a cell: a name in a manifest may be long, and a row is one line.
-const MAX_CELL: usize = 40;
+const MAX_CELL: Columns = Columns(40);
 /// Replaces a tab.
 const TAB_BLANKS: &str = "    ";
 
@@ -18,8 +18,8 @@ pub fn format_table(titles: &[&str], rows: &[Vec<String>]) -> String {
     let last = titles.len().saturating_sub(1);
     let cells = |row: &[String]| -> Vec<String> {
         let shown = |(column, cell): (usize, &String)| match column == last {
-            true => printable(cell),
-            false => truncate_columns(&printable(cell), MAX_CELL),
+            true => printable(cell).into_owned(),
+            false => truncate(printable(cell), MAX_CELL).into_owned(),
         };
         row.iter().enumerate().map(shown).collect()
     };
@@ -44,31 +44,13 @@ pub fn format_table(titles: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// Truncates a text to a width.
-pub fn truncate_columns(text: &str, columns: usize) -> String {
-    if text.width() <= columns {
-        return text.to_owned();
-    }
-    let mut short = String::new();
-    let mut used = 0;
-    for letter in text.chars() {
-        used += letter.width().unwrap_or(0);
-        if used >= columns {
-            break;
-        }
-        short.push(letter);
-    }
-    short.push('…');
-    short
-}
-
 /// Formats foreign text as lines that begin with `margin`. Line breaks are kept; other characters that a terminal would
 /// act on are escaped.
 pub fn indent_lines(margin: &str, text: &str) -> String {
     let mut shown = String::new();
     for line in text.trim_end().split('\n') {
         let line = line.strip_suffix('\r').unwrap_or(line);
-        let line = printable(&line.replace('\t', TAB_BLANKS));
+        let line = printable(line.replace('\t', TAB_BLANKS));
         shown.push_str(format!("{margin}{line}").trim_end());
         shown.push('\n');
     }
@@ -123,8 +105,8 @@ mod tests {
 
     #[test]
     fn wide_letters_count_twice() {
-        assert_eq!(truncate_columns("日本語日本語", 7), "日本語…");
-        assert_eq!(truncate_columns("short", 7), "short");
+        assert_eq!(truncate("日本語日本語", Columns(7)), "日本語…");
+        assert_eq!(truncate("short", Columns(7)), "short");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use serde_json::Value;
-use sympozium_manifests::problem::printable;
+use sympozium_api::text::{Chars, printable, truncate};
 
 use super::duration;
 use super::table::indent_lines;
@@ -12,9 +12,9 @@ use super::table::indent_lines;
 /// Lines of a result that are printed.
 const MAX_RESULT_LINES: usize = 20;
 /// Characters of a result that are printed.
-const MAX_RESULT_CHARS: usize = 2000;
+const MAX_RESULT: Chars = Chars(2000);
 /// Characters of the arguments of a call that are printed.
-const MAX_ARGUMENT_CHARS: usize = 1000;
+const MAX_ARGUMENT: Chars = Chars(1000);
 /// Calls of one answer that are printed.
 const MAX_CALLS: usize = 64;
 
@@ -33,7 +33,7 @@ pub fn format_line(line: &Value) -> String {
         "answer" => format_answer(line),
         "result" => {
             let failed = if line["failed"] == true { " failed" } else { "" };
-            let tool = printable(&truncate(text("tool"), MAX_ARGUMENT_CHARS));
+            let tool = printable(truncate(text("tool"), MAX_ARGUMENT));
             let heading = format!("{tool}{failed}{}:\n", format_took(line));
             heading + &format_result(text("text"))
         }
@@ -42,7 +42,7 @@ pub fn format_line(line: &Value) -> String {
             Some(answer) => format!("answer:\n{}", indent(answer)),
             None => format!("no answer:\n{}", indent(text("error"))),
         },
-        _ => format!("{}\n", printable(&truncate(&line.to_string(), MAX_RESULT_CHARS))),
+        _ => format!("{}\n", printable(truncate(line.to_string(), MAX_RESULT))),
     }
 }
 
@@ -59,7 +59,7 @@ fn format_answer(line: &Value) -> String {
         about.push(format!("{read} tokens read, {wrote} written"));
     }
     if let Some(stop) = line["stop"].as_str() {
-        about.push(format!("it stopped: {}", printable(&truncate(stop, MAX_ARGUMENT_CHARS))));
+        about.push(format!("it stopped: {}", printable(truncate(stop, MAX_ARGUMENT))));
     }
     let mut shown = match about.is_empty() {
         true => "model:\n".to_owned(),
@@ -75,10 +75,10 @@ fn format_answer(line: &Value) -> String {
     }
     let all = tool_calls(message);
     for (tool, arguments) in all.iter().take(MAX_CALLS) {
-        let tool = truncate(tool, MAX_ARGUMENT_CHARS);
-        let arguments = truncate(arguments, MAX_ARGUMENT_CHARS);
+        let tool = truncate(tool, MAX_ARGUMENT);
+        let arguments = truncate(arguments, MAX_ARGUMENT);
         // Writing to a String cannot fail.
-        let _ = writeln!(shown, "  calls {} {}", printable(&tool), printable(&arguments));
+        let _ = writeln!(shown, "  calls {} {}", printable(tool), printable(arguments));
     }
     if all.len() > MAX_CALLS {
         let _ = writeln!(shown, "  and {} more calls", all.len() - MAX_CALLS);
@@ -130,24 +130,16 @@ fn format_result(text: &str) -> String {
     let all = text.trim_end().split('\n').count();
     let first: Vec<&str> = text.trim_end().split('\n').take(MAX_RESULT_LINES).collect();
     let first = first.join("\n");
-    let part = truncate(&first, MAX_RESULT_CHARS);
+    let part = truncate(&first, MAX_RESULT);
     let mut shown = indent_lines("  | ", &part);
     match all.saturating_sub(MAX_RESULT_LINES) {
-        0 if part.len() == first.len() => {}
+        0 if part == first => {}
         0 => shown.push_str("  … and more\n"),
         more => {
             let _ = writeln!(shown, "  … and {more} more lines");
         }
     }
     shown
-}
-
-/// Truncates a text to a number of characters.
-fn truncate(text: &str, characters: usize) -> String {
-    match text.char_indices().nth(characters) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
 }
 
 #[cfg(test)]
@@ -184,7 +176,7 @@ mod tests {
         assert!(text.starts_with("t failed (12ms):\n  | 0\n  | 1\n"), "{text}");
         assert!(text.ends_with("  | 19\n  … and 5 more lines\n"), "{text}");
         let wide = json!({"kind": "result", "tool": "t", "text": "é".repeat(3000)});
-        let expected = format!("t:\n  | {}…\n  … and more\n", "é".repeat(2000));
+        let expected = format!("t:\n  | {}…\n  … and more\n", "é".repeat(1999));
         assert_eq!(format_line(&wide), expected);
     }
 
@@ -206,7 +198,7 @@ mod tests {
             json!(null),
         ] {
             let text = format_line(&line);
-            let is_fine = |it: char| it == '\n' || sympozium_manifests::problem::is_printable(it);
+            let is_fine = |it: char| it == '\n' || sympozium_api::text::is_visible(it);
             assert!(text.chars().all(is_fine), "{text:?}");
             assert!(text.ends_with('\n') && !text.trim().is_empty(), "{line}");
         }
@@ -257,7 +249,7 @@ mod tests {
         #[test]
         fn whatever_an_agent_writes_is_lines_that_a_terminal_only_shows(line in anything()) {
             let text = format_line(&line);
-            let is_fine = |it: char| it == '\n' || sympozium_manifests::problem::is_printable(it);
+            let is_fine = |it: char| it == '\n' || sympozium_api::text::is_visible(it);
             proptest::prop_assert!(text.chars().all(is_fine), "{:?}", text);
             proptest::prop_assert!(text.ends_with('\n'));
         }

@@ -60,7 +60,7 @@ impl Error {
     pub fn user_message(&self) -> String {
         match self {
             Self::Api { error, .. } => match api_status(error) {
-                Some(status) => format!("{self}: {}", status.message),
+                Some(said) => format!("{self}: {}", said.message),
                 None => format!("{self}: {error}"),
             },
             _ => self.to_string(),

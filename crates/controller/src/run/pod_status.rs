@@ -9,6 +9,7 @@ use kube::ResourceExt as _;
 use sympozium_api::agent_run::{ContainerFailure, TIMEOUT_ERROR_PREFIX};
 use sympozium_api::limits;
 use sympozium_api::run_plan::container::{AGENT, BRIDGE, CHECK_NETWORK};
+use sympozium_api::text::{Bytes, truncate};
 
 /// How long pulls of an image may fail: registries have short outages.
 pub const IMAGE_PULL_TIMEOUT: Duration = Duration::from_secs(60);
@@ -89,28 +90,28 @@ fn container_statuses(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
 
 fn container_fault(container: &ContainerStatus) -> Option<StartFault> {
     let state = container.state.as_ref()?.waiting.as_ref()?;
-    let detail = state.message.as_deref().unwrap_or_default();
+    let said = state.message.as_deref().unwrap_or_default();
     let name = &container.name;
     let image = &container.image;
-    let (reason, message, timeout) = match state.reason.as_deref()? {
+    let (reason, message, patience) = match state.reason.as_deref()? {
         "ErrImagePull" | "ImagePullBackOff" | "ImageInspectError" | "RegistryUnavailable" => (
             "ImagePull",
-            format!("image `{image}` of container `{name}` cannot be pulled: {detail}"),
+            format!("image `{image}` of container `{name}` cannot be pulled: {said}"),
             FaultTimeout::After(IMAGE_PULL_TIMEOUT),
         ),
         "InvalidImageName" | "ErrImageNeverPull" => (
             "ImagePull",
-            format!("image `{image}` of container `{name}` cannot be used: {detail}"),
+            format!("image `{image}` of container `{name}` cannot be used: {said}"),
             FaultTimeout::Immediate,
         ),
         "CreateContainerConfigError" => (
             "MissingConfig",
-            format!("container `{name}` waits for a Secret or ConfigMap: {detail}"),
+            format!("container `{name}` waits for a Secret or ConfigMap: {said}"),
             FaultTimeout::StartDeadline,
         ),
         "CreateContainerError" | "RunContainerError" | "PreCreateHookError" => (
             "ContainerStart",
-            format!("container `{name}` cannot be started: {detail}"),
+            format!("container `{name}` cannot be started: {said}"),
             FaultTimeout::After(IMAGE_PULL_TIMEOUT),
         ),
         "CrashLoopBackOff" if container.restart_count >= MAX_RESTARTS => (
@@ -124,7 +125,7 @@ fn container_fault(container: &ContainerStatus) -> Option<StartFault> {
         ),
         _ => return None,
     };
-    Some(StartFault { reason, message: message.trim_end_matches([':', ' ']).to_owned(), timeout })
+    Some(StartFault { reason, message: message.trim_end_matches([':', ' ']).to_owned(), timeout: patience })
 }
 
 /// How a container ended the last time.
@@ -143,22 +144,17 @@ fn last_termination(container: &ContainerStatus) -> String {
         (_, code @ 129..=159) => format!("ended by signal {}", code - 128),
         (_, code) => format!("exit code {code}"),
     };
-    let detail = ended.message.as_deref().unwrap_or_default().trim();
-    if !detail.is_empty() {
+    let said = ended.message.as_deref().unwrap_or_default().trim();
+    if !said.is_empty() {
         text.push_str(": ");
-        text.push_str(tail(detail, MAX_MESSAGE));
+        text.push_str(tail(said, MAX_MESSAGE));
     }
     text
 }
 
 /// The last bytes of a text, `most` at most.
 fn tail(text: &str, most: usize) -> &str {
-    let from = text.len().saturating_sub(most);
-    let mut from = from;
-    while !text.is_char_boundary(from) {
-        from += 1;
-    }
-    &text[from..]
+    &text[text.ceil_char_boundary(text.len().saturating_sub(most))..]
 }
 
 /// Why a pod was ended by something other than this controller: eviction, preemption, a lost node.
@@ -195,8 +191,8 @@ pub fn failure_reason(pod: &Pod) -> String {
     let failed = bridge.or_else(|| container_statuses(pod).find(|it| has_failed(it)));
     match failed {
         Some(container) if container.name == CHECK_NETWORK => {
-            let detail = termination_message(container).unwrap_or_default();
-            format!("the check of the network failed: {}", strip_network_prefix(&detail))
+            let said = termination_message(container).unwrap_or_default();
+            format!("the check of the network failed: {}", strip_network_prefix(&said))
         }
         Some(container) => {
             format!("container `{}` failed: {}", container.name, last_termination(container))
@@ -244,15 +240,15 @@ fn termination_message(container: &ContainerStatus) -> Option<String> {
     Some(ended.message.as_deref()?.trim().to_owned())
 }
 
-fn strip_network_prefix(detail: &str) -> &str {
-    detail.strip_prefix("unenforced: ").unwrap_or(detail)
+fn strip_network_prefix(said: &str) -> &str {
+    said.strip_prefix("unenforced: ").unwrap_or(said)
 }
 
 /// The result of the network check: enforced, not enforced with the reason, or `None` if it has not finished.
 pub fn network_check(pod: &Pod) -> Option<Result<(), String>> {
-    let detail = container_statuses(pod).find(|it| it.name == CHECK_NETWORK).and_then(termination_message)?;
-    match detail.split_once(": ") {
-        None if detail == "enforced" => Some(Ok(())),
+    let said = container_statuses(pod).find(|it| it.name == CHECK_NETWORK).and_then(termination_message)?;
+    match said.split_once(": ") {
+        None if said == "enforced" => Some(Ok(())),
         Some(("unenforced", why)) => Some(Err(why.to_owned())),
         _ => None,
     }
@@ -305,8 +301,7 @@ pub fn failed_containers(pod: &Pod) -> Vec<ContainerFailure> {
     let failed = failed.map(|container| {
         let states = [container.state.as_ref(), container.last_state.as_ref()];
         let ended = states.into_iter().flatten().find_map(|it| it.terminated.as_ref());
-        let mut reason = last_termination(container);
-        reason.truncate(reason.floor_char_boundary(limits::SHORT_TEXT));
+        let reason = truncate(last_termination(container), Bytes(limits::SHORT_TEXT)).into_owned();
         ContainerFailure {
             name: container.name.clone(),
             reason,
@@ -354,29 +349,29 @@ pub fn is_node_lost(node: &Node) -> bool {
 }
 
 /// The start fault for a message with which the API server rejected a pod or another object.
-pub fn rejection_fault(detail: &str) -> StartFault {
-    let (reason, timeout) = if detail.contains("violates PodSecurity") {
+pub fn rejection_fault(said: &str) -> StartFault {
+    let (reason, patience) = if said.contains("violates PodSecurity") {
         ("PodSecurity", FaultTimeout::Immediate)
-    } else if detail.contains("exceeded quota") || detail.contains("must specify limits") {
+    } else if said.contains("exceeded quota") || said.contains("must specify limits") {
         ("Quota", FaultTimeout::StartDeadline)
-    } else if detail.contains("LimitRange") || detail.contains("per Container is") || detail.contains("per Pod is") {
+    } else if said.contains("LimitRange") || said.contains("per Container is") || said.contains("per Pod is") {
         ("LimitRange", FaultTimeout::Immediate)
     } else {
         ("PodRefused", FaultTimeout::StartDeadline)
     };
-    StartFault { reason, message: describe_rejection(detail), timeout }
+    StartFault { reason, message: describe_rejection(said), timeout: patience }
 }
 
 /// Explains a rejection of the API server.
-pub fn describe_rejection(detail: &str) -> String {
-    if detail.contains("violates PodSecurity") {
-        format!("the Pod Security level of the namespace forbids the run's pod: {detail}")
-    } else if detail.contains("exceeded quota") {
-        format!("the ResourceQuota of the namespace is exhausted: {detail}")
-    } else if detail.contains("per Container is") || detail.contains("per Pod is") {
-        format!("a LimitRange of the namespace forbids the run's pod: {detail}")
+pub fn describe_rejection(said: &str) -> String {
+    if said.contains("violates PodSecurity") {
+        format!("the Pod Security level of the namespace forbids the run's pod: {said}")
+    } else if said.contains("exceeded quota") {
+        format!("the ResourceQuota of the namespace is exhausted: {said}")
+    } else if said.contains("per Container is") || said.contains("per Pod is") {
+        format!("a LimitRange of the namespace forbids the run's pod: {said}")
     } else {
-        format!("the API server rejected an object of the run: {detail}")
+        format!("the API server rejected an object of the run: {said}")
     }
 }
 

@@ -7,6 +7,7 @@ use sympozium_api::AgentRun;
 use sympozium_api::agent_run::AgentRunStatus;
 use sympozium_api::labels::finalizer;
 use sympozium_api::limits;
+use sympozium_api::text::{Bytes, truncate};
 
 use super::error::{Error, is_not_found};
 use super::retry::{retry, with_timeout};
@@ -30,7 +31,7 @@ impl<'r> StatusPatch<'r> {
 
     /// Sets the error of the run, truncated to what the schema allows.
     pub fn set_error(&mut self, why: Option<&str>) {
-        self.status.error = why.map(|why| why[..why.floor_char_boundary(limits::VALUE)].to_owned());
+        self.status.error = why.map(|why| truncate(why, Bytes(limits::VALUE)).into_owned());
     }
 
     pub fn set_condition(&mut self, type_: &'static str, value: ConditionValue) {

@@ -7,7 +7,7 @@ use sympozium_api::digest::digest;
 use sympozium_api::limits::SHORT_TEXT;
 use sympozium_api::names::Digest;
 use sympozium_api::run_plan::Gate;
-use sympozium_ipc::receipt::truncate_printable;
+use sympozium_ipc::receipt::to_receipt_text;
 use sympozium_ipc::run_api::{ApiRefusal, ApiRefusalCode, ApprovalAnswer, ApprovalRequest, Decision};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -211,7 +211,7 @@ fn check_answer(request: &ApprovalRequest, facts: &RunFacts, given: ApprovalAnsw
     }
     let yes = given.decision == Decision::Approved;
     ApprovalAnswer {
-        by: given.by.as_deref().map(truncate_printable),
+        by: given.by.as_deref().map(to_receipt_text),
         reason: given.reason.map(|it| it.chars().take(SHORT_TEXT).collect()),
         for_the_run: given.for_the_run && yes && facts.approval.run_scope,
         ..given

@@ -6,8 +6,8 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, Method};
 use serde::de::DeserializeOwned;
 use sympozium_api::limits;
+use sympozium_api::text::{Chars, printable, truncate};
 use sympozium_ipc::action::{MAX_SUMMARY, printable_ascii};
-use sympozium_ipc::receipt::truncate_printable;
 use sympozium_ipc::run_api::{
     ApiRefusal, ApiRefusalCode, ApprovalRequest, MAX_REQUEST, MAX_SUBRUNS, MAX_TOKEN, MessageRequest, Report,
     ScheduleRequest, SubrunsRequest, path,
@@ -27,6 +27,9 @@ pub const MAX_MESSAGE: usize = limits::VALUE;
 pub const MAX_CHANNEL_NAME: usize = 256;
 /// Maximum number of characters of a Kubernetes duration.
 pub const MAX_TIMEOUT: usize = 32;
+
+/// Maximum length of the error of a request that cannot be parsed.
+const MAX_ERROR: Chars = Chars(256);
 
 /// The actions of the tool `schedule_task`.
 const SCHEDULE_ACTIONS: [&str; 5] = ["create", "update", "suspend", "resume", "delete"];
@@ -143,7 +146,7 @@ pub(crate) fn too_large() -> ApiRefusal {
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiRefusal> {
     serde_json::from_slice(body).map_err(|error| {
         // The message may repeat names that were sent.
-        let error = truncate_printable(&error.to_string());
+        let error = printable(truncate(error.to_string(), MAX_ERROR));
         let message = format!("the request is not one that this release understands: {error}");
         refuse(ApiRefusalCode::Request, message)
     })

@@ -246,21 +246,21 @@ impl Event {
     #[must_use]
     pub fn truncate(self) -> Self {
         match self {
-            Self::Started { run, by } => Self::Started { run: truncate_printable(&run), by: truncate_printable(&by) },
+            Self::Started { run, by } => Self::Started { run: to_receipt_text(&run), by: to_receipt_text(&by) },
             Self::Called { call, tool, pack, arguments, gate, decided, reason } => Self::Called {
                 call: clamp_number(call),
-                tool: truncate_printable(&tool),
-                pack: pack.as_deref().map(truncate_printable),
+                tool: to_receipt_text(&tool),
+                pack: pack.as_deref().map(to_receipt_text),
                 arguments,
                 gate,
                 decided,
-                reason: reason.as_deref().map(truncate_printable),
+                reason: reason.as_deref().map(to_receipt_text),
             },
             Self::Asked { call, action, approval } => {
-                Self::Asked { call: clamp_number(call), action, approval: truncate_printable(&approval) }
+                Self::Asked { call: clamp_number(call), action, approval: to_receipt_text(&approval) }
             }
             Self::Answered { call, action, decided, by } => {
-                Self::Answered { call: clamp_number(call), action, decided, by: by.as_deref().map(truncate_printable) }
+                Self::Answered { call: clamp_number(call), action, decided, by: by.as_deref().map(to_receipt_text) }
             }
             Self::Acted { call, by, action, outcome, output, duration_ms, isolation } => Self::Acted {
                 call: clamp_number(call),
@@ -288,10 +288,10 @@ impl Event {
                 input_tokens: input_tokens.map(clamp_number),
                 output_tokens: output_tokens.map(clamp_number),
                 duration_ms: clamp_number(duration_ms),
-                error: error.as_deref().map(truncate_printable),
+                error: error.as_deref().map(to_receipt_text),
             },
             Self::Foreign { pack, what, name, ends_run } => {
-                Self::Foreign { pack: truncate_printable(&pack), what, name: truncate_printable(&name), ends_run }
+                Self::Foreign { pack: to_receipt_text(&pack), what, name: to_receipt_text(&name), ends_run }
             }
             Self::Ended { outcome, result } => Self::Ended { outcome: outcome.truncate(), result },
         }
@@ -301,7 +301,7 @@ impl Event {
 impl Outcome {
     fn truncate(self) -> Self {
         match self {
-            Self::Failed { why } => Self::Failed { why: truncate_printable(&why) },
+            Self::Failed { why } => Self::Failed { why: to_receipt_text(&why) },
             other => other,
         }
     }
@@ -325,9 +325,9 @@ fn clamp_number(number: u64) -> u64 {
     number.min(MAX_NUMBER)
 }
 
-/// Foreign text as a receipt may contain it: truncated, and without characters that are invisible or change how others
-/// are displayed.
-pub fn truncate_printable(text: &str) -> String {
+/// Foreign text in the form that receipts store and hash: at most [`MAX_TEXT`] characters, with U+FFFD in place of those
+/// that are not visible. Text in this form is not changed.
+pub fn to_receipt_text(text: &str) -> String {
     const CUT: char = '…';
     let mut letters = text.chars();
     let mut short: String =

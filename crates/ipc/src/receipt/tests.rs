@@ -103,14 +103,14 @@ fn the_chain_of_another_plan_does_not_hold() {
 
 #[test]
 fn texts_of_others_are_cut_and_cannot_move_a_cursor() {
-    assert_eq!(truncate_printable("a\u{1b}[2J\u{202e}\nb"), "a\u{fffd}[2J\u{fffd}\u{fffd}b");
+    assert_eq!(to_receipt_text("a\u{1b}[2J\u{202e}\nb"), "a\u{fffd}[2J\u{fffd}\u{fffd}b");
     // Letters, according to `is_alphanumeric`, and blank.
-    assert_eq!(truncate_printable("a\u{3164}\u{ffa0}b"), "a\u{fffd}\u{fffd}b");
-    let long = truncate_printable(&"w".repeat(MAX_TEXT + 1));
+    assert_eq!(to_receipt_text("a\u{3164}\u{ffa0}b"), "a\u{fffd}\u{fffd}b");
+    let long = to_receipt_text(&"w".repeat(MAX_TEXT + 1));
     assert_eq!(long.chars().count(), MAX_TEXT);
     assert!(long.ends_with("w…"));
-    assert_eq!(truncate_printable(&long), long);
-    assert_eq!(truncate_printable(&"w".repeat(MAX_TEXT)), "w".repeat(MAX_TEXT));
+    assert_eq!(to_receipt_text(&long), long);
+    assert_eq!(to_receipt_text(&"w".repeat(MAX_TEXT)), "w".repeat(MAX_TEXT));
 }
 
 /// An event in which every foreign field has a hostile value.

@@ -10,6 +10,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use serde::Deserialize;
 use sympozium_api::names::Digest;
+use sympozium_api::text::printable;
 
 use super::{MAX_REPLY_BYTES, Reply, Request, StopMode, WireVote, socket_path};
 use crate::state::RunDirectory;
@@ -183,7 +184,7 @@ fn read_line<T: for<'d> Deserialize<'d>>(stream: &mut BufReader<UnixStream>) -> 
 
 fn unexpected_reply(reply: Reply) -> anyhow::Error {
     match reply {
-        Reply::Refused { why } => anyhow!("the run refuses: {}", sympozium_api::text::escape(&why)),
+        Reply::Refused { why } => anyhow!("the run refuses: {}", printable(&why)),
         _ => anyhow!("the run answers something else than it was asked"),
     }
 }

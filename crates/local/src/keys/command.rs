@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, bail};
 use rustix::process::{Pid, Signal, kill_process_group};
+use sympozium_api::text::is_visible;
 use zeroize::Zeroizing;
 
 use super::{MAX_KEY_BYTES, parse_key};
-use sympozium_api::text::is_visible;
 
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of its stderr that an error message quotes: the last ones.

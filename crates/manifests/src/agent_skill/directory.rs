@@ -15,8 +15,9 @@ use std::path::{Component, Path};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use sympozium_api::names::SkillFilePath;
+use sympozium_api::text::quote;
 
-use super::super::problem::{Problem, Problems, quote};
+use super::super::problem::{Problem, Problems};
 use super::super::tree::Mark;
 use super::FILE_NAME;
 use super::limits::{MAX_DEPTH, MAX_ENTRIES, MAX_FILE_BYTES, MAX_FILES, MAX_SKILL_BYTES};

@@ -2,9 +2,11 @@
 
 mod requote;
 
+use sympozium_api::text::quote;
+
 use super::super::invisible_chars;
 use super::super::load::{Budget, load};
-use super::super::problem::{Problem, Problems, Severity, quote};
+use super::super::problem::{Problem, Problems, Severity};
 use super::super::sources::decode;
 use super::super::tree::{Mark, Node, Value};
 

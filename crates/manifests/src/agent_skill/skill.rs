@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use sympozium_api::skill_pack::{Skill as SkillSpec, SkillFile, SkillRequirements};
+use sympozium_api::text::quote;
 
 use super::super::load::Budget;
-use super::super::problem::{Problem, Problems, Severity, quote};
+use super::super::problem::{Problem, Problems, Severity};
 use super::super::tree::{Entry, Mark, Node, Value};
 use super::directory::{RawFile, RawSkill};
 use super::frontmatter::{self, Document, is_text_char};

@@ -3,9 +3,10 @@
 //! The list narrows. Unknown names are left out of it, which narrows further; nothing here can allow a tool.
 
 use sympozium_api::names::ToolPattern;
+use sympozium_api::text::quote;
 use sympozium_plan::policy::tools::{BUILT_IN_TOOLS, EXECUTE_COMMAND, FETCH_URL};
 
-use super::super::problem::{Problem, quote};
+use super::super::problem::Problem;
 use super::super::tree::{Mark, Node, Value};
 use super::limits::MAX_TOOLS;
 

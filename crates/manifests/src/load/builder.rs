@@ -5,9 +5,10 @@ mod scalar;
 use std::collections::{HashMap, HashSet};
 
 use granit_parser::{Event, ScalarStyle, Span, Tag};
+use sympozium_api::text::quote;
 
 use super::super::limits::{MAX_COPIED_BYTES, MAX_DEPTH, MAX_DOCUMENTS, MAX_NODES, MAX_SCALAR_BYTES};
-use super::super::problem::{Problem, Problems, quote};
+use super::super::problem::{Problem, Problems};
 use super::super::tree::{Entry, Mark, Node, Value};
 use super::{Budget, mark, too_deep};
 

@@ -1,9 +1,10 @@
 //! The findings of validation, of all files and stages.
 
 use serde::Serialize;
+use sympozium_api::text::printable;
 
 use crate::limits::MAX_FINDINGS;
-use crate::problem::{Problem, Problems, Severity, printable};
+use crate::problem::{Problem, Problems, Severity};
 use crate::tree::Mark;
 
 /// The stage that a finding comes from, in the order of the stages.
@@ -61,7 +62,7 @@ pub struct ObjectName {
 
 impl std::fmt::Display for ObjectName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let name = crate::problem::printable(&self.name);
+        let name = printable(&self.name);
         write!(f, "{} {}/{name}", self.kind, self.namespace)
     }
 }
@@ -109,7 +110,7 @@ impl Finding {
 }
 
 fn printable_lines(text: &str) -> String {
-    let lines: Vec<String> = text.split('\n').map(printable).collect();
+    let lines: Vec<_> = text.split('\n').map(printable).collect();
     lines.join("\n")
 }
 

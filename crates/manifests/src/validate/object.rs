@@ -3,11 +3,12 @@
 mod metadata;
 
 use sympozium_api::labels::{API_VERSION, GROUP};
+use sympozium_api::text::quote;
 
 use super::finding::ObjectName;
 use super::{schema, suggest};
 use crate::kinds::Kind;
-use crate::problem::{Problem, quote};
+use crate::problem::Problem;
 use crate::tree::{Entry, Mark, Node, Path, Value};
 
 /// An object of one of the files.

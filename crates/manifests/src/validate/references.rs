@@ -10,13 +10,13 @@ use std::collections::HashMap;
 
 use sympozium_api::labels::SYSTEM_NAMESPACE;
 use sympozium_api::names;
+use sympozium_api::text::quote;
 
 use super::finding::{Finding, FindingSeverity, Findings, ObjectName, ValidationStage};
 use super::object::{Object, ObjectKind};
 use super::suggest;
 use crate::built_in;
 use crate::kinds::Kind;
-use crate::problem::quote;
 use crate::tree::{Node, Path};
 
 /// What a field refers to.

@@ -6,6 +6,7 @@ mod tests;
 use std::fmt::Write as _;
 
 use serde::Serialize;
+use sympozium_api::text::printable;
 
 use super::finding::{Conclusion, Finding, FindingSeverity, Findings, ValidationStage};
 use super::object::{Object, ObjectKind};
@@ -135,7 +136,7 @@ fn render_finding(text: &mut String, finding: &Finding) {
     // Writing to a String cannot fail.
     let _ = write!(text, "{file}:{line}:{column}: {severity}[{rule}]: ");
     if !field.is_empty() {
-        let _ = write!(text, "{}: ", crate::problem::printable(field));
+        let _ = write!(text, "{}: ", printable(field));
     }
     let _ = writeln!(text, "{message}");
     if let Some(hint) = hint {

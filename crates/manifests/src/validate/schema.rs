@@ -15,11 +15,12 @@ use std::collections::HashSet;
 
 use regex_lite::Regex;
 use serde_json::Number;
+use sympozium_api::text::quote;
 
 pub use model::{Schema, Type};
 
 use super::suggest;
-use crate::problem::{Problem, quote};
+use crate::problem::Problem;
 use crate::tree::{Entry, Mark, Node, Path, Value};
 use model::AdditionalProperties;
 

@@ -3,6 +3,7 @@
 
 use sympozium_api::agent_run::RunModel;
 use sympozium_api::provider::{DefaultEndpoint, Provider};
+use sympozium_api::text::{MAX_NAME, printable, quote, truncate};
 
 use super::model::{ResolvedModel, is_credential_header, resolve_model};
 use super::violation::{Findings, violation};
@@ -105,7 +106,7 @@ pub fn check(case: &RuleContext<'_, '_>, model: &RunModel, findings: &mut Findin
                 violation(
                     "spec.model.baseURL",
                     "model-url-missing",
-                    format!("no address is known for provider `{}`", crate::text::printable(&model.provider)),
+                    format!("no address is known for provider {}", quote(&model.provider)),
                     "set `baseURL`, or correct `provider`",
                 ),
             );
@@ -171,7 +172,7 @@ fn denial_text(address: &ModelAddress, model: &RunModel) -> (String, String) {
     let Endpoint { host, port, .. } = &address.endpoint;
     match &address.source {
         AddressSource::Service { namespace } => {
-            let namespace = crate::text::printable(namespace);
+            let namespace = printable(truncate(namespace, MAX_NAME));
             (
                 format!("the policy opens neither Models of namespace `{namespace}` nor `{host}:{port}`"),
                 format!(
@@ -185,8 +186,8 @@ fn denial_text(address: &ModelAddress, model: &RunModel) -> (String, String) {
         ),
         AddressSource::BaseUrl | AddressSource::Provider => (
             format!(
-                "`{host}:{port}` is not an address of provider `{}`, and the policy does not list it",
-                crate::text::printable(&model.provider)
+                "`{host}:{port}` is not an address of provider {}, and the policy does not list it",
+                quote(&model.provider)
             ),
             "remove `baseURL`, or add host and port to `networkPolicy.allowedEgress`".to_owned(),
         ),

@@ -2,6 +2,7 @@
 
 use sympozium_api::AgentSpec;
 use sympozium_api::agent_run::{RunMode, Task};
+use sympozium_api::text::quote;
 
 use super::violation::{Findings, violation};
 use super::{Input, RuleContext, Subject};
@@ -17,9 +18,9 @@ pub fn resolve<'a>(input: &Input<'a>, subject: &Subject, findings: &mut Findings
                     "spec.instanceRef",
                     "agent-refs-differ",
                     format!(
-                        "`agentRef` names `{}` and `instanceRef` names `{}`",
-                        printable_name(agent),
-                        printable_name(instance)
+                        "`agentRef` names {} and `instanceRef` names {}",
+                        quote(agent.as_str()),
+                        quote(instance.as_str())
                     ),
                     "set one of them, or both to the same name",
                 ),
@@ -40,7 +41,7 @@ pub fn resolve<'a>(input: &Input<'a>, subject: &Subject, findings: &mut Findings
                 violation(
                     "spec.agentRef",
                     "agent-missing",
-                    format!("there is no agent `{}` in namespace `{}`", printable_name(name), input.namespace),
+                    format!("there is no agent {} in namespace `{}`", quote(name.as_str()), input.namespace),
                     "create it, or correct the name",
                 ),
                 Subject::new("Agent", Some(input.namespace), name.as_str()),
@@ -53,7 +54,7 @@ pub fn resolve<'a>(input: &Input<'a>, subject: &Subject, findings: &mut Findings
                 violation(
                     "spec.agentRef",
                     "agent-ambiguous",
-                    format!("`{}` is both an Agent and a SympoziumInstance", printable_name(name)),
+                    format!("{} is both an Agent and a SympoziumInstance", quote(name.as_str())),
                     "delete one of the two; they are two names for one thing",
                 ),
             );
@@ -79,7 +80,7 @@ pub fn check(case: &RuleContext<'_, '_>, findings: &mut Findings) {
             violation(
                 "spec.task.mode",
                 "task-invalid",
-                format!("there is no mode `{}`", crate::text::printable(&task.mode)),
+                format!("there is no mode {}", quote(&task.mode)),
                 format!("use `mode: {SIDECAR_DRIVEN}`, or write the task as a text"),
             ),
         ),
@@ -103,8 +104,4 @@ fn deny_missing_task(case: &RuleContext<'_, '_>, findings: &mut Findings) {
             violation("spec.task", "task-missing", "the run has no task", "say in `task` what the agent is to do"),
         );
     }
-}
-
-fn printable_name(name: &sympozium_api::names::AgentName) -> String {
-    crate::text::printable(name.as_str()).into_owned()
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sympozium_api::environment::{EnvVar, EnvVarSource};
 use sympozium_api::names::EnvName;
+use sympozium_api::text::{MAX_NAME, printable, quote, truncate};
 
 use super::violation::{Findings, ViolationDetail, violation};
 use super::{RuleContext, Subject};
@@ -44,7 +45,7 @@ pub fn check(case: &RuleContext<'_, '_>, findings: &mut Findings) {
 /// Checks variables that reach the agent.
 pub fn check_agent_env(subject: &Subject, field: &str, env: &BTreeMap<String, String>, findings: &mut Findings) {
     for name in env.keys() {
-        let at = || format!("{field}.{}", crate::text::printable(name));
+        let at = || format!("{field}.{}", printable(truncate(name, MAX_NAME)));
         if let Some(told) = name_violation(name, SetBy::Others, at) {
             findings.deny(subject, told);
         } else if looks_like_credential(name) {
@@ -53,7 +54,7 @@ pub fn check_agent_env(subject: &Subject, field: &str, env: &BTreeMap<String, St
                 violation(
                     at(),
                     "env-credential",
-                    format!("`{}` looks like a credential, and the agent sees it", crate::text::printable(name)),
+                    format!("{} looks like a credential, and the agent sees it", quote(name)),
                     "keep it in a Secret that only the pack which needs it names in `secretRef`",
                 ),
             );
@@ -69,8 +70,8 @@ pub fn check_env_from_run(subject: &Subject, field: &str, names: &[EnvName], own
             findings.deny(subject, told);
         }
         if names[..index].contains(name) || own.iter().any(|it| it.name == *name) {
-            let shown = crate::text::printable(name.as_str());
-            let message = format!("the variable `{shown}` is set twice");
+            let shown = quote(name.as_str());
+            let message = format!("the variable {shown} is set twice");
             findings.deny(subject, violation(at(), "env-twice", message, "set it once"));
         }
     }
@@ -86,7 +87,7 @@ pub fn check_container_env(subject: &Subject, field: &str, env: &[EnvVar], findi
             findings.deny(subject, told);
         }
         if !seen.insert(name) {
-            let message = format!("the variable `{}` is set twice", crate::text::printable(name));
+            let message = format!("the variable {} is set twice", quote(name));
             findings.deny(subject, violation(at(), "env-twice", message, "set it once"));
         }
         if let Some(source) = &variable.value_from {
@@ -115,7 +116,7 @@ fn check_source(subject: &Subject, field: &str, variable: &EnvVar, source: &EnvV
     for (kind, reference) in [("secretKeyRef", &source.secret_key_ref), ("configMapKeyRef", &source.config_map_key_ref)]
     {
         if let Some(reference) = reference.as_ref().filter(|it| !crate::text::is_data_key(&it.key)) {
-            let message = format!("`{}` cannot be a key", crate::text::printable(&reference.key));
+            let message = format!("{} cannot be a key", quote(&reference.key));
             findings.deny(
                 subject,
                 violation(
@@ -135,7 +136,7 @@ fn check_source(subject: &Subject, field: &str, variable: &EnvVar, source: &EnvV
             violation(
                 format!("{field}.valueFrom.fieldRef.fieldPath"),
                 "env-field",
-                format!("`{}` is not a field that a variable may show", crate::text::printable(&reference.field_path)),
+                format!("{} is not a field that a variable may show", quote(&reference.field_path)),
                 format!("use one of {}", crate::text::quote_list(POD_FIELDS)),
             ),
         );
@@ -147,12 +148,12 @@ fn check_parameters(subject: &Subject, field: &str, params: &BTreeMap<String, St
     let mut seen = BTreeSet::new();
     for key in params.keys() {
         let name = parameter_variable(key);
-        let at = || format!("{field}.{}", crate::text::printable(key));
+        let at = || format!("{field}.{}", printable(truncate(key, MAX_NAME)));
         if let Some(told) = name_violation(&name, SetBy::Others, at) {
             findings.deny(subject, told);
         }
         if !seen.insert(name.clone()) {
-            let message = format!("two parameters become the variable `{}`", crate::text::printable(&name));
+            let message = format!("two parameters become the variable {}", quote(&name));
             findings.deny(subject, violation(at(), "env-twice", message, "remove one of them"));
         }
     }
@@ -160,16 +161,16 @@ fn check_parameters(subject: &Subject, field: &str, params: &BTreeMap<String, St
 
 /// The violation of a variable's name, if there is one.
 fn name_violation(name: &str, by: SetBy, field: impl Fn() -> String) -> Option<ViolationDetail> {
-    let shown = crate::text::printable(name);
+    let shown = quote(name);
     if EnvName::new(name).check().is_err() {
-        let message = format!("`{shown}` is not a name of an environment variable");
+        let message = format!("{shown} is not a name of an environment variable");
         return Some(violation(field(), "env-name", message, "use letters, digits and `_`"));
     }
     denial_reason(name, by).map(|why| {
         violation(
             field(),
             "env-denied",
-            format!("the variable `{shown}` must not be set: {why}"),
+            format!("the variable {shown} must not be set: {why}"),
             "remove it, or choose another name",
         )
     })

@@ -1,6 +1,7 @@
 //! Features that a policy disables.
 
 use sympozium_api::Feature;
+use sympozium_api::text::{MAX_NAME, printable, quote, truncate};
 
 use super::RuleContext;
 use super::unused_fields::policy_subject;
@@ -9,7 +10,7 @@ use super::violation::{Findings, violation};
 /// Checks that the run needs no disabled feature. Tools of disabled features are denied with the other tools.
 pub fn check(case: &RuleContext<'_, '_>, findings: &mut Findings) {
     for name in &case.policy.unknown_features {
-        let name = crate::text::printable(name);
+        let name = printable(truncate(name, MAX_NAME));
         findings.deny(
             &policy_subject(case),
             violation(
@@ -54,10 +55,7 @@ pub fn check(case: &RuleContext<'_, '_>, findings: &mut Findings) {
                 violation(
                     format!("spec.skills[{}].skillPackRef", pack.index),
                     "feature-of-pack",
-                    format!(
-                        "the policy closes `{feature}`, which pack `{}` brings",
-                        crate::text::printable(pack.name.as_str())
-                    ),
+                    format!("the policy closes `{feature}`, which pack {} brings", quote(pack.name.as_str())),
                     "remove the skill, or open the feature in `featureGates`",
                 ),
             );

@@ -2,6 +2,7 @@
 //! consent.
 
 use sympozium_api::rbac::RbacRule;
+use sympozium_api::text::quote;
 
 use super::violation::{Findings, violation};
 use super::{Permissions, RuleContext, Subject};
@@ -44,7 +45,7 @@ pub fn check(case: &RuleContext<'_, '_>, findings: &mut Findings) {
                 violation(
                     "spec.sidecar.clusterRBAC",
                     "cluster-rbac-consent",
-                    format!("grants in the whole cluster need the floor's consent for namespace `{}`", crate::text::printable(&namespace)),
+                    format!("grants in the whole cluster need the floor's consent for namespace {}", quote(&namespace)),
                     "use `rbac`, or list the namespace in `rbacPolicy.clusterRBACNamespaces` of the policy `floor` in the system namespace",
                 ),
             );

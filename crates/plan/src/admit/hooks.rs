@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use sympozium_api::lifecycle::{LifecycleHook, LifecycleHooks};
+use sympozium_api::text::quote;
 
 use super::violation::{Findings, violation};
 use super::{RuleContext, Subject, env, timeouts};
@@ -35,11 +36,7 @@ pub fn check(case: &RuleContext<'_, '_>, findings: &mut Findings) {
                 violation(
                     format!("spec.lifecycle.rbac[{index}].resources[{place}]"),
                     "hook-resource",
-                    format!(
-                        "`{}` reaches `{}`, which the policy denies to hooks",
-                        crate::text::printable(resource),
-                        crate::text::printable(denied)
-                    ),
+                    format!("{} reaches {}, which the policy denies to hooks", quote(resource), quote(denied)),
                     "remove the resource, or take it out of `lifecyclePolicy.deniedResources`",
                 ),
             );
@@ -62,7 +59,7 @@ pub fn check_hooks(subject: &Subject, field: &str, hooks: &LifecycleHooks, findi
         let mut names = BTreeSet::new();
         for (index, hook) in hooks.iter().enumerate() {
             if !names.insert(&hook.name) {
-                let message = format!("two hooks are called `{}`", crate::text::printable(hook.name.as_str()));
+                let message = format!("two hooks are called {}", quote(hook.name.as_str()));
                 findings.deny(
                     subject,
                     violation(format!("{field}.{list}[{index}].name"), "hook-name", message, "rename one of them"),

@@ -1,6 +1,7 @@
 //! Access to the node: only what the policy lists, pack by pack.
 
 use sympozium_api::skill_pack::HostAccess;
+use sympozium_api::text::{MAX_NAME, printable, quote, truncate};
 
 use super::violation::{Findings, violation};
 use super::{ResolvedPack, RuleContext, Subject};
@@ -57,19 +58,19 @@ pub fn check_pack_allowed(case: &RuleContext<'_, '_>, pack: &ResolvedPack<'_>, f
     let host = &case.policy.host_access;
     let id = pack.id(case);
     let qualified = id.to_string();
-    let shown = crate::text::printable(&qualified);
+    let shown = quote(&qualified);
     if !host.packs.covers(&qualified) {
         findings.deny(
             &pack.subject(),
             violation(
                 field,
                 "host-access",
-                format!("no policy gives pack `{shown}` access to the node"),
-                format!("add `{shown}` to `hostAccessPolicy.packs` of the policy and, if it has one, of the floor"),
+                format!("no policy gives pack {shown} access to the node"),
+                format!("add {shown} to `hostAccessPolicy.packs` of the policy and, if it has one, of the floor"),
             ),
         );
     } else if !host.allows_namespace(id) {
-        let namespace = crate::text::printable(&pack.namespace);
+        let namespace = printable(truncate(&pack.namespace, MAX_NAME));
         findings.deny(
             &pack.subject(),
             violation(
@@ -92,7 +93,7 @@ fn check_shared_namespaces(case: &RuleContext<'_, '_>, findings: &mut Findings) 
     let Some(first) = case.packs.iter().find(uses) else {
         return;
     };
-    let name = crate::text::printable(first.name.as_str());
+    let name = printable(truncate(first.name.as_str(), MAX_NAME));
     let mut deny = |field: String, what: String| {
         findings.deny(
             &case.subject,
@@ -112,7 +113,7 @@ fn check_shared_namespaces(case: &RuleContext<'_, '_>, findings: &mut Findings) 
     let others = case.packs.iter().filter(|it| it.sidecar().is_some() && !asks(it));
     for pack in others.filter(|it| !case.policy.host_access.includes_pack(it.id(case))) {
         let field = format!("spec.skills[{}].skillPackRef", pack.index);
-        deny(field, format!("pack `{}`", crate::text::printable(pack.name.as_str())));
+        deny(field, format!("pack {}", quote(pack.name.as_str())));
     }
     if super::sandbox::has_sandbox_container(case) {
         deny("spec.sandbox.enabled".to_owned(), "the container `sandbox`".to_owned());
@@ -132,10 +133,10 @@ pub fn check_directory(
     writable: bool,
     findings: &mut Findings,
 ) {
-    let shown = crate::text::printable(directory);
+    let shown = quote(directory);
     let host = &case.policy.host_access;
     if directory != "/" && !path::is_plain(directory) {
-        let message = format!("`{shown}` is not a plain path from the root");
+        let message = format!("{shown} is not a plain path from the root");
         return findings
             .deny(subject, violation(field, "host-path-form", message, "write it without `.`, `..` or `//`"));
     }
@@ -147,7 +148,7 @@ pub fn check_directory(
             violation(
                 field,
                 "host-path",
-                format!("the policy does not let skills {how} `{shown}` of the node"),
+                format!("the policy does not let skills {how} {shown} of the node"),
                 "remove the mount, or set `sandboxPolicy.allowHostMounts` and list it in `hostAccessPolicy.allowedHostPaths`",
             ),
         );

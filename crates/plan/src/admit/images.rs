@@ -1,5 +1,7 @@
 //! Images: of sidecars, hooks and the sandbox.
 
+use sympozium_api::text::quote;
+
 use super::violation::{Findings, violation};
 use super::{RuleContext, Subject};
 use crate::image::Image;
@@ -32,11 +34,11 @@ pub fn check_image(
     policy: Option<&EffectivePolicy>,
     findings: &mut Findings,
 ) {
-    let shown = crate::text::printable(text);
+    let shown = quote(text);
     let image = match Image::parse(text) {
         Ok(image) => image,
         Err(error) => {
-            let message = format!("`{shown}` is not an image reference: {error}");
+            let message = format!("{shown} is not an image reference: {error}");
             let remedy = "write it as `registry/repository:tag`";
             return findings.deny(subject, violation(field, "image-invalid", message, remedy));
         }
@@ -50,7 +52,7 @@ pub fn check_image(
                 field,
                 "image-registry",
                 format!(
-                    "`{shown}` comes from `{}/{}`; the policy allows {}",
+                    "{shown} comes from `{}/{}`; the policy allows {}",
                     image.host(),
                     image.repository(),
                     policy.registries.quote_members()
@@ -65,7 +67,7 @@ pub fn check_image(
             violation(
                 field,
                 "image-floating",
-                format!("`{shown}` can mean another image tomorrow"),
+                format!("{shown} can mean another image tomorrow"),
                 "name a version or, better, a digest",
             ),
         );

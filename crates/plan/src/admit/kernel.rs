@@ -4,6 +4,7 @@
 use sympozium_api::AgentRun;
 use sympozium_api::guarantee::Guarantee;
 use sympozium_api::run_plan::KernelPlan;
+use sympozium_api::text::quote;
 
 use super::violation::{Findings, violation};
 use super::{Input, RuleContext};
@@ -27,20 +28,20 @@ pub fn check(case: &RuleContext<'_, '_>, findings: &mut Findings) {
             ),
         ),
         Some(class) => {
-            let shown = crate::text::printable(class);
+            let shown = quote(class);
             match case.input.runtime_classes.get(class) {
                 None => (
                     "spec.agentSandbox.runtimeClass",
                     format!(
-                        "the policy requires a kernel of the run's own, and RuntimeClass `{shown}` is not known here: its name proves nothing"
+                        "the policy requires a kernel of the run's own, and RuntimeClass {shown} is not known here: its name proves nothing"
                     ),
                     format!("create the RuntimeClass, or put it among the files, with one of the handlers {listed}"),
                 ),
                 Some(handler) => (
                     "spec.agentSandbox.runtimeClass",
                     format!(
-                        "the policy requires a kernel of the run's own, and the handler `{}` of RuntimeClass `{shown}` is not one that gives it",
-                        crate::text::printable(handler)
+                        "the policy requires a kernel of the run's own, and the handler {} of RuntimeClass {shown} is not one that gives it",
+                        quote(handler)
                     ),
                     format!(
                         "choose a RuntimeClass whose handler is one of {listed}; the controller's `--kernel-handlers` lists them"

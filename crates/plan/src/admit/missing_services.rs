@@ -2,6 +2,7 @@
 //! exists.
 
 use sympozium_api::agent_run::RunMode;
+use sympozium_api::text::quote;
 
 use super::RuleContext;
 use super::violation::{Findings, violation};
@@ -20,8 +21,8 @@ pub fn check(case: &RuleContext<'_, '_>, findings: &mut Findings) {
                 "spec.agentSandbox.warmPoolRef",
                 "warm-pool-unserved",
                 format!(
-                    "no sandbox can be claimed from the warm pool `{}`: nothing serves warm pools yet",
-                    crate::text::printable(pool.as_str())
+                    "no sandbox can be claimed from the warm pool {}: nothing serves warm pools yet",
+                    quote(pool.as_str())
                 ),
                 "remove it; the run then starts a sandbox of its own",
             ),

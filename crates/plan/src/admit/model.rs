@@ -3,6 +3,7 @@
 use sympozium_api::Model;
 use sympozium_api::agent_run::RunModel;
 use sympozium_api::names::ModelRef;
+use sympozium_api::text::{MAX_NAME, printable, quote, truncate};
 
 use super::violation::{Findings, violation};
 use super::{Input, RuleContext, Subject, address};
@@ -34,7 +35,7 @@ pub fn check(case: &RuleContext<'_, '_>, findings: &mut Findings) {
 fn check_node_selector(case: &RuleContext<'_, '_>, model: &RunModel, findings: &mut Findings) {
     for (key, value) in &model.node_selector {
         if !crate::text::is_label_key(key) || !crate::text::is_label_value(value) {
-            let shown = crate::text::printable(key);
+            let shown = printable(truncate(key, MAX_NAME));
             findings.deny(
                 &case.subject,
                 violation(
@@ -51,7 +52,7 @@ fn check_node_selector(case: &RuleContext<'_, '_>, model: &RunModel, findings: &
 /// Headers are sent with every request: each must be a single header, and must not hold a secret.
 fn check_headers(case: &RuleContext<'_, '_>, model: &RunModel, findings: &mut Findings) {
     for (name, value) in &model.provider_headers {
-        let shown = crate::text::printable(name);
+        let shown = printable(truncate(name, MAX_NAME));
         let field = format!("spec.model.providerHeaders.{shown}");
         let is_name =
             !name.is_empty() && name.bytes().all(|it| it.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&it));
@@ -94,11 +95,7 @@ fn check_model_name(case: &RuleContext<'_, '_>, field: &str, name: &str, finding
             violation(
                 field,
                 "model-not-allowed",
-                format!(
-                    "the policy allows the models {}, not `{}`",
-                    allowed.quote_members(),
-                    crate::text::printable(name)
-                ),
+                format!("the policy allows the models {}, not {}", allowed.quote_members(), quote(name)),
                 "choose one of them, or add it to `modelPolicy.allowedModels`",
             ),
         );
@@ -144,7 +141,7 @@ fn check_reference(
             violation(
                 field,
                 "model-ref-missing",
-                format!("there is no Model `{}`", crate::text::printable(reference.as_str())),
+                format!("there is no Model {}", quote(reference.as_str())),
                 "create it, or correct the name",
             ),
             Subject::new("Model", Some(namespace), name),
@@ -160,9 +157,9 @@ fn check_reference(
                 field,
                 "model-namespace",
                 format!(
-                    "the policy allows Models of the namespaces {}, not `{}`",
+                    "the policy allows Models of the namespaces {}, not {}",
                     case.policy.model_namespaces.quote_members(),
-                    crate::text::printable(found_in)
+                    quote(found_in)
                 ),
                 "choose another Model, or add the namespace to `modelPolicy.allowedNamespaces`",
             ),

@@ -1,6 +1,7 @@
 //! The hosts that packs and the agent reach.
 
 use sympozium_api::skill_pack::Sidecar;
+use sympozium_api::text::quote;
 
 use super::tools::ToolDecision;
 use super::violation::{Findings, violation};
@@ -68,8 +69,8 @@ pub fn warn_about_fetching(case: &RuleContext<'_, '_>, tools: &[ToolDecision], f
                     format!("spec.skills[{}].skillPackRef", pack.index),
                     "fetch-unrestricted",
                     format!(
-                        "`fetch_url` reaches every public host while pack `{}` has {what}: what the agent reads there can make it send out what the skill knows",
-                        crate::text::printable(pack.name.as_str())
+                        "`fetch_url` reaches every public host while pack {} has {what}: what the agent reads there can make it send out what the skill knows",
+                        quote(pack.name.as_str())
                     ),
                     "deny `fetch_url` in `toolPolicy` or the policy, or list hosts in `networkPolicy.allowedEgress` with `denyAll`",
                 ),

@@ -1,6 +1,7 @@
 //! Checks of single objects, when they are written.
 
 use sympozium_api::skill_pack::Executor;
+use sympozium_api::text::quote;
 use sympozium_api::{AgentSpec, ModelSpec, SkillPack, SkillPackSpec, SympoziumPolicySpec, SympoziumScheduleSpec};
 
 use super::grants::{Author, check_author, check_ceilings, check_size};
@@ -86,7 +87,7 @@ pub fn admit_agent(subject: &Subject, spec: &AgentSpec, has_namesake: bool) -> D
             violation(
                 "metadata.name",
                 "agent-ambiguous",
-                format!("`{}` is both an Agent and a SympoziumInstance", crate::text::printable(&subject.name)),
+                format!("{} is both an Agent and a SympoziumInstance", quote(&subject.name)),
                 "choose another name; the two kinds are two names for one thing",
             ),
         );

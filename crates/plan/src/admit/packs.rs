@@ -7,6 +7,7 @@ use sympozium_api::agent::SkillRef;
 use sympozium_api::agent_run::RunMode;
 use sympozium_api::names::SkillPackName;
 use sympozium_api::skill_pack::Sidecar;
+use sympozium_api::text::quote;
 
 use super::input::{PackObject, Permissions};
 use super::tools::SANDBOX_PACK;
@@ -79,9 +80,9 @@ pub fn resolve<'a>(case: &RuleContext<'_, 'a>, findings: &mut Findings) -> Vec<R
             continue;
         }
         let field = format!("spec.skills[{index}].skillPackRef");
-        let shown = crate::text::printable(name.as_str());
+        let shown = quote(name.as_str());
         if name == SANDBOX_PACK {
-            let message = format!("`{shown}` is the name of the run's own sandbox");
+            let message = format!("{shown} is the name of the run's own sandbox");
             findings.deny(&case.subject, violation(field, "pack-name-reserved", message, "give the pack another name"));
             continue;
         }
@@ -133,7 +134,7 @@ pub fn check_skills(subject: &Subject, skills: &[SkillRef], findings: &mut Findi
                 violation(field, "skill-unnamed", message, "set `skillPackRef`")
             }
             Some(name) if skills[..index].iter().any(|it| it.skill_pack_ref.as_ref() == Some(name)) => {
-                let message = format!("pack `{}` is listed twice", crate::text::printable(name.as_str()));
+                let message = format!("pack {} is listed twice", quote(name.as_str()));
                 violation(field, "skill-twice", message, "list each pack once")
             }
             _ => continue,
@@ -150,7 +151,7 @@ fn choose_candidate<'a>(
     findings: &mut Findings,
 ) -> Option<(PackObject<'a>, PackOrigin)> {
     let candidates = case.input.packs.get(name).copied().unwrap_or_default();
-    let shown = crate::text::printable(name.as_str());
+    let shown = quote(name.as_str());
     let (own, system) = (case.input.namespace, &case.input.settings.system_namespace);
     match (candidates.own, candidates.system) {
         (Some(_), Some(_)) if !case.policy.shadowing => {
@@ -159,7 +160,7 @@ fn choose_candidate<'a>(
                 violation(
                     field,
                     "pack-ambiguous",
-                    format!("pack `{shown}` is in namespace `{own}` and in `{system}`"),
+                    format!("pack {shown} is in namespace `{own}` and in `{system}`"),
                     "rename the one in the run's namespace, or set `packPolicy.allowShadowing`",
                 ),
             );
@@ -172,7 +173,7 @@ fn choose_candidate<'a>(
                 violation(
                     field,
                     "pack-of-system",
-                    format!("pack `{shown}` is in namespace `{system}`, whose packs the policy forbids"),
+                    format!("pack {shown} is in namespace `{system}`, whose packs the policy forbids"),
                     "create a pack in the run's namespace, or set `packPolicy.allowSystemPacks`",
                 ),
             );
@@ -185,7 +186,7 @@ fn choose_candidate<'a>(
                 violation(
                     field,
                     "pack-missing",
-                    format!("there is no pack `{shown}` in namespace `{own}` or `{system}`"),
+                    format!("there is no pack {shown} in namespace `{own}` or `{system}`"),
                     "create it, or correct the name",
                 ),
                 Subject::new("SkillPack", Some(own), name.as_str()),
@@ -212,10 +213,7 @@ fn resolve_pack<'a>(
             violation(
                 format!("spec.skills[{index}].skillPackRef"),
                 "pack-needs-server",
-                format!(
-                    "pack `{}` is for runs in server mode; its sidecar is left out",
-                    crate::text::printable(name.as_str())
-                ),
+                format!("pack {} is for runs in server mode; its sidecar is left out", quote(name.as_str())),
                 "set `mode: server`, or remove the skill",
             ),
         );

@@ -1,5 +1,6 @@
 //! The policy that an agent names: that it exists, and in which namespace.
 
+use sympozium_api::text::quote;
 use sympozium_api::{AgentSpec, SympoziumPolicySpec};
 
 use super::violation::{Findings, violation};
@@ -14,7 +15,7 @@ pub fn resolve<'a>(
 ) -> Option<&'a SympoziumPolicySpec> {
     let name = agent?.policy_ref.as_ref()?;
     let subject = agent_subject(input);
-    let shown = crate::text::printable(name.as_str());
+    let shown = quote(name.as_str());
     let system = &input.settings.system_namespace;
     match (input.policies.own, input.policies.system) {
         (None, None) => {
@@ -23,7 +24,7 @@ pub fn resolve<'a>(
                 violation(
                     "spec.policyRef",
                     "policy-missing",
-                    format!("there is no policy `{shown}` in namespace `{}` or `{system}`", input.namespace),
+                    format!("there is no policy {shown} in namespace `{}` or `{system}`", input.namespace),
                     "create it, or correct the name; without its policy an agent cannot run",
                 ),
                 Subject::new("SympoziumPolicy", Some(input.namespace), name.as_str()),
@@ -36,7 +37,7 @@ pub fn resolve<'a>(
                 violation(
                     "spec.policyRef",
                     "policy-ambiguous",
-                    format!("policy `{shown}` is in namespace `{}` and in `{system}`", input.namespace),
+                    format!("policy {shown} is in namespace `{}` and in `{system}`", input.namespace),
                     "rename the one in the agent's namespace",
                 ),
             );

@@ -5,6 +5,7 @@ use serde_json::Value;
 use sympozium_api::SkillPackSpec;
 use sympozium_api::environment::EnvVar;
 use sympozium_api::open::Volume;
+use sympozium_api::text::{MAX_NAME, printable, quote, truncate};
 
 use super::violation::{Findings, violation};
 use super::{RuleContext, Subject, hooks};
@@ -59,7 +60,7 @@ impl NameChecker<'_> {
         let Some(name) = name.filter(|it| is_run_object_name(it)) else {
             return;
         };
-        let message = format!("`{}` has the form of names of what is made for runs", crate::text::printable(name));
+        let message = format!("{} has the form of names of what is made for runs", quote(name));
         let remedy = "give the object another name: one that does not end in 32 digits of a UID";
         self.findings.deny(self.subject, violation(field, "name-of-a-run", message, remedy));
     }
@@ -80,7 +81,7 @@ impl NameChecker<'_> {
     fn check_volumes(&mut self, field: &str, volumes: &[Volume]) {
         for (index, volume) in volumes.iter().enumerate() {
             for (kind, source) in &volume.source {
-                let field = format!("{field}.volumes[{index}].{}", crate::text::printable(kind));
+                let field = format!("{field}.volumes[{index}].{}", printable(truncate(kind, MAX_NAME)));
                 self.check_texts(&field, source);
             }
         }

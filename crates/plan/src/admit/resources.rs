@@ -3,6 +3,7 @@
 use sympozium_api::SkillPackSpec;
 use sympozium_api::quantity::{Quantity, Resources};
 use sympozium_api::skill_pack::Sidecar;
+use sympozium_api::text::{MAX_NAME, printable, quote, truncate};
 
 use super::sandbox::has_sandbox_container;
 use super::violation::{Findings, violation};
@@ -112,8 +113,8 @@ fn check_sandbox_limits(case: &RuleContext<'_, '_>, amounts: ResourceLimits, fin
                         format!("spec.sandbox.resources.limits.{name}"),
                         "pack-needs-more",
                         format!(
-                            "the sandbox may use {given}, and pack `{}`, whose commands run in it, needs {least}",
-                            crate::text::printable(pack.name.as_str())
+                            "the sandbox may use {given}, and pack {}, whose commands run in it, needs {least}",
+                            quote(pack.name.as_str())
                         ),
                         format!("raise it, or lower `runtimeRequirements.{field}`"),
                     ),
@@ -205,7 +206,7 @@ fn limits_or_default(
     };
     for (list, amounts) in [("requests", &resources.requests), ("limits", &resources.limits)] {
         for name in amounts.keys().filter(|it| !matches!(it.as_str(), "cpu" | "memory")) {
-            let name = crate::text::printable(name);
+            let name = printable(truncate(name, MAX_NAME));
             findings.warn(
                 subject,
                 violation(

@@ -4,6 +4,7 @@ use sympozium_api::Guarantee;
 use sympozium_api::agent_run::RunMode;
 use sympozium_api::sandbox::{Sandbox, SandboxSecurityContext, SeccompProfileType};
 use sympozium_api::skill_pack::Executor;
+use sympozium_api::text::quote;
 
 use super::violation::{Findings, violation};
 use super::{ResolvedPack, RuleContext, kernel};
@@ -55,10 +56,7 @@ fn check_requirements(case: &RuleContext<'_, '_>, findings: &mut Findings) {
                 violation(
                     format!("spec.skills[{}].skillPackRef", pack.index),
                     "pack-needs-sandbox",
-                    format!(
-                        "pack `{}` asks for a sandbox, and the run has none",
-                        crate::text::printable(pack.name.as_str())
-                    ),
+                    format!("pack {} asks for a sandbox, and the run has none", quote(pack.name.as_str())),
                     "set `sandbox.enabled` or `agentSandbox.enabled`",
                 ),
             );
@@ -92,8 +90,8 @@ fn check_container(case: &RuleContext<'_, '_>, pack: &ResolvedPack<'_>, findings
                         format!("spec.skills[{}].skillPackRef", pack.index),
                         "pack-without-container",
                         format!(
-                            "pack `{}` says what its commands need, and has no container: it has no sidecar, and the run no sandbox",
-                            crate::text::printable(pack.name.as_str())
+                            "pack {} says what its commands need, and has no container: it has no sidecar, and the run no sandbox",
+                            quote(pack.name.as_str())
                         ),
                         "set `sandbox.enabled`, or remove `image`, `minCPU` and `minMemory` from `runtimeRequirements`",
                     ),
@@ -108,20 +106,20 @@ fn check_container(case: &RuleContext<'_, '_>, pack: &ResolvedPack<'_>, findings
     if image.is_some_and(|image| is_same_image(image, needed)) {
         return;
     }
-    let shown = crate::text::printable(needed);
-    let image = image.map_or_else(|| "our image".to_owned(), |image| format!("`{}`", crate::text::printable(image)));
+    let shown = quote(needed);
+    let image = image.map_or_else(|| "our image".to_owned(), quote);
     findings.deny(
         &subject,
         violation(
             field,
             "pack-needs-image",
             format!(
-                "the commands of pack `{}` run in {place}, which is {image}, and need `{shown}`",
-                crate::text::printable(pack.name.as_str())
+                "the commands of pack {} run in {place}, which is {image}, and need {shown}",
+                quote(pack.name.as_str())
             ),
             match pack.sidecar() {
-                Some(_) => format!("set `sidecar.image` to `{shown}`, or remove it here"),
-                None => format!("set `sandbox.image` to `{shown}`, or use another pack"),
+                Some(_) => format!("set `sidecar.image` to {shown}, or remove it here"),
+                None => format!("set `sandbox.image` to {shown}, or use another pack"),
             },
         ),
     );
@@ -222,9 +220,9 @@ fn check_runtime_class(case: &RuleContext<'_, '_>, findings: &mut Findings) {
                 "spec.agentSandbox.runtimeClass",
                 "runtime-class",
                 format!(
-                    "the policy allows the RuntimeClasses {}, not `{}`",
+                    "the policy allows the RuntimeClasses {}, not {}",
                     allowed.quote_members(),
-                    crate::text::printable(class.as_str())
+                    quote(class.as_str())
                 ),
                 "choose one of them",
             ),

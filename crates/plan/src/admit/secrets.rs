@@ -2,6 +2,7 @@
 
 use sympozium_api::environment::EnvVar;
 use sympozium_api::open::Volume;
+use sympozium_api::text::quote;
 
 use super::violation::{Findings, violation};
 use super::{RuleContext, Subject};
@@ -64,7 +65,7 @@ fn deny(subject: &Subject, field: String, key: &str, findings: &mut Findings) {
         violation(
             field,
             "secret-of-model",
-            format!("`{}` holds the key of the run's model, which only the bridge has", crate::text::printable(key)),
+            format!("{} holds the key of the run's model, which only the bridge has", quote(key)),
             "give the skill a Secret of its own",
         ),
     );

@@ -6,6 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use sympozium_api::SkillPackSpec;
 use sympozium_api::skill_pack::{Skill, SkillFile};
+use sympozium_api::text::{MAX_NAME, printable, quote, truncate};
 
 use super::Subject;
 use super::violation::{Findings, ViolationDetail, violation};
@@ -23,7 +24,7 @@ pub fn check(subject: &Subject, spec: &SkillPackSpec, findings: &mut Findings) {
             findings.deny(subject, violation(field, "skill-name", error.to_string(), remedy));
         }
         if spec.skills[..index].iter().any(|it| it.name == skill.name) {
-            let name = crate::text::printable(skill.name.as_str());
+            let name = printable(truncate(skill.name.as_str(), MAX_NAME));
             let message = format!("two skills are called `{name}`");
             let field = format!("{field}.name");
             findings.deny(subject, violation(field, "skill-name", message, "rename one of them"));
@@ -46,7 +47,7 @@ fn file_violations(field: &str, skill: &Skill) -> Vec<ViolationDetail> {
     for (index, file) in skill.files.iter().enumerate() {
         let field = format!("{field}.files[{index}]");
         let path = file.path.as_str();
-        let shown = crate::text::printable(path);
+        let shown = quote(path);
         let mut add = |field: String, message: String, remedy: &'static str| {
             problems.push(violation(field, "skill-file", message, remedy));
         };
@@ -55,16 +56,16 @@ fn file_violations(field: &str, skill: &Skill) -> Vec<ViolationDetail> {
             add(format!("{field}.path"), error.to_string(), remedy);
         }
         if path.eq_ignore_ascii_case("SKILL.md") {
-            let message = format!("`{shown}` is the text of the skill itself");
+            let message = format!("{shown} is the text of the skill itself");
             add(format!("{field}.path"), message, "put the text into `content` of the skill");
         }
         if skill.files[..index].iter().any(|it| it.path == file.path) {
-            let message = format!("two files are at `{shown}`");
+            let message = format!("two files are at {shown}");
             add(format!("{field}.path"), message, "rename one of them");
         }
         let above = path.rmatch_indices('/').map(|(end, _)| &path[..end]);
         if let Some(above) = above.into_iter().find(|above| paths.contains(above)) {
-            let message = format!("`{}` is a file, and `{shown}` would be below it", crate::text::printable(above));
+            let message = format!("{} is a file, and {shown} would be below it", quote(above));
             add(format!("{field}.path"), message, "rename one of them");
         }
         if file.content.is_some() == file.content_base64.is_some() {

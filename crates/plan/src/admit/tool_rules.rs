@@ -1,5 +1,7 @@
 //! Rules of a policy that may not mean what their author meant.
 
+use sympozium_api::text::{MAX_NAME, printable, quote, truncate};
+
 use super::RuleContext;
 use super::tools::{ToolDecision, matches_pattern, pack_namespace};
 use super::unused_fields::policy_subject;
@@ -24,7 +26,7 @@ pub fn warn_about_other_packs(case: &RuleContext<'_, '_>, tools: &[ToolDecision]
             Some((_, name)) => name,
             None => pattern,
         };
-        let shown = crate::text::printable(pattern);
+        let shown = printable(truncate(pattern, MAX_NAME));
         let qualified = format!("{namespace}/{pack}/{name}");
         findings.warn(
             &policy_subject(case),
@@ -32,12 +34,12 @@ pub fn warn_about_other_packs(case: &RuleContext<'_, '_>, tools: &[ToolDecision]
                 "spec.toolGating.rules",
                 "tool-rule-elsewhere",
                 format!(
-                    "the rule `{shown}: {}` is for packs of the system namespace; pack `{}` is of namespace `{}`",
+                    "the rule `{shown}: {}` is for packs of the system namespace; pack {} is of namespace {}",
                     action.as_str(),
-                    crate::text::printable(pack),
-                    crate::text::printable(namespace)
+                    quote(pack),
+                    quote(namespace)
                 ),
-                format!("write `{}` if that pack is meant", crate::text::printable(&qualified)),
+                format!("write {} if that pack is meant", quote(&qualified)),
             ),
         );
     }

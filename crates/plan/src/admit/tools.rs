@@ -7,6 +7,7 @@ use sympozium_api::Feature;
 use sympozium_api::agent_run::ToolPolicy;
 use sympozium_api::names::ToolPattern;
 use sympozium_api::skill_pack::{InputMode, Sidecar, Tool as Declaration};
+use sympozium_api::text::quote;
 
 use super::unused_fields::policy_subject;
 use super::violation::{Findings, ViolationDetail, violation};
@@ -188,7 +189,7 @@ fn check_listed_tools(
                 violation(
                     format!("spec.toolPolicy.allow[{index}]"),
                     "tool-denied",
-                    format!("the policy denies `{}`", crate::text::printable(pattern)),
+                    format!("the policy denies {}", quote(pattern)),
                     "remove it, or allow it in `toolGating` and open its feature in `featureGates`",
                 ),
             );
@@ -212,7 +213,7 @@ fn warn_about_unknown_patterns(case: &RuleContext<'_, '_>, tools: &[ToolDecision
             violation(
                 "spec.toolGating.rules",
                 "tool-rule-unknown",
-                format!("a rule names `{}`, which is no tool of this run", crate::text::printable(pattern)),
+                format!("a rule names {}, which is no tool of this run", quote(pattern)),
                 "see that the name is right: a rule with a wrong one does nothing",
             ),
         );
@@ -243,7 +244,7 @@ fn warn_about_unknown_patterns(case: &RuleContext<'_, '_>, tools: &[ToolDecision
                 violation(
                     format!("spec.toolPolicy.{list}[{index}]"),
                     "tool-unknown",
-                    format!("the run has no tool `{}`", crate::text::printable(pattern.as_str())),
+                    format!("the run has no tool {}", quote(pattern.as_str())),
                     "correct the name: `tool`, `pack/tool`, `pack/*`, `namespace/pack/tool` or `namespace/pack/*`",
                 ),
             );
@@ -261,8 +262,8 @@ fn warn_about_useless_packs(case: &RuleContext<'_, '_>, tools: &[ToolDecision], 
                     format!("spec.skills[{}].skillPackRef", pack.index),
                     "pack-useless",
                     format!(
-                        "every tool of pack `{}` is denied; its sidecar starts for nothing",
-                        crate::text::printable(pack.name.as_str())
+                        "every tool of pack {} is denied; its sidecar starts for nothing",
+                        quote(pack.name.as_str())
                     ),
                     "remove the skill, or allow one of its tools",
                 ),
@@ -299,10 +300,10 @@ fn check_unique_names(case: &RuleContext<'_, '_>, findings: &mut Findings) {
                         format!("spec.skills[{}].skillPackRef", pack.index),
                         "tool-twice",
                         format!(
-                            "packs `{}` and `{}` both declare the tool `{}`",
-                            crate::text::printable(owner),
-                            crate::text::printable(pack.name.as_str()),
-                            crate::text::printable(tool.name.as_str())
+                            "packs {} and {} both declare the tool {}",
+                            quote(owner),
+                            quote(pack.name.as_str()),
+                            quote(tool.name.as_str())
                         ),
                         "use one of the packs, or rename the tool",
                     ),
@@ -321,7 +322,7 @@ pub fn check_declarations(subject: &Subject, sidecar: &Sidecar, findings: &mut F
         }
         let before = &sidecar.tools[..index];
         if before.iter().any(|other| other.name == tool.name) {
-            let message = format!("the tool `{}` is declared twice", crate::text::printable(tool.name.as_str()));
+            let message = format!("the tool {} is declared twice", quote(tool.name.as_str()));
             findings.deny(subject, violation(format!("{field}.name"), "tool-twice", message, "rename one of them"));
         }
     }
@@ -377,7 +378,7 @@ fn check_parameters(field: &str, tool: &Declaration, problems: &mut Vec<Violatio
             problems.push(violation(
                 format!("{field}.positionalArgs[{index}]"),
                 "tool-positional",
-                format!("`{}` is not a required parameter", crate::text::printable(name)),
+                format!("{} is not a required parameter", quote(name)),
                 "declare it in `parameters.properties` and list it in `parameters.required`",
             ));
         }
@@ -388,7 +389,7 @@ fn check_parameters(field: &str, tool: &Declaration, problems: &mut Vec<Violatio
             problems.push(violation(
                 at.clone(),
                 "tool-parameter-lost",
-                format!("`{}` would not reach the program", crate::text::printable(name)),
+                format!("{} would not reach the program", quote(name)),
                 "list it in `positionalArgs`, or set `inputMode: stdin`",
             ));
         }

@@ -1,6 +1,7 @@
 //! Grants of permissions that are not known to be harmless: they need the floor's consent.
 
 use sympozium_api::rbac::RbacRule;
+use sympozium_api::text::{MAX_NAME, printable, truncate};
 
 use super::grants::READ_ONLY_HINT;
 use super::violation::{Findings, violation};
@@ -91,8 +92,8 @@ fn to_yaml(rule: &Rule) -> String {
             !word.is_empty() && word.bytes().all(plain)
         };
         let listed = words.iter().take(MAX_WORDS).map(|word| match is_plain(word) {
-            true => crate::text::printable(word).into_owned(),
-            false => format!("\"{}\"", crate::text::printable(word)),
+            true => printable(truncate(word, MAX_NAME)).into_owned(),
+            false => format!("\"{}\"", printable(truncate(word, MAX_NAME))),
         });
         let more = (words.len() > MAX_WORDS).then(|| "…".to_owned());
         listed.chain(more).collect::<Vec<_>>().join(", ")

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use sympozium_api::text::{MAX_NAME, printable, truncate};
+
 /// Maximum number of violations, and of warnings, of one decision: enough to correct an object, and a bound for hostile
 /// ones.
 pub const MAX_FINDINGS: usize = 256;
@@ -43,7 +45,7 @@ impl Subject {
 
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.kind, crate::text::printable(&self.name))
+        write!(f, "{} {}", self.kind, printable(truncate(&self.name, MAX_NAME)))
     }
 }
 

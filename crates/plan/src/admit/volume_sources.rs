@@ -3,6 +3,8 @@
 
 use serde_json::Value;
 
+use sympozium_api::text::{MAX_NAME, printable, truncate};
+
 use super::Subject;
 use super::env::POD_FIELDS_IN_FILES;
 use super::violation::{Findings, violation};
@@ -204,7 +206,7 @@ fn check_value(subject: &Subject, field: &str, form: &ValueType, value: &Value, 
             // The API server ignores a key whose value is null.
             let written = value.as_object().into_iter().flatten();
             for (name, value) in written.filter(|(_, value)| !value.is_null()) {
-                let field = format!("{field}.{}", crate::text::printable(name));
+                let field = format!("{field}.{}", printable(truncate(name, MAX_NAME)));
                 match keys.iter().find(|(key, _)| key == name) {
                     Some((_, form)) => check_value(subject, &field, form, value, findings),
                     None => deny(subject, &field, "it is not for volumes of runs", findings),

@@ -6,6 +6,7 @@ use serde_json::Value;
 use sympozium_api::open::{Volume, VolumeMount};
 use sympozium_api::run_plan::RecursiveReadOnly;
 use sympozium_api::skill_pack::Sidecar;
+use sympozium_api::text::{MAX_NAME, printable, quote, truncate};
 
 use super::host_access::{check_directory, check_pack_allowed};
 use super::violation::{Findings, violation};
@@ -108,7 +109,7 @@ fn check_volumes(owner: &VolumeContext, volumes: &[Volume], findings: &mut Findi
     let mut names = BTreeSet::new();
     for (index, volume) in volumes.iter().enumerate() {
         let field = format!("{}.volumes[{index}]", owner.field);
-        let name = crate::text::printable(volume.name.as_str());
+        let name = printable(truncate(volume.name.as_str(), MAX_NAME));
         if !names.insert(volume.name.as_str()) {
             let message = format!("two volumes are called `{name}`");
             findings.deny(
@@ -129,7 +130,7 @@ fn check_volumes(owner: &VolumeContext, volumes: &[Volume], findings: &mut Findi
 }
 
 fn check_source(owner: &VolumeContext, field: &str, kind: &str, source: &Value, findings: &mut Findings) {
-    let field = format!("{field}.{}", crate::text::printable(kind));
+    let field = format!("{field}.{}", printable(truncate(kind, MAX_NAME)));
     let mut look = || volume_sources::check(&owner.subject, &field, kind, source, findings);
     match kind {
         _ if COMMON_TYPES.contains(&kind) => look(),
@@ -168,7 +169,7 @@ fn check_source(owner: &VolumeContext, field: &str, kind: &str, source: &Value, 
                 violation(
                     field,
                     "volume-type",
-                    format!("volumes of type `{}` are not for runs", crate::text::printable(kind)),
+                    format!("volumes of type {} are not for runs", quote(kind)),
                     format!("use one of {}", crate::text::quote_list(all)),
                 ),
             );
@@ -192,7 +193,7 @@ fn check_projected(owner: &VolumeContext, field: &str, source: &Value, findings:
         for (kind, source) in kinds {
             let allowed =
                 PROJECTED_TYPES.contains(&kind.as_str()) || (!owner.is_agent && PACK_TYPES.contains(&kind.as_str()));
-            let at = format!("{field}.sources[{index}].{}", crate::text::printable(kind));
+            let at = format!("{field}.sources[{index}].{}", printable(truncate(kind, MAX_NAME)));
             if allowed {
                 volume_sources::check(&owner.subject, &at, kind, source, findings);
                 if PACK_TYPES.contains(&kind.as_str()) {
@@ -229,7 +230,7 @@ fn check_mounts(
                 violation(
                     format!("{field}.name"),
                     "mount-unknown",
-                    format!("`{}` is not a volume of the same list", crate::text::printable(mount.name.as_str())),
+                    format!("{} is not a volume of the same list", quote(mount.name.as_str())),
                     "declare it in `volumes`; volumes of others cannot be mounted",
                 ),
             );
@@ -243,7 +244,7 @@ fn check_mounts(
             );
         }
         if let Some(sub_path) = mount.sub_path.as_ref().filter(|it| !it.is_empty() && !path::is_plain_relative(it)) {
-            let message = format!("`{}` is not a plain path below the volume", crate::text::printable(sub_path));
+            let message = format!("{} is not a plain path below the volume", quote(sub_path));
             let remedy = "write it without `.`, `..`, `//` and a leading slash";
             findings.deny(&owner.subject, violation(format!("{field}.subPath"), "mount-sub-path", message, remedy));
         }
@@ -265,11 +266,7 @@ fn check_mounts(
         let place = place.trim_end_matches('/');
         let other = places[..index].iter().map(|(_, other)| other.trim_end_matches('/'));
         if let Some(other) = other.into_iter().find(|other| path::overlap(place, other)) {
-            let message = format!(
-                "`{}` and `{}` are in each other's way",
-                crate::text::printable(place),
-                crate::text::printable(other)
-            );
+            let message = format!("{} and {} are in each other's way", quote(place), quote(other));
             findings.deny(&owner.subject, violation(field.clone(), "mount-overlap", message, "mount them apart"));
         }
     }
@@ -287,10 +284,7 @@ fn check_recursive_read_only(subject: &Subject, field: &str, mount: &VolumeMount
             format!("`{written}` makes what is below a read-only mount read-only, and this one is not"),
             "set `readOnly: true`, or remove it",
         ),
-        _ => (
-            format!("`{}` is not `Disabled`, `IfPossible` or `Enabled`", crate::text::printable(written)),
-            "correct it",
-        ),
+        _ => (format!("{} is not `Disabled`, `IfPossible` or `Enabled`", quote(written)), "correct it"),
     };
     let field = format!("{field}.recursiveReadOnly");
     findings.deny(subject, violation(field, "mount-recursion", message, remedy));

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use super::{Image, InvalidImage, RegistryHost, parse_repository, printable};
+use sympozium_api::text::quote;
+
+use super::{Image, InvalidImage, RegistryHost, parse_repository};
 
 /// One entry: a host, or a path on it. `ghcr.io/org` allows the repository of that path and those below it, by whole
 /// path components; `ghcr.io/org/*` only those below it.
@@ -18,7 +20,7 @@ pub struct RegistryPattern {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidRegistryPattern {
     /// The first component is not a host.
-    #[error("`{0}` does not begin with a registry's host; images of Docker Hub are below `docker.io/`")]
+    #[error("{} does not begin with a registry's host; images of Docker Hub are below `docker.io/`", quote(.0))]
     NoHost(String),
     /// Host or path has the wrong syntax.
     #[error(transparent)]
@@ -48,7 +50,7 @@ impl RegistryPattern {
             None => (text, None),
         };
         if !super::is_host(host) {
-            return Err(InvalidRegistryPattern::NoHost(printable(text)));
+            return Err(InvalidRegistryPattern::NoHost(text.to_owned()));
         }
         let path: Vec<String> = match path {
             Some(path) => parse_repository(path)?.split('/').map(str::to_owned).collect(),

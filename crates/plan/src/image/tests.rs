@@ -70,7 +70,7 @@ fn what_is_no_reference() {
         assert_eq!(full(text), format!("error: {expected}"), "{text}");
     }
     for component in ["", ".", "..", "a..b", "a___b", "-a", "a-", "a b", "a\n", "a%2fb", "*"] {
-        let expected = InvalidImage::Component(component.replace('\n', "\u{fffd}"));
+        let expected = InvalidImage::Component(component.to_owned());
         let text = format!("ghcr.io/{component}");
         assert_eq!(Image::parse(&text), Err(expected), "{text:?}");
     }

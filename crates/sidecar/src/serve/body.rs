@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use sympozium_api::text::{Chars, truncate};
 use sympozium_exec::Request;
 use sympozium_exec::environment::{Environment, MAX_REQUEST_VARIABLES};
 use sympozium_exec::lookup::SkillName;
@@ -18,7 +19,7 @@ pub const MAX_TIMEOUT: Duration = Duration::from_secs(300);
 /// Arguments of a skill, its name not counted.
 pub const MAX_ARGS: usize = MAX_ARGUMENTS - 1;
 /// Characters of an error message that repeats something of the caller's.
-const MAX_MESSAGE: usize = 300;
+const MAX_MESSAGE: Chars = Chars(300);
 
 const FIELDS: [&str; 4] = ["args", "env", "stdin", "timeout"];
 
@@ -67,7 +68,7 @@ impl Call {
         if !call.env.is_empty() {
             // Names and sizes by the rules of whoever will make the environment; its own variables do not matter yet.
             Environment::from_declared([]).for_request(&call.env).map_err(|error| BodyError {
-                message: shortened(&format!("env: {error}")),
+                message: truncate(format!("env: {error}"), MAX_MESSAGE).into_owned(),
                 hint: Some("only SKILL_* variables can be set by a request".to_owned()),
             })?;
         }
@@ -98,17 +99,10 @@ impl BodyError {
             .and_then(|rest| rest.split_once('`'))
             .and_then(|(field, _)| nearest(field));
         let message = match error.classify() {
-            serde_json::error::Category::Data => shortened(&text),
-            _ => shortened(&format!("the body is not valid JSON: {text}")),
+            serde_json::error::Category::Data => truncate(&text, MAX_MESSAGE).into_owned(),
+            _ => truncate(format!("the body is not valid JSON: {text}"), MAX_MESSAGE).into_owned(),
         };
         Self { message, hint: unknown.map(|field| format!("did you mean {field:?}?")) }
-    }
-}
-
-fn shortened(text: &str) -> String {
-    match text.char_indices().nth(MAX_MESSAGE) {
-        None => text.to_owned(),
-        Some((end, _)) => format!("{}…", &text[..end]),
     }
 }
 

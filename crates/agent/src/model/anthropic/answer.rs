@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
+use sympozium_api::text::Chars;
 
 use super::super::{Answer, Arguments, Broken, Call, MAX_ANSWER, MAX_CALLS, MAX_NAME, Stop, Usage};
 use super::block::{Block, Kind, encoded_length};
@@ -15,7 +16,7 @@ pub const MAX_BLOCKS: usize = 1024;
 /// What knowing of a block costs that is left out.
 const LEFT_OUT: usize = 64;
 /// Characters of a provider's word for why the model stopped, and of what it says about that.
-const MAX_REASON: usize = 500;
+const MAX_REASON: Chars = Chars(500);
 /// Characters of a tool's name that the API takes back.
 const MAX_SENT_NAME: usize = 128;
 
@@ -225,7 +226,8 @@ impl Draft {
                 content.extend(block.into_value().map(Part::Block));
             } else {
                 let id = ids.take(block.field("id"));
-                let name = cut(block.field("name")).to_owned();
+                let name = block.field("name");
+                let name = name[..name.floor_char_boundary(MAX_NAME)].to_owned();
                 let arguments = block.arguments(stop == Stop::Length && Some(at) == last);
                 let input = match &arguments {
                     Arguments::Object(object) => Some(object),
@@ -308,11 +310,6 @@ fn sent_name(name: &str) -> String {
     });
     let sent: String = plain.take(MAX_SENT_NAME).collect();
     if sent.is_empty() { "_".to_owned() } else { sent }
-}
-
-/// At most [`MAX_NAME`] bytes of a name.
-fn cut(name: &str) -> &str {
-    &name[..name.floor_char_boundary(MAX_NAME)]
 }
 
 /// A block of the message that stands in later requests.

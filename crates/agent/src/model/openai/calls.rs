@@ -263,12 +263,12 @@ impl Draft {
 
     /// Whether the call goes by this id; ours may have been cut.
     fn id_is(&self, id: &str) -> bool {
-        self.id == cut(id, MAX_NAME)
+        self.id == id[..id.floor_char_boundary(MAX_NAME)]
     }
 
     fn add(&mut self, piece: Piece, budget: &mut Budget) -> Result<(), Broken> {
         if self.id.is_empty() && !piece.id.is_empty() {
-            self.id = cut(&piece.id, MAX_NAME).to_owned();
+            self.id = piece.id[..piece.id.floor_char_boundary(MAX_NAME)].to_owned();
             budget.take(self.id.len())?;
         }
         self.add_name(&piece.name, budget)?;
@@ -293,7 +293,7 @@ impl Draft {
             return Ok(());
         }
         let room = MAX_NAME.saturating_sub(self.name.len());
-        let name = cut(name, room);
+        let name = &name[..name.floor_char_boundary(room)];
         budget.take(name.len())?;
         self.name.push_str(name);
         Ok(())
@@ -357,9 +357,4 @@ fn acceptable(name: &str, offered: &Offered) -> String {
         return "unnamed".to_owned();
     }
     name
-}
-
-/// At most so many bytes of a text, in whole letters.
-fn cut(text: &str, most: usize) -> &str {
-    &text[..text.floor_char_boundary(most)]
 }

@@ -7,7 +7,7 @@ use super::*;
 #[test]
 fn what_servers_say_is_told_with_what_helps() {
     let long = "x".repeat(2000);
-    let told = format!("{}…", "x".repeat(500));
+    let told = format!("{}…", "x".repeat(499));
     for (status, body, remedy, message) in [
         // OpenAI.
         (
@@ -209,15 +209,15 @@ fn an_error_in_an_answer_has_a_remedy_and_a_sentence() {
 
 #[test]
 fn a_line_is_cut_at_a_character() {
-    assert_eq!(line(&"ü".repeat(4000), 500), format!("{}…", "ü".repeat(500)));
+    assert_eq!(line(&"ü".repeat(4000), Chars(500)), format!("{}…", "ü".repeat(499)));
     let exact = "x".repeat(500);
-    assert_eq!(line(&exact, 500), exact);
-    assert_eq!(line(" a\r\n\tb\u{7} ", 500), "a b");
+    assert_eq!(line(&exact, Chars(500)), exact);
+    assert_eq!(line(" a\r\n\tb\u{7} ", Chars(500)), "a b");
 }
 
 #[test]
 fn a_body_that_is_too_large_is_not_read_to_its_end() {
     let body = format!(r#"{{"error":{{"message":"{}"}}}}"#, "x".repeat(MAX_BODY));
-    let expected = format!(r#"the model's endpoint answered 500: {{"error":{{"message":"{}…"#, "x".repeat(479));
+    let expected = format!(r#"the model's endpoint answered 500: {{"error":{{"message":"{}…"#, "x".repeat(478));
     assert_eq!(of(500, body.as_bytes()).message, expected);
 }

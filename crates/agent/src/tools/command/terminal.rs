@@ -2,8 +2,7 @@
 
 use std::iter::Peekable;
 use std::str::Chars;
-
-use crate::tools::unseen::unseen;
+use sympozium_api::text::is_prose;
 
 const ESCAPE: char = '\u{1b}';
 const BELL: char = '\u{7}';
@@ -33,7 +32,7 @@ pub fn plain(text: &str) -> String {
                     written.pop();
                 }
             }
-            other if unseen(other) => {}
+            other if !is_prose(other) => {}
             other => {
                 if std::mem::take(&mut returned) {
                     written.truncate(line);

@@ -9,8 +9,9 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{AtFlags, Dir, FileType, OFlags};
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use sympozium_api::text::printable;
 
-use super::path::{Named, push_visible};
+use super::path::Named;
 use super::roots::{Place, Roots};
 use super::{arguments, failure};
 use crate::tools::ToolError;
@@ -159,9 +160,7 @@ impl Entry {
 fn escaped(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());
     for chunk in name.utf8_chunks() {
-        for character in chunk.valid().chars() {
-            push_visible(&mut text, character);
-        }
+        text.push_str(&printable(chunk.valid()));
         for byte in chunk.invalid() {
             // Writing to a string does not fail.
             let _ = write!(text, "\\x{byte:02x}");

@@ -1,14 +1,14 @@
 //! Paths as models name them, made plain in their text, and how they are shown.
 
 use sympozium_api::run_plan::paths;
+use sympozium_api::text::{Bytes, printable, truncate};
 
 use crate::tools::ToolError;
-use crate::tools::unseen::unseen_in_name;
 
 /// Most bytes of a path.
 const MOST_PATH: usize = 4096;
-/// Most bytes of a path in a message.
-const MOST_SHOWN: usize = 512;
+/// Maximum length of a path in a message.
+const MOST_SHOWN: Bytes = Bytes(512);
 
 /// A path that a model named, made plain: absolute, without `.`, `..` and double slashes.
 #[derive(Debug)]
@@ -72,22 +72,5 @@ pub(super) fn holds(directory: &str, path: &str) -> bool {
 
 /// A path or a name in a message: on one line, and not too long.
 pub(crate) fn shown(path: &str) -> String {
-    let mut shown = String::with_capacity(path.len().min(MOST_SHOWN));
-    for character in path.chars() {
-        if shown.len() >= MOST_SHOWN {
-            shown.push('…');
-            break;
-        }
-        push_visible(&mut shown, character);
-    }
-    shown
-}
-
-/// Adds a character, or how it is written where it would not be seen as what it is.
-pub(super) fn push_visible(text: &mut String, character: char) {
-    if unseen_in_name(character) {
-        text.extend(character.escape_default());
-    } else {
-        text.push(character);
-    }
+    printable(truncate(path, MOST_SHOWN)).into_owned()
 }

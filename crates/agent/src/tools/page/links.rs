@@ -1,5 +1,7 @@
 //! Where a link leads, as an address that can be fetched.
 
+use sympozium_api::text::is_prose;
+
 /// Most bytes of an address that is shown with a link. A longer one is mostly a session or a tracker.
 const MOST_TARGET: usize = 300;
 
@@ -59,7 +61,7 @@ impl<'u> Links<'u> {
                 ' ' => shown.push_str("%20"),
                 '(' => shown.push_str("%28"),
                 ')' => shown.push_str("%29"),
-                other if other.is_whitespace() || super::unseen(other) => {}
+                other if other.is_whitespace() || !is_prose(other) => {}
                 other => shown.push(other),
             }
         }

@@ -2,8 +2,9 @@
 //!
 //! Everything between two words is only decided when the second one comes: what is never followed by a word is never written.
 
+use sympozium_api::text::is_prose;
+
 use super::kept::Kept;
-use crate::tools::unseen::unseen;
 
 /// Most levels of lists and of quotes that are shown by indentation. Deeper ones are read as if they were at this one.
 const MOST_LEVELS: usize = 8;
@@ -259,7 +260,7 @@ impl Writer {
         }
         if character.is_whitespace() {
             self.pending = self.pending.max(Break::Space);
-        } else if !unseen(character) {
+        } else if is_prose(character) {
             self.begin();
             self.kept.push_char(character);
         }
@@ -269,7 +270,7 @@ impl Writer {
         if character == '\n' && !self.fenced {
             return;
         }
-        if character != '\n' && character != '\t' && unseen(character) {
+        if character != '\n' && character != '\t' && !is_prose(character) {
             return;
         }
         if !self.fenced {

@@ -126,7 +126,7 @@ fn what_a_provider_would_do_by_itself_is_refused_by_name() {
     }
     assert_eq!(
         with(OPEN_AI, r#""store":true,"b\u0061ckground":true,"x\u001b[2J":1"#),
-        Err(format!("the fields `background`, `store`, `x\u{fffd}[2J` {acts}"))
+        Err(format!("the fields `background`, `store`, `x\\u{{1b}}[2J` {acts}"))
     );
     let many: Vec<String> = (10..40).map(|number| format!(r#""x{number}":1"#)).collect();
     let refused = with(OPEN_AI, &many.join(",")).expect_err("none of them is known");

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use serde_json::value::RawValue;
 use sympozium_api::run_plan::WireFormat;
+use sympozium_api::text::quote;
 
 use super::object::{Fields, JsonKind, ObjectError, as_text, each_item};
-use super::{MAX_FIELDS, MAX_TOOLS, list_names, truncate};
+use super::{MAX_FIELDS, MAX_TOOLS, list_names};
 
 /// A field of a tool: its name, the allowed kinds of value, and whether it is required.
 type Field = (&'static str, &'static [JsonKind], Presence);
@@ -60,7 +61,7 @@ pub fn check_tools(wire: WireFormat, open: &BTreeSet<String>, tools: &RawValue, 
         };
         match name {
             Ok(name) if !names.insert(name.clone()) => {
-                problems.push(format!("the tool `{}` is offered twice", truncate(&name)));
+                problems.push(format!("the tool {} is offered twice", quote(&name)));
             }
             Ok(_) => {}
             Err(problem) => problems.push(problem),
@@ -99,8 +100,8 @@ fn check_type(place: &str, fields: &Fields<'_>, expected: &str) -> Result<(), St
         Some(is) => match as_text(is) {
             Some(is) if is == expected => Ok(()),
             Some(is) => Err(format!(
-                "`{place}` is of type `{}`: only functions that the run has can be offered, nothing that the provider acts on",
-                truncate(&is)
+                "`{place}` is of type {}: only functions that the run has can be offered, nothing that the provider acts on",
+                quote(&is)
             )),
             None => Err(format!("`{place}.type` must be a text")),
         },
@@ -110,7 +111,7 @@ fn check_type(place: &str, fields: &Fields<'_>, expected: &str) -> Result<(), St
 fn check_fields(place: &str, fields: &Fields<'_>, known: &[Field]) -> Result<(), String> {
     for (name, value) in fields.iter() {
         let Some((_, kinds, _)) = known.iter().find(|(it, ..)| *it == name) else {
-            return Err(format!("`{place}` cannot have `{}`", truncate(name)));
+            return Err(format!("`{place}` cannot have {}", quote(name)));
         };
         if !kinds.contains(&JsonKind::of(value)) {
             return Err(format!("`{place}.{name}` is not what it must be"));
@@ -130,7 +131,7 @@ fn tool_name(place: &str, fields: &Fields<'_>) -> Result<String, String> {
 
 fn parse_fields<'a>(place: &str, value: &'a RawValue) -> Result<Fields<'a>, String> {
     Fields::read(value.get().as_bytes()).map_err(|error| match error {
-        ObjectError::Duplicate(name) => format!("`{place}` has `{}` twice", truncate(&name)),
+        ObjectError::Duplicate(name) => format!("`{place}` has {} twice", quote(&name)),
         ObjectError::TooMany => format!("`{place}` has more than {MAX_FIELDS} fields"),
         ObjectError::Json(_) => format!("`{place}` must be an object"),
     })
@@ -144,7 +145,7 @@ pub fn check_choice(wire: WireFormat, open: &BTreeSet<String>, choice: &RawValue
     };
     match chosen {
         Ok(Some(name)) if !open.contains(&name) => {
-            problems.push(format!("the run has no tool `{}` to choose", truncate(&name)));
+            problems.push(format!("the run has no tool {} to choose", quote(&name)));
         }
         Ok(_) => {}
         Err(problem) => problems.push(problem),
@@ -155,7 +156,7 @@ fn check_open_ai_choice(choice: &RawValue) -> Result<Option<String>, String> {
     if let Some(word) = as_text(choice) {
         return match word.as_str() {
             "none" | "auto" | "required" => Ok(None),
-            _ => Err(format!("`tool_choice` cannot be `{}`", truncate(&word))),
+            _ => Err(format!("`tool_choice` cannot be {}", quote(&word))),
         };
     }
     let place = "tool_choice";
@@ -184,6 +185,6 @@ fn check_anthropic_choice(choice: &RawValue) -> Result<Option<String>, String> {
     match (word.as_str(), fields.get("name")) {
         ("auto" | "any" | "none", None) => Ok(None),
         ("tool", Some(_)) => tool_name(place, &fields).map(Some),
-        _ => Err(format!("`tool_choice` cannot be of type `{}`", truncate(&word))),
+        _ => Err(format!("`tool_choice` cannot be of type {}", quote(&word))),
     }
 }

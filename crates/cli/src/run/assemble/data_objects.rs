@@ -9,12 +9,12 @@ use serde_json::Value;
 use sympozium_api::RunPlan;
 use sympozium_api::environment::KeyReference;
 use sympozium_api::run_plan::{Role, VolumeSource};
-use sympozium_manifests::problem::quote;
 use sympozium_manifests::tree::{Node, Value as NodeValue};
 use sympozium_manifests::validate::{Object, ObjectKind};
 use zeroize::Zeroizing;
 
 use crate::failure::Failure;
+use sympozium_api::text::quote;
 use sympozium_local::secrets::{Secret, SecretStore};
 use sympozium_local::state::StateDirectory;
 

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
-use sympozium_manifests::problem::quote;
+use sympozium_api::text::quote;
 
 use crate::failure::Failure;
 use crate::run::arguments::RunArguments;

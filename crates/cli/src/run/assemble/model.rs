@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use sympozium_api::names::SecretName;
 use sympozium_api::provider::{DefaultEndpoint, PROVIDERS, Provider};
 use sympozium_manifests::load::{Budget, load};
-use sympozium_manifests::problem::quote;
 use sympozium_manifests::tree::{Node, Value as NodeValue};
 use sympozium_plan::host::{AddressRange, Endpoint, Host};
 
 use crate::failure::Failure;
 use crate::run::arguments::RunArguments;
+use sympozium_api::text::quote;
 use sympozium_local::keys::{EnvLookup, is_in_environment};
 use sympozium_local::state::{is_exclusively_ours, read_bounded};
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, anyhow};
 use sympozium_api::RunPlan;
 use sympozium_api::run_plan::PlanVolume;
-use sympozium_manifests::problem::quote;
+use sympozium_api::text::quote;
 
 use crate::failure::Failure;
 use sympozium_local::state::StateDirectory;

@@ -8,7 +8,7 @@ use anyhow::anyhow;
 use sympozium_api::RunPlan;
 use sympozium_api::run_plan::{Part, Role, Start, ToolHandler};
 use sympozium_api::skill_pack::Skill;
-use sympozium_manifests::problem::quote;
+use sympozium_api::text::quote;
 
 use super::{HostEnvironment, image_directory};
 use crate::failure::Failure;

@@ -5,10 +5,11 @@
 //! that are shipped.
 
 use sympozium_api::labels::SYSTEM_NAMESPACE;
+use sympozium_api::text::quote;
 use sympozium_api::{SkillPack, SympoziumPolicy};
 use sympozium_manifests::built_in;
 use sympozium_manifests::kinds::Kind;
-use sympozium_manifests::problem::{Problem, quote};
+use sympozium_manifests::problem::Problem;
 use sympozium_manifests::tree::Mark;
 use sympozium_manifests::validate::{Object, ObjectKind, ObjectName, Session};
 

@@ -8,7 +8,7 @@ use sympozium_api::names::ObjectName;
 use sympozium_api::open::Volume;
 use sympozium_api::run_plan::{Role, VolumeSource, Workload};
 use sympozium_api::sandbox::SeccompProfileType;
-use sympozium_manifests::problem::quote;
+use sympozium_api::text::quote;
 
 use crate::failure::Failure;
 

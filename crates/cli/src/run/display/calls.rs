@@ -6,11 +6,12 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use sympozium_api::names::Digest;
+use sympozium_api::text::truncate;
 use sympozium_ipc::receipt::{CallDecision, Event, Outcome};
 
 use super::humanize::format_duration;
 use super::line::{Fit, Line, Style};
-use super::transcript_entry::{self, truncate};
+use super::transcript_entry;
 
 /// How long an ended call waits for its arguments. The bridge forwards the transcript after a second.
 pub const ARGUMENTS_TIMEOUT_MS: u64 = 1_500;
@@ -244,7 +245,10 @@ impl EndedCall {
 impl AnnouncedCall {
     fn to_lines(&self, text: &str) -> Vec<Line> {
         let first = text.lines().find(|it| !it.trim().is_empty());
-        let how = CallStatus::failure("refused".to_owned(), first.map(truncate));
+        let how = CallStatus::failure(
+            "refused".to_owned(),
+            first.map(|text| truncate(text, transcript_entry::MAX_LINE).into_owned()),
+        );
         format_call(&how, "", &self.call.tool, &self.call.arguments_text)
     }
 }

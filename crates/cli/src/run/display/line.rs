@@ -1,6 +1,6 @@
 //! A line for a terminal whose width is not known yet.
 
-use sympozium_manifests::problem::printable;
+use sympozium_api::text::printable;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 /// Marks the place where a text was truncated.
@@ -57,7 +57,7 @@ impl Line {
     /// Appends a text.
     #[must_use]
     pub fn add(mut self, look: Style, text: &str) -> Self {
-        self.pieces.push((look, printable(text)));
+        self.pieces.push((look, printable(text).into_owned()));
         self
     }
 

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use sympozium_api::digest::digest;
 use sympozium_api::names::Digest;
 use sympozium_api::origin::Origin;
+use sympozium_api::text::is_visible;
 use sympozium_bridge::calls::ARGUMENTS_DOMAIN;
 use sympozium_exec::guarantee::{Layer, Profile};
 use sympozium_ipc::receipt::{Actor, CallDecision, Event as Noted, Outcome as Ended, OutputSize, Receipt};
@@ -382,7 +383,7 @@ fn nothing_of_a_model_is_a_line_of_ours_or_moves_the_cursor() {
         let texts = told.lines[from..].iter().map(|it| it.render(columns, false));
         for text in texts {
             let shown = text.strip_suffix('\n').unwrap();
-            let is_fine = |it: char| it == '\n' || sympozium_manifests::problem::is_printable(it);
+            let is_fine = |it: char| it == '\n' || is_visible(it);
             assert!(shown.chars().all(is_fine), "{shown:?}");
             let is_forged = |it: &str| it.starts_with("  ok ") && it.contains("forged");
             assert!(!shown.lines().any(is_forged), "{shown:?}");

@@ -7,10 +7,11 @@
 use serde_json::Value;
 use sympozium_api::digest::digest;
 use sympozium_api::names::Digest;
+use sympozium_api::text::{Chars, truncate};
 use sympozium_bridge::calls::ARGUMENTS_DOMAIN;
 
-/// Characters of a call's arguments that are printed. The transcript has the rest.
-const MAX_ARGUMENT_CHARS: usize = 300;
+/// Maximum length of a text on one line, such as the arguments of a call. The transcript has the rest.
+pub const MAX_LINE: Chars = Chars(300);
 /// Calls of one answer that are examined.
 const MAX_CALLS: usize = 128;
 /// Arguments that are printed first, and without their names.
@@ -86,7 +87,7 @@ fn parse_call(id: &Value, tool: &Value, arguments: Result<Value, &str>) -> Call 
         tool: text(tool),
         arguments_text: match &arguments {
             Ok(arguments) => format_arguments(arguments),
-            Err(unreadable) => truncate(unreadable),
+            Err(unreadable) => truncate(*unreadable, MAX_LINE).into_owned(),
         },
         arguments: arguments.ok().and_then(|it| digest(ARGUMENTS_DOMAIN, &it).ok()),
     }
@@ -95,7 +96,7 @@ fn parse_call(id: &Value, tool: &Value, arguments: Result<Value, &str>) -> Call 
 /// Formats arguments on one line: the most telling one without its name, then the others by name.
 fn format_arguments(arguments: &Value) -> String {
     let Value::Object(all) = arguments else {
-        return truncate(&arguments.to_string());
+        return truncate(arguments.to_string(), MAX_LINE).into_owned();
     };
     let mut pieces: Vec<String> = Vec::new();
     let telling = LEADING_ARGUMENTS.iter().find_map(|name| Some((*name, all.get(*name)?.as_str()?)));
@@ -114,21 +115,13 @@ fn format_arguments(arguments: &Value) -> String {
             pieces.push(format!("{name}={}", format_value(value)));
         }
     }
-    truncate(&pieces.join(" "))
+    truncate(pieces.join(" "), MAX_LINE).into_owned()
 }
 
 fn format_value(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         other => other.to_string(),
-    }
-}
-
-/// Truncates a text of one line.
-pub fn truncate(text: &str) -> String {
-    match text.char_indices().nth(MAX_ARGUMENT_CHARS) {
-        Some((at, _)) => format!("{}…", &text[..at]),
-        None => text.to_owned(),
     }
 }
 
@@ -188,6 +181,6 @@ mod tests {
         let long = json!({ "content": "ä".repeat(1000), "path": "/workspace/a" });
         let text = format_arguments(&long);
         assert!(text.starts_with("/workspace/a content=ää"), "{text}");
-        assert_eq!(text.chars().count(), MAX_ARGUMENT_CHARS + 1);
+        assert_eq!(text.chars().count(), MAX_LINE.0);
     }
 }

@@ -1,8 +1,8 @@
 //! Receipts as text.
 
 use sympozium_api::names::Digest;
+use sympozium_api::text::printable;
 use sympozium_ipc::receipt::{Actor, CallDecision, Event, ForeignKind, Outcome, Receipt};
-use sympozium_manifests::problem::printable;
 
 use super::super::duration;
 use sympozium_runs::time::format_timestamp;

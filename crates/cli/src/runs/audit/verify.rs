@@ -8,9 +8,9 @@ use anyhow::{Context as _, bail};
 use sympozium_api::RunPlan;
 use sympozium_api::names::Digest;
 use sympozium_api::run_plan::MAX_BYTES;
+use sympozium_api::text::printable;
 use sympozium_gateway::run_api::local::files;
 use sympozium_ipc::receipt::{ChainError, LineError, MAX_LINE_BYTES, Receipt, Verifier};
-use sympozium_manifests::problem::printable;
 
 use super::super::arguments::VerifyArguments;
 use super::super::bounded_lines::{BoundedLine, BoundedLines, open_regular};
@@ -71,7 +71,7 @@ impl fmt::Display for VerifiedChain {
 pub fn run(arguments: &VerifyArguments) -> Result<ExitCode, Failure> {
     if let (Some(file), Some(plan)) = (&arguments.file, &arguments.plan) {
         let end = ExpectedEnd { head: arguments.head.as_ref(), count: arguments.count, bytes: u64::MAX };
-        let name = printable(&file.display().to_string());
+        let name = printable(file.display().to_string());
         // Links and pipes are permitted: the user named the file.
         let opened = File::open(file).with_context(|| format!("cannot read {name}"));
         let checked = opened.and_then(|opened| verify_chain(opened, plan, &end, &mut |_, _| true));
@@ -128,7 +128,7 @@ pub fn verify_in_cluster(cluster: &Cluster, which: RunSelection, run: &str) -> R
         (Ok(kept), _) => Ok(verify_stored(&StoredReceipts::Cluster(Box::new(kept)))),
         (Err(failure), RunSelection::Named) => Err(failure),
         (Err(failure), RunSelection::All) => {
-            Ok(Err(format!("not verified: {}: {}", printable(run), printable(&failure.summary()))))
+            Ok(Err(format!("not verified: {}: {}", printable(run), printable(failure.summary()))))
         }
     }
 }
@@ -156,7 +156,7 @@ fn print_verdicts(all: impl IntoIterator<Item = Result<String, String>>) -> Resu
 }
 
 fn broken_line(name: &str, error: &anyhow::Error) -> String {
-    format!("broken: {name}: {}", printable(&format!("{error:#}")))
+    format!("broken: {name}: {}", printable(format!("{error:#}")))
 }
 
 /// Verifies everything that is stored of a run, from its plan to the last hash that it reported. The error is the first

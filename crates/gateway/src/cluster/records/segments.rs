@@ -116,7 +116,7 @@ pub(super) fn split_transcript(
     let mut head = place.head.clone();
     let mut hashed = Vec::new();
     for line in lines {
-        let line = truncate_line(&to_json_line(line));
+        let line = to_stored_line(&to_json_line(line));
         let more = line.len() as u64 + 1;
         if bytes + more > room {
             cut = true;
@@ -133,8 +133,8 @@ pub(super) fn split_transcript(
     })
 }
 
-/// Truncates a line of JSON that is too long: an object then has its beginning as a string.
-fn truncate_line(line: &str) -> String {
+/// A line of JSON in its stored form: if it is too long, an object with its beginning as a string.
+fn to_stored_line(line: &str) -> String {
     if line.len() <= RECORD_LINE || line.chars().count() <= RECORD_LINE {
         return line.to_owned();
     }
@@ -226,10 +226,10 @@ mod tests {
     #[test]
     fn long_lines_are_cut_and_say_so() {
         let fits = format!("\"{}\"", "é".repeat(RECORD_LINE - 2));
-        assert_eq!(truncate_line(&fits), fits);
+        assert_eq!(to_stored_line(&fits), fits);
         for filling in ["x", "é", "\\\"", "\u{10ffff}"] {
             let line = format!("\"{}\"", filling.repeat(RECORD_LINE));
-            let short = truncate_line(&line);
+            let short = to_stored_line(&line);
             assert!(short.chars().count() <= RECORD_LINE, "{filling}");
             let read: serde_json::Value = serde_json::from_str(&short).unwrap();
             let beginning = read["cut"].as_str().unwrap();

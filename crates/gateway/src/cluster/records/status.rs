@@ -54,7 +54,7 @@ pub(super) fn build_report(report: &Report, around: ReportContext<'_>) -> RunRep
         last_report: kept.last.clone(),
         phase: Some(reported_phase(report.phase)),
         progress: match &report.progress {
-            Some(progress) => Some(truncate(progress, VALUE)),
+            Some(progress) => Some(to_stored_text(progress, VALUE)),
             None => before.and_then(|it| it.progress.clone()),
         },
         finished: report.ending.is_some(),
@@ -99,7 +99,7 @@ pub(super) fn read_cursor(report: &RunReport, plan: &sympozium_api::names::Diges
 }
 
 fn end_fields(ending: &ReportedEnd) -> (Option<ReportedEnding>, Option<String>, Option<String>) {
-    let text = |text: &str, most| Some(truncate(text, most));
+    let text = |text: &str, most| Some(to_stored_text(text, most));
     match ending {
         ReportedEnd::Answered { text: it } => (Some(ReportedEnding::Answered), text(it, LONG_TEXT), None),
         ReportedEnd::Failed { error } => (Some(ReportedEnding::Failed), None, text(error, VALUE)),
@@ -123,8 +123,8 @@ fn to_i64(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// Truncates a text to this many characters, and to the bytes that can be stored. A truncated text has a suffix.
-fn truncate(text: &str, most: usize) -> String {
+/// A text in its stored form: truncated to this many characters, and to the bytes that can be stored, with a suffix.
+fn to_stored_text(text: &str, most: usize) -> String {
     let (mut characters, mut bytes) = (0, 0);
     // The end of the text if it is truncated.
     let mut end = 0;
@@ -147,14 +147,14 @@ mod tests {
 
     #[test]
     fn texts_are_cut_where_they_must_be_and_say_so() {
-        assert_eq!(truncate("abc", 100), "abc");
-        assert_eq!(truncate(&"é".repeat(100), 100), "é".repeat(100));
-        assert_eq!(truncate(&"é".repeat(101), 100), format!("{}{TRUNCATED_SUFFIX}", "é".repeat(93)));
-        let long = truncate(&"\u{1}".repeat(LONG_TEXT), LONG_TEXT);
+        assert_eq!(to_stored_text("abc", 100), "abc");
+        assert_eq!(to_stored_text(&"é".repeat(100), 100), "é".repeat(100));
+        assert_eq!(to_stored_text(&"é".repeat(101), 100), format!("{}{TRUNCATED_SUFFIX}", "é".repeat(93)));
+        let long = to_stored_text(&"\u{1}".repeat(LONG_TEXT), LONG_TEXT);
         let bytes: usize = long.chars().map(stored_char_bytes).sum();
         assert!(bytes <= MAX_STORED_TEXT && bytes > MAX_STORED_TEXT - 32, "{bytes}");
         assert!(long.ends_with(TRUNCATED_SUFFIX));
         let whole = "x".repeat(LONG_TEXT);
-        assert_eq!(truncate(&whole, LONG_TEXT), whole);
+        assert_eq!(to_stored_text(&whole, LONG_TEXT), whole);
     }
 }

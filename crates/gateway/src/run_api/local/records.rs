@@ -208,7 +208,7 @@ fn write_report(
     let transcript = directory.append(files::TRANSCRIPT, transcript_before, lines.as_bytes())?;
 
     let ended = report.ending.is_some();
-    let progress = report.progress.map(|it| truncate(it, MAX_PROGRESS));
+    let progress = report.progress.map(|it| it[..it.floor_char_boundary(MAX_PROGRESS)].to_owned());
     let written = StoredReport {
         run: run.uid().to_owned(),
         plan: run.plan.clone(),
@@ -256,12 +256,6 @@ pub(crate) fn to_json_line(line: &str) -> String {
         return line.to_owned();
     }
     serde_json::Value::from(line).to_string()
-}
-
-/// Truncates a text to this many bytes.
-fn truncate(mut text: String, most: usize) -> String {
-    text.truncate(text.floor_char_boundary(most));
-    text
 }
 
 #[cfg(test)]

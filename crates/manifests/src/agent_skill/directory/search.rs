@@ -4,9 +4,10 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType};
+use sympozium_api::text::quote;
 
 use super::super::super::limits::MAX_DIRECTORY_ENTRIES;
-use super::super::super::problem::{Problem, quote};
+use super::super::super::problem::Problem;
 use super::super::super::tree::Mark;
 use super::super::FILE_NAME;
 use super::super::limits::{MAX_DEPTH, MAX_DIRECTORIES, MAX_SKILLS};

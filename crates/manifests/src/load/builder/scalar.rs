@@ -1,8 +1,9 @@
 //! Resolves scalars, and warns where kubectl would resolve them differently.
 
 use granit_parser::{ScalarStyle, Tag};
+use sympozium_api::text::quote;
 
-use super::super::super::problem::{Problem, quote};
+use super::super::super::problem::Problem;
 use super::super::super::scalars::{self, Scalar};
 use super::super::super::tree::{Mark, Value};
 use super::{Builder, Stop};

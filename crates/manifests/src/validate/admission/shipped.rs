@@ -2,11 +2,11 @@
 
 use sympozium_api::AgentRun;
 use sympozium_api::agent::SkillRef;
+use sympozium_api::text::quote;
 use sympozium_plan::admit::{Subject, Violation, referenced_policy};
 
 use super::super::object::Object;
 use super::resolve::ResolvedRun;
-use crate::problem::quote;
 use sympozium_api::origin::{COMMAND_LINE, ObjectOrigin, Origin, PACK_KIND, POLICY_KIND};
 
 #[derive(Clone, Copy)]

@@ -3,10 +3,9 @@
 //! A policy does not only forbid: it can also grant what a run does not have by default, such as access to the node, or
 //! set defaults for what a run leaves out. If the policy or the floor is unknown, such a denial is uncertain.
 
+use sympozium_api::text::quote;
 use sympozium_api::{AgentRun, SympoziumPolicySpec};
 use sympozium_plan::admit::{Agents, Candidates, Violation, referenced_policy};
-
-use crate::problem::quote;
 
 /// Rules that deny what no policy has allowed, and that the policy of the agent can allow.
 const LIFTED_BY_POLICY: &[&str] = &[

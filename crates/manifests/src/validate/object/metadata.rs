@@ -1,10 +1,11 @@
 //! Checks `metadata`, which the schema of a CRD leaves to the API server.
 
 use sympozium_api::names::{NamespaceName, ObjectName};
+use sympozium_api::text::quote;
 
 use super::super::schema;
 use super::Sink;
-use crate::problem::{Problem, quote};
+use crate::problem::Problem;
 use crate::tree::{Node, Path, Value};
 
 /// The fields that users write, then those that the API server adds and `kubectl get -o yaml` prints.

@@ -1,7 +1,8 @@
 //! Texts for the findings about schemas.
 
+use sympozium_api::text::quote;
+
 use super::Type;
-use crate::problem::quote;
 use crate::tree::Value;
 
 /// Lists of names up to this length are printed completely.

@@ -8,7 +8,7 @@ use sympozium_api::names::{
 };
 use sympozium_api::quantity::Quantity;
 
-use crate::problem::printable;
+use sympozium_api::text::printable;
 
 /// The maximum number of characters of a suggestion.
 const MAX_GUESS_CHARS: usize = 60;

@@ -268,7 +268,7 @@ fn a_refusal_always_has_words_and_not_too_many() {
         (" \n", "stop", refused("without a reason")),
         ("", "refusal", refused("without a reason")),
         ("I\nwill not.", "refusal", refused("I will not.")),
-        (&"x".repeat(1000), "stop", refused(&format!("{}…", "x".repeat(500)))),
+        (&"x".repeat(1000), "stop", refused(&format!("{}…", "x".repeat(499)))),
     ] {
         let body = deltas(&[json!({"content": "", "refusal": said})], reason);
         assert_eq!(answer(&body).stop, expected, "{said}");

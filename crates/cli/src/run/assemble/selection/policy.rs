@@ -7,9 +7,9 @@ use anyhow::anyhow;
 use serde_json::json;
 use sympozium_api::SympoziumPolicy;
 use sympozium_api::labels::SYSTEM_NAMESPACE;
+use sympozium_api::text::{printable, quote};
 use sympozium_manifests::built_in;
 use sympozium_manifests::kinds::Kind;
-use sympozium_manifests::problem::{printable, quote};
 use sympozium_manifests::validate::{Object, Session};
 
 use super::{Assembler, DEFAULT_POLICY, RunSource, not_found};
@@ -38,7 +38,7 @@ impl Assembler<'_> {
                 0 => "no SympoziumPolicy",
                 _ => "more than one SympoziumPolicy",
             };
-            let path = printable(&path.display().to_string());
+            let path = printable(path.display().to_string());
             return Err(Failure::usage(
                 anyhow!("there is {how_many} in {path}, which --policy names"),
                 "give --policy a file with the one policy that is meant, or the name of one that is shipped",
