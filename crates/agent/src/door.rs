@@ -19,7 +19,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sympozium_ipc::door::{
-    PermitAnswer, PermitReport, Progress, REFUSED_HEADER, REMAINING_HEADER, Refusal, RunResult, SOCKET_NAME,
+    AgentResult, PermitAnswer, PermitReport, Progress, REFUSED_HEADER, REMAINING_HEADER, Refusal, SOCKET_NAME,
     ToolAnswer, ToolCall, path,
 };
 use tokio::net::UnixStream;
@@ -161,7 +161,7 @@ impl Door {
     /// # Errors
     ///
     /// When the bridge says no, or is gone.
-    pub async fn result(&self, result: &RunResult) -> Result<(), DoorError> {
+    pub async fn result(&self, result: &AgentResult) -> Result<(), DoorError> {
         self.tell(path::RESULT, result).await
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Parser as _;
-use sympozium_ipc::door::{RunResult, SHUTDOWN_ERROR};
+use sympozium_ipc::door::{AgentResult, SHUTDOWN_ERROR};
 use sympozium_program::{Failure, ShutdownSignals, start_logging};
 use tokio::time::sleep;
 
@@ -113,8 +113,8 @@ async fn ended_or_done(arguments: &Arguments, tools: &'static [NativeTool]) -> R
     drop(run);
     status_sender.abort();
     let code = match &result {
-        RunResult::Answer { .. } => ExitCode::SUCCESS,
-        RunResult::Failure { error } => {
+        AgentResult::Answer { .. } => ExitCode::SUCCESS,
+        AgentResult::Failure { error } => {
             tracing::error!(%error, "no answer");
             ExitCode::from(NO_ANSWER)
         }
@@ -143,19 +143,19 @@ async fn ended_or_done(arguments: &Arguments, tools: &'static [NativeTool]) -> R
     Ok(code)
 }
 
-fn last_line(result: &RunResult) -> Line<'_> {
+fn last_line(result: &AgentResult) -> Line<'_> {
     match result {
-        RunResult::Answer { text } => Line::End { answer: Some(text), error: None },
-        RunResult::Failure { error } => Line::End { answer: None, error: Some(error) },
+        AgentResult::Answer { text } => Line::End { answer: Some(text), error: None },
+        AgentResult::Failure { error } => Line::End { answer: None, error: Some(error) },
     }
 }
 
-fn cancelled() -> RunResult {
-    RunResult::Failure { error: SHUTDOWN_ERROR.to_owned() }
+fn cancelled() -> AgentResult {
+    AgentResult::Failure { error: SHUTDOWN_ERROR.to_owned() }
 }
 
-fn is_cancelled(result: &RunResult) -> bool {
-    matches!(result, RunResult::Failure { error } if error == SHUTDOWN_ERROR)
+fn is_cancelled(result: &AgentResult) -> bool {
+    matches!(result, AgentResult::Failure { error } if error == SHUTDOWN_ERROR)
 }
 
 fn unusable(error: UnusableView) -> Failure {

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use sympozium_api::run_plan::AgentView;
 use sympozium_api::text::is_prose;
-use sympozium_ipc::door::RunResult;
+use sympozium_ipc::door::AgentResult;
 
 use crate::ask::{Asker, Unanswered};
 use crate::calls::{Caller, CallsEnd, Told};
@@ -83,7 +83,7 @@ enum Ending {
 
 /// Why the loop ended without an answer.
 #[derive(Debug, thiserror::Error)]
-pub enum RunEnd {
+pub enum LoopEnd {
     /// There is no answer, and this is why.
     #[error("{0}")]
     Failed(String),
@@ -92,7 +92,7 @@ pub enum RunEnd {
     Gone(DoorError),
 }
 
-impl From<Unanswered> for RunEnd {
+impl From<Unanswered> for LoopEnd {
     fn from(unanswered: Unanswered) -> Self {
         match unanswered {
             Unanswered::Gone(error) => Self::Gone(error),
@@ -101,7 +101,7 @@ impl From<Unanswered> for RunEnd {
     }
 }
 
-impl From<CallsEnd> for RunEnd {
+impl From<CallsEnd> for LoopEnd {
     fn from(end: CallsEnd) -> Self {
         match end {
             CallsEnd::Gone(error) => Self::Gone(error),
@@ -163,24 +163,24 @@ impl Run {
     /// # Errors
     ///
     /// When the bridge is gone.
-    pub async fn work(&mut self) -> Result<RunResult, DoorError> {
+    pub async fn work(&mut self) -> Result<AgentResult, DoorError> {
         let most = usize::try_from(self.view.limits.result_bytes).unwrap_or(usize::MAX);
         let result = match self.rounds().await {
-            Ok(text) => RunResult::Answer { text: clamp(without_hidden(text), most) },
-            Err(RunEnd::Failed(why)) => {
-                RunResult::Failure { error: clamp(without_hidden(self.with_last_words(why)), most) }
+            Ok(text) => AgentResult::Answer { text: clamp(without_hidden(text), most) },
+            Err(LoopEnd::Failed(why)) => {
+                AgentResult::Failure { error: clamp(without_hidden(self.with_last_words(why)), most) }
             }
-            Err(RunEnd::Gone(error)) => return Err(error),
+            Err(LoopEnd::Gone(error)) => return Err(error),
         };
         self.caller.reported().await;
         Ok(result)
     }
 
-    async fn rounds(&mut self) -> Result<String, RunEnd> {
+    async fn rounds(&mut self) -> Result<String, LoopEnd> {
         let task = prompt::task(&self.view);
         if task.trim().is_empty() {
             let why = "there is no task: the run's `spec.task` is empty".to_owned();
-            return Err(RunEnd::Failed(why));
+            return Err(LoopEnd::Failed(why));
         }
         let line = Line::Task { system: &self.system, task: &task };
         self.transcript.add(&line).await;
@@ -196,7 +196,7 @@ impl Run {
                 self.last_words.clone_from(&answer.text);
             }
             if let Stop::Refused(why) = &answer.stop {
-                return Err(RunEnd::Failed(format!("the model refused: {why}")));
+                return Err(LoopEnd::Failed(format!("the model refused: {why}")));
             }
             if answer.calls.is_empty() {
                 if let Some(text) = self.answered(answer)? {
@@ -223,7 +223,7 @@ impl Run {
             let parts = std::mem::take(&mut self.parts);
             return Ok(format!("{}\n\n{CUT_OFF}", parts.trim_end()));
         }
-        Err(RunEnd::Failed(self.not_answered()))
+        Err(LoopEnd::Failed(self.not_answered()))
     }
 
     /// Why there is no answer, where the model went on when it was told to answer.
@@ -274,7 +274,7 @@ impl Run {
         (round == self.settings.iterations && round > 1).then_some(Ending::Rounds)
     }
 
-    async fn ask(&mut self, round: u32, choice: Choice) -> Result<Answer, RunEnd> {
+    async fn ask(&mut self, round: u32, choice: Choice) -> Result<Answer, LoopEnd> {
         let started = Instant::now();
         let asker = Asker {
             door: &self.door,
@@ -346,7 +346,7 @@ impl Run {
     }
 
     /// An answer without calls: the end, unless it is empty or was cut off.
-    fn answered(&mut self, answer: Answer) -> Result<Option<String>, RunEnd> {
+    fn answered(&mut self, answer: Answer) -> Result<Option<String>, LoopEnd> {
         let is_empty = answer.text.trim().is_empty();
         if answer.stop == Stop::Length && !is_empty && self.continuations < CONTINUATIONS {
             self.continuations += 1;
@@ -371,7 +371,7 @@ impl Run {
                 Stop::Length => "the model used up its length without an answer",
                 _ => "the model gave no answer",
             };
-            return Err(RunEnd::Failed(why.to_owned()));
+            return Err(LoopEnd::Failed(why.to_owned()));
         }
         self.conversation.say(self.model.user(EMPTY));
         Ok(None)

@@ -21,8 +21,8 @@ mod status;
 mod task;
 
 pub use status::{
-    AgentRunStatus, ContainerFailure, CostEstimate, CostSource, Delegate, GateVerdict, GrantRecord, GrantRole,
-    IsolationRecord, Phase, ReportedEnding, ReportedPhase, ResolvedObject, Revocation, RunReport, TIMEOUT_ERROR_PREFIX,
+    AgentEndKind, AgentRunStatus, ContainerFailure, CostEstimate, CostSource, Delegate, GateVerdict, GrantRecord,
+    GrantRole, IsolationRecord, Phase, ReportedPhase, ResolvedObject, Revocation, RunReport, TIMEOUT_ERROR_PREFIX,
     TokenUsage, condition, reason,
 };
 pub use task::{StructuredTask, Task};

@@ -12,9 +12,9 @@ use anyhow::Context as _;
 use http::HeaderName;
 use sympozium_api::digest::digest_canonical;
 use sympozium_exec::lockdown::stop_listening;
-use sympozium_ipc::door::RunResult;
+use sympozium_ipc::door::AgentResult;
 use sympozium_ipc::receipt::{Event, Outcome, to_receipt_text};
-use sympozium_ipc::run_api::{BridgePhase, ReportedEnd};
+use sympozium_ipc::run_api::{AgentEnd, BridgePhase};
 use sympozium_program::{Failure, ShutdownSignals};
 use tokio::net::UnixStream;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -28,7 +28,7 @@ use crate::model::{Model, ModelParts};
 use crate::program::ServeContext;
 use crate::reporter::{ReportOutcome, report};
 use crate::run_api_client::RunApiClient;
-use crate::session::{Session, SessionEnd, SessionParts};
+use crate::session::{Session, SessionParts, StopCause};
 
 /// How long an agent that has sent its result may take to close its connection.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -64,7 +64,7 @@ async fn serve(started: ServeContext) -> Result<ExitCode, Failure> {
         tokio::spawn(async move {
             let reported = report(&session.records, &session.run_api, || session.usage()).await;
             if let ReportOutcome::Refused(why) = &reported {
-                session.end(SessionEnd::ReportsRefused(why.clone()));
+                session.end(StopCause::ReportsRefused(why.clone()));
             }
             reported
         })
@@ -75,7 +75,7 @@ async fn serve(started: ServeContext) -> Result<ExitCode, Failure> {
         () = drain_calls(&session, times.drain) => {}
         _ = told.recv() => session.abandon_actions(),
     }
-    let ending = run_end(&session, end);
+    let ending = agent_end(&session, end);
     let event = end_event(&ending);
     tracing::info!(outcome = ?event, "the run is over");
     session.records.finish(event, ending);
@@ -183,25 +183,6 @@ fn logs_command(run: &str) -> String {
     }
 }
 
-enum StopCause {
-    /// The agent never connected.
-    NeverConnected,
-    /// The agent closed its connection.
-    Disconnected,
-    /// The run's time was up.
-    TimedOut,
-    /// The bridge was told to terminate.
-    Signalled,
-    /// The agent violated the protocol, or went on after too many refusals.
-    Misbehaved(&'static str),
-    /// A command was less isolated than the plan requires.
-    BelowFloor,
-    /// The gateway takes no reports of this run.
-    ReportsRefused(String),
-    /// What a skill does can no longer be known.
-    Compromised(String),
-}
-
 /// Waits for the agent, then serves it. Returns when the door is closed for good.
 async fn wait_and_serve(session: &Arc<Session>, door: Door, told: &mut ShutdownSignals) -> StopCause {
     let patience = Duration::from_secs(session.plan.deadlines.connect_seconds);
@@ -215,7 +196,7 @@ async fn wait_and_serve(session: &Arc<Session>, door: Door, told: &mut ShutdownS
             Err(_) => return StopCause::NeverConnected,
         },
         _ = told.recv() => return StopCause::Signalled,
-        over = session.wait_end() => return stop_cause(over),
+        cause = session.wait_end() => return cause,
     };
     session.clock.start();
     session.records.set_phase(BridgePhase::Working);
@@ -225,13 +206,13 @@ async fn wait_and_serve(session: &Arc<Session>, door: Door, told: &mut ShutdownS
 async fn serve_agent(session: &Arc<Session>, agent: UnixStream, told: &mut ShutdownSignals) -> StopCause {
     let serving = door::serve(session, agent);
     tokio::pin!(serving);
-    let over = tokio::select! {
+    let cause = tokio::select! {
         () = &mut serving => return classify_disconnect(session, told).await,
         () = session.clock.wait_expired() => return StopCause::TimedOut,
         _ = told.recv() => return StopCause::Signalled,
-        over = session.wait_end() => over,
+        cause = session.wait_end() => cause,
     };
-    if over == SessionEnd::Finished {
+    if cause == StopCause::AgentDone {
         // The agent knows that its result was accepted, and disconnects by itself.
         tokio::select! {
             _ = timeout(DISCONNECT_TIMEOUT, serving) => {}
@@ -239,7 +220,7 @@ async fn serve_agent(session: &Arc<Session>, agent: UnixStream, told: &mut Shutd
         }
         return classify_disconnect(session, told).await;
     }
-    stop_cause(over)
+    cause
 }
 
 /// Decides why the agent disconnected. When a pod is deleted, all of its containers are signalled, and the agent
@@ -248,17 +229,7 @@ async fn classify_disconnect(session: &Session, told: &mut ShutdownSignals) -> S
     if session.agent_was_terminated() && timeout(SIGNAL_SKEW, told.recv()).await.is_ok() {
         return StopCause::Signalled;
     }
-    StopCause::Disconnected
-}
-
-fn stop_cause(over: SessionEnd) -> StopCause {
-    match over {
-        SessionEnd::Finished => StopCause::Disconnected,
-        SessionEnd::Misbehaved(how) => StopCause::Misbehaved(how),
-        SessionEnd::BelowFloor => StopCause::BelowFloor,
-        SessionEnd::ReportsRefused(why) => StopCause::ReportsRefused(why),
-        SessionEnd::Compromised(why) => StopCause::Compromised(why),
-    }
+    StopCause::AgentDone
 }
 
 /// The deadlines of the shutdown.
@@ -305,57 +276,57 @@ async fn drain_calls(session: &Session, deadline: Instant) {
 
 /// How the run ended. A result of the agent counts, whatever happened afterwards; but an agent that was told to
 /// terminate reports a failure, and that is not a failure of the agent.
-fn run_end(session: &Session, end: StopCause) -> ReportedEnd {
+fn agent_end(session: &Session, end: StopCause) -> AgentEnd {
     // Before the agent's result, which may depend on such a command.
     if let Some(why) = session.below_floor() {
-        return ReportedEnd::Failed { error: format!("the run was ended: {why}") };
+        return AgentEnd::Failed { error: format!("the run was ended: {why}") };
     }
     if let Some(why) = session.compromised.get() {
-        return ReportedEnd::Failed { error: why.clone() };
+        return AgentEnd::Failed { error: why.clone() };
     }
     match session.take_result() {
-        Some(RunResult::Answer { text }) => return ReportedEnd::Answered { text },
-        Some(RunResult::Failure { .. }) if matches!(end, StopCause::Signalled) => return ReportedEnd::Stopped,
+        Some(AgentResult::Answer { text }) => return AgentEnd::Answered { text },
+        Some(AgentResult::Failure { .. }) if matches!(end, StopCause::Signalled) => return AgentEnd::Stopped,
         // The agent has a clock too, which may be slightly ahead.
-        Some(RunResult::Failure { .. }) if session.clock.work_time_left() < CLOCK_SKEW => {
-            return ReportedEnd::TimedOut;
+        Some(AgentResult::Failure { .. }) if session.clock.work_time_left() < CLOCK_SKEW => {
+            return AgentEnd::TimedOut;
         }
-        Some(RunResult::Failure { error }) => return ReportedEnd::Failed { error },
+        Some(AgentResult::Failure { error }) => return AgentEnd::Failed { error },
         None => {}
     }
     let usage = session.usage();
-    let known = |what: &str| ReportedEnd::Crashed {
+    let known = |what: &str| AgentEnd::Crashed {
         known: format!(
             "{what}; it had asked the model {} times and called {} tools",
             usage.model_requests, usage.tool_calls
         ),
     };
     match end {
-        StopCause::NeverConnected => ReportedEnd::NeverCame,
-        StopCause::TimedOut => ReportedEnd::TimedOut,
-        StopCause::Signalled => ReportedEnd::Stopped,
-        StopCause::Disconnected => known("the agent left without a result"),
+        StopCause::NeverConnected => AgentEnd::NeverCame,
+        StopCause::TimedOut => AgentEnd::TimedOut,
+        StopCause::Signalled => AgentEnd::Stopped,
+        StopCause::AgentDone => known("the agent left without a result"),
         StopCause::Misbehaved(how) => known(&format!("the agent was cut off: {how}")),
         StopCause::BelowFloor => known("the run was ended below its isolation floor"),
         StopCause::ReportsRefused(why) => {
             known(&format!("nothing that happens can be reported: {}", to_receipt_text(&why)))
         }
-        StopCause::Compromised(why) => ReportedEnd::Failed { error: why },
+        StopCause::Compromised(why) => AgentEnd::Failed { error: why },
     }
 }
 
-fn end_event(ending: &ReportedEnd) -> Event {
+fn end_event(ending: &AgentEnd) -> Event {
     let failed = |why: &str| Outcome::Failed { why: to_receipt_text(why) };
     let outcome = match ending {
-        ReportedEnd::Answered { .. } => Outcome::Done,
-        ReportedEnd::Failed { error } => failed(error),
-        ReportedEnd::Crashed { known } => failed(known),
-        ReportedEnd::NeverCame => failed("the agent never came"),
-        ReportedEnd::TimedOut => Outcome::TimedOut,
-        ReportedEnd::Stopped => Outcome::Cancelled,
+        AgentEnd::Answered { .. } => Outcome::Done,
+        AgentEnd::Failed { error } => failed(error),
+        AgentEnd::Crashed { known } => failed(known),
+        AgentEnd::NeverCame => failed("the agent never came"),
+        AgentEnd::TimedOut => Outcome::TimedOut,
+        AgentEnd::Stopped => Outcome::Cancelled,
     };
     let result = match ending {
-        ReportedEnd::Answered { text } => Some(digest_canonical(RESULT_DOMAIN, text.as_bytes())),
+        AgentEnd::Answered { text } => Some(digest_canonical(RESULT_DOMAIN, text.as_bytes())),
         _ => None,
     };
     Event::Ended { outcome, result }

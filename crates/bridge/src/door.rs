@@ -19,7 +19,7 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use sympozium_ipc::door::{
-    MAX_PROGRESS, MAX_TRANSCRIPT_CHUNK, PermitReport, Progress, REMAINING_HEADER, Refusal, RefusalCode, RunResult,
+    AgentResult, MAX_PROGRESS, MAX_TRANSCRIPT_CHUNK, PermitReport, Progress, REMAINING_HEADER, Refusal, RefusalCode,
     SOCKET_NAME, path,
 };
 use sympozium_ipc::receipt::{Event, to_receipt_text};
@@ -257,8 +257,8 @@ impl DoorServer {
         let limit = usize::try_from(limit).map_or(MAX_RESULT, |it| it.min(MAX_RESULT));
         // JSON escaping can make a text six times as long.
         let body = self.read(&self.reads, body, limit.saturating_mul(6)).await?;
-        let result: RunResult = parse_json(&body)?;
-        let (RunResult::Answer { text } | RunResult::Failure { error: text }) = &result;
+        let result: AgentResult = parse_json(&body)?;
+        let (AgentResult::Answer { text } | AgentResult::Failure { error: text }) = &result;
         if text.len() > limit {
             let message = format!("the answer of a run may have {limit} bytes");
             return Err(refusal(RefusalCode::Size, &message));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sympozium_ipc::receipt::Event;
 use tokio::sync::mpsc;
 
-use crate::session::{Session, SessionEnd};
+use crate::session::{Session, StopCause};
 use crate::skill::{Finding, Notice};
 
 impl Session {
@@ -37,7 +37,7 @@ impl Session {
         if let Some(why) = finding.ends_run {
             // Overrides the agent's result.
             let _ = self.compromised.set(why.clone());
-            self.end(SessionEnd::Compromised(why));
+            self.end(StopCause::Compromised(why));
         }
     }
 }

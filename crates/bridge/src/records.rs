@@ -11,7 +11,7 @@ use parking_lot::{Mutex, MutexGuard};
 use sympozium_api::names::Digest;
 use sympozium_ipc::receipt::{Chain, Event};
 use sympozium_ipc::run_api::{
-    BridgePhase, MAX_RECEIPTS, MAX_REQUEST, MAX_TRANSCRIPT, MAX_TRANSCRIPT_LINE, Report, ReportedEnd, Usage,
+    AgentEnd, BridgePhase, MAX_RECEIPTS, MAX_REQUEST, MAX_TRANSCRIPT, MAX_TRANSCRIPT_LINE, Report, Usage,
 };
 use tokio::sync::Notify;
 
@@ -46,7 +46,7 @@ struct State {
     transcript_budget: u64,
     progress: Option<String>,
     phase: BridgePhase,
-    run_end: Option<ReportedEnd>,
+    agent_end: Option<AgentEnd>,
     /// The report that was sent and not answered yet.
     sent: Option<Report>,
     next_report: u64,
@@ -87,7 +87,7 @@ impl Records {
                 transcript_budget: transcript_bytes,
                 progress: None,
                 phase: BridgePhase::Starting,
-                run_end: None,
+                agent_end: None,
                 sent: None,
                 next_report: 0,
                 changed: false,
@@ -102,7 +102,7 @@ impl Records {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let at_ms = now.map_or(0, |it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX));
         let mut state = self.state.lock();
-        if state.run_end.is_some() {
+        if state.agent_end.is_some() {
             tracing::warn!("something ended after the run did, and is in no receipt");
             return;
         }
@@ -130,7 +130,7 @@ impl Records {
             left.as_mut().enable();
             {
                 let state = self.state.lock();
-                if state.closed || state.run_end.is_some() {
+                if state.closed || state.agent_end.is_some() {
                     return false;
                 }
                 if state.receipts.len() < MAX_PENDING_RECEIPTS {
@@ -173,18 +173,18 @@ impl Records {
     /// Sets the phase of the run. After the run end it does not change.
     pub fn set_phase(&self, phase: BridgePhase) {
         let mut state = self.state.lock();
-        if state.run_end.is_none() {
+        if state.agent_end.is_none() {
             state.phase = phase;
             self.notify(state);
         }
     }
 
     /// Records the run end. Nothing is recorded after it.
-    pub fn finish(&self, event: Event, ending: ReportedEnd) {
+    pub fn finish(&self, event: Event, ending: AgentEnd) {
         self.add(event);
         let mut state = self.state.lock();
         state.phase = BridgePhase::Ended;
-        state.run_end = Some(ending);
+        state.agent_end = Some(ending);
         self.notify(state);
         self.delivered.notify_waiters();
     }
@@ -222,7 +222,7 @@ impl Records {
             state.transcript_pending -= line.len() + LINE_OVERHEAD;
             transcript.extend(state.transcript.pop_front());
         }
-        let ending_fits = state.run_end.as_ref().is_none_or(|it| run_end_length(it) <= left);
+        let ending_fits = state.agent_end.as_ref().is_none_or(|it| agent_end_length(it) <= left);
         // Alone it always fits: an answer has a limit of its own.
         let is_alone = receipts.is_empty() && transcript.is_empty();
         let all = all_receipts && state.transcript.is_empty() && (ending_fits || is_alone);
@@ -232,7 +232,7 @@ impl Records {
             Some(last) if !all_receipts => Chain::line_hash(last),
             _ => state.chain.head().clone(),
         };
-        let ending = if all { state.run_end.clone() } else { None };
+        let ending = if all { state.agent_end.clone() } else { None };
         let phase = match (state.phase, &ending) {
             (BridgePhase::Ended, None) => BridgePhase::Working,
             (phase, _) => phase,
@@ -257,7 +257,7 @@ impl Records {
     /// How urgent a report is. `None` if there is nothing to report.
     pub fn urgency(&self) -> Option<Urgency> {
         let state = self.state.lock();
-        if state.sent.is_some() || state.run_end.is_some() {
+        if state.sent.is_some() || state.agent_end.is_some() {
             return Some(Urgency::Now).filter(|_| state.sent.is_some() || state.changed);
         }
         match (state.changed, state.receipts.is_empty()) {
@@ -307,12 +307,12 @@ fn json_length(text: &str) -> usize {
     text.bytes().map(of).sum::<usize>() + 3
 }
 
-fn run_end_length(ending: &ReportedEnd) -> usize {
+fn agent_end_length(ending: &AgentEnd) -> usize {
     match ending {
-        ReportedEnd::Answered { text } => json_length(text),
-        ReportedEnd::Failed { error } => json_length(error),
-        ReportedEnd::Crashed { known } => json_length(known),
-        ReportedEnd::NeverCame | ReportedEnd::TimedOut | ReportedEnd::Stopped => 0,
+        AgentEnd::Answered { text } => json_length(text),
+        AgentEnd::Failed { error } => json_length(error),
+        AgentEnd::Crashed { known } => json_length(known),
+        AgentEnd::NeverCame | AgentEnd::TimedOut | AgentEnd::Stopped => 0,
     }
 }
 

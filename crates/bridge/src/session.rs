@@ -15,7 +15,7 @@ use sympozium_api::RunPlan;
 use sympozium_api::guarantee::Guarantee;
 use sympozium_api::names::Digest;
 use sympozium_ipc::credential::Credential;
-use sympozium_ipc::door::{Refusal, RefusalCode, RunResult, SHUTDOWN_ERROR};
+use sympozium_ipc::door::{AgentResult, Refusal, RefusalCode, SHUTDOWN_ERROR};
 use sympozium_ipc::receipt::{Actor, Event, MAX_NUMBER, Outcome, OutputSize, ReportedIsolation};
 use sympozium_ipc::run_api::Usage;
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, mpsc, watch};
@@ -61,11 +61,11 @@ pub struct Session {
     in_flight: Mutex<BTreeMap<u64, InFlight>>,
     /// The skill that the agent loaded last, as an index into the plan.
     pub(crate) active_skill_index: Mutex<Option<usize>>,
-    result: Mutex<Option<RunResult>>,
+    result: Mutex<Option<AgentResult>>,
     pub(crate) floor: IsolationFloor,
     /// Why the run was ended, if a command was less isolated than the plan requires.
     below_floor: OnceLock<String>,
-    end_reason: watch::Sender<Option<SessionEnd>>,
+    end_reason: watch::Sender<Option<StopCause>>,
     /// Why results of skills can no longer be trusted.
     pub(crate) compromised: OnceLock<String>,
 }
@@ -85,13 +85,19 @@ pub struct SessionParts {
     pub verifying: BTreeSet<String>,
 }
 
-/// Why a session ends, unless the agent just disconnects.
+/// Why a session ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SessionEnd {
-    /// The agent sent its result.
-    Finished,
-    /// The agent did something that `agent-runner` never does.
+pub enum StopCause {
+    NeverConnected,
+    /// The agent sent its result, or disconnected.
+    AgentDone,
+    /// The run's time was up.
+    TimedOut,
+    /// The bridge was told to terminate.
+    Signalled,
+    /// The agent did something that `agent-runner` never does, or went on after too many refusals.
     Misbehaved(&'static str),
+    /// A command was less isolated than the plan requires.
     BelowFloor,
     /// The gateway takes no reports of this run.
     ReportsRefused(String),
@@ -234,7 +240,7 @@ impl Session {
             return;
         }
         if self.refusals.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_REFUSALS {
-            self.end(SessionEnd::Misbehaved("it went on asking for what it is refused"));
+            self.end(StopCause::Misbehaved("it went on asking for what it is refused"));
         }
     }
 
@@ -320,32 +326,32 @@ impl Session {
     }
 
     /// Stores the agent's result. Returns `false` if there is one already.
-    pub(crate) fn set_result(&self, result: RunResult) -> bool {
+    pub(crate) fn set_result(&self, result: AgentResult) -> bool {
         let mut kept = self.result.lock();
         if kept.is_some() {
             return false;
         }
         *kept = Some(result);
         drop(kept);
-        self.end(SessionEnd::Finished);
+        self.end(StopCause::AgentDone);
         true
     }
 
     /// Whether the agent reported that it was told to terminate.
     pub(crate) fn agent_was_terminated(&self) -> bool {
-        matches!(&*self.result.lock(), Some(RunResult::Failure { error }) if error == SHUTDOWN_ERROR)
+        matches!(&*self.result.lock(), Some(AgentResult::Failure { error }) if error == SHUTDOWN_ERROR)
     }
 
-    pub(crate) fn take_result(&self) -> Option<RunResult> {
+    pub(crate) fn take_result(&self) -> Option<AgentResult> {
         self.result.lock().take()
     }
 
     /// Ends the session. Only the first reason counts.
-    pub(crate) fn end(&self, over: SessionEnd) {
+    pub(crate) fn end(&self, cause: StopCause) {
         self.end_reason.send_if_modified(|kept| {
             let first = kept.is_none();
             if first {
-                *kept = Some(over);
+                *kept = Some(cause);
             }
             first
         });
@@ -355,7 +361,7 @@ impl Session {
     pub(crate) fn end_below_floor(&self, why: String) {
         tracing::error!(why, "the run is ended");
         let _ = self.below_floor.set(why);
-        self.end(SessionEnd::BelowFloor);
+        self.end(StopCause::BelowFloor);
     }
 
     /// Why the run was ended, if a command was less isolated than the plan requires.
@@ -364,10 +370,10 @@ impl Session {
     }
 
     /// Waits until the session ends, and returns the reason.
-    pub(crate) async fn wait_end(&self) -> SessionEnd {
+    pub(crate) async fn wait_end(&self) -> StopCause {
         let mut over = self.end_reason.subscribe();
         match over.wait_for(Option::is_some).await {
-            Ok(reason) => reason.clone().unwrap_or(SessionEnd::Finished),
+            Ok(reason) => reason.clone().unwrap_or(StopCause::AgentDone),
             Err(_) => std::future::pending().await,
         }
     }

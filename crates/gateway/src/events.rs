@@ -6,13 +6,13 @@ mod ring;
 mod run;
 
 use serde::Serialize;
+use sympozium_api::agent_run::AgentEndKind;
 use sympozium_api::names::Digest;
 use sympozium_ipc::receipt::Receipt;
 use sympozium_ipc::run_api::{ApiRefusalCode, BridgePhase, Decision};
 
 pub use reason::Reason;
 pub use ring::{EventLog, MissedEvents, Watcher};
-pub use run::RunEndKind;
 
 /// One decision, the end of an allowed connection, or a report or question of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -117,8 +117,11 @@ pub enum EventKind {
         /// Whether the approval is for the identical action in the whole run.
         for_the_run: bool,
     },
-    /// A run has reported how it ended.
-    RunEnded { ending: RunEndKind },
+    /// A run has reported how its agent ended. The store of reports has the answer.
+    RunEnded {
+        #[serde(serialize_with = "run::serialize_end")]
+        ending: AgentEndKind,
+    },
     /// A request of a run was refused.
     RequestRefused {
         /// The kind of request, if it is known.

@@ -12,7 +12,7 @@
 //! | `POST /v1/permits/{permit}/report` | [`PermitReport`] | nothing |
 //! | `POST /v1/progress` | [`Progress`] | nothing |
 //! | `POST /v1/transcript` | lines of JSON | nothing |
-//! | `POST /v1/result` | [`RunResult`] | nothing |
+//! | `POST /v1/result` | [`AgentResult`] | nothing |
 //!
 //! A refusal of the bridge has a status of 400 or more, the header [`REFUSED_HEADER`], and a [`Refusal`] as its body;
 //! an error of a provider has neither. Every answer has [`REMAINING_HEADER`].
@@ -137,10 +137,10 @@ pub struct Progress {
 /// The agent's error message when it was asked to shut down: the other parts of the run were asked as well.
 pub const SHUTDOWN_ERROR: &str = "the agent was asked to end before it had an answer";
 
-/// How the agent ended.
+/// The result that the agent hands over when it ends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "is", deny_unknown_fields)]
-pub enum RunResult {
+pub enum AgentResult {
     /// With an answer.
     #[serde(rename_all = "camelCase")]
     Answer {

@@ -20,6 +20,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use sympozium_api::agent_run::AgentEndKind;
 use sympozium_api::names::Digest;
 
 use crate::receipt;
@@ -84,7 +85,7 @@ pub struct Report {
     pub usage: Usage,
     /// How the run ended. Only in the last report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ending: Option<ReportedEnd>,
+    pub ending: Option<AgentEnd>,
 }
 
 /// The state of a run, as the bridge reports it.
@@ -117,10 +118,10 @@ pub struct Usage {
     pub tool_calls: u64,
 }
 
-/// How a run ended, as the bridge reports it.
+/// How the agent of a run ended, as the bridge reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "is", deny_unknown_fields)]
-pub enum ReportedEnd {
+pub enum AgentEnd {
     /// The agent gave an answer.
     #[serde(rename_all = "camelCase")]
     Answered {
@@ -145,6 +146,20 @@ pub enum ReportedEnd {
     TimedOut,
     /// The run was stopped from outside.
     Stopped,
+}
+
+impl AgentEnd {
+    /// The end without its texts, as the status of a run has it.
+    pub const fn kind(&self) -> AgentEndKind {
+        match self {
+            Self::Answered { .. } => AgentEndKind::Answered,
+            Self::Failed { .. } => AgentEndKind::Failed,
+            Self::Crashed { .. } => AgentEndKind::Crashed,
+            Self::NeverCame => AgentEndKind::NeverCame,
+            Self::TimedOut => AgentEndKind::TimedOut,
+            Self::Stopped => AgentEndKind::Stopped,
+        }
+    }
 }
 
 /// The answer to an accepted report.
@@ -417,9 +432,9 @@ impl Report {
             return Err(ReportError::Transcript);
         }
         let said = match &self.ending {
-            Some(ReportedEnd::Answered { text: said }) => said,
-            Some(ReportedEnd::Failed { error: said } | ReportedEnd::Crashed { known: said }) => said,
-            Some(ReportedEnd::NeverCame | ReportedEnd::TimedOut | ReportedEnd::Stopped) | None => "",
+            Some(AgentEnd::Answered { text: said }) => said,
+            Some(AgentEnd::Failed { error: said } | AgentEnd::Crashed { known: said }) => said,
+            Some(AgentEnd::NeverCame | AgentEnd::TimedOut | AgentEnd::Stopped) | None => "",
         };
         if said.len() > MAX_RESULT {
             return Err(ReportError::Result);
@@ -477,7 +492,7 @@ mod tests {
             receipts: vec![quotes(receipt::MAX_LINE_BYTES); MAX_RECEIPTS],
             transcript: vec![quotes(MAX_TRANSCRIPT_LINE); MAX_TRANSCRIPT / MAX_TRANSCRIPT_LINE],
             progress: Some("\u{1}".repeat(4 * receipt::MAX_TEXT)),
-            ending: Some(ReportedEnd::Answered { text: "\u{1}".repeat(MAX_RESULT) }),
+            ending: Some(AgentEnd::Answered { text: "\u{1}".repeat(MAX_RESULT) }),
             ..report()
         };
         assert_eq!(report.check(), Ok(()));
@@ -505,6 +520,6 @@ mod tests {
         long.transcript = line(MAX_TRANSCRIPT_LINE + 1);
         assert_eq!(long.check(), Err(ReportError::Transcript));
         assert_eq!(with(|it| it.phase = BridgePhase::Ended), Err(ReportError::Ending));
-        assert_eq!(with(|it| it.ending = Some(ReportedEnd::TimedOut)), Err(ReportError::Ending));
+        assert_eq!(with(|it| it.ending = Some(AgentEnd::TimedOut)), Err(ReportError::Ending));
     }
 }

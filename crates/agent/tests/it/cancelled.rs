@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::json;
 use sympozium_api::run_plan::{Gate as Gated, WireFormat};
-use sympozium_ipc::run_api::ReportedEnd;
+use sympozium_ipc::run_api::AgentEnd;
 use sympozium_testkit::model_server::{Gate, ProviderError, Reply};
 use sympozium_testkit::processes::is_alive;
 
@@ -140,6 +140,6 @@ async fn a_bridge_that_is_told_to_end_reports_and_the_agent_is_gone() {
     let bridge = i32::try_from(world.bridge.id()).expect("a pid");
     terminate(bridge);
     let end = world.ended().await;
-    assert_eq!((end.code, end.ending), (Some(1), ReportedEnd::Stopped));
+    assert_eq!((end.code, end.ending), (Some(1), AgentEnd::Stopped));
     assert!(end.log.contains("error: the bridge is gone"), "{}", end.log);
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use sympozium_api::run_plan::{Gate, WireFormat};
-use sympozium_ipc::run_api::ReportedEnd;
+use sympozium_ipc::run_api::AgentEnd;
 use sympozium_testkit::growing;
 use sympozium_testkit::model_server::{Answer, Reply, Stop, ToolCall};
 
@@ -254,8 +254,8 @@ async fn a_model_that_never_answers_has_the_time_of_the_run() {
     assert_eq!(end.code, Some(1), "{}", end.log);
     // Agent and bridge count the same time, and either may say so first.
     match &end.ending {
-        ReportedEnd::TimedOut => {}
-        ReportedEnd::Failed { error } => assert!(error.contains("time of 2 s was over"), "{error}"),
+        AgentEnd::TimedOut => {}
+        AgentEnd::Failed { error } => assert!(error.contains("time of 2 s was over"), "{error}"),
         other => panic!("{other:?}"),
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use sympozium_api::run_plan::WireFormat;
-use sympozium_ipc::run_api::ReportedEnd;
+use sympozium_ipc::run_api::AgentEnd;
 use sympozium_testkit::model_server::{Answer, Gate, HttpAnswer, Reply, ToolCall};
 
 use crate::said::Said;
@@ -190,8 +190,8 @@ async fn an_answer_that_drips_is_given_up_by_the_time_of_the_run() {
         assert_eq!(end.code, Some(1), "{}", end.log);
         // Agent and bridge count the same time, and either may say so first.
         match &end.ending {
-            ReportedEnd::TimedOut => {}
-            ReportedEnd::Failed { error } => assert!(error.contains("time of 3 s was over"), "{error}"),
+            AgentEnd::TimedOut => {}
+            AgentEnd::Failed { error } => assert!(error.contains("time of 3 s was over"), "{error}"),
             other => panic!("{other:?}"),
         }
     };

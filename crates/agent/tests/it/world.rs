@@ -21,7 +21,7 @@ use sympozium_gateway::run_api::local::{
 use sympozium_gateway::{Gateway, Settings};
 use sympozium_ipc::credential::{Claims, KEY_BYTES, KeyRing};
 use sympozium_ipc::receipt::{Event, verify};
-use sympozium_ipc::run_api::{RUN_CREDENTIAL, ReportedEnd};
+use sympozium_ipc::run_api::{AgentEnd, RUN_CREDENTIAL};
 use sympozium_plan::plan::agent_view;
 use sympozium_testkit::command;
 use sympozium_testkit::model_server::{Answer, ModelServer, ToolCall};
@@ -73,7 +73,7 @@ pub struct End {
     /// The agent's exit code.
     pub code: Option<i32>,
     /// What is reported.
-    pub ending: ReportedEnd,
+    pub ending: AgentEnd,
     /// What the agent logged.
     pub log: String,
 }
@@ -83,7 +83,7 @@ impl End {
     #[track_caller]
     pub fn answer(&self) -> &str {
         match &self.ending {
-            ReportedEnd::Answered { text } if self.code == Some(0) => text,
+            AgentEnd::Answered { text } if self.code == Some(0) => text,
             _ => panic!("no answer: {self:?}"),
         }
     }
@@ -92,7 +92,7 @@ impl End {
     #[track_caller]
     pub fn failure(&self) -> &str {
         match &self.ending {
-            ReportedEnd::Failed { error } if self.code == Some(1) => error,
+            AgentEnd::Failed { error } if self.code == Some(1) => error,
             _ => panic!("no failure: {self:?}"),
         }
     }

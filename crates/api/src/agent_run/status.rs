@@ -436,7 +436,7 @@ pub struct RunReport {
     pub finished: bool,
     /// How it ended: `answered`, `failed`, `crashed`, `neverCame`, `timedOut` or `stopped`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ending: Option<ReportedEnding>,
+    pub ending: Option<AgentEndKind>,
     /// The agent's answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limits::LONG_TEXT))]
@@ -495,11 +495,11 @@ pub enum ReportedPhase {
     Ended,
 }
 
-/// How a run says it ended.
+/// How the agent of a run ended, as the run reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::drop_description)]
-pub enum ReportedEnding {
+pub enum AgentEndKind {
     /// With an answer.
     Answered,
     /// The agent said why there is none.

@@ -58,7 +58,7 @@ proptest! {
             }
             take(&records, again)?;
         }
-        records.finish(ended(), ReportedEnd::TimedOut);
+        records.finish(ended(), AgentEnd::TimedOut);
         while take(&records, false)? == Some(false) {}
         prop_assert_eq!(lines.len(), added + 1);
         prop_assert_eq!(transcript, said);
@@ -80,7 +80,7 @@ async fn calls_wait_while_nothing_leaves() {
     assert!(next(&records).is_some());
     assert!(!records.confirm_report());
     assert!(room.await);
-    records.finish(ended(), ReportedEnd::TimedOut);
+    records.finish(ended(), AgentEnd::TimedOut);
     assert!(!records.wait_for_room().await);
     let head = records.chain_head();
     records.add(started());
@@ -99,7 +99,7 @@ fn the_end_presses_more_than_receipts_and_those_more_than_words() {
     assert_eq!(records.urgency(), Some(Urgency::Now), "it was not taken yet");
     assert!(!records.confirm_report());
     assert_eq!(records.urgency(), None);
-    records.finish(ended(), ReportedEnd::TimedOut);
+    records.finish(ended(), AgentEnd::TimedOut);
     assert_eq!(records.urgency(), Some(Urgency::Now));
     assert!(next(&records).is_some());
     assert!(records.confirm_report());

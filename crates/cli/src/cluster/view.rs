@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::ResourceExt as _;
 use sympozium_api::agent_run::{
-    AgentRunStatus, ContainerFailure, IsolationRecord, Phase as RunPhase, ReportedEnding, ReportedPhase,
+    AgentEndKind, AgentRunStatus, ContainerFailure, IsolationRecord, Phase as RunPhase, ReportedPhase,
     TIMEOUT_ERROR_PREFIX, TokenUsage, condition, reason,
 };
 use sympozium_api::run_plan::container::CHECK_NETWORK;
@@ -135,7 +135,7 @@ pub fn run_end(run: &AgentRun) -> Option<RunEnd> {
         RunPhase::Failed if condition_is_false(status, condition::ADMITTED, Some(reason::IMPOSSIBLE)) => {
             RunEnd::Refused { why: error.to_owned() }
         }
-        RunPhase::Failed if error.starts_with(TIMEOUT_ERROR_PREFIX) || ending == Some(ReportedEnding::TimedOut) => {
+        RunPhase::Failed if error.starts_with(TIMEOUT_ERROR_PREFIX) || ending == Some(AgentEndKind::TimedOut) => {
             RunEnd::TimedOut
         }
         RunPhase::Failed => RunEnd::Failed { why: failure_reason(status) },

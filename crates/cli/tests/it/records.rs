@@ -15,7 +15,7 @@ use sympozium_api::RunPlan;
 use sympozium_api::names::Digest;
 use sympozium_gateway::run_api::local::StoredReport;
 use sympozium_ipc::receipt::{Actor, CallDecision, Chain, Event, Outcome, OutputSize, ReportedIsolation};
-use sympozium_ipc::run_api::{BridgePhase, ReportedEnd, Usage};
+use sympozium_ipc::run_api::{AgentEnd, BridgePhase, Usage};
 
 use crate::{program, shown};
 
@@ -147,7 +147,7 @@ impl Run {
             usage: Usage::default(),
             receipts: chain.len(),
             head: chain.head().clone(),
-            ending: Some(ReportedEnd::Answered { text: "x".into() }),
+            ending: Some(AgentEnd::Answered { text: "x".into() }),
             reports: 1,
             last_report: Digest::from(""),
             receipts_bytes: text.len() as u64,

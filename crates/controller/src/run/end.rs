@@ -17,7 +17,7 @@ use crate::context::{Context, EventContent};
 
 /// How a run ended, as it is written to its status.
 #[derive(Debug, Clone, Default)]
-pub struct RunEnd {
+pub struct FinalStatus {
     pub phase: Phase,
     pub result: Option<String>,
     pub error: Option<String>,
@@ -36,7 +36,7 @@ pub struct RunEnd {
     pub warning: Option<String>,
 }
 
-impl RunEnd {
+impl FinalStatus {
     pub fn failed(why: &str) -> Self {
         Self { phase: Phase::Failed, error: Some(why.to_owned()), ..Self::default() }
     }
@@ -63,27 +63,27 @@ impl RunEnd {
 }
 
 /// Ends the run: revokes its grants, writes the run end, and tears down the rest.
-pub async fn end_run(run: StoredRun, run_end: RunEnd, context: &Context) -> Result<Action, Error> {
+pub async fn end_run(run: StoredRun, final_status: FinalStatus, context: &Context) -> Result<Action, Error> {
     revoke_grants(&run, RevocationScope::All, context).await?;
-    let ended = record(&run, &run_end, context).await?;
-    context.emit_event(&ended, run_end.event()).await;
+    let ended = record(&run, &final_status, context).await?;
+    context.emit_event(&ended, final_status.event()).await;
     tear_down(ended, context).await
 }
 
 /// Writes how the run ended. Its grants must be revoked.
-async fn record(run: &StoredRun, run_end: &RunEnd, context: &Context) -> Result<StoredRun, Error> {
+async fn record(run: &StoredRun, final_status: &FinalStatus, context: &Context) -> Result<StoredRun, Error> {
     let mut patch = StatusPatch::new(run);
-    patch.set_error(run_end.error.as_deref());
+    patch.set_error(final_status.error.as_deref());
     let status = &mut patch.status;
-    status.phase = Some(run_end.phase);
+    status.phase = Some(final_status.phase);
     status.completed_at = Some(now());
-    status.result.clone_from(&run_end.result);
-    status.exit_code = run_end.exit_code;
-    status.token_usage.clone_from(&run_end.token_usage);
-    status.isolation.clone_from(&run_end.isolation);
-    status.failed_containers.clone_from(&run_end.failed_containers);
-    status.gate_verdict = run_end.gate_verdict;
-    if let Some(cost) = estimate_cost(run, run_end, context).await {
+    status.result.clone_from(&final_status.result);
+    status.exit_code = final_status.exit_code;
+    status.token_usage.clone_from(&final_status.token_usage);
+    status.isolation.clone_from(&final_status.isolation);
+    status.failed_containers.clone_from(&final_status.failed_containers);
+    status.gate_verdict = final_status.gate_verdict;
+    if let Some(cost) = estimate_cost(run, final_status, context).await {
         status.cost_estimate = Some(cost);
     }
     if status.granted_at.is_some() {
@@ -96,10 +96,10 @@ async fn record(run: &StoredRun, run_end: &RunEnd, context: &Context) -> Result<
         let revoked = ConditionValue::no("Revoked", "the run has ended and its permissions are revoked");
         patch.set_condition(condition::GRANTED, revoked);
     }
-    if let Some(network) = &run_end.network_condition {
+    if let Some(network) = &final_status.network_condition {
         patch.set_condition(condition::NETWORK_ENFORCED, network.clone());
     }
-    if let Some(admitted) = &run_end.admitted_condition {
+    if let Some(admitted) = &final_status.admitted_condition {
         patch.set_condition(condition::ADMITTED, admitted.clone());
     }
     if run.grants().is_empty() {
@@ -113,8 +113,8 @@ async fn record(run: &StoredRun, run_end: &RunEnd, context: &Context) -> Result<
 }
 
 /// The cost of the run, if its model has a price. An error is ignored.
-async fn estimate_cost(run: &StoredRun, run_end: &RunEnd, context: &Context) -> Option<CostEstimate> {
-    let usage = run_end.token_usage.as_ref()?;
+async fn estimate_cost(run: &StoredRun, final_status: &FinalStatus, context: &Context) -> Option<CostEstimate> {
+    let usage = final_status.token_usage.as_ref()?;
     let prices = context.settings.prices.as_ref()?;
     let plan = context.plans.load(run, context).await.ok()?;
     prices.estimate(&plan.model.provider, &plan.model.model, usage, now())

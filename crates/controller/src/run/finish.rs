@@ -6,10 +6,10 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::controller::Action;
-use sympozium_api::agent_run::{Phase, ReportedEnding, TIMEOUT_ERROR_PREFIX, condition};
+use sympozium_api::agent_run::{AgentEndKind, Phase, TIMEOUT_ERROR_PREFIX, condition};
 use sympozium_api::{AgentRun, RunPlan};
 
-use super::end::{RunEnd, end_run};
+use super::end::{FinalStatus, end_run};
 use super::error::Error;
 use super::observe::{GRACE_SLACK, network_condition};
 use super::revoke::{RevocationScope, revoke_grants};
@@ -77,7 +77,7 @@ pub async fn agent_finished(run: StoredRun, pod: Option<Arc<Pod>>, context: &Con
     if let Some(pause) = pod.as_deref().and_then(|pod| awaiting_kubelet(&run, pod)) {
         return Ok(Action::requeue(pause));
     }
-    let outcome = run_end(&run, pod.as_deref(), context).await;
+    let outcome = final_status(&run, pod.as_deref(), context).await;
     if !has_post_hooks(&run) {
         return end_run(run, outcome, context).await;
     }
@@ -100,7 +100,7 @@ pub async fn agent_finished(run: StoredRun, pod: Option<Arc<Pod>>, context: &Con
 /// Returns how much longer to wait for the kubelet. Usually the pod's change arrives earlier.
 fn awaiting_kubelet(run: &AgentRun, pod: &Pod) -> Option<Duration> {
     let report = run.status.as_ref()?.report.as_ref()?;
-    let crashed = report.finished && report.ending == Some(ReportedEnding::Crashed);
+    let crashed = report.finished && report.ending == Some(AgentEndKind::Crashed);
     if !crashed || run.spec.cancel || pod_status::agent_exit_code(pod).is_some() || pod_status::is_terminated(pod) {
         return None;
     }
@@ -123,18 +123,18 @@ pub fn recorded_error(run: &AgentRun) -> Option<&str> {
 }
 
 /// The run end, from the bridge's report and the pod's status.
-async fn run_end(run: &StoredRun, pod: Option<&Pod>, context: &Context) -> RunEnd {
+async fn final_status(run: &StoredRun, pod: Option<&Pod>, context: &Context) -> FinalStatus {
     let status = run.status.as_ref();
     let report = status.and_then(|it| it.report.as_ref());
-    let mut outcome = RunEnd {
+    let mut outcome = FinalStatus {
         exit_code: pod.and_then(pod_status::agent_exit_code),
         token_usage: report.and_then(|it| it.token_usage.clone()),
         isolation: report.map_or_else(Vec::new, |report| report.isolation.clone()),
         network_condition: pod.and_then(network_condition),
-        ..RunEnd::default()
+        ..FinalStatus::default()
     };
     let ending = report.filter(|it| it.finished).and_then(|it| it.ending);
-    if ending == Some(ReportedEnding::Answered) {
+    if ending == Some(AgentEndKind::Answered) {
         outcome.phase = Phase::Succeeded;
         outcome.result = report.and_then(|it| it.result.clone());
         return outcome;
@@ -149,17 +149,17 @@ async fn run_end(run: &StoredRun, pod: Option<&Pod>, context: &Context) -> RunEn
         known
     } else {
         Some(match ending {
-            Some(ReportedEnding::TimedOut) => TIMEOUT_ERROR_PREFIX.to_owned(),
-            Some(ReportedEnding::Failed) => said.unwrap_or_else(|| "the agent failed".to_owned()),
-            Some(ReportedEnding::NeverCame) => "the agent did not connect to the bridge".to_owned(),
-            Some(ReportedEnding::Stopped) => pod
+            Some(AgentEndKind::TimedOut) => TIMEOUT_ERROR_PREFIX.to_owned(),
+            Some(AgentEndKind::Failed) => said.unwrap_or_else(|| "the agent failed".to_owned()),
+            Some(AgentEndKind::NeverCame) => "the agent did not connect to the bridge".to_owned(),
+            Some(AgentEndKind::Stopped) => pod
                 .and_then(pod_status::disruption)
                 .unwrap_or_else(|| "the run's pod was stopped by something other than the controller".to_owned()),
-            Some(ReportedEnding::Crashed) => match pod {
+            Some(AgentEndKind::Crashed) => match pod {
                 Some(pod) if outcome.exit_code.is_some_and(|it| it != 0) => pod_status::failure_reason(pod),
                 _ => said.unwrap_or_else(|| "the agent crashed".to_owned()),
             },
-            Some(ReportedEnding::Answered) | None => match pod {
+            Some(AgentEndKind::Answered) | None => match pod {
                 Some(pod) => pod_status::failure_reason(pod),
                 None => "the run's pod was deleted".to_owned(),
             },

@@ -10,13 +10,13 @@ use kube::ResourceExt as _;
 use kube::api::Patch;
 use kube::runtime::controller::Action;
 use serde_json::json;
-use sympozium_api::agent_run::{Cleanup, GateVerdict, Phase, ReportedEnding, TIMEOUT_ERROR_PREFIX, condition};
+use sympozium_api::agent_run::{AgentEndKind, Cleanup, GateVerdict, Phase, TIMEOUT_ERROR_PREFIX, condition};
 use sympozium_api::labels::{self, component};
 use sympozium_api::lifecycle::GateDefault;
 use sympozium_api::run_plan::{Deadlines, Part, Role};
 use sympozium_api::{AgentRun, RunPlan};
 
-use super::end::{RunEnd, end_run};
+use super::end::{FinalStatus, end_run};
 use super::error::Error;
 use super::inputs::{self, RenewalScope};
 use super::observe::{CEILING_SLACK, GRACE_SLACK, lost_node, pod_of};
@@ -72,14 +72,14 @@ pub async fn run_post_hooks(run: StoredRun, context: &Context) -> Result<Action,
     let plan = match context.plans.load(&run, context).await {
         Ok(plan) => plan,
         Err(error) if error.is_final() => {
-            return end_run(run, RunEnd::failed(&error.user_message()), context).await;
+            return end_run(run, FinalStatus::failed(&error.user_message()), context).await;
         }
         Err(error) => return Err(error),
     };
     let answer = AgentResult::new(&run, &plan);
     // A run that was cancelled while its agent was active still runs its hooks; a later cancellation is meant for the
     // hooks.
-    if run.spec.cancel && answer.run_end.phase != Phase::Cancelled {
+    if run.spec.cancel && answer.final_status.phase != Phase::Cancelled {
         return end_run(run, answer.into_cancelled(), context).await;
     }
     let job = match find_hook_job(&run, context).await? {
@@ -96,7 +96,7 @@ pub async fn run_post_hooks(run: StoredRun, context: &Context) -> Result<Action,
     }
     if let Some(why) = pod_status::job_failure(&job) {
         return match hook_failure(&run, &plan, answer, why, context) {
-            Some(run_end) => end_run(run, run_end, context).await,
+            Some(final_status) => end_run(run, final_status, context).await,
             None => Ok(Action::requeue(WATCH_LAG)),
         };
     }
@@ -135,7 +135,7 @@ fn hook_failure(
     answer: AgentResult,
     why: String,
     context: &Context,
-) -> Option<RunEnd> {
+) -> Option<FinalStatus> {
     if why == TIMEOUT_ERROR_PREFIX {
         return Some(answer.into_undecided(GateVerdict::Timeout, HOOKS_TIMED_OUT));
     }
@@ -182,34 +182,37 @@ fn hook_time_left(pod: &Pod, plan: &RunPlan) -> Option<Duration> {
 
 /// The agent's result, before the hooks have decided about it.
 struct AgentResult {
-    run_end: RunEnd,
+    final_status: FinalStatus,
     /// With a gate hook: what happens to the answer without a verdict.
     gate_default: Option<GateDefault>,
 }
 
 impl AgentResult {
     fn new(run: &AgentRun, plan: &RunPlan) -> Self {
-        Self { run_end: recorded_run_end(run), gate_default: plan.parts.iter().find_map(|it| it.role.gate_default()) }
+        Self {
+            final_status: recorded_final_status(run),
+            gate_default: plan.parts.iter().find_map(|it| it.role.gate_default()),
+        }
     }
 
     /// All hooks succeeded.
-    fn into_approved(self) -> RunEnd {
-        RunEnd { gate_verdict: self.gate_default.map(|_| GateVerdict::Approved), ..self.run_end }
+    fn into_approved(self) -> FinalStatus {
+        FinalStatus { gate_verdict: self.gate_default.map(|_| GateVerdict::Approved), ..self.final_status }
     }
 
     /// A person cancelled the hooks: a gate that has not decided withholds the answer.
-    fn into_cancelled(self) -> RunEnd {
-        if self.gate_default.is_some() && self.run_end.phase == Phase::Succeeded {
-            return RunEnd { phase: Phase::Cancelled, result: None, ..self.run_end };
+    fn into_cancelled(self) -> FinalStatus {
+        if self.gate_default.is_some() && self.final_status.phase == Phase::Succeeded {
+            return FinalStatus { phase: Phase::Cancelled, result: None, ..self.final_status };
         }
-        RunEnd { warning: Some("the hooks after the run were cancelled".to_owned()), ..self.run_end }
+        FinalStatus { warning: Some("the hooks after the run were cancelled".to_owned()), ..self.final_status }
     }
 
     /// A hook failed. A verdict that the gate gave before counts; without knowledge of it the answer is withheld.
-    fn into_hook_failure(self, word: Option<ContainerVerdict>, why: &str) -> RunEnd {
+    fn into_hook_failure(self, word: Option<ContainerVerdict>, why: &str) -> FinalStatus {
         match word {
             Some(ContainerVerdict::Succeeded) => {
-                RunEnd { warning: Some(format!("the hooks after the run failed: {why}")), ..self.into_approved() }
+                FinalStatus { warning: Some(format!("the hooks after the run failed: {why}")), ..self.into_approved() }
             }
             Some(ContainerVerdict::Failed) => self.into_withheld(GateVerdict::Rejected, why),
             Some(ContainerVerdict::Unknown) => self.into_undecided(GateVerdict::Error, why),
@@ -218,30 +221,30 @@ impl AgentResult {
     }
 
     /// There is no verdict: an answer that needs one is withheld, unless the run has `gateDefault: allow`.
-    fn into_undecided(self, verdict: GateVerdict, why: &str) -> RunEnd {
-        let has_answer = self.run_end.phase == Phase::Succeeded;
+    fn into_undecided(self, verdict: GateVerdict, why: &str) -> FinalStatus {
+        let has_answer = self.final_status.phase == Phase::Succeeded;
         if self.gate_default == Some(GateDefault::Allow) && has_answer {
-            return RunEnd {
+            return FinalStatus {
                 gate_verdict: Some(GateVerdict::AllowedByDefault),
                 warning: Some(format!("the answer goes out without a verdict, as `gateDefault: allow` says: {why}")),
-                ..self.run_end
+                ..self.final_status
             };
         }
         self.into_withheld(verdict, why)
     }
 
     /// Withholds an answer that needs a verdict; a run without a gate gets a warning.
-    fn into_withheld(self, verdict: GateVerdict, why: &str) -> RunEnd {
-        if self.gate_default.is_some() && self.run_end.phase == Phase::Succeeded {
-            return RunEnd {
+    fn into_withheld(self, verdict: GateVerdict, why: &str) -> FinalStatus {
+        if self.gate_default.is_some() && self.final_status.phase == Phase::Succeeded {
+            return FinalStatus {
                 phase: Phase::Failed,
                 result: None,
                 error: Some(format!("the answer is held back: {why}")),
                 gate_verdict: Some(verdict),
-                ..self.run_end
+                ..self.final_status
             };
         }
-        RunEnd { warning: Some(format!("the hooks after the run failed: {why}")), ..self.run_end }
+        FinalStatus { warning: Some(format!("the hooks after the run failed: {why}")), ..self.final_status }
     }
 }
 
@@ -317,19 +320,19 @@ fn hook_pod(run: &StoredRun, context: &Context) -> Option<Arc<Pod>> {
 }
 
 /// The run end that was recorded in the status when the agent ended.
-fn recorded_run_end(run: &AgentRun) -> RunEnd {
+fn recorded_final_status(run: &AgentRun) -> FinalStatus {
     let Some(status) = &run.status else {
-        return RunEnd::failed("the run has no status, so it is unknown how it ended");
+        return FinalStatus::failed("the run has no status, so it is unknown how it ended");
     };
     let report = status.report.as_ref();
     let phase = if status.error.is_some() {
         Phase::Failed
-    } else if report.and_then(|it| it.ending) == Some(ReportedEnding::Answered) {
+    } else if report.and_then(|it| it.ending) == Some(AgentEndKind::Answered) {
         Phase::Succeeded
     } else {
         Phase::Cancelled
     };
-    RunEnd {
+    FinalStatus {
         phase,
         result: report.and_then(|it| it.result.clone()).filter(|_| phase == Phase::Succeeded),
         error: status.error.clone(),
@@ -337,6 +340,6 @@ fn recorded_run_end(run: &AgentRun) -> RunEnd {
         token_usage: status.token_usage.clone(),
         isolation: report.map_or_else(Vec::new, |report| report.isolation.clone()),
         failed_containers: status.failed_containers.clone(),
-        ..RunEnd::default()
+        ..FinalStatus::default()
     }
 }

@@ -14,7 +14,7 @@ use sympozium_api::labels::{self, component};
 use sympozium_api::names::{ObjectName, Uid};
 use sympozium_api::{AgentRun, RunPlan};
 
-use super::end::{RunEnd, end_run};
+use super::end::{FinalStatus, end_run};
 use super::error::Error;
 use super::finish::{abort, agent_finished, recorded_error};
 use super::inputs::{self, RenewalScope};
@@ -37,7 +37,7 @@ pub async fn observe_starting(run: StoredRun, context: &Context) -> Result<Actio
     let plan = match plan {
         Ok(plan) => plan,
         Err(error) if error.is_final() => {
-            return end_run(run, RunEnd::failed(&error.user_message()), context).await;
+            return end_run(run, FinalStatus::failed(&error.user_message()), context).await;
         }
         Err(error) => return Err(error),
     };
@@ -51,7 +51,7 @@ pub async fn observe_starting(run: StoredRun, context: &Context) -> Result<Actio
     }
     let job = cached_job(&run, context);
     if let Some(why) = job.as_deref().and_then(pod_status::job_failure) {
-        return end_run(run, RunEnd::failed(&why), context).await;
+        return end_run(run, FinalStatus::failed(&why), context).await;
     }
     let waited = time_since_granted(&run);
     let start = Duration::from_secs(plan.deadlines.start_seconds);
@@ -61,7 +61,7 @@ pub async fn observe_starting(run: StoredRun, context: &Context) -> Result<Actio
     }
     if waited >= start {
         let why = "no pod was created for the run's Job in time; check the Job's Events and that kube-controller-manager runs";
-        return end_run(run, RunEnd::failed(why), context).await;
+        return end_run(run, FinalStatus::failed(why), context).await;
     }
     Ok(Action::requeue(start - waited))
 }
@@ -241,7 +241,7 @@ async fn handle_start_fault(
     context: &Context,
 ) -> Result<Action, Error> {
     let Some(rest) = fault_time_left(&run, fault, waited, start, context) else {
-        return end_run(run, RunEnd::failed(&fault.message), context).await;
+        return end_run(run, FinalStatus::failed(&fault.message), context).await;
     };
     publish_start_fault(&run, fault, context).await?;
     Ok(Action::requeue(rest))

@@ -12,7 +12,7 @@ use sympozium_plan::admit::Violation;
 use sympozium_plan::render::TTL_SECONDS;
 
 use super::create::{Creation, admitted_condition, is_plan};
-use super::end::{RunEnd, end_run};
+use super::end::{FinalStatus, end_run};
 use super::error::Error;
 use super::index::WaitReason;
 use super::resolve::{Prepared, StartBlocker, prepare};
@@ -44,7 +44,7 @@ const TRANSIENT_TIMEOUT: Duration = Duration::from_secs(10);
 pub async fn start(run: StoredRun, context: &Context) -> Result<Action, Error> {
     let has_plan = run.status.as_ref().is_some_and(|it| it.plan_digest.is_some());
     if run.spec.cancel {
-        return end_run(run, RunEnd::cancelled(), context).await;
+        return end_run(run, FinalStatus::cancelled(), context).await;
     }
     // The Job exists and the pod does not: either there is an explanation, or it is on its way.
     let is_made = context.index.has_job(run.uid());
@@ -59,7 +59,7 @@ pub async fn start(run: StoredRun, context: &Context) -> Result<Action, Error> {
     {
         let why =
             "the run's Job is gone and it is unknown whether it ran, so it is not created again; create a new run";
-        return end_run(run, RunEnd::failed(why), context).await;
+        return end_run(run, FinalStatus::failed(why), context).await;
     }
     let Some(cluster_info) = context.cluster_info.borrow().clone() else {
         return Ok(Action::requeue(CLUSTER_INFO_RECHECK));
@@ -71,7 +71,7 @@ pub async fn start(run: StoredRun, context: &Context) -> Result<Action, Error> {
     let digest = &prepared.rendered.digest;
     let written = run.status.as_ref().and_then(|it| it.plan_digest.as_ref());
     if written.is_some_and(|it| it != digest) {
-        let outcome = RunEnd::failed(
+        let outcome = FinalStatus::failed(
             "an agent, pack, policy or model of the run was changed while the run started; create a new run",
         );
         return end_run(run, outcome, context).await;
@@ -87,8 +87,8 @@ pub async fn start(run: StoredRun, context: &Context) -> Result<Action, Error> {
         }
         // The API server has rejected a valid request and will reject it again.
         Err(error) if error.is_final() => {
-            let run_end = RunEnd::failed(&pod_status::describe_rejection(&error.user_message()));
-            end_run(creation.run, run_end, context).await
+            let final_status = FinalStatus::failed(&pod_status::describe_rejection(&error.user_message()));
+            end_run(creation.run, final_status, context).await
         }
         Err(error) => handle_interruption(creation.run, error, context).await,
     }
@@ -100,7 +100,7 @@ async fn handle_interruption(run: StoredRun, error: Error, context: &Context) ->
     let elapsed = context.start_faults.duration(run.uid(), NOT_CREATED);
     let why = format!("the objects of the run cannot be created: {}", error.user_message());
     if elapsed >= context.settings.resolve_timeout {
-        return end_run(run, RunEnd::failed(&why), context).await;
+        return end_run(run, FinalStatus::failed(&why), context).await;
     }
     if elapsed >= TRANSIENT_TIMEOUT {
         let mut patch = StatusPatch::new(&run);
@@ -129,12 +129,12 @@ async fn finish_dry_run(run: StoredRun, prepared: &Prepared, context: &Context) 
     for object in plans.filter(|it| is_plan(it)) {
         objects::create(context, object, &run).await?;
     }
-    let outcome = RunEnd {
+    let outcome = FinalStatus {
         phase: Phase::Skipped,
         result: Some(
             "the run was planned and not started, because of `dryRun`; `sympozium explain` shows the plan".to_owned(),
         ),
-        ..RunEnd::default()
+        ..FinalStatus::default()
     };
     end_run(run, outcome, context).await
 }
@@ -162,18 +162,18 @@ async fn postpone(run: StoredRun, blocker: StartBlocker, context: &Context) -> R
             let text = format_violations(&violations);
             let event = EventContent { type_: EventType::Warning, reason: "Denied", action: "Admit", note: &text };
             context.emit_event(&run, event).await;
-            let run_end = RunEnd {
+            let final_status = FinalStatus {
                 admitted_condition: Some(ConditionValue::no(reason::DENIED, text.clone())),
-                ..RunEnd::failed(&format!("the run is denied\n{text}"))
+                ..FinalStatus::failed(&format!("the run is denied\n{text}"))
             };
-            end_run(run, run_end, context).await
+            end_run(run, final_status, context).await
         }
         StartBlocker::Impossible(why) => {
-            let run_end = RunEnd {
+            let final_status = FinalStatus {
                 admitted_condition: Some(ConditionValue::no(reason::IMPOSSIBLE, why.clone())),
-                ..RunEnd::failed(&why)
+                ..FinalStatus::failed(&why)
             };
-            end_run(run, run_end, context).await
+            end_run(run, final_status, context).await
         }
     }
 }

@@ -1,37 +1,21 @@
 //! Events of the run API.
 
-use serde::Serialize;
-use sympozium_ipc::run_api::{ApprovalAnswer, ApprovalRequest, ReportedEnd};
+use serde::Serializer;
+use sympozium_api::agent_run::AgentEndKind;
+use sympozium_ipc::run_api::{ApprovalAnswer, ApprovalRequest};
 
 use super::EventKind;
 
-/// How a run ended, without its answer: answers are long, and the store of reports has them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RunEndKind {
-    Answered,
-    /// The agent reported an error.
-    Failed,
-    /// The agent disconnected without a result.
-    Crashed,
-    /// The agent never connected.
-    NeverCame,
-    TimedOut,
-    /// It was told to terminate.
-    Stopped,
-}
-
-impl RunEndKind {
-    pub fn from_run_end(ending: &ReportedEnd) -> Self {
-        match ending {
-            ReportedEnd::Answered { .. } => Self::Answered,
-            ReportedEnd::Failed { .. } => Self::Failed,
-            ReportedEnd::Crashed { .. } => Self::Crashed,
-            ReportedEnd::NeverCame => Self::NeverCame,
-            ReportedEnd::TimedOut => Self::TimedOut,
-            ReportedEnd::Stopped => Self::Stopped,
-        }
-    }
+/// Writes an end in the form of the event log, which is kebab-case.
+pub(super) fn serialize_end<S: Serializer>(end: &AgentEndKind, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(match end {
+        AgentEndKind::Answered => "answered",
+        AgentEndKind::Failed => "failed",
+        AgentEndKind::Crashed => "crashed",
+        AgentEndKind::NeverCame => "never-came",
+        AgentEndKind::TimedOut => "timed-out",
+        AgentEndKind::Stopped => "stopped",
+    })
 }
 
 impl EventKind {

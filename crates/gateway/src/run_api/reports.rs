@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use sympozium_api::digest::digest;
 use sympozium_ipc::receipt::{Receipt, Verifier};
-use sympozium_ipc::run_api::{ApiRefusal, ApiRefusalCode, Report, ReportAck};
+use sympozium_ipc::run_api::{AgentEnd, ApiRefusal, ApiRefusalCode, Report, ReportAck};
 use tokio::time::timeout;
 
 use super::request::refuse;
 use super::state::RequestSlot;
 use super::traits::{HandlerError, ReportCursor, ReportStore};
 use super::{BodyReservation, HANDLER_TIMEOUT, Service, run_ended_refusal};
-use crate::events::{EventKind, RunEndKind};
+use crate::events::EventKind;
 use crate::plans::Run;
 
 /// The domain of a report's digest.
@@ -114,7 +114,7 @@ where
         if run.has_ended() {
             return Err(run_ended_refusal());
         }
-        let (phase, ending) = (report.phase, report.ending.as_ref().map(RunEndKind::from_run_end));
+        let (phase, ending) = (report.phase, report.ending.as_ref().map(AgentEnd::kind));
         let mut attempt = 0;
         let (before, kept, receipts) = loop {
             attempt += 1;

@@ -27,7 +27,7 @@ use sympozium_gateway::run_api::local::{ApprovalQueue, NoScheduler, RecordStore}
 use sympozium_gateway::run_api::{QuestionHandler, ReportStore, Scheduler};
 use sympozium_gateway::{Gateway, NetworkAccess, RunApi, Settings};
 use sympozium_ipc::receipt::{Chain, Event};
-use sympozium_ipc::run_api::{BridgePhase, RUN_CREDENTIAL, Report, ReportedEnd, Usage, path};
+use sympozium_ipc::run_api::{AgentEnd, BridgePhase, RUN_CREDENTIAL, Report, Usage, path};
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use tokio::net::{UnixListener, UnixStream};
 
@@ -217,7 +217,7 @@ impl Reporting {
     }
 
     pub fn last(&mut self) -> Report {
-        let ending = ReportedEnd::Answered { text: "the answer".to_owned() };
+        let ending = AgentEnd::Answered { text: "the answer".to_owned() };
         Report { phase: BridgePhase::Ended, ending: Some(ending), ..self.next(1) }
     }
 }

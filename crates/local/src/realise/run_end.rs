@@ -3,7 +3,7 @@
 use sympozium_api::lifecycle::GateDefault;
 use sympozium_api::run_plan::{Part, Role};
 use sympozium_gateway::run_api::local::RecordStore;
-use sympozium_ipc::run_api::ReportedEnd;
+use sympozium_ipc::run_api::AgentEnd;
 
 use super::ActiveRun;
 use super::parts::check_hook;
@@ -56,7 +56,7 @@ impl ActiveRun {
         let reported = RecordStore::open(self.directory.path().parent().unwrap_or(self.directory.path()))
             .and_then(|records| records.read_report(&self.record.uid));
         let ending = reported.ok().flatten().and_then(|report| report.ending);
-        if let Some(ReportedEnd::Answered { text }) = ending {
+        if let Some(AgentEnd::Answered { text }) = ending {
             return RunEnd::Succeeded { answer: text };
         }
         if ends.was_stopped {
@@ -68,15 +68,15 @@ impl ActiveRun {
         }
         let of_part = |end: &Option<PartEnd>| end.as_ref().map(PartEnd::describe);
         match ending {
-            Some(ReportedEnd::Failed { error }) => RunEnd::Failed { why: error },
-            Some(ReportedEnd::TimedOut) => RunEnd::TimedOut,
-            Some(ReportedEnd::Crashed { known }) => RunEnd::Failed { why: of_part(&ends.agent).unwrap_or(known) },
-            Some(ReportedEnd::NeverCame) => {
+            Some(AgentEnd::Failed { error }) => RunEnd::Failed { why: error },
+            Some(AgentEnd::TimedOut) => RunEnd::TimedOut,
+            Some(AgentEnd::Crashed { known }) => RunEnd::Failed { why: of_part(&ends.agent).unwrap_or(known) },
+            Some(AgentEnd::NeverCame) => {
                 RunEnd::Failed { why: of_part(&ends.agent).unwrap_or_else(|| "the agent never came".to_owned()) }
             }
-            Some(ReportedEnd::Stopped) => RunEnd::Failed { why: "the bridge was ended from outside".to_owned() },
-            Some(ReportedEnd::Answered { .. }) | None if ends.timed_out => RunEnd::TimedOut,
-            Some(ReportedEnd::Answered { .. }) | None => RunEnd::Failed {
+            Some(AgentEnd::Stopped) => RunEnd::Failed { why: "the bridge was ended from outside".to_owned() },
+            Some(AgentEnd::Answered { .. }) | None if ends.timed_out => RunEnd::TimedOut,
+            Some(AgentEnd::Answered { .. }) | None => RunEnd::Failed {
                 why: (of_part(&ends.bridge).or_else(|| of_part(&ends.agent)))
                     .unwrap_or_else(|| "nothing is known about its end".to_owned()),
             },

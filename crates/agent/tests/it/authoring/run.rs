@@ -17,7 +17,7 @@ use sympozium_gateway::run_api::{RunApi, Scheduler};
 use sympozium_gateway::{Gateway, Settings};
 use sympozium_ipc::credential::{Claims, KEY_BYTES, KeyRing};
 use sympozium_ipc::receipt::{Event, verify};
-use sympozium_ipc::run_api::{RUN_CREDENTIAL, ReportedEnd};
+use sympozium_ipc::run_api::{AgentEnd, RUN_CREDENTIAL};
 use sympozium_plan::admit::{
     Agents, Candidates, Decision, Facts, Input, NO_RUNTIME_CLASSES, PackCandidates, PackObject, Services, admit,
 };
@@ -181,7 +181,7 @@ impl Run {
         assert_eq!((ended, bridge), (Some(0), Some(0)), "{}", self.logs());
         let report = self.records.read_report(UID).expect("readable");
         match report.and_then(|it| it.ending) {
-            Some(ReportedEnd::Answered { text }) => text,
+            Some(AgentEnd::Answered { text }) => text,
             other => panic!("no answer: {other:?}\n{}", self.logs()),
         }
     }

@@ -6,7 +6,7 @@ use serde_json::json;
 use sympozium_api::run_plan::Gate;
 use sympozium_gateway::run_api::local::{Vote, VoteRefusal, VoteRequest};
 use sympozium_ipc::door::RefusalCode;
-use sympozium_ipc::run_api::{BridgePhase, ReportedEnd};
+use sympozium_ipc::run_api::{AgentEnd, BridgePhase};
 use sympozium_testkit::growing;
 use tokio::time::{sleep, timeout};
 
@@ -191,7 +191,7 @@ async fn the_clock_stands_still_while_a_person_is_asked() {
         assert!(answer.is_ok(), "{answer:?}");
         // And runs again afterwards.
         world.wait_exit().await;
-        assert_eq!(world.ending(), ReportedEnd::TimedOut);
+        assert_eq!(world.ending(), AgentEnd::TimedOut);
         return;
     }
     panic!("this machine is too slow");

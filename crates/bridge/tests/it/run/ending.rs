@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use sympozium_ipc::door::{RefusalCode, SOCKET_NAME, path};
 use sympozium_ipc::receipt::{Event, Outcome};
-use sympozium_ipc::run_api::{RUN_CREDENTIAL, ReportedEnd};
+use sympozium_ipc::run_api::{AgentEnd, RUN_CREDENTIAL};
 use sympozium_testkit::model_server::{Gate, Reply};
 use sympozium_testkit::wait_until;
 use tokio::net::UnixStream;
@@ -36,7 +36,7 @@ async fn with_an_answer() {
     assert_eq!(agent.finish("43").await.status, 400, "only the first counts");
     drop(agent);
     wait_ended(&mut world).await;
-    assert_eq!(world.ending(), ReportedEnd::Answered { text: "42".to_owned() });
+    assert_eq!(world.ending(), AgentEnd::Answered { text: "42".to_owned() });
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -45,7 +45,7 @@ async fn with_an_answer_of_an_agent_that_does_not_leave() {
     let agent = world.agent().await;
     assert_eq!(agent.finish("42").await.status, 204);
     wait_ended(&mut world).await;
-    assert_eq!(world.ending(), ReportedEnd::Answered { text: "42".to_owned() });
+    assert_eq!(world.ending(), AgentEnd::Answered { text: "42".to_owned() });
     assert!(agent.post("/v1/progress", "{}").await.is_err());
 }
 
@@ -57,7 +57,7 @@ async fn without_a_word() {
     agent.report(permit).await;
     agent.leave();
     wait_ended(&mut world).await;
-    let ReportedEnd::Crashed { known } = world.ending() else {
+    let AgentEnd::Crashed { known } = world.ending() else {
         panic!("{:?}", world.ending());
     };
     assert_eq!(known, "the agent left without a result; it had asked the model 0 times and called 1 tools");
@@ -67,7 +67,7 @@ async fn without_a_word() {
 async fn because_the_agent_never_came() {
     let mut world = RunHarness::start(|plan| plan.deadlines.connect_seconds = 1).await;
     wait_ended(&mut world).await;
-    assert_eq!(world.ending(), ReportedEnd::NeverCame);
+    assert_eq!(world.ending(), AgentEnd::NeverCame);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -81,7 +81,7 @@ async fn because_the_time_is_up_whatever_the_agent_does() {
     };
     busy.await;
     wait_ended(&mut world).await;
-    assert_eq!(world.ending(), ReportedEnd::TimedOut);
+    assert_eq!(world.ending(), AgentEnd::TimedOut);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -100,7 +100,7 @@ async fn because_the_bridge_is_told_to_with_a_command_under_way() {
     let (answer, ()) = tokio::join!(call, stop);
     assert!(answer.is_err());
     wait_ended(&mut world).await;
-    assert_eq!(world.ending(), ReportedEnd::Stopped);
+    assert_eq!(world.ending(), AgentEnd::Stopped);
     let acted = world.events().into_iter().find_map(|it| match it {
         Event::Acted { outcome, .. } => Some(outcome),
         _ => None,
@@ -147,7 +147,7 @@ async fn because_the_agent_asks_again_and_again_for_what_it_is_refused() {
         assert!(refused < 5_000, "nobody minds");
     }
     wait_ended(&mut world).await;
-    let ReportedEnd::Crashed { known } = world.ending() else {
+    let AgentEnd::Crashed { known } = world.ending() else {
         panic!("{:?}", world.ending());
     };
     assert!(known.starts_with("the agent was cut off"), "{known}");

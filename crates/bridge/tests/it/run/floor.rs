@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use sympozium_api::guarantee::Guarantee;
 use sympozium_ipc::door::ToolAnswer;
 use sympozium_ipc::receipt::{Event, Outcome};
-use sympozium_ipc::run_api::ReportedEnd;
+use sympozium_ipc::run_api::AgentEnd;
 
 use super::foreign::wait_for;
 use super::harness::{KEY, RunHarness, open_plan};
@@ -76,7 +76,7 @@ async fn a_result_below_the_floor_ends_the_run() {
         assert_eq!(world.wait_exit().await, 0, "{}", world.log());
         let why = format!("the executor of pack `{OURS}` is below the isolation floor of the run: {lacking}");
         let error = format!("the run was ended: {why}");
-        assert_eq!(world.ending(), ReportedEnd::Failed { error });
+        assert_eq!(world.ending(), AgentEnd::Failed { error });
         assert_eq!(outcomes(&world), [Outcome::Failed { why }]);
         drop(agent);
     }
@@ -97,7 +97,7 @@ async fn a_start_below_the_floor_ends_the_run_without_a_key() {
     let error = format!(
         "the run was ended: the executor of pack `{OURS}` is below the isolation floor of the run: filesystem is \"not-held\""
     );
-    assert_eq!(world.ending(), ReportedEnd::Failed { error });
+    assert_eq!(world.ending(), AgentEnd::Failed { error });
     assert!(!volume.join(".key").exists());
     drop(agent);
 }
@@ -114,7 +114,7 @@ async fn a_start_at_the_floor_gets_a_key() {
     drop(agent);
     assert_eq!(world.wait_exit().await, 0, "{}", world.log());
     let text = "done".to_owned();
-    assert_eq!(world.ending(), ReportedEnd::Answered { text });
+    assert_eq!(world.ending(), AgentEnd::Answered { text });
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -131,7 +131,7 @@ async fn a_result_at_the_floor_is_passed_on() {
     drop(agent);
     assert_eq!(world.wait_exit().await, 0, "{}", world.log());
     let text = "done".to_owned();
-    assert_eq!(world.ending(), ReportedEnd::Answered { text });
+    assert_eq!(world.ending(), AgentEnd::Answered { text });
 }
 
 /// Nothing attests for an image that starts itself; admission lets it into a run whose floor asks for a kernel alone.
@@ -146,7 +146,7 @@ async fn an_executor_that_attests_nothing_is_not_asked_to() {
     drop(agent);
     assert_eq!(world.wait_exit().await, 0, "{}", world.log());
     let text = "done".to_owned();
-    assert_eq!(world.ending(), ReportedEnd::Answered { text });
+    assert_eq!(world.ending(), AgentEnd::Answered { text });
 }
 
 /// What the agent concludes from such a command is no answer of the run, even if it was quicker.
@@ -171,5 +171,5 @@ async fn an_answer_does_not_hide_a_result_below_the_floor() {
     assert_eq!(world.wait_exit().await, 0, "{}", world.log());
     drop(waiting);
     let ending = world.ending();
-    assert!(matches!(ending, ReportedEnd::Failed { .. }), "{ending:?}");
+    assert!(matches!(ending, AgentEnd::Failed { .. }), "{ending:?}");
 }

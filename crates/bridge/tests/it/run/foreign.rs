@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use sympozium_ipc::door::ToolAnswer;
 use sympozium_ipc::receipt::{Event, ForeignKind};
-use sympozium_ipc::run_api::ReportedEnd;
+use sympozium_ipc::run_api::AgentEnd;
 use tokio::time::{sleep, timeout};
 
 use super::agent::TIMEOUT;
@@ -38,14 +38,14 @@ pub async fn wait_for(what: &str, condition: impl Fn() -> bool) {
 async fn wait_failed(mut world: RunHarness) -> (RunHarness, String) {
     assert_eq!(world.wait_exit().await, 0, "{}", world.log());
     match world.ending() {
-        ReportedEnd::Failed { error } => (world, error),
+        AgentEnd::Failed { error } => (world, error),
         other => panic!("{other:?}: {}", world.log()),
     }
 }
 
 pub async fn answered(mut world: RunHarness) -> RunHarness {
     assert_eq!(world.wait_exit().await, 0, "{}", world.log());
-    assert_eq!(world.ending(), ReportedEnd::Answered { text: "done".to_owned() });
+    assert_eq!(world.ending(), AgentEnd::Answered { text: "done".to_owned() });
     world
 }
 

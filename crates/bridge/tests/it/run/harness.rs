@@ -16,7 +16,7 @@ use sympozium_gateway::run_api::local::{
 use sympozium_gateway::{Gateway, Settings};
 use sympozium_ipc::credential::{Claims, KEY_BYTES, KeyRing};
 use sympozium_ipc::receipt::{Event, Receipt, verify};
-use sympozium_ipc::run_api::{RUN_CREDENTIAL, ReportedEnd};
+use sympozium_ipc::run_api::{AgentEnd, RUN_CREDENTIAL};
 use sympozium_testkit::command;
 use sympozium_testkit::model_server::ModelServer;
 use tempfile::TempDir;
@@ -229,7 +229,7 @@ impl RunHarness {
     }
 
     /// How the run ended, as it was reported. The chain of receipts holds up to the reported head.
-    pub fn ending(&self) -> ReportedEnd {
+    pub fn ending(&self) -> AgentEnd {
         let report = self.report();
         self.receipts();
         report.ending.expect("an ending")

@@ -8,7 +8,7 @@ use serde_json::json;
 use sympozium_api::run_plan::Gate;
 use sympozium_ipc::door::{RefusalCode, ToolAnswer};
 use sympozium_ipc::receipt::{Actor, CallDecision, Event, Outcome};
-use sympozium_ipc::run_api::ReportedEnd;
+use sympozium_ipc::run_api::AgentEnd;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::time::sleep;
@@ -170,7 +170,7 @@ async fn whatever_is_no_http_2_ends_the_run_and_nothing_else() {
         assert_eq!(world.wait_exit().await, 0, "{}", world.log());
         let told: Vec<String> = world.events().iter().map(short).collect();
         assert_eq!(told.len(), 2, "{told:?}");
-        assert!(matches!(world.ending(), ReportedEnd::Crashed { .. }), "{:?}", world.ending());
+        assert!(matches!(world.ending(), AgentEnd::Crashed { .. }), "{:?}", world.ending());
     }
 }
 
@@ -185,14 +185,14 @@ async fn nobody_keeps_the_bridge_alive() {
         // Only on a very slow machine it is over before.
         assert!(listened_to || begun.elapsed() >= Duration::from_millis(900));
         assert_eq!(world.wait_exit().await, 0, "{}", world.log());
-        assert_eq!(world.ending(), ReportedEnd::TimedOut);
+        assert_eq!(world.ending(), AgentEnd::TimedOut);
     }
     // Has said all that it will ever say, and waits: that is how an agent leaves.
     let mut world = RunHarness::start(|_| ()).await;
     let mut agent = Frames::connect(&world.at("door")).await;
     agent.half_close().await;
     assert_eq!(world.wait_exit().await, 0, "{}", world.log());
-    assert!(matches!(world.ending(), ReportedEnd::Crashed { .. }), "{:?}", world.ending());
+    assert!(matches!(world.ending(), AgentEnd::Crashed { .. }), "{:?}", world.ending());
     // Holds a request open byte by byte, and does not read.
     let mut world = RunHarness::start(|plan| plan.deadlines.run_seconds = 3).await;
     let mut agent = Frames::deaf(&world.at("door")).await;
@@ -201,7 +201,7 @@ async fn nobody_keeps_the_bridge_alive() {
         sleep(PAUSE).await;
     }
     assert_eq!(world.wait_exit().await, 0, "{}", world.log());
-    assert_eq!(world.ending(), ReportedEnd::TimedOut);
+    assert_eq!(world.ending(), AgentEnd::TimedOut);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -216,7 +216,7 @@ async fn an_agent_that_has_answered_and_does_not_read_on_is_left() {
     let answer = json!({ "is": "answer", "text": "42" }).to_string();
     agent.request("POST", b"/v1/result", answer.as_bytes()).await.expect("a stream");
     assert_eq!(world.wait_exit().await, 0, "{}", world.log());
-    assert_eq!(world.ending(), ReportedEnd::Answered { text: "42".to_owned() });
+    assert_eq!(world.ending(), AgentEnd::Answered { text: "42".to_owned() });
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -326,7 +326,7 @@ async fn what_is_refused_is_counted_when_nobody_waits_for_the_refusal() {
     };
     cut.await;
     assert_eq!(world.wait_exit().await, 0, "{}", world.log());
-    let ReportedEnd::Crashed { known } = world.ending() else {
+    let AgentEnd::Crashed { known } = world.ending() else {
         panic!("{:?}", world.ending());
     };
     assert!(known.starts_with("the agent was cut off"), "{known}");
@@ -419,5 +419,5 @@ async fn a_transcript_and_an_answer_that_swell_still_leave_the_run() {
     assert_eq!(agent.finish(&text).await.status, 204);
     drop(agent);
     assert_eq!(world.wait_exit().await, 0, "{}", world.log());
-    assert!(matches!(world.ending(), ReportedEnd::Answered { text: told } if told == text));
+    assert!(matches!(world.ending(), AgentEnd::Answered { text: told } if told == text));
 }

@@ -11,7 +11,7 @@ use sympozium_gateway::run_api::local::{PendingQuestion, Vote, VoteRefusal, Vote
 use sympozium_ipc::action::{Action, Operation};
 use sympozium_ipc::door::RefusalCode;
 use sympozium_ipc::receipt::{CallDecision, Event};
-use sympozium_ipc::run_api::ReportedEnd;
+use sympozium_ipc::run_api::AgentEnd;
 use sympozium_testkit::growing;
 use tokio::time::{sleep, timeout};
 
@@ -159,7 +159,7 @@ async fn questions_are_taken_back(time: Duration) -> Option<()> {
     assert_eq!((cluster.seen().len(), tickets.seen().len()), (1, 1));
     assert_eq!(cluster.seen()[0]["command"], "c");
     world.wait_exit().await;
-    assert_eq!(world.ending(), ReportedEnd::TimedOut);
+    assert_eq!(world.ending(), AgentEnd::TimedOut);
     let events = world.events();
     let count = |wanted: CallDecision| {
         let is = |it: &&Event| matches!(it, Event::Answered { decided, .. } if *decided == wanted);

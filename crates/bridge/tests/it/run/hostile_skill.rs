@@ -10,7 +10,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::{Value, json};
 use sympozium_ipc::door::{Refusal, RefusalCode, ToolAnswer};
 use sympozium_ipc::receipt::{Event, Outcome};
-use sympozium_ipc::run_api::ReportedEnd;
+use sympozium_ipc::run_api::AgentEnd;
 use sympozium_testkit::{as_user, command, skip};
 use tokio::time::sleep;
 
@@ -338,7 +338,7 @@ async fn b28_a_done_that_the_bridge_did_not_write() {
     agent.finish("done").await;
     drop(agent);
     assert_eq!(world.wait_exit().await, 0, "{}", world.log());
-    assert_eq!(world.ending(), ReportedEnd::Answered { text: "done".to_owned() });
+    assert_eq!(world.ending(), AgentEnd::Answered { text: "done".to_owned() });
 }
 
 #[tokio::test(flavor = "multi_thread")]

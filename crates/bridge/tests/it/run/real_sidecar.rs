@@ -9,7 +9,7 @@ use serde_json::json;
 use sympozium_api::guarantee::Guarantee;
 use sympozium_ipc::door::{RefusalCode, ToolAnswer};
 use sympozium_ipc::receipt::{Event, Outcome, ReportedIsolation};
-use sympozium_ipc::run_api::ReportedEnd;
+use sympozium_ipc::run_api::AgentEnd;
 use sympozium_testkit::ipc_cases::has_program;
 use sympozium_testkit::static_build::{self, workspace_root};
 use sympozium_testkit::{as_user, command, processes, skip};
@@ -222,7 +222,7 @@ async fn our_sidecar_that_is_restarted_ends_the_run() {
     assert!(answer.is_err(), "{answer:?}");
     assert_eq!(world.wait_exit().await, 0, "{}", world.log());
     match world.ending() {
-        ReportedEnd::Failed { error } => assert!(error.contains("was started again"), "{error}"),
+        AgentEnd::Failed { error } => assert!(error.contains("was started again"), "{error}"),
         other => panic!("{other:?}"),
     }
     assert_eq!(restarted.left().await, Some(0), "it is told that the run is over");
@@ -269,8 +269,8 @@ async fn our_injected_sidecar_is_held_to_the_plans_floor() {
         drop(agent);
         assert_eq!(world.wait_exit().await, 0, "{}", world.log());
         match (world.ending(), lacking) {
-            (ReportedEnd::Answered { text }, None) => assert_eq!(text, "done"),
-            (ReportedEnd::Failed { error }, Some(lacking)) => {
+            (AgentEnd::Answered { text }, None) => assert_eq!(text, "done"),
+            (AgentEnd::Failed { error }, Some(lacking)) => {
                 assert!(error.ends_with(lacking), "{error}");
             }
             (other, _) => panic!("{other:?}: {log}"),

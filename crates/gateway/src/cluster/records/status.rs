@@ -1,11 +1,11 @@
 //! Builds `status.report` from its previous value and the next report. Pure.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use sympozium_api::agent_run::{ReportedEnding, ReportedPhase, RunReport, TokenUsage};
+use sympozium_api::agent_run::{ReportedPhase, RunReport, TokenUsage};
 use sympozium_api::limits::{LONG_TEXT, NAMES, VALUE};
 use sympozium_api::names::ObjectName;
 use sympozium_api::run_plan::RunIdentity;
-use sympozium_ipc::run_api::{BridgePhase, Report, ReportedEnd};
+use sympozium_ipc::run_api::{AgentEnd, BridgePhase, Report};
 
 use super::calls::OpenCalls;
 use super::segments::{TranscriptSegments, stored_char_bytes};
@@ -38,7 +38,8 @@ pub(super) struct ReportContext<'a> {
 pub(super) fn build_report(report: &Report, around: ReportContext<'_>) -> RunReport {
     let ReportContext { before, cursor: kept, .. } = around;
     let before_or = |read: fn(&RunReport) -> Option<i64>| before.and_then(read).unwrap_or(0);
-    let (ending, result, error) = report.ending.as_ref().map_or((None, None, None), end_fields);
+    let end = report.ending.as_ref();
+    let (result, error) = end.map_or((None, None), end_texts);
     let usage = &report.usage;
     let duration =
         around.started_at.map_or(0, |started| (around.now.0.as_millisecond() - started.0.as_millisecond()).max(0));
@@ -58,7 +59,7 @@ pub(super) fn build_report(report: &Report, around: ReportContext<'_>) -> RunRep
             None => before.and_then(|it| it.progress.clone()),
         },
         finished: report.ending.is_some(),
-        ending,
+        ending: end.map(AgentEnd::kind),
         result,
         error,
         token_usage: Some(TokenUsage {
@@ -98,15 +99,12 @@ pub(super) fn read_cursor(report: &RunReport, plan: &sympozium_api::names::Diges
     }
 }
 
-fn end_fields(ending: &ReportedEnd) -> (Option<ReportedEnding>, Option<String>, Option<String>) {
-    let text = |text: &str, most| Some(to_stored_text(text, most));
-    match ending {
-        ReportedEnd::Answered { text: it } => (Some(ReportedEnding::Answered), text(it, LONG_TEXT), None),
-        ReportedEnd::Failed { error } => (Some(ReportedEnding::Failed), None, text(error, VALUE)),
-        ReportedEnd::Crashed { known } => (Some(ReportedEnding::Crashed), None, text(known, VALUE)),
-        ReportedEnd::NeverCame => (Some(ReportedEnding::NeverCame), None, None),
-        ReportedEnd::TimedOut => (Some(ReportedEnding::TimedOut), None, None),
-        ReportedEnd::Stopped => (Some(ReportedEnding::Stopped), None, None),
+/// The answer or the error of an end, in its stored form.
+fn end_texts(end: &AgentEnd) -> (Option<String>, Option<String>) {
+    match end {
+        AgentEnd::Answered { text } => (Some(to_stored_text(text, LONG_TEXT)), None),
+        AgentEnd::Failed { error: why } | AgentEnd::Crashed { known: why } => (None, Some(to_stored_text(why, VALUE))),
+        AgentEnd::NeverCame | AgentEnd::TimedOut | AgentEnd::Stopped => (None, None),
     }
 }
 

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use sympozium_api::names::Digest;
 use sympozium_ipc::door::MAX_PROGRESS;
-use sympozium_ipc::run_api::{BridgePhase, MAX_REQUEST, Report, ReportedEnd, Usage};
+use sympozium_ipc::run_api::{AgentEnd, BridgePhase, MAX_REQUEST, Report, Usage};
 
 use super::super::traits::{HandlerError, ReportCursor, ReportStore};
 use crate::plans::RunFacts;
@@ -64,7 +64,7 @@ pub struct StoredReport {
     /// The hash that covers all receipts.
     pub head: Digest,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ending: Option<ReportedEnd>,
+    pub ending: Option<AgentEnd>,
     /// Number of reports.
     pub reports: u64,
     /// The digest of the last report.

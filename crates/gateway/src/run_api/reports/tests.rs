@@ -1,6 +1,6 @@
 use sympozium_api::names::Digest;
 use sympozium_ipc::receipt::{Chain, Event};
-use sympozium_ipc::run_api::{BridgePhase, ReportedEnd, Usage};
+use sympozium_ipc::run_api::{AgentEnd, BridgePhase, Usage};
 
 use super::*;
 
@@ -94,7 +94,7 @@ fn receipts_follow_from_each_other_and_from_the_plan() {
 #[test]
 fn nothing_comes_after_the_end() {
     let mut chain = Chain::new(plan());
-    let last = Report { phase: BridgePhase::Ended, ending: Some(ReportedEnd::TimedOut), ..report(&mut chain, 0, 1) };
+    let last = Report { phase: BridgePhase::Ended, ending: Some(AgentEnd::TimedOut), ..report(&mut chain, 0, 1) };
     let (kept, _) = next(&ReportCursor::start(plan()), &last);
     assert!(kept.has_ended());
     assert_eq!(check_report(&kept, &last), Ok(ReportStep::Duplicate));

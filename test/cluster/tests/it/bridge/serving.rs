@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use sympozium_api::run_plan::{Gate, paths};
 use sympozium_ipc::door::ToolAnswer;
 use sympozium_ipc::receipt::{Actor, CallDecision, Event, Outcome, OutputSize, verify};
-use sympozium_ipc::run_api::{BridgePhase, RUN_CREDENTIAL as RUN_TOKEN, ReportedEnd};
+use sympozium_ipc::run_api::{AgentEnd, BridgePhase, RUN_CREDENTIAL as RUN_TOKEN};
 use sympozium_plan::render::{CreationStep, SecretPurpose, key};
 use sympozium_testkit::cluster::{Tier, eventually};
 
@@ -131,7 +131,7 @@ impl World {
     }
 
     /// How the run ended, and all that happened, as the gateway has it. The chain holds up to the reported head.
-    pub(super) fn reported(&self) -> Result<(ReportedEnd, Vec<Event>)> {
+    pub(super) fn reported(&self) -> Result<(AgentEnd, Vec<Event>)> {
         let report = eventually("the report of the end", PATIENCE, || {
             let report: Value = serde_json::from_str(&self.recorded("report.json")?)?;
             ensure!(report["phase"] == json!(BridgePhase::Ended), "{report}");
@@ -178,7 +178,7 @@ fn nobody_comes(tier: Tier, manifests: &str) -> Result<Option<(String, String)>>
         assert_eq!(world.first_log(&pod, watcher)?, "it is done\n");
     }
     let (ending, events) = world.reported()?;
-    assert_eq!(ending, ReportedEnd::NeverCame);
+    assert_eq!(ending, AgentEnd::NeverCame);
     let [Event::Started { run, by }, ended] = &events[..] else {
         anyhow::bail!("{events:?}");
     };
@@ -258,7 +258,7 @@ fn an_agent_comes(tier: Tier, profile: &str) -> Result<()> {
     world.ended_well(&pod)?;
     let (ending, events) = world.reported()?;
     let text = "It is kept.".to_owned();
-    assert_eq!(ending, ReportedEnd::Answered { text });
+    assert_eq!(ending, AgentEnd::Answered { text });
     let [Event::Started { .. }, called, acted, ended] = &events[..] else {
         anyhow::bail!("{events:?}");
     };

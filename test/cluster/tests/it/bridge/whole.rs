@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use sympozium_api::run_plan::paths;
 use sympozium_ipc::receipt::Event;
-use sympozium_ipc::run_api::ReportedEnd;
+use sympozium_ipc::run_api::AgentEnd;
 use sympozium_testkit::cluster::{Tier, eventually};
 
 use super::world::{Given, Who, World};
@@ -87,7 +87,7 @@ fn works_and_answers(tier: Tier) -> Result<()> {
 
     let (ending, events) = world.reported()?;
     let text = "It is kept.".to_owned();
-    assert_eq!(ending, ReportedEnd::Answered { text });
+    assert_eq!(ending, AgentEnd::Answered { text });
     let called: Vec<String> = events.iter().filter_map(called).collect();
     let expected = [
         "execute_command shell Allowed",

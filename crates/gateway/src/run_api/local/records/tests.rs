@@ -87,7 +87,7 @@ async fn a_run_is_written_down_and_read_again() {
     assert_eq!(world.records().cursor(&world.facts).await.unwrap(), None);
     world.take(|it| it.progress = Some("first".to_owned())).await.unwrap();
     world.take(|it| it.transcript = vec!["{\"a\":1}".to_owned(), "no\nJSON".to_owned()]).await.unwrap();
-    let ending = ReportedEnd::Answered { text: "done".to_owned() };
+    let ending = AgentEnd::Answered { text: "done".to_owned() };
     world
         .take(|it| {
             it.phase = BridgePhase::Ended;
