@@ -10,8 +10,9 @@ use std::process::ExitCode;
 
 use anyhow::anyhow;
 use serde::Serialize;
-use sympozium_manifests::planning::{PlanResults, PlannedRun, RunResult, ViolationView};
+use sympozium_manifests::planning::{PlanResults, PlannedRun, RunResult};
 use sympozium_manifests::validate::{Conclusion, Finding, ObjectName};
+use sympozium_plan::admit::Violation;
 use sympozium_plan::explain::{Explanation, explain};
 
 use crate::arguments::{ExplainArguments, ExplainFormat};
@@ -133,7 +134,7 @@ struct RunExplanation<'a> {
 #[serde(rename_all = "camelCase")]
 struct DeniedRun<'a> {
     run: &'a ObjectName,
-    reasons: &'a [ViolationView],
+    reasons: &'a [Violation],
 }
 
 impl<'a> ExplainOutput<'a> {

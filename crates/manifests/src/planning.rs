@@ -4,7 +4,6 @@
 //! are admitted or denied; then the admitted ones are planned. What the files do not have is what an installation
 //! ships: packs, policies and the floor.
 
-use serde::Serialize;
 use sympozium_api::origin::ObjectOrigin;
 use sympozium_plan::admit::Violation;
 use sympozium_plan::plan::{PlanSettings, Planned, plan};
@@ -37,24 +36,12 @@ pub struct PlannedRun<T> {
 pub enum RunResult<T> {
     /// Admitted; the value was made from its plan.
     Admitted(T),
-    /// Denied, with all violations.
-    Denied(Vec<ViolationView>),
+    /// Denied, with all violations, each with the namespace of its object.
+    Denied(Vec<Violation>),
     /// An object that decides about it is missing.
     Undecided,
     /// Admitted, but it cannot be planned or used.
     Failed(anyhow::Error),
-}
-
-/// A broken admission rule, with the object that has to change.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ViolationView {
-    /// The object that has to change.
-    pub object: ObjectName,
-    pub field: String,
-    pub rule: &'static str,
-    pub message: String,
-    pub hint: String,
 }
 
 /// Plans the runs of the files that the session has read, and calls `make` with each plan.
@@ -76,10 +63,7 @@ pub fn plan_session<T>(
                     Err(error) => RunResult::Failed(error),
                 }
             }
-            RunDecision::Denied(reasons) => {
-                let own = &judged.name.namespace;
-                RunResult::Denied(reasons.iter().map(|it| violation_view(it, own)).collect())
-            }
+            RunDecision::Denied(violations) => RunResult::Denied(with_namespaces(violations, &judged.name.namespace)),
             RunDecision::Undecided => RunResult::Undecided,
         };
         runs.push(PlannedRun {
@@ -94,19 +78,13 @@ pub fn plan_session<T>(
     PlanResults { report, runs }
 }
 
-fn violation_view(reason: &Violation, own_namespace: &str) -> ViolationView {
-    let subject = &reason.subject;
-    ViolationView {
-        object: ObjectName {
-            kind: subject.kind.to_owned(),
-            namespace: subject.namespace.clone().unwrap_or_else(|| own_namespace.to_owned()),
-            name: subject.name.clone(),
-        },
-        field: reason.field.clone(),
-        rule: reason.rule,
-        message: reason.message.clone(),
-        hint: reason.hint.clone(),
+/// The violations with the namespace of every object: that of the run, unless it is known to be another.
+fn with_namespaces(violations: &[Violation], own: &str) -> Vec<Violation> {
+    let mut violations = violations.to_vec();
+    for violation in &mut violations {
+        violation.subject.namespace.get_or_insert_with(|| own.to_owned());
     }
+    violations
 }
 
 impl<T> PlanResults<T> {

@@ -8,7 +8,6 @@ use sympozium_api::digest::to_canonical_json;
 use sympozium_api::names::Digest;
 use sympozium_api::origin::ObjectOrigin;
 use sympozium_api::text::{is_prose, is_visible};
-use sympozium_api::text::{is_prose, is_visible};
 use sympozium_exec::IsolationReport;
 use sympozium_gateway::run_api::local::{StoredReport, files};
 use sympozium_ipc::receipt::{Chain, Receipt};

@@ -279,10 +279,9 @@ fn plan_run(
                 true => denials
                     .iter()
                     .map(|it| {
-                        format!(
-                            "denied[{}]: {}: {}: {}\n  hint: {}\n",
-                            it.rule, it.object, it.field, it.message, it.hint
-                        )
+                        let namespace = it.subject.namespace.as_deref().unwrap_or_default();
+                        let object = format!("{} {namespace}/{}", it.subject.kind, printable(&it.subject.name));
+                        format!("denied[{}]: {object}: {}: {}\n  hint: {}\n", it.rule, it.field, it.message, it.hint)
                     })
                     .collect(),
                 false => findings,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use serde::Serialize;
 use sympozium_api::text::{MAX_NAME, printable, truncate};
 
 /// Maximum number of violations, and of warnings, of one decision: enough to correct an object, and a bound for hostile
@@ -9,7 +10,7 @@ use sympozium_api::text::{MAX_NAME, printable, truncate};
 pub const MAX_FINDINGS: usize = 256;
 
 /// An object that a violation is about.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Subject {
     /// The kind of the object.
     pub kind: &'static str,
@@ -19,10 +20,11 @@ pub struct Subject {
     pub name: String,
 }
 
-/// Why a run is denied, or what is unwise about it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Why a run is denied, or what is unwise about it. The field names are part of the JSON output of `sympozium explain`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Violation {
     /// The object that must be changed.
+    #[serde(rename = "object")]
     pub subject: Subject,
     /// The field in it, as a path such as `spec.sidecar.env[2].name`.
     pub field: String,
@@ -33,6 +35,7 @@ pub struct Violation {
     /// What to do about it.
     pub hint: String,
     /// The missing object, when that is the violation: waiting may help.
+    #[serde(skip)]
     pub missing: Option<Subject>,
 }
 
