@@ -1,10 +1,11 @@
 //! What of the conversation is sent again: results are cut when they come, the oldest are left out when there is too much of
 //! them, and whole rounds when the model still cannot read it all. A call is never without its result.
 
+use sympozium_api::builtin_tool::{FETCH_URL, LIST_DIRECTORY, LOAD_SKILL, READ_FILE};
+
 use crate::conversation::{Conversation, Entry, Kept};
 use crate::model::Model;
 use crate::settings::Settings;
-use crate::tools::names::{FETCH_URL, LIST_DIRECTORY, LOAD_SKILL, READ_FILE};
 
 /// Rounds that stay when whole rounds are left out.
 const KEPT_ROUNDS: usize = 2;

@@ -4,10 +4,12 @@
 //! they share `/workspace` is theirs to know, as it is with calls in two terminals. Everything else keeps the model's order.
 
 use serde_json::{Map, Value};
+use sympozium_api::builtin_tool::{
+    EDIT_FILE, EXECUTE_COMMAND, FETCH_URL, LIST_DIRECTORY, LOAD_SKILL, READ_FILE, WRITE_FILE,
+};
 use sympozium_api::run_plan::OfferedTool;
 
 use crate::model::Arguments;
-use crate::tools::names::{EDIT_FILE, EXECUTE_COMMAND, FETCH_URL, LIST_DIRECTORY, LOAD_SKILL, READ_FILE, WRITE_FILE};
 
 /// What a call touches.
 #[derive(Debug, Clone, PartialEq, Eq)]

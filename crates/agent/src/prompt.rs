@@ -10,11 +10,11 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 use sympozium_api::agent_run::Task;
+use sympozium_api::builtin_tool::{EDIT_FILE, EXECUTE_COMMAND, LIST_DIRECTORY, LOAD_SKILL, READ_FILE, WRITE_FILE};
 use sympozium_api::run_plan::{AgentView, SANDBOX};
 use sympozium_api::text::is_prose;
 
 use crate::tools::files::is_written;
-use crate::tools::names::{EDIT_FILE, EXECUTE_COMMAND, LIST_DIRECTORY, LOAD_SKILL, READ_FILE, WRITE_FILE};
 use crate::tools::neutral::neutral;
 
 /// Most skills that are listed. The rest is counted.

@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use sympozium_api::builtin_tool::{EXECUTE_COMMAND, READ_FILE};
 use sympozium_api::names::Digest;
 use sympozium_api::run_plan::{FindSkillError, SkillContents, SkillPlan, SkillSource};
 
@@ -17,7 +18,6 @@ use crate::tools::files::{
     Commands, Page, Place, Roots, Wanted, arguments, entries, exactly, page_of_bytes, read_page, regular_size, shown,
     start,
 };
-use crate::tools::names::{EXECUTE_COMMAND, READ_FILE};
 
 /// Most files of a skill that are listed.
 const MOST_FILES: usize = 200;

@@ -2,7 +2,6 @@
 
 pub mod command;
 pub mod files;
-pub mod names;
 pub mod native;
 pub mod neutral;
 pub mod page;

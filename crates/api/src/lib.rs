@@ -7,6 +7,7 @@
 //! * The doc comment of a field is what `kubectl explain` prints.
 //! * The types can read everything that the schemas accept. One object that cannot be read would stop every watch of
 //!   its kind.
+//! * [`builtin_tool`] is the table of tools that need no pack.
 //! * [`provider`] is the table of model providers.
 //! * [`run_plan`] is the plan of a run, which every backend realises. Hashes are computed in [`digest`].
 //! * [`origin`] says where the policies and packs of a run came from.
@@ -23,6 +24,7 @@
 
 pub mod agent;
 pub mod agent_run;
+pub mod builtin_tool;
 pub mod channel;
 pub mod crds;
 mod defaults;

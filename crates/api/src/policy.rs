@@ -15,6 +15,7 @@ use crate::limits;
 use crate::names::{ImageRef, ObjectName, ToolPattern};
 use crate::network::NetworkPolicy;
 use crate::quantity::Quantity;
+use crate::run_plan::Gate;
 use crate::sandbox::SeccompProfile;
 use crate::schema;
 
@@ -167,7 +168,7 @@ impl Default for SubagentPolicy {
 pub struct ToolGating {
     /// What holds for tools without a rule: `allow`, `deny` or `ask`.
     #[serde(default)]
-    pub default_action: ToolAction,
+    pub default_action: Gate,
     /// Rules. The most exact name decides; of two that are equal, the stricter. A pack without a namespace means the one of the
     /// system namespace where the rule gives more than holds otherwise, and every pack of the name where it gives less.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -183,21 +184,7 @@ pub struct ToolRule {
     /// `tool`, `pack/tool`, `pack/*`, `namespace/pack/tool` or `namespace/pack/*`.
     pub tool: ToolPattern,
     /// `allow`, `deny` or `ask`.
-    pub action: ToolAction,
-}
-
-/// What becomes of a call of a tool.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[schemars(transform = schema::drop_description)]
-pub enum ToolAction {
-    /// It is made.
-    #[default]
-    Allow,
-    /// A person decides.
-    Ask,
-    /// It is refused, and the model does not even see the tool.
-    Deny,
+    pub action: Gate,
 }
 
 /// What the controller says about a policy.

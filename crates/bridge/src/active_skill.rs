@@ -5,11 +5,11 @@
 //! skill. This limits what an honest agent does by mistake or because a text tells it to. It is not a boundary against
 //! an agent that loads another skill: the limit of the run is the plan's tool table.
 
+use sympozium_api::builtin_tool::LOAD_SKILL;
 use sympozium_api::run_plan::{SkillPlan, SkillSource, ToolPlan};
 use sympozium_ipc::door::{Refusal, RefusalCode};
 
 use crate::calls::refusal;
-use crate::permits::LOAD_SKILL;
 use crate::session::Session;
 
 /// Maximum number of patterns that a refusal lists.

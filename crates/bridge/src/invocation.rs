@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use sympozium_api::builtin_tool::{FETCH_URL, SCHEDULE_TASK, SEND_CHANNEL_MESSAGE, SPAWN_SUBAGENTS};
 use sympozium_api::run_plan::{PartName, ToolHandler, ToolPlan};
 use sympozium_ipc::door::{Refusal, RefusalCode, ToolAnswer};
 use sympozium_ipc::receipt::{Actor, Outcome, OutputSize, ReportedIsolation, to_receipt_text};
@@ -25,9 +26,6 @@ use crate::skill::Execution;
 /// How much longer than the command the bridge waits: for the executor to see the request, and to end a command that
 /// runs too long.
 const ANSWER_GRACE: Duration = Duration::from_secs(10);
-/// Tools of the bridge that can be cancelled while they run.
-const FETCH_URL: &str = "fetch_url";
-const SPAWN_SUBAGENTS: &str = "spawn_subagents";
 
 /// The error if a skill does not answer. People search for this line.
 pub const NO_ANSWER_MESSAGE: &str = "timed out waiting for command execution result";
@@ -156,11 +154,11 @@ impl Session {
                 };
                 fetch(&self.egress, web, arguments, &tool.limits).await
             }
-            "send_channel_message" => {
+            SEND_CHANNEL_MESSAGE => {
                 let request: MessageRequest = parse_arguments(arguments)?;
                 self.post_request(path::MESSAGES, &request, limit, most).await
             }
-            "schedule_task" => {
+            SCHEDULE_TASK => {
                 let request: ScheduleRequest = parse_arguments(arguments)?;
                 self.post_request(path::SCHEDULES, &request, limit, most).await
             }

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sympozium_api::builtin_tool::LOAD_SKILL;
 use sympozium_api::run_plan::ToolHandler;
 use sympozium_ipc::door::{PermitAnswer, PermitReport, Refusal, RefusalCode};
 use sympozium_ipc::receipt::{Actor, Outcome, OutputSize, to_receipt_text};
@@ -13,9 +14,6 @@ use tokio::task::AbortHandle;
 
 use crate::calls::{Route, refusal};
 use crate::session::{InFlight, Session, Slot, Turn};
-
-/// The tool whose permits select the active skill.
-pub(crate) const LOAD_SKILL: &str = "load_skill";
 
 /// A permit that was issued and not reported yet.
 pub(crate) struct Permit {
@@ -41,6 +39,7 @@ impl Session {
         debug_assert_eq!(begun.tool.acts, ToolHandler::Agent);
         let work = self.invocation(&begun)?;
         let allowed = self.allow(&begun, &work, &mut unwanted).await?;
+        // It selects the active skill.
         if name == LOAD_SKILL
             && let Some(skill) = begun.arguments.get("name").and_then(|it| it.as_str())
         {

@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 use jsonschema::{PatternOptions, Validator};
 use serde_json::Value;
 use sympozium_api::RunPlan;
+use sympozium_api::builtin_tool::EXECUTE_COMMAND;
 use sympozium_api::run_plan::{Gate, SANDBOX, ToolPlan};
 use sympozium_api::text::quote;
 use sympozium_ipc::door::{Refusal, RefusalCode};
 
-/// The tool that runs command lines: there is one for each pack.
-const EXECUTE_COMMAND: &str = "execute_command";
 /// The argument that names the pack.
 const TARGET: &str = "target";
 /// Maximum number of schema errors in one refusal.

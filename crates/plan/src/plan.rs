@@ -29,7 +29,6 @@ use crate::policy::allowed::Allowed;
 use crate::policy::isolation::SeccompFilter;
 
 pub use agent_view::agent_view;
-pub(crate) use limits::COMMAND_SECONDS;
 pub use limits::Limits;
 pub use names::part_names;
 pub use skills::skill_digest;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
+use sympozium_api::builtin_tool::{DEFAULT_PAGE_CHARACTERS, EXECUTE_COMMAND};
 use sympozium_ipc::door::{PermitReport, Refusal, RefusalCode, ToolAnswer, ToolCall};
 use sympozium_ipc::receipt;
 use tokio::task::spawn_blocking;
@@ -17,7 +18,6 @@ use crate::context::clamp;
 use crate::door::DoorError;
 use crate::model::{Call, Outcome};
 use crate::tools::command::{Ended, shown};
-use crate::tools::names::EXECUTE_COMMAND;
 use crate::tools::neutral::neutral;
 use crate::tools::page::{Fetched, readable};
 
@@ -27,8 +27,6 @@ const NATIVE_TIME: Duration = Duration::from_secs(25);
 const TRIES: u32 = 5;
 /// Longest wait for room.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// Characters of a page for which nobody says.
-const PAGE_CHARACTERS: usize = 50_000;
 
 /// What came of a call, in words: as asked, or the reason why not.
 type Said = Result<(String, Outcome), String>;
@@ -133,7 +131,7 @@ impl Caller {
             ToolAnswer::Page { status, url, content_type, body, truncated } => {
                 let most = arguments.get("maxChars").and_then(Value::as_u64);
                 let most = most.and_then(|it| usize::try_from(it).ok());
-                let (most, most_bytes) = (most.unwrap_or(PAGE_CHARACTERS), self.most);
+                let (most, most_bytes) = (most.unwrap_or(DEFAULT_PAGE_CHARACTERS as usize), self.most);
                 // Somebody else's page: however long it takes to read, others go on.
                 let read = spawn_blocking(move || {
                     let body = STANDARD.decode(body).unwrap_or_default();

@@ -1,11 +1,11 @@
 //! The tools that the agent acts on itself, by name.
 
 use serde_json::{Map, Value};
+use sympozium_api::builtin_tool::{EDIT_FILE, LIST_DIRECTORY, LOAD_SKILL, READ_FILE, WRITE_FILE};
 use sympozium_api::run_plan::SkillPlan;
 
 use super::ToolError;
 use super::files::{self, Roots};
-use super::names::{EDIT_FILE, LIST_DIRECTORY, LOAD_SKILL, READ_FILE, WRITE_FILE};
 use crate::skills::load_skill;
 
 /// One tool. What it takes and says of itself is in the plan; here is what it does.

@@ -1,9 +1,13 @@
 //! The tool table of a run, which the bridge consults for every call.
 
+use std::cmp::Ordering;
+
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::part::PartName;
 use crate::open::OpenObject;
+use crate::schema;
 use crate::skill_pack::InputMode;
 
 /// One tool of the table.
@@ -27,11 +31,13 @@ pub struct ToolPlan {
     pub limits: ToolLimits,
 }
 
-/// The gate of a tool: the decision about its calls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// The gate of a tool: the decision about its calls. The stricter of two is the lesser.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(transform = schema::drop_description)]
 pub enum Gate {
     /// Calls are executed.
+    #[default]
     Allow,
     /// Calls need approval first.
     Ask,
@@ -40,17 +46,26 @@ pub enum Gate {
 }
 
 impl Gate {
-    /// Whether it allows nothing that `other` does not allow.
-    pub const fn is_at_least_as_strict_as(self, other: Self) -> bool {
-        self.strictness() >= other.strictness()
-    }
-
-    const fn strictness(self) -> u8 {
+    /// The word in manifests and in plans.
+    pub const fn as_str(self) -> &'static str {
         match self {
-            Self::Allow => 0,
-            Self::Ask => 1,
-            Self::Deny => 2,
+            Self::Allow => "allow",
+            Self::Ask => "ask",
+            Self::Deny => "deny",
         }
+    }
+}
+
+impl Ord for Gate {
+    fn cmp(&self, other: &Self) -> Ordering {
+        // The variants are declared with the strictest last.
+        (*other as u8).cmp(&(*self as u8))
+    }
+}
+
+impl PartialOrd for Gate {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 

@@ -6,9 +6,9 @@ use std::fs;
 use regex_lite::Regex;
 use serde_json::Value;
 use sympozium_api::SkillPack;
+use sympozium_api::builtin_tool::{BUILTIN_TOOLS, BuiltinTool};
 use sympozium_api::skill_pack::{Executor, InputMode, Skill, Tool};
 use sympozium_plan::admit::MAX_PACK_BYTES;
-use sympozium_plan::policy::tools::BUILT_IN_TOOLS;
 use sympozium_plan::rbac::{Rule, escalations};
 use sympozium_testkit::command;
 use sympozium_testkit::static_build::workspace_root;
@@ -224,7 +224,7 @@ fn what_is_changed_and_what_is_seen_everywhere_is_this() {
 #[test]
 fn every_tool_that_a_skill_names_is_there() {
     let packs = all();
-    let mut known: BTreeSet<&str> = BUILT_IN_TOOLS.iter().map(|(name, _)| *name).collect();
+    let mut known: BTreeSet<&str> = BUILTIN_TOOLS.iter().map(|tool| tool.name).collect();
     for pack in packs.values() {
         for tool in tools(pack) {
             assert!(known.insert(tool.name.as_str()), "{} twice", tool.name);
@@ -249,7 +249,7 @@ fn every_tool_that_a_skill_names_is_there() {
                 mentioned += 1;
             }
             for tool in skill.requires.iter().flat_map(|it| &it.tools) {
-                let built_in = BUILT_IN_TOOLS.iter().any(|(known, _)| known == tool);
+                let built_in = BuiltinTool::find(tool).is_some();
                 assert!(built_in || own.contains(tool.as_str()), "{place}: {tool}");
             }
         }

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use sympozium_api::builtin_tool::{SCHEDULE_TASK, SEND_CHANNEL_MESSAGE, SPAWN_SUBAGENTS};
 use sympozium_api::run_plan::Gate;
 use sympozium_ipc::run_api::{
     ApiRefusal, ApiRefusalCode, MessageRequest, ScheduleRequest, Strategy, SubrunsAnswer, SubrunsRequest, TextAnswer,
 };
-use sympozium_plan::policy::tools::{SCHEDULE_TASK, SEND_CHANNEL_MESSAGE, SPAWN_SUBAGENTS};
 use tokio::time::timeout;
 
 use super::request::refuse;

@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 
+use sympozium_api::builtin_tool::EXECUTE_COMMAND;
 use sympozium_api::labels::GROUP;
 use sympozium_api::names::ToolPattern;
 use sympozium_api::skill_pack::{Executor, Sidecar, Skill as SkillSpec};
 use sympozium_api::{SkillPack, SkillPackSpec};
-use sympozium_plan::policy::tools::EXECUTE_COMMAND;
 
 use super::super::problem::Problem;
 use super::super::tree::{Entry, Mark, Node, Path, Value};

@@ -2,9 +2,11 @@
 //!
 //! The list narrows. Unknown names are left out of it, which narrows further; nothing here can allow a tool.
 
+use sympozium_api::builtin_tool::{
+    BuiltinTool, EDIT_FILE, EXECUTE_COMMAND, FETCH_URL, LIST_DIRECTORY, READ_FILE, WRITE_FILE,
+};
 use sympozium_api::names::ToolPattern;
 use sympozium_api::text::quote;
-use sympozium_plan::policy::tools::{BUILT_IN_TOOLS, EXECUTE_COMMAND, FETCH_URL};
 
 use super::super::problem::Problem;
 use super::super::tree::{Mark, Node, Value};
@@ -14,12 +16,12 @@ use super::limits::MAX_TOOLS;
 const TOOL_ALIASES: &[(&str, &str)] = &[
     ("bash", EXECUTE_COMMAND),
     ("shell", EXECUTE_COMMAND),
-    ("read", "read_file"),
-    ("write", "write_file"),
-    ("edit", "edit_file"),
-    ("multiedit", "edit_file"),
-    ("glob", "list_directory"),
-    ("ls", "list_directory"),
+    ("read", READ_FILE),
+    ("write", WRITE_FILE),
+    ("edit", EDIT_FILE),
+    ("multiedit", EDIT_FILE),
+    ("glob", LIST_DIRECTORY),
+    ("ls", LIST_DIRECTORY),
     ("webfetch", FETCH_URL),
 ];
 
@@ -136,7 +138,7 @@ fn resolve_tool(name: &str) -> Option<AllowedTool> {
     if name == EXECUTE_COMMAND {
         return Some(AllowedTool::OwnCommands);
     }
-    let is_ours = BUILT_IN_TOOLS.iter().any(|(built_in, _)| *built_in == name);
+    let is_ours = BuiltinTool::find(name).is_some();
     let is_of_pack = name.contains('/') && ToolPattern::new(name).check().is_ok();
     (is_ours || is_of_pack).then(|| AllowedTool::Pattern(name.to_owned()))
 }

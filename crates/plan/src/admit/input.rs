@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use sympozium_api::builtin_tool::{SCHEDULE_TASK, SEND_CHANNEL_MESSAGE, SPAWN_SUBAGENTS};
 use sympozium_api::names::{ObjectName, PolicyName, SkillPackName};
 use sympozium_api::{
     Agent, AgentRun, AgentSpec, Model, SkillPack, SympoziumInstance, SympoziumPolicy, SympoziumPolicySpec,
 };
 
-use crate::policy::tools::{SCHEDULE_TASK, SEND_CHANNEL_MESSAGE, SPAWN_SUBAGENTS};
 use crate::quantity::ExactQuantity;
 use crate::rbac::{Rule, Scope, harmless_rules};
 

@@ -1,5 +1,7 @@
 //! The hosts that packs and the agent reach.
 
+use sympozium_api::builtin_tool::FETCH_URL;
+use sympozium_api::run_plan::Gate;
 use sympozium_api::skill_pack::Sidecar;
 use sympozium_api::text::quote;
 
@@ -7,7 +9,6 @@ use super::tools::ToolDecision;
 use super::violation::{Findings, violation};
 use super::{RuleContext, Subject};
 use crate::policy::egress::parse_egress;
-use crate::policy::tools::{FETCH_URL, GateAction};
 
 /// Checks every host that a pack declares.
 pub fn check(case: &RuleContext<'_, '_>, findings: &mut Findings) {
@@ -49,7 +50,7 @@ pub fn check_hosts(subject: &Subject, sidecar: &Sidecar, findings: &mut Findings
 
 /// Warns where pages that the agent reads could make it send out what a skill knows.
 pub fn warn_about_fetching(case: &RuleContext<'_, '_>, tools: &[ToolDecision], findings: &mut Findings) {
-    let fetches = tools.iter().any(|tool| tool.name == FETCH_URL && tool.action == GateAction::Allow);
+    let fetches = tools.iter().any(|tool| tool.name == FETCH_URL && tool.action == Gate::Allow);
     if !fetches || !case.policy.egress.public {
         return;
     }

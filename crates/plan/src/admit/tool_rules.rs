@@ -6,12 +6,14 @@ use super::RuleContext;
 use super::tools::{ToolDecision, matches_pattern, pack_namespace};
 use super::unused_fields::policy_subject;
 use super::violation::{Findings, violation};
+use sympozium_api::builtin_tool::{BuiltinTool, EXECUTE_COMMAND};
+
 use crate::policy::packs::PackId;
-use crate::policy::tools::{BUILT_IN_TOOLS, EXECUTE_COMMAND, Tool};
+use crate::policy::tools::Tool;
 
 /// Warns about rules that would allow more, but only for a pack of the same name in the system namespace.
 pub fn warn_about_other_packs(case: &RuleContext<'_, '_>, tools: &[ToolDecision], findings: &mut Findings) {
-    let is_ours = |name: &str| BUILT_IN_TOOLS.iter().any(|(built_in, _)| *built_in == name);
+    let is_ours = |name: &str| BuiltinTool::find(name).is_some();
     for (pattern, action) in case.policy.gates.rules() {
         if pattern.matches('/').count() > 1 || pattern == "*" || is_ours(pattern) {
             continue;

@@ -5,7 +5,12 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use sympozium_api::Feature;
 use sympozium_api::agent_run::ToolPolicy;
+use sympozium_api::builtin_tool::{
+    BuiltinTool, EDIT_FILE, EXECUTE_COMMAND, FETCH_URL, LIST_DIRECTORY, LOAD_SKILL, READ_FILE, SCHEDULE_TASK,
+    SEND_CHANNEL_MESSAGE, SPAWN_SUBAGENTS, WRITE_FILE,
+};
 use sympozium_api::names::ToolPattern;
+use sympozium_api::run_plan::Gate;
 use sympozium_api::skill_pack::{InputMode, Sidecar, Tool as Declaration};
 use sympozium_api::text::quote;
 
@@ -14,10 +19,7 @@ use super::violation::{Findings, ViolationDetail, violation};
 use super::{RuleContext, Subject, tool_rules};
 use crate::policy::allowed::Allowed;
 use crate::policy::packs::PackId;
-use crate::policy::tools::{
-    BUILT_IN_TOOLS, EDIT_FILE, EXECUTE_COMMAND, FETCH_URL, GateAction, LIST_DIRECTORY, LOAD_SKILL, READ_FILE,
-    SCHEDULE_TASK, SEND_CHANNEL_MESSAGE, SPAWN_SUBAGENTS, Tool, WRITE_FILE,
-};
+use crate::policy::tools::Tool;
 
 pub use sympozium_api::run_plan::SANDBOX as SANDBOX_PACK;
 
@@ -41,7 +43,7 @@ pub struct ToolDecision {
     /// The name of the tool.
     pub name: String,
     /// The decision about its calls.
-    pub action: GateAction,
+    pub action: Gate,
 }
 
 /// Decides about every tool of the run.
@@ -60,7 +62,7 @@ pub fn check(case: &RuleContext<'_, '_>, findings: &mut Findings) -> Vec<ToolDec
             let is_left = by_run.is_none_or(|it| run_policy_allows(case, it, &tool)) && is_for_skill(case, &tool);
             match is_left {
                 true => tool,
-                false => ToolDecision { action: GateAction::Deny, ..tool },
+                false => ToolDecision { action: Gate::Deny, ..tool },
             }
         })
         .collect();
@@ -85,7 +87,7 @@ fn policy_decisions(case: &RuleContext<'_, '_>) -> Vec<ToolDecision> {
     let load_skill = has_skill_texts(case).then(|| ToolDecision {
         pack: None,
         name: LOAD_SKILL.to_owned(),
-        action: policy.gates.explicit_action(LOAD_SKILL).unwrap_or(GateAction::Allow),
+        action: policy.gates.explicit_action(LOAD_SKILL).unwrap_or(Gate::Allow),
     });
     let sandbox = super::sandbox::has_sandbox_container(case);
     let packs = case.packs.iter().filter_map(|pack| Some((pack.id(case), pack.sidecar()?)));
@@ -118,13 +120,12 @@ fn decision(case: &RuleContext<'_, '_>, pack: Option<&str>, name: &str, tool: To
     ToolDecision {
         pack: pack.map(str::to_owned),
         name: name.to_owned(),
-        action: if open { case.policy.gates.action(tool) } else { GateAction::Deny },
+        action: if open { case.policy.gates.action(tool) } else { Gate::Deny },
     }
 }
 
 fn feature_of(name: &str) -> Option<Feature> {
-    let found = BUILT_IN_TOOLS.iter().find(|(built_in, _)| *built_in == name);
-    found.and_then(|(_, feature)| *feature)
+    BuiltinTool::find(name)?.feature
 }
 
 fn is_feature_enabled(case: &RuleContext<'_, '_>, feature: Option<Feature>) -> bool {
@@ -183,7 +184,7 @@ fn check_listed_tools(
         if pattern == "*" || named.peek().is_none() {
             continue;
         }
-        if named.all(|tool| tool.action == GateAction::Deny) {
+        if named.all(|tool| tool.action == Gate::Deny) {
             findings.deny(
                 &case.subject,
                 violation(
@@ -202,7 +203,7 @@ fn warn_about_unknown_patterns(case: &RuleContext<'_, '_>, tools: &[ToolDecision
     let known = |pattern: &str| {
         pattern == "*"
             || tools.iter().any(|tool| matches_pattern(case, pattern, tool))
-            || BUILT_IN_TOOLS.iter().any(|(name, _)| *name == pattern)
+            || BuiltinTool::find(pattern).is_some()
     };
     // A policy is for many runs: rules about other packs are expected, but a plain name that matches nothing may be a
     // mistake.
@@ -255,7 +256,7 @@ fn warn_about_unknown_patterns(case: &RuleContext<'_, '_>, tools: &[ToolDecision
 fn warn_about_useless_packs(case: &RuleContext<'_, '_>, tools: &[ToolDecision], findings: &mut Findings) {
     for pack in case.packs.iter().filter(|pack| pack.sidecar().is_some()) {
         let mut own = tools.iter().filter(|tool| tool.pack.as_deref() == Some(pack.name.as_str()));
-        if own.all(|tool| tool.action == GateAction::Deny) {
+        if own.all(|tool| tool.action == Gate::Deny) {
             findings.warn(
                 &case.subject,
                 violation(
@@ -273,7 +274,7 @@ fn warn_about_useless_packs(case: &RuleContext<'_, '_>, tools: &[ToolDecision], 
 }
 
 fn warn_about_missing_approvers(case: &RuleContext<'_, '_>, tools: &[ToolDecision], findings: &mut Findings) {
-    let asks = tools.iter().any(|tool| tool.action == GateAction::Ask);
+    let asks = tools.iter().any(|tool| tool.action == Gate::Ask);
     if asks && case.policy.approval.approvers == Allowed::none() {
         findings.warn(
             &case.subject,
@@ -335,7 +336,7 @@ fn declaration_violations(field: &str, tool: &Declaration) -> Vec<ViolationDetai
         let remedy = "use lower case letters, digits and `_`";
         problems.push(violation(format!("{field}.name"), "tool-name", error.to_string(), remedy));
     }
-    if BUILT_IN_TOOLS.iter().any(|(built_in, _)| *built_in == name) {
+    if BuiltinTool::find(name).is_some() {
         let message = format!("`{name}` is a built-in tool");
         problems.push(violation(format!("{field}.name"), "tool-built-in", message, "give the tool another name"));
     }

@@ -2,13 +2,13 @@
 
 use serde::Serialize;
 use sympozium_api::agent_run::Cleanup;
+use sympozium_api::builtin_tool::SPAWN_SUBAGENTS;
 use sympozium_api::guarantee::Guarantee;
 use sympozium_api::policy::ApproverKind;
 use sympozium_api::run_plan::{Deadlines, Gate, ResourcesPlan, RunLimits, RunPlan, SubagentPlan, ToolLimits, ToolPlan};
 use sympozium_api::sandbox::SeccompProfileType;
 
 use super::tools::full_name;
-use crate::policy::tools::SPAWN_SUBAGENTS;
 
 /// The name of having no seccomp filter.
 pub const UNCONFINED: &str = "Unconfined";

@@ -2,10 +2,9 @@
 
 use serde_json::{Value, json};
 use sympozium_api::RunPlan;
+use sympozium_api::builtin_tool::EXECUTE_COMMAND;
 use sympozium_api::open::OpenObject;
 use sympozium_api::run_plan::{AgentView, Gate, OfferedTool, Role, Root, ToolHandler, ToolPlan, paths};
-
-use crate::policy::tools::EXECUTE_COMMAND;
 
 /// The agent's view of a plan. Tools whose gate is `deny` are left out.
 pub fn agent_view(plan: &RunPlan) -> AgentView {

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use sympozium_api::run_plan::{Deadlines, RunLimits, ToolLimits};
+use sympozium_api::builtin_tool::COMMAND_SECONDS;
+use sympozium_api::run_plan::{Deadlines, Gate, RunLimits, ToolLimits};
 
 use crate::admit::Admitted;
-use crate::policy::tools::GateAction;
 
 /// Iterations of the agent's loop: a task that needs more makes no progress.
 pub const ITERATIONS: u32 = 50;
@@ -72,8 +72,6 @@ impl Default for Limits {
     }
 }
 
-/// Maximum seconds of a command, as in the protocol of sidecars.
-pub const COMMAND_SECONDS: u32 = 120;
 /// Maximum seconds of a native tool.
 pub const NATIVE_SECONDS: u32 = 30;
 /// Bytes of each output stream of a command, as in the protocol of sidecars.
@@ -124,38 +122,13 @@ pub const OUTBOUND_LIMITS: ToolLimits = ToolLimits {
     per_minute: OUTBOUND_PER_MINUTE,
 };
 
-/// Bytes of a path, as in Linux.
-pub const MAX_PATH_BYTES: usize = 4096;
-/// Seconds of a command that sets no timeout.
-pub const DEFAULT_COMMAND_SECONDS: u32 = 30;
-/// Edits of one file in one call.
-pub const MAX_EDITS: usize = 256;
-/// Maximum number of characters of a page that a call may request.
-pub const PAGE_CHARACTERS: u32 = 100_000;
-/// Characters of a page when a call does not set the number.
-pub const DEFAULT_PAGE_CHARACTERS: u32 = 50_000;
-/// Headers of one request.
-pub const MAX_HEADERS: usize = 32;
-/// Characters of one header: what servers usually accept.
-pub const MAX_HEADER_CHARS: usize = 8192;
-/// Characters of a message.
-pub const MAX_MESSAGE_CHARS: usize = 16_384;
-/// Characters of a channel's name for a chat or a thread.
-pub const MAX_CHAT_ID_CHARS: usize = 256;
-/// Characters of a cron expression.
-pub const MAX_CRON_CHARS: usize = 128;
-/// Characters of a task for a subagent.
-pub const MAX_TASK_CHARS: usize = 32_768;
-/// Characters of a duration such as `5m`.
-pub const MAX_TIMEOUT_CHARS: usize = 32;
-
 /// The deadlines of a run.
 pub fn deadlines(admitted: &Admitted<'_>, limits: &Limits) -> Deadlines {
     let spec = &admitted.run.spec;
     let written = spec.timeout.as_ref().and_then(|it| it.to_duration().ok());
     // Admission has filled it in and checked it.
     let run = written.map_or(0, round_up_seconds);
-    let asks = admitted.tools.iter().any(|it| it.action == GateAction::Ask);
+    let asks = admitted.tools.iter().any(|it| it.action == Gate::Ask);
     let waiting = if asks { limits.waiting_seconds } else { 0 };
     let hooks = spec.lifecycle.iter().flat_map(|it| &it.pre_run);
     let hooks: u64 = hooks.map(|hook| hook_seconds(hook.timeout.as_ref())).sum();

@@ -1,13 +1,14 @@
 //! The hosts that each part may reach: the model's host for the bridge, the web for `fetch_url`, a pack's hosts for its
 //! sidecar.
 
+use sympozium_api::builtin_tool::FETCH_URL;
+use sympozium_api::run_plan::Gate;
 use sympozium_api::run_plan::{AllowedHosts, Destination, GatewayCredential, ModelPlan, PartName};
 
 use super::parts::{BRIDGE, PackPart};
 use crate::admit::Admitted;
 use crate::host;
 use crate::policy::egress::parse_egress;
-use crate::policy::tools::{FETCH_URL, GateAction};
 
 /// The credential for requests to the model.
 const MODEL_CREDENTIAL: &str = "model";
@@ -22,7 +23,7 @@ pub fn credentials(admitted: &Admitted<'_>, model: &ModelPlan, packs: &[PackPart
         let destination = Destination { host: endpoint.host.clone(), port: Some(endpoint.port) };
         bridge(MODEL_CREDENTIAL, allow_only([destination]))
     });
-    let fetches = admitted.tools.iter().any(|tool| tool.name == FETCH_URL && tool.action != GateAction::Deny);
+    let fetches = admitted.tools.iter().any(|tool| tool.name == FETCH_URL && tool.action != Gate::Deny);
     let of_web = fetches.then(|| bridge(WEB_CREDENTIAL, web_hosts(admitted)));
     let of_packs = packs.iter().filter_map(|pack| {
         let hosts = pack.sidecar.egress.iter();

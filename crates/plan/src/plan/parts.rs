@@ -15,6 +15,7 @@ pub use skill::TOKEN_SECONDS;
 use sympozium_api::environment::EnvVar;
 use sympozium_api::names::{EnvName, MountPath};
 use sympozium_api::quantity::Quantity;
+use sympozium_api::run_plan::Gate;
 pub use sympozium_api::run_plan::container::{AGENT, BRIDGE};
 use sympozium_api::run_plan::{
     Identity, Medium, ModelPlan, Mount, Part, PartName, PlanVolume, RecursiveReadOnly, ResourcesPlan, VolumeName,
@@ -25,7 +26,6 @@ use sympozium_api::skill_pack::Sidecar;
 use super::PlanSettings;
 use super::names::part_names;
 use crate::admit::{Admitted, Input, MIN_AGENT_LIMITS, ResourceLimits, VolumeOwner};
-use crate::policy::tools::GateAction;
 
 /// The variable with the name of the executor's pack.
 const PACK_VARIABLE: &str = "SYMPOZIUM_SKILL_PACK";
@@ -205,7 +205,7 @@ impl PartsBuilder<'_, '_> {
     /// Whether the policy allows one of these tools.
     fn has_tool(&self, names: &[&str]) -> bool {
         let mut tools = self.admitted.tools.iter();
-        tools.any(|tool| tool.pack.is_none() && names.contains(&tool.name.as_str()) && tool.action != GateAction::Deny)
+        tools.any(|tool| tool.pack.is_none() && names.contains(&tool.name.as_str()) && tool.action != Gate::Deny)
     }
 }
 

@@ -1,10 +1,9 @@
 //! The tool table, which the bridge consults for every call.
 
-mod native;
-
 use std::collections::BTreeMap;
 
 use serde_json::json;
+use sympozium_api::builtin_tool::{BuiltinTool, EXECUTE_COMMAND, FETCH_URL, SPAWN_SUBAGENTS, ToolActor, ToolOffer};
 use sympozium_api::open::OpenObject;
 use sympozium_api::run_plan::{Gate, PartName, SubagentPlan, ToolHandler, ToolPlan};
 use sympozium_api::skill_pack::Tool;
@@ -12,8 +11,6 @@ use sympozium_api::skill_pack::Tool;
 use super::limits::{COMMAND_LIMITS, NATIVE_LIMITS, OUTBOUND_LIMITS};
 use super::parts::PackPart;
 use crate::admit::{Admitted, SANDBOX_PACK, Services, ToolDecision};
-use crate::policy::tools::{EXECUTE_COMMAND, FETCH_URL, SPAWN_SUBAGENTS};
-use native::NativeTool;
 
 /// Every tool that admission decided about, in its order.
 pub fn table(
@@ -37,7 +34,7 @@ pub fn table(
 
 /// The entry of the table for a decision. `None` for a tool that no part can execute: then it does not exist.
 fn plan_tool(decision: &ToolDecision, packs: &[PackPart<'_>]) -> Option<ToolPlan> {
-    let gate = decision.action.to_gate();
+    let gate = decision.action;
     let name = decision.name.as_str();
     let made = |acts, description: &str, parameters, limits| ToolPlan {
         name: name.to_owned(),
@@ -49,12 +46,17 @@ fn plan_tool(decision: &ToolDecision, packs: &[PackPart<'_>]) -> Option<ToolPlan
         limits,
     };
     let Some(pack) = decision.pack.as_deref() else {
-        let NativeTool { acts, description, parameters } = native::find_native(name)?;
+        let ToolOffer { actor, description, parameters } = BuiltinTool::find(name)?.offer.as_ref()?;
+        let acts = match actor {
+            ToolActor::Agent => ToolHandler::Agent,
+            ToolActor::Bridge => ToolHandler::Bridge,
+            ToolActor::Sidecar => return None,
+        };
         let limits = match acts {
             ToolHandler::Bridge if name != FETCH_URL => OUTBOUND_LIMITS,
             _ => NATIVE_LIMITS,
         };
-        return Some(made(acts, description, parameters, limits));
+        return Some(made(acts, description, parameters(), limits));
     };
     let found = packs.iter().find(|it| it.pack == pack);
     let part = match found {
@@ -63,9 +65,8 @@ fn plan_tool(decision: &ToolDecision, packs: &[PackPart<'_>]) -> Option<ToolPlan
         None => return None,
     };
     if name == EXECUTE_COMMAND {
-        let parameters = native::command_parameters();
-        let acts = ToolHandler::Shell { part };
-        return Some(made(acts, native::COMMAND_DESCRIPTION, parameters, COMMAND_LIMITS));
+        let ToolOffer { description, parameters, .. } = BuiltinTool::find(name)?.offer.as_ref()?;
+        return Some(made(ToolHandler::Shell { part }, description, parameters(), COMMAND_LIMITS));
     }
     let declared = found?.sidecar.tools.iter().find(|it| it.name == name)?;
     let acts = ToolHandler::Program {

@@ -4,11 +4,11 @@
 //! makes the executor read no other source: variables in the `ENV` of the image have no effect.
 
 use sympozium_api::RunPlan;
+use sympozium_api::builtin_tool::COMMAND_SECONDS;
 use sympozium_api::guarantee::Guarantee;
 use sympozium_api::run_plan::{Part, PartName, ToolHandler, paths};
 
 use crate::path::overlap;
-use crate::plan::COMMAND_SECONDS;
 
 /// Seconds after the longest command until a claim without a result counts as lost.
 const LEASE_GRACE_SECONDS: u32 = 30;

@@ -1,9 +1,9 @@
 //! What the file tools may do in a root, and what they may advise.
 
+use sympozium_api::builtin_tool::EXECUTE_COMMAND;
 use sympozium_api::run_plan::{AgentView, Root, paths};
 
 use super::path::{holds, joined, plain};
-use crate::tools::names::EXECUTE_COMMAND;
 
 /// Where the tools write: in these places and below them, and nowhere else, whatever an author has mounted for the agent.
 pub const WRITABLE: [&str; 2] = [paths::WORKSPACE, paths::TMP];

@@ -14,8 +14,9 @@ use super::roots::{Place, Roots};
 use super::text::Content;
 use super::write::{Target, changed, is_unchanged, writable};
 use super::{MOST_WRITTEN, arguments, broken, failure};
+use sympozium_api::builtin_tool::{EDIT_FILE, WRITE_FILE};
+
 use crate::tools::ToolError;
-use crate::tools::names::{EDIT_FILE, WRITE_FILE};
 
 /// Most edits in a call.
 const MOST_EDITS: usize = 256;

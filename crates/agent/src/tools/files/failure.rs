@@ -5,8 +5,9 @@ use std::io;
 use rustix::io::Errno;
 
 use super::roots::Place;
+use sympozium_api::builtin_tool::LIST_DIRECTORY;
+
 use crate::tools::ToolError;
-use crate::tools::names::LIST_DIRECTORY;
 
 /// Why something could not be read.
 pub fn reading(place: &Place<'_>, error: &io::Error) -> ToolError {

@@ -14,8 +14,9 @@ use sympozium_api::text::printable;
 use super::path::Named;
 use super::roots::{Place, Roots};
 use super::{arguments, failure};
+use sympozium_api::builtin_tool::READ_FILE;
+
 use crate::tools::ToolError;
-use crate::tools::names::READ_FILE;
 
 /// Most entries that are shown: the first ones, when all are sorted.
 const MOST_ENTRIES: usize = 2_000;

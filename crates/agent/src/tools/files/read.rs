@@ -15,8 +15,9 @@ use super::failure;
 use super::roots::{Place, Roots};
 use super::text::{Content, Pager, Taken};
 use super::{HEAD, arguments, whole};
+use sympozium_api::builtin_tool::LIST_DIRECTORY;
+
 use crate::tools::ToolError;
-use crate::tools::names::LIST_DIRECTORY;
 
 pub use super::text::Wanted;
 

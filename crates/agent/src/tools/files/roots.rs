@@ -17,13 +17,13 @@ use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
+use sympozium_api::builtin_tool::{EDIT_FILE, WRITE_FILE};
 use sympozium_api::run_plan::{Root, paths};
 use sympozium_exec::beneath::{self, Links, Mounts, Resolve};
 
 use super::access::{Commands, Writing, made_plain};
 use super::path::{Named, holds, joined, plain};
 use crate::tools::ToolError;
-use crate::tools::names::{EDIT_FILE, WRITE_FILE};
 
 /// Most roots that a message names.
 const MOST_NAMED: usize = 24;

@@ -12,8 +12,9 @@ use serde_json::{Map, Value};
 
 use super::roots::{Place, Roots};
 use super::{MOST_WRITTEN, arguments, broken, failure};
+use sympozium_api::builtin_tool::WRITE_FILE;
+
 use crate::tools::ToolError;
-use crate::tools::names::WRITE_FILE;
 
 /// Most directories that are made on the way to a file.
 const MOST_NEW_DIRECTORIES: usize = 64;

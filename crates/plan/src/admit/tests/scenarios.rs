@@ -3,19 +3,19 @@
 mod permissions;
 
 use sympozium_api::model::ModelStatus;
+use sympozium_api::run_plan::Gate;
 use sympozium_api::{AgentRunSpec, SympoziumPolicy, SympoziumPolicySpec};
 
 use super::harness::{Harness, NAMESPACE, yaml};
 use crate::admit::{Admitted, Decision, Denial, Permissions, admit};
 use crate::policy::EffectivePolicy;
-use crate::policy::tools::GateAction;
 
 const PERMISSIVE: &str = include_str!("../../../../../config/policies/permissive.yaml");
 const DEFAULT: &str = include_str!("../../../../../config/policies/default.yaml");
 const RESTRICTIVE: &str = include_str!("../../../../../config/policies/restrictive.yaml");
 const HARDENED: &str = include_str!("../../../../../config/policies/hardened.yaml");
 
-fn admitted(world: &Harness) -> (AgentRunSpec, Vec<String>, Vec<(String, GateAction)>) {
+fn admitted(world: &Harness) -> (AgentRunSpec, Vec<String>, Vec<(String, Gate)>) {
     match admit(&world.input(&world.packs())) {
         Decision::Admitted(admitted) => {
             let Admitted { run, warnings, tools, .. } = *admitted;
@@ -80,7 +80,7 @@ fn the_echo_run_of_the_guide_is_admitted_without_a_policy() {
     let (run, warnings, tools) = admitted(&Harness::new(ECHO));
     assert_eq!(warnings, ["image-floating"]);
     assert_eq!(run.skills.len(), 1);
-    assert!(tools.iter().all(|(_, action)| *action == GateAction::Allow), "{tools:?}");
+    assert!(tools.iter().all(|(_, action)| *action == Gate::Allow), "{tools:?}");
     assert!(tools.iter().any(|(name, _)| name == "echo-demo/execute_command"));
 }
 
@@ -128,14 +128,14 @@ volumeMounts: [{name: v, mountPath: /data}]
 #[test]
 fn permissive_allows_every_tool() {
     let (_, _, tools) = admitted(&with_policy(ECHO, PERMISSIVE));
-    assert!(tools.iter().all(|(_, action)| *action == GateAction::Allow), "{tools:?}");
+    assert!(tools.iter().all(|(_, action)| *action == Gate::Allow), "{tools:?}");
 }
 
 #[test]
 fn default_asks_for_commands_and_allows_everything_else() {
     let (_, _, tools) = admitted(&with_policy(ECHO, DEFAULT));
     for (name, action) in tools {
-        let expected = if name == "echo-demo/execute_command" { GateAction::Ask } else { GateAction::Allow };
+        let expected = if name == "echo-demo/execute_command" { Gate::Ask } else { Gate::Allow };
         assert_eq!(action, expected, "{name}");
     }
 }
@@ -150,9 +150,9 @@ fn restrictive_requires_a_sandbox_and_denies_what_is_not_listed() {
     for (name, action) in tools {
         let expected = match name.as_str() {
             // The last one reads the text of the skill that the run names, and nothing else.
-            "read_file" | "list_directory" | "load_skill" => GateAction::Allow,
-            "echo-demo/execute_command" | "sandbox/execute_command" => GateAction::Ask,
-            _ => GateAction::Deny,
+            "read_file" | "list_directory" | "load_skill" => Gate::Allow,
+            "echo-demo/execute_command" | "sandbox/execute_command" => Gate::Ask,
+            _ => Gate::Deny,
         };
         assert_eq!(action, expected, "{name}");
     }
@@ -304,18 +304,18 @@ fn a_run_narrows_its_own_tools() {
     ));
     let (_, _, tools) = admitted(&world);
     let allowed: Vec<_> =
-        tools.iter().filter(|(_, action)| *action == GateAction::Allow).map(|(name, _)| name.as_str()).collect();
+        tools.iter().filter(|(_, action)| *action == Gate::Allow).map(|(name, _)| name.as_str()).collect();
     assert_eq!(allowed, ["read_file", "echo-demo/execute_command", "load_skill"]);
 }
 
 #[test]
 fn skills_are_read_unless_somebody_says_that_they_are_not() {
     for (changes, expected) in [
-        ("", GateAction::Allow),
-        ("  toolPolicy: {allow: [read_file]}\n", GateAction::Allow),
-        ("  toolPolicy: {deny: [load_skill]}\n", GateAction::Deny),
-        ("policy: {toolGating: {defaultAction: deny}}\n", GateAction::Allow),
-        ("policy: {toolGating: {rules: [{tool: load_skill, action: ask}]}}\n", GateAction::Ask),
+        ("", Gate::Allow),
+        ("  toolPolicy: {allow: [read_file]}\n", Gate::Allow),
+        ("  toolPolicy: {deny: [load_skill]}\n", Gate::Deny),
+        ("policy: {toolGating: {defaultAction: deny}}\n", Gate::Allow),
+        ("policy: {toolGating: {rules: [{tool: load_skill, action: ask}]}}\n", Gate::Ask),
     ] {
         let (_, _, tools) = admitted(&Harness::new(&format!("{ECHO}{changes}")));
         let found = tools.iter().find(|(name, _)| name == "load_skill");
@@ -327,7 +327,7 @@ fn skills_are_read_unless_somebody_says_that_they_are_not() {
 fn closed_features_and_networks_deny_their_tools() {
     let closed = |policy: &str| -> Vec<String> {
         let (_, _, tools) = admitted(&Harness::new(&format!("{ECHO}policy: {policy}\n")));
-        tools.into_iter().filter(|(_, action)| *action == GateAction::Deny).map(|(name, _)| name).collect()
+        tools.into_iter().filter(|(_, action)| *action == Gate::Deny).map(|(name, _)| name).collect()
     };
     assert_eq!(
         closed("{featureGates: {file-access: false}}"),

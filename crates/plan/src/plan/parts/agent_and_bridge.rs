@@ -1,5 +1,6 @@
 //! Agent and bridge.
 
+use sympozium_api::builtin_tool::{EDIT_FILE, LIST_DIRECTORY, READ_FILE, WRITE_FILE};
 use sympozium_api::environment::{EnvVar, EnvVarSource, KeyReference};
 use sympozium_api::names::ObjectName;
 use sympozium_api::run_plan::{ModelPlan, Mount, Part, PartName, Role, Start, VolumeSource, paths};
@@ -10,7 +11,6 @@ use super::{
 use super::{AGENT_REQUESTS, BRIDGE_REQUESTS};
 use crate::admit::{SANDBOX_PACK, VolumeOwner};
 use crate::plan::skills::{CONFIG_MAPS, config_maps, packs_with_texts};
-use crate::policy::tools::{EDIT_FILE, LIST_DIRECTORY, READ_FILE, WRITE_FILE};
 
 impl PartsBuilder<'_, '_> {
     /// The part that runs the model loop. It sees skill texts, and files as far as its tools may access them; no

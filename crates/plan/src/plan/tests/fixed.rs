@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use sympozium_api::RunPlan;
+use sympozium_api::builtin_tool::EXECUTE_COMMAND;
 use sympozium_api::provider::KeyHeader;
 use sympozium_api::run_plan::{MAX_BYTES, Part, paths};
 
@@ -9,7 +10,6 @@ use super::harness::Harness;
 use super::stored::STORED;
 use crate::admit::MAX_TASK_BYTES;
 use crate::plan::{PlanError, PlanSettings, Planned, agent_view, plan};
-use crate::policy::tools::EXECUTE_COMMAND;
 
 const ON_CALL: &str = include_str!("fixtures/on-call.yaml");
 

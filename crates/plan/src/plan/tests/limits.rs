@@ -1,5 +1,6 @@
 //! `docs/limits.md` matches the code.
 
+use sympozium_api::builtin_tool::*;
 use sympozium_api::run_plan::{MAX_BYTES, ToolLimits};
 
 use crate::admit::{MAX_TASK_BYTES, ResourceLimits, Settings};
@@ -57,28 +58,28 @@ fn rows() -> Vec<String> {
     ] {
         row(what, of_tool(&limits), &format!("plan::limits::{constant}"));
     }
-    row("a path", format!("{MAX_PATH_BYTES} bytes"), "plan::limits::PATH");
+    row("a path", format!("{MAX_PATH_BYTES} bytes"), "builtin_tool::MAX_PATH_BYTES");
     row(
         "a command for which nobody says",
         format!("{DEFAULT_COMMAND_SECONDS} s"),
-        "plan::limits::USUAL_COMMAND_SECONDS",
+        "builtin_tool::DEFAULT_COMMAND_SECONDS",
     );
-    row("edits of a file in one call", MAX_EDITS.to_string(), "plan::limits::EDITS");
+    row("edits of a file in one call", MAX_EDITS.to_string(), "builtin_tool::MAX_EDITS");
     row(
         "characters of a page; for which nobody says",
         format!("{PAGE_CHARACTERS}; {DEFAULT_PAGE_CHARACTERS}"),
-        "plan::limits::PAGE_CHARACTERS",
+        "builtin_tool::PAGE_CHARACTERS",
     );
     row(
         "headers of a request; characters of one",
         format!("{MAX_HEADERS}; {MAX_HEADER_CHARS}"),
-        "plan::limits::HEADERS",
+        "builtin_tool::MAX_HEADERS",
     );
-    row("characters of a message", MAX_MESSAGE_CHARS.to_string(), "plan::limits::MESSAGE");
-    row("characters of a chat's name", MAX_CHAT_ID_CHARS.to_string(), "plan::limits::CHAT");
-    row("characters of a cron line", MAX_CRON_CHARS.to_string(), "plan::limits::CRON_LINE");
-    row("characters of a task that an agent gives", MAX_TASK_CHARS.to_string(), "plan::limits::TASK");
-    row("characters of a time", MAX_TIMEOUT_CHARS.to_string(), "plan::limits::TIMEOUT");
+    row("characters of a message", MAX_MESSAGE_CHARS.to_string(), "builtin_tool::MAX_MESSAGE_CHARS");
+    row("characters of a chat's name", MAX_CHAT_ID_CHARS.to_string(), "builtin_tool::MAX_CHAT_ID_CHARS");
+    row("characters of a cron line", MAX_CRON_CHARS.to_string(), "builtin_tool::MAX_CRON_CHARS");
+    row("characters of a task that an agent gives", MAX_TASK_CHARS.to_string(), "builtin_tool::MAX_TASK_CHARS");
+    row("characters of a time", MAX_TIMEOUT_CHARS.to_string(), "builtin_tool::MAX_TIMEOUT_CHARS");
     row("the workspace", WORKSPACE_SIZE.to_owned(), "plan::parts::WORKSPACE_SIZE");
     row("`/tmp` of a part", TMP_SIZE.to_owned(), "plan::parts::TMP_SIZE");
     row("`/dev/shm` of a part", SHM_SIZE.to_owned(), "plan::parts::SHM_SIZE");
