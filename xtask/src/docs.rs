@@ -7,8 +7,9 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use sympozium_api::Guarantee;
 use sympozium_exec::guarantee::{Cell, cell};
-use sympozium_exec::{Guarantee, Layer, Profile};
+use sympozium_exec::{Layer, Profile};
 
 use crate::output::line;
 use crate::process::workspace_root;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::schema;
 
-/// Something that is enforced around every command of a run. The executor has the same list.
+/// Something that is enforced around every command of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(transform = schema::drop_description)]
@@ -61,5 +61,17 @@ impl Guarantee {
 impl fmt::Display for Guarantee {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_agree_with_the_wire() {
+        for guarantee in Guarantee::ALL {
+            assert_eq!(serde_json::to_value(guarantee).unwrap(), guarantee.as_str());
+        }
     }
 }

@@ -13,13 +13,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
+use sympozium_api::Guarantee;
 
 use crate::beneath::{self, Resolve};
 use crate::cancel::Cancel;
 use crate::cgroup::{Cgroup, CgroupError};
 use crate::config::Config;
 use crate::environment::EnvironmentError;
-use crate::guarantee::{Guarantee, Layer};
+use crate::guarantee::Layer;
 use crate::layout::IDMAP_STEP;
 use crate::lookup::{self, LookupError, Program, ProgramKind, Runner, SkillName};
 use crate::outcome::{Outcome, Stream, Termination, Usage};

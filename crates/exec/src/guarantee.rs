@@ -7,62 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-
-/// A promise that a caller may rely on while a command runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Guarantee {
-    /// The command sees and writes only the files that it was given.
-    Filesystem,
-    /// The command reaches only the network that it was given.
-    Network,
-    /// The command cannot inspect, signal or outlive anything but itself.
-    Processes,
-    /// System calls that widen powers or attack surface are refused.
-    Syscalls,
-    /// Memory of the command tree is bounded.
-    Memory,
-    /// The number of processes in the command tree is bounded.
-    Pids,
-    /// CPU time of the command tree is bounded.
-    Cpu,
-    /// A separate kernel is between the command and the host's.
-    Kernel,
-}
-
-impl Guarantee {
-    /// All guarantees, in the order in which they are printed.
-    pub const ALL: [Self; 8] = [
-        Self::Filesystem,
-        Self::Network,
-        Self::Processes,
-        Self::Syscalls,
-        Self::Memory,
-        Self::Pids,
-        Self::Cpu,
-        Self::Kernel,
-    ];
-
-    /// The name in messages and in output.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Filesystem => "filesystem",
-            Self::Network => "network",
-            Self::Processes => "processes",
-            Self::Syscalls => "syscalls",
-            Self::Memory => "memory",
-            Self::Pids => "pids",
-            Self::Cpu => "cpu",
-            Self::Kernel => "kernel",
-        }
-    }
-}
-
-impl fmt::Display for Guarantee {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
+use sympozium_api::Guarantee;
 
 /// Where an executor runs, which determines the layers that it can use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -326,9 +271,6 @@ mod tests {
     fn names_agree_with_the_wire() {
         for layer in Layer::ALL {
             assert_eq!(serde_json::to_value(layer).unwrap(), layer.as_str());
-        }
-        for guarantee in Guarantee::ALL {
-            assert_eq!(serde_json::to_value(guarantee).unwrap(), guarantee.as_str());
         }
         for profile in Profile::ALL {
             assert_eq!(serde_json::to_value(profile).unwrap(), profile.as_str());

@@ -34,7 +34,7 @@ mod sys;
 pub use cancel::Cancel;
 pub use config::{Config, ProcessVisibility, StageProgram};
 pub use executor::{Executor, RunError, StartError};
-pub use guarantee::{Floor, Guarantee, Layer, Profile};
+pub use guarantee::{Floor, Layer, Profile};
 pub use outcome::{CapturedOutput, Outcome, Stream, Termination};
 pub use report::IsolationReport;
 pub use request::{Invocation, Request};

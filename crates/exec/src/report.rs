@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use sympozium_api::Guarantee;
 
-use crate::guarantee::{Cell, Floor, Guarantee, Layer, Profile, cell};
+use crate::guarantee::{Cell, Floor, Layer, Profile, cell};
 
 /// The layers that were live, and the resulting state of each guarantee.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,15 +11,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use sympozium_api::Guarantee;
 use sympozium_api::environment::{EnvVar, EnvVarSource};
-use sympozium_api::guarantee::Guarantee as Planned;
 use sympozium_api::quantity::Quantity;
 use sympozium_api::run_plan::{Part, Role, Start, paths};
 use sympozium_exec::cgroup::Limits;
 use sympozium_exec::environment::{DEFAULT_PATH, Environment};
 use sympozium_exec::layout::{Bind, BindAccess, RootView, system_paths};
 use sympozium_exec::request::{MAX_GRACE, MAX_TIMEOUT};
-use sympozium_exec::{Config, Floor, Guarantee, Invocation, Profile, Request};
+use sympozium_exec::{Config, Floor, Invocation, Profile, Request};
 use sympozium_plan::quantity::ExactQuantity;
 use sympozium_plan::render::{ExecutorProfile, ExecutorSettings, executor_arguments, platform_argument};
 
@@ -146,16 +146,15 @@ impl SandboxInputs<'_> {
     /// The default floor of the profile, and what the plan requires.
     pub(super) fn floor(&self, profile: Profile) -> Floor {
         let planned = self.prepared.plan.isolation.floor.iter().copied();
-        let ours: BTreeSet<Guarantee> =
-            Floor::of_profile(profile).guarantees().chain(planned.map(to_exec_guarantee)).collect();
+        let ours: BTreeSet<Guarantee> = Floor::of_profile(profile).guarantees().chain(planned).collect();
         ours.into_iter().collect()
     }
 
     /// The guarantees of the sandbox around a part. It does not start if it falls below its floor.
-    fn platform_guarantees(&self, profile: Profile) -> Vec<Planned> {
+    fn platform_guarantees(&self, profile: Profile) -> Vec<Guarantee> {
         let floor: BTreeSet<Guarantee> = self.floor(profile).guarantees().collect();
-        let all = Planned::ALL.into_iter();
-        all.filter(|it| floor.contains(&to_exec_guarantee(*it))).collect()
+        let all = Guarantee::ALL.into_iter();
+        all.filter(|it| floor.contains(it)).collect()
     }
 
     /// Sorted so that a mount comes before those below it.
@@ -406,20 +405,6 @@ fn cgroup_limits(part: &Part) -> anyhow::Result<Limits> {
 fn to_bytes(quantity: &Quantity) -> anyhow::Result<u64> {
     let billionths = ExactQuantity::parse(&quantity.text())?.as_nanos();
     Ok(u64::try_from(billionths / 1_000_000_000).unwrap_or(u64::MAX))
-}
-
-/// Converts the plan's guarantee into the executor's.
-pub fn to_exec_guarantee(planned: Planned) -> Guarantee {
-    match planned {
-        Planned::Filesystem => Guarantee::Filesystem,
-        Planned::Network => Guarantee::Network,
-        Planned::Processes => Guarantee::Processes,
-        Planned::Syscalls => Guarantee::Syscalls,
-        Planned::Memory => Guarantee::Memory,
-        Planned::Pids => Guarantee::Pids,
-        Planned::Cpu => Guarantee::Cpu,
-        Planned::Kernel => Guarantee::Kernel,
-    }
 }
 
 /// Whether a program is statically linked: it has no interpreter (`PT_INTERP`).

@@ -8,22 +8,21 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use sympozium_api::RunPlan;
 use sympozium_api::digest::to_canonical_json;
-use sympozium_api::guarantee::Guarantee as Planned;
 use sympozium_api::run_plan::{AgentPaths, AgentView, Mount, Part, Role, Start, paths};
+use sympozium_api::{Guarantee, RunPlan};
 use sympozium_exec::environment::{DEFAULT_PATH, Environment};
 use sympozium_exec::guarantee::{Cell, cell};
 use sympozium_exec::landlock::View;
 use sympozium_exec::layout::system_paths;
 use sympozium_exec::seccomp::Sockets;
-use sympozium_exec::{Config, Guarantee, ProcessVisibility, Profile, Request};
+use sympozium_exec::{Config, ProcessVisibility, Profile, Request};
 use sympozium_plan::plan::agent_view;
 use sympozium_plan::render::{floor_argument, limit_arguments, platform_argument};
 
 use crate::parts;
 use crate::prepared_run::{PartRoot, PreparedRun};
-use crate::sandbox_spec::{GATEWAY_SOCKET, PartSpec, SandboxInputs, to_exec_guarantee};
+use crate::sandbox_spec::{GATEWAY_SOCKET, PartSpec, SandboxInputs};
 use crate::volumes::make_directory;
 
 const PROFILE: Profile = Profile::Container;
@@ -45,17 +44,16 @@ pub fn holds(guarantee: Guarantee) -> bool {
     guarantee == Guarantee::Network || matches!(cell(PROFILE, guarantee), Cell::Enforced { .. })
 }
 
-/// The guarantees that these sandboxes hold, as plans name them.
-fn platform_guarantees() -> Vec<Planned> {
-    let all = Planned::ALL.into_iter();
-    all.filter(|it| holds(to_exec_guarantee(*it))).collect()
+/// The guarantees that these sandboxes hold.
+fn platform_guarantees() -> Vec<Guarantee> {
+    Guarantee::ALL.into_iter().filter(|guarantee| holds(*guarantee)).collect()
 }
 
 /// Everything that the run requires and these sandboxes cannot provide.
 pub fn find_obstacles(prepared: &PreparedRun, live: &Path, workspace: Option<&Path>) -> Vec<String> {
     let plan = &prepared.plan;
     let mut found = Vec::new();
-    let floor = plan.isolation.floor.iter().copied().map(to_exec_guarantee);
+    let floor = plan.isolation.floor.iter().copied();
     let lacking: Vec<&str> = floor.filter(|it| !holds(*it)).map(Guarantee::as_str).collect();
     if !lacking.is_empty() {
         found.push(format!("its isolation floor asks for {}", lacking.join(", ")));

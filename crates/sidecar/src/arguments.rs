@@ -8,9 +8,10 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use sympozium_api::Guarantee;
+use sympozium_exec::Profile;
 use sympozium_exec::environment::DEFAULT_SCRATCH;
 use sympozium_exec::seccomp::Sockets;
-use sympozium_exec::{Guarantee, Profile};
 use sympozium_program::LogArguments;
 
 /// The variable that says which SkillPack this container is.

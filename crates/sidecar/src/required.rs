@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use anyhow::anyhow;
+use sympozium_api::Guarantee;
 use sympozium_exec::report::GuaranteeState;
-use sympozium_exec::{Floor, Guarantee, IsolationReport, Profile};
+use sympozium_exec::{Floor, IsolationReport, Profile};
 use sympozium_program::Failure;
 
 use crate::arguments::{IpcArguments, Minimum};

@@ -4,9 +4,9 @@
 use std::borrow::Cow;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use sympozium_api::Guarantee;
 use sympozium_api::agent_run::{AgentRunStatus, condition};
 use sympozium_api::run_plan::{KernelPlan, ResourcesPlan};
-use sympozium_exec::guarantee::Guarantee;
 use sympozium_exec::report::GuaranteeState;
 
 /// What the run's plan says about a part, if the plan can be read.

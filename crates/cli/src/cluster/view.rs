@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::ResourceExt as _;
+use sympozium_api::Guarantee;
 use sympozium_api::agent_run::{
     AgentEndKind, AgentRunStatus, ContainerFailure, IsolationRecord, Phase as RunPhase, ReportedPhase,
     TIMEOUT_ERROR_PREFIX, TokenUsage, condition, reason,
@@ -11,7 +12,7 @@ use sympozium_api::agent_run::{
 use sympozium_api::run_plan::container::CHECK_NETWORK;
 use sympozium_api::{AgentRun, RunPlan};
 use sympozium_exec::IsolationReport;
-use sympozium_exec::guarantee::{Cell, Guarantee, Profile, cell};
+use sympozium_exec::guarantee::{Cell, Profile, cell};
 use sympozium_exec::report::GuaranteeState;
 use sympozium_ipc::run_api::{BridgePhase, Usage};
 

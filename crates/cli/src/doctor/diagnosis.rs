@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use sympozium_api::Guarantee;
 use sympozium_exec::features::{
     Features, MissingLayer, Support, expected_layers, hint, layers_of, live_profile, missing_layers, notes,
     recommended_profile, support_for,
 };
-use sympozium_exec::guarantee::{Cell, Floor, Guarantee, Layer, Profile, cell};
+use sympozium_exec::guarantee::{Cell, Floor, Layer, Profile, cell};
 use sympozium_exec::report::{GuaranteeState, IsolationReport};
 
 /// Everything that `doctor` prints; also its JSON form.

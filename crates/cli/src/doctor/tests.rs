@@ -3,8 +3,9 @@
 mod machines;
 
 use insta::assert_snapshot;
+use sympozium_api::Guarantee;
 use sympozium_exec::features::Features;
-use sympozium_exec::guarantee::{Guarantee, Profile};
+use sympozium_exec::guarantee::Profile;
 
 use super::diagnosis::Diagnosis;
 use super::text::render;

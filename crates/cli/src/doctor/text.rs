@@ -2,8 +2,9 @@
 
 use std::fmt::{Display, Write};
 
+use sympozium_api::Guarantee;
 use sympozium_exec::features::{Features, Rlimit, Support};
-use sympozium_exec::guarantee::{Cell, Guarantee, Layer, Profile};
+use sympozium_exec::guarantee::{Cell, Layer, Profile};
 use sympozium_exec::report::GuaranteeState;
 
 use super::diagnosis::{CellStatus, Diagnosis, Fix, LayerStatus};

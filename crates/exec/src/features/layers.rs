@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use sympozium_api::Guarantee;
 
 use super::hints::hint;
 use super::{Features, Landlock, Support, UserNamespaces};
-use crate::guarantee::{Cell, Floor, Guarantee, Layer, Profile, cell};
+
+use crate::guarantee::{Cell, Floor, Layer, Profile, cell};
 use crate::report::IsolationReport;
 
 /// Path rules count from this ABI on: before it, `truncate` empties files that may only be read.

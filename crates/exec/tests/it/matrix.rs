@@ -6,10 +6,11 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::PathBuf;
 
+use sympozium_api::Guarantee;
 use sympozium_exec::cgroup::Limits;
 use sympozium_exec::guarantee::{Cell, cell};
 use sympozium_exec::report::GuaranteeState;
-use sympozium_exec::{Config, Executor, Guarantee, IsolationReport, Layer, ProcessVisibility, Profile, Request};
+use sympozium_exec::{Config, Executor, IsolationReport, Layer, ProcessVisibility, Profile, Request};
 use sympozium_testkit::as_user;
 use sympozium_testkit::processes::{new_marker, with_marker};
 use tempfile::TempDir;

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use sympozium_api::Guarantee;
 use sympozium_api::run_plan::Part;
 use sympozium_exec::features::{Features, hint};
-use sympozium_exec::{Guarantee, Layer, StartError};
+use sympozium_exec::{Layer, StartError};
 use tokio::time::{Instant, sleep};
 use zeroize::Zeroizing;
 

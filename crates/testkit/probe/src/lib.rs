@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 pub struct Finding {
     /// The attempt as it was asked for: its name, and `=ARGUMENT` if one was given.
     pub attempt: String,
-    /// The guarantee that should have stopped it (the names of `sympozium_exec::Guarantee`).
+    /// The guarantee that should have stopped it (the names of `sympozium_api::Guarantee`).
     pub guarantee: String,
     /// What was tried, as a person would say it: "read the executor's environment".
     pub what: String,
