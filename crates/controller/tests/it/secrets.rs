@@ -77,14 +77,14 @@ fn what_is_around_runs_is_known_when_the_gateway_has_an_address() {
     let service = json!({"apiVersion": "v1", "kind": "Service",
         "metadata": {"name": "sympozium-gateway"}, "spec": {"ports": ports}});
     world.system.create(&service).expect("a Service");
-    program.wait_for_log("what runs need around them is known");
+    program.wait_for_log("runs can start");
     let kubectl = world.system.kubectl();
     kubectl.run(&["delete", "service", "sympozium-gateway"]).expect("it goes");
-    let times = || program.log().matches("runs wait").count();
+    let times = || program.log().matches("runs wait until").count();
     assert!(
         crate::harness::wait_until_true(|| {
             let log = program.log();
-            log.rfind("runs wait") > log.rfind("around them is known")
+            log.rfind("runs wait until") > log.rfind("runs can start")
         }),
         "{}",
         times()
