@@ -1,8 +1,8 @@
 //! The decision whether a run may exist: the same in the webhook, in the controller and on the command line.
 //!
 //! [`admit`] reports all violations at once, and fills in what the run leaves to its agent, the policy and the
-//! installation. It is a function of its [`Input`]: the caller fetches the objects that [`wanted_packs`] and
-//! [`wanted_policy`] name. The other functions check one object alone, when it is written.
+//! installation. It is a function of its [`Input`], which [`resolve`](crate::resolve::resolve) makes of
+//! the caller's objects. The other functions check one object alone, when it is written.
 //!
 //! Each file below is one family of rules. Names of rules are stable; the tests name every one.
 

@@ -4,6 +4,7 @@
 //! Everything here is pure: no I/O, no clock, no randomness, no async. The caller fetches the objects and passes the
 //! current time where it matters. Nothing here talks to a cluster, and no later step decides about powers.
 //!
+//! * [`resolve`](resolve::resolve) finds the objects that a run names, in the caches or files of its caller.
 //! * [`admit`] is the decision, with one file per family of rules. Names of rules are stable.
 //! * [`plan`](plan::plan) builds the plan of an admitted run, which every backend realises.
 //! * [`render`](render::render) writes a plan as Kubernetes objects.
@@ -33,4 +34,5 @@ pub mod prices;
 pub mod quantity;
 pub mod rbac;
 pub mod render;
+pub mod resolve;
 mod text;

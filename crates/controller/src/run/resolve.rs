@@ -1,19 +1,16 @@
 //! Resolves, admits, plans and renders a run. Reads only the caches, and sends no request.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use kube::ResourceExt as _;
 use sympozium_api::agent_run::Phase;
 use sympozium_api::labels::FLOOR_POLICY;
-use sympozium_api::names::{AgentName, SkillPackName};
-use sympozium_api::{AgentRun, RunPlan, SkillPack, limits};
-use sympozium_plan::admit::{
-    Agents, Candidates, Decision, Facts, Input, PackCandidates, PackObject, Permissions, RuntimeClasses, Violation,
-    admit, referenced_packs, referenced_policy, subagent_bounds,
-};
+use sympozium_api::{Agent, AgentRun, Model, RunPlan, SkillPack, SympoziumInstance, SympoziumPolicy, limits};
+use sympozium_plan::admit::{Decision, Facts, RuntimeClasses, Violation, admit, subagent_bounds};
 use sympozium_plan::plan::plan;
 use sympozium_plan::render::{RenderSettings, Rendered, render};
+use sympozium_plan::resolve::{Found, Objects, Scope, resolve};
 
 use super::index::WaitReason;
 use super::stored::StoredRun;
@@ -42,53 +39,11 @@ pub enum StartBlocker {
 }
 
 pub fn prepare(run: &StoredRun, context: &Context, render_settings: &RenderSettings) -> Result<Prepared, StartBlocker> {
-    let caches = &context.caches;
-    let namespace = run.namespace();
-    let system = context.settings.system_namespace.as_str();
-    let elsewhere = (namespace != system).then_some(system);
-
-    let name = run.spec.agent().map(AgentName::as_str);
-    let agent = name.and_then(|name| Caches::find(&caches.agents, namespace, name));
-    let instance = name.and_then(|name| Caches::find(&caches.instances, namespace, name));
-    let floor = Caches::find(&caches.policies, system, FLOOR_POLICY);
-    let floor_spec = floor.as_deref().map(|it| &it.spec);
-    // Authors are not recorded, so those of runs, and of agents and packs of this namespace, are unknown. Packs and
-    // agents of the system namespace belong to the operator: nothing is compared for them.
-    let unknown = Permissions::for_unknown_author(floor_spec, namespace);
-    let of_namespace = elsewhere.map(|_| &unknown);
-    let agents = Agents { agent: agent.as_deref(), instance: instance.as_deref(), author: of_namespace };
-    let policies = referenced_policy(agents).map(|name| {
-        let in_namespace = |namespace: &str| Caches::find(&caches.policies, namespace, name.as_str());
-        (in_namespace(namespace), elsewhere.and_then(in_namespace))
-    });
-    let (own_policy, system_policy) = policies.unwrap_or((None, None));
-    let (own_model, system_model) = find_models(run, caches, namespace, elsewhere);
-
-    let packs = find_packs(run, agents, caches, namespace, elsewhere);
-    let candidates: BTreeMap<SkillPackName, PackCandidates<'_>> = packs
-        .iter()
-        .map(|(name, (own, of_system))| {
-            let candidates = PackCandidates {
-                own: own.as_deref().map(|pack| PackObject { pack, author: of_namespace }),
-                system: of_system.as_deref().map(|pack| PackObject { pack, author: None }),
-            };
-            (name.clone(), candidates)
-        })
-        .collect();
-    let runtime_classes = runtime_handlers(caches);
-    let input = Input {
-        run,
-        namespace,
-        agents,
-        packs: &candidates,
-        policies: Candidates { own: own_policy.as_deref(), system: system_policy.as_deref() },
-        floor: floor_spec,
-        models: Candidates { own: own_model.as_deref(), system: system_model.as_deref() },
-        author: Some(&unknown),
-        runtime_classes: &runtime_classes,
-        facts: tree_facts(run, caches),
-        settings: &context.settings.admission,
-    };
+    let settings = &context.settings.admission;
+    let objects = CachedObjects { run, caches: &context.caches, system_namespace: &settings.system_namespace };
+    let resolved = resolve(run, run.namespace(), &objects, settings);
+    let packs = resolved.packs();
+    let input = resolved.input(&packs);
     let admitted = match admit(&input) {
         Decision::Admitted(admitted) => admitted,
         // Without its agent or a pack, a run has many other violations: they count once everything is found.
@@ -97,7 +52,7 @@ pub fn prepare(run: &StoredRun, context: &Context, render_settings: &RenderSetti
         }
         Decision::Denied(denied) => return Err(StartBlocker::Denied(denied.violations)),
     };
-    let bounds = subagent_bounds(&admitted.policy, agents.spec());
+    let bounds = subagent_bounds(&admitted.policy, input.agents.spec());
     if run.status.as_ref().is_none_or(|it| it.plan_digest.is_none())
         && let Err(turn) = reserve_slot(run, context, bounds.concurrent)
     {
@@ -110,49 +65,48 @@ pub fn prepare(run: &StoredRun, context: &Context, render_settings: &RenderSetti
     Ok(Prepared { plan: planned.plan, rendered, warnings: admitted.warnings.clone() })
 }
 
-/// The handlers of the cluster's RuntimeClasses; there are only a few.
-fn runtime_handlers(caches: &Caches) -> RuntimeClasses {
-    let classes = caches.runtime_classes.state().into_iter();
-    classes.map(|class| (class.name_any(), class.handler.clone())).collect()
+/// What the caches have for a run, at the moment of each call.
+struct CachedObjects<'c> {
+    run: &'c StoredRun,
+    caches: &'c Caches,
+    system_namespace: &'c str,
 }
 
-type OwnAndSystem<K> = (Option<Arc<K>>, Option<Arc<K>>);
+impl Objects for CachedObjects<'_> {
+    type Handle<K: 'static> = Arc<K>;
 
-fn find_packs(
-    run: &AgentRun,
-    agents: Agents<'_>,
-    caches: &Caches,
-    namespace: &str,
-    elsewhere: Option<&str>,
-) -> Vec<(SkillPackName, OwnAndSystem<SkillPack>)> {
-    let in_namespace = |name: &SkillPackName, namespace: &str| Caches::find(&caches.packs, namespace, name.as_str());
-    referenced_packs(run, agents)
-        .into_iter()
-        .map(|name| {
-            let own = in_namespace(&name, namespace);
-            let system = elsewhere.and_then(|system| in_namespace(&name, system));
-            (name, (own, system))
-        })
-        .collect()
-}
+    fn agent(&self, namespace: &str, name: &str) -> Option<Arc<Agent>> {
+        Caches::find(&self.caches.agents, namespace, name)
+    }
 
-/// The model that a run names, as `name` or `namespace/name`.
-fn find_models(
-    run: &AgentRun,
-    caches: &Caches,
-    namespace: &str,
-    elsewhere: Option<&str>,
-) -> OwnAndSystem<sympozium_api::Model> {
-    let reference = run.spec.model.as_ref().and_then(|it| it.model_ref.as_ref());
-    let Some(reference) = reference.map(|it| it.as_str()) else {
-        return (None, None);
-    };
-    match reference.split_once('/') {
-        Some((namespace, name)) => (Caches::find(&caches.models, namespace, name), None),
-        None => (
-            Caches::find(&caches.models, namespace, reference),
-            elsewhere.and_then(|system| Caches::find(&caches.models, system, reference)),
-        ),
+    fn instance(&self, namespace: &str, name: &str) -> Option<Arc<SympoziumInstance>> {
+        Caches::find(&self.caches.instances, namespace, name)
+    }
+
+    fn model(&self, namespace: &str, name: &str) -> Option<Arc<Model>> {
+        Caches::find(&self.caches.models, namespace, name)
+    }
+
+    fn packs(&self, scope: Scope<'_>, name: &str) -> Found<Arc<SkillPack>> {
+        scope.find(|namespace| Caches::find(&self.caches.packs, namespace, name))
+    }
+
+    fn policies(&self, scope: Scope<'_>, name: &str) -> Found<Arc<SympoziumPolicy>> {
+        scope.find(|namespace| Caches::find(&self.caches.policies, namespace, name))
+    }
+
+    fn floor(&self) -> Option<Arc<SympoziumPolicy>> {
+        Caches::find(&self.caches.policies, self.system_namespace, FLOOR_POLICY)
+    }
+
+    /// There are only a few.
+    fn runtime_classes(&self) -> Cow<'_, RuntimeClasses> {
+        let classes = self.caches.runtime_classes.state().into_iter();
+        Cow::Owned(classes.map(|class| (class.name_any(), class.handler.clone())).collect())
+    }
+
+    fn facts(&self) -> Facts {
+        tree_facts(self.run, self.caches)
     }
 }
 

@@ -19,11 +19,13 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use sympozium_api::labels::{FLOOR_POLICY, SYSTEM_NAMESPACE};
+use sympozium_api::origin::ObjectOrigin;
 use sympozium_api::{AgentRun, AgentRunSpec, SympoziumPolicy};
 use sympozium_plan::admit::{
-    Admitted, Decision, Denial, Input, Permissions, Settings, Subject, Violation, admit, admit_agent, admit_model,
-    admit_pack, admit_policy, admit_schedule,
+    Admitted, Decision, Denial, Input, Settings, Subject, Violation, admit, admit_agent, admit_model, admit_pack,
+    admit_policy, admit_schedule,
 };
+use sympozium_plan::resolve::Authors;
 
 use super::ExternalObjects;
 use super::finding::{Finding, FindingSeverity, Findings, ObjectName, ValidationStage};
@@ -35,9 +37,8 @@ use crate::limits::MAX_RUNS;
 use crate::problem::Problem;
 use location::FieldLocator;
 use object_index::ObjectIndex;
-use resolve::ResolvedRun;
+use resolve::{FileObjects, ResolvedRun};
 use shipped::LoadedObjects;
-use sympozium_api::origin::ObjectOrigin;
 use uncertainty::{KnownFloor, UnknownObjects};
 
 /// Which policy is the policy floor.
@@ -168,13 +169,13 @@ fn find_floor<'s>(
             object.is_kind(Kind::SympoziumPolicy) && name.name == FLOOR_POLICY && name.namespace == SYSTEM_NAMESPACE
         }
     };
-    let mut policies = store.policies.values();
-    if let Some((_, policy)) = policies.find(|(index, _)| is_floor(&objects[*index])) {
-        return KnownFloor::Known(&policy.spec);
+    let policies = store.policies.sorted();
+    if let Some((_, policy)) = policies.into_iter().find(|(index, _)| is_floor(&objects[*index])) {
+        return KnownFloor::Known(policy);
     }
     // A floor that is among the files and cannot be parsed is not replaced by the shipped one.
     let is_among_them = objects.iter().any(is_floor);
-    shipped.filter(|_| !is_among_them).map_or(KnownFloor::Unknown, |policy| KnownFloor::Known(&policy.spec))
+    shipped.filter(|_| !is_among_them).map_or(KnownFloor::Unknown, KnownFloor::Known)
 }
 
 struct AdmissionChecker<'a, 'd> {
@@ -195,26 +196,26 @@ struct AdmissionChecker<'a, 'd> {
 impl AdmissionChecker<'_, '_> {
     /// Checks packs, policies and agents by themselves.
     fn check_objects(&mut self, store: &ObjectIndex) {
-        for (index, pack) in sort_by_index(store.packs.values()) {
+        for (index, pack) in store.packs.sorted() {
             let namespace = &self.objects[*index].name.namespace;
             let denied = admit_pack(pack, Some(namespace), None);
             self.report_certain(&denied.violations, &denied.warnings, &FieldLocator::new(*index));
         }
-        for (index, policy) in sort_by_index(store.policies.values()) {
+        for (index, policy) in store.policies.sorted() {
             let denied = admit_policy(&self.subject(*index, "SympoziumPolicy"), &policy.spec);
             self.report_certain(&denied.violations, &denied.warnings, &FieldLocator::new(*index));
         }
-        for (index, model) in sort_by_index(store.models.values()) {
+        for (index, model) in store.models.sorted() {
             let denied = admit_model(&self.subject(*index, "Model"), &model.spec);
             self.report_certain(&denied.violations, &denied.warnings, &FieldLocator::new(*index));
         }
-        for (index, schedule) in sort_by_index(store.schedules.values()) {
+        for (index, schedule) in store.schedules.sorted() {
             let subject = self.subject(*index, "SympoziumSchedule");
             let denied = admit_schedule(&subject, &schedule.spec);
             self.report_certain(&denied.violations, &denied.warnings, &FieldLocator::new(*index));
         }
-        let agents = store.agents.values().map(|(index, it)| (*index, "Agent", &it.spec));
-        let instances = store.instances.values().map(|(index, it)| (*index, "SympoziumInstance", &it.spec));
+        let agents = store.agents.sorted().into_iter().map(|(index, it)| (*index, "Agent", &it.spec));
+        let instances = store.instances.sorted().into_iter().map(|(index, it)| (*index, "SympoziumInstance", &it.spec));
         let mut all: Vec<_> = agents.chain(instances).collect();
         all.sort_by_key(|(index, _, _)| *index);
         for (index, kind, spec) in all {
@@ -288,11 +289,13 @@ impl AdmissionChecker<'_, '_> {
     fn check_run(&mut self, store: &ObjectIndex, run: &AgentRun, index: usize, places: &FieldLocator) -> bool {
         let name = &self.objects[index].name;
         let settings = self.settings.clone();
-        // Authors are not recorded. On this machine no rights are granted, and a run that asks for some is refused for that.
-        let unknown = Permissions::for_unknown_author(self.floor.spec(), &name.namespace);
-        let author = Some(&unknown).filter(|_| self.beyond != ExternalObjects::Machine);
-        let case = ResolvedRun::of(store, run, &name.namespace, author);
-        let input = case.input(self.floor.spec(), &settings);
+        // On this machine no permissions are granted, and a run that asks for some is refused for that.
+        let is_machine = self.beyond == ExternalObjects::Machine;
+        let authors = if is_machine { Authors::NotCompared } else { Authors::Unknown };
+        let objects = FileObjects { index: store, floor: self.floor.policy(), authors };
+        let case = ResolvedRun::new(&objects, run, &name.namespace, &settings);
+        let packs = case.resolved.packs();
+        let input = case.resolved.input(&packs);
         let decision = admit(&input);
         let (reasons, warnings) = match &decision {
             Decision::Admitted(admitted) => (&[][..], admitted.warnings.as_slice()),
@@ -300,8 +303,7 @@ impl AdmissionChecker<'_, '_> {
         };
         let among = LoadedObjects { objects: self.objects, files: self.files };
         let reasons = shipped::add_name_clashes(&case, run, &name.namespace, reasons, among);
-        let policies = case.found_policy.candidates;
-        let unknown = UnknownObjects::new(run, case.agents, policies, self.floor);
+        let unknown = UnknownObjects::new(run, input.agents, input.policies, self.floor);
         let is_doubtful = self.report(&reasons, warnings, places, &unknown);
         let is_undecided = is_doubtful || reasons.iter().any(|reason| reason.missing.is_some());
         if let Purpose::Use(look) = &mut self.options.purpose {
@@ -355,10 +357,8 @@ impl AdmissionChecker<'_, '_> {
                 };
                 is_doubtful = true;
                 let doubtful = Violation { message: doubt.message, hint: doubt.hint, ..reason.clone() };
-                let severity = match self.options.is_for_use() {
-                    true => FindingSeverity::Error,
-                    false => FindingSeverity::Warning,
-                };
+                let is_for_use = self.options.is_for_use();
+                let severity = if is_for_use { FindingSeverity::Error } else { FindingSeverity::Warning };
                 self.report_one(severity, &doubtful, places);
             }
         }
@@ -389,11 +389,4 @@ impl AdmissionChecker<'_, '_> {
             hint: Some(reason.hint.clone()).filter(|remedy| !remedy.is_empty()),
         });
     }
-}
-
-/// In the order of the files.
-fn sort_by_index<'a, K: 'a>(found: impl Iterator<Item = &'a (usize, K)>) -> Vec<&'a (usize, K)> {
-    let mut found: Vec<_> = found.collect();
-    found.sort_by_key(|(index, _)| *index);
-    found
 }

@@ -20,9 +20,9 @@ pub struct Input<'a> {
     pub namespace: &'a str,
     /// The agent that the run names, by both kinds that an agent may have.
     pub agents: Agents<'a>,
-    /// The packs that [`wanted_packs`] names, by name.
+    /// The packs that [`referenced_packs`] returns, by name.
     pub packs: &'a BTreeMap<SkillPackName, PackCandidates<'a>>,
-    /// The policy that [`wanted_policy`] names.
+    /// The policy that [`referenced_policy`] returns.
     pub policies: Candidates<'a, SympoziumPolicy>,
     /// The policy floor of the cluster.
     pub floor: Option<&'a SympoziumPolicySpec>,
@@ -253,7 +253,7 @@ impl<'a> Agents<'a> {
     }
 }
 
-/// The packs that must be fetched for a run: its own, or those of the agent where it names none.
+/// The packs of a run: its own, or those of the agent where it names none.
 pub fn referenced_packs(run: &AgentRun, agents: Agents<'_>) -> Vec<SkillPackName> {
     let of_agent = agents.spec().map(|spec| spec.skills.as_slice());
     let skills = match run.spec.skills.as_slice() {
@@ -266,7 +266,7 @@ pub fn referenced_packs(run: &AgentRun, agents: Agents<'_>) -> Vec<SkillPackName
     names
 }
 
-/// The policy that must be fetched for a run.
+/// The policy of a run.
 pub fn referenced_policy(agents: Agents<'_>) -> Option<&PolicyName> {
     agents.spec()?.policy_ref.as_ref()
 }

@@ -5,7 +5,8 @@ use std::collections::{HashMap, HashSet};
 use serde::de::DeserializeOwned;
 use sympozium_api::labels::{FLOOR_POLICY, SYSTEM_NAMESPACE};
 use sympozium_api::{Agent, AgentRun, Model, SkillPack, SympoziumInstance, SympoziumPolicy, SympoziumSchedule};
-use sympozium_plan::admit::{Agents, Candidates, RuntimeClasses};
+use sympozium_plan::admit::RuntimeClasses;
+use sympozium_plan::resolve::{Found, Scope};
 
 use super::super::ExternalObjects;
 use super::super::finding::{Finding, Findings, ValidationStage};
@@ -19,7 +20,39 @@ use crate::tree::Node;
 type Key = (String, String);
 
 /// Objects by name, each with its index among all objects. Of two objects with one name the first counts.
-type ByName<K> = HashMap<Key, (usize, K)>;
+pub struct ByName<K>(HashMap<Key, (usize, K)>);
+
+impl<K> Default for ByName<K> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<K> ByName<K> {
+    pub fn find(&self, namespace: &str, name: &str) -> Option<&K> {
+        self.get(namespace, name).map(|(_, object)| object)
+    }
+
+    fn get(&self, namespace: &str, name: &str) -> Option<&(usize, K)> {
+        self.0.get(&(namespace.to_owned(), name.to_owned()))
+    }
+
+    /// In the order of the files.
+    pub fn sorted(&self) -> Vec<&(usize, K)> {
+        let mut all: Vec<_> = self.0.values().collect();
+        all.sort_by_key(|(index, _)| *index);
+        all
+    }
+}
+
+impl<K: DeserializeOwned> ByName<K> {
+    fn add(&mut self, index: usize, object: &Object) -> Result<(), serde_json::Error> {
+        let key = (object.name.namespace.clone(), object.name.name.clone());
+        let value = read(object)?;
+        self.0.entry(key).or_insert((index, value));
+        Ok(())
+    }
+}
 
 #[derive(Default)]
 pub struct ObjectIndex {
@@ -44,7 +77,7 @@ pub struct ObjectIndex {
 #[derive(Debug)]
 pub struct Lookup<'s, K> {
     /// The objects that admission chooses from.
-    pub candidates: Candidates<'s, K>,
+    pub found: Found<&'s K>,
     /// The index of the candidate of the own namespace.
     pub own: Option<usize>,
     /// The index of the candidate of the system namespace; `None` for a shipped one.
@@ -57,13 +90,13 @@ pub struct Lookup<'s, K> {
 impl<K> Lookup<'_, K> {
     /// Whether the candidate of the system namespace is shipped.
     pub fn is_shipped(&self) -> bool {
-        self.candidates.system.is_some() && self.system.is_none()
+        self.found.system.is_some() && self.system.is_none()
     }
 }
 
 impl<K> Default for Lookup<'_, K> {
     fn default() -> Self {
-        Self { candidates: Candidates::default(), own: None, system: None, impostor: None }
+        Self { found: Found::default(), own: None, system: None, impostor: None }
     }
 }
 
@@ -106,16 +139,16 @@ impl ObjectIndex {
 
     fn add(&mut self, index: usize, object: &Object, kind: Kind) -> Result<(), serde_json::Error> {
         match kind {
-            Kind::Agent => add(&mut self.agents, index, object),
-            Kind::SympoziumInstance => add(&mut self.instances, index, object),
-            Kind::SkillPack => add(&mut self.packs, index, object),
-            Kind::SympoziumPolicy => add(&mut self.policies, index, object),
-            Kind::Model => add(&mut self.models, index, object),
+            Kind::Agent => self.agents.add(index, object),
+            Kind::SympoziumInstance => self.instances.add(index, object),
+            Kind::SkillPack => self.packs.add(index, object),
+            Kind::SympoziumPolicy => self.policies.add(index, object),
+            Kind::Model => self.models.add(index, object),
             Kind::AgentRun => {
                 self.runs.push((index, read(object)?));
                 Ok(())
             }
-            Kind::SympoziumSchedule => add(&mut self.schedules, index, object),
+            Kind::SympoziumSchedule => self.schedules.add(index, object),
             Kind::ToolApproval | Kind::RunRecord => Ok(()),
         }
     }
@@ -130,17 +163,16 @@ impl ObjectIndex {
             return;
         };
         let name = object.name.name.clone();
-        let kept = self.runtime_classes.entry(name);
-        let kept = kept.or_insert_with(|| handler.to_owned());
-        if kept != handler {
-            kept.clear();
+        let known = self.runtime_classes.entry(name).or_insert_with(|| handler.to_owned());
+        if known != handler {
+            known.clear();
         }
     }
 
     /// Parses only what the objects name: the packs are long.
     fn add_built_in(&mut self) {
-        let agents = self.agents.values().map(|(_, it)| &it.spec);
-        let instances = self.instances.values().map(|(_, it)| &it.spec);
+        let agents = self.agents.0.values().map(|(_, it)| &it.spec);
+        let instances = self.instances.0.values().map(|(_, it)| &it.spec);
         let specs: Vec<_> = agents.chain(instances).collect();
         let policies: HashSet<&str> =
             specs.iter().filter_map(|spec| spec.policy_ref.as_ref().map(AsRef::as_ref)).collect();
@@ -160,23 +192,11 @@ impl ObjectIndex {
             .collect();
     }
 
-    pub fn find_agents(&self, namespace: &str, name: Option<&str>) -> Agents<'_> {
-        let Some(name) = name else {
-            return Agents::default();
-        };
-        let key = (namespace.to_owned(), name.to_owned());
-        Agents {
-            agent: self.agents.get(&key).map(|(_, agent)| agent),
-            instance: self.instances.get(&key).map(|(_, instance)| instance),
-            author: None,
-        }
-    }
-
     /// The index of a run's agent.
     pub fn agent_index(&self, namespace: &str, run: &AgentRun) -> Option<usize> {
-        let key = (namespace.to_owned(), run.spec.agent()?.as_str().to_owned());
-        let agent = self.agents.get(&key).map(|(index, _)| *index);
-        agent.or_else(|| self.instances.get(&key).map(|(index, _)| *index))
+        let name = run.spec.agent()?.as_str();
+        let agent = self.agents.get(namespace, name).map(|(index, _)| *index);
+        agent.or_else(|| self.instances.get(namespace, name).map(|(index, _)| *index))
     }
 
     /// The agents that no run among the files names, in the order of the files.
@@ -186,59 +206,48 @@ impl ObjectIndex {
             .iter()
             .filter_map(|(index, run)| self.agent_index(&objects[*index].name.namespace, run))
             .collect();
-        let agents = self.agents.values().map(|(index, _)| *index);
+        let agents = self.agents.0.values().map(|(index, _)| *index);
         let mut all: Vec<usize> = agents
-            .chain(self.instances.values().map(|(index, _)| *index))
+            .chain(self.instances.0.values().map(|(index, _)| *index))
             .filter(|index| !with_runs.contains(index))
             .collect();
         all.sort_unstable();
         all.into_iter().map(|index| (index, objects[index].name.name.as_str())).collect()
     }
 
-    /// As in a cluster: from the object's own namespace, and from the system namespace.
-    pub fn candidates<'s, K>(&'s self, named: &'s ByName<K>, namespace: &str, name: &str) -> Candidates<'s, K> {
-        let found = |namespace: &str| get(named, namespace, name).map(|(_, object)| object);
-        Candidates { own: found(namespace), system: found(SYSTEM_NAMESPACE).filter(|_| namespace != SYSTEM_NAMESPACE) }
-    }
-
-    /// The same for policies, including shipped ones that the files do not have.
-    pub fn find_policies(&self, namespace: &str, name: &str) -> Lookup<'_, SympoziumPolicy> {
+    /// The policies of this name, including a shipped one that the files do not have.
+    pub fn find_policies(&self, scope: Scope<'_>, name: &str) -> Lookup<'_, SympoziumPolicy> {
         let shipped = self.built_in_policies.get(name);
         // The operator owns the floor of the system namespace.
-        let is_operators = name == FLOOR_POLICY && get(&self.policies, SYSTEM_NAMESPACE, name).is_some();
+        let is_operators = name == FLOOR_POLICY && self.policies.get(SYSTEM_NAMESPACE, name).is_some();
         let shipped = shipped.filter(|_| !is_operators);
-        self.lookup(&self.policies, shipped, namespace, name, |a, b| a.spec == b.spec)
+        self.lookup(&self.policies, shipped, scope, name, |a, b| a.spec == b.spec)
     }
 
     /// The same for packs.
-    pub fn find_packs(&self, namespace: &str, name: &str) -> Lookup<'_, SkillPack> {
+    pub fn find_packs(&self, scope: Scope<'_>, name: &str) -> Lookup<'_, SkillPack> {
         let shipped = self.built_in_packs.get(name);
-        self.lookup(&self.packs, shipped, namespace, name, |a, b| a.spec == b.spec)
+        self.lookup(&self.packs, shipped, scope, name, |a, b| a.spec == b.spec)
     }
 
     /// A shipped object is in the system namespace. An equal object of the files is that object, whatever namespace it
     /// names; a different one of its name does not replace it.
     fn lookup<'s, K>(
         &'s self,
-        named: &'s ByName<K>,
+        all: &'s ByName<K>,
         shipped: Option<&'s K>,
-        namespace: &str,
+        scope: Scope<'_>,
         name: &str,
         is_same: fn(&K, &K) -> bool,
     ) -> Lookup<'s, K> {
-        let own = get(named, namespace, name);
+        let Found { own, system } = scope.find(|namespace| all.get(namespace, name));
         if let Some((index, object)) = own.filter(|(index, _)| self.explicit.contains(index)) {
-            return Lookup {
-                candidates: Candidates { own: Some(object), system: None },
-                own: Some(*index),
-                ..Lookup::default()
-            };
+            let found = Found { own: Some(object), system: None };
+            return Lookup { found, own: Some(*index), ..Lookup::default() };
         }
-        let is_elsewhere = namespace != SYSTEM_NAMESPACE;
-        let system = get(named, SYSTEM_NAMESPACE, name).filter(|_| is_elsewhere);
         let Some(shipped) = shipped else {
             return Lookup {
-                candidates: Candidates { own: own.map(|(_, object)| object), system: system.map(|(_, object)| object) },
+                found: Found { own: own.map(|(_, object)| object), system: system.map(|(_, object)| object) },
                 own: own.map(|(index, _)| *index),
                 system: system.map(|(index, _)| *index),
                 impostor: None,
@@ -246,28 +255,14 @@ impl ObjectIndex {
         };
         let own = own.filter(|(_, object)| !is_same(object, shipped));
         let system = system.filter(|(_, object)| !is_same(object, shipped));
-        let (own, impostor) = match is_elsewhere {
-            true => (own, system),
-            false => (None, own),
-        };
+        let (own, impostor) = if scope.system.is_some() { (own, system) } else { (None, own) };
         Lookup {
-            candidates: Candidates { own: own.map(|(_, object)| object), system: Some(shipped) },
+            found: Found { own: own.map(|(_, object)| object), system: Some(shipped) },
             own: own.map(|(index, _)| *index),
             system: None,
             impostor: impostor.map(|(index, _)| *index),
         }
     }
-}
-
-fn get<'s, K>(named: &'s ByName<K>, namespace: &str, name: &str) -> Option<&'s (usize, K)> {
-    named.get(&(namespace.to_owned(), name.to_owned()))
-}
-
-fn add<K: DeserializeOwned>(named: &mut ByName<K>, index: usize, object: &Object) -> Result<(), serde_json::Error> {
-    let key = (object.name.namespace.clone(), object.name.name.clone());
-    let value = read(object)?;
-    named.entry(key).or_insert((index, value));
-    Ok(())
 }
 
 /// Without the status if the object is from a file: our programs decide by the status that they wrote, and anyone can

@@ -1,96 +1,78 @@
 //! Everything that decides about one run, as far as the files have it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use sympozium_api::labels::SYSTEM_NAMESPACE;
-use sympozium_api::names::{ModelRef, SkillPackName};
-use sympozium_api::{AgentRun, Model, SkillPack, SympoziumPolicy, SympoziumPolicySpec};
-use sympozium_plan::admit::{
-    Agents, Candidates, Facts, Input, PackCandidates, PackObject, Permissions, RuntimeClasses, Settings,
-    referenced_packs, referenced_policy,
-};
+use sympozium_api::names::SkillPackName;
+use sympozium_api::{Agent, AgentRun, Model, SkillPack, SympoziumInstance, SympoziumPolicy};
+use sympozium_plan::admit::{RuntimeClasses, Settings, referenced_packs, referenced_policy};
+use sympozium_plan::resolve::{Authors, Found, Objects, Resolved, Scope, resolve};
 
 use super::object_index::{Lookup, ObjectIndex};
 
+/// The objects of the files and the shipped ones, as a run finds them.
+pub struct FileObjects<'s> {
+    pub index: &'s ObjectIndex,
+    pub floor: Option<&'s SympoziumPolicy>,
+    pub authors: Authors,
+}
+
+impl<'s> Objects for FileObjects<'s> {
+    type Handle<K: 'static> = &'s K;
+
+    fn agent(&self, namespace: &str, name: &str) -> Option<&'s Agent> {
+        self.index.agents.find(namespace, name)
+    }
+
+    fn instance(&self, namespace: &str, name: &str) -> Option<&'s SympoziumInstance> {
+        self.index.instances.find(namespace, name)
+    }
+
+    fn model(&self, namespace: &str, name: &str) -> Option<&'s Model> {
+        self.index.models.find(namespace, name)
+    }
+
+    fn packs(&self, scope: Scope<'_>, name: &str) -> Found<&'s SkillPack> {
+        self.index.find_packs(scope, name).found
+    }
+
+    fn policies(&self, scope: Scope<'_>, name: &str) -> Found<&'s SympoziumPolicy> {
+        self.index.find_policies(scope, name).found
+    }
+
+    fn floor(&self) -> Option<&'s SympoziumPolicy> {
+        self.floor
+    }
+
+    fn runtime_classes(&self) -> Cow<'_, RuntimeClasses> {
+        Cow::Borrowed(&self.index.runtime_classes)
+    }
+
+    fn authors(&self) -> Authors {
+        self.authors
+    }
+}
+
 /// A run, with the objects that it names.
 pub struct ResolvedRun<'s> {
-    run: &'s AgentRun,
-    namespace: &'s str,
-    author: Option<&'s Permissions>,
-    pub agents: Agents<'s>,
-    packs: BTreeMap<SkillPackName, PackCandidates<'s>>,
+    pub resolved: Resolved<'s, FileObjects<'s>>,
     /// The packs, with their origin.
-    pub found_packs: BTreeMap<SkillPackName, Lookup<'s, SkillPack>>,
+    pub packs: BTreeMap<SkillPackName, Lookup<'s, SkillPack>>,
     /// The policy, with its origin.
-    pub found_policy: Lookup<'s, SympoziumPolicy>,
-    models: Candidates<'s, Model>,
-    runtime_classes: &'s RuntimeClasses,
+    pub policy: Lookup<'s, SympoziumPolicy>,
 }
 
 impl<'s> ResolvedRun<'s> {
-    /// Authors of what is in the run's namespace may do what `author` says. As the controller has it: what is in the system's
-    /// namespace is the operator's own, but for a run.
-    pub fn of(store: &'s ObjectIndex, run: &'s AgentRun, namespace: &'s str, author: Option<&'s Permissions>) -> Self {
-        let of_namespace = author.filter(|_| namespace != SYSTEM_NAMESPACE);
-        let agents = store.find_agents(namespace, run.spec.agent().map(AsRef::as_ref));
-        let agents = Agents { author: of_namespace, ..agents };
-        let found_packs: BTreeMap<_, _> = referenced_packs(run, agents)
-            .into_iter()
-            .map(|name| {
-                let found = store.find_packs(namespace, name.as_str());
-                (name, found)
-            })
-            .collect();
-        let packs = found_packs.iter();
-        let packs = packs.map(|(name, found)| (name.clone(), pack_candidates(found.candidates, of_namespace)));
+    pub fn new(objects: &'s FileObjects<'s>, run: &'s AgentRun, namespace: &'s str, settings: &'s Settings) -> Self {
+        let scope = Scope::new(namespace, &settings.system_namespace);
+        let resolved = resolve(run, namespace, objects, settings);
+        let packs = referenced_packs(run, resolved.agents()).into_iter().map(|name| {
+            let found = objects.index.find_packs(scope, name.as_str());
+            (name, found)
+        });
         let packs = packs.collect();
-        let found_policy = match referenced_policy(agents) {
-            Some(name) => store.find_policies(namespace, name.as_str()),
-            None => Lookup::default(),
-        };
-        let model_ref = run.spec.model.as_ref().and_then(|it| it.model_ref.as_ref());
-        Self {
-            run,
-            namespace,
-            author,
-            agents,
-            packs,
-            found_packs,
-            found_policy,
-            runtime_classes: &store.runtime_classes,
-            models: model_ref.map_or_else(Candidates::default, |reference| models(store, namespace, reference)),
-        }
-    }
-
-    pub fn input<'c>(&'c self, floor: Option<&'c SympoziumPolicySpec>, settings: &'c Settings) -> Input<'c> {
-        Input {
-            run: self.run,
-            namespace: self.namespace,
-            agents: self.agents,
-            packs: &self.packs,
-            policies: self.found_policy.candidates,
-            floor,
-            models: self.models,
-            author: self.author,
-            runtime_classes: self.runtime_classes,
-            facts: Facts::default(),
-            settings,
-        }
-    }
-}
-
-fn pack_candidates<'a>(candidates: Candidates<'a, SkillPack>, author: Option<&'a Permissions>) -> PackCandidates<'a> {
-    PackCandidates {
-        own: candidates.own.map(|pack| PackObject { pack, author }),
-        system: candidates.system.map(|pack| PackObject { pack, author: None }),
-    }
-}
-
-fn models<'s>(store: &'s ObjectIndex, namespace: &str, reference: &ModelRef) -> Candidates<'s, Model> {
-    match reference.as_str().split_once('/') {
-        Some((named, name)) => {
-            Candidates { own: store.models.get(&(named.to_owned(), name.to_owned())).map(|(_, it)| it), system: None }
-        }
-        None => store.candidates(&store.models, namespace, reference.as_str()),
+        let policy = referenced_policy(resolved.agents()).map(|name| objects.index.find_policies(scope, name.as_str()));
+        let policy = policy.unwrap_or_default();
+        Self { resolved, packs, policy }
     }
 }

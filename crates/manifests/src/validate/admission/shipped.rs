@@ -2,12 +2,12 @@
 
 use sympozium_api::AgentRun;
 use sympozium_api::agent::SkillRef;
+use sympozium_api::origin::{COMMAND_LINE, ObjectOrigin, Origin, PACK_KIND, POLICY_KIND};
 use sympozium_api::text::quote;
 use sympozium_plan::admit::{Subject, Violation, referenced_policy};
 
 use super::super::object::Object;
 use super::resolve::ResolvedRun;
-use sympozium_api::origin::{COMMAND_LINE, ObjectOrigin, Origin, PACK_KIND, POLICY_KIND};
 
 #[derive(Clone, Copy)]
 pub struct LoadedObjects<'a> {
@@ -89,9 +89,10 @@ fn find_clashes(case: &ResolvedRun<'_>, run: &AgentRun, namespace: &str) -> Vec<
             });
         }
     };
-    let found = &case.found_policy;
-    if let Some(name) = referenced_policy(case.agents) {
-        let (kind, metadata) = match (case.agents.agent, case.agents.instance) {
+    let found = &case.policy;
+    let agents = case.resolved.agents();
+    if let Some(name) = referenced_policy(agents) {
+        let (kind, metadata) = match (agents.agent, agents.instance) {
             (None, Some(instance)) => ("SympoziumInstance", Some(&instance.metadata)),
             (agent, _) => ("Agent", agent.map(|it| &it.metadata)),
         };
@@ -101,13 +102,13 @@ fn find_clashes(case: &ResolvedRun<'_>, run: &AgentRun, namespace: &str) -> Vec<
         let (name, field) = (name.as_str(), "spec.policyRef");
         add(POLICY_KIND, name, own, found.impostor, "policy-ambiguous", &subject, field);
     }
-    let of_agent = case.agents.spec().map(|it| it.skills.as_slice());
+    let of_agent = agents.spec().map(|it| it.skills.as_slice());
     let skills = match run.spec.skills.as_slice() {
         [] => of_agent.unwrap_or_default(),
         skills => skills,
     };
     let subject = Subject::new("AgentRun", Some(namespace), run.metadata.name.as_deref().unwrap_or_default());
-    for (name, found) in &case.found_packs {
+    for (name, found) in &case.packs {
         let is_it = |it: &SkillRef| it.skill_pack_ref.as_ref() == Some(name);
         let index = skills.iter().position(is_it).unwrap_or_default();
         let field = format!("spec.skills[{index}].skillPackRef");
@@ -159,12 +160,12 @@ pub fn origins(case: &ResolvedRun<'_>, among: LoadedObjects<'_>) -> Vec<ObjectOr
         };
         Some(ObjectOrigin { kind: kind.to_owned(), name: name.to_owned(), from })
     };
-    let policy = referenced_policy(case.agents).and_then(|name| {
-        let found = &case.found_policy;
+    let policy = referenced_policy(case.resolved.agents()).and_then(|name| {
+        let found = &case.policy;
         let is_shipped = found.is_shipped();
         of(POLICY_KIND, name.as_str(), found.own, found.system, is_shipped)
     });
-    let packs = case.found_packs.iter().filter_map(|(name, found)| {
+    let packs = case.packs.iter().filter_map(|(name, found)| {
         let is_shipped = found.is_shipped();
         of(PACK_KIND, name.as_str(), found.own, found.system, is_shipped)
     });

@@ -4,7 +4,7 @@
 //! set defaults for what a run leaves out. If the policy or the floor is unknown, such a denial is uncertain.
 
 use sympozium_api::text::quote;
-use sympozium_api::{AgentRun, SympoziumPolicySpec};
+use sympozium_api::{AgentRun, SympoziumPolicy};
 use sympozium_plan::admit::{Agents, Candidates, Violation, referenced_policy};
 
 /// Rules that deny what no policy has allowed, and that the policy of the agent can allow.
@@ -32,7 +32,7 @@ const LIFTED_BY_DEFAULT_CLASS: &[&str] = &["isolation-kernel", "runtime-class-mi
 /// What is known about the policy floor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum KnownFloor<'a> {
-    Known(&'a SympoziumPolicySpec),
+    Known(&'a SympoziumPolicy),
     /// There is none.
     Absent,
     /// It may be in the cluster.
@@ -40,9 +40,9 @@ pub enum KnownFloor<'a> {
 }
 
 impl<'a> KnownFloor<'a> {
-    pub fn spec(self) -> Option<&'a SympoziumPolicySpec> {
+    pub fn policy(self) -> Option<&'a SympoziumPolicy> {
         match self {
-            Self::Known(spec) => Some(spec),
+            Self::Known(policy) => Some(policy),
             Self::Absent | Self::Unknown => None,
         }
     }

@@ -1,17 +1,15 @@
 //! Manifests as the input of a plan.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use sympozium_api::labels::SYSTEM_NAMESPACE;
-use sympozium_api::names::SkillPackName;
 use sympozium_api::{Agent, AgentRun, Model, SkillPack, SympoziumInstance, SympoziumPolicy};
 
-use crate::admit::{
-    Admitted, Agents, Candidates, Decision, Facts, Input, PackCandidates, PackObject, Permissions, RuntimeClasses,
-    Settings, Violation, admit,
-};
+use crate::admit::{Admitted, Decision, Input, RuntimeClasses, Settings, Violation, admit};
+use crate::resolve::{Found, Objects, Scope, resolve};
 
 /// A run and all its objects.
 pub struct Harness {
@@ -73,48 +71,54 @@ impl Harness {
         Self::from_objects(documents.map(|it| serde_saphyr::from_str::<Value>(it).expect("YAML")))
     }
 
-    /// Whether the agent names a policy.
-    fn is_bound_to(&self, policy: &SympoziumPolicy) -> bool {
-        let of_instance = self.instance.as_ref().map(|it| &it.spec);
-        let spec = self.agent.as_ref().map(|it| &it.spec).or(of_instance);
-        let named = spec.and_then(|it| it.policy_ref.as_ref());
-        named.map(|it| it.as_str()) == policy.metadata.name.as_deref()
-    }
-
     /// Calls `look` with the run as it is admitted; returns the violations when it is not.
     pub fn with_admitted<T>(&self, look: impl FnOnce(&Input<'_>, &Admitted<'_>) -> T) -> Result<T, Vec<Violation>> {
-        // As the controller does it: authors of objects in the namespace are not recorded.
-        let floor = self.floor.as_ref().map(|it| &it.spec);
-        let unknown = Permissions::for_unknown_author(floor, &self.namespace);
-        let author = Some(&unknown);
-        let mut packs: BTreeMap<SkillPackName, PackCandidates<'_>> = BTreeMap::new();
-        for pack in &self.packs {
-            let name = SkillPackName::new(pack.metadata.name.clone().expect("a name"));
-            let candidates = packs.entry(name).or_default();
-            match pack.metadata.namespace.as_deref() {
-                Some(SYSTEM_NAMESPACE) => {
-                    candidates.system = Some(PackObject { pack, author: None });
-                }
-                _ => candidates.own = Some(PackObject { pack, author }),
-            }
-        }
-        let input = Input {
-            run: &self.run,
-            namespace: &self.namespace,
-            agents: Agents { agent: self.agent.as_ref(), instance: self.instance.as_ref(), author },
-            packs: &packs,
-            policies: Candidates { own: self.policy.as_ref().filter(|it| self.is_bound_to(it)), system: None },
-            floor,
-            models: Candidates { own: self.model.as_ref(), system: None },
-            author,
-            runtime_classes: &self.runtime_classes,
-            facts: Facts::default(),
-            settings: &self.settings,
-        };
+        let resolved = resolve(&self.run, &self.namespace, self, &self.settings);
+        let packs = resolved.packs();
+        let input = resolved.input(&packs);
         match admit(&input) {
             Decision::Admitted(admitted) => Ok(look(&input, &admitted)),
             Decision::Denied(denied) => Err(denied.violations),
         }
+    }
+}
+
+/// There is one object of each kind but packs; only the names of packs and of the policy count.
+impl Objects for Harness {
+    type Handle<K: 'static> = Arc<K>;
+
+    fn agent(&self, _: &str, _: &str) -> Option<Arc<Agent>> {
+        self.agent.clone().map(Arc::new)
+    }
+
+    fn instance(&self, _: &str, _: &str) -> Option<Arc<SympoziumInstance>> {
+        self.instance.clone().map(Arc::new)
+    }
+
+    fn model(&self, namespace: &str, _: &str) -> Option<Arc<Model>> {
+        self.model.clone().filter(|_| namespace != SYSTEM_NAMESPACE).map(Arc::new)
+    }
+
+    fn packs(&self, scope: Scope<'_>, name: &str) -> Found<Arc<SkillPack>> {
+        let is_of_system = |pack: &SkillPack| pack.metadata.namespace.as_deref() == Some(SYSTEM_NAMESPACE);
+        scope.find(|namespace| {
+            let of_namespace = |pack: &&SkillPack| is_of_system(pack) == (namespace == SYSTEM_NAMESPACE);
+            let mut named = self.packs.iter().filter(|pack| pack.metadata.name.as_deref() == Some(name));
+            named.rfind(of_namespace).cloned().map(Arc::new)
+        })
+    }
+
+    fn policies(&self, _: Scope<'_>, name: &str) -> Found<Arc<SympoziumPolicy>> {
+        let policy = self.policy.clone().filter(|policy| policy.metadata.name.as_deref() == Some(name));
+        Found { own: policy.map(Arc::new), system: None }
+    }
+
+    fn floor(&self) -> Option<Arc<SympoziumPolicy>> {
+        self.floor.clone().map(Arc::new)
+    }
+
+    fn runtime_classes(&self) -> Cow<'_, RuntimeClasses> {
+        Cow::Borrowed(&self.runtime_classes)
     }
 }
 

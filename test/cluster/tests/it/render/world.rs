@@ -1,19 +1,17 @@
 //! From manifests to what is rendered of them, as a controller would go.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use sympozium_api::labels::{FLOOR_POLICY, MANAGED_BY};
-use sympozium_api::names::SkillPackName;
+use sympozium_api::labels::{FLOOR_POLICY, MANAGED_BY, SYSTEM_NAMESPACE};
 use sympozium_api::{Agent, AgentRun, Model, RunPlan, SkillPack, SympoziumInstance, SympoziumPolicy};
-use sympozium_plan::admit::{
-    Agents, Candidates, Decision, Facts, Input, PackCandidates, PackObject, RuntimeClasses, Settings, admit,
-    referenced_policy,
-};
+use sympozium_plan::admit::{Decision, RuntimeClasses, Settings, admit};
 use sympozium_plan::plan::{PlanSettings, plan};
 use sympozium_plan::render::{RenderSettings, Rendered, render};
+use sympozium_plan::resolve::{Authors, Found, Objects, Scope, resolve};
 use sympozium_testkit::cluster::Kubectl;
 
 /// The documents of a YAML text.
@@ -99,49 +97,11 @@ pub fn realise(
     let run: AgentRun = read(run_of(objects)?)?;
     let run_name = run.metadata.name.clone().unwrap_or_default();
     let namespace = run.metadata.namespace.clone().context("no namespace")?;
-    let all = |kind: &'static str| objects.iter().filter(move |it| it["kind"] == kind);
-    let named = |kind: &'static str, name: &str| {
-        let mut found = all(kind).filter(|it| it["metadata"]["name"] == name);
-        found.next_back().cloned()
-    };
-    let agent_name = run.spec.agent().map(ToString::to_string);
-    let agent_name = agent_name.context("no agent")?;
-    let agent: Option<Agent> = named("Agent", &agent_name).as_ref().map(read).transpose()?;
-    let instance = named("SympoziumInstance", &agent_name);
-    let instance: Option<SympoziumInstance> = instance.as_ref().map(read).transpose()?;
-    let agents = Agents { agent: agent.as_ref(), instance: instance.as_ref(), author: None };
-    let packs: Vec<SkillPack> = all("SkillPack").map(read).collect::<Result<_>>()?;
-    let model: Option<Model> = all("Model").next().map(read).transpose()?;
-    let policy = |name: &str| -> Result<Option<SympoziumPolicy>> {
-        let found = named("SympoziumPolicy", name);
-        found.as_ref().map(read).transpose()
-    };
-    let floor = policy(FLOOR_POLICY)?;
-    let policy = referenced_policy(agents).map(|name| policy(name.as_str()));
-    let policy = policy.transpose()?.flatten();
-
-    let mut candidates: BTreeMap<SkillPackName, PackCandidates<'_>> = BTreeMap::new();
-    for pack in &packs {
-        let name = SkillPackName::new(pack.metadata.name.clone().context("no name")?);
-        // As if they were installed with Sympozium: that is what the names in policies mean.
-        candidates.entry(name).or_default().system = Some(PackObject { pack, author: None });
-    }
+    let objects = ManifestObjects(objects);
     let settings = Settings::default();
-    // As the cluster of these tests has it.
-    let runtime_classes = RuntimeClasses::from([("gvisor".to_owned(), "runsc".to_owned())]);
-    let input = Input {
-        run: &run,
-        namespace: &namespace,
-        agents,
-        packs: &candidates,
-        policies: Candidates { own: policy.as_ref(), system: None },
-        floor: floor.as_ref().map(|it| &it.spec),
-        models: Candidates { own: model.as_ref(), system: None },
-        author: None,
-        runtime_classes: &runtime_classes,
-        facts: Facts::default(),
-        settings: &settings,
-    };
+    let resolved = resolve(&run, &namespace, &objects, &settings);
+    let packs = resolved.packs();
+    let input = resolved.input(&packs);
     let Decision::Admitted(admitted) = admit(&input) else {
         return Ok(None);
     };
@@ -149,6 +109,54 @@ pub fn realise(
     let rendered =
         render(&planned.plan, &planned.texts, render_settings).map_err(|error| anyhow!("{run_name}: {error}"))?;
     Ok(Some((planned.plan, rendered)))
+}
+
+/// The objects beside a run. Of several with one name, the last counts.
+struct ManifestObjects<'v>(&'v [Value]);
+
+impl ManifestObjects<'_> {
+    fn find<K: DeserializeOwned>(&self, kind: &str, name: &str) -> Option<Arc<K>> {
+        let found = self.0.iter().rfind(|object| object["kind"] == kind && object["metadata"]["name"] == name)?;
+        Some(Arc::new(read(found).unwrap_or_else(|error| panic!("{error:#}"))))
+    }
+}
+
+impl Objects for ManifestObjects<'_> {
+    type Handle<K: 'static> = Arc<K>;
+
+    fn agent(&self, _: &str, name: &str) -> Option<Arc<Agent>> {
+        self.find("Agent", name)
+    }
+
+    fn instance(&self, _: &str, name: &str) -> Option<Arc<SympoziumInstance>> {
+        self.find("SympoziumInstance", name)
+    }
+
+    fn model(&self, namespace: &str, name: &str) -> Option<Arc<Model>> {
+        self.find("Model", name).filter(|_| namespace != SYSTEM_NAMESPACE)
+    }
+
+    /// As if they were installed with Sympozium: that is what the names in policies mean.
+    fn packs(&self, _: Scope<'_>, name: &str) -> Found<Arc<SkillPack>> {
+        Found { own: None, system: self.find("SkillPack", name) }
+    }
+
+    fn policies(&self, _: Scope<'_>, name: &str) -> Found<Arc<SympoziumPolicy>> {
+        Found { own: self.find("SympoziumPolicy", name), system: None }
+    }
+
+    fn floor(&self) -> Option<Arc<SympoziumPolicy>> {
+        self.find("SympoziumPolicy", FLOOR_POLICY)
+    }
+
+    /// As the cluster of these tests has it.
+    fn runtime_classes(&self) -> Cow<'_, RuntimeClasses> {
+        Cow::Owned(RuntimeClasses::from([("gvisor".to_owned(), "runsc".to_owned())]))
+    }
+
+    fn authors(&self) -> Authors {
+        Authors::NotCompared
+    }
 }
 
 fn read<K: DeserializeOwned>(object: &Value) -> Result<K> {
