@@ -1,6 +1,6 @@
-//! What can be typed. Help, man page and shell completions are made from here.
+//! The command line. Help, manual page and shell completions are generated from it.
 //!
-//! Settings that have a flag have a variable `SYMPOZIUM_*` too: such names never reach a command.
+//! The variables of options are named `SYMPOZIUM_*`: variables with such names are never passed to a command.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -14,14 +14,14 @@ use sympozium_exec::environment::DEFAULT_SCRATCH;
 use sympozium_exec::seccomp::Sockets;
 use sympozium_program::LogArguments;
 
-/// The variable that says which SkillPack this container is.
-pub const PACK: &str = "SYMPOZIUM_SKILL_PACK";
-/// The variable that holds the token of callers.
-pub const TOKEN: &str = "SKILL_TOKEN";
-/// The variable that names a file of such tokens.
-pub const TOKEN_FILE: &str = "SKILL_TOKEN_FILE";
+/// Names the SkillPack of this container.
+pub const PACK_VARIABLE: &str = "SYMPOZIUM_SKILL_PACK";
+/// Holds the token of callers.
+pub const TOKEN_VARIABLE: &str = "SKILL_TOKEN";
+/// Names a file of such tokens.
+pub const TOKEN_FILE_VARIABLE: &str = "SKILL_TOKEN_FILE";
 
-/// Run the commands of an agent's skill, each confined, bounded and ended with everything it started.
+/// Run the commands of an agent's skill: each is confined and bounded, and ends with every process it started.
 ///
 /// Without a subcommand: `ipc` when SYMPOZIUM_SKILL_PACK is set, else `serve`.
 #[derive(Debug, Parser)]
@@ -35,52 +35,49 @@ Examples:
     SKILL_TOKEN=$(cat token) skill-sidecar serve
     curl -H \"X-Skill-Token: $(cat token)\" -d '{\"args\": [\"--version\"]}' 127.0.0.1:8080/skill/gh
 
-  Take the place of tool-executor.sh in an image of a SkillPack:
+  Replace tool-executor.sh in the image of a SkillPack:
     SYMPOZIUM_SKILL_PACK=my-skill skill-sidecar
 
 Exit codes:
-  0  it was asked to end: by SIGTERM, SIGINT or /ipc/done
-  1  it could not start or go on; the last line says why
-  2  the command line was not understood"
+  0  stopped by SIGTERM, SIGINT or /ipc/done
+  1  could not start or continue; the last line of the log has the reason
+  2  invalid command line"
 )]
 pub struct Arguments {
-    /// What to do.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// The front ends, and what helps with them.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Execute requests that arrive as files on a shared volume.
     ///
     /// Each exec-request-ID.json in the directory `tools` of the volume is claimed, executed and answered with
-    /// exec-result-ID.json, as Sympozium's guide to custom sidecars describes. Ends when the file `done` appears.
+    /// exec-result-ID.json, as Sympozium's guide to custom sidecars describes. Exits when the file `done` appears.
     Ipc(IpcArguments),
     /// Execute skills on request over HTTP.
     ///
     /// POST /skill/NAME runs the program NAME of the skills directory. GET /openapi.json describes the rest.
     Serve(ServeArguments),
-    /// Tell by the exit code whether the sidecar in this container works; for exec probes.
+    /// Check whether the sidecar in this container works; for exec probes.
     ///
-    /// Asks the server's /healthz, or has the executor on the volume run `true`.
+    /// Asks the server's /healthz, or the executor on the volume. Exits with 0 when it works.
     Healthcheck(HealthcheckArguments),
     /// Print a completion script for a shell.
     Completions {
-        /// For which.
+        /// The shell.
         shell: Shell,
     },
-    /// Print the manual page; `skill-sidecar man | man -l -` shows it.
+    /// Print the manual page; view it with `skill-sidecar man | man -l -`.
     Man,
 }
 
-/// The arguments of `ipc`.
 #[derive(Debug, Args)]
 pub struct IpcArguments {
     /// The shared volume.
     #[arg(long, value_name = "DIR", env = "SYMPOZIUM_IPC_DIR", default_value = "/ipc")]
     pub ipc_dir: PathBuf,
-    /// The longest a command may run; requests for more get this [seconds].
+    /// The longest timeout of a command; a longer one is reduced to it [seconds].
     #[arg(
         long,
         value_name = "N",
@@ -89,7 +86,7 @@ pub struct IpcArguments {
         value_parser = clap::value_parser!(u64).range(1..=86_400)
     )]
     pub max_timeout: u64,
-    /// Commands that run at once; further requests wait on the volume.
+    /// Commands that run concurrently; further requests wait on the volume.
     #[arg(
         long,
         value_name = "N",
@@ -98,8 +95,8 @@ pub struct IpcArguments {
         value_parser = clap::value_parser!(u16).range(1..=1024)
     )]
     pub max_concurrent: u16,
-    /// After how long a claim without a result counts as lost, and its request is answered as such [seconds]
-    /// [default: the longest timeout and 30].
+    /// How long a claim without a result is valid; then its request is answered as ambiguous [seconds]
+    /// [default: the longest timeout plus 30].
     #[arg(
         long,
         value_name = "N",
@@ -107,47 +104,44 @@ pub struct IpcArguments {
         value_parser = clap::value_parser!(u64).range(1..=172_800)
     )]
     pub claim_lease: Option<u64>,
-    /// Started by Sympozium in an image that is to be confined: no option is read from the environment, which is the image's,
-    /// and what the profile enforces is required besides --minimum-isolation.
+    /// Started by Sympozium in an image that must be confined: no option is read from the environment, which the image
+    /// controls, and what the profile enforces is required besides --minimum-isolation.
     #[arg(long, hide = true, requires_all = ["pack", "profile", "minimum_isolation", "platform_holds"])]
     pub injected: bool,
-    /// Guarantees that the platform around this container holds: of those that are required, these may be delegated.
-    #[arg(long, value_name = "LIST", hide = true, value_delimiter = ',', value_parser = minimum)]
-    pub platform_holds: Option<Vec<Minimum>>,
-    /// Answer only requests to this pack, and those that name none [default: answer all].
-    #[arg(long, value_name = "NAME", env = PACK)]
+    /// Guarantees that the platform around this container holds: required ones among them may be delegated.
+    #[arg(long, value_name = "LIST", hide = true, value_delimiter = ',', value_parser = parse_guarantee)]
+    pub platform_holds: Option<Vec<GuaranteeArgument>>,
+    /// Answer only requests to this pack, and those without a target [default: answer all].
+    #[arg(long, value_name = "NAME", env = PACK_VARIABLE)]
     pub pack: Option<String>,
-    /// Serve only requests that the run's bridge has signed, and nothing before it has handed over the key. There is no variable
-    /// for it: the image must not decide.
+    /// Serve only requests that the run's bridge has signed, and none before it has handed over the key. There is no
+    /// variable for it, because the image must not be able to decide it.
     #[arg(long)]
     pub authenticated: bool,
-    /// How commands are confined.
     #[command(flatten)]
     pub sandbox: SandboxArguments,
-    /// What is logged.
     #[command(flatten)]
     pub log: LogArguments,
 }
 
-/// The arguments of `serve`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Callers send a token in the header X-Skill-Token. It is the value of SKILL_TOKEN, or one of the lines of the
-file that SKILL_TOKEN_FILE names; each line is a caller of its own, who sees only its own tasks.")]
+file that SKILL_TOKEN_FILE names. Each line is a separate caller, which sees only its own tasks.")]
 pub struct ServeArguments {
-    /// Where callers connect.
+    /// The address to listen on for callers.
     #[arg(long, value_name = "ADDR", env = "SYMPOZIUM_LISTEN", default_value = "127.0.0.1:8080")]
     pub listen: SocketAddr,
-    /// Where /healthz and /metrics are also answered, without a token: for kubelet and Prometheus.
+    /// A second address, for the kubelet and Prometheus: serves /healthz and /metrics without a token.
     #[arg(long, value_name = "ADDR", env = "SYMPOZIUM_PROBE_LISTEN")]
     pub probe_listen: Option<SocketAddr>,
-    /// The directory whose programs are skills.
+    /// The directory whose executable files are skills.
     #[arg(long, value_name = "DIR", env = "SYMPOZIUM_SKILLS_DIR", default_value = "/usr/local/bin")]
     pub skills_dir: PathBuf,
-    /// Serve without a token whoever can connect; on a loopback address only.
+    /// Serve every client without a token; on a loopback address only.
     #[arg(long)]
     pub insecure: bool,
-    /// Skills that run at once; further requests wait, and too many of those are turned away.
+    /// Skills that run concurrently; further requests wait, and are answered with 503 when too many wait.
     #[arg(
         long,
         value_name = "N",
@@ -156,7 +150,7 @@ pub struct ServeArguments {
         value_parser = clap::value_parser!(u16).range(1..=1024)
     )]
     pub max_concurrent: u16,
-    /// Connections at once; beyond it the one that has been idle longest is closed.
+    /// Concurrent connections; beyond the limit, the connection that has been idle longest is closed.
     #[arg(
         long,
         value_name = "N",
@@ -165,135 +159,129 @@ pub struct ServeArguments {
         value_parser = clap::value_parser!(u16).range(1..=16_384)
     )]
     pub max_connections: u16,
-    /// How skills are confined.
     #[command(flatten)]
     pub sandbox: SandboxArguments,
-    /// What is logged.
     #[command(flatten)]
     pub log: LogArguments,
 }
 
-/// The arguments of `healthcheck`.
 #[derive(Debug, Args)]
 pub struct HealthcheckArguments {
-    /// Ask the server that listens here [default: as SYMPOZIUM_LISTEN says].
+    /// The address of the server.
     #[arg(long, value_name = "ADDR", env = "SYMPOZIUM_LISTEN", default_value = "127.0.0.1:8080")]
     pub listen: SocketAddr,
-    /// Ask the executor of this volume instead, as is the default when SYMPOZIUM_SKILL_PACK is set.
+    /// Ask the executor on this volume instead of a server [default: /ipc when SYMPOZIUM_SKILL_PACK is set].
     #[arg(long, value_name = "DIR", env = "SYMPOZIUM_IPC_DIR")]
     pub ipc_dir: Option<PathBuf>,
-    /// The pack whose executor is asked.
-    #[arg(long, value_name = "NAME", env = PACK)]
+    /// The pack of the executor.
+    #[arg(long, value_name = "NAME", env = PACK_VARIABLE)]
     pub pack: Option<String>,
     /// How long to wait for the answer [seconds].
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=120))]
     pub timeout: u64,
 }
 
-/// How commands are confined, for every front end.
+/// The options of both front ends that confine commands.
 #[derive(Debug, Args)]
 pub struct SandboxArguments {
-    /// The directory for files of the run: writable, and where commands start.
+    /// The directory for files of the run: writable, and the working directory of commands.
     #[arg(long, value_name = "DIR", env = "SYMPOZIUM_WORKSPACE", default_value = "/workspace")]
     pub workspace: PathBuf,
-    /// Further directories that commands may write to [default: the writable volumes mounted in the container].
+    /// Further directories that commands may write to [default: the writable volumes of the container].
     #[arg(long, value_name = "DIR", env = "SYMPOZIUM_WRITABLE", value_delimiter = ':')]
     pub writable: Vec<PathBuf>,
-    /// Paths that commands must not see, besides the executor's own.
+    /// Paths to hide from commands, besides the executor's own.
     #[arg(long, value_name = "PATH", env = "SYMPOZIUM_HIDDEN", value_delimiter = ':')]
     pub hidden: Vec<PathBuf>,
-    /// All that commands may read besides what they may write, where the files around them are not a container's: then they
-    /// write to the workspace, the scratch space and --writable alone, and see no processes [default: everything that is not
-    /// hidden].
+    /// The only paths that commands may read besides the writable ones, for a root file system that is not a container's.
+    /// Then commands write only to the workspace, the scratch directory and --writable, and see no processes
+    /// [default: everything that is not hidden].
     #[arg(long, value_name = "PATH", hide = true)]
     pub readable: Vec<PathBuf>,
-    /// The directory for temporary files and the home of commands.
+    /// The directory for temporary files, and the home directory of commands.
     #[arg(long, value_name = "DIR", default_value = DEFAULT_SCRATCH, hide = true)]
     pub scratch: PathBuf,
     /// The sockets that commands may open.
     #[arg(long, value_enum, default_value_t = SocketsChoice::Network, hide = true)]
     pub sockets: SocketsChoice,
-    /// What this program runs in.
+    /// The environment that this program runs in.
     #[arg(long, value_enum, env = "SYMPOZIUM_PROFILE", default_value_t = ProfileChoice::Auto)]
     pub profile: ProfileChoice,
-    /// Guarantees without which nothing is executed, such as filesystem,processes; or none
-    /// [default: all that the profile can give].
+    /// Guarantees that must be live, or nothing is executed, such as filesystem,processes; or none
+    /// [default: all that the profile enforces].
     #[arg(
         long,
         value_name = "LIST",
         env = "SYMPOZIUM_MINIMUM_ISOLATION",
         value_delimiter = ',',
-        value_parser = minimum
+        value_parser = parse_guarantee
     )]
-    pub minimum_isolation: Option<Vec<Minimum>>,
+    pub minimum_isolation: Option<Vec<GuaranteeArgument>>,
 }
 
-/// The option by which whoever starts the program says that its environment is not to be read.
-const INJECTED: &str = "--injected";
+/// With this option no option is read from the environment.
+const INJECTED_FLAG: &str = "--injected";
 
 impl Arguments {
-    /// Reads a command line. With `--injected` anywhere on it, what the environment sets does not count, nor whether it could
-    /// be read.
+    /// With `--injected` anywhere on the line, variables of the environment are ignored, valid or not.
     ///
     /// # Errors
     ///
-    /// When it is not understood. Help and versions come this way, too.
-    pub fn read(line: &[OsString]) -> Result<Self, clap::Error> {
-        let command = match line.iter().any(|word| word == INJECTED) {
-            true => without_environment(Self::command()),
-            false => Self::command(),
-        };
+    /// When the line is invalid, and for `--help` and `--version`.
+    pub fn parse_command_line(line: &[OsString]) -> Result<Self, clap::Error> {
+        let is_injected = line.iter().any(|word| word == INJECTED_FLAG);
+        let command = if is_injected { remove_variables(Self::command()) } else { Self::command() };
         Self::from_arg_matches(&command.try_get_matches_from(line)?)
     }
 }
 
-fn without_environment(command: clap::Command) -> clap::Command {
-    command.mut_args(|argument| argument.env(Option::<&'static str>::None)).mut_subcommands(without_environment)
+fn remove_variables(command: clap::Command) -> clap::Command {
+    command.mut_args(|argument| argument.env(Option::<&'static str>::None)).mut_subcommands(remove_variables)
 }
 
-/// A word of `--minimum-isolation`.
+/// An element of `--minimum-isolation` and `--platform-holds`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Minimum {
-    /// No guarantee is asked for.
+pub enum GuaranteeArgument {
+    /// The word `none`, for an empty list.
     None,
-    /// This one is.
     Guarantee(Guarantee),
 }
 
-impl Minimum {
-    /// The guarantees among words.
-    pub fn guarantees(words: &[Self]) -> impl Iterator<Item = Guarantee> {
-        words.iter().filter_map(|word| match word {
+impl GuaranteeArgument {
+    pub fn guarantees(list: &[Self]) -> impl Iterator<Item = Guarantee> {
+        list.iter().filter_map(|argument| match argument {
             Self::None => None,
             Self::Guarantee(guarantee) => Some(*guarantee),
         })
     }
 }
 
-fn minimum(word: &str) -> Result<Minimum, String> {
+fn parse_guarantee(word: &str) -> Result<GuaranteeArgument, String> {
     if word == "none" {
-        return Ok(Minimum::None);
+        return Ok(GuaranteeArgument::None);
     }
-    Guarantee::ALL.into_iter().find(|guarantee| guarantee.as_str() == word).map(Minimum::Guarantee).ok_or_else(|| {
-        let known = Guarantee::ALL.map(Guarantee::as_str).join(", ");
-        format!("it is none of {known}, none")
-    })
+    Guarantee::ALL
+        .into_iter()
+        .find(|guarantee| guarantee.as_str() == word)
+        .map(GuaranteeArgument::Guarantee)
+        .ok_or_else(|| {
+            let known = Guarantee::ALL.map(Guarantee::as_str).join(", ");
+            format!("expected one of {known}, none")
+        })
 }
 
-/// The sockets that commands may open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum SocketsChoice {
-    /// Those of the network, and Unix.
+    /// Internet and Unix sockets.
     Network,
-    /// Unix only.
+    /// Unix sockets only.
     Unix,
-    /// None at all.
+    /// No sockets.
     None,
 }
 
 impl SocketsChoice {
-    /// As the executor has it.
-    pub const fn sockets(self) -> Sockets {
+    pub const fn to_sockets(self) -> Sockets {
         match self {
             Self::Network => Sockets::Network,
             Self::Unix => Sockets::UnixOnly,
@@ -302,14 +290,13 @@ impl SocketsChoice {
     }
 }
 
-/// What the program runs in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ProfileChoice {
-    /// A container, of gVisor where the kernel is.
+    /// A container, on gVisor or not: detected from the kernel.
     Auto,
     /// A container or pod.
     Container,
-    /// A container or pod of gVisor.
+    /// A container or pod on gVisor.
     Gvisor,
     /// A machine, as root.
     HostRoot,
@@ -320,39 +307,27 @@ pub enum ProfileChoice {
 /// The kernel below this program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kernel {
-    /// Linux, the node's or that of a virtual machine.
+    /// Of the node, or of a virtual machine.
     Linux,
-    /// gVisor's.
     Gvisor,
 }
 
 impl Kernel {
-    /// The one that is there.
     pub fn detect() -> Self {
-        match sympozium_exec::features::is_gvisor() {
-            true => Self::Gvisor,
-            false => Self::Linux,
-        }
+        if sympozium_exec::features::is_gvisor() { Self::Gvisor } else { Self::Linux }
     }
 }
 
-/// A profile that is made for another kernel: what it leaves to that kernel nobody would hold.
+/// A profile that is made for another kernel: nothing would enforce what it delegates to that kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProfileMismatch {
-    /// `gvisor` elsewhere.
     #[error("the profile `gvisor` is for gVisor, and the kernel here is not gVisor's")]
     NotGvisor,
-    /// `container` on gVisor.
     #[error("the profile `container` is for Linux, and the kernel here is gVisor's")]
     Gvisor,
 }
 
 impl ProfileChoice {
-    /// The profile that is meant, on this kernel.
-    ///
-    /// # Errors
-    ///
-    /// When it is made for another kernel.
     pub const fn resolve(self, kernel: Kernel) -> Result<Profile, ProfileMismatch> {
         match (self, kernel) {
             (Self::Auto | Self::Gvisor, Kernel::Gvisor) => Ok(Profile::Gvisor),
@@ -369,32 +344,32 @@ impl ProfileChoice {
 mod tests {
     use super::*;
 
-    /// Whatever options are added: none of them is read from the environment of an image.
+    /// Also of options that will be added: none may be read from the environment of an image.
     #[test]
     fn no_option_of_an_injected_executor_has_a_variable() {
         fn variables(command: &clap::Command) -> Vec<String> {
             let own = command.get_arguments().filter_map(clap::Arg::get_env);
             let own = own.map(|name| name.to_string_lossy().into_owned());
-            let below = command.get_subcommands().flat_map(variables);
-            own.chain(below).collect()
+            let of_subcommands = command.get_subcommands().flat_map(variables);
+            own.chain(of_subcommands).collect()
         }
         assert!(variables(&Arguments::command()).len() >= 12);
-        let command = without_environment(Arguments::command());
+        let command = remove_variables(Arguments::command());
         assert_eq!(variables(&command), [] as [String; 0]);
     }
 
     #[test]
-    fn an_injected_executor_is_told_what_decides_about_isolation() {
+    fn an_injected_executor_needs_every_option_that_decides_about_isolation() {
         let all = ["--pack=p", "--profile=auto", "--minimum-isolation=none", "--platform-holds=none"];
-        let read = |without: Option<&str>| {
-            let given = all.into_iter().filter(|it| Some(*it) != without);
+        let parse = |without: Option<&str>| {
+            let given = all.into_iter().filter(|option| Some(*option) != without);
             let line = ["x", "ipc", "--injected"].into_iter().chain(given);
             let line: Vec<OsString> = line.map(OsString::from).collect();
-            Arguments::read(&line)
+            Arguments::parse_command_line(&line)
         };
-        assert!(read(None).is_ok());
+        assert!(parse(None).is_ok());
         for option in all {
-            assert!(read(Some(option)).is_err(), "{option}");
+            assert!(parse(Some(option)).is_err(), "{option}");
         }
     }
 
@@ -416,19 +391,19 @@ mod tests {
     }
 
     #[test]
-    fn the_definition_is_sound() {
+    fn the_definition_is_valid() {
         Arguments::command().debug_assert();
     }
 
     #[test]
-    fn guarantees_are_known_by_their_names() {
-        assert_eq!(minimum("none"), Ok(Minimum::None));
+    fn guarantees_are_parsed_by_their_names() {
+        assert_eq!(parse_guarantee("none"), Ok(GuaranteeArgument::None));
         for guarantee in Guarantee::ALL {
-            assert_eq!(minimum(guarantee.as_str()), Ok(Minimum::Guarantee(guarantee)));
+            assert_eq!(parse_guarantee(guarantee.as_str()), Ok(GuaranteeArgument::Guarantee(guarantee)));
         }
         assert_eq!(
-            minimum("files"),
-            Err("it is none of filesystem, network, processes, syscalls, memory, pids, cpu, kernel, none".to_owned())
+            parse_guarantee("files"),
+            Err("expected one of filesystem, network, processes, syscalls, memory, pids, cpu, kernel, none".to_owned())
         );
     }
 }

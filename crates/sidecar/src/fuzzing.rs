@@ -1,7 +1,7 @@
 //! The bodies of the fuzz targets: one function per parser of bytes that a caller chose.
 //!
 //! Each one states a property and panics when it does not hold. Three callers share them: coverage-guided fuzzing
-//! (`make fuzz`), the replay of the corpora in `make test`, and whoever debugs a find.
+//! (`make fuzz`), the replay of the corpora in `make test`, and debugging of a find.
 
 use std::io;
 use std::pin::Pin;
@@ -91,7 +91,7 @@ fn passed(data: &[u8], step: usize) -> Vec<u8> {
     let peer = Steps { data, step };
     let connection = Arc::default();
     // A connection that is busy has no deadlines, and so needs no clock.
-    let _busy = crate::serve::connections::Connection::busy(&connection);
+    let _busy = crate::serve::connections::Connection::mark_busy(&connection);
     let mut io = StrictIo::new(peer, Arc::clone(&connection));
     let mut context = Context::from_waker(Waker::noop());
     let mut seen = Vec::new();

@@ -1,7 +1,7 @@
-//! Whether the sidecar of this container works, told by an exit code: for exec probes.
+//! `skill-sidecar healthcheck`: reports by its exit code whether the sidecar in this container works, for exec probes.
 //!
-//! A server is asked over HTTP. The executor of a volume is asked by a file, [`ping`], that its loop takes away: it
-//! does so while every slot is busy, so that a full executor is not taken for a dead one.
+//! A server is asked over HTTP. The executor on a volume is asked with a file, [`probe_file_name`], which its loop
+//! removes, also while every slot is busy: a full executor must not be taken for a dead one.
 
 use std::io;
 use std::path::Path;
@@ -14,10 +14,8 @@ use sympozium_program::Failure;
 use crate::arguments::HealthcheckArguments;
 use crate::serve;
 
-/// How often the probe looks whether the executor has answered.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Asks whatever runs in this container.
 pub fn run(arguments: &HealthcheckArguments) -> Result<(), Failure> {
     let timeout = Duration::from_secs(arguments.timeout);
     let pack = arguments.pack.as_deref().filter(|pack| !pack.is_empty());
@@ -27,15 +25,15 @@ pub fn run(arguments: &HealthcheckArguments) -> Result<(), Failure> {
         (None, None) => None,
     };
     match directory {
-        Some(directory) => ask(directory, pack, timeout)
-            .map_err(|error| Failure::new(error, "look at the log of the container whose executor this is")),
+        Some(directory) => probe_executor(directory, pack, timeout)
+            .map_err(|error| Failure::new(error, "look at the log of the container that runs the executor")),
         None => serve::healthcheck(arguments.listen, timeout),
     }
 }
 
-/// The file by which the executor of `pack` is asked. One that no executor takes away is overwritten next time.
-pub fn ping(pack: Option<&str>) -> String {
-    // A pack's name is a Kubernetes name; whatever else there is must not lead elsewhere.
+/// The file that asks the executor of `pack`. One that was left behind is overwritten by the next probe.
+pub fn probe_file_name(pack: Option<&str>) -> String {
+    // A pack has a Kubernetes name; any other value must not lead to another directory.
     let word: String = (pack.unwrap_or_default().chars())
         .map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' })
         .take(128)
@@ -43,11 +41,11 @@ pub fn ping(pack: Option<&str>) -> String {
     format!(".healthcheck-{word}")
 }
 
-fn ask(directory: &Path, pack: Option<&str>, timeout: Duration) -> anyhow::Result<()> {
+fn probe_executor(directory: &Path, pack: Option<&str>, timeout: Duration) -> anyhow::Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let volume = rustix::fs::open(directory, flags, Mode::empty())
         .with_context(|| format!("{} cannot be opened", directory.display()))?;
-    let name = ping(pack);
+    let name = probe_file_name(pack);
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(&volume, &name, flags | OFlags::NONBLOCK, Mode::from_raw_mode(0o660))
         .with_context(|| format!("{} cannot be written to", directory.display()))?;
@@ -57,10 +55,10 @@ fn ask(directory: &Path, pack: Option<&str>, timeout: Duration) -> anyhow::Resul
             Err(rustix::io::Errno::NOENT) => return Ok(()),
             Err(error) => return Err(io::Error::from(error).into()),
             Ok(_) if Instant::now() >= deadline => break,
-            Ok(_) => std::thread::sleep(LOOK),
+            Ok(_) => std::thread::sleep(POLL_INTERVAL),
         }
     }
-    // Nobody will; the next probe makes its own.
+    // The executor did not remove it, so the probe does.
     let _ = rustix::fs::unlinkat(&volume, &name, AtFlags::empty());
     bail!("no executor answered on {} within {} s", directory.display(), timeout.as_secs());
 }

@@ -1,13 +1,13 @@
-//! The IPC front end: requests are files on a volume that the other side can write to as well.
+//! The front end over files: requests arrive on a volume that the requester can write to as well.
 //!
-//! One loop claims a request whenever a command may start, so that what cannot run yet waits on the volume and not
-//! in memory. Everything that is claimed is answered, whatever happens to it.
+//! One loop claims a request whenever a command can start, so that other requests wait on the volume and not in memory.
+//! Every claimed request is answered, also when the executor fails.
 //!
-//! With `--authenticated` the executor announces its start and is healthy, but looks at no request before the bridge has handed it
-//! the key of the run; from then on it serves only what the bridge has signed.
+//! With `--authenticated` the executor announces its start and answers probes, but reads no request before the bridge has
+//! handed over the request key; from then on it serves only requests that the bridge has signed.
 
-mod answer;
-mod handover;
+mod key_handover;
+mod result;
 mod wakeups;
 
 use std::os::fd::OwnedFd;
@@ -29,14 +29,14 @@ use tokio::task::JoinSet;
 
 use crate::arguments::IpcArguments;
 use crate::healthcheck;
-use crate::isolation::Isolation;
-use crate::required::Required;
-use crate::sandbox::VolumesFrom;
-use crate::{runtime, sandbox};
-use handover::Handover;
-use wakeups::{Alarm, Events};
+use crate::isolation::IsolationSummary;
+use crate::required_isolation::RequiredIsolation;
+use crate::sandbox::WritableVolumes;
+use crate::{build_runtime, sandbox};
+use key_handover::KeyHandover;
+use wakeups::{Readiness, WakeTimer};
 
-/// Serves the volume until it is done, or until the process is asked to end.
+/// Serves the volume until the file `done` appears or a signal arrives.
 ///
 /// # Errors
 /// When it cannot start, or when the sandbox or the volume is gone.
@@ -44,61 +44,60 @@ pub fn run(arguments: &IpcArguments) -> Result<(), Failure> {
     run_with(arguments, |config| config)
 }
 
-/// As [`run`], with a change to the executor: tests leave layers out that gVisor does not have either.
+/// As [`run`], with a changed executor: tests leave out layers that gVisor does not have either.
 #[doc(hidden)]
 pub fn run_with(arguments: &IpcArguments, change: impl FnOnce(Config) -> Config) -> Result<(), Failure> {
     start_logging(&arguments.log);
     let volume = Volume::open(&arguments.ipc_dir).map_err(|error| {
-        Failure::new(error, "mount the volume that is shared with the run there, or name another with --ipc-dir")
+        Failure::new(error, "mount the run's shared volume there, or name another directory with --ipc-dir")
     })?;
     let directory = std::fs::canonicalize(&arguments.ipc_dir)
         .with_context(|| format!("{} cannot be resolved", arguments.ipc_dir.display()))?;
-    let required = Required::of(arguments);
-    let volumes_from = match required {
-        Some(_) => VolumesFrom::CommandLine,
-        None => VolumesFrom::Mounts,
+    let required = RequiredIsolation::from_arguments(arguments);
+    let volumes = match required {
+        Some(_) => WritableVolumes::CommandLineOnly,
+        None => WritableVolumes::MountedByDefault,
     };
-    let mut config = sandbox::config(&arguments.sandbox, volumes_from, [directory])?;
+    let mut config = sandbox::build_config(&arguments.sandbox, volumes, [directory])?;
     config.max_concurrent = arguments.max_concurrent.into();
     if let Some(required) = &required {
-        config.floor = required.floor_in(config.profile);
+        config.floor = required.executor_floor(config.profile);
     }
-    let executor = sandbox::executor(change(config))?;
+    let executor = sandbox::build_executor(change(config))?;
     let isolation = match &required {
-        Some(required) => Isolation::of(&required.check(executor.report())?),
-        None => Isolation::of(executor.report()),
+        Some(required) => IsolationSummary::from_report(&required.check(executor.report())?),
+        None => IsolationSummary::from_report(executor.report()),
     };
     let max_timeout = Duration::from_secs(arguments.max_timeout);
     let lease_grace = match arguments.claim_lease.map(Duration::from_secs) {
         None => LEASE_GRACE,
         Some(lease) => lease.checked_sub(max_timeout).ok_or_else(|| {
             Failure::new(
-                anyhow!("claims would be given up while their commands may still run"),
+                anyhow!("claims would expire while their commands may still run"),
                 "make --claim-lease at least as long as --max-timeout",
             )
         })?,
     };
     let pack = arguments.pack.clone().filter(|pack| !pack.is_empty());
     if arguments.authenticated && matches!(volume.done_state(), Ok(DoneState::Present)) {
-        // The kubelet has started it again after it was told to leave. The start is not announced: it would be taken for that of
-        // an executor that died. Nor does it leave again, which would be taken for a crash loop and end the run: a `done` that a
-        // command wrote is its pack's loss only.
-        tracing::info!("told to leave before: nothing is served");
-        let ping = Ping::new(&arguments.ipc_dir, pack.as_deref())?;
-        return runtime(1).context("the runtime cannot start")?.block_on(stay(&ping)).map_err(Failure::from);
+        // The kubelet has restarted this container after `done`. Another announced start would look like an executor that
+        // died, and another exit like a crash loop; both end the run. But `done` may have been written by a command, which
+        // must harm only its own pack.
+        tracing::info!("the file `done` exists: no requests are served");
+        let responder = ProbeResponder::new(&arguments.ipc_dir, pack.as_deref())?;
+        let runtime = build_runtime(1).context("the runtime cannot be started")?;
+        return runtime.block_on(answer_probes(&responder)).map_err(Failure::from);
     }
-    let handover = match arguments.authenticated {
-        true => Some(Handover::begin(&volume, &isolation)?),
-        false => None,
-    };
-    let front = Front {
-        handover,
-        ping: Ping::new(&arguments.ipc_dir, pack.as_deref())?,
-        work: Arc::new(Work {
+    let key_handover =
+        if arguments.authenticated { Some(KeyHandover::announce_start(&volume, &isolation)?) } else { None };
+    let front_end = FrontEnd {
+        key_handover,
+        probe_responder: ProbeResponder::new(&arguments.ipc_dir, pack.as_deref())?,
+        runner: Arc::new(CommandRunner {
             isolation,
             executor,
             max_timeout,
-            cancel: Cancel::new().context("no descriptor is left")?,
+            cancel: Cancel::new().context("no file descriptor is left")?,
         }),
         done: DoneWatch::new(&volume, WatchMode::Automatic),
         inbox: Inbox::new(
@@ -114,21 +113,21 @@ pub fn run_with(arguments: &IpcArguments, change: impl FnOnce(Config) -> Config)
         running: JoinSet::new(),
         max_concurrent: arguments.max_concurrent.into(),
     };
-    runtime(arguments.max_concurrent.into())
-        .context("the runtime cannot start")?
-        .block_on(front.serve())
+    build_runtime(arguments.max_concurrent.into())
+        .context("the runtime cannot be started")?
+        .block_on(front_end.serve())
         .map_err(Failure::from)
 }
 
-/// Answers probes until the process is asked to end.
-async fn stay(ping: &Ping) -> anyhow::Result<()> {
+/// Answers probes until a signal arrives.
+async fn answer_probes(responder: &ProbeResponder) -> anyhow::Result<()> {
     let (mut signals, mut hangup) = (ShutdownSignals::listen()?, HangupSignal::listen()?);
-    let alarm = Alarm::new()?;
+    let timer = WakeTimer::new()?;
     loop {
-        ping.answer();
-        alarm.set(Instant::now() + PING_INTERVAL)?;
+        responder.answer();
+        timer.set(Instant::now() + PROBE_INTERVAL)?;
         let how = tokio::select! {
-            () = alarm.rings() => continue,
+            () = timer.wait() => continue,
             signal = signals.recv() => signal,
             () = hangup.recv() => "SIGHUP",
         };
@@ -137,107 +136,104 @@ async fn stay(ping: &Ping) -> anyhow::Result<()> {
     }
 }
 
-/// How often the volume is looked at without an event. On gVisor none may ever come, which the first look finds out.
+/// How often the volume is read without an event. On gVisor there may be none at all; the first read detects that.
 fn safety_interval() -> Duration {
-    match sympozium_exec::features::is_gvisor() {
-        true => Duration::from_secs(1),
-        false => SAFETY_INTERVAL,
-    }
+    if sympozium_exec::features::is_gvisor() { Duration::from_secs(1) } else { SAFETY_INTERVAL }
 }
 
-/// The front end while it serves.
-struct Front {
-    /// The key that is waited for: nothing is served before it is here.
-    handover: Option<Handover>,
-    work: Arc<Work>,
+struct FrontEnd {
+    /// While it is `Some`, the key has not arrived and nothing is served.
+    key_handover: Option<KeyHandover>,
+    runner: Arc<CommandRunner>,
     inbox: Inbox,
     done: DoneWatch,
-    ping: Ping,
-    running: JoinSet<Result<(), Gone>>,
+    probe_responder: ProbeResponder,
+    running: JoinSet<Result<(), SandboxGone>>,
     max_concurrent: usize,
 }
 
-/// How often an executor that serves nothing looks for probes; they wait for seconds.
-const PING_INTERVAL: Duration = Duration::from_millis(200);
+/// How often an executor that serves nothing answers probes; their timeout is in seconds.
+const PROBE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// How many requests are looked at before signals, `done` and probes are again.
-const MAX_AT_ONCE: usize = 64;
+/// How many requests are read before signals, `done` and probes are checked again.
+const MAX_PER_TURN: usize = 64;
 
 /// Whether more commands can start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Room {
-    None,
-    Some,
-    /// And there is something to look at.
-    AndMore,
+enum Capacity {
+    Full,
+    Free,
+    /// Free, and there are requests that have not been read.
+    FreeWithBacklog,
 }
 
-/// Why the loop stops waiting.
-enum Wake {
+/// Why the loop continues.
+enum Wakeup {
     Requests,
-    Signs,
-    Ended(Result<(), Gone>),
-    Asked(&'static str),
+    /// A change of `done`, the key or a probe's file; or the timer.
+    Control,
+    CommandEnded(Result<(), SandboxGone>),
+    Signal(&'static str),
 }
 
-impl Front {
-    /// Takes a request whenever there is room, until the end; then ends and answers what still runs.
+impl FrontEnd {
+    /// Starts commands until `done`, a signal or an error; then cancels those that still run and waits for their results.
     async fn serve(mut self) -> anyhow::Result<()> {
         let (mut signals, mut hangup) = (ShutdownSignals::listen()?, HangupSignal::listen()?);
-        let requests = Events::of(self.inbox.descriptor())?;
-        let signs = Events::of(self.done.descriptor())?;
-        let alarm = Alarm::new()?;
-        tracing::info!(isolation = %self.work.isolation.as_json(), "ready");
-        let mut wake = Wake::Signs;
+        let requests = Readiness::new(self.inbox.descriptor())?;
+        let control = Readiness::new(self.done.descriptor())?;
+        let timer = WakeTimer::new()?;
+        tracing::info!(isolation = %self.runner.isolation.as_json(), "ready");
+        let mut wakeup = Wakeup::Control;
         let end = loop {
-            match wake {
-                Wake::Requests => {}
-                Wake::Signs => {
-                    self.ping.answer();
+            match wakeup {
+                Wakeup::Requests => {}
+                Wakeup::Control => {
+                    self.probe_responder.answer();
                     match self.done.check() {
                         Ok(DoneCheck::Running) => {}
                         Ok(DoneCheck::Done) => break Ok("done"),
                         Err(error) => break Err(error.into()),
                         Ok(DoneCheck::Foreign(kind)) => {
-                            tracing::warn!(%kind, "what is named done is no file and does not count");
+                            tracing::warn!(%kind, "`done` is not a regular file and is ignored");
                         }
                     }
-                    // After the events were taken: one that comes now is told of.
-                    if let Err(error) = self.look_for_key() {
+                    // After the events were consumed: a key that arrives from now on causes another one.
+                    if let Err(error) = self.take_key() {
                         break Err(error);
                     }
                 }
-                Wake::Ended(Ok(())) => {}
-                Wake::Ended(Err(gone)) => break Err(gone.into()),
-                Wake::Asked(how) => break Ok(how),
+                Wakeup::CommandEnded(Ok(())) => {}
+                Wakeup::CommandEnded(Err(gone)) => break Err(gone.into()),
+                Wakeup::Signal(name) => break Ok(name),
             }
-            let room = match &self.handover {
-                Some(_) => Ok(Room::None),
-                None => self.take_what_fits(),
+            let capacity = match &self.key_handover {
+                Some(_) => Ok(Capacity::Full),
+                None => self.start_commands(),
             };
-            let room = match room {
-                Ok(room) => room,
+            let capacity = match capacity {
+                Ok(capacity) => capacity,
                 Err(error) => break Err(error),
             };
-            let (has_room, has_more) = (room != Room::None, room == Room::AndMore);
-            // Without room, requests are looked at when a command has ended.
-            let requests_at = self.inbox.wake_at().filter(|_| has_room);
-            let key_at = self.handover.as_ref().map(Handover::wake_at);
-            let times = [requests_at, key_at, Some(self.done.wake_at())];
-            if let Some(at) = times.into_iter().flatten().min() {
-                alarm.set(at)?;
+            let is_free = capacity != Capacity::Full;
+            // At full capacity, requests are read when a command has ended.
+            let next_requests = self.inbox.wake_at().filter(|_| is_free);
+            let next_key = self.key_handover.as_ref().map(KeyHandover::next_poll);
+            let deadlines = [next_requests, next_key, Some(self.done.wake_at())];
+            if let Some(deadline) = deadlines.into_iter().flatten().min() {
+                timer.set(deadline)?;
             }
-            wake = tokio::select! {
-                () = requests.come(), if has_room => Wake::Requests,
-                () = tokio::task::yield_now(), if has_more => Wake::Requests,
-                Some(ended) = self.running.join_next() => Wake::Ended(ended.unwrap_or(Err(Gone))),
-                () = signs.come() => Wake::Signs,
-                () = alarm.rings() => Wake::Signs,
-                signal = signals.recv() => Wake::Asked(signal),
-                () = hangup.recv() => Wake::Asked("SIGHUP"),
+            wakeup = tokio::select! {
+                () = requests.wait(), if is_free => Wakeup::Requests,
+                () = tokio::task::yield_now(), if capacity == Capacity::FreeWithBacklog => Wakeup::Requests,
+                Some(ended) = self.running.join_next() => Wakeup::CommandEnded(ended.unwrap_or(Err(SandboxGone))),
+                () = control.wait() => Wakeup::Control,
+                () = timer.wait() => Wakeup::Control,
+                signal = signals.recv() => Wakeup::Signal(signal),
+                () = hangup.recv() => Wakeup::Signal("SIGHUP"),
             };
         };
-        self.work.cancel.cancel();
+        self.runner.cancel.cancel();
         let still_running = self.running.len();
         while self.running.join_next().await.is_some() {}
         let how = end?;
@@ -245,87 +241,89 @@ impl Front {
         Ok(())
     }
 
-    /// Takes the key that was waited for, if it is here by now.
-    fn look_for_key(&mut self) -> anyhow::Result<()> {
-        if let Some(handover) = &self.handover
-            && let Some(verifier) = handover.verifier()?
+    /// Takes the request key if it is awaited and has arrived.
+    fn take_key(&mut self) -> anyhow::Result<()> {
+        if let Some(handover) = &self.key_handover
+            && let Some(verifier) = handover.take_verifier()?
         {
             self.inbox.authenticate(verifier);
-            self.handover = None;
-            tracing::info!("the key of the run is here");
+            self.key_handover = None;
+            tracing::info!("the request key has arrived");
         }
         Ok(())
     }
 
-    /// Starts what can start, and comes back soon: what needs no room could keep it for ever.
-    fn take_what_fits(&mut self) -> anyhow::Result<Room> {
-        let mut taken = 0;
+    /// Starts commands up to `max_concurrent`, and returns after [`MAX_PER_TURN`] requests: those that start no command
+    /// would otherwise occupy the loop without end.
+    fn start_commands(&mut self) -> anyhow::Result<Capacity> {
+        let mut read = 0;
         while self.running.len() < self.max_concurrent {
-            if taken == MAX_AT_ONCE {
-                return Ok(Room::AndMore);
+            if read == MAX_PER_TURN {
+                return Ok(Capacity::FreeWithBacklog);
             }
-            taken += 1;
+            read += 1;
             let arrival = self.inbox.next()?;
             if let Some(reason) = self.inbox.take_poll_notice() {
-                tracing::warn!(%reason, "no events come from the volume, so it is polled");
+                tracing::warn!(%reason, "the volume delivers no events and is polled");
                 self.done.start_polling(reason);
             }
             match arrival {
                 Some(Arrival::Request(claimed, request)) => {
-                    let work = Arc::clone(&self.work);
-                    (self.running).spawn_blocking(move || work.execute(&claimed, &request));
+                    let runner = Arc::clone(&self.runner);
+                    self.running.spawn_blocking(move || runner.run(&claimed, &request));
                 }
                 Some(Arrival::Refused(claimed, problem)) => {
                     tracing::warn!(id = %claimed.id(), %problem, "request refused");
-                    let isolation = &self.work.isolation;
-                    let refusal = answer::of_failure(claimed.id(), "refused", &problem, isolation);
-                    put(&claimed, &refusal);
+                    let refusal = result::from_failure(claimed.id(), "refused", &problem, &self.runner.isolation);
+                    write_result(&claimed, &refusal);
                 }
                 Some(Arrival::Abandoned(abandoned)) => {
-                    tracing::warn!(id = %abandoned.id(), "whoever claimed the request has not answered");
-                    let isolation = &self.work.isolation;
-                    let unknown = answer::of_failure(abandoned.id(), "ambiguous", &Unanswered, isolation);
+                    tracing::warn!(id = %abandoned.id(), "the executor that claimed the request has not answered");
+                    let isolation = &self.runner.isolation;
+                    let unknown = result::from_failure(abandoned.id(), "ambiguous", &ClaimAbandoned, isolation);
                     if let Err(error) = abandoned.answer(&unknown) {
-                        tell_unwritten(&unknown, &error);
+                        log_unwritten(&unknown, &error);
                     }
                 }
                 Some(Arrival::Ignored { name, reason }) => {
-                    tracing::warn!(name, %reason, "ignored");
+                    tracing::warn!(name, %reason, "request ignored");
                 }
-                None => return Ok(Room::Some),
+                None => return Ok(Capacity::Free),
             }
         }
-        Ok(Room::None)
+        Ok(Capacity::Full)
     }
 }
 
-/// What the threads that run commands share.
-struct Work {
+/// Shared by the threads that run commands.
+struct CommandRunner {
     executor: Executor,
-    isolation: Isolation,
+    isolation: IsolationSummary,
     max_timeout: Duration,
-    /// The wish that everything ends.
+    /// Cancels every command at shutdown.
     cancel: Cancel,
 }
 
-/// The sandbox is gone, and with it the use of this process.
+/// No command can run any more, so the process must exit.
 #[derive(Debug, thiserror::Error)]
 #[error("the sandbox for commands is gone")]
-struct Gone;
+struct SandboxGone;
 
-/// What is said of a request that somebody claimed and did not answer.
+/// Another executor claimed the request, and its claim has expired.
 #[derive(Debug, thiserror::Error)]
-#[error("the executor that took this request ended without an answer; the command may have run, in part or in whole")]
-struct Unanswered;
+#[error(
+    "the executor that claimed this request ended without an answer; the command may have run, in part or completely"
+)]
+struct ClaimAbandoned;
 
-impl Work {
-    fn execute(&self, claimed: &Claim, request: &ExecRequest) -> Result<(), Gone> {
-        let command = answer::command(request, self.max_timeout);
-        let ran = self.executor.run(&command, Some(&self.cancel));
-        let result = answer::of_run(claimed.id(), &ran, &self.isolation);
-        put(claimed, &result);
-        // Never the command or its output: they may hold secrets.
-        match &ran {
+impl CommandRunner {
+    fn run(&self, claimed: &Claim, request: &ExecRequest) -> Result<(), SandboxGone> {
+        let command = result::build_request(request, self.max_timeout);
+        let outcome = self.executor.run(&command, Some(&self.cancel));
+        let result = result::from_run(claimed.id(), &outcome, &self.isolation);
+        write_result(claimed, &result);
+        // Never the command or its output: they may contain secrets.
+        match &outcome {
             Ok(outcome) => tracing::info!(
                 id = %claimed.id(),
                 exit_code = result.exit_code,
@@ -338,44 +336,44 @@ impl Work {
                 tracing::warn!(id = %claimed.id(), exit_code = result.exit_code, %error, "not executed")
             }
         }
-        match ran {
-            Err(RunError::SandboxGone) => Err(Gone),
+        match outcome {
+            Err(RunError::SandboxGone) => Err(SandboxGone),
             _ => Ok(()),
         }
     }
 }
 
-/// Answers, in short if the volume has no room for all of it.
-fn put(claimed: &Claim, result: &ExecResult) {
+/// Writes the result, without output if the volume is too full for it.
+fn write_result(claimed: &Claim, result: &ExecResult) {
     let Err(error) = claimed.answer(result) else {
         return;
     };
-    if claimed.answer(&answer::without_output(result)).is_err() {
-        tell_unwritten(result, &error);
+    if claimed.answer(&result::without_output(result)).is_err() {
+        log_unwritten(result, &error);
     }
 }
 
-fn tell_unwritten(result: &ExecResult, error: &AnswerError) {
-    tracing::error!(id = %result.id, %error, "the result cannot be written; whoever asked will time out");
+fn log_unwritten(result: &ExecResult, error: &AnswerError) {
+    tracing::error!(id = %result.id, %error, "the result cannot be written; the requester will time out");
 }
 
-/// The answer to [`healthcheck`]: the file by which it asks is taken away.
-struct Ping {
+/// Answers [`healthcheck`] by removing the file that it has created.
+struct ProbeResponder {
     volume: OwnedFd,
     name: String,
 }
 
-impl Ping {
+impl ProbeResponder {
     fn new(ipc_dir: &Path, pack: Option<&str>) -> anyhow::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self {
             volume: rustix::fs::open(ipc_dir, flags, Mode::empty()).context("the volume is gone")?,
-            name: healthcheck::ping(pack),
+            name: healthcheck::probe_file_name(pack),
         })
     }
 
     fn answer(&self) {
-        // Mostly there is none. A directory of that name would keep every probe from being answered.
+        // Usually there is none. A directory with that name would keep every probe from being answered.
         if rustix::fs::unlinkat(&self.volume, &self.name, AtFlags::empty()) == Err(Errno::ISDIR) {
             let _ = rustix::fs::unlinkat(&self.volume, &self.name, AtFlags::REMOVEDIR);
         }

@@ -1,23 +1,22 @@
-//! The isolation that was live, as every result tells it.
+//! The isolation that was live, as every result reports it.
 
 use serde_json::{Map, Value, json};
 use sympozium_exec::IsolationReport;
 use sympozium_exec::report::GuaranteeState;
 
-/// The executor's report in short: for each guarantee whether we enforce it, somebody outside does, or nobody.
+/// For each guarantee, whether the executor enforces it, the platform is trusted to, or neither.
 ///
-/// It is the same for every command of an executor, so it is made once.
+/// It is the same for every command of an executor, so it is built once.
 #[derive(Debug, Clone)]
-pub struct Isolation(Value);
+pub struct IsolationSummary(Value);
 
-impl Isolation {
-    /// The short form of `report`.
-    pub fn of(report: &IsolationReport) -> Self {
+impl IsolationSummary {
+    pub fn from_report(report: &IsolationReport) -> Self {
         let guarantees: Map<_, _> = report
             .guarantees
             .iter()
-            .map(|(guarantee, standing)| {
-                let word = match standing {
+            .map(|(guarantee, state)| {
+                let word = match state {
                     GuaranteeState::Enforced { .. } => "enforced",
                     GuaranteeState::Delegated { .. } => "delegated",
                     GuaranteeState::NotHeld { .. } => "not-held",
@@ -28,7 +27,7 @@ impl Isolation {
         Self(json!({"profile": report.profile.as_str(), "guarantees": guarantees}))
     }
 
-    /// As results carry it.
+    /// The value of `_meta.isolation` and of `isolation` in results.
     pub fn as_json(&self) -> &Value {
         &self.0
     }
@@ -43,10 +42,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_short_and_complete() {
+    fn the_summary_is_short_and_complete() {
         let layers = BTreeMap::from([(Layer::Seccomp, String::new())]);
         let report = IsolationReport::new(Profile::Container, layers);
-        let isolation = Isolation::of(&report);
+        let isolation = IsolationSummary::from_report(&report);
         let guarantees = isolation.as_json()["guarantees"].as_object().unwrap();
         assert_eq!(isolation.as_json()["profile"], "container");
         assert_eq!(guarantees.len(), report.guarantees.len());

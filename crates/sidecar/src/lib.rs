@@ -2,9 +2,9 @@
 //!
 //! [`ipc`] takes requests as files on a volume that it shares with the run's bridge; [`serve`] takes them over HTTP
 //! from any agent in the same pod. Both hand each request to one [`Executor`](sympozium_exec::Executor), which alone
-//! starts programs. This crate never decides *whether* a command may run: that was decided before it got here.
+//! starts programs. This crate never decides *whether* a command may run: the bridge does, before the request arrives.
 //!
-//! Start reading at [`arguments`] for what can be typed and at [`sandbox`] for what commands get to see.
+//! Start reading at [`arguments`] for the command line and at `sandbox.rs` for what commands can see.
 
 pub mod arguments;
 #[doc(hidden)]
@@ -12,8 +12,8 @@ pub mod fuzzing;
 mod healthcheck;
 pub mod ipc;
 mod isolation;
-mod required;
-pub mod sandbox;
+mod required_isolation;
+mod sandbox;
 pub mod serve;
 
 use std::ffi::OsStr;
@@ -23,22 +23,22 @@ use std::process::ExitCode;
 use clap::CommandFactory as _;
 use sympozium_program::Failure;
 
-use arguments::{Arguments, Command, PACK};
+use arguments::{Arguments, Command, PACK_VARIABLE};
 
 /// The stack of a thread that runs a command: it holds no output, only the bookkeeping.
 const COMMAND_STACK_BYTES: usize = 256 * 1024;
 
-/// The whole program but the stage check: parses the command line and does what it says.
+/// The whole program but the stage check, which must come first in `main`.
 pub fn main() -> ExitCode {
     let mut arguments = std::env::args_os().collect::<Vec<_>>();
     if arguments.len() == 1 {
-        arguments.push(front_end(std::env::var_os(PACK).as_deref()).into());
+        arguments.push(default_subcommand(std::env::var_os(PACK_VARIABLE).as_deref()).into());
     }
-    let arguments = match Arguments::read(&arguments) {
+    let arguments = match Arguments::parse_command_line(&arguments) {
         Ok(arguments) => arguments,
         Err(error) => error.exit(),
     };
-    let outcome = match arguments.command {
+    let result = match arguments.command {
         Command::Ipc(arguments) => ipc::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Healthcheck(arguments) => healthcheck::run(&arguments),
@@ -46,13 +46,13 @@ pub fn main() -> ExitCode {
             clap_complete::generate(shell, &mut Arguments::command(), "skill-sidecar", &mut io::stdout());
             Ok(())
         }
-        Command::Man => manual(&mut io::stdout()).map_err(|error| anyhow::Error::from(error).into()),
+        Command::Man => write_manual(&mut io::stdout()).map_err(|error| anyhow::Error::from(error).into()),
     };
-    outcome.map_or_else(|failure: Failure| failure.print(), |()| ExitCode::SUCCESS)
+    result.map_or_else(|failure: Failure| failure.print(), |()| ExitCode::SUCCESS)
 }
 
-/// The manual page of the program, with a section for each of its commands.
-fn manual(out: &mut dyn io::Write) -> io::Result<()> {
+/// One page for the program, with a section for each of its commands.
+fn write_manual(out: &mut dyn io::Write) -> io::Result<()> {
     let program = Arguments::command();
     clap_mangen::Man::new(program.clone()).render(out)?;
     for command in program.get_subcommands().filter(|command| !command.is_hide_set()) {
@@ -66,16 +66,16 @@ fn manual(out: &mut dyn io::Write) -> io::Result<()> {
     Ok(())
 }
 
-/// What a container that names no front end is: part of a run when the run says which pack it is, else a server.
-fn front_end(pack: Option<&OsStr>) -> &'static str {
+/// The front end of a container that names none: files when the run has set the pack, else HTTP.
+fn default_subcommand(pack: Option<&OsStr>) -> &'static str {
     match pack {
         Some(pack) if !pack.is_empty() => "ipc",
         _ => "serve",
     }
 }
 
-/// One thread for everything that waits, and at most `blocking` more that run commands and go away when idle.
-fn runtime(blocking: usize) -> io::Result<tokio::runtime::Runtime> {
+/// One thread for all asynchronous work, and at most `blocking` more that run commands and exit when idle.
+fn build_runtime(blocking: usize) -> io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(blocking)
@@ -91,16 +91,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_manual_tells_of_every_command_and_option() {
+    fn the_manual_has_every_command_and_option() {
         let mut page = Vec::new();
-        manual(&mut page).unwrap();
+        write_manual(&mut page).unwrap();
         let page = String::from_utf8(page).unwrap().replace("\\-", "-");
         let program = Arguments::command();
         for command in program.get_subcommands() {
             assert!(page.contains(command.get_name()), "{page}");
-            // Those that are hidden are for `sympozium run` alone.
-            let told = command.get_arguments().filter(|it| !it.is_hide_set());
-            for long in told.filter_map(clap::Arg::get_long) {
+            // Hidden options are for `sympozium run` alone.
+            let documented = command.get_arguments().filter(|argument| !argument.is_hide_set());
+            for long in documented.filter_map(clap::Arg::get_long) {
                 assert!(page.contains(&format!("--{long}")), "{long}: {page}");
             }
         }
@@ -120,8 +120,8 @@ mod tests {
 
     #[test]
     fn a_container_of_a_run_takes_files_and_any_other_serves() {
-        assert_eq!(front_end(Some("k8s-ops".as_ref())), "ipc");
-        assert_eq!(front_end(Some("".as_ref())), "serve");
-        assert_eq!(front_end(None), "serve");
+        assert_eq!(default_subcommand(Some("k8s-ops".as_ref())), "ipc");
+        assert_eq!(default_subcommand(Some("".as_ref())), "serve");
+        assert_eq!(default_subcommand(None), "serve");
     }
 }

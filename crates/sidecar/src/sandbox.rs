@@ -1,4 +1,4 @@
-//! What commands get to see: the executor of a skill container, from the command line and the container itself.
+//! What commands see and may write to: the executor's configuration, from the command line and the container itself.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -11,84 +11,82 @@ use sympozium_exec::environment::Environment;
 use sympozium_exec::{Config, Executor, ProcessVisibility};
 use sympozium_program::Failure;
 
-use crate::arguments::{Kernel, Minimum, SandboxArguments};
+use crate::arguments::{GuaranteeArgument, Kernel, SandboxArguments};
 
-/// Makes the executor of the whole program.
-pub fn executor(config: Config) -> Result<Executor, Failure> {
+pub fn build_executor(config: Config) -> Result<Executor, Failure> {
     Executor::new(config).map_err(|error| {
         let hint = error.hint();
-        let error = anyhow::Error::new(error).context("the sandbox for commands cannot be made");
+        let error = anyhow::Error::new(error).context("the sandbox for commands cannot be created");
         Failure::from(error).or_hint(hint)
     })
 }
 
-/// Where no command needs to write, even if the container could: the kernel's own, and what the runtime puts in.
+/// Mounts that commands need not write to, even if the container may: of the kernel and of the container runtime.
 const NOT_VOLUMES: [&str; 5] = ["/dev", "/etc", "/proc", "/sys", "/run"];
 
-/// Where every client of the Kubernetes API looks for a token.
-const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+/// Where Kubernetes clients look for a token.
+const SERVICE_ACCOUNT_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
-/// How the volumes are known that commands may write to.
+/// Which volumes commands may write to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum VolumesFrom {
-    /// As they are mounted, where none is named.
-    Mounts,
-    /// Those that are named, and no other: an image can have volumes of its own.
-    CommandLine,
+pub enum WritableVolumes {
+    /// Those of the command line; where it names none, all that are mounted writable.
+    MountedByDefault,
+    /// Those of the command line, and no other: an image can have volumes of its own.
+    CommandLineOnly,
 }
 
-/// What both front ends have in common: the view, the floor, the environment that the container declares.
+/// The configuration that both front ends share: the view, the floor, the environment that the container declares.
 ///
-/// `private` are further paths of the front end itself; commands do not see them.
+/// `private` are paths of the front end itself, which are hidden from commands too.
 ///
 /// # Errors
-/// When such a path lies where commands may write: whoever can write to a directory can move what is in it. When the profile is
+/// When a hidden path lies where commands may write: they could rename the directories above it. When the profile is
 /// made for another kernel.
-pub fn config(
+pub fn build_config(
     arguments: &SandboxArguments,
-    volumes_from: VolumesFrom,
+    volumes: WritableVolumes,
     private: impl IntoIterator<Item = PathBuf>,
 ) -> Result<Config, Failure> {
     let profile = arguments.profile.resolve(Kernel::detect());
-    let profile = profile.map_err(|error| {
-        Failure::new(error, "leave --profile out, or look which handler the pod's RuntimeClass really has")
-    })?;
+    let profile = profile
+        .map_err(|error| Failure::new(error, "leave --profile out, or check the handler of the pod's RuntimeClass"))?;
     let mut config = Config::new(profile);
-    if let Some(words) = &arguments.minimum_isolation {
-        config.floor = Minimum::guarantees(words).collect();
+    if let Some(minimum) = &arguments.minimum_isolation {
+        config.floor = GuaranteeArgument::guarantees(minimum).collect();
     }
-    config.sockets = arguments.sockets.sockets();
+    config.sockets = arguments.sockets.to_sockets();
     let confined = !arguments.readable.is_empty();
     if confined {
-        // The files are the machine's: nothing of them is a command's by being there.
-        config.view.readable = arguments.readable.iter().map(|it| absolute(it)).collect();
+        // The root file system is the machine's, not a container's: a command sees only what is listed.
+        config.view.readable = arguments.readable.iter().map(|path| to_absolute(path)).collect();
         config.view.writable = Vec::new();
         config.view.terminals = false;
         config.processes = ProcessVisibility::Hidden;
     }
     config.view.hidden.extend(private);
     for path in &arguments.hidden {
-        let path = absolute(path);
+        let path = to_absolute(path);
         if path == Path::new("/") || path.starts_with("/proc") {
             return Err(Failure::new(
                 anyhow!("{} cannot be hidden", path.display()),
-                "our own helpers need it; commands see no process but their own through it",
+                "the executor needs it; commands see only their own processes in it",
             ));
         }
         config.view.hidden.push(path);
     }
-    let named = arguments.writable.iter().map(|path| absolute(path));
-    let writable: Vec<PathBuf> = match volumes_from {
-        // A file that is mounted there is not what a rule for a directory is for.
-        VolumesFrom::CommandLine => named.filter(|path| path.is_dir()).collect(),
-        VolumesFrom::Mounts if arguments.writable.is_empty() && !confined => {
+    let named = arguments.writable.iter().map(|path| to_absolute(path));
+    let writable: Vec<PathBuf> = match volumes {
+        // Landlock's rules for directories do not apply to a mounted file.
+        WritableVolumes::CommandLineOnly => named.filter(|path| path.is_dir()).collect(),
+        WritableVolumes::MountedByDefault if arguments.writable.is_empty() && !confined => {
             let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-            volumes(&mounts, &config.view.hidden)
+            find_writable_volumes(&mounts, &config.view.hidden)
         }
-        VolumesFrom::Mounts => named.collect(),
+        WritableVolumes::MountedByDefault => named.collect(),
     };
-    let workspace = &absolute(&arguments.workspace);
-    let scratch = &absolute(&arguments.scratch);
+    let workspace = &to_absolute(&arguments.workspace);
+    let scratch = &to_absolute(&arguments.scratch);
     let own = [workspace.clone(), scratch.clone()];
     for directory in writable.into_iter().chain(own) {
         if !config.view.writable.contains(&directory) {
@@ -98,53 +96,52 @@ pub fn config(
     if workspace.is_dir() {
         config = config.with_working_directory(workspace);
     }
-    config.environment = Environment::from_declared(declared()).with_scratch(scratch);
-    config.search_path = search_path(config.environment.get("PATH"));
-    match exposed(&config) {
+    config.environment = Environment::from_declared(declared_variables()).with_scratch(scratch);
+    config.search_path = parse_search_path(config.environment.get("PATH"));
+    match find_exposed(&config) {
         Some((hidden, writable)) => Err(Failure::new(
-            anyhow!("{} is not for commands, but they may write to {}", hidden.display(), writable.display()),
-            "put it where commands cannot write; /tmp, /var/tmp and /dev/shm are theirs",
+            anyhow!("{} must be hidden from commands, but they may write to {}", hidden.display(), writable.display()),
+            "move it to a directory that commands cannot write to; /tmp, /var/tmp and /dev/shm are writable",
         )),
         None => Ok(config),
     }
 }
 
-/// What the container declares for commands. The kubelet adds where the API server is, to every container of a pod: that is
-/// for those that have a token for it.
-fn declared() -> impl Iterator<Item = (OsString, OsString)> {
-    let has_token = Path::new(TOKEN).exists();
-    std::env::vars_os().filter(move |(name, _)| has_token || !is_of_api_server(name))
+/// The variables of the container. The kubelet adds the address of the API server to every container of a pod: commands get
+/// it only where they have a token for it.
+fn declared_variables() -> impl Iterator<Item = (OsString, OsString)> {
+    let has_token = Path::new(SERVICE_ACCOUNT_TOKEN).exists();
+    std::env::vars_os().filter(move |(name, _)| has_token || !is_api_server_variable(name))
 }
 
-fn is_of_api_server(name: &OsStr) -> bool {
+fn is_api_server_variable(name: &OsStr) -> bool {
     name.as_bytes().starts_with(b"KUBERNETES_")
 }
 
-/// What is meant by a path that may be relative, now and later.
-fn absolute(path: &Path) -> PathBuf {
+/// Resolved now, because the working directory may change.
+fn to_absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// A hidden path below a writable one.
-fn exposed(config: &Config) -> Option<(&Path, &Path)> {
+/// A hidden path below a writable one, and the latter.
+fn find_exposed(config: &Config) -> Option<(&Path, &Path)> {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     config.view.hidden.iter().find_map(|hidden| {
-        let place = real(hidden);
-        let writable = &config.view.writable;
-        let over = (writable.iter()).find(|writable| place.starts_with(real(writable)))?;
-        Some((hidden.as_path(), over.as_path()))
+        let real_hidden = real(hidden);
+        let writable = config.view.writable.iter().find(|writable| real_hidden.starts_with(real(writable)))?;
+        Some((hidden.as_path(), writable.as_path()))
     })
 }
 
 /// The absolute directories of `PATH`.
-fn search_path(path: Option<&std::ffi::OsStr>) -> Vec<PathBuf> {
+fn parse_search_path(path: Option<&OsStr>) -> Vec<PathBuf> {
     std::env::split_paths(path.unwrap_or_default()).filter(|directory| directory.is_absolute()).collect()
 }
 
-/// The writable volumes that `mountinfo` tells of: whoever wrote the pod mounted them to be written to.
+/// The mount points of `mountinfo` that the author of the pod has mounted writable.
 ///
-/// The root itself is not one, nor is anything that holds a hidden path.
-fn volumes(mountinfo: &str, hidden: &[PathBuf]) -> Vec<PathBuf> {
+/// The root is not one, nor is a mount with a hidden path below it.
+fn find_writable_volumes(mountinfo: &str, hidden: &[PathBuf]) -> Vec<PathBuf> {
     let mut found = BTreeSet::new();
     for line in mountinfo.lines() {
         // proc_pid_mountinfo(5): the fifth field is the mount point, the sixth its options.
@@ -157,7 +154,7 @@ fn volumes(mountinfo: &str, hidden: &[PathBuf]) -> Vec<PathBuf> {
         if writable && is_volume(&point, hidden) {
             found.insert(point);
         } else {
-            // A later mount over an earlier one is what counts.
+            // A later mount hides an earlier one.
             found.remove(&point);
         }
     }
@@ -168,7 +165,7 @@ fn is_volume(point: &Path, hidden: &[PathBuf]) -> bool {
     let private = PRIVATE_PATHS.iter().map(Path::new);
     point != Path::new("/")
         && point.is_dir()
-        && !NOT_VOLUMES.iter().any(|place| point.starts_with(place))
+        && !NOT_VOLUMES.iter().any(|path| point.starts_with(path))
         && !private
             .chain(hidden.iter().map(PathBuf::as_path))
             .any(|hidden| hidden.starts_with(point) || point.starts_with(hidden))
@@ -207,7 +204,7 @@ mod tests {
             std::fs::create_dir_all(&path).unwrap();
             path.to_str().unwrap().to_owned()
         };
-        let (data, read_only, covered, ipc) = (path("my data"), path("ro"), path("over"), path("ipc"));
+        let (data, read_only, covered, ipc) = (path("my data"), path("ro"), path("covered"), path("ipc"));
         let line = |point: &str, options: &str| {
             format!("36 35 98:0 / {} {options} - tmpfs none rw\n", point.replace(' ', "\\040"))
         };
@@ -220,15 +217,15 @@ mod tests {
             line(&covered, "rw"),
             line(&covered, "ro"),
             line(&ipc, "rw"),
-            line("/no/such/place", "rw"),
+            line("/no/such/path", "rw"),
             "nonsense\n".to_owned(),
         ];
-        let found = volumes(&text.concat(), &[PathBuf::from(ipc)]);
+        let found = find_writable_volumes(&text.concat(), &[PathBuf::from(ipc)]);
         assert_eq!(found, [PathBuf::from(data)]);
     }
 
     #[test]
-    fn escapes_of_mount_points_are_undone() {
+    fn escapes_of_mount_points_are_decoded() {
         for (field, path) in
             [("/a", "/a"), ("/a\\040b", "/a b"), ("/a\\134040", "/a\\040"), ("/a\\04", "/a\\04"), ("/a\\", "/a\\")]
         {

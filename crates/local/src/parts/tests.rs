@@ -10,7 +10,7 @@ use sympozium_api::guarantee::Guarantee;
 use sympozium_api::run_plan::{Part, ToolHandler};
 use sympozium_plan::render::{ExecutorProfile, ExecutorSettings, executor_arguments, platform_argument};
 use sympozium_program::{LogFormat, LogLevel};
-use sympozium_sidecar::arguments::{Arguments, Command, IpcArguments, Minimum, ProfileChoice};
+use sympozium_sidecar::arguments::{Arguments, Command, GuaranteeArgument, IpcArguments, ProfileChoice};
 
 use super::*;
 use crate::unprivileged::{self, ExecutorDirectories};
@@ -59,7 +59,7 @@ fn options() -> Vec<(String, String)> {
 fn read(line: &[String]) -> IpcArguments {
     let words = [SIDECAR.to_owned()].into_iter().chain(line.to_vec());
     let words: Vec<OsString> = words.map(OsString::from).collect();
-    match Arguments::read(&words).unwrap().command {
+    match Arguments::parse_command_line(&words).unwrap().command {
         Command::Ipc(read) => read,
         other => panic!("another front end: {other:?}"),
     }
@@ -96,7 +96,7 @@ fn every_option_of_the_executor_comes_from_the_plan() {
         assert_eq!(read.log.log_level, LogLevel::Info);
         assert_eq!(read.log.log_format, LogFormat::Json);
         let minimum = read.sandbox.minimum_isolation.as_deref().unwrap();
-        let minimum: Vec<&str> = Minimum::guarantees(minimum).map(|it| it.as_str()).collect();
+        let minimum: Vec<&str> = GuaranteeArgument::guarantees(minimum).map(|it| it.as_str()).collect();
         let floor = plan.isolation.floor.iter().map(|it| it.as_str());
         assert_eq!(minimum, floor.collect::<Vec<_>>());
     };
@@ -164,7 +164,7 @@ fn the_environment_of_an_image_changes_nothing() {
 fn read_in_hostile_image() {
     // The variables are set, and are used unless the executor is told to ignore them.
     let honest = [SIDECAR, "ipc"].map(OsString::from);
-    match Arguments::read(&honest) {
+    match Arguments::parse_command_line(&honest) {
         Ok(Arguments { command: Command::Ipc(read) }) => assert_eq!(read.pack.as_deref(), Some("evil")),
         Ok(other) => panic!("another front end: {other:?}"),
         // Not UTF-8.
@@ -199,7 +199,7 @@ fn read_in_hostile_image() {
         assert_eq!(read.log.log_level, LogLevel::Info);
         assert_eq!(read.log.log_format, LogFormat::Json);
         let minimum = read.sandbox.minimum_isolation.unwrap();
-        let minimum: Vec<&str> = Minimum::guarantees(&minimum).map(|it| it.as_str()).collect();
+        let minimum: Vec<&str> = GuaranteeArgument::guarantees(&minimum).map(|it| it.as_str()).collect();
         assert_eq!(minimum, floor);
     }
 }

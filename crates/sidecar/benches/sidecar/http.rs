@@ -50,7 +50,7 @@ impl Caller {
     }
 }
 
-/// `count` calls over `callers` connections at once, and how long that took.
+/// The duration of `count` calls over the concurrent connections `callers`.
 pub fn load(callers: &mut [Caller], count: u32) -> Duration {
     let each = count / u32::try_from(callers.len()).expect("a few callers");
     let started = Instant::now();

@@ -19,7 +19,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use clap::Parser as _;
-use files::Asker;
+use files::Requester;
 use http::Caller;
 use sidecar::Sidecar;
 use sympozium_exec::{Config, Floor, Layer};
@@ -36,7 +36,7 @@ const ROUNDS: usize = 15;
 const ROUND: usize = 40;
 /// Calls in one round.
 const CALLS: u32 = 384;
-/// The line that is asked for over the volume.
+/// The shell line that is requested over the volume.
 const LINE: &str = "echo hi";
 /// The number of requests for growth.
 const MANY: u32 = 10_000;
@@ -65,7 +65,7 @@ fn serve_without_layers() {
         panic!("only `serve` can be without layers");
     };
     let bare = |config: Config| {
-        let mut config = config.without_layers(Layer::ALL.into_iter().filter(|&it| it != Layer::Supervisor));
+        let mut config = config.without_layers(Layer::ALL.into_iter().filter(|&layer| layer != Layer::Supervisor));
         config.floor = Floor::none();
         config
     };
@@ -122,9 +122,9 @@ fn rates(suite: &mut Suite) {
 }
 
 fn ipc_arguments(directory: &Path) -> Vec<String> {
-    let place = |name: &str| directory.join(name).display().to_string();
-    let words = ["ipc".into(), "--ipc-dir".into(), place("ipc"), "--workspace".into(), place("workspace")];
-    words.to_vec()
+    let path = |name: &str| directory.join(name).display().to_string();
+    let arguments = ["ipc".into(), "--ipc-dir".into(), path("ipc"), "--workspace".into(), path("workspace")];
+    arguments.to_vec()
 }
 
 fn size(suite: &mut Suite) {
@@ -141,11 +141,11 @@ fn raw_line() -> Duration {
 
 fn round_trips(suite: &mut Suite) {
     let sidecar = Sidecar::start(ipc_arguments);
-    let mut asker = Asker::new(&sidecar.directory.path().join("ipc"));
-    asker.ask(LINE);
+    let mut requester = Requester::new(&sidecar.directory.path().join("ipc"));
+    requester.execute(LINE);
     let (mut ours, mut raw) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        ours.extend((0..ROUND).map(|_| millis(asker.ask(LINE))));
+        ours.extend((0..ROUND).map(|_| millis(requester.execute(LINE))));
         raw.extend((0..ROUND).map(|_| millis(raw_line())));
     }
     let (ours, raw) = (median(ours), median(raw));
@@ -171,19 +171,19 @@ fn round_trips(suite: &mut Suite) {
 fn authenticated_round_trips(suite: &mut Suite) {
     let plain = Sidecar::start(ipc_arguments);
     let verifying = Sidecar::start(|directory| {
-        let mut words = ipc_arguments(directory);
-        words.push("--authenticated".to_owned());
-        words
+        let mut arguments = ipc_arguments(directory);
+        arguments.push("--authenticated".to_owned());
+        arguments
     });
-    let mut without = Asker::new(&plain.directory.path().join("ipc"));
-    let mut with = Asker::authenticated(&verifying.directory.path().join("ipc"));
-    without.ask(LINE);
-    with.ask(LINE);
+    let mut without = Requester::new(&plain.directory.path().join("ipc"));
+    let mut with = Requester::authenticated(&verifying.directory.path().join("ipc"));
+    without.execute(LINE);
+    with.execute(LINE);
     let (mut plain_times, mut signed_times) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         for _ in 0..ROUND {
-            plain_times.push(millis(without.ask(LINE)));
-            signed_times.push(millis(with.ask(LINE)));
+            plain_times.push(millis(without.execute(LINE)));
+            signed_times.push(millis(with.execute(LINE)));
         }
     }
     let (plain_time, signed_time) = (median(plain_times), median(signed_times));
@@ -207,8 +207,8 @@ fn polling_script() -> f64 {
     std::fs::write(&script, printed.replace("/ipc", &ipc.display().to_string())).expect("a script");
     let mut child =
         command("bash").arg(&script).stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("the script starts");
-    let mut asker = Asker::new(&ipc);
-    let times = (0..ROUND).map(|_| millis(asker.ask(LINE))).collect();
+    let mut requester = Requester::new(&ipc);
+    let times = (0..ROUND).map(|_| millis(requester.execute(LINE))).collect();
     std::fs::write(ipc.join("done"), "done").expect("the end");
     child.wait().expect("the script ends");
     median(times)
@@ -216,7 +216,7 @@ fn polling_script() -> f64 {
 
 fn idle(suite: &mut Suite) {
     let sidecar = Sidecar::start(ipc_arguments);
-    Asker::new(&sidecar.directory.path().join("ipc")).ask(LINE);
+    Requester::new(&sidecar.directory.path().join("ipc")).execute(LINE);
     measure_idle(suite, "ipc", &sidecar);
     let (server, address) = start_server(&sidecar::BINARY);
     Caller::new(address, TOKEN, "true").call();
@@ -237,10 +237,10 @@ fn measure_idle(suite: &mut Suite, name: &str, sidecar: &Sidecar) {
 fn growth(suite: &mut Suite) {
     let sidecar = Sidecar::start(ipc_arguments);
     let ipc = sidecar.directory.path().join("ipc");
-    let mut asker = Asker::new(&ipc);
-    (0..200).for_each(|_| _ = asker.ask(LINE));
+    let mut requester = Requester::new(&ipc);
+    (0..200).for_each(|_| _ = requester.execute(LINE));
     let before = sidecar.resident_of_all();
-    (0..MANY).for_each(|_| _ = asker.ask(LINE));
+    (0..MANY).for_each(|_| _ = requester.execute(LINE));
     suite.row(
         "ipc, after 10,000 requests, growth of the sidecar and its helpers",
         sidecar.resident_of_all() - before,

@@ -20,7 +20,7 @@ pub struct Sidecar {
 }
 
 impl Sidecar {
-    /// Starts the program as it ships, with arguments that may name places in its directory.
+    /// Starts the program as it ships, with arguments that may contain paths in its directory.
     pub fn start(arguments: impl FnOnce(&Path) -> Vec<String>) -> Self {
         Self::start_program(&BINARY, arguments)
     }

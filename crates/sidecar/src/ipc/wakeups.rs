@@ -1,4 +1,4 @@
-//! What wakes the loop: descriptors, and one timer.
+//! The sources of wake-ups of the loop: descriptors, and one timer.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -10,25 +10,23 @@ use rustix::time::{
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Something that becomes readable, or nothing at all.
-pub(super) struct Events(Option<AsyncFd<OwnedFd>>);
+/// Waits until a descriptor is readable; without one, forever.
+pub(super) struct Readiness(Option<AsyncFd<OwnedFd>>);
 
-impl Events {
-    /// A descriptor of our own: whoever owns the other is asked for requests while we wait.
+impl Readiness {
+    /// Duplicates the descriptor, because its owner is used mutably during the wait.
     #[expect(
         deprecated,
         reason = "its successor is unsafe because of types that give out another descriptor each time; this one does not"
     )]
-    pub(super) fn of(descriptor: Option<BorrowedFd<'_>>) -> io::Result<Self> {
-        let own = descriptor.map(|descriptor| descriptor.try_clone_to_owned());
-        Ok(Self(match own {
-            Some(own) => Some(AsyncFd::with_interest(own?, Interest::READABLE)?),
-            None => None,
-        }))
+    pub(super) fn new(descriptor: Option<BorrowedFd<'_>>) -> io::Result<Self> {
+        let Some(descriptor) = descriptor else { return Ok(Self(None)) };
+        let own = descriptor.try_clone_to_owned()?;
+        Ok(Self(Some(AsyncFd::with_interest(own, Interest::READABLE)?)))
     }
 
-    /// The caller then reads until there is no more: readiness is told once.
-    pub(super) async fn come(&self) {
+    /// The caller must then read until there is nothing left: readiness is reported once.
+    pub(super) async fn wait(&self) {
         let ready = match &self.0 {
             Some(descriptor) => descriptor.readable().await,
             None => std::future::pending().await,
@@ -39,24 +37,24 @@ impl Events {
     }
 }
 
-/// Wakes once when the time has come. The runtime's own timers take several steps to a time that is far off, and an
-/// idle sidecar should be idle.
-pub(super) struct Alarm(Events);
+/// A timer that expires once. The runtime's own timers take several wake-ups to a distant instant, and an idle sidecar
+/// should have none.
+pub(super) struct WakeTimer(Readiness);
 
-impl Alarm {
+impl WakeTimer {
     pub(super) fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        Ok(Self(Events::of(Some(timer.as_fd()))?))
+        Ok(Self(Readiness::new(Some(timer.as_fd()))?))
     }
 
-    /// Takes the place of what was set before.
-    pub(super) fn set(&self, time: Instant) -> io::Result<()> {
-        // All zero would mean never.
-        let left = time.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
+    /// Replaces the instant that was set before.
+    pub(super) fn set(&self, deadline: Instant) -> io::Result<()> {
+        // Zero would disarm it: timerfd_settime(2).
+        let remaining = deadline.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
         let once = Itimerspec {
             it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
-            it_value: Timespec::try_from(left).map_err(io::Error::other)?,
+            it_value: Timespec::try_from(remaining).map_err(io::Error::other)?,
         };
         if let Some(timer) = &self.0.0 {
             timerfd_settime(timer, TimerfdTimerFlags::empty(), &once)?;
@@ -64,7 +62,7 @@ impl Alarm {
         Ok(())
     }
 
-    pub(super) async fn rings(&self) {
-        self.0.come().await;
+    pub(super) async fn wait(&self) {
+        self.0.wait().await;
     }
 }

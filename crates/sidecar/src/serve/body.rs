@@ -1,4 +1,4 @@
-//! The body of `POST /skill/{name}`: what a caller asks for, read into a request that may be executed.
+//! Parses the body of `POST /skill/{name}`.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,27 +12,24 @@ use sympozium_exec::request::{MAX_ARGUMENT_BYTES, MAX_ARGUMENTS};
 
 /// Bytes of a request body: 1 MB, read as 2^20.
 pub const MAX_BODY_BYTES: usize = 1024 * 1024;
-/// How long a skill may run when the caller does not say, and the longest for which the caller is kept waiting.
+/// The timeout of a call that names none. A call with a longer one becomes a task.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
-/// The longest a skill may run. More is not an error: this is what it gets.
+/// A longer timeout is not an error, but reduced to this.
 pub const MAX_TIMEOUT: Duration = Duration::from_secs(300);
-/// Arguments of a skill, its name not counted.
+/// Arguments of a skill, without its name.
 pub const MAX_ARGS: usize = MAX_ARGUMENTS - 1;
-/// Characters of an error message that repeats something of the caller's.
+/// Characters of an error message that repeats input of the caller.
 const MAX_MESSAGE: Chars = Chars(300);
 
 const FIELDS: [&str; 4] = ["args", "env", "stdin", "timeout"];
 
-/// What a caller asks for.
+/// A call of a skill.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
-    /// The arguments.
     pub args: Vec<String>,
-    /// The variables, all of them `SKILL_*`.
+    /// All named `SKILL_*`.
     pub env: Vec<(String, String)>,
-    /// Standard input.
     pub stdin: String,
-    /// When it is ended.
     pub timeout: Duration,
 }
 
@@ -42,17 +39,16 @@ impl Default for Call {
     }
 }
 
-/// Why a body is refused, for the caller.
+/// For the caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BodyError {
-    /// What is wrong, with the name of the field.
+    /// Starts with the name of the field.
     pub message: String,
-    /// What to do about it.
     pub hint: Option<String>,
 }
 
 impl Call {
-    /// Reads a body; an empty one asks for nothing special.
+    /// An empty body is the default call.
     ///
     /// # Errors
     /// The first field that cannot be used, and why.
@@ -66,7 +62,7 @@ impl Call {
             .and_then(|call| json.end().map(|()| call))
             .map_err(BodyError::from_json)?;
         if !call.env.is_empty() {
-            // Names and sizes by the rules of whoever will make the environment; its own variables do not matter yet.
+            // By the executor's rules for names and sizes, before it adds its own variables.
             Environment::from_declared([]).for_request(&call.env).map_err(|error| BodyError {
                 message: truncate(format!("env: {error}"), MAX_MESSAGE).into_owned(),
                 hint: Some("only SKILL_* variables can be set by a request".to_owned()),
@@ -75,12 +71,11 @@ impl Call {
         Ok(call)
     }
 
-    /// Whether the caller gets a task instead of being kept waiting.
+    /// Whether the caller gets a task instead of the result.
     pub fn is_long(&self) -> bool {
         self.timeout > DEFAULT_TIMEOUT
     }
 
-    /// What the executor is asked for.
     pub fn into_request(self, skill: SkillName) -> Request {
         Request {
             environment: self.env,
@@ -94,20 +89,20 @@ impl Call {
 impl BodyError {
     fn from_json(error: serde_json::Error) -> Self {
         let text = error.to_string();
-        let unknown = text
+        let suggestion = text
             .strip_prefix("unknown field `")
             .and_then(|rest| rest.split_once('`'))
-            .and_then(|(field, _)| nearest(field));
+            .and_then(|(field, _)| suggest_field(field));
         let message = match error.classify() {
             serde_json::error::Category::Data => truncate(&text, MAX_MESSAGE).into_owned(),
             _ => truncate(format!("the body is not valid JSON: {text}"), MAX_MESSAGE).into_owned(),
         };
-        Self { message, hint: unknown.map(|field| format!("did you mean {field:?}?")) }
+        Self { message, hint: suggestion.map(|field| format!("did you mean {field:?}?")) }
     }
 }
 
-/// The field that was probably meant.
-fn nearest(field: &str) -> Option<&'static str> {
+/// The field that the caller probably meant.
+fn suggest_field(field: &str) -> Option<&'static str> {
     if field.len() > 32 {
         return None;
     }
@@ -133,14 +128,14 @@ impl<'de> Visitor<'de> for CallVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Call, A::Error> {
         let (mut args, mut env, mut stdin, mut timeout) = (None, None, None, None);
         while let Some(field) = map.next_key::<String>()? {
-            let is_again = match field.as_str() {
-                "args" => named("args", map.next_value_seed(Args).map(|it| args.replace(it)))?,
-                "env" => named("env", map.next_value_seed(Env).map(|it| env.replace(it)))?,
-                "stdin" => named("stdin", map.next_value().map(|it| stdin.replace(it)))?,
-                "timeout" => named("timeout", map.next_value_seed(Timeout).map(|it| timeout.replace(it)))?,
+            let is_duplicate = match field.as_str() {
+                "args" => with_field("args", map.next_value_seed(Args).map(|value| args.replace(value)))?,
+                "env" => with_field("env", map.next_value_seed(Env).map(|value| env.replace(value)))?,
+                "stdin" => with_field("stdin", map.next_value().map(|value| stdin.replace(value)))?,
+                "timeout" => with_field("timeout", map.next_value_seed(Timeout).map(|value| timeout.replace(value)))?,
                 _ => return Err(de::Error::unknown_field(&field, &FIELDS)),
             };
-            if is_again {
+            if is_duplicate {
                 return Err(de::Error::custom(format_args!("{field}: given twice")));
             }
         }
@@ -153,10 +148,10 @@ impl<'de> Visitor<'de> for CallVisitor {
     }
 }
 
-/// Whether the field had a value already; an error gets the field's name.
-fn named<T, E: de::Error>(field: &str, replaced: Result<Option<T>, E>) -> Result<bool, E> {
+/// Whether the field already had a value. An error gets the field's name.
+fn with_field<T, E: de::Error>(field: &str, replaced: Result<Option<T>, E>) -> Result<bool, E> {
     match replaced {
-        Ok(before) => Ok(before.is_some()),
+        Ok(previous) => Ok(previous.is_some()),
         Err(error) => Err(E::custom(format_args!("{field}: {error}"))),
     }
 }

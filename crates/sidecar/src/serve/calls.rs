@@ -1,4 +1,4 @@
-//! Executing: so many at once, so many waiting, and each ended when nobody wants it any more.
+//! Runs calls: a bounded number concurrently, a bounded queue, and each cancelled when its caller disconnects.
 
 use std::future::Future;
 use std::pin::pin;
@@ -11,205 +11,201 @@ use sympozium_exec::{Cancel, Executor, Outcome, RunError};
 use sympozium_program::error_chain;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-use super::answer::{ErrorAnswer, Finished};
 use super::body::Call;
-use super::metrics::{Kind, Metrics};
+use super::metrics::{CallOutcome, Metrics};
+use super::response::{CallResult, ErrorResponse};
 
-/// Calls that wait for their turn; more are turned away.
+/// Calls that wait for a slot; further ones are answered with 503.
 pub const MAX_WAITING: usize = 256;
-/// When a caller that was turned away should come back [seconds].
+/// `Retry-After` for callers when the queue is full [seconds].
 const BUSY_RETRY_AFTER: u32 = 1;
 
-/// The executor, and who may use it when.
+/// The executor, and the slots and the queue in front of it.
 #[derive(Debug)]
 pub struct Calls {
     executor: Arc<Executor>,
-    turns: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
     waiting: AtomicUsize,
     metrics: Arc<Metrics>,
-    gone: Notify,
+    sandbox_lost: Notify,
 }
 
-/// Whether a call takes one of the places for those that wait. Tasks have a quota of their own.
+/// Whether a waiting call counts towards [`MAX_WAITING`]. Tasks have their own quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Queue {
-    /// Its caller waits for the answer.
+    /// The caller waits for the result.
     Bounded,
-    /// It is a task.
     Task,
 }
 
 impl Calls {
-    /// At most `max_concurrent` at once.
     pub fn new(executor: Executor, max_concurrent: usize, metrics: Arc<Metrics>) -> Self {
         Self {
             executor: Arc::new(executor),
-            turns: Arc::new(Semaphore::new(max_concurrent)),
+            slots: Arc::new(Semaphore::new(max_concurrent)),
             waiting: AtomicUsize::new(0),
             metrics,
-            gone: Notify::new(),
+            sandbox_lost: Notify::new(),
         }
     }
 
-    /// Waits until the sandbox is found to be gone; nothing can be executed from then on.
-    pub async fn gone(&self) {
-        self.gone.notified().await;
+    /// Returns when a call has found the sandbox gone; nothing can be executed from then on.
+    pub async fn wait_for_sandbox_loss(&self) {
+        self.sandbox_lost.notified().await;
     }
 
-    /// Runs `skill` and returns when nothing of it lives.
+    /// Runs `skill` and returns when all of its processes have ended.
     ///
-    /// It is ended early when `stop` is ready, and when the returned future is dropped: then in the background.
+    /// The skill is cancelled when `stop` is ready, and when the returned future is dropped: then in the background.
     ///
     /// # Errors
-    /// What the caller is told when there is no result. Unless its status is 500, nothing was executed.
+    /// When there is no result. Unless the status is 500, nothing was executed.
     pub async fn run(
         &self,
         skill: &SkillName,
         call: Call,
         queue: Queue,
         stop: impl Future<Output = ()>,
-    ) -> Result<Finished, ErrorAnswer> {
+    ) -> Result<CallResult, ErrorResponse> {
         let mut stop = pin!(stop);
-        let turn = tokio::select! {
+        let slot = tokio::select! {
             biased;
-            turn = self.turn(queue) => turn?,
-            () = &mut stop => return Ok(self.never_ran(skill)),
+            slot = self.acquire_slot(queue) => slot?,
+            () = &mut stop => return Ok(self.record_cancelled(skill)),
         };
-        let cancel = Cancel::new().map_err(|error| internal("the server is out of resources").cause(error))?;
-        let hang_up = CancelOnDrop(cancel.clone());
+        let cancel = Cancel::new().map_err(|error| internal_error("the server is out of resources").cause(error))?;
+        let cancel_on_drop = CancelOnDrop(cancel.clone());
         let executor = Arc::clone(&self.executor);
         let request = call.into_request(skill.clone());
-        self.metrics.running.inc();
-        let running = Running(Arc::clone(&self.metrics));
+        let running = RunningGuard::new(Arc::clone(&self.metrics));
         let mut run = tokio::task::spawn_blocking(move || {
             let outcome = executor.run(&request, Some(&cancel));
-            drop((turn, running));
+            drop((slot, running));
             outcome
         });
-        let ended = tokio::select! {
+        let joined = tokio::select! {
             biased;
-            ended = &mut run => ended,
+            joined = &mut run => joined,
             () = stop => {
-                hang_up.0.cancel();
+                cancel_on_drop.0.cancel();
                 run.await
             }
         };
-        match ended {
+        match joined {
             Ok(Ok(outcome)) => {
-                let kind = kind_of(&outcome);
-                (self.metrics).called(skill.as_str(), kind, Some(outcome.duration));
-                Ok(Finished::Ran(outcome))
+                self.metrics.count_call(skill.as_str(), classify(&outcome), Some(outcome.duration));
+                Ok(CallResult::Completed(outcome))
             }
-            Ok(Err(RunError::Cancelled)) => Ok(self.never_ran(skill)),
-            Ok(Err(error)) => self.failed(skill, &error),
-            // The task panicked, or the runtime is going down.
-            Err(error) => Err(internal("the call failed").cause(error)),
+            Ok(Err(RunError::Cancelled)) => Ok(self.record_cancelled(skill)),
+            Ok(Err(error)) => self.record_error(skill, &error),
+            // The task panicked, or the runtime is shutting down.
+            Err(error) => Err(internal_error("the call failed").cause(error)),
         }
     }
 
-    /// Whether `skill` is there and may run, without running it.
+    /// Checks that `skill` exists and may run, without running it.
     ///
     /// # Errors
-    /// What the caller is told when not.
-    pub async fn check(&self, skill: &SkillName) -> Result<(), ErrorAnswer> {
+    /// When it does not exist or must not run.
+    pub async fn check(&self, skill: &SkillName) -> Result<(), ErrorResponse> {
         let found = self.skills().await?.into_iter().find(|(name, _)| name == skill);
         match found {
             Some((_, Ok(()))) => Ok(()),
-            Some((_, Err(error))) => Err(self.refusal(&error)),
-            None => Err(self.unknown()),
+            Some((_, Err(error))) => Err(self.record_refused(&error)),
+            None => Err(self.record_not_found()),
         }
     }
 
-    /// The skills that are there, and for each whether it may run.
+    /// The files of the skills directory, each with whether it may run.
     ///
     /// # Errors
     /// When their directory cannot be read.
-    pub async fn skills(&self) -> Result<Vec<(SkillName, Result<(), LookupError>)>, ErrorAnswer> {
+    pub async fn skills(&self) -> Result<Vec<(SkillName, Result<(), LookupError>)>, ErrorResponse> {
         let executor = Arc::clone(&self.executor);
         let listed = tokio::task::spawn_blocking(move || executor.skills()).await;
         match listed {
             Ok(Ok(skills)) => Ok(skills.into_iter().collect()),
-            Ok(Err(error)) => Err(internal("the skills cannot be listed").cause(error)),
-            Err(error) => Err(internal("the skills cannot be listed").cause(error)),
+            Ok(Err(error)) => Err(internal_error("the skills cannot be listed").cause(error)),
+            Err(error) => Err(internal_error("the skills cannot be listed").cause(error)),
         }
     }
 
-    async fn turn(&self, queue: Queue) -> Result<OwnedSemaphorePermit, ErrorAnswer> {
-        if let Ok(turn) = Arc::clone(&self.turns).try_acquire_owned() {
-            return Ok(turn);
+    async fn acquire_slot(&self, queue: Queue) -> Result<OwnedSemaphorePermit, ErrorResponse> {
+        if let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() {
+            return Ok(slot);
         }
-        let _waiting = Waiting::enter(self, queue).ok_or_else(|| {
-            ErrorAnswer::new(StatusCode::SERVICE_UNAVAILABLE, "too many calls are waiting")
-                .hint(format!("at most {MAX_WAITING} calls wait for their turn; try again later"))
+        let _waiting = WaitingGuard::enter(self, queue).ok_or_else(|| {
+            ErrorResponse::new(StatusCode::SERVICE_UNAVAILABLE, "too many calls are waiting")
+                .hint(format!("at most {MAX_WAITING} calls can wait; try again later"))
                 .retry_after(BUSY_RETRY_AFTER)
         })?;
-        let turn = Arc::clone(&self.turns).acquire_owned().await;
+        let slot = Arc::clone(&self.slots).acquire_owned().await;
         // The semaphore is never closed.
-        turn.map_err(|error| internal("the server is ending").cause(error))
+        slot.map_err(|error| internal_error("the server is shutting down").cause(error))
     }
 
-    fn never_ran(&self, skill: &SkillName) -> Finished {
-        self.metrics.called(skill.as_str(), Kind::Cancelled, None);
-        Finished::NeverRan
+    fn record_cancelled(&self, skill: &SkillName) -> CallResult {
+        self.metrics.count_call(skill.as_str(), CallOutcome::Cancelled, None);
+        CallResult::CancelledBeforeStart
     }
 
-    fn failed(&self, skill: &SkillName, error: &RunError) -> Result<Finished, ErrorAnswer> {
+    fn record_error(&self, skill: &SkillName, error: &RunError) -> Result<CallResult, ErrorResponse> {
         match error {
-            RunError::Lookup(LookupError::NotFound { .. }) => return Err(self.unknown()),
-            RunError::Lookup(error) => return Err(self.refusal(error)),
+            RunError::Lookup(LookupError::NotFound { .. }) => return Err(self.record_not_found()),
+            RunError::Lookup(error) => return Err(self.record_refused(error)),
             RunError::Request(_) | RunError::Environment(_) | RunError::TooLarge => {
-                self.metrics.refused();
-                let answer = ErrorAnswer::new(StatusCode::BAD_REQUEST, error.to_string());
-                return Err(answer.quoting());
+                self.metrics.count_refused();
+                return Err(ErrorResponse::new(StatusCode::BAD_REQUEST, error.to_string()).quoting_input());
             }
             RunError::NotStarted(source) => {
-                self.metrics.called(skill.as_str(), Kind::Error, None);
-                return Ok(Finished::Failed(format!("{error}: {source}")));
+                self.metrics.count_call(skill.as_str(), CallOutcome::Error, None);
+                return Ok(CallResult::Failed(format!("{error}: {source}")));
             }
-            _ => self.metrics.called(skill.as_str(), Kind::Failed, None),
+            _ => self.metrics.count_call(skill.as_str(), CallOutcome::Failed, None),
         }
         let chain = error_chain(error);
         match error {
             RunError::SandboxGone => {
-                self.gone.notify_one();
-                let answer = ErrorAnswer::new(
+                self.sandbox_lost.notify_one();
+                let response = ErrorResponse::new(
                     StatusCode::SERVICE_UNAVAILABLE,
-                    "the sandbox is gone; the server is about to be started again",
+                    "the sandbox is gone; the server is about to be restarted",
                 );
-                Err(answer.cause(chain).retry_after(BUSY_RETRY_AFTER).close())
+                Err(response.cause(chain).retry_after(BUSY_RETRY_AFTER).close())
             }
             RunError::WorkingDirectory { .. } => {
-                Err(internal("the working directory of skills cannot be used").cause(chain))
+                Err(internal_error("the working directory of skills cannot be used").cause(chain))
             }
-            _ => Err(internal(&error.to_string())
-                .hint("the skill may have run; nothing of it was returned")
-                .cause(chain)),
+            _ => {
+                Err(internal_error(&error.to_string()).hint("the skill may have run; its output is lost").cause(chain))
+            }
         }
     }
 
-    fn unknown(&self) -> ErrorAnswer {
-        self.metrics.refused();
-        no_such_skill()
+    fn record_not_found(&self) -> ErrorResponse {
+        self.metrics.count_refused();
+        skill_not_found()
     }
 
-    fn refusal(&self, error: &LookupError) -> ErrorAnswer {
-        self.metrics.refused();
-        ErrorAnswer::new(StatusCode::FORBIDDEN, format!("the skill must not be run: {}", rule(error)))
+    fn record_refused(&self, error: &LookupError) -> ErrorResponse {
+        self.metrics.count_refused();
+        ErrorResponse::new(StatusCode::FORBIDDEN, format!("the skill must not be run: {}", describe_rule(error)))
             .cause(error_chain(error))
     }
 }
 
-/// There is none of that name, or it is no name.
-pub fn no_such_skill() -> ErrorAnswer {
-    ErrorAnswer::new(StatusCode::NOT_FOUND, "there is no such skill").hint("GET /skills lists those that can be called")
+/// Also for an invalid name.
+pub fn skill_not_found() -> ErrorResponse {
+    ErrorResponse::new(StatusCode::NOT_FOUND, "there is no such skill")
+        .hint("GET /skills lists those that can be called")
 }
 
-fn internal(message: &str) -> ErrorAnswer {
-    ErrorAnswer::new(StatusCode::INTERNAL_SERVER_ERROR, message)
+fn internal_error(message: &str) -> ErrorResponse {
+    ErrorResponse::new(StatusCode::INTERNAL_SERVER_ERROR, message)
 }
 
-/// The rule that a refused skill breaks. Paths are for the log.
-fn rule(error: &LookupError) -> &'static str {
+/// The rule that a refused skill breaks, without paths, which are for the log.
+fn describe_rule(error: &LookupError) -> &'static str {
     match error {
         LookupError::NotAFile { .. } => "it is not a regular file",
         LookupError::NotExecutable { .. } => "it is not executable",
@@ -227,16 +223,16 @@ fn rule(error: &LookupError) -> &'static str {
     }
 }
 
-fn kind_of(outcome: &Outcome) -> Kind {
+fn classify(outcome: &Outcome) -> CallOutcome {
     match outcome {
-        _ if outcome.cancelled => Kind::Cancelled,
-        _ if outcome.timed_out => Kind::Timeout,
-        _ if outcome.termination.exit_code() == 0 => Kind::Ok,
-        _ => Kind::Error,
+        _ if outcome.cancelled => CallOutcome::Cancelled,
+        _ if outcome.timed_out => CallOutcome::Timeout,
+        _ if outcome.termination.exit_code() == 0 => CallOutcome::Ok,
+        _ => CallOutcome::Error,
     }
 }
 
-/// Ends the command when its caller is gone. One that is over does not mind.
+/// Cancels the command when its caller disconnects. Without effect once the command has ended.
 struct CancelOnDrop(Cancel);
 
 impl Drop for CancelOnDrop {
@@ -245,23 +241,30 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// Counted among those that run, to the very end.
-struct Running(Arc<Metrics>);
+/// Counts a running skill, until all of its processes have ended.
+struct RunningGuard(Arc<Metrics>);
 
-impl Drop for Running {
+impl RunningGuard {
+    fn new(metrics: Arc<Metrics>) -> Self {
+        metrics.running.inc();
+        Self(metrics)
+    }
+}
+
+impl Drop for RunningGuard {
     fn drop(&mut self) {
         self.0.running.dec();
     }
 }
 
-/// A place among those that wait.
-struct Waiting<'a>(&'a Calls, Queue);
+/// A place in the queue.
+struct WaitingGuard<'a>(&'a Calls, Queue);
 
-impl<'a> Waiting<'a> {
+impl<'a> WaitingGuard<'a> {
     fn enter(calls: &'a Calls, queue: Queue) -> Option<Self> {
         if queue == Queue::Bounded {
-            let before = calls.waiting.fetch_add(1, Ordering::Relaxed);
-            if before >= MAX_WAITING {
+            let waiting = calls.waiting.fetch_add(1, Ordering::Relaxed);
+            if waiting >= MAX_WAITING {
                 calls.waiting.fetch_sub(1, Ordering::Relaxed);
                 return None;
             }
@@ -271,7 +274,7 @@ impl<'a> Waiting<'a> {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingGuard<'_> {
     fn drop(&mut self) {
         if self.1 == Queue::Bounded {
             self.0.waiting.fetch_sub(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The connections of one address: how many there may be, which one has to go, and how each is served and closed.
+//! The connections of one address: their limit, which one is closed at the limit, and how each is served and closed.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -19,37 +19,37 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc, watch};
 
-use super::strict_io::StrictIo;
 use sympozium_ipc::strict_head::{MAX_HEAD_BYTES, MAX_HEADERS};
 
-/// What the parser keeps of a request that it has not handed on. A head has to fit, with a close that we add.
+use super::strict_io::StrictIo;
+
+/// The parser's buffer. A head must fit in it, with the `Connection: close` that [`StrictIo`] adds.
 const MAX_BUFFER_BYTES: usize = 2 * MAX_HEAD_BYTES;
-/// How long, and for how much, a connection that is closed early still listens: a peer that is sending would else
-/// lose the answer to a reset.
+/// How long, and for how many bytes, a connection that is closed early is still read: otherwise a peer that is sending
+/// would lose the response to a reset.
 const LINGER: Duration = Duration::from_secs(2);
 const MAX_LINGER_BYTES: usize = 4 * 1024 * 1024;
-/// How long to wait when the system has no room for another connection.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long to wait after `accept` has failed, such as for lack of file descriptors.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 
-/// The answer to a connection for which there is no room at all.
-const NO_ROOM: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n\
+/// The response to a connection when all others are busy.
+const TOO_MANY_CONNECTIONS: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n\
 Retry-After: 1\r\nConnection: close\r\nContent-Length: 33\r\n\r\n{\"error\":\"too many connections\"}\n";
 
-/// What answers the requests of a connection.
-pub trait Answer: Clone + Send + Sync + 'static {
-    /// Answers one request. Dropped when the caller hangs up.
-    fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Response<Body>> + Send;
-    /// Told how many connections there are, whenever that changes.
-    fn connections(&self, count: usize);
+pub trait Handler: Clone + Send + Sync + 'static {
+    /// The future is dropped when the caller disconnects.
+    fn handle(&self, request: Request<Incoming>) -> impl Future<Output = Response<Body>> + Send;
+    /// Called when the number of connections changes.
+    fn record_connections(&self, count: usize);
 }
 
-/// One connection, as far as others need to know it.
+/// The state of a connection that its registry and its socket share.
 #[derive(Debug, Default)]
 pub struct Connection {
     busy: AtomicBool,
     /// When it last became idle, in microseconds of its registry.
     idle_since: AtomicU64,
-    leave: Notify,
+    evicted: Notify,
 }
 
 impl Connection {
@@ -58,64 +58,67 @@ impl Connection {
         self.busy.load(Ordering::Relaxed)
     }
 
-    /// A request is being answered until this is dropped.
-    pub fn busy(&self) -> Busy<'_> {
+    /// Until the guard is dropped, the connection is neither evicted nor subject to deadlines of its socket.
+    pub fn mark_busy(&self) -> BusyGuard<'_> {
         self.busy.store(true, Ordering::Relaxed);
-        Busy(self)
+        BusyGuard(self)
     }
 }
 
-/// See [`Connection::busy`].
-pub struct Busy<'a>(&'a Connection);
+/// See [`Connection::mark_busy`].
+pub struct BusyGuard<'a>(&'a Connection);
 
-impl Drop for Busy<'_> {
+impl Drop for BusyGuard<'_> {
     fn drop(&mut self) {
         self.0.busy.store(false, Ordering::Relaxed);
     }
 }
 
-/// The connections of an address.
+/// The open connections of an address.
 #[derive(Debug)]
 pub struct Connections {
     limit: usize,
     epoch: Instant,
-    open: Mutex<(u64, HashMap<u64, Arc<Connection>>)>,
+    open: Mutex<OpenConnections>,
+}
+
+#[derive(Debug, Default)]
+struct OpenConnections {
+    next_id: u64,
+    by_id: HashMap<u64, Arc<Connection>>,
 }
 
 impl Connections {
-    /// At most `limit` at once.
     pub fn new(limit: usize) -> Self {
         Self { limit: limit.max(1), epoch: Instant::now(), open: Mutex::default() }
     }
 
-    /// How many there are.
     pub fn count(&self) -> usize {
-        self.open.lock().1.len()
+        self.open.lock().by_id.len()
     }
 
-    /// Room for one more. When there is none, the connection that has been idle longest is told to leave; when none
-    /// is idle, there is no room.
-    fn enter(&self) -> Option<(u64, Arc<Connection>)> {
+    /// Adds a connection. At the limit it evicts the one that has been idle longest; when none is idle, it returns `None`.
+    fn register(&self) -> Option<(u64, Arc<Connection>)> {
         let mut open = self.open.lock();
-        if open.1.len() >= self.limit {
-            let idle = open.1.iter().filter(|(_, connection)| !connection.is_busy());
+        if open.by_id.len() >= self.limit {
+            let idle = open.by_id.iter().filter(|(_, connection)| !connection.is_busy());
             let oldest = idle
                 .min_by_key(|(id, connection)| (connection.idle_since.load(Ordering::Relaxed), **id))
                 .map(|(id, _)| *id)?;
-            if let Some(connection) = open.1.remove(&oldest) {
-                connection.leave.notify_one();
+            if let Some(connection) = open.by_id.remove(&oldest) {
+                connection.evicted.notify_one();
             }
         }
-        let id = open.0;
-        open.0 += 1;
+        let id = open.next_id;
+        open.next_id += 1;
         let connection = Arc::<Connection>::default();
         connection.idle_since.store(self.now(), Ordering::Relaxed);
-        open.1.insert(id, Arc::clone(&connection));
+        open.by_id.insert(id, Arc::clone(&connection));
         Some((id, connection))
     }
 
-    fn leave(&self, id: u64) {
-        self.open.lock().1.remove(&id);
+    fn remove(&self, id: u64) {
+        self.open.lock().by_id.remove(&id);
     }
 
     fn now(&self) -> u64 {
@@ -123,23 +126,23 @@ impl Connections {
     }
 }
 
-/// Accepts connections until `stop` says true, then waits until the last one has been closed.
-pub async fn serve<A: Answer>(
+/// Accepts connections until `stop` is true, then waits until the last one is closed.
+pub async fn serve<H: Handler>(
     listener: TcpListener,
     connections: Arc<Connections>,
-    answer: A,
+    handler: H,
     mut stop: watch::Receiver<bool>,
 ) {
     let stopped = stop.clone();
-    // Each connection holds a sender; when the last is dropped, the receiver knows.
+    // Each connection holds a sender; the receiver returns when the last one is dropped.
     let (open, mut all_closed) = mpsc::channel::<()>(1);
     let accepting = async {
         loop {
             match listener.accept().await {
-                Ok((stream, _)) => start(stream, &connections, &answer, &stopped, &open),
+                Ok((stream, _)) => spawn_connection(stream, &connections, &handler, &stopped, &open),
                 Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    tracing::warn!(%error, "accept failed");
+                    tokio::time::sleep(ACCEPT_BACKOFF).await;
                 }
             }
         }
@@ -152,46 +155,46 @@ pub async fn serve<A: Answer>(
     let _ = all_closed.recv().await;
 }
 
-fn start<A: Answer>(
+fn spawn_connection<H: Handler>(
     stream: TcpStream,
     connections: &Arc<Connections>,
-    answer: &A,
+    handler: &H,
     stop: &watch::Receiver<bool>,
     open: &mpsc::Sender<()>,
 ) {
-    let Some((id, connection)) = connections.enter() else {
-        tracing::warn!("a connection was turned away: all others are busy");
-        // A fresh socket has room for so little; if not, closing it says enough.
-        let _ = stream.try_write(NO_ROOM);
+    let Some((id, connection)) = connections.register() else {
+        tracing::warn!("connection refused: all others are busy");
+        // Fits the buffer of a new socket; otherwise the connection is only closed.
+        let _ = stream.try_write(TOO_MANY_CONNECTIONS);
         return;
     };
-    answer.connections(connections.count());
-    // Answers are written whole; waiting for more to send would only delay them.
+    handler.record_connections(connections.count());
+    // Responses are written as a whole; Nagle's algorithm would only delay them.
     let _ = stream.set_nodelay(true);
     let connections = Arc::clone(connections);
-    let (answer, stop, open) = (answer.clone(), stop.clone(), open.clone());
+    let (handler, stop, open) = (handler.clone(), stop.clone(), open.clone());
     tokio::spawn(async move {
         tokio::select! {
-            () = connection.leave.notified() => {}
-            () = serve_one(stream, &connections, &connection, &answer, stop) => {}
+            () = connection.evicted.notified() => {}
+            () = serve_connection(stream, &connections, &connection, &handler, stop) => {}
         }
-        connections.leave(id);
-        answer.connections(connections.count());
+        connections.remove(id);
+        handler.record_connections(connections.count());
         drop(open);
     });
 }
 
-async fn serve_one<A: Answer>(
+async fn serve_connection<H: Handler>(
     stream: TcpStream,
     connections: &Connections,
     connection: &Arc<Connection>,
-    answer: &A,
+    handler: &H,
     mut stop: watch::Receiver<bool>,
 ) {
     let service = service_fn(|request| {
         Box::pin(async move {
-            let busy = connection.busy();
-            let response = answer.answer(request).await;
+            let busy = connection.mark_busy();
+            let response = handler.handle(request).await;
             (connection.idle_since).store(connections.now(), Ordering::Relaxed);
             drop(busy);
             Ok::<_, Infallible>(response)
@@ -199,7 +202,7 @@ async fn serve_one<A: Answer>(
     });
     let io = TokioIo::new(StrictIo::new(stream, Arc::clone(connection)));
     let mut http = http1::Builder::new()
-        // Deadlines for heads are those of the socket.
+        // StrictIo has the deadlines for heads.
         .header_read_timeout(None)
         .max_buf_size(MAX_BUFFER_BYTES)
         .max_headers(MAX_HEADERS + 1)
@@ -219,10 +222,10 @@ async fn serve_one<A: Answer>(
         }
     };
     if let Err(error) = &ended {
-        tracing::debug!(%error, "a connection ended early");
+        tracing::debug!(%error, "connection ended early");
     }
     let io = http.into_parts().io.into_inner();
-    let may_be_sending = io.is_in_the_middle();
+    let may_be_sending = io.has_unread_input();
     let mut stream = io.into_inner();
     if stream.shutdown().await.is_ok() && may_be_sending {
         let _ = tokio::time::timeout(LINGER, drain(&mut stream)).await;
@@ -230,12 +233,12 @@ async fn serve_one<A: Answer>(
 }
 
 async fn drain(stream: &mut TcpStream) {
-    // Not an array: every connection would have room for it all its life.
+    // Not an array, which would be part of every connection's future.
     let mut bytes = vec![0; 4096];
-    let mut left = MAX_LINGER_BYTES;
+    let mut remaining = MAX_LINGER_BYTES;
     while let Ok(count @ 1..) = stream.read(&mut bytes).await {
-        left = left.saturating_sub(count);
-        if left == 0 {
+        remaining = remaining.saturating_sub(count);
+        if remaining == 0 {
             return;
         }
     }
@@ -246,31 +249,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_idle_has_to_go_and_the_busy_stay() {
+    fn the_longest_idle_connection_is_evicted_and_busy_ones_stay() {
         let connections = Connections::new(2);
-        let (first, one) = connections.enter().unwrap();
-        let (second, two) = connections.enter().unwrap();
-        let busy = one.busy();
-        let (third, _) = connections.enter().unwrap();
+        let (first, one) = connections.register().unwrap();
+        let (second, two) = connections.register().unwrap();
+        let busy = one.mark_busy();
+        let (third, _) = connections.register().unwrap();
         let open = |connections: &Connections| {
-            let mut ids: Vec<_> = connections.open.lock().1.keys().copied().collect();
+            let mut ids: Vec<_> = connections.open.lock().by_id.keys().copied().collect();
             ids.sort_unstable();
             ids
         };
         assert_eq!(open(&connections), [first, third]);
-        let _all_busy = two.busy();
-        let third_busy = Arc::clone(&connections.open.lock().1[&third]);
-        let third_busy = third_busy.busy();
-        assert!(connections.enter().is_none());
+        let _all_busy = two.mark_busy();
+        let third_busy = Arc::clone(&connections.open.lock().by_id[&third]);
+        let third_busy = third_busy.mark_busy();
+        assert!(connections.register().is_none());
         drop((busy, third_busy));
-        connections.leave(first);
+        connections.remove(first);
         assert_eq!(open(&connections), [third]);
         assert_ne!(second, third);
     }
 
     #[test]
-    fn the_answer_without_room_is_well_formed() {
-        let text = std::str::from_utf8(NO_ROOM).unwrap();
+    fn the_response_at_the_limit_is_well_formed() {
+        let text = std::str::from_utf8(TOO_MANY_CONNECTIONS).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         assert!(head.contains(&format!("Content-Length: {}", body.len())), "{text}");
         assert!(!head.contains('\n') || head.lines().count() == 5, "{text}");

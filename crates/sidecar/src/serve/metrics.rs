@@ -1,4 +1,4 @@
-//! What is counted, for Prometheus.
+//! The Prometheus metrics.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,33 +12,31 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-/// Skills that are counted by name; further ones are counted together.
-pub const MAX_SKILL_LABELS: usize = 256;
-/// The name under which the others are counted, and whatever is no skill at all.
+/// Skills that are counted by name; further ones are counted as [`OTHER`].
+const MAX_SKILL_LABELS: usize = 256;
+/// Also for names that are no skill.
 const OTHER: &str = "other";
-/// The format of [`Metrics::render`].
+/// Of [`Metrics::render`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 const SECONDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 60.0, 300.0];
 
-/// How a call went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum CallOutcome {
     /// Exit code 0.
     Ok,
     /// Another exit code, or a signal.
     Error,
-    /// Ended by its timeout.
     Timeout,
-    /// Ended by its caller.
+    /// By its caller, or by the shutdown.
     Cancelled,
     /// Not executed, because of the request or the skill.
     Refused,
-    /// Not executed, or not to its end, because of us.
+    /// Not executed, or not completely, because of an error of the executor.
     Failed,
 }
 
-impl Kind {
+impl CallOutcome {
     fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -67,7 +65,6 @@ struct StateLabels {
     state: &'static str,
 }
 
-/// All counters of a server.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -76,18 +73,14 @@ pub struct Metrics {
     answers: Family<StatusLabels, Counter>,
     unauthorized: Counter,
     tasks: Family<StateLabels, Gauge>,
-    known: Mutex<BTreeSet<String>>,
-    /// Skills that run now.
+    skill_labels: Mutex<BTreeSet<String>>,
     pub running: Gauge,
-    /// Calls that wait for their turn.
     pub waiting: Gauge,
-    /// Connections of callers.
+    /// Of callers.
     pub connections: Gauge,
-    /// Connections of probes.
     pub probe_connections: Gauge,
 }
 
-/// All of them at zero.
 impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::with_prefix("skill_sidecar");
@@ -96,18 +89,18 @@ impl Default for Metrics {
         let seconds = Histogram::new(SECONDS);
         registry.register("call_duration_seconds", "How long skills ran", seconds.clone());
         let answers = Family::default();
-        registry.register("answers", "Answers, by HTTP status", answers.clone());
+        registry.register("answers", "Responses, by HTTP status", answers.clone());
         let unauthorized = Counter::default();
         registry.register("unauthorized", "Requests without a valid token", unauthorized.clone());
         let tasks = Family::default();
-        registry.register("tasks", "Tasks that are kept, by state", tasks.clone());
+        registry.register("tasks", "Stored tasks, by state", tasks.clone());
         let mut gauge = |name: &str, help: &str| {
             let gauge = Gauge::<i64, std::sync::atomic::AtomicI64>::default();
             registry.register(name, help, gauge.clone());
             gauge
         };
-        let running = gauge("running", "Skills that run now");
-        let waiting = gauge("waiting", "Calls that wait for their turn");
+        let running = gauge("running", "Running skills");
+        let waiting = gauge("waiting", "Calls that wait for a slot");
         let connections = gauge("connections", "Open connections of callers");
         let probe_connections = gauge("probe_connections", "Open connections of probes");
         Self {
@@ -116,7 +109,7 @@ impl Default for Metrics {
             answers,
             unauthorized,
             tasks,
-            known: Mutex::default(),
+            skill_labels: Mutex::default(),
             running,
             waiting,
             connections,
@@ -127,9 +120,9 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// A skill that exists was called. Only such names become labels, and only so many.
-    pub fn called(&self, skill: &str, kind: Kind, duration: Option<Duration>) {
-        let skill = if self.is_known(skill) { skill } else { OTHER };
+    /// `skill` must exist: only such names may become labels. At most [`MAX_SKILL_LABELS`] do.
+    pub fn count_call(&self, skill: &str, kind: CallOutcome, duration: Option<Duration>) {
+        let skill = if self.has_label(skill) { skill } else { OTHER };
         let labels = SkillLabels { skill: skill.to_owned(), outcome: kind.as_str() };
         self.calls.get_or_create(&labels).inc();
         if let Some(duration) = duration {
@@ -137,22 +130,21 @@ impl Metrics {
         }
     }
 
-    /// Something was called that does not exist, or may not run.
-    pub fn refused(&self) {
-        self.called(OTHER, Kind::Refused, None);
+    /// A call of a skill that does not exist or must not run, or with invalid input.
+    pub fn count_refused(&self) {
+        self.count_call(OTHER, CallOutcome::Refused, None);
     }
 
-    /// An answer was given.
-    pub fn answered(&self, code: u16) {
+    pub fn count_response(&self, code: u16) {
         self.answers.get_or_create(&StatusLabels { code }).inc();
     }
 
-    /// A request had no valid token.
-    pub fn unauthorized(&self) {
+    /// A request without a valid token.
+    pub fn count_unauthorized(&self) {
         self.unauthorized.inc();
     }
 
-    /// Everything, as text; with how many tasks there are, pending and finished.
+    /// `tasks` are the numbers of pending and finished tasks.
     pub fn render(&self, tasks: (usize, usize)) -> String {
         for (state, count) in [("pending", tasks.0), ("finished", tasks.1)] {
             let gauge = self.tasks.get_or_create(&StateLabels { state });
@@ -164,9 +156,9 @@ impl Metrics {
         text
     }
 
-    fn is_known(&self, skill: &str) -> bool {
-        let mut known = self.known.lock();
-        known.contains(skill) || (known.len() < MAX_SKILL_LABELS && known.insert(skill.to_owned()))
+    fn has_label(&self, skill: &str) -> bool {
+        let mut labels = self.skill_labels.lock();
+        labels.contains(skill) || (labels.len() < MAX_SKILL_LABELS && labels.insert(skill.to_owned()))
     }
 }
 
@@ -175,10 +167,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_skills_are_bounded() {
+    fn labels_of_skills_are_bounded() {
         let metrics = Metrics::default();
         for number in 0..2 * MAX_SKILL_LABELS {
-            metrics.called(&format!("skill-{number}"), Kind::Ok, None);
+            metrics.count_call(&format!("skill-{number}"), CallOutcome::Ok, None);
         }
         let text = metrics.render((1, 2));
         assert_eq!(text.matches("skill_sidecar_calls_total{").count(), MAX_SKILL_LABELS + 1);

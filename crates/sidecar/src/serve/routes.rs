@@ -1,4 +1,4 @@
-//! What can be asked for, and by whom.
+//! The routes of both addresses.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -16,27 +16,25 @@ use serde::Serialize;
 use sympozium_exec::lookup::SkillName;
 use uuid::Uuid;
 
-use super::answer::{ErrorAnswer, json};
 use super::body::{Call, MAX_BODY_BYTES};
-use super::calls::no_such_skill;
-use super::idempotency::{Claim, MAX_KEY_BYTES, is_key};
-use super::requests::Facts;
-use super::site::{QUOTA_RETRY_AFTER, Site, no_such_task};
+use super::calls::skill_not_found;
+use super::handler::RequestContext;
+use super::idempotency::{Claim, MAX_KEY_BYTES, is_valid_key};
+use super::response::{ErrorResponse, json_response};
+use super::state::{QUOTA_RETRY_AFTER, ServerState, task_not_found};
 
-/// From the first byte of a body to its last.
-pub const BODY_DEADLINE: Duration = Duration::from_secs(10);
-/// The header that makes a request the same as another one.
-pub const KEY_HEADER: &str = "idempotency-key";
-/// The header of an answer that was made for an earlier request.
-pub const REPLAYED_HEADER: &str = "idempotency-replayed";
-/// The description of all this.
-pub const OPENAPI: &str = include_str!("openapi.json");
+/// From the end of the head to the last byte of the body.
+const BODY_DEADLINE: Duration = Duration::from_secs(10);
+/// Requests with the same value are executed once.
+const KEY_HEADER: &str = "idempotency-key";
+/// Marks a response that was stored for an earlier request.
+const REPLAYED_HEADER: &str = "idempotency-replayed";
+const OPENAPI: &str = include_str!("openapi.json");
 
-type Answer = Result<Response<Body>, ErrorAnswer>;
-type Asked = Extension<Arc<Facts>>;
+type HandlerResult = Result<Response<Body>, ErrorResponse>;
+type Context = Extension<Arc<RequestContext>>;
 
-/// What callers are offered.
-pub fn callers(site: Arc<Site>) -> Router {
+pub fn caller_router(state: Arc<ServerState>) -> Router {
     Router::new()
         .route("/skill/{name}", post(call))
         .route("/task/{id}", get(poll_task).delete(cancel_task))
@@ -44,36 +42,43 @@ pub fn callers(site: Arc<Site>) -> Router {
         .route("/healthz", get(health))
         .route("/metrics", get(metrics_for_callers))
         .route("/openapi.json", get(openapi))
-        .with_state(site)
+        .with_state(state)
 }
 
-/// What probes are offered.
-pub fn probes(site: Arc<Site>) -> Router {
-    Router::new().route("/healthz", get(health)).route("/metrics", get(metrics_for_probes)).with_state(site)
+pub fn probe_router(state: Arc<ServerState>) -> Router {
+    Router::new().route("/healthz", get(health)).route("/metrics", get(metrics_for_probes)).with_state(state)
 }
 
-async fn health(Extension(facts): Asked) -> &'static str {
-    facts.route("/healthz");
+async fn health(Extension(context): Context) -> &'static str {
+    context.set_route("/healthz");
     "ok"
 }
 
-async fn openapi(Extension(facts): Asked) -> Response<Body> {
-    facts.route("/openapi.json");
-    json(StatusCode::OK, OPENAPI)
+async fn openapi(Extension(context): Context) -> Response<Body> {
+    context.set_route("/openapi.json");
+    json_response(StatusCode::OK, OPENAPI)
 }
 
-async fn metrics_for_callers(State(site): State<Arc<Site>>, Extension(facts): Asked, headers: HeaderMap) -> Answer {
-    facts.route("/metrics");
-    site.caller(&headers, &facts)?;
-    Ok(site.metrics_text())
+async fn metrics_for_callers(
+    State(state): State<Arc<ServerState>>,
+    Extension(context): Context,
+    headers: HeaderMap,
+) -> HandlerResult {
+    context.set_route("/metrics");
+    state.authenticate(&headers, &context)?;
+    Ok(state.metrics_response())
 }
 
-async fn metrics_for_probes(State(site): State<Arc<Site>>, Extension(facts): Asked) -> Response<Body> {
-    facts.route("/metrics");
-    site.metrics_text()
+async fn metrics_for_probes(State(state): State<Arc<ServerState>>, Extension(context): Context) -> Response<Body> {
+    context.set_route("/metrics");
+    state.metrics_response()
 }
 
-async fn skills(State(site): State<Arc<Site>>, Extension(facts): Asked, headers: HeaderMap) -> Answer {
+async fn skills(
+    State(state): State<Arc<ServerState>>,
+    Extension(context): Context,
+    headers: HeaderMap,
+) -> HandlerResult {
     #[derive(Serialize)]
     struct List {
         skills: Vec<Skill>,
@@ -82,78 +87,77 @@ async fn skills(State(site): State<Arc<Site>>, Extension(facts): Asked, headers:
     struct Skill {
         name: String,
     }
-    facts.route("/skills");
-    site.caller(&headers, &facts)?;
+    context.set_route("/skills");
+    state.authenticate(&headers, &context)?;
     let mut list = List { skills: Vec::new() };
-    for (name, found) in site.calls.skills().await? {
+    for (name, found) in state.calls.skills().await? {
         match found {
             Ok(()) => list.skills.push(Skill { name: name.as_str().to_owned() }),
-            Err(error) => tracing::warn!(skill = name.as_str(), %error, "a skill is not offered"),
+            Err(error) => tracing::warn!(skill = name.as_str(), %error, "skill not offered"),
         }
     }
     let body = serde_json::to_vec(&list).unwrap_or_default();
-    Ok(json(StatusCode::OK, body))
+    Ok(json_response(StatusCode::OK, body))
 }
 
 async fn call(
-    State(site): State<Arc<Site>>,
-    Extension(facts): Asked,
+    State(state): State<Arc<ServerState>>,
+    Extension(context): Context,
     name: Result<Path<String>, PathRejection>,
     request: Request<Body>,
-) -> Answer {
-    facts.route("/skill/{name}");
-    // First of all, and before anything of the body is read.
-    let caller = site.caller(request.headers(), &facts)?;
+) -> HandlerResult {
+    context.set_route("/skill/{name}");
+    // First, before any byte of the body is read.
+    let caller = state.authenticate(request.headers(), &context)?;
     let name = name.ok().and_then(|Path(name)| SkillName::parse(&name).ok());
     let Some(skill) = name else {
-        site.metrics.refused();
-        return Err(no_such_skill());
+        state.metrics.count_refused();
+        return Err(skill_not_found());
     };
-    facts.skill(&skill);
-    let key = idempotency_key(request.headers())?;
-    let room = site.room_for(body_bytes(&request)?)?;
+    context.set_skill(&skill);
+    let key = parse_idempotency_key(request.headers())?;
+    let body_memory = state.reserve_body_memory(max_body_bytes(&request)?)?;
     let body = read_body(request).await?;
     let call = Call::parse(&body).map_err(|error| {
-        site.metrics.refused();
-        ErrorAnswer { hint: error.hint, ..ErrorAnswer::new(StatusCode::BAD_REQUEST, error.message).quoting() }
+        state.metrics.count_refused();
+        ErrorResponse { hint: error.hint, ..ErrorResponse::new(StatusCode::BAD_REQUEST, error.message).quoting_input() }
     })?;
     let bytes = body.len();
     let Some(key) = key else {
         drop(body);
-        let (status, body) = site.execute(caller, skill, call, bytes).await?;
-        return Ok(json(status, body));
+        let (status, body) = state.execute(caller, skill, call, bytes).await?;
+        return Ok(json_response(status, body));
     };
-    let claim = (site.keys).claim(caller, &key, skill.as_str(), &body, Instant::now());
-    let (mut answer, is_replay) = match claim {
-        Claim::First(first) => {
-            let answer = first.answer();
-            let site = Arc::clone(&site);
-            // Not ended when its caller hangs up: whoever sends a key means to ask again.
+    let claim = (state.keys).claim(caller, &key, skill.as_str(), &body, Instant::now());
+    let (mut stored, is_replay) = match claim {
+        Claim::First(publisher) => {
+            let stored = publisher.subscribe();
+            let state = Arc::clone(&state);
+            // Not cancelled when the caller disconnects: with a key it can repeat the request.
             tokio::spawn(async move {
-                let stored = site.execute(caller, skill, call, bytes).await;
-                drop(room);
-                site.keys.finish(first, stored, Instant::now());
+                let stored = state.execute(caller, skill, call, bytes).await;
+                drop(body_memory);
+                state.keys.publish(publisher, stored, Instant::now());
             });
-            (answer, false)
+            (stored, false)
         }
-        Claim::Again(answer) => (answer, true),
+        Claim::Repeated(stored) => (stored, true),
         Claim::Conflict => {
-            return Err(ErrorAnswer::new(
+            return Err(ErrorResponse::new(
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "the idempotency key was used for another request",
             )
-            .hint("use a new key for each request that is not a repetition"));
+            .hint("use a new key for each new request"));
         }
         Claim::Full => {
-            let error = ErrorAnswer::new(StatusCode::TOO_MANY_REQUESTS, "too many idempotency keys are in use");
+            let error = ErrorResponse::new(StatusCode::TOO_MANY_REQUESTS, "too many idempotency keys are in use");
             return Err(error.retry_after(QUOTA_RETRY_AFTER));
         }
     };
-    let stored = answer.wait_for(Option::is_some).await;
-    let stored = stored.ok().and_then(|stored| stored.clone());
+    let result = stored.wait_for(Option::is_some).await.ok().and_then(|result| result.clone());
     let (status, body) =
-        stored.unwrap_or_else(|| Err(ErrorAnswer::new(StatusCode::INTERNAL_SERVER_ERROR, "the call failed")))?;
-    let mut response = json(status, body);
+        result.unwrap_or_else(|| Err(ErrorResponse::new(StatusCode::INTERNAL_SERVER_ERROR, "the call failed")))?;
+    let mut response = json_response(status, body);
     if is_replay {
         (response.headers_mut()).insert(REPLAYED_HEADER, HeaderValue::from_static("true"));
     }
@@ -161,47 +165,47 @@ async fn call(
 }
 
 async fn poll_task(
-    State(site): State<Arc<Site>>,
-    Extension(facts): Asked,
+    State(state): State<Arc<ServerState>>,
+    Extension(context): Context,
     id: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
-) -> Answer {
-    facts.route("/task/{id}");
-    let caller = site.caller(&headers, &facts)?;
-    let id = task_id(id).ok_or_else(no_such_task)?;
-    site.task(caller, id)
+) -> HandlerResult {
+    context.set_route("/task/{id}");
+    let caller = state.authenticate(&headers, &context)?;
+    let id = parse_task_id(id).ok_or_else(task_not_found)?;
+    state.task_response(caller, id)
 }
 
 async fn cancel_task(
-    State(site): State<Arc<Site>>,
-    Extension(facts): Asked,
+    State(state): State<Arc<ServerState>>,
+    Extension(context): Context,
     id: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
-) -> Answer {
-    facts.route("/task/{id}");
-    let caller = site.caller(&headers, &facts)?;
-    let id = task_id(id).ok_or_else(no_such_task)?;
-    let mut ended = site.tasks.cancel(caller, id).ok_or_else(no_such_task)?;
-    // Fails only when the task has been thrown away, and then it had ended.
+) -> HandlerResult {
+    context.set_route("/task/{id}");
+    let caller = state.authenticate(&headers, &context)?;
+    let id = parse_task_id(id).ok_or_else(task_not_found)?;
+    let mut ended = state.tasks.cancel(caller, id).ok_or_else(task_not_found)?;
+    // Fails only when the task has expired, and then it had ended.
     let _ = ended.wait_for(|ended| *ended).await;
-    site.task(caller, id)
+    state.task_response(caller, id)
 }
 
-/// Only in the form in which it was given out.
-fn task_id(id: Result<Path<String>, PathRejection>) -> Option<Uuid> {
+/// Accepts only the form in which ids are issued.
+fn parse_task_id(id: Result<Path<String>, PathRejection>) -> Option<Uuid> {
     let Path(text) = id.ok()?;
     let id = Uuid::try_parse(&text).ok()?;
     (id.hyphenated().to_string() == text).then_some(id)
 }
 
-fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ErrorAnswer> {
+fn parse_idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ErrorResponse> {
     let mut values = headers.get_all(KEY_HEADER).iter();
     let Some(key) = values.next() else {
         return Ok(None);
     };
     match std::str::from_utf8(key.as_bytes()) {
-        Ok(key) if is_key(key.as_bytes()) && values.next().is_none() => Ok(Some(key.to_owned())),
-        _ => Err(ErrorAnswer::new(
+        Ok(key) if is_valid_key(key.as_bytes()) && values.next().is_none() => Ok(Some(key.to_owned())),
+        _ => Err(ErrorResponse::new(
             StatusCode::BAD_REQUEST,
             format!("Idempotency-Key: must be 1 to {MAX_KEY_BYTES} characters of visible ASCII"),
         )
@@ -209,26 +213,26 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ErrorAnswer> {
     }
 }
 
-fn too_large() -> ErrorAnswer {
+fn too_large() -> ErrorResponse {
     let message = format!("the body exceeds {MAX_BODY_BYTES} bytes");
-    ErrorAnswer::new(StatusCode::PAYLOAD_TOO_LARGE, message).close()
+    ErrorResponse::new(StatusCode::PAYLOAD_TOO_LARGE, message).close()
 }
 
-/// How large the body will be, at most.
-fn body_bytes(request: &Request<Body>) -> Result<usize, ErrorAnswer> {
+/// The declared length, or the limit for a body without one.
+fn max_body_bytes(request: &Request<Body>) -> Result<usize, ErrorResponse> {
     let upper = request.body().size_hint().upper();
     let bytes = upper.map_or(Ok(MAX_BODY_BYTES), usize::try_from);
     bytes.ok().filter(|bytes| *bytes <= MAX_BODY_BYTES).ok_or_else(too_large)
 }
 
-async fn read_body(request: Request<Body>) -> Result<Bytes, ErrorAnswer> {
+async fn read_body(request: Request<Body>) -> Result<Bytes, ErrorResponse> {
     let mut body = request.into_body();
     let reading = async {
         let mut whole = Bytes::new();
         let mut parts: Vec<u8> = Vec::new();
         while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
             let frame = frame.map_err(|error| {
-                ErrorAnswer::new(StatusCode::BAD_REQUEST, "the body is malformed or cut short").cause(error).close()
+                ErrorResponse::new(StatusCode::BAD_REQUEST, "the body is malformed or cut short").cause(error).close()
             })?;
             let Ok(data) = frame.into_data() else {
                 continue;
@@ -236,7 +240,7 @@ async fn read_body(request: Request<Body>) -> Result<Bytes, ErrorAnswer> {
             if whole.len() + parts.len() + data.len() > MAX_BODY_BYTES {
                 return Err(too_large());
             }
-            // Mostly there is one part, and that need not be copied.
+            // Usually there is one part, which is not copied.
             if whole.is_empty() && parts.is_empty() {
                 whole = data;
             } else {
@@ -250,7 +254,7 @@ async fn read_body(request: Request<Body>) -> Result<Bytes, ErrorAnswer> {
     };
     match tokio::time::timeout(BODY_DEADLINE, reading).await {
         Ok(body) => body,
-        Err(_) => Err(ErrorAnswer::new(
+        Err(_) => Err(ErrorResponse::new(
             StatusCode::REQUEST_TIMEOUT,
             format!("the body did not arrive within {} seconds", BODY_DEADLINE.as_secs()),
         )

@@ -1,5 +1,5 @@
-//! The socket of a connection, as the HTTP parser sees it: only heads that [`strict_head`](sympozium_ipc::strict_head) lets
-//! pass, each in time, and a peer that takes what it is sent.
+//! A filter between socket and HTTP parser: passes only heads that [`strict_head`](sympozium_ipc::strict_head) accepts, and
+//! enforces deadlines for heads, idle connections and writes.
 
 use std::future::Future as _;
 use std::io;
@@ -8,41 +8,39 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use sympozium_ipc::strict_head::{Framing, HeadError, Scanner, check_request};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::connections::Connection;
-use sympozium_ipc::strict_head::{Framing, HeadError, Scanner, check_request};
 
 /// From the first byte of a head to its last.
-pub const HEAD_DEADLINE: Duration = Duration::from_secs(10);
+const HEAD_DEADLINE: Duration = Duration::from_secs(10);
 /// How long a connection may be open without a request.
-pub const IDLE_LIMIT: Duration = Duration::from_secs(60);
-/// How long a peer may take for an answer, from when it first makes us wait. Until then the answer is in memory.
-pub const WRITE_LIMIT: Duration = Duration::from_secs(30);
-/// What is read from a socket at a time.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a peer may take to read a response, from the first write that blocks. The response stays in memory.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Per read of the socket.
 const READ_BYTES: usize = 4096;
-/// The method of the head that stands for a refused one. No client can send it: it is not all capital letters.
+/// The method of the head that replaces a refused one. No client can send it, because it is not all capital letters.
 pub const REFUSED_METHOD: &str = "!REFUSED";
-/// What is put at the end of a chunked request's head: where its body ends is known to the parser alone, so nothing
-/// that follows it may become a request.
+/// Appended to the head of a chunked request: only the parser knows where the body ends, so nothing that follows it may
+/// become a request.
 const CLOSE: &[u8] = b"Connection: close\r\n\r\n";
 
-/// The head that stands for a refused one; its target is the number of the violation.
-fn refusal(violation: HeadError) -> Vec<u8> {
-    let number = violation as usize;
+/// The head that replaces a refused one; its target is the number of the error.
+fn refused_head(error: HeadError) -> Vec<u8> {
+    let number = error as usize;
     format!("{REFUSED_METHOD} /{number} HTTP/1.1\r\nHost: refused\r\nConnection: close\r\n\r\n").into_bytes()
 }
 
-/// A socket between peer and parser.
 pub struct StrictIo<S> {
     inner: S,
     connection: Arc<Connection>,
-    /// What came from the peer and has not been passed on, from `passed` on.
+    /// Bytes of the peer; those from `passed` on have not been passed to the parser.
     buffer: Vec<u8>,
-    /// How much of the buffer has been passed on.
     passed: usize,
-    /// Up to where the buffer may be passed on.
+    /// The end of the bytes that may be passed on.
     allowed: usize,
     scanner: Scanner,
     phase: Phase,
@@ -52,18 +50,18 @@ pub struct StrictIo<S> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// What comes next is a head.
+    /// A head is expected.
     Head,
-    /// That many bytes of a body are still to come from the peer.
+    /// The number of bytes of the body that have not been read.
     Body(u64),
-    /// A chunked body, and nothing after it.
+    /// In a chunked body, after which the connection closes.
     Chunked,
-    /// Nothing any more.
+    /// Nothing more is read.
     Refused,
 }
 
 impl<S: AsyncRead + Unpin> StrictIo<S> {
-    /// Around `inner`. Deadlines for heads do not count while `connection` answers a request.
+    /// Deadlines for reading do not apply while `connection` is busy.
     pub fn new(inner: S, connection: Arc<Connection>) -> Self {
         Self {
             inner,
@@ -78,35 +76,34 @@ impl<S: AsyncRead + Unpin> StrictIo<S> {
         }
     }
 
-    /// Whether the peer may still be sending what nobody has read.
-    pub fn is_in_the_middle(&self) -> bool {
+    /// Whether the peer may still be sending bytes of a request.
+    pub fn has_unread_input(&self) -> bool {
         self.phase != Phase::Head || !self.buffer.is_empty()
     }
 
-    /// The socket itself.
     pub fn into_inner(self) -> S {
         self.inner
     }
 
-    /// Judges what has been read, when a head is what comes next.
-    fn judge(&mut self) {
+    /// Checks the head in the buffer, if it is complete.
+    fn check_head(&mut self) {
         let end = match self.scanner.find_end(&self.buffer) {
             Ok(None) => return,
             Ok(Some(end)) => end,
-            Err(violation) => return self.refuse(violation),
+            Err(error) => return self.refuse(error),
         };
         self.read_timer.stop();
         match check_request(&self.buffer[..end]) {
-            Err(violation) => self.refuse(violation),
+            Err(error) => self.refuse(error),
             Ok(Framing::Chunked) => {
                 self.buffer.splice(end - 2..end, CLOSE.iter().copied());
                 self.allowed = self.buffer.len();
                 self.phase = Phase::Chunked;
             }
             Ok(Framing::Length(length)) => {
-                let here = (self.buffer.len() - end) as u64;
-                let body = here.min(length);
-                // What is here of the body fits a usize, because it is here.
+                let buffered = (self.buffer.len() - end) as u64;
+                let body = buffered.min(length);
+                // The conversion cannot fail: `body` is at most the length of the buffer.
                 self.allowed = end + usize::try_from(body).unwrap_or(0);
                 self.phase = match length - body {
                     0 => Phase::Head,
@@ -116,15 +113,15 @@ impl<S: AsyncRead + Unpin> StrictIo<S> {
         }
     }
 
-    fn refuse(&mut self, violation: HeadError) {
-        self.buffer = refusal(violation);
+    fn refuse(&mut self, error: HeadError) {
+        self.buffer = refused_head(error);
         self.passed = 0;
         self.allowed = self.buffer.len();
         self.phase = Phase::Refused;
     }
 
-    /// Passes on what may be; whether there was anything.
-    fn pass(&mut self, out: &mut ReadBuf<'_>) -> bool {
+    /// Passes allowed bytes to the parser; returns whether there were any.
+    fn pass_allowed(&mut self, out: &mut ReadBuf<'_>) -> bool {
         let count = (self.allowed - self.passed).min(out.remaining());
         if count == 0 {
             return false;
@@ -132,7 +129,7 @@ impl<S: AsyncRead + Unpin> StrictIo<S> {
         out.put_slice(&self.buffer[self.passed..self.passed + count]);
         self.passed += count;
         if self.passed == self.allowed {
-            // What follows is a next head; mostly there is none, and then an idle connection keeps no buffer.
+            // The rest belongs to the next head. Usually there is none, and an idle connection has no buffer.
             self.buffer = self.buffer.split_off(self.allowed);
             self.passed = 0;
             self.allowed = 0;
@@ -155,7 +152,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for StrictIo<S> {
         }
         let mut bytes = [0; READ_BYTES];
         loop {
-            if this.pass(out) {
+            if this.pass_allowed(out) {
                 return Poll::Ready(Ok(()));
             }
             match this.phase {
@@ -178,7 +175,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for StrictIo<S> {
                 }
                 Phase::Head => {
                     if !this.buffer.is_empty() {
-                        this.judge();
+                        this.check_head();
                         if this.allowed > 0 {
                             continue;
                         }
@@ -207,9 +204,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for StrictIo<S> {
 }
 
 impl<S: AsyncWrite + Unpin> StrictIo<S> {
-    /// What a write gives, unless the peer has kept us waiting for too long. That it takes a byte now and then does
-    /// not help it: the wait is over when all is written, which is when the parser flushes.
-    fn written(&mut self, context: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    /// Replaces a pending write by an error after [`WRITE_TIMEOUT`]. Reading single bytes does not reset the timeout: only a
+    /// completed flush does.
+    fn apply_write_timeout(
+        &mut self,
+        context: &mut Context<'_>,
+        written: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
         if written.is_pending() {
             ready!(self.write_timer.poll(context, Wait::Write));
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
@@ -222,7 +223,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for StrictIo<S> {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let written = Pin::new(&mut this.inner).poll_write(context, bytes);
-        this.written(context, written)
+        this.apply_write_timeout(context, written)
     }
 
     fn poll_write_vectored(
@@ -232,7 +233,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for StrictIo<S> {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let written = Pin::new(&mut this.inner).poll_write_vectored(context, slices);
-        this.written(context, written)
+        this.apply_write_timeout(context, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -251,7 +252,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for StrictIo<S> {
     }
 }
 
-/// What a connection waits for.
+/// What the connection waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wait {
     Idle,
@@ -260,36 +261,36 @@ enum Wait {
 }
 
 impl Wait {
-    fn limit(self) -> Duration {
+    fn timeout(self) -> Duration {
         match self {
-            Self::Idle => IDLE_LIMIT,
+            Self::Idle => IDLE_TIMEOUT,
             Self::Head => HEAD_DEADLINE,
-            Self::Write => WRITE_LIMIT,
+            Self::Write => WRITE_TIMEOUT,
         }
     }
 }
 
-/// One timer for one thing at a time, made when it is first needed.
+/// A timer for one kind of wait at a time, created on first use.
 #[derive(Default)]
 struct Timer {
     sleep: Option<Pin<Box<Sleep>>>,
-    waits_for: Option<Wait>,
+    current: Option<Wait>,
 }
 
 impl Timer {
-    /// Ready when the peer has been waited for long enough.
+    /// Ready when the current wait has lasted for its timeout.
     fn poll(&mut self, context: &mut Context<'_>, wait: Wait) -> Poll<()> {
-        let end = Instant::now() + wait.limit();
-        let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(end)));
-        if self.waits_for.replace(wait) != Some(wait) {
-            sleep.as_mut().reset(end);
+        let deadline = Instant::now() + wait.timeout();
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+        if self.current.replace(wait) != Some(wait) {
+            sleep.as_mut().reset(deadline);
         }
         sleep.as_mut().poll(context)
     }
 
-    /// The next wait is a new one.
+    /// The next `poll` starts a new wait.
     fn stop(&mut self) {
-        self.waits_for = None;
+        self.current = None;
     }
 }
 
@@ -299,19 +300,15 @@ mod tests {
 
     use super::*;
 
-    /// What the parser sees of `sent` within ten minutes of paused time.
-    async fn seen(sent: &[u8]) -> Vec<u8> {
-        let (mut peer, ours) = duplex(1 << 20);
+    /// What the parser reads of `sent` within ten minutes of paused time.
+    async fn filter(sent: &[u8]) -> Vec<u8> {
+        let (mut peer, socket) = duplex(1 << 20);
         peer.write_all(sent).await.unwrap();
-        let mut io = StrictIo::new(ours, Arc::default());
-        let mut seen = Vec::new();
-        let all = io.read_to_end(&mut seen);
+        let mut io = StrictIo::new(socket, Arc::default());
+        let mut read = Vec::new();
+        let all = io.read_to_end(&mut read);
         let _ = tokio::time::timeout(Duration::from_secs(600), all).await;
-        seen
-    }
-
-    fn refused(violation: HeadError) -> Vec<u8> {
-        refusal(violation)
+        read
     }
 
     const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -320,15 +317,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn heads_and_bodies_pass_as_they_are() {
         let sent = [GET, POST, b"a\0\n", GET].concat();
-        assert_eq!(seen(&sent).await, sent);
+        assert_eq!(filter(&sent).await, sent);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_bad_head_after_a_good_one_is_replaced_and_nothing_follows_it() {
         let bad = b"GET / HTTP/1.1\nHost: x\r\n\r\n";
         let sent = [POST, b"abc", bad, GET].concat();
-        let expected = [POST, b"abc", &refused(HeadError::LineEnding)].concat();
-        assert_eq!(seen(&sent).await, expected);
+        let expected = [POST, b"abc", &refused_head(HeadError::LineEnding)].concat();
+        assert_eq!(filter(&sent).await, expected);
     }
 
     #[tokio::test(start_paused = true)]
@@ -336,45 +333,45 @@ mod tests {
         let head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n";
         let sent = [head, &b"\r\n3\r\nabc\r\n0\r\n\r\n"[..]].concat();
         let expected = [head, CLOSE, b"3\r\nabc\r\n0\r\n\r\n"].concat();
-        assert_eq!(seen(&sent).await, expected);
+        assert_eq!(filter(&sent).await, expected);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_head_that_does_not_end_is_refused_in_time() {
         let started = Instant::now();
         let sent = b"GET / HTTP/1.1\r\nHost: x\r\n";
-        let (mut peer, ours) = duplex(1024);
+        let (mut peer, socket) = duplex(1024);
         peer.write_all(sent).await.unwrap();
-        let mut io = StrictIo::new(ours, Arc::default());
+        let mut io = StrictIo::new(socket, Arc::default());
         let mut bytes = vec![0; 1024];
         let count = io.read(&mut bytes).await.unwrap();
-        assert_eq!(bytes[..count], refused(HeadError::TimedOut));
+        assert_eq!(bytes[..count], refused_head(HeadError::TimedOut));
         assert_eq!(started.elapsed(), HEAD_DEADLINE);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_without_a_request_ends_unless_it_is_busy() {
-        let (_peer, ours) = duplex(1024);
+        let (_peer, socket) = duplex(1024);
         let connection = Arc::<Connection>::default();
-        let mut io = StrictIo::new(ours, Arc::clone(&connection));
+        let mut io = StrictIo::new(socket, Arc::clone(&connection));
         let started = Instant::now();
         let mut bytes = [0; 16];
         {
-            let _busy = connection.busy();
-            let long = tokio::time::timeout(10 * IDLE_LIMIT, io.read(&mut bytes)).await;
+            let _busy = connection.mark_busy();
+            let long = tokio::time::timeout(10 * IDLE_TIMEOUT, io.read(&mut bytes)).await;
             assert!(long.is_err());
         }
         let after = started.elapsed();
         assert_eq!(io.read(&mut bytes).await.unwrap(), 0);
-        assert_eq!(started.elapsed() - after, IDLE_LIMIT);
+        assert_eq!(started.elapsed() - after, IDLE_TIMEOUT);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_peer_that_takes_nothing_or_little_is_left() {
-        let (mut peer, ours) = duplex(16);
-        let mut io = StrictIo::new(ours, Arc::default());
+    async fn a_peer_that_reads_nothing_or_little_times_out() {
+        let (mut peer, socket) = duplex(16);
+        let mut io = StrictIo::new(socket, Arc::default());
         let started = Instant::now();
-        let taking = async {
+        let reading = async {
             loop {
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 let _ = peer.read(&mut [0]).await;
@@ -382,27 +379,27 @@ mod tests {
         };
         let error = tokio::select! {
             error = io.write_all(&[0; 4096]) => error.unwrap_err(),
-            () = taking => unreachable!("it does not end"),
+            () = reading => unreachable!("it does not end"),
         };
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        assert!(started.elapsed() < 2 * WRITE_LIMIT);
+        assert!(started.elapsed() < 2 * WRITE_TIMEOUT);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_peer_that_takes_all_in_time_may_wait_again() {
-        let (mut peer, ours) = duplex(16);
-        let mut io = StrictIo::new(ours, Arc::default());
+    async fn a_peer_that_reads_everything_in_time_gets_a_new_timeout() {
+        let (mut peer, socket) = duplex(16);
+        let mut io = StrictIo::new(socket, Arc::default());
         for _ in 0..3 {
-            let taking = async {
-                tokio::time::sleep(WRITE_LIMIT - Duration::from_secs(1)).await;
+            let reading = async {
+                tokio::time::sleep(WRITE_TIMEOUT - Duration::from_secs(1)).await;
                 peer.read_exact(&mut [0; 64]).await
             };
             let writing = async {
                 io.write_all(&[0; 64]).await?;
                 io.flush().await
             };
-            let (taken, written) = tokio::join!(taking, writing);
-            assert!(taken.is_ok() && written.is_ok());
+            let (read, written) = tokio::join!(reading, writing);
+            assert!(read.is_ok() && written.is_ok());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Calls that nobody waits for: kept for their caller, and no longer than promised.
+//! Calls whose caller polls for the result: their quotas, and how long results are stored.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,23 +8,22 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use super::answer::Finished;
+use super::response::CallResult;
 use super::tokens::Caller;
 
-/// How long the result of a task is kept.
-pub const KEPT: Duration = Duration::from_secs(60 * 60);
-/// How often what has expired is thrown away.
+/// How long a result is stored.
+pub const RETENTION: Duration = Duration::from_secs(60 * 60);
+/// How often expired results are removed.
 pub const REAPER_PERIOD: Duration = Duration::from_secs(10 * 60);
 /// Tasks of one caller, running, waiting and finished.
-pub const MAX_TASKS_OF_CALLER: usize = 256;
+const MAX_TASKS_OF_CALLER: usize = 256;
 /// Tasks of all callers.
-pub const MAX_TASKS: usize = 1024;
-/// Bytes of requests and results that are kept for one caller.
-pub const MAX_BYTES_OF_CALLER: usize = 32 * 1024 * 1024;
-/// Bytes of requests and results that are kept for all callers.
-pub const MAX_BYTES: usize = 64 * 1024 * 1024;
+const MAX_TASKS: usize = 1024;
+/// Bytes of requests and results of one caller.
+const MAX_BYTES_OF_CALLER: usize = 32 * 1024 * 1024;
+/// Bytes of requests and results of all callers.
+const MAX_BYTES: usize = 64 * 1024 * 1024;
 
-/// All tasks.
 #[derive(Debug, Default)]
 pub struct Tasks {
     tasks: Mutex<HashMap<Uuid, Task>>,
@@ -34,49 +33,44 @@ pub struct Tasks {
 struct Task {
     caller: Caller,
     bytes: usize,
-    finished: Option<(Arc<Finished>, Instant)>,
-    /// True when it shall end.
+    finished: Option<(Arc<CallResult>, Instant)>,
+    /// True when it must end.
     cancel: watch::Sender<bool>,
     /// True when it has ended.
     ended: watch::Sender<bool>,
 }
 
-/// What a caller gets to see of a task.
 #[derive(Debug, Clone)]
-pub enum State {
-    /// It waits or runs.
+pub enum TaskState {
+    /// Waiting or running.
     Pending,
-    /// It is over.
-    Finished(Arc<Finished>),
+    Finished(Arc<CallResult>),
 }
 
-/// There are too many tasks, or they keep too much.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum QuotaError {
-    /// Of this caller.
-    #[error("you have too many tasks: at most {MAX_TASKS_OF_CALLER}, which keep at most {MAX_BYTES_OF_CALLER} bytes")]
+    #[error("you have too many tasks: at most {MAX_TASKS_OF_CALLER}, with at most {MAX_BYTES_OF_CALLER} bytes")]
     OfCaller,
-    /// Of all callers.
     #[error("there are too many tasks")]
     OfAll,
 }
 
 impl Tasks {
-    /// A new task of `caller`, which keeps at most `bytes`; with what says that it shall end.
+    /// Creates a task that stores at most `bytes`. The receiver becomes true when the task must end.
     ///
     /// # Errors
-    /// When there is no room for it.
-    pub fn begin(
+    /// When a quota is exceeded.
+    pub fn create(
         &self,
         caller: Caller,
         bytes: usize,
         now: Instant,
     ) -> Result<(Uuid, watch::Receiver<bool>), QuotaError> {
         let mut tasks = self.tasks.lock();
-        let mut usage = Usage::of(&tasks, caller);
+        let mut usage = Usage::measure(&tasks, caller);
         if usage.check(bytes).is_err() {
-            reap(&mut tasks, now);
-            usage = Usage::of(&tasks, caller);
+            remove_expired(&mut tasks, now);
+            usage = Usage::measure(&tasks, caller);
         }
         usage.check(bytes)?;
         let id = Uuid::new_v4();
@@ -86,32 +80,31 @@ impl Tasks {
         Ok((id, cancelled))
     }
 
-    /// The task is over.
-    pub fn finish(&self, id: Uuid, finished: Finished, now: Instant) {
+    pub fn finish(&self, id: Uuid, result: CallResult, now: Instant) {
         if let Some(task) = self.tasks.lock().get_mut(&id) {
-            task.bytes = finished.bytes();
-            task.finished = Some((Arc::new(finished), now));
+            task.bytes = result.bytes();
+            task.finished = Some((Arc::new(result), now));
             task.ended.send_replace(true);
         }
     }
 
-    /// Forgets a task that never became one.
-    pub fn forget(&self, id: Uuid) {
+    /// Removes a task that was not started.
+    pub fn remove(&self, id: Uuid) {
         self.tasks.lock().remove(&id);
     }
 
-    /// A task of this caller; nobody else's, and none that has expired.
-    pub fn find(&self, caller: Caller, id: Uuid, now: Instant) -> Option<State> {
+    /// `None` also for a task of another caller, and for one that has expired.
+    pub fn find(&self, caller: Caller, id: Uuid, now: Instant) -> Option<TaskState> {
         let tasks = self.tasks.lock();
         let task = tasks.get(&id).filter(|task| task.caller == caller)?;
         match &task.finished {
-            None => Some(State::Pending),
+            None => Some(TaskState::Pending),
             Some((_, at)) if is_expired(*at, now) => None,
-            Some((finished, _)) => Some(State::Finished(Arc::clone(finished))),
+            Some((result, _)) => Some(TaskState::Finished(Arc::clone(result))),
         }
     }
 
-    /// Asks a task of this caller to end, and gives what tells when it has.
+    /// Cancels a task of this caller. The receiver becomes true when it has ended.
     pub fn cancel(&self, caller: Caller, id: Uuid) -> Option<watch::Receiver<bool>> {
         let tasks = self.tasks.lock();
         let task = tasks.get(&id).filter(|task| task.caller == caller)?;
@@ -119,12 +112,12 @@ impl Tasks {
         Some(task.ended.subscribe())
     }
 
-    /// Throws away what has expired; how many there were.
-    pub fn reap(&self, now: Instant) -> usize {
-        reap(&mut self.tasks.lock(), now)
+    /// Returns how many there were.
+    pub fn remove_expired(&self, now: Instant) -> usize {
+        remove_expired(&mut self.tasks.lock(), now)
     }
 
-    /// How many wait or run, and how many are finished.
+    /// Of pending and of finished tasks.
     pub fn counts(&self) -> (usize, usize) {
         let tasks = self.tasks.lock();
         let finished = tasks.values().filter(|task| task.finished.is_some()).count();
@@ -132,7 +125,7 @@ impl Tasks {
     }
 }
 
-fn reap(tasks: &mut HashMap<Uuid, Task>, now: Instant) -> usize {
+fn remove_expired(tasks: &mut HashMap<Uuid, Task>, now: Instant) -> usize {
     let before = tasks.len();
     tasks.retain(|_, task| !matches!(task.finished, Some((_, at)) if is_expired(at, now)));
     if tasks.is_empty() {
@@ -142,10 +135,10 @@ fn reap(tasks: &mut HashMap<Uuid, Task>, now: Instant) -> usize {
 }
 
 fn is_expired(finished: Instant, now: Instant) -> bool {
-    now.saturating_duration_since(finished) >= KEPT
+    now.saturating_duration_since(finished) >= RETENTION
 }
 
-/// What tasks use: count and bytes, of the caller and of all.
+/// The number and the bytes of tasks.
 #[derive(Debug, Default)]
 struct Usage {
     of_caller: (usize, usize),
@@ -153,7 +146,7 @@ struct Usage {
 }
 
 impl Usage {
-    fn of(tasks: &HashMap<Uuid, Task>, caller: Caller) -> Self {
+    fn measure(tasks: &HashMap<Uuid, Task>, caller: Caller) -> Self {
         let mut usage = Self::default();
         for task in tasks.values() {
             usage.of_all.0 += 1;
@@ -185,35 +178,35 @@ mod tests {
     fn callers() -> [Caller; 6] {
         ["a", "b", "c", "d", "e", "f"].map(|token| {
             let tokens = Tokens::load(Some(token), None).unwrap();
-            tokens.caller(token.as_bytes()).unwrap()
+            tokens.authenticate(token.as_bytes()).unwrap()
         })
     }
 
-    fn is_pending(state: Option<State>) -> bool {
-        matches!(state, Some(State::Pending))
+    fn is_pending(state: Option<TaskState>) -> bool {
+        matches!(state, Some(TaskState::Pending))
     }
 
     #[test]
-    fn a_task_is_its_callers_and_expires_an_hour_after_it_finished() {
+    fn a_task_belongs_to_its_caller_and_expires_an_hour_after_it_finished() {
         let [one, other, ..] = callers();
         let tasks = Tasks::default();
         let now = Instant::now();
-        let (id, _) = tasks.begin(one, 10, now).unwrap();
-        assert!(is_pending(tasks.find(one, id, now + 10 * KEPT)));
+        let (id, _) = tasks.create(one, 10, now).unwrap();
+        assert!(is_pending(tasks.find(one, id, now + 10 * RETENTION)));
         assert!(tasks.find(other, id, now).is_none());
         assert!(tasks.find(one, Uuid::new_v4(), now).is_none());
         assert!(tasks.cancel(other, id).is_none());
 
-        let finished = now + KEPT;
-        tasks.finish(id, Finished::Failed("x".to_owned()), finished);
-        let just_before = finished + KEPT - Duration::from_millis(1);
-        assert!(matches!(tasks.find(one, id, just_before), Some(State::Finished(_))));
+        let finished = now + RETENTION;
+        tasks.finish(id, CallResult::Failed("x".to_owned()), finished);
+        let just_before = finished + RETENTION - Duration::from_millis(1);
+        assert!(matches!(tasks.find(one, id, just_before), Some(TaskState::Finished(_))));
         assert!(tasks.find(other, id, finished).is_none());
-        assert_eq!(tasks.reap(just_before), 0);
-        // Expired at once, whether the reaper came or not.
-        assert!(tasks.find(one, id, finished + KEPT).is_none());
+        assert_eq!(tasks.remove_expired(just_before), 0);
+        // It counts as expired before the reaper removes it.
+        assert!(tasks.find(one, id, finished + RETENTION).is_none());
         assert_eq!(tasks.counts(), (0, 1));
-        assert_eq!(tasks.reap(finished + KEPT), 1);
+        assert_eq!(tasks.remove_expired(finished + RETENTION), 1);
         assert_eq!(tasks.counts(), (0, 0));
     }
 
@@ -222,14 +215,14 @@ mod tests {
         let [one, other, ..] = callers();
         let tasks = Tasks::default();
         let now = Instant::now();
-        let ids: Vec<_> = (0..MAX_TASKS_OF_CALLER).map(|_| tasks.begin(one, 1, now).unwrap().0).collect();
-        assert_eq!(tasks.begin(one, 1, now).unwrap_err(), QuotaError::OfCaller);
-        assert!(tasks.begin(other, 1, now).is_ok());
+        let ids: Vec<_> = (0..MAX_TASKS_OF_CALLER).map(|_| tasks.create(one, 1, now).unwrap().0).collect();
+        assert_eq!(tasks.create(one, 1, now).unwrap_err(), QuotaError::OfCaller);
+        assert!(tasks.create(other, 1, now).is_ok());
         for id in ids {
-            tasks.finish(id, Finished::NeverRan, now);
+            tasks.finish(id, CallResult::CancelledBeforeStart, now);
         }
-        assert_eq!(tasks.begin(one, 1, now).unwrap_err(), QuotaError::OfCaller);
-        assert!(tasks.begin(one, 1, now + KEPT).is_ok());
+        assert_eq!(tasks.create(one, 1, now).unwrap_err(), QuotaError::OfCaller);
+        assert!(tasks.create(one, 1, now + RETENTION).is_ok());
     }
 
     #[test]
@@ -237,13 +230,13 @@ mod tests {
         let [one, other, third, ..] = callers();
         let tasks = Tasks::default();
         let now = Instant::now();
-        assert_eq!(tasks.begin(one, MAX_BYTES_OF_CALLER + 1, now).unwrap_err(), QuotaError::OfCaller);
-        let (id, _) = tasks.begin(one, MAX_BYTES_OF_CALLER, now).unwrap();
-        tasks.begin(other, MAX_BYTES_OF_CALLER, now).unwrap();
-        assert_eq!(tasks.begin(third, 1, now).unwrap_err(), QuotaError::OfAll);
-        // What a task kept back for its result and did not need is free again.
-        tasks.finish(id, Finished::NeverRan, now);
-        assert!(tasks.begin(third, 1, now).is_ok());
+        assert_eq!(tasks.create(one, MAX_BYTES_OF_CALLER + 1, now).unwrap_err(), QuotaError::OfCaller);
+        let (id, _) = tasks.create(one, MAX_BYTES_OF_CALLER, now).unwrap();
+        tasks.create(other, MAX_BYTES_OF_CALLER, now).unwrap();
+        assert_eq!(tasks.create(third, 1, now).unwrap_err(), QuotaError::OfAll);
+        // Bytes that were reserved for the result and not needed are free again.
+        tasks.finish(id, CallResult::CancelledBeforeStart, now);
+        assert!(tasks.create(third, 1, now).is_ok());
     }
 
     #[test]
@@ -253,24 +246,24 @@ mod tests {
         let now = Instant::now();
         for caller in &callers[..4] {
             for _ in 0..MAX_TASKS_OF_CALLER {
-                tasks.begin(*caller, 0, now).unwrap();
+                tasks.create(*caller, 0, now).unwrap();
             }
         }
-        assert_eq!(tasks.begin(callers[4], 0, now).unwrap_err(), QuotaError::OfAll);
+        assert_eq!(tasks.create(callers[4], 0, now).unwrap_err(), QuotaError::OfAll);
     }
 
     #[test]
-    fn a_wish_to_end_reaches_the_task_and_the_end_whoever_waits() {
+    fn cancelling_reaches_the_task_and_its_end_reaches_waiters() {
         let [one, ..] = callers();
         let tasks = Tasks::default();
         let now = Instant::now();
-        let (id, cancelled) = tasks.begin(one, 0, now).unwrap();
+        let (id, cancelled) = tasks.create(one, 0, now).unwrap();
         let ended = tasks.cancel(one, id).unwrap();
         assert!(*cancelled.borrow());
         assert!(!*ended.borrow());
-        tasks.finish(id, Finished::NeverRan, now);
+        tasks.finish(id, CallResult::CancelledBeforeStart, now);
         assert!(*ended.borrow());
-        // Again changes nothing.
+        // Cancelling again changes nothing.
         assert!(*tasks.cancel(one, id).unwrap().borrow());
     }
 }

@@ -1,4 +1,4 @@
-//! Who may call: the tokens, each a caller of its own.
+//! The tokens that authenticate callers: each token is a separate caller.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -12,96 +12,96 @@ use rustix::fs::{Mode, OFlags};
 use sha2::{Digest as _, Sha256};
 use subtle::{ConditionallySelectable as _, ConstantTimeEq as _};
 
-/// Callers of one server.
-pub const MAX_TOKENS: usize = 64;
-/// Bytes of a token.
-pub const MAX_TOKEN_BYTES: usize = 512;
-/// Bytes of the file of tokens, comments included.
+const MAX_TOKENS: usize = 64;
+const MAX_TOKEN_BYTES: usize = 512;
+/// Includes comments.
 const MAX_FILE_BYTES: u64 = 64 * 1024;
-/// Tokens shorter than this can be guessed; that is said at the start.
-pub const SHORT_TOKEN_BYTES: usize = 16;
-/// How long a token that was taken out of the file may still be good. One that was put in is good at once.
-const RELOAD_PAUSE: Duration = Duration::from_secs(1);
+/// Shorter tokens can be guessed, and cause a warning.
+const SHORT_TOKEN_BYTES: usize = 16;
+/// How long a token that was removed from the file may stay valid. An added one is valid at once.
+const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Who calls. Two requests come from one caller when they carry one token.
+/// Two requests with the same token are from the same caller.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Caller {
     digest: [u8; 32],
-    /// The place of the token in the order of configuration, for logs.
+    /// The token's position in the configuration, for logs.
     pub index: u32,
 }
 
 impl Caller {
-    /// Everybody, where no token is asked for.
-    pub const ANYBODY: Self = Self { digest: [0; 32], index: 0 };
+    /// Every client, where no token is configured.
+    pub const UNAUTHENTICATED: Self = Self { digest: [0; 32], index: 0 };
 
-    /// What tells callers apart. A token cannot be found from it.
+    /// Identifies the caller without revealing the token.
     pub fn digest(&self) -> &[u8; 32] {
         &self.digest
     }
 }
 
-/// The digest could be used to test guesses.
+/// Without the digest, which could be used to verify guesses.
 impl std::fmt::Debug for Caller {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Caller({})", self.index)
     }
 }
 
-/// The tokens that are valid now.
 #[derive(Debug)]
 pub struct Tokens {
-    /// From the variable; it stays for the life of the process.
-    given: Vec<[u8; 32]>,
+    /// Valid for the life of the process.
+    from_variable: Vec<[u8; 32]>,
     file: Option<PathBuf>,
     valid: RwLock<Vec<[u8; 32]>>,
-    seen: Mutex<Seen>,
+    file_state: Mutex<FileState>,
 }
 
-/// Which version of the file was read, and when it was last looked at.
 #[derive(Debug, Default)]
-struct Seen {
-    version: Option<Version>,
-    looked: Option<Instant>,
+struct FileState {
+    version_read: Option<FileVersion>,
+    checked_at: Option<Instant>,
 }
 
-/// Device, inode, size, time of change: another file, or the same one written again.
-type Version = (u64, u64, u64, i64, i64);
+/// Device, inode, size and change time: they differ for another file, and for the same one written again.
+type FileVersion = (u64, u64, u64, i64, i64);
 
 impl Tokens {
-    /// From the values of the two variables. Blank ones count as absent.
+    /// From the values of the two variables. Blank values count as absent.
     ///
     /// # Errors
-    /// When a token cannot be used, or the file cannot be read or holds none. No token at all is no error.
+    /// When a token is invalid, or the file cannot be read or contains none. Without both variables there is no error.
     pub fn load(token: Option<&str>, file: Option<&Path>) -> anyhow::Result<Self> {
-        let mut given = Vec::new();
+        let mut from_variable = Vec::new();
         if let Some(token) = token.map(str::trim).filter(|token| !token.is_empty()) {
-            given.push(digest_of(token).context("the token in SKILL_TOKEN")?);
+            from_variable.push(digest_of(token).context("the token in SKILL_TOKEN")?);
         }
         let file = file.filter(|file| !file.as_os_str().is_empty());
-        let tokens = Self { given, file: file.map(Path::to_owned), valid: RwLock::default(), seen: Mutex::default() };
+        let tokens = Self {
+            from_variable,
+            file: file.map(Path::to_owned),
+            valid: RwLock::default(),
+            file_state: Mutex::default(),
+        };
         tokens.reload()?;
         Ok(tokens)
     }
 
-    /// How many there are.
     pub fn count(&self) -> usize {
         self.valid.read().len()
     }
 
-    /// Reads the file again. When that fails, what was valid stays valid.
+    /// Reads the file again. On an error, the previous tokens stay valid.
     ///
     /// # Errors
-    /// When the file cannot be read, or what it holds cannot be used.
+    /// When the file cannot be read, or its content is invalid.
     pub fn reload(&self) -> anyhow::Result<()> {
-        let mut valid = self.given.clone();
+        let mut valid = self.from_variable.clone();
         if let Some(path) = &self.file {
-            let version = version(path);
-            // A version that is no good need not be read again and again either.
-            self.seen.lock().version = version;
-            let read = read(path).and_then(|text| parse(&text));
-            let read = read.with_context(|| format!("the token file {}", path.display()))?;
-            for digest in read {
+            let version = file_version(path);
+            // Before reading, so that an invalid version is not read again for every request either.
+            self.file_state.lock().version_read = version;
+            let digests = read(path).and_then(|text| parse(&text));
+            let digests = digests.with_context(|| format!("the token file {}", path.display()))?;
+            for digest in digests {
                 if !valid.contains(&digest) {
                     valid.push(digest);
                 }
@@ -111,16 +111,16 @@ impl Tokens {
         Ok(())
     }
 
-    /// Whose token this is. How long it takes depends on how many tokens there are, and on nothing else of them.
-    pub fn caller(&self, token: &[u8]) -> Option<Caller> {
+    /// In time that depends on the number of tokens, and not on their values.
+    pub fn authenticate(&self, token: &[u8]) -> Option<Caller> {
         if token.len() > MAX_TOKEN_BYTES {
             return None;
         }
         let digest: [u8; 32] = Sha256::digest(token).into();
-        // A token that was taken out of the file must not be good any longer.
-        self.reload_if_changed(RELOAD_PAUSE);
+        // A token that was removed from the file must become invalid.
+        self.reload_if_changed(RELOAD_INTERVAL);
         self.find(&digest).or_else(|| {
-            // One that was put in has been written to the file before anybody could send it.
+            // An added token was in the file before a caller could send it.
             self.reload_if_changed(Duration::ZERO);
             self.find(&digest)
         })
@@ -135,43 +135,43 @@ impl Tokens {
         (found != u32::MAX).then_some(Caller { digest: *digest, index: found })
     }
 
-    /// Looks at the file, unless it was looked at within the last `pause`.
-    fn reload_if_changed(&self, pause: Duration) {
+    /// Does nothing if the file was checked within the last `interval`.
+    fn reload_if_changed(&self, interval: Duration) {
         let Some(path) = &self.file else { return };
-        let mut seen = self.seen.lock();
-        if (seen.looked).is_some_and(|looked| looked.elapsed() < pause) {
+        let mut state = self.file_state.lock();
+        if state.checked_at.is_some_and(|checked_at| checked_at.elapsed() < interval) {
             return;
         }
-        seen.looked = Some(Instant::now());
-        let known = seen.version;
-        drop(seen);
-        if version(path) == known {
+        state.checked_at = Some(Instant::now());
+        let known = state.version_read;
+        drop(state);
+        if file_version(path) == known {
             return;
         }
         match self.reload() {
-            Ok(()) => tracing::info!(count = self.count(), "the token file was read again"),
+            Ok(()) => tracing::info!(count = self.count(), "token file reloaded"),
             Err(error) => tracing::warn!(
                 error = format!("{error:#}"),
-                "the token file has changed, and what it holds is not used"
+                "the token file has changed and cannot be used; the previous tokens stay valid"
             ),
         }
     }
 }
 
-fn version(path: &Path) -> Option<Version> {
+fn file_version(path: &Path) -> Option<FileVersion> {
     let data = std::fs::metadata(path).ok()?;
     Some((
         data.dev(),
         data.ino(),
         data.size(),
-        // Not the time of modification, which whoever writes can set.
+        // Not the modification time, which the writer can set.
         data.ctime(),
         data.ctime_nsec(),
     ))
 }
 
 fn read(path: &Path) -> anyhow::Result<String> {
-    // Without waiting for whoever would write into a FIFO.
+    // Does not wait for the writer of a FIFO.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
     ensure!(file.metadata()?.is_file(), "it is not a regular file");
@@ -181,7 +181,7 @@ fn read(path: &Path) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// One token a line; blank lines and those that start with `#` are left out.
+/// One token per line; blank lines and those that start with `#` are ignored.
 fn parse(text: &str) -> anyhow::Result<Vec<[u8; 32]>> {
     let mut digests = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
@@ -198,7 +198,7 @@ fn parse(text: &str) -> anyhow::Result<Vec<[u8; 32]>> {
     Ok(digests)
 }
 
-/// The token itself is not kept, and not in the error either.
+/// The error does not contain the token.
 fn digest_of(token: &str) -> anyhow::Result<[u8; 32]> {
     ensure!(token.len() <= MAX_TOKEN_BYTES, "it has more than {MAX_TOKEN_BYTES} bytes");
     ensure!(
@@ -223,23 +223,23 @@ mod tests {
     }
 
     #[test]
-    fn every_line_is_a_caller_and_so_is_the_variable() {
+    fn every_line_and_the_variable_is_a_caller() {
         let (_directory, path) = in_file("# agents\nfirst-of-the-file\n\n  second  \r\nfirst-of-the-file\n");
-        let tokens = Tokens::load(Some(" given\n"), Some(&path)).unwrap();
-        let index = |token: &str| tokens.caller(token.as_bytes()).map(|caller| caller.index);
-        assert_eq!(index("given"), Some(0));
+        let tokens = Tokens::load(Some(" of-variable\n"), Some(&path)).unwrap();
+        let index = |token: &str| tokens.authenticate(token.as_bytes()).map(|caller| caller.index);
+        assert_eq!(index("of-variable"), Some(0));
         assert_eq!(index("first-of-the-file"), Some(1));
         assert_eq!(index("second"), Some(2));
-        for wrong in ["", "# agents", "secon", "second ", "Second", "given\n"] {
+        for wrong in ["", "# agents", "secon", "second ", "Second", "of-variable\n"] {
             assert_eq!(index(wrong), None, "{wrong:?}");
         }
         assert_eq!(tokens.count(), 3);
     }
 
     #[test]
-    fn what_cannot_be_used_is_refused_without_repeating_it() {
+    fn invalid_tokens_are_errors_that_do_not_repeat_them() {
         let long = "x".repeat(MAX_TOKEN_BYTES + 1);
-        for (text, why) in [
+        for (text, reason) in [
             ("", "it has no token"),
             ("# nothing\n", "it has no token"),
             ("good\nsec ret", "line 2: it contains a character other than visible ASCII, which no header can carry"),
@@ -249,7 +249,7 @@ mod tests {
         ] {
             let (_directory, path) = in_file(text);
             let error = Tokens::load(None, Some(&path)).unwrap_err();
-            let expected = format!("the token file {}: {why}", path.display());
+            let expected = format!("the token file {}: {reason}", path.display());
             assert_eq!(format!("{error:#}"), expected);
         }
         let error = Tokens::load(Some("sec ret"), None).unwrap_err();
@@ -258,21 +258,21 @@ mod tests {
     }
 
     #[test]
-    fn a_rotated_file_is_noticed_by_a_wrong_token_and_a_broken_one_changes_nothing() {
+    fn an_unknown_token_reloads_the_file_and_an_invalid_file_changes_nothing() {
         let (_directory, path) = in_file("old-token-of-caller");
         let tokens = Tokens::load(None, Some(&path)).unwrap();
         std::fs::write(&path, "new-token-of-the-caller").unwrap();
-        assert!(tokens.caller(b"new-token-of-the-caller").is_some());
-        assert!(tokens.caller(b"old-token-of-caller").is_none());
+        assert!(tokens.authenticate(b"new-token-of-the-caller").is_some());
+        assert!(tokens.authenticate(b"old-token-of-caller").is_none());
         std::fs::write(&path, "").unwrap();
         tokens.reload().unwrap_err();
-        assert!(tokens.caller(b"new-token-of-the-caller").is_some());
+        assert!(tokens.authenticate(b"new-token-of-the-caller").is_some());
     }
 
     #[test]
-    fn blank_variables_are_absent_ones() {
+    fn blank_variables_count_as_absent() {
         let tokens = Tokens::load(Some(" "), Some(Path::new(""))).unwrap();
         assert_eq!(tokens.count(), 0);
-        assert!(tokens.caller(b"").is_none());
+        assert!(tokens.authenticate(b"").is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! `skill-sidecar ipc --injected`: started in an image that it is to confine, whose `ENV` must count for nothing.
+//! `skill-sidecar ipc --injected`: started in an image that it confines, whose `ENV` must have no effect.
 
 use std::fs;
 use std::path::PathBuf;
@@ -44,19 +44,19 @@ impl Executor {
         Self(command.stderr(log).spawn().expect("it starts"))
     }
 
-    /// The answer to a request; what was said instead where the executor ends without one.
+    /// The result of a request; or the log, where the executor exits without one.
     fn answer(&mut self, volume: &Volume, id: &str) -> Result<Value, String> {
-        let said = || fs::read_to_string(log_of(volume)).unwrap_or_default();
+        let log = || fs::read_to_string(log_of(volume)).unwrap_or_default();
         let result = volume.result(id);
         let mut ended = None;
-        let came = wait_until(PATIENCE, || {
+        let in_time = wait_until(PATIENCE, || {
             ended = self.0.try_wait().expect("a child");
             result.exists() || ended.is_some()
         });
-        assert!(came, "{id}: it neither answers nor ends: {}", said());
+        assert!(in_time, "{id}: it neither answers nor exits: {}", log());
         match fs::read(result) {
             Ok(content) => Ok(serde_json::from_slice(&content).expect("JSON")),
-            Err(_) => Err(format!("{ended:?}: {}", said())),
+            Err(_) => Err(format!("{ended:?}: {}", log())),
         }
     }
 }
@@ -65,7 +65,7 @@ fn log_of(volume: &Volume) -> PathBuf {
     volume.outside().join("log-of-executor")
 }
 
-/// What can be seen of an executor: what its commands can do, and what it says about their isolation.
+/// What the commands of an executor can do, and the isolation that it reports.
 fn observe(command: Command, volume: &Volume) -> Result<(String, Value), String> {
     let more = volume.outside().join("more");
     fs::create_dir_all(&more).expect("a directory");
@@ -80,37 +80,37 @@ fn observe(command: Command, volume: &Volume) -> Result<(String, Value), String>
     Ok((stdout, result["_meta"]["isolation"].clone()))
 }
 
-/// The variables of every option of `ipc`, by the definition itself.
+/// The variables of every option of `ipc`, from its definition.
 fn variables() -> Vec<String> {
     let program = Arguments::command();
     let ipc = program.find_subcommand("ipc").expect("a front end");
-    let variables = ipc.get_arguments().filter_map(|it| it.get_env());
-    variables.map(|it| it.to_str().expect("a name").to_owned()).collect()
+    let variables = ipc.get_arguments().filter_map(|argument| argument.get_env());
+    variables.map(|name| name.to_str().expect("a name").to_owned()).collect()
 }
 
 #[test]
 fn no_variable_of_the_image_changes_anything() {
     let mut variables = variables();
-    assert!(variables.iter().any(|it| it == "SYMPOZIUM_PROFILE"));
+    assert!(variables.iter().any(|name| name == "SYMPOZIUM_PROFILE"));
     variables.push("SYMPOZIUM_SOMETHING_NEW".to_owned());
-    let seen = |variables: &[(&str, &str)]| {
+    let observed = |variables: &[(&str, &str)]| {
         let volume = Volume::new(Settings::default());
         let mut command = injected(&volume, "filesystem,processes,syscalls", "none");
         let more = volume.outside().join("more");
         let more = more.to_str().expect("a path");
         let fill = |value: &str| value.replace("{more}", more);
         command.envs(variables.iter().map(|(name, value)| (name, fill(value))));
-        let (stdout, isolation) = observe(command, &volume).unwrap_or_else(|said| panic!("{variables:?}: {said}"));
-        // Each volume has a place of its own.
+        let (stdout, isolation) = observe(command, &volume).unwrap_or_else(|log| panic!("{variables:?}: {log}"));
+        // Each volume has its own path.
         let workspace = volume.workspace.to_str().expect("a path");
         (stdout.replace(workspace, "WORKSPACE"), isolation)
     };
-    let plain = seen(&[]);
+    let plain = observed(&[]);
     if !is_gvisor() {
         assert_eq!(plain.0, "0\nWORKSPACE\n");
     }
     for variable in &variables {
-        assert_eq!(seen(&[(variable, "no such value")]), plain, "{variable}");
+        assert_eq!(observed(&[(variable, "no such value")]), plain, "{variable}");
     }
     // What an image would set to be less confined.
     let hostile = [
@@ -121,10 +121,10 @@ fn no_variable_of_the_image_changes_anything() {
         ("SYMPOZIUM_SKILL_PACK", "another"),
         ("SYMPOZIUM_MAX_CONCURRENT", "0"),
     ];
-    assert_eq!(seen(&hostile), plain);
+    assert_eq!(observed(&hostile), plain);
 }
 
-/// Whoever asks for the profile of gVisor has it checked, whatever the floor: it leaves files to the pod.
+/// Also with an empty floor, because the profile of gVisor leaves the file system to the pod.
 #[test]
 fn a_profile_of_another_kernel_is_refused() {
     if is_gvisor() {
@@ -137,12 +137,13 @@ fn a_profile_of_another_kernel_is_refused() {
             .args(["ipc", "--minimum-isolation=none"])
             .arg(format!("--ipc-dir={}", volume.ipc.display()))
             .arg(format!("--workspace={}", volume.workspace.display()));
-        match by_variable {
-            true => command.env("SYMPOZIUM_PROFILE", "gvisor"),
-            false => command.arg("--profile=gvisor"),
-        };
-        let said = observe(command, &volume).expect_err("it must not start");
-        assert!(said.contains("the kernel here is not gVisor's"), "{said}");
+        if by_variable {
+            command.env("SYMPOZIUM_PROFILE", "gvisor");
+        } else {
+            command.arg("--profile=gvisor");
+        }
+        let log = observe(command, &volume).expect_err("it must not start");
+        assert!(log.contains("the kernel here is not gVisor's"), "{log}");
     }
 }
 
@@ -164,21 +165,20 @@ fn what_is_left_to_the_platform_must_be_held_by_it() {
         let volume = Volume::new(Settings::default());
         match (observe(injected(&volume, floor, platform), &volume), word) {
             (Ok((_, isolation)), Some(word)) => {
-                let said = &isolation["guarantees"][floor];
-                assert_eq!(said, word, "{floor} on {platform}");
+                assert_eq!(&isolation["guarantees"][floor], word, "{floor} on {platform}");
             }
-            (Err(said), None) => {
-                let told = said.contains("below the floor") && said.contains(floor);
-                assert!(told, "{floor} on {platform}: {said}");
+            (Err(log), None) => {
+                let is_reported = log.contains("below the floor") && log.contains(floor);
+                assert!(is_reported, "{floor} on {platform}: {log}");
             }
-            (seen, _) => panic!("{floor} on {platform}: {seen:?}"),
+            (observed, _) => panic!("{floor} on {platform}: {observed:?}"),
         }
     }
 }
 
-/// A bridge takes an answer that says nothing about isolation for an executor that has none.
+/// A bridge treats a result without isolation as one of an executor that has none.
 #[test]
-fn every_answer_says_what_is_live() {
+fn every_result_reports_what_is_live() {
     let volume = Volume::new(Settings::default());
     volume.put_bytes("broken", b"[]");
     let missing = json!({"id": "missing", "argv": ["/no/such/program"], "target": PACK});

@@ -1,6 +1,6 @@
 //! `skill-sidecar ipc --authenticated`: nothing runs that the bridge did not sign, where commands can write to the volume too.
 //!
-//! The key is handed over as plain files, by the protocol's own words. Where the test says so, the executor has no Landlock, as on
+//! The key is handed over as plain files, as the protocol describes it. In some tests the executor has no Landlock, as on
 //! gVisor: its commands see the volume and may write to it.
 
 use std::fs;
@@ -18,16 +18,15 @@ use sympozium_testkit::probe::{self, Findings};
 use sympozium_testkit::wait_until;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_skill-sidecar");
-/// The command line of an executor in this very program.
+/// Holds the command line of an executor that this test program becomes.
 const ARGUMENTS: &str = "SIDECAR_TEST_ARGUMENTS";
 
 fn ipc_arguments(volume: &Volume, more: &[&str]) -> Vec<String> {
-    let place = |path: &std::path::Path| path.display().to_string();
-    let mut words = vec!["ipc".to_owned()];
-    words.push(format!("--ipc-dir={}", place(&volume.ipc)));
-    words.push(format!("--workspace={}", place(&volume.workspace)));
-    words.extend(more.iter().map(|&word| word.to_owned()));
-    words
+    let mut arguments = vec!["ipc".to_owned()];
+    arguments.push(format!("--ipc-dir={}", volume.ipc.display()));
+    arguments.push(format!("--workspace={}", volume.workspace.display()));
+    arguments.extend(more.iter().map(|&argument| argument.to_owned()));
+    arguments
 }
 
 fn shipped(volume: &Volume) -> Command {
@@ -91,11 +90,11 @@ impl<'v> Bridge<'v> {
     /// Waits for a start other than `before`.
     fn await_start(&self, before: Option<&str>) -> String {
         let mut start = None;
-        let came = wait_until(PATIENCE, || {
+        let in_time = wait_until(PATIENCE, || {
             start = self.start();
             start.is_some() && start.as_deref() != before
         });
-        assert!(came, "no start is announced");
+        assert!(in_time, "no start is announced");
         start.expect("it was waited for")
     }
 
@@ -140,7 +139,7 @@ fn probe_is_answered(volume: &Volume) -> bool {
 }
 
 #[test]
-fn nothing_is_served_before_the_key_is_here_and_only_what_is_signed_after() {
+fn nothing_is_served_before_the_key_arrives_and_only_signed_requests_after() {
     let volume = Volume::new(Settings::default());
     let mut bridge = Bridge::new(&volume, 7);
     let signed = bridge.signed("2", "echo signed; touch {W}/signed");
@@ -148,7 +147,7 @@ fn nothing_is_served_before_the_key_is_here_and_only_what_is_signed_after() {
     volume.put_bytes("2", &signed);
     let mut executor = volume.start(&shipped);
     let start = bridge.await_start(None);
-    // The loop goes round with each of these: it is alive, and has looked at the volume.
+    // Each probe is one iteration of the loop, which therefore has read the volume.
     for _ in 0..2 {
         assert!(probe_is_answered(&volume));
     }
@@ -196,7 +195,7 @@ fn a_command_that_can_write_to_the_volume_enqueues_nothing() {
     assert_eq!(bridge.execute("112", &copy).exit_code, 0);
     let replay = format!("mv {{W}}/copy {tools}/exec-request-112.json");
     assert_eq!(bridge.execute("114", &replay).exit_code, 0);
-    // A further claim, result and key, and a new start of nobody.
+    // A further claim, result, key and start, written by a command.
     let litter = format!(
         "mkdir {tools}/.claim-115; echo x > {tools}/exec-result-116.json; echo x > {0}/.key; echo x > {0}/.start",
         volume.ipc.display()
@@ -210,11 +209,11 @@ fn a_command_that_can_write_to_the_volume_enqueues_nothing() {
         ("exec-request-113.json", "its MAC is wrong"),
         ("exec-request-112.json", "it is replayed"),
     ] {
-        let told = wait_until(PATIENCE, || {
+        let logged = wait_until(PATIENCE, || {
             let log = volume.log();
             log.lines().any(|line| line.contains(name) && line.contains(why))
         });
-        assert!(told, "{name}: {log}");
+        assert!(logged, "{name}: {log}");
     }
 }
 
@@ -241,11 +240,11 @@ fn a_command_cannot_take_the_key_from_the_executor() {
     if !rustix::process::geteuid().is_root() {
         attempts.push("proc-fd");
     }
-    let asked: Vec<String> = attempts.iter().map(|it| format!("{it}={pid}")).collect();
-    let outcome = bridge.execute("1", &format!("{probe} attempt {}", asked.join(" ")));
+    let attempts: Vec<String> = attempts.iter().map(|attempt| format!("{attempt}={pid}")).collect();
+    let outcome = bridge.execute("1", &format!("{probe} attempt {}", attempts.join(" ")));
     assert_eq!(outcome.exit_code, 0, "{outcome:?}");
     let findings = Findings::parse(outcome.stdout.as_bytes());
-    for attempt in &asked {
+    for attempt in &attempts {
         let finding = findings.of(attempt);
         assert!(!finding.possible, "{finding:?}");
     }
@@ -297,20 +296,20 @@ fn a_restarted_executor_serves_nothing_whatever_was_planted() {
     assert_eq!(volume.lines("log"), Vec::<String>::new());
 }
 
-/// A `done` that a command wrote makes the executor leave. The kubelet starts it again: then it looks neither like one that died
-/// nor like one that keeps crashing, each of which would end the whole run.
+/// A `done` that a command wrote makes the executor exit. The kubelet restarts it: then it must look neither like one that died
+/// nor like one that keeps crashing, because each would end the whole run.
 #[test]
-fn an_executor_that_was_told_to_leave_neither_announces_another_start_nor_leaves_again() {
+fn an_executor_restarted_after_done_neither_announces_another_start_nor_exits_again() {
     let volume = Volume::new(Settings::default());
     let mut executor = keyed(&volume, &shipped);
     let bridge = Bridge::new(&volume, 7);
     let first = bridge.start();
     volume.write_done();
     assert_eq!(executor.wait(), 0);
-    let mut again = volume.start(&shipped);
+    let mut restarted = volume.start(&shipped);
     assert!(probe_is_answered(&volume), "it lives");
     assert_eq!(bridge.start(), first);
-    again.signal(Signal::TERM);
-    assert_eq!(again.wait(), 0);
+    restarted.signal(Signal::TERM);
+    assert_eq!(restarted.wait(), 0);
     assert_eq!(bridge.start(), first);
 }

@@ -28,20 +28,20 @@ fn start(volume: &Volume) -> Command {
 
 sympozium_testkit::ipc_conformance!(start);
 
-/// Refusals need no room, so nothing holds them up; they must not hold up anything else.
+/// Refusals need no capacity; they must not delay signals.
 #[test]
-fn a_backlog_of_bad_requests_keeps_nobody_waiting() {
+fn a_backlog_of_bad_requests_does_not_delay_a_signal() {
     const BACKLOG: usize = 20_000;
     let answered = |volume: &Volume| volume.listing().iter().filter(|name| name.starts_with("exec-result-")).count();
-    // Done anew where the machine was so slow that most of them were answered before the signal.
+    // Repeated where the machine was so slow that most of them were answered before the signal.
     let in_time = (0..20).any(|_| {
         let volume = Volume::new(Settings::default());
         for number in 0..BACKLOG {
             volume.put_bytes(&format!("bad-{number}"), b"[]");
         }
         let mut executor = volume.start(&start);
-        let begun = || volume.log().contains("request refused");
-        assert!(wait_until(PATIENCE, begun), "nothing was refused");
+        let has_begun = || volume.log().contains("request refused");
+        assert!(wait_until(PATIENCE, has_begun), "nothing was refused");
         executor.signal(Signal::STOP);
         let before = answered(&volume);
         executor.signal(Signal::TERM);
@@ -56,9 +56,9 @@ fn a_backlog_of_bad_requests_keeps_nobody_waiting() {
     assert!(in_time, "this machine is too slow");
 }
 
-/// Whoever said that a claim has lapsed may have died before it could answer.
+/// The executor that marked a claim as expired may have died before it could answer.
 #[test]
-fn a_claim_that_somebody_else_found_lapsed_is_answered_all_the_same() {
+fn a_claim_that_another_executor_marked_as_expired_is_answered() {
     let volume = Volume::new(Settings { max_timeout: Some(1), claim_lease: Some(2), ..Settings::default() });
     for marker in [".claim-lost", ".lapsed-lost"] {
         std::fs::create_dir_all(volume.tools().join(marker)).expect("a marker");
@@ -69,9 +69,9 @@ fn a_claim_that_somebody_else_found_lapsed_is_answered_all_the_same() {
     assert_eq!(volume.lines("log"), Vec::<String>::new());
 }
 
-/// Nobody reads the log: that is no reason to lose an answer, or to end.
+/// A closed log pipe must neither lose a result nor end the executor.
 #[test]
-fn a_log_that_nobody_reads_does_no_harm() {
+fn a_closed_log_pipe_does_no_harm() {
     let volume = Volume::new(Settings::default());
     let mut command = start(&volume);
     let mut child = command.env("SYMPOZIUM_SKILL_PACK", "Test-Pack").stderr(Stdio::piped()).spawn().expect("it starts");
@@ -92,9 +92,9 @@ fn probe(volume: &Volume, seconds: &str) -> Option<i32> {
 
 /// A full executor is not a dead one, and a dead one is not healthy.
 #[test]
-fn a_probe_is_answered_while_every_slot_is_busy_and_by_nobody_once_it_has_ended() {
+fn a_probe_is_answered_while_every_slot_is_busy_and_not_after_the_exit() {
     let volume = Volume::new(Settings { max_concurrent: Some(1), ..Settings::default() });
-    // What a probe's file cannot replace must not stay in its way.
+    // A directory with the name of the probe's file must not block probes.
     std::fs::create_dir(volume.ipc.join(".healthcheck-Test-Pack")).expect("a directory");
     let busy = json!({"id": "busy", "command": "until [ -e go ]; do sleep 0.05; done", "timeout": 100});
     volume.put("busy", &busy);

@@ -95,7 +95,7 @@ fn three_executors_answer_a_thousand_requests_once_each() {
     for name in ["printed", "program"] {
         assert!(answered_by.contains_key(name), "{answered_by:?}");
     }
-    // Whoever was late has written nothing.
+    // No executor has written a result after the requester took it.
     let results = volume.listing().into_iter().filter(|name| name.starts_with("exec-result"));
     assert_eq!(results.collect::<Vec<_>>(), Vec::<String>::new());
 }

@@ -37,10 +37,7 @@ impl Pod {
         let probe = directory.path().join("skills/probe");
         copy_program(probe::path(), &probe).expect("a copy");
         fs::set_permissions(&probe, PermissionsExt::from_mode(0o755)).expect("a mode");
-        let (profile, identity) = match is_root() {
-            true => (Profile::HostRoot, Some(1000)),
-            false => (Profile::HostUser, None),
-        };
+        let (profile, identity) = if is_root() { (Profile::HostRoot, Some(1000)) } else { (Profile::HostUser, None) };
         let mut config = Config::new(profile);
         config.layout.identity = identity;
         config.stage = StageProgram::At(binary);
@@ -56,8 +53,8 @@ impl Pod {
         let mut request = Request::argv([PROGRAM].iter().chain(arguments));
         request.timeout = PATIENCE * 5;
         let cancel = Cancel::new().expect("a descriptor");
-        let wish = cancel.clone();
-        let running = std::thread::spawn(move || executor.run(&request, Some(&wish)));
+        let cancel_command = cancel.clone();
+        let running = std::thread::spawn(move || executor.run(&request, Some(&cancel_command)));
         Self { directory, cancel, running: Some(running) }
     }
 
@@ -68,7 +65,7 @@ impl Pod {
     /// Writes a request and waits for its result, as plain files.
     fn ask(&self, id: &str, mut request: Value) -> Value {
         request["id"] = id.into();
-        assert!(wait_until(PATIENCE, || self.tools().is_dir()), "{}", self.last_words());
+        assert!(wait_until(PATIENCE, || self.tools().is_dir()), "the sidecar does not start");
         let part = self.tools().join(".part.tmp");
         fs::write(&part, request.to_string()).expect("a request");
         fs::rename(part, self.tools().join(format!("exec-request-{id}.json"))).expect("a request");
@@ -77,11 +74,7 @@ impl Pod {
         serde_json::from_slice(&fs::read(result).expect("a result")).expect("JSON")
     }
 
-    fn last_words(&self) -> String {
-        "the sidecar does not start".to_owned()
-    }
-
-    /// Waits for the end and gives what the sidecar said.
+    /// Waits until the sidecar exits.
     fn end(mut self) -> Outcome {
         let running = self.running.take().expect("it runs");
         running.join().expect("no panic").expect("an outcome")
@@ -105,9 +98,9 @@ fn requests_are_executed_with_a_read_only_root_and_no_capability() {
     let pod = Pod::start(&["ipc", "--pack", "demo"]);
     let line = "id -u; pwd; grep CapEff /proc/self/status; touch /x /usr/x /opt/x /ipc/x; ls /ipc; touch made";
     let result = pod.ask("1", json!({"command": line}));
-    let said: Vec<_> = result["stdout"].as_str().unwrap_or_default().lines().collect();
+    let lines: Vec<_> = result["stdout"].as_str().unwrap_or_default().lines().collect();
     let uid = if is_root() { "1000".to_owned() } else { rustix::process::getuid().as_raw().to_string() };
-    assert_eq!(said, [&uid, "/workspace", "CapEff:\t0000000000000000"], "{result}");
+    assert_eq!(lines, [&uid, "/workspace", "CapEff:\t0000000000000000"], "{result}");
     assert!(pod.directory.path().join("workspace/made").exists(), "{result}");
     assert!(!pod.directory.path().join("ipc/x").exists(), "{result}");
     assert_eq!(result["_meta"]["isolation"]["guarantees"]["filesystem"], "enforced");

@@ -1,4 +1,4 @@
-//! What skills may do to the server, to each other, and to whoever reads their result.
+//! What skills can do to the server, to each other, and to the reader of their result.
 
 use serde_json::{Value, json};
 use sympozium_testkit::probe::Findings;
@@ -11,7 +11,7 @@ fn findings(result: &Value) -> Findings {
 }
 
 #[test]
-fn every_result_says_what_isolation_was_live() {
+fn every_result_reports_what_isolation_was_live() {
     let server = Server::start();
     let result = server.call("true", "").json();
     assert_eq!(result["isolation"]["profile"], "container");
@@ -34,7 +34,7 @@ fn output_that_is_no_text_is_lossless() {
 }
 
 #[test]
-fn output_is_cut_and_said_to_be() {
+fn truncated_output_is_marked() {
     if !as_user::is_root() {
         skip!("skills of another owner need root");
     }
@@ -60,14 +60,14 @@ fn output_is_cut_and_said_to_be() {
 }
 
 #[test]
-fn a_signal_is_told() {
+fn a_signal_is_reported() {
     if !as_user::is_root() {
         skip!("skills of another owner need root");
     }
     let server = Server::start();
     let result = server.probe(&["do", "raise", "15"]);
-    let told = ["status", "exit_code", "signal", "timed_out"].map(|field| &result[field]);
-    assert_eq!(told, [&json!("error"), &json!(143), &json!(15), &json!(false)]);
+    let fields = ["status", "exit_code", "signal", "timed_out"].map(|field| &result[field]);
+    assert_eq!(fields, [&json!("error"), &json!(143), &json!(15), &json!(false)]);
 }
 
 #[test]
@@ -105,13 +105,13 @@ fn a_grandchild_that_holds_the_output_is_not_waited_for() {
     let server = Server::start();
     let marker = processes::new_marker();
     let result = server.probe(&["do", "--marker", &marker, "hold-stdout", "300", "exit"]);
-    let told = ["status", "exit_code", "timed_out"].map(|field| &result[field]);
-    assert_eq!(told, [&json!("ok"), &json!(0), &json!(false)]);
+    let fields = ["status", "exit_code", "timed_out"].map(|field| &result[field]);
+    assert_eq!(fields, [&json!("ok"), &json!(0), &json!(false)]);
     assert_eq!(processes::with_marker(&marker), [0_i32; 0]);
 }
 
 #[test]
-fn the_server_and_its_token_cannot_be_looked_into() {
+fn skills_cannot_read_the_server_or_its_token() {
     if !as_user::is_root() {
         skip!("skills of another owner need root");
     }
@@ -127,7 +127,7 @@ fn the_server_and_its_token_cannot_be_looked_into() {
     arguments.extend(attempts.iter().map(String::as_str));
     let found = findings(&server.probe(&arguments));
     found.assert_refused(attempts.iter().map(String::as_str));
-    // A core of it would have the token in it.
+    // The token must not be inherited either.
     let dumps = server.probe(&["do", "print", "all"]);
     assert!(!dumps["stdout"].to_string().contains("token-of"), "{dumps}");
 }
@@ -171,7 +171,7 @@ fn requests_have_ids_that_are_returned_and_logged() {
 }
 
 #[test]
-fn other_methods_and_paths_are_told_what_there_is() {
+fn errors_for_other_methods_and_paths_name_the_valid_ones() {
     let server = Server::start();
     let mut client = server.client();
     let answer = client.send("PUT", "/skill/true", &[], b"x");
@@ -227,7 +227,7 @@ fn neither_skills_nor_the_server_leave_a_core() {
     let server = Server::start();
     server.setup.script("core", "ulimit -c; ulimit -Hc");
     assert_eq!(server.call("core", "").json()["stdout"], "0\n0\n");
-    // proc(5): the files of a process that is not dumpable belong to root, whoever runs it.
+    // proc(5): the files of a process that is not dumpable belong to root, not to the user that runs it.
     let owner = |file: &str| {
         use std::os::unix::fs::MetadataExt as _;
         let data = std::fs::metadata(format!("/proc/{}/{file}", server.pid()));

@@ -51,7 +51,7 @@ fn with_probes(arguments: &[&str]) -> Server {
     setup.with(arguments).start()
 }
 
-/// Asked for where it does not take a connection of callers.
+/// Asks the address of probes, which takes no connection of callers.
 fn wait_until_one_runs(server: &mut Server) {
     let probes = server.listening("listening for probes");
     let mut client = Client::connect(probes);
@@ -63,7 +63,7 @@ fn wait_until_one_runs(server: &mut Server) {
 }
 
 #[test]
-fn the_longest_idle_goes_first_and_busy_ones_stay() {
+fn the_longest_idle_connection_is_closed_and_busy_ones_stay() {
     let mut server = with_probes(&["--max-connections", "2"]);
     let token = [("X-Skill-Token", TOKENS[0])];
     let mut busy = server.client();
@@ -80,38 +80,38 @@ fn the_longest_idle_goes_first_and_busy_ones_stay() {
 }
 
 #[test]
-fn when_all_are_busy_a_new_one_is_turned_away() {
+fn when_all_are_busy_a_new_connection_is_refused() {
     let mut server = with_probes(&["--max-connections", "1"]);
     let mut busy = server.client();
     let token = [("X-Skill-Token", TOKENS[0])];
     busy.begin("POST", "/skill/sleep", &token, br#"{"args": ["30"]}"#);
     wait_until_one_runs(&mut server);
     let mut other = server.client();
-    let answer = other.answer().expect("it is told why");
+    let answer = other.answer().expect("a response");
     assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")));
     assert!(other.is_closed());
     busy.hang_up();
 }
 
 #[test]
-fn calls_beyond_the_queue_are_turned_away() {
+fn calls_beyond_the_queue_are_refused() {
     let setup = Setup::new().with(&["--max-concurrent", "1", "--max-connections", "512"]);
     let server = setup.start();
-    let task = hold_the_only_turn(&server);
+    let task = occupy_the_only_slot(&server);
     let token = [("X-Skill-Token", TOKENS[0])];
     let mut clients: Vec<_> = (0..300).map(|_| server.client()).collect();
     for client in &mut clients {
         client.begin("POST", "/skill/sleep", &token, br#"{"args": ["25"]}"#);
     }
     // 256 wait, so the last of 300 are answered at once; in which order they were read is not certain.
-    let turned_away = |server: &Server| {
+    let is_refused = |server: &Server| {
         let metrics = server.get("/metrics");
         metrics.text().contains("answers_total{code=\"503\"} 44\n")
     };
-    assert!(wait_until(LONG, || turned_away(&server)), "{}", server.get("/metrics").text());
+    assert!(wait_until(LONG, || is_refused(&server)), "{}", server.get("/metrics").text());
     let waiting = server.get("/metrics");
     assert!(waiting.text().contains("skill_sidecar_waiting 256\n"), "{}", waiting.text());
-    // Hanging up frees the places.
+    // Disconnecting frees the places in the queue.
     for client in clients {
         client.hang_up();
     }
@@ -121,8 +121,8 @@ fn calls_beyond_the_queue_are_turned_away() {
     assert_eq!(server.call("true", "").status, 200);
 }
 
-/// Has a task run where one may run at a time, for as long as any test takes; gives its path.
-fn hold_the_only_turn(server: &Server) -> String {
+/// Occupies the only slot with a task, for longer than any test takes; returns the task's path.
+fn occupy_the_only_slot(server: &Server) -> String {
     let task = server.call("sleep", r#"{"args": ["300"], "timeout": 300}"#);
     assert_eq!(task.status, 202, "{task:?}");
     let runs = || server.get("/metrics").text().contains("skill_sidecar_running 1\n");
@@ -131,21 +131,21 @@ fn hold_the_only_turn(server: &Server) -> String {
 }
 
 #[test]
-fn calls_in_flight_are_answered_when_the_server_is_asked_to_end() {
+fn calls_in_flight_are_answered_at_shutdown() {
     let mut server = Server::start();
     let mut idle = server.client();
     assert_eq!(idle.send("GET", "/healthz", &[], b"").status, 200);
     let token = [("X-Skill-Token", TOKENS[0])];
-    // It has to be seen while it runs: for longer on a slow machine, and still within the server's grace.
+    // It must be observed while it runs: for longer on a slow machine, and still within the server's grace period.
     let running = [1, 3, 8].into_iter().find_map(|seconds| {
         let mut busy = server.client();
         let body = format!(r#"{{"args": ["{seconds}"]}}"#);
         busy.begin("POST", "/skill/sleep", &token, body.as_bytes());
-        let is_seen = wait_until(Duration::from_secs(seconds), || {
+        let is_running = wait_until(Duration::from_secs(seconds), || {
             let metrics = server.get("/metrics");
             metrics.text().contains("skill_sidecar_running 1\n")
         });
-        is_seen.then_some(busy)
+        is_running.then_some(busy)
     });
     let mut busy = running.expect("it runs");
     server.signal(Signal::TERM);
@@ -157,11 +157,11 @@ fn calls_in_flight_are_answered_when_the_server_is_asked_to_end() {
 }
 
 #[test]
-fn what_does_not_end_by_itself_is_ended_with_the_server() {
+fn calls_beyond_the_grace_period_are_cancelled_at_shutdown() {
     let mut server = Server::start();
     let token = [("X-Skill-Token", TOKENS[0])];
-    // Numbers that nobody else on this machine has.
-    let [of_task, of_call] = [1, 2].map(|it| format!("{it}{:08}", std::process::id()));
+    // Unique on this machine, to find the processes.
+    let [of_task, of_call] = [1, 2].map(|prefix| format!("{prefix}{:08}", std::process::id()));
     let body = format!(r#"{{"args": ["{of_task}"], "timeout": 300}}"#);
     assert_eq!(server.call("sleep", &body).status, 202);
     let mut busy = server.client();
@@ -180,23 +180,23 @@ fn what_does_not_end_by_itself_is_ended_with_the_server() {
 }
 
 #[test]
-fn bodies_are_bounded_together() {
+fn the_memory_of_all_bodies_is_bounded() {
     let setup = Setup::new().with(&["--max-concurrent", "1"]);
     let server = setup.start();
-    let task = hold_the_only_turn(&server);
+    let task = occupy_the_only_slot(&server);
     let token = [("X-Skill-Token", TOKENS[0])];
     let large = json!({ "args": ["25"], "stdin": "x".repeat(1_000_000) }).to_string();
     let mut clients: Vec<_> = (0..80).map(|_| server.client()).collect();
     for client in &mut clients {
         client.begin("POST", "/skill/sleep", &token, large.as_bytes());
     }
-    // 64 MiB are room for 67 of them.
-    let turned_away = || {
+    // 67 of them fit in 64 MiB.
+    let is_refused = || {
         let metrics = server.get("/metrics");
         metrics.text().contains("answers_total{code=\"503\"} 13\n")
     };
-    assert!(wait_until(LONG, turned_away), "{}", server.get("/metrics").text());
-    // Small ones still find room to wait.
+    assert!(wait_until(LONG, is_refused), "{}", server.get("/metrics").text());
+    // Small ones still fit.
     let small = server.call("sleep", r#"{"args": ["x"], "timeout": 60}"#);
     assert_eq!(small.status, 202, "{small:?}");
     for client in clients {

@@ -1,6 +1,6 @@
-//! Skills that use up what there is: it is theirs, and the server and the next caller do not notice.
+//! Skills that exhaust resources: neither the server nor the next caller may be affected.
 //!
-//! In a container the pod holds memory, processes and processor time; on a machine the server's own sandbox does.
+//! In a container the pod limits memory, processes and processor time; on a machine the server's own sandbox does.
 
 use serde_json::{Value, json};
 use sympozium_testkit::processes;
@@ -18,7 +18,7 @@ fn server() -> Server {
 
 /// Runs a line, and then makes sure that others are served as before.
 fn run(server: &Server, line: &str) -> Value {
-    // As a task, which has more time: filling something up takes a while on a busy machine.
+    // As a task, which has a longer timeout: exhausting a resource takes long on a busy machine.
     let body = json!({"args": ["-c", line], "timeout": 170}).to_string();
     let task = server.call("sh", &body).json();
     let result = server.finished(task["task_id"].as_str().expect("it is text"));
@@ -35,18 +35,18 @@ fn processes_are_bounded_and_none_is_left() {
     let line = format!("i=0; while [ $i -lt 2000 ]; do sh -c 'sleep 300' {marker} & i=$((i+1)); done; echo all");
     let result = run(&server, &line);
     assert_ne!(result["stdout"], "all\n", "{result}");
-    let said = result["stderr"].as_str().unwrap_or_default();
-    assert!(said.contains("fork") || said.contains("Resource temporarily unavailable"), "{result}");
+    let stderr = result["stderr"].as_str().unwrap_or_default();
+    assert!(stderr.contains("fork") || stderr.contains("Resource temporarily unavailable"), "{result}");
     assert_eq!(processes::with_marker(&marker), [0_i32; 0]);
 }
 
 #[test]
 fn the_disk_of_a_skill_is_bounded_and_its_own() {
     let server = server();
-    for place in ["/tmp", "/dev/shm"] {
-        let result = run(&server, &format!("head -c 1000000000 /dev/zero > {place}/large || rm {place}/large"));
-        let said = result["stderr"].as_str().unwrap_or_default();
-        assert!(said.contains("No space left on device"), "{place}: {result}");
+    for directory in ["/tmp", "/dev/shm"] {
+        let result = run(&server, &format!("head -c 1000000000 /dev/zero > {directory}/large || rm {directory}/large"));
+        let stderr = result["stderr"].as_str().unwrap_or_default();
+        assert!(stderr.contains("No space left on device"), "{directory}: {result}");
     }
     // A file that only looks large is not made at all, or costs nothing.
     let sparse = run(&server, "truncate -s 1000000000000 /tmp/sparse; du -k /tmp/sparse");
@@ -60,7 +60,7 @@ fn the_disk_of_a_skill_is_bounded_and_its_own() {
 }
 
 #[test]
-fn a_busy_skill_keeps_nobody_from_being_served() {
+fn a_busy_skill_does_not_block_other_calls() {
     let server = server();
     let body = json!({"args": ["-c", "while :; do :; done"], "timeout": 2}).to_string();
     std::thread::scope(|scope| {

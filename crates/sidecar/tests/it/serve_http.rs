@@ -1,4 +1,4 @@
-//! A client that sends exactly the bytes it is told to, and shares no code with the server.
+//! A client that sends exactly the given bytes, and shares no code with the server.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -13,11 +13,10 @@ pub struct Client {
     read: Vec<u8>,
 }
 
-/// What came back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     pub status: u16,
-    /// Names in small letters.
+    /// With lower-case names.
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
 }
@@ -50,7 +49,7 @@ impl Client {
         Self { stream, read: Vec::new() }
     }
 
-    /// Writes bytes as they are. Whether the peer still wants them is its business.
+    /// Writes bytes unchanged. Returns false when the peer has closed the connection.
     pub fn write(&mut self, bytes: &[u8]) -> bool {
         self.stream.write_all(bytes).is_ok()
     }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::serve_http::Answer;
 use crate::serve_server::{Server, TOKENS};
 
-/// One request for each way to be answered that a test can bring about: method, path, token, body, status.
+/// One request for each response that a test can cause: method, path, token, body, status.
 const REQUESTS: &[(&str, &str, bool, &str, u16)] = &[
     ("POST", "/skill/{name}=true", true, "", 200),
     ("POST", "/skill/{name}=true", true, r#"{"timeout": 31}"#, 202),
@@ -106,8 +106,8 @@ fn methods_and_paths_are_exactly_those_described() {
         let concrete = path.replace("{name}", "true").replace("{id}", "x");
         let answer = server.client().send("PATCH", &concrete, &[], b"");
         assert_eq!(answer.status, 405, "{path}");
-        let allowed = answer.header("allow").expect("it is told").split(',');
-        let allowed: BTreeSet<_> = allowed.filter(|it| *it != "HEAD").map(str::to_owned).collect();
+        let allowed = answer.header("allow").expect("the header Allow").split(',');
+        let allowed: BTreeSet<_> = allowed.filter(|method| *method != "HEAD").map(str::to_owned).collect();
         assert_eq!(allowed, methods, "{path}");
     }
     let tried: BTreeSet<_> =

@@ -113,8 +113,8 @@ fn a_skill_is_ended_at_its_timeout() {
     let answer = server.call("sleep", r#"{"args": ["300"], "timeout": 1}"#);
     assert_eq!(answer.status, 200);
     let result = answer.json();
-    let told = ["status", "stdout", "stderr", "exit_code", "timed_out"].map(|it| &result[it]);
-    assert_eq!(told, [&json!("error"), &json!(""), &json!("timeout"), &json!(-1), &json!(true)]);
+    let fields = ["status", "stdout", "stderr", "exit_code", "timed_out"].map(|field| &result[field]);
+    assert_eq!(fields, [&json!("error"), &json!(""), &json!("timeout"), &json!(-1), &json!(true)]);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::serve_http::{Answer, Client};
 
-/// Enough for the slowest machine; a test that works does not wait.
+/// Enough for the slowest machine; a passing test does not wait for it.
 pub const LONG: Duration = Duration::from_secs(180);
 /// The tokens of two callers.
 pub const TOKENS: [&str; 2] = ["first-token-0123456789", "second-token-0123456789"];
@@ -113,8 +113,8 @@ impl Setup {
             .expect("the binary starts")
     }
 
-    /// Starts it, and gives how it ended and what it said, because it must not go on.
-    pub fn refused(&self) -> (ExitStatus, String) {
+    /// Starts a server that must exit by itself; returns its status and its standard error.
+    pub fn start_and_fail(&self) -> (ExitStatus, String) {
         let output = self.spawn().wait_with_output().expect("it ends");
         (output.status, String::from_utf8_lossy(&output.stderr).into_owned())
     }
@@ -162,7 +162,7 @@ impl Server {
         self.address.expect("it is known once it has started")
     }
 
-    /// The address that the log tells under this message.
+    /// The address in the log line with this message.
     pub fn listening(&mut self, message: &str) -> SocketAddr {
         let mut found = None;
         wait_until(LONG, || {
@@ -189,7 +189,7 @@ impl Server {
         rustix::process::kill_process(pid, signal).expect("it is our child");
     }
 
-    /// How it ended, once it has.
+    /// Waits until it exits.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         let mut status = None;
         wait_until(LONG, || {
@@ -213,7 +213,7 @@ impl Server {
         (self.client()).send("POST", &path, &[("X-Skill-Token", token)], body.as_bytes())
     }
 
-    /// Calls the probe with these arguments, and gives the result.
+    /// Calls the probe with these arguments, and returns the result.
     pub fn probe(&self, arguments: &[&str]) -> Value {
         let body = serde_json::json!({ "args": arguments }).to_string();
         let answer = self.call("probe", &body);
@@ -229,7 +229,7 @@ impl Server {
         (self.client()).send(method, path, &[("X-Skill-Token", token)], b"")
     }
 
-    /// Waits until a task is over, and gives its result.
+    /// Waits until a task has finished, and returns its result.
     pub fn finished(&self, id: &str) -> Value {
         let mut result = Value::Null;
         wait_until(LONG, || {

@@ -1,4 +1,4 @@
-//! Names that are none, and files that are no skills.
+//! Invalid names, and files that are not skills.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
@@ -45,7 +45,7 @@ fn nothing_but_a_name_reaches_the_file_system() {
         let answer = server.call(name, "{}");
         assert_eq!(answer.status, 404, "{name}: {answer:?}");
     }
-    // What is a name after decoding is one.
+    // A name that is valid after decoding is accepted.
     assert_eq!(server.call("tru%65", "{}").status, 200);
     assert_eq!(server.call("true?x=y", "{}").status, 200);
 }

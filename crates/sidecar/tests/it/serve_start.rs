@@ -19,10 +19,10 @@ fn without_tokens() -> Setup {
 #[test]
 fn without_a_token_it_refuses_to_start() {
     for setup in [without_tokens(), without_tokens().variable("SKILL_TOKEN", " ").variable("SKILL_TOKEN_FILE", "")] {
-        let (status, said) = setup.refused();
-        assert_eq!(status.code(), Some(1), "{said}");
+        let (status, stderr) = setup.start_and_fail();
+        assert_eq!(status.code(), Some(1), "{stderr}");
         let expected = "error: no token is configured\nhint: set SKILL_TOKEN or SKILL_TOKEN_FILE; or pass --insecure to serve every program on this machine\n";
-        assert!(said.ends_with(expected), "{said}");
+        assert!(stderr.ends_with(expected), "{stderr}");
     }
 }
 
@@ -36,28 +36,28 @@ fn insecure_is_for_this_machine_and_its_programs() {
 
     let mut setup = without_tokens().with(&["--insecure"]);
     setup.arguments[1] = "0.0.0.0:0".to_owned();
-    let (status, said) = setup.refused();
-    assert_eq!(status.code(), Some(1), "{said}");
-    assert!(said.contains("hint: listen on 127.0.0.1, or set SKILL_TOKEN\n"), "{said}");
+    let (status, stderr) = setup.start_and_fail();
+    assert_eq!(status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("hint: listen on 127.0.0.1, or set SKILL_TOKEN\n"), "{stderr}");
 
-    let (status, said) = Setup::new().with(&["--insecure"]).refused();
-    assert_eq!(status.code(), Some(1), "{said}");
-    assert!(said.contains("hint: leave out --insecure"), "{said}");
+    let (status, stderr) = Setup::new().with(&["--insecure"]).start_and_fail();
+    assert_eq!(status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("hint: leave out --insecure"), "{stderr}");
 }
 
 #[test]
 fn a_token_file_that_cannot_be_used_is_an_error_that_does_not_repeat_it() {
     let setup = Setup::new();
     fs::remove_file(setup.tokens()).expect("it is there");
-    let (status, said) = setup.refused();
-    assert_eq!(status.code(), Some(1), "{said}");
-    assert!(said.contains("the token file "), "{said}");
+    let (status, stderr) = setup.start_and_fail();
+    assert_eq!(status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("the token file "), "{stderr}");
     fs::write(setup.tokens(), "my secret\n").expect("it can be written");
     fs::set_permissions(setup.tokens(), fs::Permissions::from_mode(0o444)).expect("it is ours");
-    let (status, said) = setup.refused();
-    assert_eq!(status.code(), Some(1), "{said}");
-    assert!(said.contains("line 1: it contains a character"), "{said}");
-    assert!(!said.contains("my secret"), "{said}");
+    let (status, stderr) = setup.start_and_fail();
+    assert_eq!(status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("line 1: it contains a character"), "{stderr}");
+    assert!(!stderr.contains("my secret"), "{stderr}");
 }
 
 #[test]
@@ -66,14 +66,14 @@ fn an_address_in_use_is_an_error_with_a_hint() {
     let address = taken.local_addr().expect("it has one").to_string();
     let mut setup = Setup::new();
     setup.arguments[1].clone_from(&address);
-    let (status, said) = setup.refused();
-    assert_eq!(status.code(), Some(1), "{said}");
-    assert!(said.contains(&format!("error: cannot listen on {address}")), "{said}");
-    assert!(said.contains("\nhint: "), "{said}");
+    let (status, stderr) = setup.start_and_fail();
+    assert_eq!(status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains(&format!("error: cannot listen on {address}")), "{stderr}");
+    assert!(stderr.contains("\nhint: "), "{stderr}");
 }
 
 #[test]
-fn a_rotated_token_is_taken_at_once_and_the_old_one_no_more() {
+fn a_rotated_token_is_accepted_at_once_and_the_old_one_refused() {
     if !as_user::is_root() {
         skip!("skills of another owner need root");
     }
@@ -111,7 +111,7 @@ fn a_rotated_token_is_taken_at_once_and_the_old_one_no_more() {
     put("..2", "new-token-0123456789");
     assert_eq!(server.call_as("new-token-0123456789", "true", "").status, 200);
     assert_eq!(server.call_as("old-token-0123456789", "true", "").status, 401);
-    // Nobody has to send a wrong one for it to be noticed.
+    // The change is noticed without a request with an unknown token.
     put("..4", "other-token-0123456789");
     assert!(wait_until(LONG, || { server.call_as("new-token-0123456789", "true", "").status == 401 }));
     put("..3", "last-token-0123456789");
@@ -160,14 +160,14 @@ fn a_sandbox_that_is_gone_ends_the_server_with_an_error() {
         assert_eq!(answer.status, status, "{answer:?}");
     }
     assert_eq!(server.ended().and_then(|status| status.code()), Some(1));
-    // Its last words are read beside this, and may come a moment after its end.
+    // Another thread reads the log, and may read the last line after the exit.
     let gone = "error: the sandbox of the skills is gone";
-    let told = wait_until(LONG, || server.log().concat().contains(gone));
-    assert!(told, "{}", server.log().concat());
+    let logged = wait_until(LONG, || server.log().concat().contains(gone));
+    assert!(logged, "{}", server.log().concat());
 }
 
 #[test]
-fn help_teaches() {
+fn help_names_every_option() {
     let directory = crate::serve_server::directory();
     let help = command(binary(directory.path())).args(["serve", "--help"]).output();
     let help = String::from_utf8(help.expect("it runs").stdout).expect("it is text");

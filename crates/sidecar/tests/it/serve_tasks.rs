@@ -1,4 +1,4 @@
-//! Tasks, repeated requests, and callers who hang up.
+//! Tasks, repeated requests, and callers that disconnect.
 
 use std::time::Duration;
 
@@ -38,10 +38,10 @@ fn a_pending_task_says_so_and_can_be_cancelled_with_all_it_started() {
     let cancelled = server.ask("DELETE", &path, TOKENS[0]);
     assert_eq!(processes::with_marker(&marker), [0_i32; 0]);
     let result = cancelled.json();
-    let told = ["status", "exit_code", "cancelled"].map(|field| &result[field]);
+    let fields = ["status", "exit_code", "cancelled"].map(|field| &result[field]);
     assert_eq!(cancelled.status, 200);
-    assert_eq!(told, [&json!("error"), &json!(-1), &json!(true)]);
-    // Again, and by asking: the same.
+    assert_eq!(fields, [&json!("error"), &json!(-1), &json!(true)]);
+    // Repeated, and by polling: the same.
     assert_eq!(server.ask("DELETE", &path, TOKENS[0]).body, cancelled.body);
     assert_eq!(server.get(&path).body, cancelled.body);
 }
@@ -66,10 +66,10 @@ fn tasks_of_others_do_not_exist() {
     let task = server.call("sleep", r#"{"args": ["300"], "timeout": 300}"#).json();
     let id = task["task_id"].as_str().expect("it is text");
     let path = |id: &str| format!("/task/{id}");
-    let told = |method: &str, id: &str, token: &str| {
+    let request = |method: &str, id: &str, token: &str| {
         let answer = server.ask(method, &path(id), token);
         let mut error = answer.json();
-        // The one thing that differs from request to request.
+        // It differs in each response.
         let request_id = error["request_id"].take();
         assert_eq!(request_id.as_str(), answer.header("x-request-id"));
         let headers: Vec<_> = (answer.headers.into_iter())
@@ -77,7 +77,7 @@ fn tasks_of_others_do_not_exist() {
             .collect();
         (answer.status, error, headers)
     };
-    let unknown = told("GET", &Uuid::new_v4().to_string(), TOKENS[1]);
+    let unknown = request("GET", &Uuid::new_v4().to_string(), TOKENS[1]);
     assert_eq!(unknown.0, 404);
     for method in ["GET", "DELETE"] {
         for other in [
@@ -89,7 +89,7 @@ fn tasks_of_others_do_not_exist() {
             "%00",
             &format!("{{{id}}}").replace(['{', '}'], "%7B"),
         ] {
-            assert_eq!(told(method, other, TOKENS[1]), unknown, "{method} {other}");
+            assert_eq!(request(method, other, TOKENS[1]), unknown, "{method} {other}");
         }
     }
     assert_eq!(server.get(&path(id)).json()["status"], "pending");
@@ -116,7 +116,7 @@ fn too_many_tasks_are_refused_and_do_not_hurt_other_callers() {
 }
 
 #[test]
-fn what_cannot_run_is_said_at_once_and_makes_no_task() {
+fn a_skill_that_cannot_run_is_an_error_at_once_and_no_task() {
     let server = Server::start();
     let answer = server.call("there-is-none", r#"{"timeout": 60}"#);
     assert_eq!(answer.status, 404, "{answer:?}");
@@ -125,7 +125,7 @@ fn what_cannot_run_is_said_at_once_and_makes_no_task() {
 }
 
 #[test]
-fn a_caller_who_hangs_up_ends_the_command() {
+fn a_disconnected_caller_cancels_the_command() {
     if !as_user::is_root() {
         skip!("skills of another owner need root");
     }
@@ -137,8 +137,8 @@ fn a_caller_who_hangs_up_ends_the_command() {
     assert!(wait_until(LONG, || processes::with_marker(&marker).len() > 1));
     client.hang_up();
     assert!(is_gone(&marker));
-    let said = || server.log().concat().contains("the caller hung up");
-    assert!(wait_until(LONG, said));
+    let logged = || server.log().concat().contains("the caller disconnected");
+    assert!(wait_until(LONG, logged));
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn a_repeated_request_is_executed_once() {
         let headers = [("X-Skill-Token", token), ("Idempotency-Key", key)];
         server.client().send("POST", "/skill/once", &headers, body.as_bytes())
     };
-    // In flight: all of them get the answer of the one.
+    // In flight: all of them get the response of the first.
     let answers: Vec<_> = std::thread::scope(|scope| {
         let senders: Vec<_> = (0..4).map(|_| scope.spawn(|| send("key", TOKENS[0], "{}"))).collect();
         senders.into_iter().map(|sender| sender.join().expect("it is answered")).collect()
@@ -164,9 +164,9 @@ fn a_repeated_request_is_executed_once() {
     }
     let replayed = answers.iter().filter(|answer| answer.header("idempotency-replayed") == Some("true"));
     assert_eq!(replayed.count(), 3);
-    // Finished: the same again.
-    let again = send("key", TOKENS[0], "{}");
-    assert_eq!((&again.body, again.header("idempotency-replayed")), (&first.body, Some("true")));
+    // Finished: the same response.
+    let repeated = send("key", TOKENS[0], "{}");
+    assert_eq!((&repeated.body, repeated.header("idempotency-replayed")), (&first.body, Some("true")));
     // Another request, and another caller.
     let conflict = send("key", TOKENS[0], r#"{"args": []}"#);
     assert_eq!(conflict.status, 422, "{conflict:?}");
@@ -192,24 +192,24 @@ fn a_repeated_request_for_a_task_gives_the_same_task() {
 }
 
 #[test]
-fn a_repeated_request_survives_a_caller_who_hung_up() {
+fn a_request_with_a_key_survives_the_disconnection_of_its_caller() {
     if !as_user::is_root() {
         skip!("skills of another owner need root");
     }
     let server = Server::start();
-    // It has to be seen while it runs: for longer on a slow machine.
-    let seen = ["2", "8", "25"].into_iter().find_map(|seconds| {
+    // It must be observed while it runs: for longer on a slow machine.
+    let observed = ["2", "8", "25"].into_iter().find_map(|seconds| {
         let marker = processes::new_marker();
         let headers = [("X-Skill-Token", TOKENS[0]), ("Idempotency-Key", &marker)];
         let body = json!({ "args": ["do", "--marker", marker, "sleep", seconds] }).to_string();
         let mut client = server.client();
         client.begin("POST", "/skill/probe", &headers, body.as_bytes());
         let time = Duration::from_secs(seconds.parse().expect("a number"));
-        let is_seen = wait_until(time, || !processes::with_marker(&marker).is_empty());
+        let is_running = wait_until(time, || !processes::with_marker(&marker).is_empty());
         client.hang_up();
-        is_seen.then_some((marker, body))
+        is_running.then_some((marker, body))
     });
-    let (key, body) = seen.expect("it runs");
+    let (key, body) = observed.expect("it runs");
     let headers = [("X-Skill-Token", TOKENS[0]), ("Idempotency-Key", &key)];
     let answer = server.client().send("POST", "/skill/probe", &headers, body.as_bytes());
     assert_eq!(answer.header("idempotency-replayed"), Some("true"));

@@ -17,7 +17,7 @@ fn a_whole_request_is_read() {
 }
 
 #[test]
-fn nothing_is_the_default() {
+fn an_empty_body_is_the_default_call() {
     for body in ["", " \n", "{}", r#"{"stdin": null, "timeout": null}"#] {
         assert_eq!(Call::parse(body.as_bytes()), Ok(Call::default()), "{body}");
     }
@@ -39,7 +39,7 @@ fn long_timeouts_are_clamped_and_make_a_task() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn errors_name_the_field() {
     let whole = "expected a whole number of seconds, at least 1";
     let cases = [
         ("{\"timeout\": 0}", format!("timeout: invalid value: integer `0`, {whole}")),
@@ -74,13 +74,13 @@ fn what_is_wrong_is_named() {
     ];
     for (body, expected) in cases {
         let message = message(body);
-        let without_place = message.split(" at line ").next();
-        assert_eq!(without_place, Some(expected.as_str()), "{body}");
+        let without_position = message.split(" at line ").next();
+        assert_eq!(without_position, Some(expected.as_str()), "{body}");
     }
 }
 
 #[test]
-fn variables_of_others_are_refused_in_every_spelling() {
+fn variables_without_the_prefix_are_refused_in_every_spelling() {
     for name in [
         "LD_PRELOAD",
         "PATH",
@@ -144,7 +144,7 @@ fn a_mistyped_field_gets_a_hint() {
 }
 
 #[test]
-fn what_is_repeated_is_short() {
+fn repeated_input_is_truncated() {
     let error = Call::parse(format!("{{\"{}\": 1}}", "x".repeat(100_000)).as_bytes()).unwrap_err();
     assert_eq!(error.message.chars().count(), MAX_MESSAGE.0);
     let deep = format!("{{\"args\": {}", "[".repeat(100_000));

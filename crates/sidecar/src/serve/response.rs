@@ -1,4 +1,4 @@
-//! What callers are told: results and errors, as JSON.
+//! Results and errors of calls, as JSON.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -16,33 +16,33 @@ use sympozium_exec::{CapturedOutput, Outcome, Termination};
 /// The exit code of a skill that did not exit by itself, or was not started.
 const NO_EXIT_CODE: i32 = -1;
 
-/// What came of a call that was taken on.
+/// The result of a call that was accepted.
 #[derive(Debug)]
-pub enum Finished {
-    /// The skill ran.
-    Ran(Outcome),
-    /// It was cancelled before it started.
-    NeverRan,
-    /// It has no outcome: why, for the caller.
+pub enum CallResult {
+    Completed(Outcome),
+    CancelledBeforeStart,
+    /// There is no outcome. The reason is for the caller.
     Failed(String),
 }
 
-impl Finished {
-    /// How much it keeps.
+impl CallResult {
+    /// Of output; counted against the caller's quota.
     pub fn bytes(&self) -> usize {
         match self {
-            Self::Ran(outcome) => outcome.stdout.bytes.len() + outcome.stderr.bytes.len(),
-            Self::NeverRan => 0,
-            Self::Failed(why) => why.len(),
+            Self::Completed(outcome) => outcome.stdout.bytes.len() + outcome.stderr.bytes.len(),
+            Self::CancelledBeforeStart => 0,
+            Self::Failed(reason) => reason.len(),
         }
     }
 
-    /// The result object. The four fields of the contract come first.
+    /// The four documented fields come first.
     pub fn to_json(&self, isolation: &Value) -> Vec<u8> {
         let result = match self {
-            Self::Ran(outcome) => ResultObject::of(outcome, isolation),
-            Self::NeverRan => ResultObject { cancelled: true, ..ResultObject::without_run("", isolation) },
-            Self::Failed(why) => ResultObject::without_run(why, isolation),
+            Self::Completed(outcome) => ResultObject::from_outcome(outcome, isolation),
+            Self::CancelledBeforeStart => {
+                ResultObject { cancelled: true, ..ResultObject::without_outcome("", isolation) }
+            }
+            Self::Failed(reason) => ResultObject::without_outcome(reason, isolation),
         };
         to_bytes(&result)
     }
@@ -71,15 +71,15 @@ struct ResultObject<'a> {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
-fn is_false(it: &bool) -> bool {
-    !it
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 impl<'a> ResultObject<'a> {
-    fn of(outcome: &'a Outcome, isolation: &'a Value) -> Self {
+    fn from_outcome(outcome: &'a Outcome, isolation: &'a Value) -> Self {
         let exit_code = match outcome.termination {
             _ if outcome.timed_out || outcome.cancelled => NO_EXIT_CODE,
-            ending => ending.exit_code(),
+            termination => termination.exit_code(),
         };
         let mut stderr = outcome.stderr.text();
         if outcome.timed_out && stderr.is_empty() {
@@ -92,24 +92,24 @@ impl<'a> ResultObject<'a> {
             exit_code,
             timed_out: outcome.timed_out,
             truncated: outcome.stdout.is_truncated() || outcome.stderr.is_truncated(),
-            duration_ms: milliseconds(outcome.duration),
+            duration_ms: to_milliseconds(outcome.duration),
             signal: match outcome.termination {
                 Termination::Signaled(signal) => Some(signal),
                 Termination::Exited(_) => None,
             },
             cancelled: outcome.cancelled,
             oom_killed: outcome.oom_killed,
-            stdout_base64: exact(&outcome.stdout),
-            stderr_base64: exact(&outcome.stderr),
+            stdout_base64: encode_if_lossy(&outcome.stdout),
+            stderr_base64: encode_if_lossy(&outcome.stderr),
             isolation,
         }
     }
 
-    fn without_run(why: &'a str, isolation: &'a Value) -> Self {
+    fn without_outcome(reason: &'a str, isolation: &'a Value) -> Self {
         Self {
             status: "error",
             stdout: "".into(),
-            stderr: why.into(),
+            stderr: reason.into(),
             exit_code: NO_EXIT_CODE,
             timed_out: false,
             truncated: false,
@@ -124,18 +124,16 @@ impl<'a> ResultObject<'a> {
     }
 }
 
-/// The bytes themselves, where the text does not tell them all.
-fn exact(captured: &CapturedOutput) -> Option<String> {
+/// The exact bytes in base64, where they are not valid UTF-8.
+fn encode_if_lossy(captured: &CapturedOutput) -> Option<String> {
     captured.has_invalid_utf8().then(|| STANDARD.encode(&captured.bytes))
 }
 
-/// Whole milliseconds.
-pub fn milliseconds(duration: Duration) -> u64 {
+pub fn to_milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// An answer that is JSON.
-pub fn json(status: StatusCode, body: impl Into<Body>) -> Response<Body> {
+pub fn json_response(status: StatusCode, body: impl Into<Body>) -> Response<Body> {
     let mut response = Response::new(body.into());
     *response.status_mut() = status;
     let headers = response.headers_mut();
@@ -144,31 +142,28 @@ pub fn json(status: StatusCode, body: impl Into<Body>) -> Response<Body> {
 }
 
 fn to_bytes(value: &impl Serialize) -> Vec<u8> {
-    // Strings, numbers and raw values that were made by serde_json: there is nothing in them that can fail.
+    // Strings, numbers and values of serde_json: serializing them cannot fail.
     serde_json::to_vec(value).unwrap_or_default()
 }
 
-/// An answer that is an error: one part for the caller, one for the log.
+/// An error: `message` and `hint` are for the caller, `cause` is for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ErrorAnswer {
-    /// The status.
+pub struct ErrorResponse {
     pub status: StatusCode,
-    /// What is wrong, for the caller.
     pub message: String,
-    /// What the caller can do about it.
+    /// The next thing to try.
     pub hint: Option<String>,
-    /// Why, for the log alone: it may hold paths.
+    /// For the log only: it may contain paths.
     pub cause: Option<String>,
-    /// When it makes sense to try again [seconds].
+    /// In seconds.
     pub retry_after: Option<u32>,
-    /// Whether the connection is closed, because the rest of the request is not read.
+    /// Close the connection, because the rest of the request is not read.
     pub close: bool,
-    /// Whether the message repeats what the caller sent, which is not for the log.
-    pub quotes: bool,
+    /// The message repeats input of the caller, which must not be logged.
+    pub quotes_input: bool,
 }
 
-impl ErrorAnswer {
-    /// With a message and nothing else.
+impl ErrorResponse {
     pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
         Self {
             status,
@@ -177,49 +172,40 @@ impl ErrorAnswer {
             cause: None,
             retry_after: None,
             close: false,
-            quotes: false,
+            quotes_input: false,
         }
     }
 
-    /// With the next thing to try.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// With what the log should know.
     pub fn cause(mut self, cause: impl ToString) -> Self {
         self.cause = Some(cause.to_string());
         self
     }
 
-    /// Worth another try.
     pub fn retry_after(mut self, seconds: u32) -> Self {
         self.retry_after = Some(seconds);
         self
     }
 
-    /// And nothing more of the request is read.
     pub fn close(mut self) -> Self {
         self.close = true;
         self
     }
 
-    /// The message repeats what the caller sent.
-    pub fn quoting(mut self) -> Self {
-        self.quotes = true;
+    pub fn quoting_input(mut self) -> Self {
+        self.quotes_input = true;
         self
     }
 
-    /// What the log may say of it.
-    pub fn reason(&self) -> &str {
-        match self.quotes {
-            true => "the request cannot be used",
-            false => &self.message,
-        }
+    /// The message, without input of the caller.
+    pub fn loggable_message(&self) -> &str {
+        if self.quotes_input { "the request cannot be used" } else { &self.message }
     }
 
-    /// The answer, for the request of that id.
     pub fn to_response(&self, request_id: &str) -> Response<Body> {
         #[derive(Serialize)]
         struct Error<'a> {
@@ -228,8 +214,10 @@ impl ErrorAnswer {
             hint: Option<&'a str>,
             request_id: &'a str,
         }
-        let mut response =
-            json(self.status, to_bytes(&Error { error: &self.message, hint: self.hint.as_deref(), request_id }));
+        let mut response = json_response(
+            self.status,
+            to_bytes(&Error { error: &self.message, hint: self.hint.as_deref(), request_id }),
+        );
         let headers = response.headers_mut();
         if let Some(seconds) = self.retry_after {
             headers.insert(RETRY_AFTER, seconds.into());
@@ -241,8 +229,9 @@ impl ErrorAnswer {
     }
 }
 
-/// The error itself travels as an extension: whoever knows the request's id writes it.
-impl IntoResponse for ErrorAnswer {
+/// The error is attached as an extension: [`RequestHandler`](super::handler::RequestHandler), which knows the request's id,
+/// writes the body.
+impl IntoResponse for ErrorResponse {
     fn into_response(self) -> axum::response::Response {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = self.status;
@@ -279,23 +268,23 @@ mod tests {
         CapturedOutput { bytes: bytes.to_vec(), total_bytes: bytes.len() as u64 }
     }
 
-    fn text(finished: &Finished) -> String {
-        String::from_utf8(finished.to_json(&serde_json::json!({}))).unwrap()
+    fn text(result: &CallResult) -> String {
+        String::from_utf8(result.to_json(&serde_json::json!({}))).unwrap()
     }
 
     #[test]
-    fn the_fields_of_the_contract_come_first() {
+    fn the_documented_fields_come_first() {
         assert_eq!(
-            text(&Finished::Ran(outcome())),
+            text(&CallResult::Completed(outcome())),
             r#"{"status":"ok","stdout":"out","stderr":"","exit_code":0,"timed_out":false,"truncated":false,"duration_ms":12,"isolation":{}}"#
         );
     }
 
     #[test]
-    fn every_way_to_end_is_told() {
+    fn every_termination_is_reported() {
         let timed_out = Outcome { timed_out: true, termination: Termination::Signaled(15), ..outcome() };
         assert_eq!(
-            text(&Finished::Ran(timed_out)),
+            text(&CallResult::Completed(timed_out)),
             r#"{"status":"error","stdout":"out","stderr":"timeout","exit_code":-1,"timed_out":true,"truncated":false,"duration_ms":12,"signal":15,"isolation":{}}"#
         );
         let killed = Outcome {
@@ -306,15 +295,15 @@ mod tests {
             ..outcome()
         };
         assert_eq!(
-            text(&Finished::Ran(killed)),
+            text(&CallResult::Completed(killed)),
             "{\"status\":\"error\",\"stdout\":\"a\u{fffd}\",\"stderr\":\"cut\",\"exit_code\":137,\"timed_out\":false,\"truncated\":true,\"duration_ms\":12,\"signal\":9,\"oom_killed\":true,\"stdout_base64\":\"Yf8=\",\"isolation\":{}}"
         );
         assert_eq!(
-            text(&Finished::NeverRan),
+            text(&CallResult::CancelledBeforeStart),
             r#"{"status":"error","stdout":"","stderr":"","exit_code":-1,"timed_out":false,"truncated":false,"duration_ms":0,"cancelled":true,"isolation":{}}"#
         );
         assert_eq!(
-            text(&Finished::Failed("gone".to_owned())),
+            text(&CallResult::Failed("gone".to_owned())),
             r#"{"status":"error","stdout":"","stderr":"gone","exit_code":-1,"timed_out":false,"truncated":false,"duration_ms":0,"isolation":{}}"#
         );
     }

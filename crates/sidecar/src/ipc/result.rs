@@ -1,6 +1,6 @@
-//! What a request asks of the executor, and what its answer says about what came of it.
+//! From the request of a file to one of the executor, and from its outcome to the result file.
 //!
-//! Exit codes are those of the shell and of `timeout(1)`, so that a caller can tell by the number alone:
+//! Exit codes are those of the shell and of `timeout(1)`, so that the number alone tells how the command ended:
 //! 124 timed out, 125 the executor refused or failed, 126 not executable, 127 not found, 128+N signal N.
 
 use std::time::Duration;
@@ -12,15 +12,14 @@ use sympozium_ipc::RequestId;
 use sympozium_ipc::message::{EXECUTOR_FAILED, ExecRequest, ExecResult, ResultMeta, Truncated};
 use sympozium_program::error_chain;
 
-use crate::isolation::Isolation;
+use crate::isolation::IsolationSummary;
 
-/// Our own timer ended the command.
 const TIMED_OUT: i64 = 124;
 const NOT_EXECUTABLE: i64 = 126;
 const NOT_FOUND: i64 = 127;
 
-/// What the executor is asked for. `argv` goes past the shell; anything else is a line for it.
-pub fn command(request: &ExecRequest, max_timeout: Duration) -> Request {
+/// `argv` bypasses the shell; without it the request has a line for the shell.
+pub fn build_request(request: &ExecRequest, max_timeout: Duration) -> Request {
     let mut command = if request.argv.is_empty() {
         Request::shell(request.shell_line())
     } else {
@@ -32,18 +31,17 @@ pub fn command(request: &ExecRequest, max_timeout: Duration) -> Request {
     command
 }
 
-/// What came of a request that was handed to the executor.
-pub fn of_run(id: &RequestId, ran: &Result<Outcome, RunError>, isolation: &Isolation) -> ExecResult {
-    match ran {
-        Ok(outcome) => of_outcome(id, outcome, isolation),
-        Err(error) => of_error(id, error, isolation),
+pub fn from_run(id: &RequestId, outcome: &Result<Outcome, RunError>, isolation: &IsolationSummary) -> ExecResult {
+    match outcome {
+        Ok(outcome) => from_outcome(id, outcome, isolation),
+        Err(error) => from_error(id, error, isolation),
     }
 }
 
-fn of_outcome(id: &RequestId, outcome: &Outcome, isolation: &Isolation) -> ExecResult {
+fn from_outcome(id: &RequestId, outcome: &Outcome, isolation: &IsolationSummary) -> ExecResult {
     let exit_code = if outcome.timed_out { TIMED_OUT } else { outcome.termination.exit_code().into() };
-    let (stdout, cut_stdout) = text(&outcome.stdout);
-    let (stderr, cut_stderr) = text(&outcome.stderr);
+    let (stdout, stdout_truncated) = decode_and_truncate(&outcome.stdout);
+    let (stderr, stderr_truncated) = decode_and_truncate(&outcome.stderr);
     ExecResult {
         id: id.clone(),
         exit_code,
@@ -52,23 +50,24 @@ fn of_outcome(id: &RequestId, outcome: &Outcome, isolation: &Isolation) -> ExecR
         timed_out: outcome.timed_out,
         meta: Some(ResultMeta {
             outcome: outcome.cancelled.then(|| "cancelled".to_owned()),
-            truncated: (cut_stdout || cut_stderr).then_some(Truncated { stdout: cut_stdout, stderr: cut_stderr }),
+            truncated: (stdout_truncated || stderr_truncated)
+                .then_some(Truncated { stdout: stdout_truncated, stderr: stderr_truncated }),
             duration_millis: Some(outcome.duration.as_millis().try_into().unwrap_or(u64::MAX)),
             isolation: Some(isolation.as_json().clone()),
         }),
     }
 }
 
-/// The text of a stream, and whether it is not all of it. Replacing invalid bytes makes it longer, so it is cut again.
-fn text(stream: &CapturedOutput) -> (String, bool) {
+/// The text of a stream, and whether it was truncated. Replacing invalid bytes makes it longer, so it is truncated again.
+fn decode_and_truncate(stream: &CapturedOutput) -> (String, bool) {
     let mut text = stream.text().into_owned();
-    let fits = text.floor_char_boundary(DEFAULT_OUTPUT_BYTES);
-    let cut = stream.is_truncated() || fits < text.len();
-    text.truncate(fits);
-    (text, cut)
+    let end = text.floor_char_boundary(DEFAULT_OUTPUT_BYTES);
+    let is_truncated = stream.is_truncated() || end < text.len();
+    text.truncate(end);
+    (text, is_truncated)
 }
 
-fn of_error(id: &RequestId, error: &RunError, isolation: &Isolation) -> ExecResult {
+fn from_error(id: &RequestId, error: &RunError, isolation: &IsolationSummary) -> ExecResult {
     let (exit_code, outcome) = match error {
         RunError::Lookup(LookupError::NotFound { .. }) => (NOT_FOUND, "refused"),
         RunError::Lookup(_) | RunError::NotStarted(_) => (NOT_EXECUTABLE, "refused"),
@@ -82,42 +81,47 @@ fn of_error(id: &RequestId, error: &RunError, isolation: &Isolation) -> ExecResu
             (EXECUTOR_FAILED, "ambiguous")
         }
     };
-    let mut answer = match error {
+    let mut result = match error {
         RunError::WorkingDirectory { path, source } => {
             let text = format!("skill-sidecar: the field `workDir`: {}: {source}", path.display());
-            attested(ExecResult::failed(id.clone(), outcome, text), isolation)
+            with_isolation(ExecResult::failed(id.clone(), outcome, text), isolation)
         }
-        _ => of_failure(id, outcome, error, isolation),
+        _ => from_failure(id, outcome, error, isolation),
     };
-    answer.exit_code = exit_code;
-    answer
+    result.exit_code = exit_code;
+    result
 }
 
-/// The answer to a request of which no outcome can be told, and why.
-pub fn of_failure(id: &RequestId, outcome: &str, error: &dyn std::error::Error, isolation: &Isolation) -> ExecResult {
+/// The result of a request without an outcome: `error` says why there is none.
+pub fn from_failure(
+    id: &RequestId,
+    outcome: &str,
+    error: &dyn std::error::Error,
+    isolation: &IsolationSummary,
+) -> ExecResult {
     let mut stderr = format!("skill-sidecar: {}", error_chain(error));
     stderr.truncate(stderr.floor_char_boundary(DEFAULT_OUTPUT_BYTES));
-    attested(ExecResult::failed(id.clone(), outcome, stderr), isolation)
+    with_isolation(ExecResult::failed(id.clone(), outcome, stderr), isolation)
 }
 
-/// Every answer says what isolation is live: a bridge takes one that does not for an executor that has none.
-fn attested(mut answer: ExecResult, isolation: &Isolation) -> ExecResult {
-    let meta = answer.meta.get_or_insert_default();
+/// Every result needs it: a bridge treats a result without it as one of an executor without isolation.
+fn with_isolation(mut result: ExecResult, isolation: &IsolationSummary) -> ExecResult {
+    let meta = result.meta.get_or_insert_default();
     meta.isolation = Some(isolation.as_json().clone());
-    answer
+    result
 }
 
-/// The same answer without what made it large, for a volume that is nearly full.
-pub fn without_output(answer: &ExecResult) -> ExecResult {
+/// The same result without output, for a volume that is nearly full.
+pub fn without_output(result: &ExecResult) -> ExecResult {
     ExecResult {
-        id: answer.id.clone(),
-        exit_code: answer.exit_code,
+        id: result.id.clone(),
+        exit_code: result.exit_code,
         stdout: String::new(),
         stderr: "skill-sidecar: the volume has no room for the output\n".to_owned(),
-        timed_out: answer.timed_out,
+        timed_out: result.timed_out,
         meta: Some(ResultMeta {
-            truncated: Some(Truncated { stdout: !answer.stdout.is_empty(), stderr: !answer.stderr.is_empty() }),
-            isolation: answer.meta.as_ref().and_then(|it| it.isolation.clone()),
+            truncated: Some(Truncated { stdout: !result.stdout.is_empty(), stderr: !result.stderr.is_empty() }),
+            isolation: result.meta.as_ref().and_then(|meta| meta.isolation.clone()),
             ..ResultMeta::default()
         }),
     }
