@@ -2,7 +2,7 @@
 //! beside what they try.
 //!
 //! Three callers share them: coverage-guided fuzzing (`make fuzz`), the replay of the corpora on stable in `make
-//! test`, and whoever debugs a find. Each one states a property and panics when it does not hold.
+//! test`, and debugging of a find. Each one states a property and panics when it does not hold.
 
 pub use crate::model::anthropic::fuzzing::agent_anthropic;
 pub use crate::model::openai::fuzzing::{agent_openai, agent_sse};
@@ -25,3 +25,6 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("neutral_text", neutral_text),
     ("page_text", page_text),
 ];
+
+#[cfg(test)]
+mod tests;

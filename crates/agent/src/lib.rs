@@ -19,7 +19,7 @@ pub mod calls;
 pub mod context;
 pub mod conversation;
 pub mod door;
-#[doc(hidden)]
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod independent;
 pub mod model;

@@ -50,3 +50,6 @@ fn check_truncated<L: Limit>(text: &str, limit: L) {
         assert!(short.ends_with('…') || short.is_empty(), "{short:?}");
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -32,6 +32,7 @@ pub mod digest;
 pub mod duration;
 pub mod environment;
 pub mod feature;
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod guarantee;
 pub mod installation;

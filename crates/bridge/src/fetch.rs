@@ -11,7 +11,7 @@ mod address;
 mod decode;
 mod exchange;
 mod frame;
-#[doc(hidden)]
+#[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 mod headers;
 

@@ -208,3 +208,6 @@ fn redact(secret: &[u8], pieces: &[&[u8]]) {
     assert!(secret.contains(&b'*') || !finds());
     assert!(out.iter().zip(&came).all(|(out, came)| out == came || *out == b'*'));
 }
+
+#[cfg(test)]
+mod tests;

@@ -27,7 +27,7 @@ pub mod door;
 pub mod egress_client;
 pub mod fetch;
 pub mod floor;
-#[doc(hidden)]
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod inputs;
 pub mod invocation;

@@ -1,9 +1,7 @@
 //! `sympozium explain`: prints what a run can touch.
 
 mod difference;
-mod text;
-
-pub use text::render as text_of;
+pub(crate) mod text;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -12,7 +12,7 @@ use sympozium_plan::explain::{compare, explain};
 use sympozium_plan::plan::Planned;
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::explain::text_of;
+use crate::explain::text;
 use crate::page::WIDTH;
 use crate::planning::NIL_UID;
 
@@ -42,7 +42,7 @@ pub fn explanation(data: &[u8]) {
         let make = |planned: &Planned<'_>| Ok(explain(&planned.plan));
         plan_session(session, schemas, None, NIL_UID, make)
     });
-    let page = text_of(&planning);
+    let page = text::render(&planning);
     for line in page.lines() {
         assert!(line.chars().all(is_visible), "{line:?}");
         assert!(line.width() <= WIDTH, "{line:?}");
@@ -51,3 +51,6 @@ pub fn explanation(data: &[u8]) {
         assert_eq!(compare(explanation, explanation).0, []);
     }
 }
+
+#[cfg(test)]
+mod tests;

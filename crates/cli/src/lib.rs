@@ -10,6 +10,7 @@ mod demo;
 mod doctor;
 mod explain;
 mod failure;
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod output;
 mod page;

@@ -43,3 +43,6 @@ targets! {
     text::process_stat,
     text::skill_name,
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,7 +16,7 @@ pub mod config;
 pub mod environment;
 pub mod executor;
 pub mod features;
-#[doc(hidden)]
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod guarantee;
 pub mod landlock;

@@ -16,10 +16,12 @@ use sympozium_plan::host::Host;
 use crate::egress::client_hello::{Hello, MAX_WIRE_BYTES, may_be_tls, parse_hello};
 use crate::egress::inspector::{Inspector, TLS_PORT};
 use crate::egress::target::{Target, TargetKind};
-use crate::egress::tls_records::{RecordWalker, example_hello, example_retry_request};
+use crate::egress::tls_records::RecordWalker;
+use crate::egress::tls_records::examples::{example_hello, example_retry_request};
 use crate::events::Reason;
 use crate::plans::AllowList;
-use crate::run_api::{ReportCursor, ReportStep, RunRequest, check_report};
+use crate::run_api::reports::{ReportStep, check_report};
+use crate::run_api::{ReportCursor, RunRequest};
 use crate::settings::Loopback;
 
 /// Returns if every property holds for `data`, and panics otherwise.
@@ -224,3 +226,6 @@ pub fn run_api(data: &[u8]) {
         Ok(RunRequest::Message(request)) => assert!(!request.text.is_empty()),
     }
 }
+
+#[cfg(test)]
+mod tests;

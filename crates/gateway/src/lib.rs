@@ -20,7 +20,7 @@ pub mod connection_limits;
 pub mod egress;
 pub mod events;
 pub mod forward;
-#[doc(hidden)]
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod metrics;
 pub mod network;

@@ -17,7 +17,7 @@ mod connection;
 mod credentials;
 pub mod local;
 mod questions;
-mod reports;
+pub(crate) mod reports;
 mod request;
 mod state;
 mod tasks;
@@ -54,7 +54,6 @@ pub use traits::{
 };
 
 pub(crate) use connection::{PREFACE, PrefixedStream, serve};
-pub(crate) use reports::{ReportStep, check_report};
 pub(crate) use request::{RequestKind, RunRequest};
 pub(crate) use state::RunState;
 

@@ -177,3 +177,6 @@ pub fn proxy_credential(data: &[u8]) {
     assert_eq!((signed.user.as_str(), signed.password.as_str()), (user, password));
     ring.verify(user, password, claims.expires).expect_err("it has expired");
 }
+
+#[cfg(test)]
+mod tests;

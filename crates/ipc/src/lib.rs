@@ -29,7 +29,7 @@ mod beneath;
 pub mod credential;
 pub mod done;
 pub mod door;
-#[doc(hidden)]
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod id;
 pub mod inbox;

@@ -197,3 +197,6 @@ fn check_report(text: String, lines: usize) {
     let is_safe = |character: char| character == '\n' || is_visible(character);
     assert!(report.text().chars().all(is_safe), "{:?}", report.text());
 }
+
+#[cfg(test)]
+mod tests;

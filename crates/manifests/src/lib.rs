@@ -12,6 +12,7 @@
 
 pub mod agent_skill;
 pub mod built_in;
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod invisible_chars;
 pub mod kinds;

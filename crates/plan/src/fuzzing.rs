@@ -120,3 +120,6 @@ pub fn run_plan(data: &[u8]) {
         assert_eq!(names.len(), rendered.objects.len());
     }
 }
+
+#[cfg(test)]
+mod tests;

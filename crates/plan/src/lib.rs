@@ -24,6 +24,7 @@ pub mod environment;
 pub mod explain;
 #[cfg(test)]
 mod fields;
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod host;
 pub mod image;

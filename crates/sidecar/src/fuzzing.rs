@@ -161,3 +161,6 @@ pub fn http_body(data: &[u8]) {
     });
     assert_eq!(fields, 0);
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@
 //! Start reading at [`arguments`] for the command line and at `sandbox.rs` for what commands can see.
 
 pub mod arguments;
-#[doc(hidden)]
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod healthcheck;
 pub mod ipc;

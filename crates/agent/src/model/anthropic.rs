@@ -6,7 +6,7 @@
 
 mod answer;
 mod block;
-#[doc(hidden)]
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod request;
 mod stream;

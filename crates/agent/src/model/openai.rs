@@ -9,7 +9,7 @@ mod budget;
 mod calls;
 mod content;
 mod extra;
-#[doc(hidden)]
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod gathering;
 mod recovered;

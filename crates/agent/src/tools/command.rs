@@ -2,7 +2,7 @@
 //!
 //! The start and the end of an output say most: what was asked, and how it went. So a long one loses its middle, and says so.
 
-#[doc(hidden)]
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod terminal;
 #[cfg(test)]

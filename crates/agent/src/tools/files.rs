@@ -9,7 +9,7 @@ mod apply;
 mod broken;
 mod edit;
 mod failure;
-#[doc(hidden)]
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod list;
 mod path;

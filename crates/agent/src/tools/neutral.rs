@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-#[doc(hidden)]
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,7 @@
 
 mod charset;
 mod entities;
-#[doc(hidden)]
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod html;
 mod kept;

@@ -9,7 +9,6 @@ mod bridge;
 mod cancelled;
 mod context;
 mod endings;
-mod fuzz;
 mod hostile;
 mod lockdown;
 mod outside;

@@ -4,7 +4,6 @@
 
 mod cases;
 mod defaults;
-mod fuzz;
 mod generated;
 mod manifests;
 mod schemas;

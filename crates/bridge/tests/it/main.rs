@@ -5,7 +5,6 @@
 
 mod check_network;
 mod fetch;
-mod fuzz;
 mod model;
 mod model_answers;
 mod model_harness;

@@ -12,7 +12,6 @@ mod compose;
 mod config;
 mod doctor;
 mod explain;
-mod fuzz;
 mod hostile;
 mod local;
 mod packs;

@@ -2,7 +2,6 @@
 
 #![expect(clippy::expect_used, reason = "helpers of tests are tests, which clippy does not see")]
 
-mod fuzz;
 mod killed;
 mod lifecycle;
 mod lockdown;

@@ -7,7 +7,6 @@ mod caps;
 mod cluster;
 mod credentials;
 mod dns;
-mod fuzz;
 mod harness;
 mod heads;
 mod hosts;

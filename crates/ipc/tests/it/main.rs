@@ -4,7 +4,6 @@
 
 mod authenticated;
 mod fixture;
-mod fuzz;
 mod hostile;
 mod inbox;
 mod interop;

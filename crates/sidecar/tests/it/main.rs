@@ -11,7 +11,6 @@ mod serve_calls;
 mod serve_connections;
 mod serve_exhaustion;
 mod serve_framing;
-mod serve_fuzz;
 mod serve_http;
 mod serve_openapi;
 mod serve_seed;

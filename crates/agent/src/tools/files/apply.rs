@@ -75,17 +75,18 @@ fn lines(places: &[usize], count: usize) -> String {
     text.join(", ")
 }
 
-/// Applies the edits in order, each to what the one before made. All of them, or an error.
-///
-/// The work is linear in the bytes for each edit.
-///
-/// # Errors
-/// For the first edit that cannot be made.
+/// As [`apply_with`], without reporting changes.
+#[cfg(any(test, feature = "fuzzing"))]
 pub fn apply(bytes: &[u8], edits: &[Edit<'_>]) -> Result<Vec<u8>, EditError> {
     apply_with(bytes, edits, &mut |_| ())
 }
 
-/// As [`apply`], and tells of each change.
+/// Applies the edits in order, each to the result of the one before, and reports each change. All of them, or an error.
+///
+/// The work is linear in the bytes for each edit.
+///
+/// # Errors
+/// For the first edit that cannot be applied.
 pub fn apply_with(bytes: &[u8], edits: &[Edit<'_>], tell: &mut dyn FnMut(Change)) -> Result<Vec<u8>, EditError> {
     apply_within(MOST_WORK, bytes, edits, tell)
 }

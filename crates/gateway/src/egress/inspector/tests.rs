@@ -1,4 +1,5 @@
-use super::super::tls_records::{RETRY_RANDOM, example_hello, example_retry_request};
+use super::super::tls_records::RETRY_RANDOM;
+use super::super::tls_records::examples::{example_hello, example_retry_request};
 use super::*;
 
 const CHANGE_CIPHER_SPEC: &[u8] = &[20, 3, 3, 0, 1, 1];

@@ -1,11 +1,12 @@
-//! The fuzz targets on stable; see the testkit's `replay`.
+//! The replay of the corpora on stable.
 
-use sympozium_manifests::fuzzing::TARGETS;
 use sympozium_testkit::replay;
+
+use super::TARGETS;
 
 #[test]
 fn every_target_has_a_program_and_a_corpus_and_every_corpus_a_target() {
-    replay::check_layout("sympozium_manifests", TARGETS);
+    replay::check_layout("sympozium_sidecar", TARGETS);
 }
 
 #[test]

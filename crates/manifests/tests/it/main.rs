@@ -1,3 +1,0 @@
-//! What needs more than one module.
-
-mod fuzz;

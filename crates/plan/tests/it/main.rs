@@ -1,3 +1,0 @@
-//! Tests of the crate as a whole.
-
-mod fuzz;
