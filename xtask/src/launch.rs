@@ -1,4 +1,4 @@
-//! What the programs that the tooling starts must not inherit from whoever started the tooling.
+//! What the programs that the tooling starts must not inherit from the shell that started the tooling.
 //!
 //! A verdict must not depend on that. A shell starts its background jobs with SIGINT and SIGQUIT ignored, `nohup` ignores SIGHUP,
 //! and what is ignored stays ignored in every descendant; the same holds for limits, the umask, the locale and the terminal.
@@ -113,7 +113,7 @@ mod tests {
         let status = printed("grep SigIgn /proc/self/status");
         let mask = status.strip_prefix("SigIgn:\t").unwrap();
         let mask = u64::from_str_radix(mask, 16).unwrap();
-        // The C library keeps signals 32 and 33 for itself and lets nobody set them.
+        // The C library reserves signals 32 and 33; they cannot be set.
         assert_eq!(mask & 0x7fff_ffff, 0, "{status}");
     }
 

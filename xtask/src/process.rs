@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_from_success() {
+    fn a_failure_is_distinguished_from_success() {
         let long = Duration::from_secs(600);
         assert_eq!(run_for(&command("true"), long).ended, Ended::Well);
         let mut shell = command("sh");

@@ -5,7 +5,7 @@ use crate::process::{command, has_program, output};
 
 struct Package {
     name: &'static str,
-    /// A program of the package: there already, whoever installed it, means nothing to do.
+    /// A program of the package: already installed, by any means, there is nothing to do.
     program: &'static str,
     why: &'static str,
 }

@@ -67,7 +67,7 @@ pub struct Arguments {
 pub enum Command {
     /// Wait until the gateway answers, and see that nothing else does.
     ///
-    /// A NetworkPolicy that nobody enforces looks like any other. The gateway's canary says hello to everybody who reaches
+    /// A NetworkPolicy that is not enforced looks like any other. The gateway's canary sends a greeting to every client that reaches
     /// it, and no run's policy lets one reach it: where it answers, nothing holds the run in.
     CheckNetwork(CheckNetworkArguments),
 }
@@ -170,7 +170,7 @@ pub struct CheckNetworkArguments {
     #[arg(long, value_name = "N", default_value_t = DEFAULT_TIMEOUT.as_secs(),
         value_parser = clap::value_parser!(u64).range(1..=MAX_TIMEOUT.as_secs()))]
     pub timeout: u64,
-    /// Where the outcome is written for whoever reads the pod's status, if such a file is there.
+    /// The termination message, which the pod's status shows; written only if the file exists.
     #[arg(long, value_name = "FILE", default_value = "/dev/termination-log")]
     pub termination_log: PathBuf,
     /// What is logged.

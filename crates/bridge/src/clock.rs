@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_stands_still_while_somebody_waits() {
+    async fn the_clock_stands_still_while_a_call_waits() {
         let clock = Clock::new(10 * SECOND, 100 * SECOND);
         advance(50 * SECOND).await;
         assert!(!has_run_out(&clock).await, "it does not run before the start");
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_waits_for_the_end_sees_every_change() {
+    async fn a_waiter_for_the_end_sees_every_change() {
         let clock = Clock::new(2 * SECOND, 100 * SECOND);
         let began = Instant::now();
         tokio::join!(clock.wait_expired(), async {

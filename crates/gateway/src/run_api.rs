@@ -188,7 +188,7 @@ where
         request: &http::Request<Incoming>,
         whose: &Arc<ConnectionOwner>,
     ) -> Result<Arc<Run>, ApiRefusal> {
-        let nobody = |who: Option<&str>, reason, detail| {
+        let unauthorized = |who: Option<&str>, reason, detail| {
             let who =
                 who.map(|run| Requester { run: run.to_owned(), credential: RUN_CREDENTIAL.to_owned(), part: None });
             let outcome = EventKind::Refused { reason, detail };
@@ -196,13 +196,13 @@ where
             run_ended_refusal()
         };
         let Some(token) = request::bearer_token(request.headers()) else {
-            return Err(nobody(None, Reason::CredentialMissing, None));
+            return Err(unauthorized(None, Reason::CredentialMissing, None));
         };
         let identifying = self.api.authenticator.authenticate(token);
         let uid = match timeout(AUTHENTICATE_TIMEOUT, identifying).await {
             Ok(Ok(uid)) => uid,
             Ok(Err(AuthenticateError::Invalid(why))) => {
-                return Err(nobody(None, Reason::CredentialForged, Some(why)));
+                return Err(unauthorized(None, Reason::CredentialForged, Some(why)));
             }
             Ok(Err(AuthenticateError::Unavailable(why))) => {
                 tracing::warn!(why, "nobody could say whose a token is");
@@ -211,19 +211,19 @@ where
             Err(_) => return Err(unavailable_refusal()),
         };
         let run = self.plans.find_run(&uid);
-        let run = run.map_err(|reason| nobody(Some(&uid), reason, None))?;
+        let run = run.map_err(|reason| unauthorized(Some(&uid), reason, None))?;
         match whose.claim(&run) {
             ClaimResult::Claimed => Ok(run),
             ClaimResult::OtherRun => {
                 let why = "the connection is another run's".to_owned();
-                Err(nobody(Some(&uid), Reason::RunUnknown, Some(why)))
+                Err(unauthorized(Some(&uid), Reason::RunUnknown, Some(why)))
             }
             ClaimResult::TooManyConnections => Err(refuse(
                 ApiRefusalCode::Busy,
                 format!("a run has at most {MAX_CONNECTIONS_OF_RUN} connections here"),
             )),
             ClaimResult::NoShare(reason) => {
-                let _ = nobody(Some(&uid), reason, None);
+                let _ = unauthorized(Some(&uid), reason, None);
                 Err(refuse(ApiRefusalCode::Busy, reason.text()))
             }
         }

@@ -135,14 +135,14 @@ fn decide<'a>(
     policy_defaults: &PolicyDefaults,
     mut findings: Findings,
 ) -> Decision<'a> {
-    let nobody = AgentSpec::default();
+    let no_agent = AgentSpec::default();
     let run = defaults::apply_defaults(input, agent, &policy, policy_defaults);
     let (packs, tools, volumes, amounts) = {
         let mut case = RuleContext {
             input,
             subject: run_subject(input),
             run: &run,
-            agent: agent.unwrap_or(&nobody),
+            agent: agent.unwrap_or(&no_agent),
             policy: &policy,
             packs: Vec::new(),
         };

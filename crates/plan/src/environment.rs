@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_of_a_program_are_for_whoever_chose_the_program() {
+    fn settings_of_a_program_belong_to_the_one_who_chose_the_program() {
         for name in [
             "AWS_CONFIG_FILE",
             "AWS_SHARED_CREDENTIALS_FILE",

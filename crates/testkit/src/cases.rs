@@ -19,7 +19,7 @@ pub fn is_full() -> bool {
 ///
 /// # Panics
 ///
-/// When the environment has one that is not a number: a sample that nobody asked for would look like the one that was.
+/// When the environment has one that is not a number: another sample would look like the requested one.
 pub fn seed() -> u64 {
     match std::env::var(SEED) {
         Err(_) => 1,

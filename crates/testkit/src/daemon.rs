@@ -24,7 +24,7 @@ pub struct Daemon {
     log: PathBuf,
 }
 
-/// An address of loopback that nobody uses now. It is no other process's until it is used, either: each has an address of its
+/// An address of loopback that is not in use now. It is no other process's until it is used, either: each has an address of its
 /// own in 127.0.0.0/8, and only the port is looked for.
 ///
 /// # Errors

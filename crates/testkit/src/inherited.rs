@@ -1,4 +1,4 @@
-//! What a program inherits from whoever started the tests and must not depend on: ignored signals, locale, terminal.
+//! What a program inherits from the shell that started the tests and must not depend on: ignored signals, locale, terminal.
 //!
 //! A job in the background of a shell script ignores `SIGINT` and `SIGQUIT`, one under `nohup` ignores `SIGHUP`, and a process
 //! keeps across `execve` what it ignores (signal(7)).

@@ -42,8 +42,8 @@ use std::time::{Duration, Instant};
 
 /// Starts a program the plain way, without any of our isolation: for what surrounds the thing under test.
 ///
-/// It starts as from a shell in the foreground, whoever started the tests: no signal is ignored, and neither the locale nor
-/// the width of somebody's terminal is inherited.
+/// It starts as from a shell in the foreground, however the tests were started: no signal is ignored, and neither the locale
+/// nor the width of a terminal is inherited.
 #[expect(clippy::disallowed_methods, reason = "the one place where tests start a program around sympozium-exec")]
 pub fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);

@@ -208,7 +208,7 @@ impl ModelServer {
         self.shared.script.lock().default = Arc::new(reply.into());
     }
 
-    /// Replies that nobody has asked for yet.
+    /// Replies that have not been requested yet.
     pub fn left(&self) -> usize {
         self.shared.script.lock().queue.len()
     }

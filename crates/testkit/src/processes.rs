@@ -25,7 +25,7 @@ pub fn with_marker(marker: &str) -> Vec<i32> {
         .collect()
 }
 
-/// The children of `parent` that have ended and that nobody has waited for.
+/// The children of `parent` that have ended and have not been reaped.
 pub fn zombies_of(parent: i32) -> Vec<i32> {
     all().filter(|&pid| state_and_parent(pid).is_some_and(|(state, of)| state == 'Z' && of == parent)).collect()
 }

@@ -12,7 +12,7 @@ pub struct SharedMemory {
 }
 
 impl SharedMemory {
-    /// Makes one page under a key that nobody has.
+    /// Creates one page under an unused key.
     ///
     /// # Errors
     ///

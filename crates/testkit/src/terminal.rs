@@ -84,7 +84,7 @@ impl Terminal {
         Ok(open(&self.path, 0)?.into())
     }
 
-    /// The same, for whoever must not wait in it.
+    /// The same, for callers that must not block.
     pub fn open_nonblocking(&self) -> io::Result<OwnedFd> {
         Ok(open(&self.path, libc::O_NONBLOCK)?.into())
     }

@@ -99,7 +99,7 @@ fn connect_socket(path: &str) -> io::Result<UnixStream> {
     }
 }
 
-/// Is the connection of whoever started it to a Unix socket, so that a test can speak for a container. Ends with either side.
+/// Connects its standard streams to a Unix socket, so that a test can speak for a container. Ends with either side.
 fn relay_socket(path: &str) -> io::Result<String> {
     let connection = connect_socket(path)?;
     let mut writer = connection.try_clone()?;

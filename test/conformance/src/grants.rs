@@ -16,7 +16,7 @@ pub struct Grants {
     /// Every part that reaches anything, and what.
     #[serde(default)]
     pub reach: Option<BTreeMap<String, Vec<String>>>,
-    /// Every Secret that somebody sees: by whom, and how.
+    /// Every Secret that a part can read: which part, and how.
     #[serde(default)]
     pub secrets: Option<BTreeMap<String, BTreeMap<String, String>>>,
     /// All mounts of these parts, by path: `readOnly` or `readWrite`.

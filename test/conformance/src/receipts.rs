@@ -1,6 +1,6 @@
 //! Receipts in words, call by call.
 //!
-//! What is written of one call keeps its order; that of two calls does not: the report of a file tool comes when nobody waits
+//! What is written of one call keeps its order; that of two calls does not: the report of a file tool arrives when no caller waits
 //! for it any more. So the receipts are told by call, in the order in which the calls were made.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use sympozium_ipc::receipt::{Actor, CallDecision, Event, ForeignKind, Outcome, Receipt};
 
-/// How a run ended whose receipts have no end: whoever writes them was killed, or never began.
+/// How a run ended whose receipts have no end: their writer was killed, or never began.
 pub const NEVER: &str = "never";
 
 /// The receipts that are expected.
@@ -23,7 +23,7 @@ pub struct ReceiptsExpected {
     /// What was found in a skill's `/ipc` that the bridge did not write, such as `start in tools`.
     #[serde(default)]
     pub foreign: Vec<String>,
-    /// How the run ended: `done`, `failed`, `timedOut`, `cancelled`; `never` where whoever writes receipts was killed.
+    /// How the run ended: `done`, `failed`, `timedOut`, `cancelled`; `never` where the writer of receipts was killed.
     pub ended: String,
 }
 

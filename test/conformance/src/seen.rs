@@ -1,4 +1,4 @@
-//! What was seen of a run, whoever realised it.
+//! What was observed of a run, on either backend.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub struct Seen {
     pub kept: Option<Kept>,
     /// What of it is still there although it should not be. Empty when all is well.
     pub leftovers: Vec<String>,
-    /// Questions that the case has no answer for, answers that nobody asked for, moments that never came.
+    /// Questions without an answer in the case, answers without a question, moments that never came.
     pub surprises: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What can be known about a Dockerfile without building it. It is not much: that it would build is for whoever has Docker.
+//! What can be known about a Dockerfile without building it. It is not much: only Docker can tell whether it builds.
 
 use std::path::Path;
 

@@ -105,7 +105,7 @@ pub struct Parts {
 impl Parts {
     /// Takes them from this machine.
     ///
-    /// The certificates are the package's own and not the machine's bundle: a certificate that somebody trusts here,
+    /// The certificates are the package's own and not the machine's bundle: a certificate that is trusted here,
     /// such as a proxy's, is nothing that our images should trust.
     pub fn find() -> Result<Self> {
         let busybox = busybox()?;

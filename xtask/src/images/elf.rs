@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_with_libraries_is_told_from_one_without() {
+    fn a_program_with_libraries_is_distinguished_from_one_without() {
         let shell = std::fs::read("/bin/sh").unwrap();
         let error = static_architecture(&shell).unwrap_err().to_string();
         assert_eq!(error, "not static, and an image has no libraries");

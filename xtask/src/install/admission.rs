@@ -1,9 +1,9 @@
-//! What the API server holds by itself, whoever asks: ValidatingAdmissionPolicies.
+//! What the API server enforces for every client: ValidatingAdmissionPolicies.
 //!
 //! RBAC says who may write an object; these say what may stand in it. They fail closed, so each is asked about kinds of ours
 //! only, or, for kinds of others, about objects that have the form of a run's: `kube-system`, our own namespace and the
 //! cluster's own controllers are never asked about those. Members of `system:masters` may do everything but vote in another's
-//! name: they could remove the policies as well, and somebody must be able to repair things.
+//! name: they could remove the policies as well, and an administrator must be able to repair things.
 
 use serde_json::{Value, json};
 use sympozium_api::installation::{CONTROLLER, GATEWAY};

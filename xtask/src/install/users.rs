@@ -1,4 +1,4 @@
-//! What people may do: roles to be bound by whoever runs the cluster.
+//! Roles for users, to be bound by the administrator of the cluster.
 
 use serde_json::{Value, json};
 use sympozium_api::labels::{GROUP, PART_OF};

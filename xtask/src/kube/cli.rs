@@ -52,7 +52,7 @@ pub enum Command {
     },
     /// List the clusters
     Status,
-    /// List what is left of clusters that nobody holds any more; fails when there is something
+    /// List what is left of clusters without a holder; fails when there is something
     Leaks,
     /// Run a command in the cluster's namespaces, with its programs on the path
     Exec {

@@ -43,7 +43,7 @@ pub fn audit_policy() -> String {
         "omitStages": ["RequestReceived"],
         "omitManagedFields": true,
         "rules": [
-            // A node renews its lease every few seconds; nobody asserts on that.
+            // A node renews its lease every few seconds; no test asserts on that.
             {"level": "None", "resources": [{"group": "coordination.k8s.io", "resources": ["leases"]}],
              "namespaces": ["kube-node-lease"]},
             {"level": "None", "nonResourceURLs": ["/healthz*", "/livez*", "/readyz*", "/openapi/*"]},

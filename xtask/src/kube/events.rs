@@ -21,7 +21,7 @@ pub enum Event {
     Taken,
 }
 
-/// Writes an event; nobody reading any more is no error, because the owner may have been killed.
+/// Writes an event; a closed pipe is no error, because the owner may have been killed.
 pub fn send(event: &Event) {
     if let Ok(line) = serde_json::to_string(event) {
         let mut stdout = std::io::stdout().lock();

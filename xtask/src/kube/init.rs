@@ -196,7 +196,7 @@ impl Starting {
     }
 }
 
-/// Reaps what is left to pid 1, and ends when a component has ended or nobody uses a leased cluster any more.
+/// Reaps what is left to pid 1, and ends when a component has ended or a leased cluster has no user any more.
 fn supervise(plan: &Plan, running: Vec<(&'static str, Child)>) -> Result<()> {
     send(&Event::Ready(Box::new(super::keeper::record(plan)?)));
     let names: HashMap<u32, &str> = running.iter().map(|(name, child)| (child.id(), *name)).collect();
@@ -214,7 +214,7 @@ fn supervise(plan: &Plan, running: Vec<(&'static str, Child)>) -> Result<()> {
             match lock::try_exclusive(&lease)? {
                 None => last_used = Instant::now(),
                 Some(held) if last_used.elapsed() > Duration::from_secs(idle) => {
-                    // Kept to the end of the process: nobody may come in between.
+                    // Held to the end of the process: no other process may take it in between.
                     std::mem::forget(held);
                     return Ok(());
                 }

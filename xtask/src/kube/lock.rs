@@ -33,7 +33,7 @@ impl Lock {
     }
 }
 
-/// Takes the lock if nobody holds it.
+/// Takes the lock if it is free.
 pub fn try_exclusive(path: &Path) -> Result<Option<Lock>> {
     loop {
         let file = OpenOptions::new()

@@ -95,7 +95,7 @@ pub fn take_link() -> Result<(Link, Lock)> {
     )
 }
 
-/// Removes interfaces and cgroups that killed owners left: those whose number nobody holds.
+/// Removes interfaces and cgroups that killed owners left: those whose number is not locked.
 pub fn sweep() -> Result<()> {
     for index in 0..MAX_CLUSTERS {
         if let Some(lock) = lock::try_exclusive(&lock_path(index))? {

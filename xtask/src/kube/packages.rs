@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use super::command::{line, on_path, output, search_path};
 use super::unsupported::Unsupported;
 
-/// A package and how to see that it is there, whoever installed it.
+/// A package, and how to detect that it is installed, by any means.
 #[derive(Debug)]
 pub struct Package {
     name: &'static str,

@@ -99,7 +99,7 @@ pub struct Plan {
     pub root: PathBuf,
     /// Folders of the parts below `parts/`, by part.
     pub parts: Vec<(String, String)>,
-    /// End by itself when nobody has held the lease for so long.
+    /// End by itself when the lease has had no holder for so long.
     pub idle_seconds: Option<u64>,
 }
 

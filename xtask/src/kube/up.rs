@@ -23,7 +23,7 @@ const OTHER_PATIENCE: Duration = Duration::from_secs(180);
 pub enum Lifetime {
     /// `down`.
     UntilDown,
-    /// The cluster itself, when nobody has held its lease for so long.
+    /// The cluster itself, when its lease has had no holder for so long.
     Leased { idle: Duration },
 }
 
@@ -85,7 +85,7 @@ fn start(root: &Root, wish: &Wish, built: &[Built]) -> Result<Option<Record>> {
     // Not by its path: that may lead to another build by now.
     let mut keeper = program("/proc/self/exe");
     keeper.args(["kube", "keep"]).env(super::paths::ROOT_VARIABLE, root.path()).current_dir("/");
-    // It must not hold our output open: whoever reads it waits for its end.
+    // It must not hold our output open: a reader of it waits for its end.
     let mut child = keeper
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

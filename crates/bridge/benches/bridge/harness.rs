@@ -243,7 +243,7 @@ pub struct Memory {
     pub resident: f64,
     /// Its own.
     pub anonymous: f64,
-    /// Of files, such as its program; whoever runs the same program shares them.
+    /// Of files, such as its program; processes of the same program share them.
     pub files: f64,
 }
 

@@ -41,7 +41,7 @@ const TOOLS_GONE: &str = "`tools` was moved, removed, replaced or closed to the 
 const EVENTS_LOST: &str = "more happened in `tools` than the bridge could follow";
 const LIST_CUT: &str = "`tools` holds more than the bridge lists, or is closed to it";
 
-/// Owns the requester of one volume. Asleep unless somebody waits for a result, or something is written to the volume.
+/// Owns the requester of one volume. Asleep unless a call waits for a result, or something is written to the volume.
 pub(super) struct Driver {
     volume: Volume,
     /// Whether the bridge itself wrote `done`.
@@ -78,7 +78,7 @@ struct Issued {
     is_answered: bool,
 }
 
-/// A request that somebody waits for.
+/// A request whose caller waits for the result.
 struct PendingRequest {
     answer: oneshot::Sender<OrderReply>,
     /// The request file as it was written.

@@ -22,7 +22,7 @@ const SHORT: Duration = Duration::from_secs(1);
 /// For a gateway that is reached once and then gone.
 const GOES_AWAY: Duration = Duration::from_secs(5);
 
-/// Somebody who listens, for as long as this is there or until it is told to stop.
+/// A listener, until it is dropped or stopped.
 struct Service {
     address: SocketAddr,
     port: Closed,
@@ -47,7 +47,7 @@ impl Service {
     }
 
     /// Refuses connections from now on. Closing would not do: a process that another test is just starting has the
-    /// socket, too, and afterwards the port could be anybody's.
+    /// socket, too, and afterwards another process could have the port.
     fn stop(&self) {
         shutdown(&self.port.socket, Shutdown::Read).expect("it listens");
     }
@@ -127,7 +127,7 @@ async fn a_canary_that_refuses_is_out_of_reach() {
 async fn a_canary_behind_dropped_packets_is_out_of_reach() {
     let (gateway, canary) = (Service::gateway().await, Closed::new());
     listen(&canary.socket, 0).expect("it listens");
-    // Nobody accepts: once the queue is full, the kernel drops who else would connect.
+    // There is no accept: once the queue is full, the kernel drops further connections.
     let mut queue = Vec::new();
     let is_full = (0..16).any(|_| match StdTcpStream::connect_timeout(&canary.address, Duration::from_millis(200)) {
         Ok(stream) => {
@@ -200,7 +200,7 @@ async fn a_policy_that_comes_late_is_waited_for() {
 async fn a_gateway_that_never_answers_is_no_verdict() {
     let (gateway, canary) = (Closed::new(), Closed::new());
     let error = check_for(gateway.address, canary.address, SHORT).await;
-    let error = error.expect_err("nobody is there");
+    let error = error.expect_err("there is no peer");
     assert_eq!(error.gateway, gateway.address);
     assert_eq!(error.last.kind(), std::io::ErrorKind::ConnectionRefused);
 }
@@ -259,7 +259,7 @@ async fn a_gateway_that_goes_away_is_no_verdict() {
     gateway.stop();
     gone.send_replace(true);
     let checked = checking.await.expect("no panic");
-    let error = checked.expect_err("nobody is there");
+    let error = checked.expect_err("there is no peer");
     assert_eq!(error.gateway, gateway.address);
     assert_eq!(error.last.kind(), std::io::ErrorKind::ConnectionRefused);
 }
@@ -368,7 +368,7 @@ async fn a_gateway_that_never_answers_is_a_failure() {
 }
 
 #[tokio::test]
-async fn whoever_is_asked_to_end_ends() {
+async fn a_signal_ends_the_check() {
     let (gateway, canary) = (Closed::new(), Closed::new());
     let program = Program::start(gateway.address, canary.address, &["--timeout=3600"]);
     program.wait_for_log("waiting for the gateway");
@@ -379,9 +379,9 @@ async fn whoever_is_asked_to_end_ends() {
     assert!(log.contains("error: asked to end"), "{log}");
 }
 
-/// Where nobody looks for last words, no file is made.
+/// Where the container has no termination message file, none is created.
 #[tokio::test]
-async fn last_words_are_not_left_where_nobody_looks() {
+async fn no_termination_message_is_written_without_a_file_for_it() {
     let (gateway, canary) = (Service::gateway().await, Closed::new());
     let directory = tempfile::tempdir().expect("a directory");
     let program = Program::start_in(directory, gateway.address, canary.address, &[]);

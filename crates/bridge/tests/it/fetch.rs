@@ -137,7 +137,7 @@ async fn compressed_pages_are_what_they_were() {
 }
 
 #[tokio::test]
-async fn the_gateway_decides_and_its_reason_is_told() {
+async fn the_gateway_decides_and_its_reason_is_reported() {
     // The model may reach another host than the web's tools.
     let world = GatewayHarness::unix(&[
         reach("web", Public::Closed, &["a.example 80", "gone.example 80"]),
@@ -181,7 +181,7 @@ async fn the_gateway_decides_and_its_reason_is_told() {
 }
 
 #[tokio::test]
-async fn no_room_at_the_gateway_is_told_apart_from_a_wall() {
+async fn a_full_gateway_is_distinguished_from_a_refusal() {
     let credentials = [reach("web", Public::Open, &[])];
     let one_at_a_time = Settings { connections_of_credential: 1, ..Settings::default() };
     let a_few_bytes = Settings { bytes_of_credential: 100, ..Settings::default() };
@@ -211,7 +211,7 @@ async fn no_room_at_the_gateway_is_told_apart_from_a_wall() {
 }
 
 #[tokio::test]
-async fn a_server_that_nobody_vouches_for_gives_no_page() {
+async fn a_server_without_a_trusted_certificate_gives_no_page() {
     let world = open_web().await;
     let stranger = Authority::new("a stranger").server(&["a.example"], &[]);
     let strange = Site::encrypted(stranger, |_| Reply::page("trust me")).await;
@@ -231,7 +231,7 @@ async fn a_server_that_nobody_vouches_for_gives_no_page() {
 }
 
 #[tokio::test]
-async fn arguments_that_are_none_reach_nobody() {
+async fn invalid_arguments_reach_no_server() {
     let world = open_web().await;
     let url = "http://a.example/";
     for (arguments, words) in [

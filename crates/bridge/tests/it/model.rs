@@ -275,7 +275,7 @@ async fn tls_ends_in_the_bridge_and_knows_the_server() {
         assert_eq!(world.server.requests()[1].connection, 1);
     }
 
-    // A certificate for another name, and one of an authority that nobody trusts.
+    // A certificate for another name, and one of an untrusted authority.
     let mut other = encrypted();
     other.server = Settings::new().tls("another.test");
     let mut plain = encrypted();
@@ -294,7 +294,7 @@ async fn tls_ends_in_the_bridge_and_knows_the_server() {
 }
 
 #[tokio::test]
-async fn what_the_gateway_refuses_is_told_with_its_reason() {
+async fn a_refusal_of_the_gateway_is_reported_with_its_reason() {
     let mut setting = Setting::open_ai();
     setting.reach = "somewhere.test 8080";
     let world = setting.start().await;

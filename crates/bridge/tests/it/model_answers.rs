@@ -44,7 +44,7 @@ async fn errors_of_the_provider_are_answers_and_cost_nothing() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_cut_is_told_as_such_and_counted_by_its_text() {
+async fn a_truncated_answer_is_marked_and_counted_by_its_text() {
     let world = Setting::open_ai().start().await;
     world.server.push(Reply::pieces(["one", "two", "three"]).cut(Cut::AfterPieces(2)));
     let (answer, told) = world.ask(&request(true)).await;

@@ -11,7 +11,7 @@ use crate::model_harness::{ask, plan, request};
 
 fn scripted(script: &str, limits: &Value) -> Result<Arc<Model>, ModelError> {
     let plan = plan(json!({ "provider": "scripted", "model": "m-1", "wire": "openAi", "script": "m-1" }), limits);
-    // Nobody is there, and nobody is asked.
+    // There is no server, and none is called.
     let nowhere = GatewayAddress::Unix("/nonexistent/gateway.sock".into());
     Model::new(ModelParts {
         plan: &plan,
@@ -128,7 +128,7 @@ async fn a_turn_takes_its_time() {
 }
 
 #[tokio::test]
-async fn a_script_that_is_none_is_told_at_once() {
+async fn an_invalid_script_is_reported_at_once() {
     let error = scripted("turns: []", &json!({})).err().expect("no turns");
     assert!(matches!(error, ModelError::Script(_)), "{error}");
 }

@@ -149,7 +149,7 @@ async fn a_gateway_that_is_not_the_right_one_gets_nothing() {
         let handshake = TunnelError::Gateway(EgressError::Handshake(io::Error::other("")));
         assert_eq!(refused.expect_err("no tunnel").to_string(), handshake.to_string());
     }
-    // Nobody is trusted by default: not even those whom everybody else trusts.
+    // No authority is trusted by default: not even the public ones.
     let none = EgressClient::new(named(GATEWAY), None);
     assert!(matches!(none, Err(EgressError::NoCa)));
     for pem in ["", "garbage", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
@@ -193,7 +193,7 @@ async fn the_run_api_is_agreed_on_in_tls() {
     assert!(matches!(refused, Err(EgressError::NoRunApi)), "{refused:?}");
 }
 
-/// A gateway that says this to whoever comes, and then nothing more.
+/// A gateway that sends this to every client, and then nothing more.
 async fn gateway_that_says(words: &'static [u8]) -> (TempDir, EgressClient) {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("gateway.sock");
@@ -225,7 +225,7 @@ async fn what_a_server_says_first_is_not_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_waited_for_longer_than_the_deadlines() {
+async fn no_peer_is_waited_for_longer_than_the_deadlines() {
     let started = Instant::now();
     let (_directory, outward) = gateway_that_says(b"").await;
     let silent = outward.tunnel(&signed("c", 1), "a.example", 443).await;

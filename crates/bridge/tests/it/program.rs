@@ -262,7 +262,7 @@ fn a_plan_that_never_comes_is_not_waited_for_longer_than_asked() {
 }
 
 #[test]
-fn whoever_waits_and_is_asked_to_end_ends() {
+fn a_signal_ends_a_bridge_that_waits() {
     let run = Run::new();
     run.remove("input/plan.json");
     let bridge = run.start_here(&[], &["--wait-for-input=604800"]);

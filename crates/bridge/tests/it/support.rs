@@ -110,7 +110,7 @@ impl GatewayHarness {
         signed(name, now() + 600)
     }
 
-    /// The gateway is gone: what is open is cut, and nobody listens.
+    /// The gateway is gone: open connections are cut, and new ones refused.
     pub fn kill_gateway(&self) {
         self.serving.abort();
         self.gateway.shut_down();

@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn output_that_somebody_else_read_is_not_waited_for() {
+    fn output_that_another_process_read_is_not_waited_for() {
         let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC).unwrap();
         let mut stream = Output::new(ours).unwrap();
         // The poll reported data, and the command read it back.
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_who_still_writes_is_not_waited_for() {
+    fn a_process_that_still_writes_is_not_waited_for() {
         let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC).unwrap();
         let mut theirs = std::fs::File::from(theirs);
         theirs.write_all(&[b'x'; 1000]).unwrap();

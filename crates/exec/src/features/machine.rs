@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gvisor_is_told_by_two_signs() {
+    fn gvisor_is_detected_by_two_signs() {
         let build = "#1 SMP Sun Jan 10 15:06:54 PST 2016";
         let log = "[    0.000000] Starting gVisor...\n";
         let signs = |release, version, log, has_statx| match_gvisor_signs(release, version, log, has_statx).len();

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_rendezvous_is_told_and_leaves_no_child() {
+    fn a_failed_rendezvous_is_reported_and_leaves_no_child() {
         let mut child = None;
         let outcome = try_steps(&[Step::Rendezvous], &mut |pid| {
             child = Some(pid);

@@ -193,7 +193,7 @@ fn an_untrusted_script_or_unknown_format_ends_the_search() {
 }
 
 #[test]
-fn formats_are_told_by_their_first_bytes() {
+fn formats_are_recognised_by_their_first_bytes() {
     let view = View::new();
     let unknown = "\"/usr/local/bin/x\" has no executable format: neither an elf file nor a #! script";
     for (content, expected) in [
@@ -405,7 +405,7 @@ fn an_owner_counts_as_a_writer() {
 }
 
 #[test]
-fn root_without_capabilities_is_judged_like_anybody() {
+fn root_without_capabilities_is_judged_like_an_ordinary_user() {
     let view = View::new();
     let root = Runner { uid: 0, gids: vec![0] };
     let expected = match fs::metadata(&view.path).unwrap().uid() {

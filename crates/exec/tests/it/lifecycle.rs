@@ -159,7 +159,7 @@ fn a_command_that_obeys_term_is_not_killed() {
 
 #[test]
 fn what_outlives_the_command_is_killed_soon() {
-    // Whoever holds the output delays the result by the drain limit, nobody by more.
+    // A process that holds the output delays the result by the drain limit, and not more.
     let behaviours: [&[&str]; 6] = [
         &["daemon", FOREVER, "exit"],
         &["hold-stdout", FOREVER, "exit"],
@@ -216,7 +216,7 @@ fn orphans_are_reaped_while_the_command_runs() {
 }
 
 #[test]
-fn a_fork_bomb_hurts_nobody_else() {
+fn a_fork_bomb_does_not_affect_others() {
     let profile = host();
     let mut config = config(profile);
     config.layout.pids = 100;

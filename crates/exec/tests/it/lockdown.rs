@@ -1,4 +1,4 @@
-//! What a binary of ours cannot do any more once it has restricted itself. Each body runs as whoever runs the tests,
+//! What a binary of ours cannot do any more once it has restricted itself. Each body runs as the user of the tests,
 //! which is root in CI, and as an ordinary user.
 
 use std::io::Write as _;
@@ -198,7 +198,7 @@ fn tcp_leads_to_the_named_port_and_nowhere_else_for_an_ordinary_user() {
 fn no_landlock() {
     let (gateway, other) = (Service::new(), Service::new());
     let still_refused = ["udp-socket", "io-uring", "gain-by-exec", "unshare-user"];
-    // What nobody may believe to be refused.
+    // Documented as not refused.
     let lost = [other.by_connect.as_str(), "bind-tcp", "read-file=/etc/passwd"];
     let attempts: Vec<&str> = still_refused.into_iter().chain(lost).collect();
     let mut lockdown = json!({
@@ -233,12 +233,12 @@ fn no_landlock() {
 }
 
 #[test]
-fn where_there_is_no_landlock_it_is_told() {
+fn missing_landlock_is_reported() {
     no_landlock();
 }
 
 #[test]
-fn where_there_is_no_landlock_an_ordinary_user_is_told() {
+fn missing_landlock_is_reported_to_an_ordinary_user() {
     as_user::run_with(&[(STAGE, &stage())], no_landlock);
 }
 
@@ -366,7 +366,7 @@ fn a_process_that_cannot_be_narrowed_as_a_whole_is_not() {
         "narrowWithThread": true,
     });
     assert_not_started(&lockdown, "must come before the first thread");
-    // Nor one whose threads nobody can count.
+    // Nor one whose threads cannot be counted.
     lockdown["narrowWithThread"] = json!(false);
     lockdown["readable"] = json!([probe::path()]);
     assert_not_started(&lockdown, "cannot count threads");

@@ -455,7 +455,7 @@ fn limits(profile: Profile) {
     assert!(outcome.oom_killed, "{outcome:?}");
     // Only that command: the sandbox goes on.
     assert!(!run(&executor, &Request::argv(["true"])).oom_killed);
-    // Memory that is nobody's: files. The kernel then looks for somebody to kill who is not to blame.
+    // Memory of no process: files. The kernel then kills a process that is not the cause.
     let fill = "head -c 200m /dev/zero > /tmp/fill; head -c 200m /dev/zero > /dev/shm/fill; rm /tmp/fill";
     let _ = executor.run(&Request::shell(fill), None);
     assert!(!run(&executor, &Request::argv(["true"])).oom_killed);

@@ -192,6 +192,6 @@ fn idmapped_mounts() {
     });
     let what = "write-file=/workspace";
     attempt(config.clone(), [what]).assert_possible([what]);
-    // The other way round: without it the directory is somebody else's.
+    // The other way round: without it the directory belongs to another user.
     attempt(config.without_layers([Layer::IdmappedMounts]), [what]).assert_refused([what]);
 }

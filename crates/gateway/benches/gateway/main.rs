@@ -146,7 +146,7 @@ fn hostile(suite: &mut Suite) {
         for stream in listener.incoming() {
             let mut stream = stream.expect("a connection");
             let mut byte = [0];
-            // Whoever only looked whether we are there has said nothing.
+            // A client that only checked whether the port is open has sent nothing.
             if stream.read_exact(&mut byte).is_ok() {
                 let _ = stream.write_all(&byte);
             }
@@ -242,7 +242,7 @@ impl Gateway {
         fs::write(at("plans/run.json"), bytes).expect("written");
         let keys = format!("k1 {}\n", "5a".repeat(32));
         fs::write(at("keys"), &keys).expect("written");
-        // Somebody's free port, a moment ago.
+        // A port that was free a moment ago.
         let free = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = free.local_addr().expect("an address");
         drop(free);

@@ -63,7 +63,7 @@ fn an_address_with_a_credential_has_more() {
 }
 
 #[test]
-fn nobody_without_a_credential_takes_what_others_need() {
+fn clients_without_a_credential_do_not_exhaust_the_limits_of_others() {
     let admission = ConnectionLimiter::new(LIMITS);
     let mut bridge = admission.acquire(address(1)).unwrap();
     bridge.authenticate("team", "run").unwrap();

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn watchers_get_what_is_kept_and_are_told_what_is_not() {
+    fn watchers_get_what_is_stored_and_learn_what_is_not() {
         let events = EventLog::new(3);
         let mut from_start = events.subscribe(1);
         for connection in 1..=2 {

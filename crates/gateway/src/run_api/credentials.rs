@@ -22,14 +22,14 @@ impl CredentialTokens {
     }
 
     fn verify(&self, token: &str, now: u64) -> Result<String, AuthenticateError> {
-        let nobody = |why: &str| AuthenticateError::Invalid(why.to_owned());
-        let (user, password) = token.split_once(':').ok_or_else(|| nobody("the token is no credential"))?;
+        let invalid = |why: &str| AuthenticateError::Invalid(why.to_owned());
+        let (user, password) = token.split_once(':').ok_or_else(|| invalid("the token is no credential"))?;
         let keys = Arc::clone(&self.keys.read());
         let claims = keys.verify(user, password, now);
         let claims = claims.map_err(|refused| AuthenticateError::Invalid(refused.to_string()))?;
         // The credential of a part is for egress, and does not authenticate the run.
         if claims.name != RUN_CREDENTIAL {
-            return Err(nobody("the credential is a part's, and not the run's own"));
+            return Err(invalid("the credential is a part's, and not the run's own"));
         }
         Ok(claims.run)
     }
@@ -58,14 +58,14 @@ mod tests {
             let signed = ring(byte).sign(&claims).unwrap();
             format!("{}:{}", signed.user, *signed.password)
         };
-        let nobody = |why: &str| Err(AuthenticateError::Invalid(why.to_owned()));
+        let invalid = |why: &str| Err(AuthenticateError::Invalid(why.to_owned()));
         assert_eq!(credentials.verify(&token(1, RUN_CREDENTIAL), 9), Ok("uid".to_owned()));
-        assert_eq!(credentials.verify(&token(1, RUN_CREDENTIAL), 10), nobody("the credential has expired"));
-        assert_eq!(credentials.verify(&token(2, RUN_CREDENTIAL), 9), nobody("the credential is forged or damaged"));
+        assert_eq!(credentials.verify(&token(1, RUN_CREDENTIAL), 10), invalid("the credential has expired"));
+        assert_eq!(credentials.verify(&token(2, RUN_CREDENTIAL), 9), invalid("the credential is forged or damaged"));
         assert_eq!(
             credentials.verify(&token(1, "model"), 9),
-            nobody("the credential is a part's, and not the run's own")
+            invalid("the credential is a part's, and not the run's own")
         );
-        assert_eq!(credentials.verify("nothing", 9), nobody("the token is no credential"));
+        assert_eq!(credentials.verify("nothing", 9), invalid("the token is no credential"));
     }
 }

@@ -125,7 +125,7 @@ where
     ) {
         let request = question.request.clone();
         let (facts, deadline) = (Arc::clone(&question.run), question.deadline);
-        let nobody = facts.approval.approvers.as_ref().is_some_and(Vec::is_empty);
+        let has_no_approver = facts.approval.approvers.as_ref().is_some_and(Vec::is_empty);
         let verdict = tokio::select! {
             // An answer after the deadline does not count.
             biased;
@@ -135,7 +135,7 @@ where
             () = run.state.wait_ended() => Ok(build_answer(&request, Decision::Expired, None)),
             () = wait_abandoned(&told) => Ok(build_answer(&request, Decision::Expired, None)),
             decided = async {
-                if nobody {
+                if has_no_approver {
                     let reason = "the policy of this run names nobody who may approve";
                     return Ok(build_answer(&request, Decision::Denied, Some(reason)));
                 }

@@ -144,8 +144,8 @@ fn heads_that_do_not_come_hold_nothing_open() {
 }
 
 #[test]
-fn nobody_at_the_other_end() {
-    run(nobody_at_the_other_end, async || {
+fn no_peer_at_the_other_end() {
+    run(no_peer_at_the_other_end, async || {
         let world = NetworkHarness::new(false, LISTED, everybody).await;
         assert_eq!(world.tunnel(TARGET).await.expect_err("refused"), "connect-failed");
         assert_eq!(world.outcomes(), ["refused connect-failed"]);

@@ -155,7 +155,7 @@ impl ClusterHarness {
         blocking(|| self.namespace.create(object)).expect("created")
     }
 
-    /// Changes a status, as somebody who may.
+    /// Changes a status, as a user with the right to.
     pub fn set_status(&self, kind: &str, name: &str, status: &Value) {
         let patch = json!({ "status": status }).to_string();
         self.kubectl(&["patch", kind, name, "--subresource=status", "--type=merge", "-p", &patch]);
@@ -317,7 +317,7 @@ impl ClusterHarness {
     }
 
     /// How a report is answered once the API server has said whose the token is: on a busy machine the gateway does not wait
-    /// for that as long as it takes. Each time with a connection of its own, because one that is nobody's is cut.
+    /// for that as long as it takes. Each time with a connection of its own, because one without a credential is cut.
     pub async fn post_report(&self, program: &Program, token: &str, report: &Report) -> Result<u64, String> {
         let deadline = Instant::now() + TIMEOUT;
         loop {

@@ -72,7 +72,7 @@ fn outside(name: &str) {
 /// Addresses that no test asks for, one of each family.
 const MARKERS: [&str; 2] = ["127.9.9.9", "fd09:9::9"];
 
-/// What a catcher does with whoever comes.
+/// What a catcher does with each connection.
 #[derive(Clone)]
 pub enum Manner {
     /// Says back what it is told.
@@ -139,7 +139,7 @@ impl Catcher {
         }
     }
 
-    /// The addresses at which somebody came before this was asked: connections are accepted in their order, so once
+    /// The addresses at which a client connected before this call: connections are accepted in their order, so once
     /// our own have been, all before them have.
     pub async fn caught(&self) -> Vec<String> {
         let asked = 1 + self.asked.fetch_add(1, Ordering::Relaxed);

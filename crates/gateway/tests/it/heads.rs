@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 
 use crate::harness::{RUN, authorization, credential, keys, now, signed};
 
-/// Remembers who was asked for and connected to, and connects to nobody.
+/// Records which names were resolved and connected to, and connects to none.
 #[derive(Clone, Default)]
 struct Recorder {
     resolved: Arc<Mutex<Vec<String>>>,
@@ -62,7 +62,7 @@ fn good() -> String {
 }
 
 #[tokio::test]
-async fn heads_that_could_be_read_in_two_ways_connect_to_nobody() {
+async fn ambiguous_heads_open_no_connection() {
     let auth = good();
     let target = "CONNECT api.example.com:443 HTTP/1.1\r\nHost: api.example.com:443\r\n";
     let page = "GET http://x.cdn.example.com:8080/ HTTP/1.1\r\nHost: x.cdn.example.com:8080\r\n";

@@ -1,4 +1,4 @@
-//! Where nobody gets to, in whatever way it is written.
+//! Hosts that are never reached, in every notation.
 
 use sympozium_gateway::Settings;
 use sympozium_gateway::settings::Loopback;

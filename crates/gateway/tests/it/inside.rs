@@ -51,8 +51,8 @@ fn e52_direct_ways_out_lead_nowhere_and_forwarders_where_the_plan_says() {
         for catcher in &catchers {
             caught.push(catcher.caught().await);
         }
-        let nobody = Vec::<String>::new;
-        assert_eq!(caught, [nobody(), nobody(), nobody(), vec!["93.184.216.34".into()]]);
+        let none = Vec::<String>::new;
+        assert_eq!(caught, [none(), none(), none(), vec!["93.184.216.34".into()]]);
         assert!(udp.recv_from(&mut [0; 16]).is_err(), "a datagram got out");
         // The second forwarder's host is not in the plan.
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Names, and whoever answers for them.
+//! Names, and the resolvers that answer for them.
 
 use std::time::Duration;
 
@@ -186,7 +186,7 @@ fn e53_answers_that_do_not_come_or_do_not_fit() {
                 _ => Answer::Silence,
             }
         }
-        // Whoever answers has long enough; for the silent one nobody wants to wait.
+        // A resolver that answers has enough time; the silent one is not waited for.
         let settings = |resolve_deadline| Settings { resolve_timeout: resolve_deadline, ..Settings::default() };
         let listed = &["*.example.com 8080"];
         let patient = NetworkHarness::with(settings(TIMEOUT), false, listed, answers).await;

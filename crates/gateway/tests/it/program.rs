@@ -274,7 +274,7 @@ fn it_serves_tls() {
 }
 
 #[test]
-fn what_is_missing_is_said_with_a_hint() {
+fn missing_settings_are_reported_with_a_hint() {
     let directory = tempfile::tempdir().expect("a directory");
     let at = |name: &str| directory.path().join(name);
     fs::write(at("keys"), format!("k1 {}\n", "5a".repeat(32))).expect("keys");
@@ -323,7 +323,7 @@ fn one_address_cannot_take_all_the_room() {
             let gateway = "127.0.0.1:3128".parse().expect("an address");
             socket.connect(gateway).await.expect("it listens")
         };
-        // Nobody has said who they are; they only stay.
+        // They send no credential; they only stay open.
         let mut held = Vec::new();
         for _ in 0..3 {
             held.push(from("10.0.0.1").await);

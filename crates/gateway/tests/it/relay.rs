@@ -75,7 +75,7 @@ fn a_server_that_breaks_off_is_noticed() {
         let listener = TcpListener::bind("0.0.0.0:8080").await.expect("a listener");
         let mut tunnel = world.tunnel("api.example.com:8080").await.expect("allowed");
         let (mut server, _) = listener.accept().await.expect("a tunnel");
-        tunnel.write_all(b"nobody reads this").await.expect("it reads");
+        tunnel.write_all(b"this is not read").await.expect("it reads");
         assert_eq!(server.read_u8().await.ok(), Some(b'n'));
         // With unread bytes this is a reset.
         drop(server);

@@ -38,7 +38,7 @@ const PLAN: &[u8] = include_bytes!("../../../plan/src/plan/tests/fixtures/plan-v
 const UID: &str = "3f2c1a90-77f4-4c62-9f0e-0123456789ab";
 const OTHER: &str = "11111111-77f4-4c62-9f0e-0123456789ab";
 
-/// A network in which nobody is found.
+/// A network without hosts.
 struct Nowhere;
 
 impl NetworkAccess for Nowhere {
@@ -64,7 +64,7 @@ struct RunApiHarness {
 pub fn plan(uid: &str, change: impl FnOnce(&mut RunPlan)) -> RunPlan {
     let mut plan = RunPlan::read(PLAN.trim_ascii()).expect("a plan");
     plan.run.uid = Uid::new(uid);
-    // Whoever is at the desk.
+    // The approver.
     plan.approval.approvers = None;
     change(&mut plan);
     plan

@@ -215,8 +215,8 @@ fn a_handshake_with_a_retry_works() {
 }
 
 #[test]
-fn other_protocols_pass_at_other_ports_whoever_speaks_first() {
-    run(other_protocols_pass_at_other_ports_whoever_speaks_first, async || {
+fn other_protocols_pass_at_other_ports_whichever_side_begins() {
+    run(other_protocols_pass_at_other_ports_whichever_side_begins, async || {
         let world = NetworkHarness::new(false, &["git.example.com 22", "db.example.com 5432"], everybody).await;
         let _ssh = Catcher::at(22, &Manner::Greet(b"SSH-2.0-server\r\n"));
         let _db = Catcher::at(5432, &Manner::Echo);

@@ -106,7 +106,7 @@ fn everything_else_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn a_key_is_shown_to_nobody() {
+fn a_key_is_never_printed() {
     let digits = key(0).to_hex();
     let shown = [format!("{:?}", key(0)), format!("{:?}", Signer::new(key(0))), format!("{:?}", Verifier::new(key(0)))];
     for text in shown {

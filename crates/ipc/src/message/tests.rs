@@ -241,7 +241,7 @@ fn the_addressee_of_a_bad_request_is_known() {
     let other = draft(r#"{"id":"2","target":"b","args":3}"#);
     assert!(other.request.is_err());
     assert!(other.targets(Some("b")) && !other.targets(Some("a")));
-    assert!(draft("{").targets(Some("a")), "nobody knows, so anybody may refuse it");
+    assert!(draft("{").targets(Some("a")), "the target is unknown, so every executor may refuse it");
 }
 
 #[test]

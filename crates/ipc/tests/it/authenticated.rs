@@ -136,7 +136,7 @@ fn what_was_served_is_not_served_again_under_any_circumstances() {
         serve(&mut inbox),
         "ignored exec-request-1.json: refused: its counter 1 is not above 1: it is replayed or out of order"
     );
-    // With a claim that somebody left, it is somebody's who never answered: it still does not run.
+    // With an abandoned claim it counts as taken by an executor that never answered: it still does not run.
     keyed.fixture.claim_as_other(1);
     keyed.put(1, &first);
     assert!(stays_empty(&mut inbox, Duration::from_millis(50)));

@@ -53,7 +53,7 @@ impl Fixture {
 
     pub fn claim_as_other(&self, number: u64) {
         let claim = self.tools(&names::claim(&id(number)));
-        fs::DirBuilder::new().mode(0o750).create(claim).expect("nobody has");
+        fs::DirBuilder::new().mode(0o750).create(claim).expect("no claim exists");
     }
 
     pub fn has_claim(&self, number: u64) -> bool {
@@ -69,7 +69,7 @@ impl Fixture {
         Inbox::new(&self.volume, InboxSettings { pack, ..InboxSettings::default() })
     }
 
-    /// An inbox that waits for nobody's answer.
+    /// An inbox that does not wait for results of other executors.
     pub fn inbox_with_short_lease(&self) -> Inbox {
         let none = Duration::ZERO;
         let settings = InboxSettings { max_timeout: none, lease_grace: none, ..InboxSettings::default() };

@@ -258,7 +258,7 @@ fn a_request_that_never_stops_changing_is_refused_in_the_end() {
 }
 
 #[test]
-fn temporary_files_are_new_private_to_the_group_and_have_names_nobody_can_prepare() {
+fn temporary_files_are_new_private_to_the_group_and_have_unpredictable_names() {
     use std::os::unix::fs::PermissionsExt as _;
     let fixture = Fixture::new();
     // The names that scripts use for files in the making are planted, and stay as they are.

@@ -39,7 +39,7 @@ fn what_lies_there_at_the_start_and_what_comes_later_is_given_once() {
     assert_eq!(fixture.result(1), Some(ok(1, "hi")));
     drop(claimed);
     assert!(stays_empty(&mut inbox, Duration::from_millis(50)));
-    assert!(fixture.inbox().next().expect("it is fine").is_none(), "nor to anybody else");
+    assert!(fixture.inbox().next().expect("it is fine").is_none(), "nor to another inbox");
     let expected = [".claim-1", ".claim-2", "exec-request-1.json", "exec-request-2.json", "exec-result-1.json"];
     assert_eq!(fixture.listing(), expected);
 }
@@ -243,7 +243,7 @@ fn our_own_claims_are_never_abandoned_and_those_we_drop_are() {
     assert!(pull(&mut inbox).is_none());
     drop(claimed);
     fixture.ask(1, "x");
-    let Some(Arrival::Abandoned(abandoned)) = pull(&mut inbox) else { panic!("nobody answers") };
+    let Some(Arrival::Abandoned(abandoned)) = pull(&mut inbox) else { panic!("the claim was not abandoned") };
     drop(abandoned);
     fixture.ask(1, "x");
     assert_eq!(describe(&pull(&mut inbox).expect("nor did the reporter")), "abandoned 1");
@@ -268,7 +268,7 @@ fn a_claim_that_vanished_is_reported_and_not_run() {
     let (fixture, mut inbox) = found.expect("in time");
     fs::remove_dir(fixture.tools(".claim-1")).expect("it is there");
     assert_eq!(describe(&await_arrival(&mut inbox)), "abandoned 1");
-    assert!(fixture.has_claim(1), "so that nobody else runs it");
+    assert!(fixture.has_claim(1), "so that no other executor runs it");
 }
 
 #[test]

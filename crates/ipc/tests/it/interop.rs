@@ -130,7 +130,7 @@ fn our_requester_drives_the_documented_script() {
     // The script may have claimed what it saw in its list after that was taken; it finds no request then and gives up.
     let left = fixture.listing();
     let left: Vec<_> = left.iter().filter(|name| !name.starts_with(".claim-")).collect();
-    assert_eq!(left, ["exec-request-3.json"], "that one is for somebody else");
+    assert_eq!(left, ["exec-request-3.json"], "that one has another target");
 
     fixture.volume.write_done().expect("there is room");
     let mut status = None;

@@ -213,7 +213,7 @@ fn executors_that_race_run_each_request_once_while_it_is_being_taken() {
                     match pull(&mut inbox) {
                         Some(Arrival::Request(claimed, _)) => {
                             let id = claimed.id().as_str();
-                            *runs.lock().expect("nobody panics").entry(id.to_owned()).or_default() += 1;
+                            *runs.lock().expect("no thread panics").entry(id.to_owned()).or_default() += 1;
                             claimed.answer(&result(id, "ran")).expect("there is room");
                         }
                         Some(other) => panic!("{other:?}"),
@@ -246,7 +246,7 @@ fn executors_that_race_run_each_request_once_while_it_is_being_taken() {
         over.store(true, Ordering::Relaxed);
     });
     assert_eq!(taken, COUNT);
-    let runs = runs.into_inner().expect("nobody panics");
+    let runs = runs.into_inner().expect("no thread panics");
     assert_eq!(runs.len() as u64, COUNT);
     assert!(runs.values().all(|count| *count == 1));
     assert_eq!(fixture.listing(), [""; 0], "late claims were given back");

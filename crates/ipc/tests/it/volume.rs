@@ -20,7 +20,7 @@ type Open = fn(&Path) -> Result<Volume, VolumeError>;
 const WAYS: [Open; 2] = [Volume::open, Volume::open_without_openat2];
 
 pub fn make_fifo(path: &Path) {
-    rustix::fs::mknodat(CWD, path, FileType::Fifo, Mode::from(0o666), 0).expect("anybody may");
+    rustix::fs::mknodat(CWD, path, FileType::Fifo, Mode::from(0o666), 0).expect("no privilege is needed");
 }
 
 fn kind_of_tools(path: &Path) -> [FileKind; 2] {

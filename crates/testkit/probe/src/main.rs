@@ -114,7 +114,7 @@ fn list() -> i32 {
     0
 }
 
-/// Prints a line, or ends: a probe whose output is gone has nobody to report to.
+/// Prints a line, or ends: a probe whose output is closed cannot report.
 fn print_line(line: &str) {
     if writeln!(std::io::stdout(), "{line}").is_err() {
         std::process::exit(UNAVAILABLE);

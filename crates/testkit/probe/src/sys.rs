@@ -145,7 +145,7 @@ pub fn place_at(address: usize, text: &CStr) -> Result<&'static CStr, Errno> {
 
 /// Takes over a descriptor that `call` has just given us.
 pub fn owned(fd: i64) -> OwnedFd {
-    // SAFETY: every caller passes a number that a call has just returned and that nobody else knows.
+    // SAFETY: every caller passes a number that a call has just returned and that no other code knows.
     unsafe { OwnedFd::from_raw_fd(fd as i32) }
 }
 

@@ -69,7 +69,7 @@ impl Cluster {
         Api::connect(self.kubeconfig.clone(), None, Vec::new())
     }
 
-    /// The same as somebody else.
+    /// The same as another user.
     ///
     /// # Errors
     ///
@@ -215,7 +215,7 @@ impl Api {
     /// When the API server refuses it.
     pub fn watch(&self, path: &str, report: impl FnMut(Change) + Send + 'static) -> Result<Watch> {
         // From what the server has at hand, which may be a moment old: what changed since follows. Without a version it would first
-        // wait for the newest state of kinds that nobody changes, and give up after three seconds.
+        // wait for the newest state of kinds that do not change, and give up after three seconds.
         self.watch_since(path, "0", report)
     }
 

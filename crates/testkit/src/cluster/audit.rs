@@ -31,7 +31,7 @@ pub struct Mark(u64);
 pub struct Call {
     /// Who called: the authenticated user.
     pub user: String,
-    /// In whose place, when the caller impersonated somebody.
+    /// The impersonated user, if any.
     pub impersonated: Option<String>,
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
     pub verb: String,

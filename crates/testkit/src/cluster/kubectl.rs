@@ -77,7 +77,7 @@ impl Kubectl {
         self
     }
 
-    /// The same, as somebody else: `system:serviceaccount:<namespace>:<name>` or any user.
+    /// The same, as another user: `system:serviceaccount:<namespace>:<name>` or any user.
     pub fn impersonating(mut self, user: &str) -> Self {
         self.user = Some(user.to_owned());
         self

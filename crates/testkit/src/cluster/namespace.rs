@@ -21,7 +21,7 @@ pub enum Security {
     Privileged,
 }
 
-/// Removed, with all that is in it, when dropped; nobody waits for that.
+/// Removed, with all that is in it, when dropped; the removal is not awaited.
 #[derive(Debug)]
 pub struct Namespace {
     name: String,

@@ -1,4 +1,4 @@
-//! Kubelet and gateway, played: on a control plane without a node nobody else makes pods run or speaks for them.
+//! A fake kubelet and gateway: on a control plane without a node nothing else runs pods or reports for them.
 //!
 //! A pod of a run is bound to a node that is only an object, is said to run, and ends as its play says. The gateway's part
 //! is as short: when the run's status names the pod, and not before, the end is reported. So the controller sees what it
@@ -42,11 +42,11 @@ pub enum Play {
     Answers,
     /// The bridge is killed: nothing is reported, and the agent lingers.
     LosesBridge,
-    /// It works until somebody ends it.
+    /// It runs until it is deleted.
     Works,
     /// It works until [`Played::cue`] says what comes next.
     Waits,
-    /// The pod ends well, and nobody reports anything: for pods that are no run's.
+    /// The pod succeeds without reports: for pods that belong to no run.
     Ends,
 }
 

@@ -71,7 +71,7 @@ pub fn everything(name: &str) -> Value {
     run
 }
 
-/// The same as [`plain`] with a hook beforehand, and a pod that stays for somebody to look at.
+/// The same as [`plain`] with a hook beforehand, and a pod that stays for inspection.
 pub fn kept(name: &str) -> Value {
     let mut run = plain(name);
     run["spec"]["lifecycle"] = json!({

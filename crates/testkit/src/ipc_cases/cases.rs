@@ -56,7 +56,7 @@ fn planted(name: &'static str, plant: fn(&Path, &Path)) -> Case {
     Case { name, request: Request::Planted(plant), expect: Expect::Refusal("request") }
 }
 
-/// A request for somebody else.
+/// A request for another pack.
 fn silent(name: &'static str, target: &str) -> Case {
     Case {
         name,

@@ -44,7 +44,7 @@ macro_rules! ipc_conformance {
             scenarios: the_term_signal_ends_commands_and_executor,
             scenarios: a_half_written_request_is_never_run_as_it_is,
             scenarios: no_more_commands_than_allowed_run_at_once,
-            scenarios: a_claim_of_somebody_else_is_respected,
+            scenarios: a_claim_of_another_executor_is_respected,
             scenarios: a_claim_whose_lease_is_over_is_answered_and_not_run,
             scenarios: without_a_workspace_commands_start_at_the_root,
             scenarios: timeouts_are_cut_to_the_allowed_most,

@@ -166,8 +166,8 @@ pub fn no_more_commands_than_allowed_run_at_once(start: Start<'_>) {
     end(&volume, &mut executor);
 }
 
-/// A fresh claim: whoever made it is at work.
-pub fn a_claim_of_somebody_else_is_respected(start: Start<'_>) {
+/// A fresh claim: its executor may be running the command.
+pub fn a_claim_of_another_executor_is_respected(start: Start<'_>) {
     let volume = Volume::new(Settings::default());
     fs::create_dir_all(volume.claim("theirs")).expect("a claim");
     volume.ask("theirs", "echo ran >> log");

@@ -77,7 +77,7 @@ pub fn every_request_of_the_table_gets_its_result(start: &dyn Fn(&Volume) -> Com
         all_came = all_came && again.iter().all(came);
         asked.extend(again);
     }
-    // Nothing of an answered command is alive, before anybody could end it for another reason.
+    // Nothing of an answered command is alive, before a process could end it for another reason.
     let mut left = Vec::new();
     if all_came {
         // Whoever was killed may take a moment to vanish.

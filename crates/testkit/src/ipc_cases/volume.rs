@@ -34,7 +34,7 @@ impl Default for Settings {
     }
 }
 
-/// The directories that an executor shares with whoever asks it.
+/// The directories that an executor shares with the requester.
 #[derive(Debug)]
 pub struct Volume {
     /// What a skill sees as `/ipc`. Exists and is empty.

@@ -39,7 +39,7 @@ impl World {
         self.proxy.kubectl().feed(&["create", "--validate=false", "-f", "-"], &object).expect("kubectl starts")
     }
 
-    /// The same, and somebody else looks on.
+    /// The same, while another client watches.
     fn creating(&self, name: &str) -> Child {
         let path = self.folder.path().join(name);
         std::fs::write(&path, self.config_map(name).to_string()).expect("written");
@@ -147,7 +147,7 @@ fn a_write_is_refused_or_its_answer_lost_and_only_that_one() {
 }
 
 #[test]
-fn who_is_told_to_wait_comes_again() {
+fn a_client_that_must_wait_retries() {
     let Some(world) = World::new() else { return };
     world.count_here();
     let later = Refusal::TooManyRequests { retry_after_seconds: 1 };

@@ -13,7 +13,7 @@ fn skips_when_told_to() {
 }
 
 #[test]
-fn a_skip_is_said_and_counted() {
+fn a_skip_is_printed_and_counted() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("skips");
     let output = command(std::env::current_exe().unwrap())
@@ -59,7 +59,7 @@ fn a_program_inherits_neither_ignored_signals_nor_a_terminal() {
     };
     let ignored = printed("grep", ["^SigIgn:", "/proc/self/status"]);
     let ignored = ignored.trim_start_matches("SigIgn:").trim();
-    // Those above are the C library's own, or nobody's to set.
+    // Those above belong to the C library, or cannot be set.
     let standard = u64::from_str_radix(ignored, 16).unwrap() & 0x7fff_ffff;
     assert_eq!(standard, 0, "{ignored}");
     let variables = printed("sh", ["-c", "echo \"$COLUMNS$NO_COLOR$LC_ALL\""]);

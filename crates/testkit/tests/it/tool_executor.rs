@@ -110,7 +110,7 @@ fn refusal(change: impl FnOnce(&mut Command)) -> String {
 }
 
 #[test]
-fn a_wrong_setting_is_said_and_nothing_starts() {
+fn an_invalid_setting_is_reported_and_nothing_starts() {
     for value in ["0", "87000", "-1", "1.5", "many", "1 2", "a[$(touch x)]"] {
         assert_eq!(
             refusal(|command| {
@@ -138,7 +138,7 @@ fn a_missing_program_is_named() {
 }
 
 #[test]
-fn a_missing_volume_is_said() {
+fn a_missing_volume_is_reported() {
     let said = refusal(|command| {
         command.env("SYMPOZIUM_IPC_DIR", "/nonexistent");
     });
@@ -155,7 +155,7 @@ fn shellcheck_finds_nothing() {
     assert!(output.status.success());
 }
 
-/// A worker of the script is killed, as the kernel does when memory is short: somebody must answer.
+/// A worker of the script is killed, as the kernel does when memory is short: the request must still be answered.
 #[test]
 fn a_killed_worker_s_request_is_answered_and_not_run_again() {
     if find("jq").is_none() {

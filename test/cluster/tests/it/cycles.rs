@@ -35,7 +35,7 @@ fn nothing_stays_after_many_cycles_some_of_them_killed() -> Result<()> {
             own.down().with_context(|| format!("cycle {cycle}"))?;
         }
     }
-    // The last one was killed, and nobody came after it but this.
+    // The last one was killed, and only this process came after it.
     own.down()?;
     let left = kube(&["leaks"])?.output()?;
     assert!(left.status.success(), "left behind:\n{}", String::from_utf8_lossy(&left.stdout));
@@ -68,7 +68,7 @@ fn kill_one(own: &Own, tier: &str, random: &mut Random) -> Result<()> {
     };
     // Very early there is only the owner, and late there is none.
     let last = || kill(first_process_of(own)).map(|()| "the first process, late");
-    let killed = killed.or_else(kill_owner).or_else(last).context("there was nobody to kill")?;
+    let killed = killed.or_else(kill_owner).or_else(last).context("there was no process to kill")?;
     eprintln!("after {moment:?} killed {killed}");
     finish(&mut owner)
 }

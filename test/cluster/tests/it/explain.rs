@@ -54,7 +54,7 @@ fn every_grant_that_is_told_holds_and_nothing_else_does() -> Result<()> {
         ensure!(whose == [Some(pack), None], "identities of {whose:?}");
         let created = create(&admin, &namespace, &grants)?;
         let outcome = agrees(&admin, &namespace, &explanation, &mut seed);
-        // Grants in the whole cluster are nobody's to collect.
+        // Cluster-wide grants have no owner for the garbage collector.
         let removed = remove_bindings(&admin, &created);
         outcome.with_context(|| format!("pack {pack}"))?;
         removed?;

@@ -1,4 +1,4 @@
-//! A cluster that somebody else started, named by `SYMPOZIUM_TEST_KUBECONFIG`.
+//! A cluster that was started outside of the tests, named by `SYMPOZIUM_TEST_KUBECONFIG`.
 
 use std::process::Stdio;
 

@@ -34,14 +34,14 @@ fn both_programs_serve_and_one_controller_leads() -> Result<()> {
         let lease = system.json(&["get", "lease", "sympozium-controller"])?;
         Ok(lease["spec"]["holderIdentity"].as_str().map(str::to_owned))
     })?;
-    ensure!(!holder.is_empty(), "the Lease is nobody's");
+    ensure!(!holder.is_empty(), "the Lease has no holder");
     let packs = system.json(&["get", "skillpacks"])?;
     ensure!(packs["items"].as_array().map_or(0, Vec::len) >= 7, "{packs}");
     system.run(&["get", "sympoziumpolicy", "floor"])?;
     Ok(())
 }
 
-/// Tools in images of packs start as the user of pods, on a root that nobody can write.
+/// Tools in images of packs start as the user of pods, on a read-only root.
 #[test]
 fn images_of_packs_have_tools_that_start() -> Result<()> {
     let Some(cluster) = Cluster::shared(Tier::Node)? else {

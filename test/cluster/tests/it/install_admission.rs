@@ -1,5 +1,5 @@
-//! The admission policies of an installation, on a real API server: each is tried by somebody whom it lets through and by
-//! somebody whom it stops, both with every right that RBAC can give.
+//! The admission policies of an installation, on a real API server: each is tried by a user whom it admits and by
+//! one whom it rejects, both with every right that RBAC can give.
 
 mod approvals;
 mod objects;
@@ -56,7 +56,7 @@ impl Guarded {
         self.namespace.kubectl()
     }
 
-    /// Somebody, in the namespace.
+    /// A user of the namespace.
     fn user(&self, name: &str) -> Kubectl {
         self.admin().clone().impersonating(name)
     }
@@ -155,7 +155,7 @@ impl Tried {
     }
 }
 
-/// Changes a status, as somebody.
+/// Changes a status, as this user.
 fn patch_status(user: &Kubectl, object: &str, patch: &Value) -> Result<Tried> {
     let patch = patch.to_string();
     let arguments = ["patch", object, "--subresource=status", "--type=merge", "-p", &patch];
@@ -169,7 +169,7 @@ fn run(name: &str) -> Value {
     })
 }
 
-/// With somebody's claim about who made it.
+/// With a claim about its creator.
 fn claimed(mut object: Value) -> Value {
     object["metadata"]["annotations"] = json!({ "sympozium.ai/created-by": "somebody" });
     object

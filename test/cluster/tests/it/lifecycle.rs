@@ -51,7 +51,7 @@ fn a_person_gets_kubectl_and_helm_that_work() -> Result<()> {
 
 /// What a test run that was killed leaves.
 #[test]
-fn a_leased_cluster_ends_by_itself_when_nobody_holds_it() -> Result<()> {
+fn a_leased_cluster_ends_by_itself_without_a_holder() -> Result<()> {
     if !possible(Tier::ControlPlane)? {
         return Ok(());
     }

@@ -46,7 +46,7 @@ fn worlds() -> Result<Vec<Vec<Value>>> {
     Ok(worlds)
 }
 
-/// Dry run on the server goes through everything but storing, with fields that nobody knows refused.
+/// Dry run on the server goes through everything but storing, with unknown fields refused.
 const DRY_RUN: [&str; 2] = ["create", "--dry-run=server"];
 
 #[test]

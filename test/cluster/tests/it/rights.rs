@@ -92,10 +92,10 @@ fn what_the_programs_may_do_is_what_they_do() -> Result<()> {
     Ok(())
 }
 
-/// Calls that were refused, or would be if somebody had not given more.
+/// Calls that were refused, or would be without additional rights.
 fn refused(account: &str, calls: &[&Call], rules: &[Rule]) -> BTreeSet<String> {
     let covered = |call: &Call| rules.iter().any(|rule| rule.covers(call));
-    // A namespace that is being terminated takes no new objects, whoever has the right to write them, and other tests' namespaces are.
+    // A namespace that is being terminated takes no new objects, also from users with the right to write them, and other tests' namespaces are.
     let is_of_the_going = |call: &Call| call.message.contains("because it is being terminated");
     calls
         .iter()

@@ -1,6 +1,6 @@
 //! Who has the shared cluster: all tests at once, or one that takes away what the others rely on.
 //!
-//! One guard per test, and never a second one: a thread that asks again while somebody waits to be alone waits for ever.
+//! One guard per test, and never a second one: a thread that asks again while another waits for exclusive access waits for ever.
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -14,12 +14,12 @@ pub struct Together(#[expect(dead_code, reason = "held for its drop")] RwLockRea
 #[must_use = "the test is alone for as long as it is held"]
 pub struct Alone(#[expect(dead_code, reason = "held for its drop")] RwLockWriteGuard<'static, ()>);
 
-/// Waits until nobody is alone.
+/// Waits until no test has exclusive access.
 pub fn together() -> Together {
     Together(CLUSTER.read())
 }
 
-/// Waits until nobody else is there.
+/// Waits until no other test runs.
 pub fn alone() -> Alone {
     Alone(CLUSTER.write())
 }

@@ -121,7 +121,7 @@ impl Kernel {
     }
 
     /// Whether a case can be told apart on this kernel. One that is denied never meets it, a run with `sandbox` cannot be in
-    /// agent-sandbox as well, and gVisor keeps the files of a pod to itself, so that nobody sees when one is made.
+    /// agent-sandbox as well, and gVisor keeps the files of a pod to itself, so that no watch reports when one is made.
     fn suits(self, case: &Case) -> anyhow::Result<bool> {
         if self == Self::Node {
             return Ok(true);
@@ -194,7 +194,7 @@ pub fn tests(kernel: Kernel, cases: &[Arc<Case>], purpose: Purpose) -> anyhow::R
     Ok(tests)
 }
 
-/// Whether this machine can have a cluster. Asked by the name of a test, so that what is missing is one skip, whoever asks.
+/// Whether this machine can have a cluster. Asked by the name of a test, so that what is missing is one skip for all callers.
 fn has_cluster(kernel: Kernel, test: &str) -> anyhow::Result<bool> {
     let asked = std::thread::Builder::new()
         .name(test.to_owned())

@@ -91,7 +91,7 @@ impl Local {
         Ok(Some(format!("isolation below the floor: {below}")))
     }
 
-    /// The user, where it is not whoever tests.
+    /// The user, where it is not that of the tests.
     fn user(&self) -> Option<u32> {
         let number = u32::try_from(self.number).unwrap_or(0);
         (self.who == Who::Ordinary && as_user::is_root()).then_some(FIRST_USER + number)

@@ -23,7 +23,7 @@ const PAGES: [(&str, &str, &str); 2] = [
     ("/tea.txt", "text/plain", "Tea is <b>not bold</b> here.\n"),
 ];
 
-/// The server at this address of the machine, started by whoever asks first. It ends with this process.
+/// The server at this address of the machine, started by the first caller. It ends with this process.
 ///
 /// # Errors
 ///

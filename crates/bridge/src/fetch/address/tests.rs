@@ -132,7 +132,7 @@ fn the_same_server_is_scheme_and_host_and_port() {
 }
 
 #[test]
-fn a_query_that_nobody_asked_for_is_not_shown() {
+fn an_unrequested_query_is_not_shown() {
     let asked = Address::parse("https://a.example/x?page=1#top").unwrap();
     assert_eq!(asked.reported_url(&asked), "https://a.example/x?page=1");
     for (location, expected) in [

@@ -145,7 +145,7 @@ async fn e52_a_redirect_to_an_address_inside_is_denied() {
     for host in hosts {
         let (code, message) = refused(get(&world, &format!("http://a.example/http://{host}/")).await);
         assert_eq!(code, RefusalCode::Denied, "{host}: {message}");
-        // And nobody gets there without a redirect.
+        // And it is not reached without a redirect.
         let (code, message) = refused(get(&world, &format!("http://{host}/")).await);
         assert_eq!(code, RefusalCode::Denied, "{host}: {message}");
     }
@@ -229,7 +229,7 @@ async fn e54_headers_stay_with_the_server_that_they_were_meant_for() {
     // How many of them each request at each of the servers had.
     let sent = |request: &String| {
         let lower = request.to_ascii_lowercase();
-        // Nobody but the gateway sees the run's credential.
+        // Only the gateway sees the run's credential.
         assert!(!lower.contains("proxy-"), "{request}");
         let words = ["bearer t0ken", "c00kie", "k3y", "mine"];
         words.iter().filter(|it| lower.contains(**it)).count()

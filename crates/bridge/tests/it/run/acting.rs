@@ -62,7 +62,7 @@ impl Scheduler for RecordingScheduler {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn messages_schedules_and_runs_below_go_out_once_and_are_told() {
+async fn messages_schedules_and_subruns_go_out_once_and_are_reported() {
     let mut world = RunHarness::start(|plan| {
         plan.subagents.levels = 1;
         plan.subagents.children = 2;
@@ -78,7 +78,7 @@ async fn messages_schedules_and_runs_below_go_out_once_and_are_told() {
     assert_eq!(text.len(), most as usize, "an answer has its bound");
     let refused = json!({ "channel": "slack", "text": "hello" });
     let refused = agent.call("send_channel_message", refused).await;
-    let refused = refused.expect_err("nobody does that");
+    let refused = refused.expect_err("no part does that");
     assert_eq!(refused.code, RefusalCode::Unavailable);
     assert!(refused.message.contains("slack is not connected"), "{}", refused.message);
     let schedule = json!({ "name": "daily", "action": "create", "schedule": "0 9 * * *", "task": "look" });

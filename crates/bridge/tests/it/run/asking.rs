@@ -49,7 +49,7 @@ async fn a_yes_is_for_one_exact_action_and_is_used_once() {
     let (answer, pending) = tokio::join!(call, person);
     assert!(answer.is_ok(), "{answer:?}");
     assert_eq!(cluster.seen()[0]["command"], line);
-    // The same answer again is for nobody.
+    // The same answer again has no effect.
     let by = sympozium_gateway::run_api::local::Voter { name: "eve".to_owned(), groups: Vec::new(), is_author: false };
     let again = VoteRequest {
         run: world.plan.run.uid.as_str(),
@@ -91,11 +91,11 @@ async fn a_yes_is_for_one_exact_action_and_is_used_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_answers_and_that_is_no() {
+async fn a_question_without_an_answer_is_denied() {
     let world = asking(|plan| plan.deadlines.approval_seconds = 1).await;
     let cluster = Executor::echo(world.volume("cluster"));
     let agent = world.agent().await;
-    let refused = agent.execute("cluster", "a").await.expect_err("nobody answers");
+    let refused = agent.execute("cluster", "a").await.expect_err("there is no answer");
     assert_eq!(refused.code, RefusalCode::Expired);
     assert!(cluster.seen().is_empty());
 }
@@ -127,7 +127,7 @@ async fn while_a_person_is_asked_and_until_it_is_over_nothing_else_happens() {
         let nothing = timeout(MOMENT, async {
             tokio::select! { _ = &mut command => "command", _ = &mut permit => "permit" }
         });
-        assert_eq!(nothing.await.ok(), None, "somebody acted while a person was asked");
+        assert_eq!(nothing.await.ok(), None, "the call was executed while a person was asked");
         // Reports leave the run a moment after what they say.
         world.first_report().await;
         let waits = timeout(Duration::from_secs(60), async {
@@ -143,7 +143,7 @@ async fn while_a_person_is_asked_and_until_it_is_over_nothing_else_happens() {
         let nothing = timeout(MOMENT, async {
             tokio::select! { _ = &mut command => "command", _ = &mut permit => "permit" }
         });
-        assert_eq!(nothing.await.ok(), None, "somebody acted beside what was approved");
+        assert_eq!(nothing.await.ok(), None, "more was executed than was approved");
         assert!(tickets.seen().is_empty());
         gate.store(true, std::sync::atomic::Ordering::SeqCst);
         assert!(command.await.is_ok());
@@ -180,7 +180,7 @@ async fn the_clock_stands_still_while_a_person_is_asked() {
             world.say(&pending, Vote::Approve);
             std::future::pending::<()>().await;
         };
-        // Where the run was over before anybody was asked, nobody is.
+        // Where the run was over before a question was asked, none is.
         let answer = tokio::select! {
             answer = agent.execute("cluster", "a") => answer,
             () = person => unreachable!("a person waits for the end of the call"),
@@ -207,7 +207,7 @@ async fn all_waiting_together_has_an_end() {
     let _cluster = Executor::echo(world.volume("cluster"));
     let agent = world.agent().await;
     for _ in 0..2 {
-        let refused = agent.execute("cluster", "a").await.expect_err("nobody answers");
+        let refused = agent.execute("cluster", "a").await.expect_err("there is no answer");
         assert_eq!(refused.code, RefusalCode::Expired);
     }
 }
@@ -239,7 +239,7 @@ async fn a_yes_for_the_run_is_for_the_identical_action_where_the_plan_permits_it
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_nobody_would_read_is_not_asked() {
+async fn a_question_too_long_to_read_is_not_asked() {
     let world = asking(|_| ()).await;
     let cluster = Executor::echo(world.volume("cluster"));
     let agent = world.agent().await;

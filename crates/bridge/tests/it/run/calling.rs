@@ -93,7 +93,7 @@ pub fn short(event: &Event) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_denied_tool_an_unknown_one_and_arguments_that_do_not_fit_reach_nobody() {
+async fn denied_and_unknown_tools_and_invalid_arguments_reach_no_executor() {
     let mut world = RunHarness::start(|plan| {
         tool(plan, "execute_command", Some("cluster")).gate = Gate::Deny;
         tool(plan, "fetch_url", None).gate = Gate::Deny;

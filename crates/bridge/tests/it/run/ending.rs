@@ -125,7 +125,7 @@ async fn with_no_gateway_to_report_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_agent_comes_and_nobody_after_it() {
+async fn only_the_first_agent_is_served() {
     let mut world = RunHarness::start(|_| ()).await;
     let socket = world.at("door").join(SOCKET_NAME);
     let agent = world.agent().await;
@@ -144,7 +144,7 @@ async fn because_the_agent_asks_again_and_again_for_what_it_is_refused() {
     let mut refused = 0;
     while agent.post("/v1/nothing", "").await.is_ok() {
         refused += 1;
-        assert!(refused < 5_000, "nobody minds");
+        assert!(refused < 5_000, "there is no limit");
     }
     wait_ended(&mut world).await;
     let AgentEnd::Crashed { known } = world.ending() else {
@@ -222,7 +222,7 @@ async fn because_the_gateway_has_ended_a_run_that_it_knew() {
     assert!(world.gateway.plans().end(world.plan.run.uid.as_str()));
     let _ = agent.post("/v1/progress", "{\"text\":\"here\"}").await;
     assert_eq!(world.wait_exit().await, 1, "{}", world.log());
-    // Nobody waits for it to become known, which is a minute.
+    // Detecting that takes a minute, which is not waited for.
     let soon = Duration::from_secs(55);
     assert!(ended.elapsed() < soon, "{}", world.log());
 }

@@ -73,7 +73,7 @@ async fn a_request_ends_the_run_where_the_executor_cannot_verify_it() {
     ];
     for (name, put) in ways {
         let world = RunHarness::start(|_| ()).await;
-        // Nothing is going on: nobody waits for a result.
+        // Nothing is going on: no call waits for a result.
         let agent = world.agent().await;
         world.first_report().await;
         let tools = world.volume("tickets").join("tools");

@@ -289,7 +289,7 @@ impl RunHarness {
         });
         match waited.await {
             Ok(pending) => pending,
-            Err(_) => panic!("nobody is asked:\n{}", self.log()),
+            Err(_) => panic!("no question was asked:\n{}", self.log()),
         }
     }
 

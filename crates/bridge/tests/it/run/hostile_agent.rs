@@ -175,7 +175,7 @@ async fn whatever_is_no_http_2_ends_the_run_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_keeps_the_bridge_alive() {
+async fn no_client_keeps_the_bridge_alive() {
     // Comes and says nothing; says half of something; says the preface and nothing else.
     for bytes in [&b""[..], b"PRI * HT", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
         let mut world = RunHarness::start(|plan| plan.deadlines.run_seconds = 1).await;
@@ -220,7 +220,7 @@ async fn an_agent_that_has_answered_and_does_not_read_on_is_left() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_comes_second_is_not_heard() {
+async fn a_second_agent_is_not_served() {
     let mut world = RunHarness::start(|_| ()).await;
     let door = world.at("door");
     let first = socket(&door).await;
@@ -299,7 +299,7 @@ async fn a_killed_bridge_leaves_a_chain_that_holds_and_has_no_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_refused_is_counted_when_nobody_waits_for_the_refusal() {
+async fn refusals_are_counted_also_without_a_waiting_caller() {
     let mut world = RunHarness::start(|plan| tool(plan, "fetch_url", None).gate = Gate::Deny).await;
     let mut agent = Frames::connect(&world.at("door")).await;
     let call = json!({ "id": "1", "arguments": { "url": "http://a.example/" } }).to_string();
@@ -321,7 +321,7 @@ async fn what_is_refused_is_counted_when_nobody_waits_for_the_refusal() {
                 return;
             }
             sent += 1;
-            assert!(sent < 5_000, "nobody minds");
+            assert!(sent < 5_000, "there is no limit");
         }
     };
     cut.await;
@@ -371,7 +371,7 @@ async fn arguments_that_are_deep_huge_or_twice() {
             "{\"id\":\"1\",\"arguments\":{},\"arguments\":{}}".to_owned(),
             RefusalCode::Request,
         ),
-        // Whoever reads the first, and whoever reads the last, must not disagree.
+        // A parser that reads the first and one that reads the last must not disagree.
         (
             "{\"id\":\"1\",\"arguments\":{\"target\":\"tickets\",\"command\":\"a\",\"target\":\"cluster\",\"command\":\"b\"}}".to_owned(),
             RefusalCode::Request,

@@ -29,7 +29,7 @@ async fn asking(change: impl FnOnce(&mut RunPlan)) -> RunHarness {
     .await
 }
 
-/// Waits for a question that is not one of these. The gateway keeps a question that nobody waits for until its time is up,
+/// Waits for a question that is not one of these. The gateway keeps a question without a waiter until its time is up,
 /// because a bridge that lost its connection puts it again.
 async fn another(world: &RunHarness, known: &[PendingQuestion]) -> PendingQuestion {
     let is_known = |it: &PendingQuestion| known.iter().any(|known| known.request.approval == it.request.approval);
@@ -125,7 +125,7 @@ async fn questions_are_taken_back(time: Duration) -> Option<()> {
             tokio::pin!(asked);
             tokio::select! {
                 _ = &mut asked => {
-                    assert!(begun.elapsed() >= time, "nobody has answered");
+                    assert!(begun.elapsed() >= time, "there was no answer");
                     return None;
                 }
                 question = another(&world, &taken_back) => question,
@@ -135,13 +135,13 @@ async fn questions_are_taken_back(time: Duration) -> Option<()> {
         taken_back.push(question);
     }
     assert_eq!(cluster.seen(), [json!(null); 0]);
-    // Nobody else is kept from their turn.
+    // Other calls are not blocked.
     let answer = agent.execute("tickets", "b").await;
     if answer.is_err() && begun.elapsed() >= time {
         return None;
     }
     assert!(answer.is_ok(), "{answer:?}");
-    // A yes to what nobody waits for is for nobody.
+    // An approval of a question without a waiter has no effect.
     for question in &taken_back {
         world.say(question, Vote::Approve);
     }

@@ -196,7 +196,7 @@ pub fn reset(stream: u32) -> Vec<u8> {
     frame(RST_STREAM, NONE, stream, &CANCEL.to_be_bytes())
 }
 
-/// The head of a request, in the plainest HPACK that there is: literals that nobody remembers (RFC 7541, section 6.2.2).
+/// The head of a request, in the plainest HPACK that there is: literals that are not indexed (RFC 7541, section 6.2.2).
 pub fn head(method: &str, path: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (name, value) in [(":method", method.as_bytes()), (":scheme", b"http"), (":path", path)] {

@@ -21,7 +21,7 @@ use super::skills::Executor;
 use crate::support::{Reply as Page, Site};
 
 /// What a bridge with the limits of an ordinary plan has resident at most, whatever its agent does: requests to the model
-/// that wait or are read, pages that nobody reads, and the program itself.
+/// that wait or are read, unread pages, and the program itself.
 const MAX_RESIDENT: u64 = 96 << 20;
 const FRAMES_AT_ONCE: usize = 1_000;
 
@@ -56,7 +56,7 @@ async fn bodies_at_their_bound_and_one_over() {
         let whole = agent.post(path, vec![b'x'; most]).await.expect("an answer");
         assert_eq!((whole.status, whole.refused), (400, true), "{path}");
         let over = agent.post(path, vec![b'x'; most + 1]).await;
-        // The answer may be overtaken by the reset of the stream whose rest nobody wants.
+        // The answer may be overtaken by the reset of the stream whose rest is not read.
         if let Ok(over) = over {
             assert_eq!((over.status, over.refused), (413, true), "{path}");
         }
@@ -178,7 +178,7 @@ async fn calls_that_are_taken_back_while_nothing_can_be_reported() {
     let denied = json!({ "id": "1", "arguments": { "url": "http://a.example/" } }).to_string();
     let stream = agent.request("POST", b"/v1/tools/fetch_url", denied.as_bytes()).await.expect("a stream");
     agent.answer(stream).await;
-    // Nobody keeps reports from now on.
+    // Reports are not stored from now on.
     let (kept, aside) = (world.at("records"), world.at("aside"));
     world.first_report().await;
     while world.events().len() < 2 {

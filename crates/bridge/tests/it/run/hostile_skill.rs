@@ -326,11 +326,11 @@ async fn b28_a_done_that_the_bridge_did_not_write() {
     };
     let (answer, ()) = tokio::join!(agent.execute("cluster", "b"), skill);
     let told_to_leave = "the skill's executor has been told to leave, by something else than the end of the run; see `";
-    let refused = answer.expect_err("nobody is there");
+    let refused = answer.expect_err("there is no peer");
     assert_eq!(refused.code, RefusalCode::Unavailable);
     assert!(refused.message.starts_with(told_to_leave), "{}", refused.message);
     // At once, from then on; the other skill is as it was.
-    let refused = agent.execute("cluster", "c").await.expect_err("nobody is there");
+    let refused = agent.execute("cluster", "c").await.expect_err("there is no peer");
     assert!(refused.message.starts_with(told_to_leave), "{}", refused.message);
     assert_eq!(requests(&volume), Vec::new());
     assert!(agent.execute("tickets", "d").await.is_ok());
@@ -364,7 +364,7 @@ async fn a_directory_of_tools_that_is_no_longer_the_one() {
         let elsewhere = world.at("elsewhere");
         fs::create_dir(&elsewhere).expect("a directory");
         spoil(&volume, &elsewhere, "");
-        let refused = agent.execute("cluster", "a").await.expect_err("nobody looks there");
+        let refused = agent.execute("cluster", "a").await.expect_err("no executor reads it");
         assert_eq!(refused.code, RefusalCode::Unavailable, "{}", refused.message);
         assert!(refused.message.starts_with("the skill cannot be asked: "), "{}", refused.message);
         assert_eq!(fs::read_dir(&elsewhere).expect("a directory").count(), 0);

@@ -48,17 +48,17 @@ async fn b27_b34_no_answer_in_time() {
         format!("timed out waiting for command execution result; see `sympozium logs {name} --part skill-cluster`");
     use RefusalCode::{Unavailable, Unknown};
     for (answer, code) in [(nobody, Unavailable), (claimed, Unknown), (deleted, Unavailable), (squatted, Unknown)] {
-        let refused = answer.expect_err("nobody answered");
+        let refused = answer.expect_err("there was no answer");
         assert_eq!((refused.code, refused.message), (code, message.clone()));
     }
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let refused = kubernetes.expect_err("nobody answered");
+    let refused = kubernetes.expect_err("there was no answer");
     let hint = format!("timed out waiting for command execution result; see `kubectl logs {host} -c skill-cluster`");
     assert_eq!(refused.message, hint);
-    // Nobody can begin it any more, so that nothing is run that was given up.
+    // No executor can begin it any more, so that nothing is run that was given up.
     assert_eq!(requests(&volume), Vec::new());
 
-    // The one who had claimed answers after all: for nobody, and it does not stay.
+    // The one who had claimed answers after all: it has no effect, and does not stay.
     let late = volume.join(format!("tools/exec-result-{}.json", ids[1]));
     write_result(&volume, &ids[1], &result("too late"));
     let next = async {

@@ -18,7 +18,7 @@ use super::agent::Agent;
 use super::harness::{KEY, PAUSE, RunHarness};
 use super::skills::Executor;
 
-/// A secret, and how it looks when somebody has wrapped it up.
+/// A secret, and its encoded forms.
 struct Secret {
     name: String,
     forms: Vec<Vec<u8>>,
@@ -40,7 +40,7 @@ impl Secret {
     }
 }
 
-/// Everything that somebody could read, by where it was found.
+/// Everything that other parts could read, by where it was found.
 #[derive(Default)]
 struct Found(BTreeMap<String, Vec<u8>>);
 
@@ -230,7 +230,7 @@ async fn no_other_user_reads_the_bridge() {
         let listed = as_user::command(as_user::ORDINARY, "ls").arg(format!("{process}/{name}")).output().expect("ls");
         assert!(listed.stdout.is_empty(), "{name}: {}", String::from_utf8_lossy(&listed.stdout));
     }
-    // What anybody may read says nothing.
+    // World-readable files contain none of it.
     for name in ["cmdline", "status", "stat", "comm", "limits"] {
         let read = as_user::command(as_user::ORDINARY, "cat").arg(format!("{process}/{name}")).output().expect("cat");
         found.add(name, read.stdout);

@@ -196,11 +196,11 @@ async fn the_script_runs_what_the_agent_calls() {
     assert_eq!(outcomes[1], (Outcome::Exited { code: 0 }, 51_200));
     assert_eq!(outcomes[2], (Outcome::Exited { code: 0 }, 51_200));
     assert_eq!(outcomes[3].0, Outcome::TimedOut);
-    // Nobody vouches for what is around its commands.
+    // There is no attestation of the isolation of its commands.
     assert!(acted.iter().all(|(.., isolation)| isolation.is_none()));
 }
 
-/// An executor that was restarted has lost its key, whoever killed it: the run ends with that, and its command is not run again.
+/// An executor that was restarted has lost its key, however it was killed: the run ends with that, and its command is not run again.
 #[tokio::test(flavor = "multi_thread")]
 async fn our_sidecar_that_is_restarted_ends_the_run() {
     let binary = static_build::program("skill-sidecar").expect("a sidecar");

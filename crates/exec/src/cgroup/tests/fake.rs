@@ -108,7 +108,7 @@ fn a_cgroup_we_cannot_write_is_passed_over() {
 }
 
 #[test]
-fn a_limit_nobody_passes_on_is_told_and_the_others_hold() {
+fn a_limit_that_no_parent_delegates_is_reported_and_the_others_hold() {
     let tree = FakeTree::new("user/app");
     fs::write(tree.path("").join("cgroup.controllers"), "memory pids").unwrap();
     tree.cgroup("user", "memory pids", "memory pids");

@@ -26,12 +26,12 @@ fn cases() -> Vec<Case> {
     let at = |what, skills, expected| Case { skills, ..plain(what, 0o1777, expected) };
     let runner = Some(Owner::Runner);
     vec![
-        plain("sticky: nobody can swap the directory", 0o1777, Ok(())),
+        plain("sticky: only its owner can swap the directory", 0o1777, Ok(())),
         plain("not writable", 0o755, Ok(())),
         plain("without the sticky bit", 0o777, Err("/shared")),
         owned("the runner's own", [runner, None], Err("/shared")),
         owned("an entry of the runner", [None, runner], Err("/shared")),
-        owned("an entry that somebody else planted", [None, Some(Owner::Stranger)], Err("/shared")),
+        owned("an entry of another user", [None, Some(Owner::Stranger)], Err("/shared")),
         at("a link in it", "/shared/link", Err("/shared")),
         at("the program in it", "/shared", Err("/shared")),
         at("back into it", "/shared/skills/..", Err("/shared")),

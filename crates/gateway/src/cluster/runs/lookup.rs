@@ -68,9 +68,9 @@ impl RunCache {
         account: &str,
         pod: &str,
     ) -> PodOwner {
-        let nobody = PodOwner::NoRun("the pod is no run's that is under way");
+        let no_owner = PodOwner::NoRun("the pod is no run's that is under way");
         let Some(stem) = Stem::from_account(account) else {
-            return nobody;
+            return no_owner;
         };
         if let Some(decided) = self.cached_owner(&stem) {
             return decided;
@@ -79,14 +79,14 @@ impl RunCache {
         let _room = self.lookups.acquire().await;
         match self.find_run(namespace, &stem).await {
             Ok(Some(run)) => self.observe(&run, Origin::Lookup),
-            Ok(None) => return nobody,
+            Ok(None) => return no_owner,
             Err(why) => {
                 tracing::warn!(namespace, account, why, "a run cannot be looked at");
                 return PodOwner::Undecided("the watch does not know the run, and it cannot be looked at");
             }
         }
         match self.pod_owner(namespace, pod) {
-            PodOwner::Unknown => self.cached_owner(&stem).unwrap_or(nobody),
+            PodOwner::Unknown => self.cached_owner(&stem).unwrap_or(no_owner),
             found => found,
         }
     }

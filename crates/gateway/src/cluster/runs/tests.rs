@@ -71,9 +71,9 @@ async fn nothing_is_kept_of_runs_that_are_over() {
 }
 
 #[tokio::test]
-async fn a_pod_is_a_runs_a_waiting_runs_or_nobodys() {
+async fn a_pod_belongs_to_a_run_a_waiting_run_or_none() {
     let runs = runs();
-    let (digest, nobody) = (format!("sha256:{}", "0".repeat(64)), |found| matches!(found, PodOwner::NoRun(_)));
+    let (digest, has_no_run) = (format!("sha256:{}", "0".repeat(64)), |found| matches!(found, PodOwner::NoRun(_)));
     let later = |found| matches!(found, PodOwner::Undecided(_));
     assert!(later(runs.pod_owner("team", "pod")));
     runs.ready.send_replace(true);
@@ -87,13 +87,13 @@ async fn a_pod_is_a_runs_a_waiting_runs_or_nobodys() {
     assert!(later(runs.pod_owner("team", "pod")));
     runs.set_plan_state("uid", PlanState::Served);
     assert_eq!(runs.pod_owner("team", "pod"), PodOwner::Run("uid".to_owned()));
-    assert!(nobody(runs.pod_owner("another", "pod")));
+    assert!(has_no_run(runs.pod_owner("another", "pod")));
     // Another pod of the run is not served.
     runs.sees("uid", json!({ "phase": "Running", "planDigest": digest, "podUID": "second" }));
     assert_eq!(runs.pod_owner("team", "second"), PodOwner::Unknown);
     assert_eq!(runs.pod_owner("team", "pod"), PodOwner::Run("uid".to_owned()));
     runs.set_plan_state("uid", PlanState::Mismatch);
-    assert!(nobody(runs.pod_owner("team", "pod")));
+    assert!(has_no_run(runs.pod_owner("team", "pod")));
     runs.sees("uid", json!({ "phase": "Succeeded" }));
     assert_eq!(runs.pod_owner("team", "pod"), PodOwner::Unknown);
 }

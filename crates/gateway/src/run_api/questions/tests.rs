@@ -65,7 +65,7 @@ fn what_a_decider_says_is_bounded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_that_nobody_waits_with_is_given_up() {
+async fn a_question_without_a_waiter_is_cancelled() {
     let (told, held) = watch::channel(None);
     let waits = held.clone();
     let began = Instant::now();

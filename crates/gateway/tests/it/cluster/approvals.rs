@@ -59,7 +59,7 @@ async fn world(label: &str) -> Option<(ClusterHarness, Program)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn people_decide_and_nobody_else() {
+async fn only_people_decide() {
     let Some((world, gateway)) = world("approvals").await else {
         return;
     };
@@ -150,7 +150,7 @@ async fn the_rule_of_the_plan_is_kept() {
     let reason = "x said yes, and the policy of this run does not name them as an approver";
     assert_eq!((&said["decision"], &said["reason"]), (&json!("denied"), &json!(reason)));
 
-    // Nobody recorded who started it, so nobody can be told from its author.
+    // Its author was not recorded, so no approver can be distinguished from the author.
     let run = world.run("author", |plan| plan.approval.run_author = false);
     let bridge = world.served(&gateway, &run).await;
     let (_, said) = bridge.post(path::APPROVALS, &question("q")).await;
@@ -159,7 +159,7 @@ async fn the_rule_of_the_plan_is_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_somebody_else_made_is_no_answer() {
+async fn an_answer_of_another_user_does_not_count() {
     let Some((world, gateway)) = world("forged").await else {
         return;
     };

@@ -1,4 +1,4 @@
-//! What a run reports becomes records and its status, once, whoever takes it.
+//! What a run reports becomes records and its status, once, on whichever gateway.
 
 use std::time::Instant;
 

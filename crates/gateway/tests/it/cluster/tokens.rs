@@ -9,7 +9,7 @@ use sympozium_testkit::wait_until;
 use super::{AUDIENCE, ClusterHarness, blocking, reported};
 use crate::harness::TIMEOUT;
 
-/// How a report is answered while the run is served, and how the token of somebody else is.
+/// How a report is answered while the run is served, and how another run's token is.
 const REFUSED: &str = "token";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -130,7 +130,7 @@ async fn a_run_is_served_by_the_plan_that_it_was_admitted_with() {
     assert_eq!(reported(&bridge, &reports.next(1)).await, Ok(2));
     drop(second);
 
-    // Somebody makes the plan anew, and lets the run reach more.
+    // A user replaces the plan, and lets the run reach more.
     let mut other = run.plan.clone();
     other.approval.required += 1;
     let bytes = String::from_utf8(other.to_bytes().expect("JSON")).expect("text");

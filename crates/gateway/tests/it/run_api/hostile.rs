@@ -1,4 +1,4 @@
-//! Clients that speak HTTP/2 as nobody should. Whatever they do, memory is bounded, and others are served.
+//! Clients that violate HTTP/2. Whatever they do, memory is bounded, and others are served.
 
 use std::time::Duration;
 
@@ -109,7 +109,7 @@ fn resident() -> u64 {
     pages.parse::<u64>().expect("a number") * 4096
 }
 
-/// That somebody else is served: a run on a connection of its own, and a part at the proxy.
+/// That other clients are served: a run on a connection of its own, and a part at the proxy.
 async fn others_are_served(world: &RunApiHarness, path: &std::path::Path, reports: &mut Reporting) {
     let client = world.unix_client(path).await;
     client.report(&reports.next(1)).await.expect("taken");
@@ -251,8 +251,8 @@ fn pings_and_settings_without_end() {
 }
 
 #[test]
-fn answers_that_nobody_reads() {
-    harness::run(answers_that_nobody_reads, async || {
+fn unread_answers() {
+    harness::run(unread_answers, async || {
         under(async |_, path| {
             let stream = UnixStream::connect(path).await.expect("it listens");
             let (_reader, mut writer) = stream.into_split();

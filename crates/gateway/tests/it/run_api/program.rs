@@ -1,4 +1,4 @@
-//! The program with `--records`: reports become files, and nobody can be asked.
+//! The program with `--records`: reports become files, and there is no approver.
 
 use std::fs;
 use std::path::Path;
@@ -47,7 +47,7 @@ impl Program {
 }
 
 #[tokio::test]
-async fn it_keeps_what_runs_report_across_restarts_and_has_nobody_to_ask() {
+async fn reports_survive_restarts_and_there_is_no_approver() {
     let directory = tempfile::tempdir().expect("a directory");
     let at = |name: &str| directory.path().join(name);
     let plan = plan(UID, |_| {});

@@ -1,4 +1,4 @@
-//! Questions: put once, answered once, about one exact action, and no when nobody answers.
+//! Questions: put once, answered once, about one exact action, and denied without an answer.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ async fn a_person_says_yes_once_about_this_action() {
     assert_eq!(world.decide("q", "0", Vote::Approve), Ok(VoteOutcome::Decided));
     assert_eq!(world.decide("q", "0", Vote::Approve), Err(VoteRefusal::Unknown));
     assert_eq!(asked.await.expect("an answer"), (200, yes("q")));
-    // The answer was lost: it is the same one, and nobody is asked again.
+    // The answer was lost: it is the same one, and the question is not repeated.
     let mut shorter = question("q");
     shorter["waitSeconds"] = 1.into();
     assert_eq!(client.post(path::APPROVALS, &shorter).await, (200, yes("q")));
@@ -107,7 +107,7 @@ async fn a_question_outlives_its_connection_and_is_the_same_again() {
 }
 
 #[tokio::test]
-async fn an_answer_while_nobody_listens_is_kept_for_who_comes_back() {
+async fn an_answer_without_a_listener_is_stored_for_a_returning_bridge() {
     let world = RunApiHarness::new(|_| {});
     let client = world.client().await;
     let asked = ask(&client, &question("q"));
@@ -121,7 +121,7 @@ async fn an_answer_while_nobody_listens_is_kept_for_who_comes_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_answers_and_that_is_no() {
+async fn a_question_without_an_answer_is_denied() {
     let world = RunApiHarness::new(|plan| plan.deadlines.approval_seconds = 100);
     let client = world.client().await;
     // The shorter of what is asked for and what the plan permits, from the first time on.
@@ -148,7 +148,7 @@ async fn nobody_answers_and_that_is_no() {
 }
 
 #[tokio::test]
-async fn when_the_run_is_over_nobody_waits_any_more() {
+async fn when_the_run_is_over_waiting_questions_end() {
     let world = RunApiHarness::new(|_| {});
     let client = world.client().await;
     let asked = ask(&client, &question("q"));
@@ -167,7 +167,7 @@ async fn when_the_run_is_over_nobody_waits_any_more() {
 }
 
 #[tokio::test]
-async fn when_the_run_has_reported_its_end_nobody_is_asked_any_more() {
+async fn when_the_run_has_reported_its_end_no_question_is_asked() {
     let world = RunApiHarness::new(|_| {});
     let client = world.client().await;
     let asked = ask(&client, &question("q"));
@@ -197,7 +197,7 @@ async fn a_person_is_asked_about_what_the_plan_asks_for_only() {
         let (status, body) = client.post(path::APPROVALS, &question).await;
         assert_eq!((status, code(&body).as_str()), (403, "denied"), "{tool}");
     }
-    // Where nobody may approve, nobody is asked.
+    // Without approvers no question is asked.
     let (status, answer) = client.post(path::APPROVALS, &question("q")).await;
     assert_eq!((status, &answer["decision"]), (200, &"denied".into()));
     assert_eq!(world.desk.pending().len(), 0);
@@ -225,7 +225,7 @@ async fn a_run_asks_so_many_questions_in_its_life() {
 }
 
 #[tokio::test]
-async fn so_many_questions_wait_at_a_time_whoever_still_waits() {
+async fn the_number_of_waiting_questions_is_bounded() {
     let world = RunApiHarness::new(|_| {});
     let client = world.client().await;
     let asked: Vec<_> = (0..MAX_OPEN_QUESTIONS).map(|number| ask(&client, &question(&number.to_string()))).collect();
@@ -284,7 +284,7 @@ async fn a_decider_that_errs_approves_nothing() {
     let client = world.client().await;
     let (status, answer) = client.post(path::APPROVALS, &question("other")).await;
     assert_eq!((status, &answer["decision"]), (200, &"denied".into()));
-    // Nobody was asked, so it may be put again.
+    // The question was not asked, so it may be repeated.
     for (name, expected) in [
         ("unable", (501, "unavailable")),
         ("unable", (501, "unavailable")),

@@ -147,7 +147,7 @@ async fn what_could_not_be_kept_comes_again() {
     assert_eq!(receipts.iter().filter(|it| *it == "receipt").count(), 2);
 }
 
-/// What two gateways keep together: each takes a report only when nobody has taken another meanwhile.
+/// What two gateways keep together: each takes a report only when the other has taken none in between.
 #[derive(Clone, Default)]
 struct Shared(Arc<std::sync::Mutex<Option<ReportCursor>>>);
 
@@ -224,7 +224,7 @@ fn slow_world() -> (RunApiHarness, Slow) {
 }
 
 #[tokio::test]
-async fn a_report_that_is_being_kept_is_kept_whoever_goes() {
+async fn a_report_that_is_being_stored_is_stored_after_a_disconnection() {
     let (world, slow) = slow_world();
     let client = world.client().await;
     let mut reports = world.reports();
@@ -254,7 +254,7 @@ async fn a_report_that_is_being_kept_is_kept_whoever_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_too_long_is_told_to_come_again() {
+async fn a_request_that_waits_too_long_is_told_to_retry() {
     let (world, slow) = slow_world();
     let client = world.client().await;
     let first = world.reports().next(1);

@@ -33,7 +33,7 @@ impl RecordingScheduler {
     }
 }
 
-/// Says when nobody waits any more.
+/// Reports when no caller waits any more.
 struct Dropped(RecordingScheduler);
 
 impl Drop for Dropped {
@@ -100,7 +100,7 @@ async fn schedules_and_messages_reach_who_does_them() {
 }
 
 #[tokio::test]
-async fn what_the_plan_does_not_have_reaches_nobody() {
+async fn actions_outside_the_plan_reach_no_scheduler() {
     let doing = RecordingScheduler::new();
     let world = RunApiHarness::with_scheduler(
         |plan| {
@@ -127,7 +127,7 @@ async fn what_the_plan_does_not_have_reaches_nobody() {
 }
 
 #[tokio::test]
-async fn where_nobody_does_such_things_that_is_said() {
+async fn a_missing_scheduler_is_reported() {
     let world = RunApiHarness::new(|_| {});
     let client = world.client().await;
     for (target, body) in [
@@ -159,7 +159,7 @@ async fn runs_below_are_counted_for_life_and_at_a_time() {
     assert_eq!(post(four).await, (429, "busy".to_owned()));
     let seven = tasks(&["a", "b", "c", "d", "e", "f", "g"], "do", "sequential");
     assert_eq!(post(seven).await, (403, "denied".to_owned()));
-    // What was not begun is not counted; what came of nobody knows what is.
+    // What was not begun is not counted; what has an unknown outcome is.
     let turned_away = tasks(&["a", "b", "c"], "busy", "parallel");
     for _ in 0..3 {
         assert_eq!(post(turned_away.clone()).await, (429, "busy".to_owned()));
@@ -192,7 +192,7 @@ async fn runs_below_are_counted_for_life_and_at_a_time() {
 }
 
 #[tokio::test]
-async fn when_nobody_waits_runs_below_are_told() {
+async fn without_a_waiter_subruns_are_cancelled() {
     let doing = RecordingScheduler::new();
     let world = RunApiHarness::with_scheduler(|_| {}, doing.clone());
     let seen = async |count: usize| {

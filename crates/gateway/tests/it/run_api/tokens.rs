@@ -1,4 +1,4 @@
-//! Whose request it is: found out before anything else, and told to nobody who is not sure to be someone.
+//! Whose request it is: established before anything else, and revealed to no unauthenticated client.
 
 use std::time::Duration;
 
@@ -86,10 +86,10 @@ async fn two_tokens_are_none_and_other_schemes_neither() {
 }
 
 #[tokio::test]
-async fn nobody_s_body_is_read() {
+async fn the_body_of_an_unauthenticated_request_is_not_read() {
     let world = RunApiHarness::new(|_| {});
     let client = world.client().await.with_token("nobody");
-    // More than all windows together: it could be sent only if somebody read it.
+    // More than all windows together: it could be sent only if the server read it.
     let answer = client.send(path::REPORTS, vec![b' '; 8 << 20]).await;
     let (status, _) = answer.expect("an answer");
     assert_eq!(status, 401);
@@ -147,7 +147,7 @@ async fn a_run_has_so_many_connections() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_is_idle_for_as_long_as_its_run_lasts_and_nobody_s_is_not() {
+async fn a_connection_of_a_run_may_stay_idle_and_one_without_a_run_may_not() {
     let world = RunApiHarness::new(|_| {});
     let mut reports = world.reports();
     let client = world.client().await;

@@ -309,7 +309,7 @@ fn a_run_narrows_its_own_tools() {
 }
 
 #[test]
-fn skills_are_read_unless_somebody_says_that_they_are_not() {
+fn skills_are_read_unless_turned_off() {
     for (changes, expected) in [
         ("", Gate::Allow),
         ("  toolPolicy: {allow: [read_file]}\n", Gate::Allow),

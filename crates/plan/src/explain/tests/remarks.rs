@@ -114,7 +114,7 @@ fn what_is_in_the_run_is_remarked() {
 }
 
 #[test]
-fn files_that_parts_share_are_remarked_when_somebody_may_write() {
+fn files_that_parts_share_are_remarked_when_a_part_may_write() {
     let shared = |agent: bool, skills: bool| {
         remarks(|it| {
             it["parts"][0]["mounts"] = json!([workspace(agent)]);

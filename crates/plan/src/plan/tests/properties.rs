@@ -179,7 +179,7 @@ proptest! {
             for volume in &plan.volumes {
                 prop_assert_eq!(sympozium_api::names::LabelName::new(volume.name.0.clone()).check(), Ok(()));
                 let by: Vec<&Role> = plan.parts_mounting(&volume.name).map(|it| &it.role).collect();
-                prop_assert!(!by.is_empty(), "{} is mounted by nobody", volume.name);
+                prop_assert!(!by.is_empty(), "{} is mounted by no part", volume.name);
                 match volume.name.0.as_str() {
                     "workspace" => prop_assert!(!by.contains(&&Role::Bridge)),
                     "door" => prop_assert_eq!(by, [&Role::Agent, &Role::Bridge]),

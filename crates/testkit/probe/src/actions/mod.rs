@@ -42,7 +42,7 @@ pub const ACTIONS: &[Action] = &[
         sleep(words.seconds(0))
     }),
     row("stop", "[SECONDS]", "stop itself (SIGSTOP), and sleep if continued", |words| {
-        // A stopped process keeps no time: a child ends it if nobody else does.
+        // A stopped process cannot run a timer: a child ends it if its parent does not.
         let seconds = words.seconds(0);
         trees::guard_stopped(seconds);
         let _ = sys::kill(std::process::id() as i32, libc::SIGSTOP);

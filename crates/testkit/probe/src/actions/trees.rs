@@ -185,7 +185,7 @@ fn grow(mut dice: Dice, ready: Ready, depth: u32, seconds: u32) {
         match kind {
             0 => orphan(live),
             _ => {
-                // A sibling instead of a child: whoever waits for us only never hears of it.
+                // A sibling instead of a child: a parent that waits for us only never learns of it.
                 let flags = if kind == 1 { libc::CLONE_PARENT } else { 0 };
                 if let Ok(None) = sys::fork_with(flags) {
                     live()
@@ -214,8 +214,8 @@ fn behave(kind: u64) {
     }
 }
 
-/// Moving targets: whoever looks at a process finds that it has just been replaced. Many of them take turns in being
-/// missed, and leave little time to whoever looks.
+/// Moving targets: an observer of a process finds that it has just been replaced. Many of them are missed in turn, and
+/// leave the observer little time.
 pub fn hoppers(count: u64, seconds: u32, then: Then) -> i32 {
     let Some((read, ready)) = Ready::pipe() else {
         return NO_PROCESS;
@@ -238,7 +238,7 @@ pub fn hoppers(count: u64, seconds: u32, then: Then) -> i32 {
     conclude(read, ready, seconds, then)
 }
 
-/// `count` orphans, one after the other, each of which ends at once: whoever adopts them has to bury them.
+/// `count` orphans, one after the other, each of which ends at once: the process that adopts them must reap them.
 pub fn short_lived(count: u64) -> i32 {
     for _ in 0..count {
         match sys::fork() {

@@ -36,7 +36,7 @@ pub const ATTEMPTS: &[Attempt] = &[
     plain("open-powerful-device", "open kvm, fuse, tun, uinput or the loop control", |_| {
         open_any(["/dev/kvm", "/dev/fuse", "/dev/net/tun", "/dev/uinput", "/dev/loop-control", "/dev/vhost-net"])
     }),
-    plain("open-terminal", "open the terminal of whoever started the executor", |_| open_any(["/dev/tty"])),
+    plain("open-terminal", "open the terminal that the executor was started from", |_| open_any(["/dev/tty"])),
     plain("open-block-device", "read a disk around its file system", |_| open_any(block_devices())),
     with_default("make-device", "[DIRECTORY]", "/tmp", "make a device node", make_device),
 ];

@@ -26,7 +26,7 @@ use super::upstream::Upstream;
 use super::writes::is_watch;
 use super::{MOST_CONNECTIONS, MOST_REQUEST_BYTES};
 
-/// How long the port may be in somebody else's hands when it is opened again.
+/// How long another process may hold the port when it is opened again.
 const PORT_PATIENCE: Duration = Duration::from_millis(10);
 
 type Answer = Response<BoxBody<Bytes, anyhow::Error>>;
@@ -66,7 +66,7 @@ pub async fn listen(listener: std::net::TcpListener, address: SocketAddr, upstre
         }
         drop(listener);
         state.set_listening(false);
-        // The state outlives this loop, so there is always somebody who can say so.
+        // The state outlives this loop, so its sender is never gone.
         let _ = signal.wait_for(|it| !it.refusing).await;
     }
 }

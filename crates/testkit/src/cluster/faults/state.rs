@@ -34,7 +34,7 @@ pub enum Fault {
 /// What the program is told instead of the truth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// 409: somebody else was first.
+    /// 409: another client was first.
     Conflict,
     /// 429, with so many seconds to wait.
     TooManyRequests {

@@ -20,7 +20,7 @@ use tokio_rustls::TlsConnector;
 
 use super::Caller;
 
-/// The header by which an administrator acts for somebody else.
+/// The header by which an administrator impersonates a user.
 const IMPERSONATE: HeaderName = HeaderName::from_static("impersonate-user");
 
 /// The way to the real API server.

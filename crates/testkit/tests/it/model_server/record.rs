@@ -41,7 +41,7 @@ fn a_request_is_recorded_as_it_came() {
 }
 
 #[test]
-fn connections_are_told_apart() {
+fn connections_are_distinguished() {
     let server = ModelServer::start().unwrap();
     let mut first = Client::new(&server);
     first.send_openai(json!({}));

@@ -166,7 +166,7 @@ fn own_token(spec: &mut Value) -> Result<()> {
 }
 
 /// Nobody comes to the door. The bridge starts, reports, tells the skills and ends, and so does the pod.
-fn nobody_comes(tier: Tier, manifests: &str) -> Result<Option<(String, String)>> {
+fn no_agent_connects(tier: Tier, manifests: &str) -> Result<Option<(String, String)>> {
     let given = Given { tier, agent: Who::Played, manifests, connect_seconds: 3 };
     let Some(world) = World::new(&given)? else {
         return Ok(None);
@@ -190,8 +190,8 @@ fn nobody_comes(tier: Tier, manifests: &str) -> Result<Option<(String, String)>>
 }
 
 #[test]
-fn a_bridge_to_whom_nobody_comes_reports_it_and_ends() -> Result<()> {
-    let Some((by, log)) = nobody_comes(Tier::Node, RUN)? else {
+fn a_bridge_without_an_agent_reports_it_and_ends() -> Result<()> {
+    let Some((by, log)) = no_agent_connects(Tier::Node, RUN)? else {
         return Ok(());
     };
     ensure!(by.ends_with(", missing {})"), "{by}");
@@ -199,18 +199,18 @@ fn a_bridge_to_whom_nobody_comes_reports_it_and_ends() -> Result<()> {
     Ok(())
 }
 
-/// There is no `/ipc` then, and nobody to be told.
+/// There is no `/ipc` then, and no executor to stop.
 #[test]
 fn a_bridge_without_skills_ends_as_well() -> Result<()> {
     let skills = "\n  skills: [{skillPackRef: shell}, {skillPackRef: watcher}]";
     let alone = RUN.replace(skills, "");
     ensure!(alone != RUN, "the run has its skills elsewhere");
-    nobody_comes(Tier::Node, &alone).map(drop)
+    no_agent_connects(Tier::Node, &alone).map(drop)
 }
 
 #[test]
 fn a_bridge_on_gvisor_says_what_its_kernel_does_not_have() -> Result<()> {
-    let Some((by, log)) = nobody_comes(Tier::Gvisor, RUN)? else {
+    let Some((by, log)) = no_agent_connects(Tier::Gvisor, RUN)? else {
         return Ok(());
     };
     ensure!(by.ends_with(&format!("({WITHOUT_LANDLOCK})")), "{by}");

@@ -31,14 +31,14 @@ fn votes(votes: &[Value]) -> Value {
     json!({ "status": { "votes": votes } })
 }
 
-/// A request that nobody has answered.
+/// A request without an answer.
 fn open(guarded: &Guarded, name: &str) -> Result<String> {
     guarded.user(GATEWAY).create(&request(name))?;
     Ok(format!("toolapproval/{name}"))
 }
 
 #[test]
-fn whoever_decides_does_it_in_their_own_name() -> Result<()> {
+fn votes_are_in_the_name_of_the_voter() -> Result<()> {
     let Some(guarded) = Guarded::open("vap-decide")? else {
         return Ok(());
     };
@@ -110,7 +110,7 @@ fn a_vote_names_groups_that_the_voter_is_in() -> Result<()> {
     }
     let wanted = votes(&[with_groups(BOB, &["sre"])]);
     assert_eq!(patch_status(&bob, &asked, &wanted)?, Tried::Done);
-    // Whoever votes next need not be in the groups of those before.
+    // The next voter need not be in the groups of the earlier ones.
     let both = votes(&[with_groups(BOB, &["sre"]), vote(ALICE)]);
     assert_eq!(patch_status(&guarded.user(ALICE), &asked, &both)?, Tried::Done);
     Ok(())

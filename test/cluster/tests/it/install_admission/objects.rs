@@ -1,4 +1,4 @@
-//! What belongs to a run is the controller's, and everything else is nobody's concern.
+//! Objects of a run belong to the controller; all others are left alone.
 
 use parking_lot::Mutex;
 
@@ -73,7 +73,7 @@ fn only_the_controller_makes_and_changes_what_belongs_to_a_run() -> Result<()> {
     Ok(())
 }
 
-/// An account or a claim that somebody made does not become a run's later, and one of a run's gets no identity of a cloud; what
+/// An account or a claim that a user made does not become a run's later, and one of a run's gets no identity of a cloud; what
 /// platforms write there by themselves passes.
 #[test]
 fn accounts_and_claims_become_no_run_s_and_change_in_nothing_that_counts() -> Result<()> {
@@ -131,7 +131,7 @@ fn accounts_and_claims_become_no_run_s_and_change_in_nothing_that_counts() -> Re
     Ok(())
 }
 
-/// Whoever has full rights in the whole cluster meets the policy for objects that are in no namespace.
+/// A user with full rights in the whole cluster is subject to the policy for objects that are in no namespace.
 #[test]
 fn objects_of_the_whole_cluster_are_guarded_too() -> Result<()> {
     let _alone = WHOLE_CLUSTER.lock();

@@ -7,7 +7,7 @@ const CREATOR: &str =
     "nobody says who created an object but Sympozium itself: leave the annotation sympozium.ai/created-by alone";
 
 #[test]
-fn a_run_stays_what_it_was_and_nobody_claims_its_author() -> Result<()> {
+fn a_run_stays_what_it_was_and_its_author_cannot_be_claimed() -> Result<()> {
     let Some(guarded) = Guarded::open("vap-runs")? else {
         return Ok(());
     };
@@ -32,7 +32,7 @@ fn a_run_stays_what_it_was_and_nobody_claims_its_author() -> Result<()> {
     ensure!(refused.to_string().contains(FROZEN), "{refused:#}");
     let annotations = json!({ "metadata": claimed(run("r"))["metadata"] });
     assert_eq!(tries(&annotations)?, Tried::refused(CREATOR));
-    // Nobody is somebody too: who decides about a run is compared with its author.
+    // An empty author is refused too: approvers are compared with the author.
     let nobody = json!({ "metadata": { "annotations": { "sympozium.ai/created-by": "" } } });
     assert_eq!(tries(&nobody)?, Tried::refused(CREATOR));
     let mut by_nobody = run("nobodys");
@@ -45,7 +45,7 @@ fn a_run_stays_what_it_was_and_nobody_claims_its_author() -> Result<()> {
 
 /// Packs may be changed, and their author may not be claimed either.
 #[test]
-fn nobody_claims_the_author_of_a_pack() -> Result<()> {
+fn the_author_of_a_pack_cannot_be_claimed() -> Result<()> {
     let Some(guarded) = Guarded::open("vap-packs")? else {
         return Ok(());
     };

@@ -134,7 +134,7 @@ fn a_sidecar_that_keeps_crashing() -> Result<()> {
 }
 
 #[test]
-fn a_pod_that_somebody_deletes() -> Result<()> {
+fn a_pod_that_a_user_deletes() -> Result<()> {
     let Some(world) = World::new("evicted", Company::Others)? else {
         return Ok(());
     };
@@ -168,7 +168,7 @@ fn a_skill_that_takes_too_much_memory() -> Result<()> {
     let turns = commands(&[greedy, "echo still here"]);
     world.create(&(scripted("case", &turns, SKILLS, "") + pack))?;
     let run = world.ended("case")?;
-    // Whoever was killed, the run goes on: it is told of the command that was lost.
+    // Whichever process was killed, the run continues: the lost command is reported to it.
     assert_eq!(run["status"]["phase"], "Succeeded", "{run}");
     let uid = run["metadata"]["uid"].as_str().unwrap_or_default();
     let records = world.kubectl().json(&["get", "runrecords", &format!("--selector=sympozium.ai/run-uid={uid}")])?;

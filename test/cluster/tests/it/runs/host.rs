@@ -133,7 +133,7 @@ fn what_a_user_namespace_keeps_apart_is_refused_whatever_the_policy_gives() -> R
 }
 
 #[test]
-fn without_a_policy_that_says_so_nobody_has_anything_of_the_node() -> Result<()> {
+fn without_a_policy_that_allows_it_no_part_has_anything_of_the_node() -> Result<()> {
     let Some(world) = World::privileged("nohost", Company::Others)? else {
         return Ok(());
     };

@@ -68,7 +68,7 @@ fn a_run_reaches_the_gateway_and_nothing_else() -> Result<()> {
     let mut containers = running_containers(&pod);
     containers.sort();
     assert_eq!(containers, ["agent", "ipc-bridge", "skill-tools"]);
-    // Somebody who is not held in gets there, so it is not for want of a server.
+    // A process without confinement reaches it, so the server exists.
     eventually("a connection to the other pod", PATIENCE, || {
         Ok(pods::connect(&elsewhere, "client", &format!("{other_pod}:8080"))?.ok())
     })?;
@@ -101,9 +101,9 @@ fn a_run_reaches_the_gateway_and_nothing_else() -> Result<()> {
 /// What a question about a name came to that was sent from where a process is.
 #[derive(Debug, PartialEq, Eq)]
 enum Asked {
-    /// Somebody answered.
+    /// There was an answer.
     Answered(String),
-    /// The datagram was sent, and nobody answered.
+    /// The datagram was sent, without an answer.
     Unheard,
 }
 
@@ -117,7 +117,7 @@ fn ask(world: &World, container: Option<&str>, to: SocketAddr, word: &str) -> Re
         ),
         None => String::new(),
     };
-    // The socket stays open for the answer: the kernel takes none for a port that nobody has.
+    // The socket stays open for the answer: the kernel accepts none for an unused port.
     let (host, port) = (to.ip(), to.port());
     let send = format!(
         "sent() {{ awk '/^Udp: [0-9]/ {{print $5}}' /proc/self/net/snmp; }}; before=$(sent) && \
@@ -149,7 +149,7 @@ impl Names {
         let socket = UdpSocket::bind((host, 0))?;
         let (address, heard) = (socket.local_addr()?, Arc::new(Mutex::new(Vec::new())));
         let words = Arc::clone(&heard);
-        // It ends with this process: nobody else knows its port.
+        // It ends with this process: no other process knows its port.
         std::thread::spawn(move || {
             let mut buffer = [0; 64];
             while let Ok((length, from)) = socket.recv_from(&mut buffer) {
@@ -194,7 +194,7 @@ fn no_names(world: &World, pod: &Value, free: &Value) -> Result<()> {
 /// The cluster without what enforces NetworkPolicies: its agent is stopped, and nothing waits for it.
 ///
 /// Stopping the agent alone is not that. New connections of pods are handed to it by rules of the node (`NFQUEUE` without
-/// `--queue-bypass`, `xtask/src/kube/world.rs`), and the kernel drops what nobody decides: the gateway would be as far as its
+/// `--queue-bypass`, `xtask/src/kube/world.rs`), and the kernel drops packets without a verdict: the gateway would be as far as its
 /// canary, no run would start, and no floor would be asked. And to end the agent ends the cluster, as the end of any
 /// component does. So it is stopped by a signal, and what would be handed to it goes on, as in a cluster that never had one.
 struct Unenforced<'w> {

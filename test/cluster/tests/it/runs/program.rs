@@ -28,7 +28,7 @@ fn program() -> Result<PathBuf> {
     static_build::program("sympozium-under-test")
 }
 
-/// Somebody with the program, a kubeconfig and a directory.
+/// A user with the program, a kubeconfig and a directory.
 struct Person<'w> {
     world: &'w World,
     program: PathBuf,
@@ -141,7 +141,7 @@ fn runs_and_answers(person: &Person<'_>) -> Result<()> {
     let question = eventually("a question", PATIENCE, || {
         let waiting = person.value(&["approvals"])?;
         let first = waiting[0]["question"].clone();
-        ensure!(run.try_wait()?.is_none(), "it ended before anybody was asked: {}", person.read("stderr"));
+        ensure!(run.try_wait()?.is_none(), "it ended before a question was asked: {}", person.read("stderr"));
         Ok((!first.is_null()).then_some(first))
     })?;
     assert_eq!(question["tool"], "execute_command", "{question}");
@@ -160,7 +160,7 @@ fn runs_and_answers(person: &Person<'_>) -> Result<()> {
     let said = person.read("stderr");
     assert_eq!((code, person.read("stdout").as_str()), (Some(0), "Done.\n"), "{said}");
     assert!(said.contains("succeeded after "), "{said}");
-    // The question that is answered waits for nobody.
+    // An answered question does not wait.
     assert_eq!(person.value(&["approvals"])?, json!([]));
     Ok(())
 }

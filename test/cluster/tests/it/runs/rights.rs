@@ -12,7 +12,7 @@ use super::world::{
 };
 use crate::render::world::{documents, send};
 
-/// Waits in a command until somebody makes this file.
+/// Waits in a command until this file exists.
 pub const HOLD: &str = "until [ -e /workspace/go ]; do sleep 0.1; done";
 const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 /// How long the API server may believe a token that it has seen.
@@ -52,7 +52,7 @@ fn container_of(pod: &Value, pack: &str) -> Result<String> {
     name.with_context(|| format!("no container of {pack}"))
 }
 
-/// Whether the API server lets somebody do this.
+/// Whether the API server allows a user to do this.
 fn may(kubectl: &Kubectl, user: &str, namespace: &str, verb: &str, resource: &str) -> Result<bool> {
     let answer = kubectl.create(&json!({
         "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "metadata": {},
@@ -131,7 +131,7 @@ fn a_skill_lists_pods_and_no_other_container_can() -> Result<()> {
     Ok(())
 }
 
-/// What the API server says to somebody with this token who lists pods: nothing when it lets them.
+/// The API server's error when pods are listed with this token; nothing when it allows that.
 fn with_token(world: &World, token: &str) -> Result<String> {
     let directory = tempfile::tempdir()?;
     let config = directory.path().join("config");

@@ -109,7 +109,7 @@ impl World {
     }
 
     /// Creates a pack in the system namespace, under a name of this test's own, and gives that name. Packs there may ask for
-    /// rights: whoever writes there may give them.
+    /// rights: every user with write access may grant them.
     pub fn create_system_pack(&self, spec: &Value) -> Result<SystemPack> {
         let name = self.namespace.name().to_owned();
         let kubectl = self.cluster.kubectl().in_namespace(SYSTEM_NAMESPACE);

@@ -84,7 +84,7 @@ impl<'c> Course<'c> {
             self.surprises.push("the moment to do something never came".to_owned());
         }
         for left in &self.decisions {
-            self.surprises.push(format!("nobody was asked about {}", left.tool));
+            self.surprises.push(format!("no question was asked about {}", left.tool));
         }
         Ok(())
     }
@@ -282,7 +282,7 @@ fn has_call(record: &Value) -> bool {
     record["spec"]["kind"] == "receipts" && receipts.any(|it| it["event"]["kind"] == "called")
 }
 
-/// Whether the run has said that it is over, or somebody else has.
+/// Whether the run has ended, by its own report or by another.
 fn is_ending(run: &Value) -> bool {
     let status = &run["status"];
     let phase = status["phase"].as_str().unwrap_or_default();

@@ -150,7 +150,7 @@ fn usual(api: &Api, path: &str) -> anyhow::Result<Option<Value>> {
 /// Replaces the whole of the floor (an apply would keep what the other one says), and waits until runs are held to it.
 ///
 /// That is seen by what a run is denied for: each floor that is put denies hooks a resource of a name of its own, which does not
-/// exist, so nobody else notices.
+/// exist, so no other test notices.
 fn put(api: &Api, path: &str, floor: &Value) -> anyhow::Result<()> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);

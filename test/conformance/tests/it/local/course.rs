@@ -89,7 +89,7 @@ impl<'c> Course<'c> {
             self.surprises.push("the moment to do something never came".to_owned());
         }
         for left in &self.decisions {
-            self.surprises.push(format!("nobody was asked about {}", left.tool));
+            self.surprises.push(format!("no question was asked about {}", left.tool));
         }
         Ok(())
     }
@@ -234,7 +234,7 @@ impl<'c> Course<'c> {
             "refused" => (OutcomeKind::Refused, &outcome["why"], 1),
             "timedOut" => (OutcomeKind::TimedOut, &Value::Null, 5),
             "cancelled" => (OutcomeKind::Cancelled, &Value::Null, 130),
-            other => bail!("an outcome that nobody knows: {other}"),
+            other => bail!("an unknown outcome: {other}"),
         };
         if code != Some(expected) {
             surprises.push(format!("the exit code is {code:?}, and should be {expected}; it said: {said}"));

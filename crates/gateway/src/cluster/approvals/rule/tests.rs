@@ -50,13 +50,13 @@ fn nothing_is_no_answer() {
 }
 
 #[test]
-fn anybody_decides_where_nobody_is_named() {
+fn everyone_decides_where_no_approver_is_named() {
     assert_eq!(evaluate(&rule(), None, &decided("jo", Approved)), yes(&["jo"]));
     assert_eq!(evaluate(&rule(), None, &votes(&[vote("jo", Approved, &[])])), yes(&["jo"]));
 }
 
 #[test]
-fn one_no_is_enough_whoever_says_it() {
+fn one_denial_of_any_voter_is_enough() {
     let rule = ApprovalPlan { approvers: named(ApproverKind::User, "jo"), run_author: false, ..rule() };
     let no = |by: &str| VoteResult::No { by: Some(by.to_owned()), reason: None };
     assert_eq!(evaluate(&rule, Some("me"), &decided("me", Denied)), no("me"));
@@ -80,7 +80,7 @@ fn two_are_two_people() {
 }
 
 #[test]
-fn a_yes_of_somebody_else_does_not_count_and_as_a_decision_is_a_no() {
+fn an_approval_of_another_user_does_not_count_and_as_a_decision_is_a_denial() {
     let rule = ApprovalPlan { approvers: named(ApproverKind::User, "jo"), ..rule() };
     assert_eq!(evaluate(&rule, None, &votes(&[vote("x", Approved, &[])])), VoteResult::Open);
     let reason = "x said yes, and the policy of this run does not name them as an approver";

@@ -44,7 +44,7 @@ fn is_later(found: &PodOwner) -> bool {
     matches!(found, PodOwner::Undecided(_))
 }
 
-fn is_nobody(found: &PodOwner) -> bool {
+fn has_no_owner(found: &PodOwner) -> bool {
     matches!(found, PodOwner::NoRun(_))
 }
 
@@ -91,7 +91,7 @@ async fn a_run_that_is_over_or_has_another_pod_is_refused() {
         let (runs, count) = behind(move || run(UID, &status_of_run)).await;
         for _ in 0..3 {
             let found = runs.look_up_owner("team", ACCOUNT, "pod").await;
-            assert!(is_nobody(&found), "{status}: {found:?}");
+            assert!(has_no_owner(&found), "{status}: {found:?}");
         }
         // The cached state is not requested again.
         assert_eq!(count.get(), 2, "{status}");
@@ -99,14 +99,14 @@ async fn a_run_that_is_over_or_has_another_pod_is_refused() {
 }
 
 #[tokio::test]
-async fn what_leads_to_no_run_is_nobodys_and_what_cannot_be_asked_comes_again() {
+async fn a_pod_without_a_run_has_no_owner_and_a_failed_lookup_is_retried() {
     let other = "11111111-77f4-4c62-9f0e-0123456789ab";
     let (gone, _) = behind(fake_api::not_found).await;
-    assert!(is_nobody(&gone.look_up_owner("team", ACCOUNT, "pod").await));
+    assert!(has_no_owner(&gone.look_up_owner("team", ACCOUNT, "pod").await));
     let (made_again, _) = behind(move || run(other, &json!({}))).await;
-    assert!(is_nobody(&made_again.look_up_owner("team", ACCOUNT, "pod").await));
+    assert!(has_no_owner(&made_again.look_up_owner("team", ACCOUNT, "pod").await));
     let (strange, count) = behind(fake_api::not_found).await;
-    assert!(is_nobody(&strange.look_up_owner("team", "default", "pod").await));
+    assert!(has_no_owner(&strange.look_up_owner("team", "default", "pod").await));
     assert_eq!(count.get(), 0);
     let (broken, _) = behind(|| Some((403, json!({})))).await;
     assert!(is_later(&broken.look_up_owner("team", ACCOUNT, "pod").await));
@@ -122,5 +122,5 @@ async fn a_look_brings_nothing_back() {
     };
     runs.observe(&serde_json::from_value(old).unwrap(), Origin::Lookup);
     assert!(runs.is_empty());
-    assert!(is_nobody(&runs.look_up_owner("team", ACCOUNT, "pod").await));
+    assert!(has_no_owner(&runs.look_up_owner("team", ACCOUNT, "pod").await));
 }

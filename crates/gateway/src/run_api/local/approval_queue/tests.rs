@@ -126,7 +126,7 @@ async fn one_no_is_enough_and_a_yes_for_the_run_needs_the_plan() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_too_late_or_waited_for_by_nobody_is_not_there() {
+async fn expired_questions_and_those_without_a_waiter_are_removed() {
     let asked = Asked::new(|_| {}).await;
     tokio::time::advance(Duration::from_secs(60)).await;
     assert_eq!(asked.decide(Vote::Approve, &person("one")), Err(VoteRefusal::Unknown));
