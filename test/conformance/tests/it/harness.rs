@@ -1,11 +1,11 @@
 //! Runs tests several at a time, with the options and the output of cargo's own harness.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context as _, bail};
+use parking_lot::Mutex;
 
 /// What libtest exits with when a test fails or an option is wrong.
 pub const EXIT_FAILURE: u8 = 101;
@@ -154,19 +154,19 @@ pub fn run(tests: Vec<Test>, arguments: &Arguments, threads: usize) -> bool {
         for _ in 0..arguments.threads.unwrap_or(threads).min(count) {
             scope.spawn(|| {
                 loop {
-                    let next = lock(&waiting).pop_front();
+                    let next = waiting.lock().pop_front();
                     let Some(test) = next else { break };
                     let since = Instant::now();
                     let problems = test.problems();
                     println!("{}", result(&test, &problems, since, arguments));
                     if !problems.is_empty() {
-                        lock(&failed).push((test, problems));
+                        failed.lock().push((test, problems));
                     }
                 }
             });
         }
     });
-    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let failed = failed.into_inner();
     if !failed.is_empty() {
         println!("\nfailures:");
     }
@@ -204,11 +204,6 @@ fn result(test: &Test, problems: &[String], since: Instant, arguments: &Argument
         false => String::new(),
     };
     format!("test {} ... {word}{time}", test.name)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // A test that panics is caught before it could leave anything half done.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// That options are read as libtest reads them: this binary has no `#[test]`.
