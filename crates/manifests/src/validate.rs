@@ -7,9 +7,9 @@
 mod admission;
 mod finding;
 mod object;
-mod references;
+pub(crate) mod references;
 mod report;
-mod rules;
+pub(crate) mod rules;
 mod schema;
 mod suggest;
 

@@ -22,7 +22,7 @@ use super::Connection;
 use super::call_error::Role;
 use crate::failure::Failure;
 
-/// The kinds of objects that a run may need and that files may contain.
+/// The kinds of objects that a run may need and that files may contain, in the order of creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FileObjectKind {
     ConfigMap,
@@ -32,6 +32,15 @@ pub enum FileObjectKind {
     Pack,
     Agent,
     Instance,
+}
+
+/// What creating objects of a kind needs.
+struct KindRow {
+    resource: ApiResource,
+    /// Who may create it.
+    creator: Role,
+    /// Whether an object of the cluster equals that of the files, apart from the defaults that the API server sets.
+    is_same: fn(&Value, &Value) -> bool,
 }
 
 /// An object of the files.
@@ -45,16 +54,27 @@ pub struct FileObject {
 }
 
 impl FileObjectKind {
-    /// From one of our kinds, if a run may need it.
-    pub const fn from_kind(kind: Kind) -> Option<Self> {
-        match kind {
-            Kind::Agent => Some(Self::Agent),
-            Kind::SympoziumInstance => Some(Self::Instance),
-            Kind::SkillPack => Some(Self::Pack),
-            Kind::SympoziumPolicy => Some(Self::Policy),
-            Kind::Model => Some(Self::Model),
-            Kind::AgentRun | Kind::SympoziumSchedule | Kind::ToolApproval | Kind::RunRecord => None,
+    const ALL: [Self; 7] =
+        [Self::ConfigMap, Self::Secret, Self::Model, Self::Policy, Self::Pack, Self::Agent, Self::Instance];
+
+    fn row(self) -> KindRow {
+        fn row<K: Resource<DynamicType = ()>>(creator: Role, is_same: fn(&Value, &Value) -> bool) -> KindRow {
+            KindRow { resource: ApiResource::erase::<K>(&()), creator, is_same }
         }
+        match self {
+            Self::ConfigMap => row::<ConfigMap>(Role::Edit, has_same_data),
+            Self::Secret => row::<Secret>(Role::Edit, |wanted, found| secret_content(wanted) == secret_content(found)),
+            Self::Model => row::<Model>(Role::Author, has_same_spec::<ModelSpec>),
+            Self::Policy => row::<SympoziumPolicy>(Role::ClusterAdmin, has_same_spec::<SympoziumPolicySpec>),
+            Self::Pack => row::<SkillPack>(Role::Author, has_same_spec::<SkillPackSpec>),
+            Self::Agent => row::<Agent>(Role::Author, has_same_spec::<AgentSpec>),
+            Self::Instance => row::<SympoziumInstance>(Role::Author, has_same_spec::<AgentSpec>),
+        }
+    }
+
+    /// From one of our kinds, if a run may need it.
+    pub fn from_kind(kind: Kind) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| known.resource().kind == kind.name())
     }
 
     /// From a kind of Kubernetes itself, if a run may need it.
@@ -67,18 +87,7 @@ impl FileObjectKind {
     }
 
     fn resource(self) -> ApiResource {
-        fn of<K: Resource<DynamicType = ()>>() -> ApiResource {
-            ApiResource::erase::<K>(&())
-        }
-        match self {
-            Self::ConfigMap => of::<ConfigMap>(),
-            Self::Secret => of::<Secret>(),
-            Self::Model => of::<Model>(),
-            Self::Policy => of::<SympoziumPolicy>(),
-            Self::Pack => of::<SkillPack>(),
-            Self::Agent => of::<Agent>(),
-            Self::Instance => of::<SympoziumInstance>(),
-        }
+        self.row().resource
     }
 }
 
@@ -189,15 +198,8 @@ pub async fn create(connection: &Connection, wanted: &[&FileObject], how: Create
                 ));
             }
             Err(error) => {
-                let role = match object.kind {
-                    FileObjectKind::ConfigMap | FileObjectKind::Secret => Role::Edit,
-                    FileObjectKind::Policy => Role::ClusterAdmin,
-                    FileObjectKind::Model | FileObjectKind::Pack | FileObjectKind::Agent | FileObjectKind::Instance => {
-                        Role::Author
-                    }
-                };
                 let doing = format!("create {title}");
-                return Err(connection.call_context(&doing, role).as_failure(&error));
+                return Err(connection.call_context(&doing, object.kind.row().creator).as_failure(&error));
             }
         }
     }
@@ -219,34 +221,22 @@ pub fn post_params(how: CreateMode) -> PostParams {
 
 /// Whether an object of the cluster equals that of the files, apart from the defaults that the API server sets.
 pub fn is_same(kind: FileObjectKind, wanted: &Value, found: &Value) -> bool {
-    let specs = [&wanted["spec"], &found["spec"]];
-    match kind {
-        FileObjectKind::ConfigMap => {
-            ["data", "binaryData"].map(|it| entries(&wanted[it]))
-                == ["data", "binaryData"].map(|it| entries(&found[it]))
-        }
-        FileObjectKind::Secret => secret_content(wanted) == secret_content(found),
-        FileObjectKind::Agent | FileObjectKind::Instance => specs_equal::<AgentSpec>(specs),
-        FileObjectKind::Pack => specs_equal::<SkillPackSpec>(specs),
-        FileObjectKind::Policy => specs_equal::<SympoziumPolicySpec>(specs),
-        FileObjectKind::Model => specs_equal::<ModelSpec>(specs),
-    }
+    (kind.row().is_same)(wanted, found)
+}
+
+fn has_same_data(wanted: &Value, found: &Value) -> bool {
+    ["data", "binaryData"].iter().all(|field| entries(&wanted[*field]) == entries(&found[*field]))
 }
 
 /// Compares after a round trip through the type, so that an absent field equals its default.
-fn specs_equal<S: DeserializeOwned + Serialize>(specs: [&Value; 2]) -> bool {
-    let [Some(wanted), Some(found)] = specs.map(|spec| {
+fn has_same_spec<S: DeserializeOwned + Serialize>(wanted: &Value, found: &Value) -> bool {
+    let complete = |object: &Value| {
         // An object without a spec has an empty one.
-        let spec = match spec {
-            Value::Null => json!({}),
-            spec => spec.clone(),
-        };
+        let spec = Some(&object["spec"]).filter(|spec| !spec.is_null()).cloned().unwrap_or_else(|| json!({}));
         let read: S = serde_json::from_value(spec).ok()?;
         serde_json::to_value(read).ok()
-    }) else {
-        return false;
     };
-    wanted == found
+    complete(wanted).is_some_and(|wanted| complete(found) == Some(wanted))
 }
 
 fn entries(value: &Value) -> Map<String, Value> {

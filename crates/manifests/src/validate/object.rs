@@ -42,9 +42,6 @@ impl Object {
     }
 }
 
-/// The kinds whose `skills` may have the short form.
-const SKILL_LISTS: &[Kind] = &[Kind::Agent, Kind::SympoziumInstance, Kind::AgentRun];
-
 /// Reads documents into objects. A `List` becomes its items.
 pub struct ObjectReader<'a> {
     pub file: usize,
@@ -100,7 +97,7 @@ impl ObjectReader<'_> {
                 is_sound = false;
                 (self.problems)(Some(&name), path.to_string(), problem);
             });
-            if SKILL_LISTS.contains(&ours) {
+            if ours.row().has_skill_list {
                 self.expand_skills(&mut node, &name);
             }
         }

@@ -21,7 +21,7 @@ use crate::tree::{Node, Path};
 
 /// What a field refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Target {
+pub enum Target {
     /// An `Agent` or a `SympoziumInstance`: two objects of these kinds cannot have one name.
     Agent,
     SkillPack,
@@ -32,31 +32,6 @@ enum Target {
     Secret,
     ConfigMap,
 }
-
-/// The fields that are references: `[]` stands for each element of a list.
-const FIELDS: &[(&[Kind], &str, Target)] = &[
-    (&[Kind::AgentRun, Kind::SympoziumSchedule], "spec.agentRef", Target::Agent),
-    (&[Kind::AgentRun, Kind::SympoziumSchedule], "spec.instanceRef", Target::Agent),
-    (AGENTS_AND_RUNS, "spec.skills[].skillPackRef", Target::SkillPack),
-    (AGENTS_AND_RUNS, "spec.skills[].configMapRef", Target::ConfigMap),
-    (AGENTS_AND_RUNS, "spec.imagePullSecrets[].name", Target::Secret),
-    (AGENTS, "spec.policyRef", Target::Policy),
-    (AGENTS, "spec.authRefs[].secret", Target::Secret),
-    (AGENTS, "spec.channels[].configRef.secret", Target::Secret),
-    (AGENTS, "spec.mcpServers[].authSecret", Target::Secret),
-    (AGENTS, "spec.observability.headersSecretRef", Target::Secret),
-    (AGENTS, "spec.webEndpoint.authSecretRef", Target::Secret),
-    (AGENTS, "spec.agents.default.providerHeadersSecretRef", Target::Secret),
-    (&[Kind::AgentRun], "spec.model.authSecretRef", Target::Secret),
-    (&[Kind::AgentRun], "spec.model.providerHeadersSecretRef", Target::Secret),
-    (&[Kind::AgentRun], "spec.model.modelRef", Target::Model),
-    (&[Kind::AgentRun], "spec.parent.runName", Target::Run),
-    (&[Kind::ToolApproval, Kind::RunRecord], "spec.run.name", Target::Run),
-    (&[Kind::SkillPack], "spec.sidecar.secretRef", Target::Secret),
-    (&[Kind::Model], "spec.inference.huggingFaceTokenSecret", Target::Secret),
-];
-const AGENTS: &[Kind] = &[Kind::Agent, Kind::SympoziumInstance];
-const AGENTS_AND_RUNS: &[Kind] = &[Kind::Agent, Kind::SympoziumInstance, Kind::AgentRun];
 
 /// The maximum number of names that a misspelt one is compared with: enough for any set of files that a person wrote,
 /// and a bound for others.
@@ -156,7 +131,7 @@ impl Checker<'_> {
         let ObjectKind::Sympozium(kind) = object.kind else {
             return;
         };
-        for (_, field, target) in FIELDS.iter().filter(|(kinds, _, _)| kinds.contains(&kind)) {
+        for (field, target) in kind.row().references {
             let steps: Vec<&str> = field.split('.').collect();
             for_each_text(&object.node, &steps, Path::Root, &mut |node, path, name| {
                 // An invalid name is reported already.

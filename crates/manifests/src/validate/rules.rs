@@ -1,26 +1,22 @@
 //! The CEL rules of the kinds that admission does not cover. The API server enforces them; they are repeated here so
 //! that users see violations earlier.
-//!
-//! The rules of `ToolApproval` and `RunRecord` are not repeated: the gateway creates those objects, not a user.
 
 use super::schema::Sink;
 use crate::kinds::Kind;
 use crate::problem::Problem;
 use crate::tree::{Node, Path, Value};
 
+/// Reports what an object's spec breaks.
+pub type Rule = fn(spec: &Node, sink: &mut Sink<'_>);
+
 /// Reports each rule that `object` breaks.
 pub fn check(kind: Kind, object: &Node, sink: &mut Sink<'_>) {
-    let Some(spec) = object.get("spec") else {
-        return;
-    };
-    match kind {
-        Kind::SympoziumSchedule => check_schedule(spec, sink),
-        Kind::Model => check_model(spec, sink),
-        _ => {}
+    if let (Some(rule), Some(spec)) = (kind.row().rule, object.get("spec")) {
+        rule(spec, sink);
     }
 }
 
-fn check_schedule(spec: &Node, sink: &mut Sink<'_>) {
+pub fn check_schedule(spec: &Node, sink: &mut Sink<'_>) {
     let root = Path::Root;
     let path = root.field("spec");
     match (text(spec, "agentRef"), text(spec, "instanceRef")) {
@@ -40,7 +36,7 @@ fn check_schedule(spec: &Node, sink: &mut Sink<'_>) {
     }
 }
 
-fn check_model(spec: &Node, sink: &mut Sink<'_>) {
+pub fn check_model(spec: &Node, sink: &mut Sink<'_>) {
     let root = Path::Root;
     let path = root.field("spec");
     if let Some(source) = spec.get("source")

@@ -113,8 +113,7 @@ impl ObjectIndex {
             if object.is_explicit {
                 store.explicit.insert(index);
             }
-            let decides_about_others = matches!(kind, Kind::SympoziumPolicy | Kind::Model);
-            if !object.is_valid && decides_about_others {
+            if !object.is_valid && kind.row().decides_about_others {
                 continue;
             }
             // For an object with an error the error was reported already.

@@ -163,12 +163,12 @@ fn every_field_that_looks_like_a_reference_is_looked_up() {
         let mut found = Vec::new();
         walk(&of_kind, String::new(), &mut found);
         for field in found {
-            let is_listed = FIELDS.iter().any(|(kinds, listed, _)| *listed == field && kinds.contains(kind));
+            let is_listed = kind.row().references.iter().any(|(listed, _)| *listed == field);
             assert!(is_listed, "{} {field}", kind.name());
         }
     }
-    for (kinds, field, _) in FIELDS {
-        for kind in *kinds {
+    for kind in Kind::ALL {
+        for (field, _) in kind.row().references {
             let mut schema = schema(*kind);
             for step in field.split('.') {
                 let name = step.strip_suffix("[]").unwrap_or(step);

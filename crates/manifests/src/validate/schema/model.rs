@@ -82,26 +82,7 @@ pub enum AdditionalProperties {
 impl Schema {
     /// The schema of a kind; a test parses them all.
     pub fn for_kind(kind: Kind) -> Option<Self> {
-        serde_json::from_str(schema_text(kind)).ok()
-    }
-}
-
-fn schema_text(kind: Kind) -> &'static str {
-    macro_rules! schema {
-        ($name:literal) => {
-            include_str!(concat!("../../../schemas/", $name, ".json"))
-        };
-    }
-    match kind {
-        // Two names for one thing: their schemas are the same.
-        Kind::Agent | Kind::SympoziumInstance => schema!("Agent"),
-        Kind::AgentRun => schema!("AgentRun"),
-        Kind::SkillPack => schema!("SkillPack"),
-        Kind::SympoziumPolicy => schema!("SympoziumPolicy"),
-        Kind::SympoziumSchedule => schema!("SympoziumSchedule"),
-        Kind::Model => schema!("Model"),
-        Kind::ToolApproval => schema!("ToolApproval"),
-        Kind::RunRecord => schema!("RunRecord"),
+        serde_json::from_str(kind.row().schema).ok()
     }
 }
 
@@ -129,7 +110,7 @@ mod tests {
             }
         }
         for kind in Kind::ALL {
-            let schema: Schema = serde_json::from_str(schema_text(*kind)).unwrap();
+            let schema: Schema = serde_json::from_str(kind.row().schema).unwrap();
             walk(&schema, kind.name());
         }
     }
