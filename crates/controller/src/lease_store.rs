@@ -67,6 +67,7 @@ fn store_error(error: kube::Error) -> StoreError {
 #[cfg(test)]
 mod tests {
     use http::{Request, Response};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
     use kube::client::Body;
     use serde_json::json;
     use tower_test::mock;
@@ -74,13 +75,13 @@ mod tests {
     use super::*;
 
     /// A store whose API server rejects every request.
-    fn rejecting_store(code: u16) -> ApiLeaseStore {
+    fn rejecting_store(code: u16, reason: &'static str) -> ApiLeaseStore {
         let (service, mut handle) = mock::pair::<Request<Body>, Response<Body>>();
         tokio::spawn(async move {
             while let Some((_, response)) = handle.next_request().await {
                 let status = json!({
                     "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "chosen by the test",
-                    "reason": "Chosen", "code": code,
+                    "reason": reason, "code": code,
                 });
                 let body = Body::from(status.to_string().into_bytes());
                 response.send_response(Response::builder().status(code).body(body).unwrap());
@@ -91,14 +92,15 @@ mod tests {
 
     #[tokio::test]
     async fn rejections_are_told_apart_by_their_code() {
-        let lease = Lease::default();
-        let store = rejecting_store(409);
+        let metadata = ObjectMeta { name: Some("lease".to_owned()), ..ObjectMeta::default() };
+        let lease = Lease { metadata, spec: None };
+        let store = rejecting_store(409, "Conflict");
         assert!(matches!(store.create(&lease).await, Err(StoreError::Conflict(_))));
         assert!(matches!(store.replace(&lease).await, Err(StoreError::Conflict(_))));
-        let store = rejecting_store(404);
+        let store = rejecting_store(404, "NotFound");
         assert!(matches!(store.replace(&lease).await, Err(StoreError::NotFound(_))));
         assert!(matches!(store.get("lease").await, Ok(None)));
-        let store = rejecting_store(500);
+        let store = rejecting_store(500, "InternalError");
         assert!(matches!(store.replace(&lease).await, Err(StoreError::Failed(_))));
         assert!(matches!(store.get("lease").await, Err(StoreError::Failed(_))));
     }
