@@ -15,87 +15,52 @@ use std::io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow};
-use sympozium_api::text::printable;
+use sympozium_local::control::MAX_REASON_CHARS;
+use sympozium_runs::{PendingQuestion, RunStore, VoteChoice, VoteResult};
 
 use crate::arguments::OutputFormat;
-use crate::cluster::{self, Cluster, ClusterArguments};
 use crate::failure::{FAILED, Failure};
 use crate::output::{print_stderr, print_stdout, to_json};
-use pending::{PendingQuestion, VoteRecipient};
+use crate::run_store;
+use pending::{QuestionView, display_name, format_question};
 use select::{Selection, select};
-use sympozium_local::control::{Client, MAX_REASON_CHARS, VoteResult, WireVote};
-use sympozium_local::state::StateDirectory;
+use sympozium_api::text::printable;
 
 /// Bytes read from the prompt.
 const MAX_INPUT_BYTES: u64 = 1024;
 
 pub fn list(arguments: &ApprovalsArguments) -> Result<ExitCode, Failure> {
-    let waiting = QuestionSource::open(&arguments.cluster)?.list()?;
+    let store = run_store::open(&arguments.cluster)?;
+    let waiting = list_questions(&*store)?;
     match arguments.output {
         OutputFormat::Json => {
-            let all: Vec<_> = waiting.iter().map(PendingQuestion::view).collect();
+            let all: Vec<_> = waiting.iter().map(QuestionView::new).collect();
             print_stdout(&to_json(&all)?)?;
         }
         OutputFormat::Text if waiting.is_empty() => print_stderr("no run waits for a person"),
         OutputFormat::Text => {
-            let texts: Vec<String> = waiting.iter().map(PendingQuestion::text).collect();
+            let target = store.target();
+            let texts: Vec<String> = waiting.iter().map(|question| format_question(question, &target)).collect();
             print_stdout(&texts.join("\n"))?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where questions come from and votes go to: the runs of this machine, or a cluster.
-enum QuestionSource {
-    Local(StateDirectory),
-    Cluster(Box<Cluster>),
-}
-
-impl QuestionSource {
-    fn open(arguments: &ClusterArguments) -> Result<Self, Failure> {
-        Ok(match Cluster::select(arguments)? {
-            Some(cluster) => Self::Cluster(Box::new(cluster)),
-            None => Self::Local(StateDirectory::open()?),
-        })
+/// Lists the pending questions, and warns of runs that do not answer.
+fn list_questions(store: &dyn RunStore) -> Result<Vec<PendingQuestion>, Failure> {
+    let questions = store.questions()?;
+    for warning in &questions.warnings {
+        print_stderr(warning);
     }
-
-    fn list(&self) -> Result<Vec<PendingQuestion>, Failure> {
-        match self {
-            Self::Local(state) => pending::list_local(state),
-            Self::Cluster(cluster) => cluster::approvals::list_questions(cluster),
-        }
-    }
-
-    fn find_uid(&self, run: &str) -> Result<String, Failure> {
-        match self {
-            Self::Local(state) => Ok(state.find_run(run)?.1.uid),
-            Self::Cluster(cluster) => Ok(cluster.find(run)?.uid),
-        }
-    }
-
-    fn vote(&self, question: &PendingQuestion, says: WireVote, reason: Option<&str>) -> anyhow::Result<VoteResult> {
-        let approval = &question.question.approval;
-        let action = &question.question.action;
-        match (self, &question.recipient) {
-            (_, VoteRecipient::Process(directory)) => match Client::connect(directory)? {
-                Some(client) => client.vote(approval, action, says, reason),
-                None => Ok(VoteResult::Refused("the run is over".to_owned())),
-            },
-            (Self::Cluster(cluster), VoteRecipient::Object(object)) => {
-                cluster::approvals::cast_vote_blocking(cluster, object, says, reason)
-            }
-            (Self::Local(_), VoteRecipient::Object(_)) => {
-                anyhow::bail!("the question is one of a cluster")
-            }
-        }
-    }
+    Ok(questions.items)
 }
 
 pub fn approve(arguments: &ApproveArguments) -> Result<ExitCode, Failure> {
     let reason = check_reason(arguments.reason.as_deref())?;
     let wanted = Selection { words: &arguments.words, actions: &arguments.actions, all: arguments.all };
-    let source = QuestionSource::open(&arguments.cluster)?;
-    let questions = select(source.list()?, &|run| source.find_uid(run), &wanted)?;
+    let store = run_store::open(&arguments.cluster)?;
+    let questions = select(list_questions(&*store)?, &|run| Ok(store.find(run)?.uid), &wanted)?;
     let is_unseen = |it: &&PendingQuestion| !arguments.actions.contains(&it.question.action);
     let unseen = questions.iter().filter(is_unseen).count();
     if unseen > 0 && !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
@@ -105,20 +70,20 @@ pub fn approve(arguments: &ApproveArguments) -> Result<ExitCode, Failure> {
         ));
     }
     let says = match arguments.for_the_run {
-        true => WireVote::YesForTheRun,
-        false => WireVote::Yes,
+        true => VoteChoice::YesForTheRun,
+        false => VoteChoice::Yes,
     };
     let mut code = ExitCode::SUCCESS;
     for question in &questions {
         if is_unseen(&question) {
-            print_stderr(question.text().trim_end());
+            print_stderr(format_question(question, &store.target()).trim_end());
             if !arguments.yes && !confirm()? {
                 print_stderr("not approved; it waits on");
                 code = ExitCode::from(FAILED);
                 continue;
             }
         }
-        if !vote(&source, question, says, reason)? {
+        if !vote(&*store, question, says, reason)? {
             code = ExitCode::from(FAILED);
         }
     }
@@ -128,10 +93,10 @@ pub fn approve(arguments: &ApproveArguments) -> Result<ExitCode, Failure> {
 pub fn deny(arguments: &DenyArguments) -> Result<ExitCode, Failure> {
     let reason = check_reason(arguments.reason.as_deref())?;
     let wanted = Selection { words: &arguments.words, actions: &arguments.actions, all: arguments.all };
-    let source = QuestionSource::open(&arguments.cluster)?;
+    let store = run_store::open(&arguments.cluster)?;
     let mut code = ExitCode::SUCCESS;
-    for question in &select(source.list()?, &|run| source.find_uid(run), &wanted)? {
-        if !vote(&source, question, WireVote::No, reason)? {
+    for question in &select(list_questions(&*store)?, &|run| Ok(store.find(run)?.uid), &wanted)? {
+        if !vote(&*store, question, VoteChoice::No, reason)? {
             code = ExitCode::from(FAILED);
         }
     }
@@ -150,19 +115,19 @@ fn check_reason(reason: Option<&str>) -> Result<Option<&str>, Failure> {
 
 /// Submits a vote and prints its effect. Returns whether the run accepted it.
 fn vote(
-    source: &QuestionSource,
+    store: &dyn RunStore,
     question: &PendingQuestion,
-    says: WireVote,
+    says: VoteChoice,
     reason: Option<&str>,
 ) -> Result<bool, Failure> {
-    let name = question.display_name();
+    let name = display_name(question);
     let failed = |error: anyhow::Error| {
         Failure::new(
             error.context(format!("nobody knows whether {name} is decided")),
-            format!("`sympozium approvals{}` says whether it still waits", question.target.as_str()),
+            format!("`sympozium approvals{}` says whether it still waits", store.target().as_str()),
         )
     };
-    let decided = source.vote(question, says, reason).map_err(failed)?;
+    let decided = store.vote(question, says, reason).map_err(failed)?;
     let text = match (decided, says) {
         (VoteResult::Refused(why), _) => {
             print_stderr(&format!("error: {name} is not decided: {}", printable(&why)));
@@ -173,9 +138,9 @@ fn vote(
         (VoteResult::Recorded, _) => {
             format!("noted: {name}: whether that is enough is decided by the run's plan, which you may not read")
         }
-        (VoteResult::Decided, WireVote::No) => format!("denied: {name}"),
-        (VoteResult::Decided, WireVote::Yes) => format!("approved: {name}"),
-        (VoteResult::Decided, WireVote::YesForTheRun) => {
+        (VoteResult::Decided, VoteChoice::No) => format!("denied: {name}"),
+        (VoteResult::Decided, VoteChoice::Yes) => format!("approved: {name}"),
+        (VoteResult::Decided, VoteChoice::YesForTheRun) => {
             format!("approved: {name}, as often as the run repeats it")
         }
     };

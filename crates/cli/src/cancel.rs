@@ -3,13 +3,12 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use sympozium_runs::Cancellation;
 
-use crate::cluster::{self, Cluster, ClusterArguments};
+use crate::cluster::ClusterArguments;
 use crate::failure::{FAILED, Failure};
 use crate::output::{print_stderr, print_stdout};
-use crate::runs::display_name;
-use sympozium_local::control::{Client, StopMode};
-use sympozium_local::state::StateDirectory;
+use crate::run_store;
 
 /// The arguments of `cancel`.
 #[derive(Debug, Args)]
@@ -38,46 +37,17 @@ pub struct CancelArguments {
     pub cluster: ClusterArguments,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CancelResult {
-    /// The run accepted the request.
-    Ending { name: String },
-    /// The run had ended before.
-    IsOver { name: String, word: &'static str },
-}
-
 pub fn run(arguments: &CancelArguments) -> Result<ExitCode, Failure> {
-    let cluster = Cluster::select(&arguments.cluster)?;
+    let store = run_store::open(&arguments.cluster)?;
     let mut code = ExitCode::SUCCESS;
     for run in &arguments.runs {
-        let told = match &cluster {
-            Some(cluster) => cluster::cancel::cancel(cluster, run)?,
-            None => cancel_local(run)?,
-        };
-        match told {
-            CancelResult::Ending { name } => print_stdout(&format!("ending {name}\n"))?,
-            CancelResult::IsOver { name, word } => {
-                print_stderr(&format!("error: {name} is over already: {word}"));
+        match store.cancel(run)? {
+            Cancellation::Requested { name } => print_stdout(&format!("ending {name}\n"))?,
+            Cancellation::AlreadyEnded { name, end } => {
+                print_stderr(&format!("error: {name} is over already: {end}"));
                 code = ExitCode::from(FAILED);
             }
         }
     }
     Ok(code)
-}
-
-fn cancel_local(run: &str) -> Result<CancelResult, Failure> {
-    let (directory, record) = StateDirectory::open()?.find_run(run)?;
-    let name = display_name(&record);
-    let hint = "`sympozium show` says how it stands";
-    let failed = |error: anyhow::Error| Failure::new(error, hint);
-    if let Some(outcome) = directory.run_end(&record) {
-        let word = outcome.as_str();
-        return Ok(CancelResult::IsOver { name, word });
-    }
-    let Some(client) = Client::connect(&directory).map_err(failed)? else {
-        let error = anyhow::anyhow!("{name} begins or ends just now, and does not listen");
-        return Err(Failure::new(error, "try again in a moment"));
-    };
-    client.stop(StopMode::Gently).map_err(failed)?;
-    Ok(CancelResult::Ending { name })
 }

@@ -1,28 +1,28 @@
 //! Runs in a cluster: the same commands as for runs on this machine, with the API server behind them.
 //!
-//! Nothing here decides about a run or prints one in its own way. Objects are converted into the types that local runs
-//! have too ([`view`], [`question`], the events of [`follow`]), and the same code prints them. Everything that is read
+//! Nothing here decides about a run or prints one in its own way. Objects are converted into the types of
+//! `sympozium_runs`, which local runs have too; [`Cluster`] is a [`RunStore`](sympozium_runs::RunStore). Everything that is read
 //! is bounded in count, bytes and time, and nothing of it reaches a terminal raw.
 
-pub mod approvals;
+mod approvals;
 mod arguments;
-pub mod audit;
+mod audit;
 mod call_error;
-pub mod cancel;
 mod connection;
 pub mod explain;
 #[cfg(test)]
 mod fake_api_server;
 mod follow;
-pub mod logs;
+mod logs;
 mod objects;
 mod plan;
 mod platform;
 mod question;
 mod records;
-pub mod remove;
+mod remove;
 pub mod run;
-pub mod show;
+mod show;
+mod store;
 #[cfg(test)]
 mod tests;
 pub mod view;
@@ -37,12 +37,12 @@ use anyhow::{Context as _, anyhow};
 use kube::ResourceExt as _;
 use kube::api::ListParams;
 use sympozium_api::AgentRun;
-use sympozium_api::text::quote;
 use tokio::runtime::Runtime;
 
-use crate::failure::Failure;
 use crate::output::print_stderr;
 use arguments::NamespaceFlag;
+use sympozium_api::text::quote;
+use sympozium_runs::HintedError;
 
 /// Objects per list page. A run's status may hold an answer and log tails, and only one page is in memory at a time.
 pub const PAGE_SIZE: u32 = 50;
@@ -72,7 +72,7 @@ impl Cluster {
     /// # Errors
     ///
     /// When it is not clear how to reach the cluster.
-    pub fn select(arguments: &ClusterArguments) -> Result<Option<Self>, Failure> {
+    pub fn select(arguments: &ClusterArguments) -> Result<Option<Self>, HintedError> {
         Self::open(arguments, NamespaceFlag::SelectsCluster)
     }
 
@@ -81,11 +81,11 @@ impl Cluster {
     /// # Errors
     ///
     /// When it is not clear how to reach the cluster.
-    pub fn select_with_files(arguments: &ClusterArguments) -> Result<Option<Self>, Failure> {
+    pub fn select_with_files(arguments: &ClusterArguments) -> Result<Option<Self>, HintedError> {
         Self::open(arguments, NamespaceFlag::AppliesToFiles)
     }
 
-    fn open(arguments: &ClusterArguments, namespace: NamespaceFlag) -> Result<Option<Self>, Failure> {
+    fn open(arguments: &ClusterArguments, namespace: NamespaceFlag) -> Result<Option<Self>, HintedError> {
         let Some(choice) = arguments.choice(namespace) else {
             return Ok(None);
         };
@@ -93,7 +93,7 @@ impl Cluster {
             .enable_all()
             .build()
             .context("cannot start")
-            .map_err(|error| Failure::new(error, "see `ulimit -n`, and report this"))?;
+            .map_err(|error| HintedError::new(error, "see `ulimit -n`, and report this"))?;
         let connection = runtime.block_on(Connection::open(&choice))?;
         Ok(Some(Self { runtime, connection }))
     }
@@ -107,7 +107,7 @@ impl Cluster {
     /// # Errors
     ///
     /// When there is none, or more than one.
-    pub fn find(&self, wanted: &str) -> Result<FoundRun, Failure> {
+    pub fn find(&self, wanted: &str) -> Result<FoundRun, HintedError> {
         self.block_on(find(&self.connection, wanted))
     }
 }
@@ -117,7 +117,7 @@ impl Cluster {
 /// # Errors
 ///
 /// When there is none, or more than one.
-pub async fn find(connection: &Connection, wanted: &str) -> Result<FoundRun, Failure> {
+pub async fn find(connection: &Connection, wanted: &str) -> Result<FoundRun, HintedError> {
     // Do not send what is not a valid name: it would become part of the request's path.
     let is_name = sympozium_api::names::RunName::from(wanted).check().is_ok();
     if is_name {
@@ -152,20 +152,20 @@ pub async fn find(connection: &Connection, wanted: &str) -> Result<FoundRun, Fai
     let place = connection.target.as_str();
     match (fitting.pop(), fitting.is_empty()) {
         (Some(only), true) => identify_run(only),
-        (Some(_), false) => Err(Failure::new(
+        (Some(_), false) => Err(HintedError::new(
             anyhow!("several runs have a UID that begins with {}", quote(wanted)),
             format!("write more of it; `sympozium runs{place}` lists them"),
         )),
-        (None, _) => Err(Failure::new(
+        (None, _) => Err(HintedError::new(
             anyhow!("there is no run {} in namespace {}", quote(wanted), quote(&connection.namespace)),
             format!("`sympozium runs{place}` lists them; -n names another namespace"),
         )),
     }
 }
 
-fn identify_run(run: AgentRun) -> Result<FoundRun, Failure> {
+fn identify_run(run: AgentRun) -> Result<FoundRun, HintedError> {
     let (Some(name), Some(uid)) = (run.metadata.name.clone(), run.uid()) else {
-        return Err(Failure::new(
+        return Err(HintedError::new(
             anyhow!("the API server answers with a run that has no name or no UID"),
             "see that the address in the kubeconfig is that of a Kubernetes API server",
         ));
@@ -182,7 +182,7 @@ fn identify_run(run: AgentRun) -> Result<FoundRun, Failure> {
 pub async fn list_runs<T>(
     connection: &Connection,
     mut keep: impl FnMut(AgentRun) -> Option<T>,
-) -> Result<(Vec<T>, bool), Failure> {
+) -> Result<(Vec<T>, bool), HintedError> {
     let runs = connection.runs();
     let (mut kept, mut count) = (Vec::new(), 0);
     let mut parameters = ListParams::default().limit(PAGE_SIZE);
@@ -201,6 +201,10 @@ pub async fn list_runs<T>(
     }
 }
 
+pub fn truncation_warning() -> String {
+    format!("warning: there are more than {MAX_RUNS} runs, and some of them were not looked at")
+}
+
 pub fn warn_truncated() {
-    print_stderr(&format!("warning: there are more than {MAX_RUNS} runs, and some of them were not looked at"));
+    print_stderr(&truncation_warning());
 }

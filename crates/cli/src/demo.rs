@@ -22,7 +22,8 @@ use crate::run::signals::{SignalRequest, Signals};
 use crate::run::start_interruptible;
 use steps::{CallResult, STEPS, Step};
 use sympozium_local::realise::LocalRun;
-use sympozium_local::state::{StateDirectory, replace_file};
+use sympozium_local::receipts::verify_run;
+use sympozium_local::state::{RunDirectory, StateDirectory, replace_file};
 use sympozium_runs::RunEnd;
 use sympozium_runs::{Event, Question};
 
@@ -200,7 +201,7 @@ fn explain_result(step: &Step, result: &CallResult<'_>, well: bool) -> String {
 
 fn print_end(run: &LocalRun, told: &Progress, outcome: &RunEnd, leftovers: &[String]) -> Result<ExitCode, Failure> {
     print("\nWhat is left")?;
-    let verified = crate::runs::audit::verify_receipts(&run.directory);
+    let verified = verify_receipts(&run.directory);
     let receipts = match &verified {
         Ok(text) => format!("  done     {:<47}  {text}", "receipts of every decision and action"),
         Err(error) => format!("  FAILED   receipts: {error:#}"),
@@ -238,4 +239,10 @@ fn print_end(run: &LocalRun, told: &Progress, outcome: &RunEnd, leftovers: &[Str
 
 fn print(line: &str) -> Result<(), Failure> {
     print_stdout(&format!("{line}\n"))
+}
+
+/// Verifies the receipts of a run, and describes them. The error is the first defect.
+fn verify_receipts(directory: &RunDirectory) -> anyhow::Result<String> {
+    let record = directory.read_record()?;
+    Ok(verify_run(directory, &record, &mut |_, _| true)?.to_string())
 }

@@ -59,17 +59,6 @@ impl Failure {
         Self { findings, ..self }
     }
 
-    /// Replaces the hint.
-    #[must_use]
-    pub fn with_hint(self, hint: impl Into<Cow<'static, str>>) -> Self {
-        Self { hint: hint.into(), ..self }
-    }
-
-    /// Error and hint in one line, to be quoted in another message.
-    pub fn summary(&self) -> String {
-        format!("{:#} ({})", self.error, self.hint)
-    }
-
     /// Prints the failure to stderr and returns the exit code.
     pub fn report(&self) -> ExitCode {
         // If stderr is closed, there is nowhere to report that.

@@ -18,10 +18,10 @@ mod planning;
 pub mod reference;
 mod render;
 mod run;
+mod run_store;
 mod runs;
 mod secret;
 mod skill;
-mod target_flags;
 mod validate;
 mod version;
 

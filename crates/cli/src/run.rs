@@ -24,7 +24,6 @@ use anyhow::Context as _;
 use crate::cluster::{self, Cluster};
 use crate::failure::Failure;
 use crate::output::print_stderr;
-use crate::target_flags::TargetFlags;
 use arguments::RunArguments;
 use follow::{FollowEnd, FollowOptions, Streams, follow};
 use prompt::Terminal;
@@ -36,6 +35,7 @@ use sympozium_local::state::StateDirectory;
 use sympozium_runs::ApprovalMode;
 use sympozium_runs::RunEnd;
 use sympozium_runs::StopLevel;
+use sympozium_runs::TargetFlags;
 
 /// Runs what the arguments say. The exit code is that of the run end.
 pub fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {

@@ -21,10 +21,9 @@ use tokio::net::UnixListener;
 
 use crate::sockets;
 use crate::state::RunDirectory;
-use sympozium_runs::Question;
-use sympozium_runs::StopLevel;
+use sympozium_runs::{Question, StopLevel, VoteChoice};
 
-pub use client::{Client, EventStream, VoteResult};
+pub use client::{Client, EventStream};
 pub use server::serve;
 
 /// Bytes of a request, including its line break. The only long text in it is the reason for a denial.
@@ -55,7 +54,7 @@ pub enum Request {
         approval: String,
         /// The hash of the action that the approver was shown.
         action: Digest,
-        says: WireVote,
+        says: VoteChoice,
         /// For the model to read.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
@@ -64,17 +63,6 @@ pub enum Request {
     Follow,
     /// End the run.
     Stop { how: StopMode },
-}
-
-/// A vote.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum WireVote {
-    /// Approve this once.
-    Yes,
-    /// Approve the identical action as often as the run repeats it.
-    YesForTheRun,
-    No,
 }
 
 /// How to end a run.
@@ -104,13 +92,12 @@ pub enum Reply {
     Refused { why: String },
 }
 
-impl From<WireVote> for Vote {
-    fn from(word: WireVote) -> Self {
-        match word {
-            WireVote::Yes => Self::Approve,
-            WireVote::YesForTheRun => Self::ApproveForRun,
-            WireVote::No => Self::Deny,
-        }
+/// The vote as the run API counts it.
+pub const fn to_vote(choice: VoteChoice) -> Vote {
+    match choice {
+        VoteChoice::Yes => Vote::Approve,
+        VoteChoice::YesForTheRun => Vote::ApproveForRun,
+        VoteChoice::No => Vote::Deny,
     }
 }
 

@@ -5,14 +5,17 @@
 //! directory ([`state`]); what is needed only while it runs is below `live` in it, and is removed with the run.
 
 pub mod binaries;
+pub mod bounded_lines;
 pub mod control;
 pub mod forward;
 pub mod keys;
 pub mod lazy_network;
 pub mod leftovers;
+pub mod logs;
 pub mod parts;
 pub mod prepared_run;
 pub mod realise;
+pub mod receipts;
 pub mod record;
 pub mod remove;
 pub mod reporting;
@@ -20,6 +23,7 @@ pub mod sandbox_spec;
 pub mod secrets;
 pub mod sockets;
 pub mod state;
+pub mod store;
 pub mod supervise;
 pub mod sweep;
 pub mod unprivileged;

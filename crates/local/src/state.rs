@@ -105,6 +105,15 @@ impl StateDirectory {
     /// Finds a run by name, UID, or unique beginning of a UID of at least four characters. Of several runs with one
     /// name, the newest.
     pub fn find_run(&self, wanted: &str) -> Result<(RunDirectory, LocalRunRecord), HintedError> {
+        // A UID is the name of a directory.
+        if Path::new(wanted).file_name() == Some(wanted.as_ref()) {
+            let directory = self.run_directory(wanted);
+            if let Ok(record) = directory.read_record()
+                && record.uid == wanted
+            {
+                return Ok((directory, record));
+            }
+        }
         let hint = "`sympozium runs` lists them";
         let mut runs = self.list_runs().map_err(|error| HintedError::new(error, hint))?;
         // UIDs first: a run may be named like the UID of another.

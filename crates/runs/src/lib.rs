@@ -1,4 +1,5 @@
-//! What is known of a run, whichever backend realises it: its events and how it ended.
+//! What is known of a run, whichever backend realises it: its events, how it ended, and the store that it is in
+//! ([`RunStore`]).
 //!
 //! Commands, and programs that are built on them, see runs through this crate alone. It never decides about a run, and
 //! prints nothing.
@@ -7,11 +8,21 @@ pub mod event;
 pub mod event_log;
 mod hinted_error;
 mod modes;
+pub mod receipts;
 mod run_end;
+mod store;
+mod target_flags;
 pub mod time;
+mod view;
 
 pub use event::{Event, Question, TimedEvent};
 pub use event_log::{EventLog, EventReader};
 pub use hinted_error::HintedError;
 pub use modes::{ApprovalMode, StopLevel};
 pub use run_end::RunEnd;
+pub use store::{
+    Cancellation, Listed, LogError, LogRequest, LogSink, PendingQuestion, Removal, RunDetails, RunRef, RunStore,
+    StoredReceipts, VoteChoice, VoteResult, display_name,
+};
+pub use target_flags::TargetFlags;
+pub use view::{RunView, short_uid, state_label};

@@ -2,10 +2,11 @@
 
 use anyhow::{Error, anyhow};
 use sympozium_api::names::Digest;
-use sympozium_api::text::{printable, quote};
+use sympozium_runs::PendingQuestion;
 
-use super::pending::PendingQuestion;
+use super::pending::display_name;
 use crate::failure::Failure;
+use sympozium_api::text::{printable, quote};
 
 /// Questions listed in an error message.
 const MAX_NAMED: usize = 20;
@@ -87,7 +88,7 @@ fn not_pending(error: Error) -> Failure {
 }
 
 fn ambiguous(waiting: &[PendingQuestion]) -> Failure {
-    let names: Vec<String> = waiting.iter().take(MAX_NAMED).map(PendingQuestion::display_name).collect();
+    let names: Vec<String> = waiting.iter().take(MAX_NAMED).map(display_name).collect();
     let error = anyhow!("{} questions wait: {}", waiting.len(), printable(names.join(", ")));
     Failure::new(error, "name one, or use --all; `sympozium approvals` shows them")
 }

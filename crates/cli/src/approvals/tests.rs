@@ -5,12 +5,11 @@ use std::path::PathBuf;
 use sympozium_api::names::Digest;
 use sympozium_ipc::run_api::{BridgePhase, Usage};
 
-use super::pending::{PendingQuestion, VoteRecipient};
+use super::pending::display_name;
 use super::select::{Selection, select};
-use crate::target_flags::TargetFlags;
 use sympozium_local::record::{FORMAT, LocalRunRecord};
 use sympozium_local::state::StateDirectory;
-use sympozium_runs::Question;
+use sympozium_runs::{PendingQuestion, Question};
 
 const FIRST: &str = "aaaaaaaa-0000-4000-8000-000000000001";
 const SECOND: &str = "bbbbbbbb-0000-4000-8000-000000000002";
@@ -54,8 +53,7 @@ fn pending_questions(
     let one = |(approval, letter): &(&str, char)| PendingQuestion {
         run: run.name.clone(),
         uid: run.uid.clone(),
-        recipient: VoteRecipient::Process(directory.clone()),
-        target: TargetFlags::local(),
+        key: (*approval).into(),
         question: Question {
             approval: (*approval).into(),
             tool: "execute_command".into(),
@@ -79,7 +77,7 @@ fn select_names(words: &[&str], actions: &[Digest], all: bool) -> Result<Vec<Str
     let wanted = Selection { words: &words, actions, all };
     let find = |name: &str| Ok(state.find_run(name)?.1.uid);
     match select(all_waiting, &find, &wanted) {
-        Ok(found) => Ok(found.iter().map(PendingQuestion::display_name).collect()),
+        Ok(found) => Ok(found.iter().map(display_name).collect()),
         Err(failure) => Err(format!("{failure:?}").lines().next().unwrap_or_default().to_owned()),
     }
 }

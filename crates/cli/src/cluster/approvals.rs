@@ -22,13 +22,13 @@ use super::follow::read_plan;
 use super::question::{self, to_question};
 use super::records::run_selector as selector_of_run;
 use super::{Cluster, Connection, FoundRun, PAGE_SIZE, list_runs, plan, view, warn_truncated};
-use crate::approvals::pending::{PendingQuestion, VoteRecipient};
-use crate::failure::Failure;
 use crate::output::print_stderr;
 use crate::run::follow::VoteEffect;
-use sympozium_local::control::{VoteResult, WireVote};
+use sympozium_local::control::to_vote;
+use sympozium_runs::HintedError;
 use sympozium_runs::Question;
 use sympozium_runs::time::now_ms;
+use sympozium_runs::{PendingQuestion, VoteChoice, VoteResult};
 
 /// The maximum number of ToolApprovals that are listed.
 const MAX_APPROVALS: usize = 10_000;
@@ -42,7 +42,7 @@ const MAX_ATTEMPTS: u32 = 5;
 /// # Errors
 ///
 /// When they cannot be listed.
-pub fn list_questions(cluster: &Cluster) -> Result<Vec<PendingQuestion>, Failure> {
+pub fn list_questions(cluster: &Cluster) -> Result<Vec<PendingQuestion>, HintedError> {
     let connection = &cluster.connection;
     cluster.block_on(async {
         let open = list_undecided(connection, None).await?;
@@ -68,8 +68,7 @@ pub fn list_questions(cluster: &Cluster) -> Result<Vec<PendingQuestion>, Failure
                 run: run.name_any(),
                 uid: run.uid().unwrap_or_default(),
                 question: to_question(approval, &names, plan.as_deref()),
-                recipient: VoteRecipient::Object(Box::new(approval.clone())),
-                target: connection.target.clone(),
+                key: approval.name_any(),
             }));
         }
         Ok(waiting)
@@ -92,7 +91,7 @@ pub async fn run_questions(
     connection: &Connection,
     found: &FoundRun,
     plan: Option<&RunPlan>,
-) -> Result<Vec<Question>, Failure> {
+) -> Result<Vec<Question>, HintedError> {
     let open = list_undecided(connection, Some(&found.run)).await?;
     let names = plan::object_names(&found.run);
     let of_run = open.iter().filter(|it| belongs_to(it, &found.run));
@@ -104,7 +103,7 @@ fn belongs_to(approval: &ToolApproval, run: &AgentRun) -> bool {
 }
 
 /// Lists the requests that are undecided and not expired, page by page.
-async fn list_undecided(connection: &Connection, run: Option<&AgentRun>) -> Result<Vec<ToolApproval>, Failure> {
+async fn list_undecided(connection: &Connection, run: Option<&AgentRun>) -> Result<Vec<ToolApproval>, HintedError> {
     let api = connection.approvals();
     let mut parameters = ListParams::default().limit(PAGE_SIZE);
     if let Some(run) = run {
@@ -142,14 +141,12 @@ async fn list_undecided(connection: &Connection, run: Option<&AgentRun>) -> Resu
 /// When it is unknown whether the vote counts.
 pub fn cast_vote_blocking(
     cluster: &Cluster,
-    approval: &ToolApproval,
-    says: WireVote,
+    question: &PendingQuestion,
+    vote: VoteChoice,
     reason: Option<&str>,
 ) -> anyhow::Result<VoteResult> {
-    let name = approval.name_any();
-    let action = &approval.spec.action_hash;
-    let connection = &cluster.connection;
-    let decided = cast_vote(connection, &name, action, says.into(), reason);
+    let action = &question.question.action;
+    let decided = cast_vote(&cluster.connection, &question.key, action, to_vote(vote), reason);
     Ok(match cluster.block_on(decided) {
         Ok(VoteEffect::Decided) => VoteResult::Decided,
         Ok(VoteEffect::MoreNeeded(more)) => VoteResult::MoreNeeded(more),
@@ -176,8 +173,8 @@ pub enum VoteError {
     Unknown(String),
 }
 
-impl From<Failure> for VoteError {
-    fn from(failure: Failure) -> Self {
+impl From<HintedError> for VoteError {
+    fn from(failure: HintedError) -> Self {
         Self::Rejected(failure.summary())
     }
 }
@@ -375,7 +372,7 @@ fn check_vote(rules: &ApprovalRules, me: &CurrentUser, says: Vote) -> Result<(),
 }
 
 /// Asks the controller to end a run, by a merge patch of the only field of the spec that can be changed.
-pub(super) async fn patch_cancel(connection: &Connection, found: &FoundRun) -> Result<(), Failure> {
+pub(super) async fn patch_cancel(connection: &Connection, found: &FoundRun) -> Result<(), HintedError> {
     let patch = json!({
         "metadata": {"uid": found.uid},
         "spec": {"cancel": true},
@@ -387,7 +384,7 @@ pub(super) async fn patch_cancel(connection: &Connection, found: &FoundRun) -> R
     let patched = connection.call("cancel the run", Role::Runner, patched).await;
     patched.map(drop).map_err(|failure| {
         // The UID is in the patch so that no other run of the same name is cancelled.
-        Failure::new(
+        HintedError::new(
             anyhow!("{} is not cancelled: {}", found.name, failure.summary()),
             format!("`sympozium show {}{}` says how it stands", found.name, connection.target.as_str()),
         )

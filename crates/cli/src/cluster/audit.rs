@@ -11,9 +11,10 @@ use sympozium_ipc::receipt::Verifier;
 use super::plan::{self, StoredPlan};
 use super::records::{self, Records};
 use super::{Cluster, list_runs, view, warn_truncated};
-use crate::failure::Failure;
 use crate::output::print_stderr;
-use crate::runs::audit::verify::{ExpectedEnd, OnReceipt, VerifiedChain, check_end, verify_line};
+use sympozium_runs::HintedError;
+use sympozium_runs::receipts::{ExpectedEnd, OnReceipt, VerifiedChain, check_end, verify_line};
+use sympozium_runs::{StoredReceipts, display_name};
 
 /// What is stored of a run, as far as its receipts depend on it.
 #[derive(Debug)]
@@ -36,7 +37,7 @@ pub struct ClusterReceipts {
 /// # Errors
 ///
 /// When there is no such run, or it cannot be read.
-pub fn read_receipts(cluster: &Cluster, run: &str) -> Result<ClusterReceipts, Failure> {
+pub fn read_receipts(cluster: &Cluster, run: &str) -> Result<ClusterReceipts, HintedError> {
     let connection = &cluster.connection;
     // The run first: records are written before the report that refers to them.
     let found = cluster.find(run)?;
@@ -78,7 +79,7 @@ pub fn read_receipts(cluster: &Cluster, run: &str) -> Result<ClusterReceipts, Fa
 /// # Errors
 ///
 /// When they cannot be listed.
-pub fn reported_runs(cluster: &Cluster) -> Result<Vec<String>, Failure> {
+pub fn reported_runs(cluster: &Cluster) -> Result<Vec<String>, HintedError> {
     // Without a report there is nothing to verify.
     let reported = |run: AgentRun| {
         let status = run.status.as_ref();
@@ -92,13 +93,12 @@ pub fn reported_runs(cluster: &Cluster) -> Result<Vec<String>, Failure> {
     Ok(names)
 }
 
-impl ClusterReceipts {
-    /// Verifies that the receipts are those that the run wrote: all that it reported, and nothing else.
-    ///
-    /// # Errors
-    ///
-    /// With the first violation of the chain.
-    pub fn verify(&self, told: &mut OnReceipt<'_>) -> anyhow::Result<VerifiedChain> {
+impl StoredReceipts for ClusterReceipts {
+    fn display_name(&self) -> String {
+        display_name(&self.name, &self.uid)
+    }
+
+    fn verify(&self, told: &mut OnReceipt<'_>) -> anyhow::Result<VerifiedChain> {
         if let Err(why) = &self.plan_check {
             bail!("the stored plan is not the run's: {}", printable(why));
         }
@@ -143,7 +143,9 @@ impl ClusterReceipts {
         let checked = check_end(&mut verifier, &end, number).context("RunRecords")?;
         Ok(VerifiedChain { unreported_bytes: behind, is_running: self.is_running, ..checked })
     }
+}
 
+impl ClusterReceipts {
     fn verify_empty(&self, verifier: &mut Verifier) -> anyhow::Result<VerifiedChain> {
         let end = ExpectedEnd { head: None, count: Some(0), bytes: 0 };
         let checked = check_end(verifier, &end, 0)?;

@@ -7,7 +7,7 @@ use kube::core::Status;
 use sympozium_api::text::{Chars, printable, quote, truncate};
 use sympozium_program::error_chain;
 
-use crate::failure::Failure;
+use sympozium_runs::HintedError;
 
 /// The maximum number of characters of an API server's message that are printed.
 pub const MAX_MESSAGE: Chars = Chars(1_000);
@@ -85,15 +85,15 @@ pub struct CallContext<'r> {
 
 impl CallContext<'_> {
     /// The message and the hint for an error of this call.
-    pub fn as_failure(&self, error: &CallError) -> Failure {
+    pub fn as_failure(&self, error: &CallError) -> HintedError {
         let Self { operation: doing, .. } = self;
         let said = |status: &Status| printable(truncate(status.message.trim(), MAX_MESSAGE)).into_owned();
         match (error, error.status()) {
-            (_, Some(status)) if status.code == 401 => Failure::new(
+            (_, Some(status)) if status.code == 401 => HintedError::new(
                 anyhow!("cannot {doing}: the cluster does not know who you are"),
                 "log in again, and see that `kubectl auth whoami` answers",
             ),
-            (_, Some(status)) if status.is_forbidden() => Failure::new(
+            (_, Some(status)) if status.is_forbidden() => HintedError::new(
                 anyhow!("cannot {doing}: {}", said(status)),
                 format!(
                     "ask for the ClusterRole `{}`: kubectl create rolebinding NAME --clusterrole {} --user YOU -n {}",
@@ -102,19 +102,19 @@ impl CallContext<'_> {
                     self.namespace
                 ),
             ),
-            (_, Some(status)) if is_unknown_kind(status) => Failure::new(
+            (_, Some(status)) if is_unknown_kind(status) => HintedError::new(
                 anyhow!("cannot {doing}: the cluster does not know our kinds"),
                 "an administrator installs them: `sympozium crds | kubectl apply --server-side -f -`, and the rest as docs/kubernetes.md says",
             ),
-            (_, Some(status)) if status.is_not_found() => Failure::new(
+            (_, Some(status)) if status.is_not_found() => HintedError::new(
                 anyhow!("cannot {doing}: {}", said(status)),
                 format!("see that namespace {} is the right one", quote(self.namespace)),
             ),
-            (_, Some(status)) => Failure::new(
+            (_, Some(status)) => HintedError::new(
                 anyhow!("cannot {doing}: {}", said(status)),
                 "change what the API server names, and try again",
             ),
-            (error, None) => Failure::new(
+            (error, None) => HintedError::new(
                 anyhow!(
                     "cannot {doing}: the cluster does not answer at {}: {}",
                     printable(self.server),
@@ -150,7 +150,7 @@ mod tests {
             namespace: "team",
             server: "https://10.0.0.1:6443/",
         };
-        let failure = refused.as_failure(error);
+        let failure = crate::failure::Failure::from(refused.as_failure(error));
         assert_eq!(failure.code(), crate::failure::FAILED);
         failure.text()
     }

@@ -16,8 +16,8 @@ use sympozium_api::{AgentRun, RunRecord, ToolApproval};
 
 use super::arguments::ClusterChoice;
 use super::call_error::{CallContext, CallError, Role};
-use crate::failure::Failure;
-use crate::target_flags::TargetFlags;
+use sympozium_runs::HintedError;
+use sympozium_runs::TargetFlags;
 
 /// The timeout for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -79,11 +79,11 @@ impl Connection {
     /// # Errors
     ///
     /// When the kubeconfig cannot be read, or has no such context.
-    pub async fn open(choice: &ClusterChoice) -> Result<Self, Failure> {
+    pub async fn open(choice: &ClusterChoice) -> Result<Self, HintedError> {
         // Another part of this process may have installed it already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let hint = "`kubectl config get-contexts` lists what there is; --context and --kubeconfig choose";
-        let failed = |error: anyhow::Error| Failure::new(error, hint);
+        let failed = |error: anyhow::Error| HintedError::new(error, hint);
         let mut config = load_config(choice).await.map_err(failed)?;
         config.connect_timeout = Some(CONNECT_TIMEOUT);
         let namespace = choice.namespace.clone();
@@ -168,7 +168,7 @@ impl Connection {
         doing: &str,
         role: Role,
         call: impl Future<Output = Result<T, kube::Error>>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, HintedError> {
         let answer = self.try_call(call).await;
         answer.map_err(|error| self.call_context(doing, role).as_failure(&error))
     }
@@ -195,7 +195,7 @@ impl Connection {
     /// # Errors
     ///
     /// When the API server does not say.
-    pub async fn current_user(&self) -> Result<CurrentUser, Failure> {
+    pub async fn current_user(&self) -> Result<CurrentUser, HintedError> {
         let api: Api<SelfSubjectReview> = Api::all(self.client.clone());
         let (parameters, review) = (PostParams::default(), SelfSubjectReview::default());
         let review = api.create(&parameters, &review);
@@ -204,7 +204,7 @@ impl Connection {
         let user = user.and_then(|it| Some((it.username?, it.groups.unwrap_or_default())));
         match user {
             Some((name, groups)) if !name.is_empty() => Ok(CurrentUser { name, groups }),
-            _ => Err(Failure::new(
+            _ => Err(HintedError::new(
                 anyhow!("the API server does not say who you are"),
                 "see that `kubectl auth whoami` answers",
             )),

@@ -102,7 +102,7 @@ fn explain_run(cluster: &Cluster, name: &str) -> Result<PlannedRun<Explanation>,
         }
         StoredPlan::Unreadable(error) => {
             let doing = "read the run's plan (ConfigMap)";
-            return Err(connection.call_context(doing, Role::View).as_failure(&error));
+            return Err(connection.call_context(doing, Role::View).as_failure(&error).into());
         }
     };
     Ok(PlannedRun {

@@ -19,10 +19,10 @@ use tokio::time::sleep;
 
 use super::call_error::{CallError, Role};
 use super::{Connection, approvals, plan, records};
-use crate::failure::Failure;
 use crate::run::follow::VoteEffect;
 use sympozium_runs::ApprovalMode;
 use sympozium_runs::EventLog;
+use sympozium_runs::HintedError;
 use sympozium_runs::event_log::MAX_EVENTS;
 use sympozium_runs::time::now_ms;
 use sympozium_runs::{Event, Question};
@@ -69,7 +69,7 @@ pub async fn watch_run(
     run: AgentRun,
     events: &EventLog,
     approve: ApprovalMode,
-) -> Result<(), Failure> {
+) -> Result<(), HintedError> {
     let mut seen = futures::stream::select_all(start_watches(connection, &run));
     let mut told = RunProjector::new(run, connection.target.clone(), now_ms());
     let mut trouble = WatchErrors::default();
@@ -242,7 +242,7 @@ impl WatchErrors {
         what: WatchedKind,
         error: watcher::Error,
         now: Instant,
-    ) -> Result<Vec<Event>, Failure> {
+    ) -> Result<Vec<Event>, HintedError> {
         let error = match error {
             watcher::Error::InitialListFailed(error)
             | watcher::Error::WatchStartFailed(error)

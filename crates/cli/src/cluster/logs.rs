@@ -1,8 +1,6 @@
 //! `sympozium logs` in a cluster: the transcript from the run's records, and the logs of its containers while they
 //! exist.
 
-use std::io;
-
 use anyhow::anyhow;
 use futures::AsyncReadExt as _;
 use k8s_openapi::api::core::v1::Pod;
@@ -11,89 +9,62 @@ use kube::api::LogParams;
 use sympozium_api::AgentRun;
 use sympozium_api::agent_run::{ContainerFailure, RunReport};
 use sympozium_api::run_record::RecordKind;
-use sympozium_api::text::{printable, quote};
 
 use super::call_error::Role;
 use super::records::Records;
 use super::{Cluster, Connection, FoundRun, follow, records, view};
-use crate::failure::Failure;
-use crate::output::print_stderr;
-use crate::runs::arguments::LogsArguments;
-use crate::runs::logs::{LogLines, PrintError, format_transcript_line, print_event};
-use crate::runs::table::Printer;
+use sympozium_api::text::{printable, quote};
 use sympozium_runs::ApprovalMode;
 use sympozium_runs::Event;
-use sympozium_runs::EventLog;
+use sympozium_runs::HintedError;
+use sympozium_runs::{EventLog, LogError, LogRequest, LogSink};
 
 /// Bytes of a container's log that are read.
 const MAX_LOG_BYTES: u64 = 16 << 20;
 /// The maximum number of containers that an error message lists.
 const MAX_CONTAINERS: usize = 64;
 
-/// Prints the transcript of a run, or the log of one part.
+/// Passes on the transcript of a run, or the log of one part.
 ///
 /// # Errors
 ///
-/// When there is no such run, or the API server rejects a request. The inner error is about the output.
-pub fn print(
-    cluster: &Cluster,
-    arguments: &LogsArguments,
-    printer: &mut Printer,
-) -> Result<Result<(), PrintError>, Failure> {
-    let found = cluster.find(&arguments.run)?;
+/// When there is no such run, the API server rejects a request, or the sink fails.
+pub fn read(cluster: &Cluster, run: &str, request: LogRequest<'_>, sink: &mut dyn LogSink) -> Result<(), LogError> {
+    let found = cluster.find(run)?;
     let connection = &cluster.connection;
-    let printed = match &arguments.part {
-        Some(part) => cluster.block_on(print_part_log(connection, &found, part, arguments.follow, printer)),
-        None if arguments.follow => cluster.block_on(follow_log(connection, &found, arguments, printer)),
-        None => cluster.block_on(print_transcript(connection, &found, arguments, printer)),
-    };
-    match printed? {
-        Err(PrintError::Failed(error)) => {
-            let (name, place) = (&found.name, connection.target.as_str());
-            let hint = format!("`sympozium show {name}{place}` says how the run stands");
-            Err(Failure::new(error, hint))
+    cluster.block_on(async {
+        match request.part {
+            Some(part) => read_part_log(connection, &found, part, request.follow, sink).await,
+            None if request.follow => follow_log(connection, &found, sink).await,
+            None => read_transcript(connection, &found, sink).await,
         }
-        printed => Ok(printed),
-    }
+    })
 }
 
-async fn print_transcript(
-    connection: &Connection,
-    found: &FoundRun,
-    arguments: &LogsArguments,
-    printer: &mut Printer,
-) -> Result<Result<(), PrintError>, Failure> {
+async fn read_transcript(connection: &Connection, found: &FoundRun, sink: &mut dyn LogSink) -> Result<(), LogError> {
     let records = records::read(connection, &found.run, RecordKind::Transcript).await?;
     if records.records.is_empty() {
-        print_stderr("nothing was said yet");
+        sink.note("nothing was said yet");
         if view::run_end(&found.run).is_none() {
             for (_, text) in view::unmet_conditions(&found.run) {
-                print_stderr(&waiting_line(&text));
+                sink.note(&format!("waits  {}", printable(&text)));
             }
         }
     }
-    let mut print = || -> io::Result<()> {
-        for line in records.lines() {
-            printer.print(&format_transcript_line(line.clone(), arguments.output))?;
-        }
-        printer.flush()
-    };
-    if let Err(error) = print() {
-        return Ok(Err(error.into()));
+    for line in records.lines() {
+        sink.transcript_line(line.clone())?;
     }
+    sink.flush()?;
     let report = view::status(&found.run).report;
     if records.is_truncated {
-        print_stderr("there is more than is read at once");
+        sink.note("there is more than is read at once");
     } else if let Some(missing) = missing_warning(&records, report.as_ref()) {
-        print_stderr(&missing);
+        sink.note(&missing);
     } else if report.is_some_and(|it| it.transcript_cut) {
-        print_stderr("there was more, which the plan does not keep");
+        sink.note("there was more, which the plan does not keep");
     }
-    match view::run_end(&found.run) {
-        None => print_stderr("the run goes on; -f follows it"),
-        Some(outcome) => print_stderr(&format!("the run is over: {}", outcome.as_str())),
-    }
-    Ok(Ok(()))
+    sink.run_state(view::run_end(&found.run).as_ref());
+    Ok(())
 }
 
 /// The warning when not all segments exist that the run has reported, or that later segments presuppose.
@@ -107,17 +78,7 @@ fn missing_warning(records: &Records, report: Option<&RunReport>) -> Option<Stri
     Some(format!("warning: RunRecord {piece} of the run is missing, and what was said from there on is not shown"))
 }
 
-/// The line for what a run that has not started waits for.
-fn waiting_line(text: &str) -> String {
-    format!("waits  {}", printable(text))
-}
-
-async fn follow_log(
-    connection: &Connection,
-    found: &FoundRun,
-    arguments: &LogsArguments,
-    printer: &mut Printer,
-) -> Result<Result<(), PrintError>, Failure> {
+async fn follow_log(connection: &Connection, found: &FoundRun, sink: &mut dyn LogSink) -> Result<(), LogError> {
     let events = EventLog::default();
     let mut reader = events.reader();
     let watching = async {
@@ -133,30 +94,24 @@ async fn follow_log(
             // Print what was emitted before more is emitted: the log is bounded.
             biased;
             timed = reader.next() => {
-                if let Event::Starting { text } = &timed.event {
-                    print_stderr(&waiting_line(text));
-                }
-                let place = &connection.target;
-                if let Err(error) = print_event(&timed, arguments.output, place, printer) {
-                    return Ok(Err(error.into()));
-                }
+                sink.event(&timed)?;
                 if matches!(timed.event, Event::Ended { .. }) {
-                    return Ok(Ok(()));
+                    return Ok(());
                 }
             }
-            failure = &mut watching => return Err(failure),
+            failure = &mut watching => return Err(failure.into()),
         }
     }
 }
 
-/// Prints what one container logged: from its pod while that exists, and from the run's status afterwards.
-async fn print_part_log(
+/// Passes on what one container logged: from its pod while that exists, and from the run's status afterwards.
+async fn read_part_log(
     connection: &Connection,
     found: &FoundRun,
     part: &str,
-    is_followed: bool,
-    printer: &mut Printer,
-) -> Result<Result<(), PrintError>, Failure> {
+    follow: bool,
+    sink: &mut dyn LogSink,
+) -> Result<(), LogError> {
     let status = view::status(&found.run);
     let pod = match &status.pod_name {
         Some(name) => {
@@ -173,7 +128,7 @@ async fn print_part_log(
     let Some(container) = names.iter().find(|it| matches_part(it, part)) else {
         let wanted = quote(part);
         let is_over = view::run_end(&found.run).is_some();
-        return Ok(Err(PrintError::Failed(match (names.is_empty(), pod) {
+        let error = match (names.is_empty(), pod) {
             (true, _) if !is_over && status.pod_name.is_none() => {
                 anyhow!("the run has no pod yet, and part {wanted} no log: {}", describe_waiting(&found.run))
             }
@@ -185,22 +140,20 @@ async fn print_part_log(
                 printable(names.join(", "))
             ),
             (false, Some(_)) => anyhow!("there is no part {wanted}; there are {}", printable(names.join(", "))),
-        })));
+        };
+        return Err(show_hint(connection, found, error).into());
     };
-    let mut lines = LogLines::default();
     let Some(pod) = pod else {
-        let failed = status.failed_containers.iter();
-        let tail = failed.filter(|it| it.name == *container);
-        let tail = tail.filter_map(|it| it.log_tail.as_deref()).next();
-        let printed = lines.print(tail.unwrap_or_default().as_bytes(), printer);
-        let printed = printed.and_then(|()| lines.finish(printer));
-        print_stderr("the pod is gone; this is the end of the log, as the run's status keeps it");
-        return Ok(printed.map_err(PrintError::from));
+        let failed = status.failed_containers.iter().filter(|failed| failed.name == *container);
+        let tail = failed.filter_map(|failed| failed.log_tail.as_deref()).next();
+        sink.part_output(tail.unwrap_or_default().as_bytes())?;
+        sink.note("the pod is gone; this is the end of the log, as the run's status keeps it");
+        return Ok(());
     };
     let parameters = LogParams {
         container: Some(container.clone()),
-        follow: is_followed,
-        limit_bytes: i64::try_from(MAX_LOG_BYTES).ok().filter(|_| !is_followed),
+        follow,
+        limit_bytes: i64::try_from(MAX_LOG_BYTES).ok().filter(|_| !follow),
         ..LogParams::default()
     };
     let pods = connection.api::<Pod>();
@@ -216,21 +169,24 @@ async fn print_part_log(
             Ok(0) => break,
             Ok(count) => {
                 read += count as u64;
-                let printed = lines.print(&piece[..count], printer);
-                if let Err(error) = printed.and_then(|()| printer.flush()) {
-                    return Ok(Err(error.into()));
-                }
+                sink.part_output(&piece[..count])?;
+                sink.flush()?;
             }
             Err(error) => {
                 let error = anyhow::Error::from(error).context("the log cannot be read any more");
-                return Ok(Err(PrintError::Failed(error)));
+                return Err(show_hint(connection, found, error).into());
             }
         }
     }
-    if read >= MAX_LOG_BYTES && !is_followed {
-        print_stderr(&format!("there may be more: only the first {MAX_LOG_BYTES} bytes were read"));
+    if read >= MAX_LOG_BYTES && !follow {
+        sink.note(&format!("there may be more: only the first {MAX_LOG_BYTES} bytes were read"));
     }
-    Ok(lines.finish(printer).map_err(PrintError::from))
+    Ok(())
+}
+
+fn show_hint(connection: &Connection, found: &FoundRun, error: anyhow::Error) -> HintedError {
+    let (name, target) = (&found.name, connection.target.as_str());
+    HintedError::new(error, format!("`sympozium show {name}{target}` says how the run stands"))
 }
 
 /// What a run waits for, on one line.

@@ -16,11 +16,11 @@ use sympozium_api::{
     Agent, AgentSpec, Model, ModelSpec, SkillPack, SkillPackSpec, SympoziumInstance, SympoziumPolicy,
     SympoziumPolicySpec,
 };
-use sympozium_manifests::kinds::Kind;
 
 use super::Connection;
 use super::call_error::Role;
-use crate::failure::Failure;
+use sympozium_manifests::kinds::Kind;
+use sympozium_runs::HintedError;
 
 /// The kinds of objects that a run may need and that files may contain, in the order of creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -108,10 +108,10 @@ pub fn are_valid_names(namespace: &str, name: &str) -> bool {
     NamespaceName::from(namespace).check().is_ok() && ObjectName::from(name).check().is_ok()
 }
 
-fn check_names(wanted: &[FileObject]) -> Result<(), Failure> {
+fn check_names(wanted: &[FileObject]) -> Result<(), HintedError> {
     match wanted.iter().find(|it| !are_valid_names(&it.namespace, &it.name)) {
         None => Ok(()),
-        Some(object) => Err(Failure::new(
+        Some(object) => Err(HintedError::new(
             anyhow!(
                 "{} {} of namespace {} cannot be called so",
                 object.kind.resource().kind,
@@ -131,7 +131,7 @@ fn check_names(wanted: &[FileObject]) -> Result<(), Failure> {
 pub async fn find_missing<'w>(
     connection: &Connection,
     wanted: &'w [FileObject],
-) -> Result<Vec<&'w FileObject>, Failure> {
+) -> Result<Vec<&'w FileObject>, HintedError> {
     check_names(wanted)?;
     let mut missing = Vec::new();
     let mut others = Vec::new();
@@ -160,7 +160,7 @@ pub async fn find_missing<'w>(
     if others.is_empty() {
         return Ok(missing);
     }
-    Err(Failure::new(
+    Err(HintedError::new(
         anyhow!("the cluster has another {} than the files; nothing was created", others.join(", ")),
         "run with what is there by leaving the file out, or change it yourself: kubectl apply -f FILE",
     ))
@@ -171,13 +171,13 @@ pub async fn find_missing<'w>(
 /// # Errors
 ///
 /// When the API server rejects one.
-pub async fn create(connection: &Connection, wanted: &[&FileObject], how: CreateMode) -> Result<(), Failure> {
+pub async fn create(connection: &Connection, wanted: &[&FileObject], how: CreateMode) -> Result<(), HintedError> {
     for object in wanted {
         let title = object.title();
         let mut value = object.value.clone();
         value["metadata"]["namespace"] = json!(object.namespace);
         let dynamic: DynamicObject = serde_json::from_value(value).map_err(|error| {
-            Failure::new(
+            HintedError::new(
                 anyhow::Error::from(error).context(format!("{title} cannot be sent")),
                 "`sympozium validate` checks manifests",
             )
@@ -192,7 +192,7 @@ pub async fn create(connection: &Connection, wanted: &[&FileObject], how: Create
             }
             Ok(_) => {}
             Err(error) if error.status().is_some_and(|it| it.is_already_exists()) => {
-                return Err(Failure::new(
+                return Err(HintedError::new(
                     anyhow!("{title} is there, and it is not known whether it is the same"),
                     "leave it out of the files, or get the right to read it",
                 ));
@@ -297,7 +297,7 @@ mod tests {
         }
         let failure = check_names(&[wanted("team\u{1b}[2J", "key")]).unwrap_err();
         assert_eq!(
-            failure.text(),
+            crate::failure::Failure::from(failure).text(),
             "error: Secret `key` of namespace `team\\u{1b}[2J` cannot be called so\n\
              hint: names have lower-case letters, digits, `-` and `.`; those of namespaces no `.`\n"
         );

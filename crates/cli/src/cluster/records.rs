@@ -8,7 +8,7 @@ use sympozium_plan::render::names::ObjectNames;
 
 use super::call_error::Role;
 use super::{Connection, plan};
-use crate::failure::Failure;
+use sympozium_runs::HintedError;
 
 /// Records per list page: each may have up to a megabyte.
 pub const PAGE_SIZE: u32 = 20;
@@ -38,7 +38,7 @@ impl Records {
 /// # Errors
 ///
 /// When they cannot be listed.
-pub async fn read(connection: &Connection, run: &AgentRun, kind: RecordKind) -> Result<Records, Failure> {
+pub async fn read(connection: &Connection, run: &AgentRun, kind: RecordKind) -> Result<Records, HintedError> {
     let api = connection.records();
     let names = plan::object_names(run);
     let mut parameters = ListParams::default().labels(&run_selector(run)).limit(PAGE_SIZE);

@@ -28,10 +28,10 @@ use crate::run::open_streams;
 use crate::run::screen::TerminalEnv;
 use crate::run::signals::{SignalRequest, Signals};
 use assemble::AssembledRun;
-use sympozium_runs::Event;
 use sympozium_runs::EventLog;
 use sympozium_runs::RunEnd;
 use sympozium_runs::StopLevel;
+use sympozium_runs::{Event, HintedError};
 
 /// How long a cancellation may take to arrive after the user has left.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -89,7 +89,7 @@ const fn after_create(wanted: StopLevel, arguments: &RunArguments) -> AfterCreat
 }
 
 /// Asks the controller to end the run.
-async fn cancel(connection: &Connection, found: &FoundRun) -> Result<(), Failure> {
+async fn cancel(connection: &Connection, found: &FoundRun) -> Result<(), HintedError> {
     let cancelled = approvals::patch_cancel(connection, found).await;
     cancelled.map_err(|failure| failure.with_hint(cancel_hint(connection, found)))
 }
@@ -104,7 +104,7 @@ async fn create_interruptibly(
     connection: &Connection,
     composed: &AssembledRun,
     signals: &mut Signals,
-) -> Result<(FoundRun, StopLevel), Failure> {
+) -> Result<(FoundRun, StopLevel), HintedError> {
     let mut wanted = StopLevel::None;
     let creating = create_all(connection, composed);
     tokio::pin!(creating);
@@ -119,7 +119,7 @@ async fn create_interruptibly(
     }
 }
 
-async fn create_all(connection: &Connection, composed: &AssembledRun) -> Result<FoundRun, Failure> {
+async fn create_all(connection: &Connection, composed: &AssembledRun) -> Result<FoundRun, HintedError> {
     let missing = find_missing(connection, &composed.objects).await?;
     // Try everything with a dry run before anything is stored.
     create(connection, &missing, CreateMode::DryRun).await?;
@@ -128,17 +128,21 @@ async fn create_all(connection: &Connection, composed: &AssembledRun) -> Result<
     identify_run(create_run(connection, composed, CreateMode::Persist).await?)
 }
 
-async fn create_run(connection: &Connection, composed: &AssembledRun, how: CreateMode) -> Result<AgentRun, Failure> {
+async fn create_run(
+    connection: &Connection,
+    composed: &AssembledRun,
+    how: CreateMode,
+) -> Result<AgentRun, HintedError> {
     let run: AgentRun = serde_json::from_value(composed.run.clone())
         .context("the run cannot be sent")
-        .map_err(|error| Failure::new(error, "`sympozium validate` checks manifests"))?;
+        .map_err(|error| HintedError::new(error, "`sympozium validate` checks manifests"))?;
     let api = connection.runs();
     let made = connection.try_call(api.create(&post_params(how), &run)).await;
     made.map_err(|error| {
         let is_there = error.status().is_some_and(|it| it.is_already_exists());
         let name = run.metadata.name.as_deref().unwrap_or_default();
         match is_there {
-            true => Failure::new(
+            true => HintedError::new(
                 anyhow!("there is a run {} already", quote(name)),
                 format!(
                     "give the run `generateName` in place of a name, or remove the old one: sympozium rm {name}{}",
@@ -184,7 +188,7 @@ async fn follow_to_end(
     wanted: StopLevel,
     arguments: &RunArguments,
     signals: &mut Signals,
-) -> Result<RunEnd, Failure> {
+) -> Result<RunEnd, HintedError> {
     let manner = FollowOptions {
         target: connection.target.clone(),
         output: arguments.output,
@@ -194,7 +198,7 @@ async fn follow_to_end(
     };
     let streams: Streams = open_streams(&manner)
         .context("cannot use the terminal")
-        .map_err(|error| Failure::new(error, "try again in another terminal, and report this"))?;
+        .map_err(|error| HintedError::new(error, "try again in another terminal, and report this"))?;
     let events = EventLog::default();
     events.emit(Event::Starting {
         text: format!("AgentRun {}/{} is created; the cluster starts it", connection.namespace, found.name),
@@ -219,14 +223,14 @@ async fn follow_to_end(
     let (name, place) = (&found.name, connection.target.as_str());
     let ending = ending.context("cannot show what happened in the run").map_err(|error| {
         let hint = format!("`sympozium show {name}{place}` tells what came of it");
-        Failure::new(error, hint)
+        HintedError::new(error, hint)
     })?;
     match ending {
         FollowEnd::RunEnded(outcome) => Ok(outcome),
         FollowEnd::Detached => cancelled.map(|()| RunEnd::Cancelled),
         FollowEnd::Lost => {
             let why = failed.map_or_else(String::new, |it| format!(": {}", it.summary()));
-            Err(Failure::new(
+            Err(HintedError::new(
                 anyhow!("run {} goes on in the cluster, and cannot be followed any more{why}", quote(name)),
                 format!("`sympozium logs -f {name}{place}` follows it again, `sympozium cancel {name}{place}` ends it"),
             ))
@@ -273,11 +277,11 @@ impl ClusterControl {
     /// # Errors
     ///
     /// When the cluster does not know that the run is to end.
-    async fn finish_cancellation(&self) -> Result<(), Failure> {
+    async fn finish_cancellation(&self) -> Result<(), HintedError> {
         let cancelling = std::mem::replace(&mut *self.cancellation.lock(), Cancellation::NotRequested);
         cancelling.finish(CANCEL_TIMEOUT).await.unwrap_or_else(|| {
             let name = quote(&self.found.name);
-            Err(Failure::new(
+            Err(HintedError::new(
                 anyhow!("run {name} is not cancelled: the cluster does not answer"),
                 cancel_hint(&self.connection, &self.found),
             ))
@@ -289,9 +293,9 @@ impl ClusterControl {
 #[derive(Debug)]
 enum Cancellation {
     NotRequested,
-    Sending(JoinHandle<Result<(), Failure>>),
+    Sending(JoinHandle<Result<(), HintedError>>),
     Accepted,
-    Failed(Failure),
+    Failed(HintedError),
 }
 
 /// Whether the API server has accepted the cancellation.
@@ -302,7 +306,7 @@ enum CancelState {
 }
 
 impl Cancellation {
-    fn request(&mut self, telling: impl Future<Output = Result<(), Failure>> + Send + 'static) -> CancelState {
+    fn request(&mut self, telling: impl Future<Output = Result<(), HintedError>> + Send + 'static) -> CancelState {
         if let Self::Sending(task) = self
             && let Some(told) = task.now_or_never()
         {
@@ -324,7 +328,7 @@ impl Cancellation {
     }
 
     /// Whether the cancellation was accepted, if that is known within `patience`.
-    async fn finish(self, patience: Duration) -> Option<Result<(), Failure>> {
+    async fn finish(self, patience: Duration) -> Option<Result<(), HintedError>> {
         match self {
             Self::NotRequested | Self::Accepted => Some(Ok(())),
             Self::Failed(failure) => Some(Err(failure)),

@@ -2,40 +2,31 @@
 
 use std::collections::BTreeMap;
 
-use sympozium_api::origin;
 use sympozium_api::{AgentRun, RunPlan};
 
 use super::view::{self, to_view};
-use super::{Cluster, Connection, FoundRun, approvals, list_runs, plan, warn_truncated};
-use crate::failure::Failure;
-use crate::runs::show::RunDetails;
-use crate::runs::view::RunView;
-use sympozium_runs::Question;
+use super::{Cluster, Connection, FoundRun, approvals, list_runs, plan, truncation_warning};
+use sympozium_api::origin;
+use sympozium_runs::HintedError;
+use sympozium_runs::{Listed, Question, RunDetails, RunView};
 
 /// The maximum number of characters of a task that are printed.
 const MAX_TASK_CHARS: usize = 4_096;
 
-/// The newest runs of the namespace, and how many more there are.
+/// The newest runs of the namespace.
 ///
 /// # Errors
 ///
 /// When they cannot be listed.
-pub fn list_views(cluster: &Cluster, most: Option<usize>) -> Result<(Vec<RunView>, usize), Failure> {
+pub fn list_views(cluster: &Cluster, limit: Option<usize>) -> Result<Listed<RunView>, HintedError> {
     let connection = &cluster.connection;
     let shown = |run: AgentRun| Some(to_view(&run, &connection.target).0);
-    let (views, has_more) = cluster.block_on(list_runs(connection, shown))?;
-    if has_more {
-        warn_truncated();
-    }
-    Ok(newest(views, most))
-}
-
-fn newest(mut views: Vec<RunView>, most: Option<usize>) -> (Vec<RunView>, usize) {
-    views.sort_by(|a, b| (b.started_ms, &b.name).cmp(&(a.started_ms, &a.name)));
-    let all = views.len();
-    views.truncate(most.unwrap_or(usize::MAX));
-    let more = all - views.len();
-    (views, more)
+    let (mut items, has_more) = cluster.block_on(list_runs(connection, shown))?;
+    items.sort_by(|a, b| (b.started_ms, &b.name).cmp(&(a.started_ms, &a.name)));
+    let count = items.len();
+    items.truncate(limit.unwrap_or(usize::MAX));
+    let warnings = has_more.then(truncation_warning).into_iter().collect();
+    Ok(Listed { omitted: count - items.len(), items, warnings })
 }
 
 /// Reads everything about one run.
@@ -43,7 +34,7 @@ fn newest(mut views: Vec<RunView>, most: Option<usize>) -> (Vec<RunView>, usize)
 /// # Errors
 ///
 /// When there is no such run, or it cannot be read.
-pub fn show_run(cluster: &Cluster, run: &str) -> Result<RunDetails, Failure> {
+pub fn show_run(cluster: &Cluster, run: &str) -> Result<RunDetails, HintedError> {
     let connection = &cluster.connection;
     let found = cluster.find(run)?;
     let (plan, questions) = cluster.block_on(async {

@@ -12,10 +12,11 @@ use super::audit::{self, ClusterReceipts};
 use super::fake_api_server::{self, FakeApiServer};
 use super::follow::RunProjector;
 use super::{list_runs, plan, view};
-use crate::runs::audit::verify::{RunSelection, verify_in_cluster};
-use crate::target_flags::TargetFlags;
+use crate::runs::audit::verify::{RunSelection, verify_in_store};
+use crate::runs::view::format_cost;
 use sympozium_runs::Event;
-use sympozium_runs::RunEnd;
+use sympozium_runs::TargetFlags;
+use sympozium_runs::{RunEnd, StoredReceipts as _};
 
 const UID: &str = "0b9d4c1e-0000-4000-8000-000000000001";
 const NOW: u64 = 1_800_000_000_000;
@@ -201,13 +202,13 @@ fn what_a_run_cost_is_shown() {
         }));
         let (view, _) = view::to_view(&run, &TargetFlags::local());
         assert_eq!(serde_json::to_value(&view).unwrap()["cost"], cost);
-        view.format_cost().unwrap()
+        format_cost(&view).unwrap()
     };
     assert_eq!(shown(44, false), "0.000044 USD by openai/gpt-4o-mini");
     assert_eq!(shown(12_000_001, true), "about 12.000001 USD by openai/gpt-4o-mini");
     assert_eq!(shown(0, false), "0.000000 USD by openai/gpt-4o-mini");
     let without = run(json!({"phase": "Succeeded"}));
-    assert_eq!(view::to_view(&without, &TargetFlags::local()).0.format_cost(), None);
+    assert_eq!(format_cost(&view::to_view(&without, &TargetFlags::local()).0), None);
 }
 
 #[test]
@@ -511,7 +512,7 @@ fn of_many_runs_only_what_is_needed_is_kept() {
     assert!(asked.iter().all(|it| it.contains("limit=50")), "{asked:?}");
     // Both runs have this UID prefix, and neither is chosen.
     let several = cluster.find("00000007").unwrap_err();
-    assert!(several.text().contains("several runs"), "{}", several.text());
+    assert!(several.summary().contains("several runs"), "{}", several.summary());
 }
 
 #[test]
@@ -538,12 +539,12 @@ fn a_run_that_is_deleted_meanwhile_does_not_keep_the_others_from_being_verified(
     let names = audit::reported_runs(&cluster).unwrap();
     assert_eq!(names, ["gone", "nightly"]);
     let verdicts: Vec<Result<String, String>> =
-        names.iter().map(|it| verify_in_cluster(&cluster, RunSelection::All, it).unwrap()).collect();
+        names.iter().map(|it| verify_in_store(&cluster, RunSelection::All, it).unwrap()).collect();
     let [Err(gone), Ok(whole)] = verdicts.as_slice() else {
         panic!("{verdicts:?}");
     };
     assert!(gone.starts_with("not verified: gone: there is no run `gone` in namespace `team`"), "{gone}");
     assert!(whole.starts_with("ok: nightly ("), "{whole}");
     // One of the named runs does not exist: no other request was sent.
-    assert!(verify_in_cluster(&cluster, RunSelection::Named, "gone").is_err());
+    assert!(verify_in_store(&cluster, RunSelection::Named, "gone").is_err());
 }

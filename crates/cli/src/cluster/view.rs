@@ -17,9 +17,8 @@ use sympozium_exec::report::GuaranteeState;
 use sympozium_ipc::run_api::{BridgePhase, Usage};
 
 use super::platform::{self, PlannedPart};
-use crate::runs::view::{RunView, state_label};
-use crate::target_flags::TargetFlags;
 use sympozium_runs::RunEnd;
+use sympozium_runs::{RunView, TargetFlags, state_label};
 
 /// The maximum number of failed containers that an error message lists.
 const MAX_FAILED_CONTAINERS: usize = 8;

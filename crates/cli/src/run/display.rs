@@ -20,10 +20,10 @@ use sympozium_exec::IsolationReport;
 use sympozium_ipc::receipt;
 use sympozium_ipc::run_api::{BridgePhase, Decision, Usage};
 
-use crate::target_flags::TargetFlags;
 use calls::Calls;
 use line::{Fit, Line, Style};
 use sympozium_runs::RunEnd;
+use sympozium_runs::TargetFlags;
 use sympozium_runs::{Event, Question, TimedEvent};
 use transcript_entry::{TranscriptEntry, parse_entry};
 

@@ -21,11 +21,11 @@ use super::follow::{FollowEnd, FollowOptions, RunControl, StopNotice, Streams, V
 use super::prompt::Terminal;
 use super::screen::TerminalEnv;
 use super::signals::Signals;
-use crate::target_flags::TargetFlags;
 use sympozium_runs::ApprovalMode;
 use sympozium_runs::EventLog;
 use sympozium_runs::RunEnd;
 use sympozium_runs::StopLevel;
+use sympozium_runs::TargetFlags;
 use sympozium_runs::{Event, Question};
 
 const DIGEST: &str = "sha256:0000000000000000000000000000000000000000000000000000000000000000";

@@ -8,13 +8,13 @@ use serde::Serialize;
 use sympozium_api::text::printable;
 
 use super::arguments::PruneArguments;
-use super::remove::remove_run;
-use super::view::short_uid;
 use crate::arguments::OutputFormat;
 use crate::failure::{FAILED, Failure};
 use crate::output::{print_stderr, print_stdout, to_json};
 use sympozium_local::state::{RunDirectory, StateDirectory};
+use sympozium_local::store::remove_run;
 use sympozium_local::sweep::{RemovalMode, SweepReport, is_abandoned, list_run_directories, sweep_runs};
+use sympozium_runs::short_uid;
 use sympozium_runs::time::now_ms;
 
 /// The JSON output: what was removed, or would be. Fields may be added; none changes its meaning.

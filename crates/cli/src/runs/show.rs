@@ -2,111 +2,32 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use serde::Serialize;
-use sympozium_api::names::Digest;
-use sympozium_api::origin::{self, ObjectOrigin};
-use sympozium_api::text::printable;
+use sympozium_api::origin;
 use sympozium_exec::IsolationReport;
 use sympozium_exec::report::GuaranteeState;
-use sympozium_gateway::run_api::local::files;
+use sympozium_runs::time::{format_timestamp, now_ms};
+use sympozium_runs::{RunDetails, RunEnd, short_uid};
 
 use super::arguments::ShowArguments;
 use super::duration::format_age;
-
 use super::table::indent_lines;
-use super::view::RunView;
+use super::view::{format_cost, format_duration};
 use crate::arguments::OutputFormat;
-use crate::cluster::{self, Cluster};
 use crate::failure::Failure;
 use crate::output::{print_stdout, to_json};
 use crate::page::Page;
-use sympozium_local::control::Client;
-use sympozium_local::record::LocalRunRecord;
-use sympozium_local::state::{RunDirectory, StateDirectory};
-use sympozium_runs::Question;
-use sympozium_runs::RunEnd;
-use sympozium_runs::time::{format_timestamp, now_ms};
-
-/// The JSON output.
-#[derive(Debug, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct RunDetails {
-    #[serde(flatten)]
-    pub view: RunView,
-    pub task: String,
-    /// `None` before the run is planned.
-    pub plan: Option<Digest>,
-    /// The origins of its policies and packs; empty before the run is planned.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub origins: Vec<ObjectOrigin>,
-    /// The process that realises the run, on this machine.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pid: Option<u32>,
-    /// The pod of the run, in a cluster.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pod: Option<String>,
-    /// What its start waits for, in a cluster.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub waits_for: Vec<String>,
-    pub outcome: Option<RunEnd>,
-    pub isolation: BTreeMap<String, IsolationReport>,
-    pub leftovers: Option<Vec<String>>,
-    /// The stored files that exist, by content.
-    pub files: BTreeMap<&'static str, PathBuf>,
-    pub questions: Vec<Question>,
-}
+use crate::run_store;
+use sympozium_api::text::printable;
 
 pub fn show(arguments: &ShowArguments) -> Result<ExitCode, Failure> {
-    let shown = match Cluster::select(&arguments.cluster)? {
-        Some(cluster) => cluster::show::show_run(&cluster, &arguments.run)?,
-        None => load_local(&arguments.run)?,
-    };
+    let details = run_store::open(&arguments.cluster)?.show(&arguments.run)?;
     match arguments.output {
-        OutputFormat::Json => print_stdout(&to_json(&shown)?)?,
-        OutputFormat::Text => print_stdout(&format_details(&shown, now_ms()))?,
+        OutputFormat::Json => print_stdout(&to_json(&details)?)?,
+        OutputFormat::Text => print_stdout(&format_details(&details, now_ms()))?,
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn load_local(run: &str) -> Result<RunDetails, Failure> {
-    let (directory, record) = StateDirectory::open()?.find_run(run)?;
-    let (view, outcome) = RunView::new(&directory, &record);
-    // A run that does not answer is shown without questions.
-    let questions = match Client::connect(&directory) {
-        Ok(Some(client)) if view.alive => client.questions().unwrap_or_default(),
-        _ => Vec::new(),
-    };
-    let LocalRunRecord { task, origins, plan, pid, isolation, leftovers, .. } = record;
-    Ok(RunDetails {
-        view,
-        task,
-        plan: Some(plan),
-        origins,
-        pid: Some(pid),
-        pod: None,
-        waits_for: Vec::new(),
-        outcome,
-        isolation,
-        leftovers,
-        files: existing_files(&directory),
-        questions,
-    })
-}
-
-/// The stored files that exist.
-fn existing_files(directory: &RunDirectory) -> BTreeMap<&'static str, PathBuf> {
-    let all = [
-        ("plan", directory.join("plan.json")),
-        ("receipts", directory.join(files::RECEIPTS)),
-        ("transcript", directory.join(files::TRANSCRIPT)),
-        ("report", directory.join(files::REPORT)),
-        ("logs", directory.logs_directory()),
-    ];
-    let is_there = |path: &Path| std::fs::symlink_metadata(path).is_ok();
-    all.into_iter().filter(|(_, path)| is_there(path)).collect()
 }
 
 pub fn format_details(shown: &RunDetails, now_ms: u64) -> String {
@@ -137,7 +58,7 @@ pub fn format_details(shown: &RunDetails, now_ms: u64) -> String {
     field("started", &format!("{}, {since} ago", format_timestamp(view.started_ms)));
     match (view.ended_ms, view.alive) {
         (Some(ended), _) => {
-            field("ended", &format!("{}, after {}", format_timestamp(ended), view.format_duration(now_ms)))
+            field("ended", &format!("{}, after {}", format_timestamp(ended), format_duration(view, now_ms)))
         }
         (None, true) => {}
         (None, false) => field("ended", "it was killed, and nobody knows when"),
@@ -160,7 +81,7 @@ pub fn format_details(shown: &RunDetails, now_ms: u64) -> String {
             format_count(usage.tool_calls, "tool call")
         ),
     );
-    if let Some(cost) = view.format_cost() {
+    if let Some(cost) = format_cost(view) {
         field("cost", &cost);
     }
     if let Some(plan) = &shown.plan {
@@ -263,7 +184,7 @@ fn next_commands(shown: &RunDetails) -> String {
     // By UID: a newer run may have the same name.
     let place = shown.view.target.as_str();
     let run = match shown.view.directory {
-        Some(_) => super::view::short_uid(&shown.view.uid),
+        Some(_) => short_uid(&shown.view.uid),
         // In a cluster names are unique, and looked up faster.
         None => shown.view.name.clone(),
     };

@@ -12,9 +12,9 @@ use serde::Deserialize;
 use sympozium_api::names::Digest;
 use sympozium_api::text::printable;
 
-use super::{MAX_REPLY_BYTES, Reply, Request, StopMode, WireVote, socket_path};
+use super::{MAX_REPLY_BYTES, Reply, Request, StopMode, socket_path};
 use crate::state::RunDirectory;
-use sympozium_runs::{Event, Question, TimedEvent};
+use sympozium_runs::{Event, Question, TimedEvent, VoteChoice, VoteResult};
 
 /// Time for the run to accept the connection, and for each reply.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -23,19 +23,6 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Client {
     stream: BufReader<UnixStream>,
-}
-
-/// The effect of a vote.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum VoteResult {
-    /// The question is decided.
-    Decided,
-    /// This many more approvals are needed.
-    MoreNeeded(u32),
-    /// The vote is stored; how many are needed is not known here.
-    Recorded,
-    /// The vote was not counted, and why.
-    Refused(String),
 }
 
 /// The events of a run, as they happen.
@@ -80,7 +67,7 @@ impl Client {
         self,
         approval: &str,
         action: &Digest,
-        says: WireVote,
+        says: VoteChoice,
         reason: Option<&str>,
     ) -> anyhow::Result<VoteResult> {
         let request = Request::Decide {

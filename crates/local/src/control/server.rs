@@ -163,7 +163,7 @@ fn handle_request(handle: &RunHandle, request: Request) -> Reply {
             Reply::Refused { why: format!("a reason has at most {MAX_REASON_CHARS} characters") }
         }
         Request::Decide { approval, action, says, reason } => {
-            match handle.vote(&approval, &action, says.into(), reason.as_deref()) {
+            match handle.vote(&approval, &action, super::to_vote(says), reason.as_deref()) {
                 Ok(VoteOutcome::Decided) => Reply::Counted { more: 0 },
                 Ok(VoteOutcome::Pending(more)) => Reply::Counted { more },
                 Err(error) => Reply::Refused { why: error.to_string() },

@@ -17,8 +17,8 @@ use super::*;
 use crate::realise::RunHandle;
 use crate::state::StateDirectory;
 use sympozium_runs::EventLog;
-use sympozium_runs::RunEnd;
 use sympozium_runs::{Event, TimedEvent};
+use sympozium_runs::{RunEnd, VoteResult};
 
 /// A run that is served on a runtime of its own, as by `sympozium run`.
 struct Harness {
@@ -111,7 +111,7 @@ fn action() -> Digest {
 fn requests_are_answered() {
     let run = Harness::new();
     assert_eq!(run.client().questions().unwrap(), Vec::new());
-    let decided = run.client().vote("a1", &action(), WireVote::Yes, None);
+    let decided = run.client().vote("a1", &action(), VoteChoice::Yes, None);
     let unknown = VoteRefusal::Unknown.to_string();
     assert_eq!(decided.unwrap(), VoteResult::Refused(unknown));
     run.client().stop(StopMode::Gently).unwrap();

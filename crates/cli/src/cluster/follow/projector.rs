@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kube::ResourceExt as _;
 use sympozium_api::agent_run::{Phase as RunPhase, condition};
-use sympozium_api::origin;
 use sympozium_api::run_record::RecordKind;
 use sympozium_api::{AgentRun, RunPlan, RunRecord, ToolApproval};
 use sympozium_exec::IsolationReport;
@@ -16,8 +15,9 @@ use sympozium_ipc::run_api::{BridgePhase, Decision, Usage};
 use sympozium_plan::render::names::ObjectNames;
 
 use super::super::{plan, question, records, view};
-use crate::target_flags::TargetFlags;
+use sympozium_api::origin;
 use sympozium_runs::RunEnd;
+use sympozium_runs::TargetFlags;
 use sympozium_runs::{Event, Question};
 
 /// Bytes of segments of one kind that are buffered until the segments before them have arrived. The API server lists by

@@ -21,7 +21,7 @@ async fn an_outage_is_told_once() {
     let fails = |trouble: &mut WatchErrors, after: u64| {
         let now = start + Duration::from_secs(after);
         let events = trouble.handle(&connection, WatchedKind::Records, cut(), now);
-        events.map_err(|it| it.text()).unwrap().len()
+        events.map_err(|error| error.summary()).unwrap().len()
     };
     assert_eq!(fails(&mut trouble, 0), 1);
     // A new list request does not mean that the server responds.
@@ -98,7 +98,7 @@ async fn whoever_reads_first_misses_nothing_of_a_long_run() {
     let mut reader = events.reader();
     let watching = watch_run(&connection, run, &events, ApprovalMode::Ask);
     let watching = async {
-        watching.await.map_err(|it| it.text()).unwrap();
+        watching.await.map_err(|error| error.summary()).unwrap();
         std::future::pending::<()>().await;
     };
     tokio::pin!(watching);

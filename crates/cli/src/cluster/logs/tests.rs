@@ -1,6 +1,9 @@
 use serde_json::{Value, json};
 
+use sympozium_runs::{RunEnd, TimedEvent};
+
 use super::*;
+use crate::failure::Failure;
 
 fn records(segments: &[usize]) -> Records {
     let record = |segment: &usize| {
@@ -42,10 +45,10 @@ fn a_part_has_no_log_before_there_is_a_pod() {
             "spec": {"agentRef": "worker", "task": "Report."}, "status": status,
         });
         let fake = super::super::fake_api_server::FakeApiServer::new(move |_, _| Some((200, run.clone())));
-        let arguments = LogsArguments { part: Some("agent".to_owned()), ..logs_arguments() };
-        match print(&fake.cluster(), &arguments, &mut Printer::new()) {
-            Err(failure) => failure.text(),
-            Ok(_) => panic!("there is a log"),
+        let request = LogRequest { part: Some("agent"), follow: false };
+        match read(&fake.cluster(), "nightly", request, &mut NoSink) {
+            Err(LogError::Store(error)) => Failure::from(error).text(),
+            other => panic!("{other:?}"),
         }
     };
     let waits = json!({"phase": "Pending", "conditions": [{"type": "Admitted", "status": "Unknown",
@@ -60,14 +63,27 @@ fn a_part_has_no_log_before_there_is_a_pod() {
     assert!(over.starts_with("error: the run's pod is gone, "), "{over}");
 }
 
-fn logs_arguments() -> LogsArguments {
-    use clap::Parser as _;
+/// Takes nothing.
+struct NoSink;
 
-    use crate::arguments::{Arguments, Command};
-
-    let typed = ["sympozium", "logs", "nightly"];
-    match Arguments::try_parse_from(typed).unwrap().command {
-        Command::Logs(arguments) => arguments,
-        _ => panic!("another command"),
+impl LogSink for NoSink {
+    fn transcript_line(&mut self, _: String) -> std::io::Result<()> {
+        panic!("there is a transcript")
     }
+
+    fn event(&mut self, _: &TimedEvent) -> std::io::Result<()> {
+        panic!("there is an event")
+    }
+
+    fn part_output(&mut self, _: &[u8]) -> std::io::Result<()> {
+        panic!("there is a log")
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn note(&mut self, _: &str) {}
+
+    fn run_state(&mut self, _: Option<&RunEnd>) {}
 }

@@ -5,8 +5,8 @@ use clap::Parser as _;
 use super::*;
 use crate::arguments::{Arguments, Command};
 
-fn failure() -> Failure {
-    Failure::new(anyhow!("no"), "try")
+fn failure() -> HintedError {
+    HintedError::new(anyhow!("no"), "try")
 }
 
 /// Lets spawned tasks run to completion.

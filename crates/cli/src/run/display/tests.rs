@@ -43,7 +43,7 @@ impl Harness {
 
     fn with(detail: Detail) -> Self {
         let mut told = Self {
-            display: RunDisplay::new(detail, crate::target_flags::TargetFlags::local()),
+            display: RunDisplay::new(detail, sympozium_runs::TargetFlags::local()),
             now_ms: 1_000_000,
             receipts: 0,
             lines: Vec::new(),

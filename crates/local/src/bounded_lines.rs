@@ -45,7 +45,7 @@ impl BoundedLines {
         Self { file: BufReader::new(file.take(bytes)), max_line_bytes: most }
     }
 
-    pub fn next(&mut self) -> io::Result<Option<BoundedLine>> {
+    pub fn next_line(&mut self) -> io::Result<Option<BoundedLine>> {
         let mut line = Vec::new();
         let most = self.max_line_bytes as u64 + 1;
         (&mut self.file).take(most).read_until(b'\n', &mut line)?;
@@ -96,7 +96,7 @@ mod tests {
         std::fs::write(&path, text).unwrap();
         let mut lines = BoundedLines::new(open_regular(&path).unwrap(), bytes, 4);
         let mut found = Vec::new();
-        while let Some(line) = lines.next().unwrap() {
+        while let Some(line) = lines.next_line().unwrap() {
             found.push(line);
         }
         found
