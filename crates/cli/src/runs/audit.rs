@@ -37,8 +37,11 @@ fn print_receipts(run: &str, arguments: &AuditArguments) -> Result<ExitCode, Fai
         written = printer.print(&line);
         written.is_ok()
     });
-    let flushed = printer.flush();
-    ignore_broken_pipe(written.and(flushed))?;
+    // The reader has seen enough (`| head`): the rest was not read, so nothing is said about it.
+    if written.is_err() {
+        return ignore_broken_pipe(written).map(|()| ExitCode::SUCCESS);
+    }
+    ignore_broken_pipe(printer.flush())?;
     Ok(match checked {
         Ok(checked) => {
             print_stderr(&verified_line(&receipts.display_name(), &checked));

@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::records::{Run, State, attend, bound, events};
-use crate::{shown, stdout};
+use crate::{program, shown, stderr, stdout};
 
 fn lines(run: &Run) -> Vec<String> {
     let text = fs::read_to_string(run.at("receipts.jsonl")).unwrap();
@@ -42,6 +42,18 @@ fn receipts_are_told_in_words() {
     let jsonl = state.sympozium(&["audit", "1111", "-o", "jsonl"]);
     let written = fs::read_to_string(state.runs().join("11111111-0000-4000-8000-000000000000/receipts.jsonl"));
     assert_eq!(stdout(&jsonl), written.unwrap());
+}
+
+/// `sympozium audit RUN | head`: what the reader does not want was not read, and is not missing.
+#[test]
+fn a_reader_that_has_seen_enough_is_told_of_no_defect() {
+    let state = State::new();
+    state.run(1, "verify");
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let audit = program(&["audit", "1111"]).env("SYMPOZIUM_STATE", state.root()).stdout(writer).output().unwrap();
+    assert_eq!(stderr(&audit), "");
+    assert_eq!(audit.status.code(), Some(0));
 }
 
 #[test]
