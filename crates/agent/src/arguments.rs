@@ -1,4 +1,4 @@
-//! What can be typed. Settings that have a flag have a variable `SYMPOZIUM_*` too.
+//! The command line. Settings that have a flag have a variable `SYMPOZIUM_*` too.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,15 +7,15 @@ use clap::Parser;
 use sympozium_api::run_plan::paths;
 use sympozium_program::LogArguments;
 
-/// How long input and bridge are waited for when nobody says, in seconds.
+/// Default wait for input and bridge.
 const WAIT_SECONDS: u64 = 60;
-/// How long at most: a warm sandbox may wait for its run for a week.
+/// A warm sandbox may wait for its run for a week.
 const MAX_WAIT_SECONDS: u64 = 604_800;
 
-/// The agent of a run: asks the model, makes its calls, and gives the answer.
+/// The agent of a run: sends the task to the model, runs its tool calls, and returns the answer.
 ///
-/// It holds no credential, has no network and starts no program. The model, commands, pages, messages: all of that is on the
-/// other side of one socket, where the bridge decides about every call.
+/// It holds no credential, has no network and starts no program. It reaches the model, commands, pages and messages through one
+/// socket, where the bridge decides about every call.
 #[derive(Debug, Parser)]
 #[command(
     name = "agent-runner",
@@ -23,25 +23,25 @@ const MAX_WAIT_SECONDS: u64 = 604_800;
     max_term_width = 100,
     after_long_help = "\
 What it reads:
-  INPUT/agent.json    the task, the tools that are offered, the skills, the limits
-  the directories that are listed there, for the file tools and the texts of skills
+  INPUT/agent.json    the task, the offered tools, the skills, the limits
+  the directories listed there, for the file tools and skills
 
 What an author can set for a run, as variables in its `env`; none of them widens a limit of the plan:
   MAX_TOOL_ITERATIONS                 rounds of the loop
-  CONTEXT_TOOL_RESULT_MAX_BYTES       bytes of one result that the model is shown [51200]
-  CONTEXT_HISTORY_BUDGET_BYTES        bytes of results from which on the oldest are left out [409600]
+  CONTEXT_TOOL_RESULT_MAX_BYTES       bytes of one result for the model [51200]
+  CONTEXT_HISTORY_BUDGET_BYTES        bytes of results above which the oldest are left out [409600]
   CONTEXT_HISTORY_BUDGET_LOW_BYTES    down to how many [half of that]
-  CONTEXT_KEEP_RECENT_RESULTS         newest results that always stay [3]
-  LLM_MAX_RETRIES                     tries of a request after the first [5]
+  CONTEXT_KEEP_RECENT_RESULTS         newest results that are always kept [3]
+  LLM_MAX_RETRIES                     retries of a request [5]
   LLM_REQUEST_TIMEOUT                 time for one request [10m]
 
 Examples:
-  Be the agent of a run on one machine, whose files are below ./run:
+  Run as the agent of a run on one machine, whose files are below ./run:
     agent-runner --input=run/input --door=run/door
 
 Exit codes:
   0  the model answered, and the bridge has the answer
-  1  it did not, or the agent could not start or go on; the last lines say why, and what to try
+  1  there is no answer, or the agent failed; the last lines say why, and what to try
   2  the command line was not understood"
 )]
 pub struct Arguments {

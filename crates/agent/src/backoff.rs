@@ -1,43 +1,41 @@
-//! How long to wait before another try: longer each time, and never all at once.
+//! Delays between attempts: exponential, with jitter.
 
 use std::time::Duration;
 
-/// The first wait, before chance.
-const FIRST: Duration = Duration::from_millis(500);
-/// The longest, where nobody asks for longer.
-const LONGEST: Duration = Duration::from_secs(30);
+const INITIAL_DELAY: Duration = Duration::from_millis(500);
+const MAX_DELAY: Duration = Duration::from_secs(30);
 
-/// Waits of one question.
 #[derive(Debug, Default)]
 pub struct Backoff {
-    waits: u32,
+    attempts: u32,
 }
 
 impl Backoff {
-    /// The next wait: what was asked for, or twice as long as before; and up to half of it again by chance.
-    pub fn next(&mut self, wanted: Option<Duration>) -> Duration {
-        self.after(wanted, chance())
+    /// The delay before the next attempt: `retry_after` or twice the last delay, with jitter. A `Retry-After` of zero
+    /// still backs off.
+    pub fn next_delay(&mut self, retry_after: Option<Duration>) -> Duration {
+        self.next_with(retry_after, jitter())
     }
 
-    fn after(&mut self, wanted: Option<Duration>, chance: f64) -> Duration {
-        let doubled = FIRST.saturating_mul(1 << self.waits.min(16));
-        self.waits += 1;
-        match wanted {
-            // Whoever asked is not asked again before then; and not at once, whatever they said.
-            Some(wanted) => {
-                let wait = wanted.max(doubled.min(LONGEST) / 2);
-                wait.saturating_add(FIRST.mul_f64(chance))
+    fn next_with(&mut self, retry_after: Option<Duration>, jitter: f64) -> Duration {
+        let doubled = INITIAL_DELAY.saturating_mul(1 << self.attempts.min(16));
+        self.attempts += 1;
+        match retry_after {
+            // Never earlier than requested, and never immediately.
+            Some(retry_after) => {
+                let delay = retry_after.max(doubled.min(MAX_DELAY) / 2);
+                delay.saturating_add(INITIAL_DELAY.mul_f64(jitter))
             }
             None => {
-                let wait = doubled.min(LONGEST);
-                (wait / 2).saturating_add((wait / 2).mul_f64(chance))
+                let delay = doubled.min(MAX_DELAY);
+                (delay / 2).saturating_add((delay / 2).mul_f64(jitter))
             }
         }
     }
 }
 
-/// Something from 0 up to 1. Without randomness there is no chance, and the wait is the shortest: it is not for secrets.
-fn chance() -> f64 {
+/// From 0 up to 1. Without randomness the delay is the shortest; nothing secret depends on it.
+fn jitter() -> f64 {
     let mut bytes = [0_u8; 4];
     let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
     f64::from(u32::from_le_bytes(bytes)) / (f64::from(u32::MAX) + 1.0)
@@ -49,21 +47,21 @@ mod tests {
 
     #[test]
     fn waits_double_up_to_a_bound_and_are_never_shorter_than_asked_for() {
-        let waits = |chance| {
+        let attempts = |jitter| {
             let mut backoff = Backoff::default();
-            let next = || u64::try_from(backoff.after(None, chance).as_millis());
-            let waits: Result<Vec<u64>, _> = std::iter::repeat_with(next).take(8).collect();
-            waits.expect("small numbers")
+            let next_delay = || u64::try_from(backoff.next_with(None, jitter).as_millis());
+            let attempts: Result<Vec<u64>, _> = std::iter::repeat_with(next_delay).take(8).collect();
+            attempts.expect("small numbers")
         };
-        assert_eq!(waits(0.0), [250, 500, 1000, 2000, 4000, 8000, 15000, 15000]);
-        assert_eq!(waits(1.0), [500, 1000, 2000, 4000, 8000, 16000, 30000, 30000]);
-        let wanted = Duration::from_secs(9);
+        assert_eq!(attempts(0.0), [250, 500, 1000, 2000, 4000, 8000, 15000, 15000]);
+        assert_eq!(attempts(1.0), [500, 1000, 2000, 4000, 8000, 16000, 30000, 30000]);
+        let retry_after = Duration::from_secs(9);
         let mut backoff = Backoff::default();
-        assert!((0..100).all(|_| backoff.next(Some(wanted)) >= wanted));
+        assert!((0..100).all(|_| backoff.next_delay(Some(retry_after)) >= retry_after));
         // "Now" is no reason to try as fast as one can.
         let mut backoff = Backoff::default();
         let now = Some(Duration::ZERO);
-        let waits: Vec<Duration> = (0..3).map(|_| backoff.after(now, 0.0)).collect();
-        assert_eq!(waits, [250, 500, 1000].map(Duration::from_millis));
+        let attempts: Vec<Duration> = (0..3).map(|_| backoff.next_with(now, 0.0)).collect();
+        assert_eq!(attempts, [250, 500, 1000].map(Duration::from_millis));
     }
 }

@@ -1,4 +1,4 @@
-//! The agent's end of the door: one connection for its whole life, one stream for each thing it says.
+//! The client side of the door: one HTTP/2 connection for the life of the agent, one stream for each request.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -26,62 +26,55 @@ use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-use crate::time::Time;
+use crate::run_clock::RunClock;
 
-/// Bytes of an answer of the bridge to a call: the longest page that it fetches, in Base64, and what is around it.
-const MAX_CALL_ANSWER: usize = 8 << 20;
-/// Bytes of a refusal.
+/// The longest page that the bridge fetches, in Base64, with its envelope.
+const MAX_TOOL_ANSWER: usize = 8 << 20;
 const MAX_REFUSAL: usize = 64 << 10;
-/// Bytes that the bridge may send ahead in one stream, and in all.
+/// HTTP/2 flow control window, for each stream and for the connection.
 const WINDOW: u32 = 256 << 10;
-/// Bytes of the bridge's heads.
-const MAX_HEAD: u32 = 16 << 10;
-/// Bytes of a request that are handed over at a time.
+const MAX_HEADERS: u32 = 16 << 10;
 const SEND_BUFFER: usize = 64 << 10;
-/// How long to wait for the bridge's socket between two looks, at first and at most.
-const FIRST_PAUSE: Duration = Duration::from_millis(1);
-const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+const INITIAL_RETRY_DELAY: Duration = Duration::from_millis(1);
+const MAX_RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// The door.
 #[derive(Clone)]
 pub struct Door {
-    requests: SendRequest<Pieces>,
-    time: Arc<Time>,
+    requests: SendRequest<ChunkedBody>,
+    clock: Arc<RunClock>,
 }
 
-/// Why something could not be said.
 #[derive(Debug, thiserror::Error)]
 pub enum DoorError {
-    /// The bridge says no.
     #[error("{}", .0.message)]
     Refused(Refusal),
-    /// The bridge is there, and ended this one exchange without an answer. It does so when a provider breaks off before the
-    /// head of its answer was passed on.
+    /// The bridge ended this exchange without a response, for example because the provider disconnected before its
+    /// response headers were forwarded. Other exchanges go on.
     #[error("the bridge broke off")]
-    BrokenOff(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The bridge is gone, or does not speak our protocol: the run is over.
+    Interrupted(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The connection is closed, or the peer does not speak the protocol: the run is over.
     #[error("the bridge is gone")]
-    Gone(#[source] Option<Box<dyn std::error::Error + Send + Sync>>),
+    Closed(#[source] Option<Box<dyn std::error::Error + Send + Sync>>),
 }
 
 impl DoorError {
-    fn gone(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self::Gone(Some(error.into()))
+    fn closed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Closed(Some(error.into()))
     }
 }
 
 impl Door {
-    /// Connects as soon as the bridge is there. The second value ends when the connection does.
-    ///
-    /// # Errors
-    ///
-    /// When the bridge is not there in time, or does not speak HTTP/2.
-    pub async fn connect(directory: &Path, patience: Duration, time: Arc<Time>) -> io::Result<(Self, JoinHandle<()>)> {
-        let stream = connected(&directory.join(SOCKET_NAME), patience).await?;
+    /// Connects as soon as the bridge listens. The task ends when the connection does.
+    pub async fn connect(
+        directory: &Path,
+        timeout: Duration,
+        clock: Arc<RunClock>,
+    ) -> io::Result<(Self, JoinHandle<()>)> {
+        let stream = connect_with_retry(&directory.join(SOCKET_NAME), timeout).await?;
         let (requests, connection) = http2::Builder::new(TokioExecutor::new())
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(WINDOW)
-            .max_header_list_size(MAX_HEAD)
+            .max_header_list_size(MAX_HEADERS)
             .max_send_buf_size(SEND_BUFFER)
             .handshake(TokioIo::new(stream))
             .await
@@ -92,184 +85,144 @@ impl Door {
                 tracing::info!(error, "the connection to the bridge broke");
             }
         });
-        Ok((Self { requests, time }, connection))
+        Ok((Self { requests, clock }, connection))
     }
 
-    /// Sends a request to the model, and gives what comes back as it comes: an answer of the model, or of its provider.
-    ///
-    /// # Errors
-    ///
-    /// When the bridge says no, or is gone.
+    /// Returns as soon as the head of the response is there; the body is streamed.
     pub async fn model(&self, request: Vec<Bytes>) -> Result<Response<Incoming>, DoorError> {
-        let answer = self.post(path::MODEL, Pieces(request.into())).await?;
-        match answer.headers().contains_key(REFUSED_HEADER) {
-            true => Err(refused(answer.into_body()).await),
-            false => Ok(answer),
+        let response = self.post(path::MODEL, ChunkedBody(request.into())).await?;
+        if response.headers().contains_key(REFUSED_HEADER) {
+            Err(read_refusal(response.into_body()).await)
+        } else {
+            Ok(response)
         }
     }
 
-    /// Calls a tool that others act on.
-    ///
-    /// # Errors
-    ///
-    /// When the bridge says no, or is gone.
+    /// Calls a tool that runs outside of the agent.
     pub async fn call(&self, tool: &str, call: &ToolCall) -> Result<ToolAnswer, DoorError> {
-        self.ask(&format!("{}{tool}", path::TOOLS), call).await
+        self.request_json(&format!("{}{tool}", path::TOOLS), call).await
     }
 
-    /// Asks to act on a tool of the agent's own, once.
-    ///
-    /// # Errors
-    ///
-    /// When the bridge says no, or is gone.
+    /// Requests a permit for one call of a native tool.
     pub async fn permit(&self, tool: &str, call: &ToolCall) -> Result<u64, DoorError> {
-        let answer: PermitAnswer = self.ask(&format!("{}{tool}", path::PERMITS), call).await?;
-        Ok(answer.permit)
+        let response: PermitAnswer = self.request_json(&format!("{}{tool}", path::PERMITS), call).await?;
+        Ok(response.permit)
     }
 
-    /// Says what came of a permit.
-    ///
-    /// # Errors
-    ///
-    /// When the bridge says no, or is gone.
     pub async fn report(&self, permit: u64, report: &PermitReport) -> Result<(), DoorError> {
         let path = format!("{}{permit}{}", path::PERMITS, path::REPORT);
-        self.tell(&path, report).await
+        self.post_json(&path, report).await
     }
 
-    /// Says what is going on, for people who watch.
-    ///
-    /// # Errors
-    ///
-    /// When the bridge says no, or is gone.
     pub async fn progress(&self, text: String) -> Result<(), DoorError> {
-        self.tell(path::PROGRESS, &Progress { text }).await
+        self.post_json(path::PROGRESS, &Progress { text }).await
     }
 
-    /// Keeps lines of the transcript.
-    ///
-    /// # Errors
-    ///
-    /// When the bridge says no, or is gone.
     pub async fn transcript(&self, lines: Bytes) -> Result<(), DoorError> {
-        let answer = self.post(path::TRANSCRIPT, Pieces::one(lines)).await?;
-        taken(answer).await
+        let response = self.post(path::TRANSCRIPT, ChunkedBody::single(lines)).await?;
+        expect_accepted(response).await
     }
 
-    /// Says how it ended.
-    ///
-    /// # Errors
-    ///
-    /// When the bridge says no, or is gone.
     pub async fn result(&self, result: &AgentResult) -> Result<(), DoorError> {
-        self.tell(path::RESULT, result).await
+        self.post_json(path::RESULT, result).await
     }
 
-    async fn tell(&self, path: &str, body: &impl Serialize) -> Result<(), DoorError> {
-        let body = serde_json::to_vec(body).map_err(DoorError::gone)?;
-        taken(self.post(path, Pieces::one(body.into())).await?).await
+    async fn post_json(&self, path: &str, body: &impl Serialize) -> Result<(), DoorError> {
+        let body = serde_json::to_vec(body).map_err(DoorError::closed)?;
+        expect_accepted(self.post(path, ChunkedBody::single(body.into())).await?).await
     }
 
-    async fn ask<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, DoorError> {
-        let body = serde_json::to_vec(body).map_err(DoorError::gone)?;
-        let answer = self.post(path, Pieces::one(body.into())).await?;
-        if answer.headers().contains_key(REFUSED_HEADER) {
-            return Err(refused(answer.into_body()).await);
+    async fn request_json<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, DoorError> {
+        let body = serde_json::to_vec(body).map_err(DoorError::closed)?;
+        let response = self.post(path, ChunkedBody::single(body.into())).await?;
+        if response.headers().contains_key(REFUSED_HEADER) {
+            return Err(read_refusal(response.into_body()).await);
         }
-        let body = match collected(answer.into_body(), MAX_CALL_ANSWER).await {
+        let body = match read_body(response.into_body(), MAX_TOOL_ANSWER).await {
             Ok(body) => body,
-            Err(error) => return Err(self.broken(error)),
+            Err(error) => return Err(self.exchange_error(error)),
         };
-        serde_json::from_slice(&body).map_err(DoorError::gone)
+        serde_json::from_slice(&body).map_err(DoorError::closed)
     }
 
-    async fn post(&self, path: &str, body: Pieces) -> Result<Response<Incoming>, DoorError> {
+    async fn post(&self, path: &str, body: ChunkedBody) -> Result<Response<Incoming>, DoorError> {
         let mut request = Request::new(body);
         *request.method_mut() = Method::POST;
-        *request.uri_mut() = path.parse().map_err(DoorError::gone)?;
+        *request.uri_mut() = path.parse().map_err(DoorError::closed)?;
         let mut requests = self.requests.clone();
-        requests.ready().await.map_err(DoorError::gone)?;
-        let answer = match requests.send_request(request).await {
-            Ok(answer) => answer,
-            Err(error) => return Err(self.broken(error.into())),
+        requests.ready().await.map_err(DoorError::closed)?;
+        let response = match requests.send_request(request).await {
+            Ok(response) => response,
+            Err(error) => return Err(self.exchange_error(error.into())),
         };
-        if let Some(left) = number(answer.headers(), REMAINING_HEADER) {
-            self.time.set_left(Duration::from_millis(left));
+        if let Some(remaining) = header_number(response.headers(), REMAINING_HEADER) {
+            self.clock.set_remaining(Duration::from_millis(remaining));
         }
-        Ok(answer)
+        Ok(response)
     }
 
-    /// What an exchange that broke means. Where the connection is about to end and does not show it yet, whoever says the
-    /// next thing finds out.
-    fn broken(&self, error: Box<dyn std::error::Error + Send + Sync>) -> DoorError {
-        match self.requests.is_closed() {
-            true => DoorError::Gone(Some(error)),
-            false => DoorError::BrokenOff(error),
-        }
+    /// The connection may be about to close without showing it yet; then the next request fails with
+    /// [`DoorError::Closed`].
+    fn exchange_error(&self, error: Box<dyn std::error::Error + Send + Sync>) -> DoorError {
+        if self.requests.is_closed() { DoorError::Closed(Some(error)) } else { DoorError::Interrupted(error) }
     }
 }
 
-/// The number in a header.
-pub fn number(headers: &HeaderMap, name: impl header::AsHeaderName) -> Option<u64> {
+pub fn header_number(headers: &HeaderMap, name: impl header::AsHeaderName) -> Option<u64> {
     headers.get(name)?.to_str().ok()?.trim().parse().ok()
 }
 
-async fn connected(socket: &Path, patience: Duration) -> io::Result<UnixStream> {
-    let deadline = Instant::now() + patience;
-    let mut pause = FIRST_PAUSE;
+async fn connect_with_retry(socket: &Path, timeout: Duration) -> io::Result<UnixStream> {
+    let deadline = Instant::now() + timeout;
+    let mut delay = INITIAL_RETRY_DELAY;
     loop {
         let error = match UnixStream::connect(socket).await {
             Ok(stream) => return Ok(stream),
             Err(error) => error,
         };
-        // Not made yet, or made and not listened at yet. Anything else stays as it is.
-        let early = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused];
-        if !early.contains(&error.kind()) || Instant::now() + pause >= deadline {
+        // The socket does not exist or nobody listens yet; other errors are permanent.
+        let not_listening = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused];
+        if !not_listening.contains(&error.kind()) || Instant::now() + delay >= deadline {
             return Err(error);
         }
-        sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        sleep(delay).await;
+        delay = (delay * 2).min(MAX_RETRY_DELAY);
     }
 }
 
-/// Reads a body that is no stream.
-async fn collected(body: Incoming, most: usize) -> Result<Bytes, Box<dyn std::error::Error + Send + Sync>> {
-    let collected = Limited::new(body, most).collect().await;
-    collected.map(http_body_util::Collected::to_bytes)
+async fn read_body(body: Incoming, max_bytes: usize) -> Result<Bytes, Box<dyn std::error::Error + Send + Sync>> {
+    let read_body = Limited::new(body, max_bytes).collect().await;
+    read_body.map(http_body_util::Collected::to_bytes)
 }
 
-async fn refused(body: Incoming) -> DoorError {
-    match collected(body, MAX_REFUSAL).await {
+async fn read_refusal(body: Incoming) -> DoorError {
+    match read_body(body, MAX_REFUSAL).await {
         Ok(body) => match serde_json::from_slice(&body) {
             Ok(refusal) => DoorError::Refused(refusal),
-            Err(error) => DoorError::gone(error),
+            Err(error) => DoorError::closed(error),
         },
-        Err(error) => DoorError::Gone(Some(error)),
+        Err(error) => DoorError::Closed(Some(error)),
     }
 }
 
-async fn taken(answer: Response<Incoming>) -> Result<(), DoorError> {
-    match answer.headers().contains_key(REFUSED_HEADER) {
-        true => Err(refused(answer.into_body()).await),
-        false => Ok(()),
-    }
+async fn expect_accepted(response: Response<Incoming>) -> Result<(), DoorError> {
+    if response.headers().contains_key(REFUSED_HEADER) { Err(read_refusal(response.into_body()).await) } else { Ok(()) }
 }
 
-/// A body that is there already, in pieces.
-pub struct Pieces(VecDeque<Bytes>);
+pub struct ChunkedBody(VecDeque<Bytes>);
 
-impl Pieces {
-    fn one(bytes: Bytes) -> Self {
+impl ChunkedBody {
+    fn single(bytes: Bytes) -> Self {
         Self(VecDeque::from([bytes]))
     }
 }
 
-impl Body for Pieces {
+impl Body for ChunkedBody {
     type Data = Bytes;
     type Error = Infallible;
 
     fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        Poll::Ready(self.0.pop_front().map(|piece| Ok(Frame::data(piece))))
+        Poll::Ready(self.0.pop_front().map(|chunk| Ok(Frame::data(chunk))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -277,6 +230,6 @@ impl Body for Pieces {
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.0.iter().map(|piece| piece.len() as u64).sum())
+        SizeHint::with_exact(self.0.iter().map(|chunk| chunk.len() as u64).sum())
     }
 }

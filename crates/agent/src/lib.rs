@@ -1,37 +1,36 @@
-//! The agent of a run: the model loop, and the tools that it acts on itself. It holds no power and no credential; everything
-//! it does goes over the door to the bridge.
+//! The agent of a run: the model loop and the native tools. It holds no power and no credential; everything that it does
+//! outside of its own files goes over the door to the bridge.
 //!
-//! * [`program`] is the process: it locks itself down ([`restrict`]), reads its [`view`] and the author's [`settings`], connects to the [`door`].
-//! * [`run`] is the loop. [`ask`] puts one question to the model, [`model`] has the two wire formats, [`conversation`] what was
-//!   said, [`context`] what of it is said again, [`prompt`] what is said first.
-//! * [`calls`] makes the calls of one answer: [`independent`] says which go side by side, [`repeats`] which are made in vain,
-//!   [`tools`] has what the agent does itself and how it tells what others did, [`skills`] how it reads the texts of skills.
-//! * [`status`] and [`transcript`] are for people; [`time`] and [`backoff`] are about waiting.
+//! * [`program`] is the process: it restricts itself (`restrict`), reads its `view` and the author's `settings`, connects to the
+//!   `door`.
+//! * `agent_loop` is the loop. `model_client` sends requests with retries, `model` has the two wire formats, `conversation` what
+//!   requests carry, `context` limits it, `prompt` is the system prompt.
+//! * `tool_calls` runs the calls of one response: `concurrency` says which run concurrently, `loop_guard` detects repetition,
+//!   [`tools`] has the native tools and renders results, `skills` loads skills.
+//! * `status` and `transcript` are for people; `run_clock` and `backoff` are about time.
 //!
-//! Start reading at [`run::Run::work`], and at [`program::main`] for how it starts.
+//! Start reading at `agent_loop::AgentLoop::run`, and at [`program::main`] for how it starts.
 
-#![warn(missing_docs)]
-
+mod agent_loop;
 pub mod arguments;
-pub mod ask;
-pub mod backoff;
-pub mod calls;
-pub mod context;
-pub mod conversation;
-pub mod door;
+mod backoff;
+mod concurrency;
+mod context;
+mod conversation;
+mod door;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
-pub mod independent;
-pub mod model;
+mod loop_guard;
+mod model;
+mod model_client;
 pub mod program;
-pub mod prompt;
-pub mod repeats;
+mod prompt;
 pub mod restrict;
-pub mod run;
-pub mod settings;
-pub mod skills;
-pub mod status;
-pub mod time;
+mod run_clock;
+mod settings;
+mod skills;
+mod status;
+mod tool_calls;
 pub mod tools;
-pub mod transcript;
-pub mod view;
+mod transcript;
+mod view;

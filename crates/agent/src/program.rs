@@ -1,4 +1,4 @@
-//! The process around the agent: what it gives up, what it reads, and in which order.
+//! The agent process: lock-down, inputs, connection, and shutdown.
 
 use std::ffi::OsString;
 use std::io;
@@ -9,144 +9,149 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Parser as _;
+use sympozium_api::run_plan::AgentView;
 use sympozium_ipc::door::{AgentResult, SHUTDOWN_ERROR};
 use sympozium_program::{Failure, ShutdownSignals, start_logging};
 use tokio::time::sleep;
 
+use crate::agent_loop::AgentLoop;
 use crate::arguments::Arguments;
 use crate::door::{Door, DoorError};
 use crate::restrict;
-use crate::run::Run;
+use crate::run_clock::RunClock;
 use crate::settings::Settings;
 use crate::status::Status;
-use crate::time::Time;
 use crate::tools::files::{Commands, Roots};
-use crate::tools::native::{Native, NativeTool, Own, TOOLS};
-use crate::transcript::{Line, Transcript};
-use crate::view::{self, UnusableView};
+use crate::tools::native::{NativeTool, NativeTools, TOOLS, ToolContext};
+use crate::transcript::{Transcript, TranscriptLine};
+use crate::view::{self, ViewError};
 
-/// Exit code of a run without an answer.
-const NO_ANSWER: u8 = 1;
-/// How long the last words may take, when nobody waits for an answer any more.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+const EXIT_NO_ANSWER: u8 = 1;
+/// How long reports, transcript and result may take after a signal.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The whole program: parses the command line, whose first word is the program's name, and does what it says.
+/// Runs the program. The first argument is the program's name.
 pub fn main(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> ExitCode {
     main_with(arguments, TOOLS)
 }
 
-/// The same, with these native tools: for tests, and for whoever builds a runner of their own.
+/// As [`main`] with other native tools, for tests and for custom runners.
 pub fn main_with(
     arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>,
     tools: &'static [NativeTool],
 ) -> ExitCode {
     let arguments = match Arguments::try_parse_from(arguments) {
         Ok(arguments) => arguments,
-        // Help and versions come this way, too, and are no failures.
+        // Help and version end here, too, with exit code 0.
         Err(error) => error.exit(),
     };
     start_logging(&arguments.log);
     start(&arguments, tools).unwrap_or_else(|failure| failure.print())
 }
 
-/// One straight sequence. Nothing is read before the network is gone; nothing but the view is read before the files are.
+/// The order matters: nothing is read before the network is gone, and nothing but the view before file access is
+/// restricted.
 fn start(arguments: &Arguments, tools: &'static [NativeTool]) -> Result<ExitCode, Failure> {
     restrict::lock_down()?;
-    // One thread for everything that waits; file tools have others, which are as restricted as this one.
+    // The event loop is single-threaded; file tools use blocking threads, which inherit the restrictions.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(8)
         .build()
         .context("the runtime cannot be started")?;
-    let code = runtime.block_on(ended_or_done(arguments, tools));
-    // A file tool may hang on a disk for ever. Nobody waits for it: the bridge sees the end of the connection.
+    let code = runtime.block_on(run_until_signal(arguments, tools));
+    // A file tool may hang on a disk, so do not wait for its thread. The bridge sees the connection close.
     runtime.shutdown_background();
     code
 }
 
-/// Works until it is done, or until somebody says that it is to end. Whatever is under way is given up then.
-async fn ended_or_done(arguments: &Arguments, tools: &'static [NativeTool]) -> Result<ExitCode, Failure> {
+/// Runs the agent until it is done or a signal arrives. Everything in flight is abandoned then.
+async fn run_until_signal(arguments: &Arguments, tools: &'static [NativeTool]) -> Result<ExitCode, Failure> {
     let mut signals = ShutdownSignals::listen()?;
-    let mut asked_to_end = async || {
-        signals.recv().await;
-    };
     let view = tokio::select! {
-        view = view::appearing(&arguments.input, arguments.wait_for_input()) => view.map_err(unusable)?,
-        () = asked_to_end() => {
+        view = view::wait_for_view(&arguments.input, arguments.wait_for_input()) => view.map_err(view_failure)?,
+        _ = signals.recv() => {
             let error = anyhow::anyhow!("asked to end before there was a run");
             return Err(Failure::new(error, "this is how a sandbox ends that no run has claimed"));
         }
     };
-    let settings = Settings::read(&view, |name| std::env::var(name).ok()).map_err(|error| {
+    let settings = Settings::from_env(&view, |name| std::env::var(name).ok()).map_err(|error| {
         let hint = format!("correct {} in the run's env, or leave it out", error.variable);
         Failure::new(error, hint)
     })?;
-    let image = arguments.image.as_deref();
-    let places = [view.workspace(), view.scratch()];
-    restrict::narrow(&view.roots, &places, image)?;
-    restrict::start_nothing()?;
-    let roots = restrict::with_image(&view.roots, image);
-    let own = Own {
-        roots: Roots::open(&roots, &places).with_workspace(view.workspace()).with_commands(Commands::of(&view)),
-        skills: view.skills.clone(),
-        most: settings.result_bytes,
-    };
-    let time = Arc::new(Time::new(Duration::from_secs(view.run_seconds)));
-    let connecting = Door::connect(&arguments.door, arguments.wait_for_bridge(), Arc::clone(&time));
+    let context = restrict_to_view(&view, &settings, arguments.image.as_deref())?;
+    let clock = Arc::new(RunClock::new(Duration::from_secs(view.run_seconds)));
+    let connecting = Door::connect(&arguments.door, arguments.wait_for_bridge(), Arc::clone(&clock));
     let (door, mut connection) = tokio::select! {
-        connected = connecting => connected.map_err(|error| no_bridge(error, &arguments.door))?,
-        () = asked_to_end() => return Ok(ExitCode::from(NO_ANSWER)),
+        connected = connecting => connected.map_err(|error| connect_failure(error, &arguments.door))?,
+        _ = signals.recv() => return Ok(ExitCode::from(EXIT_NO_ANSWER)),
     };
-    // The run begins when its agent is there.
-    time.set_left(time.whole());
+    // The run's time starts when the agent is connected.
+    clock.set_remaining(clock.total());
     let (status, status_sender) = Status::start(door.clone());
     let (transcript, transcript_sender) = Transcript::start(door.clone(), view.limits.transcript_bytes);
     let (status, transcript) = (Arc::new(status), Arc::new(transcript));
-    let mut run = Run::new(view, settings, Native { own, tools }, door.clone(), time, status, Arc::clone(&transcript));
-    let caller = run.caller();
+    let native = NativeTools { context, tools };
+    let mut agent = AgentLoop::new(view, settings, native, door.clone(), clock, status, Arc::clone(&transcript));
+    let caller = agent.caller();
     let result = tokio::select! {
-        result = run.work() => result.map_err(gone)?,
-        () = asked_to_end() => cancelled(),
-        _ = &mut connection => return Err(gone(DoorError::Gone(None))),
+        result = agent.run() => result.map_err(bridge_failure)?,
+        _ = signals.recv() => cancelled(),
+        _ = &mut connection => return Err(bridge_failure(DoorError::Closed(None))),
     };
-    // Everything that was under way ends here.
-    drop(run);
+    // Cancel everything in flight.
+    drop(agent);
     status_sender.abort();
-    let code = match &result {
-        AgentResult::Answer { .. } => ExitCode::SUCCESS,
-        AgentResult::Failure { error } => {
-            tracing::error!(%error, "no answer");
-            ExitCode::from(NO_ANSWER)
-        }
-    };
-    let telling = async {
-        caller.reported().await;
+    let code = exit_code(&result);
+    let finish = async {
+        caller.flush_reports().await;
         transcript.add(&last_line(&result)).await;
         drop(transcript);
         let _ = transcript_sender.await;
         door.result(&result).await
     };
-    // Whoever was asked to end, be it by now, does not wait for a bridge that is slow.
-    let hurried = async {
+    // After a signal, even one that arrives now, do not wait for a slow bridge.
+    let shutdown_timeout = async {
         if !is_cancelled(&result) {
-            asked_to_end().await;
+            signals.recv().await;
         }
-        sleep(LAST_WORDS).await;
+        sleep(SHUTDOWN_TIMEOUT).await;
     };
-    let told = tokio::select! {
-        told = telling => told,
-        () = hurried => Ok(()),
+    let finished = tokio::select! {
+        finished = finish => finished,
+        () = shutdown_timeout => Ok(()),
     };
-    // The end of the connection is the end of the agent: the bridge ends the run then.
+    // The bridge ends the run when the connection closes.
     connection.abort();
-    told.map_err(gone)?;
+    finished.map_err(bridge_failure)?;
     Ok(code)
 }
 
-fn last_line(result: &AgentResult) -> Line<'_> {
+/// Restricts the process to the files of the view, and opens them for the native tools.
+fn restrict_to_view(view: &AgentView, settings: &Settings, image: Option<&Path>) -> Result<ToolContext, Failure> {
+    let writable_dirs = [view.workspace(), view.scratch()];
+    restrict::restrict_files(&view.roots, &writable_dirs, image)?;
+    restrict::forbid_exec()?;
+    let roots = restrict::roots_with_image(&view.roots, image);
+    let roots =
+        Roots::open(&roots, &writable_dirs).with_workspace(view.workspace()).with_commands(Commands::from_view(view));
+    Ok(ToolContext { roots, skills: view.skills.clone(), max_result_bytes: settings.result_bytes })
+}
+
+fn exit_code(result: &AgentResult) -> ExitCode {
     match result {
-        AgentResult::Answer { text } => Line::End { answer: Some(text), error: None },
-        AgentResult::Failure { error } => Line::End { answer: None, error: Some(error) },
+        AgentResult::Answer { .. } => ExitCode::SUCCESS,
+        AgentResult::Failure { error } => {
+            tracing::error!(%error, "no answer");
+            ExitCode::from(EXIT_NO_ANSWER)
+        }
+    }
+}
+
+fn last_line(result: &AgentResult) -> TranscriptLine<'_> {
+    match result {
+        AgentResult::Answer { text } => TranscriptLine::End { answer: Some(text), error: None },
+        AgentResult::Failure { error } => TranscriptLine::End { answer: None, error: Some(error) },
     }
 }
 
@@ -158,26 +163,26 @@ fn is_cancelled(result: &AgentResult) -> bool {
     matches!(result, AgentResult::Failure { error } if error == SHUTDOWN_ERROR)
 }
 
-fn unusable(error: UnusableView) -> Failure {
+fn view_failure(error: ViewError) -> Failure {
     let hint = match &error {
-        UnusableView::Missing { .. } => {
+        ViewError::Missing { .. } => {
             "`kubectl describe pod` says which volume could not be mounted; elsewhere name the directory with --input"
         }
-        UnusableView::Unreadable { .. } => "the agent's user must be able to read it",
-        UnusableView::TooLarge(_) | UnusableView::NotOne { .. } => {
+        ViewError::Unreadable { .. } => "the agent's user must be able to read it",
+        ViewError::TooLarge(_) | ViewError::Invalid { .. } => {
             "plan the run again: agent and planner must be of one release"
         }
     };
     Failure::new(error, hint)
 }
 
-fn no_bridge(error: io::Error, door: &Path) -> Failure {
+fn connect_failure(error: io::Error, door: &Path) -> Failure {
     let error = anyhow::Error::new(error).context(format!("the bridge cannot be reached in {}", door.display()));
     let hint = "the bridge's own log says why it did not start, or whom it let in before";
     Failure::new(error, hint)
 }
 
-fn gone(error: DoorError) -> Failure {
+fn bridge_failure(error: DoorError) -> Failure {
     let hint = "the bridge ended the run, or broke down: its log and the run's report say which";
     Failure::new(error, hint)
 }

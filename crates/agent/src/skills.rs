@@ -1,8 +1,7 @@
-//! `load_skill`: the text of a skill, and the list of its files. Until then the model knows its name and what it is good for.
+//! `load_skill`: the text of a skill and the list of its files. The system prompt has only names and descriptions.
 //!
-//! A text is instructions. So what is mounted for a skill of a pack must be what the run was planned with, which the plan has a
-//! digest of; who makes a ConfigMap again between plan and mount cannot put other words there. A ConfigMap that is a skill by
-//! itself is whatever it holds.
+//! The text is instructions to the model, so a pack's skill must match the digest in the plan: whoever recreates the
+//! ConfigMap between plan and mount cannot change it. A ConfigMap that is a skill by itself is used as it is.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -15,19 +14,17 @@ use sympozium_api::run_plan::{FindSkillError, SkillContents, SkillPlan, SkillSou
 
 use crate::tools::ToolError;
 use crate::tools::files::{
-    Commands, Page, Place, Roots, Wanted, arguments, entries, exactly, page_of_bytes, read_page, regular_size, shown,
-    start,
+    Commands, FilePage, LineRange, ResolvedPath, Roots, entries, page_from_bytes, parse_arguments, prefix, read_exact,
+    read_page, regular_size, shown,
 };
 
-/// Most files of a skill that are listed.
-const MOST_FILES: usize = 200;
-/// Most bytes of text and files of a skill of a pack together: a ConfigMap, which is how they come, holds no more.
-const MOST_BYTES: u64 = 1 << 20;
-/// Most skills that an error names.
-const MOST_NAMED: usize = 64;
-/// Least bytes of an answer that are for the text, however many files and tools there are: one of so many parts.
+const MAX_FILES: usize = 200;
+/// Most bytes of a skill's text and files: the limit of a ConfigMap, which holds them.
+const MAX_SKILL_BYTES: u64 = 1 << 20;
+const MAX_NAMED: usize = 64;
+/// At least `1 / TEXT_SHARE` of the result is for the text, however many files and tools there are.
 const TEXT_PART: usize = 2;
-/// Most bytes that stand before the text of one of several files.
+/// Most bytes of the heading of one of several files.
 const HEADING: usize = 600;
 
 #[derive(Deserialize)]
@@ -36,32 +33,29 @@ struct Arguments<'a> {
     name: Cow<'a, str>,
 }
 
-/// `load_skill`: text, files with their places, and the tools that the skill is for, in at most `most` bytes.
-///
-/// # Errors
-/// For a name that no skill has, or several have; when its text is not there, and when text or files are not the planned ones.
+/// `load_skill`: the text, the files with their paths, and the tools that the skill is for, in at most `max_bytes`.
 pub fn load_skill(
     skills: &[SkillPlan],
     roots: &Roots,
-    given: &Map<String, Value>,
-    most: usize,
+    arguments: &Map<String, Value>,
+    max_bytes: usize,
 ) -> Result<String, ToolError> {
-    let wanted: Arguments<'_> = arguments(given)?;
-    let skill = find(skills, &wanted.name)?;
+    let requested: Arguments<'_> = parse_arguments(arguments)?;
+    let skill = find(skills, &requested.name)?;
     let (files, text) = match &skill.source {
         SkillSource::Pack { pack, digest, bytes, .. } => {
             let files = Files { lines: pack_files(skill, pack, roots.commands()), more: 0 };
-            let about = about(&files, skill, most);
-            let planned = planned_text(skill, roots, digest, *bytes)?;
+            let about = about(&files, skill, max_bytes);
+            let planned = verified_text(skill, roots, digest, *bytes)?;
             let path = text_path(skill);
-            let room = most.saturating_sub(about.len() + 2);
-            let text = one_page(roots, &path, room, |place, wanted| page_of_bytes(place, &planned, wanted))?;
+            let room = max_bytes.saturating_sub(about.len() + 2);
+            let text = one_page(roots, &path, room, |path, requested| page_from_bytes(path, &planned, requested))?;
             (about, text)
         }
         SkillSource::ConfigMap { .. } => {
             let (paths, files) = plain_files(skill, roots)?;
-            let about = about(&files, skill, most);
-            let text = all_files(roots, &paths, most.saturating_sub(about.len() + 2))?;
+            let about = about(&files, skill, max_bytes);
+            let text = all_files(roots, &paths, max_bytes.saturating_sub(about.len() + 2))?;
             (about, text)
         }
     };
@@ -71,7 +65,6 @@ pub fn load_skill(
     Ok(format!("{}\n\n{files}", text.trim_end_matches('\n')))
 }
 
-/// The skill that a name means.
 fn find<'s>(skills: &'s [SkillPlan], name: &str) -> Result<&'s SkillPlan, ToolError> {
     match SkillPlan::find(skills, name) {
         Ok(index) => Ok(&skills[index]),
@@ -89,17 +82,17 @@ fn find<'s>(skills: &'s [SkillPlan], name: &str) -> Result<&'s SkillPlan, ToolEr
 
 fn names<'s>(skills: impl Iterator<Item = &'s SkillPlan>) -> String {
     let mut names: Vec<String> = skills.map(|skill| shown(&skill.full_name())).collect();
-    let more = names.len().saturating_sub(MOST_NAMED);
-    names.truncate(MOST_NAMED);
+    let more = names.len().saturating_sub(MAX_NAMED);
+    names.truncate(MAX_NAMED);
     if more > 0 {
         names.push(format!("and {more} more"));
     }
     names.join(", ")
 }
 
-/// The text of a skill of a pack, when it and all files beside it are what the run was planned with. The text is read once:
-/// what is shown is what was compared.
-fn planned_text(skill: &SkillPlan, roots: &Roots, digest: &Digest, bytes: u64) -> Result<Vec<u8>, ToolError> {
+/// The text of a pack's skill, verified together with all files beside it against the plan's digest. The text is read
+/// once: what is shown is what was verified.
+fn verified_text(skill: &SkillPlan, roots: &Roots, digest: &Digest, bytes: u64) -> Result<Vec<u8>, ToolError> {
     let other = |path: &str| {
         ToolError(format!(
             "the skill {} is not what this run was planned with: {} changed since; work without this skill, and say so in your answer",
@@ -107,20 +100,20 @@ fn planned_text(skill: &SkillPlan, roots: &Roots, digest: &Digest, bytes: u64) -
             shown(path)
         ))
     };
-    let mut left = MOST_BYTES;
+    let mut left = MAX_SKILL_BYTES;
     let mut content = |path: &str, bytes: u64| {
         left = left.checked_sub(bytes).ok_or_else(|| other(path))?;
-        exactly(&roots.find(path)?, bytes)?.ok_or_else(|| other(path))
+        read_exact(&roots.resolve_str(path)?, bytes)?.ok_or_else(|| other(path))
     };
     let text = content(&text_path(skill), bytes)?;
     let mut contents = SkillContents::new(&text);
     for file in &skill.files {
         let path = format!("{}/{}", skill.directory, file.path.as_str());
-        // Whether it is a program is not to be seen here: it is one in the sidecar alone. The plan says which are.
+        // The executable bit is visible in the sidecar only; the plan has it.
         contents.add(&file.path, file.executable, &content(&path, file.bytes)?);
     }
     match contents.digest() {
-        Ok(found) if found == *digest => Ok(text),
+        Ok(matches) if matches == *digest => Ok(text),
         Ok(_) | Err(_) => Err(other("its text or one of its files")),
     }
 }
@@ -129,14 +122,12 @@ fn text_path(skill: &SkillPlan) -> String {
     format!("{}/{}", skill.directory, SkillPlan::TEXT_FILE)
 }
 
-/// Files of a skill, as they are listed.
 struct Files {
     lines: Vec<String>,
-    /// Those that cannot be listed.
+    /// Files that cannot be listed.
     more: usize,
 }
 
-/// The files beside the text, as the plan has them.
 fn pack_files(skill: &SkillPlan, pack: &str, commands: Commands) -> Vec<String> {
     let line = |file: &sympozium_api::run_plan::SkillFilePlan| {
         let path = format!("{}/{}", skill.directory, file.path.as_str());
@@ -150,21 +141,17 @@ fn pack_files(skill: &SkillPlan, pack: &str, commands: Commands) -> Vec<String> 
     skill.files.iter().map(line).collect()
 }
 
-/// What stands after the text: files and tools. At most its part of `most`.
-fn about(files: &Files, skill: &SkillPlan, most: usize) -> String {
-    let room = most - most / TEXT_PART;
+fn about(files: &Files, skill: &SkillPlan, max_bytes: usize) -> String {
+    let room = max_bytes - max_bytes / TEXT_PART;
     let mut text = String::new();
     if let Some(tools) = &skill.allowed_tools {
         let tools: Vec<&str> = tools.iter().map(|tool| tool.as_str()).collect();
-        let tools = match tools.is_empty() {
-            true => "none".to_owned(),
-            false => tools.join(", "),
-        };
+        let tools = if tools.is_empty() { "none".to_owned() } else { tools.join(", ") };
         let line = format!("Tools that this skill is for: {tools}\n");
-        text.push_str(start(&line, room / 2));
+        text.push_str(prefix(&line, room / 2));
     }
     let mut count = 0;
-    for file in files.lines.iter().take(MOST_FILES) {
+    for file in files.lines.iter().take(MAX_FILES) {
         if text.len() + file.len() + 32 > room {
             break;
         }
@@ -177,36 +164,39 @@ fn about(files: &Files, skill: &SkillPlan, most: usize) -> String {
     }
     let more = files.lines.len() - count + files.more;
     if more > 0 {
-        // Writing to a string does not fail.
         let _ = writeln!(text, "… and {more} more files");
     }
     text.truncate(text.trim_end().len());
     text
 }
 
-/// A page of one file, which says how to read on.
-fn one_file(roots: &Roots, path: &str, most: usize) -> Result<String, ToolError> {
-    one_page(roots, path, most, read_page)
+fn one_file(roots: &Roots, path: &str, max_bytes: usize) -> Result<String, ToolError> {
+    one_page(roots, path, max_bytes, read_page)
 }
 
-/// The same, of what `page` makes of it.
 fn one_page(
     roots: &Roots,
     path: &str,
-    most: usize,
-    page: impl FnOnce(&Place<'_>, Wanted) -> Result<Page, ToolError>,
+    max_bytes: usize,
+    page: impl FnOnce(&ResolvedPath<'_>, LineRange) -> Result<FilePage, ToolError>,
 ) -> Result<String, ToolError> {
-    let place = roots.find(path)?;
-    let go_on = format!("continue with {READ_FILE} path={} and", place.shown);
-    let page =
-        page(&place, Wanted { offset: 1, limit: u64::MAX, most: most.saturating_sub(go_on.len()).max(most / 2) })?;
-    Ok(page.into_text(&go_on))
+    let path = roots.resolve_str(path)?;
+    let continue_hint = format!("continue with {READ_FILE} path={} and", path.shown);
+    let page = page(
+        &path,
+        LineRange {
+            offset: 1,
+            limit: u64::MAX,
+            max_bytes: max_bytes.saturating_sub(continue_hint.len()).max(max_bytes / 2),
+        },
+    )?;
+    Ok(page.into_text(&continue_hint))
 }
 
-/// The paths of a ConfigMap's files in the order of their names, and how each is listed. What starts with `..` is the
-/// kubelet's own: the files are links to there. A name that is no text cannot be told, or asked for: it is counted.
+/// The paths of a ConfigMap's files in the order of their names, and how each is listed. Names that start with `..` are
+/// the kubelet's: the files are links to there. A name that is not UTF-8 cannot be shown or requested; it is counted.
 fn plain_files(skill: &SkillPlan, roots: &Roots) -> Result<(Vec<String>, Files), ToolError> {
-    let listing = entries(&roots.find(&skill.directory)?)?;
+    let listing = entries(&roots.resolve_str(&skill.directory)?)?;
     let mut more = listing.more;
     let mut names: Vec<&str> = Vec::new();
     for entry in &listing.entries {
@@ -219,7 +209,7 @@ fn plain_files(skill: &SkillPlan, roots: &Roots) -> Result<(Vec<String>, Files),
     names.sort_unstable();
     let listed = names.into_iter().filter_map(|name| {
         let path = format!("{}/{name}", skill.directory);
-        let bytes = regular_size(&roots.find(&path).ok()?)?;
+        let bytes = regular_size(&roots.resolve_str(&path).ok()?)?;
         let line = format!("{} ({bytes} bytes)", shown(&path));
         Some((path, line))
     });
@@ -227,14 +217,14 @@ fn plain_files(skill: &SkillPlan, roots: &Roots) -> Result<(Vec<String>, Files),
     Ok((paths, Files { lines, more }))
 }
 
-/// The texts of all files, as far as there is room. What is no text is in the list of files only.
-fn all_files(roots: &Roots, paths: &[String], most: usize) -> Result<String, ToolError> {
+/// The texts of all files, as far as there is room. Files that are not text are only listed.
+fn all_files(roots: &Roots, paths: &[String], max_bytes: usize) -> Result<String, ToolError> {
     if let [path] = paths {
-        return one_file(roots, path, most);
+        return one_file(roots, path, max_bytes);
     }
     let mut text = String::new();
-    for path in paths.iter().take(MOST_FILES) {
-        let room = most.saturating_sub(text.len() + HEADING);
+    for path in paths.iter().take(MAX_FILES) {
+        let room = max_bytes.saturating_sub(text.len() + HEADING);
         if room < HEADING {
             let _ = write!(text, "(the other files of this skill are read with {READ_FILE})");
             break;

@@ -1,4 +1,4 @@
-//! What the agent is doing, in a line, for people who watch. Only the newest line matters, so no more are sent than can be read.
+//! Reports progress for people. Only the newest line matters, so intermediate ones are dropped.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -10,59 +10,54 @@ use tokio::time::{Instant, sleep};
 
 use crate::door::Door;
 
-/// Between two lines.
-const PAUSE: Duration = Duration::from_millis(250);
-/// Bytes of a line.
+const MIN_INTERVAL: Duration = Duration::from_millis(250);
 const MAX_LINE: usize = 300;
 
-/// Where lines go.
 #[derive(Debug)]
 pub struct Status {
     lines: watch::Sender<String>,
-    /// When a line of what the model writes was last made.
-    written: Mutex<Option<Instant>>,
+    /// When output of the model was last reported.
+    last_output: Mutex<Option<Instant>>,
 }
 
 impl Status {
-    /// Sends lines to the door until this is dropped.
+    /// Sends lines to the bridge until this is dropped.
     pub fn start(door: Door) -> (Self, JoinHandle<()>) {
-        let (lines, mut newest) = watch::channel(String::new());
-        let sending = tokio::spawn(async move {
-            while newest.changed().await.is_ok() {
-                let line = newest.borrow_and_update().clone();
-                // A line that is not taken is worth no second try: there will be another.
+        let (lines, mut receiver) = watch::channel(String::new());
+        let sender = tokio::spawn(async move {
+            while receiver.changed().await.is_ok() {
+                let line = receiver.borrow_and_update().clone();
+                // No retry: there will be another line.
                 let _ = door.progress(line).await;
-                sleep(PAUSE).await;
+                sleep(MIN_INTERVAL).await;
             }
         });
-        let status = Self { lines, written: Mutex::default() };
-        (status, sending)
+        let status = Self { lines, last_output: Mutex::default() };
+        (status, sender)
     }
 
-    /// A new line.
-    pub fn set(&self, line: &str) {
+    pub fn report(&self, line: &str) {
         self.lines.send_replace(one_line(line));
     }
 
-    /// What the model has written so far.
-    pub fn writing(&self, text: &str) {
+    pub fn report_output(&self, text: &str) {
         if text.is_empty() {
             return;
         }
-        let mut written = match self.written.lock() {
-            Ok(written) => written,
+        let mut last_output = match self.last_output.lock() {
+            Ok(last_output) => last_output,
             Err(poisoned) => poisoned.into_inner(),
         };
-        // Not for every word: most would never be sent.
-        if written.is_none_or(|written| written.elapsed() >= PAUSE) {
-            *written = Some(Instant::now());
+        // Not for every token: most lines would never be sent.
+        if last_output.is_none_or(|last_output| last_output.elapsed() >= MIN_INTERVAL) {
+            *last_output = Some(Instant::now());
             let tail = text.floor_char_boundary(text.len().saturating_sub(MAX_LINE));
-            self.set(&text[tail..]);
+            self.report(&text[tail..]);
         }
     }
 }
 
-/// White space in one piece each, without what nobody sees, at most [`MAX_LINE`] bytes.
+/// Collapses white space, removes invisible characters, and cuts at [`MAX_LINE`] bytes.
 fn one_line(text: &str) -> String {
     let text = &text[..text.floor_char_boundary(MAX_LINE * 4)];
     let mut line = String::new();

@@ -1,12 +1,12 @@
-//! Tools that the agent acts on itself, and how the answers of others are told to the model.
+//! Native tools, and how results are rendered for the model.
 
+pub mod chat_tokens;
 pub mod command;
 pub mod files;
 pub mod native;
-pub mod neutral;
 pub mod page;
 
-/// Why a tool did not do what it was asked: told to the model, which can often do better.
+/// Why a tool call failed, worded for the model, which can often correct the call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ToolError(pub String);

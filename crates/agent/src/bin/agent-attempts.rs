@@ -1,13 +1,13 @@
-//! A process that restricts itself as the agent does, and then tries to get out: for tests.
+//! Restricts itself as the agent does and then attempts to escape: for tests.
 //!
-//! One line of JSON on standard input says what is kept and what is tried. The attempts are made by the first thread, and by
-//! one that is started afterwards, as those of file tools are. One line of JSON on standard output says what came of them: the
-//! number of the error, 0 where there was none. Then it stays to be looked at, until its standard input ends.
+//! One line of JSON on standard input lists the roots and the attempts. They are made by the first thread and by a
+//! later one, as file tools use. One line of JSON on standard output has the errno of each, 0 for success. Then the
+//! process stays until its standard input ends, so that tests can inspect it.
 //!
-//! With `become` it turns into another program instead. That is a step before what the agent is: it executes nothing.
+//! With `become` it executes another program instead, before the step that forbids that.
 //!
-//! Started as `agent-attempts in-the-agent …` it is the agent itself, with the agent's own command line, whose `read_file` takes
-//! an attempt for a path and answers with the number.
+//! As `agent-attempts in-the-agent …` it is the agent with its own command line, and a `read_file` that takes an
+//! attempt for a path and returns its errno.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -35,10 +35,9 @@ use sympozium_agent::{program, restrict};
 use sympozium_api::run_plan::Root;
 use sympozium_program::Failure;
 
-/// The longest line that is read.
 const MAX_LINE: u64 = 1 << 20;
-/// What an attempt gives whose error has no number.
-const NO_NUMBER: i32 = -1;
+/// Result of an error without a number.
+const UNKNOWN_ERRNO: i32 = -1;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -54,7 +53,7 @@ struct Document {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Told {
+struct Report {
     first_thread: BTreeMap<String, i32>,
     later_thread: BTreeMap<String, i32>,
     dumpable: bool,
@@ -62,10 +61,10 @@ struct Told {
 
 const TOOLS: &[NativeTool] = &[NativeTool {
     name: "read_file",
-    act: |_, arguments| {
+    run: |_, arguments| {
         let text = arguments.get("path").and_then(Value::as_str);
         let text = text.ok_or_else(|| ToolError("no path".to_owned()))?;
-        Ok(made(text).to_string())
+        Ok(attempt_errno(text).to_string())
     },
 }];
 
@@ -81,30 +80,30 @@ fn main() -> ExitCode {
     }
 }
 
-/// In the order of the agent: see `program::start`.
+/// In the same order as `program::start`.
 fn run() -> Result<(), Failure> {
     restrict::lock_down()?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("the runtime cannot be started")?;
-    runtime.block_on(inside())
+    runtime.block_on(run_restricted())
 }
 
-async fn inside() -> Result<(), Failure> {
+async fn run_restricted() -> Result<(), Failure> {
     let document = read().context("standard input is no document")?;
-    restrict::narrow(&document.roots, &WRITABLE, document.image.as_deref())?;
+    restrict::restrict_files(&document.roots, &WRITABLE, document.image.as_deref())?;
     if let Some((program, arguments)) = document.r#become.split_first() {
         let error = become_program(program, arguments);
         return Err(anyhow::Error::new(error).into());
     }
-    restrict::start_nothing()?;
+    restrict::forbid_exec()?;
     let first_thread = attempt_all(&document.attempts);
     let attempts = document.attempts;
     let later = tokio::task::spawn_blocking(move || attempt_all(&attempts));
     let later_thread = later.await.context("the thread")?;
-    // Clocks work, too.
+    // Timers work, too.
     tokio::time::sleep(Duration::from_millis(1)).await;
     let dumpable = dumpable_behavior().context("prctl")?;
-    tell(&Told { first_thread, later_thread, dumpable: dumpable != DumpableBehavior::NotDumpable })
+    print_report(&Report { first_thread, later_thread, dumpable: dumpable != DumpableBehavior::NotDumpable })
         .context("standard output")?;
     io::copy(&mut io::stdin(), &mut io::sink()).context("standard input")?;
     Ok(())
@@ -116,8 +115,8 @@ fn read() -> anyhow::Result<Document> {
     Ok(serde_json::from_str(&line)?)
 }
 
-fn tell(told: &Told) -> anyhow::Result<()> {
-    Ok(writeln!(io::stdout(), "{}", serde_json::to_string(told)?)?)
+fn print_report(report: &Report) -> anyhow::Result<()> {
+    Ok(writeln!(io::stdout(), "{}", serde_json::to_string(report)?)?)
 }
 
 #[expect(clippy::disallowed_methods, reason = "the process itself becomes the program; nothing is started")]
@@ -127,29 +126,28 @@ fn become_program(program: &str, arguments: &[String]) -> io::Error {
 
 fn attempt_all(attempts: &[String]) -> BTreeMap<String, i32> {
     let attempts = attempts.iter();
-    attempts.map(|text| (text.clone(), made(text))).collect()
+    attempts.map(|text| (text.clone(), attempt_errno(text))).collect()
 }
 
-/// The number of what an attempt came to.
-fn made(text: &str) -> i32 {
+fn attempt_errno(text: &str) -> i32 {
     match attempt(text) {
         Ok(()) => 0,
-        Err(error) => error.raw_os_error().unwrap_or(NO_NUMBER),
+        Err(error) => error.raw_os_error().unwrap_or(UNKNOWN_ERRNO),
     }
 }
 
-/// One of them. Whatever it changes where it may, it puts back.
+/// Attempts one operation, and undoes it if it succeeded.
 fn attempt(text: &str) -> io::Result<()> {
     let (name, argument) = text.split_once('=').unwrap_or((text, ""));
-    // For those that have two.
+    // For attempts with two arguments.
     let (one, other) = argument.split_once('>').unwrap_or((argument, ""));
     match name {
         "socket" => {
-            let (family, kind) = kind_of_socket(argument)?;
+            let (family, kind) = parse_socket_kind(argument)?;
             socket(family, kind, None)?;
         }
         "socketpair" => {
-            let (family, kind) = kind_of_socket(argument)?;
+            let (family, kind) = parse_socket_kind(argument)?;
             socketpair(family, kind, SocketFlags::CLOEXEC, None)?;
         }
         "tcp" => drop(TcpStream::connect(argument)?),
@@ -191,7 +189,7 @@ fn attempt(text: &str) -> io::Result<()> {
             let pid = argument.parse().ok().and_then(Pid::from_raw);
             test_kill_process(pid.ok_or(io::ErrorKind::InvalidInput)?)?;
         }
-        // Nothing is ever behind this number.
+        // No driver has this device number.
         "device" => mknodat(CWD, argument, FileType::CharacterDevice, Mode::RUSR, 0)?,
         "execute" => execute(argument)?,
         _ => return Err(io::ErrorKind::Unsupported.into()),
@@ -199,7 +197,7 @@ fn attempt(text: &str) -> io::Result<()> {
     Ok(())
 }
 
-fn kind_of_socket(text: &str) -> io::Result<(AddressFamily, SocketType)> {
+fn parse_socket_kind(text: &str) -> io::Result<(AddressFamily, SocketType)> {
     let numbers = text.split_once('/').and_then(|(family, kind)| {
         let family = AddressFamily::from_raw(family.parse().ok()?);
         Some((family, SocketType::from_raw(kind.parse().ok()?)))

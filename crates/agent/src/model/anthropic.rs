@@ -1,14 +1,14 @@
-//! Messages as Anthropic has them, and as many other servers speak them.
+//! The Anthropic Messages API, which many other servers implement as well.
 //!
-//! What the API refuses is never sent: empty texts, ids and names with other characters, a message of the model that ends
-//! with what it thought, thoughts without a signature. One refused message would end a run, as it stands in every later
-//! request.
+//! What the API refuses must never be sent: empty texts, invalid characters in ids and names, a message of the model
+//! that ends with thinking, thinking without a signature. One refused message would end the run, because it is in every
+//! later request.
 
-mod answer;
 mod block;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod request;
+mod response_builder;
 mod stream;
 mod thinking;
 
@@ -18,49 +18,49 @@ mod tests;
 use bytes::Bytes;
 use sympozium_api::run_plan::AgentView;
 
-use super::ids::{Form, Ids};
-use super::whole::Whole;
-use super::{Choice, Model, Outcome, Problem, Reader, Shape, problem};
+use super::call_ids::{CallIds, IdFormat};
+use super::unstreamed::UnstreamedReader;
+use super::{BodyFormat, Model, ProviderError, ResponseReader, ToolChoice, ToolOutcome, provider_error};
 use crate::conversation::Conversation;
 
 /// The format.
 #[derive(Debug)]
 pub struct Anthropic {
-    head: request::Head,
-    ids: Ids,
+    head: request::RequestHead,
+    ids: CallIds,
 }
 
 impl Anthropic {
-    /// Of a view. `system` is what the model is told before everything else.
+    /// `system` is the system prompt.
     pub fn new(view: &AgentView, system: &str) -> Self {
-        Self { head: request::Head::new(view, system), ids: Ids::new(Form::Plain) }
+        Self { head: request::RequestHead::new(view, system), ids: CallIds::new(IdFormat::Plain) }
     }
 }
 
 impl Model for Anthropic {
-    fn user(&self, text: &str) -> Bytes {
-        request::user(text)
+    fn user_message(&self, text: &str) -> Bytes {
+        request::user_message(text)
     }
 
-    fn result(&self, id: &str, text: &str, outcome: Outcome) -> Bytes {
-        request::result(id, text, outcome)
+    fn tool_result(&self, id: &str, text: &str, outcome: ToolOutcome) -> Bytes {
+        request::tool_result(id, text, outcome)
     }
 
-    fn request(&self, conversation: &Conversation, choice: Choice) -> Vec<Bytes> {
+    fn request(&self, conversation: &Conversation, choice: ToolChoice) -> Vec<Bytes> {
         self.head.request(conversation, choice)
     }
 
-    fn reader(&self, shape: Shape) -> Box<dyn Reader> {
+    fn reader(&self, shape: BodyFormat) -> Box<dyn ResponseReader> {
         match shape {
-            Shape::Stream => Box::new(stream::Stream::new(self.ids.clone())),
-            Shape::Whole => {
+            BodyFormat::EventStream => Box::new(stream::EventStreamReader::new(self.ids.clone())),
+            BodyFormat::Json => {
                 let ids = self.ids.clone();
-                Box::new(Whole::new(move |message| answer::whole(message, &ids)))
+                Box::new(UnstreamedReader::new(move |message| response_builder::from_message(message, &ids)))
             }
         }
     }
 
-    fn problem(&self, status: u16, body: &[u8]) -> Problem {
-        problem::of(status, body)
+    fn provider_error(&self, status: u16, body: &[u8]) -> ProviderError {
+        provider_error::from_response(status, body)
     }
 }

@@ -1,110 +1,96 @@
-//! Events of a stream, one JSON value each, bounded.
+//! Decodes server-sent events, one bounded JSON value each.
 
 use serde::de::DeserializeOwned;
 use sympozium_ipc::sse;
 
-use super::{Broken, MAX_EVENT, json};
+use super::{MAX_EVENT, ResponseError, json};
 
-/// How a stream as OpenAI has it ends.
 const DONE: &[u8] = b"[DONE]";
 
-/// Gathers the data of events.
 #[derive(Debug, Default)]
-pub struct Events {
+pub struct EventDecoder {
     reader: sse::Reader,
-    gathered: Gathered,
-    /// Whether a stream said that nothing follows. Then nothing does, whatever comes.
+    buffer: EventBuffer,
+    /// Whether `[DONE]` came; everything after it is ignored.
     is_done: bool,
 }
 
 #[derive(Debug, Default)]
-struct Gathered {
-    open: Vec<u8>,
-    whole: Vec<Vec<u8>>,
-    /// Whether the event that is being read is. Those before it count.
+struct EventBuffer {
+    partial: Vec<u8>,
+    complete: Vec<Vec<u8>>,
+    /// Whether the partial event exceeds the limit. Events before it are still valid.
     is_too_large: bool,
 }
 
-impl sse::Sink for Gathered {
+impl sse::Sink for EventBuffer {
     fn data(&mut self, bytes: &[u8]) {
         if self.is_too_large {
             return;
         }
-        if self.open.len() + bytes.len() > MAX_EVENT {
+        if self.partial.len() + bytes.len() > MAX_EVENT {
             self.is_too_large = true;
-            self.open = Vec::new();
+            self.partial = Vec::new();
         } else {
-            self.open.extend_from_slice(bytes);
+            self.partial.extend_from_slice(bytes);
         }
     }
 
     fn end_event(&mut self) {
         if !self.is_too_large {
-            self.whole.push(std::mem::take(&mut self.open));
+            self.complete.push(std::mem::take(&mut self.partial));
         }
     }
 }
 
-/// What an event says.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event<T> {
-    /// This.
     Data(T),
-    /// That nothing follows.
     Done,
 }
 
-impl Events {
-    /// The events that are whole with these bytes.
-    ///
-    /// # Errors
-    ///
-    /// When an event is too large or is not JSON of this shape.
-    pub fn read<T: DeserializeOwned>(&mut self, bytes: &[u8]) -> Result<Vec<Event<T>>, Broken> {
+impl EventDecoder {
+    /// The events that these bytes complete.
+    pub fn read<T: DeserializeOwned>(&mut self, bytes: &[u8]) -> Result<Vec<Event<T>>, ResponseError> {
         if self.is_done {
             return Ok(Vec::new());
         }
-        self.reader.read(bytes, &mut self.gathered);
+        self.reader.read(bytes, &mut self.buffer);
         let mut events = Vec::new();
-        for data in std::mem::take(&mut self.gathered.whole) {
-            let Some(event) = event(&data).transpose()? else {
+        for data in std::mem::take(&mut self.buffer.complete) {
+            let Some(parse_event) = parse_event(&data).transpose()? else {
                 continue;
             };
-            self.is_done = matches!(event, Event::Done);
-            events.push(event);
+            self.is_done = matches!(parse_event, Event::Done);
+            events.push(parse_event);
             if self.is_done {
                 return Ok(events);
             }
         }
-        if self.gathered.is_too_large {
-            return Err(Broken::TooLarge(MAX_EVENT));
+        if self.buffer.is_too_large {
+            return Err(ResponseError::TooLarge(MAX_EVENT));
         }
         Ok(events)
     }
 
-    /// The last event, of servers that forget the empty line after it.
-    ///
-    /// # Errors
-    ///
-    /// When it broke off.
-    pub fn last<T: DeserializeOwned>(&mut self) -> Result<Option<Event<T>>, Broken> {
+    /// The last event of servers that omit the empty line after it. To be called at the end of the stream.
+    pub fn finish<T: DeserializeOwned>(&mut self) -> Result<Option<Event<T>>, ResponseError> {
         if self.is_done {
             return Ok(None);
         }
-        let open = std::mem::take(&mut self.gathered.open);
-        event(&open).transpose().map_err(|_| Broken::CutOff)
+        let partial = std::mem::take(&mut self.buffer.partial);
+        parse_event(&partial).transpose().map_err(|_| ResponseError::Truncated)
     }
 }
 
-/// What the data of an event say; nothing where there are none.
-fn event<T: DeserializeOwned>(data: &[u8]) -> Option<Result<Event<T>, Broken>> {
+fn parse_event<T: DeserializeOwned>(data: &[u8]) -> Option<Result<Event<T>, ResponseError>> {
     let data = data.trim_ascii();
     match data {
         [] => None,
         DONE => Some(Ok(Event::Done)),
         _ => {
-            let read = json::read(data).map(Event::Data);
-            Some(read.map_err(|error| Broken::Unreadable(error.to_string())))
+            let read = json::parse(data).map(Event::Data);
+            Some(read.map_err(|error| ResponseError::Invalid(error.to_string())))
         }
     }
 }
@@ -116,14 +102,14 @@ mod tests {
 
     use super::*;
 
-    /// What a stream in these pieces says, to its last event.
-    fn read(pieces: &[&[u8]]) -> Result<Vec<Event<Value>>, Broken> {
-        let mut events = Events::default();
+    /// The events of a stream in these chunks.
+    fn read(chunks: &[&[u8]]) -> Result<Vec<Event<Value>>, ResponseError> {
+        let mut events = EventDecoder::default();
         let mut all = Vec::new();
-        for piece in pieces {
-            all.extend(events.read(piece)?);
+        for chunk in chunks {
+            all.extend(events.read(chunk)?);
         }
-        all.extend(events.last()?);
+        all.extend(events.finish()?);
         Ok(all)
     }
 
@@ -145,16 +131,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_event_breaks_the_stream() {
+    fn invalid_events_end_the_stream() {
         for (stream, expected) in [
-            ("data: 1\n\ndata: {\"a\"", Broken::CutOff),
-            ("data: {a}\n\ndata: 1\n\n", Broken::Unreadable("key must be a string at line 1 column 2".to_owned())),
-            ("data: nothing\n\n", Broken::Unreadable("expected ident at line 1 column 2".to_owned())),
+            ("data: 1\n\ndata: {\"a\"", ResponseError::Truncated),
+            ("data: {a}\n\ndata: 1\n\n", ResponseError::Invalid("key must be a string at line 1 column 2".to_owned())),
+            ("data: nothing\n\n", ResponseError::Invalid("expected ident at line 1 column 2".to_owned())),
         ] {
             assert_eq!(read(&[stream.as_bytes()]), Err(expected), "{stream:?}");
         }
         let not_text = read(&[b"data: \"\xff\"\n\n"]);
-        assert!(matches!(not_text, Err(Broken::Unreadable(_))), "{not_text:?}");
+        assert!(matches!(not_text, Err(ResponseError::Invalid(_))), "{not_text:?}");
     }
 
     #[test]
@@ -163,31 +149,31 @@ mod tests {
         let expected = Value::from("x".repeat(MAX_EVENT - 2));
         assert_eq!(read(&[fits.as_bytes()]), Ok(vec![Event::Data(expected)]));
         let large = format!("data: \"{}\"\n\n", "x".repeat(MAX_EVENT - 1));
-        let too_large = Err(Broken::TooLarge(MAX_EVENT));
+        let too_large = Err(ResponseError::TooLarge(MAX_EVENT));
         assert_eq!(read(&[large.as_bytes()]), too_large);
         let done = format!("data: [DONE]\n\n{large}");
         assert_eq!(read(&[done.as_bytes()]), Ok(vec![Event::Done]));
-        // One that never ends is given up, and nothing of it is kept.
-        let mut events = Events::default();
+        // An endless event is refused, and its buffer is released.
+        let mut events = EventDecoder::default();
         let line = [b'x'; 1 << 16];
         events.read::<Value>(b"data: ").expect("a beginning");
         let count = (0..1000).find(|_| events.read::<Value>(&line).is_err());
         assert_eq!(count, Some(MAX_EVENT / line.len()));
-        assert_eq!(events.gathered.open.capacity(), 0);
+        assert_eq!(events.buffer.partial.capacity(), 0);
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(128))]
 
-        /// In whatever pieces a stream comes, the events are the same.
+        /// The events do not depend on how the stream is split.
         #[test]
-        fn pieces_do_not_matter(stream in "(data: |\\[DONE\\]|\n|\r|\\{\\}|[1-3]|\"ö\"|: ){0,30}", cuts in prop::collection::vec(0_usize..120, 0..6)) {
+        fn splits_do_not_matter(stream in "(data: |\\[DONE\\]|\n|\r|\\{\\}|[1-3]|\"ö\"|: ){0,30}", cuts in prop::collection::vec(0_usize..120, 0..6)) {
             let bytes = stream.as_bytes();
             let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(bytes.len())).collect();
             cuts.extend([0, bytes.len()]);
             cuts.sort_unstable();
-            let pieces: Vec<&[u8]> = cuts.windows(2).map(|cut| &bytes[cut[0]..cut[1]]).collect();
-            prop_assert_eq!(read(&pieces), read(&[bytes]));
+            let chunks: Vec<&[u8]> = cuts.windows(2).map(|cut| &bytes[cut[0]..cut[1]]).collect();
+            prop_assert_eq!(read(&chunks), read(&[bytes]));
         }
     }
 }

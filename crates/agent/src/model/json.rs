@@ -1,45 +1,40 @@
-//! JSON of a provider, read once it is known that it does not fill the memory.
+//! Parses JSON of a provider, after a check that it does not exhaust memory.
 
 use serde::de::{DeserializeOwned, Error as _};
 
-/// Values in one event, in an answer that is not streamed, or in the arguments of a call. As a tree, a value that has two
-/// bytes of text takes up to twenty times that.
+/// Values in one event, in an unstreamed response, or in the arguments of a call. A value of two bytes of text takes up
+/// to twenty times as much in a tree.
 pub const MAX_VALUES: usize = 65_536;
 
-/// Bytes of `\u` and four digits.
 const ESCAPE: usize = 6;
-/// What stands for half of a character, in as many bytes.
+/// Replacement character, in as many bytes.
 const REPLACEMENT: &[u8; ESCAPE] = br"\ufffd";
 
-/// A value.
+/// Parses a value of at most [`MAX_VALUES`].
 ///
-/// Half of a character (`\ud83d` and nothing after it) is replaced: servers that cut texts by the letters of JavaScript send
-/// it, and the rest of the answer is worth reading.
-///
-/// # Errors
-///
-/// When it is not JSON of this shape, or has more than [`MAX_VALUES`].
-pub fn read<T: DeserializeOwned>(json: &[u8]) -> serde_json::Result<T> {
+/// Lone surrogates (`\ud83d` without its pair) are replaced: servers that cut texts by UTF-16 units send them, and the
+/// rest of the response is worth reading.
+pub fn parse<T: DeserializeOwned>(json: &[u8]) -> serde_json::Result<T> {
     if has_too_many_values(json) {
         let problem = format!("it has more than {MAX_VALUES} values");
         return Err(serde_json::Error::custom(problem));
     }
-    serde_json::from_slice(json).or_else(|error| match repaired(json) {
+    serde_json::from_slice(json).or_else(|error| match replace_lone_surrogates(json) {
         Some(json) => serde_json::from_slice(&json),
         None => Err(error),
     })
 }
 
-/// Whether a text has more than [`MAX_VALUES`], which is told by what stands between them: it is not read for that.
+/// Counts separators without parsing.
 pub fn has_too_many_values(json: &[u8]) -> bool {
-    // Nothing is shorter than a letter and a comma.
+    // A value takes at least a byte.
     if json.len() <= MAX_VALUES {
         return false;
     }
     let (mut values, mut at) = (1, 0);
     while let Some(byte) = json.get(at) {
         match byte {
-            b'"' => at = end_of_text(json, at),
+            b'"' => at = string_end(json, at),
             b',' | b'[' | b'{' => values += 1,
             _ => {}
         }
@@ -51,13 +46,13 @@ pub fn has_too_many_values(json: &[u8]) -> bool {
     false
 }
 
-/// The quote that ends the text which begins here.
-fn end_of_text(json: &[u8], start: usize) -> usize {
+/// The position of the quote that ends the string which starts here.
+fn string_end(json: &[u8], start: usize) -> usize {
     let mut at = start + 1;
     while let Some(rest) = json.get(at..) {
         match rest.iter().position(|byte| matches!(byte, b'"' | b'\\')) {
             Some(found) if rest[found] == b'"' => return at + found,
-            // What is escaped is no end.
+            // An escaped quote does not end the string.
             Some(found) => at += found + 2,
             None => break,
         }
@@ -65,32 +60,32 @@ fn end_of_text(json: &[u8], start: usize) -> usize {
     json.len()
 }
 
-/// The same without halves of characters; nothing where there are none.
-fn repaired(json: &[u8]) -> Option<Vec<u8>> {
-    let mut repaired: Option<Vec<u8>> = None;
+/// `None` where there is no lone surrogate.
+fn replace_lone_surrogates(json: &[u8]) -> Option<Vec<u8>> {
+    let mut replace_lone_surrogates: Option<Vec<u8>> = None;
     let mut at = 0;
     while let Some(rest) = json.get(at..) {
         let Some(found) = rest.iter().position(|byte| *byte == b'\\') else {
             break;
         };
         at += found;
-        at += match (unit(json, at), unit(json, at + ESCAPE)) {
+        at += match (escaped_unit(json, at), escaped_unit(json, at + ESCAPE)) {
             (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => 2 * ESCAPE,
             (Some(0xd800..=0xdfff), _) => {
-                let copy = repaired.get_or_insert_with(|| json.to_vec());
+                let copy = replace_lone_surrogates.get_or_insert_with(|| json.to_vec());
                 copy[at..at + ESCAPE].copy_from_slice(REPLACEMENT);
                 ESCAPE
             }
             (Some(_), _) => ESCAPE,
-            // A backslash, and what it escapes.
+            // A backslash and the character that it escapes.
             (None, _) => 2,
         };
     }
-    repaired
+    replace_lone_surrogates
 }
 
-/// The number of an escape, where there is one.
-fn unit(json: &[u8], at: usize) -> Option<u16> {
+/// The UTF-16 unit of a `\u` escape.
+fn escaped_unit(json: &[u8], at: usize) -> Option<u16> {
     let escape = json.get(at..at + ESCAPE)?;
     let digits = escape.strip_prefix(br"\u")?;
     if !digits.iter().all(u8::is_ascii_hexdigit) {
@@ -106,11 +101,11 @@ mod tests {
     use super::*;
 
     fn value(json: &str) -> Result<Value, String> {
-        read(json.as_bytes()).map_err(|error| error.to_string())
+        parse(json.as_bytes()).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn values_are_counted_before_they_are_read() {
+    fn values_are_counted_before_parsing() {
         let list = |values: usize| format!("[{}]", vec!["1"; values].join(","));
         assert_eq!(value(&list(MAX_VALUES - 1)), Ok(json!(vec![1; MAX_VALUES - 1])));
         let too_many = Err(format!("it has more than {MAX_VALUES} values"));
@@ -128,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn halves_of_characters_are_replaced() {
+    fn lone_surrogates_are_replaced() {
         for (json, expected) in [
             (r#""\ud83d""#, "\u{fffd}"),
             (r#""a\uD83Db""#, "a\u{fffd}b"),
@@ -144,14 +139,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_fine_or_beyond_repair_is_as_it_is() {
+    fn valid_and_invalid_json_is_not_repaired() {
         let fine = json!({"a": "\u{1f600}\\ud83d", "b": [null, 1.5]});
         assert_eq!(value(&fine.to_string()), Ok(fine));
         assert_eq!(value(r#""\ud83d\ude00""#), Ok(json!("\u{1f600}")));
         for json in [r#""\ud83"#, r#""\ud83""#, r#""\ud83d"#, r#"["\ud83d""#, r#""\u+83d""#, r"\", "\"\\", ""] {
             assert!(value(json).is_err(), "{json}");
         }
-        let eof = read::<Value>(br#"["\ud83d""#).map_err(|error| error.is_eof());
+        let eof = parse::<Value>(br#"["\ud83d""#).map_err(|error| error.is_eof());
         assert_eq!(eof, Err(true));
     }
 }

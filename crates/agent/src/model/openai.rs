@@ -1,20 +1,20 @@
-//! Chat completions as OpenAI has them, and as the many servers have them that say the same, or nearly: Azure, llama.cpp,
-//! Ollama, vLLM, LM Studio, OpenRouter, DeepSeek, Mistral, Google.
+//! The OpenAI chat completions API, and the many that are compatible or nearly so: Azure, llama.cpp, Ollama, vLLM, LM
+//! Studio, OpenRouter, DeepSeek, Mistral, Google.
 //!
-//! What we say is what all of them take. What they say is read as leniently as can be without guessing: fields may be
-//! missing, repeated, of another kind, and there may be fields that nobody here knows.
+//! Requests use only what all of them accept. Responses are parsed as leniently as possible without guessing: fields
+//! may be missing, repeated, of another type, or unknown.
 
 mod arguments;
 mod budget;
-mod calls;
+mod call_builder;
 mod content;
-mod extra;
+mod extra_fields;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
-mod gathering;
-mod recovered;
 mod request;
+mod response_builder;
 mod stream;
+mod text_tool_calls;
 mod usage;
 
 use std::sync::Arc;
@@ -23,54 +23,56 @@ use bytes::Bytes;
 use serde_json::json;
 use sympozium_api::run_plan::AgentView;
 
-use self::gathering::Gathering;
-use self::recovered::Offered;
-use self::request::Frame;
-use self::stream::Stream;
-use super::ids::{Form, Ids};
-use super::whole::Whole;
-use super::{Choice, Model, Outcome, Problem, Reader, Shape, problem};
+use self::request::RequestTemplate;
+use self::response_builder::ResponseBuilder;
+use self::stream::EventStreamReader;
+use self::text_tool_calls::OfferedTools;
+use super::call_ids::{CallIds, IdFormat};
+use super::unstreamed::UnstreamedReader;
+use super::{BodyFormat, Model, ProviderError, ResponseReader, ToolChoice, ToolOutcome, provider_error};
 use crate::conversation::Conversation;
 
-/// The format.
 #[derive(Debug)]
 pub struct OpenAi {
-    frame: Frame,
-    offered: Arc<Offered>,
-    ids: Ids,
+    template: RequestTemplate,
+    offered_tools: Arc<OfferedTools>,
+    ids: CallIds,
 }
 
 impl OpenAi {
-    /// Of a view: everything of a request that does not change is encoded here, once.
     pub fn new(view: &AgentView, system: &str) -> Self {
-        Self { frame: Frame::new(view, system), offered: Arc::new(Offered::new(&view.tools)), ids: Ids::new(Form::Any) }
+        Self {
+            template: RequestTemplate::new(view, system),
+            offered_tools: Arc::new(OfferedTools::new(&view.tools)),
+            ids: CallIds::new(IdFormat::Any),
+        }
     }
 }
 
 impl Model for OpenAi {
-    fn user(&self, text: &str) -> Bytes {
-        request::user(text)
+    fn user_message(&self, text: &str) -> Bytes {
+        request::user_message(text)
     }
 
-    /// There is no place for how a call went: the text says so.
-    fn result(&self, id: &str, text: &str, _outcome: Outcome) -> Bytes {
+    /// The format has no field for the outcome: the text says it.
+    fn tool_result(&self, id: &str, text: &str, _outcome: ToolOutcome) -> Bytes {
         json!({ "role": "tool", "tool_call_id": id, "content": text }).to_string().into()
     }
 
-    fn request(&self, conversation: &Conversation, choice: Choice) -> Vec<Bytes> {
-        self.frame.request(conversation, choice)
+    fn request(&self, conversation: &Conversation, choice: ToolChoice) -> Vec<Bytes> {
+        self.template.request(conversation, choice)
     }
 
-    fn reader(&self, shape: Shape) -> Box<dyn Reader> {
-        let gathering = Gathering::new(Arc::clone(&self.offered), self.ids.clone());
+    fn reader(&self, shape: BodyFormat) -> Box<dyn ResponseReader> {
+        let builder = ResponseBuilder::new(Arc::clone(&self.offered_tools), self.ids.clone());
         match shape {
-            Shape::Stream => Box::new(Stream::new(gathering)),
-            Shape::Whole => Box::new(Whole::new(|completion| gathering.whole(completion))),
+            BodyFormat::EventStream => Box::new(EventStreamReader::new(builder)),
+            BodyFormat::Json => Box::new(UnstreamedReader::new(|completion| builder.finish_unstreamed(completion))),
         }
     }
 
-    fn problem(&self, status: u16, body: &[u8]) -> Problem {
-        problem::of(status, body)
+    fn provider_error(&self, status: u16, body: &[u8]) -> ProviderError {
+        provider_error::from_response(status, body)
     }
 }
 

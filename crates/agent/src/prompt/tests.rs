@@ -1,14 +1,14 @@
 use serde_json::{Value, json};
 use sympozium_api::run_plan::AgentView;
 
-use super::{MOST_SKILLS, one_line, task};
+use super::{MAX_SKILLS, one_line, task_message};
 
 /// Bytes of the prompt of a run with ten packs.
 const TEN_PACKS: usize = 3_000;
 
 /// With the plan's rounds.
-fn system(view: &AgentView) -> String {
-    super::system(view, view.limits.iterations)
+fn system_prompt(view: &AgentView) -> String {
+    super::system_prompt(view, view.limits.iterations)
 }
 
 /// A view with these parts, and the rest as in most runs.
@@ -75,39 +75,39 @@ fn packs(count: usize, description: &str) -> AgentView {
     let mut roots =
         vec![json!({ "path": "/tmp", "writable": true }), json!({ "path": "/workspace", "writable": true })];
     roots.extend(names.iter().map(|name| json!({ "path": format!("/skills/{name}"), "writable": false })));
-    let skills: Vec<Value> = names.iter().map(|name| skill(name, "operate", description)).collect();
-    view(json!({ "tools": offered, "skills": skills, "roots": roots }))
+    let append_skills: Vec<Value> = names.iter().map(|name| skill(name, "operate", description)).collect();
+    view(json!({ "tools": offered, "skills": append_skills, "roots": roots }))
 }
 
 #[test]
-fn without_tools_it_is_told_so() {
-    insta::assert_snapshot!(system(&view(json!({}))));
+fn a_run_without_tools_has_its_own_rules() {
+    insta::assert_snapshot!(system_prompt(&view(json!({}))));
 }
 
 #[test]
-fn the_rounds_are_those_that_there_are_and_not_the_plans() {
+fn the_prompt_has_the_effective_rounds() {
     let view = view(json!({ "tools": tools(&["fetch_url"]) }));
     let planned = "- You have at most 50 rounds of calls and 20 minutes.";
-    assert!(system(&view).contains(planned));
-    let fewer = super::system(&view, 3);
-    assert_eq!(fewer, system(&view).replace(planned, &planned.replace("50", "3")));
+    assert!(system_prompt(&view).contains(planned));
+    let fewer = super::system_prompt(&view, 3);
+    assert_eq!(fewer, system_prompt(&view).replace(planned, &planned.replace("50", "3")));
 }
 
 #[test]
-fn file_tools_are_told_with_their_directories() {
+fn file_tools_are_listed_with_their_directories() {
     let offered = tools(&["read_file", "write_file", "edit_file", "list_directory"]);
-    insta::assert_snapshot!(system(&view(json!({ "tools": offered }))));
+    insta::assert_snapshot!(system_prompt(&view(json!({ "tools": offered }))));
 }
 
 #[test]
-fn a_volume_where_tools_do_not_write_is_told_as_read_only() {
+fn a_volume_outside_of_writable_directories_is_listed_as_read_only() {
     let roots = json!([
         { "path": "/workspace", "writable": true },
         { "path": "/workspace/cache", "writable": true },
         { "path": "/data", "writable": true },
     ]);
     let offered = tools(&["read_file", "write_file"]);
-    let prompt = system(&view(json!({ "tools": offered, "roots": roots })));
+    let prompt = system_prompt(&view(json!({ "tools": offered, "roots": roots })));
     let (_, listed) = prompt.split_once("these directories:\n").expect("a list");
     assert_eq!(
         listed,
@@ -117,7 +117,7 @@ fn a_volume_where_tools_do_not_write_is_told_as_read_only() {
 }
 
 #[test]
-fn a_run_with_skills_and_commands_is_told_of_both() {
+fn skills_and_commands_are_listed() {
     let mut offered = tools(&["read_file", "list_directory", "fetch_url", "send_channel_message", "schedule_task"]);
     offered.extend([command(&["cluster", "tickets"]), tool("list_unhealthy_pods"), tool("load_skill")]);
     let on_call = view(json!({
@@ -138,14 +138,14 @@ fn a_run_with_skills_and_commands_is_told_of_both() {
             { "path": "/skills/tickets", "writable": false },
         ],
     }));
-    insta::assert_snapshot!(system(&on_call));
+    insta::assert_snapshot!(system_prompt(&on_call));
 }
 
 #[test]
-fn ten_packs_are_told_in_little_space() {
-    let usual = system(&packs(10, "Operate one part of the platform: look at it, and restart what hangs."));
+fn ten_packs_fit_a_short_prompt() {
+    let usual = system_prompt(&packs(10, "Operate one part of the platform: look at it, and restart what hangs."));
     insta::assert_snapshot!(usual);
-    let long = system(&packs(10, &"words without an end ".repeat(500)));
+    let long = system_prompt(&packs(10, &"words without an end ".repeat(500)));
     for prompt in [&usual, &long] {
         assert!(prompt.len() < TEN_PACKS, "{} bytes", prompt.len());
     }
@@ -153,13 +153,13 @@ fn ten_packs_are_told_in_little_space() {
 
 #[test]
 fn the_same_plan_has_the_same_prompt() {
-    assert_eq!(system(&packs(10, "x")), system(&packs(10, "x")));
+    assert_eq!(system_prompt(&packs(10, "x")), system_prompt(&packs(10, "x")));
 }
 
 #[test]
 fn more_skills_than_are_listed_are_counted() {
-    let prompt = system(&packs(MOST_SKILLS + 7, "x"));
-    assert_eq!(prompt.matches("/operate: x\n").count(), MOST_SKILLS);
+    let prompt = system_prompt(&packs(MAX_SKILLS + 7, "x"));
+    assert_eq!(prompt.matches("/operate: x\n").count(), MAX_SKILLS);
     assert!(prompt.ends_with("- and 7 more"), "{prompt}");
     assert!(prompt.contains("pack-number-32 and 25 more. Always give it."), "{prompt}");
 }
@@ -170,7 +170,7 @@ fn only_what_is_offered_is_named() {
         ["read_file", "write_file", "edit_file", "list_directory", "load_skill", "execute_command", "fetch_url"];
     for offered in names {
         let one = if offered == "execute_command" { command(&["a", "b"]) } else { tool(offered) };
-        let prompt = system(&view(json!({ "tools": [one], "skills": [skill("a", "b", "c")] })));
+        let prompt = system_prompt(&view(json!({ "tools": [one], "skills": [skill("a", "b", "c")] })));
         for other in names.iter().filter(|name| **name != offered) {
             assert!(!prompt.contains(other), "{other} with {offered}: {prompt}");
         }
@@ -185,14 +185,14 @@ fn a_command_without_a_target_goes_where_the_bridge_sends_it() {
         (&["a", "sandbox"], "`target` names the pack: a, sandbox. Without it the command runs in `sandbox`."),
         (&[], "with that pack's programs and powers only. Sidecars"),
     ] {
-        let prompt = system(&view(json!({ "tools": [command(targets)] })));
+        let prompt = system_prompt(&view(json!({ "tools": [command(targets)] })));
         assert!(prompt.contains(expected), "{prompt}");
     }
 }
 
 #[test]
 fn descriptions_are_one_line_of_whole_words() {
-    for (text, most, expected) in [
+    for (text, max_chars, expected) in [
         ("a  b\n c", 10, "a b c"),
         ("one two three", 8, "one two…"),
         ("one two three", 7, "one two…"),
@@ -202,7 +202,7 @@ fn descriptions_are_one_line_of_whole_words() {
         // An alphabet that people do not see and models read.
         ("a\u{e0068}\u{e0069}\u{200b}b\u{2028}c", 10, "ab c"),
     ] {
-        assert_eq!(one_line(text, most), expected);
+        assert_eq!(one_line(text, max_chars), expected);
     }
 }
 
@@ -213,7 +213,7 @@ fn a_task_is_the_first_message() {
         if !given.is_null() {
             plan["task"] = given;
         }
-        task(&view(json!({ "task": plan })))
+        task_message(&view(json!({ "task": plan })))
     };
     assert_eq!(of(json!("Say hello.\n")), "Say hello.\n");
     assert_eq!(of(Value::Null), "");

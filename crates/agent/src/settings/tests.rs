@@ -16,14 +16,14 @@ fn view() -> AgentView {
     serde_json::from_value(view).expect("a view")
 }
 
-fn read(variables: &[(&str, &str)]) -> Result<Settings, BadVariable> {
-    Settings::read(&view(), |name| {
+fn read(variables: &[(&str, &str)]) -> Result<Settings, InvalidVariable> {
+    Settings::from_env(&view(), |name| {
         let set = variables.iter().find(|(variable, _)| *variable == name);
         set.map(|(_, value)| (*value).to_owned())
     })
 }
 
-fn usual() -> Settings {
+fn defaults() -> Settings {
     Settings {
         iterations: 50,
         result_bytes: RESULT_BYTES,
@@ -31,21 +31,21 @@ fn usual() -> Settings {
         history_low_bytes: HISTORY_BYTES / 2,
         kept_results: KEPT_RESULTS,
         retries: RETRIES,
-        request_time: REQUEST_TIME,
+        request_timeout: REQUEST_TIMEOUT,
     }
 }
 
 #[test]
-fn what_nobody_sets_is_as_usual() {
-    assert_eq!(read(&[]), Ok(usual()));
+fn unset_variables_have_defaults() {
+    assert_eq!(read(&[]), Ok(defaults()));
     let unset = [
         (variable::ITERATIONS, ""),
         (variable::RESULT_BYTES, "0"),
         (variable::HISTORY_BYTES, " 0 "),
         (variable::RETRIES, ""),
-        (variable::REQUEST_TIME, "0s"),
+        (variable::REQUEST_TIMEOUT, "0s"),
     ];
-    assert_eq!(read(&unset), Ok(usual()));
+    assert_eq!(read(&unset), Ok(defaults()));
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn every_variable_counts_and_none_widens_the_plan() {
         (variable::HISTORY_LOW_BYTES, "60000"),
         (variable::KEPT_RESULTS, "5"),
         (variable::RETRIES, "0"),
-        (variable::REQUEST_TIME, "1m30s"),
+        (variable::REQUEST_TIMEOUT, "1m30s"),
     ];
     let expected = Settings {
         iterations: 7,
@@ -66,7 +66,7 @@ fn every_variable_counts_and_none_widens_the_plan() {
         history_low_bytes: 60_000,
         kept_results: 5,
         retries: 0,
-        request_time: Duration::from_secs(90),
+        request_timeout: Duration::from_secs(90),
     };
     assert_eq!(read(&set), Ok(expected));
     let wide = [
@@ -77,20 +77,20 @@ fn every_variable_counts_and_none_widens_the_plan() {
     ];
     let read = read(&wide).expect("settings");
     assert_eq!(read.iterations, 50);
-    assert_eq!(read.result_bytes, LEAST_RESULT_BYTES);
+    assert_eq!(read.result_bytes, MIN_RESULT_BYTES);
     assert_eq!(read.history_low_bytes, 10);
 }
 
 #[test]
-fn nonsense_is_named() {
-    for (variable, value, wanted) in [
-        (variable::ITERATIONS, "many", COUNT),
-        (variable::RESULT_BYTES, "-1", COUNT),
-        (variable::HISTORY_BYTES, "1e9", COUNT),
-        (variable::RETRIES, "99999999999", COUNT),
-        (variable::REQUEST_TIME, "soon", TIME),
+fn invalid_variables_are_named() {
+    for (variable, value, expected) in [
+        (variable::ITERATIONS, "many", NUMBER),
+        (variable::RESULT_BYTES, "-1", NUMBER),
+        (variable::HISTORY_BYTES, "1e9", NUMBER),
+        (variable::RETRIES, "99999999999", NUMBER),
+        (variable::REQUEST_TIMEOUT, "soon", DURATION),
     ] {
-        let expected = BadVariable { variable, value: value.to_owned(), wanted };
+        let expected = InvalidVariable { variable, value: value.to_owned(), expected };
         assert_eq!(read(&[(variable, value)]), Err(expected));
     }
 }

@@ -11,13 +11,13 @@ use tempfile::TempDir;
 
 use super::*;
 
-struct World {
+struct Fixture {
     directory: TempDir,
     roots: Roots,
     skills: Vec<SkillPlan>,
 }
 
-impl World {
+impl Fixture {
     /// Packs `a` and `b` have a skill `review`, `a` has `deploy` too, and there are two ConfigMaps.
     fn new() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
@@ -62,12 +62,12 @@ impl World {
         Self { roots: Roots::open(&[root], &[]).with_commands(Commands::Offered), skills, directory }
     }
 
-    fn load(&self, arguments: Value, most: usize) -> Result<String, String> {
+    fn load(&self, arguments: Value, max_bytes: usize) -> Result<String, String> {
         let here = self.directory.path().display().to_string();
         let arguments = arguments.as_object().expect("an object");
-        match load_skill(&self.skills, &self.roots, arguments, most) {
+        match load_skill(&self.skills, &self.roots, arguments, max_bytes) {
             Ok(answer) => {
-                assert!(answer.len() <= most, "{} bytes of {most}", answer.len());
+                assert!(answer.len() <= max_bytes, "{} bytes of {max_bytes}", answer.len());
                 Ok(answer.replace(&here, "@"))
             }
             Err(ToolError(error)) => Err(error.replace(&here, "@")),
@@ -108,7 +108,7 @@ fn map(directory: &TempDir, name: &str) -> Value {
 
 #[test]
 fn skills_are_found_by_their_names() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let review = "# Review\n\nRead it.\n\nTools that this skill is for: read_file, a/*\nFiles of this skill:\n\
         @/a/review/scripts/run.sh (12 bytes; a program: run it by execute_command with target=a)\n\
         @/a/review/reference.md (3 bytes)";
@@ -131,7 +131,7 @@ fn skills_are_found_by_their_names() {
         ),
     ];
     for (arguments, expected) in cases {
-        let answer = world.load(arguments.clone(), 8_192);
+        let answer = fixture.load(arguments.clone(), 8_192);
         let answer = answer.as_deref().map_err(String::as_str);
         assert_eq!(answer, expected, "{arguments}");
     }
@@ -139,9 +139,9 @@ fn skills_are_found_by_their_names() {
 
 #[test]
 fn a_model_without_commands_is_not_told_to_run_a_program() {
-    let mut world = World::new();
-    world.roots = world.roots.with_commands(Commands::NotOffered);
-    let answer = world.load(json!({ "name": "a/review" }), 8_192);
+    let mut fixture = Fixture::new();
+    fixture.roots = fixture.roots.with_commands(Commands::NotOffered);
+    let answer = fixture.load(json!({ "name": "a/review" }), 8_192);
     let expected = "# Review\n\nRead it.\n\nTools that this skill is for: read_file, a/*\nFiles of this skill:\n\
         @/a/review/scripts/run.sh (12 bytes)\n@/a/review/reference.md (3 bytes)";
     assert_eq!(answer.as_deref(), Ok(expected));
@@ -149,8 +149,8 @@ fn a_model_without_commands_is_not_told_to_run_a_program() {
 
 #[test]
 fn a_long_text_says_how_to_read_on() {
-    let world = World::new();
-    let answer = world.load(json!({ "name": "deploy" }), 4_096);
+    let fixture = Fixture::new();
+    let answer = fixture.load(json!({ "name": "deploy" }), 4_096);
     let answer = answer.expect("it is there");
     let (_, note) = answer.rsplit_once("\n(").expect("a note");
     let lines = answer.matches("step\n").count();
@@ -162,23 +162,23 @@ fn a_long_text_says_how_to_read_on() {
 
 #[test]
 fn many_files_leave_room_for_the_text() {
-    let mut world = World::new();
+    let mut fixture = Fixture::new();
     let file = json!({ "path": "reference.md", "executable": true, "bytes": 3 });
     let files = serde_json::from_value(json!(vec![file; 1_000])).expect("they are files");
-    world.skills[0].files = files;
-    plan(&mut world.skills[0]);
-    let answer = world.load(json!({ "name": "a/review" }), 4_096);
+    fixture.skills[0].files = files;
+    plan(&mut fixture.skills[0]);
+    let answer = fixture.load(json!({ "name": "a/review" }), 4_096);
     let answer = answer.expect("it is there");
     assert!(answer.starts_with("# Review\n\nRead it.\n\nTools"), "{answer}");
     assert!(answer.ends_with(" more files"), "{answer}");
 }
 
 #[test]
-fn a_skill_that_is_not_as_planned_is_not_given() {
-    let changed = |path: &str, content: &str| {
-        let world = World::new();
-        fs::write(world.directory.path().join(path), content).expect("a file");
-        world.load(json!({ "name": "a/review" }), 8_192)
+fn a_skill_that_differs_from_the_plan_is_refused() {
+    let changed_error = |path: &str, content: &str| {
+        let fixture = Fixture::new();
+        fs::write(fixture.directory.path().join(path), content).expect("a file");
+        fixture.load(json!({ "name": "a/review" }), 8_192)
     };
     let refused = |what: &str| {
         Err(format!(
@@ -195,35 +195,35 @@ fn a_skill_that_is_not_as_planned_is_not_given() {
         ("scripts/run.sh", "echo leak and review\n", "@/a/review/scripts/run.sh"),
     ];
     for (path, content, what) in cases {
-        let answer = changed(&format!("a/review/{path}"), content);
+        let answer = changed_error(&format!("a/review/{path}"), content);
         assert_eq!(answer, refused(what), "{path}: {content:?}");
     }
     // Files that the plan does not have are none of the skill's.
-    assert!(changed("a/review/more.md", "more").is_ok());
+    assert!(changed_error("a/review/more.md", "more").is_ok());
 
-    let world = World::new();
-    fs::remove_file(world.directory.path().join("a/review/reference.md")).expect("it is there");
-    let answer = world.load(json!({ "name": "a/review" }), 8_192);
+    let fixture = Fixture::new();
+    fs::remove_file(fixture.directory.path().join("a/review/reference.md")).expect("it is there");
+    let answer = fixture.load(json!({ "name": "a/review" }), 8_192);
     let expected = "@/a/review/reference.md does not exist; list_directory shows what is there";
     assert_eq!(answer, Err(expected.to_owned()));
 
-    let mut world = World::new();
-    world.skills[0].files[0].executable = false;
-    let answer = world.load(json!({ "name": "a/review" }), 8_192);
+    let mut fixture = Fixture::new();
+    fixture.skills[0].files[0].executable = false;
+    let answer = fixture.load(json!({ "name": "a/review" }), 8_192);
     assert_eq!(answer, refused("its text or one of its files"));
 }
 
 #[test]
 fn no_more_is_read_than_a_pack_can_have() {
-    let mut world = World::new();
-    let SkillSource::Pack { bytes, .. } = &mut world.skills[0].source else {
+    let mut fixture = Fixture::new();
+    let SkillSource::Pack { bytes, .. } = &mut fixture.skills[0].source else {
         panic!("it is of a pack");
     };
-    *bytes = MOST_BYTES;
+    *bytes = MAX_SKILL_BYTES;
     let file =
-        fs::File::options().write(true).open(world.directory.path().join("a/review/SKILL.md")).expect("it is there");
-    file.set_len(MOST_BYTES).expect("a hole");
-    let answer = world.load(json!({ "name": "a/review" }), 8_192);
+        fs::File::options().write(true).open(fixture.directory.path().join("a/review/SKILL.md")).expect("it is there");
+    file.set_len(MAX_SKILL_BYTES).expect("a hole");
+    let answer = fixture.load(json!({ "name": "a/review" }), 8_192);
     // The text alone is all that there is room for.
     let expected = "the skill a/review is not what this run was planned with: @/a/review/scripts/run.sh changed since; \
         work without this skill, and say so in your answer";
@@ -232,21 +232,21 @@ fn no_more_is_read_than_a_pack_can_have() {
 
 #[test]
 fn files_whose_names_are_no_text_are_counted() {
-    let world = World::new();
-    let several = world.directory.path().join("several");
+    let fixture = Fixture::new();
+    let several = fixture.directory.path().join("several");
     for name in [&b"caf\xe9"[..], b"\xff"] {
         fs::write(several.join(OsStr::from_bytes(name)), "x").expect("a file");
     }
-    let answer = world.load(json!({ "name": "several" }), 8_192);
+    let answer = fixture.load(json!({ "name": "several" }), 8_192);
     let expected = "## @/several/a.md\n\nfirst\n\n## @/several/b.md\n\nsecond\n\nFiles of this skill:\n\
         @/several/a.md (6 bytes)\n@/several/b.md (7 bytes)\n@/several/c.bin (2 bytes)\n… and 2 more files";
     assert_eq!(answer.as_deref(), Ok(expected));
 }
 
 #[test]
-fn no_skills_is_told() {
-    let given = json!({ "name": "x" });
-    let given = given.as_object().expect("an object");
-    let answer = load_skill(&[], &Roots::open(&[], &[]), given, 100);
+fn a_run_without_skills_says_so() {
+    let arguments = json!({ "name": "x" });
+    let arguments = arguments.as_object().expect("an object");
+    let answer = load_skill(&[], &Roots::open(&[], &[]), arguments, 100);
     assert_eq!(answer, Err(ToolError("you have no skills".to_owned())));
 }

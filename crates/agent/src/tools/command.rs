@@ -1,6 +1,6 @@
-//! What a command wrote, as a model reads it.
+//! Renders the output of a command for the model.
 //!
-//! The start and the end of an output say most: what was asked, and how it went. So a long one loses its middle, and says so.
+//! The start and the end of an output are the most informative, so a long one loses its middle, with a note.
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
@@ -8,45 +8,36 @@ mod terminal;
 #[cfg(test)]
 mod tests;
 
-use terminal::plain;
+use terminal::strip_terminal_codes;
 
-/// What came of a command, as the bridge says.
 #[derive(Debug)]
-pub struct Ended<'c> {
-    /// Its exit code.
+pub struct CommandOutput<'c> {
     pub exit_code: i32,
-    /// What it wrote.
     pub stdout: &'c str,
-    /// What it wrote beside that.
     pub stderr: &'c str,
-    /// Whether it was ended because its time was up.
     pub timed_out: bool,
-    /// Whether there was more of either.
+    /// Whether the sidecar cut either stream.
     pub truncated: bool,
 }
 
-/// What stands before the second stream.
 const STDERR: &str = "STDERR: ";
 
-/// Said once when we left something out.
 const CUT: &str =
     "(output cut: narrow the command, or write its output to a file below /workspace and read it in pieces)";
 
-/// Said when the skill had more than it sent.
 const TRUNCATED: &str = "(the command wrote more than its skill passes on; narrow it, or write its output to a file)";
 
-/// Most bytes of the line that stands where something was left out, with the longest number.
-const MOST_GAP: usize = 48;
+/// Most bytes of the note in place of a gap, with the longest number.
+const MAX_GAP_NOTE: usize = 48;
 
-/// The part of the room that errors have for sure when both streams are long: one in this many.
+/// `1 / STDERR_SHARE` of the room is guaranteed to stderr when both streams are long.
 const STDERR_SHARE: usize = 3;
 
-/// As the model reads it, in at most `most` bytes.
-pub fn shown(command: &Ended<'_>, most: usize) -> String {
-    let stdout = plain(command.stdout);
-    let stderr = plain(command.stderr);
+pub fn render(command: &CommandOutput<'_>, max_bytes: usize) -> String {
+    let stdout = strip_terminal_codes(command.stdout);
+    let stderr = strip_terminal_codes(command.stderr);
     let (stdout, stderr) = (stdout.trim_end(), stderr.trim_end());
-    // Blank lines at the start go; spaces before the first word may be the alignment of a table.
+    // Leading blank lines are dropped; leading spaces may align a table.
     let (stdout, stderr) = (stdout.trim_start_matches('\n'), stderr.trim_start_matches('\n'));
 
     let mut notes = Vec::new();
@@ -63,8 +54,8 @@ pub fn shown(command: &Ended<'_>, most: usize) -> String {
         notes.push(TRUNCATED.to_owned());
     }
 
-    let around: usize = notes.iter().map(|note| note.len() + 1).sum::<usize>() + STDERR.len() + 1;
-    let mut room = most.saturating_sub(around);
+    let overhead: usize = notes.iter().map(|note| note.len() + 1).sum::<usize>() + STDERR.len() + 1;
+    let mut room = max_bytes.saturating_sub(overhead);
     if stdout.len() + stderr.len() > room {
         room = room.saturating_sub(CUT.len() + 1);
         notes.push(CUT.to_owned());
@@ -80,23 +71,23 @@ pub fn shown(command: &Ended<'_>, most: usize) -> String {
         lines.push(format!("{STDERR}{}", without_middle(stderr, for_stderr)));
     }
     lines.extend(notes);
-    let mut shown = lines.join("\n");
-    // Only a `most` that not even the notes fit in gets here with something to cut.
-    shown.truncate(shown.floor_char_boundary(most));
-    shown
+    let mut render = lines.join("\n");
+    // Cuts only if not even the notes fit.
+    render.truncate(render.floor_char_boundary(max_bytes));
+    render
 }
 
-/// Start and end of a text that is longer than `room`, with what is missing said in between.
+/// The start and the end of a text that exceeds `room`, with a note in between.
 fn without_middle(text: &str, room: usize) -> String {
     if text.len() <= room {
         return text.to_owned();
     }
-    let Some(half) = room.checked_sub(MOST_GAP).map(|left| left / 2) else {
+    let Some(half) = room.checked_sub(MAX_GAP_NOTE).map(|left| left / 2) else {
         return text[..text.floor_char_boundary(room)].to_owned();
     };
     let head = &text[..text.floor_char_boundary(half)];
     let tail = &text[text.ceil_char_boundary(text.len() - half)..];
-    // Whole lines read better than broken ones, where they do not cost much.
+    // Prefer whole lines where they cost little.
     let head = match head.rfind('\n') {
         Some(end) if end >= half / 2 => &head[..end],
         _ => head,

@@ -1,16 +1,16 @@
-//! The file tools, which the agent acts itself: `read_file`, `write_file`, `edit_file`, `list_directory`.
+//! The native file tools: `read_file`, `write_file`, `edit_file`, `list_directory`.
 //!
-//! A model names paths, and other processes change the workspace meanwhile. So every path is made plain as text first,
-//! belongs to one of the [`Roots`], and is opened beneath that root's descriptor by the kernel; nothing is ever opened by a
-//! path that was joined together. What a tool answers is bounded by `most`, and says how to read on.
+//! A model chooses paths, and other processes change the workspace meanwhile. So every path is normalized as text
+//! first, belongs to one of the [`Roots`], and is opened beneath that root's descriptor by the kernel; joined paths are
+//! never opened. A result is bounded by `max_bytes` and says how to read on.
 
 mod access;
 mod apply;
-mod broken;
+mod broken_tokens;
 mod edit;
-mod failure;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+mod io_errors;
 mod list;
 mod path;
 mod read;
@@ -28,37 +28,36 @@ pub use access::{Commands, WRITABLE};
 pub use edit::edit_file;
 pub use list::list_directory;
 pub use read::read_file;
-pub(crate) use roots::Place;
+pub(crate) use roots::ResolvedPath;
 pub use roots::Roots;
 pub use write::write_file;
 
-pub(crate) use access::is_written;
+pub(crate) use access::is_writable_root;
 pub(crate) use list::entries;
 pub(crate) use path::shown;
-pub(crate) use read::{Page, Wanted, exactly, page_of_bytes, read_page, regular_size};
+pub(crate) use read::{FilePage, LineRange, page_from_bytes, read_exact, read_page, regular_size};
 
 use super::ToolError;
 
-/// Most bytes of a file that is edited or written, before and after.
-const MOST_WRITTEN: usize = 16 << 20;
-/// Bytes at the start of a file that tell whether it is text.
+const MAX_FILE: usize = 16 << 20;
+/// Bytes that decide whether a file is text.
 const HEAD: usize = 8 << 10;
-/// Most bytes of what serde says about arguments: it repeats what it was given.
-const MOST_COMPLAINT: usize = 300;
+/// serde repeats its input in errors.
+const MAX_SERDE_ERROR: usize = 300;
 
-/// The arguments of a tool as its own type. Fields that it does not know are for the bridge to refuse.
-pub(crate) fn arguments<'a, T: Deserialize<'a>>(arguments: &'a Map<String, Value>) -> Result<T, ToolError> {
+/// Unknown fields are the bridge's to refuse.
+pub(crate) fn parse_arguments<'a, T: Deserialize<'a>>(arguments: &'a Map<String, Value>) -> Result<T, ToolError> {
     T::deserialize(arguments).map_err(|error| {
-        let complaint = error.to_string();
-        let complaint = start(&complaint, MOST_COMPLAINT);
-        ToolError(format!("the arguments do not fit: {complaint}"))
+        let reason = error.to_string();
+        let reason = prefix(&reason, MAX_SERDE_ERROR);
+        ToolError(format!("the arguments do not fit: {reason}"))
     })
 }
 
-/// A whole number, or none. JSON Schema takes `10.0` for an integer, and so some models write it.
-fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-    struct Whole;
-    impl<'de> de::Visitor<'de> for Whole {
+/// A positive integer, or none. JSON Schema accepts `10.0` as an integer, and some models write it.
+fn positive_integer<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    struct PositiveInteger;
+    impl<'de> de::Visitor<'de> for PositiveInteger {
         type Value = Option<u64>;
 
         fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -73,7 +72,7 @@ fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::E
         }
 
         fn visit_f64<E: de::Error>(self, number: f64) -> Result<Self::Value, E> {
-            // Up to here every whole number has a float of its own.
+            // Above this, floats do not represent every integer.
             const EXACT: f64 = 9_007_199_254_740_992.0;
             if number.fract() != 0.0 || !(1.0..=EXACT).contains(&number) {
                 return Err(E::invalid_value(de::Unexpected::Float(number), &self));
@@ -89,10 +88,9 @@ fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::E
             Ok(None)
         }
     }
-    deserializer.deserialize_any(Whole)
+    deserializer.deserialize_any(PositiveInteger)
 }
 
-/// The start of `text` in at most `most` bytes, ending between characters.
-pub(crate) fn start(text: &str, most: usize) -> &str {
-    &text[..text.floor_char_boundary(most)]
+pub(crate) fn prefix(text: &str, max_bytes: usize) -> &str {
+    &text[..text.floor_char_boundary(max_bytes)]
 }

@@ -1,4 +1,4 @@
-//! The tools that the agent acts on itself, by name.
+//! The table of native tools.
 
 use serde_json::{Map, Value};
 use sympozium_api::builtin_tool::{EDIT_FILE, LIST_DIRECTORY, LOAD_SKILL, READ_FILE, WRITE_FILE};
@@ -8,57 +8,60 @@ use super::ToolError;
 use super::files::{self, Roots};
 use crate::skills::load_skill;
 
-/// One tool. What it takes and says of itself is in the plan; here is what it does.
+/// What a tool does. Its schema and description are in the plan.
 #[derive(Debug, Clone, Copy)]
 pub struct NativeTool {
-    /// Its name in the plan.
     pub name: &'static str,
-    /// What it does. It may wait for a disk: it has a thread of its own. The bridge has permitted the call, and has seen
-    /// that the arguments fit the tool's schema.
-    pub act: fn(&Own, &Map<String, Value>) -> Result<String, ToolError>,
+    /// Runs on a blocking thread. The bridge has permitted the call and validated the arguments.
+    pub run: fn(&ToolContext, &Map<String, Value>) -> Result<String, ToolError>,
 }
 
-/// What native tools act on. There is nothing else: no network, no program, no other file.
+/// Everything that native tools can reach: no network, no programs, no other files.
 #[derive(Debug)]
-pub struct Own {
-    /// Files.
+pub struct ToolContext {
     pub roots: Roots,
-    /// Texts of skills.
     pub skills: Vec<SkillPlan>,
-    /// Most bytes of an answer.
-    pub most: usize,
+    /// Most bytes of a result.
+    pub max_result_bytes: usize,
 }
 
-/// The tools of every agent.
 pub const TOOLS: &[NativeTool] = &[
-    NativeTool { name: READ_FILE, act: |own, arguments| files::read_file(&own.roots, arguments, own.most) },
-    NativeTool { name: WRITE_FILE, act: |own, arguments| files::write_file(&own.roots, arguments, own.most) },
-    NativeTool { name: EDIT_FILE, act: |own, arguments| files::edit_file(&own.roots, arguments, own.most) },
-    NativeTool { name: LIST_DIRECTORY, act: |own, arguments| files::list_directory(&own.roots, arguments, own.most) },
-    NativeTool { name: LOAD_SKILL, act: |own, arguments| load_skill(&own.skills, &own.roots, arguments, own.most) },
+    NativeTool {
+        name: READ_FILE,
+        run: |context, arguments| files::read_file(&context.roots, arguments, context.max_result_bytes),
+    },
+    NativeTool {
+        name: WRITE_FILE,
+        run: |context, arguments| files::write_file(&context.roots, arguments, context.max_result_bytes),
+    },
+    NativeTool {
+        name: EDIT_FILE,
+        run: |context, arguments| files::edit_file(&context.roots, arguments, context.max_result_bytes),
+    },
+    NativeTool {
+        name: LIST_DIRECTORY,
+        run: |context, arguments| files::list_directory(&context.roots, arguments, context.max_result_bytes),
+    },
+    NativeTool {
+        name: LOAD_SKILL,
+        run: |context, arguments| load_skill(&context.skills, &context.roots, arguments, context.max_result_bytes),
+    },
 ];
 
-/// The tools of an agent, and what they act on.
 #[derive(Debug)]
-pub struct Native {
-    /// What they act on.
-    pub own: Own,
-    /// The tools.
+pub struct NativeTools {
+    pub context: ToolContext,
     pub tools: &'static [NativeTool],
 }
 
-impl Native {
-    /// Acts. It may wait for a disk, so it is for a thread of its own.
-    ///
-    /// # Errors
-    ///
-    /// With what the model is told.
-    pub fn act(&self, name: &str, arguments: &Map<String, Value>) -> Result<String, ToolError> {
+impl NativeTools {
+    /// Blocks: to be called on a blocking thread.
+    pub fn run(&self, name: &str, arguments: &Map<String, Value>) -> Result<String, ToolError> {
         match self.tools.iter().find(|tool| tool.name == name) {
-            Some(tool) => (tool.act)(&self.own, arguments),
+            Some(tool) => (tool.run)(&self.context, arguments),
             None => {
-                let why = format!("this release does not know how to act on `{name}`");
-                Err(ToolError(why))
+                let reason = format!("this release does not know how to act on `{name}`");
+                Err(ToolError(reason))
             }
         }
     }

@@ -1,36 +1,36 @@
-//! The body of the fuzz target: bytes that a provider sent.
+//! Fuzz target: bytes from a provider.
 
 use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::super::ids::{Form, Ids};
-use super::super::whole::Whole;
-use super::super::{Answer, Arguments, Broken, MAX_ARGUMENTS, MAX_CALLS, MAX_NAME, Reader};
-use super::answer::whole;
-use super::stream::Stream;
+use super::super::call_ids::{CallIds, IdFormat};
+use super::super::unstreamed::UnstreamedReader;
+use super::super::{CallArguments, MAX_ARGUMENTS, MAX_CALLS, MAX_NAME, ModelResponse, ResponseError, ResponseReader};
+use super::response_builder::from_message;
+use super::stream::EventStreamReader;
 
 /// Any bytes, as a stream and at once: what comes of them is bounded, and can be sent back. In pieces they mean the same.
 pub fn agent_anthropic(data: &[u8]) {
-    let stream = || Box::new(Stream::new(Ids::new(Form::Plain)));
+    let stream = || Box::new(EventStreamReader::new(CallIds::new(IdFormat::Plain)));
     let streamed = read(stream(), data, data.len());
-    let in_pieces = read(stream(), data, 7);
-    assert_eq!(streamed, in_pieces, "pieces change an answer");
-    let reader = Whole::new(|message| whole(message, &Ids::new(Form::Plain)));
+    let in_chunks = read(stream(), data, 7);
+    assert_eq!(streamed, in_chunks, "pieces change an answer");
+    let reader = UnstreamedReader::new(|message| from_message(message, &CallIds::new(IdFormat::Plain)));
     let at_once = read(Box::new(reader), data, data.len());
     for answer in [streamed, at_once].into_iter().flatten() {
         check(&answer);
     }
 }
 
-fn read(mut reader: Box<dyn Reader>, data: &[u8], size: usize) -> Result<Answer, Broken> {
-    for piece in data.chunks(size.max(1)) {
-        reader.read(piece)?;
+fn read(mut reader: Box<dyn ResponseReader>, data: &[u8], size: usize) -> Result<ModelResponse, ResponseError> {
+    for chunk in data.chunks(size.max(1)) {
+        reader.read(chunk)?;
     }
     reader.finish()
 }
 
-fn check(answer: &Answer) {
+fn check(answer: &ModelResponse) {
     assert!(answer.calls.len() <= MAX_CALLS);
     let ids: HashSet<&str> = answer.calls.iter().map(|call| call.id.as_str()).collect();
     assert_eq!(ids.len(), answer.calls.len(), "two calls have one id");
@@ -58,20 +58,20 @@ fn check(answer: &Answer) {
     assert_eq!(content.iter().find(blank), None, "a text is blank");
     let marked = content.iter().find(|block| block.get("cache_control").is_some());
     assert_eq!(marked, None, "a mark is not ours");
-    let thoughts = content.iter().filter(|block| block["type"] == "thinking");
-    for thought in thoughts {
-        assert_ne!(thought["signature"], "", "a thought is not signed");
+    let thinking_blocks = content.iter().filter(|block| block["type"] == "thinking");
+    for thinking in thinking_blocks {
+        assert_ne!(thinking["signature"], "", "a thought is not signed");
     }
     let last = content.last().map(|block| &block["type"]);
-    let ends_with_thought = last.is_some_and(|it| it == "thinking" || it == "redacted_thinking");
-    assert!(!ends_with_thought, "the message ends with a thought");
+    let ends_with_thinking = last.is_some_and(|it| it == "thinking" || it == "redacted_thinking");
+    assert!(!ends_with_thinking, "the message ends with a thought");
     let sent: Vec<&Value> = content.iter().filter(|block| block["type"] == "tool_use").collect();
     assert_eq!(sent.len(), answer.calls.len(), "calls and message differ");
     for (call, block) in answer.calls.iter().zip(sent) {
         assert_eq!(block["id"], call.id.as_str());
         let expected = match &call.arguments {
-            Arguments::Object(object) => Value::Object(object.clone()),
-            Arguments::Unreadable(_) => Value::Object(serde_json::Map::new()),
+            CallArguments::Object(object) => Value::Object(object.clone()),
+            CallArguments::Invalid(_) => Value::Object(serde_json::Map::new()),
         };
         assert_eq!(block["input"], expected);
         assert!(block["input"].to_string().len() <= MAX_ARGUMENTS);

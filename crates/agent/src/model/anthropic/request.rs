@@ -1,108 +1,100 @@
-//! Requests. What is the same in every one is encoded once, the conversation is encoded already: a request only puts them
-//! together and marks up to where the provider is to cache.
+//! Builds requests. The constant part and the conversation are already encoded; a request concatenates them and adds
+//! cache breakpoints.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 use sympozium_api::run_plan::{AgentView, OfferedTool};
 
-use super::super::pieces::Pieces;
-use super::super::{Choice, Outcome};
+use super::super::chunks::Chunks;
+use super::super::{ToolChoice, ToolOutcome};
 use super::thinking::Thinking;
 use crate::conversation::{Conversation, Entry};
 
-/// Tokens that the model may write, apart from what it thinks.
+/// Output tokens, apart from thinking.
 const MAX_TOKENS: u64 = 8192;
 
-/// How a message of the user begins, as [`user`] writes it.
-const USER: &str = r#"{"role":"user","content":["#;
-/// How a message ends.
-const END: &str = "]}";
-/// Up to here the provider is to cache. It goes in before the `}` of a block.
-const MARK: &str = r#","cache_control":{"type":"ephemeral"}"#;
-/// Stands for a text without a visible character, which the API refuses.
-const BLANK: &str = "(empty)";
-/// The same for a result. A result that is an error must have content, too.
+/// Start of a message as [`user_message`] writes it.
+const USER_MESSAGE_START: &str = r#"{"role":"user","content":["#;
+const USER_MESSAGE_END: &str = "]}";
+/// Cache breakpoint, inserted before the `}` of a block.
+const CACHE_CONTROL: &str = r#","cache_control":{"type":"ephemeral"}"#;
+/// Replaces a blank text, which the API refuses.
+const EMPTY_TEXT: &str = "(empty)";
+/// Replaces a blank result. A result that is an error must have content, too.
 const NO_OUTPUT: &str = "(no output)";
 
-/// A message of the user.
-pub fn user(text: &str) -> Bytes {
-    let block = json!({"type": "text", "text": visible(text, BLANK)});
-    Bytes::from(format!("{USER}{block}{END}"))
+pub fn user_message(text: &str) -> Bytes {
+    let block = json!({"type": "text", "text": or_placeholder(text, EMPTY_TEXT)});
+    Bytes::from(format!("{USER_MESSAGE_START}{block}{USER_MESSAGE_END}"))
 }
 
-/// The result of a call, as a block.
-pub fn result(id: &str, text: &str, outcome: Outcome) -> Bytes {
-    let content = visible(text, NO_OUTPUT);
+pub fn tool_result(id: &str, text: &str, outcome: ToolOutcome) -> Bytes {
+    let content = or_placeholder(text, NO_OUTPUT);
     let mut block = json!({"type": "tool_result", "tool_use_id": id, "content": content});
-    if outcome == Outcome::Failed {
+    if outcome == ToolOutcome::Failed {
         block["is_error"] = Value::Bool(true);
     }
     Bytes::from(block.to_string())
 }
 
-fn visible<'t>(text: &'t str, otherwise: &'t str) -> &'t str {
-    if text.trim().is_empty() { otherwise } else { text }
+fn or_placeholder<'t>(text: &'t str, placeholder: &'t str) -> &'t str {
+    if text.trim().is_empty() { placeholder } else { text }
 }
 
-/// What is the same in every request.
 #[derive(Debug)]
-pub struct Head {
-    /// Up to the first message.
+pub struct RequestHead {
     encoded: Bytes,
-    /// Whether a tool is offered. Without any, the API takes no choice among them.
+    /// Without tools, the API accepts no `tool_choice`.
     has_tools: bool,
 }
 
-impl Head {
-    /// Of a view.
+impl RequestHead {
     pub fn new(view: &AgentView, system: &str) -> Self {
-        let thinking = Thinking::of(view.thinking.as_deref(), &view.model);
+        let thinking = Thinking::from_level(view.thinking.as_deref(), &view.model);
         let mut head = format!(
             r#"{{"model":{},"max_tokens":{},"stream":true"#,
             json!(view.model),
-            MAX_TOKENS + thinking.tokens(),
+            MAX_TOKENS + thinking.budget_tokens(),
         );
-        head.push_str(&thinking.fields());
+        head.push_str(&thinking.request_fields());
         if !view.tools.is_empty() {
             let tools: Vec<String> = view.tools.iter().map(|it| tool(it).to_string()).collect();
-            head.push_str(&format!(r#","tools":[{}]"#, marked(&tools.join(","))));
+            head.push_str(&format!(r#","tools":[{}]"#, with_cache_control(&tools.join(","))));
         }
         if !system.trim().is_empty() {
             let text = json!({"type": "text", "text": system}).to_string();
-            head.push_str(&format!(r#","system":[{}]"#, marked(&text)));
+            head.push_str(&format!(r#","system":[{}]"#, with_cache_control(&text)));
         }
         head.push_str(r#","messages":["#);
         Self { encoded: Bytes::from(head), has_tools: !view.tools.is_empty() }
     }
 
-    /// A request with everything that was said.
-    pub fn request(&self, conversation: &Conversation, choice: Choice) -> Vec<Bytes> {
+    pub fn request(&self, conversation: &Conversation, choice: ToolChoice) -> Vec<Bytes> {
         let entries = conversation.entries();
-        let marks = marks(entries);
-        let mut pieces = Pieces::default();
-        pieces.push(&self.encoded);
-        let mut before = Before::Nothing;
+        let cache_breakpoints = cache_breakpoints(entries);
+        let mut chunks = Chunks::default();
+        chunks.push(&self.encoded);
+        let mut previous = Previous::Nothing;
         for (position, entry) in entries.iter().enumerate().filter(|(_, it)| !is_empty(it)) {
-            let mark = marks.contains(&Some(position));
-            before = write(entry, before, mark, &mut pieces);
+            let is_breakpoint = cache_breakpoints.contains(&Some(position));
+            previous = write(entry, previous, is_breakpoint, &mut chunks);
         }
-        if before == Before::User {
-            pieces.text(END);
+        if previous == Previous::User {
+            chunks.push_str(USER_MESSAGE_END);
         }
-        pieces.text("]");
-        // The tools stay in the request: calls of them are in the conversation. With thinking, `none` is allowed as `auto`
-        // is; only choices that force a call are not.
-        //
-        // Without the tools, the API refuses a conversation with calls: `Bare` is no more than `NoTools` here.
-        if choice != Choice::Free && self.has_tools {
-            pieces.text(r#","tool_choice":{"type":"none"}"#);
+        chunks.push_str("]");
+        // The tools stay in the request, because the conversation has calls of them: the API refuses it otherwise, so
+        // `OmitTools` is the same as `NoTools` here. With thinking, `none` is allowed; only choices that force a call
+        // are not.
+        if choice != ToolChoice::Auto && self.has_tools {
+            chunks.push_str(r#","tool_choice":{"type":"none"}"#);
         }
-        pieces.text("}");
-        pieces.finish()
+        chunks.push_str("}");
+        chunks.finish()
     }
 }
 
-/// A tool as the API has it. Every keyword of its schema is passed on; the API insists on the type.
+/// Passes on every keyword of the schema; the API requires `type`.
 fn tool(offered: &OfferedTool) -> Value {
     let mut schema = json!(offered.parameters);
     if schema.get("type").is_none() {
@@ -111,15 +103,14 @@ fn tool(offered: &OfferedTool) -> Value {
     json!({"name": offered.name, "description": offered.description, "input_schema": schema})
 }
 
-/// Marks the last object of a list of them.
-fn marked(objects: &str) -> String {
+fn with_cache_control(objects: &str) -> String {
     match objects.strip_suffix('}') {
-        Some(open) => format!("{open}{MARK}}}"),
+        Some(open) => format!("{open}{CACHE_CONTROL}}}"),
         None => objects.to_owned(),
     }
 }
 
-/// What adds nothing to a request: a message of the model in which nothing is left.
+/// A message of the model of which nothing was left adds nothing to a request.
 fn is_empty(entry: &Entry) -> bool {
     match entry {
         Entry::Message(message) => message.is_empty(),
@@ -127,77 +118,75 @@ fn is_empty(entry: &Entry) -> bool {
     }
 }
 
-/// Whether an entry is the user's, and so has a last block that can be marked: what the model thought cannot.
-fn is_users(entry: &Entry) -> bool {
+/// Whether an entry is the user's, so that its last block can carry a breakpoint: thinking cannot.
+fn is_from_user(entry: &Entry) -> bool {
     match entry {
-        Entry::Message(message) => message.starts_with(USER.as_bytes()) && message.ends_with(END.as_bytes()),
+        Entry::Message(message) => {
+            message.starts_with(USER_MESSAGE_START.as_bytes()) && message.ends_with(USER_MESSAGE_END.as_bytes())
+        }
         Entry::Results(results) => !results.is_empty(),
     }
 }
 
-/// Which entries are marked: where this request ends, and where the last one ended, so that what it has written to the cache
-/// is found. With the tools and the system text these are four marks: no more are allowed.
-fn marks(entries: &[Entry]) -> [Option<usize>; 2] {
-    let is_models = |entry: &Entry| !is_users(entry) && !is_empty(entry);
-    let answer = entries.iter().rposition(is_models).unwrap_or(0);
-    [entries[..answer].iter().rposition(is_users), entries.iter().rposition(is_users)]
+/// The entries that get a breakpoint: the end of this request and that of the last one, so that what it wrote to the
+/// cache is found. With the tools and the system prompt these are four, the most that are allowed.
+fn cache_breakpoints(entries: &[Entry]) -> [Option<usize>; 2] {
+    let is_from_model = |entry: &Entry| !is_from_user(entry) && !is_empty(entry);
+    let answer = entries.iter().rposition(is_from_model).unwrap_or(0);
+    [entries[..answer].iter().rposition(is_from_user), entries.iter().rposition(is_from_user)]
 }
 
-/// What stands before an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Before {
+enum Previous {
     Nothing,
-    /// A message of the user, which is not closed yet.
+    /// A message of the user that is not closed yet.
     User,
-    /// A message of the model.
     Model,
 }
 
-/// Writes an entry. What the user says in a row is one message: the API would take it for one, and servers that imitate it
-/// refuse to see two.
-fn write(entry: &Entry, before: Before, mark: bool, pieces: &mut Pieces) -> Before {
-    if !is_users(entry) {
-        pieces.text(match before {
-            Before::Nothing => "",
-            Before::User => "]},",
-            Before::Model => ",",
+/// Merges consecutive entries of the user into one message: the API does so itself, and imitations of it refuse two.
+fn write(entry: &Entry, previous: Previous, is_breakpoint: bool, chunks: &mut Chunks) -> Previous {
+    if !is_from_user(entry) {
+        chunks.push_str(match previous {
+            Previous::Nothing => "",
+            Previous::User => "]},",
+            Previous::Model => ",",
         });
         if let Entry::Message(message) = entry {
-            pieces.push(message);
+            chunks.push(message);
         }
-        return Before::Model;
+        return Previous::Model;
     }
-    pieces.text(match before {
-        Before::Nothing | Before::User => "",
-        Before::Model => ",",
+    chunks.push_str(match previous {
+        Previous::Nothing | Previous::User => "",
+        Previous::Model => ",",
     });
-    pieces.text(if before == Before::User { "," } else { USER });
+    chunks.push_str(if previous == Previous::User { "," } else { USER_MESSAGE_START });
     match entry {
         Entry::Message(message) => {
-            let block = message.slice(USER.len()..message.len() - END.len());
-            write_block(&block, mark, pieces);
+            let block = message.slice(USER_MESSAGE_START.len()..message.len() - USER_MESSAGE_END.len());
+            write_block(&block, is_breakpoint, chunks);
         }
         Entry::Results(results) => {
-            for (position, kept) in results.iter().enumerate() {
+            for (position, result) in results.iter().enumerate() {
                 if position > 0 {
-                    pieces.text(",");
+                    chunks.push_str(",");
                 }
-                write_block(&kept.encoded, mark && position + 1 == results.len(), pieces);
+                write_block(&result.encoded, is_breakpoint && position + 1 == results.len(), chunks);
             }
         }
     }
-    Before::User
+    Previous::User
 }
 
-/// Writes a block that is encoded already, with a mark before its end.
-fn write_block(block: &Bytes, mark: bool, pieces: &mut Pieces) {
+fn write_block(block: &Bytes, is_breakpoint: bool, chunks: &mut Chunks) {
     match block.strip_suffix(b"}") {
-        Some(open) if mark => {
-            pieces.push(&block.slice(..open.len()));
-            pieces.text(MARK);
-            pieces.text("}");
+        Some(open) if is_breakpoint => {
+            chunks.push(&block.slice(..open.len()));
+            chunks.push_str(CACHE_CONTROL);
+            chunks.push_str("}");
         }
-        _ => pieces.push(block),
+        _ => chunks.push(block),
     }
 }
 

@@ -1,102 +1,103 @@
-//! Reads an answer that comes as server-sent events.
+//! Reads a response that is streamed as server-sent events.
 //!
-//! The type of an event is taken from its data: some servers leave out the line that repeats it.
+//! The type of an event is taken from its data: some servers omit the `event` line.
 
 use serde_json::Value;
 
-use super::super::events::{Event, Events};
-use super::super::ids::Ids;
-use super::super::{Answer, Broken, Reader, problem};
-use super::answer::Draft;
+use super::super::call_ids::CallIds;
+use super::super::events::{Event, EventDecoder};
+use super::super::{ModelResponse, ResponseError, ResponseReader, provider_error};
+use super::response_builder::ResponseBuilder;
 
-/// An answer that is read.
 #[derive(Debug)]
-pub struct Stream {
-    events: Events,
-    draft: Draft,
-    /// Whether the provider has said that nothing follows.
-    is_over: bool,
-    ids: Ids,
+pub struct EventStreamReader {
+    events: EventDecoder,
+    builder: ResponseBuilder,
+    is_done: bool,
+    ids: CallIds,
 }
 
-impl Stream {
-    /// Before anything came.
-    pub fn new(ids: Ids) -> Self {
-        Self { events: Events::default(), draft: Draft::default(), is_over: false, ids }
+impl EventStreamReader {
+    pub fn new(ids: CallIds) -> Self {
+        Self { events: EventDecoder::default(), builder: ResponseBuilder::default(), is_done: false, ids }
     }
 
-    fn take(&mut self, event: Event<Value>) -> Result<(), Broken> {
+    fn handle_event(&mut self, event: Event<Value>) -> Result<(), ResponseError> {
         let mut data = match event {
             Event::Data(data) => data,
             Event::Done => {
-                self.is_over = true;
+                self.is_done = true;
                 return Ok(());
             }
         };
         let index = data.get("index").and_then(Value::as_u64);
         let kind = data.get("type").and_then(Value::as_str);
         match kind.unwrap_or_default() {
-            "message_start" => self.start(&data["message"]),
+            "message_start" => self.start_message(&data["message"]),
             "content_block_start" => {
                 if let Value::Object(block) = data["content_block"].take() {
-                    self.draft.start(index, block)?;
+                    self.builder.start_block(index, block)?;
                 }
             }
-            "content_block_delta" => self.draft.grow(index, &mut data["delta"])?,
+            "content_block_delta" => self.builder.apply_delta(index, &mut data["delta"])?,
             "message_delta" => {
-                self.draft.stop(&data["delta"]);
-                self.draft.cost(data.get("usage"));
+                self.builder.set_stop_reason(&data["delta"]);
+                self.builder.add_usage(data.get("usage"));
             }
-            "message_stop" => self.is_over = true,
-            "error" => return Err(Broken::Provider(problem::of_error(&data))),
+            "message_stop" => self.is_done = true,
+            "error" => return Err(ResponseError::Provider(provider_error::from_event(&data))),
             "" if data.get("error").is_some_and(|it| !it.is_null()) => {
-                return Err(Broken::Provider(problem::of_error(&data)));
+                return Err(ResponseError::Provider(provider_error::from_event(&data)));
             }
-            // The ends of blocks say nothing that is not known, `ping` says nothing at all, and there will be more kinds.
+            // Block ends and `ping` carry nothing; unknown types are ignored.
             _ => {}
         }
         Ok(())
     }
 
-    fn start(&mut self, message: &Value) {
-        self.draft.stop(message);
-        self.draft.cost(message.get("usage"));
+    fn start_message(&mut self, message: &Value) {
+        self.builder.set_stop_reason(message);
+        self.builder.add_usage(message.get("usage"));
     }
 }
 
-impl Reader for Stream {
-    fn read(&mut self, bytes: &[u8]) -> Result<(), Broken> {
-        // Line by line, so that the same bytes mean the same in whatever pieces they come: what follows the end of an
-        // answer is not looked at, and the first problem is the one that is told.
+impl ResponseReader for EventStreamReader {
+    fn read(&mut self, bytes: &[u8]) -> Result<(), ResponseError> {
+        // Line by line, so that the result does not depend on how the bytes are split: everything after the end is
+        // ignored, and the first error is reported.
         for line in bytes.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
-            if self.is_over {
+            if self.is_done {
                 break;
             }
             for event in self.events.read(line)? {
-                self.take(event)?;
+                self.handle_event(event)?;
             }
         }
         Ok(())
     }
 
-    fn is_whole(&self) -> bool {
-        self.is_over
+    fn is_complete(&self) -> bool {
+        self.is_done
     }
 
     fn text(&self) -> &str {
-        &self.draft.text
+        &self.builder.text
     }
 
-    fn finish(mut self: Box<Self>) -> Result<Answer, Broken> {
-        if !self.is_over {
-            match self.events.last() {
-                Ok(Some(event)) => self.take(event)?,
+    fn finish(mut self: Box<Self>) -> Result<ModelResponse, ResponseError> {
+        if !self.is_done {
+            match self.events.finish() {
+                Ok(Some(event)) => self.handle_event(event)?,
                 Ok(None) => {}
-                // The model had said all it had to say.
-                Err(_) if self.draft.has_stopped() => {}
+                // The response is complete without the event.
+                Err(_) if self.builder.has_stop_reason() => {}
                 Err(broken) => return Err(broken),
             }
         }
-        if self.is_over || self.draft.has_stopped() { Ok(self.draft.finish(&self.ids)) } else { Err(Broken::CutOff) }
+        if self.is_done || self.builder.has_stop_reason() {
+            Ok(self.builder.finish(&self.ids))
+        } else {
+            Err(ResponseError::Truncated)
+        }
     }
 }

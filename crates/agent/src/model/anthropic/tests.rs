@@ -1,15 +1,15 @@
-//! Answers as providers send them: whole, in pieces, badly written and hostile.
+//! Responses as providers send them: streamed, unstreamed, malformed and hostile.
 
-mod answers;
-mod bad;
 mod hostile;
+mod malformed;
+mod responses;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 use sympozium_api::run_plan::AgentView;
 
 use super::*;
-use crate::model::{Answer, Arguments, Broken, Call};
+use crate::model::{Call, CallArguments, ModelResponse, ResponseError};
 
 /// A view with two tools; the schema of one has more than the common keywords.
 pub fn view() -> AgentView {
@@ -49,30 +49,30 @@ pub fn view() -> AgentView {
 }
 
 /// The body of a request.
-pub fn body(pieces: Vec<Bytes>) -> Value {
-    serde_json::from_slice(&pieces.concat()).expect("a body is JSON")
+pub fn body(chunks: Vec<Bytes>) -> Value {
+    serde_json::from_slice(&chunks.concat()).expect("a body is JSON")
 }
 
 /// A call.
-pub fn call(id: &str, name: &str, arguments: Arguments) -> Call {
+pub fn call(id: &str, name: &str, arguments: CallArguments) -> Call {
     Call { id: id.to_owned(), name: name.to_owned(), arguments }
 }
 
 /// What a body says that came at once.
-pub fn whole(body: &str) -> Result<Answer, Broken> {
-    read(Shape::Whole, body, body.len())
+pub fn whole(body: &str) -> Result<ModelResponse, ResponseError> {
+    read(BodyFormat::Json, body, body.len())
 }
 
 /// What a stream says.
-pub fn stream(text: &str) -> Result<Answer, Broken> {
-    read(Shape::Stream, text, text.len())
+pub fn stream(text: &str) -> Result<ModelResponse, ResponseError> {
+    read(BodyFormat::EventStream, text, text.len())
 }
 
-/// The same, in pieces of this size.
-pub fn read(shape: Shape, text: &str, size: usize) -> Result<Answer, Broken> {
+/// Reads a body in chunks of this size.
+pub fn read(shape: BodyFormat, text: &str, size: usize) -> Result<ModelResponse, ResponseError> {
     let mut reader = Anthropic::new(&view(), "").reader(shape);
-    for piece in text.as_bytes().chunks(size.max(1)) {
-        reader.read(piece)?;
+    for chunk in text.as_bytes().chunks(size.max(1)) {
+        reader.read(chunk)?;
     }
     reader.finish()
 }
@@ -83,7 +83,7 @@ pub fn events(events: &[Value]) -> String {
 }
 
 /// A stream with these events between its usual start and its usual end.
-pub fn answer_of(blocks: &[Value], stop: &str) -> Answer {
+pub fn answer_of(blocks: &[Value], stop: &str) -> ModelResponse {
     let mut all = vec![json!({"type": "message_start", "message": {}})];
     all.extend_from_slice(blocks);
     all.push(json!({"type": "message_delta", "delta": {"stop_reason": stop}}));
@@ -92,6 +92,6 @@ pub fn answer_of(blocks: &[Value], stop: &str) -> Answer {
 }
 
 /// A message, read again.
-pub fn message(answer: &Answer) -> Value {
+pub fn message(answer: &ModelResponse) -> Value {
     serde_json::from_slice(&answer.message).expect("a message is JSON")
 }

@@ -1,42 +1,36 @@
-//! How long the model thinks before it answers. Models up to 4.5 are given a budget in tokens; those from 4.7 on refuse that
-//! and are told how much effort to make.
+//! Thinking parameters. Models up to 4.5 take a budget in tokens; those from 4.7 on refuse it and take an effort level.
 
 use serde_json::json;
 
-/// The least that the API takes as a budget.
+/// The smallest budget that the API accepts.
 const MIN_BUDGET: u64 = 1024;
-/// A budget for more than simple things.
 const MEDIUM_BUDGET: u64 = 4096;
-/// A budget for hard things.
 const HIGH_BUDGET: u64 = 16384;
-/// The most that is asked for, whatever a view says.
 const MAX_BUDGET: u64 = 128 << 10;
-/// The first version of the models that decide themselves, and prefer to.
+/// First version of the models that choose their own budget.
 const ADAPTIVE: (u8, u8) = (4, 6);
 
-/// How long the model thinks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Thinking {
-    /// As the model does when nothing is said.
-    Unsaid,
-    /// At most so many tokens.
+    /// The model's default.
+    Default,
     Budget(u64),
-    /// As it finds right, with about the effort that such a budget stands for.
+    /// The model decides, with an effort that corresponds to this budget.
     Adaptive(u64),
 }
 
 impl Thinking {
-    /// What a view asks for. A word that is not known asks for nothing: thinking costs.
-    pub fn of(level: Option<&str>, model: &str) -> Self {
+    /// Unknown levels mean the default, because thinking costs tokens.
+    pub fn from_level(level: Option<&str>, model: &str) -> Self {
         let level = level.map(|it| it.trim().to_ascii_lowercase());
         let budget = match level.as_deref().unwrap_or_default() {
             "minimal" | "low" => MIN_BUDGET,
             "medium" => MEDIUM_BUDGET,
             "high" => HIGH_BUDGET,
-            // For models whose name does not tell.
+            // For models whose name does not reveal their version.
             "adaptive" => return Self::Adaptive(HIGH_BUDGET),
             other => match other.parse::<u64>() {
-                Ok(0) | Err(_) => return Self::Unsaid,
+                Ok(0) | Err(_) => return Self::Default,
                 Ok(budget) => budget.clamp(MIN_BUDGET, MAX_BUDGET),
             },
         };
@@ -46,18 +40,16 @@ impl Thinking {
         }
     }
 
-    /// Tokens that it may cost on top of the answer.
-    pub fn tokens(self) -> u64 {
+    pub fn budget_tokens(self) -> u64 {
         match self {
-            Self::Unsaid => 0,
+            Self::Default => 0,
             Self::Budget(budget) | Self::Adaptive(budget) => budget,
         }
     }
 
-    /// The fields of a request that say so, each with a comma before it.
-    pub fn fields(self) -> String {
+    pub fn request_fields(self) -> String {
         match self {
-            Self::Unsaid => String::new(),
+            Self::Default => String::new(),
             Self::Budget(budget) => {
                 let thinking = json!({"type": "enabled", "budget_tokens": budget});
                 format!(r#","thinking":{thinking}"#)
@@ -95,13 +87,13 @@ mod tests {
     #[test]
     fn a_level_is_a_budget() {
         let cases = [
-            (None, Thinking::Unsaid),
-            (Some(""), Thinking::Unsaid),
-            (Some("off"), Thinking::Unsaid),
-            (Some("none"), Thinking::Unsaid),
-            (Some("0"), Thinking::Unsaid),
-            (Some("-3"), Thinking::Unsaid),
-            (Some("as much as you like"), Thinking::Unsaid),
+            (None, Thinking::Default),
+            (Some(""), Thinking::Default),
+            (Some("off"), Thinking::Default),
+            (Some("none"), Thinking::Default),
+            (Some("0"), Thinking::Default),
+            (Some("-3"), Thinking::Default),
+            (Some("as much as you like"), Thinking::Default),
             (Some("minimal"), Thinking::Budget(1024)),
             (Some("low"), Thinking::Budget(1024)),
             (Some(" Medium "), Thinking::Budget(4096)),
@@ -112,12 +104,12 @@ mod tests {
             (Some("18446744073709551615"), Thinking::Budget(MAX_BUDGET)),
         ];
         for (level, expected) in cases {
-            assert_eq!(Thinking::of(level, "a-model"), expected, "{level:?}");
+            assert_eq!(Thinking::from_level(level, "a-model"), expected, "{level:?}");
         }
     }
 
     #[test]
-    fn the_name_of_a_model_tells_its_version() {
+    fn model_names_contain_the_version() {
         let cases = [
             ("claude-3-7-sonnet-20250219", Some((3, 7))),
             ("claude-sonnet-4-20250514", Some((4, 0))),
@@ -137,8 +129,8 @@ mod tests {
     }
 
     #[test]
-    fn a_model_that_decides_itself_is_told_its_effort() {
-        let fields = |level, model| Thinking::of(Some(level), model).fields();
+    fn adaptive_models_get_an_effort_level() {
+        let fields = |level, model| Thinking::from_level(Some(level), model).request_fields();
         let adaptive = |effort| format!(r#","thinking":{{"type":"adaptive"}},"output_config":{{"effort":"{effort}"}}"#);
         assert_eq!(fields("low", "claude-opus-4-7"), adaptive("low"));
         assert_eq!(fields("medium", "claude-sonnet-5"), adaptive("medium"));

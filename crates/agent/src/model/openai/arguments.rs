@@ -1,64 +1,60 @@
-//! The arguments of a call, as a model writes them.
+//! Parses the arguments of a call.
 
 use serde_json::{Map, Value};
 use sympozium_ipc::unique_keys;
 
 use crate::model::json::{MAX_VALUES, has_too_many_values};
-use crate::model::{Arguments, MAX_ARGUMENTS};
+use crate::model::{CallArguments, MAX_ARGUMENTS};
 
-/// Arguments, and how they stand in later requests.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Read {
-    /// What the tool gets.
-    pub arguments: Arguments,
-    /// What the model wrote; an empty object where nobody can read it, because servers do not take what is no JSON.
+pub struct ParsedArguments {
+    pub arguments: CallArguments,
+    /// What later requests carry: the model's text, or an empty object where it cannot be parsed, because servers
+    /// refuse invalid JSON.
     pub written: String,
 }
 
-/// What may have become of arguments on their way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
-    /// They are all there.
-    Whole,
-    /// The model had to stop in them.
-    CutOff,
-    /// There was more than is kept.
+pub enum Completeness {
+    Complete,
+    /// The model hit its output limit.
+    Truncated,
+    /// More than [`MAX_ARGUMENTS`] bytes.
     TooLong,
 }
 
-/// Reads what a model wrote.
-pub fn read(text: String, fate: Fate) -> Read {
-    if fate == Fate::TooLong {
-        return unreadable(format!(
+pub fn parse(text: String, completeness: Completeness) -> ParsedArguments {
+    if completeness == Completeness::TooLong {
+        return invalid(format!(
             "the arguments have more than {MAX_ARGUMENTS} bytes; make them shorter, or do it in several steps"
         ));
     }
     if text.trim().is_empty() {
-        return match fate {
-            Fate::CutOff => cut_off(),
-            _ => whole(Map::new(), "{}".to_owned()),
+        return match completeness {
+            Completeness::Truncated => truncated(),
+            _ => complete(Map::new(), "{}".to_owned()),
         };
     }
     if has_too_many_values(text.as_bytes()) {
         return too_many();
     }
     match unique_keys::from_str(&text) {
-        Ok(value) => of(value, text),
-        Err(error) if fate == Fate::CutOff && error.is_eof() => cut_off(),
+        Ok(value) => from_value(value, text),
+        Err(error) if completeness == Completeness::Truncated && error.is_eof() => truncated(),
         Err(error) if error.is_data() => ambiguous(&error),
-        Err(error) => unreadable(format!("the arguments are not JSON: {error}; write them as one JSON object")),
+        Err(error) => invalid(format!("the arguments are not JSON: {error}; write them as one JSON object")),
     }
 }
 
-/// What a value is as arguments. `text` is how it was written.
-pub fn of(value: Value, text: String) -> Read {
+/// `text` is the JSON of `value`.
+pub fn from_value(value: Value, text: String) -> ParsedArguments {
     match value {
-        Value::Object(fields) => whole(fields, text),
-        Value::Null => whole(Map::new(), "{}".to_owned()),
-        // Some models write the object once more as a text.
+        Value::Object(fields) => complete(fields, text),
+        Value::Null => complete(Map::new(), "{}".to_owned()),
+        // Some models encode the object twice.
         Value::String(inner) if has_too_many_values(inner.as_bytes()) => too_many(),
         Value::String(inner) => match unique_keys::from_str(&inner) {
-            Ok(Value::Object(fields)) => whole(fields, inner),
+            Ok(Value::Object(fields)) => complete(fields, inner),
             Err(error) if error.is_data() => ambiguous(&error),
             _ => not_an_object("a text"),
         },
@@ -68,50 +64,47 @@ pub fn of(value: Value, text: String) -> Read {
     }
 }
 
-fn whole(fields: Map<String, Value>, written: String) -> Read {
-    Read { arguments: Arguments::Object(fields), written }
+fn complete(fields: Map<String, Value>, written: String) -> ParsedArguments {
+    ParsedArguments { arguments: CallArguments::Object(fields), written }
 }
 
-fn unreadable(why: String) -> Read {
-    Read { arguments: Arguments::Unreadable(why), written: "{}".to_owned() }
+fn invalid(why: String) -> ParsedArguments {
+    ParsedArguments { arguments: CallArguments::Invalid(why), written: "{}".to_owned() }
 }
 
-fn ambiguous(error: &serde_json::Error) -> Read {
-    unreadable(format!("the arguments are ambiguous: {error}; write each key of an object once"))
+fn ambiguous(error: &serde_json::Error) -> ParsedArguments {
+    invalid(format!("the arguments are ambiguous: {error}; write each key of an object once"))
 }
 
-fn not_an_object(what: &str) -> Read {
-    unreadable(format!("the arguments must be one JSON object, and this is {what}"))
+fn not_an_object(what: &str) -> ParsedArguments {
+    invalid(format!("the arguments must be one JSON object, and this is {what}"))
 }
 
-fn too_many() -> Read {
-    unreadable(format!("the arguments have more than {MAX_VALUES} values; use fewer, or do it in several steps"))
+fn too_many() -> ParsedArguments {
+    invalid(format!("the arguments have more than {MAX_VALUES} values; use fewer, or do it in several steps"))
 }
 
-fn cut_off() -> Read {
-    unreadable(
-        "the answer was cut off by its length limit before the arguments were complete; make it shorter".to_owned(),
-    )
+fn truncated() -> ParsedArguments {
+    invalid("the answer was cut off by its length limit before the arguments were complete; make it shorter".to_owned())
 }
 
-/// Follows arguments while they come, to know where they end.
+/// Tracks nesting in streamed JSON, to know where an object ends.
 #[derive(Debug, Default)]
-pub struct Scan {
+pub struct NestingTracker {
     depth: usize,
-    is_text: bool,
+    is_string: bool,
     is_escaped: bool,
     is_closed: bool,
 }
 
-impl Scan {
-    /// Reads on.
-    pub fn read(&mut self, text: &str) {
+impl NestingTracker {
+    pub fn feed(&mut self, text: &str) {
         for byte in text.bytes() {
             match byte {
                 _ if self.is_escaped => self.is_escaped = false,
-                b'\\' if self.is_text => self.is_escaped = true,
-                b'"' => self.is_text = !self.is_text,
-                _ if self.is_text => {}
+                b'\\' if self.is_string => self.is_escaped = true,
+                b'"' => self.is_string = !self.is_string,
+                _ if self.is_string => {}
                 b'{' | b'[' => self.depth += 1,
                 b'}' | b']' => {
                     self.depth = self.depth.saturating_sub(1);
@@ -122,14 +115,13 @@ impl Scan {
         }
     }
 
-    /// Whether an object ended.
+    /// Whether a top-level object ended.
     pub fn is_closed(&self) -> bool {
         self.is_closed
     }
 
-    /// Whether more must follow.
     pub fn is_open(&self) -> bool {
-        self.depth > 0 || self.is_text
+        self.depth > 0 || self.is_string
     }
 }
 
@@ -139,15 +131,15 @@ mod tests {
 
     use super::*;
 
-    fn object(value: Value) -> Arguments {
+    fn object(value: Value) -> CallArguments {
         match value {
-            Value::Object(fields) => Arguments::Object(fields),
+            Value::Object(fields) => CallArguments::Object(fields),
             _ => unreachable!("the test says an object"),
         }
     }
 
     #[test]
-    fn what_models_write_is_read() {
+    fn arguments_are_parsed() {
         for (text, expected, written) in [
             (r#"{"a":1}"#, json!({"a": 1}), r#"{"a":1}"#),
             (" {\"a\" : [1] }\n", json!({"a": [1]}), " {\"a\" : [1] }\n"),
@@ -156,69 +148,70 @@ mod tests {
             ("null", json!({}), "{}"),
             (r#""{\"a\":\"b\"}""#, json!({"a": "b"}), r#"{"a":"b"}"#),
         ] {
-            let read = read(text.to_owned(), Fate::Whole);
+            let parsed = parse(text.to_owned(), Completeness::Complete);
             let written = written.to_owned();
             let arguments = object(expected);
-            assert_eq!(read, Read { arguments, written }, "{text:?}");
+            assert_eq!(parsed, ParsedArguments { arguments, written }, "{text:?}");
         }
     }
 
     #[test]
-    fn what_cannot_be_read_says_why_and_is_an_empty_object_from_then_on() {
+    fn invalid_arguments_have_a_reason_and_are_sent_as_an_empty_object() {
         let deep = "[".repeat(10_000);
-        for (text, fate, expected) in [
+        for (text, completeness, expected) in [
             (
                 r#"{"a":1"#,
-                Fate::Whole,
+                Completeness::Complete,
                 "the arguments are not JSON: EOF while parsing an object at line 1 column 6; write them as one JSON object",
             ),
             (
                 r#"{"a":1"#,
-                Fate::CutOff,
+                Completeness::Truncated,
                 "the answer was cut off by its length limit before the arguments were complete; make it shorter",
             ),
             (
                 "",
-                Fate::CutOff,
+                Completeness::Truncated,
                 "the answer was cut off by its length limit before the arguments were complete; make it shorter",
             ),
             (
                 "{'a':1}",
-                Fate::CutOff,
+                Completeness::Truncated,
                 "the arguments are not JSON: key must be a string at line 1 column 2; write them as one JSON object",
             ),
             (
                 r#"{"a":{"b":1,"b":2}}"#,
-                Fate::Whole,
+                Completeness::Complete,
                 "the arguments are ambiguous: the key \"b\" is there more than once at line 1 column 15; write each key of an object once",
             ),
             (
                 r#""{\"a\":1,\"a\":2}""#,
-                Fate::Whole,
+                Completeness::Complete,
                 "the arguments are ambiguous: the key \"a\" is there more than once at line 1 column 10; write each key of an object once",
             ),
-            ("[1]", Fate::Whole, "the arguments must be one JSON object, and this is a list"),
-            ("7", Fate::Whole, "the arguments must be one JSON object, and this is a number"),
-            (r#""read it""#, Fate::Whole, "the arguments must be one JSON object, and this is a text"),
+            ("[1]", Completeness::Complete, "the arguments must be one JSON object, and this is a list"),
+            ("7", Completeness::Complete, "the arguments must be one JSON object, and this is a number"),
+            (r#""read it""#, Completeness::Complete, "the arguments must be one JSON object, and this is a text"),
             (
                 "{}",
-                Fate::TooLong,
+                Completeness::TooLong,
                 "the arguments have more than 1048576 bytes; make them shorter, or do it in several steps",
             ),
             (
                 &deep,
-                Fate::Whole,
+                Completeness::Complete,
                 "the arguments are not JSON: recursion limit exceeded at line 1 column 128; write them as one JSON object",
             ),
         ] {
-            let read = read(text.to_owned(), fate);
-            let expected = Read { arguments: Arguments::Unreadable(expected.to_owned()), written: "{}".to_owned() };
-            assert_eq!(read, expected);
+            let parsed = parse(text.to_owned(), completeness);
+            let expected =
+                ParsedArguments { arguments: CallArguments::Invalid(expected.to_owned()), written: "{}".to_owned() };
+            assert_eq!(parsed, expected);
         }
     }
 
     #[test]
-    fn the_end_of_an_object_is_seen_in_any_pieces() {
+    fn nesting_is_tracked_across_deltas() {
         for (pieces, is_closed, is_open) in [
             (&["{", "}"][..], true, false),
             (&["{\"a", "\":\"}", "\\\"}"], false, true),
@@ -227,10 +220,10 @@ mod tests {
             (&["]"], true, false),
             (&[""], false, false),
         ] {
-            let mut scan = Scan::default();
-            pieces.iter().for_each(|piece| scan.read(piece));
-            let seen = (scan.is_closed(), scan.is_open());
-            assert_eq!(seen, (is_closed, is_open), "{pieces:?}");
+            let mut tracker = NestingTracker::default();
+            pieces.iter().for_each(|piece| tracker.feed(piece));
+            let state = (tracker.is_closed(), tracker.is_open());
+            assert_eq!(state, (is_closed, is_open), "{pieces:?}");
         }
     }
 }

@@ -1,45 +1,41 @@
-//! How much of an answer is kept.
+//! Limits how much of a response is kept.
 
 use serde_json::Value;
 
-use crate::model::{Broken, MAX_ANSWER};
+use crate::model::{MAX_RESPONSE, ResponseError};
 
-/// What a value costs beside its bytes: it is in a tree, or in a list.
-const VALUE: usize = 32;
+/// Overhead of a value in a tree or a list.
+const VALUE_OVERHEAD: usize = 32;
 
-/// Counts what is kept of one answer.
+/// Bytes of one response that are kept, up to [`MAX_RESPONSE`].
 #[derive(Debug, Default)]
 pub struct Budget {
-    kept: usize,
+    charged: usize,
 }
 
 impl Budget {
-    /// So many bytes more.
-    ///
-    /// # Errors
-    ///
-    /// When that is too many.
-    pub fn take(&mut self, bytes: usize) -> Result<(), Broken> {
-        self.kept = self.kept.saturating_add(bytes);
-        if self.kept > MAX_ANSWER {
-            return Err(Broken::TooLarge(MAX_ANSWER));
+    pub fn charge(&mut self, bytes: usize) -> Result<(), ResponseError> {
+        self.charged = self.charged.saturating_add(bytes);
+        if self.charged > MAX_RESPONSE {
+            return Err(ResponseError::TooLarge(MAX_RESPONSE));
         }
         Ok(())
     }
 
-    /// So many bytes are not kept any more.
-    pub fn give(&mut self, bytes: usize) {
-        self.kept = self.kept.saturating_sub(bytes);
+    pub fn refund(&mut self, bytes: usize) {
+        self.charged = self.charged.saturating_sub(bytes);
     }
 }
 
-/// What a value costs. What was read is not nested deeper than a reader goes, so this does not either.
-pub fn weight(value: &Value) -> usize {
-    VALUE
+/// The depth is bounded by the parser.
+pub fn memory_size(value: &Value) -> usize {
+    VALUE_OVERHEAD
         + match value {
             Value::Null | Value::Bool(_) | Value::Number(_) => 0,
             Value::String(text) => text.len(),
-            Value::Array(items) => items.iter().map(weight).sum(),
-            Value::Object(fields) => fields.iter().map(|(name, value)| name.len() + VALUE + weight(value)).sum(),
+            Value::Array(items) => items.iter().map(memory_size).sum(),
+            Value::Object(fields) => {
+                fields.iter().map(|(name, value)| name.len() + VALUE_OVERHEAD + memory_size(value)).sum()
+            }
         }
 }

@@ -1,16 +1,16 @@
-//! Bodies of fuzz targets: bytes of a provider, before anything of them is trusted.
+//! Fuzz targets: bytes from a provider.
 
 use serde_json::Value;
 use sympozium_api::run_plan::AgentView;
 
 use super::OpenAi;
-use crate::model::events::{Event, Events};
-use crate::model::{Answer, Arguments, Broken, MAX_ANSWER, MAX_CALLS, MAX_NAME, Model, Shape};
+use crate::model::events::{Event, EventDecoder};
+use crate::model::{BodyFormat, CallArguments, MAX_CALLS, MAX_NAME, MAX_RESPONSE, Model, ModelResponse, ResponseError};
 
 /// What requests are made of here: two tools.
 const VIEW: &str = include_str!("fixtures/view.json");
 /// A message may be longer than what is kept of an answer: letters that JSON escapes have up to six bytes.
-const MAX_MESSAGE: usize = 6 * MAX_ANSWER + (64 << 10);
+const MAX_MESSAGE: usize = 6 * MAX_RESPONSE + (64 << 10);
 
 /// Where to cut, in the first byte; a stream in the rest. In whatever pieces it comes, the events are the same.
 pub fn agent_sse(data: &[u8]) {
@@ -19,18 +19,18 @@ pub fn agent_sse(data: &[u8]) {
     };
     let size = usize::from(*cut) + 1;
     let whole = events([stream].into_iter());
-    let pieces = events(stream.chunks(size));
-    assert_eq!(pieces, whole);
+    let chunks = events(stream.chunks(size));
+    assert_eq!(chunks, whole);
 }
 
 /// The events of a stream, and whether it broke.
-fn events<'s>(pieces: impl Iterator<Item = &'s [u8]>) -> Option<Vec<Event<Value>>> {
-    let mut events = Events::default();
+fn events<'s>(chunks: impl Iterator<Item = &'s [u8]>) -> Option<Vec<Event<Value>>> {
+    let mut events = EventDecoder::default();
     let mut all = Vec::new();
-    for piece in pieces {
-        all.extend(events.read(piece).ok()?);
+    for chunk in chunks {
+        all.extend(events.read(chunk).ok()?);
     }
-    all.extend(events.last().ok()?);
+    all.extend(events.finish().ok()?);
     Some(all)
 }
 
@@ -41,19 +41,19 @@ pub fn agent_openai(data: &[u8]) {
         return;
     };
     let size = usize::from(*cut) + 1;
-    for shape in [Shape::Stream, Shape::Whole] {
+    for shape in [BodyFormat::EventStream, BodyFormat::Json] {
         let whole = answer(shape, [body].into_iter());
-        let pieces = answer(shape, body.chunks(size));
-        match (whole, pieces) {
-            (Ok(whole), Ok(pieces)) => {
+        let chunks = answer(shape, body.chunks(size));
+        match (whole, chunks) {
+            (Ok(whole), Ok(chunks)) => {
                 check(&whole);
-                assert_eq!(whole, pieces);
+                assert_eq!(whole, chunks);
             }
             (Err(_), Err(_)) => {}
-            (whole, pieces) => panic!("{whole:?} is not {pieces:?}"),
+            (whole, chunks) => panic!("{whole:?} is not {chunks:?}"),
         }
     }
-    let problem = model().problem(400, body);
+    let problem = model().provider_error(400, body);
     assert!(problem.message.len() <= 4096);
     assert!(!problem.message.chars().any(char::is_control));
 }
@@ -65,17 +65,17 @@ fn model() -> OpenAi {
     }
 }
 
-fn answer<'s>(shape: Shape, pieces: impl Iterator<Item = &'s [u8]>) -> Result<Answer, Broken> {
+fn answer<'s>(shape: BodyFormat, chunks: impl Iterator<Item = &'s [u8]>) -> Result<ModelResponse, ResponseError> {
     let mut reader = model().reader(shape);
-    for piece in pieces {
-        reader.read(piece)?;
-        assert!(reader.text().len() <= MAX_ANSWER);
+    for chunk in chunks {
+        reader.read(chunk)?;
+        assert!(reader.text().len() <= MAX_RESPONSE);
     }
     reader.finish()
 }
 
-fn check(answer: &Answer) {
-    assert!(answer.text.len() <= MAX_ANSWER);
+fn check(answer: &ModelResponse) {
+    assert!(answer.text.len() <= MAX_RESPONSE);
     assert!(answer.calls.len() <= MAX_CALLS);
     assert!(answer.message.len() <= MAX_MESSAGE);
     let message: Value = match serde_json::from_slice(&answer.message) {
@@ -94,8 +94,8 @@ fn check(answer: &Answer) {
         assert_eq!(written["id"], call.id.as_str());
         let arguments = written["function"]["arguments"].as_str().unwrap_or_default();
         let expected = match &call.arguments {
-            Arguments::Object(fields) => Value::Object(fields.clone()),
-            Arguments::Unreadable(why) => {
+            CallArguments::Object(fields) => Value::Object(fields.clone()),
+            CallArguments::Invalid(why) => {
                 assert!(!why.is_empty());
                 Value::Object(serde_json::Map::new())
             }

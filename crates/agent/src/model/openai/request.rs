@@ -1,46 +1,40 @@
-//! What is sent.
+//! Builds requests.
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use sympozium_api::run_plan::{AgentView, OfferedTool};
 
 use crate::conversation::{Conversation, Entry};
-use crate::model::Choice;
-use crate::model::pieces::Pieces;
+use crate::model::ToolChoice;
+use crate::model::chunks::Chunks;
 
-/// How long a model can be asked to think.
 const EFFORTS: &[&str] = &["minimal", "low", "medium", "high"];
 
-/// How a message of the user begins, as [`user`] writes it.
-const USER: &str = r#"{"role":"user","content":""#;
-/// How it ends.
-const END: &str = r#""}"#;
+/// Start of a message as [`user_message`] writes it.
+const USER_MESSAGE_START: &str = r#"{"role":"user","content":""#;
+const USER_MESSAGE_END: &str = r#""}"#;
 
-/// A message of the user.
-pub fn user(text: &str) -> Bytes {
+pub fn user_message(text: &str) -> Bytes {
     let quoted = Value::from(text).to_string();
-    // The first quote is the one with which `USER` ends.
+    // `USER_MESSAGE_START` ends with the first quote.
     let quoted = quoted.strip_prefix('"').unwrap_or_default();
-    format!("{USER}{quoted}}}").into()
+    format!("{USER_MESSAGE_START}{quoted}}}").into()
 }
 
-/// What is around the conversation in every request, encoded once.
+/// What surrounds the conversation in every request, encoded once.
 #[derive(Debug)]
-pub struct Frame {
-    /// Up to where messages follow.
+pub struct RequestTemplate {
+    /// Up to the messages.
     head: Bytes,
-    /// Whether a message follows another.
+    /// Whether the head ends with the system message.
     has_system: bool,
-    /// What follows on them where the model may call tools.
-    free: Bytes,
-    /// And where it may not.
+    /// The ends of requests by [`ToolChoice`].
+    auto: Bytes,
     no_tools: Bytes,
-    /// And where it is to know of none.
-    bare: Bytes,
+    omit_tools: Bytes,
 }
 
-impl Frame {
-    /// Of a view.
+impl RequestTemplate {
     pub fn new(view: &AgentView, system: &str) -> Self {
         let has_system = !system.is_empty();
         let model = Value::from(view.model.as_str());
@@ -51,93 +45,87 @@ impl Frame {
         Self {
             head: head.into(),
             has_system,
-            free: tail(view, Choice::Free),
-            no_tools: tail(view, Choice::NoTools),
-            bare: tail(view, Choice::Bare),
+            auto: tail(view, ToolChoice::Auto),
+            no_tools: tail(view, ToolChoice::NoTools),
+            omit_tools: tail(view, ToolChoice::OmitTools),
         }
     }
 
-    /// The whole request.
-    pub fn request(&self, conversation: &Conversation, choice: Choice) -> Vec<Bytes> {
-        let mut pieces = Pieces::default();
-        pieces.push(&self.head);
-        let mut before = match self.has_system {
-            true => Before::Other,
-            false => Before::Nothing,
-        };
+    pub fn request(&self, conversation: &Conversation, choice: ToolChoice) -> Vec<Bytes> {
+        let mut chunks = Chunks::default();
+        chunks.push(&self.head);
+        let mut previous = if self.has_system { Previous::Other } else { Previous::Nothing };
         for entry in conversation.entries() {
             match entry {
-                Entry::Message(message) => before = write(message, before, &mut pieces),
-                // Each result is a message of its own.
+                Entry::Message(message) => previous = write(message, previous, &mut chunks),
+                // Each result is a separate message.
                 Entry::Results(results) => {
                     for result in results {
-                        before = write(&result.encoded, before, &mut pieces);
+                        previous = write(&result.encoded, previous, &mut chunks);
                     }
                 }
             }
         }
-        if before == Before::User {
-            pieces.text(END);
+        if previous == Previous::User {
+            chunks.push_str(USER_MESSAGE_END);
         }
-        pieces.push(match choice {
-            Choice::Free => &self.free,
-            Choice::NoTools => &self.no_tools,
-            Choice::Bare => &self.bare,
+        chunks.push(match choice {
+            ToolChoice::Auto => &self.auto,
+            ToolChoice::NoTools => &self.no_tools,
+            ToolChoice::OmitTools => &self.omit_tools,
         });
-        pieces.finish()
+        chunks.finish()
     }
 }
 
-/// What stands before a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Before {
+enum Previous {
     Nothing,
-    /// A message of the user, which is not closed yet.
+    /// A message of the user that is not closed yet.
     User,
-    /// Any other.
     Other,
 }
 
-/// Writes a message. What the user says in a row is one message: templates of some models (Mistral's, Gemma's) take no
-/// conversation in which roles do not alternate.
-fn write(message: &Bytes, before: Before, pieces: &mut Pieces) -> Before {
+/// Merges consecutive messages of the user: chat templates of some models (Mistral's, Gemma's) require alternating
+/// roles.
+fn write(message: &Bytes, previous: Previous, chunks: &mut Chunks) -> Previous {
     if message.is_empty() {
-        return before;
+        return previous;
     }
-    let is_users = message.starts_with(USER.as_bytes()) && message.ends_with(END.as_bytes());
-    match before {
-        Before::User if is_users => {
-            pieces.text(r"\n\n");
-            pieces.push(&message.slice(USER.len()..message.len() - END.len()));
-            return Before::User;
+    let is_from_user =
+        message.starts_with(USER_MESSAGE_START.as_bytes()) && message.ends_with(USER_MESSAGE_END.as_bytes());
+    match previous {
+        Previous::User if is_from_user => {
+            chunks.push_str(r"\n\n");
+            chunks.push(&message.slice(USER_MESSAGE_START.len()..message.len() - USER_MESSAGE_END.len()));
+            return Previous::User;
         }
-        Before::User => {
-            pieces.text(END);
-            pieces.text(",");
+        Previous::User => {
+            chunks.push_str(USER_MESSAGE_END);
+            chunks.push_str(",");
         }
-        Before::Other => pieces.text(","),
-        Before::Nothing => {}
+        Previous::Other => chunks.push_str(","),
+        Previous::Nothing => {}
     }
-    if is_users {
-        pieces.push(&message.slice(..message.len() - END.len()));
-        Before::User
+    if is_from_user {
+        chunks.push(&message.slice(..message.len() - USER_MESSAGE_END.len()));
+        Previous::User
     } else {
-        pieces.push(message);
-        Before::Other
+        chunks.push(message);
+        Previous::Other
     }
 }
 
-/// What follows on the messages. Where they may not be called, tools stay listed at first: the conversation has calls
-/// of them, and what the provider has cached of it begins with them.
+/// What follows the messages. With [`ToolChoice::NoTools`] the tools stay listed: the conversation has calls of them,
+/// and they are in the prefix that the provider has cached.
 ///
-/// What a stream cost is not asked for here (`stream_options`): the bridge asks where a provider must be asked, because it
-/// knows the provider, and Mistral answers 422 to the question.
-fn tail(view: &AgentView, choice: Choice) -> Bytes {
+/// `stream_options` for usage is the bridge's to add: it knows the provider, and Mistral answers 422 to it.
+fn tail(view: &AgentView, choice: ToolChoice) -> Bytes {
     let mut fields = Map::new();
-    if !view.tools.is_empty() && choice != Choice::Bare {
+    if !view.tools.is_empty() && choice != ToolChoice::OmitTools {
         let tools: Vec<Value> = view.tools.iter().map(tool).collect();
         fields.insert("tools".to_owned(), tools.into());
-        if choice == Choice::NoTools {
+        if choice == ToolChoice::NoTools {
             fields.insert("tool_choice".to_owned(), "none".into());
         }
     }
@@ -146,14 +134,14 @@ fn tail(view: &AgentView, choice: Choice) -> Bytes {
     }
     fields.insert("stream".to_owned(), true.into());
     let fields = Value::Object(fields).to_string();
-    // Without its first brace, it goes on with what the head began.
+    // Continues the object that the head opened.
     let rest = fields.strip_prefix('{').unwrap_or_default();
     format!("],{rest}").into()
 }
 
 fn tool(tool: &OfferedTool) -> Value {
     let parameters = if tool.parameters.0.is_empty() {
-        // Templates of small models look for both.
+        // Templates of small models expect both.
         json!({ "type": "object", "properties": {} })
     } else {
         json!(tool.parameters)
@@ -168,7 +156,7 @@ fn tool(tool: &OfferedTool) -> Value {
     })
 }
 
-/// How long to think, in the format's words. Anything else is for other formats, or for none.
+/// `None` for levels that this format does not have.
 fn effort(thinking: &str) -> Option<&'static str> {
     let thinking = thinking.trim();
     EFFORTS.iter().find(|it| it.eq_ignore_ascii_case(thinking)).copied()

@@ -1,41 +1,39 @@
-//! An answer as a stream of events.
+//! Reads a response that is streamed as server-sent events.
 
 use serde_json::Value;
 
-use super::calls::Listed;
-use super::gathering::{End, Gathering};
-use crate::model::events::{Event, Events};
-use crate::model::{Answer, Broken, Reader};
+use super::call_builder::CallEncoding;
+use super::response_builder::{ResponseBuilder, StreamEnd};
+use crate::model::events::{Event, EventDecoder};
+use crate::model::{ModelResponse, ResponseError, ResponseReader};
 
-/// Reads a stream.
 #[derive(Debug)]
-pub struct Stream {
-    events: Events,
-    gathering: Gathering,
+pub struct EventStreamReader {
+    events: EventDecoder,
+    builder: ResponseBuilder,
     is_done: bool,
 }
 
-impl Stream {
-    /// From its beginning.
-    pub fn new(gathering: Gathering) -> Self {
-        Self { events: Events::default(), gathering, is_done: false }
+impl EventStreamReader {
+    pub fn new(builder: ResponseBuilder) -> Self {
+        Self { events: EventDecoder::default(), builder, is_done: false }
     }
 
-    fn add(&mut self, event: Event<Value>) -> Result<(), Broken> {
+    fn add(&mut self, event: Event<Value>) -> Result<(), ResponseError> {
         match event {
-            // What comes after the end does not count.
+            // Everything after the end is ignored.
             _ if self.is_done => {}
             Event::Done => self.is_done = true,
             Event::Data(chunk) => {
-                self.gathering.add(chunk, Listed::InPieces)?;
+                self.builder.add_chunk(chunk, CallEncoding::Deltas)?;
             }
         }
         Ok(())
     }
 }
 
-impl Reader for Stream {
-    fn read(&mut self, bytes: &[u8]) -> Result<(), Broken> {
+impl ResponseReader for EventStreamReader {
+    fn read(&mut self, bytes: &[u8]) -> Result<(), ResponseError> {
         if self.is_done {
             return Ok(());
         }
@@ -45,25 +43,25 @@ impl Reader for Stream {
         Ok(())
     }
 
-    fn is_whole(&self) -> bool {
-        self.is_done || self.gathering.is_whole()
+    fn is_complete(&self) -> bool {
+        self.is_done || self.builder.is_complete()
     }
 
     fn text(&self) -> &str {
-        self.gathering.visible()
+        self.builder.visible()
     }
 
-    fn finish(mut self: Box<Self>) -> Result<Answer, Broken> {
+    fn finish(mut self: Box<Self>) -> Result<ModelResponse, ResponseError> {
         if !self.is_done {
-            match self.events.last() {
+            match self.events.finish() {
                 Ok(Some(event)) => self.add(event)?,
                 Ok(None) => {}
-                // Half an event after the last word takes nothing away.
-                Err(_) if self.gathering.has_stopped() => {}
+                // The response is complete without the partial event.
+                Err(_) if self.builder.has_finish_reason() => {}
                 Err(error) => return Err(error),
             }
         }
-        let end = if self.is_done { End::Marked } else { End::Unmarked };
-        self.gathering.finish(end)
+        let end = if self.is_done { StreamEnd::Done } else { StreamEnd::Eof };
+        self.builder.finish(end)
     }
 }

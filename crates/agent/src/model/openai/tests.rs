@@ -1,8 +1,8 @@
 //! Golden conversions both ways, and what servers do that no documentation has.
 
 mod calls;
+mod errors;
 mod golden;
-mod problems;
 mod text;
 
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use sympozium_api::run_plan::AgentView;
 
 use super::*;
-use crate::model::{Answer, Arguments, Broken, Call, Stop, Usage};
+use crate::model::{Call, CallArguments, ModelResponse, ResponseError, StopReason, Usage};
 
 /// Streams as vendors document them, with our own words in them.
 const STREAMS: &[(&str, &str)] = &[
@@ -37,14 +37,14 @@ fn model() -> OpenAi {
     OpenAi::new(&view(), "You help.")
 }
 
-fn read(shape: Shape, body: &str) -> Result<Answer, Broken> {
+fn read(shape: BodyFormat, body: &str) -> Result<ModelResponse, ResponseError> {
     let mut reader = model().reader(shape);
     reader.read(body.as_bytes())?;
     reader.finish()
 }
 
-fn answer(body: &str) -> Answer {
-    read(Shape::Stream, body).expect("an answer")
+fn answer(body: &str) -> ModelResponse {
+    read(BodyFormat::EventStream, body).expect("an answer")
 }
 
 /// A stream of these chunks, without its end.
@@ -70,38 +70,38 @@ fn deltas(deltas: &[Value], reason: &str) -> String {
     chunks(&all) + "data: [DONE]\n\n"
 }
 
-fn message(answer: &Answer) -> Value {
+fn message(answer: &ModelResponse) -> Value {
     serde_json::from_slice(&answer.message).expect("a message is JSON")
 }
 
-fn object(value: Value) -> Arguments {
+fn object(value: Value) -> CallArguments {
     match value {
-        Value::Object(fields) => Arguments::Object(fields),
+        Value::Object(fields) => CallArguments::Object(fields),
         _ => unreachable!("the test says an object"),
     }
 }
 
 #[test]
-fn a_stream_ends_when_it_says_so_or_when_nothing_of_use_can_follow() {
+fn a_stream_is_complete_after_done_or_after_finish_reason_and_usage() {
     let usage = json!({"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 1}});
-    let said = delta(&json!({"content": "Hi"}));
-    for (stream, is_whole) in [
-        (chunks(std::slice::from_ref(&said)), false),
-        (chunks(&[said.clone(), end("stop")]), false),
-        (chunks(&[said.clone(), usage.clone()]), false),
-        (chunks(&[said.clone(), end("stop"), usage.clone()]), true),
-        (chunks(&[said.clone(), usage, end("stop")]), true),
-        (chunks(&[said]) + "data: [DONE]\n\n", true),
+    let message_delta = delta(&json!({"content": "Hi"}));
+    for (stream, is_complete) in [
+        (chunks(std::slice::from_ref(&message_delta)), false),
+        (chunks(&[message_delta.clone(), end("stop")]), false),
+        (chunks(&[message_delta.clone(), usage.clone()]), false),
+        (chunks(&[message_delta.clone(), end("stop"), usage.clone()]), true),
+        (chunks(&[message_delta.clone(), usage, end("stop")]), true),
+        (chunks(&[message_delta]) + "data: [DONE]\n\n", true),
     ] {
-        let mut reader = model().reader(Shape::Stream);
+        let mut reader = model().reader(BodyFormat::EventStream);
         reader.read(stream.as_bytes()).expect("it reads");
-        assert_eq!(reader.is_whole(), is_whole, "{stream}");
+        assert_eq!(reader.is_complete(), is_complete, "{stream}");
     }
 }
 
 #[test]
-fn a_stream_that_does_not_say_why_it_ends_is_believed_where_it_can_be() {
-    let said = delta(&json!({"content": "Hi"}));
+fn a_stream_without_finish_reason_is_accepted_unless_truncated() {
+    let message_delta = delta(&json!({"content": "Hi"}));
     let role = delta(&json!({"role": "assistant", "content": ""}));
     let open = delta(
         &json!({"tool_calls": [{"index": 0, "id": "a", "function": {"name": "read_file", "arguments": "{\"pa"}}]}),
@@ -109,65 +109,65 @@ fn a_stream_that_does_not_say_why_it_ends_is_believed_where_it_can_be() {
     let whole =
         delta(&json!({"tool_calls": [{"index": 0, "id": "a", "function": {"name": "list_packs", "arguments": "{}"}}]}));
     for (stream, expected) in [
-        (chunks(std::slice::from_ref(&said)), Ok(Stop::Finished)),
-        (chunks(&[said.clone(), whole]), Ok(Stop::Finished)),
-        (chunks(&[role.clone(), end("stop")]), Ok(Stop::Finished)),
-        (chunks(&[said.clone(), end("")]), Ok(Stop::Finished)),
-        (chunks(&[end("length")]), Ok(Stop::Length)),
-        (chunks(&[end("max_tokens")]), Ok(Stop::Length)),
-        (chunks(&[end("TOOL_CALLS")]), Ok(Stop::Finished)),
-        (chunks(&[end("function_call")]), Ok(Stop::Finished)),
-        (chunks(&[end("recitation")]), Ok(Stop::Other("recitation".to_owned()))),
+        (chunks(std::slice::from_ref(&message_delta)), Ok(StopReason::Finished)),
+        (chunks(&[message_delta.clone(), whole]), Ok(StopReason::Finished)),
+        (chunks(&[role.clone(), end("stop")]), Ok(StopReason::Finished)),
+        (chunks(&[message_delta.clone(), end("")]), Ok(StopReason::Finished)),
+        (chunks(&[end("length")]), Ok(StopReason::Length)),
+        (chunks(&[end("max_tokens")]), Ok(StopReason::Length)),
+        (chunks(&[end("TOOL_CALLS")]), Ok(StopReason::Finished)),
+        (chunks(&[end("function_call")]), Ok(StopReason::Finished)),
+        (chunks(&[end("recitation")]), Ok(StopReason::Other("recitation".to_owned()))),
         (
             chunks(&[end("content_filter")]),
-            Ok(Stop::Refused("the provider's content filter stopped the answer".to_owned())),
+            Ok(StopReason::Refused("the provider's content filter stopped the answer".to_owned())),
         ),
         // Half an event after the last word.
-        (chunks(&[said.clone(), end("stop")]) + "data: {\"cho", Ok(Stop::Finished)),
-        (chunks(std::slice::from_ref(&said)) + "data: {\"cho", Err(Broken::CutOff)),
-        (chunks(&[said, open]), Err(Broken::CutOff)),
-        (chunks(&[role]), Err(Broken::CutOff)),
-        ("data: [DONE]\n\n".to_owned(), Err(Broken::CutOff)),
-        (String::new(), Err(Broken::CutOff)),
-        (": ping\n\n".to_owned(), Err(Broken::CutOff)),
+        (chunks(&[message_delta.clone(), end("stop")]) + "data: {\"cho", Ok(StopReason::Finished)),
+        (chunks(std::slice::from_ref(&message_delta)) + "data: {\"cho", Err(ResponseError::Truncated)),
+        (chunks(&[message_delta, open]), Err(ResponseError::Truncated)),
+        (chunks(&[role]), Err(ResponseError::Truncated)),
+        ("data: [DONE]\n\n".to_owned(), Err(ResponseError::Truncated)),
+        (String::new(), Err(ResponseError::Truncated)),
+        (": ping\n\n".to_owned(), Err(ResponseError::Truncated)),
     ] {
-        let stop = read(Shape::Stream, &stream).map(|it| it.stop);
+        let stop = read(BodyFormat::EventStream, &stream).map(|it| it.stop);
         assert_eq!(stop, expected, "{stream}");
     }
 }
 
 #[test]
-fn what_is_no_answer_says_so() {
-    let unreadable = |why: &str| Broken::Unreadable(why.to_owned());
+fn invalid_responses_are_errors() {
+    let invalid = |why: &str| ResponseError::Invalid(why.to_owned());
     for (shape, body, expected) in [
-        (Shape::Stream, "data: 7\n\n", unreadable("a part of it is not an object")),
-        (Shape::Stream, "data: []\n\n", unreadable("a list is no part of an answer")),
-        (Shape::Stream, "data: {]\n\n", unreadable("key must be a string at line 1 column 2")),
-        (Shape::Whole, "{}", unreadable("it has no choice")),
-        (Shape::Whole, r#"{"choices": []}"#, unreadable("it has no choice")),
-        (Shape::Whole, r#"{"choices": ["#, Broken::CutOff),
-        (Shape::Whole, "", Broken::CutOff),
-        (Shape::Whole, "<html>", unreadable("expected value at line 1 column 1")),
+        (BodyFormat::EventStream, "data: 7\n\n", invalid("a part of it is not an object")),
+        (BodyFormat::EventStream, "data: []\n\n", invalid("a list is no part of an answer")),
+        (BodyFormat::EventStream, "data: {]\n\n", invalid("key must be a string at line 1 column 2")),
+        (BodyFormat::Json, "{}", invalid("it has no choice")),
+        (BodyFormat::Json, r#"{"choices": []}"#, invalid("it has no choice")),
+        (BodyFormat::Json, r#"{"choices": ["#, ResponseError::Truncated),
+        (BodyFormat::Json, "", ResponseError::Truncated),
+        (BodyFormat::Json, "<html>", invalid("expected value at line 1 column 1")),
     ] {
         assert_eq!(read(shape, body), Err(expected), "{body}");
     }
     let deep = format!("data: {}\n\n", "[".repeat(10_000));
-    let expected = unreadable("recursion limit exceeded at line 1 column 128");
-    assert_eq!(read(Shape::Stream, &deep), Err(expected));
+    let expected = invalid("recursion limit exceeded at line 1 column 128");
+    assert_eq!(read(BodyFormat::EventStream, &deep), Err(expected));
 }
 
 #[test]
-fn the_form_of_an_answer_shows() {
+fn the_body_format_is_detected() {
     for body in [
         include_str!("fixtures/openai.sse"),
-        include_str!("fixtures/whole.json"),
+        include_str!("fixtures/unstreamed.json"),
         ": wait\n\ndata: {\"choices\":[{\"delta\":{\"content\":\"Hi\"}}]}\n\n",
     ] {
-        let answer = read(Shape::of(body.as_bytes()[0]), body);
+        let answer = read(BodyFormat::detect(body.as_bytes()[0]), body);
         assert!(answer.is_ok(), "{answer:?}");
     }
-    for shape in [Shape::Stream, Shape::Whole] {
-        assert_eq!(read(shape, " \n"), Err(Broken::CutOff));
+    for shape in [BodyFormat::EventStream, BodyFormat::Json] {
+        assert_eq!(read(shape, " \n"), Err(ResponseError::Truncated));
     }
 }
 
@@ -176,32 +176,32 @@ fn the_form_of_an_answer_shows() {
 fn values_are_bounded_in_number() {
     let many = format!("[{}0]", "0,".repeat(1 << 20));
     let chunk = format!(r#"{{"choices":[{{"message":{{"content":"Hi","more":{many}}}}}]}}"#);
-    let unreadable = Err(Broken::Unreadable("it has more than 65536 values".to_owned()));
-    assert_eq!(read(Shape::Whole, &chunk), unreadable);
+    let invalid = Err(ResponseError::Invalid("it has more than 65536 values".to_owned()));
+    assert_eq!(read(BodyFormat::Json, &chunk), invalid);
     let stream = format!("data: {chunk}\n\ndata: [DONE]\n\n");
-    assert_eq!(read(Shape::Stream, &stream), unreadable);
+    assert_eq!(read(BodyFormat::EventStream, &stream), invalid);
     // What a call is called with is a text, until it is read.
     let arguments = format!("{{\"path\":[{}0]}}", "0,".repeat(100_000));
     let function = json!({"name": "read_file", "arguments": arguments});
     let call = json!({"tool_calls": [{"index": 0, "id": "a", "function": function}]});
     let answer = answer(&deltas(&[call], "tool_calls"));
     let why = "the arguments have more than 65536 values; use fewer, or do it in several steps";
-    let expected = Arguments::Unreadable(why.to_owned());
+    let expected = CallArguments::Invalid(why.to_owned());
     assert_eq!(answer.calls[0].arguments, expected);
 }
 
 #[test]
-fn half_a_character_spoils_no_answer() {
+fn a_lone_surrogate_does_not_invalidate_a_response() {
     let chunk = r#"{"choices":[{"index":0,"delta":{"content":"a\ud83d b"},"finish_reason":"stop"}]}"#;
     let expected = Ok("a\u{fffd} b".to_owned());
     let text = |shape, body: &str| read(shape, body).map(|it| it.text);
-    assert_eq!(text(Shape::Whole, chunk), expected);
-    assert_eq!(text(Shape::Stream, &format!("data: {chunk}\n\n")), expected);
+    assert_eq!(text(BodyFormat::Json, chunk), expected);
+    assert_eq!(text(BodyFormat::EventStream, &format!("data: {chunk}\n\n")), expected);
 }
 
 #[test]
-fn an_answer_is_bounded_whatever_it_is_made_of() {
-    use crate::model::{MAX_ANSWER, MAX_EVENT};
+fn a_response_is_bounded_whatever_it_contains() {
+    use crate::model::{MAX_EVENT, MAX_RESPONSE};
     let text = "x".repeat(1 << 20);
     for piece in [
         json!({"content": text}),
@@ -212,7 +212,7 @@ fn an_answer_is_bounded_whatever_it_is_made_of() {
         json!({"more": [text]}),
     ] {
         let event = chunks(&[delta(&piece)]);
-        let mut reader = model().reader(Shape::Stream);
+        let mut reader = model().reader(BodyFormat::EventStream);
         let mut count = 0;
         let broken = loop {
             count += 1;
@@ -221,22 +221,22 @@ fn an_answer_is_bounded_whatever_it_is_made_of() {
                 Err(broken) => break broken,
             }
         };
-        assert_eq!(broken, Broken::TooLarge(MAX_ANSWER));
+        assert_eq!(broken, ResponseError::TooLarge(MAX_RESPONSE));
         assert!((7..=9).contains(&count), "{count}");
     }
-    for shape in [Shape::Stream, Shape::Whole] {
+    for shape in [BodyFormat::EventStream, BodyFormat::Json] {
         let mut reader = model().reader(shape);
         let piece = match shape {
-            Shape::Stream => format!("data: {text}"),
-            Shape::Whole => format!("{{\"{text}"),
+            BodyFormat::EventStream => format!("data: {text}"),
+            BodyFormat::Json => format!("{{\"{text}"),
         };
         reader.read(piece.as_bytes()).expect("the first fits");
-        let rest: Result<Vec<()>, Broken> = (0..5).map(|_| reader.read(text.as_bytes())).collect();
-        assert_eq!(rest, Err(Broken::TooLarge(MAX_EVENT)));
+        let rest: Result<Vec<()>, ResponseError> = (0..5).map(|_| reader.read(text.as_bytes())).collect();
+        assert_eq!(rest, Err(ResponseError::TooLarge(MAX_EVENT)));
     }
-    // Of what is said again and again only the last counts.
+    // Only the last of repeated values counts.
     let again = chunks(&[delta(&json!({"more": text}))]);
-    let mut reader = model().reader(Shape::Stream);
+    let mut reader = model().reader(BodyFormat::EventStream);
     for _ in 0..20 {
         reader.read(again.as_bytes()).expect("it does not grow");
     }
@@ -245,26 +245,26 @@ fn an_answer_is_bounded_whatever_it_is_made_of() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// In whatever pieces a stream comes, the answer is the same.
+    /// The response does not depend on how the stream is split.
     #[test]
-    fn pieces_do_not_matter(which in 0..STREAMS.len(), cuts in prop::collection::vec(0_usize..4000, 0..12)) {
+    fn splits_do_not_matter(which in 0..STREAMS.len(), cuts in prop::collection::vec(0_usize..4000, 0..12)) {
         let (_, stream) = STREAMS[which];
         let bytes = stream.as_bytes();
         let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(bytes.len())).collect();
         cuts.extend([0, bytes.len()]);
         cuts.sort_unstable();
-        let mut reader = model().reader(Shape::Stream);
+        let mut reader = model().reader(BodyFormat::EventStream);
         let mut broken = Ok(());
         for cut in cuts.windows(2) {
             broken = broken.and_then(|()| reader.read(&bytes[cut[0]..cut[1]]));
         }
         let answer = broken.and_then(|()| reader.finish());
-        prop_assert_eq!(answer, read(Shape::Stream, stream));
+        prop_assert_eq!(answer, read(BodyFormat::EventStream, stream));
     }
 
     /// What a model says in whatever order of brackets, it is an answer.
     #[test]
-    fn any_text_is_an_answer(text in "(<think>|</think>|<tool_call>|</tool_call>|<function=read_file>|<parameter=path>|</parameter>|</function>|\\{\"name\":\"read_file\"\\}|ö| ){0,12}") {
+    fn any_text_is_a_response(text in "(<think>|</think>|<tool_call>|</tool_call>|<function=read_file>|<parameter=path>|</parameter>|</function>|\\{\"name\":\"read_file\"\\}|ö| ){0,12}") {
         let body = deltas(&[json!({"content": text})], "stop");
         let mut data = vec![3];
         data.extend_from_slice(body.as_bytes());

@@ -1,23 +1,22 @@
-//! What an answer cost, wherever a server says it.
+//! Token usage, wherever a server reports it.
 
 use serde_json::{Map, Value};
 
 use crate::model::Usage;
 
-/// What a chunk, or a whole answer, says about it.
-pub fn of(chunk: &Map<String, Value>) -> Option<Usage> {
-    let in_choice = || chunk.get("choices")?.get(0)?.get("usage").and_then(counted);
-    let by_groq = || chunk.get("x_groq")?.get("usage").and_then(counted);
+pub fn from_chunk(chunk: &Map<String, Value>) -> Option<Usage> {
+    let in_choice = || chunk.get("choices")?.get(0)?.get("usage").and_then(from_usage);
+    let by_groq = || chunk.get("x_groq")?.get("usage").and_then(from_usage);
     chunk
         .get("usage")
-        .and_then(counted)
+        .and_then(from_usage)
         .or_else(in_choice)
         .or_else(by_groq)
-        .or_else(|| chunk.get("timings").and_then(timed))
+        .or_else(|| chunk.get("timings").and_then(from_timings))
 }
 
-/// As OpenAI has it, and those who say what was cached in their own way.
-fn counted(usage: &Value) -> Option<Usage> {
+/// OpenAI's fields, and the variants of others for cached tokens.
+fn from_usage(usage: &Value) -> Option<Usage> {
     let number = |name: &str| usage.get(name).and_then(number);
     let input = number("prompt_tokens").or_else(|| number("input_tokens"));
     let output = number("completion_tokens").or_else(|| number("output_tokens"));
@@ -34,14 +33,14 @@ fn counted(usage: &Value) -> Option<Usage> {
     Some(Usage { input, cached: cached.unwrap_or(0).min(input), output: output.unwrap_or(0) })
 }
 
-/// As llama.cpp has it where it is not asked: what it read is beside what it found in its cache.
-fn timed(timings: &Value) -> Option<Usage> {
+/// llama.cpp without `stream_options`: `prompt_n` excludes cached tokens.
+fn from_timings(timings: &Value) -> Option<Usage> {
     let number = |name: &str| timings.get(name).and_then(number);
     let cached = number("cache_n").unwrap_or(0);
     Some(Usage { input: number("prompt_n")?.saturating_add(cached), cached, output: number("predicted_n")? })
 }
 
-/// A count; some write it with a point.
+/// A count; some servers send a float.
 fn number(value: &Value) -> Option<u64> {
     let whole = |number: f64| (0.0..1e15).contains(&number).then_some(number as u64);
     value.as_u64().or_else(|| value.as_f64().and_then(whole))
@@ -54,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn usage_is_found_where_servers_say_it() {
+    fn usage_is_found_wherever_servers_report_it() {
         let usage = |input, cached, output| Some(Usage { input, cached, output });
         for (chunk, expected) in [
             (
@@ -81,7 +80,7 @@ mod tests {
             (json!({"usage": "much"}), None),
             (json!({}), None),
         ] {
-            let found = chunk.as_object().and_then(of);
+            let found = chunk.as_object().and_then(from_chunk);
             assert_eq!(found, expected, "{chunk}");
         }
     }

@@ -1,4 +1,4 @@
-//! Output that was meant for a terminal, as plain text: no colours, and of a line that was written over the last state.
+//! Terminal output as plain text: without colours, and with overwritten lines in their last state.
 
 use std::iter::Peekable;
 use std::str::Chars;
@@ -7,14 +7,14 @@ use sympozium_api::text::is_prose;
 const ESCAPE: char = '\u{1b}';
 const BELL: char = '\u{7}';
 const BACKSPACE: char = '\u{8}';
-/// Begins a control sequence, as one character.
+/// CSI as one character.
 const CONTROL_SEQUENCE: char = '\u{9b}';
 
-/// The text without what steers a terminal. One pass: what is taken back was written once.
-pub fn plain(text: &str) -> String {
+/// Removes terminal control sequences and applies carriage returns and backspaces.
+pub fn strip_terminal_codes(text: &str) -> String {
     let mut written = String::with_capacity(text.len());
     let mut line = 0;
-    // A carriage return takes the line back only when something is written over it.
+    // A carriage return clears the line only when something is written over it.
     let mut returned = false;
     let mut characters = text.chars().peekable();
     while let Some(character) = characters.next() {
@@ -44,14 +44,14 @@ pub fn plain(text: &str) -> String {
     written
 }
 
-/// What follows an escape character. Nothing of it goes beyond the end of a line, whatever is missing.
+/// Never skips beyond the end of a line, however incomplete the sequence is.
 fn skip_escape(characters: &mut Peekable<Chars<'_>>) {
     match characters.peek().copied() {
         Some('[') => {
             characters.next();
             skip_control_sequence(characters);
         }
-        // Titles, links and other texts for the terminal, up to a bell or `ESC \`.
+        // OSC and other string sequences, up to BEL or ST.
         Some(']' | 'P' | 'X' | '^' | '_') => {
             while let Some(character) = characters.next_if(|character| *character != '\n') {
                 if character == BELL {
@@ -70,7 +70,6 @@ fn skip_escape(characters: &mut Peekable<Chars<'_>>) {
     }
 }
 
-/// Parameters, then one character that says what they are for.
 fn skip_control_sequence(characters: &mut Peekable<Chars<'_>>) {
     while characters.next_if(|c| (' '..='?').contains(c)).is_some() {}
     characters.next_if(|c| ('@'..='~').contains(c));

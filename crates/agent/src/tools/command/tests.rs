@@ -1,37 +1,38 @@
 use proptest::prelude::*;
 
 use super::fuzzing::command_output;
-use super::terminal::plain;
-use super::{Ended, shown};
+use super::terminal::strip_terminal_codes;
+use super::{CommandOutput, render};
 
-const FINE: Ended<'_> = Ended { exit_code: 0, stdout: "", stderr: "", timed_out: false, truncated: false };
+const FINE: CommandOutput<'_> =
+    CommandOutput { exit_code: 0, stdout: "", stderr: "", timed_out: false, truncated: false };
 
 #[test]
-fn an_end_is_told_in_a_few_lines() {
+fn exit_codes_and_timeouts_are_noted() {
     for (command, expected) in [
         (FINE, "(no output)"),
-        (Ended { stdout: "one\ntwo\n\n", ..FINE }, "one\ntwo"),
-        (Ended { stdout: "\n  aligned\n", stderr: "careful\n", ..FINE }, "  aligned\nSTDERR: careful"),
-        (Ended { stderr: "no such file\n", exit_code: 2, ..FINE }, "STDERR: no such file\n(exit code: 2)"),
+        (CommandOutput { stdout: "one\ntwo\n\n", ..FINE }, "one\ntwo"),
+        (CommandOutput { stdout: "\n  aligned\n", stderr: "careful\n", ..FINE }, "  aligned\nSTDERR: careful"),
+        (CommandOutput { stderr: "no such file\n", exit_code: 2, ..FINE }, "STDERR: no such file\n(exit code: 2)"),
         (
-            Ended { stdout: "half", timed_out: true, exit_code: -1, ..FINE },
+            CommandOutput { stdout: "half", timed_out: true, exit_code: -1, ..FINE },
             "half\n(command timed out)\n(exit code: -1)",
         ),
         (
-            Ended { stdout: "much", truncated: true, ..FINE },
+            CommandOutput { stdout: "much", truncated: true, ..FINE },
             "much\n(the command wrote more than its skill passes on; narrow it, or write its output to a file)",
         ),
-        (Ended { stdout: " \r\n\x1b[0m", ..FINE }, "(no output)"),
+        (CommandOutput { stdout: " \r\n\x1b[0m", ..FINE }, "(no output)"),
     ] {
-        assert_eq!(shown(&command, 1_000), expected);
+        assert_eq!(render(&command, 1_000), expected);
     }
 }
 
 #[test]
 fn a_long_output_keeps_its_start_and_its_end() {
     let stdout: String = (1..=1_000).map(|line| format!("line {line}\n")).collect();
-    let told = shown(&Ended { stdout: &stdout, exit_code: 1, ..FINE }, 300);
-    insta::assert_snapshot!(told, @r"
+    let rendered = render(&CommandOutput { stdout: &stdout, exit_code: 1, ..FINE }, 300);
+    insta::assert_snapshot!(rendered, @r"
     line 1
     line 2
     line 3
@@ -55,29 +56,31 @@ fn a_long_output_keeps_its_start_and_its_end() {
 #[test]
 fn errors_have_their_share_of_the_room() {
     let (stdout, stderr) = ("o".repeat(60_000), "e".repeat(60_000));
-    let told = shown(&Ended { stdout: &stdout, stderr: &stderr, ..FINE }, 4_000);
-    let count = |letter| told.matches(letter).count();
-    assert!(told.len() <= 4_000, "{}", told.len());
-    assert!(count('e') > 1_000 && count('o') > 2_000, "{told}");
+    let rendered = render(&CommandOutput { stdout: &stdout, stderr: &stderr, ..FINE }, 4_000);
+    let count = |letter| rendered.matches(letter).count();
+    assert!(rendered.len() <= 4_000, "{}", rendered.len());
+    assert!(count('e') > 1_000 && count('o') > 2_000, "{rendered}");
 
-    let told = shown(&Ended { stdout: &stdout, stderr: "the reason", ..FINE }, 1_000);
-    assert!(told.contains("\nSTDERR: the reason\n"), "{told}");
-    let told = shown(&Ended { stdout: "the result", stderr: &stderr, ..FINE }, 1_000);
-    assert!(told.starts_with("the result\nSTDERR: eee"), "{told}");
+    let rendered = render(&CommandOutput { stdout: &stdout, stderr: "the reason", ..FINE }, 1_000);
+    assert!(rendered.contains("\nSTDERR: the reason\n"), "{rendered}");
+    let rendered = render(&CommandOutput { stdout: "the result", stderr: &stderr, ..FINE }, 1_000);
+    assert!(rendered.starts_with("the result\nSTDERR: eee"), "{rendered}");
 }
 
 #[test]
-fn no_room_is_small_enough_to_break_a_character() {
+fn characters_are_never_split() {
     let stdout = "äöü€漢🦀\n".repeat(100);
-    for most in 0..700 {
-        let told =
-            shown(&Ended { stdout: &stdout, stderr: &stdout, exit_code: 3, timed_out: true, truncated: true }, most);
-        assert!(told.len() <= most, "{most}: {}", told.len());
+    for max_bytes in 0..700 {
+        let rendered = render(
+            &CommandOutput { stdout: &stdout, stderr: &stdout, exit_code: 3, timed_out: true, truncated: true },
+            max_bytes,
+        );
+        assert!(rendered.len() <= max_bytes, "{max_bytes}: {}", rendered.len());
     }
 }
 
 #[test]
-fn what_steers_a_terminal_is_left_out() {
+fn terminal_sequences_are_removed() {
     for (written, expected) in [
         ("a\r\nb\r\r\nc", "a\nb\nc"),
         ("10%\r50%\r100%\ndone", "100%\ndone"),
@@ -98,13 +101,13 @@ fn what_steers_a_terminal_is_left_out() {
         ("\x1b[", ""),
         ("\x1b[\nstays", "\nstays"),
     ] {
-        assert_eq!(plain(written), expected, "{written:?}");
+        assert_eq!(strip_terminal_codes(written), expected, "{written:?}");
     }
 }
 
 proptest! {
     #[test]
-    fn any_output_is_told_in_its_room(
+    fn any_output_fits_its_limit(
         room in any::<u16>(),
         parts in proptest::collection::vec(
             prop_oneof![

@@ -17,38 +17,38 @@ use crate::tools::ToolError;
 /// Between the parts of an input of [`agent_edit`]: no byte of UTF-8.
 const BETWEEN: u8 = 0xfe;
 /// Most bytes of a file, because the reference is slow.
-const MOST_FILE: usize = 2 << 10;
+const MAX_FUZZ_FILE: usize = 2 << 10;
 /// Most edits, for the same reason.
-const MOST_EDITS: usize = 8;
+const MAX_EDITS: usize = 8;
 /// Bytes of an answer.
-const MOST_ANSWER: usize = 4 << 10;
+const MAX_ANSWER: usize = 4 << 10;
 /// The text of a skill.
 const TEXT: &str = "# One\n";
 /// Most bytes of a refusal.
-const MOST_REFUSAL: usize = 4 << 10;
+const MAX_ERROR: usize = 4 << 10;
 
 /// A file, then what is replaced and by what in turn; `*` before what is replaced means wherever it is. The edits do what a
 /// simple and slow way of making them does, and refuse what it refuses.
 pub fn agent_edit(data: &[u8]) {
     let mut parts = data.split(|byte| *byte == BETWEEN);
     let file = parts.next().unwrap_or_default();
-    let file = &file[..file.len().min(MOST_FILE)];
+    let file = &file[..file.len().min(MAX_FUZZ_FILE)];
     let texts: Vec<&str> = parts.map_while(|it| std::str::from_utf8(it).ok()).collect();
     let edits: Vec<Edit<'_>> = texts
         .chunks_exact(2)
-        .take(MOST_EDITS)
+        .take(MAX_EDITS)
         .map(|pair| match pair[0].strip_prefix('*') {
             Some(old) => edit(old, pair[1], Scope::All),
             None => edit(pair[0], pair[1], Scope::Once),
         })
         .collect();
     match (apply(file, &edits), slowly(file, &edits)) {
-        (Ok(made), Ok(expected)) => assert_eq!(made, expected),
+        (Ok(result), Ok(expected)) => assert_eq!(result, expected),
         (Err(error), Err(number)) => {
             assert_eq!(number_of(&error), number, "{error}");
-            assert!(error.to_string().len() < MOST_REFUSAL, "{error}");
+            assert!(error.to_string().len() < MAX_ERROR, "{error}");
         }
-        (made, expected) => panic!("{made:?} is not {expected:?}"),
+        (result, expected) => panic!("{result:?} is not {expected:?}"),
     }
 }
 
@@ -80,21 +80,21 @@ fn slowly(file: &[u8], edits: &[Edit<'_>]) -> Result<Vec<u8>, usize> {
         if count == 0 || count > 1 && edit.scope == Scope::Once {
             return Err(index + 1);
         }
-        let mut made = Vec::new();
+        let mut result = Vec::new();
         let mut rest = current.as_slice();
         while let Some(first) = rest.first() {
             if let Some(after) = rest.strip_prefix(old) {
-                made.extend_from_slice(edit.new.as_bytes());
+                result.extend_from_slice(edit.new.as_bytes());
                 rest = after;
             } else {
-                made.push(*first);
+                result.push(*first);
                 rest = &rest[1..];
             }
         }
-        if made.len() > super::MOST_WRITTEN {
+        if result.len() > super::MAX_FILE {
             return Err(index + 1);
         }
-        current = made;
+        current = result;
     }
     Ok(current)
 }
@@ -107,36 +107,36 @@ pub fn agent_arguments(data: &[u8]) {
     let Ok(Value::Object(mut arguments)) = serde_json::from_slice::<Value>(body) else {
         return;
     };
-    let world = World::new();
-    world.place(&mut arguments);
-    let roots = Roots::open(&world.roots(), &[&world.0.to_string_lossy()]);
-    match world.call(name, &roots, &arguments) {
+    let fixture = Fixture::new();
+    fixture.resolve_path(&mut arguments);
+    let roots = Roots::open(&fixture.roots(), &[&fixture.0.to_string_lossy()]);
+    match fixture.call(name, &roots, &arguments) {
         Some(Ok(answer)) => {
-            assert!(answer.len() <= MOST_ANSWER, "{} bytes", answer.len());
-            assert!(!answer.contains(&world.secret()), "{answer}");
+            assert!(answer.len() <= MAX_ANSWER, "{} bytes", answer.len());
+            assert!(!answer.contains(&fixture.secret()), "{answer}");
         }
         Some(Err(ToolError(refusal))) => {
-            assert!(refusal.len() <= MOST_REFUSAL, "{} bytes", refusal.len());
-            assert!(!refusal.contains(&world.secret()), "{refusal}");
+            assert!(refusal.len() <= MAX_ERROR, "{} bytes", refusal.len());
+            assert!(!refusal.contains(&fixture.secret()), "{refusal}");
         }
         None => {}
     }
-    world.check();
+    fixture.check();
 }
 
 /// A directory that the tools have, one that they can only read, and one beside with a secret.
-struct World(PathBuf);
+struct Fixture(PathBuf);
 
-impl World {
+impl Fixture {
     fn new() -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("sympozium-fuzz-{}-{count}", process::id());
-        let world = Self(std::env::temp_dir().join(name));
-        if let Err(error) = world.fill() {
-            panic!("{}: {error}", world.0.display());
+        let fixture = Self(std::env::temp_dir().join(name));
+        if let Err(error) = fixture.fill() {
+            panic!("{}: {error}", fixture.0.display());
         }
-        world
+        fixture
     }
 
     fn fill(&self) -> std::io::Result<()> {
@@ -165,7 +165,7 @@ impl World {
             .map(|(name, writable)| Root { path: format!("{}/{name}", self.0.display()), writable })
     }
 
-    fn place(&self, arguments: &mut Map<String, Value>) {
+    fn resolve_path(&self, arguments: &mut Map<String, Value>) {
         if let Some(Value::String(path)) = arguments.get_mut("path")
             && let Some(rest) = path.strip_prefix('@')
         {
@@ -175,11 +175,11 @@ impl World {
 
     fn call(&self, name: &[u8], roots: &Roots, arguments: &Map<String, Value>) -> Option<Result<String, ToolError>> {
         Some(match name {
-            b"read_file" => read_file(roots, arguments, MOST_ANSWER),
-            b"write_file" => write_file(roots, arguments, MOST_ANSWER),
-            b"edit_file" => edit_file(roots, arguments, MOST_ANSWER),
-            b"list_directory" => list_directory(roots, arguments, MOST_ANSWER),
-            b"load_skill" => load_skill(&self.skills(), roots, arguments, MOST_ANSWER),
+            b"read_file" => read_file(roots, arguments, MAX_ANSWER),
+            b"write_file" => write_file(roots, arguments, MAX_ANSWER),
+            b"edit_file" => edit_file(roots, arguments, MAX_ANSWER),
+            b"list_directory" => list_directory(roots, arguments, MAX_ANSWER),
+            b"load_skill" => load_skill(&self.skills(), roots, arguments, MAX_ANSWER),
             _ => return None,
         })
     }
@@ -222,7 +222,7 @@ fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-impl Drop for World {
+impl Drop for Fixture {
     fn drop(&mut self) {
         // A failed property is told first; what is left says which it was.
         let _ = fs::remove_dir_all(&self.0);

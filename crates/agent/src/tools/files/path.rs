@@ -1,34 +1,31 @@
-//! Paths as models name them, made plain in their text, and how they are shown.
+//! Normalizes paths from tool calls and makes them printable.
 
 use sympozium_api::run_plan::paths;
 use sympozium_api::text::{Bytes, printable, truncate};
 
 use crate::tools::ToolError;
 
-/// Most bytes of a path.
-const MOST_PATH: usize = 4096;
-/// Maximum length of a path in a message.
-const MOST_SHOWN: Bytes = Bytes(512);
+const MAX_PATH: usize = 4096;
+const MAX_SHOWN: Bytes = Bytes(512);
 
-/// A path that a model named, made plain: absolute, without `.`, `..` and double slashes.
+/// A path from a tool call: absolute, without `.`, `..` and double slashes.
 #[derive(Debug)]
-pub(super) struct Named {
-    /// Empty for the root of all.
+pub(super) struct RequestedPath {
+    /// Empty for `/`.
     pub path: String,
-    /// Whether it said that it means a directory.
     pub ends_in_slash: bool,
 }
 
-impl Named {
+impl RequestedPath {
     pub(super) fn parse(path: &str) -> Result<Self, ToolError> {
         if path.is_empty() {
             return Err(ToolError("the path is empty; name a file or a directory".to_owned()));
         }
         let absolute = if path.starts_with('/') { path.to_owned() } else { format!("{}/{path}", paths::WORKSPACE) };
-        Ok(Self { path: joined(&plain(&absolute)?), ends_in_slash: path.ends_with('/') })
+        Ok(Self { path: join(&normalize(&absolute)?), ends_in_slash: path.ends_with('/') })
     }
 
-    pub(super) fn is_root_of_all(&self) -> bool {
+    pub(super) fn is_slash(&self) -> bool {
         self.path.is_empty()
     }
 
@@ -40,10 +37,10 @@ impl Named {
     }
 }
 
-/// The names on the way along an absolute path. `..` goes up, and stops at the top.
-pub(super) fn plain(path: &str) -> Result<Vec<&str>, ToolError> {
-    if path.len() > MOST_PATH {
-        return Err(ToolError(format!("the path has {} bytes; a path has at most {MOST_PATH}", path.len())));
+/// The components of an absolute path. `..` goes up and stops at `/`.
+pub(super) fn normalize(path: &str) -> Result<Vec<&str>, ToolError> {
+    if path.len() > MAX_PATH {
+        return Err(ToolError(format!("the path has {} bytes; a path has at most {MAX_PATH}", path.len())));
     }
     if path.contains('\0') {
         return Err(ToolError("the path has a NUL byte in it, which no path can have".to_owned()));
@@ -61,16 +58,16 @@ pub(super) fn plain(path: &str) -> Result<Vec<&str>, ToolError> {
     Ok(parts)
 }
 
-pub(super) fn joined(parts: &[&str]) -> String {
+pub(super) fn join(parts: &[&str]) -> String {
     parts.iter().flat_map(|part| ["/", part]).collect()
 }
 
-/// Whether `path` is `directory` or below it, both plain.
-pub(super) fn holds(directory: &str, path: &str) -> bool {
+/// Both must be normalized.
+pub(super) fn contains(directory: &str, path: &str) -> bool {
     path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// A path or a name in a message: on one line, and not too long.
+/// A path or name for a message: on one line, and bounded.
 pub(crate) fn shown(path: &str) -> String {
-    printable(truncate(path, MOST_SHOWN)).into_owned()
+    printable(truncate(path, MAX_SHOWN)).into_owned()
 }

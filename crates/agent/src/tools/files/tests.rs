@@ -25,12 +25,12 @@ const MOST: usize = 32 << 10;
 type Tool = fn(&Roots, &Map<String, Value>, usize) -> Result<String, ToolError>;
 
 /// `in` can be written, `read-only` cannot, `outside` is no root and has a secret.
-struct World {
+struct Fixture {
     directory: TempDir,
     roots: Roots,
 }
 
-impl World {
+impl Fixture {
     fn new() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         for name in ["in", "read-only", "outside"] {
@@ -64,20 +64,20 @@ impl World {
         text.replace('@', &self.directory.path().display().to_string())
     }
 
-    /// Calls a tool. `@` in the arguments and in the answer is the directory of this world.
+    /// Calls a tool. `@` in the arguments and in the answer is the directory of the fixture.
     fn call(&self, tool: Tool, arguments: Value) -> Result<String, String> {
         self.call_with(tool, arguments, MOST)
     }
 
-    fn call_with(&self, tool: Tool, mut arguments: Value, most: usize) -> Result<String, String> {
+    fn call_with(&self, tool: Tool, mut arguments: Value, max_bytes: usize) -> Result<String, String> {
         if let Some(Value::String(path)) = arguments.get_mut("path") {
             *path = self.placed(path);
         }
         let arguments = arguments.as_object().expect("an object");
         let here = self.directory.path().display().to_string();
-        match tool(&self.roots, arguments, most) {
+        match tool(&self.roots, arguments, max_bytes) {
             Ok(answer) => {
-                assert!(answer.len() <= most, "{} bytes of {most}", answer.len());
+                assert!(answer.len() <= max_bytes, "{} bytes of {max_bytes}", answer.len());
                 assert!(!answer.contains(SECRET), "{answer}");
                 Ok(answer.replace(&here, "@"))
             }
@@ -94,7 +94,7 @@ impl World {
         assert_eq!(count, 1);
     }
 
-    /// That no file of ours is left beside another.
+    /// Checks that no temporary file is left.
     fn check_clean(&self, below: &str) {
         let names: Vec<String> = fs::read_dir(self.path(below))
             .expect("it is there")
@@ -107,19 +107,19 @@ impl World {
 
 /// Every case of a table, compared whole.
 #[track_caller]
-fn check(world: &World, tool: Tool, cases: &[(Value, Result<&str, &str>)]) {
+fn check(fixture: &Fixture, tool: Tool, cases: &[(Value, Result<&str, &str>)]) {
     for (arguments, expected) in cases {
-        let answer = world.call(tool, arguments.clone());
+        let answer = fixture.call(tool, arguments.clone());
         let answer = answer.as_deref().map_err(String::as_str);
         assert_eq!(answer, *expected, "{arguments}");
     }
 }
 
 #[test]
-fn arguments_of_the_wrong_type_are_told() {
-    let world = World::new();
+fn arguments_of_the_wrong_type_are_errors() {
+    let fixture = Fixture::new();
     check(
-        &world,
+        &fixture,
         read_file,
         &[
             (json!({}), Err("the arguments do not fit: missing field `path`")),
@@ -139,7 +139,7 @@ fn arguments_of_the_wrong_type_are_told() {
         ],
     );
     let long = json!({ "path": "@/in/a", "offset": "x".repeat(100_000) });
-    let error = world.call(read_file, long).expect_err("it is no number");
+    let error = fixture.call(read_file, long).expect_err("it is no number");
     assert!(error.len() < 400, "{} bytes", error.len());
 }
 

@@ -1,20 +1,19 @@
-//! From the bytes of a file to a page of its lines, in bounded memory.
+//! Extracts lines from the bytes of a file, in bounded memory.
 
 use encoding_rs::{Decoder, Encoding, UTF_8, UTF_16BE, UTF_16LE};
 
 use super::HEAD;
 
-/// What the first bytes of a file say that it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
-    /// Text, after a mark of so many bytes.
+    /// Text, after a byte order mark of this many bytes.
     Text(&'static Encoding, usize),
-    /// Not text; what it is where that is known.
+    /// Not text, with its kind if known.
     Binary(Option<&'static str>),
 }
 
 impl Content {
-    /// Judges by the first [`HEAD`] bytes.
+    /// Looks at the first [`HEAD`] bytes.
     pub fn of(head: &[u8]) -> Self {
         const MAGIC: [(&[u8], &str); 9] = [
             (b"\x89PNG\r\n\x1a\n", "a PNG image"),
@@ -33,7 +32,7 @@ impl Content {
             return Self::Binary(Some(kind));
         }
         match head {
-            // UTF-32 begins as UTF-16 does, with a first character that no text has.
+            // UTF-32 starts like UTF-16 followed by a NUL character, which no text has.
             [0xff, 0xfe, 0, 0, ..] => Self::Binary(Some("UTF-32 text")),
             [0xff, 0xfe, ..] => Self::Text(UTF_16LE, 2),
             [0xfe, 0xff, ..] => Self::Text(UTF_16BE, 2),
@@ -44,99 +43,93 @@ impl Content {
     }
 }
 
-/// Which lines are wanted.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted {
-    /// The first, from 1.
+pub struct LineRange {
+    /// The first line, from 1.
     pub offset: u64,
-    /// How many lines at most.
     pub limit: u64,
-    /// How many bytes at most.
-    pub most: usize,
+    pub max_bytes: usize,
 }
 
-/// Takes the wanted lines out of what it is fed, and counts the rest.
+/// Takes the requested lines out of what it is fed, and counts the others.
 pub struct Pager {
-    wanted: Wanted,
+    requested: LineRange,
     decoder: Decoder,
     decoded: String,
     state: State,
     text: String,
-    /// Where the line that is being taken starts in `text`.
+    /// Where the current line starts in `text`.
     line_start: usize,
-    /// The line that the next character belongs to, from 1.
+    /// The line of the next character, from 1.
     line: u64,
-    /// Whether that line has a character.
-    begun: bool,
+    /// Whether that line has a character yet.
+    line_begun: bool,
     taken: u64,
-    /// Bytes of the only line that had no room.
-    left_out: u64,
-    /// Whether bytes that are no text came while lines were taken.
+    /// Bytes cut from a line that exceeds the room.
+    omitted: u64,
+    /// Whether invalid bytes were replaced in taken lines.
     replaced: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Before the first wanted line, or in the wanted ones.
+    /// Before or in the requested lines.
     Taking,
-    /// In a line that alone is longer than what there is room for.
+    /// In a line that alone exceeds the room.
     Cutting,
-    /// After the last wanted line.
+    /// After the requested lines.
     Counting,
 }
 
-/// What a [`Pager`] took.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Taken {
+pub struct PageText {
     pub text: String,
-    /// Lines taken, a cut one included.
+    /// Includes a cut one.
     pub lines: u64,
-    /// Bytes that were cut from the end of the only line.
-    pub left_out: u64,
-    /// Lines of all that was fed.
-    pub seen: u64,
+    /// Bytes cut from the end of the only line.
+    pub omitted: u64,
+    /// Lines of everything that was fed.
+    pub total_lines: u64,
     pub replaced: bool,
 }
 
 impl Pager {
-    pub fn new(wanted: Wanted, encoding: &'static Encoding) -> Self {
+    pub fn new(requested: LineRange, encoding: &'static Encoding) -> Self {
         Self {
-            wanted,
+            requested,
             decoder: encoding.new_decoder_without_bom_handling(),
             decoded: String::new(),
             state: State::Taking,
             text: String::new(),
             line_start: 0,
             line: 1,
-            begun: false,
+            line_begun: false,
             taken: 0,
-            left_out: 0,
+            omitted: 0,
             replaced: false,
         }
     }
 
-    /// Whether all wanted lines were taken: what comes is only counted.
+    /// Whether further input is only counted.
     pub fn is_full(&self) -> bool {
         self.state == State::Counting
     }
 
-    /// The next bytes, of which there may be none.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.decode(bytes, false);
     }
 
-    /// The end of the bytes, or of those that are looked at.
-    pub fn finish(mut self) -> Taken {
+    pub fn finish(mut self) -> PageText {
         self.decode(&[], true);
-        let is_taking = self.state != State::Counting && self.line >= self.wanted.offset;
-        if self.begun && is_taking {
+        let is_taking = self.state != State::Counting && self.line >= self.requested.offset;
+        if self.line_begun && is_taking {
             self.taken += 1;
         }
-        Taken {
+        PageText {
             text: self.text,
             lines: self.taken,
-            left_out: self.left_out,
-            seen: self.line - 1 + u64::from(self.begun),
+            omitted: self.omitted,
+            total_lines: self.line - 1 + u64::from(self.line_begun),
             replaced: self.replaced,
         }
     }
@@ -144,20 +137,20 @@ impl Pager {
     fn decode(&mut self, bytes: &[u8], last: bool) {
         let mut decoded = std::mem::take(&mut self.decoded);
         decoded.clear();
-        if let Some(most) = self.decoder.max_utf8_buffer_length(bytes.len()) {
-            decoded.reserve(most);
+        if let Some(max_bytes) = self.decoder.max_utf8_buffer_length(bytes.len()) {
+            decoded.reserve(max_bytes);
         }
         let was_full = self.is_full();
         let (_, _, replaced) = self.decoder.decode_to_string(bytes, &mut decoded, last);
         self.lines(&decoded);
-        self.replaced |= replaced && !was_full && self.line >= self.wanted.offset;
+        self.replaced |= replaced && !was_full && self.line >= self.requested.offset;
         self.decoded = decoded;
     }
 
     fn lines(&mut self, mut text: &str) {
-        if self.line < self.wanted.offset {
+        if self.line < self.requested.offset {
             let ends = count(text);
-            if self.line + ends < self.wanted.offset {
+            if self.line + ends < self.requested.offset {
                 return self.pass(text, ends);
             }
         }
@@ -172,44 +165,42 @@ impl Pager {
         }
     }
 
-    /// Text without a wanted line.
     fn pass(&mut self, text: &str, ends: u64) {
         self.line += ends;
         if !text.is_empty() {
-            self.begun = !text.ends_with('\n');
+            self.line_begun = !text.ends_with('\n');
         }
     }
 
-    /// A line or a part of one.
     fn piece(&mut self, piece: &str) {
-        let is_wanted = self.line >= self.wanted.offset;
+        let is_wanted = self.line >= self.requested.offset;
         if is_wanted && self.state == State::Taking {
             self.take(piece);
         } else if self.state == State::Cutting {
-            self.left_out += piece.len() as u64;
+            self.omitted += piece.len() as u64;
         }
-        self.begun = !piece.ends_with('\n');
-        if self.begun {
+        self.line_begun = !piece.ends_with('\n');
+        if self.line_begun {
             return;
         }
         self.line += 1;
         if is_wanted && self.state != State::Counting {
             self.taken += 1;
             self.line_start = self.text.len();
-            if self.state == State::Cutting || self.taken >= self.wanted.limit {
+            if self.state == State::Cutting || self.taken >= self.requested.limit {
                 self.state = State::Counting;
             }
         }
     }
 
     fn take(&mut self, piece: &str) {
-        let room = self.wanted.most - self.text.len();
+        let room = self.requested.max_bytes - self.text.len();
         if piece.len() <= room {
             self.text.push_str(piece);
         } else if self.line_start == 0 {
-            let kept = super::start(piece, room);
+            let kept = super::prefix(piece, room);
             self.text.push_str(kept);
-            self.left_out = (piece.len() - kept.len()) as u64;
+            self.omitted = (piece.len() - kept.len()) as u64;
             self.state = State::Cutting;
         } else {
             self.text.truncate(self.line_start);

@@ -1,14 +1,14 @@
-//! In which character set a page is written.
+//! Determines the character set of a page.
 
 use std::borrow::Cow;
 
 use encoding_rs::{Encoding, UTF_8};
 
-/// Bytes of a page in which it may say its character set.
-const DECLARED_WITHIN: usize = 1024;
+/// Bytes of a page that are searched for its declaration.
+const MAX_DECLARATION_OFFSET: usize = 1024;
 
-/// The page's text: by its byte order mark, by what the server says, by what the page says, else as UTF-8. What is not valid
-/// becomes U+FFFD.
+/// Decodes by byte order mark, by `Content-Type`, by the page's declaration, else as UTF-8. Invalid bytes become
+/// U+FFFD.
 pub fn decode<'b>(body: &'b [u8], content_type: Option<&str>, html: bool) -> Cow<'b, str> {
     if let Some((encoding, mark)) = Encoding::for_bom(body) {
         let body = body.get(mark..).unwrap_or_default();
@@ -22,7 +22,6 @@ pub fn has_byte_order_mark(body: &[u8]) -> bool {
     Encoding::for_bom(body).is_some()
 }
 
-/// The character set that a type names.
 pub fn named(content_type: Option<&str>) -> Option<&'static Encoding> {
     content_type?.split(';').skip(1).find_map(|parameter| {
         let (name, value) = parameter.split_once('=')?;
@@ -33,9 +32,9 @@ pub fn named(content_type: Option<&str>) -> Option<&'static Encoding> {
     })
 }
 
-/// The character set that a page names in a `meta` element, in either of the two ways.
+/// The character set of a `meta` element, in either form.
 fn declared(body: &[u8]) -> Option<&'static Encoding> {
-    let start = body.get(..DECLARED_WITHIN).unwrap_or(body);
+    let start = body.get(..MAX_DECLARATION_OFFSET).unwrap_or(body);
     let start = start.to_ascii_lowercase();
     let mut rest = start.as_slice();
     while let Some(at) = position(rest, b"<meta") {
@@ -55,7 +54,7 @@ fn declared(body: &[u8]) -> Option<&'static Encoding> {
                     .position(|byte| matches!(byte, b'"' | b'\'' | b';' | b'/') || byte.is_ascii_whitespace())
                     .unwrap_or(value.len());
                 let encoding = Encoding::for_label(value.get(..end)?)?;
-                // A page in which this could be read is not in two bytes for each character, whatever it says.
+                // The declaration was readable as ASCII, so the page is not UTF-16, whatever it says.
                 return Some(if encoding.is_ascii_compatible() { encoding } else { UTF_8 });
             }
         }

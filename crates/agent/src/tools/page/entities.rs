@@ -1,9 +1,8 @@
 //! Character references: `&amp;`, `&#8364;`, `&#x20ac;`.
 
-/// Most bytes of a reference that are looked at.
-const MOST: usize = 16;
+const MAX_REFERENCE: usize = 16;
 
-/// Those that pages use, by name. Others stay as they are written, and models read them.
+/// The references in common use. Others stay as they are written.
 const NAMED: &[(&str, &str)] = &[
     ("AMP", "&"),
     ("Aring", "Å"),
@@ -132,15 +131,14 @@ const NAMED: &[(&str, &str)] = &[
     ("zwnj", ""),
 ];
 
-/// What a reference stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Meaning {
+pub enum Replacement {
     Text(&'static str),
     Character(char),
 }
 
-/// The reference that `text` begins with, behind its `&`, and how many bytes it takes.
-pub fn reference(text: &str) -> Option<(Meaning, usize)> {
+/// The reference at the start of `text`, which follows the `&`, and its length in bytes.
+pub fn reference(text: &str) -> Option<(Replacement, usize)> {
     if let Some(number) = text.strip_prefix('#') {
         let (digits, radix, before) = match number.strip_prefix(['x', 'X']) {
             Some(digits) => (digits, 16, 2),
@@ -150,26 +148,25 @@ pub fn reference(text: &str) -> Option<(Meaning, usize)> {
         let value = u32::from_str_radix(digits.get(..length)?, radix).unwrap_or(u32::MAX);
         let character = char::from_u32(windows_1252(value)).unwrap_or(char::REPLACEMENT_CHARACTER);
         let end = usize::from(digits.as_bytes().get(length) == Some(&b';'));
-        return Some((Meaning::Character(character), before + length + end));
+        return Some((Replacement::Character(character), before + length + end));
     }
     let length = run(text, |byte| byte.is_ascii_alphanumeric())?;
-    // Without its semicolon, what looks like a name is often a parameter of an address.
+    // Without a semicolon it is often a parameter of an address.
     if text.as_bytes().get(length) != Some(&b';') {
         return None;
     }
     let name = text.get(..length)?;
     let found = NAMED.binary_search_by_key(&name, |(name, _)| name).ok()?;
     let (_, meaning) = NAMED.get(found)?;
-    Some((Meaning::Text(meaning), length + 1))
+    Some((Replacement::Text(meaning), length + 1))
 }
 
-/// How many of the first bytes are such, if there are any.
-fn run(text: &str, such: impl Fn(u8) -> bool) -> Option<usize> {
-    let length = text.bytes().take(MOST).take_while(|byte| such(*byte)).count();
+fn run(text: &str, matches_byte: impl Fn(u8) -> bool) -> Option<usize> {
+    let length = text.bytes().take(MAX_REFERENCE).take_while(|byte| matches_byte(*byte)).count();
     (length > 0).then_some(length)
 }
 
-/// Pages write these numbers and mean what Windows puts there; browsers agree.
+/// Numbers in the range of Windows-1252, as browsers interpret them.
 fn windows_1252(value: u32) -> u32 {
     match value {
         0x80 => 0x20ac,

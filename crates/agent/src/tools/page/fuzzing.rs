@@ -2,7 +2,7 @@
 
 use sympozium_api::text::is_prose;
 
-use super::{Fetched, readable};
+use super::{FetchedPage, render_page};
 
 /// The type in the first line, the page in the rest: what comes back is as short as was asked, and holds nothing that cannot
 /// be seen.
@@ -12,20 +12,20 @@ pub fn page_text(data: &[u8]) {
     let Ok(kind) = std::str::from_utf8(kind) else {
         return;
     };
-    for (status, most, most_bytes) in [(200, 50_000, 32 << 10), (200, 40, 600), (404, 1_000, 1_000), (200, 9, 9)] {
-        let page = Fetched {
+    for (status, max_chars, max_bytes) in [(200, 50_000, 32 << 10), (200, 40, 600), (404, 1_000, 1_000), (200, 9, 9)] {
+        let page = FetchedPage {
             status,
             url: "https://example.com/a/b?c=d",
             content_type: (!kind.is_empty()).then_some(kind),
             body,
             truncated: false,
         };
-        let (told, wrong) = match readable(&page, most, most_bytes) {
-            Ok(told) => (told, false),
+        let (rendered, wrong) = match render_page(&page, max_chars, max_bytes) {
+            Ok(rendered) => (rendered, false),
             Err(error) => (error.0, true),
         };
-        assert!(told.len() <= most_bytes, "{} bytes", told.len());
-        assert!(wrong || told.chars().all(is_prose), "nothing that cannot be seen");
+        assert!(rendered.len() <= max_bytes, "{} bytes", rendered.len());
+        assert!(wrong || rendered.chars().all(is_prose), "nothing that cannot be seen");
         assert!(status < 400 || wrong, "an error is told as one");
     }
 }

@@ -1,134 +1,128 @@
-//! HTML as text, in one pass and without a tree.
+//! Extracts text from HTML in one pass, without a tree.
 //!
-//! A tree of a hostile page is as deep as the page is long, and a hundred times as large. Text needs neither: what a tag means
-//! for the lines around it is known when it is read. The scan only ever moves forward; tags that nobody closes, or that close
-//! nothing, cost what they are long.
+//! A tree of a hostile page is as deep as the page is long, and a hundred times as large. Text needs neither: the
+//! effect of a tag on the layout is known when it is read. The scan only moves forward; unclosed tags and stray end
+//! tags cost no more than their length.
 
-mod scan;
+mod tokenizer;
 
 use std::borrow::Cow;
 
-use self::scan::{Piece, Scan, Tag};
-use super::entities::{Meaning, reference};
-use super::kept::Kept;
+use self::tokenizer::{Tag, Token, Tokenizer};
+use super::bounded_text::BoundedText;
+use super::entities::{Replacement, reference};
 use super::links::Links;
 use super::writer::{Break, Writer};
 
-/// Most characters of a title, and of what stands for an image.
-const MOST_LABEL: usize = 300;
+/// Most bytes of a title and of an image's alternative text.
+const MAX_LABEL: usize = 300;
 
-/// The text of a page that is at `url`.
-pub fn text(html: &str, url: &str, kept: Kept) -> Kept {
-    let first = read(html, url, kept, Hidden::LeftOut);
-    if first.ended {
-        return first.kept;
+pub fn extract(html: &str, url: &str, output: BoundedText) -> BoundedText {
+    let first = scan(html, url, output, HiddenElements::Skip);
+    if first.is_complete {
+        return first.text;
     }
-    // Something that is not shown never ended, and so all that follows was left out. A page that is broken this way is better
-    // read with too much than with too little. This happens once, so the work is still linear.
-    read(html, url, first.kept.emptied(), Hidden::Shown).kept
+    // A hidden element never ended, so everything after it was skipped. Showing too much of such a page is better than
+    // too little. This happens once, so the work is still linear.
+    scan(html, url, first.text.into_empty(), HiddenElements::Show).text
 }
 
-/// Whether elements that a browser does not show are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Hidden {
-    LeftOut,
-    Shown,
+pub(super) enum HiddenElements {
+    Skip,
+    Show,
 }
 
-/// A page, read to its end.
-pub(super) struct Read {
-    pub kept: Kept,
-    /// Whether everything that was left out had an end.
-    pub ended: bool,
-    /// Bytes that were looked at.
+pub(super) struct Extraction {
+    pub text: BoundedText,
+    /// Whether every skipped element had an end.
+    pub is_complete: bool,
+    /// Bytes that were examined, to test that the work is linear.
     #[cfg_attr(not(test), expect(dead_code, reason = "tests count the work by it"))]
-    pub looked_at: usize,
+    pub examined: usize,
 }
 
-pub(super) fn read(html: &str, url: &str, kept: Kept, hidden: Hidden) -> Read {
-    let mut page = Page { writer: Writer::new(kept), links: Links::of(url), titled: false };
-    let mut left_out: Option<LeftOut<'_>> = None;
-    let mut scan = Scan::new(html);
-    while let Some(piece) = scan.next_piece() {
-        if let Some(out) = &mut left_out {
-            match out.after(&piece) {
-                After::Inside => continue,
-                After::Ended => {
-                    left_out = None;
+pub(super) fn scan(html: &str, url: &str, output: BoundedText, hidden: HiddenElements) -> Extraction {
+    let mut page = Page { writer: Writer::new(output), links: Links::new(url), has_title: false };
+    let mut skipped: Option<SkippedElement<'_>> = None;
+    let mut tokenizer = Tokenizer::new(html);
+    while let Some(token) = tokenizer.next_token() {
+        if let Some(out) = &mut skipped {
+            match out.advance(&token) {
+                SkipState::Inside => continue,
+                SkipState::Ended => {
+                    skipped = None;
                     continue;
                 }
-                After::EndedBefore => left_out = None,
+                SkipState::EndedBefore => skipped = None,
             }
         }
-        match piece {
-            Piece::Text(text) => page.text(text),
-            Piece::Raw(tag, text) => page.raw(&tag, text),
-            Piece::Start(tag) => {
-                if hidden == Hidden::LeftOut && is_left_out(&tag) {
-                    left_out = Some(LeftOut { name: tag.name(), depth: 1 });
+        match token {
+            Token::Text(text) => page.text(text),
+            Token::Raw(tag, text) => page.raw(&tag, text),
+            Token::Start(tag) => {
+                if hidden == HiddenElements::Skip && is_skipped(&tag) {
+                    skipped = Some(SkippedElement { name: tag.name(), depth: 1 });
                 } else {
                     page.start(&tag);
                 }
             }
-            Piece::End(tag) => page.end(tag.name().as_ref()),
+            Token::End(tag) => page.end(tag.name().as_ref()),
         }
     }
-    Read { kept: page.writer.end(), ended: left_out.is_none(), looked_at: scan.looked_at() }
+    Extraction { text: page.writer.end(), is_complete: skipped.is_none(), examined: tokenizer.examined() }
 }
 
-/// An element of which nothing is shown.
-struct LeftOut<'h> {
+struct SkippedElement<'h> {
     name: Cow<'h, str>,
     depth: usize,
 }
 
-/// Where a piece is, seen from an element of which nothing is shown.
-enum After {
+enum SkipState {
     Inside,
-    /// The piece is its end.
     Ended,
-    /// It ended without an end tag, and the piece is not its own.
+    /// It ended implicitly before this token.
     EndedBefore,
 }
 
-impl LeftOut<'_> {
-    fn after(&mut self, piece: &Piece<'_>) -> After {
-        let lax = end_may_be_missing(&self.name);
-        match piece {
-            Piece::Start(tag) if tag.name() == self.name && !tag.closes_itself => {
-                if lax {
-                    return After::EndedBefore;
+impl SkippedElement<'_> {
+    fn advance(&mut self, token: &Token<'_>) -> SkipState {
+        let may_omit = may_omit_end(&self.name);
+        match token {
+            Token::Start(tag) if tag.name() == self.name && !tag.self_closing => {
+                if may_omit {
+                    return SkipState::EndedBefore;
                 }
                 self.depth += 1;
             }
-            Piece::End(tag) if tag.name() == self.name => {
+            Token::End(tag) if tag.name() == self.name => {
                 self.depth -= 1;
                 if self.depth == 0 {
-                    return After::Ended;
+                    return SkipState::Ended;
                 }
             }
-            // It may be the end of something inside; then a little too much is shown.
-            Piece::End(tag) if lax && holds_others(&tag.name()) => return After::EndedBefore,
+            // It may be the end of an inner element; then a little too much is shown.
+            Token::End(tag) if may_omit && closes_children(&tag.name()) => return SkipState::EndedBefore,
             _ => {}
         }
-        After::Inside
+        SkipState::Inside
     }
 }
 
-fn is_left_out(tag: &Tag<'_>) -> bool {
+fn is_skipped(tag: &Tag<'_>) -> bool {
     match tag.name().as_ref() {
-        "svg" | "math" => !tag.closes_itself,
+        "svg" | "math" => !tag.self_closing,
         "template" | "canvas" | "audio" | "video" | "object" => true,
         name => tag.is_hidden() && !is_void(name) && !matches!(name, "html" | "body" | "head"),
     }
 }
 
-fn end_may_be_missing(name: &str) -> bool {
+fn may_omit_end(name: &str) -> bool {
     matches!(name, "p" | "li" | "tr" | "td" | "th" | "dt" | "dd" | "option" | "optgroup" | "thead" | "tbody" | "tfoot")
 }
 
-/// Elements whose end is the end of what is in them.
-fn holds_others(name: &str) -> bool {
+/// Elements whose end closes what is in them.
+fn closes_children(name: &str) -> bool {
     matches!(
         name,
         "ul" | "ol"
@@ -165,11 +159,10 @@ fn is_void(name: &str) -> bool {
     )
 }
 
-/// A page as it is read.
 struct Page<'u> {
     writer: Writer,
     links: Links<'u>,
-    titled: bool,
+    has_title: bool,
 }
 
 impl Page<'_> {
@@ -194,7 +187,7 @@ impl Page<'_> {
             "tr" => writer.row(),
             "td" | "th" => writer.cell(),
             "a" => {
-                let target = tag.href.and_then(|href| self.links.target(href));
+                let target = tag.href.and_then(|href| self.links.resolve(href));
                 self.writer.link(target);
             }
             "img" => self.image(tag.alt.unwrap_or_default()),
@@ -221,7 +214,7 @@ impl Page<'_> {
         }
     }
 
-    /// What any other element does at its start and at its end.
+    /// Line breaks of block elements, at their start and end.
     fn block(&mut self, name: &str) {
         let at_least = match name {
             "p" | "dl" | "table" | "figure" | "details" | "section" | "article" | "main" | "header" | "footer"
@@ -242,8 +235,8 @@ impl Page<'_> {
             {
                 rest = rest.get(length..).unwrap_or_default();
                 match meaning {
-                    Meaning::Character(character) => self.writer.character(character),
-                    Meaning::Text(text) => text.chars().for_each(|character| self.writer.character(character)),
+                    Replacement::Character(character) => self.writer.character(character),
+                    Replacement::Text(text) => text.chars().for_each(|character| self.writer.character(character)),
                 }
             } else {
                 self.writer.character(character);
@@ -251,14 +244,14 @@ impl Page<'_> {
         }
     }
 
-    /// The content of an element in which there are no tags.
+    /// The content of a raw text element.
     fn raw(&mut self, tag: &Tag<'_>, text: &str) {
         match tag.name().as_ref() {
-            // A title that comes after text is none of the page's.
-            "title" if !self.titled && self.writer.is_empty() && !text.trim().is_empty() => {
-                self.titled = true;
+            // A title after text belongs to something else, such as an SVG.
+            "title" if !self.has_title && self.writer.is_empty() && !text.trim().is_empty() => {
+                self.has_title = true;
                 self.writer.heading("# ");
-                self.text(super::start(text.trim(), MOST_LABEL));
+                self.text(super::start(text.trim(), MAX_LABEL));
                 self.writer.block_end();
             }
             "textarea" => self.text(text),
@@ -271,7 +264,7 @@ impl Page<'_> {
         if !alt.is_empty() {
             self.writer.break_at_least(Break::Space);
             self.writer.word("[image: ");
-            self.text(super::start(alt, MOST_LABEL));
+            self.text(super::start(alt, MAX_LABEL));
             self.writer.close_word("]");
             self.writer.break_at_least(Break::Space);
         }

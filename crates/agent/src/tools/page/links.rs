@@ -1,28 +1,25 @@
-//! Where a link leads, as an address that can be fetched.
+//! Resolves links to absolute addresses.
 
 use sympozium_api::text::is_prose;
 
-/// Most bytes of an address that is shown with a link. A longer one is mostly a session or a tracker.
-const MOST_TARGET: usize = 300;
+/// Longer addresses mostly carry a session or a tracker.
+const MAX_TARGET: usize = 300;
 
-/// Most links of a page that are shown with their addresses.
-const MOST_LINKS: usize = 2_000;
+const MAX_LINKS: usize = 2_000;
 
-/// The address of a page, taken apart once.
 #[derive(Debug)]
 pub struct Links<'u> {
     scheme: &'u str,
-    /// Scheme and host.
     origin: &'u str,
-    /// Everything up to the last slash of the path, that one too.
+    /// Up to and including the last slash of the path.
     directory: String,
-    /// Path and host, for links that have only a query.
+    /// Without query and fragment, for links that consist of a query.
     page: &'u str,
-    left: usize,
+    remaining: usize,
 }
 
 impl<'u> Links<'u> {
-    pub fn of(url: &'u str) -> Self {
+    pub fn new(url: &'u str) -> Self {
         let page = url.split(['?', '#']).next().unwrap_or_default();
         let (scheme, rest) = page.split_once("://").unwrap_or(("https", ""));
         let host = rest.split('/').next().unwrap_or_default();
@@ -32,13 +29,13 @@ impl<'u> Links<'u> {
             Some(slash) => format!("{origin}{}", path.get(..=slash).unwrap_or_default()),
             None => format!("{origin}/"),
         };
-        Self { scheme, origin, directory, page, left: MOST_LINKS }
+        Self { scheme, origin, directory, page, remaining: MAX_LINKS }
     }
 
-    /// The address that a link leads to, if it is one to show: not a place in the same page, nor a script.
-    pub fn target(&mut self, href: &str) -> Option<String> {
+    /// The absolute address of a link; `None` for fragments, scripts and what is too long.
+    pub fn resolve(&mut self, href: &str) -> Option<String> {
         let href = href.trim();
-        if href.is_empty() || href.starts_with('#') || href.len() > MOST_TARGET || self.left == 0 {
+        if href.is_empty() || href.starts_with('#') || href.len() > MAX_TARGET || self.remaining == 0 {
             return None;
         }
         let href = href.split('#').next().unwrap_or_default().replace("&amp;", "&");
@@ -47,14 +44,14 @@ impl<'u> Links<'u> {
             Some(_) => return None,
             None if href.starts_with("//") => format!("{}:{href}", self.scheme),
             None if href.starts_with('/') => format!("{}{href}", self.origin),
-            None if href.starts_with('?') => self.after(self.page, &href)?,
+            None if href.starts_with('?') => self.join(self.page, &href)?,
             None => self.relative(&href)?,
         };
-        if target.len() > MOST_TARGET {
+        if target.len() > MAX_TARGET {
             return None;
         }
-        self.left -= 1;
-        // What would end the link, or hide in it, is written as an address may write it.
+        self.remaining -= 1;
+        // Escape what would end the Markdown link.
         let mut shown = String::with_capacity(target.len());
         for character in target.chars() {
             match character {
@@ -68,8 +65,8 @@ impl<'u> Links<'u> {
         Some(shown)
     }
 
-    fn after(&self, start: &str, href: &str) -> Option<String> {
-        (start.len() + href.len() <= MOST_TARGET).then(|| format!("{start}{href}"))
+    fn join(&self, start: &str, href: &str) -> Option<String> {
+        (start.len() + href.len() <= MAX_TARGET).then(|| format!("{start}{href}"))
     }
 
     fn relative(&self, href: &str) -> Option<String> {
@@ -87,13 +84,13 @@ impl<'u> Links<'u> {
                     start = start.get(..=slash).unwrap_or(start);
                 }
             } else {
-                return self.after(start, href);
+                return self.join(start, href);
             }
         }
     }
 }
 
-/// The scheme of an address in lower case as it is written by us, if it has one.
+/// `other` for schemes that are not known.
 fn scheme(href: &str) -> Option<&'static str> {
     let (before, _) = href.split_once(':')?;
     if before.is_empty() || !before.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte)) {

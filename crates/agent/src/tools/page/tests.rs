@@ -1,29 +1,29 @@
-use super::entities::{Meaning, reference};
-use super::html::{Hidden, read};
-use super::kept::Kept;
-use super::{Fetched, fuzzing::page_text, readable};
+use super::bounded_text::BoundedText;
+use super::entities::{Replacement, reference};
+use super::html::{HiddenElements, scan};
+use super::{FetchedPage, fuzzing::page_text, render_page};
 
 mod hostile;
 
 fn html(body: &str) -> String {
-    let page = Fetched {
+    let page = FetchedPage {
         status: 200,
         url: "https://example.com/docs/start?x=1",
         content_type: Some("text/html"),
         body: body.as_bytes(),
         truncated: false,
     };
-    let told = readable(&page, 50_000, 100_000).expect("it is readable");
-    let text = told.strip_prefix("(from https://example.com/docs/start?x=1)\n");
+    let rendered = render_page(&page, 50_000, 100_000).expect("it is readable");
+    let text = rendered.strip_prefix("(from https://example.com/docs/start?x=1)\n");
     text.expect("it says where it is from").to_owned()
 }
 
-fn fetched<'p>(content_type: Option<&'p str>, body: &'p [u8]) -> Fetched<'p> {
-    Fetched { status: 200, url: "https://a.b/", content_type, body, truncated: false }
+fn fetched<'p>(content_type: Option<&'p str>, body: &'p [u8]) -> FetchedPage<'p> {
+    FetchedPage { status: 200, url: "https://a.b/", content_type, body, truncated: false }
 }
 
-fn told(content_type: Option<&str>, body: &[u8]) -> Result<String, String> {
-    readable(&fetched(content_type, body), 50_000, 100_000).map_err(|error| error.0)
+fn rendered(content_type: Option<&str>, body: &[u8]) -> Result<String, String> {
+    render_page(&fetched(content_type, body), 50_000, 100_000).map_err(|error| error.0)
 }
 
 #[test]
@@ -96,15 +96,15 @@ fn tag_soup_is_read_to_its_end() {
 #[test]
 fn references_mean_characters() {
     for (text, expected) in [
-        ("amp;", Some((Meaning::Text("&"), 4))),
-        ("nbsp; x", Some((Meaning::Text(" "), 5))),
-        ("#8364;", Some((Meaning::Character('€'), 6))),
-        ("#x20AC;", Some((Meaning::Character('€'), 7))),
-        ("#X41x", Some((Meaning::Character('A'), 4))),
-        ("#0;", Some((Meaning::Character('\0'), 3))),
-        ("#xd800;", Some((Meaning::Character('\u{fffd}'), 7))),
-        ("#99999999999;", Some((Meaning::Character('\u{fffd}'), 13))),
-        ("#150;", Some((Meaning::Character('–'), 5))),
+        ("amp;", Some((Replacement::Text("&"), 4))),
+        ("nbsp; x", Some((Replacement::Text(" "), 5))),
+        ("#8364;", Some((Replacement::Character('€'), 6))),
+        ("#x20AC;", Some((Replacement::Character('€'), 7))),
+        ("#X41x", Some((Replacement::Character('A'), 4))),
+        ("#0;", Some((Replacement::Character('\0'), 3))),
+        ("#xd800;", Some((Replacement::Character('\u{fffd}'), 7))),
+        ("#99999999999;", Some((Replacement::Character('\u{fffd}'), 13))),
+        ("#150;", Some((Replacement::Character('–'), 5))),
         ("amp", None),
         ("lt=1", None),
         ("nosuch;", None),
@@ -143,7 +143,7 @@ fn links_lead_to_addresses_that_can_be_fetched() {
         assert_eq!(html(&format!("<a href=\"{href}\">x</a>")), expected);
     }
     let many = "<a href=a>x</a>".repeat(3_000);
-    let many = readable(&fetched(Some("text/html"), many.as_bytes()), usize::MAX, 1 << 20).expect("it is readable");
+    let many = render_page(&fetched(Some("text/html"), many.as_bytes()), usize::MAX, 1 << 20).expect("it is readable");
     assert_eq!(many.matches("[x](https://a.b/a)").count(), 2_000);
     assert_eq!(many.matches('x').count(), 3_000);
 }
@@ -152,9 +152,9 @@ fn links_lead_to_addresses_that_can_be_fetched() {
 fn types_decide_how_a_page_is_read() {
     let html = b"<p>x</p>";
     for kind in ["text/html", "TEXT/HTML; charset=utf-8", "application/xhtml+xml"] {
-        assert_eq!(told(Some(kind), html), Ok("(from https://a.b/)\nx".to_owned()), "{kind}");
+        assert_eq!(rendered(Some(kind), html), Ok("(from https://a.b/)\nx".to_owned()), "{kind}");
     }
-    let as_it_is = Ok("(from https://a.b/)\n<p>x</p>".to_owned());
+    let push_plain = Ok("(from https://a.b/)\n<p>x</p>".to_owned());
     for kind in [
         "text/plain",
         "text/markdown",
@@ -165,23 +165,23 @@ fn types_decide_how_a_page_is_read() {
         "application/yaml",
         "application/x-yaml; charset=utf-8",
     ] {
-        assert_eq!(told(Some(kind), html), as_it_is, "{kind}");
+        assert_eq!(rendered(Some(kind), html), push_plain, "{kind}");
     }
     for kind in ["image/png", "application/pdf", "application/zip", "application/octet-stream", "nonsense"] {
         let expected = format!("https://a.b/ is not text and cannot be read here: {kind}, 8 bytes");
-        assert_eq!(told(Some(kind), html), Err(expected));
+        assert_eq!(rendered(Some(kind), html), Err(expected));
     }
     let binary = b"abc\0def";
     let no_type = "https://a.b/ is not text and cannot be read here: no type, not text, 7 bytes";
-    assert_eq!(told(None, binary), Err(no_type.to_owned()));
+    assert_eq!(rendered(None, binary), Err(no_type.to_owned()));
     let no_text = "https://a.b/ is not text and cannot be read here: text/plain, 7 bytes";
-    assert_eq!(told(Some("text/plain"), binary), Err(no_text.to_owned()));
+    assert_eq!(rendered(Some("text/plain"), binary), Err(no_text.to_owned()));
     let read = Ok("(from https://a.b/)\nx".to_owned());
-    assert_eq!(told(None, b" \n<!DocType HTML><p>x"), read);
-    assert_eq!(told(Some(""), b"<HTML><p>x"), read);
-    assert_eq!(told(None, b"x"), read);
-    assert_eq!(told(None, b"\xff\xfex\0"), read);
-    assert_eq!(told(Some("text/html"), b""), Ok("(from https://a.b/)\n(the page is empty)".to_owned()));
+    assert_eq!(rendered(None, b" \n<!DocType HTML><p>x"), read);
+    assert_eq!(rendered(Some(""), b"<HTML><p>x"), read);
+    assert_eq!(rendered(None, b"x"), read);
+    assert_eq!(rendered(None, b"\xff\xfex\0"), read);
+    assert_eq!(rendered(Some("text/html"), b""), Ok("(from https://a.b/)\n(the page is empty)".to_owned()));
 }
 
 #[test]
@@ -200,47 +200,47 @@ fn character_sets_are_found_in_their_order() {
         ("text/plain; charset=shift_jis", b"\x93\xfa\x96\x7b".as_slice(), "日本"),
         ("text/plain", b"a\xff\xc3b".as_slice(), "a\u{fffd}\u{fffd}b"),
     ] {
-        assert_eq!(told(Some(kind), body), Ok(format!("(from https://a.b/)\n{expected}")), "{kind}");
+        assert_eq!(rendered(Some(kind), body), Ok(format!("(from https://a.b/)\n{expected}")), "{kind}");
     }
 }
 
 #[test]
-fn errors_of_servers_are_told_with_what_they_say() {
-    let page = |body| Fetched { status: 404, ..fetched(Some("text/html"), body) };
-    let told = |page: &Fetched<'_>, bytes| readable(page, 50_000, bytes).expect_err("it is an error").0;
-    assert_eq!(told(&page(b"<h1>Not here</h1>"), 9_000), "HTTP 404 from https://a.b/\n# Not here");
-    assert_eq!(told(&page(b""), 9_000), "HTTP 404 from https://a.b/");
-    let image = Fetched { content_type: Some("image/png"), ..page(b"\0") };
-    assert_eq!(told(&image, 9_000), "HTTP 404 from https://a.b/");
+fn error_pages_are_errors_with_their_text() {
+    let page = |body| FetchedPage { status: 404, ..fetched(Some("text/html"), body) };
+    let rendered = |page: &FetchedPage<'_>, bytes| render_page(page, 50_000, bytes).expect_err("it is an error").0;
+    assert_eq!(rendered(&page(b"<h1>Not here</h1>"), 9_000), "HTTP 404 from https://a.b/\n# Not here");
+    assert_eq!(rendered(&page(b""), 9_000), "HTTP 404 from https://a.b/");
+    let image = FetchedPage { content_type: Some("image/png"), ..page(b"\0") };
+    assert_eq!(rendered(&image, 9_000), "HTTP 404 from https://a.b/");
     let long = "word ".repeat(5_000);
-    let long = told(&page(long.as_bytes()), 9_000);
+    let long = rendered(&page(long.as_bytes()), 9_000);
     assert!((1_900..=2_030).contains(&long.len()), "{}", long.len());
-    assert!(told(&page(b"x"), 10).len() <= 10);
+    assert!(rendered(&page(b"x"), 10).len() <= 10);
 }
 
 #[test]
 fn a_cut_says_where_it_is_and_what_to_do() {
     let text = "word ".repeat(1_000);
     let page = fetched(Some("text/plain"), text.as_bytes());
-    let by_characters = readable(&page, 12, 10_000).expect("it is readable");
+    let by_characters = render_page(&page, 12, 10_000).expect("it is readable");
     assert_eq!(
         by_characters,
         "(from https://a.b/)\nword word\n(cut at 9 characters of 5000; ask for a more specific address, or raise maxChars)"
     );
-    let by_bytes = readable(&page, 50_000, 300).expect("it is readable");
+    let by_bytes = render_page(&page, 50_000, 300).expect("it is readable");
     assert_eq!(
         by_bytes,
         "(from https://a.b/)\nword word word word\n(cut at 19 characters of 5000; ask for a more specific address)"
     );
-    let more = Fetched { truncated: true, ..fetched(Some("text/plain"), b"x") };
+    let more = FetchedPage { truncated: true, ..fetched(Some("text/plain"), b"x") };
     assert_eq!(
-        readable(&more, 100, 1_000).expect("it is readable"),
+        render_page(&more, 100, 1_000).expect("it is readable"),
         "(from https://a.b/)\nx\n(the page is longer than what is fetched; its end is missing)"
     );
     let wide = "é€漢🦀".repeat(100);
     let page = fetched(Some("text/plain"), wide.as_bytes());
-    for most in 0..900 {
-        let told = readable(&page, 50_000, most).expect("it is readable");
-        assert!(told.len() <= most, "{most}");
+    for max_bytes in 0..900 {
+        let rendered = render_page(&page, 50_000, max_bytes).expect("it is readable");
+        assert!(rendered.len() <= max_bytes, "{max_bytes}");
     }
 }

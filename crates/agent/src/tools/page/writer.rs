@@ -1,18 +1,18 @@
-//! Text as it is laid out: white space made one, lines, lists, quotes, rows of tables.
+//! Lays out text: collapses white space, writes lines, lists, quotes and rows of tables.
 //!
-//! Everything between two words is only decided when the second one comes: what is never followed by a word is never written.
+//! The separation between two words is decided when the second one comes, so nothing is written after the last word.
 
 use sympozium_api::text::is_prose;
 
-use super::kept::Kept;
+use super::bounded_text::BoundedText;
 
-/// Most levels of lists and of quotes that are shown by indentation. Deeper ones are read as if they were at this one.
-const MOST_LEVELS: usize = 8;
+/// Indentation stops at this depth.
+const MAX_LEVELS: usize = 8;
 
-/// Most cells of a row between two words of it.
-const MOST_EMPTY_CELLS: usize = 16;
+/// Most consecutive empty cells.
+const MAX_EMPTY_CELLS: usize = 16;
 
-/// What stands between what was written and what comes.
+/// The separation before the next word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Break {
     None,
@@ -21,7 +21,7 @@ pub enum Break {
     Paragraph,
 }
 
-/// What stands at the start of a line.
+/// The prefix of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Marker {
     None,
@@ -31,52 +31,49 @@ enum Marker {
 
 #[derive(Debug)]
 pub struct Writer {
-    kept: Kept,
+    output: BoundedText,
     pending: Break,
     marker: Marker,
     /// Cells that began since the last word of this row.
     cells: usize,
-    /// Whether this row has a cell.
     row: bool,
-    /// Whether nothing of the cell was written yet.
-    cell_begins: bool,
-    /// The number of the next item for each list that we are in; none for one without numbers.
+    /// Whether the cell is still empty.
+    cell_is_empty: bool,
+    /// The next number of each open list; `None` for one without numbers.
     lists: Vec<Option<u32>>,
     /// Whether the outermost list has no item yet.
-    list_begins: bool,
-    /// Lists beyond those.
-    deeper: usize,
+    list_is_empty: bool,
+    /// Open lists beyond `MAX_LEVELS`.
+    lists_beyond_max: usize,
     quotes: usize,
-    /// `pre` elements that we are in.
+    /// Open `pre` elements.
     literal: usize,
-    /// Whether the fence of the outermost one is written.
+    /// Whether the code fence is written.
     fenced: bool,
     line_start: bool,
-    /// A link whose text has begun.
     link: Link,
 }
 
 #[derive(Debug)]
 enum Link {
     None,
-    /// Nothing of its text was there yet.
+    /// Its text has not begun.
     Waiting(String),
-    /// Its bracket is written.
     Open(String),
 }
 
 impl Writer {
-    pub fn new(kept: Kept) -> Self {
+    pub fn new(output: BoundedText) -> Self {
         Self {
-            kept,
+            output,
             pending: Break::None,
             marker: Marker::None,
             cells: 0,
             row: false,
-            cell_begins: false,
+            cell_is_empty: false,
             lists: Vec::new(),
-            list_begins: false,
-            deeper: 0,
+            list_is_empty: false,
+            lists_beyond_max: 0,
             quotes: 0,
             literal: 0,
             fenced: false,
@@ -85,22 +82,21 @@ impl Writer {
         }
     }
 
-    /// What was written.
-    pub fn end(mut self) -> Kept {
+    pub fn end(mut self) -> BoundedText {
         self.link_end();
         self.literal = self.literal.min(1);
         self.literal_end();
-        self.kept
+        self.output
     }
 
     pub fn is_empty(&self) -> bool {
-        self.kept.is_empty()
+        self.output.is_empty()
     }
 
-    /// At least this much space before the next word.
+    /// Requires at least this separation before the next word.
     pub fn break_at_least(&mut self, at_least: Break) {
-        // The item or the heading has not begun: its first block is on its line. So is the first block of a cell.
-        let begins = self.marker != Marker::None || self.cell_begins;
+        // The first block of an item, heading or cell stays on its line.
+        let begins = self.marker != Marker::None || self.cell_is_empty;
         if !(begins && at_least > Break::Space) {
             self.pending = self.pending.max(at_least);
         }
@@ -113,7 +109,7 @@ impl Writer {
         }
     }
 
-    /// The end of a block that had a marker: one without text leaves none behind.
+    /// An empty block leaves no marker behind.
     pub fn block_end(&mut self) {
         self.marker = Marker::None;
         self.break_at_least(Break::Paragraph);
@@ -121,20 +117,20 @@ impl Writer {
 
     pub fn list(&mut self, first: Option<u32>) {
         let outer = self.lists.is_empty();
-        self.list_begins = outer;
+        self.list_is_empty = outer;
         self.marker = Marker::None;
         self.break_at_least(if outer { Break::Paragraph } else { Break::Line });
-        if self.lists.len() < MOST_LEVELS {
+        if self.lists.len() < MAX_LEVELS {
             self.lists.push(first);
         } else {
-            self.deeper += 1;
+            self.lists_beyond_max += 1;
         }
     }
 
     pub fn list_end(&mut self) {
         self.marker = Marker::None;
-        if self.deeper > 0 {
-            self.deeper -= 1;
+        if self.lists_beyond_max > 0 {
+            self.lists_beyond_max -= 1;
         } else {
             self.lists.pop();
         }
@@ -143,8 +139,9 @@ impl Writer {
 
     pub fn item(&mut self) {
         self.marker = Marker::None;
-        // Items of one list are on lines of their own, with nothing between them.
-        self.pending = if std::mem::take(&mut self.list_begins) { self.pending.max(Break::Line) } else { Break::Line };
+        // Items of one list are not separated by blank lines.
+        self.pending =
+            if std::mem::take(&mut self.list_is_empty) { self.pending.max(Break::Line) } else { Break::Line };
         self.marker = match self.lists.last_mut() {
             Some(Some(number)) => {
                 let this = *number;
@@ -167,28 +164,27 @@ impl Writer {
 
     pub fn row(&mut self) {
         if self.row {
-            // The last block of a row leaves no gap before the next one.
+            // The last block of a row adds no gap.
             self.pending = self.pending.min(Break::Line);
         }
         self.cells = 0;
         self.row = false;
-        self.cell_begins = false;
+        self.cell_is_empty = false;
         self.break_at_least(Break::Line);
     }
 
     pub fn cell(&mut self) {
         if self.row {
-            // The last block of the cell before does not end the row.
+            // The last block of a cell does not end the row.
             self.pending = Break::None;
-            self.cells = (self.cells + 1).min(MOST_EMPTY_CELLS);
+            self.cells = (self.cells + 1).min(MAX_EMPTY_CELLS);
         } else {
             self.pending = self.pending.max(Break::Line);
         }
         self.row = true;
-        self.cell_begins = true;
+        self.cell_is_empty = true;
     }
 
-    /// The end of a table: what follows is in no row.
     pub fn table_end(&mut self) {
         self.row();
         self.break_at_least(Break::Paragraph);
@@ -206,7 +202,7 @@ impl Writer {
             if !self.line_start {
                 self.new_line();
             }
-            self.kept.push("```");
+            self.output.push("```");
             self.line_start = false;
             self.fenced = false;
         }
@@ -221,7 +217,7 @@ impl Writer {
         self.literal > 0
     }
 
-    /// A link begins. The one before ends, if it did not.
+    /// Starts a link and ends an open one.
     pub fn link(&mut self, target: Option<String>) {
         self.link_end();
         if let Some(target) = target
@@ -232,28 +228,27 @@ impl Writer {
     }
 
     pub fn link_end(&mut self) {
-        // Right behind the last word: what is pending comes after the link.
+        // Directly after the last word: pending separation follows the link.
         if let Link::Open(target) = std::mem::replace(&mut self.link, Link::None) {
-            self.kept.push("](");
-            self.kept.push(&target);
-            self.kept.push(")");
+            self.output.push("](");
+            self.output.push(&target);
+            self.output.push(")");
         }
     }
 
-    /// Characters that belong to a word, such as a mark around it.
+    /// Text that is attached to the next word.
     pub fn word(&mut self, word: &str) {
-        self.begin();
-        self.kept.push(word);
+        self.write_pending();
+        self.output.push(word);
     }
 
-    /// Characters that end a word: right behind it, whatever is pending.
+    /// Text that is attached to the last word.
     pub fn close_word(&mut self, word: &str) {
-        if !self.kept.is_empty() {
-            self.kept.push(word);
+        if !self.output.is_empty() {
+            self.output.push(word);
         }
     }
 
-    /// One character of the page's text.
     pub fn character(&mut self, character: char) {
         if self.literal > 0 {
             return self.literal_character(character);
@@ -261,8 +256,8 @@ impl Writer {
         if character.is_whitespace() {
             self.pending = self.pending.max(Break::Space);
         } else if is_prose(character) {
-            self.begin();
-            self.kept.push_char(character);
+            self.write_pending();
+            self.output.push_char(character);
         }
     }
 
@@ -274,8 +269,8 @@ impl Writer {
             return;
         }
         if !self.fenced {
-            self.begin();
-            self.kept.push("```");
+            self.write_pending();
+            self.output.push("```");
             self.fenced = true;
             self.new_line();
         }
@@ -287,35 +282,34 @@ impl Writer {
             self.new_line();
         }
         self.pending = Break::None;
-        self.kept.push_char(character);
+        self.output.push_char(character);
         self.line_start = false;
     }
 
-    /// Writes what is pending before a word.
-    fn begin(&mut self) {
+    fn write_pending(&mut self) {
         let pending = std::mem::replace(&mut self.pending, Break::None);
-        self.cell_begins = false;
+        self.cell_is_empty = false;
         if self.cells > 0 {
-            // A row is one line: what begins its cell has no mark of its own.
+            // A row is one line, so blocks in cells have no markers.
             self.marker = Marker::None;
             for _ in 0..std::mem::take(&mut self.cells) {
-                self.kept.push(" | ");
+                self.output.push(" | ");
             }
-        } else if self.kept.is_empty() {
+        } else if self.output.is_empty() {
             self.marker();
         } else if pending >= Break::Line {
             if pending == Break::Paragraph {
-                self.kept.push("\n");
+                self.output.push("\n");
             }
             self.new_line();
             self.marker();
         } else if pending == Break::Space {
-            self.kept.push(" ");
+            self.output.push(" ");
         }
         self.line_start = false;
         self.link = match std::mem::replace(&mut self.link, Link::None) {
             Link::Waiting(target) => {
-                self.kept.push("[");
+                self.output.push("[");
                 Link::Open(target)
             }
             other => other,
@@ -323,14 +317,14 @@ impl Writer {
     }
 
     fn new_line(&mut self) {
-        self.kept.push("\n");
-        for _ in 0..self.quotes.min(MOST_LEVELS) {
-            self.kept.push("> ");
+        self.output.push("\n");
+        for _ in 0..self.quotes.min(MAX_LEVELS) {
+            self.output.push("> ");
         }
-        // An item's own line is less far in than what follows in it.
+        // An item's first line is indented less than what follows in it.
         let levels = self.lists.len().saturating_sub(usize::from(self.marker != Marker::None));
         for _ in 0..levels {
-            self.kept.push("  ");
+            self.output.push("  ");
         }
         self.line_start = true;
     }
@@ -338,8 +332,8 @@ impl Writer {
     fn marker(&mut self) {
         match std::mem::replace(&mut self.marker, Marker::None) {
             Marker::None => {}
-            Marker::Text(text) => self.kept.push(text),
-            Marker::Number(number) => self.kept.push(&format!("{number}. ")),
+            Marker::Text(text) => self.output.push(text),
+            Marker::Number(number) => self.output.push(&format!("{number}. ")),
         }
     }
 }

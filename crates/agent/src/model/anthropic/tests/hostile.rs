@@ -7,7 +7,7 @@ use super::*;
 use crate::model::anthropic::fuzzing::agent_anthropic;
 
 const STREAM: &str = include_str!("../fixtures/ping_everywhere.sse");
-const WHOLE: &str = include_str!("../fixtures/whole.json");
+const WHOLE: &str = include_str!("../fixtures/unstreamed.json");
 
 /// Bytes that mean something to one of the readers.
 const TELLING: &[u8] = b"\r\n:{}[]\",\\0-\xff\x00de ";
@@ -61,7 +61,7 @@ proptest! {
     }
 
     #[test]
-    fn wholes_of_any_blocks_hold(blocks in prop::collection::vec(block(), 0..12), stop in fragment()) {
+    fn unstreamed_messages_of_any_blocks_hold(blocks in prop::collection::vec(block(), 0..12), stop in fragment()) {
         let whole = json!({"content": blocks, "stop_reason": stop});
         agent_anthropic(whole.to_string().as_bytes());
     }

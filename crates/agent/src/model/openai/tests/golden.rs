@@ -1,30 +1,30 @@
 //! A view and a conversation become a request; a stream becomes an answer; the answer is in the next request.
 
 use super::*;
-use crate::conversation::Kept;
+use crate::conversation::EncodedResult;
 
-fn request(model: &OpenAi, conversation: &Conversation, choice: Choice) -> Value {
+fn request(model: &OpenAi, conversation: &Conversation, choice: ToolChoice) -> Value {
     let body = model.request(conversation, choice).concat();
     serde_json::from_slice(&body).expect("a request is JSON")
 }
 
 /// An answer, to look at.
-fn shown(answer: &Result<Answer, Broken>) -> Value {
+fn shown(answer: &Result<ModelResponse, ResponseError>) -> Value {
     let answer = match answer {
         Ok(answer) => answer,
         Err(broken) => return json!({ "broken": format!("{broken:?}") }),
     };
     let call = |call: &Call| {
         let arguments = match &call.arguments {
-            Arguments::Object(fields) => json!(fields),
-            Arguments::Unreadable(why) => json!({ "unreadable": why }),
+            CallArguments::Object(fields) => json!(fields),
+            CallArguments::Invalid(why) => json!({ "unreadable": why }),
         };
         json!({ "id": call.id, "name": call.name, "arguments": arguments })
     };
     json!({
         "text": answer.text,
         "calls": answer.calls.iter().map(call).collect::<Vec<_>>(),
-        "leftOut": answer.calls_left_out,
+        "leftOut": answer.dropped_calls,
         "stop": format!("{:?}", answer.stop),
         "usage": answer.usage.map(|it| [it.input, it.cached, it.output]),
         "message": message(answer),
@@ -35,61 +35,61 @@ fn shown(answer: &Result<Answer, Broken>) -> Value {
 fn a_conversation_becomes_a_request() {
     let model = model();
     let mut conversation = Conversation::default();
-    conversation.say(model.user("What is in \"notes\"?\n"));
+    conversation.push_message(model.user_message("What is in \"notes\"?\n"));
     let answer = super::answer(include_str!("../fixtures/openai.sse"));
-    conversation.say(answer.message.clone());
-    let outcomes = [Outcome::Done, Outcome::Failed];
+    conversation.push_message(answer.message.clone());
+    let outcomes = [ToolOutcome::Succeeded, ToolOutcome::Failed];
     let results = answer.calls.iter().zip(outcomes);
-    let kept = results.map(|(call, outcome)| {
+    let encoded_results = results.map(|(call, outcome)| {
         let text = format!("result of {}", call.name);
-        Kept::new(call, outcome, text.len(), model.result(&call.id, &text, outcome))
+        EncodedResult::new(call, outcome, text.len(), model.tool_result(&call.id, &text, outcome))
     });
-    conversation.answer(kept.collect());
-    insta::assert_json_snapshot!("request", request(&model, &conversation, Choice::Free));
-    let asked = request(&model, &conversation, Choice::NoTools);
-    assert_eq!(asked["tool_choice"], "none");
-    assert_eq!(asked["tools"].as_array().map(Vec::len), Some(2));
-    let bare = request(&model, &conversation, Choice::Bare);
+    conversation.push_results(encoded_results.collect());
+    insta::assert_json_snapshot!("request", request(&model, &conversation, ToolChoice::Auto));
+    let body = request(&model, &conversation, ToolChoice::NoTools);
+    assert_eq!(body["tool_choice"], "none");
+    assert_eq!(body["tools"].as_array().map(Vec::len), Some(2));
+    let bare = request(&model, &conversation, ToolChoice::OmitTools);
     assert_eq!((bare.get("tools"), bare.get("tool_choice")), (None, None));
-    assert_eq!(bare["messages"], asked["messages"]);
+    assert_eq!(bare["messages"], body["messages"]);
 }
 
-/// Templates of some models take no conversation in which somebody speaks twice in a row.
+/// Chat templates of some models require alternating roles.
 #[test]
-fn what_the_user_says_in_a_row_is_one_message() {
+fn consecutive_user_messages_are_merged() {
     let model = model();
     let user = |content: &str| json!({"role": "user", "content": content});
     let system = json!({"role": "system", "content": "You help."});
     let spoken = answer(&deltas(&[json!({"content": "Hm"})], "stop"));
     let called = answer(include_str!("../fixtures/ollama.sse"));
     let results = called.calls.iter().map(|call| {
-        let encoded = model.result(&call.id, "ok", Outcome::Done);
-        Kept::new(call, Outcome::Done, 2, encoded)
+        let encoded = model.tool_result(&call.id, "ok", ToolOutcome::Succeeded);
+        EncodedResult::new(call, ToolOutcome::Succeeded, 2, encoded)
     });
     let large = "ö\\\"\n".repeat(8 << 10);
     let mut conversation = Conversation::default();
-    conversation.say(model.user("\"a\"\\"));
-    conversation.say(Bytes::new());
-    conversation.say(model.user(""));
-    conversation.say(model.user(&large));
-    conversation.say(spoken.message.clone());
-    conversation.say(model.user("b\n"));
-    conversation.say(called.message.clone());
-    conversation.answer(results.collect());
-    conversation.say(model.user("c"));
-    conversation.say(model.user("\"}"));
+    conversation.push_message(model.user_message("\"a\"\\"));
+    conversation.push_message(Bytes::new());
+    conversation.push_message(model.user_message(""));
+    conversation.push_message(model.user_message(&large));
+    conversation.push_message(spoken.message.clone());
+    conversation.push_message(model.user_message("b\n"));
+    conversation.push_message(called.message.clone());
+    conversation.push_results(results.collect());
+    conversation.push_message(model.user_message("c"));
+    conversation.push_message(model.user_message("\"}"));
     let mut expected =
         vec![system, user(&format!("\"a\"\\\n\n\n\n{large}")), message(&spoken), user("b\n"), message(&called)];
     for call in &called.calls {
         expected.push(json!({"role": "tool", "tool_call_id": call.id, "content": "ok"}));
     }
     expected.push(user("c\n\n\"}"));
-    let asked = request(&model, &conversation, Choice::Free);
-    assert_eq!(asked["messages"], json!(expected));
+    let body = request(&model, &conversation, ToolChoice::Auto);
+    assert_eq!(body["messages"], json!(expected));
 }
 
 #[test]
-fn what_is_not_there_is_not_said() {
+fn absent_parts_are_left_out_of_the_request() {
     let mut view = view();
     view.tools.clear();
     view.thinking = Some("off".to_owned());
@@ -99,8 +99,8 @@ fn what_is_not_there_is_not_said() {
     ] {
         let model = OpenAi::new(&view, system);
         let mut conversation = Conversation::default();
-        conversation.say(model.user("Hi"));
-        for choice in [Choice::Free, Choice::NoTools, Choice::Bare] {
+        conversation.push_message(model.user_message("Hi"));
+        for choice in [ToolChoice::Auto, ToolChoice::NoTools, ToolChoice::OmitTools] {
             let expected = json!({"model": "some-model", "messages": messages, "stream": true});
             assert_eq!(request(&model, &conversation, choice), expected);
         }
@@ -108,7 +108,7 @@ fn what_is_not_there_is_not_said() {
 }
 
 #[test]
-fn thinking_is_asked_for_in_the_words_of_the_format() {
+fn thinking_is_requested_as_reasoning_effort() {
     for (thinking, expected) in [
         (None, Value::Null),
         (Some(""), Value::Null),
@@ -123,45 +123,45 @@ fn thinking_is_asked_for_in_the_words_of_the_format() {
         let mut view = view();
         view.thinking = thinking.map(str::to_owned);
         let model = OpenAi::new(&view, "");
-        let asked = request(&model, &Conversation::default(), Choice::Free);
-        assert_eq!(asked["reasoning_effort"], expected, "{thinking:?}");
+        let body = request(&model, &Conversation::default(), ToolChoice::Auto);
+        assert_eq!(body["reasoning_effort"], expected, "{thinking:?}");
     }
 }
 
 #[test]
-fn streams_of_vendors_become_answers() {
+fn streams_of_vendors_become_responses() {
     for (name, stream) in STREAMS {
-        insta::assert_json_snapshot!(*name, shown(&read(Shape::Stream, stream)));
+        insta::assert_json_snapshot!(*name, shown(&read(BodyFormat::EventStream, stream)));
     }
 }
 
 #[test]
-fn a_whole_completion_becomes_an_answer() {
-    let body = include_str!("../fixtures/whole.json");
-    insta::assert_json_snapshot!("whole", shown(&read(Shape::Whole, body)));
+fn an_unstreamed_completion_becomes_a_response() {
+    let body = include_str!("../fixtures/unstreamed.json");
+    insta::assert_json_snapshot!("unstreamed", shown(&read(BodyFormat::Json, body)));
 }
 
 /// The message of every answer stands in the next request as it is, with its results, and nothing is encoded twice.
 #[test]
-fn an_answer_is_in_the_next_request() {
+fn a_response_is_in_the_next_request() {
     for (name, stream) in STREAMS {
-        let Ok(answer) = read(Shape::Stream, stream) else {
+        let Ok(answer) = read(BodyFormat::EventStream, stream) else {
             continue;
         };
         let model = model();
         let mut conversation = Conversation::default();
-        conversation.say(model.user("Go on"));
-        conversation.say(answer.message.clone());
-        let kept = answer.calls.iter().map(|call| {
-            let encoded = model.result(&call.id, "ok", Outcome::Done);
-            Kept::new(call, Outcome::Done, 2, encoded)
+        conversation.push_message(model.user_message("Go on"));
+        conversation.push_message(answer.message.clone());
+        let encoded_results = answer.calls.iter().map(|call| {
+            let encoded = model.tool_result(&call.id, "ok", ToolOutcome::Succeeded);
+            EncodedResult::new(call, ToolOutcome::Succeeded, 2, encoded)
         });
-        conversation.answer(kept.collect());
-        let asked = request(&model, &conversation, Choice::Free);
-        assert_eq!(asked["messages"][2], message(&answer), "{name}");
+        conversation.push_results(encoded_results.collect());
+        let body = request(&model, &conversation, ToolChoice::Auto);
+        assert_eq!(body["messages"][2], message(&answer), "{name}");
         let results: Vec<Value> =
             answer.calls.iter().map(|call| json!({"role": "tool", "tool_call_id": call.id, "content": "ok"})).collect();
-        let messages = asked["messages"].as_array().expect("a list");
+        let messages = body["messages"].as_array().expect("a list");
         assert_eq!(messages[3..], results, "{name}");
     }
 }

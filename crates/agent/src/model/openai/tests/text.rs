@@ -1,10 +1,10 @@
 //! What people read, what stays in the message, and calls that are written as text.
 
 use super::*;
-use crate::model::returned;
+use crate::model::echo_fields;
 
-/// Text, content of the message, and calls of a content that comes in two pieces.
-fn of(content: &str) -> (String, Value, Vec<(String, Arguments)>) {
+/// Text, message content, and calls of a content that arrives in two deltas.
+fn of(content: &str) -> (String, Value, Vec<(String, CallArguments)>) {
     let mut middle = content.len() / 2;
     while !content.is_char_boundary(middle) {
         middle += 1;
@@ -18,11 +18,11 @@ fn of(content: &str) -> (String, Value, Vec<(String, Arguments)>) {
 }
 
 #[test]
-fn thoughts_are_not_for_people() {
+fn thinking_is_not_in_the_text() {
     for (content, expected) in [
         ("Hello", "Hello"),
         ("  Hello\n", "  Hello\n"),
-        // Whoever mentions the mark within a line has not thought.
+        // A tag within a line is only mentioned.
         ("a</think>b", "a</think>b"),
         ("Close it with `</think>`, then:\nb", "Close it with `</think>`, then:\nb"),
         ("a</think>b\n</think>\nc", "c"),
@@ -46,31 +46,31 @@ fn thoughts_are_not_for_people() {
         ("<think>ä</think>ö<think>", "ö<think>"),
         ("", ""),
     ] {
-        let (text, kept, calls) = of(content);
+        let (text, encoded_results, calls) = of(content);
         assert_eq!(text, expected, "{content}");
-        assert_eq!(kept, content, "{content}");
+        assert_eq!(encoded_results, content, "{content}");
         assert_eq!(calls, []);
     }
 }
 
 /// What was cut may go on in the next answer, between two words or within one.
 #[test]
-fn white_space_at_the_ends_of_a_cut_answer_stays() {
+fn white_space_at_the_ends_of_a_truncated_response_stays() {
     let parts = ["One, ", "two,", "\n three.\n"];
     let texts = parts.map(|text| answer(&deltas(&[json!({"content": text})], "length")).text);
     assert_eq!(texts, parts);
 }
 
 #[test]
-fn thoughts_are_hidden_while_they_come() {
-    let mut reader = model().reader(Shape::Stream);
-    let mut seen = Vec::new();
+fn thinking_is_hidden_while_it_streams() {
+    let mut reader = model().reader(BodyFormat::EventStream);
+    let mut visible = Vec::new();
     for text in ["<thi", "nk>ä", "ö</thi", "nk>", " ", "H", "i", "!"] {
         let event = chunks(&[delta(&json!({"content": text}))]);
         reader.read(event.as_bytes()).expect("it reads");
-        seen.push(reader.text().to_owned());
+        visible.push(reader.text().to_owned());
     }
-    assert_eq!(seen, ["", "", "", "", "", "H", "Hi", "Hi!"]);
+    assert_eq!(visible, ["", "", "", "", "", "H", "Hi", "Hi!"]);
 }
 
 #[test]
@@ -103,13 +103,13 @@ fn empty_reasoning_is_kept_with_a_call() {
     assert_eq!(message(&answer(&body))["reasoning_content"], "");
 }
 
-/// A block of reasoning in many pieces is as large as its text.
+/// A reasoning block in many deltas is charged for its text only.
 #[test]
-fn reasoning_in_pieces_is_joined_and_costs_what_it_has() {
-    let piece = |text: &str| json!({"reasoning_details": [{"type": "reasoning.text", "text": text, "index": 0, "format": "f"}]});
-    let event = chunks(&[delta(&piece("ab"))]);
-    let mut reader = model().reader(Shape::Stream);
-    // At what each piece weighs, this would be more than an answer may have.
+fn reasoning_deltas_are_joined_and_charged_once() {
+    let details = |text: &str| json!({"reasoning_details": [{"type": "reasoning.text", "text": text, "index": 0, "format": "f"}]});
+    let event = chunks(&[delta(&details("ab"))]);
+    let mut reader = model().reader(BodyFormat::EventStream);
+    // With the overhead of each delta this would exceed the limit.
     let many = event.repeat(500);
     for _ in 0..100 {
         reader.read(many.as_bytes()).expect("it fits");
@@ -136,13 +136,13 @@ fn blocks_of_reasoning_stay_apart() {
 }
 
 #[test]
-fn what_is_nested_too_deep_is_not_sent_again() {
+fn fields_that_are_nested_too_deep_are_not_sent_back() {
     let deep = |levels: usize| (0..levels).fold(json!(1), |inner, _| json!([inner]));
     let body = deltas(&[json!({"content": "Hi", "shallow": deep(32), "deep": deep(33)})], "stop");
     let message = message(&answer(&body));
     assert_eq!(message["shallow"], deep(32));
     assert_eq!(message.get("deep"), None);
-    assert!(returned::tests::is_taken(&message));
+    assert!(echo_fields::tests::bridge_accepts(&message));
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn fields_are_bounded_in_number() {
 fn calls_at_the_end_of_a_text_are_calls() {
     let reads = |path: Value| ("read_file".to_owned(), object(json!({"path": path})));
     let lists = || ("list_packs".to_owned(), object(json!({})));
-    for (content, text, kept, calls) in [
+    for (content, text, encoded_results, calls) in [
         (r#"<tool_call>{"name":"read_file","arguments":{"path":"a"}}</tool_call>"#, "", "", vec![reads(json!("a"))]),
         (
             "Now.\n\n<tool_call>\n{\"name\": \"list_packs\"}\n</tool_call>\n <tool_call>{\"name\":\"read_file\",\"parameters\":{\"path\":\"b\"}}</tool_call>\n",
@@ -186,7 +186,7 @@ fn calls_at_the_end_of_a_text_are_calls() {
                 object(json!({"a": true, "b": [1], "c": "\"x\"", "d": "two\nlines", "e": ""})),
             )],
         ),
-        // White space around them, and around thoughts, moves nothing.
+        // White space around calls and thinking.
         (
             " \n<think>x</think> \n Ok.\n <tool_call>{\"name\":\"list_packs\"}</tool_call> \n\n",
             "Ok.",
@@ -202,12 +202,12 @@ fn calls_at_the_end_of_a_text_are_calls() {
             vec![lists()],
         ),
     ] {
-        let expected = (text.to_owned(), json!(kept), calls);
+        let expected = (text.to_owned(), json!(encoded_results), calls);
         assert_eq!(of(content), expected, "{content}");
     }
     let (_, _, calls) = of(r#"<tool_call>{"name":"read_file","arguments":[1]}</tool_call>"#);
     let why = "the arguments must be one JSON object, and this is a list".to_owned();
-    assert_eq!(calls, [("read_file".to_owned(), Arguments::Unreadable(why))]);
+    assert_eq!(calls, [("read_file".to_owned(), CallArguments::Invalid(why))]);
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn texts_that_look_like_calls_stay_texts() {
         let expected = (content.to_owned(), json!(content), vec![]);
         assert_eq!(of(content), expected, "{content}");
     }
-    // In thoughts, be they ended or not.
+    // In thinking, closed or not.
     for content in [
         r#"<think><tool_call>{"name":"list_packs"}</tool_call></think>"#,
         r#"<think><tool_call>{"name":"list_packs"}</tool_call>"#,
@@ -238,7 +238,7 @@ fn texts_that_look_like_calls_stay_texts() {
 }
 
 #[test]
-fn a_real_call_leaves_texts_alone() {
+fn text_calls_are_ignored_beside_real_calls() {
     let text = r#"<tool_call>{"name":"list_packs"}</tool_call>"#;
     let call = json!([{"index": 0, "id": "a", "function": {"name": "read_file", "arguments": "{}"}}]);
     let answer = answer(&deltas(&[json!({"content": text, "tool_calls": call})], "stop"));
@@ -250,27 +250,27 @@ fn a_real_call_leaves_texts_alone() {
 fn many_calls_in_a_text_are_counted() {
     let text = r#"<tool_call>{"name":"list_packs"}</tool_call>"#.repeat(10_000);
     let answer = answer(&deltas(&[json!({"content": text})], "stop"));
-    assert_eq!((answer.calls.len(), answer.calls_left_out), (64, 9_936));
+    assert_eq!((answer.calls.len(), answer.dropped_calls), (64, 9_936));
     assert_eq!(answer.text, "");
 }
 
 #[test]
-fn a_refusal_is_told() {
+fn a_refusal_is_a_stop_reason() {
     let answer = answer(include_str!("../fixtures/openai-refusal.sse"));
-    let expected = Stop::Refused("I will not do that.".to_owned());
+    let expected = StopReason::Refused("I will not do that.".to_owned());
     assert_eq!((answer.stop, answer.usage), (expected, None::<Usage>));
 }
 
 #[test]
-fn a_refusal_always_has_words_and_not_too_many() {
-    let refused = |why: &str| Stop::Refused(why.to_owned());
-    for (said, reason, expected) in [
+fn a_refusal_always_has_a_bounded_reason() {
+    let refused = |why: &str| StopReason::Refused(why.to_owned());
+    for (refusal, reason, expected) in [
         (" \n", "stop", refused("without a reason")),
         ("", "refusal", refused("without a reason")),
         ("I\nwill not.", "refusal", refused("I will not.")),
         (&"x".repeat(1000), "stop", refused(&format!("{}…", "x".repeat(499)))),
     ] {
-        let body = deltas(&[json!({"content": "", "refusal": said})], reason);
-        assert_eq!(answer(&body).stop, expected, "{said}");
+        let body = deltas(&[json!({"content": "", "refusal": refusal})], reason);
+        assert_eq!(answer(&body).stop, expected, "{refusal}");
     }
 }

@@ -1,18 +1,16 @@
-//! Why a text that is to be replaced may not have been found, so that the model finds it next time.
+//! Why a text may not have been found, so that the model can correct its edit.
 
 use super::{Edit, find, line_at};
-use crate::tools::files::broken::Unbroken;
+use crate::tools::files::broken_tokens::RestoredText;
 
-/// Why a text may not have been found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hint {
-    /// It is there, before an earlier edit.
+    /// It was there before an earlier edit of the call.
     ChangedBefore,
-    /// The file has CRLF where the text has LF.
     LineEnds {
         line: usize,
     },
-    /// It is there without a space that was put in when the file was shown.
+    /// It is there without the space that [`crate::tools::chat_tokens`] inserts.
     Broken {
         line: usize,
         bracket: char,
@@ -21,7 +19,7 @@ pub enum Hint {
     WhiteSpace {
         line: usize,
     },
-    /// What was to stand there does already.
+    /// The replacement is there already.
     Done {
         line: usize,
     },
@@ -57,59 +55,58 @@ impl std::fmt::Display for Hint {
 }
 
 impl Hint {
-    /// For a text that is not in `current`, which earlier edits made of `original`.
     pub fn of(original: &[u8], current: &[u8], edit: &Edit<'_>) -> Self {
         let old = edit.old;
         if find(original, old).is_some() {
             return Self::ChangedBefore;
         }
         if old.contains('\n') && !old.contains("\r\n") {
-            let place = find(current, &old.replace('\n', "\r\n"));
-            if let Some(place) = place {
-                let line = line_at(current, place);
+            let offset = find(current, &old.replace('\n', "\r\n"));
+            if let Some(offset) = offset {
+                let line = line_at(current, offset);
                 return Self::LineEnds { line };
             }
         }
-        if let Some(unbroken) = Unbroken::of(old)
-            && let Some(place) = find(current, &unbroken.text)
+        if let Some(unbroken) = RestoredText::of(old)
+            && let Some(offset) = find(current, &unbroken.text)
         {
-            return Self::Broken { line: line_at(current, place), bracket: unbroken.bracket };
+            return Self::Broken { line: line_at(current, offset), bracket: unbroken.bracket };
         }
         if let Some(line) = find_trimmed(current, old) {
             return Self::WhiteSpace { line };
         }
         match find(current, edit.new) {
-            // A new text of a few characters is somewhere in most files.
-            Some(place) if edit.new.trim().len() > 8 => Self::Done { line: line_at(current, place) },
+            // A text of a few characters occurs in most files.
+            Some(offset) if edit.new.trim().len() > 8 => Self::Done { line: line_at(current, offset) },
             _ => Self::Nothing,
         }
     }
 }
 
-/// The line at which `text` is, when white space at the ends of lines is not looked at.
+/// Ignores white space at the ends of lines.
 fn find_trimmed(bytes: &[u8], text: &str) -> Option<usize> {
-    let wanted = trimmed(text.trim());
-    if wanted.len() <= 2 {
+    let requested = trimmed(text.trim());
+    if requested.len() <= 2 {
         return None;
     }
     let all = trimmed(&String::from_utf8_lossy(bytes));
-    let inner = wanted.trim_matches('\n');
-    // Whole lines first; else a part of some.
-    let place = all.find(&wanted).or_else(|| {
-        let place = all.find(inner)?;
-        Some(place.saturating_sub(1))
+    let inner = requested.trim_matches('\n');
+    // Prefer whole lines.
+    let offset = all.find(&requested).or_else(|| {
+        let offset = all.find(inner)?;
+        Some(offset.saturating_sub(1))
     })?;
-    let before = &all.as_bytes()[..=place];
+    let before = &all.as_bytes()[..=offset];
     Some(before.iter().filter(|byte| **byte == b'\n').count())
 }
 
-/// The lines without white space at their ends, each after a line end and one more at the end of all.
+/// Trims each line; every line starts with a line break, and one more follows the last.
 fn trimmed(text: &str) -> String {
-    let mut made = String::with_capacity(text.len() + 2);
+    let mut result = String::with_capacity(text.len() + 2);
     for line in text.lines() {
-        made.push('\n');
-        made.push_str(line.trim());
+        result.push('\n');
+        result.push_str(line.trim());
     }
-    made.push('\n');
-    made
+    result.push('\n');
+    result
 }

@@ -38,8 +38,8 @@ fn edits_do_what_they_say() {
 }
 
 #[test]
-fn what_cannot_be_done_is_told() {
-    let ambiguous = |edit, count, places: &[usize]| Err(EditError::Ambiguous { edit, count, places: places.to_vec() });
+fn refused_edits_have_a_reason() {
+    let ambiguous = |edit, count, lines: &[usize]| Err(EditError::Ambiguous { edit, count, lines: lines.to_vec() });
     type Case<'a> = (&'a str, &'a [Edit<'a>], Result<Vec<u8>, EditError>);
     let cases: [Case<'_>; 15] = [
         ("a", &[once("", "b")], Err(EditError::Empty(1))),
@@ -66,7 +66,7 @@ fn what_cannot_be_done_is_told() {
     for (file, edits, expected) in cases {
         assert_eq!(apply(file.as_bytes(), edits), expected, "{file:?} {edits:?}");
     }
-    let long = "x".repeat(MOST_OLD + 1);
+    let long = "x".repeat(MAX_OLD + 1);
     assert_eq!(apply(b"a", &[once(&long, "")]), Err(EditError::TooLong(1)));
     let file = vec![b'a'; 1 << 20];
     let result = apply(&file, &[all("a", "0123456789abcdefg")]);
@@ -79,9 +79,9 @@ fn what_cannot_be_done_is_told() {
 #[test]
 fn a_pattern_that_overlaps_itself_is_not_slow() {
     let file = vec![b'a'; 4 << 20];
-    let old = format!("{}b", "a".repeat(MOST_OLD - 1));
+    let old = format!("{}b", "a".repeat(MAX_OLD - 1));
     assert_eq!(apply(&file, &[once(&old, "")]), not_found(1, Hint::Nothing));
-    let old = format!("b{}", "a".repeat(MOST_OLD - 1));
+    let old = format!("b{}", "a".repeat(MAX_OLD - 1));
     assert_eq!(apply(&file, &[once(&old, "")]), not_found(1, Hint::Nothing));
     // As many stretches of text as can be.
     let file: Vec<u8> = b"a\xff".repeat(1 << 20);
@@ -89,10 +89,10 @@ fn a_pattern_that_overlaps_itself_is_not_slow() {
 }
 
 #[test]
-fn edits_go_through_so_many_bytes_and_no_more() {
+fn the_work_of_edits_is_bounded() {
     let edits = [once("a", "b"), once("b", "cc"), once("cc", "d")];
     // Three bytes, then three, then four.
-    let result = |most_work| apply_within(most_work, b"a..", &edits, &mut |_| ());
+    let result = |max_work| apply_within(max_work, b"a..", &edits, &mut |_| ());
     assert_eq!(result(10), Ok(b"d..".to_vec()));
     assert_eq!(result(9), Err(EditError::TooMuch(3)));
     assert_eq!(result(5), Err(EditError::TooMuch(2)));
@@ -100,15 +100,15 @@ fn edits_go_through_so_many_bytes_and_no_more() {
 
 proptest! {
     #[test]
-    fn edits_are_as_the_slow_way_makes_them(
+    fn edits_match_a_naive_implementation(
         file in "[ab\n é]{0,40}",
         broken in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3),
         edits in prop::collection::vec(("[*]?[ab\n é]{0,3}", "[ab\n é]{0,3}"), 0..4),
     ) {
         let mut data = file.into_bytes();
-        for (place, byte) in broken {
-            let place = place.index(data.len() + 1);
-            data.insert(place, byte);
+        for (offset, byte) in broken {
+            let offset = offset.index(data.len() + 1);
+            data.insert(offset, byte);
         }
         for (old, new) in &edits {
             for text in [old, new] {

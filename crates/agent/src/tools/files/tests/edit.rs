@@ -3,14 +3,14 @@
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
 use super::*;
-use crate::tools::neutral::neutral;
+use crate::tools::chat_tokens::break_tokens;
 
 #[test]
 fn edits_are_made_and_shown() {
-    let world = World::new();
-    world.write("in/code", "fn one() {\n    two(1);\n    two(2);\n}\n");
-    fs::set_permissions(world.path("in/code"), fs::Permissions::from_mode(0o755)).expect("a mode");
-    let answer = world.call(
+    let fixture = Fixture::new();
+    fixture.write("in/code", "fn one() {\n    two(1);\n    two(2);\n}\n");
+    fs::set_permissions(fixture.path("in/code"), fs::Permissions::from_mode(0o755)).expect("a mode");
+    let answer = fixture.call(
         edit_file,
         json!({ "path": "@/in/code", "edits": [
             { "old_string": "one()", "new_string": "three()" },
@@ -23,18 +23,18 @@ fn edits_are_made_and_shown() {
         edit 2, line 2 and 1 more places:\n-    two(1);\n+    four(1);\n\
         edit 3, line 3:\n-    four(2);";
     assert_eq!(answer.as_deref(), Ok(expected));
-    assert_eq!(world.content("in/code"), "fn three() {\n    four(1);\n}\n");
-    let mode = fs::metadata(world.path("in/code")).expect("it is there").mode();
+    assert_eq!(fixture.content("in/code"), "fn three() {\n    four(1);\n}\n");
+    let mode = fs::metadata(fixture.path("in/code")).expect("it is there").mode();
     assert_eq!(mode & 0o7777, 0o755);
-    world.check_clean("in");
+    fixture.check_clean("in");
 }
 
 #[test]
 fn long_changes_are_shown_in_part() {
-    let world = World::new();
-    world.write("in/text", "start\nend\n");
+    let fixture = Fixture::new();
+    fixture.write("in/text", "start\nend\n");
     let long: String = (0..100).map(|number| format!("{number}\n")).collect();
-    let answer = world
+    let answer = fixture
         .call(edit_file, json!({ "path": "@/in/text", "edits": [{ "old_string": "start\n", "new_string": long }] }));
     let expected = "edited @/in/text: 1 replacement\nedit 1, line 1:\n-start\n\
         +0\n+1\n+2\n+3\n+4\n+5\n+6\n+7\n+8\n+… (91 more lines)";
@@ -42,22 +42,22 @@ fn long_changes_are_shown_in_part() {
     let edits: Vec<Value> = (10..90)
         .map(|number| json!({ "old_string": format!("\n{number}\n"), "new_string": format!("\n{number}{}\n", "x".repeat(300)) }))
         .collect();
-    let answer = world.call_with(edit_file, json!({ "path": "@/in/text", "edits": edits }), 2_000);
+    let answer = fixture.call_with(edit_file, json!({ "path": "@/in/text", "edits": edits }), 2_000);
     let answer = answer.expect("it is edited");
     assert!(answer.ends_with(" more edits"), "{answer}");
 }
 
 #[test]
 fn refused_edits_change_nothing() {
-    let world = World::new();
-    world.write("in/text", "one\ntwo\ntwo\n");
-    world.write("in/wide", b"\xff\xfeo\0n\0e\0");
-    world.write("in/binary", b"one\0");
-    world.write("read-only/text", "one\n");
-    world.link("text", "in/link");
+    let fixture = Fixture::new();
+    fixture.write("in/text", "one\ntwo\ntwo\n");
+    fixture.write("in/wide", b"\xff\xfeo\0n\0e\0");
+    fixture.write("in/binary", b"one\0");
+    fixture.write("read-only/text", "one\n");
+    fixture.link("text", "in/link");
     let one = json!([{ "old_string": "one", "new_string": "1" }]);
     check(
-        &world,
+        &fixture,
         edit_file,
         &[
             (
@@ -103,54 +103,54 @@ fn refused_edits_change_nothing() {
             ),
         ],
     );
-    assert_eq!(world.content("in/text"), "one\ntwo\ntwo\n");
-    world.check_clean("in");
+    assert_eq!(fixture.content("in/text"), "one\ntwo\ntwo\n");
+    fixture.check_clean("in");
 }
 
 /// What a model reads is not what is in the file where it looks like a token of a chat format.
 #[test]
-fn a_token_that_was_broken_up_for_the_model_is_told() {
-    let world = World::new();
+fn broken_tokens_in_edits_are_explained() {
+    let fixture = Fixture::new();
     let text = "a\n<think>b</think>\n";
-    world.write("in/text", text);
+    fixture.write("in/text", text);
     let edit =
         |old: &str, new: &str| json!({ "path": "@/in/text", "edits": [{ "old_string": old, "new_string": new }] });
-    let answer = world.call(edit_file, edit("< think>b", "< think>c"));
+    let answer = fixture.call(edit_file, edit("< think>b", "< think>c"));
     let expected = "@/in/text: nothing was changed: edit 1: old_string was not found: without the space after `<` it is at line 2; \
         such a space is put in when a file is shown to you, and is not in the file: leave it out, in new_string too";
     assert_eq!(answer, Err(expected.to_owned()));
-    // As the model is told it, there is nothing in it to break up.
-    assert_eq!(neutral(expected).text, expected);
-    assert_eq!(world.content("in/text"), text);
-    world.call(edit_file, edit("<think>b", "<think>c")).expect("it is there");
-    assert_eq!(world.content("in/text"), "a\n<think>c</think>\n");
-    // It may be meant: it is done, and told.
+    // The explanation itself contains no token.
+    assert_eq!(break_tokens(expected).text, expected);
+    assert_eq!(fixture.content("in/text"), text);
+    fixture.call(edit_file, edit("<think>b", "<think>c")).expect("it is there");
+    assert_eq!(fixture.content("in/text"), "a\n<think>c</think>\n");
+    // It may be intended: the edit is made, with a note.
     let note = |what: &str| {
         format!(
             "({what} has a space after `<`, as you are shown words that chat formats take for control; if it is not meant to be \
              in the file, take it out)"
         )
     };
-    let answer = world.call(edit_file, edit("c</think>", "d< /think>"));
+    let answer = fixture.call(edit_file, edit("c</think>", "d< /think>"));
     let answer = answer.expect("it is there");
     let shown = "edited @/in/text: 1 replacement\nedit 1, line 2:\n-<think>c</think>\n+<think>d< /think>\n";
     assert_eq!(answer, format!("{shown}{}", note("new_string")));
-    assert_eq!(world.content("in/text"), "a\n<think>d< /think>\n");
-    let answer = world.call(edit_file, edit("d< /think>", "e< /think>"));
+    assert_eq!(fixture.content("in/text"), "a\n<think>d< /think>\n");
+    let answer = fixture.call(edit_file, edit("d< /think>", "e< /think>"));
     let shown = "edited @/in/text: 1 replacement\nedit 1, line 2:\n-<think>d< /think>\n+<think>e< /think>";
     assert_eq!(answer.as_deref(), Ok(shown));
-    let answer = world.call(write_file, json!({ "path": "@/in/text", "content": "< s>" }));
+    let answer = fixture.call(write_file, json!({ "path": "@/in/text", "content": "< s>" }));
     let expected = format!("wrote 4 bytes to @/in/text (replaced)\n{}", note("the content"));
     assert_eq!(answer, Ok(expected));
 }
 
 #[test]
 fn size_is_bounded() {
-    let world = World::new();
-    let file = fs::File::create(world.path("in/large")).expect("a file");
+    let fixture = Fixture::new();
+    let file = fs::File::create(fixture.path("in/large")).expect("a file");
     file.set_len((16 << 20) + 1).expect("a size");
     let edits = json!([{ "old_string": "one", "new_string": "1" }]);
-    let answer = world.call(edit_file, json!({ "path": "@/in/large", "edits": edits }));
+    let answer = fixture.call(edit_file, json!({ "path": "@/in/large", "edits": edits }));
     let expected = "@/in/large has more than 16 MiB, the most that edit_file takes; use a command such as sed";
     assert_eq!(answer, Err(expected.to_owned()));
 }

@@ -20,19 +20,19 @@ fn arguments(path: &str) -> Value {
 
 #[test]
 fn nothing_leads_out() {
-    let world = World::new();
-    fs::create_dir(world.path("in/directory")).expect("a directory");
-    world.link("../outside", "in/out");
-    world.link("@/outside", "in/absolute");
-    world.link("../outside/secret", "in/secret");
-    world.link("@/outside/secret", "in/absolute-secret");
-    world.link("directory/../../outside", "in/around");
-    world.link("loop", "in/loop");
-    world.link("two", "in/one");
-    world.link("one", "in/two");
-    world.link("/proc/self/cwd", "in/magic");
-    world.link("/proc/self/root", "in/top");
-    world.link("/", "in/slash");
+    let fixture = Fixture::new();
+    fs::create_dir(fixture.path("in/directory")).expect("a directory");
+    fixture.link("../outside", "in/out");
+    fixture.link("@/outside", "in/absolute");
+    fixture.link("../outside/secret", "in/secret");
+    fixture.link("@/outside/secret", "in/absolute-secret");
+    fixture.link("directory/../../outside", "in/around");
+    fixture.link("loop", "in/loop");
+    fixture.link("two", "in/one");
+    fixture.link("one", "in/two");
+    fixture.link("/proc/self/cwd", "in/magic");
+    fixture.link("/proc/self/root", "in/top");
+    fixture.link("/", "in/slash");
     let long = format!("@/in/{}", "x/".repeat(2_100));
     let paths = [
         "@/in/out/secret",
@@ -66,24 +66,24 @@ fn nothing_leads_out() {
     ];
     for path in paths {
         for (name, tool) in TOOLS {
-            let answer = world.call(tool, arguments(path));
+            let answer = fixture.call(tool, arguments(path));
             let error = answer.expect_err(&format!("{name} {path:?}"));
             assert!(!error.is_empty() && error.len() < 1_000, "{error}");
             assert!(!error.contains('\0') && !error.contains('\n'), "{error:?}");
         }
-        world.check_outside();
+        fixture.check_outside();
     }
-    world.check_clean("in");
+    fixture.check_clean("in");
 }
 
 #[test]
 fn errors_say_where_to_look() {
-    let world = World::new();
-    world.link("../outside", "in/out");
-    world.link("loop", "in/loop");
+    let fixture = Fixture::new();
+    fixture.link("../outside", "in/out");
+    fixture.link("loop", "in/loop");
     let long = format!("/{}", "x".repeat(4_096));
     check(
-        &world,
+        &fixture,
         read_file,
         &[
             (json!({ "path": "/etc/passwd" }), Err("/etc/passwd is outside of what you can read: @/in, @/read-only")),
@@ -111,23 +111,23 @@ fn errors_say_where_to_look() {
         ],
     );
     let roots = Roots::open(&[], &[]);
-    let given = json!({ "path": "/x" });
-    let answer = read_file(&roots, given.as_object().expect("an object"), MOST);
+    let arguments = json!({ "path": "/x" });
+    let answer = read_file(&roots, arguments.as_object().expect("an object"), MOST);
     let expected = "/x is outside of what you can read: nothing";
     assert_eq!(answer, Err(ToolError(expected.to_owned())));
 }
 
 #[test]
-fn what_is_no_file_is_not_waited_for() {
-    let world = World::new();
+fn special_files_are_refused_without_blocking() {
+    let fixture = Fixture::new();
     let mode = rustix::fs::Mode::from_raw_mode(0o644);
-    rustix::fs::mknodat(rustix::fs::CWD, world.path("in/fifo"), rustix::fs::FileType::Fifo, mode, 0).expect("a FIFO");
-    let _listener = UnixListener::bind(world.path("in/socket")).expect("a socket");
+    rustix::fs::mknodat(rustix::fs::CWD, fixture.path("in/fifo"), rustix::fs::FileType::Fifo, mode, 0).expect("a FIFO");
+    let _listener = UnixListener::bind(fixture.path("in/socket")).expect("a socket");
     let mut kinds = vec![("fifo", "a FIFO"), ("socket", "a socket")];
     // The null device, where a device can be made.
     let device = rustix::fs::mknodat(
         rustix::fs::CWD,
-        world.path("in/device"),
+        fixture.path("in/device"),
         rustix::fs::FileType::CharacterDevice,
         mode,
         rustix::fs::makedev(1, 3),
@@ -139,26 +139,26 @@ fn what_is_no_file_is_not_waited_for() {
         let path = format!("@/in/{name}");
         let expected = format!("{path} is {kind}, not a regular file");
         for (tool, call) in &TOOLS[..3] {
-            let answer = world.call(*call, arguments(&path));
+            let answer = fixture.call(*call, arguments(&path));
             assert_eq!(answer, Err(expected.clone()), "{tool}");
         }
-        let answer = world.call(list_directory, arguments(&path));
+        let answer = fixture.call(list_directory, arguments(&path));
         assert_eq!(answer, Err(format!("{path} is not a directory")));
     }
 }
 
 /// The image is a root, and so the machine's own `/proc` and `/run` are below it.
 #[test]
-fn the_root_of_all_keeps_its_closed_places() {
-    let world = World::new();
+fn closed_paths_below_the_root_directory_stay_closed() {
+    let fixture = Fixture::new();
     // Relative, and up to the top but not beyond: such a link stays below the root that it is in.
-    let up = "../".repeat(world.path("in").components().count() - 1);
-    world.link(&format!("{up}proc"), "in/proc");
-    world.link(&format!("{up}proc/self/status"), "in/status");
-    world.link(&format!("{up}sys"), "in/sys");
-    assert!(fs::read_to_string(world.path("in/status")).is_ok_and(|text| !text.is_empty()));
+    let up = "../".repeat(fixture.path("in").components().count() - 1);
+    fixture.link(&format!("{up}proc"), "in/proc");
+    fixture.link(&format!("{up}proc/self/status"), "in/status");
+    fixture.link(&format!("{up}sys"), "in/sys");
+    assert!(fs::read_to_string(fixture.path("in/status")).is_ok_and(|text| !text.is_empty()));
     let top = Root { path: "/".to_owned(), writable: true };
-    let world = World { roots: Roots::open(&[top], &["/"]), ..world };
+    let fixture = Fixture { roots: Roots::open(&[top], &["/"]), ..fixture };
     let closed = [
         "/proc/self/status",
         "/sys/kernel/notes",
@@ -172,16 +172,16 @@ fn the_root_of_all_keeps_its_closed_places() {
     ];
     for path in closed {
         for (name, tool) in TOOLS {
-            let error = world.call(tool, arguments(path)).expect_err(name);
+            let error = fixture.call(tool, arguments(path)).expect_err(name);
             assert!(error.ends_with(" is outside of what you can read: /"), "{error}");
         }
     }
     for path in ["@/in/proc/self/status", "@/in/proc/new", "@/in/status", "@/in/sys/kernel/notes"] {
         for (name, tool) in TOOLS {
-            world.call(tool, arguments(path)).expect_err(name);
+            fixture.call(tool, arguments(path)).expect_err(name);
         }
     }
-    let listed = world.call(list_directory, json!({ "path": "/" }));
+    let listed = fixture.call(list_directory, json!({ "path": "/" }));
     let listed = listed.expect("it is a directory");
     for name in ["proc", "sys", "dev", "run"] {
         assert!(!listed.lines().any(|line| line == format!("dir - {name}")), "{listed}");
@@ -190,23 +190,23 @@ fn the_root_of_all_keeps_its_closed_places() {
 }
 
 #[test]
-fn what_others_closed_is_told() {
+fn permission_errors_are_explained() {
     as_user::run(|| {
-        let world = World::new();
-        world.write("in/closed", "text");
-        fs::create_dir(world.path("in/directory")).expect("a directory");
+        let fixture = Fixture::new();
+        fixture.write("in/closed", "text");
+        fs::create_dir(fixture.path("in/directory")).expect("a directory");
         let mode = |path: &str, mode| {
-            fs::set_permissions(world.path(path), fs::Permissions::from_mode(mode)).expect("a mode");
+            fs::set_permissions(fixture.path(path), fs::Permissions::from_mode(mode)).expect("a mode");
         };
         mode("in/closed", 0);
         mode("in/directory", 0o555);
         check(
-            &world,
+            &fixture,
             read_file,
             &[(json!({ "path": "@/in/closed" }), Err("you are not permitted to read @/in/closed"))],
         );
         check(
-            &world,
+            &fixture,
             write_file,
             &[
                 (arguments("@/in/directory/a"), Err("you are not permitted to write @/in/directory/a")),
@@ -222,20 +222,20 @@ fn nothing_is_left_when_the_disk_is_full() {
     if !as_user::is_root() {
         sympozium_testkit::skip!("not root: cannot mount");
     }
-    let world = World::new();
-    let space = world.path("in/small");
+    let fixture = Fixture::new();
+    let space = fixture.path("in/small");
     fs::create_dir(&space).expect("a directory");
     let mounted = rustix::mount::mount("tmpfs", &space, "tmpfs", rustix::mount::MountFlags::empty(), Some(c"size=64k"));
     if mounted.is_err() {
         sympozium_testkit::skip!("no right to mount");
     }
-    world.write("in/small/there", "before");
+    fixture.write("in/small/there", "before");
     let large = "x".repeat(200 << 10);
     let answers = ["there", "new"].map(|name| {
         let path = format!("@/in/small/{name}");
-        world.call(write_file, json!({ "path": path, "content": large }))
+        fixture.call(write_file, json!({ "path": path, "content": large }))
     });
-    let there = world.content("in/small/there");
+    let there = fixture.content("in/small/there");
     let count = fs::read_dir(&space).expect("it is there").count();
     rustix::mount::unmount(&space, rustix::mount::UnmountFlags::DETACH).expect("it was mounted");
     let expected = |name: &str| {

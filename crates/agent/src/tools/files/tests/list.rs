@@ -8,19 +8,19 @@ use super::*;
 
 #[test]
 fn entries_have_kind_size_and_name() {
-    let world = World::new();
+    let fixture = Fixture::new();
     for name in ["b-directory", "a-directory", "empty"] {
-        fs::create_dir(world.path("in").join(name)).expect("a directory");
+        fs::create_dir(fixture.path("in").join(name)).expect("a directory");
     }
-    world.write("in/z", "12345");
-    world.write("in/a\nb\u{202e}", "");
+    fixture.write("in/z", "12345");
+    fixture.write("in/a\nb\u{202e}", "");
     // Seen by nobody, and a part of the name for whoever reads it by machine.
-    world.write("in/b\u{ad}c\u{e0041}", "");
-    fs::write(world.path("in").join(OsStr::from_bytes(b"caf\xe9")), "1").expect("a file");
-    world.link("../outside/secret", "in/link");
-    let _listener = UnixListener::bind(world.path("in/socket")).expect("a socket");
+    fixture.write("in/b\u{ad}c\u{e0041}", "");
+    fs::write(fixture.path("in").join(OsStr::from_bytes(b"caf\xe9")), "1").expect("a file");
+    fixture.link("../outside/secret", "in/link");
+    let _listener = UnixListener::bind(fixture.path("in/socket")).expect("a socket");
     check(
-        &world,
+        &fixture,
         list_directory,
         &[
             (
@@ -44,27 +44,27 @@ fn entries_have_kind_size_and_name() {
 
 #[test]
 fn no_more_is_listed_than_there_is_room_for() {
-    let world = World::new();
+    let fixture = Fixture::new();
     for number in 0..2_100 {
-        world.write(&format!("in/{number:04}"), "");
+        fixture.write(&format!("in/{number:04}"), "");
     }
     let expected: Vec<String> = (0..2_000).map(|number| format!("file 0 {number:04}")).collect();
     let expected = format!("{}\n… and 100 more", expected.join("\n"));
-    let answer = world.call_with(list_directory, json!({ "path": "@/in" }), 100_000);
+    let answer = fixture.call_with(list_directory, json!({ "path": "@/in" }), 100_000);
     assert_eq!(answer, Ok(expected));
     // A line has 12 bytes.
-    let answer = world.call_with(list_directory, json!({ "path": "@/in" }), 64 + 25);
+    let answer = fixture.call_with(list_directory, json!({ "path": "@/in" }), 64 + 25);
     assert_eq!(answer.as_deref(), Ok("file 0 0000\nfile 0 0001\n… and 2098 more"));
 }
 
 #[test]
 fn roots_can_be_nested_files_and_missing() {
-    let world = World::new();
-    world.write("in/file", "one\n");
-    fs::create_dir(world.path("in/closed")).expect("a directory");
-    world.write("in/closed/text", "two\n");
-    let root = |name: &str, writable| Root { path: world.path(name).display().to_string(), writable };
-    let here = world.path("").display().to_string();
+    let fixture = Fixture::new();
+    fixture.write("in/file", "one\n");
+    fs::create_dir(fixture.path("in/closed")).expect("a directory");
+    fixture.write("in/closed/text", "two\n");
+    let root = |name: &str, writable| Root { path: fixture.path(name).display().to_string(), writable };
+    let here = fixture.path("").display().to_string();
     let roots = [
         root("in", true),
         root("in/closed", false),
@@ -75,9 +75,9 @@ fn roots_can_be_nested_files_and_missing() {
         Root { path: "/proc/self".to_owned(), writable: false },
     ];
     let roots = Roots::open(&roots, &[&here]);
-    let world = World { directory: world.directory, roots };
+    let fixture = Fixture { directory: fixture.directory, roots };
     check(
-        &world,
+        &fixture,
         list_directory,
         &[(
             json!({ "path": "/" }),
@@ -85,7 +85,7 @@ fn roots_can_be_nested_files_and_missing() {
         )],
     );
     check(
-        &world,
+        &fixture,
         read_file,
         &[
             (json!({ "path": "@/in/file" }), Ok("one\n")),
@@ -101,7 +101,7 @@ fn roots_can_be_nested_files_and_missing() {
         ],
     );
     check(
-        &world,
+        &fixture,
         write_file,
         &[(
             json!({ "path": "@/in/closed/text", "content": "" }),

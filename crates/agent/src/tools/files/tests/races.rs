@@ -15,7 +15,7 @@ fn rounds() -> usize {
 }
 
 /// Runs the tools on `path` while `swap` runs again and again, and checks that nothing outside was touched.
-fn race(world: &World, path: &str, swap: impl Fn() + Sync) {
+fn race(fixture: &Fixture, path: &str, swap: impl Fn() + Sync) {
     let done = AtomicBool::new(false);
     let swaps = AtomicUsize::new(0);
     thread::scope(|scope| {
@@ -28,10 +28,10 @@ fn race(world: &World, path: &str, swap: impl Fn() + Sync) {
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             for _ in 0..rounds() {
                 // The answers are checked for the secret where they are made.
-                tools(world, path);
+                tools(fixture, path);
             }
             while swaps.load(Ordering::Relaxed) < 100 {
-                tools(world, path);
+                tools(fixture, path);
             }
         }));
         done.store(true, Ordering::Relaxed);
@@ -39,52 +39,52 @@ fn race(world: &World, path: &str, swap: impl Fn() + Sync) {
             std::panic::resume_unwind(panic);
         }
     });
-    world.check_outside();
+    fixture.check_outside();
 }
 
-fn tools(world: &World, path: &str) {
-    if let Ok(text) = world.call(read_file, json!({ "path": path })) {
+fn tools(fixture: &Fixture, path: &str) {
+    if let Ok(text) = fixture.call(read_file, json!({ "path": path })) {
         // Empty while whoever writes it has not done so.
         let texts = ["inside", "INSIDE", "(empty file)"];
         assert!(texts.contains(&text.as_str()), "{text}");
     }
-    let _ = world.call(write_file, json!({ "path": path, "content": "inside" }));
+    let _ = fixture.call(write_file, json!({ "path": path, "content": "inside" }));
     let edits =
         json!([{ "old_string": "inside", "new_string": "INSIDE" }, { "old_string": "INSIDE", "new_string": "inside" }]);
-    let _ = world.call(edit_file, json!({ "path": path, "edits": edits }));
+    let _ = fixture.call(edit_file, json!({ "path": path, "edits": edits }));
     let edits = json!([{ "old_string": "secret", "new_string": "open" }]);
-    world.call(edit_file, json!({ "path": path, "edits": edits })).expect_err("nothing inside has that");
+    fixture.call(edit_file, json!({ "path": path, "edits": edits })).expect_err("nothing inside has that");
 }
 
 /// A directory of the workspace becomes a link to the outside and back.
 fn directories() {
-    let world = World::new();
-    fs::create_dir(world.path("in/swapped")).expect("a directory");
-    world.write("in/swapped/secret", "inside");
-    world.link("../outside", "in/other");
-    let (one, other) = (world.path("in/swapped"), world.path("in/other"));
-    race(&world, "@/in/swapped/secret", || {
+    let fixture = Fixture::new();
+    fs::create_dir(fixture.path("in/swapped")).expect("a directory");
+    fixture.write("in/swapped/secret", "inside");
+    fixture.link("../outside", "in/other");
+    let (one, other) = (fixture.path("in/swapped"), fixture.path("in/other"));
+    race(&fixture, "@/in/swapped/secret", || {
         renameat_with(CWD, &one, CWD, &other, RenameFlags::EXCHANGE).expect("they are there");
     });
-    race(&world, "@/in/swapped/new/secret", || {
+    race(&fixture, "@/in/swapped/new/secret", || {
         renameat_with(CWD, &one, CWD, &other, RenameFlags::EXCHANGE).expect("they are there");
     });
 }
 
 /// A file of the workspace becomes a link to the outside and back.
 fn files() {
-    let world = World::new();
-    world.write("in/file", "inside");
-    let swapped = world.path("in/file");
-    let (link, file) = (world.path("in/link"), world.path("in/next"));
+    let fixture = Fixture::new();
+    fixture.write("in/file", "inside");
+    let swapped = fixture.path("in/file");
+    let (link, file) = (fixture.path("in/link"), fixture.path("in/next"));
     let put = |from: &Path| fs::rename(from, &swapped).expect("it is there");
-    race(&world, "@/in/file", || {
+    race(&fixture, "@/in/file", || {
         symlink("../outside/secret", &link).expect("a link");
         put(&link);
         fs::write(&file, "inside").expect("a file");
         put(&file);
     });
-    world.check_clean("in");
+    fixture.check_clean("in");
 }
 
 #[test]
@@ -110,23 +110,23 @@ fn swapped_files_lead_nowhere_as_another_user() {
 /// The same by another process, and with directories made and removed.
 #[test]
 fn another_process_does_not_get_further() {
-    let world = World::new();
+    let fixture = Fixture::new();
     // At least so often, and until the tools have run once, however slow the machine is.
     let script = "i=0; while [ $i -lt 60 ] || { [ ! -e seen ] && [ $i -lt 6000 ]; }; do i=$((i+1)); \
         mkdir d; printf inside > d/secret; rm -rf d; ln -s ../outside d; rm -f d; done";
     let mut child = sympozium_testkit::command("sh")
         .args(["-c", script])
-        .current_dir(world.path("in"))
+        .current_dir(fixture.path("in"))
         .stderr(std::process::Stdio::null())
         .spawn()
         .expect("a shell");
     let mut turns = 0;
     while child.try_wait().expect("it is ours").is_none() {
-        tools(&world, "@/in/d/secret");
-        let _ = world.call(list_directory, json!({ "path": "@/in/d" }));
-        world.write("in/seen", "");
+        tools(&fixture, "@/in/d/secret");
+        let _ = fixture.call(list_directory, json!({ "path": "@/in/d" }));
+        fixture.write("in/seen", "");
         turns += 1;
     }
     assert!(turns > 0);
-    world.check_outside();
+    fixture.check_outside();
 }

@@ -3,21 +3,21 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
-use super::super::read::{Bounds, read_within};
-use super::super::text::Wanted;
+use super::super::read::{ScanLimits, read_within};
+use super::super::text::LineRange;
 use super::*;
 
 #[test]
 fn pages_say_how_to_read_on() {
-    let world = World::new();
-    world.write("in/three", "one\ntwo\r\nthree\n");
-    world.write("in/open", "one\ntwo");
-    world.write("in/empty", "");
-    world.write("in/mark", b"\xef\xbb\xbf");
-    world.write("in/blank", "\n");
-    world.link("three", "in/link");
+    let fixture = Fixture::new();
+    fixture.write("in/three", "one\ntwo\r\nthree\n");
+    fixture.write("in/open", "one\ntwo");
+    fixture.write("in/empty", "");
+    fixture.write("in/mark", b"\xef\xbb\xbf");
+    fixture.write("in/blank", "\n");
+    fixture.link("three", "in/link");
     check(
-        &world,
+        &fixture,
         read_file,
         &[
             (json!({ "path": "@/in/three" }), Ok("one\ntwo\r\nthree\n")),
@@ -46,28 +46,28 @@ fn pages_say_how_to_read_on() {
 }
 
 #[test]
-fn encodings_are_text_and_binary_is_told() {
-    let world = World::new();
+fn encodings_are_detected_and_binary_files_are_refused() {
+    let fixture = Fixture::new();
     let wide = |text: &str, bytes: fn(u16) -> [u8; 2]| -> Vec<u8> {
         let all = std::iter::once(0xfeff).chain(text.encode_utf16());
         all.flat_map(bytes).collect()
     };
-    world.write("in/little", wide("zwölf 🦀\n", u16::to_le_bytes));
-    world.write("in/big", wide("zwölf 🦀\n", u16::to_be_bytes));
-    world.write("in/mark", b"\xef\xbb\xbfmarked\n");
-    world.write("in/latin1", b"caf\xe9\n");
-    world.write("in/half", b"half \xf0\x9f");
-    world.write("in/nul", b"a\0b");
-    world.write("in/png", b"\x89PNG\r\n\x1a\n");
-    world.write("in/pdf", b"%PDF-1.7\n");
-    world.write("in/elf", b"\x7fELF\x02");
-    world.write("in/zip", b"PK\x03\x04");
-    world.write("in/gzip", b"\x1f\x8b\x08");
+    fixture.write("in/little", wide("zwölf 🦀\n", u16::to_le_bytes));
+    fixture.write("in/big", wide("zwölf 🦀\n", u16::to_be_bytes));
+    fixture.write("in/mark", b"\xef\xbb\xbfmarked\n");
+    fixture.write("in/latin1", b"caf\xe9\n");
+    fixture.write("in/half", b"half \xf0\x9f");
+    fixture.write("in/nul", b"a\0b");
+    fixture.write("in/png", b"\x89PNG\r\n\x1a\n");
+    fixture.write("in/pdf", b"%PDF-1.7\n");
+    fixture.write("in/elf", b"\x7fELF\x02");
+    fixture.write("in/zip", b"PK\x03\x04");
+    fixture.write("in/gzip", b"\x1f\x8b\x08");
     let binary = |path: &str, kind: &str, size: usize| {
         format!("@/in/{path} is {kind} of {size} bytes, not text; use execute_command with a program that reads it")
     };
     check(
-        &world,
+        &fixture,
         read_file,
         &[
             (json!({ "path": "@/in/little" }), Ok("zwölf 🦀\n")),
@@ -93,17 +93,17 @@ fn encodings_are_text_and_binary_is_told() {
 
 #[test]
 fn reading_on_gives_the_whole_file() {
-    let world = World::new();
+    let fixture = Fixture::new();
     // Lines of all lengths, with characters of all lengths, across the borders of what is read at a time.
     let lines: Vec<String> = (0..600).map(|number| format!("{number} {}\n", "aé€🦀".repeat(number % 23))).collect();
     let text = lines.concat();
-    world.write("in/long", &text);
-    for most in [1_000, 4_096, 20_000] {
+    fixture.write("in/long", &text);
+    for max_bytes in [1_000, 4_096, 20_000] {
         let mut whole = String::new();
         let mut offset = 1;
         for _ in 0..600 {
             let arguments = json!({ "path": "@/in/long", "offset": offset });
-            let answer = world.call_with(read_file, arguments, most).expect("a page");
+            let answer = fixture.call_with(read_file, arguments, max_bytes).expect("a page");
             let (page, note) = answer.rsplit_once("\n(").expect("a note");
             whole.push_str(page);
             whole.push('\n');
@@ -119,9 +119,9 @@ fn reading_on_gives_the_whole_file() {
 
 #[test]
 fn a_line_that_is_too_long_is_cut_and_counted() {
-    let world = World::new();
-    world.write("in/line", format!("{}\nshort\n", "€".repeat(50_000)));
-    let answer = world.call_with(read_file, json!({ "path": "@/in/line" }), 4_000);
+    let fixture = Fixture::new();
+    fixture.write("in/line", format!("{}\nshort\n", "€".repeat(50_000)));
+    let answer = fixture.call_with(read_file, json!({ "path": "@/in/line" }), 4_000);
     let answer = answer.expect("a page");
     let kept = 4_000 - 384;
     // A character of three bytes is not cut in the middle.
@@ -133,21 +133,21 @@ fn a_line_that_is_too_long_is_cut_and_counted() {
         150_001 - kept
     );
     assert_eq!(answer.replace(")\n(", ")("), expected);
-    let rest = world.call_with(read_file, json!({ "path": "@/in/line", "offset": 2 }), 4_000);
+    let rest = fixture.call_with(read_file, json!({ "path": "@/in/line", "offset": 2 }), 4_000);
     assert_eq!(rest.as_deref(), Ok("short\n(lines 2–2 of 2)"));
 }
 
 #[test]
 fn huge_files_are_read_where_it_is_cheap() {
-    let world = World::new();
-    let file = File::create(world.path("in/huge")).expect("a file");
+    let fixture = Fixture::new();
+    let file = File::create(fixture.path("in/huge")).expect("a file");
     file.write_all_at("line\n".repeat(10_000).as_bytes(), 0).expect("it is written");
     file.set_len(1 << 40).expect("a hole");
-    let answer = world.call(read_file, json!({ "path": "@/in/huge", "limit": 2 }));
+    let answer = fixture.call(read_file, json!({ "path": "@/in/huge", "limit": 2 }));
     let expected = "line\nline\n(lines 1–2 of more; continue with offset=3)";
     assert_eq!(answer.as_deref(), Ok(expected));
     file.write_all_at(b"\0", 0).expect("it is written");
-    let answer = world.call(read_file, json!({ "path": "@/in/huge" }));
+    let answer = fixture.call(read_file, json!({ "path": "@/in/huge" }));
     let expected =
         "@/in/huge is binary data of 1099511627776 bytes, not text; use execute_command with a program that reads it";
     assert_eq!(answer, Err(expected.to_owned()));
@@ -155,16 +155,16 @@ fn huge_files_are_read_where_it_is_cheap() {
 
 #[test]
 fn a_line_beyond_the_bound_is_not_looked_for() {
-    let world = World::new();
-    let file = File::create(world.path("in/huge")).expect("a file");
+    let fixture = Fixture::new();
+    let file = File::create(fixture.path("in/huge")).expect("a file");
     file.write_all_at(&[b'x'; 9_000], 0).expect("it is written");
     file.set_len(3 << 20).expect("a hole");
-    let path = world.placed("@/in/huge");
-    let place = world.roots.find(&path).expect("it is inside");
+    let path = fixture.placed("@/in/huge");
+    let resolved = fixture.roots.resolve_str(&path).expect("it is inside");
     let read = |offset| {
-        let wanted = Wanted { offset, limit: u64::MAX, most: 1_000 };
-        let bounds = Bounds { scanned: 2 << 20, counted: 1 << 20 };
-        read_within(&place, wanted, bounds).map(|page| page.into_text("continue with"))
+        let requested = LineRange { offset, limit: u64::MAX, max_bytes: 1_000 };
+        let limits = ScanLimits { scanned: 2 << 20, counted: 1 << 20 };
+        read_within(&resolved, requested, limits).map(|page| page.into_text("continue with"))
     };
     let expected = format!("line 2 of {path} is not within its first 2 MiB; use a command such as sed to read there");
     assert_eq!(read(2), Err(ToolError(expected)));

@@ -9,16 +9,16 @@ use super::*;
 
 #[test]
 fn files_are_created_and_replaced() {
-    let world = World::new();
-    world.write("in/there", "before");
-    fs::create_dir(world.path("in/directory")).expect("a directory");
-    world.link("directory", "in/inside");
-    world.link("there", "in/link");
-    world.link("nowhere", "in/dangling");
-    world.link("nowhere-directory", "in/dangling-directory");
+    let fixture = Fixture::new();
+    fixture.write("in/there", "before");
+    fs::create_dir(fixture.path("in/directory")).expect("a directory");
+    fixture.link("directory", "in/inside");
+    fixture.link("there", "in/link");
+    fixture.link("nowhere", "in/dangling");
+    fixture.link("nowhere-directory", "in/dangling-directory");
     let read_only = "@/read-only/a cannot be written: @/read-only is read-only; what you can write: @/in";
     check(
-        &world,
+        &fixture,
         write_file,
         &[
             (json!({ "path": "@/in/new", "content": "text" }), Ok("wrote 4 bytes to @/in/new (created)")),
@@ -64,95 +64,95 @@ fn files_are_created_and_replaced() {
             (json!({ "path": "@/in/a" }), Err("the arguments do not fit: missing field `content`")),
         ],
     );
-    assert_eq!(world.content("in/new"), "text");
-    assert_eq!(world.content("in/there"), "");
-    assert_eq!(world.content("in/a/c/d"), "ü");
-    assert_eq!(world.content("in/directory/x/y"), "y");
-    assert!(!world.path("in/a/b").exists());
-    assert!(!world.path("in/nowhere").exists());
-    world.check_clean("in");
-    world.check_outside();
+    assert_eq!(fixture.content("in/new"), "text");
+    assert_eq!(fixture.content("in/there"), "");
+    assert_eq!(fixture.content("in/a/c/d"), "ü");
+    assert_eq!(fixture.content("in/directory/x/y"), "y");
+    assert!(!fixture.path("in/a/b").exists());
+    assert!(!fixture.path("in/nowhere").exists());
+    fixture.check_clean("in");
+    fixture.check_outside();
 }
 
 #[test]
-fn the_mode_is_kept_but_for_lent_rights() {
-    let world = World::new();
-    world.write("in/program", "before");
+fn the_mode_is_kept_without_setuid() {
+    let fixture = Fixture::new();
+    fixture.write("in/program", "before");
     let mode = |mode| fs::Permissions::from_mode(mode);
-    fs::set_permissions(world.path("in/program"), mode(0o4751)).expect("a mode");
-    fs::hard_link(world.path("in/program"), world.path("in/other")).expect("a name");
-    let answer = world.call(write_file, json!({ "path": "@/in/program", "content": "after" }));
+    fs::set_permissions(fixture.path("in/program"), mode(0o4751)).expect("a mode");
+    fs::hard_link(fixture.path("in/program"), fixture.path("in/other")).expect("a name");
+    let answer = fixture.call(write_file, json!({ "path": "@/in/program", "content": "after" }));
     assert_eq!(answer.as_deref(), Ok("wrote 5 bytes to @/in/program (replaced)"));
-    let metadata = fs::metadata(world.path("in/program")).expect("it is there");
+    let metadata = fs::metadata(fixture.path("in/program")).expect("it is there");
     assert_eq!(metadata.mode() & 0o7777, 0o751);
     // Another name of the old file keeps what it had.
-    assert_eq!(world.content("in/other"), "before");
+    assert_eq!(fixture.content("in/other"), "before");
 }
 
 #[test]
 fn depth_and_size_are_bounded() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let deep = format!("@/in/{}file", "d/".repeat(66));
-    let answer = world.call(write_file, json!({ "path": deep, "content": "" }));
+    let answer = fixture.call(write_file, json!({ "path": deep, "content": "" }));
     let error = answer.expect_err("it is too deep");
     assert!(error.ends_with("more than 64 directories on the way do not exist"), "{error}");
-    assert!(!world.path("in/d").exists());
+    assert!(!fixture.path("in/d").exists());
     let content = "x".repeat((16 << 20) + 1);
-    let answer = world.call(write_file, json!({ "path": "@/in/large", "content": content }));
+    let answer = fixture.call(write_file, json!({ "path": "@/in/large", "content": content }));
     let expected = "the content has 16777217 bytes; write_file writes at most 16777216";
     assert_eq!(answer, Err(expected.to_owned()));
     let name = "n".repeat(256);
-    let answer = world.call(write_file, json!({ "path": format!("@/in/{name}"), "content": "" }));
+    let answer = fixture.call(write_file, json!({ "path": format!("@/in/{name}"), "content": "" }));
     let expected =
         format!("cannot write @/in/{name}: the path, or a name in it, is longer than the file system allows");
     assert_eq!(answer, Err(expected));
-    world.check_clean("in");
+    fixture.check_clean("in");
 }
 
 /// Each change that somebody else makes after a look, and whether the file may still be edited and replaced then.
 #[test]
-fn what_changed_since_it_was_looked_at_stays() {
-    type Change = fn(&World);
+fn a_file_that_changed_meanwhile_is_not_replaced() {
+    type Change = fn(&Fixture);
     let cases: [(&str, &str, Change, (bool, bool)); 6] = [
         ("nothing", "file", |_| (), (true, true)),
-        ("written", "file", |world| world.write("in/file", "theirs now"), (false, true)),
+        ("written", "file", |fixture| fixture.write("in/file", "theirs now"), (false, true)),
         (
             "replaced",
             "file",
-            |world| {
-                world.write("in/next", "before");
-                fs::rename(world.path("in/next"), world.path("in/file")).expect("it is there");
+            |fixture| {
+                fixture.write("in/next", "before");
+                fs::rename(fixture.path("in/next"), fixture.path("in/file")).expect("it is there");
             },
             (false, false),
         ),
         (
             "a link",
             "file",
-            |world| {
-                fs::remove_file(world.path("in/file")).expect("it is there");
-                world.link("../outside/secret", "in/file");
+            |fixture| {
+                fs::remove_file(fixture.path("in/file")).expect("it is there");
+                fixture.link("../outside/secret", "in/file");
             },
             (false, false),
         ),
-        ("made", "new", |world| world.write("in/new", "theirs"), (false, false)),
-        ("a link made", "new", |world| world.link("../outside/secret", "in/new"), (false, false)),
+        ("made", "new", |fixture| fixture.write("in/new", "theirs"), (false, false)),
+        ("a link made", "new", |fixture| fixture.link("../outside/secret", "in/new"), (false, false)),
     ];
     for (what, name, change, expected) in cases {
-        let world = World::new();
-        world.write("in/file", "before");
-        let path = world.placed(&format!("@/in/{name}"));
-        let place = world.roots.find(&path).expect("it is inside");
-        let directory = place.open_names(&[], OFlags::PATH).expect("a root");
-        let target = Target::look(&place, directory, name).expect("a target");
-        let beside = target.write(b"ours").expect("it is written");
-        change(&world);
-        let is_same = beside.replaces_the_same();
-        let is_taken = beside.take_name().is_ok();
+        let fixture = Fixture::new();
+        fixture.write("in/file", "before");
+        let path = fixture.placed(&format!("@/in/{name}"));
+        let path = fixture.roots.resolve_str(&path).expect("it is inside");
+        let directory = path.open_names(&[], OFlags::PATH).expect("a root");
+        let target = Target::look_up(&path, directory, name).expect("a target");
+        let temp_file = target.write(b"ours").expect("it is written");
+        change(&fixture);
+        let is_same = temp_file.target_is_unchanged();
+        let is_taken = temp_file.commit().is_ok();
         assert_eq!((is_same, is_taken), expected, "{what}");
         if is_taken {
-            assert_eq!(world.content(&format!("in/{name}")), "ours", "{what}");
+            assert_eq!(fixture.content(&format!("in/{name}")), "ours", "{what}");
         }
-        world.check_clean("in");
-        world.check_outside();
+        fixture.check_clean("in");
+        fixture.check_outside();
     }
 }

@@ -4,7 +4,7 @@ use std::thread;
 
 use proptest::prelude::*;
 
-use super::{Fetched, Hidden, Kept, page_text, read, readable};
+use super::{BoundedText, FetchedPage, HiddenElements, page_text, render_page, scan};
 
 /// What the bridge fetches at most.
 const PAGE: usize = 2 << 20;
@@ -85,11 +85,11 @@ fn page(unit: &str, bytes: usize) -> String {
 
 /// Bytes that were looked at and written, of a page that is read as often as it has to be.
 fn work(html: &str) -> usize {
-    let first = read(html, "https://a.b/c/d", Kept::new(50_000, 32 << 10), Hidden::LeftOut);
-    let mut work = first.looked_at + first.kept.written();
-    if !first.ended {
-        let second = read(html, "https://a.b/c/d", Kept::new(50_000, 32 << 10), Hidden::Shown);
-        work += second.looked_at + second.kept.written();
+    let first = scan(html, "https://a.b/c/d", BoundedText::new(50_000, 32 << 10), HiddenElements::Skip);
+    let mut work = first.examined + first.text.bytes_pushed();
+    if !first.is_complete {
+        let second = scan(html, "https://a.b/c/d", BoundedText::new(50_000, 32 << 10), HiddenElements::Show);
+        work += second.examined + second.text.bytes_pushed();
     }
     work
 }
@@ -109,15 +109,15 @@ fn whole_pages_are_read_on_a_small_stack() {
     let reader = thread::Builder::new().stack_size(STACK).spawn(|| {
         for unit in UNITS {
             let body = page(unit, if DEEP.contains(unit) { PAGE } else { SOME });
-            let page = Fetched {
+            let page = FetchedPage {
                 status: 200,
                 url: "https://a.b/c/d",
                 content_type: Some("text/html"),
                 body: body.as_bytes(),
                 truncated: true,
             };
-            let told = readable(&page, 50_000, 32 << 10).expect("it is readable");
-            assert!(told.len() <= 32 << 10, "{unit:?}: {}", told.len());
+            let rendered = render_page(&page, 50_000, 32 << 10).expect("it is readable");
+            assert!(rendered.len() <= 32 << 10, "{unit:?}: {}", rendered.len());
         }
     });
     let read = reader.expect("a thread starts").join();
