@@ -1,8 +1,7 @@
-//! What the agent costs: `make bench SUITE=agent`. One function measures each group of rows of `bench/rows/agent.txt`.
-//!
-//! The agent is the program as it ships, in a process of its own. Bridge and model are one server in this process, which
-//! permits and answers at once: what is measured is the agent alone, and the way to its neighbour and back. How short that
-//! way can be is measured in the same run, by a client that says the same and does nothing else.
+//! Benchmarks of the agent: `make bench SUITE=agent`. One function measures each group of rows of
+//! `bench/rows/agent.txt`. The agent is the shipped program in a process of its own. Bridge and model are one server in
+//! this process that permits and answers at once, so only the agent and the transport are measured. The transport alone
+//! is measured in the same run, by a client that only sends the requests.
 
 #![expect(
     clippy::expect_used,
@@ -10,11 +9,11 @@
     reason = "a measurement that cannot be made must stop, and its table is its output"
 )]
 
-mod bare;
-mod neighbour;
-mod numbers;
+mod bare_client;
+mod fake_bridge;
+mod harness;
 mod process;
-mod world;
+mod turn_times;
 
 use std::time::{Duration, Instant};
 
@@ -22,26 +21,26 @@ use sympozium_testkit::bench::raw::spawn;
 use sympozium_testkit::bench::{Samples, Suite, Target, median};
 use tokio::runtime::Runtime;
 
-use neighbour::Heard;
-use numbers::around;
-use world::World;
+use fake_bridge::Recording;
+use harness::Harness;
+use turn_times::mean_around;
 
 /// Agents that are started, one after the other, and the turns of each.
 const STARTS: usize = 41;
 const FEW_TURNS: usize = 20;
-/// Bytes of the file that they read in each of them.
+/// Bytes of the file that they read in each turn.
 const SMALL_FILE: usize = 4_000;
-/// Agents that work for long, their turns, and the bytes of the file that they read in each.
+/// Long runs: their number, their turns, and the bytes of the file that is read in each turn.
 const LONG_ROUNDS: usize = 11;
 const LONG_TURNS: usize = 200;
 const LARGE_FILE: usize = 50_000;
-/// Turns that are compared. Old results are left out every few turns, so what one turn costs goes up and down: the cost
-/// around a turn is the mean of eight, which are two such periods: here of turns 17 to 24, and of the last eight.
+/// Turns that are compared. Old results are elided every few turns, so the cost of a turn is periodic: it is the mean
+/// of eight turns, two periods, here turns 17 to 24 and the last eight.
 const EARLY: usize = 20;
 const LATE: usize = 196;
-/// So much room for results that none is ever left out.
-const ALL_OF_IT: (&str, &str) = ("CONTEXT_HISTORY_BUDGET_BYTES", "1000000000");
-/// The bytes beside the conversation, and how often that may be in memory.
+/// A budget so large that no result is elided.
+const UNLIMITED_HISTORY: (&str, &str) = ("CONTEXT_HISTORY_BUDGET_BYTES", "1000000000");
+/// The requirement: bytes beside the conversation, and how often that may be in memory.
 const MEBIBYTES: f64 = 8.0;
 const TIMES: f64 = 3.0;
 
@@ -56,33 +55,36 @@ fn main() {
 
 /// Starts, and turns with small results.
 fn short_runs(suite: &mut Suite, runtime: &Runtime) {
-    let world = World::new(FEW_TURNS, SMALL_FILE);
+    let harness = Harness::new(FEW_TURNS, SMALL_FILE);
     let (mut starts, mut spawns) = (Samples::default(), Samples::default());
     let (mut turns, mut first) = (Samples::default(), Samples::default());
-    let (mut bare, mut resident) = (Samples::default(), Samples::default());
-    // The first of each is for the caches of the machine.
-    let mut last = world.run(runtime, &[]).1;
-    world.run_bare(runtime, &last);
+    let (mut bare_client, mut resident) = (Samples::default(), Samples::default());
+    // Warm up the machine's caches.
+    let mut last = harness.run(runtime, &[]).1;
+    harness.run_bare_client(runtime, &last);
     for _ in 0..STARTS {
-        let (start, heard) = world.run(runtime, &[]);
-        starts.add(start.elapsed_until(&heard));
-        let taken = heard.turns();
-        first.add(taken[0]);
-        taken.iter().for_each(|it| turns.add(*it));
-        resident.push(heard.requests[0].process.resident);
-        let taken = world.run_bare(runtime, &heard).turns();
-        taken.iter().for_each(|it| bare.add(*it));
+        let (start, recording) = harness.run(runtime, &[]);
+        starts.add(start.elapsed_until(&recording));
+        let times = recording.turns();
+        first.add(times[0]);
+        times.iter().for_each(|it| turns.add(*it));
+        resident.push(recording.requests[0].process.resident);
+        let times = harness.run_bare_client(runtime, &recording).turns();
+        times.iter().for_each(|it| bare_client.add(*it));
         spawns.add(raw_spawn());
-        last = heard;
+        last = recording;
     }
-    let (taken, bare) = (turns.percentiles(), bare.percentiles());
-    println!("tool turn: {taken}; the first of a run: {}", first.percentiles());
-    println!("the same exchanges of a bare client: {bare}; ratio of the medians {:.2}", taken.p50 / bare.p50);
+    let (times, bare_client) = (turns.percentiles(), bare_client.percentiles());
+    println!("tool turn: {times}; the first of a run: {}", first.percentiles());
+    println!(
+        "the same exchanges of a bare client: {bare_client}; ratio of the medians {:.2}",
+        times.p50 / bare_client.p50
+    );
     println!("start to first request: {}; raw spawn of /bin/true: {}", starts.percentiles(), spawns.percentiles());
     println!("after start: {}", last.requests[0].process);
     suite.row(
         "one tool turn (model answer, `read_file` of 4 KB, next request sent), p50",
-        taken.p50 / 1e3,
+        times.p50 / 1e3,
         "ms",
         Target::AtMost(1.0),
     );
@@ -90,11 +92,11 @@ fn short_runs(suite: &mut Suite, runtime: &Runtime) {
     suite.row("resident after start", resident.percentiles().p50, "MiB", Target::AtMost(MEBIBYTES));
 }
 
-/// Many turns with large results: first as everybody runs it, then with room for all of it.
+/// Many turns with large results: first with the default budget, then with room for all of them.
 fn long_runs(suite: &mut Suite, runtime: &Runtime) {
-    let world = World::new(LONG_TURNS, LARGE_FILE);
-    let usual = long_run(&world, runtime, "usual room", &[]);
-    long_run(&world, runtime, "room for all", &[ALL_OF_IT]);
+    let harness = Harness::new(LONG_TURNS, LARGE_FILE);
+    let usual = long_run(&harness, runtime, "usual room", &[]);
+    long_run(&harness, runtime, "room for all", &[UNLIMITED_HISTORY]);
     suite.row(
         "200 turns with results of 50 KB: cost of a turn at turn 200, as a multiple of turn 20",
         usual.growth,
@@ -109,23 +111,23 @@ fn long_runs(suite: &mut Suite, runtime: &Runtime) {
     );
 }
 
-/// What long runs cost.
+/// Cost of long runs.
 struct Long {
     growth: f64,
     beyond_context: f64,
 }
 
-fn long_run(world: &World, runtime: &Runtime, name: &str, variables: &[(&str, &str)]) -> Long {
-    let (mut runs, mut bare) = (Vec::new(), Vec::new());
+fn long_run(harness: &Harness, runtime: &Runtime, name: &str, variables: &[(&str, &str)]) -> Long {
+    let (mut runs, mut bare_client) = (Vec::new(), Vec::new());
     for _ in 0..LONG_ROUNDS {
-        let (_, heard) = world.run(runtime, variables);
-        bare.push(world.run_bare(runtime, &heard));
-        runs.push(heard);
+        let (_, recording) = harness.run(runtime, variables);
+        bare_client.push(harness.run_bare_client(runtime, &recording));
+        runs.push(recording);
     }
-    let times = |runs: &[Heard]| [EARLY, LATE].map(|turn| around(turn, runs, Heard::turns));
-    let processor = [EARLY, LATE].map(|turn| around(turn, &runs, Heard::processor_times));
-    let ([early, late], [bare_early, bare_late]) = (times(&runs), times(&bare));
-    let beyond = |heard: &Heard| heard.last().process.resident - TIMES * heard.context();
+    let times = |runs: &[Recording]| [EARLY, LATE].map(|turn| mean_around(turn, runs, Recording::turns));
+    let processor = [EARLY, LATE].map(|turn| mean_around(turn, &runs, Recording::processor_times));
+    let ([early, late], [bare_early, bare_late]) = (times(&runs), times(&bare_client));
+    let beyond = |recording: &Recording| recording.last().process.resident - TIMES * recording.context();
     let beyond_context = median(runs.iter().map(beyond).collect());
     let last = runs.last().expect("a run").last();
     println!(

@@ -1,20 +1,18 @@
-//! What a process has taken so far.
+//! Memory and time of a process.
 
 use std::fmt;
 use std::fs;
 use std::time::Duration;
 
-/// What a process has taken so far: mebibytes of memory, and time.
+/// Memory in MiB, and processor time.
 #[derive(Debug, Clone, Default)]
 pub struct Process {
     pub resident: f64,
-    /// Its own.
     pub anonymous: f64,
-    /// Of files, such as its program; whoever runs the same program shares them.
+    /// Of files, such as its program; shared by all processes that run it.
     pub files: f64,
-    /// The most that it has had.
     pub peak: f64,
-    /// Of a processor, in all threads that it has.
+    /// Of all its threads.
     pub processor: Duration,
 }
 
@@ -50,7 +48,7 @@ fn processor(pid: i32) -> Duration {
     Duration::from_nanos(nanoseconds.sum())
 }
 
-/// The number after a name in a status of /proc.
+/// The number of a field in `/proc/PID/status`.
 fn field(status: &str, name: &str) -> u64 {
     let value = status.lines().find_map(|line| line.strip_prefix(name));
     let number = value.and_then(|it| it.split_ascii_whitespace().next());

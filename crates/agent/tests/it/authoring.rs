@@ -1,4 +1,4 @@
-//! The examples of docs/tool-authoring.md, each in a whole run: manifests, plan, bridge, gateway, agent.
+//! The examples of docs/tool-authoring.md, each in a complete run: manifests, plan, bridge, gateway, agent.
 
 mod bridge_tool;
 mod native_tool;

@@ -1,5 +1,5 @@
-//! The bridge, in a process of its own: this very program, started again for one test that is the bridge. In the tests' own
-//! process it would give up listening for all of them.
+//! The bridge in a process of its own: this test binary, started again for one test that runs the bridge. In the tests'
+//! own process it would stop listening for all of them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitCode, Stdio};
@@ -14,18 +14,15 @@ use sympozium_exec::lockdown::LockdownReport;
 use sympozium_program::{LogArguments, LogFormat, LogLevel, start_logging};
 use sympozium_testkit::command;
 
-use crate::world::KEY;
+use crate::harness::KEY;
 
-/// The run's directory, where this process is to be its bridge.
 const DIRECTORY: &str = "SYMPOZIUM_TEST_BRIDGE";
-/// The digest of its plan.
 const DIGEST: &str = "SYMPOZIUM_TEST_BRIDGE_DIGEST";
 
-/// Starts the bridge of the run in a directory.
 pub fn start(directory: &Path, digest: &Digest) -> Child {
     let log = std::fs::File::create(directory.join("bridge.log")).expect("a log");
     command(std::env::current_exe().expect("this program"))
-        .args(["--exact", "bridge::is_one_where_it_was_started_as_one"])
+        .args(["--exact", "bridge::runs_as_a_bridge_process"])
         .args(["--nocapture", "--test-threads=1"])
         .env_clear()
         .env(DIRECTORY, directory)
@@ -37,9 +34,9 @@ pub fn start(directory: &Path, digest: &Digest) -> Child {
         .expect("it starts")
 }
 
-/// Not a test among others: the other tests start it as their bridge, and it fails when a bridge does.
+/// Not a real test: other tests start it as their bridge, and it fails when a bridge does.
 #[test]
-fn is_one_where_it_was_started_as_one() {
+fn runs_as_a_bridge_process() {
     let Some(directory) = std::env::var_os(DIRECTORY).map(PathBuf::from) else {
         return;
     };
@@ -50,7 +47,7 @@ fn is_one_where_it_was_started_as_one() {
     assert_eq!(code, ExitCode::SUCCESS);
 }
 
-/// What the bridge's program reads, without its lock-down: that must come before the first thread, and a test has two.
+/// The context of the bridge's program without its lock-down, which must come before the first thread.
 fn started(directory: &Path, digest: &Digest) -> ServeContext {
     let at = |name: &str| directory.join(name);
     let places = Directories {
@@ -61,7 +58,7 @@ fn started(directory: &Path, digest: &Digest) -> ServeContext {
         script: at("script"),
     };
     let plan = read_plan(&places.input, digest).expect("the plan").expect("a plan");
-    // Taking it out of the environment, as the program does, is for before the first thread, too.
+    // The program takes it from the environment, which must come before the first thread, too.
     let variable = plan.model.keys[0].variable.clone();
     let key = ProviderKey::new(variable, KEY.as_bytes().to_vec().into()).expect("a key");
     let inputs = Inputs::read(plan, digest.clone(), &places, TokenRequirement::Optional);

@@ -1,28 +1,28 @@
-//! What is said again in the next request, and what an author can set about it.
+//! Limits of the conversation, and the variables that configure them.
 
 use serde_json::json;
 use sympozium_api::run_plan::WireFormat;
 use sympozium_testkit::model_server::Reply;
 
+use crate::harness::{Harness, WIRES, calling};
 use crate::skills::{Executor, result};
-use crate::world::{WIRES, World, calling};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_result_is_cut_and_says_so() {
     for wire in WIRES {
-        let mut world = World::new(wire).await;
+        let mut harness = Harness::new(wire).await;
         let lines: String = (0..20_000).map(|line| format!("ä line {line}\n")).collect();
-        let path = world.file("long", &lines);
+        let path = harness.file("long", &lines);
         let output = lines.clone();
-        let _cluster = Executor::on(world.volume("cluster"), move |_| Some(result(0, &output)));
+        let _cluster = Executor::on(harness.volume("cluster"), move |_| Some(result(0, &output)));
         let command = json!({ "command": "cat", "target": "cluster" });
         for _ in 0..2 {
-            world.model.push(calling("read_file", json!({ "path": path })));
+            harness.model.push(calling("read_file", json!({ "path": path })));
         }
-        world.model.push(calling("execute_command", command));
-        let end = world.run(&[("CONTEXT_TOOL_RESULT_MAX_BYTES", "4096")]).await;
+        harness.model.push(calling("execute_command", command));
+        let end = harness.run(&[("CONTEXT_TOOL_RESULT_MAX_BYTES", "4096")]).await;
         end.answer();
-        let shown = world.last().shown();
+        let shown = harness.last().result_texts();
         for text in &shown {
             assert!(text.len() <= 4096 && text.len() > 2048, "{}", text.len());
             assert!(text.contains("ä line 0"), "{text}");
@@ -33,16 +33,16 @@ async fn a_long_result_is_cut_and_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn old_results_are_left_out_and_the_newest_stay() {
+async fn old_results_are_elided_and_the_newest_stay() {
     for wire in WIRES {
-        let mut world = World::new(wire).await;
+        let mut harness = Harness::new(wire).await;
         let whole = |index: usize| format!("{index}").repeat(3000);
         for index in 0..8 {
-            let path = world.file(&format!("file-{index}"), whole(index));
-            world.model.push(calling("read_file", json!({ "path": path })));
+            let path = harness.file(&format!("file-{index}"), whole(index));
+            harness.model.push(calling("read_file", json!({ "path": path })));
         }
-        world.model.push(Reply::text("Done."));
-        let end = world
+        harness.model.push(Reply::text("Done."));
+        let end = harness
             .run(&[
                 ("CONTEXT_HISTORY_BUDGET_BYTES", "13000"),
                 ("CONTEXT_HISTORY_BUDGET_LOW_BYTES", "7000"),
@@ -50,31 +50,31 @@ async fn old_results_are_left_out_and_the_newest_stay() {
             ])
             .await;
         assert_eq!(end.answer(), "Done.");
-        for (round, said) in world.said().iter().enumerate() {
-            let kept: Vec<bool> = said
-                .shown()
+        for (round, request) in harness.model_requests().iter().enumerate() {
+            let is_whole: Vec<bool> = request
+                .result_texts()
                 .iter()
                 .enumerate()
                 .map(|(index, text)| {
-                    let kept = text.contains(&whole(index));
-                    let stub = text.starts_with("(The result of `read_file`, ");
-                    assert!(kept != stub, "{text}");
-                    kept
+                    let is_whole = text.contains(&whole(index));
+                    let is_stub = text.starts_with("(The result of `read_file`, ");
+                    assert!(is_whole != is_stub, "{text}");
+                    is_whole
                 })
                 .collect();
-            assert_eq!(kept.len(), round);
+            assert_eq!(is_whole.len(), round);
             // Old ones first, and never those of the last round.
-            assert!(kept.is_sorted(), "{kept:?}");
-            assert!(kept.last().is_none_or(|it| *it), "{kept:?}");
-            let live = kept.iter().filter(|it| **it).count();
-            assert!(live <= 4, "{kept:?}");
+            assert!(is_whole.is_sorted(), "{is_whole:?}");
+            assert!(is_whole.last().is_none_or(|it| *it), "{is_whole:?}");
+            let live = is_whole.iter().filter(|it| **it).count();
+            assert!(live <= 4, "{is_whole:?}");
         }
-        // It is done seldom: providers cache what does not change.
-        let counts: Vec<usize> = world
-            .said()
+        // Eliding is rare, so that providers can cache prefixes.
+        let counts: Vec<usize> = harness
+            .model_requests()
             .iter()
-            .map(|said| {
-                let shown = said.shown();
+            .map(|requests| {
+                let shown = requests.result_texts();
                 shown.iter().filter(|it| it.starts_with("(The")).count()
             })
             .collect();
@@ -83,8 +83,8 @@ async fn old_results_are_left_out_and_the_newest_stay() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_variable_that_makes_no_sense_ends_the_agent_before_anything_happens() {
-    let mut world = World::new(WireFormat::OpenAi).await;
+async fn an_invalid_variable_ends_the_agent_at_startup() {
+    let mut harness = Harness::new(WireFormat::OpenAi).await;
     for (variable, value) in [
         ("MAX_TOOL_ITERATIONS", "many"),
         ("CONTEXT_TOOL_RESULT_MAX_BYTES", "-1"),
@@ -93,14 +93,14 @@ async fn a_variable_that_makes_no_sense_ends_the_agent_before_anything_happens()
         ("LLM_MAX_RETRIES", "99999999999999999999"),
         ("LLM_REQUEST_TIMEOUT", "soon"),
     ] {
-        world.start(&[(variable, value)]);
-        assert_eq!(world.agent_ended().await, Some(1), "{variable}");
-        let log = world.log();
+        harness.start(&[(variable, value)]);
+        assert_eq!(harness.wait_for_agent().await, Some(1), "{variable}");
+        let log = harness.log();
         let error = format!("error: {variable} is `{value}`, and must be ");
         let hint = format!("hint: correct {variable} in the run's env, or leave it out");
         assert!(log.contains(&error) && log.contains(&hint), "{log}");
     }
-    // Nobody was at the door: the run can still be somebody's.
-    world.model.push(Reply::text("Here I am."));
-    assert_eq!(world.run(&[]).await.answer(), "Here I am.");
+    // No agent connected, so the run can still start.
+    harness.model.push(Reply::text("Here I am."));
+    assert_eq!(harness.run(&[]).await.answer(), "Here I am.");
 }

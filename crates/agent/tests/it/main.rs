@@ -1,21 +1,21 @@
-//! The agent as a process, in a run that is real but for the model: a real bridge, a real gateway with everything behind it,
-//! volumes of skills, and a model that says what the test wants. Each test names one promise or one attack.
+//! The agent as a process, in a run that is real except for the model: a real bridge, a real gateway, volumes of
+//! skills, and a model server that the test scripts. Each test names one promise or one attack.
 
 #![expect(clippy::expect_used, reason = "helpers of tests are tests, which clippy does not see")]
 
-mod asking;
+mod approvals;
 mod authoring;
 mod bridge;
-mod cancelled;
+mod cancellation;
 mod context;
-mod endings;
+mod fakes;
+mod harness;
 mod hostile;
 mod lockdown;
-mod outside;
+mod loop_end;
+mod model_requests;
 mod retries;
-mod said;
 mod skills;
 mod streams;
 mod tools;
 mod transcript;
-mod world;

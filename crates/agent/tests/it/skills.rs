@@ -1,4 +1,4 @@
-//! The other end of a skill's volume, by the file protocol as the guide for sidecars writes it down.
+//! The executor of a skill, by the file protocol of the guide for sidecars.
 
 use std::collections::HashSet;
 use std::fs;
@@ -10,21 +10,20 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-const PAUSE: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Answers requests as a test says.
 pub struct Executor {
     volume: PathBuf,
-    seen: Arc<Mutex<Vec<(String, Value)>>>,
+    received: Arc<Mutex<Vec<(String, Value)>>>,
     task: JoinHandle<()>,
 }
 
 impl Executor {
-    /// `answer` makes the result's fields of a request; `None` never answers.
+    /// `answer` makes the result of a request; `None` never answers.
     pub fn on(volume: PathBuf, answer: impl Fn(&Value) -> Option<Value> + Send + 'static) -> Self {
-        let seen: Arc<Mutex<Vec<(String, Value)>>> = Arc::default();
+        let received: Arc<Mutex<Vec<(String, Value)>>> = Arc::default();
         let task = {
-            let (seen, volume) = (Arc::clone(&seen), volume.clone());
+            let (received, volume) = (Arc::clone(&received), volume.clone());
             tokio::spawn(async move {
                 let mut known = HashSet::new();
                 loop {
@@ -32,46 +31,45 @@ impl Executor {
                         if known.insert(id.clone()) {
                             let _ = fs::create_dir(volume.join(format!("tools/.claim-{id}")));
                             let fields = answer(&request);
-                            let seen_now = (id.clone(), request);
-                            seen.lock().expect("not poisoned").push(seen_now);
+                            let entry = (id.clone(), request);
+                            received.lock().expect("not poisoned").push(entry);
                             if let Some(fields) = fields {
                                 write_result(&volume, &id, &fields);
                             }
                         }
                     }
-                    sleep(PAUSE).await;
+                    sleep(POLL_INTERVAL).await;
                 }
             })
         };
-        Self { volume, seen, task }
+        Self { volume, received, task }
     }
 
-    /// Says what it was asked to run.
+    /// Returns the command as its output.
     pub fn echo(volume: PathBuf) -> Self {
         Self::on(volume, |request| {
             let words = request["argv"].as_array().filter(|it| !it.is_empty());
-            let said = words.map_or_else(
+            let output = words.map_or_else(
                 || request["command"].as_str().unwrap_or_default().to_owned(),
                 |words| Value::from(words.clone()).to_string(),
             );
-            Some(result(0, &said))
+            Some(result(0, &output))
         })
     }
 
-    /// Sees requests and never answers by itself.
+    /// Records requests without answering.
     pub fn silent(volume: PathBuf) -> Self {
         Self::on(volume, |_| None)
     }
 
-    /// The requests so far.
-    pub fn seen(&self) -> Vec<Value> {
-        let seen = self.seen.lock().expect("not poisoned");
-        seen.iter().map(|(_, request)| request.clone()).collect()
+    pub fn requests(&self) -> Vec<Value> {
+        let received = self.received.lock().expect("not poisoned");
+        received.iter().map(|(_, request)| request.clone()).collect()
     }
 
-    /// Answers a request that was seen.
+    /// Answers a recorded request.
     pub fn answer(&self, index: usize, fields: &Value) {
-        let id = self.seen.lock().expect("not poisoned")[index].0.clone();
+        let id = self.received.lock().expect("not poisoned")[index].0.clone();
         write_result(&self.volume, &id, fields);
     }
 }
@@ -82,7 +80,7 @@ impl Drop for Executor {
     }
 }
 
-/// What a command that has ended says.
+/// The result of a finished command.
 pub fn result(exit_code: i32, stdout: &str) -> Value {
     json!({ "exitCode": exit_code, "stdout": stdout, "stderr": "", "timedOut": false })
 }
@@ -103,8 +101,8 @@ fn requests(volume: &Path) -> Vec<(String, Value)> {
 fn write_result(volume: &Path, id: &str, fields: &Value) {
     let mut result = fields.clone();
     result["id"] = json!(id);
-    let place = volume.join(format!("tools/exec-result-{id}.json"));
-    let beside = place.with_extension("json.tmp");
-    fs::write(&beside, result.to_string()).expect("a file");
-    fs::rename(beside, place).expect("in its place");
+    let path = volume.join(format!("tools/exec-result-{id}.json"));
+    let temporary = path.with_extension("json.tmp");
+    fs::write(&temporary, result.to_string()).expect("a file");
+    fs::rename(temporary, path).expect("in its place");
 }

@@ -1,4 +1,4 @@
-//! Answers as they come: in pieces, in fragments, all at once; and calls side by side or one after the other.
+//! Streaming, and concurrent calls.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -7,48 +7,48 @@ use serde_json::json;
 use sympozium_api::run_plan::WireFormat;
 use sympozium_testkit::model_server::{Answer, Gate, HttpAnswer, Reply};
 
+use crate::harness::{Harness, WIRES, call};
 use crate::skills::{Executor, result};
-use crate::world::{WIRES, World, call};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_at_once_is_the_result_of_the_run() {
+async fn an_answer_without_calls_is_the_result_of_the_run() {
     for wire in WIRES {
-        let mut world = World::new(wire).await;
-        world.model.push(Reply::pieces(["It is ", "the ", "data", "base ☃."]));
-        let end = world.run(&[]).await;
+        let mut harness = Harness::new(wire).await;
+        harness.model.push(Reply::pieces(["It is ", "the ", "data", "base ☃."]));
+        let end = harness.run(&[]).await;
         assert_eq!(end.answer(), "It is the database ☃.");
-        let said = world.said();
-        assert_eq!(said.len(), 1);
-        assert_eq!(said[0].user(), ["Why is checkout slow?"]);
-        assert!(said[0].may_call());
-        assert_eq!(world.receipts(), ["started", "ended Done"]);
+        let requests = harness.model_requests();
+        assert_eq!(requests.len(), 1);
+        assert_eq!(requests[0].user(), ["Why is checkout slow?"]);
+        assert!(requests[0].may_call());
+        assert_eq!(harness.receipts(), ["started", "ended Done"]);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_in_fragments_are_put_together() {
+async fn fragmented_calls_are_assembled() {
     for wire in WIRES {
-        let mut world = World::new(wire).await;
-        let (one, two) = (world.path("ein ☃.txt"), world.path("zwei"));
+        let mut harness = Harness::new(wire).await;
+        let (one, two) = (harness.path("ein ☃.txt"), harness.path("zwei"));
         let first = json!({ "path": one, "content": "ä \"quoted\" \\ \u{1f600}\n" });
         let second = json!({ "path": two, "content": "2" });
         let answer = Answer::pieces(["I ", "write."])
             .tool(call("write_file", first).in_pieces_of(1))
             .tool(call("write_file", second).in_pieces_of(3));
-        world.model.push(answer);
-        world.run(&[]).await.answer();
+        harness.model.push(answer);
+        harness.run(&[]).await.answer();
         let read = |path| std::fs::read_to_string(path).expect("a file");
         assert_eq!(read(one), "ä \"quoted\" \\ \u{1f600}\n");
         assert_eq!(read(two), "2");
-        assert_eq!(world.last().results().len(), 2);
+        assert_eq!(harness.last().results().len(), 2);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_does_not_stream_is_understood() {
+async fn a_server_that_does_not_stream_is_supported() {
     for wire in WIRES {
-        let mut world = World::new(wire).await;
-        let path = world.file("a", "inside");
+        let mut harness = Harness::new(wire).await;
+        let path = harness.file("a", "inside");
         let arguments = json!({ "path": path });
         let (calling, answer) = match wire {
             WireFormat::OpenAi => {
@@ -68,86 +68,88 @@ async fn a_server_that_does_not_stream_is_understood() {
             }
         };
         for body in [calling, answer] {
-            world.model.push(HttpAnswer {
+            harness.model.push(HttpAnswer {
                 status: 200,
                 headers: vec![("content-type".into(), "application/json".into())],
                 pieces: vec![body.to_string().into()],
             });
         }
-        assert_eq!(world.run(&[]).await.answer(), "Whole.");
-        assert!(world.last().last().contains("inside"));
+        assert_eq!(harness.run(&[]).await.answer(), "Whole.");
+        assert!(harness.last().last().contains("inside"));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_model_writes_can_be_watched_while_it_writes() {
+async fn model_output_is_reported_while_it_streams() {
     for wire in WIRES {
-        let mut world = World::new(wire).await;
+        let mut harness = Harness::new(wire).await;
         let gate = Gate::new();
         let pieces = ["I have begun", " and ended."];
-        world.model.push(Reply::pieces(pieces).gated(&gate));
-        world.start(&[]);
+        harness.model.push(Reply::pieces(pieces).gated(&gate));
+        harness.start(&[]);
         gate.release(1);
-        let records = world.records.clone();
-        let run = world.plan.run.uid.as_str().to_owned();
-        world
-            .until("it is shown", || {
+        let records = harness.records.clone();
+        let run = harness.plan.run.uid.as_str().to_owned();
+        harness
+            .wait_until("progress is reported", || {
                 let report = records.read_report(&run).ok().flatten();
                 report.and_then(|it| it.progress).as_deref() == Some("I have begun")
             })
             .await;
         gate.open();
-        assert_eq!(world.ended().await.answer(), "I have begun and ended.");
+        assert_eq!(harness.wait_for_end().await.answer(), "I have begun and ended.");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_of_two_skills_are_under_way_at_a_time_and_told_in_the_models_order() {
+async fn calls_of_two_skills_run_concurrently_with_results_in_order() {
     for wire in WIRES {
-        let mut world = World::new(wire).await;
-        let cluster = Executor::silent(world.volume("cluster"));
-        let tickets = Executor::silent(world.volume("tickets"));
+        let mut harness = Harness::new(wire).await;
+        let cluster = Executor::silent(harness.volume("cluster"));
+        let tickets = Executor::silent(harness.volume("tickets"));
         let to = |pack: &str| call("execute_command", json!({ "command": "a", "target": pack }));
-        world.model.push(Answer::tools([to("cluster"), to("tickets")]));
-        world.start(&[]);
-        world.until("both are asked", || cluster.seen().len() + tickets.seen().len() == 2).await;
-        // The second is over before the first.
+        harness.model.push(Answer::tools([to("cluster"), to("tickets")]));
+        harness.start(&[]);
+        harness
+            .wait_until("both skills have their request", || cluster.requests().len() + tickets.requests().len() == 2)
+            .await;
+        // The second call finishes first.
         tickets.answer(0, &result(0, "from tickets"));
         cluster.answer(0, &result(0, "from cluster"));
-        world.ended().await.answer();
-        assert_eq!(world.last().shown(), ["from cluster", "from tickets"]);
+        harness.wait_for_end().await.answer();
+        assert_eq!(harness.last().result_texts(), ["from cluster", "from tickets"]);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_that_could_see_each_other_are_made_one_after_the_other() {
-    let mut world = World::new(WireFormat::OpenAi).await;
-    let path = world.file("a", "before");
+async fn dependent_calls_run_in_order() {
+    let mut harness = Harness::new(WireFormat::OpenAi).await;
+    let path = harness.file("a", "before");
     let read = || call("read_file", json!({ "path": path }));
     let write = call("write_file", json!({ "path": path, "content": "after" }));
     let edit = json!({ "path": path, "edits": [{ "old_string": "after", "new_string": "last" }] });
-    // How many were open in the skill when each was seen.
+    // Open requests of the skill at each request.
     let open: Arc<Mutex<Vec<usize>>> = Arc::default();
     let _cluster = {
-        let (open, volume) = (Arc::clone(&open), world.volume("cluster"));
-        Executor::on(world.volume("cluster"), move |_| {
+        let (open, volume) = (Arc::clone(&open), harness.volume("cluster"));
+        Executor::on(harness.volume("cluster"), move |_| {
             open.lock().expect("not poisoned").push(unanswered(&volume));
             Some(result(0, ""))
         })
     };
     let command = |line: &str| call("execute_command", json!({ "command": line, "target": "cluster" }));
-    world.model.push(Answer::tools([
+    harness.model.push(Answer::tools([
         read(),
         write,
         call("edit_file", edit),
-        call("list_directory", json!({ "path": world.path("") })),
+        call("list_directory", json!({ "path": harness.path("") })),
         command("1"),
         command("2"),
         command("3"),
     ]));
-    world.model.push(Answer::tools([read().id("again")]));
-    world.run(&[]).await.answer();
-    let shown = world.last().shown();
+    harness.model.push(Answer::tools([read().id("again")]));
+    harness.run(&[]).await.answer();
+    let shown = harness.last().result_texts();
     assert!(shown[0].contains("before"), "{}", shown[0]);
     assert!(shown[7].contains("last"), "{}", shown[7]);
     assert_eq!(*open.lock().expect("not poisoned"), [1, 1, 1]);

@@ -1,10 +1,10 @@
-//! What is kept for people.
+//! The transcript and progress reports.
 
 use serde_json::{Value, json};
 use sympozium_api::run_plan::WireFormat;
 use sympozium_testkit::model_server::{Answer, Reply};
 
-use crate::world::{KEY, WIRES, World, call, calling};
+use crate::harness::{Harness, KEY, WIRES, call, calling};
 
 fn kinds(lines: &[Value]) -> Vec<&str> {
     let kind = |line: &'_ Value| line["kind"].as_str().map(str::len);
@@ -13,33 +13,33 @@ fn kinds(lines: &[Value]) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everything_that_was_said_is_kept_in_its_order() {
+async fn the_transcript_has_everything_in_order() {
     for wire in WIRES {
-        let mut world = World::new(wire).await;
-        let path = world.file("a", "inside\n");
+        let mut harness = Harness::new(wire).await;
+        let path = harness.file("a", "inside\n");
         let read = call("read_file", json!({ "path": path })).id("one");
         let bad = call("become_root", json!({})).id("two");
-        world.model.push(Answer::text("I look.").tool(read).tool(bad).usage(120, 34));
-        world.model.push(Reply::text("It is inside."));
-        world.run(&[]).await.answer();
-        let lines = world.transcript();
+        harness.model.push(Answer::text("I look.").tool(read).tool(bad).usage(120, 34));
+        harness.model.push(Reply::text("It is inside."));
+        harness.run(&[]).await.answer();
+        let lines = harness.transcript();
         assert_eq!(kinds(&lines), ["task", "answer", "result", "result", "answer", "end"]);
         assert!(lines.iter().map(|it| it["atMs"].as_u64()).is_sorted());
-        let said = world.said();
-        assert_eq!(lines[0]["system"], json!(said[0].system()[0]));
+        let requests = harness.model_requests();
+        assert_eq!(lines[0]["system"], json!(requests[0].system()[0]));
         assert_eq!(lines[0]["task"], "Why is checkout slow?");
         assert_eq!(lines[1]["text"], "I look.");
         let counted = ["inputTokens", "outputTokens", "round"].map(|it| lines[1][it].as_u64());
         assert_eq!(counted, [Some(120), Some(34), Some(1)]);
-        // The very message that the model is shown again.
-        let said_again = said[1].messages().iter();
+        // The assistant message of the next request.
+        let said_again = requests[1].messages().iter();
         let mut said_again = said_again.filter(|it| it["role"] == "assistant");
         assert_eq!(said_again.next(), Some(&lines[1]["message"]));
         for (line, shown, failed) in
-            [(&lines[2], &said[1].results()[0], false), (&lines[3], &said[1].results()[1], true)]
+            [(&lines[2], &requests[1].results()[0], false), (&lines[3], &requests[1].results()[1], true)]
         {
-            let told = (&line["id"], &line["text"], &line["failed"]);
-            assert_eq!(told, (&json!(shown.id), &json!(shown.text), &json!(failed)));
+            let text = (&line["id"], &line["text"], &line["failed"]);
+            assert_eq!(text, (&json!(shown.id), &json!(shown.text), &json!(failed)));
         }
         assert_eq!(lines[5]["answer"], "It is inside.");
         let whole = format!("{lines:?}");
@@ -48,16 +48,16 @@ async fn everything_that_was_said_is_kept_in_its_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_longer_than_a_line_may_be_is_cut_in_it_and_the_model_has_all_of_it() {
-    let mut world = World::new(WireFormat::OpenAi).await;
+async fn long_texts_are_cut_in_the_transcript_only() {
+    let mut harness = Harness::new(WireFormat::OpenAi).await;
     // Twice as long in JSON.
     let long = "\"ä".repeat(80_000);
-    world.model.push(calling("read_file", json!({ "path": world.file("a", "x".repeat(400_000)) })));
-    world.model.push(Answer::text(long.clone()));
-    let end = world.run(&[("CONTEXT_TOOL_RESULT_MAX_BYTES", "1000000")]).await;
+    harness.model.push(calling("read_file", json!({ "path": harness.file("a", "x".repeat(400_000)) })));
+    harness.model.push(Answer::text(long.clone()));
+    let end = harness.run(&[("CONTEXT_TOOL_RESULT_MAX_BYTES", "1000000")]).await;
     assert!(end.answer().len() > 200_000);
-    assert!(world.last().last().contains(&"x".repeat(400_000)));
-    let lines = world.transcript();
+    assert!(harness.last().last().contains(&"x".repeat(400_000)));
+    let lines = harness.transcript();
     assert_eq!(kinds(&lines), ["task", "answer", "result", "answer", "end"]);
     for (line, name) in [(2, "text"), (3, "text"), (4, "answer")] {
         let text = lines[line][name].as_str().expect("a text");
@@ -66,35 +66,35 @@ async fn what_is_longer_than_a_line_may_be_is_cut_in_it_and_the_model_has_all_of
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_transcript_keeps_nobody_from_working() {
-    let mut world = World::with(WireFormat::Anthropic, |plan| plan.limits.transcript_bytes = 20_000).await;
+async fn a_full_transcript_does_not_stop_the_run() {
+    let mut harness = Harness::with(WireFormat::Anthropic, |plan| plan.limits.transcript_bytes = 20_000).await;
     for index in 0..20 {
-        let path = world.file(&format!("file-{index}"), "x".repeat(3000));
-        world.model.push(calling("read_file", json!({ "path": path })));
+        let path = harness.file(&format!("file-{index}"), "x".repeat(3000));
+        harness.model.push(calling("read_file", json!({ "path": path })));
     }
-    world.model.push(Reply::text("Done."));
-    assert_eq!(world.run(&[]).await.answer(), "Done.");
-    let lines = world.transcript();
+    harness.model.push(Reply::text("Done."));
+    assert_eq!(harness.run(&[]).await.answer(), "Done.");
+    let lines = harness.transcript();
     assert_eq!(kinds(&lines)[..3], ["task", "answer", "result"]);
-    assert!(world.report().transcript_bytes <= 20_000);
+    assert!(harness.report().transcript_bytes <= 20_000);
     assert!(lines.len() > 5, "{}", lines.len());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_agent_is_doing_can_be_seen_from_outside() {
-    let mut world = World::new(WireFormat::OpenAi).await;
-    let cluster = crate::skills::Executor::silent(world.volume("cluster"));
+async fn progress_is_reported() {
+    let mut harness = Harness::new(WireFormat::OpenAi).await;
+    let cluster = crate::skills::Executor::silent(harness.volume("cluster"));
     let command = json!({ "command": "kubectl\nget   pods", "target": "cluster" });
-    world.model.push(calling("execute_command", command));
-    world.start(&[]);
-    world.until("it is asked", || !cluster.seen().is_empty()).await;
-    let (records, run) = (world.records.clone(), world.plan.run.uid.clone());
-    world
-        .until("it is seen", || {
+    harness.model.push(calling("execute_command", command));
+    harness.start(&[]);
+    harness.wait_until("the skill has the request", || !cluster.requests().is_empty()).await;
+    let (records, run) = (harness.records.clone(), harness.plan.run.uid.clone());
+    harness
+        .wait_until("progress is reported", || {
             let report = records.read_report(run.as_str()).ok().flatten();
             report.and_then(|it| it.progress).as_deref() == Some("execute_command kubectl get pods")
         })
         .await;
     cluster.answer(0, &crate::skills::result(0, "none"));
-    world.ended().await.answer();
+    harness.wait_for_end().await.answer();
 }

@@ -1,4 +1,4 @@
-//! The bridge tool of the guide: `send_channel_message`, with a channel that is a file.
+//! The bridge tool of the guide, `send_channel_message`, with a channel that is a file.
 
 #[path = "../../../../../examples/tool-authoring/channel.rs"]
 mod channel;
@@ -17,7 +17,6 @@ use sympozium_testkit::model_server::{Answer, Reply, ToolCall};
 use super::run::{RUNNER, Run, planned};
 use channel::Outbox;
 
-/// An agent with the tools of every run.
 pub const PLAIN: &str = "\
 apiVersion: sympozium.ai/v1alpha1
 kind: Agent
@@ -55,7 +54,7 @@ async fn a_message_goes_to_the_channel_that_is_connected() {
     let message = json!({ "run": uid, "agent": "clerk", "chat": null, "text": "The order is on its way." });
     assert_eq!(lines, [message]);
     assert_eq!(
-        run.shown(),
+        run.result_texts(),
         [
             "the message is on its way to slack",
             "Error: the gateway refuses: discord is not connected; slack is",
@@ -76,14 +75,14 @@ async fn a_message_goes_to_the_channel_that_is_connected() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_that_cannot_be_written_is_not_said_to_be_sent() {
+async fn a_message_that_cannot_be_written_is_an_error() {
     let outbox = tempfile::tempdir().expect("a directory");
     let path = outbox.path().to_owned();
     let mut run = Run::new(planned(PLAIN), Outbox { path });
     sends(&run, "slack", "hello");
     run.model.push(Reply::text("I could not tell them."));
     run.answer(RUNNER).await;
-    assert_eq!(run.shown(), ["Error: the gateway refuses: the message may not have gone out to slack"]);
+    assert_eq!(run.result_texts(), ["Error: the gateway refuses: the message may not have gone out to slack"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -93,7 +92,7 @@ async fn without_a_scheduler_a_message_is_an_error_and_never_success() {
     run.model.push(Reply::text("Nobody can be told here."));
     run.answer(RUNNER).await;
     assert!(run.offered().iter().any(|it| it == TOOL));
-    assert_eq!(run.shown(), ["Error: the gateway refuses: no channel is connected where this run is"]);
+    assert_eq!(run.result_texts(), ["Error: the gateway refuses: no channel is connected where this run is"]);
     assert_eq!(
         run.receipts(),
         [
@@ -103,10 +102,10 @@ async fn without_a_scheduler_a_message_is_an_error_and_never_success() {
     );
 }
 
-/// Has no room at first, and then fails each time. Counts how often it is asked for messages.
-struct Unsteady(Arc<AtomicU32>);
+/// Busy at first, then successful once, then failing. Counts the messages.
+struct FlakyScheduler(Arc<AtomicU32>);
 
-impl Scheduler for Unsteady {
+impl Scheduler for FlakyScheduler {
     async fn message(&self, _: &Arc<RunFacts>, _: MessageRequest) -> Result<TextAnswer, HandlerError> {
         match self.0.fetch_add(1, Ordering::Relaxed) {
             0 => Err(HandlerError::Busy("too many messages at once".to_owned())),
@@ -125,21 +124,21 @@ impl Scheduler for Unsteady {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_others_see_is_asked_for_once_whatever_the_answer() {
-    let asked = Arc::new(AtomicU32::new(0));
-    let mut run = Run::new(planned(PLAIN), Unsteady(Arc::clone(&asked)));
+async fn messages_are_never_retried() {
+    let calls = Arc::new(AtomicU32::new(0));
+    let mut run = Run::new(planned(PLAIN), FlakyScheduler(Arc::clone(&calls)));
     sends(&run, "slack", "first");
     sends(&run, "slack", "second");
     sends(&run, "slack", "third");
     run.model.push(Reply::text("Done."));
     run.answer(RUNNER).await;
     assert_eq!(
-        run.shown(),
+        run.result_texts(),
         [
             "Error: the gateway refuses: too many messages at once",
             "sent after all",
             "Error: the gateway refuses: it may have been sent"
         ]
     );
-    assert_eq!(asked.load(Ordering::Relaxed), 3);
+    assert_eq!(calls.load(Ordering::Relaxed), 3);
 }

@@ -1,4 +1,4 @@
-//! The native tool of the guide: `count_words`, in a runner of its own.
+//! The native tool of the guide, `count_words`, in a custom runner.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -12,10 +12,9 @@ use sympozium_testkit::model_server::{Answer, Reply, ToolCall};
 use super::bridge_tool::PLAIN;
 use super::run::{RUNNER, Run, planned};
 
-/// The runner of the guide.
 const EXAMPLE: &str = env!("CARGO_BIN_EXE_agent-with-count-words");
 
-/// What the planner would say of the tool, if it knew it.
+/// The tool as the planner would write it.
 const TOOL: &str = include_str!("count_words.json");
 
 fn plan() -> RunPlan {
@@ -31,7 +30,7 @@ async fn counted(run: &mut Run, program: &str, paths: &[PathBuf]) -> Vec<String>
     }
     run.model.push(Reply::text("Counted."));
     assert_eq!(run.answer(program).await, "Counted.");
-    run.shown()
+    run.result_texts()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -70,13 +69,13 @@ async fn arguments_that_do_not_fit_get_no_permit() {
     run.model.push(Answer::tools([ToolCall::new("count_words", &bad)]));
     run.model.push(Reply::text("No."));
     run.answer(EXAMPLE).await;
-    let shown = run.shown().remove(0);
+    let shown = run.result_texts().remove(0);
     assert!(shown.starts_with("Error: the arguments do not fit: ") && shown.contains("unit"), "{shown}");
     assert_eq!(run.receipts().len(), 1, "{:?}", run.receipts());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_runner_that_does_not_know_the_tool_says_so() {
+async fn an_unknown_native_tool_is_an_error() {
     let mut run = Run::new(plan(), NoScheduler);
     let notes = run.at("workspace/notes.txt");
     let shown = counted(&mut run, RUNNER, &[notes]).await;

@@ -6,15 +6,15 @@ use std::fs;
 use sympozium_testkit::static_build::workspace_root;
 
 const PAGE: &str = include_str!("../../../../../docs/tool-authoring.md");
-/// What stands before a block that is a file.
+/// The comment before a block that shows a file.
 const SHOWS: &str = "<!-- shows: ";
-/// Everything in it is on the page, but for what says so.
+/// All its files are on the page, except the README.
 const DIRECTORY: &str = "examples/tool-authoring";
 const README: &str = "README.md";
-/// Blocks that are no file: what somebody types and sees.
+/// Blocks that show a terminal.
 const CONSOLE: &str = "console";
 
-/// The blocks of code of a page: language, content, and the line before.
+/// Code blocks of a page: language, content, and the line before.
 fn blocks(page: &str) -> Vec<(String, String, String)> {
     let mut blocks = Vec::new();
     let mut before = String::new();

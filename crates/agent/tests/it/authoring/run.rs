@@ -1,4 +1,4 @@
-//! A run of manifests, with whoever is behind the gateway and whichever program is the agent.
+//! A run of manifests, with a given scheduler and agent program.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,21 +30,19 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::bridge;
-use crate::outside::Internet;
-use crate::said::Said;
+use crate::fakes::Internet;
+use crate::model_requests::ModelRequest;
 
-/// The runner that we ship.
 pub const RUNNER: &str = env!("CARGO_BIN_EXE_agent-runner");
-/// The floor that an installation brings.
 const FLOOR: &str = include_str!("../../../../../config/policies/floor.yaml");
 const NAMESPACE: &str = "default";
 const UID: &str = "7c0e5d52-4b1f-4d0e-9a57-3f0f6a1c2b9d";
-/// Where the model is, as the plan has it after [`planned`].
+/// The model's address in the plan of [`planned`].
 const MODEL: (&str, u16) = ("model.test", 8080);
-const PATIENCE: Duration = Duration::from_secs(180);
-const PAUSE: Duration = Duration::from_millis(2);
+const TIMEOUT: Duration = Duration::from_secs(180);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// The plan of the run in these manifests, as an installation makes it, but for where the model is.
+/// The plan of the run in these manifests, with the test's model endpoint.
 pub fn planned(manifests: &str) -> RunPlan {
     let (mut run, mut agent, mut policy) = (None, None, None);
     let mut packs: Vec<SkillPack> = Vec::new();
@@ -64,7 +62,7 @@ pub fn planned(manifests: &str) -> RunPlan {
     let candidate = |pack| PackCandidates { own: Some(PackObject { pack, author: None }), system: None };
     let name = |pack: &SkillPack| SkillPackName::new(pack.metadata.name.clone().expect("a name"));
     let packs: BTreeMap<_, _> = packs.iter().map(|it| (name(it), candidate(it))).collect();
-    // The guide's gateway serves what its examples are about.
+    // The guide's gateway serves these.
     let settings = sympozium_plan::admit::Settings {
         services: Services { channels: true, schedules: true, subagents: true, ..Services::default() },
         ..sympozium_plan::admit::Settings::default()
@@ -114,7 +112,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Starts gateway and bridge of a run; `scheduler` is behind them.
+    /// Starts gateway and bridge, with `scheduler` behind them.
     pub fn new(plan: RunPlan, scheduler: impl Scheduler) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let at = |name: &str| directory.path().join(name);
@@ -154,12 +152,11 @@ impl Run {
         Self { plan, model, directory, digest, records, bridge, serving }
     }
 
-    /// A path in the run's directory.
     pub fn at(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// The whole run, with this program as its agent: the answer.
+    /// Runs this program as the agent and returns the answer.
     pub async fn answer(&mut self, program: impl AsRef<Path>) -> String {
         let mut view = agent_view(&self.plan);
         let workspace = self.at("workspace").display().to_string();
@@ -176,9 +173,9 @@ impl Run {
             .stderr(log)
             .spawn()
             .expect("it starts");
-        let ended = exited(&mut agent).await;
-        let bridge = exited(&mut self.bridge).await;
-        assert_eq!((ended, bridge), (Some(0), Some(0)), "{}", self.logs());
+        let agent_code = wait_for_exit(&mut agent).await;
+        let bridge = wait_for_exit(&mut self.bridge).await;
+        assert_eq!((agent_code, bridge), (Some(0), Some(0)), "{}", self.logs());
         let report = self.records.read_report(UID).expect("readable");
         match report.and_then(|it| it.ending) {
             Some(AgentEnd::Answered { text }) => text,
@@ -186,23 +183,21 @@ impl Run {
         }
     }
 
-    /// The tools that the model was offered.
     pub fn offered(&self) -> Vec<String> {
-        let first = self.said().remove(0);
+        let first = self.model_requests().remove(0);
         first.tools().into_iter().map(str::to_owned).collect()
     }
 
-    /// What the model was told of its calls.
-    pub fn shown(&self) -> Vec<String> {
-        self.said().pop().expect("a request").shown()
+    pub fn result_texts(&self) -> Vec<String> {
+        self.model_requests().pop().expect("a request").result_texts()
     }
 
-    fn said(&self) -> Vec<Said> {
+    fn model_requests(&self) -> Vec<ModelRequest> {
         let requests = self.model.requests();
-        requests.iter().map(|it| Said::of(it)).collect()
+        requests.iter().map(|it| ModelRequest::of(it)).collect()
     }
 
-    /// What the receipts say of calls and actions, verified against the plan and the last head.
+    /// Events of calls and actions, verified against the plan and the last head.
     pub fn events(&self) -> Vec<Event> {
         let lines = fs::read_to_string(self.records.path(UID).join(files::RECEIPTS));
         let report = self.records.read_report(UID).expect("readable");
@@ -213,7 +208,6 @@ impl Run {
         receipts.map(|it| it.event).filter(of_calls).collect()
     }
 
-    /// The same, in a line each.
     pub fn receipts(&self) -> Vec<String> {
         self.events().iter().map(short).collect()
     }
@@ -241,13 +235,13 @@ fn short(event: &Event) -> String {
     }
 }
 
-/// Waits for a process, and ends it when it does not end by itself.
-async fn exited(child: &mut Child) -> Option<i32> {
-    let waited = timeout(PATIENCE, async {
+/// Waits for a process, and kills it after a timeout.
+async fn wait_for_exit(child: &mut Child) -> Option<i32> {
+    let waited = timeout(TIMEOUT, async {
         loop {
             match child.try_wait().expect("a child") {
                 Some(status) => return status.code(),
-                None => sleep(PAUSE).await,
+                None => sleep(POLL_INTERVAL).await,
             }
         }
     });

@@ -26,7 +26,7 @@ const PROGRAM: &str = "examples/tool-authoring/orders";
 /// Where the base image has the executor.
 const SIDECAR: &str = "/opt/sympozium/bin/skill-sidecar";
 
-/// The pack's container: UID 1000, a root that is read-only, the program in `/usr/local/bin`.
+/// The pack's container: UID 1000, a read-only root, the program in `/usr/local/bin`.
 struct Sidecar {
     cancel: Cancel,
     running: Option<JoinHandle<Result<Outcome, RunError>>>,
@@ -43,10 +43,7 @@ impl Sidecar {
         let program = run.at("image/skills/orders");
         copy_program(&workspace_root().join(PROGRAM), &program).expect("a copy");
         fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("a mode");
-        let (profile, identity) = match is_root() {
-            true => (Profile::HostRoot, Some(1000)),
-            false => (Profile::HostUser, None),
-        };
+        let (profile, identity) = if is_root() { (Profile::HostRoot, Some(1000)) } else { (Profile::HostUser, None) };
         let mut config = Config::new(profile);
         config.layout.identity = identity;
         config.stage = StageProgram::At(binary);
@@ -61,13 +58,13 @@ impl Sidecar {
         let mut request = Request::argv([SIDECAR, "ipc", "--pack", "orders"]);
         request.timeout = Duration::from_secs(300);
         let cancel = Cancel::new().expect("a descriptor");
-        let wish = cancel.clone();
-        let running = std::thread::spawn(move || executor.run(&request, Some(&wish)));
+        let handle = cancel.clone();
+        let running = std::thread::spawn(move || executor.run(&request, Some(&handle)));
         Self { cancel, running: Some(running) }
     }
 
-    /// Waits until it has left by itself, as it does when the run is over.
-    fn left(mut self) -> Outcome {
+    /// Waits until the sidecar exits, as it does at the end of the run.
+    fn wait(mut self) -> Outcome {
         let running = self.running.take().expect("it runs");
         running.join().expect("no panic").expect("an outcome")
     }
@@ -77,9 +74,9 @@ impl Drop for Sidecar {
     fn drop(&mut self) {
         self.cancel.cancel();
         if let Some(running) = self.running.take() {
-            let ended = running.join();
+            let agent = running.join();
             if std::thread::panicking() {
-                let _ = writeln!(std::io::stderr(), "the sidecar: {ended:?}");
+                let _ = writeln!(std::io::stderr(), "the sidecar: {agent:?}");
             }
         }
     }
@@ -87,7 +84,7 @@ impl Drop for Sidecar {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_model_looks_up_an_order_and_answers() {
-    // Before the run: it may have to be built, and the bridge does not wait for an agent that long.
+    // Build it before the run: the bridge's wait for an agent is shorter.
     static_build::program("skill-sidecar").expect("a sidecar");
     let mut run = Run::new(planned(&format!("{PACK}---\n{RUN}")), NoScheduler);
     let sidecar = Sidecar::start(&run);
@@ -104,9 +101,9 @@ async fn the_model_looks_up_an_order_and_answers() {
     run.model.push(Reply::text("It was shipped."));
     assert_eq!(run.answer(RUNNER).await, "It was shipped.");
 
-    // The policy denies everything else; texts of skills can always be read.
+    // The policy denies everything else; skills can always be loaded.
     assert_eq!(run.offered(), ["lookup_order", "load_skill"]);
-    let shown = run.shown();
+    let shown = run.result_texts();
     assert_eq!(shown[0], "A-1001: shipped on 12 November, parcel 7731\nitems: 2 lamps, 1 table");
     assert_eq!(shown[1], "A-1002: waiting for payment since 3 November");
     for (text, part) in shown[2..5].iter().zip(["/number", "/detail", "format"]) {
@@ -116,7 +113,7 @@ async fn the_model_looks_up_an_order_and_answers() {
         shown[5..],
         ["STDERR: there is no order A-9999; ask the customer for the number on the invoice\n(exit code: 1)"]
     );
-    // Of the calls whose arguments do not fit there is a decision and no action: no program was started for them.
+    // Calls with invalid arguments have a decision but no action: no program was started.
     let refused = "lookup_order: Refused";
     let receipts = run.receipts();
     let expected = [
@@ -137,7 +134,7 @@ async fn the_model_looks_up_an_order_and_answers() {
             assert_eq!(isolation.profile, "container");
         }
     }
-    let outcome = sidecar.left();
+    let outcome = sidecar.wait();
     assert_eq!(outcome.termination.exit_code(), 0, "{outcome:?}");
 }
 
@@ -167,12 +164,12 @@ fn the_program_checks_its_arguments_again() {
             .spawn()
             .expect("it starts");
         let mut stdin = child.stdin.take().expect("a pipe");
-        // One that refuses does not read.
+        // A program that refuses does not read.
         let _ = stdin.write_all(input.as_bytes());
         drop(stdin);
         let output = child.wait_with_output().expect("it ends");
-        let told = String::from_utf8(output.stdout).expect("text");
-        assert_eq!((output.status.code(), told.as_str()), (Some(code), stdout), "{arguments:?}");
+        let stdout_text = String::from_utf8(output.stdout).expect("text");
+        assert_eq!((output.status.code(), stdout_text.as_str()), (Some(code), stdout), "{arguments:?}");
         assert_eq!(output.stderr.is_empty(), code == 0, "{arguments:?}");
     }
 }

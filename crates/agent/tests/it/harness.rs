@@ -1,4 +1,4 @@
-//! A run around an agent.
+//! A run with everything but the agent.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,35 +31,29 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::bridge;
-use crate::outside::{Doing, Internet};
-use crate::said::Said;
+use crate::fakes::{FakeScheduler, Internet};
+use crate::model_requests::ModelRequest;
 
 const PLAN: &[u8] = include_bytes!("../../../plan/src/plan/tests/fixtures/plan-v1.json");
 const PROGRAM: &str = env!("CARGO_BIN_EXE_agent-runner");
-/// Both formats, for what must hold in either.
 pub const WIRES: [WireFormat; 2] = [WireFormat::OpenAi, WireFormat::Anthropic];
-/// How long a test waits for anything.
-pub const PATIENCE: Duration = Duration::from_secs(120);
-/// How long to wait between two looks.
-const PAUSE: Duration = Duration::from_millis(2);
-/// Where the model is, as the plan has it.
+pub const TIMEOUT: Duration = Duration::from_secs(120);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
+/// The model's host in the plan.
 const MODEL_HOST: &str = "model.test";
-/// Where pages are.
 pub const WEB_HOST: &str = "web.test";
-/// The provider's key.
 pub const KEY: &str = "sk-test-0f6d2a9c41b7";
-/// More often than any test does anything.
-const OFTEN: u32 = 100_000;
+const UNLIMITED: u32 = 100_000;
 
 /// A run, from its plan to its records.
-pub struct World {
+pub struct Harness {
     pub plan: RunPlan,
     pub view: AgentView,
     pub digest: Digest,
     pub directory: TempDir,
     pub internet: Internet,
-    pub desk: ApprovalQueue,
-    pub doing: Doing,
+    pub approvals: ApprovalQueue,
+    pub scheduler: FakeScheduler,
     pub records: RecordStore,
     pub model: ModelServer,
     pub bridge: Child,
@@ -67,19 +61,16 @@ pub struct World {
     serving: JoinHandle<()>,
 }
 
-/// How a run ended.
+/// The end of a run.
 #[derive(Debug)]
 pub struct End {
     /// The agent's exit code.
     pub code: Option<i32>,
-    /// What is reported.
     pub ending: AgentEnd,
-    /// What the agent logged.
     pub log: String,
 }
 
 impl End {
-    /// The answer.
     #[track_caller]
     pub fn answer(&self) -> &str {
         match &self.ending {
@@ -88,7 +79,7 @@ impl End {
         }
     }
 
-    /// Why there is none.
+    /// The error of a failed run.
     #[track_caller]
     pub fn failure(&self) -> &str {
         match &self.ending {
@@ -98,46 +89,44 @@ impl End {
     }
 }
 
-/// A call that the model makes.
 pub fn call(tool: &str, arguments: Value) -> ToolCall {
     ToolCall::new(tool, &arguments)
 }
 
-/// An answer that is one call.
+/// A response with a single call.
 pub fn calling(tool: &str, arguments: Value) -> Answer {
     Answer::tools([call(tool, arguments)])
 }
 
-/// The tool of this name, of this pack where it has one.
 pub fn tool<'p>(plan: &'p mut RunPlan, name: &str, pack: Option<&str>) -> &'p mut ToolPlan {
     plan.tools.iter_mut().find(|tool| tool.name == name && tool.pack.as_deref() == pack).expect("a tool")
 }
 
-impl World {
-    /// Everything but the agent, for the open plan.
+impl Harness {
+    /// Starts everything but the agent, for the permissive plan.
     pub async fn new(wire: WireFormat) -> Self {
         Self::with(wire, |_| ()).await
     }
 
     /// As [`new`](Self::new), with changes of the plan.
     pub async fn with(wire: WireFormat, change: impl FnOnce(&mut RunPlan)) -> Self {
-        let mut plan = open_plan(wire);
+        let mut plan = permissive_plan(wire);
         change(&mut plan);
         let directory = tempfile::tempdir().expect("a directory");
         let digest = write_inputs(&plan, directory.path());
-        let view = write_texts(&plan, directory.path());
+        let view = write_skills(&plan, directory.path());
         let internet = Internet::default();
         let model = ModelServer::start().expect("a model");
         internet.host(MODEL_HOST, model.address());
         let gateway = Gateway::new(keys(), Settings::default(), internet.clone());
         gateway.plans().add(&plan).expect("a plan");
-        let (desk, doing) = (ApprovalQueue::new(), Doing::default());
+        let (approvals, scheduler) = (ApprovalQueue::new(), FakeScheduler::default());
         let records = RecordStore::open(&directory.path().join("records")).expect("records");
         let api = RunApi {
             authenticator: gateway.credentials(),
-            question_handler: desk.clone(),
+            question_handler: approvals.clone(),
             report_store: records.clone(),
-            scheduler: doing.clone(),
+            scheduler: scheduler.clone(),
         };
         gateway.serve_run_api(api).expect("the first");
         let socket = directory.path().join("gateway.sock");
@@ -155,8 +144,8 @@ impl World {
             digest,
             directory,
             internet,
-            desk,
-            doing,
+            approvals,
+            scheduler,
             records,
             model,
             bridge,
@@ -165,42 +154,40 @@ impl World {
         }
     }
 
-    /// A path in the run's directory.
     pub fn at(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// A path in the workspace, as a model names it.
+    /// A path in the workspace, for tool calls.
     pub fn path(&self, name: &str) -> String {
         self.at("workspace").join(name).display().to_string()
     }
 
-    /// Puts a file into the workspace, and gives its path.
+    /// Writes a file in the workspace and returns its path.
     pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> String {
         let path = self.path(name);
         fs::write(&path, content).expect("a file");
         path
     }
 
-    /// The volume of a skill.
     pub fn volume(&self, pack: &str) -> PathBuf {
         self.at("ipc").join(pack)
     }
 
-    /// Starts the agent, with variables of its author.
+    /// Starts the agent with environment variables.
     pub fn start(&mut self, variables: &[(&str, &str)]) -> i32 {
         let view = serde_json::to_vec(&self.view).expect("JSON");
         fs::write(self.at("agent/agent.json"), view).expect("a file");
         self.spawn(variables)
     }
 
-    /// Starts it before there is a run for it.
+    /// Starts the agent before its input exists.
     pub fn start_without_input(&mut self) -> i32 {
         self.spawn(&[])
     }
 
-    /// Starts another program, which takes what the agent takes, in its place.
-    pub fn start_in_its_place(&mut self, program: Command) -> i32 {
+    /// Starts another program with the agent's command line.
+    pub fn start_program(&mut self, program: Command) -> i32 {
         let view = serde_json::to_vec(&self.view).expect("JSON");
         fs::write(self.at("agent/agent.json"), view).expect("a file");
         self.spawn_program(program, &[])
@@ -227,71 +214,67 @@ impl World {
         pid
     }
 
-    /// The whole run: from the agent's start to the last report.
+    /// From the agent's start to the last report.
     pub async fn run(&mut self, variables: &[(&str, &str)]) -> End {
         self.start(variables);
-        self.ended().await
+        self.wait_for_end().await
     }
 
-    /// Waits for the end of the agent, then of the bridge. What holds of all requests and receipts is looked at, too.
-    pub async fn ended(&mut self) -> End {
-        let code = self.agent_ended().await;
-        let bridge = exited(&mut self.bridge).await;
+    /// Waits for the agent and the bridge. Also checks the invariants of all requests and receipts.
+    pub async fn wait_for_end(&mut self) -> End {
+        let code = self.wait_for_agent().await;
+        let bridge = wait_for_exit(&mut self.bridge).await;
         let bridge = bridge.unwrap_or_else(|| panic!("the bridge does not end: {}", self.logs()));
         assert_eq!(bridge, Some(0), "{}", self.logs());
         for request in self.model.requests() {
-            Said::of(&request).check();
+            ModelRequest::of(&request).check();
         }
         self.events();
         let ending = self.report().ending.expect("an ending");
         End { code, ending, log: self.log() }
     }
 
-    /// Waits for the end of the agent, and gives its exit code.
-    pub async fn agent_ended(&mut self) -> Option<i32> {
+    /// Returns the agent's exit code.
+    pub async fn wait_for_agent(&mut self) -> Option<i32> {
         let mut agent = self.agents.pop().expect("an agent");
-        let code = exited(&mut agent).await;
+        let code = wait_for_exit(&mut agent).await;
         if code.is_none() {
             self.agents.push(agent);
         }
         code.unwrap_or_else(|| panic!("the agent does not end: {}", self.logs()))
     }
 
-    /// Waits until something is so.
-    pub async fn until(&self, what: &str, condition: impl Fn() -> bool) {
-        let waited = timeout(PATIENCE, async {
+    pub async fn wait_until(&self, what: &str, condition: impl Fn() -> bool) {
+        let waited = timeout(TIMEOUT, async {
             while !condition() {
-                sleep(PAUSE).await;
+                sleep(POLL_INTERVAL).await;
             }
         });
         assert!(waited.await.is_ok(), "never: {what}; {}", self.logs());
     }
 
-    /// Waits until so many requests came to the model, and gives them.
-    pub async fn requests(&self, count: u64) -> Vec<Said> {
-        self.until("so many requests", || self.model.request_count() >= count).await;
-        self.said()
+    /// Waits for this many requests to the model.
+    pub async fn requests(&self, count: u64) -> Vec<ModelRequest> {
+        self.wait_until("so many requests", || self.model.request_count() >= count).await;
+        self.model_requests()
     }
 
-    /// The requests that came to the model.
-    pub fn said(&self) -> Vec<Said> {
-        self.model.requests().iter().map(|it| Said::of(it)).collect()
+    pub fn model_requests(&self) -> Vec<ModelRequest> {
+        self.model.requests().iter().map(|it| ModelRequest::of(it)).collect()
     }
 
-    /// The last of them.
-    pub fn last(&self) -> Said {
-        self.said().pop().expect("a request")
+    pub fn last(&self) -> ModelRequest {
+        self.model_requests().pop().expect("a request")
     }
 
-    /// The last report.
     pub fn report(&self) -> StoredReport {
         let report = self.records.read_report(self.plan.run.uid.as_str());
         report.expect("readable").expect("a report")
     }
 
-    /// What the receipts say, verified against the plan and the last head.
+    /// Events of the receipts, verified against the plan and the last head.
     pub fn events(&self) -> Vec<Event> {
-        // The report first, and only what it counts: while the run goes on, more receipts may be on their way.
+        // The report first, and only what it counts: more receipts may arrive while the run goes on.
         let report = self.report();
         let path = self.records.path(self.plan.run.uid.as_str());
         let bytes = fs::read(path.join(files::RECEIPTS)).expect("receipts");
@@ -302,14 +285,13 @@ impl World {
         verified.receipts.into_iter().map(|it| it.event).collect()
     }
 
-    /// The same, without requests to the model, in a line each.
+    /// A line for each event, without model requests.
     pub fn receipts(&self) -> Vec<String> {
         let events = self.events();
         let events = events.iter().filter(|it| !matches!(it, Event::Model { .. }));
         events.map(short).collect()
     }
 
-    /// The lines of the transcript that was kept.
     pub fn transcript(&self) -> Vec<Value> {
         let path = self.records.path(self.plan.run.uid.as_str());
         let text = fs::read_to_string(path.join(files::TRANSCRIPT)).unwrap_or_default();
@@ -317,14 +299,13 @@ impl World {
         text.lines().map(read).collect()
     }
 
-    /// Waits until a person is asked.
-    pub async fn asked(&self) -> PendingQuestion {
-        self.until("somebody is asked", || !self.desk.pending().is_empty()).await;
-        self.desk.pending().remove(0)
+    pub async fn pending_question(&self) -> PendingQuestion {
+        self.wait_until("a question is pending", || !self.approvals.pending().is_empty()).await;
+        self.approvals.pending().remove(0)
     }
 
-    /// A person says something about a question.
-    pub fn say(&self, pending: &PendingQuestion, says: Vote) {
+    /// Votes on a question.
+    pub fn vote(&self, pending: &PendingQuestion, says: Vote) {
         let by = Voter { name: "ada".to_owned(), groups: vec!["sre".to_owned()], is_author: false };
         let verdict = VoteRequest {
             run: self.plan.run.uid.as_str(),
@@ -334,10 +315,9 @@ impl World {
             by: &by,
             reason: None,
         };
-        self.desk.vote(&verdict).expect("it counts");
+        self.approvals.vote(&verdict).expect("it counts");
     }
 
-    /// What the agent logged.
     pub fn log(&self) -> String {
         fs::read_to_string(self.at("agent.log")).unwrap_or_default()
     }
@@ -348,7 +328,7 @@ impl World {
     }
 }
 
-impl Drop for World {
+impl Drop for Harness {
     fn drop(&mut self) {
         for child in self.agents.iter_mut().chain([&mut self.bridge]) {
             let _ = child.kill();
@@ -358,13 +338,13 @@ impl Drop for World {
     }
 }
 
-/// Tells a process to end.
+/// Sends SIGTERM.
 pub fn terminate(pid: i32) {
     let pid = Pid::from_raw(pid).expect("a process");
     kill_process(pid, Signal::TERM).expect("a signal");
 }
 
-/// The most memory that a process has had, in bytes.
+/// Peak memory of a process in bytes.
 pub fn peak_bytes(pid: i32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
     let line = status.lines().find(|line| line.starts_with("VmHWM:"));
@@ -372,28 +352,28 @@ pub fn peak_bytes(pid: i32) -> u64 {
     number.expect("VmHWM").parse::<u64>().expect("a number") * 1024
 }
 
-/// Waits for a process, and gives its exit code where it has one; nothing where it does not end.
-async fn exited(child: &mut Child) -> Option<Option<i32>> {
-    let waited = timeout(PATIENCE, async {
+/// `None` if the process does not exit in time.
+async fn wait_for_exit(child: &mut Child) -> Option<Option<i32>> {
+    let waited = timeout(TIMEOUT, async {
         loop {
             match child.try_wait().expect("a child") {
                 Some(status) => return status.code(),
-                None => sleep(PAUSE).await,
+                None => sleep(POLL_INTERVAL).await,
             }
         }
     });
     waited.await.ok()
 }
 
-/// The stored plan, made open: every tool allowed, everything as often as one likes, the model at the server of the test.
-fn open_plan(wire: WireFormat) -> RunPlan {
+/// The stored plan with every tool allowed, no rate limits, and the test's model server.
+fn permissive_plan(wire: WireFormat) -> RunPlan {
     let mut plan = RunPlan::read(PLAN).expect("a plan");
     for tool in &mut plan.tools {
         tool.gate = Gate::Allow;
-        tool.limits.per_minute = OFTEN;
+        tool.limits.per_minute = UNLIMITED;
     }
-    plan.limits.model_requests = OFTEN;
-    plan.limits.model_requests_per_minute = OFTEN;
+    plan.limits.model_requests = UNLIMITED;
+    plan.limits.model_requests_per_minute = UNLIMITED;
     let (provider, path, variable) = match wire {
         WireFormat::OpenAi => ("openai", "/v1/chat/completions", "OPENAI_API_KEY"),
         WireFormat::Anthropic => ("anthropic", "/v1/messages", "ANTHROPIC_API_KEY"),
@@ -420,7 +400,7 @@ fn open_plan(wire: WireFormat) -> RunPlan {
     plan
 }
 
-/// What the bridge reads, and gives the plan's digest.
+/// Writes the bridge's inputs and returns the plan's digest.
 fn write_inputs(plan: &RunPlan, directory: &Path) -> Digest {
     let bytes = plan.to_bytes().expect("bytes");
     for name in ["input", "door", "ipc", "agent", "workspace", "tmp"] {
@@ -440,22 +420,22 @@ fn write_inputs(plan: &RunPlan, directory: &Path) -> Digest {
     RunPlan::digest_of(&bytes)
 }
 
-/// The texts of skills, and the agent's view with its directories in the run's.
-fn write_texts(plan: &RunPlan, directory: &Path) -> AgentView {
+/// Writes the skills, and returns the agent's view with its directories below `directory`.
+fn write_skills(plan: &RunPlan, directory: &Path) -> AgentView {
     let mut view = agent_view(plan);
     let moved = |path: &str| format!("{}{path}", directory.display());
     for skill in &mut view.skills {
         skill.directory = moved(&skill.directory);
         fs::create_dir_all(&skill.directory).expect("a directory");
-        write_text(skill);
+        write_skill(skill);
     }
     view.roots =
         ["/workspace", "/tmp", "/skills"].map(|path| Root { path: moved(path), writable: path != "/skills" }).into();
     view
 }
 
-/// A text and files where a skill is to be, as if the run was planned with them.
-fn write_text(skill: &mut SkillPlan) {
+/// Writes a skill as if the run was planned with it.
+fn write_skill(skill: &mut SkillPlan) {
     const TEXT: &[u8] = b"# Look\nFirst look, then act.\n";
     let directory = Path::new(&skill.directory);
     fs::write(directory.join(SkillPlan::TEXT_FILE), TEXT).expect("a text");
@@ -484,7 +464,6 @@ fn signed(plan: &RunPlan, name: &str) -> String {
     format!("{}:{}", credential.user, *credential.password)
 }
 
-/// A receipt in a line.
 fn short(event: &Event) -> String {
     match event {
         Event::Started { .. } => "started".to_owned(),

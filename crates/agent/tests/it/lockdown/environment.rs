@@ -1,4 +1,4 @@
-//! What is around an agent that tries to get out, and the processes that try.
+//! The environment of a restricted process, and the processes themselves.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
@@ -18,15 +18,14 @@ use tempfile::TempDir;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_agent-attempts");
 
-/// What there is around an agent, and what it tries.
-pub struct Surroundings {
+pub struct Environment {
     pub directory: TempDir,
     pub tcp: TcpListener,
     pub abstract_name: String,
     _sockets: [UnixListener; 2],
 }
 
-impl Surroundings {
+impl Environment {
     pub fn new() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let at = |name: &str| directory.path().join(name);
@@ -56,7 +55,7 @@ impl Surroundings {
             UnixListener::bind_addr(&address).expect("a socket"),
             UnixListener::bind(at("door/socket")).expect("a socket"),
         ];
-        open_to_all(directory.path());
+        make_accessible(directory.path());
         Self { tcp: TcpListener::bind("127.0.0.1:0").expect("a port"), abstract_name, _sockets: sockets, directory }
     }
 
@@ -65,19 +64,19 @@ impl Surroundings {
         path.to_str().expect("UTF-8").to_owned()
     }
 
-    /// What the process keeps.
-    pub fn kept(&self) -> Value {
+    /// The roots of the process.
+    pub fn document(&self) -> Value {
         json!({
             "roots": [
                 { "path": self.at("workspace"), "writable": true },
                 { "path": self.at("skills"), "writable": false },
-                { "path": probe_of_all(&self.directory), "writable": false },
+                { "path": readable_probe(&self.directory), "writable": false },
             ],
             "image": self.at("image"),
         })
     }
 
-    /// What is tried, and what it must come to.
+    /// The attempts with their expected errno.
     pub fn expected(&self) -> BTreeMap<String, i32> {
         let address = self.tcp.local_addr().expect("an address");
         let own = std::process::id();
@@ -93,7 +92,7 @@ impl Surroundings {
             format!("chroot={workspace}"),
             format!("mount={workspace}>{skills}"),
             "execute=/bin/sh".to_owned(),
-            format!("execute={}", probe_of_all(&self.directory)),
+            format!("execute={}", readable_probe(&self.directory)),
             format!("device={workspace}/device"),
         ];
         let sockets = SOCKETS.iter().map(|kind| format!("socket={kind}"));
@@ -130,12 +129,12 @@ impl Surroundings {
             format!("read-by-link={outside}/file>{workspace}/link"),
             format!("read-by-link=../outside/file>{workspace}/link"),
             format!("read={workspace}/../outside/file"),
-            // Read-only, whatever the mount says.
+            // Read-only, whatever the mount allows.
             format!("append={skills}/file"),
             format!("create={skills}/new"),
             format!("remove={skills}/file"),
             format!("append={}", at("image/etc/file")),
-            // In the image, and not of it.
+            // In the image's tree, but not part of the image.
             format!("list={}", at("image")),
             format!("list={}", at("image/var")),
             format!("read={}", at("image/run/token")),
@@ -164,13 +163,13 @@ impl Surroundings {
             "read=/dev/urandom".to_owned(),
             "append=/dev/null".to_owned(),
         ];
-        let came_to = |number: i32| move |attempt| (attempt, number);
-        let errno = |errno: Errno| came_to(errno.raw_os_error());
+        let with_errno = |number: i32| move |attempt| (attempt, number);
+        let errno = |errno: Errno| with_errno(errno.raw_os_error());
         let expected = refused_calls.map(errno(Errno::PERM));
         expected
             .chain(refused_paths.into_iter().map(errno(Errno::ACCESS)))
             .chain(refused_links.into_iter().map(errno(Errno::XDEV)))
-            .chain(possible.into_iter().map(came_to(0)))
+            .chain(possible.into_iter().map(with_errno(0)))
             .collect()
     }
 }
@@ -186,34 +185,33 @@ pub const FILES: [&str; 8] = [
     "image/var/run/token",
 ];
 
-/// Family and type of what is no Unix socket: TCP, UDP, raw over both; netlink, packets, the kernel's ciphers, the hypervisor,
-/// Bluetooth, cans.
+/// Family and type of sockets other than Unix: TCP, UDP, raw over both; netlink, packet, AF_ALG, vsock, Bluetooth, CAN.
 const SOCKETS: [&str; 13] =
     ["2/1", "2/2", "2/3", "10/1", "10/2", "10/3", "16/3", "17/2", "17/3", "38/5", "40/1", "31/3", "29/3"];
 
 /// So that ownership refuses nothing.
-pub fn open_to_all(directory: &Path) {
+pub fn make_accessible(directory: &Path) {
     let all = Permissions::from_mode(0o777);
     fs::set_permissions(directory, all.clone()).expect("permissions");
     for entry in fs::read_dir(directory).expect("a directory") {
         let entry = entry.expect("an entry");
         let kind = entry.file_type().expect("a type");
         if kind.is_dir() {
-            open_to_all(&entry.path());
+            make_accessible(&entry.path());
         } else if !kind.is_symlink() {
             fs::set_permissions(entry.path(), all.clone()).expect("permissions");
         }
     }
 }
 
-/// The probe, where everybody can execute it.
-pub fn probe_of_all(directory: &TempDir) -> String {
+/// A copy of the probe that every user can execute.
+pub fn readable_probe(directory: &TempDir) -> String {
     let path = as_user::readable_copy(probe::path(), directory.path()).expect("the probe");
     path.to_str().expect("UTF-8").to_owned()
 }
 
-/// The process, as this user or as whoever runs the tests.
-pub fn attempting(uid: Option<u32>, directory: &Path) -> Command {
+/// The program, as this user or as the user of the tests.
+pub fn attempts_command(uid: Option<u32>, directory: &Path) -> Command {
     let program = as_user::readable_copy(Path::new(PROGRAM), directory).expect("the program");
     match uid {
         Some(uid) => as_user::command(uid, program),
@@ -221,16 +219,16 @@ pub fn attempting(uid: Option<u32>, directory: &Path) -> Command {
     }
 }
 
-/// A process that has said what it could do, and waits.
-pub struct Waiting {
+/// A process that reported its attempts and waits.
+pub struct RestrictedProcess {
     child: Child,
-    pub told: Value,
+    pub report: Value,
     _stdin: ChildStdin,
 }
 
-impl Waiting {
-    pub fn new(uid: Option<u32>, surroundings: &Surroundings, document: &Value) -> Self {
-        let mut child = attempting(uid, surroundings.directory.path())
+impl RestrictedProcess {
+    pub fn new(uid: Option<u32>, environment: &Environment, document: &Value) -> Self {
+        let mut child = attempts_command(uid, environment.directory.path())
             .env("SECRET", "of the agent")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -241,8 +239,8 @@ impl Waiting {
         let mut line = String::new();
         let stdout = child.stdout.take().expect("a pipe");
         BufReader::new(stdout).read_line(&mut line).expect("a line");
-        let told = serde_json::from_str(&line).expect("JSON");
-        Self { child, told, _stdin: stdin }
+        let report = serde_json::from_str(&line).expect("JSON");
+        Self { child, report, _stdin: stdin }
     }
 
     pub fn id(&self) -> u32 {
@@ -250,7 +248,7 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for RestrictedProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

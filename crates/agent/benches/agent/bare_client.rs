@@ -1,4 +1,4 @@
-//! The same exchanges as an agent's, by a client that does nothing else: what the way there and back costs.
+//! The exchanges of an agent by a client that does nothing else: the cost of the transport.
 
 use std::path::Path;
 
@@ -11,12 +11,12 @@ use serde_json::json;
 use sympozium_ipc::door::path;
 use tokio::net::UnixStream;
 
-/// Bytes of the model's answer in the transcript, about.
+/// Approximate bytes of a model response in the transcript.
 const LINE: usize = 400;
 
-/// Says what an agent says whose requests have so many bytes, after it has read so many files, one in each turn.
-pub async fn speak(socket: &Path, requests: &[usize], files: &[String]) {
-    let stream = UnixStream::connect(socket).await.expect("the neighbour");
+/// Sends requests of these sizes and reads these files, one in each turn, as an agent does.
+pub async fn exchange(socket: &Path, requests: &[usize], files: &[String]) {
+    let stream = UnixStream::connect(socket).await.expect("the fake bridge");
     let (client, connection) = http2::Builder::new(TokioExecutor::new())
         .initial_stream_window_size(256 << 10)
         .initial_connection_window_size(256 << 10)
@@ -30,7 +30,7 @@ pub async fn speak(socket: &Path, requests: &[usize], files: &[String]) {
     let largest = requests.iter().copied().max().unwrap_or_default();
     let everything = Bytes::from(vec![b'a'; largest]);
     let mut files = files.iter();
-    let mut told = Vec::new();
+    let mut tasks = Vec::new();
     for bytes in requests {
         post(&client, path::MODEL, everything.slice(..*bytes)).await;
         let Some(file) = files.next() else { break };
@@ -41,18 +41,18 @@ pub async fn speak(socket: &Path, requests: &[usize], files: &[String]) {
         let others = [(path::TRANSCRIPT, LINE), (path::TRANSCRIPT, text.len() + LINE)];
         for (path, bytes) in others {
             let (client, body) = (client.clone(), vec![b'a'; bytes]);
-            told.push(tokio::spawn(async move {
+            tasks.push(tokio::spawn(async move {
                 post(&client, path, body.into()).await;
             }));
         }
         let client = client.clone();
-        told.push(tokio::spawn(async move {
+        tasks.push(tokio::spawn(async move {
             let path = format!("{}1{}", path::PERMITS, path::REPORT);
             post(&client, &path, report.into()).await;
         }));
     }
-    for it in told {
-        it.await.expect("it was told");
+    for it in tasks {
+        it.await.expect("a request was sent");
     }
 }
 

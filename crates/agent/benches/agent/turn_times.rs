@@ -1,16 +1,16 @@
-//! Turns of long runs, and what is told of them.
+//! Statistics of turns in long runs.
 
 use std::time::Duration;
 
 use sympozium_testkit::bench::median;
 
-use crate::neighbour::Heard;
+use crate::fake_bridge::Recording;
 
-/// Turns that stand for the one in their middle.
+/// Turns that are averaged.
 const WINDOW: usize = 8;
 
-/// Microseconds that a turn took, counted from one: of each turn around it the median of all runs, and of those the mean.
-pub fn around(turn: usize, runs: &[Heard], times: impl Fn(&Heard) -> Vec<Duration>) -> f64 {
+/// Microseconds of a turn, counted from one: the mean of the medians of the turns around it.
+pub fn mean_around(turn: usize, runs: &[Recording], times: impl Fn(&Recording) -> Vec<Duration>) -> f64 {
     let runs: Vec<Vec<Duration>> = runs.iter().map(times).collect();
     let first = turn - WINDOW / 2;
     let of_turn = |index: usize| {

@@ -1,4 +1,4 @@
-//! A run's directory, the agent in it, and its neighbour.
+//! The directory of a run, the agent and its fake bridge.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -17,38 +17,36 @@ use tempfile::TempDir;
 use tokio::net::UnixListener;
 use tokio::runtime::Runtime;
 
-use crate::bare;
-use crate::neighbour::{self, Heard};
+use crate::bare_client;
+use crate::fake_bridge::{self, Recording};
 
 const PLAN: &[u8] = include_bytes!("../../../plan/src/plan/tests/fixtures/plan-v1.json");
 /// A line of a file.
-const LINE: &str = "let answer = \"forty-two\"; // what it is about, nobody remembers\n";
+const LINE: &str = "let answer = \"forty-two\"; // an old constant\n";
 /// More rounds than any measurement has.
-const MANY: u32 = 1000;
+const UNLIMITED: u32 = 1000;
 
 static AGENT: LazyLock<PathBuf> = LazyLock::new(|| static_build::shipped("agent-runner").expect("it can be built"));
 
-/// A run's directory.
-pub struct World {
+pub struct Harness {
     directory: TempDir,
     program: PathBuf,
-    /// The files that the model wants to read, one in each turn.
+    /// One for each turn.
     files: Vec<String>,
     answers: Arc<[Bytes]>,
 }
 
-/// When an agent was started.
 pub struct Start(Instant);
 
 impl Start {
-    /// How long it took until its first request was there.
-    pub fn elapsed_until(&self, heard: &Heard) -> Duration {
-        heard.requests[0].arrived - self.0
+    /// Time to the first request.
+    pub fn elapsed_until(&self, recording: &Recording) -> Duration {
+        recording.requests[0].arrived - self.0
     }
 }
 
-impl World {
-    /// A run of so many turns, in each of which another file of so many bytes is read.
+impl Harness {
+    /// A run with this many turns, each of which reads another file of this size.
     pub fn new(turns: usize, bytes: usize) -> Self {
         let directory = directory();
         let at = |name: &str| directory.path().join(name);
@@ -69,11 +67,16 @@ impl World {
         fs::write(&input, view).expect("a file");
         give(&input, 0o600);
         let program = as_user::readable_copy(&AGENT, directory.path());
-        Self { program: program.expect("a copy of the program"), answers: neighbour::answers(&files), files, directory }
+        Self {
+            program: program.expect("a copy of the program"),
+            answers: fake_bridge::answers(&files),
+            files,
+            directory,
+        }
     }
 
-    /// One run, from the agent's start to its end.
-    pub fn run(&self, runtime: &Runtime, variables: &[(&str, &str)]) -> (Start, Heard) {
+    /// Runs an agent from start to end.
+    pub fn run(&self, runtime: &Runtime, variables: &[(&str, &str)]) -> (Start, Recording) {
         let listener = self.listener(runtime);
         let mut command = as_user::command(as_user::ORDINARY, &self.program);
         command
@@ -86,27 +89,27 @@ impl World {
             .stdout(Stdio::null());
         let started = Instant::now();
         let mut agent = command.spawn().expect("it starts");
-        let heard = runtime.block_on(neighbour::serve(listener, Arc::clone(&self.answers)));
+        let recording = runtime.block_on(fake_bridge::serve(listener, Arc::clone(&self.answers)));
         let ended = agent.wait().expect("it ends");
         assert!(ended.success(), "the agent has no answer: {ended}");
-        assert_eq!(heard.requests.len(), self.answers.len());
-        (Start(started), heard)
+        assert_eq!(recording.requests.len(), self.answers.len());
+        (Start(started), recording)
     }
 
-    /// The exchanges of a run, by a client that does nothing else.
-    pub fn run_bare(&self, runtime: &Runtime, as_heard: &Heard) -> Heard {
+    /// Sends the requests of a recorded run with the bare client.
+    pub fn run_bare_client(&self, runtime: &Runtime, as_heard: &Recording) -> Recording {
         let listener = self.listener(runtime);
         let socket = self.at("door").join(SOCKET_NAME);
         let requests: Vec<usize> = as_heard.requests.iter().map(|it| it.bytes).collect();
         let files = self.files.clone();
         let client = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-            runtime.block_on(bare::speak(&socket, &requests, &files));
+            runtime.block_on(bare_client::exchange(&socket, &requests, &files));
         });
-        let heard = runtime.block_on(neighbour::serve(listener, Arc::clone(&self.answers)));
+        let recording = runtime.block_on(fake_bridge::serve(listener, Arc::clone(&self.answers)));
         client.join().expect("a client");
-        assert_eq!(heard.requests.len(), self.answers.len());
-        heard
+        assert_eq!(recording.requests.len(), self.answers.len());
+        recording
     }
 
     fn listener(&self, runtime: &Runtime) -> UnixListener {
@@ -123,26 +126,23 @@ impl World {
     }
 }
 
-/// What the agent reads of the stored plan, with all the tools of that, for the one directory.
+/// The view of the stored plan, with all its tools, for one directory.
 fn view(workspace: &Path) -> AgentView {
     let mut view = agent_view(&RunPlan::read(PLAN).expect("a plan"));
     view.wire = WireFormat::OpenAi;
-    view.limits.iterations = MANY;
+    view.limits.iterations = UNLIMITED;
     view.limits.model_tokens = None;
     view.roots = vec![Root { path: workspace.display().to_string(), writable: true }];
     view
 }
 
 fn directory() -> TempDir {
-    let base = match as_user::is_root() {
-        true => "/run",
-        // A path of a socket has no room for more.
-        false => "/tmp",
-    };
+    // The path of a socket is limited to 108 bytes.
+    let base = if as_user::is_root() { "/run" } else { "/tmp" };
     tempfile::tempdir_in(base).expect("a directory")
 }
 
-/// To the user that the agent runs as.
+/// Hands a file to the user of the agent.
 fn give(path: &Path, mode: u32) {
     if as_user::is_root() {
         let owner = Some(as_user::ORDINARY);

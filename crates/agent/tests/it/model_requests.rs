@@ -1,24 +1,22 @@
-//! What the model was told, read from the requests that came to it, in either format.
+//! Requests that the model server received, in either format.
 
 use serde_json::Value;
 use sympozium_api::run_plan::WireFormat;
 use sympozium_testkit::model_server::Recorded;
 
-/// A request.
-pub struct Said {
+pub struct ModelRequest {
     pub body: Value,
     wire: WireFormat,
 }
 
-/// The result of a call, as the model reads it.
+/// The result of a call in a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shown {
+pub struct ToolResult {
     pub id: String,
     pub text: String,
 }
 
-impl Said {
-    /// A request as it came.
+impl ModelRequest {
     pub fn of(recorded: &Recorded) -> Self {
         let wire = match recorded.path.as_str() {
             "/v1/messages" => WireFormat::Anthropic,
@@ -28,12 +26,11 @@ impl Said {
         Self { body, wire }
     }
 
-    /// Its messages.
     pub fn messages(&self) -> &[Value] {
         self.body["messages"].as_array().expect("messages")
     }
 
-    /// Everything that is said with the voice of the system.
+    /// System messages.
     pub fn system(&self) -> Vec<String> {
         match self.wire {
             WireFormat::OpenAi => {
@@ -45,28 +42,26 @@ impl Said {
         }
     }
 
-    /// What the user said, without results: each thing by itself, also where several are in one message.
+    /// Texts of the user without results, one by one even if a message has several.
     pub fn user(&self) -> Vec<String> {
         let user = self.messages().iter().filter(|it| it["role"] == "user");
         user.flat_map(|it| texts(&it["content"])).collect()
     }
 
-    /// The results of all calls, in order.
-    pub fn results(&self) -> Vec<Shown> {
+    /// Results of all calls, in order.
+    pub fn results(&self) -> Vec<ToolResult> {
         self.messages().iter().flat_map(results).collect()
     }
 
-    /// The texts of them.
-    pub fn shown(&self) -> Vec<String> {
+    pub fn result_texts(&self) -> Vec<String> {
         self.results().into_iter().map(|it| it.text).collect()
     }
 
-    /// The text of the last.
     pub fn last(&self) -> String {
-        self.shown().pop().expect("a result")
+        self.result_texts().pop().expect("a result")
     }
 
-    /// Names of the tools that the model is offered.
+    /// Names of the offered tools.
     pub fn tools(&self) -> Vec<&str> {
         let tools = self.body["tools"].as_array();
         tools
@@ -80,15 +75,14 @@ impl Said {
             .collect()
     }
 
-    /// Whether the model may call tools.
     pub fn may_call(&self) -> bool {
         let choice = &self.body["tool_choice"];
         let none = choice == "none" || choice["type"] == "none";
         !none && !self.tools().is_empty()
     }
 
-    /// What holds of every request, whatever was left out of it: the system speaks once and first, and every call is
-    /// followed by its result and nothing else is.
+    /// Invariants of every request: one system prompt, first, and every call is followed by its result and nothing
+    /// else.
     pub fn check(&self) {
         assert_eq!(self.system().len(), 1, "{}", self.body);
         let messages = self.messages();
@@ -114,7 +108,7 @@ impl Said {
     }
 }
 
-/// The ids of a message's calls.
+/// Ids of a message's calls.
 fn calls(message: &Value) -> Vec<String> {
     let id = |it: &Value| it["id"].as_str().expect("an id").to_owned();
     let of_openai = message["tool_calls"].as_array().into_iter().flatten();
@@ -123,8 +117,9 @@ fn calls(message: &Value) -> Vec<String> {
     of_openai.chain(of_anthropic).map(id).collect()
 }
 
-fn results(message: &Value) -> Vec<Shown> {
-    let shown = |id: &Value, content: &Value| Shown { id: id.as_str().expect("an id").to_owned(), text: text(content) };
+fn results(message: &Value) -> Vec<ToolResult> {
+    let shown =
+        |id: &Value, content: &Value| ToolResult { id: id.as_str().expect("an id").to_owned(), text: text(content) };
     if message["role"] == "tool" {
         return vec![shown(&message["tool_call_id"], &message["content"])];
     }
@@ -132,7 +127,7 @@ fn results(message: &Value) -> Vec<Shown> {
     blocks.filter(|it| it["type"] == "tool_result").map(|it| shown(&it["tool_use_id"], &it["content"])).collect()
 }
 
-/// A content, plain or in blocks of text.
+/// Plain or in blocks.
 fn text(content: &Value) -> String {
     texts(content).concat()
 }

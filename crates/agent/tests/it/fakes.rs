@@ -1,4 +1,4 @@
-//! What is beyond the gateway: names that lead to servers of the test, and who does what is done later or elsewhere.
+//! What is behind the gateway: fake hosts, and a scheduler that records requests.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,21 +16,21 @@ use sympozium_ipc::run_api::{
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// The internet of a test. A copy is the same one.
+/// Resolves names to servers of the test. Clones share their hosts.
 #[derive(Clone, Default)]
 pub struct Internet(Arc<Mutex<HashMap<String, (IpAddr, SocketAddr)>>>);
 
 impl Internet {
-    /// A host with a public address, at any port of which is this server.
+    /// Adds a host with a public address whose ports all lead to `to`.
     pub fn host(&self, name: &str, to: SocketAddr) {
         let mut hosts = self.0.lock().expect("not poisoned");
         let number = u8::try_from(hosts.len() + 1).expect("few");
-        // Public as far as the gateway knows; nothing here ever connects there.
+        // A public address for the gateway; nothing connects to it.
         let address = IpAddr::from(Ipv4Addr::new(1, 2, 3, number));
         hosts.insert(name.to_owned(), (address, to));
     }
 
-    /// A host that answers every request with this page.
+    /// Adds a host that answers every request with this page.
     pub async fn page(&self, name: &str, content_type: &str, body: &str) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
         self.host(name, listener.local_addr().expect("an address"));
@@ -63,50 +63,49 @@ impl NetworkAccess for Internet {
     }
 
     async fn connect(&self, address: SocketAddr) -> io::Result<TcpStream> {
-        let place = {
+        let server = {
             let hosts = self.0.lock().expect("not poisoned");
             let found = hosts.values().find(|(it, _)| *it == address.ip());
-            found.map(|(_, place)| *place)
+            found.map(|(_, server)| *server)
         };
-        let place = place.ok_or(io::ErrorKind::ConnectionRefused)?;
-        let stream = TcpStream::connect(place).await?;
+        let server = server.ok_or(io::ErrorKind::ConnectionRefused)?;
+        let stream = TcpStream::connect(server).await?;
         let _ = stream.set_nodelay(true);
         Ok(stream)
     }
 }
 
-/// Does what it is asked, and remembers it. Slack is connected to nothing.
+/// Records requests. Slack is not connected.
 #[derive(Clone, Default)]
-pub struct Doing(Arc<Mutex<Vec<Value>>>);
+pub struct FakeScheduler(Arc<Mutex<Vec<Value>>>);
 
-impl Doing {
-    /// What it was asked.
-    pub fn seen(&self) -> Vec<Value> {
+impl FakeScheduler {
+    pub fn requests(&self) -> Vec<Value> {
         self.0.lock().expect("not poisoned").clone()
     }
 
-    fn saw(&self, request: impl serde::Serialize) {
+    fn record(&self, request: impl serde::Serialize) {
         let request = serde_json::to_value(request).expect("JSON");
         self.0.lock().expect("not poisoned").push(request);
     }
 }
 
-fn told(text: &str) -> TextAnswer {
+fn text_answer(text: &str) -> TextAnswer {
     TextAnswer { text: text.to_owned() }
 }
 
-impl Scheduler for Doing {
+impl Scheduler for FakeScheduler {
     async fn schedule(&self, _: &Arc<RunFacts>, it: ScheduleRequest) -> Result<TextAnswer, HandlerError> {
-        self.saw(it);
-        Ok(told("scheduled for later"))
+        self.record(it);
+        Ok(text_answer("scheduled for later"))
     }
 
     async fn message(&self, _: &Arc<RunFacts>, it: MessageRequest) -> Result<TextAnswer, HandlerError> {
         if it.channel == "slack" {
             return Err(HandlerError::Unavailable("slack is not connected".to_owned()));
         }
-        self.saw(it);
-        Ok(told("sent to people"))
+        self.record(it);
+        Ok(text_answer("sent to people"))
     }
 
     async fn subruns(&self, _: &Arc<RunFacts>, it: SubrunsRequest) -> Result<SubrunsAnswer, HandlerError> {
@@ -117,7 +116,7 @@ impl Scheduler for Doing {
             error: None,
         };
         let results = it.tasks.iter().map(|task| result(&task.id)).collect();
-        self.saw(it);
+        self.record(it);
         Ok(SubrunsAnswer { results })
     }
 }

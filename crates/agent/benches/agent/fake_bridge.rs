@@ -1,4 +1,4 @@
-//! Bridge and model in one: permits at once, answers at once, and notes when it was asked what.
+//! Bridge and model in one server that answers at once and records requests with their times.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -19,57 +19,55 @@ use tokio::net::UnixListener;
 
 use crate::process::Process;
 
-/// As the bridge has them.
+/// The bridge's settings.
 const STREAMS: u32 = 32;
 const STREAM_WINDOW: u32 = 128 << 10;
-/// What the last answer says.
+/// Text of the last response.
 const LAST: &str = "That is all.";
 
-/// What was heard of one agent.
+/// Requests of one agent.
 #[derive(Debug, Default)]
-pub struct Heard {
-    /// Requests to the model.
-    pub requests: Vec<Asked>,
+pub struct Recording {
+    pub requests: Vec<ModelRequest>,
     permits: u64,
 }
 
-/// One request to the model.
 #[derive(Debug)]
-pub struct Asked {
-    /// When all of it was there.
+pub struct ModelRequest {
+    /// When the whole request had arrived.
     pub arrived: Instant,
-    /// When the answer was given away.
-    pub answered: Instant,
+    /// When the response was handed over.
+    pub responded: Instant,
     pub bytes: usize,
-    /// Whoever asked, at that moment.
+    /// The agent's process at that moment.
     pub process: Process,
 }
 
-impl Heard {
-    /// How long each turn took: from an answer to the next request.
+impl Recording {
+    /// From a response to the next request.
     pub fn turns(&self) -> Vec<Duration> {
         let pairs = self.requests.windows(2);
-        pairs.map(|it| it[1].arrived - it[0].answered).collect()
+        pairs.map(|it| it[1].arrived - it[0].responded).collect()
     }
 
-    /// How long a processor worked in each turn.
+    /// Processor time of each turn.
     pub fn processor_times(&self) -> Vec<Duration> {
         let pairs = self.requests.windows(2);
-        let worked = |it: &[Asked]| it[1].process.processor - it[0].process.processor;
+        let worked = |it: &[ModelRequest]| it[1].process.processor - it[0].process.processor;
         pairs.map(worked).collect()
     }
 
-    pub fn last(&self) -> &Asked {
+    pub fn last(&self) -> &ModelRequest {
         self.requests.last().expect("a request")
     }
 
-    /// Mebibytes of the last request.
+    /// Size of the last request in MiB.
     pub fn context(&self) -> f64 {
         self.last().bytes as f64 / f64::from(1 << 20)
     }
 }
 
-/// What the model says: one call after the other, and then that this is all.
+/// One call for each path, and then the final text.
 pub fn answers(paths: &[String]) -> Arc<[Bytes]> {
     let call = |(index, path): (usize, &String)| {
         let arguments = json!({ "path": path }).to_string();
@@ -97,51 +95,51 @@ fn streamed(delta: &Value, reason: &str) -> Bytes {
     text.into()
 }
 
-/// Is there for one agent, until it goes.
-pub async fn serve(listener: UnixListener, answers: Arc<[Bytes]>) -> Heard {
+/// Serves one agent until it disconnects.
+pub async fn serve(listener: UnixListener, answers: Arc<[Bytes]>) -> Recording {
     let (stream, _) = listener.accept().await.expect("an agent");
     let pid = stream.peer_cred().expect("an agent").pid();
     let pid = pid.expect("an agent's process");
-    let heard = Arc::new(Mutex::new(Heard::default()));
+    let recording = Arc::new(Mutex::new(Recording::default()));
     let service = service_fn(|request| {
-        let (heard, answers) = (Arc::clone(&heard), Arc::clone(&answers));
-        async move { Ok::<_, Infallible>(answer(request, pid, &heard, &answers).await) }
+        let (recording, answers) = (Arc::clone(&recording), Arc::clone(&answers));
+        async move { Ok::<_, Infallible>(answer(request, pid, &recording, &answers).await) }
     });
-    // However the connection ends, the agent is gone.
+    // Any end of the connection is the end of the agent.
     let _ = http2::Builder::new(TokioExecutor::new())
         .max_concurrent_streams(STREAMS)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(STREAMS * STREAM_WINDOW)
         .serve_connection(TokioIo::new(stream), service)
         .await;
-    std::mem::take(&mut *heard.lock())
+    std::mem::take(&mut *recording.lock())
 }
 
 async fn answer(
     request: Request<Incoming>,
     pid: i32,
-    heard: &Mutex<Heard>,
+    recording: &Mutex<Recording>,
     answers: &[Bytes],
 ) -> Response<Full<Bytes>> {
     let (head, mut body) = request.into_parts();
     let mut bytes = 0;
     while let Some(frame) = body.frame().await {
-        // An agent that has what it needs may go at any time.
+        // An agent may disconnect at any time.
         let Ok(frame) = frame else { break };
         bytes += frame.data_ref().map_or(0, Bytes::len);
     }
     let arrived = Instant::now();
-    let mut heard = heard.lock();
+    let mut recording = recording.lock();
     let body = match head.uri.path() {
         path::MODEL => {
-            let body = answers[heard.requests.len()].clone();
+            let body = answers[recording.requests.len()].clone();
             let process = Process::of(pid);
-            heard.requests.push(Asked { arrived, answered: Instant::now(), bytes, process });
+            recording.requests.push(ModelRequest { arrived, responded: Instant::now(), bytes, process });
             body
         }
         it if it.starts_with(path::PERMITS) && !it.ends_with(path::REPORT) => {
-            heard.permits += 1;
-            let permit = heard.permits;
+            recording.permits += 1;
+            let permit = recording.permits;
             serde_json::to_vec(&PermitAnswer { permit }).expect("JSON").into()
         }
         _ => Bytes::new(),
