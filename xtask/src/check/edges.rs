@@ -42,6 +42,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("sympozium", ANY),
     ("sympozium-cluster-tests", &[]),
     ("sympozium-conformance", ANY),
+    ("sympozium-agent-programs", &["sympozium-agent", "sympozium-api", "sympozium-program"]),
     ("sympozium-probe", &[]),
     ("sympozium-testkit", ANY),
     ("xtask", ANY),

@@ -178,6 +178,9 @@ fn a_process_of_the_same_user_cannot_inspect_it() {
 /// The agent with an additional tool that attempts to escape.
 async fn in_a_run(uid: Option<u32>) {
     let environment = Environment::new();
+    // Before the run: it may have to be built, and the bridge does not wait for an agent that long.
+    let mut program = attempts_command(uid, environment.directory.path());
+    program.arg("in-the-agent");
     let mut harness = Harness::new(WireFormat::OpenAi).await;
     let notes = harness.file("notes.txt", "x");
     let (input, below) = (harness.at("agent/agent.json"), harness.path("new"));
@@ -210,8 +213,6 @@ async fn in_a_run(uid: Option<u32>) {
     let is_open = || fs::read_dir(&door).is_ok_and(|mut it| it.next().is_some());
     harness.wait_until("there is a door", is_open).await;
     make_accessible(harness.directory.path());
-    let mut program = attempts_command(uid, environment.directory.path());
-    program.arg("in-the-agent");
     harness.start_program(program);
     let end = harness.wait_for_end().await;
     assert_eq!(end.answer(), "Out of ideas.", "{}", end.log);

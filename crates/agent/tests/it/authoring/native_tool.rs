@@ -1,21 +1,25 @@
 //! The native tool of the guide, `count_words`, in a custom runner.
 
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::json;
 use sympozium_api::RunPlan;
 use sympozium_gateway::run_api::local::NoScheduler;
 use sympozium_testkit::model_server::{Answer, Reply, ToolCall};
+use sympozium_testkit::static_build;
 
 use super::bridge_tool::PLAIN;
 use super::run::{RUNNER, Run, planned};
 
-const EXAMPLE: &str = env!("CARGO_BIN_EXE_agent-with-count-words");
-
 /// The tool as the planner would write it.
 const TOOL: &str = include_str!("count_words.json");
+
+/// To be called before a run starts: it may have to be built, and the bridge does not wait for an agent that long.
+fn example() -> PathBuf {
+    static_build::program("agent-with-count-words").expect("the example is built")
+}
 
 fn plan() -> RunPlan {
     let mut plan = planned(PLAIN);
@@ -23,7 +27,7 @@ fn plan() -> RunPlan {
     plan
 }
 
-async fn counted(run: &mut Run, program: &str, paths: &[PathBuf]) -> Vec<String> {
+async fn counted(run: &mut Run, program: impl AsRef<Path>, paths: &[PathBuf]) -> Vec<String> {
     for path in paths {
         let arguments = json!({ "path": path });
         run.model.push(Answer::tools([ToolCall::new("count_words", &arguments)]));
@@ -35,6 +39,7 @@ async fn counted(run: &mut Run, program: &str, paths: &[PathBuf]) -> Vec<String>
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_runner_with_one_more_tool_counts_words_in_its_roots_only() {
+    let example = example();
     let mut run = Run::new(plan(), NoScheduler);
     let [notes, large, fifo] = ["notes.txt", "large", "fifo"].map(|name| run.at("workspace").join(name));
     fs::write(&notes, "the quick\nbrown fox\n\n jumps").expect("a file");
@@ -45,7 +50,7 @@ async fn a_runner_with_one_more_tool_counts_words_in_its_roots_only() {
     let link = run.at("workspace/link");
     let outside = PathBuf::from("/etc/passwd");
     let paths = [notes, large, fifo.clone(), link, outside];
-    let shown = counted(&mut run, EXAMPLE, &paths).await;
+    let shown = counted(&mut run, example, &paths).await;
     assert_eq!(shown[0], "3 lines, 5 words, 27 bytes");
     assert_eq!(shown[1], "Error: the file has more than 64 MiB; count a part of it with a command of a skill");
     let fifo = fifo.display();
@@ -64,11 +69,12 @@ async fn a_runner_with_one_more_tool_counts_words_in_its_roots_only() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn arguments_that_do_not_fit_get_no_permit() {
+    let example = example();
     let mut run = Run::new(plan(), NoScheduler);
     let bad = json!({ "path": "notes.txt", "unit": "pages" });
     run.model.push(Answer::tools([ToolCall::new("count_words", &bad)]));
     run.model.push(Reply::text("No."));
-    run.answer(EXAMPLE).await;
+    run.answer(example).await;
     let shown = run.result_texts().remove(0);
     assert!(shown.starts_with("Error: the arguments do not fit: ") && shown.contains("unit"), "{shown}");
     assert_eq!(run.receipts().len(), 1, "{:?}", run.receipts());

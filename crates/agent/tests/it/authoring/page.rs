@@ -43,10 +43,12 @@ fn every_block_of_the_page_is_its_file() {
         assert_eq!(content, file, "{path} and the page differ");
         shown.insert(path.to_owned());
     }
-    let mut expected: BTreeSet<String> =
-        ["crates/agent/src/bin/agent-with-count-words.rs", "crates/agent/tests/it/authoring/count_words.json"]
-            .map(str::to_owned)
-            .into();
+    let mut expected: BTreeSet<String> = [
+        "crates/testkit/agent-programs/src/bin/agent-with-count-words.rs",
+        "crates/agent/tests/it/authoring/count_words.json",
+    ]
+    .map(str::to_owned)
+    .into();
     for entry in fs::read_dir(workspace_root().join(DIRECTORY)).expect("a directory") {
         let name = entry.expect("an entry").file_name();
         if name != README {

@@ -12,11 +12,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 
 use rustix::io::Errno;
 use serde_json::{Value, json};
-use sympozium_testkit::as_user;
-use sympozium_testkit::probe;
+use sympozium_testkit::{as_user, probe, static_build};
 use tempfile::TempDir;
-
-const PROGRAM: &str = env!("CARGO_BIN_EXE_agent-attempts");
 
 pub struct Environment {
     pub directory: TempDir,
@@ -212,7 +209,8 @@ pub fn readable_probe(directory: &TempDir) -> String {
 
 /// The program, as this user or as the user of the tests.
 pub fn attempts_command(uid: Option<u32>, directory: &Path) -> Command {
-    let program = as_user::readable_copy(Path::new(PROGRAM), directory).expect("the program");
+    let program = static_build::program("agent-attempts").expect("the program is built");
+    let program = as_user::readable_copy(&program, directory).expect("the program");
     match uid {
         Some(uid) => as_user::command(uid, program),
         None => sympozium_testkit::command(program),
