@@ -223,11 +223,12 @@ impl AgentLoop {
             Some(LimitReached::Time) => {
                 let seconds = self.clock.total().as_secs();
                 format!(
-                    "the run's time of {seconds} s is nearly over, and the model called tools when it was told to answer"
+                    "the run's time of {seconds} s is nearly over, and the model called tools although it was asked to answer"
                 )
             }
             Some(LimitReached::Tokens) => {
-                "the run's tokens are nearly used up, and the model called tools when it was told to answer".to_owned()
+                "the run's tokens are nearly used up, and the model called tools although it was asked to answer"
+                    .to_owned()
             }
             // Users search for this message.
             Some(LimitReached::Rounds) | None => {
@@ -373,7 +374,7 @@ impl AgentLoop {
             reason
         } else {
             let text = truncate_with_note(text.to_owned(), MAX_LAST_TEXT);
-            format!("{reason}; the last thing that it said: {text}")
+            format!("{reason}; its last text was: {text}")
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::model::CallArguments;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effects {
     /// The call is rejected before it reaches anything.
-    None,
+    NoEffect,
     ReadsFiles,
     ReadsRemote,
     WritesFiles,
@@ -26,10 +26,10 @@ pub enum Effects {
 impl Effects {
     pub fn of_call(name: &str, tool: Option<&OfferedTool>, arguments: &CallArguments) -> Self {
         let CallArguments::Object(arguments) = arguments else {
-            return Self::None;
+            return Self::NoEffect;
         };
         match (name, tool) {
-            (_, None) => Self::None,
+            (_, None) => Self::NoEffect,
             (READ_FILE | LIST_DIRECTORY | LOAD_SKILL, _) => Self::ReadsFiles,
             (FETCH_URL, _) => Self::ReadsRemote,
             (WRITE_FILE | EDIT_FILE, _) => Self::WritesFiles,
@@ -43,9 +43,9 @@ impl Effects {
     }
 
     pub fn is_independent_of(&self, other: &Self) -> bool {
-        use Effects::{None, ReadsFiles, ReadsRemote, Sidecar, Unknown, WritesFiles};
+        use Effects::{NoEffect, ReadsFiles, ReadsRemote, Sidecar, Unknown, WritesFiles};
         match (self, other) {
-            (None, _) | (_, None) | (ReadsFiles | ReadsRemote, ReadsFiles | ReadsRemote) => true,
+            (NoEffect, _) | (_, NoEffect) | (ReadsFiles | ReadsRemote, ReadsFiles | ReadsRemote) => true,
             (Unknown, _) | (_, Unknown) => false,
             (Sidecar(first), Sidecar(second)) => first != second,
             (ReadsRemote, WritesFiles | Sidecar(_)) | (WritesFiles | Sidecar(_), ReadsRemote) => true,

@@ -38,11 +38,11 @@ pub fn elide_results(conversation: &mut Conversation, model: &dyn Model, setting
 /// most bytes are in the model's own messages; finally the longest result of the last round. Returns whether anything
 /// was elided.
 pub fn shrink(conversation: &mut Conversation, model: &dyn Model) -> bool {
-    let live = unelided_bytes(conversation);
-    let results_weigh = live >= conversation.bytes() / 2;
-    results_weigh && elide_to(conversation, model, live / 2, 0) > 0
+    let unelided = unelided_bytes(conversation);
+    let results_dominate = unelided >= conversation.bytes() / 2;
+    results_dominate && elide_to(conversation, model, unelided / 2, 0) > 0
         || drop_rounds(conversation, model)
-        || elide_to(conversation, model, live / 2, 0) > 0
+        || elide_to(conversation, model, unelided / 2, 0) > 0
         || elide_longest_recent(conversation, model)
 }
 
@@ -58,7 +58,7 @@ fn results(conversation: &Conversation) -> impl Iterator<Item = &EncodedResult> 
 }
 
 fn elide_to(conversation: &mut Conversation, model: &dyn Model, target: usize, kept_results: usize) -> usize {
-    let mut live = unelided_bytes(conversation);
+    let mut unelided = unelided_bytes(conversation);
     let newest = results(conversation).count().saturating_sub(kept_results);
     let is_results = |entry: &Entry| matches!(entry, Entry::Results(_));
     let entries = conversation.entries_mut();
@@ -69,7 +69,7 @@ fn elide_to(conversation: &mut Conversation, model: &dyn Model, target: usize, k
     });
     let mut elided = 0;
     for result in old.take(newest) {
-        if live <= target {
+        if unelided <= target {
             break;
         }
         let stub = format!(
@@ -80,7 +80,7 @@ fn elide_to(conversation: &mut Conversation, model: &dyn Model, target: usize, k
         );
         let bytes = result.bytes;
         if elide_result(result, &stub, model) {
-            live -= bytes;
+            unelided -= bytes;
             elided += 1;
         }
     }
@@ -114,11 +114,11 @@ fn elide_longest_recent(conversation: &mut Conversation, model: &dyn Model) -> b
 }
 
 /// Results that are hardly longer than the stub stay.
-fn elide_result(result: &mut EncodedResult, line: &str, model: &dyn Model) -> bool {
-    if result.elided || result.bytes <= line.len() {
+fn elide_result(result: &mut EncodedResult, stub: &str, model: &dyn Model) -> bool {
+    if result.elided || result.bytes <= stub.len() {
         return false;
     }
-    result.encoded = model.tool_result(&result.id, line, result.outcome);
+    result.encoded = model.tool_result(&result.id, stub, result.outcome);
     result.elided = true;
     true
 }

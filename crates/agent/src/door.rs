@@ -50,7 +50,7 @@ pub enum DoorError {
     Refused(Refusal),
     /// The bridge ended this exchange without a response, for example because the provider disconnected before its
     /// response headers were forwarded. Other exchanges go on.
-    #[error("the bridge broke off")]
+    #[error("the bridge interrupted the exchange")]
     Interrupted(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The connection is closed, or the peer does not speak the protocol: the run is over.
     #[error("the bridge is gone")]

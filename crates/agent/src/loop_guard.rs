@@ -47,9 +47,9 @@ impl LoopGuard {
         if repetition.times + 1 < REFUSE_AT * factor {
             return Verdict::Run;
         }
-        let made = repetition.times;
+        let times_made = repetition.times;
         repetition.times += 1;
-        if repetition.times >= ABORT_AT * factor { Verdict::Abort(made) } else { Verdict::Refuse(made) }
+        if repetition.times >= ABORT_AT * factor { Verdict::Abort(times_made) } else { Verdict::Refuse(times_made) }
     }
 
     /// To be called when results were elided: the model may have to read them again.
@@ -81,7 +81,7 @@ impl LoopGuard {
 
 pub fn refusal_message(times: u32) -> String {
     format!(
-        "you asked for this very call {times} times before, with the same result, so it was not made again; do something else, or answer with what you know"
+        "you made this call {times} times before, with the same result, so it was not made again; do something else, or answer with what you know"
     )
 }
 
@@ -89,7 +89,7 @@ fn key(call: &Call) -> u64 {
     match &call.arguments {
         // The map is sorted, so equal arguments have equal JSON.
         CallArguments::Object(arguments) => hash(&(&call.name, serde_json::to_string(arguments).ok())),
-        CallArguments::Invalid(why) => hash(&(&call.name, why)),
+        CallArguments::Invalid(reason) => hash(&(&call.name, reason)),
     }
 }
 

@@ -165,7 +165,7 @@ pub struct Usage {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ResponseError {
-    #[error("the model's answer broke off")]
+    #[error("the model's answer was cut off")]
     Truncated,
     #[error("the model's answer cannot be read: {0}")]
     Invalid(String),

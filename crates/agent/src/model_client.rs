@@ -32,7 +32,7 @@ const MAX_SHORTENINGS: u32 = 8;
 pub enum ModelError {
     #[error("{0}")]
     Budget(String),
-    #[error("the run's time of {} s was over before the model had answered", .0.as_secs())]
+    #[error("the run's time of {} s ended before the model answered", .0.as_secs())]
     Time(Duration),
     #[error("{0}")]
     Failed(String),

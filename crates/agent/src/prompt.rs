@@ -92,7 +92,7 @@ pub fn task_message(view: &AgentView) -> String {
             }
             text.push_str(
                 "\nThat tool leads this task: do what its result says, call it again when it says so, and stop when it says that \
-                 the task is done. Then answer with what came of it.",
+                 the task is done. Then answer with the result.",
             );
             text
         }

@@ -14,8 +14,8 @@ use sympozium_api::run_plan::{FindSkillError, SkillContents, SkillPlan, SkillSou
 
 use crate::tools::ToolError;
 use crate::tools::files::{
-    Commands, FilePage, LineRange, ResolvedPath, Roots, entries, page_from_bytes, parse_arguments, prefix, read_exact,
-    read_page, regular_size, shown,
+    Commands, FilePage, LineRange, ResolvedPath, Roots, list_entries, page_from_bytes, parse_arguments, prefix,
+    printable_path, read_exact, read_page, regular_size,
 };
 
 const MAX_FILES: usize = 200;
@@ -23,9 +23,9 @@ const MAX_FILES: usize = 200;
 const MAX_SKILL_BYTES: u64 = 1 << 20;
 const MAX_NAMED: usize = 64;
 /// At least `1 / TEXT_SHARE` of the result is for the text, however many files and tools there are.
-const TEXT_PART: usize = 2;
+const TEXT_SHARE: usize = 2;
 /// Most bytes of the heading of one of several files.
-const HEADING: usize = 600;
+const MAX_HEADING: usize = 600;
 
 #[derive(Deserialize)]
 struct Arguments<'a> {
@@ -44,19 +44,19 @@ pub fn load_skill(
     let skill = find(skills, &requested.name)?;
     let (files, text) = match &skill.source {
         SkillSource::Pack { pack, digest, bytes, .. } => {
-            let files = Files { lines: pack_files(skill, pack, roots.commands()), more: 0 };
-            let about = about(&files, skill, max_bytes);
+            let files = FileList { lines: pack_files(skill, pack, roots.commands()), more: 0 };
+            let appendix = render_appendix(&files, skill, max_bytes);
             let planned = verified_text(skill, roots, digest, *bytes)?;
             let path = text_path(skill);
-            let room = max_bytes.saturating_sub(about.len() + 2);
-            let text = one_page(roots, &path, room, |path, requested| page_from_bytes(path, &planned, requested))?;
-            (about, text)
+            let room = max_bytes.saturating_sub(appendix.len() + 2);
+            let text = page_with(roots, &path, room, |path, requested| page_from_bytes(path, &planned, requested))?;
+            (appendix, text)
         }
         SkillSource::ConfigMap { .. } => {
-            let (paths, files) = plain_files(skill, roots)?;
-            let about = about(&files, skill, max_bytes);
-            let text = all_files(roots, &paths, max_bytes.saturating_sub(about.len() + 2))?;
-            (about, text)
+            let (paths, files) = config_map_files(skill, roots)?;
+            let appendix = render_appendix(&files, skill, max_bytes);
+            let text = config_map_text(roots, &paths, max_bytes.saturating_sub(appendix.len() + 2))?;
+            (appendix, text)
         }
     };
     if files.is_empty() {
@@ -69,19 +69,21 @@ fn find<'s>(skills: &'s [SkillPlan], name: &str) -> Result<&'s SkillPlan, ToolEr
     match SkillPlan::find(skills, name) {
         Ok(index) => Ok(&skills[index]),
         Err(FindSkillError::Missing) if skills.is_empty() => Err(ToolError("you have no skills".to_owned())),
-        Err(FindSkillError::Missing) => {
-            Err(ToolError(format!("there is no skill {}; there are: {}", shown(name.trim()), names(skills.iter()))))
-        }
+        Err(FindSkillError::Missing) => Err(ToolError(format!(
+            "there is no skill {}; there are: {}",
+            printable_path(name.trim()),
+            names(skills.iter())
+        ))),
         Err(FindSkillError::Ambiguous) => Err(ToolError(format!(
             "several skills are called {}; say which: {}",
-            shown(name.trim()),
+            printable_path(name.trim()),
             names((skills.iter()).filter(|skill| skill.short_name() == name.trim()))
         ))),
     }
 }
 
 fn names<'s>(skills: impl Iterator<Item = &'s SkillPlan>) -> String {
-    let mut names: Vec<String> = skills.map(|skill| shown(&skill.full_name())).collect();
+    let mut names: Vec<String> = skills.map(|skill| printable_path(&skill.full_name())).collect();
     let more = names.len().saturating_sub(MAX_NAMED);
     names.truncate(MAX_NAMED);
     if more > 0 {
@@ -93,17 +95,17 @@ fn names<'s>(skills: impl Iterator<Item = &'s SkillPlan>) -> String {
 /// The text of a pack's skill, verified together with all files beside it against the plan's digest. The text is read
 /// once: what is shown is what was verified.
 fn verified_text(skill: &SkillPlan, roots: &Roots, digest: &Digest, bytes: u64) -> Result<Vec<u8>, ToolError> {
-    let other = |path: &str| {
+    let changed_error = |path: &str| {
         ToolError(format!(
             "the skill {} is not what this run was planned with: {} changed since; work without this skill, and say so in your answer",
-            shown(&skill.full_name()),
-            shown(path)
+            printable_path(&skill.full_name()),
+            printable_path(path)
         ))
     };
-    let mut left = MAX_SKILL_BYTES;
+    let mut remaining = MAX_SKILL_BYTES;
     let mut content = |path: &str, bytes: u64| {
-        left = left.checked_sub(bytes).ok_or_else(|| other(path))?;
-        read_exact(&roots.resolve_str(path)?, bytes)?.ok_or_else(|| other(path))
+        remaining = remaining.checked_sub(bytes).ok_or_else(|| changed_error(path))?;
+        read_exact(&roots.resolve_str(path)?, bytes)?.ok_or_else(|| changed_error(path))
     };
     let text = content(&text_path(skill), bytes)?;
     let mut contents = SkillContents::new(&text);
@@ -113,8 +115,8 @@ fn verified_text(skill: &SkillPlan, roots: &Roots, digest: &Digest, bytes: u64) 
         contents.add(&file.path, file.executable, &content(&path, file.bytes)?);
     }
     match contents.digest() {
-        Ok(matches) if matches == *digest => Ok(text),
-        Ok(_) | Err(_) => Err(other("its text or one of its files")),
+        Ok(actual) if actual == *digest => Ok(text),
+        Ok(_) | Err(_) => Err(changed_error("its text or one of its files")),
     }
 }
 
@@ -122,7 +124,7 @@ fn text_path(skill: &SkillPlan) -> String {
     format!("{}/{}", skill.directory, SkillPlan::TEXT_FILE)
 }
 
-struct Files {
+struct FileList {
     lines: Vec<String>,
     /// Files that cannot be listed.
     more: usize,
@@ -131,7 +133,7 @@ struct Files {
 fn pack_files(skill: &SkillPlan, pack: &str, commands: Commands) -> Vec<String> {
     let line = |file: &sympozium_api::run_plan::SkillFilePlan| {
         let path = format!("{}/{}", skill.directory, file.path.as_str());
-        let path = shown(&path);
+        let path = printable_path(&path);
         if file.executable && commands == Commands::Offered {
             format!("{path} ({} bytes; a program: run it by {EXECUTE_COMMAND} with target={pack})", file.bytes)
         } else {
@@ -141,8 +143,8 @@ fn pack_files(skill: &SkillPlan, pack: &str, commands: Commands) -> Vec<String> 
     skill.files.iter().map(line).collect()
 }
 
-fn about(files: &Files, skill: &SkillPlan, max_bytes: usize) -> String {
-    let room = max_bytes - max_bytes / TEXT_PART;
+fn render_appendix(files: &FileList, skill: &SkillPlan, max_bytes: usize) -> String {
+    let room = max_bytes - max_bytes / TEXT_SHARE;
     let mut text = String::new();
     if let Some(tools) = &skill.allowed_tools {
         let tools: Vec<&str> = tools.iter().map(|tool| tool.as_str()).collect();
@@ -170,11 +172,11 @@ fn about(files: &Files, skill: &SkillPlan, max_bytes: usize) -> String {
     text
 }
 
-fn one_file(roots: &Roots, path: &str, max_bytes: usize) -> Result<String, ToolError> {
-    one_page(roots, path, max_bytes, read_page)
+fn file_page(roots: &Roots, path: &str, max_bytes: usize) -> Result<String, ToolError> {
+    page_with(roots, path, max_bytes, read_page)
 }
 
-fn one_page(
+fn page_with(
     roots: &Roots,
     path: &str,
     max_bytes: usize,
@@ -195,8 +197,8 @@ fn one_page(
 
 /// The paths of a ConfigMap's files in the order of their names, and how each is listed. Names that start with `..` are
 /// the kubelet's: the files are links to there. A name that is not UTF-8 cannot be shown or requested; it is counted.
-fn plain_files(skill: &SkillPlan, roots: &Roots) -> Result<(Vec<String>, Files), ToolError> {
-    let listing = entries(&roots.resolve_str(&skill.directory)?)?;
+fn config_map_files(skill: &SkillPlan, roots: &Roots) -> Result<(Vec<String>, FileList), ToolError> {
+    let listing = list_entries(&roots.resolve_str(&skill.directory)?)?;
     let mut more = listing.more;
     let mut names: Vec<&str> = Vec::new();
     for entry in &listing.entries {
@@ -210,29 +212,29 @@ fn plain_files(skill: &SkillPlan, roots: &Roots) -> Result<(Vec<String>, Files),
     let listed = names.into_iter().filter_map(|name| {
         let path = format!("{}/{name}", skill.directory);
         let bytes = regular_size(&roots.resolve_str(&path).ok()?)?;
-        let line = format!("{} ({bytes} bytes)", shown(&path));
+        let line = format!("{} ({bytes} bytes)", printable_path(&path));
         Some((path, line))
     });
     let (paths, lines) = listed.unzip();
-    Ok((paths, Files { lines, more }))
+    Ok((paths, FileList { lines, more }))
 }
 
 /// The texts of all files, as far as there is room. Files that are not text are only listed.
-fn all_files(roots: &Roots, paths: &[String], max_bytes: usize) -> Result<String, ToolError> {
+fn config_map_text(roots: &Roots, paths: &[String], max_bytes: usize) -> Result<String, ToolError> {
     if let [path] = paths {
-        return one_file(roots, path, max_bytes);
+        return file_page(roots, path, max_bytes);
     }
     let mut text = String::new();
     for path in paths.iter().take(MAX_FILES) {
-        let room = max_bytes.saturating_sub(text.len() + HEADING);
-        if room < HEADING {
+        let room = max_bytes.saturating_sub(text.len() + MAX_HEADING);
+        if room < MAX_HEADING {
             let _ = write!(text, "(the other files of this skill are read with {READ_FILE})");
             break;
         }
-        let Ok(file) = one_file(roots, path, room) else {
+        let Ok(file) = file_page(roots, path, room) else {
             continue;
         };
-        let _ = write!(text, "## {}\n\n{}\n\n", shown(path), file.trim_end());
+        let _ = write!(text, "## {}\n\n{}\n\n", printable_path(path), file.trim_end());
     }
     if text.is_empty() {
         return Err(ToolError("this skill has no text".to_owned()));

@@ -26,8 +26,8 @@ const MAX_UNKNOWN_TOOL_CALLS: u32 = 20;
 const MAX_REFUSED_CALLS: u32 = 400;
 /// The name becomes a segment of a request path.
 const MAX_TOOL_NAME: usize = 64;
-const INTERRUPTED: &str = "the call broke off; nobody knows whether it was done";
-const SKIPPED: &str = "the call was not made, because one before it broke off";
+const INTERRUPTED: &str = "the call was interrupted; it may or may not have been executed";
+const SKIPPED: &str = "the call was not made, because an earlier one was interrupted";
 
 pub struct ToolCaller {
     door: Door,
@@ -59,7 +59,7 @@ pub struct CallResult {
 
 #[derive(Debug, thiserror::Error)]
 pub enum CallsError {
-    #[error("the model asked for the same call of `{tool}` {times} times and did not get on")]
+    #[error("the model asked for the same call of `{tool}` {times} times and made no progress")]
     Stuck { tool: String, times: u32 },
     #[error("the model made {MAX_REFUSED_CALLS} calls that were refused, and went on")]
     TooManyRefused,
@@ -109,7 +109,7 @@ impl ToolCaller {
             let call_plan = self.plan_call(&calls[..index], call, &effect, guard)?;
             effects.push(match call_plan {
                 PlannedCall::Run(_) => effect,
-                PlannedCall::Reject(_) => Effects::None,
+                PlannedCall::Reject(_) => Effects::NoEffect,
             });
             planned.push(Some(call_plan));
         }

@@ -193,7 +193,7 @@ async fn send_lines(door: Door, mut lines: mpsc::Receiver<Bytes>, max_bytes: u64
         }
         remaining -= bytes;
         if let Err(error) = send_chunk(&door, chunk.freeze()).await {
-            tracing::warn!(%error, "the transcript could not be kept");
+            tracing::warn!(%error, "the transcript could not be stored");
             return;
         }
     }

@@ -64,11 +64,11 @@ struct ErrorDetails {
 
 pub fn from_response(status: u16, body: &[u8]) -> ProviderError {
     let body = body.trim_ascii();
-    let read = match body.len() {
+    let parsed = match body.len() {
         0..=MAX_BODY => serde_json::from_slice::<Value>(body).ok(),
         _ => None,
     };
-    let details = match read {
+    let details = match parsed {
         Some(value) => {
             details(&value).unwrap_or_else(|| ErrorDetails { text: clean(&to_json(&value)), ..ErrorDetails::default() })
         }
@@ -94,9 +94,9 @@ pub fn from_chunk(part: &Map<String, Value>) -> Option<ProviderError> {
         None => {
             let is_error = part.get("object").and_then(Value::as_str) == Some("error");
             let has_code = part.contains_key("type") || part.contains_key("code");
-            let has_words = part.get("message").is_some_and(Value::is_string);
-            let says_so = is_error || (has_code && has_words);
-            if !says_so {
+            let has_message = part.get("message").is_some_and(Value::is_string);
+            let is_error_object = is_error || (has_code && has_message);
+            if !is_error_object {
                 return None;
             }
             from_fields(part)
@@ -124,7 +124,7 @@ fn stream_error(details: &ErrorDetails) -> ProviderError {
         ("", Some(code)) => &clean(code),
         (text, _) => text,
     };
-    ProviderError { remedy, message: format!("the model's endpoint broke off its answer: {text}") }
+    ProviderError { remedy, message: format!("the model's endpoint aborted its answer: {text}") }
 }
 
 pub fn unexplained() -> ProviderError {

@@ -224,7 +224,7 @@ fn a_task_is_the_first_message() {
     Call the tool `lead` with these parameters:
     {"a":"1 \"x\"","b":"2"}
 
-    That tool leads this task: do what its result says, call it again when it says so, and stop when it says that the task is done. Then answer with what came of it.
+    That tool leads this task: do what its result says, call it again when it says so, and stop when it says that the task is done. Then answer with the result.
     "#
     );
     assert!(

@@ -80,7 +80,7 @@ impl ToolCaller {
         let task = spawn_blocking(move || native.run(&tool, &arguments));
         let output = match timeout(NATIVE_TOOL_TIMEOUT, task).await {
             Ok(Ok(result)) => result.map_err(|error| error.0),
-            Ok(Err(_)) => Err("the tool broke off".to_owned()),
+            Ok(Err(_)) => Err("the tool failed unexpectedly".to_owned()),
             // A blocking thread cannot be cancelled.
             Err(_) => {
                 let seconds = NATIVE_TOOL_TIMEOUT.as_secs();

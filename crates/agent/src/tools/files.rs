@@ -33,8 +33,8 @@ pub use roots::Roots;
 pub use write::write_file;
 
 pub(crate) use access::is_writable_root;
-pub(crate) use list::entries;
-pub(crate) use path::shown;
+pub(crate) use list::list_entries;
+pub(crate) use path::printable_path;
 pub(crate) use read::{FilePage, LineRange, page_from_bytes, read_exact, read_page, regular_size};
 
 use super::ToolError;

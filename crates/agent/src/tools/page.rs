@@ -75,15 +75,18 @@ pub fn render_page(page: &FetchedPage<'_>, max_chars: usize, max_bytes: usize) -
     let mut rendered = format!("(from {url})\n");
     let room = max_bytes.saturating_sub(rendered.len() + NOTE_BYTES);
     let cut = kind.text(page, BoundedText::new(max_chars, room)).cut();
-    if cut.text.is_empty() && cut.of == 0 {
+    if cut.text.is_empty() && cut.total_chars == 0 {
         rendered.push_str("(the page has no text; it may be one that only a browser can show)");
     }
     rendered.push_str(&cut.text);
-    if cut.at < cut.of {
+    if cut.kept_chars < cut.total_chars {
         // More characters do not help when the limit of bytes was reached.
         let advice = if cut.at_char_limit { ", or raise maxChars" } else { "" };
-        let _ =
-            write!(rendered, "\n(cut at {} characters of {}; ask for a more specific address{advice})", cut.at, cut.of);
+        let _ = write!(
+            rendered,
+            "\n(cut at {} characters of {}; ask for a more specific address{advice})",
+            cut.kept_chars, cut.total_chars
+        );
     }
     if page.truncated {
         rendered.push_str("\n(the page is longer than what is fetched; its end is missing)");

@@ -191,7 +191,7 @@ async fn a_dripping_response_is_ended_by_the_run_timeout() {
         // Agent and bridge measure the same time, and either may report first.
         match &end.ending {
             AgentEnd::TimedOut => {}
-            AgentEnd::Failed { error } => assert!(error.contains("time of 3 s was over"), "{error}"),
+            AgentEnd::Failed { error } => assert!(error.contains("time of 3 s ended"), "{error}"),
             other => panic!("{other:?}"),
         }
     };

@@ -140,7 +140,7 @@ async fn a_repeated_call_is_warned_about_then_refused_then_ends_the_run() {
         let answer = calling("read_file", json!({ "path": path }));
         harness.model.set_default(answer);
         let end = harness.run(&[]).await;
-        assert_eq!(end.failure(), "the model asked for the same call of `read_file` 9 times and did not get on");
+        assert_eq!(end.failure(), "the model asked for the same call of `read_file` 9 times and made no progress");
         let shown = harness.last().result_texts();
         assert_eq!(shown.len(), 9);
         let status = |text: &String| {
@@ -184,7 +184,7 @@ async fn a_model_that_calls_tools_in_the_last_round_has_no_answer() {
         let answer = Answer::text("I look.").tool(call("read_file", json!({ "path": path })));
         harness.model.set_default(answer);
         let end = harness.run(&[("MAX_TOOL_ITERATIONS", "2")]).await;
-        assert_eq!(end.failure(), "exceeded maximum tool-call iterations (2); the last thing that it said: I look.");
+        assert_eq!(end.failure(), "exceeded maximum tool-call iterations (2); its last text was: I look.");
         let reads = harness.receipts().iter().filter(|it| *it == "Agent Done").count();
         // The model is asked to answer, then once more without tools, and then the run ends.
         assert_eq!((harness.model_requests().len(), reads), (3, 1));
@@ -255,7 +255,7 @@ async fn a_silent_model_is_ended_by_the_run_timeout() {
     // Agent and bridge measure the same time, and either may report first.
     match &end.ending {
         AgentEnd::TimedOut => {}
-        AgentEnd::Failed { error } => assert!(error.contains("time of 2 s was over"), "{error}"),
+        AgentEnd::Failed { error } => assert!(error.contains("time of 2 s ended"), "{error}"),
         other => panic!("{other:?}"),
     }
 }

@@ -47,7 +47,7 @@ struct TokenCounts {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BlockSlot {
-    EncodedResult(usize),
+    Kept(usize),
     Dropped,
 }
 
@@ -99,13 +99,13 @@ impl ResponseBuilder {
         self.charge(encoded_length(&fields))?;
         let mut block = Block::start(index, fields);
         let text = std::mem::take(&mut block.text);
-        let at = self.blocks.len();
+        let position = self.blocks.len();
         self.blocks.push(block);
         match kind {
-            BlockKind::Text => self.append_text(at, &text),
-            _ => self.blocks[at].text = text,
+            BlockKind::Text => self.append_text(position, &text),
+            _ => self.blocks[position].text = text,
         }
-        Ok(BlockSlot::EncodedResult(at))
+        Ok(BlockSlot::Kept(position))
     }
 
     /// Applies a delta to its block. Unknown kinds are ignored.
@@ -114,30 +114,30 @@ impl ResponseBuilder {
             Some("text_delta") => {
                 let delta_text = text(delta, "text");
                 self.charge(delta_text.len())?;
-                if let BlockSlot::EncodedResult(at) = self.find_or_start(index, BlockKind::Text, "text")? {
-                    self.append_text(at, delta_text);
+                if let BlockSlot::Kept(position) = self.find_or_start(index, BlockKind::Text, "text")? {
+                    self.append_text(position, delta_text);
                 }
             }
             Some("thinking_delta") => {
                 let delta_text = text(delta, "thinking");
                 self.charge(delta_text.len())?;
-                if let BlockSlot::EncodedResult(at) = self.find_or_start(index, BlockKind::Thinking, "thinking")? {
-                    self.blocks[at].text.push_str(delta_text);
+                if let BlockSlot::Kept(position) = self.find_or_start(index, BlockKind::Thinking, "thinking")? {
+                    self.blocks[position].text.push_str(delta_text);
                 }
             }
             Some("signature_delta") => {
                 let delta_text = text(delta, "signature");
                 self.charge(delta_text.len())?;
-                if let BlockSlot::EncodedResult(at) = self.find_or_start(index, BlockKind::Thinking, "thinking")? {
-                    self.blocks[at].append_signature(delta_text);
+                if let BlockSlot::Kept(position) = self.find_or_start(index, BlockKind::Thinking, "thinking")? {
+                    self.blocks[position].append_signature(delta_text);
                 }
             }
             Some("input_json_delta") => {
                 let delta_text = text(delta, "partial_json");
                 let found = self.find(index, |kind| matches!(kind, BlockKind::Call | BlockKind::Other));
                 match found {
-                    Some(BlockSlot::EncodedResult(at)) => {
-                        let added = self.blocks[at].append_input(delta_text);
+                    Some(BlockSlot::Kept(position)) => {
+                        let added = self.blocks[position].append_input(delta_text);
                         self.charge(added)?;
                     }
                     Some(BlockSlot::Dropped) => {}
@@ -149,10 +149,10 @@ impl ResponseBuilder {
             }
             Some("citations_delta") => {
                 let citation = delta.get_mut("citation").map(Value::take);
-                let at = self.find(index, |kind| kind == BlockKind::Text);
-                if let (Some(BlockSlot::EncodedResult(at)), Some(citation @ Value::Object(_))) = (at, citation) {
+                let position = self.find(index, |kind| kind == BlockKind::Text);
+                if let (Some(BlockSlot::Kept(position)), Some(citation @ Value::Object(_))) = (position, citation) {
                     self.charge(citation.to_string().len())?;
-                    self.blocks[at].add_citation(citation);
+                    self.blocks[position].add_citation(citation);
                 }
             }
             _ => {}
@@ -178,15 +178,15 @@ impl ResponseBuilder {
         let Some(usage @ Value::Object(_)) = usage else {
             return;
         };
-        let costs = self.usage.get_or_insert_default();
-        let grow = |total: &mut u64, name: &str| {
-            let total_reported = usage.get(name).and_then(Value::as_u64).unwrap_or_default();
-            *total = (*total).max(total_reported);
+        let counts = self.usage.get_or_insert_default();
+        let raise = |total: &mut u64, name: &str| {
+            let reported = usage.get(name).and_then(Value::as_u64).unwrap_or_default();
+            *total = (*total).max(reported);
         };
-        grow(&mut costs.plain, "input_tokens");
-        grow(&mut costs.written_to_cache, "cache_creation_input_tokens");
-        grow(&mut costs.read_from_cache, "cache_read_input_tokens");
-        grow(&mut costs.output, "output_tokens");
+        raise(&mut counts.plain, "input_tokens");
+        raise(&mut counts.written_to_cache, "cache_creation_input_tokens");
+        raise(&mut counts.read_from_cache, "cache_read_input_tokens");
+        raise(&mut counts.output, "output_tokens");
     }
 
     /// The message of the response is empty when nothing in it could be sent back.
@@ -198,14 +198,14 @@ impl ResponseBuilder {
         let last = blocks.len().checked_sub(1).filter(|_| is_last_block_kept);
         let mut calls = Vec::new();
         let mut content = Vec::new();
-        for (at, mut block) in blocks.into_iter().enumerate() {
+        for (position, mut block) in blocks.into_iter().enumerate() {
             if block.kind != BlockKind::Call {
                 content.extend(block.into_value().map(ContentPart::Block));
             } else {
                 let id = ids.assign(block.str_field("id"));
                 let name = block.str_field("name");
                 let name = name[..name.floor_char_boundary(MAX_NAME)].to_owned();
-                let arguments = block.arguments(stop == StopReason::Length && Some(at) == last);
+                let arguments = block.arguments(stop == StopReason::Length && Some(position) == last);
                 let input = match &arguments {
                     CallArguments::Object(object) => Some(object),
                     CallArguments::Invalid(_) => None,
@@ -235,13 +235,13 @@ impl ResponseBuilder {
     }
 
     /// Texts on either side of a call or of thinking are separate paragraphs.
-    fn append_text(&mut self, at: usize, delta_text: &str) {
-        let follows_other = at > 0 && self.blocks[at - 1].kind != BlockKind::Text;
-        let is_first = self.blocks[at].text.is_empty() && !delta_text.is_empty();
+    fn append_text(&mut self, position: usize, delta_text: &str) {
+        let follows_other = position > 0 && self.blocks[position - 1].kind != BlockKind::Text;
+        let is_first = self.blocks[position].text.is_empty() && !delta_text.is_empty();
         if is_first && follows_other && !self.text.is_empty() {
             self.text.push_str("\n\n");
         }
-        self.blocks[at].text.push_str(delta_text);
+        self.blocks[position].text.push_str(delta_text);
         self.text.push_str(delta_text);
     }
 
@@ -251,14 +251,14 @@ impl ResponseBuilder {
         if self.dropped.get(&index).is_some_and(|kind| fits(*kind)) {
             return Some(BlockSlot::Dropped);
         }
-        let is_meant = |block: &Block| (index.is_none() || block.index == index) && fits(block.kind);
-        self.blocks.iter().rposition(is_meant).map(BlockSlot::EncodedResult)
+        let is_match = |block: &Block| (index.is_none() || block.index == index) && fits(block.kind);
+        self.blocks.iter().rposition(is_match).map(BlockSlot::Kept)
     }
 
     /// As [`Self::find`], for servers that omit `content_block_start`.
     fn find_or_start(&mut self, index: Option<u64>, kind: BlockKind, name: &str) -> Result<BlockSlot, ResponseError> {
         match self.find(index, |it| it == kind) {
-            Some(place) => Ok(place),
+            Some(slot) => Ok(slot),
             None => self.add_block(index, Map::from_iter([("type".to_owned(), name.into())])),
         }
     }

@@ -53,7 +53,7 @@ enum DroppedKey {
 
 #[derive(Debug, Clone, Copy)]
 enum CallSlot {
-    EncodedResult(usize),
+    Kept(usize),
     Dropped,
 }
 
@@ -89,7 +89,7 @@ impl CallBuilder {
         self.last = Some(slot);
         self.last_index = delta.index;
         match slot {
-            CallSlot::EncodedResult(at) => match self.calls.get_mut(at) {
+            CallSlot::Kept(at) => match self.calls.get_mut(at) {
                 Some(call) => call.add(delta, budget),
                 None => Ok(()),
             },
@@ -109,26 +109,26 @@ impl CallBuilder {
         self.calls.iter().any(|call| call.tracker.is_open())
     }
 
-    pub fn finish(self, is_cut_off: bool, ids: &CallIds, offered: &OfferedTools) -> Vec<EncodedCall> {
+    pub fn finish(self, is_truncated: bool, ids: &CallIds, offered: &OfferedTools) -> Vec<EncodedCall> {
         let count = self.calls.len();
-        let mut made = Vec::with_capacity(count);
+        let mut encoded_calls = Vec::with_capacity(count);
         for (index, call) in self.calls.into_iter().enumerate() {
             if call.is_empty() {
                 continue;
             }
-            let fate = if call.is_too_long {
+            let completeness = if call.is_too_long {
                 Completeness::TooLong
-            } else if is_cut_off && index + 1 == count {
+            } else if is_truncated && index + 1 == count {
                 Completeness::Truncated
             } else {
                 Completeness::Complete
             };
             let id = ids.assign(&call.id);
-            let parsed = arguments::parse(call.arguments, fate);
+            let parsed = arguments::parse(call.arguments, completeness);
             let sent_name = sanitize_name(&call.name, offered);
-            made.push(encode_call(id, call.name, sent_name, parsed, call.extra, call.function));
+            encoded_calls.push(encode_call(id, call.name, sent_name, parsed, call.extra, call.function));
         }
-        made
+        encoded_calls
     }
 
     /// `None` when the delta starts a call.
@@ -141,14 +141,14 @@ impl CallBuilder {
             Some(index) => self.calls.iter().rposition(|it| it.index == Some(index)),
             None if !delta.id.is_empty() => self.calls.iter().rposition(|it| it.has_id(&delta.id)),
             None => match self.last? {
-                CallSlot::EncodedResult(at) => Some(at),
+                CallSlot::Kept(at) => Some(at),
                 CallSlot::Dropped => return Some(CallSlot::Dropped),
             },
         };
         match found {
             Some(at) => {
                 let call = self.calls.get(at)?;
-                (!call.is_ended_by(delta)).then_some(CallSlot::EncodedResult(at))
+                (!call.is_ended_by(delta)).then_some(CallSlot::Kept(at))
             }
             None => self.dropped_keys.contains(&delta.dropped_key()?).then_some(CallSlot::Dropped),
         }
@@ -158,7 +158,7 @@ impl CallBuilder {
         if self.calls.len() < MAX_CALLS {
             budget.charge(CALL_OVERHEAD)?;
             self.calls.push(PartialCall { index: delta.index, ..PartialCall::default() });
-            return Ok(CallSlot::EncodedResult(self.calls.len() - 1));
+            return Ok(CallSlot::Kept(self.calls.len() - 1));
         }
         let is_kept_index = self.calls.iter().any(|it| it.index == delta.index);
         let other = match delta.dropped_key() {

@@ -68,8 +68,8 @@ impl ResponseBuilder {
             },
             _ => return Err(invalid("a part of it is not an object")),
         };
-        if let Some(problem) = provider_error::from_chunk(&chunk) {
-            return Err(ResponseError::Provider(problem));
+        if let Some(error) = provider_error::from_chunk(&chunk) {
+            return Err(ResponseError::Provider(error));
         }
         if let Some(usage) = usage::from_chunk(&chunk) {
             self.usage = Some(usage);
@@ -112,12 +112,12 @@ impl ResponseBuilder {
     /// Fails when the response is truncated. Servers that do not say why a model stopped are believed when they end the
     /// stream, as long as it had content and no call is incomplete.
     pub fn finish(mut self, end: StreamEnd) -> Result<ModelResponse, ResponseError> {
-        let is_broken = match (&self.finish_reason, end) {
+        let is_truncated = match (&self.finish_reason, end) {
             (Some(_), _) => false,
             (None, StreamEnd::Done) => !self.has_content,
             (None, StreamEnd::Eof) => !self.has_content || self.calls.has_open_arguments(),
         };
-        if is_broken {
+        if is_truncated {
             return Err(ResponseError::Truncated);
         }
         self.content.finish();
@@ -133,20 +133,20 @@ impl ResponseBuilder {
             let calls = std::mem::take(&mut self.calls);
             calls.finish(stop == StopReason::Length, &self.ids, &self.offered)
         };
-        let (calls, written): (Vec<_>, Vec<_>) = encoded_calls.into_iter().unzip();
+        let (calls, encoded_messages): (Vec<_>, Vec<_>) = encoded_calls.into_iter().unzip();
         Ok(ModelResponse {
             text,
             dropped_calls: dropped,
             stop,
             usage: self.usage,
-            message: self.message(written),
+            message: self.message(encoded_messages),
             calls,
         })
     }
 
     fn add_choice(&mut self, mut choice: Map<String, Value>, encoding: CallEncoding) -> Result<(), ResponseError> {
-        if let Some(problem) = provider_error::from_chunk(&choice) {
-            return Err(ResponseError::Provider(problem));
+        if let Some(error) = provider_error::from_chunk(&choice) {
+            return Err(ResponseError::Provider(error));
         }
         let message = match choice.remove("delta") {
             Some(Value::Object(delta)) => Some(delta),

@@ -193,7 +193,7 @@ fn error_events_have_a_message_and_a_remedy() {
     ];
     let stream_error = |remedy, text: &str| ProviderError {
         remedy,
-        message: format!("the model's endpoint broke off its answer: {text}"),
+        message: format!("the model's endpoint aborted its answer: {text}"),
     };
     for (kind, message, remedy) in cases {
         let error = json!({"type": "error", "error": {"type": kind, "message": message}});

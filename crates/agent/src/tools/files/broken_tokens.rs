@@ -16,7 +16,7 @@ pub struct RestoredText {
 pub fn note(what: &str, text: &str) -> String {
     RestoredText::of(text).map_or_else(String::new, |unbroken| {
         format!(
-            "\n({what} has a space after `{}`, as you are shown words that chat formats take for control; if it is not meant to be in \
+            "\n({what} has a space after `{}`, as is inserted into control tokens of chat formats when you read them; if it is not meant to be in \
              the file, take it out)",
             unbroken.bracket
         )

@@ -24,16 +24,16 @@ fn describe(resolved: &ResolvedPath<'_>, error: &io::Error, verb: &str) -> ToolE
             format!("{path} does not exist; {LIST_DIRECTORY} shows what is there")
         }
         Some(Errno::NOTDIR) => {
-            format!("cannot {verb} {path}: something on the way to it is a file, not a directory")
+            format!("cannot {verb} {path}: a component of the path is a file, not a directory")
         }
         Some(Errno::XDEV) if resolved.forbids_mounts() => {
             format!("cannot {verb} {path}: it lies on a mount, or behind a link, that is not a part of {root}")
         }
         Some(Errno::XDEV) => {
-            format!("cannot {verb} {path}: a link on the way leads out of {root}, and such links are not followed")
+            format!("cannot {verb} {path}: a link in the path leads out of {root}, and such links are not followed")
         }
         Some(Errno::LOOP) => format!(
-            "cannot {verb} {path}: a link on the way leads nowhere, in a circle, or to a place that is not opened by links"
+            "cannot {verb} {path}: a link in the path is broken, is a loop, or leads to a location that is not opened through links"
         ),
         Some(Errno::ACCESS | Errno::PERM) => {
             format!("you are not permitted to {verb} {path}")

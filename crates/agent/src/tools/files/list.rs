@@ -41,7 +41,7 @@ pub fn list_directory(roots: &Roots, arguments: &Map<String, Value>, max_bytes: 
     if named.is_slash() {
         lines.roots(roots, &named);
     }
-    let listing = entries(&path)?;
+    let listing = list_entries(&path)?;
     for entry in &listing.entries {
         let inside = RequestedPath {
             path: format!("{}/{}", named.path, String::from_utf8_lossy(&entry.name)),
@@ -72,7 +72,7 @@ pub(crate) struct Entry {
     kind: FileType,
 }
 
-pub(crate) fn entries(path: &ResolvedPath<'_>) -> Result<Listing, ToolError> {
+pub(crate) fn list_entries(path: &ResolvedPath<'_>) -> Result<Listing, ToolError> {
     let failed = |error: &io::Error| match rustix::io::Errno::from_io_error(error) {
         Some(rustix::io::Errno::NOTDIR) => not_a_directory(path),
         _ => io_errors::read_error(path, error),
@@ -81,7 +81,7 @@ pub(crate) fn entries(path: &ResolvedPath<'_>) -> Result<Listing, ToolError> {
     let directory = path.open(flags).map_err(|error| failed(&error))?;
     let read = Dir::read_from(&directory).map_err(|error| failed(&error.into()))?;
     // Sorted while reading, to keep no more than is shown.
-    let mut kept: BTreeMap<(bool, Vec<u8>), FileType> = BTreeMap::new();
+    let mut sorted: BTreeMap<(bool, Vec<u8>), FileType> = BTreeMap::new();
     let mut counted = 0;
     let mut uncounted = false;
     for entry in read {
@@ -100,14 +100,14 @@ pub(crate) fn entries(path: &ResolvedPath<'_>) -> Result<Listing, ToolError> {
             kind => kind,
         };
         let is_other = kind != FileType::Directory;
-        kept.insert((is_other, name.to_bytes().to_vec()), kind);
-        if kept.len() > MAX_ENTRIES {
-            kept.pop_last();
+        sorted.insert((is_other, name.to_bytes().to_vec()), kind);
+        if sorted.len() > MAX_ENTRIES {
+            sorted.pop_last();
         }
     }
     Ok(Listing {
         more: counted.saturating_sub(MAX_ENTRIES),
-        entries: kept.into_iter().map(|((_, name), kind)| Entry { name, kind }).collect(),
+        entries: sorted.into_iter().map(|((_, name), kind)| Entry { name, kind }).collect(),
         uncounted,
         directory,
     })
@@ -139,9 +139,9 @@ impl Entry {
             FileType::Symlink => match rustix::fs::readlinkat(directory, self.name.as_slice(), Vec::new()) {
                 Ok(target) => {
                     let target = escaped(target.to_bytes());
-                    let cut = super::prefix(&target, MAX_TARGET);
-                    let more = if cut.len() < target.len() { "…" } else { "" };
-                    format!("link - {name} -> {cut}{more}")
+                    let shortened = super::prefix(&target, MAX_TARGET);
+                    let more = if shortened.len() < target.len() { "…" } else { "" };
+                    format!("link - {name} -> {shortened}{more}")
                 }
                 Err(_) => format!("link - {name} -> ?"),
             },

@@ -33,7 +33,7 @@ impl RequestedPath {
         if self.path.is_empty() {
             return "/".to_owned();
         }
-        shown(&self.path)
+        printable_path(&self.path)
     }
 }
 
@@ -68,6 +68,6 @@ pub(super) fn contains(directory: &str, path: &str) -> bool {
 }
 
 /// A path or name for a message: on one line, and bounded.
-pub(crate) fn shown(path: &str) -> String {
+pub(crate) fn printable_path(path: &str) -> String {
     printable(truncate(path, MAX_SHOWN)).into_owned()
 }

@@ -167,7 +167,7 @@ impl Roots {
 
     /// The roots at or below a path, sorted.
     pub(super) fn roots_below(&self, named: &RequestedPath) -> Vec<ResolvedPath<'_>> {
-        let mut matches: Vec<ResolvedPath<'_>> = self
+        let mut found: Vec<ResolvedPath<'_>> = self
             .roots
             .iter()
             .filter(|root| contains(&named.path, &root.path))
@@ -178,8 +178,8 @@ impl Roots {
                 shown: root.shown().to_owned(),
             })
             .collect();
-        matches.sort_by(|one, other| one.shown.cmp(&other.shown));
-        matches
+        found.sort_by(|one, other| one.shown.cmp(&other.shown));
+        found
     }
 }
 

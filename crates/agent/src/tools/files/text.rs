@@ -198,9 +198,9 @@ impl Pager {
         if piece.len() <= room {
             self.text.push_str(piece);
         } else if self.line_start == 0 {
-            let kept = super::prefix(piece, room);
-            self.text.push_str(kept);
-            self.omitted = (piece.len() - kept.len()) as u64;
+            let fitting = super::prefix(piece, room);
+            self.text.push_str(fitting);
+            self.omitted = (piece.len() - fitting.len()) as u64;
             self.state = State::Cutting;
         } else {
             self.text.truncate(self.line_start);

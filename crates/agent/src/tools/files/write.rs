@@ -227,7 +227,7 @@ impl TempFile<'_> {
 }
 
 pub fn changed_error() -> io::Error {
-    io::Error::other("it was changed by something else meanwhile, and stays as it is; look at it again")
+    io::Error::other("another process changed it, so it was not replaced; look at it again")
 }
 
 impl Drop for TempFile<'_> {

@@ -27,9 +27,9 @@ enum Full {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Excerpt {
     pub text: String,
-    pub at: usize,
+    pub kept_chars: usize,
     /// Characters before the cut.
-    pub of: usize,
+    pub total_chars: usize,
     /// Whether the limit of characters was reached, not that of bytes.
     pub at_char_limit: bool,
 }
@@ -97,8 +97,8 @@ impl BoundedText {
         }
         Excerpt {
             text: self.text,
-            at: self.kept_chars,
-            of: self.chars,
+            kept_chars: self.kept_chars,
+            total_chars: self.chars,
             at_char_limit: self.full == Some(Full::Characters),
         }
     }

@@ -77,7 +77,7 @@ fn pings_change_nothing() {
 fn an_error_event_ends_the_response() {
     let problem = ProviderError {
         remedy: Remedy::Retry,
-        message: "the model's endpoint broke off its answer: Overloaded".to_owned(),
+        message: "the model's endpoint aborted its answer: Overloaded".to_owned(),
     };
     let broken = stream(fixture!("error.sse"));
     assert_eq!(broken, Err(ResponseError::Provider(problem)));

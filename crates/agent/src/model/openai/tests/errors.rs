@@ -30,7 +30,7 @@ fn stream_errors_have_a_remedy() {
         ),
         (r#"{"choices":[{"index":0,"delta":{},"finish_reason":"error"}]}"#, Remedy::Retry, "no reason given"),
     ] {
-        let message = format!("the model's endpoint broke off its answer: {words}");
+        let message = format!("the model's endpoint aborted its answer: {words}");
         let expected = Err(ResponseError::Provider(ProviderError { remedy, message }));
         let stream = format!("event: error\ndata: {body}\n\n");
         assert_eq!(read(BodyFormat::EventStream, &stream), expected, "{body}");

@@ -38,7 +38,7 @@ impl std::fmt::Display for Hint {
             ),
             Self::Broken { line, bracket } => write!(
                 formatter,
-                ": without the space after `{bracket}` it is at line {line}; such a space is put in when a file is shown to you, and is \
+                ": without the space after `{bracket}` it is at line {line}; such a space is inserted when a file is shown to you, and is \
                  not in the file: leave it out, in new_string too"
             ),
             Self::WhiteSpace { line } => write!(

@@ -117,7 +117,7 @@ fn broken_tokens_in_edits_are_explained() {
         |old: &str, new: &str| json!({ "path": "@/in/text", "edits": [{ "old_string": old, "new_string": new }] });
     let answer = fixture.call(edit_file, edit("< think>b", "< think>c"));
     let expected = "@/in/text: nothing was changed: edit 1: old_string was not found: without the space after `<` it is at line 2; \
-        such a space is put in when a file is shown to you, and is not in the file: leave it out, in new_string too";
+        such a space is inserted when a file is shown to you, and is not in the file: leave it out, in new_string too";
     assert_eq!(answer, Err(expected.to_owned()));
     // The explanation itself contains no token.
     assert_eq!(break_tokens(expected).text, expected);
@@ -127,7 +127,7 @@ fn broken_tokens_in_edits_are_explained() {
     // It may be intended: the edit is made, with a note.
     let note = |what: &str| {
         format!(
-            "({what} has a space after `<`, as you are shown words that chat formats take for control; if it is not meant to be \
+            "({what} has a space after `<`, as is inserted into control tokens of chat formats when you read them; if it is not meant to be \
              in the file, take it out)"
         )
     };

@@ -94,13 +94,13 @@ fn errors_say_where_to_look() {
             (
                 json!({ "path": "@/in/out/secret" }),
                 Err(
-                    "cannot read @/in/out/secret: a link on the way leads out of @/in, and such links are not followed",
+                    "cannot read @/in/out/secret: a link in the path leads out of @/in, and such links are not followed",
                 ),
             ),
             (
                 json!({ "path": "@/in/loop" }),
                 Err(
-                    "cannot read @/in/loop: a link on the way leads nowhere, in a circle, or to a place that is not opened by links",
+                    "cannot read @/in/loop: a link in the path is broken, is a loop, or leads to a location that is not opened through links",
                 ),
             ),
             (json!({ "path": "@/in" }), Err("@/in is a directory; use list_directory to see what is in it")),

@@ -92,7 +92,7 @@ fn roots_can_be_nested_files_and_missing() {
             (json!({ "path": "@/in/closed/text" }), Ok("two\n")),
             (
                 json!({ "path": "@/in/file/x" }),
-                Err("cannot read @/in/file/x: something on the way to it is a file, not a directory"),
+                Err("cannot read @/in/file/x: a component of the path is a file, not a directory"),
             ),
             (
                 json!({ "path": "/proc/self/status" }),

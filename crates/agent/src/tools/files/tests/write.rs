@@ -39,7 +39,7 @@ fn files_are_created_and_replaced() {
             (
                 json!({ "path": "@/in/dangling-directory/a", "content": "" }),
                 Err(
-                    "cannot write @/in/dangling-directory/a: a link on the way leads nowhere, in a circle, or to a place that is not opened by links",
+                    "cannot write @/in/dangling-directory/a: a link in the path is broken, is a loop, or leads to a location that is not opened through links",
                 ),
             ),
             (
@@ -55,7 +55,7 @@ fn files_are_created_and_replaced() {
             (json!({ "path": "@/in", "content": "" }), Err("@/in cannot be replaced: it is one of your roots")),
             (
                 json!({ "path": "@/in/there/a", "content": "" }),
-                Err("cannot write @/in/there/a: something on the way to it is a file, not a directory"),
+                Err("cannot write @/in/there/a: a component of the path is a file, not a directory"),
             ),
             (
                 json!({ "path": "@/outside/a", "content": "" }),
