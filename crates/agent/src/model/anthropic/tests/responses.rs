@@ -25,7 +25,7 @@ const STREAMS: &[(&str, &str)] = &[
 ];
 
 /// An answer as a snapshot shows it: its message as JSON.
-fn shown(answer: &ModelResponse) -> String {
+fn describe(answer: &ModelResponse) -> String {
     let message = serde_json::to_string_pretty(&message(answer)).expect("JSON");
     let rest = ModelResponse { message: Bytes::new(), ..answer.clone() };
     format!("{rest:#?}\n\n{message}")
@@ -35,14 +35,14 @@ fn shown(answer: &ModelResponse) -> String {
 fn streams_become_responses() {
     for (name, text) in STREAMS {
         let answer = stream(text).expect(name);
-        insta::assert_snapshot!(*name, shown(&answer));
+        insta::assert_snapshot!(*name, describe(&answer));
     }
 }
 
 #[test]
 fn an_unstreamed_message_is_the_same_response() {
     let answer = whole(fixture!("unstreamed.json")).expect("an answer");
-    insta::assert_snapshot!("unstreamed", shown(&answer));
+    insta::assert_snapshot!("unstreamed", describe(&answer));
 }
 
 #[test]

@@ -9,7 +9,7 @@ fn request(model: &OpenAi, conversation: &Conversation, choice: ToolChoice) -> V
 }
 
 /// An answer, to look at.
-fn shown(answer: &Result<ModelResponse, ResponseError>) -> Value {
+fn describe(answer: &Result<ModelResponse, ResponseError>) -> Value {
     let answer = match answer {
         Ok(answer) => answer,
         Err(broken) => return json!({ "broken": format!("{broken:?}") }),
@@ -131,14 +131,14 @@ fn thinking_is_requested_as_reasoning_effort() {
 #[test]
 fn streams_of_vendors_become_responses() {
     for (name, stream) in STREAMS {
-        insta::assert_json_snapshot!(*name, shown(&read(BodyFormat::EventStream, stream)));
+        insta::assert_json_snapshot!(*name, describe(&read(BodyFormat::EventStream, stream)));
     }
 }
 
 #[test]
 fn an_unstreamed_completion_becomes_a_response() {
     let body = include_str!("../fixtures/unstreamed.json");
-    insta::assert_json_snapshot!("unstreamed", shown(&read(BodyFormat::Json, body)));
+    insta::assert_json_snapshot!("unstreamed", describe(&read(BodyFormat::Json, body)));
 }
 
 /// The message of every answer stands in the next request as it is, with its results, and nothing is encoded twice.
