@@ -17,7 +17,7 @@ const PLACEHOLDER: &str = "STATE";
 
 fn stored() -> State {
     let state = State::new();
-    copy(&fixtures().join("stored-runs"), &state.root(), &state.root());
+    copy(&fixtures().join("../stored-runs"), &state.root(), &state.root());
     state
 }
 
