@@ -6,8 +6,7 @@ use serde_json::Value;
 use sympozium_api::Feature;
 use sympozium_api::agent_run::ToolPolicy;
 use sympozium_api::builtin_tool::{
-    BuiltinTool, EDIT_FILE, EXECUTE_COMMAND, FETCH_URL, LIST_DIRECTORY, LOAD_SKILL, READ_FILE, SCHEDULE_TASK,
-    SEND_CHANNEL_MESSAGE, SPAWN_SUBAGENTS, WRITE_FILE,
+    BUILTIN_TOOLS, BuiltinTool, EXECUTE_COMMAND, FETCH_URL, LOAD_SKILL, SEND_CHANNEL_MESSAGE, ToolActor,
 };
 use sympozium_api::names::ToolPattern;
 use sympozium_api::run_plan::Gate;
@@ -22,18 +21,6 @@ use crate::policy::packs::PackId;
 use crate::policy::tools::Tool;
 
 pub use sympozium_api::run_plan::SANDBOX as SANDBOX_PACK;
-
-/// Tools that the agent has without any pack.
-const NATIVE_TOOLS: &[&str] = &[
-    READ_FILE,
-    WRITE_FILE,
-    EDIT_FILE,
-    LIST_DIRECTORY,
-    FETCH_URL,
-    SEND_CHANNEL_MESSAGE,
-    SCHEDULE_TASK,
-    SPAWN_SUBAGENTS,
-];
 
 /// A tool of a run, and the decision about its calls.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,13 +61,13 @@ pub fn check(case: &RuleContext<'_, '_>, findings: &mut Findings) -> Vec<ToolDec
 /// The decision of the policy about each tool, before the run's own `toolPolicy`.
 fn policy_decisions(case: &RuleContext<'_, '_>) -> Vec<ToolDecision> {
     let policy = case.policy;
-    let native = NATIVE_TOOLS.iter().map(|name| {
-        let open = match *name {
+    let native = BUILTIN_TOOLS.iter().filter(|tool| is_native(tool)).map(|tool| {
+        let open = match tool.name {
             FETCH_URL => policy.egress.allows_any(),
             SEND_CHANNEL_MESSAGE => policy.event_bus,
-            _ => is_feature_enabled(case, feature_of(name)),
+            _ => is_feature_enabled(case, tool.feature),
         };
-        decision(case, None, name, Tool::BuiltIn(name), open)
+        decision(case, None, tool.name, Tool::BuiltIn(tool.name), open)
     });
     // An attached skill is meant to be read, so the policy's default for tools without a rule does not apply to this
     // one.
@@ -124,8 +111,9 @@ fn decision(case: &RuleContext<'_, '_>, pack: Option<&str>, name: &str, tool: To
     }
 }
 
-fn feature_of(name: &str) -> Option<Feature> {
-    BuiltinTool::find(name)?.feature
+/// Whether the agent has a tool without any pack or skill text.
+fn is_native(tool: &BuiltinTool) -> bool {
+    tool.name != LOAD_SKILL && tool.offer.as_ref().is_some_and(|offer| offer.actor != ToolActor::Sidecar)
 }
 
 fn is_feature_enabled(case: &RuleContext<'_, '_>, feature: Option<Feature>) -> bool {
