@@ -29,7 +29,7 @@ impl RequestedPath {
         self.path.is_empty()
     }
 
-    pub(super) fn shown(&self) -> String {
+    pub(super) fn to_printable(&self) -> String {
         if self.path.is_empty() {
             return "/".to_owned();
         }

@@ -131,11 +131,11 @@ impl Roots {
             return None;
         }
         let below = path[root.path.len()..].trim_start_matches('/').to_owned();
-        Some(ResolvedPath { root, commands: self.commands, below, shown: named.shown() })
+        Some(ResolvedPath { root, commands: self.commands, below, shown: named.to_printable() })
     }
 
     pub(super) fn outside_error(&self, named: &RequestedPath) -> ToolError {
-        ToolError(format!("{} is outside of what you can read: {}", named.shown(), self.names(|_| true)))
+        ToolError(format!("{} is outside of what you can read: {}", named.to_printable(), self.names(|_| true)))
     }
 
     pub(super) fn not_writable_error(&self, path: &ResolvedPath<'_>) -> ToolError {
@@ -153,7 +153,7 @@ impl Roots {
     }
 
     fn names(&self, which: impl Fn(&OpenRoot) -> bool) -> String {
-        let mut names: Vec<&str> = self.roots.iter().filter(|root| which(root)).map(OpenRoot::shown).collect();
+        let mut names: Vec<&str> = self.roots.iter().filter(|root| which(root)).map(OpenRoot::display_path).collect();
         // Stored by length, listed by name.
         names.sort_unstable();
         let more = names.len().saturating_sub(MAX_NAMED);
@@ -175,7 +175,7 @@ impl Roots {
                 root,
                 commands: self.commands,
                 below: String::new(),
-                shown: root.shown().to_owned(),
+                shown: root.display_path().to_owned(),
             })
             .collect();
         found.sort_by(|one, other| one.shown.cmp(&other.shown));
@@ -191,7 +191,7 @@ impl OpenRoot {
         Self { path, access, handle, resolve: Resolve { mounts, ..Resolve::BENEATH } }
     }
 
-    fn shown(&self) -> &str {
+    fn display_path(&self) -> &str {
         if self.path.is_empty() { "/" } else { &self.path }
     }
 }
@@ -244,7 +244,7 @@ impl ResolvedPath<'_> {
     }
 
     pub fn root_shown(&self) -> &str {
-        self.root.shown()
+        self.root.display_path()
     }
 
     /// Follows links as long as they stay in the root.
