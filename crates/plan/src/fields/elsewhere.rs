@@ -26,7 +26,7 @@ pub const USED_ELSEWHERE: &[(&str, &str, &str)] = &[
     ("AgentRun", "status.gateVerdict", "crates/controller/src/run/end.rs"),
     ("AgentRun", "status.planDigest", "crates/controller/src/run/start.rs"),
     ("AgentRun", "status.resolved", "crates/controller/src/run/start.rs"),
-    ("AgentRun", "status.grants", "crates/controller/src/run/start.rs"),
+    ("AgentRun", "status.grants", "crates/controller/src/run/create.rs"),
     ("AgentRun", "status.grantedAt", "crates/controller/src/run/start.rs"),
     ("AgentRun", "status.revokedAt", "crates/controller/src/run/end.rs"),
     ("AgentRun", "status.isolation", "crates/controller/src/run/end.rs"),
