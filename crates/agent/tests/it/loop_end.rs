@@ -145,7 +145,7 @@ async fn a_repeated_call_is_warned_about_then_refused_then_ends_the_run() {
         assert_eq!(shown.len(), 9);
         let status = |text: &String| {
             let warned = text.contains("with the same result each time");
-            let refused = text.starts_with("Error: you asked for this very call");
+            let refused = text.starts_with("Error: you made this call");
             (warned, refused)
         };
         let statuses: Vec<(bool, bool)> = shown.iter().map(status).collect();
