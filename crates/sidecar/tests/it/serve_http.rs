@@ -120,6 +120,8 @@ impl Client {
                 count > 0
             }
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => false,
+            // signal(7): a read with a timeout is not restarted after a handler, such as that of SIGCHLD.
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => self.more(),
             Err(error) => panic!("the server neither answers nor closes: {error}"),
         }
     }

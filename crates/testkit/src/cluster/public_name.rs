@@ -5,6 +5,7 @@
 //! next one that wants the name.
 
 use std::fs::{self, File, OpenOptions};
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -143,7 +144,13 @@ fn ask(server: Ipv4Addr, name: &str) -> Result<Option<Ipv4Addr>> {
     socket.connect((server, PORT))?;
     socket.send(&question)?;
     let mut answer = [0; 512];
-    let length = socket.recv(&mut answer).context("the name server's answer")?;
+    let length = loop {
+        match socket.recv(&mut answer) {
+            // signal(7): with a timeout it is not restarted after a handler, such as that of SIGCHLD.
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            received => break received.context("the name server's answer")?,
+        }
+    };
     Ok(one_address(&answer[..length]))
 }
 
