@@ -134,6 +134,7 @@ impl State {
 
     pub fn begin(&self, counts: Counts) {
         let mut inner = self.inner.lock();
+        let may_stop = inner.stop.is_some();
         inner.counts = counts;
         inner.counted = 0;
         inner.writes.clear();
@@ -145,6 +146,13 @@ impl State {
         inner.spoilt = 0;
         inner.cuts = 0;
         inner.cut_after = None;
+        drop(inner);
+        // A stop of before may come to nothing or, after the last write of a run, take effect when the run is seen to be
+        // complete. It ends here either way, and with it the connections that could still cause it.
+        self.signal.send_modify(|signal| {
+            signal.epoch += u64::from(may_stop);
+            signal.held = false;
+        });
     }
 
     pub fn writes(&self) -> Vec<Write> {
@@ -359,6 +367,25 @@ mod tests {
         assert!(state.has_stopped());
         let numbers: Vec<_> = state.writes().iter().map(|write| write.number).collect();
         assert_eq!(numbers, [None, None, Some(1), Some(2)]);
+    }
+
+    #[test]
+    fn a_stop_that_came_too_late_does_not_hold_what_begins_after_it() {
+        let state = State::new();
+        let signal = state.subscribe();
+        state.stop_at(1, Moment::After);
+        assert_eq!(deeds(&state, &[("POST", SECRETS)]), [Deed::Stop(Moment::After)]);
+        let before = signal.borrow().epoch;
+        state.stopped_after();
+        assert!(signal.borrow().held);
+        state.begin(Box::new(|_, _| true));
+        assert!(!state.has_stopped());
+        assert!(!signal.borrow().held);
+        assert!(signal.borrow().epoch > before, "its connection could stop what begins now");
+
+        let without_stop = signal.borrow().epoch;
+        state.begin(Box::new(|_, _| true));
+        assert_eq!(signal.borrow().epoch, without_stop, "no reason to cut connections");
     }
 
     #[test]
