@@ -139,7 +139,7 @@ fn run_of_provider(name: &str) -> Value {
     })
 }
 
-/// As `docs/install.md` says it, under "Authorities of your own".
+/// As in `docs/install.md`, under "Your own certificate authority".
 fn trust(installation: &Installation<'_>, authority: &str) -> Result<()> {
     let system = installation.system();
     system.create(&json!({
