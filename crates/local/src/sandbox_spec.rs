@@ -298,9 +298,10 @@ impl SandboxInputs<'_> {
         Ok(())
     }
 
-    /// Certificates that the user trusts in addition (`SSL_CERT_FILE`).
+    /// Certificates that the user trusts in addition (`SSL_CERT_FILE`). The name is the user's own, so links in it are
+    /// followed: Debian's `/usr/lib/ssl/cert.pem`, which `cargo run` sets for the programs that it starts, is one.
     pub(super) fn extra_certificates(&self) -> Option<PathBuf> {
-        let path = PathBuf::from(std::env::var_os("SSL_CERT_FILE")?);
+        let path = std::fs::canonicalize(std::env::var_os("SSL_CERT_FILE")?).ok()?;
         path.is_file().then_some(path)
     }
 

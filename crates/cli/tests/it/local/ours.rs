@@ -5,7 +5,8 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::process::{Child, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
+use sympozium_testkit::model_server::{Reply, Settings};
 
 use super::{Home, Scenario, as_everybody, eventually};
 
@@ -165,6 +166,31 @@ fn a_run_that_is_named_as_another_ones_uid_is_not_taken_for_it() {
         let shown = home.sympozium(&["show", &uid, "-o", "json"]).output().unwrap();
         let told: Value = serde_json::from_slice(&shown.stdout).unwrap();
         assert_eq!(told["uid"], uid.as_str(), "{told}");
+    });
+}
+
+#[test]
+fn the_users_certificates_are_trusted_through_a_link() {
+    as_everybody(|home| {
+        let server = Settings::new().tls("localhost").start().unwrap();
+        server.set_default(Reply::text("It is done."));
+        fs::write(home.at("ca.pem"), server.ca_pem().unwrap()).unwrap();
+        home.give(&home.at("ca.pem"));
+        // `cargo run` names such a link of Debian's in the environment of what it starts, and so does `make demo`.
+        symlink("ca.pem", home.at("link.pem")).unwrap();
+        let port = server.address().port();
+        let mut scenario = Scenario::commands(&[], &[]);
+        scenario.others = vec![
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "of-model"}, "stringData": {"OPENAI_API_KEY": "sk-test"}}),
+            json!({
+                "apiVersion": "sympozium.ai/v1alpha1", "kind": "SympoziumPolicy", "metadata": {"name": "policy"},
+                "spec": {"networkPolicy": {"allowedEgress": [{"host": "localhost", "port": port}]}},
+            }),
+        ];
+        scenario.run = json!({"model": {"provider": "openai", "model": "gpt-4o-mini", "authSecretRef": "of-model", "baseURL": format!("https://localhost:{port}/v1")}});
+        let file = home.manifests(&scenario);
+        let output = home.sympozium(&["run", &file]).env("SSL_CERT_FILE", home.at("link.pem")).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     });
 }
 
