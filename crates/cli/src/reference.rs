@@ -13,14 +13,14 @@ const HEADER: &str = "\
 
 # Reference
 
-Every command, option, default and exit code, as `--help` says it. `sympozium` is what people use; the [other programs](#other-programs) are
-the parts of a run, which `sympozium run` brings along by itself and which images hold.
+Every command, option, default and exit code, as `--help` prints it. Users run `sympozium`; the [other programs](#other-programs) are
+the parts of a run: `sympozium run` contains them, and images do.
 
 ";
 const OTHER_PROGRAMS: &str = "\
 ## Other programs
 
-What containers of a run start. On one machine `sympozium` is all of them. The flags of `sympozium-controller` are in [controller.md](controller.md#start-it).
+The programs of a run's containers. On one machine `sympozium` contains all of them. The flags of `sympozium-controller` are in [controller.md](controller.md#start-the-controller).
 
 ";
 /// The deepest level of headings; commands below it use the same level.
