@@ -27,9 +27,10 @@ pub fn count_tests(skipped: &BTreeSet<Skip>) -> u64 {
 pub fn compare(skipped: &BTreeSet<Skip>) -> anyhow::Result<()> {
     let name = format!("test/skips/{}.txt", class());
     let path = workspace_root().join(&name);
-    let text = match path.exists() {
-        true => fs::read_to_string(&path).with_context(|| format!("reading {name}"))?,
-        false => String::new(),
+    let text = if path.exists() {
+        fs::read_to_string(&path).with_context(|| format!("reading {name}"))?
+    } else {
+        String::new()
     };
     let expected = parse_list(&text);
     for entry in expected.iter().filter(|entry| !skipped.iter().any(|skip| is_listed(skip, entry))) {
