@@ -1,4 +1,4 @@
-//! A channel: what agents send to it becomes a line of a file, which something else delivers.
+//! A channel that appends each message to a file, from which another program delivers it.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -15,7 +15,7 @@ use tokio::task::spawn_blocking;
 /// The one channel that is connected.
 const CHANNEL: &str = "slack";
 
-/// Messages to [`CHANNEL`], a line of JSON each. Other things that a scheduler can do are done by nobody.
+/// Messages to [`CHANNEL`], a line of JSON each. Schedules and subruns are not supported.
 pub struct Outbox {
     pub path: PathBuf,
 }
@@ -26,7 +26,7 @@ impl Scheduler for Outbox {
             let why = format!("{} is not connected; {CHANNEL} is", request.channel);
             return Err(HandlerError::Unavailable(why));
         }
-        // Whose message it is comes from the plan: a run cannot speak for another agent.
+        // The agent comes from the plan: a run cannot send messages as another agent.
         let line = json!({
             "run": run.uid(),
             "agent": run.run.agent,
@@ -40,7 +40,7 @@ impl Scheduler for Outbox {
         });
         match writing.await {
             Ok(Ok(())) => Ok(TextAnswer { text: format!("the message is on its way to {CHANNEL}") }),
-            // Perhaps half of it was written: the model is told that nobody knows, and it is not tried again.
+            // Perhaps half of it was written: the model gets that as the result, and it is not retried.
             Ok(Err(error)) => Err(failed(error)),
             Err(error) => Err(failed(error)),
         }
