@@ -1,30 +1,30 @@
 #!/usr/bin/env bash
-# The executor of a skill image that is not built on ours: takes requests from files, runs them, writes results to files.
+# The executor for skill images without our base image: reads requests from files, runs them, writes results to files.
 #
-# Needs bash 4.4, jq 1.6, and coreutils or busybox. Start it as the image's command, as UID 1000; docs/custom-sidecars.md
-# has the protocol, the limits and the exit codes. Everything can be set by environment:
+# Needs bash 4.4, jq 1.6, and coreutils or busybox. Start it as the image's command, as UID 1000. For images, see
+# docs/custom-sidecars.md; for the protocol and the exit codes, docs/ipc-protocol.md. Environment variables configure it:
 #
-#   SYMPOZIUM_IPC_DIR         /ipc         where `tools/` and `done` are
-#   SYMPOZIUM_WORKSPACE       /workspace   where a command starts that names no workDir
-#   SYMPOZIUM_SKILL_PACK      (unset)      requests for another target are left alone; unset takes all
-#   SYMPOZIUM_MAX_TIMEOUT     120          seconds; longer timeouts are cut to it
-#   SYMPOZIUM_MAX_CONCURRENT  8            commands at once; further requests wait
+#   SYMPOZIUM_IPC_DIR         /ipc         the directory of `tools/` and `done`
+#   SYMPOZIUM_WORKSPACE       /workspace   where commands without a workDir start
+#   SYMPOZIUM_SKILL_PACK      (unset)      ignore requests for other targets; if unset, run all
+#   SYMPOZIUM_MAX_TIMEOUT     120          seconds; the maximum timeout
+#   SYMPOZIUM_MAX_CONCURRENT  8            concurrent commands; further requests wait
 #   SYMPOZIUM_CLAIM_LEASE     360          seconds after which a claim without a result is answered as lost
 #
-# What it cannot do, and `skill-sidecar` can: confine commands, and end a descendant that made a session of its own.
+# Unlike `skill-sidecar`, it cannot confine commands, nor end a descendant in its own session.
 #
-# Commands may hold secrets, so they are never logged; ids are.
+# Commands may contain secrets, so only request ids are logged.
 #
-# Variables of ours are lower case and no names that programs read from their environment, because bash would hand an
+# Our variables are lower case and not names that programs read from their environment, because bash would pass an
 # assignment on to commands if the container had exported a variable of that name.
 
-# Functions are started by way of `begin`, and a FIFO is opened at both ends.
+# Functions are started through `begin`, and a FIFO is opened at both ends.
 # shellcheck disable=SC2317,SC2094
 set -euo pipefail
 shopt -s nullglob
 unset CDPATH
 
-# Bytes are counted and compared as bytes. Commands get the container's own setting back.
+# Count and compare bytes as bytes. Commands get the container's own locale.
 container_locale=${LC_ALL-}
 LC_ALL=C
 
@@ -32,14 +32,14 @@ readonly poll_seconds=0.2
 readonly default_timeout=30
 readonly max_request_bytes=1048576
 readonly max_stream_bytes=51200
-# The kernel takes no longer word (execve(2), MAX_ARG_STRLEN without its NUL).
+# The kernel accepts no longer word (execve(2), MAX_ARG_STRLEN without its NUL).
 readonly max_word_bytes=131071
 readonly max_words=4096
-# A file that is no JSON may be half written: it is read so often, a poll apart, before it is refused.
+# A file that is not JSON may be half written: it is read this many times, one poll apart, before it is refused.
 readonly most_readings=6
 # Between TERM and KILL.
 readonly grace_seconds=1
-# How long output is waited for when a process that got away still holds it.
+# How long to wait for output that an escaped process keeps open.
 readonly drain_seconds=3
 
 readonly code_timed_out=124
@@ -55,7 +55,7 @@ give_up() {
     exit 1
 }
 
-# A number from the environment, within bounds.
+# Reads a number from the environment, within limits.
 setting() {
     local name=$1 default=$2 least=$3 most=$4
     local value=${!name:-$default}
@@ -75,7 +75,7 @@ ipc=${SYMPOZIUM_IPC_DIR:-/ipc}
 workspace=${SYMPOZIUM_WORKSPACE:-/workspace}
 max_timeout=$(setting SYMPOZIUM_MAX_TIMEOUT 120 1 86400)
 max_concurrent=$(setting SYMPOZIUM_MAX_CONCURRENT 8 1 256)
-# Other executors on the volume may allow more than we do, so the default covers the longest known.
+# Other executors on the volume may allow longer timeouts, so the default covers the longest known.
 lease=$(setting SYMPOZIUM_CLAIM_LEASE "$(((max_timeout > 300 ? max_timeout : 300) + 60))" 1 172800)
 self=${SYMPOZIUM_SKILL_PACK:-}
 self=${self,,}
@@ -85,7 +85,7 @@ readonly ipc workspace max_timeout max_concurrent lease self
 [[ -d $ipc ]] || give_up "$ipc is no directory" "the /ipc volume is mounted by the controller; is this container a skill of a run?"
 [[ ! -L $ipc/tools ]] || give_up "$ipc/tools is a link" "remove it; it must be a directory"
 mkdir -p -- "$ipc/tools" || give_up "cannot make $ipc/tools" "the volume must be writable for UID $UID"
-# From here on every name is relative, so that nobody can put another directory in this one's place.
+# From here on every name is relative, so that no process can swap this directory.
 cd -P -- "$ipc/tools" || give_up "cannot enter $ipc/tools" "the volume must be readable for UID $UID"
 
 scratch=
@@ -96,17 +96,17 @@ done
 readonly scratch
 trap 'rm -rf -- "$scratch"' EXIT
 
-# What this image's tools can do. busybox knows no `nofollow`, and older ones no `mv -T`.
+# Probe the tools of this image. busybox has no `nofollow`, and older versions no `mv -T`.
 if dd if=/dev/null of=/dev/null iflag=nofollow,nonblock,fullblock count=1 2>/dev/null; then opens_safely=yes; else opens_safely=; fi
 : >"$scratch/from"
 if mv -f -T -- "$scratch/from" "$scratch/to" 2>/dev/null; then replace=(mv -f -T --); else replace=(mv -f --); fi
-# Without setsid a command is a process group, which is killed as well; only what leaves the group gets away.
+# Without setsid a command is a process group, which is killed too; only processes that leave the group escape.
 if command -v setsid >/dev/null; then in_session=(setsid); else in_session=(); fi
 readonly opens_safely replace in_session
 
 # --- one request ------------------------------------------------------------------------------------------------------
 
-# Reads, routes, claims, runs and answers one request, in a process of its own.
+# Reads, routes, claims, runs and answers one request, in its own process.
 work() {
     local name=$1 id=$2 place=$scratch/$2
     mkdir -- "$place"
@@ -133,7 +133,7 @@ handle() {
             refuse "the request is no JSON object"
             return
         fi
-        # Whatever is heard here means that we are to stop, with nothing begun.
+        # Any message here means stop; nothing has been started.
         if read -r -t "$poll_seconds" _ <&"$happenings"; then return 0; fi
     done
     mapfile -t -d '' fields <"$place/fields"
@@ -146,7 +146,7 @@ handle() {
     run "${fields[@]:2}"
 }
 
-# Copies the request out of the volume: what is checked is what is run. Sets `complaint` when it will not.
+# Copies the request out of the volume, so that what is checked is what is run. On failure, sets `complaint`.
 copy_request() {
     complaint=
     if [[ -L $name ]]; then
@@ -156,7 +156,7 @@ copy_request() {
     elif [[ ! -f $name ]]; then
         complaint="the request is no regular file"
     elif [[ -n $opens_safely ]]; then
-        # Should it be swapped for a link or a FIFO just now, this neither follows nor waits.
+        # If it is swapped for a link or a FIFO meanwhile, this neither follows nor blocks.
         dd if="./$name" iflag=nofollow,nonblock,fullblock bs="$((max_request_bytes + 1))" count=1 \
             of="$place/request" 2>/dev/null || complaint="the request cannot be read"
     else
@@ -168,7 +168,7 @@ copy_request() {
     [[ -z $complaint ]]
 }
 
-# Whether a file has more than so many bytes.
+# Whether a file has more than this many bytes.
 over() {
     (($(wc -c <"$1") > $2))
 }
@@ -215,13 +215,13 @@ understand() {
         | map(. + "\u0000") | add'
 }
 
-# Takes the request for us alone. Fails when somebody else has it.
+# Claims the request. Fails if another executor has claimed it.
 claim() {
     mkdir -- ".claim-$id" 2>/dev/null || return 1
     : >"$place/claimed"
 }
 
-# Answers without having run anything.
+# Answers a request that was not run.
 refuse() {
     claim || return 0
     say "request $id: refused"
@@ -242,7 +242,7 @@ run() {
     fi
     if [[ $3 == true ]]; then
         input=$place/stdin
-        # Before the claim: a command must not run with a part of it.
+        # Before the claim: a command must not run with a truncated input.
         if ! jq -j .stdin <"$place/request" >"$input"; then
             refuse "no room for stdin in the executor's temporary directory"
             return
@@ -252,7 +252,7 @@ run() {
     claim || return 0
     say "request $id: running"
 
-    # Opened for both first, because opening one end would wait for somebody to open the other.
+    # Open both ends first, because opening one end would block until the other is opened.
     mkfifo -- "$place/out" "$place/err"
     exec {both}<>"$place/out" {reader_out}<"$place/out" {writer_out}>"$place/out"
     exec {both}>&-
@@ -260,7 +260,7 @@ run() {
     exec {both}>&-
     (exec {writer_out}>&- {writer_err}>&- {reader_err}>&-; keep "$place/stdout") <&"$reader_out" &
     (exec {writer_out}>&- {writer_err}>&- {reader_out}>&-; keep "$place/stderr") <&"$reader_err" &
-    # What bash itself says about a job that was killed has no reader.
+    # Discard the messages of bash itself about a killed job.
     (exec {reader_out}>&- {reader_err}>&-; supervise "$@") <"$input" 2>/dev/null &
     exec {reader_out}>&- {reader_err}>&- {writer_out}>&- {writer_err}>&-
 
@@ -280,7 +280,7 @@ run() {
     done
     printf '%s' "$session" >"$place/session"
 
-    # Our timer, and the only thing that makes a timeout: a command may exit with 124 for reasons of its own.
+    # Only this timer sets timedOut: a command may also exit with 124 itself.
     if [[ -n $stopped ]]; then
         event=stop
     elif ! read -r -t "$seconds" event value <&"$happenings"; then
@@ -296,26 +296,26 @@ run() {
     fi
     code=$value
     if [[ $timed_out == true ]]; then code=$code_timed_out; fi
-    # What the command left running would write into the next one's time.
+    # Processes that the command left behind must not run while the next one does.
     signal_all KILL "$session"
     drain
     answer "$id" "$place" "$code" "$timed_out"
 }
 
-# Keeps the start of a stream, one byte more than is answered to know whether it was cut, and reads the rest away.
+# Stores the start of a stream, one byte more than the answer has to detect truncation, and discards the rest.
 keep() {
     head -c "$((max_stream_bytes + 1))" >"$1"
     printf 'kept\n' >&"$kept"
     exec cat >/dev/null {kept}>&- {happenings}>&- {events}>&-
 }
 
-# Waits for one word from each stream, unless a process that got away holds it open.
+# Waits for one word from each stream, unless an escaped process holds it open.
 drain() {
     read -r -t "$drain_seconds" _ <&"$kept" && read -r -t "$drain_seconds" _ <&"$kept"
     return 0
 }
 
-# Starts the command in its directory, tells its number, waits, and tells how it ended.
+# Starts the command in its directory, reports its PID, waits, and reports its exit status.
 # The variables are those of `run`.
 supervise() {
     trap - TERM INT
@@ -323,12 +323,12 @@ supervise() {
         directory=$workspace
         if [[ ! -d $directory ]]; then directory=/; fi
     fi
-    # Entered once and not named again.
+    # Enter it once; do not use its path again.
     if ! cd -P -- "$directory"; then
         printf 'lost\n' >&"$happenings"
         return
     fi
-    # A process group of its own where there is no setsid.
+    # Its own process group if there is no setsid.
     if ((${#in_session[@]} == 0)); then set -m; fi
     start "$@" <&0 >&"$writer_out" 2>&"$writer_err" &
     printf 'pid %s\n' "$!" >&"$happenings"
@@ -342,7 +342,7 @@ supervise() {
 start() {
     local exported
     exec {writer_out}>&- {writer_err}>&- {happenings}>&- {kept}>&- {events}>&-
-    # What configures us is none of the command's business; which pack it belongs to is.
+    # Remove our configuration from the environment, except the name of the pack.
     for exported in $(compgen -e); do
         case ${exported^^} in
         SYMPOZIUM_SKILL_PACK) ;;
@@ -352,21 +352,21 @@ start() {
     if [[ -n $container_locale ]]; then LC_ALL=$container_locale; else unset LC_ALL; fi
     ulimit -c 0
     if [[ $mode == argv ]]; then
-        # By way of a shell for its exit codes 126 and 127; the words are never parsed by it.
+        # Through a shell for its exit codes 126 and 127; it does not parse the words.
         exec "${in_session[@]}" bash -c 'exec -- "$@"' bash "$@"
     fi
     exec "${in_session[@]}" bash -c "$1"
 }
 
-# Sends a signal to a command and all that stayed in its process group or its session.
+# Sends a signal to a command and all processes in its process group or its session.
 signal_all() {
     local signal=$1 session=$2 stat rest
     kill -s "$signal" -- "-$session" 2>/dev/null || :
     for stat in /proc/[0-9]*/stat; do
         rest=
-        # The whole of it: a process may have a line feed in its name. It has no NUL, so this "fails" after reading.
+        # Read the whole file: a process name may contain a line feed. It has no NUL, so this "fails" after reading.
         IFS= read -r -d '' rest 2>/dev/null <"$stat" || :
-        # The name is in brackets and may hold brackets; state, parent, group and session follow it.
+        # The name is in brackets and may contain brackets; state, parent, group and session follow it.
         rest=${rest##*) }
         rest=${rest#* * * }
         if [[ ${rest%% *} == "$session" ]]; then
@@ -376,7 +376,7 @@ signal_all() {
     done
 }
 
-# Answers with what is in the streams' files or, where the volume has no room for that, with the exit code at least.
+# Answers with the contents of the streams' files or, if the volume has no room for that, with only the exit code.
 answer() {
     write_result "$@" && return 0
     : >"$2/stdout"
@@ -386,7 +386,7 @@ answer() {
     return 1
 }
 
-# Puts a result together and lets it appear at once, whole.
+# Builds a result and renames it into place.
 write_result() {
     local id=$1 place=$2 code=$3 timed_out=$4 stream result
     for stream in stdout stderr; do
@@ -394,8 +394,8 @@ write_result() {
         if [[ -s $place/$stream ]]; then cut_to_whole_characters "$place/$stream" | base64 >"$place/$stream.base64"; fi
     done
     result=$(mktemp ./.result.XXXXXXXXXX 2>/dev/null) || return 1
-    # jq replaces what is no UTF-8. Not `--rawfile` on the bytes themselves: jq reads in blocks and would take a character
-    # that lies across two of them for two broken ones.
+    # jq replaces invalid UTF-8. Do not use `--rawfile` on the bytes themselves: jq reads in blocks and would treat a
+    # character across two blocks as two invalid ones.
     if ! jq -n --arg id "$id" --argjson code "$code" --argjson timed_out "$timed_out" \
         --rawfile stdout "$place/stdout.base64" --rawfile stderr "$place/stderr.base64" '
             def decoded: split("\n") | join("") | @base64d;
@@ -407,7 +407,7 @@ write_result() {
     fi
 }
 
-# The part of a stream that is answered: without the surplus byte, and without the start of a character that it cuts.
+# The part of a stream for the answer: without the extra byte, and without a truncated character at the end.
 cut_to_whole_characters() {
     local bytes=() drop=0 last length=1
     if ! over "$1" "$max_stream_bytes"; then
@@ -415,7 +415,7 @@ cut_to_whole_characters() {
         return
     fi
     read -r -a bytes < <(head -c "$max_stream_bytes" -- "$1" | tail -c 4 | od -An -v -tx1)
-    # Back over the bytes that only continue a character (80 to bf), to the one that says how long it is.
+    # Go back over continuation bytes (80 to bf) to the first byte of the character, which has its length.
     for last in 3 2 1 0; do
         drop=$((drop + 1))
         if [[ ${bytes[last]} != [89ab]? ]]; then break; fi
@@ -431,11 +431,11 @@ cut_to_whole_characters() {
 
 # --- all requests -----------------------------------------------------------------------------------------------------
 
-declare -A seen=()    # file names that were looked at and are still there: each is looked at once
-declare -A working=() # by process: the file name
+declare -A seen=()    # names of files that were read and still exist: each is read once
+declare -A working=() # process to file name
 lease_checked=-1
 
-# Looks for new requests while there is room for more commands. They stay where they are otherwise.
+# Finds new requests while there is room for more commands. Others stay on the volume.
 scan() {
     local name id
     local -A present=()
@@ -453,7 +453,7 @@ scan() {
         elif [[ -f exec-result-$id.json && ! -L exec-result-$id.json ]]; then
             present[$name]=yes
         elif [[ -e .claim-$id || -L .claim-$id ]]; then
-            # Somebody else's: not ours to look at again, unless they are dead.
+            # Claimed by another executor: ignore it, unless that executor is dead.
             if is_lost "$id"; then
                 begin "$name" expire "$id"
                 present[$name]=yes
@@ -474,7 +474,7 @@ begin() {
     working[$!]=$name
 }
 
-# Whether a claim is so old that whoever made it must be dead.
+# Whether a claim is so old that its executor must be dead.
 is_lost() {
     if ((SECONDS != lease_checked)); then
         lease_checked=$SECONDS
@@ -501,12 +501,12 @@ lose() {
     answer "$1" "$2" "$code_refused" false
 }
 
-# A process of ours that ended and told nothing was killed, and must not leave its request without an answer.
+# A worker that ended without a report was killed; its request must still be answered.
 bury() {
     local process name id
     for process in "${!working[@]}"; do
         if kill -0 "$process" 2>/dev/null; then continue; fi
-        # It may have told just before.
+        # It may have reported just before.
         hear 0.001
         name=${working[$process]-}
         if [[ -z $name ]]; then continue; fi
@@ -517,14 +517,14 @@ bury() {
         if [[ -e $scratch/$id/claimed ]]; then
             lose "$id" "$scratch/$id" || :
         else
-            # Nothing was begun: the next scan tries again.
+            # Nothing was started: the next scan retries.
             unset 'seen[$name]'
         fi
         rm -rf -- "${scratch:?}/$id"
     done
 }
 
-# Waits for news, and takes all there is. Time may be up in the middle of a line: the rest comes with the next one.
+# Waits for messages, and reads all of them. The timeout may split a line: the rest arrives with the next one.
 hear() {
     local patience=$1 line=
     while read -r -t "$patience" line <&"$events"; do
@@ -544,7 +544,7 @@ trap 'stopping="asked to"' TERM INT
 say "watching $ipc/tools${self:+ for $self}"
 
 while [[ -z $stopping ]]; do
-    # No link: whoever may write here can only end us by a file that says so.
+    # Not a link: a process that may write here can end us only by creating this file.
     if [[ -f $ipc/done && ! -L $ipc/done ]]; then
         stopping='the run is over'
         break
@@ -557,7 +557,7 @@ done
 say "ending: $stopping"
 trap '' TERM INT
 for process in "${!working[@]}"; do kill -s TERM "$process" 2>/dev/null || :; done
-# Each has its own grace; this is for all of them together.
+# Each has its own grace period; this one is for all of them together.
 ends_at=$((SECONDS + grace_seconds + 8))
 while ((${#working[@]} > 0 && SECONDS < ends_at)); do
     hear 0.05
