@@ -41,9 +41,8 @@ fn votes() -> Policy {
     let reason = |object: &str| format!("has({object}.status.reason) ? dyn({object}.status.reason) : dyn('')");
     Policy {
         name: "sympozium-votes",
-        comment: "A vote is the vote of whoever sends it: with their own name, in the name of groups that they are in, once, and\n\
-                  never in the place of somebody else's. Skills cannot vote, so no run approves itself. This one holds for\n\
-                  everybody, because what it keeps true is who decided.",
+        comment: "A vote has the name of the user who sends it, lists only groups of this user, and replaces no other vote. Skills cannot\n\
+                  vote, so no run approves itself. This policy exempts no user, because it guarantees who decided.",
         rules: json!([ours(&["toolapprovals/status"], &["UPDATE"])]),
         conditions: Vec::new(),
         variables: vec![
@@ -97,7 +96,7 @@ fn votes() -> Policy {
                     account(CONTROLLER),
                     account(GATEWAY)
                 ),
-                "neither a skill nor a program of Sympozium's own decides about a run",
+                "skills, the controller and the gateway cannot vote",
             ),
         ],
     }
@@ -107,13 +106,13 @@ fn votes() -> Policy {
 fn records() -> Policy {
     Policy {
         name: "sympozium-records",
-        comment: "Records of runs and requests for approval are the gateway's. A record is never changed.",
+        comment: "Only the gateway creates records of runs and requests for approval. Records are never changed.",
         rules: json!([ours(&["runrecords"], &["CREATE", "UPDATE"]), ours(&["toolapprovals"], &["CREATE"]),]),
         conditions: exempt(),
         variables: Vec::new(),
         validations: vec![(
             format!("request.operation == 'CREATE' && request.userInfo.username == {}", account(GATEWAY)),
-            "only the gateway makes records and requests for approval, and nobody changes a record",
+            "only the gateway creates records and requests for approval, and records cannot be changed",
         )],
     }
 }
@@ -130,16 +129,15 @@ fn runs() -> Policy {
     };
     Policy {
         name: "sympozium-runs",
-        comment: "A run is what it was when it was created: only `cancel` may change. The kind's own rules cannot see into every\n\
-                  field; this sees the whole spec. Who created a run or a pack is for an admission webhook to write, which there\n\
-                  is none of yet: so nobody claims it.",
+        comment: "The spec of a run does not change, except `cancel`. The rules in the CRD cannot check every field; this one compares\n\
+                  the whole spec. Only an admission webhook, which does not exist yet, may record who created a run or a pack.",
         rules: json!([ours(&["agentruns", "skillpacks"], &["CREATE", "UPDATE"])]),
         conditions: exempt(),
         variables: vec![("author", author("object")), ("authorBefore", author("oldObject"))],
         validations: vec![
             (
                 "variables.author == variables.authorBefore".to_owned(),
-                "nobody says who created an object but Sympozium itself: leave the annotation sympozium.ai/created-by alone",
+                "only Sympozium records who created an object: do not set or change the annotation sympozium.ai/created-by",
             ),
             (
                 format!(
@@ -157,7 +155,7 @@ fn run_status() -> Policy {
     let status = |object: &str| format!("has({object}.status) ? dyn({object}.status) : dyn({{}})");
     Policy {
         name: "sympozium-run-status",
-        comment: "A run's status has two writers with fields of their own: the gateway `report`, the controller everything else.",
+        comment: "Two programs write a run's status: the gateway the field `report`, the controller all others.",
         rules: json!([ours(&["agentruns/status"], &["UPDATE"])]),
         conditions: exempt(),
         variables: vec![
@@ -212,10 +210,10 @@ fn run_objects() -> Policy {
     let write: &[&str] = &["CREATE", "UPDATE"];
     Policy {
         name: "sympozium-run-objects",
-        comment: "What is made for a run, by its name and label, is made and changed by the controller only: nobody else gives a run a\n\
-                  Secret, a right or a way out. Removing it stays free for whoever has the right to. On claims and accounts others\n\
-                  may write what platforms write there as a matter of course: annotations of volumes, finalizers, pull secrets. An\n\
-                  object that somebody else made does not become a run's by a label, and nobody gives an account an identity of a cloud.",
+        comment: "Only the controller creates and changes objects with the name and label of a run's object: no other client can give a\n\
+                  run a Secret, a permission or egress. Deletion is not restricted beyond RBAC. On PersistentVolumeClaims and\n\
+                  ServiceAccounts, platforms may write annotations of volumes, finalizers and image pull secrets. A label does not turn\n\
+                  another client's object into a run's, and no client can give a ServiceAccount a cloud identity.",
         rules: json!([
             rule("", &["configmaps", "persistentvolumeclaims", "secrets", "serviceaccounts"], write),
             rule("batch", &["jobs"], write),

@@ -66,8 +66,7 @@ fn generated() -> Result<Generated> {
 fn namespace() -> Document {
     let level = "restricted";
     Document::new(
-        "Where controller and gateway run, and where the floor and the built-in packs are. Nothing here needs more than the\n\
-         strictest of the Pod Security Standards.",
+        "The namespace of controller, gateway, floor and built-in packs. All its pods satisfy the strictest Pod Security Standard.",
         json!({
             "apiVersion": "v1", "kind": "Namespace",
             "metadata": {

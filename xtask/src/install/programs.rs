@@ -52,8 +52,7 @@ pub fn gateway() -> Vec<Document> {
     let volumes = json!([volume("tls", GATEWAY_TLS_SECRET), volume("keys", GATEWAY_KEYS_SECRET),]);
     vec![
         Document::new(
-            "The address that runs are told. A run's reports find the replica that knows it, as long as it lives; any other can\n\
-             take over.",
+            "The address for runs. A run's reports go to the same replica as long as it lives; any other can take over.",
             json!({
                 "apiVersion": "v1", "kind": "Service", "metadata": in_system(GATEWAY),
                 "spec": {
@@ -67,7 +66,7 @@ pub fn gateway() -> Vec<Document> {
             }),
         ),
         Document::new(
-            "The pods wait for their Secrets, which the controller makes.",
+            "The pods wait for their Secrets, which the controller creates.",
             deployment(
                 GATEWAY,
                 &container,
@@ -84,11 +83,11 @@ pub fn gateway() -> Vec<Document> {
             }),
         ),
         Document::new(
-            "Pods of runs reach the gateway, and nobody else does.\n\
+            "Only pods of runs can connect to the gateway.\n\
              \n\
-             The canary port is open to them here on purpose. That they cannot reach it must come from their own policy: a run\n\
-             takes the canary's silence as the proof that its policy is enforced, and a policy at this end would be silent too.\n\
-             The gateway itself may reach everything, because it is the way out; what a run may reach is in the run's plan.",
+             The canary port is open to them here on purpose: only their own policy must block it. A run concludes from the\n\
+             unreachable canary that its policy is enforced; a policy at this end would make the canary unreachable too.\n\
+             The gateway itself may connect to every host, because it provides egress; the run's plan lists the hosts of a run.",
             network_policy(
                 GATEWAY,
                 &json!([
@@ -117,12 +116,12 @@ pub fn controller() -> Vec<Document> {
     container["ports"] = json!([{ "name": "probes", "containerPort": PROBE_PORT }]);
     vec![
         Document::new(
-            "Two, of which one works: the other takes the Lease over when it is released or runs out.",
+            "Two replicas, one of which is active: the other takes over the Lease when it is released or expires.",
             deployment(CONTROLLER, &container, &json!([]), &json!({ "type": "RollingUpdate" })),
         ),
         Document::new(
-            "Nothing has to reach the controller but what asks for its health and numbers. It reaches the API server, whose address\n\
-             no policy can name.",
+            "Only probes and metrics scrapers connect to the controller. Egress is open, because no policy can name the address of\n\
+             the API server.",
             network_policy(CONTROLLER, &json!([{ "ports": [port(PROBE_PORT)] }])),
         ),
     ]

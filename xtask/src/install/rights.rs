@@ -44,31 +44,31 @@ pub fn documents() -> Result<Vec<Document>> {
     let mut documents = vec![
         account(
             CONTROLLER,
-            "The controller makes what runs need, with the rights of their skills, and takes everything back.",
+            "The controller creates the objects of runs, with the permissions of their skills, and revokes and removes them.",
         ),
-        account(GATEWAY, "The gateway serves runs. It can make no pod and no right, and read no Secret."),
+        account(GATEWAY, "The gateway serves runs. It cannot create pods or RBAC objects, nor read Secrets."),
     ];
     documents.extend(cluster_role(
         CONTROLLER,
-        "In every namespace, because runs are in every namespace. `escalate` and `bind`: a skill gets rights that the controller\n\
-         itself does not have; which, is decided by policies and the floor, and never by who writes a run.",
+        "In every namespace, because runs are in every namespace. `escalate` and `bind` are needed because skills get permissions\n\
+         that the controller does not have. Policies and the floor decide which, not the author of a run.",
         &controller.cluster,
     ));
     documents.extend(role(
         CONTROLLER,
         SYSTEM_NAMESPACE,
-        "What the controller needs in its own namespace only: its Lease, and the Secrets that the gateway serves with.",
+        "Permissions in its own namespace only: its Lease, and the Secrets of the gateway.",
         &controller.system,
     ));
     documents.extend(role(
         CONTROLLER,
         "default",
-        "Where the API server is: the Service `kubernetes` and its endpoints are in this namespace in every cluster.",
+        "To find the API server: the Service `kubernetes` and its endpoints are in this namespace in every cluster.",
         &controller.default,
     ));
     documents.extend(cluster_role(
         GATEWAY,
-        "Plans and runs are read, reports and requests for approval are written, tokens of pods are reviewed.",
+        "To read plans and runs, write reports and requests for approval, and review tokens of pods.",
         &gateway.cluster,
     ));
     Ok(documents)

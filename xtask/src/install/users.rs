@@ -35,37 +35,36 @@ pub fn documents() -> Vec<Document> {
     vec![
         role(
             "sympozium-viewer",
-            "Looks at everything of ours in a namespace: runs with their results, records of what they did, open requests.\n\
+            "Read all Sympozium objects in a namespace: runs with their results, records, open requests for approval.\n\
              \n\
-             Added to `view`, and so to `edit` and `admin`. That is safe because nothing here can be done with it, and because\n\
-             what records hold was printed by pods, whose logs `view` may read anyway.",
+             Aggregated to `view`, and so to `edit` and `admin`. That is safe because it only reads, and because the contents of\n\
+             records were printed by pods, whose logs `view` may read anyway.",
             Aggregated::ToView,
             &[rule(KINDS, READ)],
         ),
         role(
             "sympozium-runner",
-            "Starts, cancels and removes runs.\n\
+            "Start, cancel and remove runs.\n\
              \n\
-             Added to nothing. Creating a run is as strong as creating a pod that has the rights of the run's packs, and where\n\
-             the floor permits grants in the whole cluster those reach beyond the namespace; `edit` does not. Whoever gives this\n\
-             role decides that.",
+             Not aggregated. Creating a run is as powerful as creating a pod with the permissions of the run's packs. If the floor\n\
+             permits grants in the whole cluster, these reach beyond the namespace, unlike `edit`. Bind this role deliberately.",
             Aggregated::No,
             &[rule(KINDS, READ), rule(&["agentruns"], &["create", "delete", "patch", "update"])],
         ),
         role(
             "sympozium-approver",
-            "Answers requests for approval.\n\
+            "Answer requests for approval.\n\
              \n\
-             Added to nothing, and never to `edit`: whoever starts a run has `edit` as a rule, and a run whose author approves its\n\
-             actions has no approval at all. Who voted is checked by the admission policies.",
+             Not aggregated, and never to `edit`: users who start runs usually have `edit`, and approvals by the author of a run are\n\
+             worthless. The admission policies verify who voted.",
             Aggregated::No,
             &[rule(KINDS, READ), rule(&["toolapprovals/status"], &["get", "patch", "update"])],
         ),
         role(
             "sympozium-author",
-            "Writes agents, packs, models and schedules. Policies are not among them: they bound authors.\n\
+            "Write agents, packs, models and schedules, but not policies, which bound authors.\n\
              \n\
-             Added to nothing: an agent decides which packs its runs have, and so what runners of the namespace can do.",
+             Not aggregated: an agent decides which packs its runs have, and so what runners of the namespace can do.",
             Aggregated::No,
             &[rule(KINDS, READ), rule(AUTHORED, WRITE)],
         ),

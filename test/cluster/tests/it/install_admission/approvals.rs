@@ -6,7 +6,7 @@ const TIME: &str = "2026-01-01T10:00:00Z";
 const NOT_YOUR_VOTE: &str = "a vote must have your own name in `by`, as the API server knows you";
 const NOT_YOUR_DECISION: &str = "`decidedBy` must be your own name, as the API server knows you";
 const GIVEN: &str = "a vote that was given cannot be changed or removed";
-const NOT_A_PERSON: &str = "neither a skill nor a program of Sympozium's own decides about a run";
+const NOT_A_PERSON: &str = "skills, the controller and the gateway cannot vote";
 
 fn request(name: &str) -> Value {
     json!({
@@ -121,7 +121,7 @@ fn records_and_requests_are_the_gateways() -> Result<()> {
     let Some(guarded) = Guarded::open("vap-records")? else {
         return Ok(());
     };
-    let only = "only the gateway makes records and requests for approval, and nobody changes a record";
+    let only = "only the gateway creates records and requests for approval, and records cannot be changed";
     for object in [request("r"), record("r")] {
         for user in [ALICE, CONTROLLER] {
             let tried = guarded.creates(user, &object)?;
