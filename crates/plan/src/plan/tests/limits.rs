@@ -22,24 +22,24 @@ fn rows() -> Vec<String> {
     };
     let seconds = |it: u64| format!("{it} s");
     row("rounds of the agent's loop", ITERATIONS.to_string(), "plan::limits::ITERATIONS");
-    row("requests to the model, tries included", MODEL_REQUESTS.to_string(), "plan::limits::MODEL_REQUESTS");
+    row("requests to the model, including retries", MODEL_REQUESTS.to_string(), "plan::limits::MODEL_REQUESTS");
     row(
-        "requests to the model in a minute",
+        "requests to the model per minute",
         MODEL_REQUESTS_PER_MINUTE.to_string(),
         "plan::limits::MODEL_REQUESTS_PER_MINUTE",
     );
     row("one request to the model", bytes(MODEL_REQUEST_BYTES), "plan::limits::MODEL_REQUEST_BYTES");
-    row("one answer of the model", bytes(MODEL_ANSWER_BYTES), "plan::limits::MODEL_ANSWER_BYTES");
-    row("calls of tools", TOOL_CALLS.to_string(), "plan::limits::TOOL_CALLS");
-    row("calls of tools at a time", CONCURRENT_TOOL_CALLS.to_string(), "plan::limits::CONCURRENT_TOOL_CALLS");
-    row("the answer of the run", bytes(RESULT_BYTES), "plan::limits::RESULT_BYTES");
+    row("one response of the model", bytes(MODEL_ANSWER_BYTES), "plan::limits::MODEL_ANSWER_BYTES");
+    row("tool calls", TOOL_CALLS.to_string(), "plan::limits::TOOL_CALLS");
+    row("concurrent tool calls", CONCURRENT_TOOL_CALLS.to_string(), "plan::limits::CONCURRENT_TOOL_CALLS");
+    row("the answer", bytes(RESULT_BYTES), "plan::limits::RESULT_BYTES");
     row("the transcript", bytes(TRANSCRIPT_BYTES), "plan::limits::TRANSCRIPT_BYTES");
     row("the plan", bytes(MAX_BYTES as u64), "run_plan::MAX_BYTES");
-    row("waiting for people, in all", seconds(WAITING_SECONDS), "plan::limits::WAITING_SECONDS");
-    row("before the parts of a pod start", seconds(START_SECONDS), "plan::limits::START_SECONDS");
-    row("until the agent is at the door", seconds(CONNECT_SECONDS), "plan::limits::CONNECT_SECONDS");
-    row("to end when told to", seconds(GRACE_SECONDS), "plan::limits::GRACE_SECONDS");
-    row("a hook for which nobody says", seconds(DEFAULT_HOOK_SECONDS), "plan::limits::HOOK_SECONDS");
+    row("waiting for approvals, in total", seconds(WAITING_SECONDS), "plan::limits::WAITING_SECONDS");
+    row("until the parts of a pod start", seconds(START_SECONDS), "plan::limits::START_SECONDS");
+    row("until the agent connects to the door", seconds(CONNECT_SECONDS), "plan::limits::CONNECT_SECONDS");
+    row("from a request to stop until the run ends", seconds(GRACE_SECONDS), "plan::limits::GRACE_SECONDS");
+    row("default timeout of a hook", seconds(DEFAULT_HOOK_SECONDS), "plan::limits::DEFAULT_HOOK_SECONDS");
     row(
         "a token of a skill or hook, unless renewed",
         seconds(crate::plan::parts::TOKEN_SECONDS),
@@ -50,23 +50,27 @@ fn rows() -> Vec<String> {
         seconds(BRIDGE_TOKEN_SECONDS.unsigned_abs()),
         "render::volumes::TOKEN_SECONDS",
     );
-    row("a finished Job stays", seconds(u64::from(TTL_SECONDS.unsigned_abs())), "render::settings::TTL_SECONDS");
+    row(
+        "until a finished Job is deleted",
+        seconds(u64::from(TTL_SECONDS.unsigned_abs())),
+        "render::settings::TTL_SECONDS",
+    );
     for (what, limits, constant) in [
-        ("commands and tools of packs", COMMAND_LIMITS, "COMMAND"),
-        ("file tools, skills, `fetch_url`", NATIVE_LIMITS, "NATIVE"),
-        ("messages, schedules, subagents", OUTBOUND_LIMITS, "OUTWARD"),
+        ("commands and tools of packs", COMMAND_LIMITS, "COMMAND_LIMITS"),
+        ("file tools, skills, `fetch_url`", NATIVE_LIMITS, "NATIVE_LIMITS"),
+        ("messages, schedules, sub-runs", OUTBOUND_LIMITS, "OUTBOUND_LIMITS"),
     ] {
         row(what, of_tool(&limits), &format!("plan::limits::{constant}"));
     }
     row("a path", format!("{MAX_PATH_BYTES} bytes"), "builtin_tool::MAX_PATH_BYTES");
     row(
-        "a command for which nobody says",
+        "default timeout of a command",
         format!("{DEFAULT_COMMAND_SECONDS} s"),
         "builtin_tool::DEFAULT_COMMAND_SECONDS",
     );
     row("edits of a file in one call", MAX_EDITS.to_string(), "builtin_tool::MAX_EDITS");
     row(
-        "characters of a page; for which nobody says",
+        "characters of a page; default",
         format!("{PAGE_CHARACTERS}; {DEFAULT_PAGE_CHARACTERS}"),
         "builtin_tool::PAGE_CHARACTERS",
     );
@@ -76,32 +80,36 @@ fn rows() -> Vec<String> {
         "builtin_tool::MAX_HEADERS",
     );
     row("characters of a message", MAX_MESSAGE_CHARS.to_string(), "builtin_tool::MAX_MESSAGE_CHARS");
-    row("characters of a chat's name", MAX_CHAT_ID_CHARS.to_string(), "builtin_tool::MAX_CHAT_ID_CHARS");
-    row("characters of a cron line", MAX_CRON_CHARS.to_string(), "builtin_tool::MAX_CRON_CHARS");
-    row("characters of a task that an agent gives", MAX_TASK_CHARS.to_string(), "builtin_tool::MAX_TASK_CHARS");
-    row("characters of a time", MAX_TIMEOUT_CHARS.to_string(), "builtin_tool::MAX_TIMEOUT_CHARS");
+    row("characters of a chat ID", MAX_CHAT_ID_CHARS.to_string(), "builtin_tool::MAX_CHAT_ID_CHARS");
+    row("characters of a cron expression", MAX_CRON_CHARS.to_string(), "builtin_tool::MAX_CRON_CHARS");
+    row("characters of the task of a sub-run", MAX_TASK_CHARS.to_string(), "builtin_tool::MAX_TASK_CHARS");
+    row("characters of a duration", MAX_TIMEOUT_CHARS.to_string(), "builtin_tool::MAX_TIMEOUT_CHARS");
     row("the workspace", WORKSPACE_SIZE.to_owned(), "plan::parts::WORKSPACE_SIZE");
     row("`/tmp` of a part", TMP_SIZE.to_owned(), "plan::parts::TMP_SIZE");
     row("`/dev/shm` of a part", SHM_SIZE.to_owned(), "plan::parts::SHM_SIZE");
-    row("the files between bridge and skill", IPC_SIZE.to_owned(), "plan::parts::IPC_SIZE");
-    row("beside the socket between agent and bridge", DOOR_SIZE.to_owned(), "plan::parts::DOOR_SIZE");
+    row("`/ipc`, the files between bridge and skill", IPC_SIZE.to_owned(), "plan::parts::IPC_SIZE");
+    row("the volume of the door", DOOR_SIZE.to_owned(), "plan::parts::DOOR_SIZE");
     row("the injected executor", EXECUTOR_SIZE.to_owned(), "render::volumes::EXECUTOR_SIZE");
-    row("an `emptyDir` of a manifest that does not say", EMPTY_DIR_SIZE.to_owned(), "render::volumes::EMPTY_DIR_SIZE");
-    row("single rights of a rule", MAX_RULE_PERMISSIONS.to_string(), "rbac::MAX_COMBINATIONS");
-    row("single rights of a pack, or of the hooks", MAX_GRANT_PERMISSIONS.to_string(), "rbac::MAX_GRANT");
-    row("task and system prompt, as they are stored", bytes(MAX_TASK_BYTES as u64), "admit::MAX_TASK_BYTES");
+    row("default of an `emptyDir` of a manifest", EMPTY_DIR_SIZE.to_owned(), "render::volumes::EMPTY_DIR_SIZE");
+    row("single permissions of a rule", MAX_RULE_PERMISSIONS.to_string(), "rbac::MAX_RULE_PERMISSIONS");
+    row(
+        "single permissions of a pack, or of the hooks",
+        MAX_GRANT_PERMISSIONS.to_string(),
+        "rbac::MAX_GRANT_PERMISSIONS",
+    );
+    row("task and system prompt, as stored", bytes(MAX_TASK_BYTES as u64), "admit::MAX_TASK_BYTES");
     let most = Settings::default().default_limits;
     for (what, kept, most, constant) in [
-        ("agent", AGENT_REQUESTS, most.agent, "plan::parts::AGENT_KEPT"),
-        ("bridge", BRIDGE_REQUESTS, most.bridge, "plan::parts::BRIDGE_KEPT"),
+        ("agent", AGENT_REQUESTS, most.agent, "plan::parts::AGENT_REQUESTS"),
+        ("bridge", BRIDGE_REQUESTS, most.bridge, "plan::parts::BRIDGE_REQUESTS"),
         ("a pack's sidecar", most.sidecar, most.sidecar, "admit::Settings"),
-        ("`sandbox`", SANDBOX_REQUESTS, most.sandbox, "plan::parts::SANDBOX_KEPT"),
-        ("a hook", HOOK_REQUESTS, most.hook, "plan::parts::HOOK_KEPT"),
+        ("`sandbox`", SANDBOX_REQUESTS, most.sandbox, "plan::parts::SANDBOX_REQUESTS"),
+        ("a hook", HOOK_REQUESTS, most.hook, "plan::parts::HOOK_REQUESTS"),
     ] {
         row(what, format!("{} of {}", amounts(kept), amounts(most)), constant);
     }
     let own = format!("{} and {} of {} and {}", INIT_CPU.0, INIT_MEMORY.0, INIT_CPU.1, INIT_MEMORY.1);
-    row("`check-network`, `copy-executor`", own, "render::container::OWN_CPU");
+    row("`check-network`, `copy-executor`", own, "render::container::INIT_CPU");
     rows
 }
 
