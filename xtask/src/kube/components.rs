@@ -75,7 +75,7 @@ pub fn api_server(plan: &Plan) -> Result<Component> {
     Ok(kube)
 }
 
-pub fn controller_manager(plan: &Plan, has_node: bool) -> Result<Component> {
+pub fn controller_manager(plan: &Plan) -> Result<Component> {
     let mut kube = component(
         "kube-controller-manager",
         &plan.part("kubernetes")?,
@@ -98,11 +98,6 @@ pub fn controller_manager(plan: &Plan, has_node: bool) -> Result<Component> {
         format!("--cluster-cidr={PODS}"),
         format!("--service-cluster-ip-range={SERVICES}"),
     ]);
-    if !has_node {
-        // Without a node no pod is ever scheduled, and tests act as the kubelet. The collector looks every 20 seconds for pods that
-        // are deleted and on no node, and marks them as failed, which the controller takes for their end.
-        kube.arguments.push("--controllers=*,-pod-garbage-collector-controller".to_owned());
-    }
     Ok(kube)
 }
 

@@ -78,7 +78,7 @@ impl Starting {
         self.wait_for("the API server", |kubectl| succeeds(kubectl.args(["get", "--raw", "/readyz"])))?;
         self.clock.step("API server");
 
-        self.spawn(components::controller_manager(&self.plan, self.tier.node)?)?;
+        self.spawn(components::controller_manager(&self.plan)?)?;
         if self.tier.node {
             self.start_node()?;
         }
