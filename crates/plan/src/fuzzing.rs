@@ -111,12 +111,13 @@ pub fn run_plan(data: &[u8]) {
     assert_eq!(again, plan);
     let offered = agent_view(&plan).tools;
     for tool in &offered {
-        let mut named = plan.tools.iter().filter(|it| it.name == tool.name);
-        assert!(named.any(|it| it.gate != Gate::Deny), "{}", tool.name);
+        let mut named = plan.tools.iter().filter(|other| other.name == tool.name);
+        assert!(named.any(|other| other.gate != Gate::Deny), "{}", tool.name);
     }
     // Without the skill texts most plans are refused; one that is rendered has no object twice.
     if let Ok(rendered) = render(&plan, &[], &RenderSettings::default()) {
-        let names: BTreeSet<_> = rendered.objects.iter().map(|it| (it.object.kind(), it.object.name())).collect();
+        let names: BTreeSet<_> =
+            rendered.objects.iter().map(|object| (object.object.kind(), object.object.name())).collect();
         assert_eq!(names.len(), rendered.objects.len());
     }
 }

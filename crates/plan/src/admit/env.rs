@@ -69,7 +69,7 @@ pub fn check_env_from_run(subject: &Subject, field: &str, names: &[EnvName], own
         if let Some(told) = name_violation(name.as_str(), SetBy::Others, at) {
             findings.deny(subject, told);
         }
-        if names[..index].contains(name) || own.iter().any(|it| it.name == *name) {
+        if names[..index].contains(name) || own.iter().any(|variable| variable.name == *name) {
             let shown = quote(name.as_str());
             let message = format!("the variable {shown} is set twice");
             findings.deny(subject, violation(at(), "env-twice", message, "set it once"));
@@ -115,7 +115,7 @@ fn check_source(subject: &Subject, field: &str, variable: &EnvVar, source: &EnvV
     }
     for (kind, reference) in [("secretKeyRef", &source.secret_key_ref), ("configMapKeyRef", &source.config_map_key_ref)]
     {
-        if let Some(reference) = reference.as_ref().filter(|it| !crate::text::is_data_key(&it.key)) {
+        if let Some(reference) = reference.as_ref().filter(|reference| !crate::text::is_data_key(&reference.key)) {
             let message = format!("{} cannot be a key", quote(&reference.key));
             findings.deny(
                 subject,

@@ -136,9 +136,10 @@ pub fn check_ceilings(
         };
         for (escalation, right) in escalations(&rule) {
             if !policy.grants.excepts(&right, scope) {
-                let remedy = match can_be_excepted(&right, scope) {
-                    true => "ask for less, or list the right in `rbacPolicy.exceptions` of the policy and of the floor",
-                    false => READ_ONLY_HINT,
+                let remedy = if can_be_excepted(&right, scope) {
+                    "ask for less, or list the right in `rbacPolicy.exceptions` of the policy and of the floor"
+                } else {
+                    READ_ONLY_HINT
                 };
                 let message = format!("`{right}` is refused: {}", escalation.reason());
                 let told = violation(field.clone(), "rbac-escalation", message, remedy);

@@ -51,7 +51,8 @@ pub fn implications(rule: &Rule, scope: Scope) -> Vec<Implication> {
     let mut add = |weight, consequence: &str, right: &Rule| {
         let consequence = fill_placeholders(consequence, scope, &rule.resource_names);
         let right = describe(right);
-        let same = |it: &&mut Implication| it.consequence == consequence && it.weight == weight;
+        let same =
+            |implication: &&mut Implication| implication.consequence == consequence && implication.weight == weight;
         match found.iter_mut().find(same) {
             Some(known) if known.rights.contains(&right) => {}
             Some(known) => known.rights.push(right),
@@ -96,7 +97,7 @@ pub fn implications(rule: &Rule, scope: Scope) -> Vec<Implication> {
             }
         }
     }
-    found.sort_by_key(|it| it.weight);
+    found.sort_by_key(|implication| implication.weight);
     found
 }
 

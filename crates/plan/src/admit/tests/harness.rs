@@ -112,11 +112,10 @@ impl Harness {
         let spec: AgentRunSpec = serde_json::from_value(written.run)?;
         let mut settings = Settings {
             default_runtime_class: written.default_runtime_class.map(Into::into),
-            services: match written.serves_all {
-                true => {
-                    Services { channels: true, schedules: true, subagents: true, warm_pools: true, server_mode: true }
-                }
-                false => Services::default(),
+            services: if written.serves_all {
+                Services { channels: true, schedules: true, subagents: true, warm_pools: true, server_mode: true }
+            } else {
+                Services::default()
             },
             ..Settings::default()
         };

@@ -61,7 +61,7 @@ fn any_world() -> impl Strategy<Value = Option<Harness>> {
     let address = prop::option::weighted(0.3, address);
     (changes, address, replaced).prop_map(|(changes, address, replaced)| {
         let all = all_changes();
-        let address = address.map(|it| json!({ "run": { "model": { "baseURL": it } } }));
+        let address = address.map(|address| json!({ "run": { "model": { "baseURL": address } } }));
         let changes = changes.iter().map(|index| index.get(all).clone());
         let mut world = merged(changes.chain(address));
         for (index, value) in replaced {

@@ -19,9 +19,9 @@ fn admitted(world: &Harness) -> (AgentRunSpec, Vec<String>, Vec<(String, Gate)>)
     match admit(&world.input(&world.packs())) {
         Decision::Admitted(admitted) => {
             let Admitted { run, warnings, tools, .. } = *admitted;
-            let warnings = warnings.iter().map(|it| it.rule.to_owned()).collect();
-            let name = |pack: &Option<String>| pack.as_ref().map(|it| format!("{it}/")).unwrap_or_default();
-            let tools = tools.into_iter().map(|it| (name(&it.pack) + &it.name, it.action)).collect();
+            let warnings = warnings.iter().map(|warning| warning.rule.to_owned()).collect();
+            let name = |pack: &Option<String>| pack.as_ref().map(|pack| format!("{pack}/")).unwrap_or_default();
+            let tools = tools.into_iter().map(|tool| (name(&tool.pack) + &tool.name, tool.action)).collect();
             (run.spec, warnings, tools)
         }
         Decision::Denied(denied) => panic!("{:#?}", denied.violations),
@@ -36,7 +36,7 @@ fn denied(world: &Harness) -> Denial {
 }
 
 fn denying_rules(world: &Harness) -> Vec<&'static str> {
-    denied(world).violations.iter().map(|it| it.rule).collect()
+    denied(world).violations.iter().map(|violation| violation.rule).collect()
 }
 
 fn shipped(text: &str) -> SympoziumPolicySpec {
@@ -165,11 +165,11 @@ fn hardened_is_met_by_agent_sandbox_alone() {
     assert_eq!(denying_rules(&run("sandbox: {enabled: true}")), ["agent-sandbox-required"]);
     assert_eq!(denying_rules(&run("agentSandbox: {enabled: true, runtimeClass: runc}")), ["runtime-class"]);
     let (spec, warnings, _) = admitted(&run("agentSandbox: {enabled: true}"));
-    let class = spec.agent_sandbox.and_then(|it| it.runtime_class);
+    let class = spec.agent_sandbox.and_then(|agent_sandbox| agent_sandbox.runtime_class);
     assert_eq!(class, Some("gvisor".into()));
     assert_eq!(warnings, Vec::<String>::new());
     let (spec, _, _) = admitted(&run("agentSandbox: {enabled: true, runtimeClass: kata}"));
-    assert_eq!(spec.agent_sandbox.and_then(|it| it.runtime_class), Some("kata".into()));
+    assert_eq!(spec.agent_sandbox.and_then(|agent_sandbox| agent_sandbox.runtime_class), Some("kata".into()));
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn a_pack_of_the_namespace_does_not_stand_for_one_of_the_system() {
     let Decision::Admitted(admitted) = admit(&world.input(&packs)) else {
         panic!("it is denied");
     };
-    let found: Vec<_> = admitted.packs.iter().map(|it| (it.namespace.as_str(), it.name.as_str())).collect();
+    let found: Vec<_> = admitted.packs.iter().map(|pack| (pack.namespace.as_str(), pack.name.as_str())).collect();
     assert_eq!(found, [("team", "k8s-ops")]);
     let strict_floor =
         Harness::new(&format!("{both}\npolicy: {{packPolicy: {{allowShadowing: true}}}}\nfloor: {{packPolicy: {{}}}}"));
@@ -218,7 +218,8 @@ run:
     let Decision::Admitted(admitted) = admit(&world.input(&packs)) else {
         panic!("it is denied");
     };
-    let names: Vec<_> = admitted.volumes.iter().map(|it| (it.name.as_str(), it.pod_name.as_str())).collect();
+    let names: Vec<_> =
+        admitted.volumes.iter().map(|volume| (volume.name.as_str(), volume.pod_name.as_str())).collect();
     let expected = [
         ("workspace", "agent-volume-0"),
         ("c", "skill-0-volume-0"),
@@ -246,7 +247,7 @@ fn depth_is_bounded_without_any_policy() {
 #[test]
 fn a_policy_that_is_not_there_denies_and_the_run_may_wait() {
     let missing = denied(&Harness::new("agent: {policyRef: misspelt, skills: [{skillPackRef: later}]}"));
-    let rules: Vec<_> = missing.violations.iter().map(|it| it.rule).collect();
+    let rules: Vec<_> = missing.violations.iter().map(|violation| violation.rule).collect();
     assert_eq!(rules, ["policy-missing", "pack-missing"]);
     assert!(missing.may_wait());
     let also_wrong = denied(&Harness::new("agent: {policyRef: misspelt}\nrun: {env: {PATH: x}}"));
@@ -383,7 +384,7 @@ run:
     assert_eq!(Harness::new(&served).decide().1, []);
     let (spec, warnings, _) = admitted(&with_policy(&served, HARDENED));
     assert_eq!(warnings, Vec::<String>::new());
-    assert_eq!(spec.agent_sandbox.and_then(|it| it.warm_pool_ref), Some("wp-my-agent".into()));
+    assert_eq!(spec.agent_sandbox.and_then(|agent_sandbox| agent_sandbox.warm_pool_ref), Some("wp-my-agent".into()));
 }
 
 /// `modelRef` is one more way to set where the key goes: the author of the Model sets it, or users who may write
@@ -428,9 +429,10 @@ fn the_address_of_a_model_is_judged_as_any_other() {
             "run: {{model: {{provider: x, model: x, modelRef: {reference}}}}}\nownModel: true\npolicy: {policy}\nfloor: {floor}"
         ));
         if let Some(model) = &mut world.own_model {
-            model.status = endpoint.map(|it| ModelStatus { endpoint: Some(it.to_owned()), ..ModelStatus::default() });
+            model.status =
+                endpoint.map(|endpoint| ModelStatus { endpoint: Some(endpoint.to_owned()), ..ModelStatus::default() });
         }
-        let rules: Vec<_> = world.decide().0.iter().map(|it| it.rule).collect();
+        let rules: Vec<_> = world.decide().0.iter().map(|violation| violation.rule).collect();
         assert_eq!(rules, expected, "{reference} {endpoint:?} {policy} {floor}");
     }
 }
@@ -458,7 +460,7 @@ fn a_profile_of_the_node_is_for_policies_to_name() {
         let world = Harness::new(&format!(
             "run: {{sandbox: {{enabled: {enabled}, securityContext: {{seccompProfile: {{type: Localhost, localhostProfile: audit.json}}}}}}}}\npolicy: {policy}\nfloor: {floor}"
         ));
-        let rules: Vec<_> = world.decide().0.iter().map(|it| it.rule).collect();
+        let rules: Vec<_> = world.decide().0.iter().map(|violation| violation.rule).collect();
         assert_eq!(rules, expected, "{enabled} {policy} {floor}");
     }
 }

@@ -67,8 +67,8 @@ impl Harness {
 
     /// The documents of a YAML text.
     pub fn from_yaml(text: &str) -> Self {
-        let documents = text.split("\n---\n").filter(|it| !it.trim().is_empty());
-        Self::from_objects(documents.map(|it| serde_saphyr::from_str::<Value>(it).expect("YAML")))
+        let documents = text.split("\n---\n").filter(|document| !document.trim().is_empty());
+        Self::from_objects(documents.map(|document| serde_saphyr::from_str::<Value>(document).expect("YAML")))
     }
 
     /// Calls `look` with the run as it is admitted; returns the violations when it is not.

@@ -2,7 +2,7 @@ use super::*;
 
 fn rule(groups: &str, resources: &str, verbs: &str) -> Rule {
     let words = |list: &str| {
-        let words = list.split(',').filter(|it| !it.is_empty());
+        let words = list.split(',').filter(|word| !word.is_empty());
         let core = |word: &str| match word {
             "core" => String::new(),
             _ => word.to_owned(),
@@ -13,7 +13,10 @@ fn rule(groups: &str, resources: &str, verbs: &str) -> Rule {
 }
 
 fn consequences_of(rule: &Rule, scope: Scope) -> Vec<String> {
-    implications(rule, scope).into_iter().map(|it| format!("{}: {}", it.rights.join("; "), it.consequence)).collect()
+    implications(rule, scope)
+        .into_iter()
+        .map(|implication| format!("{}: {}", implication.rights.join("; "), implication.consequence))
+        .collect()
 }
 
 #[test]
@@ -137,7 +140,7 @@ fn names_narrow_what_is_said() {
 #[test]
 fn a_wildcard_is_told_by_what_it_stands_for() {
     let all: Vec<_> = implications(&rule("*", "*", "*"), Scope::Cluster);
-    let says = |text: &str| all.iter().any(|it| it.consequence.contains(text));
+    let says = |text: &str| all.iter().any(|implication| implication.consequence.contains(text));
     for text in [
         "installed later",
         "any Secret of every namespace",
@@ -149,7 +152,7 @@ fn a_wildcard_is_told_by_what_it_stands_for() {
         assert!(says(text), "{text}: {all:#?}");
     }
     let reading: Vec<_> = implications(&rule("core", "*", "get"), Scope::Namespace);
-    let reading: Vec<_> = reading.iter().map(|it| it.consequence.as_str()).collect();
+    let reading: Vec<_> = reading.iter().map(|implication| implication.consequence.as_str()).collect();
     assert_eq!(
         reading,
         ["also holds for whatever is installed later, in kinds and in verbs", "can read any Secret of the namespace"]
@@ -214,8 +217,8 @@ fn every_refused_right_has_a_consequence() {
                     if !escalations(&asked).is_empty() {
                         assert!(!found.is_empty(), "{asked}");
                     }
-                    for it in found {
-                        assert!(!it.consequence.contains(['{', '}']), "{}", it.consequence);
+                    for implication in found {
+                        assert!(!implication.consequence.contains(['{', '}']), "{}", implication.consequence);
                     }
                 }
             }
@@ -235,7 +238,8 @@ fn writes_that_are_not_known_may_lead_to_anything() {
         ("", "inventions", "invent"),
     ] {
         let rule = single_rule(&Rule::default(), (group, resource, verb));
-        let weights: Vec<Weight> = implications(&rule, Scope::Namespace).into_iter().map(|it| it.weight).collect();
+        let weights: Vec<Weight> =
+            implications(&rule, Scope::Namespace).into_iter().map(|implication| implication.weight).collect();
         assert_eq!(weights, [Weight::MoreRights], "{verb} {resource}");
     }
     for (group, resource, verb, weight) in [
@@ -247,6 +251,6 @@ fn writes_that_are_not_known_may_lead_to_anything() {
     ] {
         let rule = single_rule(&Rule::default(), (group, resource, verb));
         let found = implications(&rule, Scope::Namespace);
-        assert!(found.iter().any(|it| it.weight == weight), "{verb} {resource}: {found:?}");
+        assert!(found.iter().any(|implication| implication.weight == weight), "{verb} {resource}: {found:?}");
     }
 }

@@ -71,7 +71,7 @@ fn names_that_would_run_into_each_other() {
         .iter()
         .map(|item| {
             let labels = item.object.metadata().labels.clone().unwrap_or_default();
-            let pod = item.object.pod_template().and_then(|it| it.spec.as_ref());
+            let pod = item.object.pod_template().and_then(|pod_template| pod_template.spec.as_ref());
             json!({
                 "object": format!("{} {}", item.object.kind(), item.object.name()),
                 "skill": labels.get(labels::SKILL),

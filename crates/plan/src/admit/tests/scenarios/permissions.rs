@@ -83,7 +83,7 @@ fn of_unknown_authors(changes: &str, listed: &[&str]) -> Harness {
     let mut world = Harness::new(changes);
     let mut floor = shipped(FLOOR);
     let rbac = floor.rbac_policy.as_mut().expect("a part about rights");
-    rbac.cluster_rbac_namespaces = Some(listed.iter().map(|it| (*it).into()).collect());
+    rbac.cluster_rbac_namespaces = Some(listed.iter().map(|namespace| (*namespace).into()).collect());
     let author = Permissions::for_unknown_author(Some(&floor), NAMESPACE);
     world.author = Some(author.clone());
     world.agent_author = Some(author.clone());
@@ -116,7 +116,7 @@ fn an_unknown_author_grants_what_is_harmless_and_only_where_the_floor_lists_the_
         for changes in askers(&rule(resources, verbs)) {
             let rules = |listed: &[&str]| -> Vec<&'static str> {
                 let (reasons, ..) = of_unknown_authors(&changes, listed).decide();
-                reasons.iter().map(|it| it.rule).collect()
+                reasons.iter().map(|reason| reason.rule).collect()
             };
             assert_eq!(rules(&[NAMESPACE]), where_listed, "{changes}");
             let elsewhere = match where_listed {
@@ -152,11 +152,13 @@ fn no_exception_covers_writes_in_the_whole_cluster() {
     ] {
         let mut world = with(rule);
         // The policy excepts everything that the floor leaves to it.
-        world.policy = world.floor.clone().map(|it| SympoziumPolicy::new("p", it));
+        world.policy = world.floor.clone().map(|floor| SympoziumPolicy::new("p", floor));
         if let Some(agent) = &mut world.agent {
             agent.spec.policy_ref = Some("p".into());
         }
-        let rules = |world: &Harness| -> Vec<&'static str> { world.decide().0.iter().map(|it| it.rule).collect() };
+        let rules = |world: &Harness| -> Vec<&'static str> {
+            world.decide().0.iter().map(|violation| violation.rule).collect()
+        };
         assert_eq!(rules(&world), by_users, "{rule}");
         world.pack_author = None;
         assert_eq!(rules(&world), by_operators, "{rule}");
