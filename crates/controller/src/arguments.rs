@@ -189,7 +189,7 @@ impl Arguments {
         };
         settings.admission.system_namespace.clone_from(&self.system_namespace);
         settings.admission.default_runtime_class = pods.runtime_class.as_deref().map(ObjectName::new);
-        let handlers = pods.kernel_handlers.iter().filter(|it| !it.is_empty());
+        let handlers = pods.kernel_handlers.iter().filter(|handler| !handler.is_empty());
         settings.admission.kernel_handlers = handlers.cloned().collect();
         settings
     }
@@ -238,7 +238,7 @@ fn parse_weight(text: &str) -> anyhow::Result<(String, u16)> {
     let (namespace, weight) = text.split_once('=').context("it is not NAMESPACE=N")?;
     NamespaceName::new(namespace).check()?;
     let weight = weight.parse::<u16>().ok();
-    let weight = weight.filter(|it| (1..=MAX_WEIGHT).contains(it));
+    let weight = weight.filter(|weight| (1..=MAX_WEIGHT).contains(weight));
     let weight = weight.with_context(|| format!("a weight is from 1 to {MAX_WEIGHT}"))?;
     Ok((namespace.to_owned(), weight))
 }
@@ -345,7 +345,7 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             let flag = format!("--prices={}", path.display());
             let prices = Arguments::parse_from(["x", &flag]).load_prices();
-            prices.map_err(|it| format!("{it:?}"))
+            prices.map_err(|error| format!("{error:?}"))
         };
         let table = r#"{"currency": "USD", "models": {"m": {"input": 1, "output": 2}}}"#;
         assert!(read(table).unwrap().is_some());
@@ -363,7 +363,7 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             let flag = format!("--certificates={}", path.display());
             let overrides = Arguments::parse_from(["x", &flag]).load_overrides();
-            overrides.map(|it| it.certificates).map_err(|it| format!("{it:?}"))
+            overrides.map(|overrides| overrides.certificates).map_err(|error| format!("{error:?}"))
         };
         let good = rcgen::generate_simple_self_signed(["model.test".to_owned()]).unwrap();
         let good = good.cert.pem();
@@ -381,7 +381,7 @@ mod tests {
             assert!(error.contains(why), "{error}");
         }
         let missing = Arguments::parse_from(["x", "--certificates=/nowhere"]).load_overrides();
-        let error = missing.map_err(|it| format!("{it:?}")).unwrap_err();
+        let error = missing.map_err(|error| format!("{error:?}")).unwrap_err();
         assert!(error.contains("/nowhere"), "{error}");
     }
 }

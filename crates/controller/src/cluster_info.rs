@@ -148,7 +148,7 @@ impl ClusterInfoWatcher {
         );
         need(!api_server.is_empty(), "the addresses of the API server");
         let certificates = watched.certificates.state();
-        let certificates = certificates.first().and_then(|it| extract::certificates(it));
+        let certificates = certificates.first().and_then(|object| extract::certificates(object));
         need(certificates.is_some(), "the certificates of the API server");
         let material = self.material.borrow().clone();
         need(material.is_some(), "the gateway's authority and keys");
@@ -169,7 +169,7 @@ impl ClusterInfoWatcher {
                 gateway,
                 api_server,
                 host_users,
-                sandbox_version: sandboxes.first().and_then(|it| extract::sandbox_version(it)),
+                sandbox_version: sandboxes.first().and_then(|definition| extract::sandbox_version(definition)),
                 storage_class: self.overrides.storage_class.clone(),
                 pod_pids_limit: self.settings.pod_pids_limit,
                 certificates: self.overrides.certificates.clone(),

@@ -138,5 +138,5 @@ impl OwnWrites {
 /// Resource versions of one kind are increasing numbers (KEP-5504).
 fn resource_version(run: &AgentRun) -> u64 {
     let version = run.metadata.resource_version.as_deref();
-    version.and_then(|it| it.parse().ok()).unwrap_or(0)
+    version.and_then(|version| version.parse().ok()).unwrap_or(0)
 }

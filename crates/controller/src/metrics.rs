@@ -224,7 +224,7 @@ impl Metrics {
     fn count_runs<'a>(&self, runs: impl Iterator<Item = &'a AgentRun>) {
         let mut counts: HashMap<Phase, i64> = HashMap::new();
         for run in runs {
-            let phase = run.status.as_ref().and_then(|it| it.phase);
+            let phase = run.status.as_ref().and_then(|status| status.phase);
             *counts.entry(phase.unwrap_or_default()).or_default() += 1;
         }
         for (phase, name) in PHASES {

@@ -121,7 +121,9 @@ fn owner_reference(pack: &SkillPack) -> Option<OwnerReference> {
 }
 
 fn is_owned_by(map: &ConfigMap, owner: &OwnerReference) -> bool {
-    map.owner_references().iter().any(|it| it.controller == Some(true) && it.uid == owner.uid)
+    map.owner_references()
+        .iter()
+        .any(|owner_reference| owner_reference.controller == Some(true) && owner_reference.uid == owner.uid)
 }
 
 fn is_same(found: &ConfigMap, wanted: &ConfigMap) -> bool {

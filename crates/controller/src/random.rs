@@ -54,7 +54,7 @@ mod tests {
     fn jitter_stays_within_half_and_whole_and_differs() {
         let whole = Duration::from_secs(8);
         let drawn: Vec<_> = (0..64).map(|_| with_jitter(whole)).collect();
-        assert!(drawn.iter().all(|it| *it >= whole / 2 && *it <= whole));
-        assert!(drawn.iter().any(|it| *it != drawn[0]));
+        assert!(drawn.iter().all(|value| *value >= whole / 2 && *value <= whole));
+        assert!(drawn.iter().any(|value| *value != drawn[0]));
     }
 }

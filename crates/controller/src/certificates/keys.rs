@@ -43,7 +43,7 @@ pub fn rotate(
     };
     let age = |made: Timestamp| now.duration_since(made).unsigned_abs();
     let is_past = |made: Timestamp| made <= now;
-    let successor = made.iter().position(|it| it.is_some_and(|it| it > signing_made));
+    let successor = made.iter().position(|candidate| candidate.is_some_and(|made| made > signing_made));
 
     let mut keep = Zeroizing::new(String::with_capacity(text.len() + 128));
     let mut add = |line: &str| {
@@ -51,7 +51,7 @@ pub fn rotate(
         keep.push('\n');
     };
     if let Some(at) = successor {
-        let ready = made[at].is_some_and(|it| is_past(it) && age(it) >= VERIFY_ONLY_PERIOD);
+        let ready = made[at].is_some_and(|made| is_past(made) && age(made) >= VERIFY_ONLY_PERIOD);
         if !ready {
             return Ok(None);
         }

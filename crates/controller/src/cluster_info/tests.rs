@@ -25,7 +25,7 @@ fn the_gateway_is_its_service_or_what_was_told() {
         object(json!({"spec": {"clusterIP": ip, "ports": ports}}))
     };
     let found = |overrides: &Overrides, service: Option<&Service>| {
-        extract::gateway(overrides, service, "elsewhere").map(|it| (it.ip, it.port, it.name))
+        extract::gateway(overrides, service, "elsewhere").map(|gateway| (gateway.ip, gateway.port, gateway.name))
     };
     let name = "sympozium-gateway.elsewhere.svc".to_owned();
     let none = Overrides::default();
@@ -51,7 +51,7 @@ fn slice(namespace: &str, name: &str, addresses: &[&str]) -> EndpointSlice {
 
 #[test]
 fn a_slice_of_another_name_or_namespace_is_not_the_api_server_s() {
-    let many: Vec<String> = (0..=u8::MAX).map(|it| format!("203.0.113.{it}")).collect();
+    let many: Vec<String> = (0..=u8::MAX).map(|number| format!("203.0.113.{number}")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     let slices = [
         slice("default", "a-kubernetes", &many),

@@ -42,7 +42,7 @@ pub fn fill_secrets(plan: &RunPlan, rendered: &mut Rendered, surroundings: &Clus
             } else if name == key::CERTIFICATES {
                 surroundings.render.certificates.clone().unwrap_or_default()
             } else if name == key::PROXY {
-                let credential = plan.credentials.iter().find(|it| it.part == *part);
+                let credential = plan.credentials.iter().find(|credential| credential.part == *part);
                 let credential = credential.ok_or_else(|| Error::WithoutCredential(part.0.clone()))?;
                 let gateway = &surroundings.render.gateway;
                 let authority = format!("{}:{}", gateway.name, gateway.port);
@@ -68,7 +68,7 @@ pub fn fill_secrets(plan: &RunPlan, rendered: &mut Rendered, surroundings: &Clus
 
 fn sign(plan: &RunPlan, name: &str, surroundings: &ClusterInfo) -> Result<Credential, Error> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = now.map_or(0, |it| it.as_secs());
+    let now = now.map_or(0, |since_epoch| since_epoch.as_secs());
     let ceiling = plan.deadlines.ceiling_seconds;
     Ok(surroundings.keys.sign(&Claims {
         run: plan.run.uid.as_str().to_owned(),
@@ -178,13 +178,13 @@ pub async fn renew_tokens(
     context: &Context,
 ) -> Result<Option<Duration>, Error> {
     let identities = plan.identities.iter();
-    let identities = identities.filter(|it| whose == RenewalScope::All || it.pack.is_none());
-    let shortest = identities.clone().map(|it| it.token_seconds).min();
+    let identities = identities.filter(|identity| whose == RenewalScope::All || identity.pack.is_none());
+    let shortest = identities.clone().map(|identity| identity.token_seconds).min();
     let Some(shortest) = shortest else {
         return Ok(None);
     };
     let due = Duration::from_secs(shortest).mul_f64(RENEW_FRACTION);
-    let granted = run.status.as_ref().and_then(|it| it.granted_at.as_ref()).map(elapsed_since);
+    let granted = run.status.as_ref().and_then(|status| status.granted_at.as_ref()).map(elapsed_since);
     // A process that has just started knows only when the first tokens were written.
     let age = context.renewals.age(run.uid()).or(granted).unwrap_or(Duration::ZERO);
     if age < due {
@@ -194,8 +194,8 @@ pub async fn renew_tokens(
     for identity in identities {
         let word = identity.name.0.replace('-', "");
         let secret = names.with_suffix(&format!("{word}token"));
-        let recorded = run.grants().iter().find(|it| it.kind == "Secret" && it.name == secret);
-        let Some(secret_uid) = recorded.and_then(|it| it.uid.as_ref()) else {
+        let recorded = run.grants().iter().find(|grant| grant.kind == "Secret" && grant.name == secret);
+        let Some(secret_uid) = recorded.and_then(|grant| grant.uid.as_ref()) else {
             continue;
         };
         let skeleton = PendingSecret {

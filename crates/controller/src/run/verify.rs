@@ -120,8 +120,12 @@ async fn still_has_access(plan: &RunPlan, identity: &Identity, context: &Context
     for (rule, scope) in in_namespace.chain(in_cluster).take(MAX_ACCESS_REVIEWS) {
         let attributes = ResourceAttributes {
             group: rule.api_groups.first().cloned(),
-            resource: rule.resources.first().map(|it| it.split('/').next().unwrap_or(it).to_owned()),
-            subresource: rule.resources.first().and_then(|it| it.split_once('/')).map(|(_, sub)| sub.to_owned()),
+            resource: rule.resources.first().map(|resource| resource.split('/').next().unwrap_or(resource).to_owned()),
+            subresource: rule
+                .resources
+                .first()
+                .and_then(|resource| resource.split_once('/'))
+                .map(|(_, sub)| sub.to_owned()),
             verb: rule.verbs.first().cloned(),
             name: rule.resource_names.first().cloned(),
             namespace: scope.map(str::to_owned),

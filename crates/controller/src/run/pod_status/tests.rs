@@ -53,7 +53,7 @@ fn a_pod_that_no_node_takes() {
 fn a_pod_that_its_node_does_not_make() {
     let status = json!({ "conditions": [{ "type": "PodReadyToStartContainers", "status": "False" }] });
     assert_eq!(sandbox_fault(&pod(status.clone()), POD_SANDBOX_TIMEOUT / 2), None);
-    let fault = sandbox_fault(&pod(status), POD_SANDBOX_TIMEOUT).map(|it| (it.reason, it.timeout));
+    let fault = sandbox_fault(&pod(status), POD_SANDBOX_TIMEOUT).map(|fault| (fault.reason, fault.timeout));
     assert_eq!(fault, Some(("PodSandbox", FaultTimeout::StartDeadline)));
     assert_eq!(sandbox_fault(&Pod::default(), POD_SANDBOX_TIMEOUT), None);
 }
