@@ -306,7 +306,7 @@ mod tests {
                 panic!("it was asked to serve");
             };
             let source = serve.source().map_err(|unclear| unclear.to_string());
-            source.map(|it| format!("{it:?}"))
+            source.map(|source| format!("{source:?}"))
         };
         assert_eq!(chosen(&["--plans", "p"]), Ok("Plans(\"p\")".to_owned()));
         assert_eq!(chosen(&["--kubernetes"]), Ok("Kubernetes".to_owned()));

@@ -113,7 +113,7 @@ impl Forwarder {
     /// Returns an error if a socket has no address, which does not happen to listening sockets.
     pub fn ports(&self) -> io::Result<Vec<u16>> {
         let ports = self.listeners.iter();
-        ports.map(|(it, _)| Ok(it.local_addr()?.port())).collect()
+        ports.map(|(listener, _)| Ok(listener.local_addr()?.port())).collect()
     }
 
     /// Forwards until the future is dropped. Open connections live as long as the runtime.

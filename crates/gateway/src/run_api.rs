@@ -157,7 +157,7 @@ where
             Ok(run) => run,
             Err(refusal) => return to_response(Err::<(), _>(refusal)),
         };
-        let target = request.uri().path_and_query().map_or("", |it| it.as_str());
+        let target = request.uri().path_and_query().map_or("", |path_and_query| path_and_query.as_str());
         let kind = RequestKind::from_path(request.method(), target);
         let word = kind.as_ref().ok().map(|kind| kind.as_str());
         let answered = match kind {

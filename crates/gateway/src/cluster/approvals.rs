@@ -303,5 +303,5 @@ fn object_key(object: &ToolApproval) -> Key {
 /// Resource versions of one kind are increasing numbers (KEP-5504).
 fn resource_version(object: &ToolApproval) -> u64 {
     let version = object.metadata.resource_version.as_deref();
-    version.and_then(|it| it.parse().ok()).unwrap_or(0)
+    version.and_then(|version| version.parse().ok()).unwrap_or(0)
 }

@@ -107,7 +107,7 @@ impl RelayHalf {
             Some(inspector) => inspector.push(bytes)?,
             None => bytes.to_vec(),
         };
-        if inspecting.as_ref().is_some_and(|it| it.is_done()) {
+        if inspecting.as_ref().is_some_and(|inspector| inspector.is_done()) {
             *inspecting = None;
         }
         let length = passed.len();

@@ -58,7 +58,7 @@ impl EventLog {
         outcome: EventKind,
     ) -> u64 {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let at_milliseconds = now.map_or(0, |it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX));
+        let at_milliseconds = now.map_or(0, |since_epoch| u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX));
         let mut ring = self.ring.lock();
         ring.newest += 1;
         let sequence = ring.newest;

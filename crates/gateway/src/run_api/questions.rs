@@ -62,7 +62,7 @@ where
         }
         // The task that asked ended without an answer: the question may be asked again.
         let mut questions = run.state.questions.lock();
-        if questions.get(&name).is_some_and(|it| it.is_lost()) {
+        if questions.get(&name).is_some_and(|question| question.is_lost()) {
             questions.remove(&name);
         }
         let message = "the question could not be put to anybody";
@@ -94,7 +94,7 @@ where
             let message = format!("a run asks at most {MAX_QUESTIONS} questions");
             return Err(refuse(ApiRefusalCode::Denied, message));
         }
-        let open = questions.values().filter(|it| it.is_open()).count();
+        let open = questions.values().filter(|question| question.is_open()).count();
         if open >= MAX_OPEN_QUESTIONS {
             let message = format!("{MAX_OPEN_QUESTIONS} questions of this run wait for an answer");
             return Err(refuse(ApiRefusalCode::Busy, message));
@@ -140,7 +140,7 @@ where
                     return Ok(build_answer(&request, Decision::Denied, Some(reason)));
                 }
                 self.api.question_handler.ask(question).await
-            } => decided.map(|it| check_answer(&request, &facts, it)),
+            } => decided.map(|decided| check_answer(&request, &facts, decided)),
         };
         match verdict {
             Ok(answer) => {
@@ -212,7 +212,7 @@ fn check_answer(request: &ApprovalRequest, facts: &RunFacts, given: ApprovalAnsw
     let yes = given.decision == Decision::Approved;
     ApprovalAnswer {
         by: given.by.as_deref().map(to_receipt_text),
-        reason: given.reason.map(|it| it.chars().take(SHORT_TEXT).collect()),
+        reason: given.reason.map(|reason| reason.chars().take(SHORT_TEXT).collect()),
         for_the_run: given.for_the_run && yes && facts.approval.run_scope,
         ..given
     }

@@ -162,7 +162,7 @@ impl ClientListener {
             };
             let client = AcceptedClient {
                 gateway: Arc::clone(&self.gateway),
-                tls: self.tls.as_ref().map(|it| it.borrow().clone()),
+                tls: self.tls.as_ref().map(|tls| tls.borrow().clone()),
                 plain_proxy: self.plain_proxy,
                 stream,
             };

@@ -60,12 +60,12 @@ impl OpenCalls {
 
 /// One record for each part and profile. Only guarantees that every command had are listed.
 fn merge_isolation(isolation: &mut Vec<IsolationRecord>, part: &str, seen: &ReportedIsolation) {
-    let is_named = |guarantee: &Guarantee| seen.guarantees.iter().any(|it| it == guarantee.as_str());
+    let is_named = |guarantee: &Guarantee| seen.guarantees.iter().any(|name| name == guarantee.as_str());
     let guarantees: Vec<Guarantee> = Guarantee::ALL.into_iter().filter(is_named).collect();
-    let same = |it: &IsolationRecord| it.part == part && it.profile == seen.profile;
+    let same = |record: &IsolationRecord| record.part == part && record.profile == seen.profile;
     let count = isolation.len();
     match isolation.iter().position(same) {
-        Some(place) => isolation[place].guarantees.retain(|it| guarantees.contains(it)),
+        Some(place) => isolation[place].guarantees.retain(|guarantee| guarantees.contains(guarantee)),
         None if count < CONTAINERS => {
             isolation.push(IsolationRecord { part: part.to_owned(), profile: seen.profile.clone(), guarantees })
         }
@@ -106,7 +106,7 @@ mod tests {
             duration_ms: 1,
             isolation: Some(ReportedIsolation {
                 profile: "container".to_owned(),
-                guarantees: guarantees.iter().map(|it| (*it).to_owned()).collect(),
+                guarantees: guarantees.iter().map(|guarantee| (*guarantee).to_owned()).collect(),
             }),
         }
     }

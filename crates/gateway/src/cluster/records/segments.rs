@@ -192,11 +192,11 @@ mod tests {
     fn pieces_follow_from_each_other_and_hold_every_line_once() {
         let (lines, head) = chain(600);
         let all = split_receipts(place(RecordKind::Receipts), &lines).unwrap();
-        assert_eq!(all.iter().map(|it| it.lines.len()).collect::<Vec<_>>(), [256, 256, 88]);
-        assert_eq!(all.iter().map(|it| it.first_line).collect::<Vec<_>>(), [0, 256, 512]);
-        let joined: Vec<String> = all.iter().flat_map(|it| it.lines.clone()).collect();
+        assert_eq!(all.iter().map(|segment| segment.lines.len()).collect::<Vec<_>>(), [256, 256, 88]);
+        assert_eq!(all.iter().map(|segment| segment.first_line).collect::<Vec<_>>(), [0, 256, 512]);
+        let joined: Vec<String> = all.iter().flat_map(|segment| segment.lines.clone()).collect();
         assert_eq!(joined, lines);
-        let heads: Vec<_> = all.iter().map(|it| it.previous_head.clone()).collect();
+        let heads: Vec<_> = all.iter().map(|segment| segment.previous_head.clone()).collect();
         assert_eq!(heads, [None, Some(all[0].head.clone()), Some(all[1].head.clone())]);
         assert_eq!(all[2].head, head);
         // In two reports they are other segments of the same chain.
@@ -216,10 +216,10 @@ mod tests {
         let kept = split_transcript(place(RecordKind::Transcript), &lines, u64::MAX).unwrap();
         assert!(kept.segments.len() > 1 && !kept.truncated);
         for segment in &kept.segments {
-            let bytes: usize = segment.lines.iter().map(|it| stored_bytes(it)).sum();
+            let bytes: usize = segment.lines.iter().map(|line| stored_bytes(line)).sum();
             assert!(bytes <= MAX_SEGMENT_BYTES, "{bytes}");
         }
-        let count: usize = kept.segments.iter().map(|it| it.lines.len()).sum();
+        let count: usize = kept.segments.iter().map(|segment| segment.lines.len()).sum();
         assert_eq!(count, 100);
     }
 
@@ -243,7 +243,7 @@ mod tests {
         let lines = ["{}", "{\"a\":1}", "{}"].map(str::to_owned);
         let kept = |room| {
             let kept = split_transcript(place(RecordKind::Transcript), &lines, room).unwrap();
-            let count: usize = kept.segments.iter().map(|it| it.lines.len()).sum();
+            let count: usize = kept.segments.iter().map(|segment| segment.lines.len()).sum();
             (count, kept.bytes, kept.truncated)
         };
         assert_eq!(kept(14), (3, 14, false));

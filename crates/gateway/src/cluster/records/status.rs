@@ -45,7 +45,7 @@ pub(super) fn build_report(report: &Report, around: ReportContext<'_>) -> RunRep
         around.started_at.map_or(0, |started| (around.now.0.as_millisecond() - started.0.as_millisecond()).max(0));
     let waiting = around.calls.pending_questions().take(NAMES);
     let waiting_for = match report.phase {
-        BridgePhase::Waiting => waiting.map(|it| ObjectName::new(approval_name(around.run, it))).collect(),
+        BridgePhase::Waiting => waiting.map(|waiting| ObjectName::new(approval_name(around.run, waiting))).collect(),
         BridgePhase::Starting | BridgePhase::Working | BridgePhase::Ended => Vec::new(),
     };
     let new_segments = i64::try_from(around.transcript.segments.len()).unwrap_or(i64::MAX);
@@ -56,7 +56,7 @@ pub(super) fn build_report(report: &Report, around: ReportContext<'_>) -> RunRep
         phase: Some(reported_phase(report.phase)),
         progress: match &report.progress {
             Some(progress) => Some(to_stored_text(progress, VALUE)),
-            None => before.and_then(|it| it.progress.clone()),
+            None => before.and_then(|before| before.progress.clone()),
         },
         finished: report.ending.is_some(),
         ending: end.map(AgentEnd::kind),
@@ -76,9 +76,9 @@ pub(super) fn build_report(report: &Report, around: ReportContext<'_>) -> RunRep
         receipts: Some(to_i64(kept.receipts)),
         receipts_head: Some(kept.head.clone()),
         receipt_segments: Some(around.receipt_segments),
-        transcript_segments: Some(before_or(|it| it.transcript_segments) + new_segments),
-        transcript_bytes: Some(before_or(|it| it.transcript_bytes) + around.transcript.bytes),
-        transcript_cut: before.is_some_and(|it| it.transcript_cut) || around.transcript.truncated,
+        transcript_segments: Some(before_or(|report| report.transcript_segments) + new_segments),
+        transcript_bytes: Some(before_or(|report| report.transcript_bytes) + around.transcript.bytes),
+        transcript_cut: before.is_some_and(|before| before.transcript_cut) || around.transcript.truncated,
     }
 }
 

@@ -116,7 +116,7 @@ impl ApprovalQueue {
     /// The pending questions, by run and ID.
     pub fn pending(&self) -> Vec<PendingQuestion> {
         let questions = self.questions.lock();
-        questions.values().map(|it| it.pending.clone()).collect()
+        questions.values().map(|question| question.pending.clone()).collect()
     }
 
     /// Changes whenever [`Self::pending`] does.

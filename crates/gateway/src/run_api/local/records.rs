@@ -181,11 +181,12 @@ fn write_report(
     let directory = records.create_run(run.uid())?;
     let before = load_report(&directory)?;
     // Another writer's report would be overwritten silently.
-    if before.as_ref().map_or(0, |it| it.reports) + 1 != kept.reports {
+    if before.as_ref().map_or(0, |before| before.reports) + 1 != kept.reports {
         return Err(directory.changed_error(files::REPORT));
     }
-    let (receipts_before, transcript_before, cut_before) =
-        before.as_ref().map_or((0, 0, false), |it| (it.receipts_bytes, it.transcript_bytes, it.transcript_cut));
+    let (receipts_before, transcript_before, cut_before) = before
+        .as_ref()
+        .map_or((0, 0, false), |before| (before.receipts_bytes, before.transcript_bytes, before.transcript_cut));
 
     let mut lines = String::new();
     for receipt in &report.receipts {
@@ -199,21 +200,22 @@ fn write_report(
     let receipts = directory.append(files::RECEIPTS, receipts_before, lines.as_bytes())?;
 
     let room = run.transcript_bytes.saturating_sub(transcript_before);
-    let (lines, transcript_cut) = match cut_before {
+    let (lines, transcript_cut) = if cut_before {
         // Later lines would look as if nothing were missing before them.
-        true => (String::new(), true),
-        false => fit_transcript(&report.transcript, room),
+        (String::new(), true)
+    } else {
+        fit_transcript(&report.transcript, room)
     };
     let transcript_bytes = transcript_before + lines.len() as u64;
     let transcript = directory.append(files::TRANSCRIPT, transcript_before, lines.as_bytes())?;
 
     let ended = report.ending.is_some();
-    let progress = report.progress.map(|it| it[..it.floor_char_boundary(MAX_PROGRESS)].to_owned());
+    let progress = report.progress.map(|text| text[..text.floor_char_boundary(MAX_PROGRESS)].to_owned());
     let written = StoredReport {
         run: run.uid().to_owned(),
         plan: run.plan.clone(),
         phase: report.phase,
-        progress: progress.or_else(|| before.and_then(|it| it.progress)),
+        progress: progress.or_else(|| before.and_then(|before| before.progress)),
         usage: report.usage,
         receipts: kept.receipts,
         head: kept.head.clone(),

@@ -27,11 +27,11 @@ fn a_question_is_the_same_however_long_it_waits_and_not_otherwise() {
         change(&mut request);
         question_digest(&request).unwrap()
     };
-    assert_eq!(with(|it| it.wait_seconds = 1), same);
-    assert_ne!(with(|it| it.shown.push('x')), same);
-    assert_ne!(with(|it| it.pack = None), same);
-    assert_ne!(with(|it| it.tool.push('x')), same);
-    assert_ne!(with(|it| it.action = Digest::new("sha256:11")), same);
+    assert_eq!(with(|question| question.wait_seconds = 1), same);
+    assert_ne!(with(|question| question.shown.push('x')), same);
+    assert_ne!(with(|question| question.pack = None), same);
+    assert_ne!(with(|question| question.tool.push('x')), same);
+    assert_ne!(with(|question| question.action = Digest::new("sha256:11")), same);
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn what_a_decider_says_is_bounded() {
     let facts = RunFacts::example(|_| {});
     let long = ApprovalAnswer { by: Some("x\u{1b}".repeat(9999)), reason: Some("é".repeat(9999)), ..yes() };
     let bounded = check_answer(&request(), &facts, long);
-    assert_eq!(bounded.reason.map(|it| it.chars().count()), Some(SHORT_TEXT));
+    assert_eq!(bounded.reason.map(|reason| reason.chars().count()), Some(SHORT_TEXT));
     let by = bounded.by.unwrap();
     assert!(by.chars().count() < 300 && !by.contains('\u{1b}'), "{by}");
 }

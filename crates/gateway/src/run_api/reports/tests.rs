@@ -10,9 +10,9 @@ fn plan() -> Digest {
 
 fn report(chain: &mut Chain, number: u64, receipts: u64) -> Report {
     let first_receipt = chain.len();
-    let line = |it| {
-        let event = Event::Started { run: format!("run-{it}"), by: "test".to_owned() };
-        chain.add(it, event).unwrap().text
+    let line = |number| {
+        let event = Event::Started { run: format!("run-{number}"), by: "test".to_owned() };
+        chain.add(number, event).unwrap().text
     };
     let receipts = (0..receipts).map(line).collect();
     Report {
@@ -74,14 +74,14 @@ fn receipts_follow_from_each_other_and_from_the_plan() {
         change(&mut report);
         broken(&kept, &report)
     };
-    assert!(with(&|it| it.first_receipt = 1).contains("number 1, and 2"));
+    assert!(with(&|report| report.first_receipt = 1).contains("number 1, and 2"));
     // Truncated, left out, reordered, forged.
-    assert!(with(&|it| drop(it.receipts.pop())).contains("do not lead"));
-    assert!(with(&|it| drop(it.receipts.remove(0))).contains("receipt 2:"));
-    assert!(with(&|it| it.receipts.swap(1, 2)).contains("receipt 3:"));
-    let forged = |it: &mut Report| it.receipts[1] = it.receipts[1].replace("run-1", "run-9");
+    assert!(with(&|report| drop(report.receipts.pop())).contains("do not lead"));
+    assert!(with(&|report| drop(report.receipts.remove(0))).contains("receipt 2:"));
+    assert!(with(&|report| report.receipts.swap(1, 2)).contains("receipt 3:"));
+    let forged = |report: &mut Report| report.receipts[1] = report.receipts[1].replace("run-1", "run-9");
     assert!(with(&forged).contains("receipt 4: it does not follow"));
-    assert!(with(&|it| it.head = plan()).contains("do not lead"));
+    assert!(with(&|report| report.head = plan()).contains("do not lead"));
     // The chain of another run.
     let mut other = Chain::new(sympozium_api::digest::digest_canonical("test", b"other"));
     let foreign = report(&mut other, 0, 1);

@@ -17,7 +17,7 @@ fn named(kind: ApproverKind, name: &str) -> Option<Vec<Approver>> {
 fn vote(by: &str, decision: ApprovalDecision, groups: &[&str]) -> ApprovalVote {
     ApprovalVote {
         by: by.to_owned(),
-        groups: groups.iter().map(|it| (*it).to_owned()).collect(),
+        groups: groups.iter().map(|group| (*group).to_owned()).collect(),
         decision,
         at: Time(Timestamp::UNIX_EPOCH),
         reason: None,
@@ -39,7 +39,7 @@ fn decided(by: &str, decision: ApprovalDecision) -> ToolApprovalStatus {
 }
 
 fn yes(by: &[&str]) -> VoteResult {
-    VoteResult::Approved { by: by.iter().map(|it| (*it).to_owned()).collect(), for_the_run: false, reason: None }
+    VoteResult::Approved { by: by.iter().map(|name| (*name).to_owned()).collect(), for_the_run: false, reason: None }
 }
 
 use ApprovalDecision::{Approved, Denied};

@@ -85,14 +85,14 @@ async fn a_run_is_written_down_and_read_again() {
     let mut world = RecordsHarness::new(1000);
     assert_eq!(world.records().read_report(world.facts.uid()).unwrap(), None);
     assert_eq!(world.records().cursor(&world.facts).await.unwrap(), None);
-    world.take(|it| it.progress = Some("first".to_owned())).await.unwrap();
-    world.take(|it| it.transcript = vec!["{\"a\":1}".to_owned(), "no\nJSON".to_owned()]).await.unwrap();
+    world.take(|report| report.progress = Some("first".to_owned())).await.unwrap();
+    world.take(|report| report.transcript = vec!["{\"a\":1}".to_owned(), "no\nJSON".to_owned()]).await.unwrap();
     let ending = AgentEnd::Answered { text: "done".to_owned() };
     world
-        .take(|it| {
-            it.phase = BridgePhase::Ended;
-            it.ending = Some(ending.clone());
-            it.usage.tool_calls = 7;
+        .take(|report| {
+            report.phase = BridgePhase::Ended;
+            report.ending = Some(ending.clone());
+            report.usage.tool_calls = 7;
         })
         .await
         .unwrap();
@@ -128,15 +128,15 @@ async fn a_run_is_written_down_and_read_again() {
 #[tokio::test]
 async fn a_transcript_is_kept_up_to_its_bound_and_has_no_holes() {
     let mut world = RecordsHarness::new(10);
-    world.take(|it| it.transcript = vec!["1234".to_owned(), "12345".to_owned(), "1".to_owned()]).await.unwrap();
-    world.take(|it| it.transcript = vec!["2".to_owned()]).await.unwrap();
+    world.take(|report| report.transcript = vec!["1234".to_owned(), "12345".to_owned(), "1".to_owned()]).await.unwrap();
+    world.take(|report| report.transcript = vec!["2".to_owned()]).await.unwrap();
     let transcript = fs::read_to_string(world.path(files::TRANSCRIPT)).unwrap();
     assert_eq!(transcript, "1234\n");
     let report = world.records().read_report(world.facts.uid()).unwrap().unwrap();
     assert!(report.transcript_cut);
 
     let mut whole = RecordsHarness::new(5);
-    whole.take(|it| it.transcript = vec!["1234".to_owned()]).await.unwrap();
+    whole.take(|report| report.transcript = vec!["1234".to_owned()]).await.unwrap();
     let report = whole.records().read_report(whole.facts.uid()).unwrap().unwrap();
     assert_eq!((report.transcript_bytes, report.transcript_cut), (5, false));
 }
