@@ -133,7 +133,7 @@ impl ToolsReader {
 
 /// The tool that a name means. A command always runs in the skill's own sidecar, so that its scripts run nowhere else.
 fn resolve_tool(name: &str) -> Option<AllowedTool> {
-    let usual = TOOL_ALIASES.iter().find(|(it, _)| name.eq_ignore_ascii_case(it));
+    let usual = TOOL_ALIASES.iter().find(|(alias, _)| name.eq_ignore_ascii_case(alias));
     let name = usual.map_or(name, |(_, ours)| *ours);
     if name == EXECUTE_COMMAND {
         return Some(AllowedTool::OwnCommands);
@@ -175,7 +175,7 @@ mod tests {
                 AllowedTool::Pattern(pattern) => pattern,
             })
             .collect();
-        let rules: Vec<&str> = problems.iter().map(|it| it.rule).collect();
+        let rules: Vec<&str> = problems.iter().map(|problem| problem.rule).collect();
         (tools.join(" "), rules.join(" "))
     }
 

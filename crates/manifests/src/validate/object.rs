@@ -79,7 +79,7 @@ impl ObjectReader<'_> {
     fn add_object(&mut self, mut node: Node, kind: ObjectKind) {
         let text = |field: &str| {
             let metadata = node.get("metadata");
-            let value = metadata.and_then(|it| it.get(field)).and_then(Node::as_text);
+            let value = metadata.and_then(|metadata| metadata.get(field)).and_then(Node::as_text);
             value.unwrap_or_default().to_owned()
         };
         let namespace = text("namespace");

@@ -88,11 +88,11 @@ spec:
         let report = session.finish(&mut Schemas::default(), Completeness::Partial);
         assert_eq!(report.conclusion(), Conclusion::Passed, "{}", report.text());
         let found = report.findings().iter();
-        let found = found.filter(|it| it.rule == "hidden-characters");
+        let found = found.filter(|finding| finding.rule == "hidden-characters");
         found
-            .map(|it| {
-                let message = it.message.clone();
-                (it.severity, it.stage, it.line, it.column, message)
+            .map(|finding| {
+                let message = finding.message.clone();
+                (finding.severity, finding.stage, finding.line, finding.column, message)
             })
             .collect()
     };

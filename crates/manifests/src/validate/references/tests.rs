@@ -21,9 +21,9 @@ fn findings(text: &str, completeness: Completeness) -> Vec<String> {
     }
     let mut findings = Findings::default();
     check(&objects, &["a.yaml".to_owned()], completeness, &mut findings);
-    let shown = |it: &Finding| {
-        let hint = it.hint.as_deref().unwrap_or("");
-        format!("{} {} {}: {} [{hint}]", it.severity.as_str(), it.line, it.field, it.message)
+    let shown = |finding: &Finding| {
+        let hint = finding.hint.as_deref().unwrap_or("");
+        format!("{} {} {}: {} [{hint}]", finding.severity.as_str(), finding.line, finding.field, finding.message)
     };
     findings.as_slice().iter().map(shown).collect()
 }
@@ -91,7 +91,7 @@ fn a_slip_and_another_namespace_are_pointed_out() {
     ];
     let hints: Vec<String> = findings(&text.concat(), Completeness::Partial)
         .into_iter()
-        .filter_map(|it| Some(it.rsplit_once('[')?.1.to_owned()))
+        .filter_map(|finding| Some(finding.rsplit_once('[')?.1.to_owned()))
         .collect();
     assert_eq!(
         hints,

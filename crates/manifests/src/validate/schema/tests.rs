@@ -23,7 +23,7 @@ fn problems(schema: Json, text: &str) -> Vec<String> {
 fn value_problems(schema: Json, value: &str) -> Vec<String> {
     let schema = json!({"type": "object", "properties": {"x": schema}});
     let found = problems(schema, &format!("x: {value}"));
-    found.into_iter().map(|it| it.strip_prefix("x: ").unwrap_or(&it).to_owned()).collect()
+    found.into_iter().map(|problem| problem.strip_prefix("x: ").unwrap_or(&problem).to_owned()).collect()
 }
 
 #[track_caller]
@@ -283,9 +283,9 @@ fn every_pattern_has_words() {
         match schema {
             Json::Object(fields) => {
                 found.extend(fields.get("pattern").and_then(Json::as_str).map(str::to_owned));
-                fields.values().for_each(|it| patterns(it, found));
+                fields.values().for_each(|field| patterns(field, found));
             }
-            Json::Array(all) => all.iter().for_each(|it| patterns(it, found)),
+            Json::Array(all) => all.iter().for_each(|item| patterns(item, found)),
             _ => {}
         }
     }
