@@ -201,7 +201,7 @@ impl Features {
         let capabilities = machine::effective_capabilities();
         let under_seccomp_filter = machine::under_seccomp_filter();
         let surroundings = namespaces::NamespaceSettings::read(
-            capabilities.iter().any(|it| it == "CAP_SYS_ADMIN"),
+            capabilities.iter().any(|capability| capability == "CAP_SYS_ADMIN"),
             under_seccomp_filter,
         );
         let gvisor_signs = machine::gvisor_signs();
