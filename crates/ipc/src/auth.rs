@@ -294,5 +294,5 @@ impl Verifier {
 /// Milliseconds since 1970.
 fn unix_milliseconds(time: SystemTime) -> u64 {
     let since: Duration = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).map_or(MAX_COUNTER, |it| it.min(MAX_COUNTER))
+    u64::try_from(since.as_millis()).map_or(MAX_COUNTER, |millis| millis.min(MAX_COUNTER))
 }

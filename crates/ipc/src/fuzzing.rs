@@ -37,7 +37,7 @@ const MAX_ERROR_BYTES: usize = 300;
 pub fn ipc_start(data: &[u8]) {
     if let Some(report) = StartReport::parse(data) {
         let again = StartReport::parse(report.to_line().as_bytes());
-        assert_eq!(again.map(|it| it.nonce), Some(report.nonce));
+        assert_eq!(again.map(|report| report.nonce), Some(report.nonce));
         let mut longer = data.to_vec();
         longer.push(b'x');
         assert_eq!(StartReport::parse(&longer), None);

@@ -281,7 +281,7 @@ impl Inbox {
             return None;
         }
         self.rechecks.remove(id);
-        let counter = match self.counter_order.as_ref().map(|it| it.decide(&draft.request)) {
+        let counter = match self.counter_order.as_ref().map(|counter_order| counter_order.decide(&draft.request)) {
             None => None,
             Some(OrderDecision::Serve(counter)) => Some(counter),
             Some(OrderDecision::Hold(counter)) => {
