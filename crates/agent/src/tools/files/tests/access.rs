@@ -72,7 +72,7 @@ fn a_moved_workspace_has_both_names() {
         assert!(written(path).is_err(), "{path}");
     }
     let listed = fixture.call(list_directory, json!({ "path": "/workspace" }));
-    assert!(listed.is_ok_and(|it| it.contains("four")));
+    assert!(listed.is_ok_and(|text| text.contains("four")));
 }
 
 #[test]
