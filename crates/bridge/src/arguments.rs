@@ -194,7 +194,7 @@ fn parse_guarantee(word: &str) -> Result<PlatformWord, String> {
         return Ok(PlatformWord::None);
     }
     let mut all = Guarantee::ALL.into_iter();
-    let found = all.find(|it| it.as_str() == word);
+    let found = all.find(|guarantee| guarantee.as_str() == word);
     found.map(PlatformWord::Guarantee).ok_or_else(|| {
         let known = Guarantee::ALL.map(Guarantee::as_str).join(", ");
         format!("it is none of {known}, {NONE_WORD}")
@@ -241,7 +241,7 @@ mod tests {
             let words = ["x", "--plan-digest", DIGEST, "--gateway=gateway:8443"];
             let list = format!("--platform-holds={list}");
             let words = words.into_iter().chain([list.as_str()]);
-            Arguments::try_parse_from(words).map(|it| it.serve.platform_guarantees())
+            Arguments::try_parse_from(words).map(|arguments| arguments.serve.platform_guarantees())
         };
         assert_eq!(read("none").unwrap(), []);
         let all = Guarantee::ALL.map(Guarantee::as_str).join(",");

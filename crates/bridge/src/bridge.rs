@@ -91,10 +91,7 @@ async fn serve(started: ServeContext) -> Result<ExitCode, Failure> {
     }
     // Must be last, see the module.
     write_done(&session);
-    Ok(match complete {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
-    })
+    Ok(if complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Writes `done` for every skill.

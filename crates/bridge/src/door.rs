@@ -254,7 +254,7 @@ impl DoorServer {
 
     async fn handle_result(&self, body: Incoming) -> Result<Response<DoorAnswer>, Refusal> {
         let limit = self.session.plan.limits.result_bytes;
-        let limit = usize::try_from(limit).map_or(MAX_RESULT, |it| it.min(MAX_RESULT));
+        let limit = usize::try_from(limit).map_or(MAX_RESULT, |limit| limit.min(MAX_RESULT));
         // JSON escaping can make a text six times as long.
         let body = self.read(&self.reads, body, limit.saturating_mul(6)).await?;
         let result: AgentResult = parse_json(&body)?;

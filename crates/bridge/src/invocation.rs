@@ -105,7 +105,7 @@ impl Session {
         match work {
             Invocation::Command { part, request } => {
                 let patience = Duration::from_secs(u64::from(begun.tool.limits.timeout_seconds));
-                let asked = request.timeout.and_then(|it| u64::try_from(it).ok());
+                let asked = request.timeout.and_then(|timeout| u64::try_from(timeout).ok());
                 let patience = asked.map_or(patience, Duration::from_secs) + ANSWER_GRACE;
                 let pack = begun.tool.pack.as_deref().unwrap_or_default();
                 let executed = match self.skills.get(pack) {
@@ -113,7 +113,7 @@ impl Session {
                     None => Execution::StoppedByOther { claimed: false },
                 };
                 if let Execution::Answered(result) = &executed {
-                    let isolation = result.meta.as_ref().and_then(|it| it.isolation.as_ref());
+                    let isolation = result.meta.as_ref().and_then(|meta| meta.isolation.as_ref());
                     if let Some(why) = self.floor.describe_missing(pack, isolation) {
                         let done = complete_below_floor(&why, isolation);
                         self.end_below_floor(why);
@@ -249,10 +249,7 @@ fn complete_execution(executed: Execution, most: usize, logs: &str) -> Completed
         isolation: None,
         answer: Err(refusal(code, message)),
     };
-    let maybe = |claimed| match claimed {
-        true => RefusalCode::Unknown,
-        false => RefusalCode::Unavailable,
-    };
+    let maybe = |claimed| if claimed { RefusalCode::Unknown } else { RefusalCode::Unavailable };
     match executed {
         Execution::Answered(result) => complete_command(*result, most),
         Execution::Invalid(problem) => {
@@ -352,7 +349,7 @@ fn failed(why: &str) -> Outcome {
 fn next_id() -> RequestId {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = now.map_or(0, |it| u64::try_from(it.as_nanos()).unwrap_or(0));
+    let now = now.map_or(0, |since_epoch| u64::try_from(since_epoch.as_nanos()).unwrap_or(0));
     let last = LAST.fetch_max(now, Ordering::Relaxed);
     let id = if now > last { now } else { LAST.fetch_add(1, Ordering::Relaxed) + 1 };
     RequestId::from_nanoseconds(id)

@@ -41,7 +41,7 @@ impl Session {
         let allowed = self.allow(&begun, &work, &mut unwanted).await?;
         // It selects the active skill.
         if name == LOAD_SKILL
-            && let Some(skill) = begun.arguments.get("name").and_then(|it| it.as_str())
+            && let Some(skill) = begun.arguments.get("name").and_then(|value| value.as_str())
         {
             self.activate_skill(skill);
         }

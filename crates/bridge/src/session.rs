@@ -172,9 +172,10 @@ impl Session {
             let Some(pack) = part.role.pack() else {
                 continue;
             };
-            let verification = match part.is_attested() || verifying.contains(pack) {
-                true => Verification::Verifies,
-                false => Verification::Unverified,
+            let verification = if part.is_attested() || verifying.contains(pack) {
+                Verification::Verifies
+            } else {
+                Verification::Unverified
             };
             let directory = ipc.join(pack);
             let skill = Skill::open(&directory, pack, verification, &floor, notify.clone())

@@ -35,7 +35,7 @@ pub fn target_authority(host: &str, port: u16) -> Result<String, TunnelError> {
 
 /// The address without brackets.
 pub fn without_brackets(host: &str) -> &str {
-    let inner = host.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
+    let inner = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     inner.unwrap_or(host)
 }
 

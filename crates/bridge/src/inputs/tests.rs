@@ -113,7 +113,7 @@ fn everything_that_a_kubelet_shows() {
     assert_eq!(inputs.plan, mounted.plan);
     assert_eq!(inputs.plan_digest, mounted.digest());
     let credentials: Vec<_> = (inputs.credentials.iter())
-        .map(|(name, it)| (name.as_str(), format!("{}:{}", it.user, *it.password)))
+        .map(|(name, credential)| (name.as_str(), format!("{}:{}", credential.user, *credential.password)))
         .collect();
     let expected = ["model", "web"].map(|name| (name, mounted.signed(name)));
     assert_eq!(credentials, expected);
@@ -128,7 +128,7 @@ fn everything_that_a_kubelet_shows() {
 fn what_the_plan_does_not_have_is_not_looked_at() {
     let mut mounted = MountedInputs::new();
     mounted.plan = RunPlan::read(STORED).unwrap();
-    mounted.plan.credentials.retain(|it| it.name == "model");
+    mounted.plan.credentials.retain(|credential| credential.name == "model");
     for path in ["input/ca.crt", "input/credential-web"] {
         mounted.remove(path);
     }
@@ -257,7 +257,7 @@ proptest! {
         // RFC 9110: no delimiter, no space, only ASCII.
         let delimiters = "\"(),/:;<=>?@[\\]{}";
         let expected = !name.is_empty()
-            && name.chars().all(|it| it.is_ascii_graphic() && !delimiters.contains(it));
+            && name.chars().all(|character| character.is_ascii_graphic() && !delimiters.contains(character));
         prop_assert_eq!(is_header_name(&name), expected);
     }
 }

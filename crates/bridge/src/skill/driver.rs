@@ -342,17 +342,18 @@ impl Driver {
             return;
         };
         let has_come_again = has_come && std::mem::replace(&mut issued.has_come, true);
-        match issued.is_removed {
-            // What the bridge has signed is authentic until it expires: one that a command kept and put back may be executed
-            // although the bridge has answered or cancelled the call.
-            true if has_come_again || self.requester.has(&name) => {
+        if issued.is_removed {
+            // Else the event is older than the removal.
+            if has_come_again || self.requester.has(&name) {
+                // What the bridge has signed is authentic until it expires. A request that a command stored and put back may
+                // be executed, although the bridge has answered or cancelled the call.
                 self.findings.report_restored(&name);
                 self.requester.discard(id);
             }
-            // An event may be older than the removal.
-            true => {}
-            false if has_come_again => self.findings.report(ForeignKind::Request, &name),
-            false => self.check_unchanged(id),
+        } else if has_come_again {
+            self.findings.report(ForeignKind::Request, &name);
+        } else {
+            self.check_unchanged(id);
         }
     }
 
@@ -362,9 +363,10 @@ impl Driver {
         let Some(waits) = self.pending.get(id) else {
             return;
         };
-        let is_unchanged = match is_gvisor() {
-            true => self.requester.has_same_content(id, &waits.written),
-            false => self.requester.is_unchanged(id, &waits.written),
+        let is_unchanged = if is_gvisor() {
+            self.requester.has_same_content(id, &waits.written)
+        } else {
+            self.requester.is_unchanged(id, &waits.written)
         };
         if !is_unchanged {
             self.findings.report(ForeignKind::Request, &names::request(id));
@@ -389,11 +391,12 @@ impl Driver {
             // No event reports files that are added while no call waits.
             self.scan_all();
         }
-        let is_waited_for = matches!(&self.key_handover, Some(it) if it.handed_to.is_none());
-        let interval = match is_gvisor() || self.control_files.poll_reason().is_some() {
-            false => CONTROL_INTERVAL,
-            true if is_waited_for => KEY_POLL_INTERVAL,
-            true => CONTROL_POLL_INTERVAL,
+        let is_waited_for = matches!(&self.key_handover, Some(handover) if handover.handed_to.is_none());
+        let must_poll = is_gvisor() || self.control_files.poll_reason().is_some();
+        let interval = match (must_poll, is_waited_for) {
+            (false, _) => CONTROL_INTERVAL,
+            (true, true) => KEY_POLL_INTERVAL,
+            (true, false) => CONTROL_POLL_INTERVAL,
         };
         self.control_check_at = Instant::now() + interval;
     }
@@ -402,7 +405,7 @@ impl Driver {
     /// gets it: a command of the first executor could announce that start, and the first executor's work may be half
     /// done.
     fn check_start(&mut self) {
-        let Some(handover) = self.key_handover.as_mut().filter(|it| !it.refused) else {
+        let Some(handover) = self.key_handover.as_mut().filter(|key_handover| !key_handover.refused) else {
             return;
         };
         let handed = handover.handed_to.clone();
