@@ -68,14 +68,10 @@ pub fn check_end(verifier: &mut Verifier, end: &ExpectedEnd<'_>, lines: usize) -
     if let Some(expected) = end.count
         && expected != found
     {
-        match expected > found {
-            true => {
-                bail!("line {}: it is missing: there are {found} receipts, and {expected} were reported", lines + 1)
-            }
-            false => bail!(
-                "line {}: it is one too many: there are {found} receipts, and {expected} were reported",
-                expected + 1
-            ),
+        if expected > found {
+            bail!("line {}: it is missing: there are {found} receipts, and {expected} were reported", lines + 1)
+        } else {
+            bail!("line {}: it is one too many: there are {found} receipts, and {expected} were reported", expected + 1)
         }
     }
     if let Some(expected) = end.head
