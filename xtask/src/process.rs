@@ -274,8 +274,8 @@ mod tests {
         assert_eq!(run.ended, Ended::TimedOut(limit));
         assert!(run.lines.is_empty() || run.lines == ["begun"]);
         let processes = std::fs::read_dir("/proc").unwrap().flatten();
-        let directories = processes.filter_map(|it| std::fs::read_link(it.path().join("cwd")).ok());
-        assert_eq!(directories.filter(|it| it == folder.path()).count(), 0);
+        let directories = processes.filter_map(|process| std::fs::read_link(process.path().join("cwd")).ok());
+        assert_eq!(directories.filter(|directory| directory == folder.path()).count(), 0);
     }
 
     #[test]

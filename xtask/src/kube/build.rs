@@ -193,7 +193,7 @@ fn sources(pins: &Path) -> Result<Vec<(String, String)>> {
     let mut sources = Vec::new();
     for entry in fs::read_dir(pins).with_context(|| format!("cannot list {}", pins.display()))? {
         let path = entry.with_context(|| format!("cannot list {}", pins.display()))?.path();
-        if path.extension().is_some_and(|it| it == "go") {
+        if path.extension().is_some_and(|extension| extension == "go") {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
             sources.push((name.into_owned(), text));

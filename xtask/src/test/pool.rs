@@ -96,7 +96,7 @@ impl Pool<'_> {
                         let _ = send.send(outcome);
                     });
                 }
-                let left = suites.iter().map(Suite::need).chain(running.values().map(|it| it.need));
+                let left = suites.iter().map(Suite::need).chain(running.values().map(|suite| suite.need));
                 if left.filter(|need| *need == Need::Node).count() <= 1 {
                     self.pods_are_few.store(true, Ordering::Relaxed);
                 }
