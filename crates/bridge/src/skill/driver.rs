@@ -231,7 +231,7 @@ impl Driver {
         let is_all = self.requester.list(|entry| entries.push(entry));
         entries.iter().for_each(|entry| self.check_entry(entry));
         if !is_all {
-            self.findings.tell_unseen(LIST_CUT);
+            self.findings.report_unseen(LIST_CUT);
         }
         self.check_tools();
         self.check_done();
@@ -264,9 +264,9 @@ impl Driver {
         match news {
             VolumeChange::Request(id) => self.notice_request(&id, true),
             VolumeChange::Entry(entry) => self.check_entry(&entry),
-            VolumeChange::Moved => self.findings.tell_unseen(TOOLS_GONE),
+            VolumeChange::Moved => self.findings.report_unseen(TOOLS_GONE),
             VolumeChange::Lost => {
-                self.findings.tell_unseen(EVENTS_LOST);
+                self.findings.report_unseen(EVENTS_LOST);
                 self.scan_all();
             }
             _ => {}
@@ -376,7 +376,7 @@ impl Driver {
     /// That the executor looks for requests where the bridge does.
     fn check_tools(&mut self) {
         if self.volume.check_tools().is_err() {
-            self.findings.tell_unseen(TOOLS_GONE);
+            self.findings.report_unseen(TOOLS_GONE);
         }
     }
 

@@ -104,8 +104,8 @@ pub fn check_container_confined(plan: &RunPlan, container: &Container) {
 }
 
 pub fn same_mounts(part: &Part, container: &Container) {
-    type Seen<'s> = (&'s str, &'s str, bool, Option<&'s str>);
-    let mut planned: Vec<Seen<'_>> = part
+    type MountFields<'s> = (&'s str, &'s str, bool, Option<&'s str>);
+    let mut planned: Vec<MountFields<'_>> = part
         .mounts
         .iter()
         .map(|mount| {
