@@ -59,11 +59,11 @@ pub enum ChannelType {
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::drop_description)]
 pub struct AccessControl {
-    /// People whose messages do; everybody's when empty.
+    /// Senders whose messages do; every sender's when empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limits::NAMES), inner(length(max = limits::WORD)))]
     pub allowed_senders: Vec<String>,
-    /// People whose messages do not, allowed or not.
+    /// Senders whose messages do not, even if they are in `allowedSenders`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limits::NAMES), inner(length(max = limits::WORD)))]
     pub denied_senders: Vec<String>,

@@ -100,8 +100,8 @@ pub struct ServeArguments {
     #[arg(long, value_name = "N", env = "SYMPOZIUM_BRIDGE_WAIT_FOR_INPUT", default_value_t = WAIT_FOR_INPUT_SECONDS,
         value_parser = clap::value_parser!(u64).range(0..=MAX_WAIT_FOR_INPUT_SECONDS))]
     pub wait_for_input: u64,
-    /// Certificates of authorities that the model's endpoint, or a page's server, may have its own from, besides those that
-    /// everybody trusts: a file of PEM certificates.
+    /// A file of PEM certificates of authorities that the model's endpoint and servers of pages may have their certificates
+    /// from, in addition to the public ones.
     #[arg(long, value_name = "FILE", env = "SSL_CERT_FILE")]
     pub certificates: Option<PathBuf>,
     /// Guarantees that the platform around the skills holds, such as memory,cpu; or none. Where an executor reports one of

@@ -96,7 +96,7 @@ impl Session {
         if let Ok(action) = question.action.digest() {
             self.record_answer(question.call, &action, CallDecision::Refused, None);
         }
-        refusal(RefusalCode::Unavailable, "nobody waits for this any more")
+        refusal(RefusalCode::Unavailable, "the agent no longer waits for this")
     }
 
     /// Sends the question until it is answered or the deadline has passed.
@@ -171,12 +171,12 @@ impl Session {
             }
             AskOutcome::Unavailable(why) => {
                 told(CallDecision::Refused, None);
-                let message = format!("nobody can be asked, which means no: {}", to_receipt_text(&why));
+                let message = format!("no approver can be asked, which means no: {}", to_receipt_text(&why));
                 Err(refusal(RefusalCode::Disapproved, &message))
             }
             AskOutcome::Cancelled => {
                 told(CallDecision::Refused, None);
-                Err(refusal(RefusalCode::Unavailable, "nobody waits for this any more"))
+                Err(refusal(RefusalCode::Unavailable, "the agent no longer waits for this"))
             }
         }
     }
@@ -187,6 +187,6 @@ impl Session {
 }
 
 fn expired_refusal() -> Refusal {
-    let message = "a person had to approve this, and nobody answered in time, which means no";
+    let message = "an approver had to allow this, and none answered in time, which means no";
     refusal(RefusalCode::Expired, message)
 }

@@ -268,7 +268,7 @@ impl Session {
 }
 
 fn cancelled_refusal() -> Refusal {
-    refusal(RefusalCode::Unavailable, "nobody waits for this any more")
+    refusal(RefusalCode::Unavailable, "the agent no longer waits for this")
 }
 
 pub(crate) fn refusal(code: RefusalCode, message: &str) -> Refusal {

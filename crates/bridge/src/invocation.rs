@@ -128,7 +128,7 @@ impl Session {
                 let given_up = match begun.tool.name.as_str() {
                     // A page that is not read to its end has no effects.
                     FETCH_URL => Outcome::Cancelled,
-                    SPAWN_SUBAGENTS => failed("given up; nobody knows whether it was done"),
+                    SPAWN_SUBAGENTS => failed("given up; it is unknown whether it was done"),
                     // Actions with effects for others are completed: whether they happened must be known, and they do
                     // not take long.
                     _ => return complete_direct(acting.await),
@@ -237,7 +237,7 @@ fn complete_cancelled(outcome: Outcome) -> Completed {
         outcome,
         output: OutputSize::default(),
         isolation: None,
-        answer: Err(refusal(RefusalCode::Unavailable, "nobody waits for this any more")),
+        answer: Err(refusal(RefusalCode::Unavailable, "the agent no longer waits for this")),
     }
 }
 
@@ -283,7 +283,9 @@ fn complete_execution(executed: Execution, most: usize, logs: &str) -> Completed
             let message = format!("{NO_ANSWER_MESSAGE}; see `{logs}`");
             nothing(failed(&message), maybe(claimed), &message)
         }
-        Execution::Cancelled => nothing(Outcome::Cancelled, RefusalCode::Unavailable, "nobody waits for this any more"),
+        Execution::Cancelled => {
+            nothing(Outcome::Cancelled, RefusalCode::Unavailable, "the agent no longer waits for this")
+        }
     }
 }
 

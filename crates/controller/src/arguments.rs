@@ -124,7 +124,7 @@ pub struct PodArguments {
     /// Whether pods run in a user namespace of their own.
     #[arg(long, value_enum, env = "SYMPOZIUM_USER_NAMESPACES", default_value_t = UserNamespaceChoice::Auto)]
     pub user_namespaces: UserNamespaceChoice,
-    /// The RuntimeClass of runs in agent-sandbox for which nobody names one.
+    /// The RuntimeClass of runs in agent-sandbox that name none.
     #[arg(long, value_name = "NAME", env = "SYMPOZIUM_RUNTIME_CLASS")]
     pub runtime_class: Option<String>,
     /// Handlers of RuntimeClasses that give a pod a kernel of its own, for runs whose policy requires one.

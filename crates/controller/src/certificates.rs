@@ -175,7 +175,7 @@ impl CertificateManager {
         if !is_ours(&found) {
             return Err(Error::Damaged {
                 secret: name,
-                why: "it is not of this authority for this name or has expired, and somebody else put it there"
+                why: "it is not of this authority for this name or has expired, and another client put it there"
                     .to_owned(),
             });
         }

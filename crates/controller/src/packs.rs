@@ -203,9 +203,9 @@ mod tests {
         let mut not_controlled = ours.clone();
         not_controlled.owner_references_mut()[0].controller = None;
         assert!(!is_owned_by(&not_controlled, &owner));
-        let mut nobodys = ours;
-        nobodys.metadata.owner_references = None;
-        assert!(!is_owned_by(&nobodys, &owner));
+        let mut ownerless = ours;
+        ownerless.metadata.owner_references = None;
+        assert!(!is_owned_by(&ownerless, &owner));
         later.metadata.uid = None;
         assert!(owner_reference(&later).is_none());
     }

@@ -105,7 +105,7 @@ pub struct ServeArguments {
     /// credential, good for one part of one run, travels in clear text to here.
     #[arg(long, env = "SYMPOZIUM_GATEWAY_PLAIN_PROXY", requires = "tls_cert")]
     pub plain_proxy: bool,
-    /// A port that says hello to everybody. A pod that can reach it is not held in by its NetworkPolicy.
+    /// A port that greets every client. A pod that can reach it is not confined by its NetworkPolicy.
     #[arg(long, value_name = "PORT", env = "SYMPOZIUM_GATEWAY_CANARY")]
     pub canary: Option<u16>,
     /// Where GET /healthz, /readyz and /metrics are answered, without a credential.
@@ -132,7 +132,7 @@ pub struct ServeArguments {
 /// The bounds that can be chosen.
 #[derive(Debug, Args)]
 pub struct BoundArguments {
-    /// Connections at once, of everybody.
+    /// Connections at once, in total.
     #[arg(long, value_name = "N", env = "SYMPOZIUM_GATEWAY_MAX_CONNECTIONS", default_value_t = MAX_CONNECTIONS)]
     pub max_connections: usize,
     /// Connections at once from one address.
@@ -189,7 +189,7 @@ impl ServeArguments {
         let wrong = |what, hint| SourceError { what, hint };
         match (&self.plans, self.kubernetes) {
             (None, false) => {
-                Err(wrong("nobody says where runs come from", "choose --plans DIR, or --kubernetes in a cluster"))
+                Err(wrong("no source of runs is given", "choose --plans DIR, or --kubernetes in a cluster"))
             }
             (Some(_), true) => {
                 Err(wrong("runs come from --plans or from --kubernetes, and not from both", "leave one of them out"))
@@ -311,7 +311,7 @@ mod tests {
         assert_eq!(chosen(&["--plans", "p"]), Ok("Plans(\"p\")".to_owned()));
         assert_eq!(chosen(&["--kubernetes"]), Ok("Kubernetes".to_owned()));
         for (wrong, expected) in [
-            (&[][..], "nobody says where runs come from"),
+            (&[][..], "no source of runs is given"),
             (&["--plans", "p", "--kubernetes"], "runs come from --plans or from --kubernetes, and not from both"),
             (
                 &["--plans", "p", "--kubeconfig", "c"],

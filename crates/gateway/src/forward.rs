@@ -59,7 +59,7 @@ impl FromStr for Forward {
             Err(_) => local.parse().map_err(|_| no())?,
         };
         if !local.ip().is_loopback() {
-            return Err("nobody else may use it: the address is not of the loopback interface".to_owned());
+            return Err("the address is not of the loopback interface, so other machines could use it".to_owned());
         }
         Ok(Self { local, host, port: port.ok_or_else(no)? })
     }

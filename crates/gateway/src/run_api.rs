@@ -205,7 +205,7 @@ where
                 return Err(unauthorized(None, Reason::CredentialForged, Some(why)));
             }
             Ok(Err(AuthenticateError::Unavailable(why))) => {
-                tracing::warn!(why, "nobody could say whose a token is");
+                tracing::warn!(why, "a token could not be checked");
                 return Err(unavailable_refusal());
             }
             Err(_) => return Err(unavailable_refusal()),

@@ -166,7 +166,7 @@ fn images_of_packs_have_the_programs_that_their_skills_name() {
     }
 }
 
-/// Whoever builds with Docker gets the same tools in it, from the distribution, and the same user and entrypoint.
+/// An image built with Docker has the same tools, from the distribution, and the same user and entrypoint.
 #[test]
 fn images_of_packs_have_dockerfiles_that_stand_on_the_base_image() {
     for definition in IMAGES.iter().filter(|image| !image.tools.is_empty()) {
@@ -185,7 +185,7 @@ fn images_of_packs_have_dockerfiles_that_stand_on_the_base_image() {
     }
 }
 
-/// Whoever builds with Docker gets the same program at the same place.
+/// An image built with Docker has the same program at the same path.
 #[test]
 fn every_image_has_a_dockerfile_that_agrees_with_the_table() {
     for definition in IMAGES.iter().filter(|image| image.tools.is_empty()) {

@@ -41,9 +41,9 @@ fn votes() -> Policy {
     let reason = |object: &str| format!("has({object}.status.reason) ? dyn({object}.status.reason) : dyn('')");
     Policy {
         name: "sympozium-votes",
-        comment: "A vote is the vote of whoever sends it: with their own name, in the name of groups that they are in, once, and\n\
-                  never in the place of somebody else's. Skills cannot vote, so no run approves itself. This one holds for\n\
-                  everybody, because what it keeps true is who decided.",
+        comment: "A user votes once, with their own name, only for groups that they are in, and never replaces the vote of another\n\
+                  user. Skills cannot vote, so no run approves itself. This policy has no exceptions, because a decision must\n\
+                  name the user who made it.",
         rules: json!([ours(&["toolapprovals/status"], &["UPDATE"])]),
         conditions: Vec::new(),
         variables: vec![
@@ -113,7 +113,7 @@ fn records() -> Policy {
         variables: Vec::new(),
         validations: vec![(
             format!("request.operation == 'CREATE' && request.userInfo.username == {}", account(GATEWAY)),
-            "only the gateway makes records and requests for approval, and nobody changes a record",
+            "only the gateway makes records and requests for approval, and no client changes a record",
         )],
     }
 }
@@ -131,15 +131,15 @@ fn runs() -> Policy {
     Policy {
         name: "sympozium-runs",
         comment: "A run is what it was when it was created: only `cancel` may change. The kind's own rules cannot see into every\n\
-                  field; this sees the whole spec. Who created a run or a pack is for an admission webhook to write, which there\n\
-                  is none of yet: so nobody claims it.",
+                  field; this sees the whole spec. Who created a run or a pack is for an admission webhook to write. There is\n\
+                  none yet, so no client may write it.",
         rules: json!([ours(&["agentruns", "skillpacks"], &["CREATE", "UPDATE"])]),
         conditions: exempt(),
         variables: vec![("author", author("object")), ("authorBefore", author("oldObject"))],
         validations: vec![
             (
                 "variables.author == variables.authorBefore".to_owned(),
-                "nobody says who created an object but Sympozium itself: leave the annotation sympozium.ai/created-by alone",
+                "only Sympozium itself records who created an object: leave the annotation sympozium.ai/created-by alone",
             ),
             (
                 format!(
@@ -212,10 +212,11 @@ fn run_objects() -> Policy {
     let write: &[&str] = &["CREATE", "UPDATE"];
     Policy {
         name: "sympozium-run-objects",
-        comment: "What is made for a run, by its name and label, is made and changed by the controller only: nobody else gives a run a\n\
-                  Secret, a right or a way out. Removing it stays free for whoever has the right to. On claims and accounts others\n\
-                  may write what platforms write there as a matter of course: annotations of volumes, finalizers, pull secrets. An\n\
-                  object that somebody else made does not become a run's by a label, and nobody gives an account an identity of a cloud.",
+        comment: "What is made for a run, by its name and label, is made and changed by the controller only: no other client gives a run\n\
+                  a Secret, a right or a way out. Every client that has the permission may still delete it. On claims and accounts\n\
+                  other clients may write what platforms usually write there: annotations of volumes, finalizers, pull secrets. An\n\
+                  object that another client made does not become a run's by a label, and no client gives an account an identity\n\
+                  of a cloud.",
         rules: json!([
             rule("", &["configmaps", "persistentvolumeclaims", "secrets", "serviceaccounts"], write),
             rule("batch", &["jobs"], write),

@@ -84,7 +84,7 @@ pub fn gateway() -> Vec<Document> {
             }),
         ),
         Document::new(
-            "Pods of runs reach the gateway, and nobody else does.\n\
+            "Only pods of runs reach the gateway.\n\
              \n\
              The canary port is open to them here on purpose. That they cannot reach it must come from their own policy: a run\n\
              takes the canary's silence as the proof that its policy is enforced, and a policy at this end would be silent too.\n\

@@ -40,7 +40,7 @@ fn every_object_is_there_once_and_says_whose_it_is() {
     assert_eq!(documents.len(), seen.len());
 }
 
-/// Whoever is bound to a role is a ServiceAccount of ours, and the role is there.
+/// Every subject of a binding is a ServiceAccount of ours, and the role exists.
 #[test]
 fn bindings_lead_from_our_accounts_to_our_roles() {
     let names = |kind| of_kind(kind).iter().map(name).collect::<BTreeSet<_>>();

@@ -5,7 +5,7 @@ use sympozium_api::labels::{GROUP, PART_OF};
 
 use super::{Document, PRODUCT};
 
-/// What everybody who may look at a namespace may see.
+/// What every user who may view a namespace may see.
 const KINDS: &[&str] = &[
     "agentruns",
     "agents",
@@ -47,8 +47,8 @@ pub fn documents() -> Vec<Document> {
             "Starts, cancels and removes runs.\n\
              \n\
              Added to nothing. Creating a run is as strong as creating a pod that has the rights of the run's packs, and where\n\
-             the floor permits grants in the whole cluster those reach beyond the namespace; `edit` does not. Whoever gives this\n\
-             role decides that.",
+             the floor permits grants in the whole cluster those reach beyond the namespace; `edit` does not. The user who\n\
+             binds this role decides that.",
             Aggregated::No,
             &[rule(KINDS, READ), rule(&["agentruns"], &["create", "delete", "patch", "update"])],
         ),
@@ -56,7 +56,7 @@ pub fn documents() -> Vec<Document> {
             "sympozium-approver",
             "Answers requests for approval.\n\
              \n\
-             Added to nothing, and never to `edit`: whoever starts a run has `edit` as a rule, and a run whose author approves its\n\
+             Added to nothing, and never to `edit`: users who start runs usually have `edit`, and a run whose author approves its\n\
              actions has no approval at all. Who voted is checked by the admission policies.",
             Aggregated::No,
             &[rule(KINDS, READ), rule(&["toolapprovals/status"], &["get", "patch", "update"])],

@@ -210,7 +210,7 @@ fn supervise(plan: &Plan, running: Vec<(&'static str, Child)>) -> Result<()> {
             }
         }
         if let Some(idle) = plan.idle_seconds {
-            // Users hold a shared lock. Whoever comes after we took the exclusive one finds the cluster ending.
+            // Users hold a shared lock. A user that comes after we took the exclusive one finds the cluster ending.
             match lock::try_exclusive(&lease)? {
                 None => last_used = Instant::now(),
                 Some(held) if last_used.elapsed() > Duration::from_secs(idle) => {

@@ -43,7 +43,7 @@ async fn a_question_without_votes_is_denied() {
     let cluster = Executor::echo(harness.volume("cluster"));
     harness.run(&[]).await.answer();
     let text = harness.last().last();
-    assert!(text.starts_with("Error: ") && text.contains("nobody answered in time"), "{text}");
+    assert!(text.starts_with("Error: ") && text.contains("none answered in time"), "{text}");
     assert!(cluster.requests().is_empty());
 }
 

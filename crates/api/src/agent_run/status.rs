@@ -156,13 +156,13 @@ pub enum Phase {
     PostRunning,
     /// The agent waits for a run that it started.
     AwaitingDelegate,
-    /// Over: there is an answer.
+    /// Final: there is an answer.
     Succeeded,
-    /// Over: there is an error.
+    /// Final: there is an error.
     Failed,
-    /// Over: a hook before the run said that there is nothing to do.
+    /// Final: a hook before the run reported that there is nothing to do.
     Skipped,
-    /// Over: somebody ended it.
+    /// Final: a user cancelled the run.
     Cancelled,
 }
 

@@ -239,7 +239,7 @@ mod tests {
     fn an_authority_of_somebody_else_is_refused() {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
         let mut parameters = authority_parameters();
-        parameters.distinguished_name = common_name("somebody else's");
+        parameters.distinguished_name = common_name("another authority");
         let theirs = CertificatePair {
             certificate: parameters.self_signed(&key).unwrap().pem(),
             key: Zeroizing::new(key.serialize_pem()),

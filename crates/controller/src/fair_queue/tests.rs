@@ -189,7 +189,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_waits_for_more_than_a_turn_of_each(
+    fn an_item_waits_for_at_most_one_turn_of_each_namespace(
         lengths in proptest::collection::vec(1..40_usize, 1..8),
         late in 0..60_usize,
     ) {

@@ -113,7 +113,7 @@ fn account_name(plan: &RunPlan, identity: &Identity) -> String {
 /// everyone has is not the run's.
 async fn still_has_access(plan: &RunPlan, identity: &Identity, context: &Context) -> Result<bool, Error> {
     let account = account_name(plan, identity);
-    let nobody = ObjectNames::new(&plan.run).with_suffix("nobody");
+    let never_existed = ObjectNames::new(&plan.run).with_suffix("nobody");
     let namespace = plan.run.namespace.as_str();
     let in_namespace = identity.namespace_rules.iter().map(|rule| (rule, Some(namespace)));
     let in_cluster = identity.cluster_rules.iter().map(|rule| (rule, None));
@@ -132,7 +132,7 @@ async fn still_has_access(plan: &RunPlan, identity: &Identity, context: &Context
             ..ResourceAttributes::default()
         };
         if has_access(&account, namespace, &attributes, context).await?
-            && !has_access(&nobody, namespace, &attributes, context).await?
+            && !has_access(&never_existed, namespace, &attributes, context).await?
         {
             return Ok(true);
         }

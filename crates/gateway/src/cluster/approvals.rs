@@ -194,7 +194,7 @@ impl Approvals {
                 }
             }
             if seen.changed().await.is_err() {
-                return denied_answer(request, None, "nobody can be asked any more");
+                return denied_answer(request, None, "no approver can be asked any more");
             }
         }
     }
@@ -206,9 +206,9 @@ impl QuestionHandler for Approvals {
         if !rule::is_decidable(&question.run.approval, author.as_deref()) {
             tracing::warn!(
                 run = question.run.uid(),
-                "nobody is asked: the run's author may not approve, and who that is was not recorded"
+                "no approver is asked: the run's author may not approve, and was not recorded"
             );
-            let reason = "the policy of this run does not let its author approve, and nobody recorded who started it";
+            let reason = "the policy of this run does not let its author approve, and who started it was not recorded";
             return Ok(denied_answer(&question.request, None, reason));
         }
         let run = &question.run.run;
@@ -293,7 +293,10 @@ fn denied_answer(request: &ApprovalRequest, by: Option<String>, reason: &str) ->
 }
 
 fn create_error(cause: String) -> HandlerError {
-    HandlerError::Failed { message: "the question could not be put to anybody".to_owned(), cause: Some(cause.into()) }
+    HandlerError::Failed {
+        message: "the question could not be put to an approver".to_owned(),
+        cause: Some(cause.into()),
+    }
 }
 
 fn object_key(object: &ToolApproval) -> Key {

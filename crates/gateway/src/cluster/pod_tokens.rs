@@ -187,7 +187,7 @@ impl TokenAuthenticator for PodTokens {
             PodOwner::Run(uid) => Ok(uid),
             PodOwner::Undecided(why) => Err(AuthenticateError::Unavailable(format!("{why} (pod {pod})"))),
             PodOwner::NoRun(why) => Err(AuthenticateError::Invalid(format!("{why} (pod {pod})"))),
-            PodOwner::Unknown => Err(AuthenticateError::Invalid(format!("nobody knows pod {pod}"))),
+            PodOwner::Unknown => Err(AuthenticateError::Invalid(format!("there is no pod {pod}"))),
         }
     }
 }

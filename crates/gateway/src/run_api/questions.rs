@@ -65,7 +65,7 @@ where
         if questions.get(&name).is_some_and(|question| question.is_lost()) {
             questions.remove(&name);
         }
-        let message = "the question could not be put to anybody";
+        let message = "the question could not be put to an approver";
         Err(refuse(ApiRefusalCode::Failed, message))
     }
 
@@ -136,7 +136,7 @@ where
             () = wait_abandoned(&told) => Ok(build_answer(&request, Decision::Expired, None)),
             decided = async {
                 if has_no_approver {
-                    let reason = "the policy of this run names nobody who may approve";
+                    let reason = "the policy of this run names no approver";
                     return Ok(build_answer(&request, Decision::Denied, Some(reason)));
                 }
                 self.api.question_handler.ask(question).await

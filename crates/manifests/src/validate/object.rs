@@ -24,7 +24,7 @@ pub struct Object {
     /// Whether the command line named its file for this object. Then it is used even if an object of that name is
     /// shipped.
     pub is_explicit: bool,
-    /// Whether an API server has stored it. Only then our programs wrote its status; in a file anyone can write one.
+    /// Whether an API server has stored it. Only then our programs wrote its status: the author of a file can write any.
     pub is_stored: bool,
 }
 

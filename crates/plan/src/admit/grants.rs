@@ -188,7 +188,7 @@ pub fn check_author(
                     field,
                     "rbac-author",
                     format!("{} may not do `{right}`, and cannot grant it", author.description),
-                    "ask for less, or have somebody write it who holds these rights or may `escalate` on `skillpacks`",
+                    "ask for less, or have it written by a user who holds these rights or may `escalate` on `skillpacks`",
                 ),
             ),
             Err(error) => findings.deny(subject, violation(field, "rbac-too-large", error.to_string(), "ask for less")),

@@ -1,5 +1,5 @@
-//! Whether a run has its own kernel: by the handler of its RuntimeClass, never by the name of the class, which anyone
-//! can choose.
+//! Whether a run has its own kernel: by the handler of its RuntimeClass, never by the name of the class, which any
+//! user can choose.
 
 use sympozium_api::AgentRun;
 use sympozium_api::guarantee::Guarantee;

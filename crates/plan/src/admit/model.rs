@@ -66,7 +66,7 @@ fn check_headers(case: &RuleContext<'_, '_>, model: &RunModel, findings: &mut Fi
                 violation(
                     field,
                     "model-header-credential",
-                    format!("`{shown}` is for a credential, and everybody who can read the run reads it"),
+                    format!("`{shown}` is for a credential, and every user who can read the run reads it"),
                     "put it into the Secret that `authSecretRef` or `providerHeadersSecretRef` names",
                 ),
             );

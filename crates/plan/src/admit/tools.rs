@@ -267,7 +267,7 @@ fn warn_about_missing_approvers(case: &RuleContext<'_, '_>, tools: &[ToolDecisio
             violation(
                 "spec",
                 "nobody-approves",
-                "some tools need an approval, and nobody may give it",
+                "some tools need an approval, and no user may give it",
                 "name people or groups in `approvalPolicy.approvers`",
             ),
         );

@@ -162,7 +162,7 @@ pub fn lifetime(plan: &RunPlan) -> Lifetime {
         rights_end = vec![
             "bindings are deleted first when the run ends, for whatever reason: from then on the API server answers 403".to_owned(),
             "then the Secret that tokens are bound to, and the ServiceAccount".to_owned(),
-            format!("if nobody is there to delete them, a token expires {} after it was made", super::summary::format_seconds(seconds)),
+            format!("a token that is not deleted expires {} after it was made", super::summary::format_seconds(seconds)),
         ];
         let mut after = plan.parts.iter().filter(|part| part.role.is_post_run());
         if after.any(|part| part.identity.is_some()) {
@@ -183,7 +183,7 @@ pub fn lifetime(plan: &RunPlan) -> Lifetime {
 pub fn approval(plan: &RunPlan) -> ApprovalInfo {
     let asks = |tool: &ToolPlan| tool.gate == Gate::Ask;
     let approvers = match &plan.approval.approvers {
-        None => vec!["everybody who may write the status of a ToolApproval".to_owned()],
+        None => vec!["every user who may write the status of a ToolApproval".to_owned()],
         Some(approvers) => approvers
             .iter()
             .map(|approver| match approver.kind {

@@ -83,10 +83,10 @@ fn remark_grants(plan: &RunPlan, remarks: &mut Vec<Remark>) {
     add(
         remarks,
         "creating-runs",
-        "Whoever may create an AgentRun with these packs can use their rights: it is as strong as creating a pod that has them.",
+        "Every user who may create an AgentRun with these packs can use their rights: it is as strong as creating a pod that has them.",
     );
     let text = format!(
-        "Whoever may create pods or read Secrets in namespace {} holds the rights of this run while it lasts.",
+        "Every user who may create pods or read Secrets in namespace {} holds the rights of this run while it lasts.",
         plan.run.namespace
     );
     add(remarks, "namespace", text);
@@ -157,7 +157,7 @@ fn remark_commands(plan: &RunPlan, remarks: &mut Vec<Remark>) {
     let own = parts_where(plan, |part| executor_kind(&part.role, &part.start) == Executor::Image);
     if !own.is_empty() {
         let text = format!(
-            "In {} runs what the image starts: isolation is that of the pod's spec, and nobody attests to more. `executor: injected` of a pack confines each command and reports what was live.",
+            "In {} runs what the image starts: isolation is that of the pod's spec, and nothing attests to more. `executor: injected` of a pack confines each command and reports what was live.",
             own.join(", ")
         );
         add(remarks, "not-attested", text);
@@ -215,7 +215,7 @@ fn remark_sharing(plan: &RunPlan, remarks: &mut Vec<Remark>) {
         add(
             remarks,
             "storage",
-            "Storage that is there before and after the run carries files from one run to the next, and to whoever else mounts it.",
+            "Storage that is there before and after the run carries files from one run to the next, and to every other pod that mounts it.",
         );
     }
 }
@@ -235,7 +235,7 @@ fn remark_texts(plan: &RunPlan, remarks: &mut Vec<Remark>) {
     });
     if !movable.is_empty() {
         let text = format!(
-            "Images of {} are named by tag: whoever may push to the registry decides what runs. A digest (`@sha256:…`) pins it.",
+            "Images of {} are named by tag: every user who may push to the registry decides what runs. A digest (`@sha256:…`) pins it.",
             movable.join(", ")
         );
         add(remarks, "image-tags", text);

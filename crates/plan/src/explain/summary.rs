@@ -67,7 +67,7 @@ fn summarize_kubernetes(plan: &RunPlan, can: &mut Vec<String>, cannot: &mut Vec<
     let (whole, own) = (count(Scope::Cluster), count(Scope::Namespace));
     if whole + own == 0 {
         if credentials::has_token(plan) {
-            can.push("use the Kubernetes API as whoever has no rights there".to_owned());
+            can.push("use the Kubernetes API without rights there".to_owned());
         } else {
             cannot.push("hold a token for the Kubernetes API".to_owned());
         }

@@ -140,7 +140,7 @@ impl Fixture {
     }
 
     fn fill(&self) -> std::io::Result<()> {
-        // Not one that is there: it might be somebody's.
+        // Fails if it exists: it might belong to another process.
         fs::create_dir(&self.0)?;
         for directory in ["outside", "in", "in/directory", "skills", "skills/one"] {
             fs::create_dir(self.0.join(directory))?;

@@ -1,4 +1,4 @@
-//! The body of a fuzz target: pages that anybody wrote.
+//! The body of a fuzz target: pages of any author.
 
 use sympozium_api::text::is_prose;
 

@@ -118,7 +118,7 @@ mod tests {
         for event in [
             called(1, Some("cluster")),
             called(2, Some("cluster")),
-            called(3, Some("nobody")),
+            called(3, Some("unknown")),
             acted(2, Actor::Skill, &["filesystem", "network", "magic"]),
             acted(1, Actor::Skill, &["network", "pids"]),
             acted(3, Actor::Skill, &["network"]),

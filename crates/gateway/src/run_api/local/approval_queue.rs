@@ -237,7 +237,7 @@ impl QuestionHandler for ApprovalQueue {
         self.notify();
         answer
             .await
-            .map_err(|_| HandlerError::Failed { message: "nobody can be asked any more".to_owned(), cause: None })
+            .map_err(|_| HandlerError::Failed { message: "no approver can be asked any more".to_owned(), cause: None })
     }
 }
 

@@ -89,7 +89,7 @@ pub enum RecordStoreError {
     Uid(String),
     #[error("{0} is not a file or directory of ours alone")]
     NotPrivate(String),
-    #[error("{0} was changed by somebody else, or is of another run or release")]
+    #[error("{0} was changed by another program, or is of another run or release")]
     Changed(String),
     #[error("the receipts of this run have {MAX_RECEIPT_BYTES} bytes, and more are not kept")]
     TooLarge,

@@ -13,7 +13,7 @@ fn request() -> ApprovalRequest {
 
 fn yes() -> ApprovalAnswer {
     ApprovalAnswer {
-        by: Some("someone".to_owned()),
+        by: Some("user".to_owned()),
         for_the_run: true,
         ..build_answer(&request(), Decision::Approved, None)
     }

@@ -155,7 +155,7 @@ async fn the_rule_of_the_plan_is_kept() {
     let bridge = world.served(&gateway, &run).await;
     let (_, said) = bridge.post(path::APPROVALS, &question("q")).await;
     assert_eq!(said["decision"], "denied");
-    assert!(said["reason"].as_str().is_some_and(|it| it.contains("nobody recorded who started it")));
+    assert!(said["reason"].as_str().is_some_and(|it| it.contains("who started it was not recorded")));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -264,7 +264,7 @@ impl ObjectIndex {
     }
 }
 
-/// Without the status if the object is from a file: our programs decide by the status that they wrote, and anyone can
+/// Without the status if the object is from a file: our programs decide by the status that they wrote, and any user can
 /// write a file.
 fn read<K: DeserializeOwned>(object: &Object) -> Result<K, serde_json::Error> {
     let mut value = object.node.to_json();

@@ -159,9 +159,9 @@ fn what_is_missing_leaves_the_rest_decided() {
 
 #[test]
 fn of_a_run_without_its_agent_only_what_it_says_itself_is_judged() {
-    let alone = run("  agentRef: nobody\n  task: hello");
+    let alone = run("  agentRef: missing\n  task: hello");
     assert_eq!(findings(&alone), [] as [&str; 0]);
-    let found = findings(&run("  agentRef: nobody\n  task: hello\n  env:\n    PATH: x"));
+    let found = findings(&run("  agentRef: missing\n  task: hello\n  env:\n    PATH: x"));
     assert_eq!(found, ["denied 9 spec.env.PATH: env-denied"]);
     let mut session = Session::new("default");
     session.add_text("a.yaml".to_owned(), Ok(alone));
@@ -256,7 +256,7 @@ fn what_no_policy_can_allow_is_denied_without_it() {
 #[test]
 fn of_a_run_without_its_agent_nobody_knows_the_policy() {
     let text = run(
-        "  agentRef: nobody\n  task: hello\n  lifecycle:\n    preRun: [{name: h, image: 'example.com/h:1'}]\n    rbac: [{apiGroups: [''], resources: [secrets], verbs: [get]}]",
+        "  agentRef: missing\n  task: hello\n  lifecycle:\n    preRun: [{name: h, image: 'example.com/h:1'}]\n    rbac: [{apiGroups: [''], resources: [secrets], verbs: [get]}]",
     );
     let rules = ["rbac-escalation", "rbac-author"];
     assert_eq!(findings(&text), rules.map(|rule| format!("warning 10 spec.lifecycle.rbac[0]: {rule}")));

@@ -64,11 +64,11 @@ fn what_an_installation_ships_is_taken_for_there() {
 
 #[test]
 fn what_is_not_there_is_a_warning_or_an_error() {
-    let text = object("AgentRun", "{name: r}", "{agentRef: nobody, imagePullSecrets: [{name: pull}]}");
+    let text = object("AgentRun", "{name: r}", "{agentRef: missing, imagePullSecrets: [{name: pull}]}");
     assert_eq!(
         findings(&text, Completeness::Partial),
         [
-            "warning 5 spec.agentRef: no Agent or SympoziumInstance called `nobody` is among the files \
+            "warning 5 spec.agentRef: no Agent or SympoziumInstance called `missing` is among the files \
              [it must be in the cluster, or in a file that you name too]",
             "warning 5 spec.imagePullSecrets[0].name: no Secret called `pull` is among the files \
              [it must be in the cluster, or in a file that you name too]",
@@ -76,7 +76,7 @@ fn what_is_not_there_is_a_warning_or_an_error() {
     );
     assert_eq!(
         findings(&text, Completeness::Complete)[0],
-        "error 5 spec.agentRef: no Agent or SympoziumInstance called `nobody` is among the files \
+        "error 5 spec.agentRef: no Agent or SympoziumInstance called `missing` is among the files \
          [name the file that has it too, or leave --strict out if it is in the cluster]"
     );
 }

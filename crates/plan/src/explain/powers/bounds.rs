@@ -36,7 +36,7 @@ impl Explanation {
             list.add_value(Section::Approval, "", "how many must agree", &value, Some(rank));
             for (holds, what) in [
                 (self.approval.run_scope, "one yes may be for every repetition"),
-                (self.approval.run_author, "whoever started the run may approve it"),
+                (self.approval.run_author, "the user who started the run may approve it"),
             ] {
                 if holds {
                     list.add(Section::Approval, "", what);

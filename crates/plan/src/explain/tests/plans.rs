@@ -96,7 +96,7 @@ fn part(name: &'static str, role: Value) -> BoxedStrategy<Value> {
     (
         vec(mount(), 0..4),
         vec(variable(), 0..3),
-        option::of(select(vec!["skill-0", "hooks", "nobody"])),
+        option::of(select(vec!["skill-0", "hooks", "missing"])),
         option::weighted(0.1, host_access()),
         text(),
         option::of(1..100u64),

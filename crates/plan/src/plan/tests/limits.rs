@@ -39,7 +39,7 @@ fn rows() -> Vec<String> {
     row("before the parts of a pod start", seconds(START_SECONDS), "plan::limits::START_SECONDS");
     row("until the agent is at the door", seconds(CONNECT_SECONDS), "plan::limits::CONNECT_SECONDS");
     row("to end when told to", seconds(GRACE_SECONDS), "plan::limits::GRACE_SECONDS");
-    row("a hook for which nobody says", seconds(DEFAULT_HOOK_SECONDS), "plan::limits::HOOK_SECONDS");
+    row("a hook without a timeout", seconds(DEFAULT_HOOK_SECONDS), "plan::limits::HOOK_SECONDS");
     row(
         "a token of a skill or hook, unless renewed",
         seconds(crate::plan::parts::TOKEN_SECONDS),
@@ -59,14 +59,10 @@ fn rows() -> Vec<String> {
         row(what, of_tool(&limits), &format!("plan::limits::{constant}"));
     }
     row("a path", format!("{MAX_PATH_BYTES} bytes"), "builtin_tool::MAX_PATH_BYTES");
-    row(
-        "a command for which nobody says",
-        format!("{DEFAULT_COMMAND_SECONDS} s"),
-        "builtin_tool::DEFAULT_COMMAND_SECONDS",
-    );
+    row("a command without a timeout", format!("{DEFAULT_COMMAND_SECONDS} s"), "builtin_tool::DEFAULT_COMMAND_SECONDS");
     row("edits of a file in one call", MAX_EDITS.to_string(), "builtin_tool::MAX_EDITS");
     row(
-        "characters of a page; for which nobody says",
+        "characters of a page; by default",
         format!("{PAGE_CHARACTERS}; {DEFAULT_PAGE_CHARACTERS}"),
         "builtin_tool::PAGE_CHARACTERS",
     );

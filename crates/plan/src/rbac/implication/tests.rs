@@ -145,7 +145,7 @@ fn a_wildcard_is_told_by_what_it_stands_for() {
         "installed later",
         "any Secret of every namespace",
         "run commands in any pod",
-        "hand its rights to anybody",
+        "give its rights to any user",
         "write any right into a role",
         "stop workloads",
     ] {

@@ -121,7 +121,7 @@ fn records_and_requests_are_the_gateways() -> Result<()> {
     let Some(guarded) = Guarded::open("vap-records")? else {
         return Ok(());
     };
-    let only = "only the gateway makes records and requests for approval, and nobody changes a record";
+    let only = "only the gateway makes records and requests for approval, and no client changes a record";
     for object in [request("r"), record("r")] {
         for user in [ALICE, CONTROLLER] {
             let tried = guarded.creates(user, &object)?;

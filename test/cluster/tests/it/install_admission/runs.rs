@@ -4,7 +4,7 @@ use super::*;
 
 const FROZEN: &str = "a run cannot be changed, only cancelled (`cancel: true`): create a new one";
 const CREATOR: &str =
-    "nobody says who created an object but Sympozium itself: leave the annotation sympozium.ai/created-by alone";
+    "only Sympozium itself records who created an object: leave the annotation sympozium.ai/created-by alone";
 
 #[test]
 fn a_run_stays_what_it_was_and_its_author_cannot_be_claimed() -> Result<()> {
