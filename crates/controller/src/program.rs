@@ -12,8 +12,8 @@ use anyhow::{Context as _, anyhow};
 use clap::Parser as _;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use sympozium_api::AgentRun;
 use sympozium_api::installation::CONTROLLER;
+use sympozium_api::{AgentRun, hex};
 use sympozium_plan::prices::Prices;
 use sympozium_program::leader::{HeldLease, LeaderElector, LeaseLost};
 use sympozium_program::listen::bind;
@@ -141,7 +141,7 @@ fn identity(arguments: &Arguments) -> Result<String, Failure> {
         names.nodename().to_string_lossy().into_owned()
     });
     let bytes = random::random_bytes::<4>().map_err(anyhow::Error::from)?;
-    Ok(format!("{name}_{}", *random::to_hex(&*bytes)))
+    Ok(format!("{name}_{}", hex::encode(&*bytes)))
 }
 
 /// A process that holds the Lease.

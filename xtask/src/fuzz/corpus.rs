@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use sha2::{Digest as _, Sha256};
+use sympozium_api::hex;
 
 use super::engine::{Engine, seeds};
 
@@ -145,8 +146,7 @@ fn read(inputs: &[&Input], prefix: &str) -> anyhow::Result<Vec<Named>> {
     let named = inputs.iter().map(|input| {
         let path = &input.path;
         let contents = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
-        let digest = Sha256::digest(&contents);
-        let hash: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        let hash = hex::encode(&Sha256::digest(&contents)[..8]);
         Ok((format!("{prefix}{hash}"), contents))
     });
     named.collect()

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
+use sympozium_api::hex;
 
 use super::cache;
 use super::command::{output, program};
@@ -121,7 +122,7 @@ impl Plan {
             digest.update((piece.len() as u64).to_le_bytes());
             digest.update(piece.as_bytes());
         }
-        let key = digest.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        let key = hex::encode(&digest.finalize()[..8]);
         Ok(Self { part, version, link_flags, sources, key })
     }
 

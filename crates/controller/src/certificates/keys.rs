@@ -7,10 +7,11 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use sympozium_api::hex;
 use sympozium_ipc::credential::{KEY_BYTES, KeyRing, KeyRingError, MAX_KEYS};
 use zeroize::Zeroizing;
 
-use crate::random::{RandomError, random_bytes, to_hex};
+use crate::random::{RandomError, random_bytes};
 
 /// Age at which a key gets a successor.
 pub const ROTATE_AFTER: Duration = Duration::from_secs(30 * 86_400);
@@ -95,7 +96,7 @@ pub enum RotateError {
 /// A new key, as a line of the Secret.
 pub fn new_key_line(now: Timestamp) -> Result<Zeroizing<String>, RandomError> {
     let key = random_bytes::<KEY_BYTES>()?;
-    let digits = to_hex(&*key);
+    let digits = Zeroizing::new(hex::encode(&*key));
     Ok(Zeroizing::new(format!("k{} {}\n", now.as_second(), *digits)))
 }
 
