@@ -91,3 +91,16 @@ fn role(name: &str, comment: &'static str, aggregated: Aggregated, rules: &[Valu
         }),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_see_every_kind() {
+        let mut plurals: Vec<_> =
+            sympozium_api::crds::all().into_iter().map(|definition| definition.spec.names.plural).collect();
+        plurals.sort_unstable();
+        assert_eq!(KINDS, plurals);
+    }
+}

@@ -1,6 +1,7 @@
 //! Tools with their features, isolation, and bounds of resources and depth.
 
 use serde_json::Value;
+use sympozium_api::builtin_tool::BUILTIN_TOOLS;
 
 use super::walk::{Untraced, Walk, demand, list, text};
 
@@ -195,4 +196,14 @@ fn quantity(value: &Value) -> f64 {
         _ => panic!("{written} has another unit"),
     };
     number.parse::<f64>().expect("a number") * unit
+}
+
+/// The table says by itself which feature a tool needs, so that a mistake in the product's table is noticed. A tool that
+/// is missing here would be traced as one of a pack.
+#[test]
+fn every_builtin_tool_is_in_the_table() {
+    let offered = BUILTIN_TOOLS.iter().filter(|tool| tool.offer.is_some() && tool.name != COMMAND);
+    let mut offered: Vec<_> = offered.map(|tool| (tool.name, tool.feature.map(|feature| feature.as_str()))).collect();
+    offered.sort_unstable();
+    assert_eq!(TOOLS, offered);
 }
